@@ -76,7 +76,7 @@ import simcomm
 from collectives import Request, Transport, find_algorithm
 from collectives.declaration import auto
 from collectives.workload import ComputePhases, Training
-from ringlab.answers.workload import resolve_training
+from ringlab.shared.workload import resolve_training
 from simcomm.compiled.engine import by_events, simulate
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.model.jitter import Jitter

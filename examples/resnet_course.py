@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import ringlab
-from ringlab.terminal.progress import TerminalProgress
+from ringlab.shared.progress import TerminalProgress
 
 SCENARIO = Path(__file__).with_suffix(".toml")
 EQUAL = 0.03  # of a step: less is no difference that a course should argue about

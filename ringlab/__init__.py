@@ -32,7 +32,7 @@ def _is_the_command() -> bool:
 
 
 if _is_the_command() and _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
-    _signal.signal(_signal.SIGINT, end_at_once)  # until ringlab.terminal.shutdown.watch_interrupts
+    _signal.signal(_signal.SIGINT, end_at_once)  # until ringlab.shared.signals.watch_interrupts
 
 from importlib import import_module  # noqa: E402
 from typing import TYPE_CHECKING, Any  # noqa: E402
@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Any  # noqa: E402
 if TYPE_CHECKING:
     from ringlab.answers.accuracy import AccuracyAnswer, accuracy
     from ringlab.answers.benchmark import BenchAnswer, BenchOptions, bench
-    from ringlab.answers.calibration_source import CalibrationAnswer, calibrate
+    from ringlab.answers.calibration import CalibrationAnswer, calibrate
     from ringlab.answers.comparison import Comparison
     from ringlab.answers.devices import DevicesAnswer, predict_devices
     from ringlab.answers.explanation import Explanation
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "ringlab.answers.accuracy": ("AccuracyAnswer", "accuracy"),
     "ringlab.answers.benchmark": ("BenchAnswer", "BenchOptions", "bench"),
-    "ringlab.answers.calibration_source": ("CalibrationAnswer", "calibrate"),
+    "ringlab.answers.calibration": ("CalibrationAnswer", "calibrate"),
     "ringlab.answers.comparison": ("Comparison",),
     "ringlab.answers.devices": ("DevicesAnswer", "predict_devices"),
     "ringlab.answers.explanation": ("Explanation",),

@@ -2,7 +2,7 @@
 
 import gc
 
-from ringlab.terminal.shutdown import Signals, end_now, leave_soon, watch_interrupts
+from ringlab.shared.signals import Signals, end_now, leave_soon, watch_interrupts
 
 GARBAGE_EVERY = 400_000  # new objects: what is imported is no garbage, and looking through it is a tenth of the start
 

@@ -1,32 +1,80 @@
-"""The command line, put together from ``ringlab.commands``; each command imports what it needs when it is called."""
+"""The command line: the names of commands, with what each does; a command's module is loaded when it is called."""
 
 import logging
 import os
-from typing import Annotated
+from functools import cache
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
-from ringlab.commands.accuracy import accuracy
-from ringlab.commands.animate import animate
-from ringlab.commands.bench import bench
-from ringlab.commands.calibrate import calibrate
-from ringlab.commands.check import check
-from ringlab.commands.compare import compare
-from ringlab.commands.doctor import doctor
-from ringlab.commands.explain import explain
-from ringlab.commands.hardware import hardware
-from ringlab.commands.list import list_all
-from ringlab.commands.plan import plan
-from ringlab.commands.plot import plot
-from ringlab.commands.predict import predict
-from ringlab.commands.profile import profile
-from ringlab.commands.run import run
-from ringlab.commands.winners import winners
-from ringlab.jobs.kubernetes import k8s
-from ringlab.jobs.slurm import slurm
-from ringlab.terminal.failures import exit_with_a_line
-from ringlab.terminal.shutdown import exit_on_signals
+from ringlab.shared.failures import exit_with_a_line
+from ringlab.shared.signals import exit_on_signals
 
+COMMANDS = {  # by name: where the function is, and the first line of its help
+    "predict": (
+        "ringlab.commands.predict:predict",
+        "Simulate: times, algbw, busbw, training step by phase, scaling efficiency. ^C keeps what is done.",
+    ),
+    "explain": (
+        "ringlab.commands.explain:explain",
+        "Say what NCCL would pick at each size and why: its topology, channels, rings and trees, and every candidate.",
+    ),
+    "run": ("ringlab.commands.run:run", "Run the scenario on real processes of this machine; also under torchrun."),
+    "compare": ("ringlab.commands.compare:compare", "Predict and run, and show the error of each prediction."),
+    "animate": (
+        "ringlab.commands.animate:animate",
+        "Show the messages of a collective: in a player, moving over the topology, or ranks against time.",
+    ),
+    "plot": (
+        "ringlab.commands.plot:plot",
+        "Draw a still picture of a scenario's prediction, or the critical path of a Trace.",
+    ),
+    "check": (
+        "ringlab.commands.check:check",
+        "Prove an algorithm right at many world sizes, or say what is wrong; its cost stands beside the least "
+        "possible.",
+    ),
+    "bench": (
+        "ringlab.commands.bench:bench",
+        "Measure collectives in the table of nccl-tests, beside their prediction. ^C keeps what is done.",
+    ),
+    "winners": (
+        "ringlab.commands.winners:winners",
+        "Show where each algorithm wins by the model: the size of the buffer against the number of ranks.",
+    ),
+    "calibrate": (
+        "ringlab.commands.calibrate:calibrate",
+        "Measure this machine's messages, reductions and training phases, and keep them; or read nccl-tests' output.",
+    ),
+    "doctor": ("ringlab.commands.doctor:doctor", "Look at what this machine can run, and what is missing."),
+    "hardware": (
+        "ringlab.commands.hardware:hardware",
+        "List the hardware catalogue, or show a part with its sources; -o FILE.png draws a machine's topology.",
+    ),
+    "accuracy": (
+        "ringlab.commands.accuracy:accuracy",
+        "Predict published NCCL tables, trainings (--training) or clusters emulated here (--here); show the errors.",
+    ),
+    "profile": (
+        "ringlab.commands.profile:profile",
+        "Say what a model computes, reads and keeps, layer by layer, and how long that takes on one device.",
+    ),
+    "plan": (
+        "ringlab.commands.plan:plan",
+        "Choose the cheapest machines to rent for a training: time against money, how sure, and what to measure first.",
+    ),
+    "slurm": (
+        "ringlab.jobs.slurm:slurm",
+        "Write a batch file of Slurm that runs the scenario under torchrun; `sbatch FILE` submits it.",
+    ),
+    "k8s": (
+        "ringlab.jobs.kubernetes:k8s",
+        "Write a Job of Kubernetes that runs the scenario under torchrun; `kubectl apply -f FILE` starts it.",
+    ),
+    "list": ("ringlab.commands.list:list_all", "List the algorithms, presets, models and scenarios that there are."),
+}
 app = typer.Typer(
     help="Predict, run, compare and see how a training job scales.",
     no_args_is_help=True,
@@ -34,13 +82,29 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-COMMANDS = (
-    *(predict, explain, run, compare, animate, plot, check, bench, winners, calibrate, doctor, hardware, accuracy),
-    *(profile, plan, slurm, k8s),
-)
-for command in COMMANDS:
-    app.command()(command)
-app.command(name="list")(list_all)
+
+
+class UnloadedCommand(TyperCommand):
+    """A command whose module is loaded when it is called, so that ``--help`` does not wait for what commands need."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """Return a context of the command itself."""
+        return load_command(str(self.name)).make_context(info_name, args, parent, **extra)
+
+
+@cache
+def load_command(name: str) -> TyperCommand:
+    """Return a command with its options."""
+    module, _, function = COMMANDS[name][0].partition(":")
+    alone = typer.Typer(add_completion=False)
+    alone.command(name)(getattr(import_module(module), function))
+    command = typer.main.get_command(alone)
+    assert isinstance(command, TyperCommand)
+    return command
+
+
+for _name, (_, _about) in COMMANDS.items():
+    app.command(_name, cls=UnloadedCommand, help=_about)(lambda: None)
 
 
 def main() -> None:

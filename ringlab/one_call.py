@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 import scenarios
 from collectives.errors import InputError
 from collectives.records.profiles import read_run
-from ringlab.answers.calibration_source import Source
-from ringlab.answers.progress import Progress
 from ringlab.scenario import Scenario, extend, load
+from ringlab.session import Source
+from ringlab.shared.progress import Progress
 
 if TYPE_CHECKING:  # predictions do without what compares and draws
     from ringlab.answers.pictures import Picture

@@ -10,18 +10,11 @@ import scenarios
 from collectives.records.trace import Trace
 from collectives.units import parse_size
 from ringlab.answers import prediction
-from ringlab.answers.calibration_source import (
-    CalibrationAnswer,
-    Source,
-    calibrate_for,
-    calibration_to_choose,
-    find_calibration,
-    find_or_calibrate,
-    keep_if_none,
-)
+from ringlab.answers.calibration import CalibrationAnswer
 from ringlab.answers.prediction import Prediction
-from ringlab.answers.progress import NoProgress, Progress
-from ringlab.answers.workload import leave_nccl_out
+from ringlab.session import Session, Source
+from ringlab.shared.progress import NoProgress, Progress
+from ringlab.shared.workload import leave_nccl_out
 from simcomm.engine_choice import check_engine
 
 if TYPE_CHECKING:  # predictions do without what compares and draws
@@ -52,7 +45,7 @@ class Scenario(scenarios.Scenario):
         ('ring', 1.608, 'ms')
         """
         check_engine(engine)
-        return prediction.predict(self, find_calibration(self, calibration), engine, progress)
+        return prediction.predict(self, Session(calibration=calibration).find_calibration(self), engine, progress)
 
     def run(
         self,
@@ -99,7 +92,8 @@ class Scenario(scenarios.Scenario):
             )
         if runnable != self:
             progress.note('warning: "nccl" is what NCCL itself does, which is left out, as gloo cannot run it')
-        found = calibration_to_choose(runnable, calibration, backend=backend, timeout=timeout, progress=progress)
+        session = Session(calibration=calibration, backend=backend, timeout_s=timeout, progress=progress)
+        found = session.calibration_to_choose(runnable)
         return real_run.run(
             runnable, found, backend=backend, timeout=timeout, progress=progress, resume=resume, watch=watch
         )
@@ -118,7 +112,8 @@ class Scenario(scenarios.Scenario):
 
         runnable = on_emulated(leave_nccl_out(self))
         options: dict[str, Any] = {"backend": backend, "timeout": timeout, "progress": progress}
-        found = calibration_to_choose(runnable, calibration, **options)
+        session = Session(calibration=calibration, backend=backend, timeout_s=timeout, progress=progress)
+        found = session.calibration_to_choose(runnable)
         with emulated(runnable.cluster, progress) as network:
             return real_run.run(runnable, found, network=network, resume=resume, watch=watch, **options)
 
@@ -151,7 +146,8 @@ class Scenario(scenarios.Scenario):
         if not spans_nodes(timeout):
             check_comparable(self, backend)
         options: dict[str, Any] = {"backend": backend, "timeout": timeout, "progress": progress}
-        found = find_or_calibrate(self, calibration, **options)
+        session = Session(calibration=calibration, backend=backend, timeout_s=timeout, progress=progress)
+        found = session.find_or_calibrate(self)
         predicted = prediction.predict(self, found, progress=progress)
         if predicted.interrupted:
             raise KeyboardInterrupt
@@ -190,16 +186,17 @@ class Scenario(scenarios.Scenario):
             return self._compare_emulated(calibration, backend, timeout, progress)
         check_comparable(self, backend)
         options: dict[str, Any] = {"backend": backend, "timeout": timeout, "progress": progress}
+        session = Session(calibration=calibration, backend=backend, timeout_s=timeout, progress=progress)
         in_turns = calibration is None and self.cluster.is_here
         if not in_turns:
-            found = find_or_calibrate(self, calibration, **options)
+            found = session.find_or_calibrate(self)
             measured = real_run.run(self, found, **options)
         else:
-            choosing = calibration_to_choose(self, None, **options)
+            choosing = session.calibration_to_choose(self)
             measured, found = real_run.run_when_free(
                 partial(real_run.run_in_turns, self, choosing, **options), progress
             )
-            keep_if_none(found, progress)
+            session.keep_if_none(found)
         predicted = prediction.predict(self, found, progress=progress, in_turns=in_turns)
         if predicted.interrupted:
             raise KeyboardInterrupt
@@ -211,7 +208,8 @@ class Scenario(scenarios.Scenario):
         from ringlab.answers.emulation import as_built, calibrate_for_emulation, emulated, on_emulated
 
         compared = on_emulated(self)
-        found = find_calibration(compared, calibration, backend) if calibration is not None else None
+        session = Session(calibration=calibration, backend=backend)
+        found = session.find_calibration(compared) if calibration is not None else None
         with emulated(compared.cluster, progress) as network:
             found = found or calibrate_for_emulation(compared, timeout=timeout, progress=progress)
             predicted = prediction.predict(as_built(compared, network), found, progress=progress)
@@ -250,7 +248,7 @@ class Scenario(scenarios.Scenario):
             sizes,
             algorithms,
             dtype=comparison.dtype if comparison else "float32",
-            calibration=find_calibration(self, calibration),
+            calibration=Session(calibration=calibration).find_calibration(self),
             progress=progress,
         )
 
@@ -272,7 +270,7 @@ class Scenario(scenarios.Scenario):
         from ringlab.answers.predicted_trace import predict_trace  # a table of times does without
 
         nbytes = None if size is None else parse_size(size)
-        return predict_trace(self, find_calibration(self, calibration), algorithm, nbytes, engine)
+        return predict_trace(self, Session(calibration=calibration).find_calibration(self), algorithm, nbytes, engine)
 
     def animate(
         self,
@@ -298,7 +296,7 @@ class Scenario(scenarios.Scenario):
         return draw_scenario(
             self,
             path,
-            calibration=find_calibration(self, calibration),
+            calibration=Session(calibration=calibration).find_calibration(self),
             algorithm=algorithm,
             nbytes=None if size is None else parse_size(size),
             progress=progress,
@@ -326,7 +324,7 @@ class Scenario(scenarios.Scenario):
         from ringlab.answers.plots import plot_scenario  # imports what draws
 
         nbytes = None if size is None else parse_size(size)
-        known = find_calibration(self, calibration)
+        known = Session(calibration=calibration).find_calibration(self)
         return plot_scenario(self, kind, path, known, algorithm, nbytes, progress=progress)
 
     def calibrate(
@@ -347,9 +345,8 @@ class Scenario(scenarios.Scenario):
         >>> load("here.toml").calibrate(timeout=60, accept_noise=True).calibration.ranks  # doctest: +SKIP
         2
         """
-        return calibrate_for(
-            self, ranks, backend=backend, timeout=timeout, progress=progress, accept_noise=accept_noise
-        )
+        session = Session(backend=backend, timeout_s=timeout, progress=progress or NoProgress())
+        return CalibrationAnswer(*session.calibrate_for(self, ranks, accept_noise))
 
     def explain(self, path: Path | str | None = None, *, progress: Progress | None = None) -> "Explanation":
         """Return what NCCL would pick at each size and why, on those of its clusters that NCCL joins.
@@ -385,7 +382,9 @@ class Scenario(scenarios.Scenario):
         """
         from ringlab.answers.comparison_report import write_report  # imports what draws
 
-        found = getattr(answer, "calibration", None) or find_calibration(self, calibration, backend)
+        found = getattr(answer, "calibration", None) or Session(
+            calibration=calibration, backend=backend
+        ).find_calibration(self)
         write_report(answer, self, found, path, progress)
 
 

@@ -34,7 +34,7 @@ def ringlab(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 
     What is quick on a machine without other work would else be told of on one with.
     """
-    monkeypatch.setattr("ringlab.answers.progress.LATE_S", 60.0)
+    monkeypatch.setattr("ringlab.shared.progress.LATE_S", 60.0)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("COLUMNS", "160")
     return in_this_process(monkeypatch, capsys)

@@ -255,8 +255,9 @@ def warm_up() -> None:
 
     from ringlab import cli
 
-    command = typer.main.get_command(cli.app)
-    setattr(typer.main, "get_command", lambda app: command)  # noqa: B010 - building it anew is half of a cheap case
+    make, command = typer.main.get_command, typer.main.get_command(cli.app)
+    # Building it anew is half of a cheap case.
+    setattr(typer.main, "get_command", lambda app: command if app is cli.app else make(app))  # noqa: B010
     with tempfile.TemporaryDirectory() as folder:
         for number, case in enumerate(hostile_cases.VALID):
             place = Path(folder, str(number))

@@ -20,7 +20,7 @@ from realcomm.calibration.pair_calibration import from_pair
 from realcomm.training.models import build_model
 from ringlab.answers.accuracy_here import AccuracyHere, accuracy_here, pair_before, summarise
 from ringlab.answers.emulated_rows import EmulatedRow
-from ringlab.answers.progress import NoProgress
+from ringlab.shared.progress import NoProgress
 from scenarios import load
 from simcomm.cluster.pair_fit import fit_pair
 

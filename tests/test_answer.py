@@ -22,13 +22,12 @@ from ringlab.answers.conclusions import Conclusions, conclude
 from ringlab.answers.figures import side_by_side
 from ringlab.answers.predicted_trace import predict_trace
 from ringlab.answers.prediction import Prediction, predict
-from ringlab.answers.progress import NoProgress
 from ringlab.answers.real_run import RunAnswer
-from ringlab.answers.sentences import keep_few
 from ringlab.scenario import load
-from ringlab.terminal.console import PlainConsole
+from ringlab.shared.console import PlainConsole
+from ringlab.shared.progress import NoProgress
+from ringlab.table import format_digits, keep_few, show_sentences
 from ringlab.terminal.scenario_tables import PHASES, show_scenario_answer
-from ringlab.terminal.tables import format_digits, show_sentences
 from scenarios import CollectiveComparison, Scenario, WhatIf
 from simcomm.selection import choose
 from viz.report.document import render_tables

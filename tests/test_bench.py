@@ -19,9 +19,7 @@ from rich.console import Console
 
 from collectives.errors import InputError
 from ringlab.answers.benchmark import BenchAnswer, Benchmark, BenchOptions, BenchRow, bench, measurements, prepare
-from ringlab.answers.ranges import parse_short_size
-from ringlab.cli import app
-from ringlab.commands.bench import bench as command
+from ringlab.shared.ranges import parse_short_size
 from ringlab.terminal.bench_table import BenchTable
 
 
@@ -182,7 +180,3 @@ def ringlab(*options: str, **environment: str) -> subprocess.Popen:
     call = [sys.executable, "-m", "ringlab", "bench", *options]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(call, **streams, env={**os.environ, **environment}, start_new_session=True)
-
-
-def test_the_command_is_one_of_ringlabs():
-    assert command in [registered.callback for registered in app.registered_commands]

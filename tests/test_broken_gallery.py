@@ -7,7 +7,7 @@ import pytest
 from collectives import Algorithm, algorithm, recv_reduce, send
 from collectives.catalogue import load_file
 from ringlab.answers.proofs import prove
-from ringlab.answers.ranges import parse_world_sizes
+from ringlab.shared.ranges import parse_world_sizes
 
 GALLERY = Path(__file__).parent / "broken"
 CAUGHT = {  # smallest world size and root, but for one rank, and what is said

@@ -18,7 +18,7 @@ from realcomm.launching.failures import LaunchFailed, RankFailed, TimedOut
 from realcomm.launching.launcher import launch
 from realcomm.measuring.measurement import Measurement
 from realcomm.training import broken_training
-from ringlab.terminal.output import keep_broken_trace
+from ringlab.shared.output import keep_broken_trace
 
 RANKS, BAD, STEP = 4, 2, 3
 

@@ -12,11 +12,10 @@ from collectives.errors import InputError, RunFailed
 from collectives.records.calibration import Calibration, ComputePoint, Line, MachineLoad
 from collectives.workload import ComputePhases
 from realcomm.calibration.load import Counters, LoadWatch
-from ringlab.answers import calibration_source
-from ringlab.answers.calibration_noise import find_noise
-from ringlab.answers.uncertainty import MODEL, combine, disagreement, drift
+from ringlab.session import Session
 from ringlab.terminal import calibration_offer
 from scenarios import load
+from simcomm.uncertainty import MODEL, combine, disagreement, drift, find_noise
 
 LINE = Line(1e-5, 1e-9, 0.5)  # how well a line fits says nothing about noise
 POINT = ComputePoint("resnet18", "digits", 32, 2, 1, ComputePhases(0.035, 0.1, 0.01), 0.1)
@@ -68,9 +67,9 @@ def test_it_is_refused_and_not_kept_unless_accepted(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr("realcomm.calibrate", lambda *_, **__: BUSY)
     with pytest.raises(RunFailed, match=r"took 34% .* \(cc1plus\)\. Nothing is kept: .* --accept-noise"):
-        calibration_source.calibrate(2)
+        Session().calibrate(2)
     assert [*tmp_path.rglob("*.json")] == []
-    assert calibration_source.calibrate(2, accept_noise=True).file
+    assert Session().calibrate(2, accept_noise=True)[1]
     assert len([*tmp_path.rglob("*.json")]) == 1
 
 
@@ -96,7 +95,7 @@ def test_uncertainty_grows_with_disagreement_and_age():
 
 def test_who_agrees_to_calibrate_gets_the_answer_also_on_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     scenario = Mock()
-    monkeypatch.setattr(calibration_offer, "is_calibrated", lambda scenario: False)
+    monkeypatch.setattr(Session, "is_calibrated", lambda self, scenario: False)
     with pytest.raises(InputError, match=r"quickstart: .*; `ringlab calibrate quickstart` does it"):
         calibration_offer.offer_calibration(scenario, "quickstart")
     for stream in ("stdin", "stderr"):
@@ -111,10 +110,10 @@ def test_a_calibration_without_the_overlap_that_a_training_needs_is_made_anew(
 ) -> None:
     (tmp_path / "here.toml").write_text('[cluster]\npreset = "this-machine"\n[training]\ngradient_sync = "ring"\n')
     kept = {"found": ONE}
-    monkeypatch.setattr(calibration_source, "find_calibration", lambda *given: kept["found"])
+    monkeypatch.setattr(Session, "find_calibration", lambda *given: kept["found"])
 
     def is_enough(*changes: str) -> bool:
-        return calibration_source.is_calibrated(load(tmp_path / "here.toml", changes))
+        return Session().is_calibrated(load(tmp_path / "here.toml", changes))
 
     assert is_enough() and not is_enough("training.stem=cifar")
     overlaps = 'training.gradient_sync={name = "ring", overlap = true}'

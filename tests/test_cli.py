@@ -16,8 +16,8 @@ from collectives import InputError
 from realcomm.launching.failures import RankFailed
 from realcomm.launching.launcher import launch
 from ringlab import cli
-from ringlab.terminal.failures import _say, exit_with_a_line
-from ringlab.terminal.output import check_outputs
+from ringlab.shared.failures import _say, exit_with_a_line
+from ringlab.shared.output import check_outputs
 
 STAR = """
 title = "four hosts"
@@ -67,7 +67,12 @@ def test_help_names_every_command(ringlab):
         assert command in out
 
 
-@pytest.mark.parametrize("command", [found.name or found.callback.__name__ for found in cli.app.registered_commands])
+def test_what_is_said_of_a_command_before_it_is_loaded_is_how_its_own_help_begins():
+    for name, (_, about) in cli.COMMANDS.items():
+        assert " ".join((cli.load_command(name).help or "").partition("\n\n")[0].split()) == about
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
 def test_help_promises_nothing_that_is_not_there(ringlab, command):
     status, out, _ = ringlab(command, "--help")
     assert status == 0

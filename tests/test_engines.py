@@ -41,7 +41,7 @@ def predict(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
     )
     write_record(tmp_path / "calibration.json", calibration)
 
-    monkeypatch.setattr("ringlab.answers.progress.LATE_S", 60.0)  # or a slow machine says what it computes
+    monkeypatch.setattr("ringlab.shared.progress.LATE_S", 60.0)  # or a slow machine says what it computes
 
     def run(*arguments: object) -> dict[str, Any]:
         given = ["ringlab", "predict", *map(str, arguments), "--calibration", str(tmp_path / "calibration.json")]

@@ -24,9 +24,9 @@ from collectives.input_files import inputs_protected, read_bytes
 from collectives.output_files import check_output, pipes_kept_open, write_bytes, write_text
 from collectives.quoting import make_printable
 from ringlab.cli import app
-from ringlab.terminal.console import make_console
-from ringlab.terminal.output import write_files, write_json
-from ringlab.terminal.progress import TerminalProgress
+from ringlab.shared.console import make_console
+from ringlab.shared.output import write_files, write_json
+from ringlab.shared.progress import TerminalProgress
 from simcomm.renting.kept_rates import RateFile
 from simcomm.sweep_file import SweepFile
 

@@ -233,7 +233,7 @@ def test_a_command_that_ends_at_once_leaves_no_guest_of_a_stopped_server(tmp_pat
     path = write(tmp_path, body)
     code = (
         "import threading, time; from pathlib import Path;"
-        "from collectives import verify; from ringlab.terminal.shutdown import end_now;"
+        "from collectives import verify; from ringlab.shared.signals import end_now;"
         "from collectives.programs import sandbox; sandbox.SAY_AFTER_S = 60;"
         "threading.excepthook = lambda of: None;"  # the server ends while the thread waits for its answer
         f"threading.Thread(target=verify, args=({str(path) + ':hostile'!r}, 2)).start();"

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import ringlab
-from ringlab.terminal.shutdown import exit_on_signals
+from ringlab.shared.signals import exit_on_signals
 
 IN_MACHINE_CODE = """
 import hashlib
-from ringlab.terminal.shutdown import watch_interrupts
+from ringlab.shared.signals import watch_interrupts
 watch_interrupts()
 print("begins", flush=True)
 hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)  # minutes without a step of Python
@@ -24,7 +24,7 @@ hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)  # minutes without a step of Pyth
 
 IMPORTING = """
 import sys
-import ringlab.terminal.shutdown as shutdown
+import ringlab.shared.signals as shutdown
 watch = shutdown.watch_interrupts
 
 def watch_and_tell():
@@ -74,7 +74,7 @@ def test_while_it_is_in_machine_code():
 
 IN_A_CALLBACK = """
 import os, signal, time, weakref
-from ringlab.terminal.shutdown import watch_interrupts
+from ringlab.shared.signals import watch_interrupts
 watch_interrupts()
 
 class Thing:
@@ -131,7 +131,7 @@ def test_the_first_statement_answers_before_any_import():
     """What is imported next raises the signal; that Python started long ago makes no difference."""
     script = "import importlib, os, signal, sys; sys.argv[0] = '-m'; sys.orig_argv[1:] = ['-m', 'ringlab']\n"
     script += "class Finder:\n    find_spec = lambda *_: os.kill(os.getpid(), signal.SIGINT)\n"
-    script += "import ringlab.terminal; sys.meta_path.insert(0, Finder())\nimport ringlab.terminal.shutdown"
+    script += "import ringlab.shared; sys.meta_path.insert(0, Finder())\nimport ringlab.shared.signals"
     with start("-c", script) as process:
         assert process.communicate(timeout=60) == ("", "ringlab: interrupted\n")
     assert process.returncode == 130
@@ -156,7 +156,7 @@ def test_after_the_last_word(command: str, delays: tuple[float, ...]):
 
 def test_what_others_have_registered_for_the_end_is_done():
     script = "import sys; sys.argv = ['ringlab', '--version']\nfrom ringlab.__main__ import main\nimport atexit\n"
-    script += "import ringlab.terminal.shutdown as end\nleave_soon = end.leave_soon\n"
+    script += "import ringlab.shared.signals as end\nleave_soon = end.leave_soon\n"
     script += "import ringlab.__main__ as command\n"
     script += "command.leave_soon = lambda: (leave_soon(), atexit.register(print, 'done'))\nmain()"
     with start("-c", script) as process:

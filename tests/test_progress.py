@@ -23,13 +23,12 @@ from collectives.errors import TooLarge
 from collectives.proof import verifier
 from collectives.workload import Buckets, ComputePhases, Training
 from ringlab.answers import prediction, prediction_rows, proofs
-from ringlab.answers.progress import computing
 from ringlab.cli import app
 from ringlab.scenario import load
-from ringlab.terminal import progress as terminal_progress
-from ringlab.terminal.console import PlainConsole
+from ringlab.shared import progress as terminal_progress
+from ringlab.shared.console import PlainConsole
+from ringlab.shared.progress import TerminalProgress, computing
 from ringlab.terminal.loading import load_scenario
-from ringlab.terminal.progress import TerminalProgress
 from simcomm.cluster.calibrated import as_emulated
 from simcomm.compiling import told_of_compiling
 from simcomm.model.trouble import NO_TROUBLE
@@ -319,7 +318,7 @@ def test_reading_a_large_network_says_so(tmp_path, monkeypatch, capfd):
 
     begin_lines = terminal_progress._Lines.begin
     monkeypatch.setattr(terminal_progress._Lines, "begin", begin)
-    monkeypatch.setattr("ringlab.answers.progress.LATE_S", 0.01)
+    monkeypatch.setattr("ringlab.shared.progress.LATE_S", 0.01)
     monkeypatch.setattr("ringlab.scenario.load", load_slowly)
     assert load_scenario("large") == "large"
     assert "reading large and building its network ..." in capfd.readouterr().err
@@ -329,6 +328,6 @@ def test_reading_a_large_network_says_so(tmp_path, monkeypatch, capfd):
     ("given", "said"), [("1", "1 device ..."), ("8", "8 devices ..."), ("1,8", "2 numbers of dev")]
 )
 def test_predicting_on_devices_says_on_how_many(given: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ringlab.answers.progress.LATE_S", 0.0)
+    monkeypatch.setattr("ringlab.shared.progress.LATE_S", 0.0)
     done = CliRunner().invoke(app, ["predict", "star8", "--devices", given, "--set", "training.compute={rate = 300.0}"])
     assert f"predicting star8 on {said}" in done.stderr

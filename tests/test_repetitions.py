@@ -10,10 +10,10 @@ import simcomm
 from collectives import Transport, find_algorithm
 from collectives.records.trace import Trace
 from collectives.workload import ComputePhases, Training
-from ringlab.answers.repeated_runs import is_median_known, repeat
 from simcomm.compiled.planning.engine_input import repetitions
 from simcomm.model.jitter import Jitter
 from simcomm.model.trouble import LinkTrouble, RankTrouble, Trouble
+from simcomm.repetition import is_median_known, repeat
 
 HARDLY = Trouble(messages=Jitter("uniform", 1e-9), repetitions=1000)
 WIDELY = Trouble(messages=Jitter("exponential", 1e-2), repetitions=31)

@@ -16,8 +16,8 @@ import ringlab
 import scenarios
 import simcomm
 from collectives import InputError
-from ringlab.answers.record import shorten
 from ringlab.cli import app
+from ringlab.shared.answer import shorten
 
 HERE = """
 title = "two ranks here"

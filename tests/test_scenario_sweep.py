@@ -9,8 +9,8 @@ import pytest
 import ringlab as package
 from collectives import InputError
 from ringlab.answers import scenario_sweep
-from ringlab.answers.record import shorten
 from ringlab.answers.scenario_sweep import parse_sweep, predict_sweep
+from ringlab.shared.answer import shorten
 from viz.sweep import SweepLine, sweep_figure
 
 ONE_SIZE = "collective.sizes=1 MiB"

@@ -13,10 +13,10 @@ from collectives.errors import InputError
 from collectives.records.trace import Trace
 from ringlab.answers.prediction import predict
 from ringlab.answers.reasons import reasons
-from ringlab.answers.repeated_runs import repeat
 from scenarios import load
 from simcomm.model.jitter import Jitter
 from simcomm.model.trouble import LinkTrouble, RankTrouble, Trouble
+from simcomm.repetition import repeat
 from simcomm.time_models.message_simulator import MessageSimulator
 
 STAR = """

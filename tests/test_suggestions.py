@@ -7,7 +7,7 @@ import pytest
 from collectives import InputError, find_algorithm
 from collectives.spec import find_spec
 from collectives.suggestions import suggest
-from ringlab.answers.ranges import parse_world_sizes
+from ringlab.shared.ranges import parse_world_sizes
 from scenarios import load
 from simcomm.cluster.presets import preset
 

@@ -18,7 +18,7 @@ import ringlab
 import viz
 from collectives.errors import InputError
 from collectives.units import format_time
-from ringlab.answers.progress import NoProgress
+from ringlab.shared.progress import NoProgress
 from viz.accuracy import Dots, accuracy_figure
 from viz.report.document import render_report
 from viz.report.tables import (

@@ -24,8 +24,8 @@ from collectives.records.path_parts import divide_path
 from collectives.records.waits import critical_path
 from ringlab.answers.figures import SideBySide
 from ringlab.answers.plots import scaling_curves, waterfall
-from ringlab.answers.progress import NoProgress
 from ringlab.cli import app
+from ringlab.shared.progress import NoProgress
 from viz.accuracy import Dots, accuracy_figure
 from viz.path_strip import path_figure
 from viz.scaling import Curve, scaling_figure

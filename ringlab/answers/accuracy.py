@@ -12,8 +12,8 @@ import viz
 from collectives.checks import check_path
 from collectives.errors import InputError, NotKnown
 from collectives.units import count
-from ringlab.answers.progress import Progress, computing
-from ringlab.answers.record import Record
+from ringlab.shared.answer import Record
+from ringlab.shared.progress import Progress, computing
 from simcomm.nccl.accuracy.baselines import alpha_beta
 from simcomm.nccl.accuracy.calibration_gain import Gain, measure_gains
 from simcomm.nccl.accuracy.compare import compare_series, judged_series

@@ -17,8 +17,8 @@ from collectives.units import format_size
 from realcomm.calibration.load import watch_load
 from ringlab.answers.emulated_rows import WITHIN, EmulatedCalibrator, EmulatedRow, compare_here, name_of
 from ringlab.answers.emulation import on_emulated
-from ringlab.answers.progress import NoProgress, Progress
-from ringlab.answers.record import SCHEMA_VERSION, Record
+from ringlab.shared.answer import SCHEMA_VERSION, Record
+from ringlab.shared.progress import NoProgress, Progress
 from scenarios import Scenario, load, shipped
 
 

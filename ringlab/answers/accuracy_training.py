@@ -12,8 +12,8 @@ from collectives.errors import InputError, NotKnown
 from collectives.quoting import quote
 from collectives.units import count
 from ringlab.answers.accuracy import describe_left_out
-from ringlab.answers.progress import Progress, computing
-from ringlab.answers.record import Record
+from ringlab.shared.answer import Record
+from ringlab.shared.progress import Progress, computing
 from simcomm.scaling.accuracy.judging import Judged, judge_frozen
 from simcomm.scaling.accuracy.scoring import Score, score_baselines, score_by, score_points
 from simcomm.scaling.descriptions import OWN_DATA, Point, Series, is_known_precision, put_aside, read_series

@@ -22,8 +22,8 @@ from realcomm.launching.launcher import check_launch
 from realcomm.measuring.measurement import Figures, Measurement
 from realcomm.measuring.sweep import measure_all
 from ringlab.answers.emulation import on_emulated
-from ringlab.answers.ranges import grow_sizes
-from ringlab.answers.record import SCHEMA_VERSION, Record, to_plain
+from ringlab.shared.answer import SCHEMA_VERSION, Record, to_plain
+from ringlab.shared.ranges import grow_sizes
 from scenarios import Scenario
 from simcomm.cluster.cluster import Cluster
 from simcomm.schedules import verified_schedule

@@ -12,7 +12,7 @@ from ringlab.answers.figures import CollectiveFigures, Number, SideBySide, Train
 from ringlab.answers.prediction import Prediction
 from ringlab.answers.real_run import RunAnswer
 from ringlab.answers.scenario_answer import ScenarioAnswer
-from ringlab.answers.sentences import MOST_SENTENCES, keep_few
+from ringlab.table import MOST_SENTENCES, keep_few
 from scenarios import Scenario
 from simcomm.model.trouble import NO_TROUBLE
 from simcomm.nccl.catalogue import match_gpu

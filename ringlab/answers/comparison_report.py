@@ -16,8 +16,8 @@ from ringlab.answers.figures import SideBySide
 from ringlab.answers.played_runs import beside_measured, predict_runs
 from ringlab.answers.plots import describe_curves, scaling_curves, waterfall
 from ringlab.answers.prediction import MOST_LOOKED_AT
-from ringlab.answers.progress import Progress, Tick, computing
 from ringlab.answers.scenario_answer import ScenarioAnswer
+from ringlab.shared.progress import Progress, Tick, computing
 from scenarios import Scenario
 from simcomm.cluster.calibrated import resolve_transport
 from simcomm.cluster.cluster import IDEAL, Cluster

@@ -10,8 +10,8 @@ from collectives.units import format_size, format_time
 from ringlab.answers.figures import CollectiveFigures, SideBySide, TrainingFigures
 from ringlab.answers.reasons import effect, reasons
 from ringlab.answers.scenario_answer import ScenarioAnswer
-from ringlab.answers.sentences import keep_few
-from ringlab.answers.workload import predictable
+from ringlab.shared.workload import predictable
+from ringlab.table import keep_few
 from scenarios import Scenario
 from simcomm.cluster.cluster import Cluster
 

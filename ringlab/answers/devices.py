@@ -15,12 +15,12 @@ from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace
 from collectives.units import count
 from collectives.workload import ComputePhases
-from ringlab.answers.any_model import find_profile
 from ringlab.answers.devices_rows import Case, DevicesRow, Refused
 from ringlab.answers.devices_words import OWN_WORK, conclude
-from ringlab.answers.progress import Tick
-from ringlab.answers.record import SCHEMA_VERSION, Record
 from ringlab.answers.scenario_sweep import parse_sweep
+from ringlab.shared.answer import SCHEMA_VERSION, Record
+from ringlab.shared.models import find_profile
+from ringlab.shared.progress import Tick
 from scenarios.devices_form import SpreadTraining, read_spread_training
 from simcomm.parallelism.compute import MEASURED_SPREAD, Compute, as_measured, at_rate, measured_rate
 from simcomm.parallelism.interconnect import Interconnect, NcclInterconnect, SimulatedInterconnect

@@ -25,11 +25,11 @@ from realcomm.measuring.sweep import measure_all
 from realcomm.training.trainer import train_each
 from ringlab.answers.emulation import as_built, emulated, hosts_bandwidth
 from ringlab.answers.figures import training_figures
-from ringlab.answers.progress import Progress, Tick
-from ringlab.answers.record import Record
-from ringlab.answers.uncertainty import of_emulated
-from ringlab.answers.workload import resolve_requests
+from ringlab.shared.answer import Record
+from ringlab.shared.progress import Progress, Tick
+from ringlab.shared.workload import resolve_requests
 from scenarios import Scenario
+from simcomm.uncertainty import of_emulated
 
 WITHIN = 0.15  # an error that is not more is small; what is more is looked for in the traces
 BESIDE = "all_to_all/direct"  # at the sizes of every scenario that compares all_reduce

@@ -13,7 +13,7 @@ from collectives.units import count, format_bandwidth, format_time
 from realcomm.calibration.pair_calibration import calibrate_emulated
 from realcomm.emulation.network import EmulatedNetwork
 from realcomm.emulation.plan import plan_network
-from ringlab.answers.progress import Progress
+from ringlab.shared.progress import Progress
 from scenarios import Scenario
 from simcomm.cluster.calibrated import as_emulated
 from simcomm.cluster.cluster import Cluster

@@ -9,8 +9,8 @@ from collectives.costs.bounds import bus_factor
 from collectives.declaration import nccl
 from collectives.errors import InputError
 from collectives.units import format_bandwidth
-from ringlab.answers.progress import Progress, computing
-from ringlab.answers.record import SCHEMA_VERSION, Record
+from ringlab.shared.answer import SCHEMA_VERSION, Record
+from ringlab.shared.progress import Progress, computing
 from scenarios import Scenario
 from simcomm.nccl.channels import open_channels
 from simcomm.nccl.clusters import NcclCluster

@@ -9,8 +9,8 @@ from typing import Any, Generic, TypeVar, cast
 from collectives.records.summary import collective_entry, training_entry
 from collectives.records.trace import Trace
 from collectives.workload import Training
-from ringlab.answers.record import Record
-from ringlab.answers.repeated_runs import TroubleFigures
+from ringlab.shared.answer import Record
+from simcomm.repetition import TroubleFigures
 
 Number = float | None  # seconds or a rate; None of a run that never ends
 
@@ -29,8 +29,22 @@ class SideBySide(Record):
 N = TypeVar("N")
 
 
+class Figures(Record):
+    """What was found of a collective or a training; in the JSON all about its trouble stands in one table."""
+
+    def to_dict(self) -> dict[str, Any]:
+        found = super().to_dict()
+        if "trouble" in found:
+            about = found["trouble"]
+            parts = [about.pop(name, {}) for name in ("stuck", "distribution", "waiting")]
+            last = {key: about.pop(key) for key in ("computing", "asked") if key in about}
+            for part in (*parts, last):
+                about |= part
+        return found
+
+
 @dataclass(frozen=True, kw_only=True)
-class CollectiveFigures(Record, Generic[N]):
+class CollectiveFigures(Figures, Generic[N]):
     """One collective on a buffer of ``bytes`` bytes a rank; times in seconds, rates in 1e9 bytes/s as in nccl-tests."""
 
     collective: str
@@ -52,7 +66,7 @@ class CollectiveFigures(Record, Generic[N]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingFigures(Record, Generic[N]):
+class TrainingFigures(Figures, Generic[N]):
     """One training: seconds of a step and of its phases, samples/s of all ranks, share of perfect scaling."""
 
     gradient_sync: str

@@ -12,8 +12,8 @@ from collectives.errors import InputError, RunFailed
 from collectives.records.calibration import cache_file, read_calibration
 from collectives.records.environment import cores, describe_environment
 from collectives.units import count, format_bandwidth
-from ringlab.answers.progress import Progress, computing
-from ringlab.answers.record import SCHEMA_VERSION, Record, to_plain
+from ringlab.shared.answer import SCHEMA_VERSION, Record, to_plain
+from ringlab.shared.progress import Progress, computing
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from collectives.checks import check_text, check_whole_number
 from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.suggestions import close_names
-from ringlab.answers.record import SCHEMA_VERSION, Record
+from ringlab.shared.answer import SCHEMA_VERSION, Record
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.hardware_parts import TABLES, Figure, find_link, parts
 from simcomm.cluster.presets import machine_entries, preset

@@ -13,7 +13,7 @@ from collectives.records.environment import cores
 from collectives.records.model_profile import ModelProfile
 from collectives.records.spans import Spans
 from collectives.records.trace import Trace
-from ringlab.answers.record import Record
+from ringlab.shared.answer import Record
 from simcomm.parallelism.pipeline import StageTimes, pipeline_program
 from simcomm.parallelism.stages import cut_stages
 

@@ -8,7 +8,7 @@ from collectives.checks import check_text
 from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.records.model_profile import ModelProfile, find_model_profile, shipped_model_profiles
-from ringlab.answers.record import SCHEMA_VERSION, Record
+from ringlab.shared.answer import SCHEMA_VERSION, Record
 
 if TYPE_CHECKING:
     from collectives.workload import Training

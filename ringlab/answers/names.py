@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 
 from collectives.catalogue import library
 from collectives.records.model_profile import find_model_profile, shipped_model_profiles
-from ringlab.answers.record import Record
+from ringlab.shared.answer import Record
 from scenarios import shipped
 from simcomm.cluster.presets import machine_entries
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from collectives.errors import InputError
 from collectives.suggestions import close_names
-from ringlab.answers.record import Record
+from ringlab.shared.answer import Record
 from scenarios import Scenario, shipped
 from simcomm.cluster.presets import machine_entries
 from simcomm.nccl.catalogue import match_gpu

@@ -9,8 +9,8 @@ from collectives.records.calibration import Calibration
 from collectives.records.trace import Trace
 from ringlab.answers.played_runs import predict_runs
 from ringlab.answers.predicted_trace import algorithm_names, predict_to_failure
-from ringlab.answers.progress import NoProgress, Progress, computing
-from ringlab.answers.record import SCHEMA_VERSION, Record
+from ringlab.shared.answer import SCHEMA_VERSION, Record
+from ringlab.shared.progress import NoProgress, Progress, computing
 from scenarios import Scenario
 from viz.style.captions import describe_failure
 

@@ -14,10 +14,10 @@ from collectives.errors import InputError
 from collectives.quoting import make_printable, quote
 from collectives.records.model_profile import read_model_profile, shipped_model_profiles
 from collectives.suggestions import suggest
-from ringlab.answers.any_model import find_profile
 from ringlab.answers.plan_advice import SHARE, advise
-from ringlab.answers.progress import Progress, computing
-from ringlab.answers.record import SCHEMA_VERSION, Record
+from ringlab.shared.answer import SCHEMA_VERSION, Record
+from ringlab.shared.models import find_profile
+from ringlab.shared.progress import Progress, computing
 from simcomm.cluster.hardware_parts import memory_bytes, parts
 from simcomm.parallelism.compute import measured_rate
 from simcomm.parallelism.memory import check_fit

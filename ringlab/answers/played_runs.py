@@ -15,7 +15,7 @@ from ringlab.answers.predicted_trace import (
     predict_to_failure,
     predict_trace,
 )
-from ringlab.answers.progress import Tick
+from ringlab.shared.progress import Tick
 from scenarios import Scenario
 from simcomm.model.trouble import NO_TROUBLE
 from viz.player.data import MOST_RUNS, PlayedRun

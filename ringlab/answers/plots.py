@@ -16,9 +16,9 @@ from ringlab.answers.pictures import Picture
 from ringlab.answers.predicted_trace import predict_trace
 from ringlab.answers.prediction import predict
 from ringlab.answers.prediction_rows import Work, count_work
-from ringlab.answers.progress import Progress, Tick, computing
 from ringlab.answers.scenario_answer import ScenarioAnswer
-from ringlab.answers.workload import predictable, resolve_training
+from ringlab.shared.progress import Progress, Tick, computing
+from ringlab.shared.workload import predictable, resolve_training
 from scenarios import Scenario
 from simcomm.cluster.cluster import Cluster, doublings
 from simcomm.cluster.paths import keeping_paths

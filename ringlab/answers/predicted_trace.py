@@ -10,8 +10,8 @@ from collectives.records.calibration import Calibration
 from collectives.records.trace import Trace
 from collectives.request import Request
 from collectives.workload import Training
-from ringlab.answers.calibration_source import Source, find_calibration
-from ringlab.answers.workload import predictable, resolve_training, sync_request
+from ringlab.session import Session, Source
+from ringlab.shared.workload import predictable, resolve_training, sync_request
 from scenarios import Scenario
 from scenarios.loader import CollectiveComparison
 from simcomm.cluster.cluster import Cluster
@@ -85,7 +85,7 @@ def _check_recorded(asked: Request | Training, cluster: Cluster) -> None:
 def check_traceable(scenario: Scenario, calibration: Source = None) -> None:
     """Raise TooLarge where a trace surely has too many messages to be written, before anything is simulated."""
     try:
-        check_recordable(scenario, find_calibration(scenario, calibration))
+        check_recordable(scenario, Session(calibration=calibration).find_calibration(scenario))
     except TooLarge as error:
         raise TooLarge(f"--trace: {error}; or leave --trace out") from error
 

@@ -26,21 +26,21 @@ from ringlab.answers.figures import (
     training_figures,
 )
 from ringlab.answers.prediction_rows import Row, Work, count_work, in_order, is_auto
-from ringlab.answers.progress import Progress, Tick, computing
-from ringlab.answers.repeated_runs import TroubleFigures, repeat
 from ringlab.answers.scenario_answer import ScenarioAnswer
-from ringlab.answers.sentences import MOST_SENTENCES, keep_few
-from ringlab.answers.uncertainty import combine, disagreement, of_emulated
-from ringlab.answers.workload import predictable, resolve_requests, resolve_training
+from ringlab.shared.progress import Progress, Tick, computing
+from ringlab.shared.workload import predictable, resolve_requests, resolve_training
+from ringlab.table import MOST_SENTENCES, keep_few
 from scenarios import Scenario
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.paths import keeping_paths
 from simcomm.engine_choice import machine_code_at_hand
 from simcomm.model.trouble import NO_TROUBLE
+from simcomm.repetition import TroubleFigures, repeat
 from simcomm.schedules import compact_schedule
 from simcomm.time_models.choice import time_model
 from simcomm.time_models.options import SimulationOptions
 from simcomm.time_models.time_model import TimeModel
+from simcomm.uncertainty import combine, disagreement, of_emulated
 
 if TYPE_CHECKING:
     pass

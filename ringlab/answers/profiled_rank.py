@@ -14,8 +14,8 @@ from collectives.workload import ComputePhases, Training
 from ringlab.answers.accuracy_here import AccuracyHere, Errors, measure_here, summarise
 from ringlab.answers.emulated_rows import EmulatedRow
 from ringlab.answers.emulation import on_emulated
-from ringlab.answers.progress import NoProgress, Progress
-from ringlab.answers.record import SCHEMA_VERSION, Record
+from ringlab.shared.answer import SCHEMA_VERSION, Record
+from ringlab.shared.progress import NoProgress, Progress
 from scenarios import Scenario, load
 
 STEP = ": step"  # of the rows of a training, the one of its whole step

@@ -12,9 +12,9 @@ from collectives.costs.bounds import least_sent_share, least_steps
 from collectives.declaration import Algorithm
 from collectives.errors import InputError, TooLarge, Undefined
 from collectives.proof.verifier import ProofReport, verify
-from ringlab.answers.progress import Progress, Tick, computing
-from ringlab.answers.ranges import parse_world_sizes
-from ringlab.answers.record import SCHEMA_VERSION, Record, to_plain
+from ringlab.shared.answer import SCHEMA_VERSION, Record, to_plain
+from ringlab.shared.progress import Progress, Tick, computing
+from ringlab.shared.ranges import parse_world_sizes
 
 EVERY_ROOT_UP_TO = 9  # ranks
 

@@ -14,9 +14,9 @@ from collectives.request import Request
 from collectives.workload import Training
 from ringlab.answers.conclusions import conclude
 from ringlab.answers.figures import Number, collective_figures, training_figures
-from ringlab.answers.progress import NoProgress, Progress
 from ringlab.answers.scenario_answer import ScenarioAnswer
-from ringlab.answers.workload import check_programs, resolve_requests, resolve_training
+from ringlab.shared.progress import NoProgress, Progress
+from ringlab.shared.workload import check_programs, resolve_requests, resolve_training
 from scenarios import Scenario
 
 if TYPE_CHECKING:

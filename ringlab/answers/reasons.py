@@ -6,7 +6,7 @@ from typing import Any
 from collectives.records.trace import Unfinished
 from collectives.units import format_size, format_time
 from ringlab.answers.figures import ClusterFigures, CollectiveFigures, SideBySide, TrainingFigures
-from ringlab.answers.repeated_runs import LinkPart, StuckRun, TroubleFigures, Waiting
+from simcomm.repetition import LinkPart, StuckRun, TroubleFigures, Waiting
 
 UNRECORDED = "with this many messages nobody kept track of who waited for whom."
 REDUCING_IS_FREE = "Reducing takes no time on this transport, so ranks that are slow at it change nothing."

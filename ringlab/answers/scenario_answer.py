@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Generic
 
 from collectives.records.environment import describe_environment
 from ringlab.answers.figures import ClusterFigures, CollectiveFigures, N, Number, TrainingFigures
-from ringlab.answers.record import SCHEMA_VERSION, Record, to_plain
+from ringlab.shared.answer import SCHEMA_VERSION, Record, to_plain
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -12,10 +12,10 @@ import scenarios
 from collectives.checks import check_text
 from collectives.errors import InputError
 from collectives.quoting import cut, quote
-from ringlab.answers.calibration_source import find_calibration
 from ringlab.answers.prediction import Prediction, predict
-from ringlab.answers.progress import Progress, computing
-from ringlab.answers.record import SCHEMA_VERSION, Record
+from ringlab.session import Session
+from ringlab.shared.answer import SCHEMA_VERSION, Record
+from ringlab.shared.progress import Progress, computing
 from simcomm.engine_choice import check_engine
 from simcomm.parallel import in_any_order
 
@@ -148,7 +148,7 @@ def predict_sweep(
 
 def _predict(task: _Task) -> Prediction:
     scenario = scenarios.load(task.scenario, task.overrides)
-    return predict(scenario, find_calibration(scenario, task.calibration), task.engine)
+    return predict(scenario, Session(calibration=task.calibration).find_calibration(scenario), task.engine)
 
 
 def parse_sweep(text: str, option: str = "--sweep") -> tuple[str, list[str]]:

@@ -12,9 +12,9 @@ from collectives.errors import InputError
 from collectives.records.calibration import Calibration
 from collectives.records.environment import describe_environment
 from collectives.spec import find_spec
-from ringlab.answers.progress import Progress, computing
-from ringlab.answers.ranges import grow_sizes, parse_world_sizes
-from ringlab.answers.record import SCHEMA_VERSION, Record
+from ringlab.shared.answer import SCHEMA_VERSION, Record
+from ringlab.shared.progress import Progress, computing
+from ringlab.shared.ranges import grow_sizes, parse_world_sizes
 from simcomm.cluster.cluster import MOST_RANKS, Cluster
 from simcomm.selection import Choice, WinnerMap, winner_map
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ringlab.terminal.console import make_console
-from ringlab.terminal.options import ExplainOpt, JsonOpt
-from ringlab.terminal.output import check_outputs, write_answer
-from ringlab.terminal.progress import TerminalProgress
+from ringlab.shared.console import make_console
+from ringlab.shared.options import ExplainOpt, JsonOpt
+from ringlab.shared.output import check_outputs, write_answer
+from ringlab.shared.progress import TerminalProgress
 
 if TYPE_CHECKING:
     from ringlab.answers.accuracy import AccuracyAnswer
@@ -125,7 +125,7 @@ def _drawing(
     """Return what draws an answer, where that is asked for, and names the picture once it is there."""
 
     def draw() -> None:
-        from ringlab.answers.progress import computing
+        from ringlab.shared.progress import computing
 
         assert plot is not None
         with computing(TerminalProgress(), f"drawing {plot}"):

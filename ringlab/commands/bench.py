@@ -8,8 +8,8 @@ import typer
 
 from collectives.variables import is_first_rank
 from ringlab import INTERRUPTED
-from ringlab.terminal.console import make_console
-from ringlab.terminal.output import check_outputs, write_files, write_json
+from ringlab.shared.console import make_console
+from ringlab.shared.output import check_outputs, write_files, write_json
 
 if TYPE_CHECKING:
     from ringlab.answers.benchmark import Benchmark

@@ -5,10 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
+from ringlab.shared.options import TIMEOUT_S, BackendOpt, JsonOpt, SetOpt, TimeoutOpt
+from ringlab.shared.output import check_outputs, write_answer
+from ringlab.shared.progress import TerminalProgress
 from ringlab.terminal.loading import load_scenario
-from ringlab.terminal.options import TIMEOUT_S, BackendOpt, JsonOpt, SetOpt, TimeoutOpt
-from ringlab.terminal.output import check_outputs, write_answer
-from ringlab.terminal.progress import TerminalProgress
 
 
 def calibrate(
@@ -36,7 +36,7 @@ def calibrate(
 ) -> None:
     """Measure this machine's messages, reductions and training phases, and keep them; or read nccl-tests' output."""
     from collectives.errors import InputError
-    from ringlab.answers import calibration_source
+    from ringlab.answers import calibration
     from ringlab.terminal.machine_tables import show_calibration
 
     progress = TerminalProgress()
@@ -50,7 +50,7 @@ def calibrate(
         "backend": backend, "timeout": timeout, "progress": progress, "accept_noise": accept_noise,
     }  # fmt: skip
     if scenario is None:
-        answer = calibration_source.calibrate(ranks, **options)
+        answer = calibration.calibrate(ranks, **options)
     else:
         loaded = load_scenario(scenario, *(set_keys or ()))
         answer = loaded.calibrate(ranks, **options)

@@ -5,9 +5,9 @@ from typing import Annotated
 import typer
 
 from ringlab import INTERRUPTED
-from ringlab.terminal.options import JsonOpt
-from ringlab.terminal.output import check_outputs, write_answer
-from ringlab.terminal.progress import TerminalProgress
+from ringlab.shared.options import JsonOpt
+from ringlab.shared.output import check_outputs, write_answer
+from ringlab.shared.progress import TerminalProgress
 
 
 def check(

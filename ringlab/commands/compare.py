@@ -6,8 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ringlab.terminal.loading import load_scenario
-from ringlab.terminal.options import (
+from ringlab.shared.options import (
     TIMEOUT_S,
     BackendOpt,
     CalibrationOpt,
@@ -18,8 +17,9 @@ from ringlab.terminal.options import (
     SetOpt,
     TimeoutOpt,
 )
-from ringlab.terminal.output import check_outputs, write_answer
-from ringlab.terminal.progress import TerminalProgress
+from ringlab.shared.output import check_outputs, write_answer
+from ringlab.shared.progress import TerminalProgress
+from ringlab.terminal.loading import load_scenario
 
 
 def compare(
@@ -72,7 +72,7 @@ def _compare_devices(
 ) -> None:
     """Compare trainings on several numbers of emulated hosts with what a profile of one rank predicts."""
     from ringlab.answers.profiled_rank import compare_devices
-    from ringlab.answers.ranges import parse_world_sizes
+    from ringlab.shared.ranges import parse_world_sizes
     from ringlab.terminal.profiled_rank_table import show_profiled_rank
 
     counts = parse_world_sizes(devices, "--devices")

@@ -1,8 +1,8 @@
 """The command ``ringlab doctor``."""
 
-from ringlab.terminal.options import JsonOpt
-from ringlab.terminal.output import check_outputs, write_answer
-from ringlab.terminal.progress import TerminalProgress
+from ringlab.shared.options import JsonOpt
+from ringlab.shared.output import check_outputs, write_answer
+from ringlab.shared.progress import TerminalProgress
 
 
 def doctor(json_to: JsonOpt = None) -> None:

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from ringlab.terminal.options import JsonOpt
-from ringlab.terminal.output import check_outputs, write_answer
+from ringlab.shared.options import JsonOpt
+from ringlab.shared.output import check_outputs, write_answer
 
 
 def hardware(

@@ -1,7 +1,7 @@
 """The command ``ringlab list``."""
 
-from ringlab.terminal.options import JsonOpt
-from ringlab.terminal.output import check_outputs, write_answer
+from ringlab.shared.options import JsonOpt
+from ringlab.shared.output import check_outputs, write_answer
 
 
 def list_all(json_to: JsonOpt = None) -> None:

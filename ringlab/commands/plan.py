@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from ringlab import INTERRUPTED
-from ringlab.terminal.options import ExplainOpt, JsonOpt, ScenarioArg, SetOpt
-from ringlab.terminal.output import check_outputs, write_answer
-from ringlab.terminal.progress import TerminalProgress
+from ringlab.shared.options import ExplainOpt, JsonOpt, ScenarioArg, SetOpt
+from ringlab.shared.output import check_outputs, write_answer
+from ringlab.shared.progress import TerminalProgress
 
 
 def plan(

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from ringlab.shared.options import CalibrationOpt, JsonOpt, SetOpt
+from ringlab.shared.output import check_outputs, write_answer
+from ringlab.shared.progress import TerminalProgress
 from ringlab.terminal.loading import load_scenario
-from ringlab.terminal.options import CalibrationOpt, JsonOpt, SetOpt
-from ringlab.terminal.output import check_outputs, write_answer
-from ringlab.terminal.progress import TerminalProgress
 
 if TYPE_CHECKING:
     from ringlab.answers.pictures import Picture

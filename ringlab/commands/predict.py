@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ringlab import INTERRUPTED
+from ringlab.shared.options import CalibrationOpt, ExplainOpt, JsonOpt, ScenarioArg, SetOpt, TraceOpt
+from ringlab.shared.output import check_outputs, write_answer
+from ringlab.shared.progress import TerminalProgress
 from ringlab.terminal.loading import load_scenario
-from ringlab.terminal.options import CalibrationOpt, ExplainOpt, JsonOpt, ScenarioArg, SetOpt, TraceOpt
-from ringlab.terminal.output import check_outputs, write_answer
-from ringlab.terminal.progress import TerminalProgress
 
 if TYPE_CHECKING:
     from collectives.errors import InputError
@@ -91,7 +91,7 @@ def _predict_once(
     report: Path | None,
     explain: bool,
 ) -> None:
-    from ringlab.answers.progress import computing
+    from ringlab.shared.progress import computing
     from ringlab.terminal.calibration_offer import offer_calibration
     from ringlab.terminal.scenario_tables import show_scenario_answer
 
@@ -145,8 +145,8 @@ def _predict_devices(
 ) -> None:
     from collectives.units import count
     from ringlab.answers.devices import may_have_timeline, predict_devices
-    from ringlab.answers.progress import computing
-    from ringlab.answers.ranges import parse_world_sizes
+    from ringlab.shared.progress import computing
+    from ringlab.shared.ranges import parse_world_sizes
     from ringlab.terminal.devices_table import show_devices
 
     counts = parse_world_sizes("1,2,4,8" if devices is None else devices, "--devices", most=65_536)

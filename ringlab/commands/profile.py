@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ringlab.terminal.console import make_console
-from ringlab.terminal.options import JsonOpt
-from ringlab.terminal.output import check_outputs, write_answer
-from ringlab.terminal.progress import TerminalProgress
+from ringlab.shared.console import make_console
+from ringlab.shared.options import JsonOpt
+from ringlab.shared.output import check_outputs, write_answer
+from ringlab.shared.progress import TerminalProgress
 
 if TYPE_CHECKING:
     from ringlab.answers.model_profiling import ProfileAnswer
@@ -50,7 +50,7 @@ def profile(
     from collectives.input_files import check_input
     from collectives.workload import is_file_reference
     from ringlab.answers.model_profiling import profile_model
-    from ringlab.answers.progress import computing
+    from ringlab.shared.progress import computing
     from ringlab.terminal.profile_table import show_profile
 
     if trace is not None:

@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collectives.variables import is_first_rank
-from ringlab.terminal.console import make_console
-from ringlab.terminal.loading import load_scenario
-from ringlab.terminal.options import (
+from ringlab.shared.console import make_console
+from ringlab.shared.options import (
     TIMEOUT_S,
     BackendOpt,
     CalibrationOpt,
@@ -25,8 +24,9 @@ from ringlab.terminal.options import (
     TimeoutOpt,
     TraceOpt,
 )
-from ringlab.terminal.output import check_outputs, keep_broken_trace, write_answer
-from ringlab.terminal.progress import TerminalProgress
+from ringlab.shared.output import check_outputs, keep_broken_trace, write_answer
+from ringlab.shared.progress import TerminalProgress
+from ringlab.terminal.loading import load_scenario
 
 if TYPE_CHECKING:
     from realcomm.watching.watch import Watch

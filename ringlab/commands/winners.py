@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from ringlab.terminal.console import make_console
+from ringlab.shared.console import make_console
+from ringlab.shared.options import CalibrationOpt, JsonOpt, SetOpt
+from ringlab.shared.output import check_outputs, write_answer
+from ringlab.shared.progress import TerminalProgress
 from ringlab.terminal.loading import load_scenario
-from ringlab.terminal.options import CalibrationOpt, JsonOpt, SetOpt
-from ringlab.terminal.output import check_outputs, write_answer
-from ringlab.terminal.progress import TerminalProgress
 
 
 def winners(

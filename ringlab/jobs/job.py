@@ -18,9 +18,9 @@ from collectives.checks import check_whole_number
 from collectives.errors import InputError
 from collectives.output_files import write_text
 from collectives.quoting import quote
-from ringlab.terminal.console import make_console
+from ringlab.shared.console import make_console
+from ringlab.shared.output import check_outputs
 from ringlab.terminal.loading import load_scenario
-from ringlab.terminal.output import check_outputs
 
 if TYPE_CHECKING:
     from scenarios import Scenario

@@ -30,8 +30,7 @@ from ringlab.jobs.job import (
     start_of_node,
     write_job,
 )
-from ringlab.terminal.option_groups import with_groups
-from ringlab.terminal.options import ScenarioArg
+from ringlab.shared.options import ScenarioArg, with_groups
 
 MOST_SCENARIO_BYTES = 1 << 20  # that a ConfigMap holds
 SCENARIO_FOLDER, WORK_FOLDER = "/etc/ringlab", "/data"

@@ -27,8 +27,7 @@ from ringlab.jobs.job import (
     start_of_node,
     write_job,
 )
-from ringlab.terminal.option_groups import with_groups
-from ringlab.terminal.options import ScenarioArg
+from ringlab.shared.options import ScenarioArg, with_groups
 
 NOTICE_S = 120  # before the time limit the job is queued again, to go on from its last checkpoint
 

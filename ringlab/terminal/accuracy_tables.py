@@ -8,7 +8,7 @@ from rich.table import Table
 
 from collectives.units import format_size
 from ringlab.answers.accuracy import CLASS_TITLES, AccuracyAnswer
-from ringlab.terminal.tables import NOTHING, Row, format_or_dash, make_table, show_sentences
+from ringlab.table import NOTHING, Row, format_or_dash, make_table, show_sentences
 from simcomm.nccl.accuracy.calibration_gain import Gain
 from simcomm.nccl.accuracy.scoring import ClassScore, SystemScore
 
@@ -36,7 +36,7 @@ def show_accuracy(answer: AccuracyAnswer, console: Console, explain: bool = Fals
 
 def _overview(answer: AccuracyAnswer) -> list[Row]:
     scores = answer.classes.values()
-    rows = [
+    rows: list[Row] = [
         ["median over systems", *(format_or_dash(score.median, _percent) for score in scores)],
         ["mean, errors above 100 % as 100 %", *(format_or_dash(score.mean_capped, _percent) for score in scores)],
         ["rows within their 80 % interval", *(format_or_dash(score.coverage80, _percent) for score in scores)],

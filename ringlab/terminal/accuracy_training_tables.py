@@ -4,7 +4,7 @@ from rich.console import Console
 
 from collectives.units import count
 from ringlab.answers.accuracy_training import TrainingAccuracy
-from ringlab.terminal.tables import NOTHING, Row, make_table, show_sentences
+from ringlab.table import NOTHING, Row, make_table, show_sentences
 from simcomm.scaling.accuracy.scoring import Score
 
 # Broken, so that a family's name finds room in 80 columns.

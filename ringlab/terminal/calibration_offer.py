@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from collectives.errors import InputError
-from ringlab.answers.calibration_source import is_calibrated
-from ringlab.terminal.progress import TerminalProgress
+from ringlab.session import Session
+from ringlab.shared.progress import TerminalProgress
 
 if TYPE_CHECKING:
     from ringlab.scenario import Scenario
@@ -21,7 +21,7 @@ def offer_calibration(scenario: "Scenario", name: str) -> None:
     A machine that is not calm is said to be so, and its calibration used all the same: one command is enough. Raises
     InputError, which names that command, where nobody is there to ask or the answer is no.
     """
-    if is_calibrated(scenario):
+    if Session().is_calibrated(scenario):
         return
     missing = f"{name}: this machine is not calibrated for what this scenario needs"
     if sys.stdin.isatty() and sys.stderr.isatty() and typer.confirm(f"{missing}. {ABOUT} Now?", default=True, err=True):

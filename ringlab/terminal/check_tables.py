@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ringlab.answers.proofs import CheckAnswer, Costs, Verdict
-from ringlab.terminal.tables import Row, format_or_dash, format_ratio, make_table
+from ringlab.table import Row, format_or_dash, format_ratio, make_table
 
 FEW = 5  # algorithms
 HEADINGS = [

@@ -8,7 +8,7 @@ from rich.table import Table
 from collectives.units import format_size, format_time
 from ringlab.answers.devices import DevicesAnswer
 from ringlab.answers.devices_rows import DevicesRow
-from ringlab.terminal.tables import (
+from ringlab.table import (
     NOTHING,
     format_digits,
     format_or_dash,

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from collectives.units import count, format_size, format_time
 from ringlab.answers.explanation import ClusterExplained, Explanation, Option, SizeExplained, find_better
-from ringlab.terminal.tables import Format, Row, format_or_dash, format_ratio, make_table, time_unit
+from ringlab.table import Format, Row, format_or_dash, format_ratio, make_table, time_unit
 
 MOST_DRAWN = 64  # ranks of a ring that are written out
 LEGEND = (

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from collectives.units import format_time
 from ringlab.answers.hardware_parts import Entry, HardwareCatalogue, HardwarePart
-from ringlab.terminal.tables import NOTHING, make_table
+from ringlab.table import NOTHING, make_table
 
 GPU_COLUMNS = ("fp32", "tf32", "fp16", "memory", "memory_bandwidth", "pcie", "nvlink")
 SPEED_COLUMNS = ("line rate", "usable", "latency")

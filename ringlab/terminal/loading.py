@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ringlab.terminal.progress import TerminalProgress
+from ringlab.shared.progress import TerminalProgress
 
 if TYPE_CHECKING:
     from ringlab.scenario import Scenario
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 def load_scenario(reference: str | Path, *overrides: str) -> "Scenario":
     """Return what ``ringlab.scenario.load`` does; a network of very many links takes seconds to build."""
-    from ringlab.answers.progress import computing
     from ringlab.scenario import load
+    from ringlab.shared.progress import computing
 
     with computing(TerminalProgress(), f"reading {reference} and building its network"):
         return load(reference, *overrides)

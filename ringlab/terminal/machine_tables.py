@@ -3,9 +3,9 @@
 from rich.console import Console
 
 from collectives.units import count
-from ringlab.answers.calibration_source import CalibrationAnswer
+from ringlab.answers.calibration import CalibrationAnswer
 from ringlab.answers.findings import DoctorAnswer
-from ringlab.terminal.tables import NOTHING, format_ratio, format_whole_percent, make_table, time_unit
+from ringlab.table import NOTHING, format_ratio, format_whole_percent, make_table, time_unit
 
 
 def show_calibration(answer: CalibrationAnswer, console: Console) -> None:

@@ -5,7 +5,7 @@ from dataclasses import fields
 from rich.console import Console
 
 from ringlab.answers.names import Names
-from ringlab.terminal.tables import make_table
+from ringlab.table import make_table
 
 
 def show_names(answer: Names, console: Console) -> None:

@@ -4,7 +4,7 @@ from rich.console import Console
 
 from collectives.units import count, format_size
 from ringlab.answers.nccl_calibration import NcclCalibrationAnswer
-from ringlab.terminal.tables import make_table, time_unit
+from ringlab.table import make_table, time_unit
 
 
 def show_nccl_calibration(answer: NcclCalibrationAnswer, console: Console) -> None:

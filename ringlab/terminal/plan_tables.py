@@ -3,7 +3,7 @@
 from rich.console import Console
 
 from ringlab.answers.planning import PlanAnswer, PlanRow
-from ringlab.terminal.tables import Row, format_digits, make_table, show_sentences
+from ringlab.table import Row, format_digits, make_table, show_sentences
 from simcomm.renting.rentals import OLD_AFTER_DAYS
 
 MOST_ROWS = 12

@@ -4,7 +4,7 @@ from rich.console import Console
 
 from collectives.units import format_size, format_time
 from ringlab.answers.model_profiling import ProfileAnswer, ProfiledBlock
-from ringlab.terminal.tables import NOTHING, format_digits, make_table
+from ringlab.table import NOTHING, format_digits, make_table
 
 MOST_ROWS = 40
 

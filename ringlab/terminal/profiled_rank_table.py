@@ -5,7 +5,7 @@ from rich.console import Console
 from collectives.units import format_time
 from ringlab.answers.emulated_rows import WITHIN
 from ringlab.answers.profiled_rank import STEP, ProfiledRank
-from ringlab.terminal.tables import NOTHING, make_table, show_sentences
+from ringlab.table import NOTHING, make_table, show_sentences
 
 
 def show_profiled_rank(answer: ProfiledRank, console: Console, explain: bool = False) -> None:

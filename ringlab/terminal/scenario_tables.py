@@ -13,7 +13,7 @@ from collectives.quoting import make_printable
 from ringlab.answers.figures import ClusterFigures, CollectiveFigures, SideBySide, TrainingFigures
 from ringlab.answers.prediction import Prediction
 from ringlab.answers.scenario_answer import ScenarioAnswer
-from ringlab.terminal.tables import (
+from ringlab.table import (
     NOTHING,
     Format,
     Row,
@@ -118,7 +118,7 @@ def _phases_table(clusters: Clusters) -> tuple[list[Heading], Groups]:
     unit, form = _phase_unit(clusters)
     groups: Groups = []
     for cluster in clusters:
-        rows = []
+        rows: list[Row] = []
         for entry in cluster.training:
             for name, key in PHASES:
                 first = entry.gradient_sync if name == "step" else ""

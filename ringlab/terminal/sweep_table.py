@@ -4,7 +4,7 @@ from rich.console import Console
 
 from collectives.units import count
 from ringlab.answers.scenario_sweep import SweepAnswer
-from ringlab.terminal.tables import format_or_dash, make_table, time_unit
+from ringlab.table import format_or_dash, make_table, time_unit
 
 COLUMNS = 6  # side by side; more are in tables of their own
 COLUMN_WIDTH = 11  # letters that a column of numbers takes

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from collectives.units import format_size
 from ringlab.answers.winner_maps import WinnersAnswer
-from ringlab.terminal.tables import NOTHING, Row, make_table
+from ringlab.table import NOTHING, Row, make_table
 from simcomm.selection import Choice
 
 

@@ -8,18 +8,18 @@ from contextlib import contextmanager
 from functools import partial
 from math import isinf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import typer
 from rich.console import Console
 
 from collectives.variables import is_first_rank
-from ringlab.terminal.console import make_console, naming_standard_output
+from ringlab import INTERRUPTED
+from ringlab.shared.answer import Answer, Record, shorten
+from ringlab.shared.console import make_console, naming_standard_output
+from ringlab.table import print_parts
 
-if TYPE_CHECKING:
-    from ringlab.answers.record import Record
-
-A = TypeVar("A", bound="Record")
+A = TypeVar("A", bound=Record)
 
 
 def check_outputs(*files: Path | str | None, reads: Path | None = None) -> None:
@@ -61,6 +61,13 @@ def write_answer(
         return
     shown = [] if json_to == "-" else [lambda: show(answer, make_console())]
     write_files(*shown, partial(write_json, answer, json_to), *writers)
+
+
+def deliver(answer: Answer, json_to: str | None, *writers: Callable[[], object], explain: bool = False) -> None:
+    """Show an answer and write it as ``write_answer`` does; exit if it was interrupted."""
+    write_answer(answer, json_to, lambda found, console: print_parts(found.show(), console, explain), *writers)
+    if answer.interrupted:
+        raise typer.Exit(INTERRUPTED)
 
 
 @contextmanager
@@ -105,13 +112,12 @@ def is_reader_gone(error: Exception) -> bool:
     return isinstance(error, OSError) and error.errno == errno.EPIPE and not error.filename
 
 
-def write_json(answer: "Record", json_to: str | None) -> None:
+def write_json(answer: Record, json_to: str | None) -> None:
     """Write the answer as JSON to a file or, for ``-``, to standard output. Raises InputError, and OSError."""
     if json_to is None:
         return
     from collectives.errors import InputError
     from collectives.output_files import write_text
-    from ringlab.answers.record import shorten
 
     content = shorten(answer.to_dict())
     if _has_infinity(content):  # which JSON has not

@@ -9,8 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from collectives.quoting import make_printable
-
-MOST_LETTERS = 5000  # of one text
+from ringlab.table import MOST_LETTERS
 
 
 @contextmanager

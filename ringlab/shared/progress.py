@@ -1,34 +1,81 @@
-"""Progress on standard error: bars on a terminal, plain lines elsewhere, nothing from ranks other than 0."""
+"""Progress of what takes a while: what a caller gives, a silent one, and one on standard error for rank 0.
+
+Bars on a terminal, plain lines elsewhere.
+"""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from threading import Event, Thread
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from rich.console import Console
 
 from collectives.quoting import make_printable
 from collectives.variables import is_first_rank
-from ringlab.terminal.console import make_console
+from ringlab.shared.console import make_console
+from simcomm.compiling import told_of_compiling
 
-if TYPE_CHECKING:
-    from ringlab.answers.progress import Tick
+Tick = Callable[[int, int, int, str], None]  # (rank, done, total, text)
 
+LATE_S = 2.0  # computing that takes less than this is not told of
 PLAIN_EVERY = 4.0  # seconds between plain lines of one task
 BARS_A_SECOND = 2  # drawing takes a core from the ranks
 WORTH_SAYING_S = 1.0  # of the time that is left
 TELLING_SHARE = 0.03  # of what is counted: after so much of it, the time that is left can be said
 
 
+class Progress(Protocol):
+    """Where a command says what it is doing."""
+
+    def task(self, text: str, late_s: float = 0.0) -> AbstractContextManager[Tick]:
+        """Return a context for something that takes a while, and the callback that moves it on.
+
+        It is shown when it has taken ``late_s`` seconds.
+        """
+
+    def note(self, text: str) -> None:
+        """Say something that is worth knowing before the answer."""
+
+
+class NoProgress:
+    """Say nothing."""
+
+    @contextmanager
+    def task(self, text: str, late_s: float = 0.0) -> Iterator[Tick]:
+        """Return a context whose callback ignores what it is given."""
+        yield lambda rank, done, total, now: None
+
+    def note(self, text: str) -> None:
+        """Ignore the note."""
+
+
+@contextmanager
+def computing(progress: Progress | None, text: str) -> Iterator[Tick]:
+    """Return a context for computing that may take long, which is shown only if it does; also compiling is told of.
+
+    >>> with computing(None, "simulating") as tick:
+    ...     tick(0, 1, 2, "ring")
+    """
+    progress = NoProgress() if progress is None else progress
+    with progress.task(text, LATE_S) as tick:
+
+        def tell(note: str) -> None:
+            progress.note(note)
+            tick(0, 0, 0, "compiling")
+
+        with told_of_compiling(tell):
+            yield tick
+
+
 class TerminalProgress:
-    """Where a command says what it is doing: a ``ringlab.answers.progress.Progress``."""
+    """Where a command says what it is doing: a ``Progress``."""
 
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or make_console(stderr=True, quiet=not is_first_rank())
 
     @contextmanager
-    def task(self, text: str, late_s: float = 0.0) -> "Iterator[Tick]":
+    def task(self, text: str, late_s: float = 0.0) -> Iterator[Tick]:
         """Show something that takes a while until the block ends, if it takes ``late_s``; the callback moves it on.
 
         A thread shows it, so that there is a sign of life also while the block is in machine code.

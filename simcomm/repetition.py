@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice, pairwise
 from math import inf, sqrt
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from collectives.records.trace import Trace, Unfinished
 from collectives.records.waits import WAITS, BriefTrace, Leg, Recording, critical_path, waiting_seconds
-from ringlab.answers.record import Record, to_plain
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.planning.engine_input import repetitions, share_repetitions
 from simcomm.model.trouble import Trouble
@@ -32,7 +31,7 @@ Key = TypeVar("Key", int, str, tuple[int, int])
 
 
 @dataclass(frozen=True)
-class FailedRank(Record):
+class FailedRank:
     """A rank that failed, and when: virtual seconds from the start of the run."""
 
     rank: int
@@ -40,7 +39,7 @@ class FailedRank(Record):
 
 
 @dataclass(frozen=True)
-class DownLink(Record):
+class DownLink:
     """A link that carries nothing any more, and since when."""
 
     between: tuple[str, str]
@@ -48,7 +47,7 @@ class DownLink(Record):
 
 
 @dataclass(frozen=True)
-class StuckRun(Record):
+class StuckRun:
     """Why the first run that never ended did not."""
 
     failed: tuple[FailedRank, ...]
@@ -57,7 +56,7 @@ class StuckRun(Record):
 
 
 @dataclass(frozen=True)
-class Distribution(Record):
+class Distribution:
     """Seconds over all runs; None where so many never end."""
 
     median_s: float | None
@@ -66,7 +65,7 @@ class Distribution(Record):
 
 
 @dataclass(frozen=True)
-class PeerWait(Record):
+class PeerWait:
     """How long one rank waited for another, in seconds."""
 
     rank: int
@@ -74,7 +73,7 @@ class PeerWait(Record):
 
 
 @dataclass(frozen=True)
-class WaitedFor(Record):
+class WaitedFor:
     """A rank, how long all others together waited for it, and which of them the longest."""
 
     rank: int
@@ -83,7 +82,7 @@ class WaitedFor(Record):
 
 
 @dataclass(frozen=True)
-class PathPart(Record):
+class PathPart:
     """Seconds of the critical path that went into one sort of work: ``messages 0 to 1``, ``backward of rank 2``."""
 
     what: str
@@ -91,7 +90,7 @@ class PathPart(Record):
 
 
 @dataclass(frozen=True)
-class LinkPart(Record):
+class LinkPart:
     """Seconds of the critical path in messages that cross a link in trouble, and its share of its bandwidth."""
 
     between: tuple[str, str]
@@ -101,7 +100,7 @@ class LinkPart(Record):
 
 
 @dataclass(frozen=True)
-class Waiting(Record):
+class Waiting:
     """Whom the ranks waited for, and what the end waited for: means over all runs and steps, the largest first."""
 
     waited_for: tuple[WaitedFor, ...]
@@ -111,8 +110,8 @@ class Waiting(Record):
 
 
 @dataclass(frozen=True)
-class TroubleFigures(Record):
-    """How the repetitions of a run under trouble went; in the JSON all of it stands in one table."""
+class TroubleFigures:
+    """How the repetitions of a run under trouble went."""
 
     repetitions: int  # that were made
     never_ended: int
@@ -121,13 +120,6 @@ class TroubleFigures(Record):
     distribution: Distribution | None = None  # if some ended
     waiting: Waiting | None = None  # if messages were recorded
     computing: str | None = None  # "free" where slow ranks change nothing, as reducing takes no time
-
-    def to_dict(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"repetitions": self.repetitions, "never_ended": self.never_ended}
-        for part in (self.stuck, self.distribution, self.waiting):
-            found |= to_plain(part) if part else {}
-        found |= {"computing": self.computing} if self.computing else {}
-        return found | ({"asked": self.asked} if self.asked is not None else {})
 
 
 def repeat(

@@ -1,6 +1,7 @@
-"""How a command that fails says so: one line on standard error, and the exit status."""
+"""How a command that fails says so: one line on standard error, and the exit status. Checks the environment."""
 
 import errno
+import importlib.abc
 import os
 import sys
 import traceback
@@ -11,13 +12,33 @@ from typing import Any
 import typer
 
 from collectives.quoting import make_printable
-from collectives.variables import is_first_rank
-from ringlab.terminal.output import describe_system_error, is_reader_gone
-from ringlab.terminal.variables import check_environment
+from collectives.variables import check_variables, is_first_rank
+from ringlab.shared.output import describe_system_error, is_reader_gone
 
 MOST_LETTERS = 3000  # of a message
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]  # of the click that typer brings along
 PACKAGES = Path(__file__).parents[2]
+
+
+class CheckedTorch(importlib.abc.MetaPathFinder):
+    """Has torch's own variables checked when torch is about to be imported; it finds no module itself."""
+
+    def find_spec(self, name: str, path: object, target: object = None) -> None:
+        """Raise InputError instead of an import that would die of a variable."""
+        if name == "torch":
+            from realcomm.launching.torch_variables import check_torch_variables
+
+            check_torch_variables()
+
+
+CHECKED_TORCH = CheckedTorch()
+
+
+def check_environment() -> None:
+    """Raise InputError for a variable that is not what it may be, now or when torch is imported."""
+    check_variables()
+    if CHECKED_TORCH not in sys.meta_path:
+        sys.meta_path.insert(0, CHECKED_TORCH)
 
 
 def exit_with_a_line(app: typer.Typer) -> None:

@@ -1,0 +1,181 @@
+"""``Session``: what a command is carried out with, whatever it is about; above all its calibration."""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from collectives.checks import check_path, check_sequence, check_whole_number
+from collectives.errors import InputError, RunFailed
+from collectives.input_files import inputs_protected
+from collectives.records.calibration import Calibration, cache_file, is_cached, read_calibration
+from collectives.request import Request
+from collectives.units import count
+from collectives.workload import Training, check_training
+from ringlab.shared.options import TIMEOUT_S
+from ringlab.shared.progress import NoProgress, Progress, Tick, computing
+from ringlab.shared.workload import predictable
+from scenarios import Scenario
+from simcomm.uncertainty import find_noise
+
+Source = Calibration | Path | str | None  # a calibration, its file, or the cached one
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """The options that all layers of a command share.
+
+    ``calibration`` is one, the file of one, or None for the cached one of this machine; ``engine`` is as in
+    ``simcomm.run``. Real runs send by ``backend``, "gloo" or "nccl", and end after ``timeout_s`` seconds.
+    """
+
+    calibration: Source = None
+    engine: str | None = None
+    backend: str = "gloo"
+    timeout_s: float = TIMEOUT_S
+    progress: Progress = field(default_factory=NoProgress)
+
+    def computing(self, text: str) -> AbstractContextManager[Tick]:
+        """Return a context for computing that may take long, which is shown only if it does."""
+        return computing(self.progress, text)
+
+    def find_calibration(self, scenario: Scenario) -> Calibration | None:
+        """Return the calibration given or read from a file; else the cached one, if one is needed and is fresh.
+
+        Raises InputError for a file that cannot be used, or a value that is neither a calibration nor a file.
+        """
+        if isinstance(self.calibration, Calibration):
+            return self.calibration
+        if self.calibration is not None:
+            return read_calibration(check_path("calibration", self.calibration))
+        ranks = needed_ranks(scenario)
+        if ranks is None or not is_cached(ranks, self.backend):
+            return None
+        try:
+            cached = read_calibration(cache_file(ranks, self.backend))
+        except InputError:
+            return None  # written by another version: as good as none
+        return cached if cached.is_fresh() else None
+
+    def is_calibrated(self, scenario: Scenario) -> bool:
+        """Return whether there is a calibration with all that the scenario needs, or it needs none."""
+        if self.calibration is not None or needed_ranks(scenario) is None:
+            return True
+        found = self.find_calibration(scenario)
+        return found is not None and _has_phases(found, scenario)
+
+    def find_or_calibrate(self, scenario: Scenario) -> Calibration | None:
+        """Return what ``find_calibration`` does; where that lacks something that the scenario needs, calibrate now."""
+        ranks = needed_ranks(scenario)
+        if ranks is None or self.is_calibrated(scenario):
+            return self.find_calibration(scenario)
+        return self.calibrate(ranks, _trainings_to_time(scenario), accept_noise=True)[0]
+
+    def calibration_to_choose(self, scenario: Scenario) -> Calibration | None:
+        """Return what resolving ``auto`` needs before a run: nothing where no algorithm is ``auto``.
+
+        Ranks that a launcher has started do not calibrate: they would do it beside each other. Raises InputError.
+        """
+        from realcomm.launching.torchrun import ranks_started  # predictions do without what launches ranks
+
+        comparison, trainings = scenario.collective, predictable(scenario.trainings)
+        algorithms = [*(comparison.algorithms if comparison else ()), *(one.gradient_sync for one in trainings)]
+        if not any(algorithm is not None and algorithm.is_auto for algorithm in algorithms):
+            return None
+        return self.find_calibration(scenario) if ranks_started() is not None else self.find_or_calibrate(scenario)
+
+    def calibrate_for(self, scenario: Scenario, ranks: int = 2, accept_noise: bool = False) -> tuple[Calibration, str]:
+        """Calibrate what a scenario needs, with ``ranks`` where it needs no certain number of them."""
+        requests = [one for one in _requests_to_time(scenario) if not one.algorithm.is_auto]
+        return self.calibrate(needed_ranks(scenario) or ranks, scenario.trainings, requests, accept_noise)
+
+    def calibrate(
+        self,
+        ranks: int = 2,
+        trainings: Sequence[Training] = (),
+        requests: Sequence[Request] = (),
+        accept_noise: bool = False,
+    ) -> tuple[Calibration, str]:
+        """Measure this machine with so many ranks, for these requests and trainings, and keep the result in the cache.
+
+        Returns the file too, "" where it could not be written. Raises InputError for what cannot be measured, and
+        RunFailed, also where the machine was busy or the parts disagree, unless ``accept_noise``.
+        """
+        import realcomm  # predictions do without what launches ranks
+
+        check_whole_number("ranks", ranks, at_least=1)
+        for training in check_sequence("trainings", trainings, of="trainings"):
+            check_training(training)
+        with self.progress.task(f"calibrating this machine with {count(ranks, 'rank')}") as tick:
+            calibration = realcomm.calibrate(
+                ranks, trainings, requests=requests, backend=self.backend, timeout=self.timeout_s, progress=tick
+            )
+        noise = "; ".join(find_noise(calibration))
+        if noise and not accept_noise:
+            raise RunFailed(
+                f"this machine was not calm while it was measured: {noise}. "
+                "Nothing is kept: try again when it is idle, or keep this with --accept-noise"
+            )
+        if noise:
+            self.progress.note(f"warning: this machine was not calm while it was measured: {noise}")
+        return calibration, self._keep(calibration)
+
+    def keep_if_none(self, calibration: Calibration) -> None:
+        """Keep a calibration for later predictions where the cache has no fresh one of so many ranks.
+
+        One that was made in turns with a run knows the sizes of that run best.
+        """
+        try:
+            path = cache_file(calibration.ranks, calibration.backend)
+            with inputs_protected():  # what is only looked at may be replaced
+                if path.is_file() and read_calibration(path).is_fresh():
+                    return
+        except (InputError, OSError):
+            pass  # none that can be read
+        self._keep(calibration)
+
+    def _keep(self, calibration: Calibration) -> str:
+        """Write a calibration to the cache and return the file; where that fails, say so and return no name."""
+        try:
+            file = cache_file(calibration.ranks, calibration.backend)
+            calibration.write(file)
+        except (InputError, OSError) as error:
+            why = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else error
+            self.progress.note(f"warning: this calibration is used now but not kept for later: {why}")
+            return ""
+        return str(file)
+
+
+def needed_ranks(scenario: Scenario) -> int | None:
+    """Return for how many ranks this machine must be calibrated to predict the scenario; None where it need not be."""
+    clusters = [scenario.cluster, *(other.cluster for other in scenario.what_ifs)]
+    if all(cluster.transport is not None for cluster in clusters) and not _trainings_to_time(scenario):
+        return None
+    return scenario.cluster.calibration_ranks
+
+
+def _requests_to_time(scenario: Scenario) -> Sequence[Request]:
+    """Return the requests whose hops are timed at exactly their sizes: those of programs for this machine."""
+    if not scenario.cluster.is_here or scenario.collective is None:
+        return []
+    programs = replace(scenario.collective, algorithms=scenario.collective.programs)
+    return [*programs.requests(scenario.cluster.world_size)]
+
+
+def _trainings_to_time(scenario: Scenario) -> list[Training]:
+    """Return the trainings whose computing times the scenario does not say."""
+    return [training for training in predictable(scenario.trainings) if training.compute is None]
+
+
+def _has_phases(calibration: Calibration, scenario: Scenario) -> bool:
+    """Return whether a calibration knows the phases of a scenario's trainings and, of ranks here, of their overlap."""
+    phases, overlap = (
+        {(point.model, point.dataset, point.batch_size) for point in points}
+        for points in (calibration.compute, calibration.overlap)
+    )
+    by_gloo = scenario.cluster.is_here and calibration.backend == "gloo" and calibration.ranks > 1
+    return all(
+        (training.model_kind, training.dataset, training.batch_size)
+        in (phases & overlap if by_gloo and training.overlaps else phases)
+        for training in _trainings_to_time(scenario)
+    )

@@ -1,0 +1,74 @@
+"""What all answers are: dataclasses that turn into plain JSON, and into tables and lines for a reader."""
+
+from collections.abc import Iterator
+from dataclasses import Field, field, fields, is_dataclass
+from typing import Any, ClassVar
+
+from ringlab.table import Part, render_html
+
+SCHEMA_VERSION = 2  # of every answer's JSON; raised when a key changes
+
+
+class Record:
+    """Base of the dataclasses that answers are made of."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as plain JSON; a field whose default is None is left out while it is None."""
+        return _fields(self)
+
+
+class Answer(Record):
+    """What a command found: its JSON names its kind, and ``show`` says what a reader sees."""
+
+    kind: ClassVar[str]
+    interrupted: bool = False  # whether something is missing, as the command was interrupted
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the command writes as JSON."""
+        stopped = {"interrupted": True} if self.interrupted else {}
+        return {"schema_version": SCHEMA_VERSION, "kind": self.kind, **super().to_dict(), **stopped}
+
+    def show(self) -> Iterator[Part]:
+        """Yield the tables and lines that a reader sees, from top to bottom."""
+        raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        return render_html(self.show())
+
+
+def not_in_json(default: Any) -> Any:
+    """Return a field that is no part of the JSON, nor of comparisons."""
+    return field(default=default, compare=False, metadata={"json": False})
+
+
+def to_plain(value: Any) -> Any:
+    """Return ``value`` as what JSON knows: dataclasses and named tuples as dicts, sequences as lists."""
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    if is_dataclass(value):
+        return _fields(value)
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return value._asdict()
+    if isinstance(value, list | tuple):
+        return [to_plain(one) for one in value]
+    return value
+
+
+def _fields(record: Any) -> dict[str, Any]:
+    shown: list[Field[Any]] = [one for one in fields(record) if one.metadata.get("json", True)]
+    found = {one.name: (getattr(record, one.name), one.default) for one in shown if one.name != "interrupted"}
+    return {name: to_plain(value) for name, (value, default) in found.items() if not value is default is None}
+
+
+def shorten(value: Any) -> Any:
+    """Return plain JSON with seven significant digits of each number that is no whole one: no measurement has more.
+
+    >>> shorten({"time_s": 0.012345678912, "bytes": 123456789})
+    {'time_s': 0.01234568, 'bytes': 123456789}
+    """
+    if isinstance(value, dict):
+        return {key: shorten(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [shorten(one) for one in value]
+    return float(f"{value:.7g}") if isinstance(value, float) else value

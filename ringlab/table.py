@@ -1,0 +1,294 @@
+"""A table of cells, drawn in a terminal, as HTML or as Markdown, and how a number stands in a cell.
+
+What an answer shows is a sequence of parts: tables, lines, and the sentences below them.
+"""
+
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import zip_longest
+from math import floor, log10
+from typing import NamedTuple
+
+import rich.table
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+from collectives.quoting import make_printable
+from collectives.units import SIZES, TIMES
+
+NOTHING = "-"
+MOST_LETTERS = 5000  # of one text
+MOST_SENTENCES = 5  # under the tables of an answer; a line that says that there are more is one of them
+LEAST_WIDTH = 15  # characters of the column that names sections
+
+Format = Callable[[float], str]
+
+
+class Cell(NamedTuple):
+    """A field of a table; on a page also its kind, a note below it, and a bar of so much of the column."""
+
+    text: str
+    kind: str = ""  # good, fair or poor
+    note: str = ""
+    share: float = 0.0
+
+
+Row = Sequence[str | Cell]
+
+
+class Line(NamedTuple):
+    """A line of text; one that is not wrapped may be longer than the terminal is wide."""
+
+    text: str
+    style: str = ""  # bold or dim
+    wrap: bool = False
+
+
+class Sentences(NamedTuple):
+    """Sentences under a table: those that are shown, and those that ``--explain`` adds."""
+
+    few: Sequence[str]
+    more: Sequence[str] = ()
+    wrap: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells under headings. In a heading a unit stands behind a line end; the first ``words`` columns are words.
+
+    Of a table in ``sections`` the first column names them: so many rows have each name.
+    """
+
+    title: str | None
+    headings: Sequence[str]
+    rows: Sequence[Row]
+    words: int = 1
+    sections: Sequence[tuple[str, int]] = ()
+
+    def to_rich(self, width: int = 80) -> rich.table.Table:
+        """Return the table for a terminal of so many characters.
+
+        The name of a section runs down beside its rows, where the width asks for it.
+        """
+        table = rich.table.Table(
+            title=self.title and make_printable(self.title),
+            title_justify="left",
+            title_style="bold",
+            box=box.SIMPLE_HEAD,
+            pad_edge=False,
+            collapse_padding=True,
+        )
+        for index, heading in enumerate(self.headings):
+            table.add_column(Text(heading), justify="left" if index < self.words else "right", overflow="fold")
+        if not self.sections:
+            for row in self.rows:
+                table.add_row(*map(_printable, row))
+            return table
+        columns = zip(*([_text(cell) for cell in row] for row in self.rows), strict=True)
+        room = max(LEAST_WIDTH, width - sum(map(_width, self.headings[1:], columns)) - 3)
+        for name, rows in self._by_section():
+            lines = textwrap.wrap(name, room)
+            lines[len(rows) - 1 :] = [" ".join(lines[len(rows) - 1 :])]  # the table wraps what is left
+            for line, row in zip_longest(lines, rows, fillvalue=""):
+                table.add_row(*map(_printable, (line, *row)))
+            table.add_section()
+        return table
+
+    def to_html(self) -> str:
+        """Return the table as HTML.
+
+        >>> Table(None, ["rank", "time"], [["0", Cell("1 s", "good", "1 to 2 s")]]).to_html().splitlines()[-2]
+        '<tr><td class="name">0</td><td class="good">1 s<small>1 to 2 s</small></td></tr>'
+        """
+        kinds = ["name" * (at < self.words) for at in range(len(self.headings))]
+        head = "".join(f"<th{_class(kind)}>{_html(one)}</th>" for one, kind in zip(self.headings, kinds, strict=True))
+        lines = [f"<h3>{_html(self.title)}</h3>"] if self.title else []
+        lines += ['<div class="wide"><table>', f"<thead><tr>{head}</tr></thead>", "<tbody>"]
+        lines += [f"<tr>{''.join(map(_html_cell, row, kinds))}</tr>" for row in self._named_rows()]
+        return "\n".join([*lines, "</tbody></table></div>"])
+
+    def to_markdown(self) -> str:
+        """Return the table as Markdown, without its title.
+
+        >>> print(Table(None, ["rank", "time"], [["0", "1 s"]]).to_markdown())
+        | rank | time |
+        | --- | ---: |
+        | 0 | 1 s |
+        """
+        head = [" ".join(one.split()) for one in self.headings]
+        marks = ["---" if at < self.words else "---:" for at in range(len(head))]
+        lines = [head, marks, *([_text(cell) for cell in row] for row in self._named_rows())]
+        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+    def _named_rows(self) -> Sequence[Row]:
+        """Return the rows, those of sections with the section's name first."""
+        return [(name, *row) for name, rows in self._by_section() for row in rows] if self.sections else self.rows
+
+    def _by_section(self) -> Iterator[tuple[str, Sequence[Row]]]:
+        at = 0
+        for name, number in self.sections:
+            yield name, self.rows[at : at + number]
+            at += number
+
+
+Part = Table | Line | Sentences | str
+
+
+def print_parts(parts: Iterable[Part], console: Console, explain: bool = False) -> None:
+    """Print tables, lines and sentences; of sentences a few and how many more there are, or with ``explain`` all."""
+    for part in parts:
+        if isinstance(part, Table):
+            console.print(part.to_rich(console.width))
+        elif isinstance(part, Sentences):
+            for sentence in (*part.few, *part.more) if explain else part.few:
+                console.print(make_printable(sentence, most=MOST_LETTERS), soft_wrap=not part.wrap)
+            if part.more and not explain:
+                console.print(f"--explain says more ({len(part.more)}).", style="dim")
+        else:
+            line = part if isinstance(part, Line) else Line(part)
+            console.print(
+                make_printable(line.text, most=MOST_LETTERS), soft_wrap=not line.wrap, style=line.style or None
+            )
+
+
+def render_html(parts: Iterable[Part]) -> str:
+    """Return tables, lines and sentences as HTML.
+
+    >>> render_html(["a < b", Line("c", "bold")])
+    '<p>a &lt; b</p>\\n<p><b>c</b></p>'
+    """
+    return "\n".join(_html_part(part) for part in parts)
+
+
+def _html_part(part: Part) -> str:
+    if isinstance(part, Table):
+        return part.to_html()
+    if isinstance(part, Sentences):
+        return "\n".join(f"<p>{_html(sentence)}</p>" for sentence in part.few)
+    line = part if isinstance(part, Line) else Line(part)
+    return f"<p><b>{_html(line.text)}</b></p>" if line.style == "bold" else f"<p>{_html(line.text)}</p>"
+
+
+def _html(text: str) -> str:
+    return escape(make_printable(text, keep="\n", most=len(text))).replace("\n", " ")
+
+
+def _class(name: str) -> str:
+    return f' class="{name}"' if name else ""
+
+
+def _html_cell(cell: str | Cell, usual: str) -> str:
+    text, kind, note, share = cell if isinstance(cell, Cell) else Cell(cell)
+    bar = f'<i style="width:{100 * share:.0f}%"></i>' if share else ""
+    small = f"<small>{_html(note)}</small>" if note else ""
+    return f"<td{_class(kind or usual)}>{_html(text)}{bar}{small}</td>"
+
+
+def _printable(cell: str | Cell) -> str:
+    return make_printable(_text(cell))
+
+
+def _text(cell: str | Cell) -> str:
+    return cell if isinstance(cell, str) else cell.text
+
+
+def _width(heading: str, column: Iterable[str]) -> int:
+    """Return the characters that a column takes, with the space before it."""
+    return 2 + max(map(cell_len, (*heading.split("\n"), *column)))
+
+
+def format_whole_percent(share: float) -> str:
+    """Return a share as a percentage without decimals.
+
+    >>> format_whole_percent(0.64)
+    '64%'
+    """
+    return f"{share:.0%}"
+
+
+def format_ratio(ratio: float) -> str:
+    """Return a ratio with three significant digits.
+
+    >>> format_ratio(1.23456)
+    '1.23'
+    """
+    return f"{ratio:.3g}"
+
+
+def format_digits(value: float) -> str:
+    """Return a number with three significant digits and no exponent, so that a column of them can be compared.
+
+    >>> format_digits(0.0123456), format_digits(12.3456), format_digits(12345.6)
+    ('0.0123', '12.3', '12346')
+    """
+    places = 2 - floor(log10(abs(value))) if value else 0
+    return f"{value:.{max(0, places)}f}"
+
+
+def time_unit(seconds: Iterable[float | None]) -> tuple[str, Format]:
+    """Return the unit that suits a whole column of seconds, and how to write one of them in it.
+
+    >>> unit, form = time_unit([0.000151, 0.752, None])
+    >>> unit, form(0.000151), form(0.752)
+    ('ms', '0.151', '752')
+    """
+    known = [log10(value) for value in seconds if value]
+    middle = 10 ** ((min(known) + max(known)) / 2) if known else 1e-3
+    unit = next((unit for unit in ("s", "ms", "us") if middle >= float(TIMES[unit])), "ns")
+    return unit, lambda value: format_digits(value / float(TIMES[unit]))
+
+
+def size_unit(sizes: Iterable[int]) -> tuple[str, Callable[[int], str]]:
+    """Return the largest unit in which all sizes are whole numbers, and how to write one in it.
+
+    >>> unit, form = size_unit([65536, 1 << 20])
+    >>> unit, form(1 << 20)
+    ('KiB', '1024')
+    """
+    every = [*sizes]
+    unit = next(unit for unit in ("GiB", "MiB", "KiB", "B") if all(size % int(SIZES[unit]) == 0 for size in every))
+    return unit, lambda size: str(size // int(SIZES[unit]))
+
+
+def format_or_dash(value: float | None, form: Format) -> str:
+    """Return the value as ``form`` writes it, or a dash for None.
+
+    >>> format_or_dash(None, format_ratio)
+    '-'
+    """
+    return NOTHING if value is None else form(value)
+
+
+def keep_few(
+    sentences: Sequence[str], more: Sequence[str] = (), most: int = MOST_SENTENCES
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the sentences that are shown and those that ``--explain`` adds, ``more`` among them.
+
+    Where there are too many, the first ones are left to the latter.
+
+    >>> keep_few(["a", "b", "c"], most=2)
+    (('c',), ('a', 'b'))
+    """
+    most -= bool(more) or len(sentences) > most
+    hidden = max(0, len(sentences) - most)
+    return tuple(sentences[hidden:]), (*sentences[:hidden], *more)
+
+
+# Until the last command shows parts:
+
+
+def make_table(title: str | None, headings: Sequence[str], rows: Sequence[Row], words: int) -> rich.table.Table:
+    """Return a table whose first ``words`` columns are words and the others numbers."""
+    return Table(title, headings, rows, words).to_rich()
+
+
+def show_sentences(
+    console: Console, sentences: Sequence[str], more: Sequence[str] = (), explain: bool = False, *, wrap: bool = True
+) -> None:
+    """Print the sentences under a table: a few and how many more there are, or all; a line each unless they wrap."""
+    every, (few, hidden) = (*sentences, *more), keep_few(sentences, more)
+    print_parts([Sentences(every if explain else few, () if explain else hidden, wrap)], console)
