@@ -30,7 +30,7 @@ from ringlab.table import format_digits, keep_few, show_sentences
 from ringlab.terminal.scenario_tables import PHASES, show_scenario_answer
 from scenarios import CollectiveComparison, Scenario, WhatIf
 from simcomm.selection import choose
-from viz.report.document import render_tables
+from viz.report import render_tables
 
 STAR2, STAR8 = (simcomm.star(p, "10 Gbit/s", "5 us") for p in (2, 8))
 JOBS = tuple(

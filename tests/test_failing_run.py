@@ -12,9 +12,9 @@ from collectives import Algorithm, ProgramError, Trace, algorithm, make_request,
 from collectives.catalogue import load_file
 from collectives.records.limits import _stuck_words
 from simcomm.failing_run import run_to_failure
+from viz.captions import describe_failure
 from viz.film.animation import Film
-from viz.style.captions import describe_failure
-from viz.style.colours import WRONG, rgb
+from viz.style import WRONG, rgb
 
 # mypy: allow-untyped-defs
 

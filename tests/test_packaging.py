@@ -15,7 +15,7 @@ def test_the_wheel_carries_the_scenarios_and_leaves_the_tests_out(tmp_path):
     names = zipfile.ZipFile(wheel).namelist()
     for scenario in (ROOT / "scenarios").glob("*.toml"):
         assert f"scenarios/{scenario.name}" in names
-    assert {"ringlab/cli.py", "collectives/algorithms/ring.py", "viz/report/report.html.jinja"} <= set(names)
+    assert {"ringlab/cli.py", "collectives/algorithms/ring.py", "viz/report.html.jinja"} <= set(names)
     assert not [name for name in names if name.startswith(("tests/", "examples/", "benchmarks/"))]
 
 

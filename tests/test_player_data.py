@@ -27,14 +27,11 @@ from collectives.units import format_time
 from ringlab.answers.played_runs import predict_runs
 from scenarios import load
 from simcomm.cluster.topologies import fat_tree, torus, two_level_tree
-from viz.player import aggregate as player_aggregate
 from viz.player import page
-from viz.player.aggregate import aggregate, list_messages
+from viz.player import runs as played_runs
 from viz.player.buffers import COMPLETE, follow_buffers
-from viz.player.data import PlayedRun, export
-from viz.player.depths import find_depths
-from viz.player.packing import pack, ticks
-from viz.player.placement import find_groups, place
+from viz.player.page import PlayedRun, export, find_groups, place
+from viz.player.runs import aggregate, find_depths, list_messages, pack, ticks
 
 WEB = files("viz.player") / "web"
 SLOW = """
@@ -179,8 +176,8 @@ def test_of_many_messages_those_of_some_ranks_are_listed(monkeypatch):
     ranks, columns = listed()
     assert ranks is None
     assert columns["bytes"].sum() == messages.nbytes.sum()
-    monkeypatch.setattr(player_aggregate, "MOST_PACKED", 1000)
-    monkeypatch.setattr(player_aggregate, "MOST_LISTED", 62 * 2 * 7)  # of seven ranks
+    monkeypatch.setattr(played_runs, "MOST_PACKED", 1000)
+    monkeypatch.setattr(played_runs, "MOST_LISTED", 62 * 2 * 7)  # of seven ranks
     ranks, columns = listed()
     assert {12, 13, 14} <= set(ranks), "at the bad cable and beside it"
     assert len(ranks) == 7

@@ -13,8 +13,7 @@ from collectives import Message, find_algorithm
 from collectives.errors import TooLarge
 from collectives.records.trace import Trace
 from simcomm.compiled.planning import engine_input
-from viz.player.data import PlayedRun, export
-from viz.player.page import write_player
+from viz.player.page import PlayedRun, export, write_player
 
 OWN = '''
 from collectives import algorithm, recv, send

@@ -18,7 +18,7 @@ from collectives.records.profiles import read_run
 from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace, TracedLink
 from collectives.records.waits import Leg, critical_path
-from viz.player.depths import find_depths
+from viz.player.runs import find_depths
 
 RANKS, NODES = 5, ("h0", "h1", "h2", "h3", "h4", "s0", "s1")
 SEEDS = range(12)

@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 
 import simcomm
 from collectives import Message, Span, Trace
-from viz.film.contributions import find_contributions
-from viz.film.frame_times import frame_times
-from viz.film.motion import Motion, follow_messages, link_use, point_along
-from viz.film.progress import Progress
+from viz.film.motion import Motion, follow_messages, frame_times, link_use, point_along
+from viz.film.panels import StepCounter, find_filling
 from viz.layout.geometry import Box
 from viz.layout.layout import lay_out
 
@@ -96,7 +94,7 @@ def test_link_use_adds_the_rates_of_what_crosses_a_link() -> None:
 
 def test_a_ring_fills_one_chunk_a_rank_half_way_and_all_at_the_end() -> None:
     trace = viz_traces.ring(4)
-    known = find_contributions(trace)
+    known = find_filling(trace)
     assert known is not None
     assert (known.at(0)[0] == 0.25).all() and not known.at(0)[1].any()
     shares, complete = known.at(trace.elapsed / 2 + 1e-9)
@@ -107,7 +105,7 @@ def test_a_ring_fills_one_chunk_a_rank_half_way_and_all_at_the_end() -> None:
 
 
 def test_naive_completes_at_the_root_first() -> None:
-    known = find_contributions(viz_traces.naive(4))
+    known = find_filling(viz_traces.naive(4))
     assert known is not None
     assert known.at(known.times[3])[0][:, 0] == pytest.approx([1, 0.25, 0.25, 0.25])
 
@@ -115,7 +113,7 @@ def test_naive_completes_at_the_root_first() -> None:
 @pytest.mark.parametrize("name", ["all_reduce/torus", "all_gather/bruck", "all_to_all/direct"])
 def test_the_buffers_of_every_collective_are_complete_in_the_end(name: str) -> None:
     ranks = 20 if "torus" in name else 5
-    known = find_contributions(simcomm.run(name, simcomm.star(ranks, "1 GB/s", "1 us"), nbytes=ranks * 800))
+    known = find_filling(simcomm.run(name, simcomm.star(ranks, "1 GB/s", "1 us"), nbytes=ranks * 800))
     assert known is not None
     assert not known.complete[0].all() and known.complete[-1].all()
     assert (known.shares[-1] == 1).all()
@@ -124,15 +122,15 @@ def test_the_buffers_of_every_collective_are_complete_in_the_end(name: str) -> N
 def test_buffers_are_not_shown_where_the_messages_are_not_those_of_the_program() -> None:
     trace = viz_traces.ring(3)
     other = [message._replace(chunk=(message.chunk + 1) % 3) for message in trace.messages]
-    assert find_contributions(replace(trace, messages=other)) is None
-    assert find_contributions(replace(trace, title="all_gather/ring")) is None
-    assert find_contributions(replace(trace, title="mine/unknown")) is None
-    assert find_contributions(replace(trace, messages=[])) is None
+    assert find_filling(replace(trace, messages=other)) is None
+    assert find_filling(replace(trace, title="all_gather/ring")) is None
+    assert find_filling(replace(trace, title="mine/unknown")) is None
+    assert find_filling(replace(trace, messages=[])) is None
 
 
 def test_steps_are_counted_where_all_ranks_take_them_together() -> None:
     trace = viz_traces.ring(8)
-    progress = Progress(trace)
+    progress = StepCounter(trace)
     assert progress.describe(0.0) == "step 0 of 14"
     assert progress.describe(trace.elapsed * 0.99) == "step 13 of 14"
     assert progress.describe(trace.elapsed) == "done"
@@ -141,10 +139,10 @@ def test_steps_are_counted_where_all_ranks_take_them_together() -> None:
 
 def test_messages_are_counted_where_each_rank_has_its_own_steps() -> None:
     trace = viz_traces.naive(4)
-    assert Progress(trace).describe(trace.elapsed * 0.4) == "message 3 of 6"
-    assert Progress(viz_traces.training()).describe(2.5) == "training step 2 of 10"
+    assert StepCounter(trace).describe(trace.elapsed * 0.4) == "message 3 of 6"
+    assert StepCounter(viz_traces.training()).describe(2.5) == "training step 2 of 10"
 
 
 def test_reducing_is_said_where_nothing_is_under_way() -> None:
     trace = replace(viz_traces.naive(2), elapsed=10.0, spans=[Span(0, "reduce", 0, 8.0, 9.0)])
-    assert [Progress(trace).describe(time) for time in (7.0, 8.5, 10.0)] == ["", "reducing", "done"]
+    assert [StepCounter(trace).describe(time) for time in (7.0, 8.5, 10.0)] == ["", "reducing", "done"]

@@ -20,12 +20,12 @@ from collectives.errors import InputError
 from collectives.units import format_time
 from ringlab.shared.progress import NoProgress
 from viz.accuracy import Dots, accuracy_figure
-from viz.report.document import render_report
-from viz.report.tables import (
+from viz.report import (
     collectives_table,
     format_error,
     format_percent,
     format_rate,
+    render_report,
     training_tables,
     what_if_table,
 )

@@ -30,7 +30,7 @@ from viz.accuracy import Dots, accuracy_figure
 from viz.path_strip import path_figure
 from viz.scaling import Curve, scaling_figure
 from viz.space_time import space_time_figure
-from viz.style.figures import render_figure
+from viz.style import render_figure
 from viz.waterfall import Bar, waterfall_figure
 from viz.winners import Winners, shade_by_gain, winner_colours, winners_figure
 

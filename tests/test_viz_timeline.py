@@ -13,7 +13,7 @@ import viz
 from collectives import Message, Trace
 from collectives.errors import InputError
 from viz.space_time import render_space_time
-from viz.style.colours import PHASES, chunk_colours, rgb
+from viz.style import PHASES, chunk_colours, rgb
 
 
 def pixels(trace: Trace) -> np.ndarray:

@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from viz.path_strip import draw_path
     from viz.perfetto import write_perfetto
     from viz.pictures import draw
-    from viz.player.data import PlayedRun
-    from viz.player.page import write_player
-    from viz.report.document import write_report
+    from viz.player.page import PlayedRun, write_player
+    from viz.report import write_report
     from viz.rings import Rings, draw_rings
     from viz.scaling import Curve, draw_scaling
     from viz.space_time import draw_space_time
@@ -29,7 +28,7 @@ _MODULES = {
     "Bar": "viz.waterfall",
     "Curve": "viz.scaling",
     "Dots": "viz.accuracy",
-    "PlayedRun": "viz.player.data",
+    "PlayedRun": "viz.player.page",
     "Priced": "viz.money",
     "Rings": "viz.rings",
     "SweepLine": "viz.sweep",
@@ -49,7 +48,7 @@ _MODULES = {
     "draw_winners": "viz.winners",
     "write_perfetto": "viz.perfetto",
     "write_player": "viz.player.page",
-    "write_report": "viz.report.document",
+    "write_report": "viz.report",
 }
 
 __all__ = [

@@ -14,8 +14,7 @@ from matplotlib.ticker import FixedLocator, NullFormatter
 from collectives.errors import InputError
 from collectives.units import format_time
 from viz.file_types import check_file
-from viz.style.colours import FAINT, GREY, INK, PAPER, chunk_colours
-from viz.style.figures import DPI, write_figure
+from viz.style import DPI, FAINT, GREY, INK, PAPER, chunk_colours, write_figure
 
 BAND = 1.3  # the grey band: predictions off by less than this factor
 

@@ -1,6 +1,5 @@
 """Which suffixes the file of a picture may have."""
 
-import shutil
 from importlib import import_module
 from pathlib import Path
 
@@ -25,17 +24,14 @@ FILE_TYPES = {
     "a picture of rings": (".png", ".svg", ".pdf"),
     "a report": (".html", ".htm"),
 }
-WITHOUT_FFMPEG = (
-    "an .mp4 is encoded by ffmpeg, which is not there; install it with `pip install imageio-ffmpeg` or from the "
-    "system's packages, or write a .gif"
-)
+WITHOUT_FFMPEG = "an .mp4 is encoded by ffmpeg; install it with `pip install imageio-ffmpeg`, or write a .gif"
 
 
 def check_file(path: Path | str, what: str) -> Path:
     """Return the path of a file in which ``what`` is to be drawn: one of ``FILE_TYPES``.
 
-    Raise InputError for another suffix, a file that cannot be written, and an .mp4 without ffmpeg; lets a caller check
-    before long work.
+    Raise InputError for another suffix, a file that cannot be written, and an .mp4 without imageio-ffmpeg; lets a
+    caller check before long work.
 
     >>> check_file("film.avi", "an animation")
     Traceback (most recent call last):
@@ -48,18 +44,7 @@ def check_file(path: Path | str, what: str) -> Path:
     check_output(path)
     if path.suffix.lower() == ".mp4":
         try:
-            find_ffmpeg()
-        except InputError as error:
-            raise InputError(f"{path}: {error}") from error
+            import_module("imageio_ffmpeg").get_ffmpeg_exe()
+        except (ImportError, RuntimeError) as error:  # RuntimeError: neither it nor the system has the program
+            raise InputError(f"{path}: {WITHOUT_FFMPEG}") from error
     return path
-
-
-def find_ffmpeg() -> str:
-    """Return the program: ``ffmpeg`` of the search path, else that of imageio-ffmpeg. Raise InputError for neither."""
-    found = shutil.which("ffmpeg")
-    if found:
-        return found
-    try:
-        return str(import_module("imageio_ffmpeg").get_ffmpeg_exe())
-    except (ImportError, RuntimeError) as error:  # RuntimeError: the package is there without the program
-        raise InputError(WITHOUT_FFMPEG) from error

@@ -11,8 +11,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from collectives.errors import InputError
 from viz.file_types import check_file
-from viz.style.colours import FAINT, GREY, INK, PAPER, chunk_colours
-from viz.style.figures import clear_axes, fit_words, titled_figure, write_figure
+from viz.style import FAINT, GREY, INK, PAPER, chunk_colours, clear_axes, fit_words, titled_figure, write_figure
 
 MOST_KINDS = 8  # that have a colour; what comes after is grey
 LABEL_SIZE, LABEL_WIDTH = 7.5, 2.8  # points, inches

@@ -11,11 +11,10 @@ from collectives.records.limits import find_limits
 from collectives.records.path_parts import PathPart, divide_path
 from collectives.records.trace import Trace
 from collectives.units import format_time
+from viz.captions import check_something_happens, describe_trace, time_unit
 from viz.file_types import check_file
 from viz.layout.traced_graph import is_through_memory
-from viz.style.captions import check_something_happens, describe_trace, time_unit
-from viz.style.colours import BUSY, FAINT, INK, PHASES, chunk_colours, phase_colours
-from viz.style.figures import clear_axes, titled_figure, write_figure
+from viz.style import BUSY, FAINT, INK, PHASES, chunk_colours, clear_axes, phase_colours, titled_figure, write_figure
 
 MOST_LINKS = 6  # that have a row of their own
 ROW = 0.3  # inches

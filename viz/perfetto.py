@@ -20,8 +20,8 @@ from collectives.records.link_loads import link_loads
 from collectives.records.messages import Message, Messages
 from collectives.records.trace import Trace
 from collectives.records.waits import critical_path
+from viz.captions import check_something_happens, describe_trace
 from viz.file_types import check_file
-from viz.style.captions import check_something_happens, describe_trace
 
 MOST_MESSAGES = 100_000  # of a trace, shown as two slices each
 MOST_SPANS = 100_000
@@ -33,7 +33,7 @@ SHORTEST_ARROW = 2  # nanoseconds: one end at the first, the other at the last o
 Event = dict[str, Any]
 
 
-class Slice(NamedTuple):
+class EventSlice(NamedTuple):
     """Something that lasts, with what it waits for just before; times in nanoseconds."""
 
     name: str
@@ -102,12 +102,12 @@ class _TraceEvents:
     def _add_spans(self) -> None:
         spans = self.trace.spans[:MOST_SPANS]
         self._leave_out(len(self.trace.spans) - len(spans), len(self.trace.spans), "spans")
-        phases: dict[int, list[Slice]] = {}
-        reductions: dict[int, list[Slice]] = {}
+        phases: dict[int, list[EventSlice]] = {}
+        reductions: dict[int, list[EventSlice]] = {}
         for span in spans:
             kind = reductions if span.name == "reduce" else phases
             begin, args = _ns(span.begin), {"step": span.step}
-            one = Slice(span.name, span.name, begin, begin, _ns(span.end), "", args)
+            one = EventSlice(span.name, span.name, begin, begin, _ns(span.end), "", args)
             kind.setdefault(span.rank, []).append(one)
         self._add_tracks(phases, "phases", 0)
         self._add_tracks(reductions, "reduces", 100)
@@ -116,14 +116,14 @@ class _TraceEvents:
         messages = self.trace.messages[:MOST_MESSAGES]
         self._leave_out(len(self.trace.messages) - len(messages), len(self.trace.messages), "messages")
         arrows = self._choose_arrows(messages)
-        sends: dict[int, list[Slice]] = {}
-        receives: dict[int, list[Slice]] = {}
+        sends: dict[int, list[EventSlice]] = {}
+        receives: dict[int, list[EventSlice]] = {}
         for number, message in enumerate(messages):
             args, arrow = _describe_message(message), arrows.get(number, -1)
             begin, end = _ns(message.begin), _ns(message.end)
             src_posted, dst_posted = min(begin, _ns(message.src_posted)), min(begin, _ns(message.dst_posted))
             wait, verb = f"wait for rank {message.dst}", "reduce from" if message.reduces else "receive from"
-            send = Slice(
+            send = EventSlice(
                 name=f"send to rank {message.dst}",
                 category="send",
                 posted=src_posted,
@@ -135,7 +135,7 @@ class _TraceEvents:
             )
             sends.setdefault(message.src, []).append(send)
             wait, name = f"wait for rank {message.src}", f"{verb} rank {message.src}"
-            receive = Slice(
+            receive = EventSlice(
                 name=name,
                 category="receive",
                 posted=dst_posted,
@@ -162,13 +162,13 @@ class _TraceEvents:
 
     def _add_ends(self) -> None:
         """Add what never ended, and where ranks failed."""
-        end, stuck = _ns(self.trace.elapsed), dict[int, list[Slice]]()
+        end, stuck = _ns(self.trace.elapsed), dict[int, list[EventSlice]]()
         for one in self.trace.unfinished:
             verb = f"{'send to' if one.sends else 'receive from'} rank {one.peer}"
             name = f"{verb}: {'stuck on its way' if one.is_under_way else 'never met'}"
             since = min(_ns(one.since), end)
             args = {"step": one.step, "chunk": one.chunk, "chunks": one.count, "channel": one.channel}
-            stuck.setdefault(one.rank, []).append(Slice(name, "unfinished", since, since, end, "", args))
+            stuck.setdefault(one.rank, []).append(EventSlice(name, "unfinished", since, since, end, "", args))
         self._add_tracks(stuck, "never ended", 400)
         failures = [(rank, time, "failed") for rank, time in self.trace.failed.items() if time <= self.trace.elapsed]
         if self.trace.failure is not None:
@@ -177,7 +177,7 @@ class _TraceEvents:
             event = {"ph": "i", "s": "p", "name": text, "cat": "failure", "pid": self.pid[rank], "ts": _ns(time) / 1000}
             self.events.append({**event, "tid": self.pid[rank]})
 
-    def _add_tracks(self, slices: dict[int, list[Slice]], name: str, order: int) -> None:
+    def _add_tracks(self, slices: dict[int, list[EventSlice]], name: str, order: int) -> None:
         """Add the slices of each rank, on as many tracks as they need so that none overlaps another on its track."""
         for rank, own in slices.items():
             track = assign_tracks([(one.posted, one.end) for one in own])
@@ -231,7 +231,7 @@ def assign_tracks(intervals: Iterable[tuple[int, int]]) -> list[int]:
     return found
 
 
-def _slice_events(one: Slice, pid: int, tid: int) -> list[Event]:
+def _slice_events(one: EventSlice, pid: int, tid: int) -> list[Event]:
     """Return a slice, the waiting before it, and the end of its arrow."""
     place = {"pid": pid, "tid": tid}
     own: Event = {"ph": "X", "name": one.name, "cat": one.category, "ts": one.begin / 1000}

@@ -11,8 +11,7 @@ from matplotlib.patches import Circle, FancyArrowPatch
 
 from collectives.errors import InputError
 from viz.file_types import check_file
-from viz.style.colours import FAINT, GREY, INK, PANE, PAPER, chunk_colours
-from viz.style.figures import DPI, write_figure
+from viz.style import DPI, FAINT, GREY, INK, PANE, PAPER, chunk_colours, write_figure
 
 MOST_RANKS = 256  # more would be dots
 MOST_PANELS = 9

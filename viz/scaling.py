@@ -11,8 +11,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocat
 
 from collectives.errors import InputError
 from viz.file_types import check_file
-from viz.style.colours import GREY, INK, chunk_colours
-from viz.style.figures import clear_axes, titled_figure, write_figure
+from viz.style import GREY, INK, chunk_colours, clear_axes, titled_figure, write_figure
 
 MOST_CURVES = 9
 IDEAL = "ideal"

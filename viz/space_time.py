@@ -19,16 +19,15 @@ from collectives.records.messages import Messages
 from collectives.records.spans import Spans
 from collectives.records.trace import Trace
 from collectives.units import format_time
-from viz.file_types import check_file
-from viz.style.captions import (
+from viz.captions import (
     check_something_happens,
     describe_busiest_link,
     describe_failure,
     describe_trace,
     time_unit,
 )
-from viz.style.colours import FAINT, GREY, INK, PAPER, WRONG, chunk_colours, phase_colours
-from viz.style.figures import DPI, render_figure, write_figure
+from viz.file_types import check_file
+from viz.style import DPI, FAINT, GREY, INK, PAPER, WRONG, chunk_colours, phase_colours, render_figure, write_figure
 
 WIDTH = 10.0  # inches
 TRAINING_STEPS = 4  # shown of a training

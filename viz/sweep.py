@@ -10,8 +10,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from collectives.errors import InputError
 from viz.file_types import check_file
-from viz.style.colours import INK, chunk_colours
-from viz.style.figures import clear_axes, titled_figure, write_figure
+from viz.style import INK, chunk_colours, clear_axes, titled_figure, write_figure
 
 MOST_LINES = 24
 MOST_WORDS = 14  # values whose words stand below the axis

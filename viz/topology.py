@@ -23,14 +23,12 @@ from matplotlib.patches import FancyBboxPatch
 from collectives.errors import InputError
 from collectives.units import count, format_bandwidth
 from viz.file_types import check_file
-from viz.layout.cables import draw_lines
-from viz.layout.geometry import Edge, Graph, Line, Point
-from viz.layout.groups import Cable, Group, GroupedNetwork, group_nodes
+from viz.layout.geometry import Edge, Graph, Line, Point, draw_lines
+from viz.layout.groups import Cable, GroupedNetwork, NodeGroup, group_nodes
+from viz.layout.machines import place_in_rows
 from viz.layout.placement import place_nodes
-from viz.layout.rows import place_in_rows
 from viz.layout.traced_graph import memory_edge
-from viz.style.colours import FAINT, GREY, INK, PANE, PAPER
-from viz.style.figures import titled_figure, write_figure
+from viz.style import FAINT, GREY, INK, PANE, PAPER, titled_figure, write_figure
 
 MOST_NODES = 2000
 MOST_SORTS = 12  # of links, in the key
@@ -266,7 +264,7 @@ def _draw_nodes(axes: Axes, network: GroupedNetwork, at: Mapping[str, Point]) ->
         )  # fmt: skip
 
 
-def _draw_box(axes: Axes, group: Group, x: float, y: float) -> None:
+def _draw_box(axes: Axes, group: NodeGroup, x: float, y: float) -> None:
     """Draw a group as a box that says how many of what it is, and which ranks are on it."""
     machines = {found[1] for member in group.members if (found := PART.fullmatch(member))}
     if group.kind == "machine":

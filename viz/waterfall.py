@@ -15,10 +15,9 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from collectives.errors import InputError
 from collectives.units import format_time
+from viz.captions import time_unit
 from viz.file_types import check_file
-from viz.style.captions import time_unit
-from viz.style.colours import GREY, INK, PAPER, WRONG, phase_colours
-from viz.style.figures import clear_axes, titled_figure, write_figure
+from viz.style import GREY, INK, PAPER, WRONG, clear_axes, phase_colours, titled_figure, write_figure
 
 MOST_BARS = 40
 NAME_WIDTH = 38  # characters of a line of a bar's name

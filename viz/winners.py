@@ -15,8 +15,7 @@ from matplotlib.patheffects import withStroke
 from collectives.errors import InputError
 from collectives.units import format_size
 from viz.file_types import check_file
-from viz.style.colours import FAINT, GREY, INK, PAPER, chunk_colours, text_colour
-from viz.style.figures import DPI, write_figure
+from viz.style import DPI, FAINT, GREY, INK, PAPER, chunk_colours, text_colour, write_figure
 
 STRONG = 2.0  # times as fast as the next best, from which on a colour is full
 PALEST = 0.28  # how much of it is left where two are equally fast

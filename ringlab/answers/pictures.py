@@ -12,7 +12,7 @@ from ringlab.answers.predicted_trace import algorithm_names, predict_to_failure
 from ringlab.shared.answer import SCHEMA_VERSION, Record
 from ringlab.shared.progress import NoProgress, Progress, computing
 from scenarios import Scenario
-from viz.style.captions import describe_failure
+from viz.captions import describe_failure
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from ringlab.answers.predicted_trace import (
 from ringlab.shared.progress import Tick
 from scenarios import Scenario
 from simcomm.model.trouble import NO_TROUBLE
-from viz.player.data import MOST_RUNS, PlayedRun
+from viz.player.page import MOST_RUNS, PlayedRun
 
 WIDER = 2.0  # times the bandwidth of a full link, in the simulation that says what it would bring
 

@@ -32,7 +32,7 @@ class ScenarioAnswer(Record, Generic[N]):
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: conclusions and tables."""
-        from viz.report.document import render_tables  # who asks no notebook does without it
+        from viz.report import render_tables  # who asks no notebook does without it
 
         return render_tables(self.to_dict())
 

@@ -12,25 +12,22 @@ from collectives.errors import InputError
 from collectives.output_files import write_bytes
 from collectives.records.trace import Trace
 from collectives.units import format_time
-from viz.file_types import check_file
-from viz.film.canvas import Bars, Canvas
-from viz.film.frame_times import frame_times
-from viz.film.gif import Pixels, encode_gif
-from viz.film.motion import follow_messages
-from viz.film.mp4 import encode_mp4
-from viz.film.panels import add_panel, has_room
-from viz.film.progress import Progress
-from viz.film.scene import MOST_DOTS, Scene
-from viz.layout.geometry import Box
-from viz.layout.layout import lay_out
-from viz.style.captions import (
+from viz.captions import (
     check_something_happens,
     describe_busiest_link,
     describe_failure,
     describe_trace,
     format_clock,
 )
-from viz.style.colours import FAINT, GREY, INK, PAPER, WRONG, chunk_colours, phase_colours, text_colour, use_colour
+from viz.file_types import check_file
+from viz.film.canvas import Bars, Canvas
+from viz.film.motion import follow_messages, frame_times
+from viz.film.panels import StepCounter, add_panel, has_room
+from viz.film.scene import MOST_DOTS, Scene
+from viz.film.video import Pixels, encode_gif, encode_mp4
+from viz.layout.geometry import Box
+from viz.layout.layout import lay_out
+from viz.style import FAINT, GREY, INK, PAPER, WRONG, chunk_colours, phase_colours, text_colour, use_colour
 
 WIDTH, HEIGHT = 720, 480
 MOST_FRAMES = 600
@@ -84,7 +81,7 @@ class Film:
         area = Box(62, 118, 432 if has_room(trace) else WIDTH - 62, 372)
         layout = lay_out(trace, area)
         self._motion = follow_messages(trace, layout, frame_times(trace, count))
-        self._progress = Progress(trace)
+        self._progress = StepCounter(trace)
         self._draw_heading()
         self._scene = Scene(self._canvas, trace, layout, self._motion, phases)
         self._panel = add_panel(self._canvas, trace, phases, Box(484, 76, WIDTH - 24, 388))

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 from matplotlib.text import Text
 
-from viz.style.colours import INK, PAPER
+from viz.style import INK, PAPER
 
 AnArtist = TypeVar("AnArtist", bound=Artist)
 

@@ -1,16 +1,112 @@
 """The panel beside the cluster in an animation: what buffers hold, bytes received, or the phase of each rank."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
+from collectives.records.columnar import Floats, Ints
 from collectives.records.trace import Trace
 from collectives.units import format_size
 from viz.film.canvas import Bars, Canvas
-from viz.film.contributions import Contributions, find_contributions
 from viz.film.motion import phases_at
 from viz.layout.geometry import Box
-from viz.style.colours import FAINT, GREY, INK, PANE, chunk_colours, text_colour
+from viz.player.buffers import COMPLETE, follow_buffers
+from viz.style import FAINT, GREY, INK, PANE, chunk_colours, text_colour
+
+
+@dataclass(frozen=True)
+class Filling:
+    """The share, from 0 to 1, of the most contributors that a chunk can have, and what is as promised, over time."""
+
+    times: npt.NDArray[np.float64]  # [changes]
+    shares: npt.NDArray[np.float64]  # [changes, ranks, chunks], each from its time on
+    complete: npt.NDArray[np.bool_]  # [changes, ranks, chunks]: holds what the collective promises
+
+    def at(self, time: float) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+        """Return the shares and what is complete at a time, each of shape [ranks, chunks]."""
+        found = np.searchsorted(self.times, time, side="right") - 1
+        return np.asarray(self.shares[found]), np.asarray(self.complete[found])
+
+
+def find_filling(trace: Trace) -> Filling | None:
+    """Return how full the chunks are over time; None where the program is not known or the messages are not its own."""
+    buffers = follow_buffers(trace) if len(trace.messages) else None
+    if buffers is None:
+        return None
+    values = np.repeat(buffers.start[None], len(buffers.message) + 1, axis=0)
+    for change, (cell, value) in enumerate(zip(buffers.cell, buffers.value, strict=True), start=1):
+        values[change:, cell] = value
+    count = np.bitwise_count if buffers.is_exact else np.asarray
+    held = count(values & (COMPLETE - 1))
+    shape = (-1, trace.world_size, buffers.chunks)
+    most = max(int(count(buffers.wanted).max()), 1)
+    times = np.concatenate([[0.0], trace.messages.end[buffers.message]])
+    return Filling(times, np.minimum(held / most, 1.0).reshape(shape), (values & COMPLETE > 0).reshape(shape))
+
+
+MOST_MARKS = 40  # on the time bar; more would crowd
+
+
+class StepCounter:
+    """The steps or messages of a trace in the order of their begins, to tell which of them is under way.
+
+    Steps of a program are counted only where every rank sends in each of them: elsewhere the third step of one rank
+    may come before the first of another, and messages are counted instead.
+
+    >>> from collectives import Message
+    >>> StepCounter(Trace("x", "predicted", 2, 3.0, [Message(0, 1, 0, 0, 10, 0.0, 3.0)])).describe(1.5)
+    'message 1 of 1'
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        messages, phases = trace.messages, trace.spans.select(~trace.spans.named("reduce"))
+        step, senders = messages.step, len(np.unique(messages.src * (1 << 40) + messages.step))
+        in_step = senders == trace.world_size * len(np.unique(step))
+        self.unit = "training step" if len(phases) else "step" if in_step else "message"
+        if len(phases):
+            self._begin, self._end = _merge(phases.step, phases.begin, phases.end)
+        else:
+            self._begin, self._end = _merge(step if in_step else np.arange(len(messages)), messages.begin, messages.end)
+        reducing = trace.spans.select(trace.spans.named("reduce"))
+        self._reducing = reducing.begin, reducing.end
+        self._elapsed, self._failure = trace.elapsed, trace.failure
+
+    def describe(self, time: float) -> str:
+        """Return such as ``step 3 of 14`` or ``messages 4 to 6 of 12``; ``reducing``, ``done`` or "" between them.
+
+        Steps are counted from 0, messages from 1.
+        """
+        now = np.flatnonzero((self._begin <= time) & (time < self._end))
+        if not len(now):
+            return self._describe_pause(time)
+        first = int(self.unit == "message")  # steps are counted like ranks and chunks
+        low, high, total = int(now[0]) + first, int(now[-1]) + first, len(self._begin)
+        return f"{self.unit} {low} of {total}" if low == high else f"{self.unit}s {low} to {high} of {total}"
+
+    def _describe_pause(self, time: float) -> str:
+        begin, end = self._reducing
+        if ((begin <= time) & (time < end)).any():
+            return "reducing"
+        if self._failure is not None and time >= self._failure.at:
+            return f"rank {self._failure.rank} has gone wrong"
+        return "done" if time >= self._elapsed else ""
+
+    def marks(self) -> npt.NDArray[np.float64]:
+        """Return when each step or message begins, as shares of the whole; nothing where they would crowd."""
+        return self._begin / self._elapsed if len(self._begin) <= MOST_MARKS else np.zeros(0)
+
+
+def _merge(number: Ints, begin: Floats, end: Floats) -> tuple[Floats, Floats]:
+    """Return begins and ends, sorted, of one interval for all that have the same number."""
+    numbers, where = np.unique(number, return_inverse=True)
+    first, last = np.full(len(numbers), np.inf), np.full(len(numbers), -np.inf)
+    np.minimum.at(first, where, begin)
+    np.maximum.at(last, where, end)
+    order = np.lexsort((last, first))
+    return first[order], last[order]
+
 
 RECEIVED = chunk_colours(2)[1]
 MOST_RANKS, MOST_CHUNKS = 24, 16
@@ -27,7 +123,7 @@ def add_panel(canvas: Canvas, trace: Trace, phases: dict[str, str], box: Box) ->
         return lambda time: None
     if set(phases) - {"reduce"}:
         return _phases_panel(canvas, trace, phases, box)
-    known = find_contributions(trace)
+    known = find_filling(trace)
     if known and known.shares.shape[2] <= MOST_CHUNKS:
         return _buffers_panel(canvas, known, box)
     return _received_panel(canvas, trace, box)
@@ -51,7 +147,7 @@ def _rows(canvas: Canvas, ranks: int, box: Box, heading: str, caption: str, tall
     return height, top - 12
 
 
-def _buffers_panel(canvas: Canvas, known: Contributions, box: Box) -> Panel:
+def _buffers_panel(canvas: Canvas, known: Filling, box: Box) -> Panel:
     """Draw a cell for each chunk of each rank that fills up with whose data is in it; solid once it is as promised."""
     ranks, chunks = known.shares.shape[1:]
     wide = min(30.0, (box.right - box.left - 52) / chunks)

@@ -11,7 +11,7 @@ from collectives.units import format_bandwidth
 from viz.film.canvas import POINTS, Canvas
 from viz.film.motion import Ints, Motion, length, link_use, phases_at
 from viz.layout.geometry import Edge, Layout, natural_order
-from viz.style.colours import BUSY, FAINT, GREY, INK, PANE, PAPER, WRONG, chunk_colours, rgb, text_colour, use_colour
+from viz.style import BUSY, FAINT, GREY, INK, PANE, PAPER, WRONG, chunk_colours, rgb, text_colour, use_colour
 
 LONGEST_QUEUE = 6  # dots one behind the other at one position; further ones hide each other
 MOST_DOTS = 256  # in one frame

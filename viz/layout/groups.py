@@ -13,8 +13,8 @@ from typing import Any
 import networkx as nx
 
 from viz.layout.geometry import Graph, natural_order
+from viz.layout.machines import kind_of
 from viz.layout.placement import find_tiers, place_nodes
-from viz.layout.rows import kind_of
 
 MOST_WHOLE = 80  # nodes of a network that is drawn as it is
 WIDEST = 32  # nodes of a row that are drawn one by one
@@ -25,7 +25,7 @@ KeyOf = Callable[[str], Hashable]
 
 
 @dataclass(frozen=True)
-class Group:
+class NodeGroup:
     """Nodes that are drawn as one: their kind, names, and the ranks on them, in order."""
 
     kind: str
@@ -37,7 +37,7 @@ class Group:
 class GroupedNetwork:
     """A network of groups, each called by its machine or a member; ``cables`` of a link: Cable to number."""
 
-    groups: Mapping[str, Group]
+    groups: Mapping[str, NodeGroup]
     graph: Graph  # both directions of each link
     hosts: tuple[str, ...]  # those groups on which there are ranks, in the order of the ranks
     is_whole: bool  # each group is one node
@@ -124,7 +124,7 @@ def _network(graph: Graph, hosts: Sequence[str], of: Mapping[str, str]) -> Group
     for node in graph:
         members[of[node]].append(node)
     groups = {
-        name: Group(_kind(graph, nodes, hosts), tuple(nodes), tuple(ranks.get(name, ())))
+        name: NodeGroup(_kind(graph, nodes, hosts), tuple(nodes), tuple(ranks.get(name, ())))
         for name, nodes in members.items()
     }
     return GroupedNetwork(groups, _links(graph, of), tuple(ranks), len(groups) == len(graph))

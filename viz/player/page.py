@@ -9,17 +9,144 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import minify
+import networkx as nx
+import numpy as np
 
+from collectives.errors import InputError
 from collectives.output_files import write_text
+from collectives.records.trace import Trace
+from viz.captions import check_something_happens
 from viz.file_types import check_file
-from viz.player.data import PlayedRun, export
+from viz.layout.geometry import Point
+from viz.layout.placement import place_nodes
+from viz.layout.traced_graph import hosts_of, used_nodes
+from viz.player.runs import export_run, pack
+
+MOST_NODES = 300  # ranks that stand by themselves; of more, groups do
+
+
+@dataclass(frozen=True)
+class ShownNodes:
+    """The kind of layout, where each shown node stands, and how many carry nothing and are left out."""
+
+    kind: str  # circle, star, memory, racks, grid, tiers, or groups
+    at: dict[str, Point]
+    hidden: int = 0
+
+    @property
+    def in_groups(self) -> bool:
+        """Whether no rank stands by itself."""
+        return not self.at
+
+
+def place(trace: Trace, hosts: Sequence[str], used: set[str]) -> ShownNodes:
+    """Return where the nodes of a trace stand; ``used`` are those that some message passes.
+
+    >>> place(Trace("two", "predicted", 2, 1.0), ["h0", "h1"], set()).at
+    {'h0': (0.0, 0.5), 'h1': (1.0, 0.5)}
+    """
+    if len(hosts) > MOST_NODES:
+        return ShownNodes("groups", {})
+    graph: nx.DiGraph[str] = nx.DiGraph()
+    graph.add_nodes_from(hosts)
+    graph.add_edges_from((link.src, link.dst) for link in trace.links)
+    idle = [node for node in graph if used and node not in used and node not in hosts]
+    graph.remove_nodes_from(idle)
+    found = place_nodes(graph, hosts)
+    return ShownNodes(found.kind, {node: (round(x, 4), round(y, 4)) for node, (x, y) in found.at.items()}, len(idle))
+
+
+def find_groups(trace: Trace, hosts: Sequence[str], most: int = 64) -> list[tuple[str, int]]:
+    """Return name and size of the groups of consecutive ranks: by machine or switch, else so many at a time.
+
+    >>> find_groups(Trace("four", "predicted", 4, 1.0), ["h0", "h1", "h2", "h3"], most=2)
+    [('ranks 0–1', 2), ('ranks 2–3', 2)]
+    """
+    near: dict[str, set[str]] = {host: set() for host in hosts}
+    for link in trace.links:
+        if link.src in near:
+            near[link.src].add(link.dst)
+    of = [
+        host.split(".")[0] if ".gpu" in host else "".join(near[host]) if len(near[host]) == 1 else "" for host in hosts
+    ]
+    starts = [rank for rank in range(len(of)) if rank == 0 or of[rank] != of[rank - 1]]
+    if "" in of or not 2 <= len(starts) <= most:
+        size = -(-len(hosts) // most)
+        starts = list(range(0, len(hosts), size))
+        of = [f"ranks {first}–{min(first + size, len(hosts)) - 1}" for first in starts for _ in range(size)]
+    ends = [*starts[1:], len(hosts)]
+    return [(of[first], end - first) for first, end in zip(starts, ends, strict=True)]
+
+
+VERSION = 1
+MOST_RUNS = 9  # each has a key
+
+
+@dataclass(frozen=True)
+class PlayedRun:
+    """A trace to play under a name, with a sentence about what would be without what limits it."""
+
+    trace: Trace
+    name: str
+    what_if: str = ""
+
+
+def export(title: str, runs: Sequence[PlayedRun]) -> dict[str, Any]:
+    """Return the data of a page. Raises InputError for runs on different networks, and where nothing happens.
+
+    >>> from collectives import Message
+    >>> trace = Trace("broadcast/naive", "predicted", 2, 1.0, [Message(0, 1, 0, 0, 8, 0.0, 1.0)])
+    >>> export("One message", [PlayedRun(trace, "naive")])["ranks"]
+    2
+    """
+    _check(runs)
+    base = max((run.trace for run in runs), key=lambda trace: len(trace.links))
+    hosts = hosts_of(base)
+    used = set[str]().union(*(used_nodes(run.trace) for run in runs))
+    placement, groups = place(base, hosts, used), find_groups(base, hosts)
+    names = list(dict.fromkeys([*hosts, *(node for link in base.links for node in (link.src, link.dst))]))
+    number = {name: index for index, name in enumerate(names)}
+    bandwidth = np.array([link.bandwidth if isfinite(link.bandwidth) else 0.0 for link in base.links])
+    return {
+        "version": VERSION,
+        "title": title,
+        "ranks": base.world_size,
+        "layout": placement.kind,
+        "hidden": placement.hidden,
+        "nodes": names,  # those of the ranks first
+        "at": [placement.at.get(name) for name in names],
+        "links": {
+            "src": pack([number[link.src] for link in base.links]),
+            "dst": pack([number[link.dst] for link in base.links]),
+            "bandwidth": pack(bandwidth),
+            "latency": pack(np.array([link.latency for link in base.links], float)),
+        },
+        "runs": [export_run(run.trace, run.name, run.what_if, groups, placement.in_groups) for run in runs],
+    }
+
+
+def _check(runs: Sequence[PlayedRun]) -> None:
+    if not 0 < len(runs) <= MOST_RUNS:
+        raise InputError(f"{len(runs)} runs; a player shows from 1 to {MOST_RUNS}")
+    first = runs[0].trace
+    for run in runs:
+        check_something_happens(run.trace)
+        if run.trace.world_size != first.world_size:
+            ranks = f"{first.world_size} and {run.trace.world_size} ranks"
+            raise InputError(f"{first.title} and {run.trace.title} have {ranks}; a player shows runs of one network")
+    ends = {tuple((link.src, link.dst) for link in run.trace.links) for run in runs if run.trace.links}
+    if len(ends) > 1:
+        raise InputError("the runs are on different networks; a player shows runs of one network")
+
 
 IMPORT = re.compile(r"^import \{[^}]*\} from '\./([a-z]+)\.js';\n", re.MULTILINE)
 # Of JSON, what could end its element or a line of JavaScript.

@@ -1,18 +1,236 @@
-"""One run as the data that a page plays."""
+"""One run as the data that a page plays: every message, or aggregates where there are too many for a page.
 
+Of aggregates a row keeps its maximum, not only its mean: a bad cable is one rank of many. Columns of numbers are text:
+little-endian, the bytes of one significance together, deflated, base64.
+"""
+
+import zlib
+from base64 import b64encode
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from collectives.records.columnar import Ints
 from collectives.records.limits import Limits, critical_messages, find_limits
 from collectives.records.link_loads import LinkLoads, link_loads
 from collectives.records.link_routes import LinkRoutes
+from collectives.records.messages import Messages
 from collectives.records.trace import Trace
-from viz.player.aggregate import aggregate
 from viz.player.buffers import follow_buffers
-from viz.player.depths import find_depths
-from viz.player.packing import pack, ticks
+
+TICKS = 1 << 30  # of a run: times are whole numbers of its elapsed seconds over this
+TYPES = ("u1", "u2", "i4", "f8")  # that columns.js knows
+
+
+def pack(values: npt.ArrayLike) -> dict[str, Any]:
+    """Return a column as columns.js inflates it: type, length, and the text.
+
+    >>> from base64 import b64decode
+    >>> column = pack([1, 2, 300])
+    >>> column["type"], column["length"], zlib.decompress(b64decode(column["text"])).hex()
+    ('u2', 3, '01022c000001')
+    """
+    column = np.ascontiguousarray(values)
+    kind = _smallest(column)
+    column = column.astype(np.dtype(kind).newbyteorder("<"))
+    planes = column.view(np.uint8).reshape(column.size, -1).T.tobytes() if column.size else b""
+    return {"type": kind, "length": int(column.size), "text": b64encode(zlib.compress(planes, 6)).decode()}
+
+
+def ticks(seconds: npt.NDArray[np.float64], elapsed: float) -> npt.NDArray[np.int64]:
+    """Return times as ticks of a run.
+
+    >>> ticks(np.array([0.0, 0.5]), 1.0).tolist()
+    [0, 536870912]
+    """
+    return np.rint(np.clip(seconds / elapsed, 0.0, 1.0) * TICKS).astype(np.int64)
+
+
+def _smallest(column: npt.NDArray[Any]) -> str:
+    """Return the smallest type that holds all values."""
+    if column.dtype.kind == "f":
+        return "f8"
+    low, high = (int(column.min()), int(column.max())) if column.size else (0, 0)
+    if low < 0 or high >= 1 << 16:
+        return "i4" if low >= -(1 << 31) and high < 1 << 31 else "f8"
+    return "u1" if high < 1 << 8 else "u2"
+
+
+def find_depths(messages: Messages) -> Ints:
+    """Return the depth of each message: how many come before it on the longest chain of program steps.
+
+    A message comes before another if either rank had it in an earlier step of the same program. Times say nothing
+    here: in a real run a message may arrive before one of an earlier step. What waits for itself, as no run has it,
+    has depth 0.
+    """
+    sent, received, following = _program_steps(messages)
+    steps, number = len(following), len(messages)
+    ends = np.concatenate([sent, received])
+    in_step = (np.argsort(ends, kind="stable") % max(number, 1)).tolist()  # the messages of each program step
+    left_in = np.bincount(ends, minlength=steps)
+    first = np.append(0, np.cumsum(left_in)).tolist()
+    left: list[int] = left_in.tolist()
+    before, most = [-1] * steps, [-1] * steps  # depths until a step, and with it
+    depths, has_begun = [0] * number, [False] * number  # by one of its two ranks
+    begun = np.setdiff1d(np.arange(steps), following).tolist()  # first steps of programs, then those that follow
+    sender, receiver, follows = sent.tolist(), received.tolist(), following.tolist()
+    while begun:
+        step = begun.pop()
+        for message in in_step[first[step] : first[step + 1]]:
+            if not has_begun[message]:
+                has_begun[message] = True
+                continue
+            one, other = sender[message], receiver[message]
+            depths[message] = depth = 1 + max(before[one], before[other])
+            for end in (one, other):
+                most[end] = max(most[end], depth)
+                left[end] -= 1
+                if not left[end] and follows[end] >= 0:
+                    after = follows[end]
+                    before[after] = most[after] = most[end]
+                    begun.append(after)
+    return np.array(depths, np.int64)
+
+
+def _program_steps(messages: Messages) -> tuple[Ints, Ints, Ints]:
+    """Return the program steps in which each message was sent and received, by number, and the next one after each.
+
+    A program is a channel of a rank; its steps are those with messages, and collectives follow each other. After the
+    last of a program there is -1.
+    """
+    ranks = int(max(messages.src.max(initial=0), messages.dst.max(initial=0))) + 1
+    steps = int(max(messages.step.max(initial=0), messages.dst_step.max(initial=0))) + 1
+    steps_in_all = steps * (int(messages.collective.max(initial=0)) + 1)
+    program, before_it = messages.channel * ranks, messages.collective * steps
+    sent = (program + messages.src) * steps_in_all + before_it + messages.step
+    received = (program + messages.dst) * steps_in_all + before_it + messages.dst_step
+    codes, number = np.unique(np.concatenate([sent, received]), return_inverse=True)
+    following = np.arange(1, len(codes) + 1)
+    is_last = np.diff(codes // steps_in_all, append=-1) != 0
+    following[is_last] = -1
+    return number[: len(messages)], number[len(messages) :], following
+
+
+BINS = 480  # of time
+MOST_ROWS = 2048  # of ranks: each has its own up to so many
+SERIES = 48  # links whose use over time is kept
+MOST_PACKED = 4_000_000  # letters of all single messages; of more, only some ranks' are listed ...
+MOST_LISTED = 200_000  # ... with so many messages
+
+Floats = npt.NDArray[np.float64]
+
+
+def aggregate(trace: Trace, loads: LinkLoads, limits: Limits, groups: Sequence[tuple[str, int]]) -> dict[str, Any]:
+    """Return what a page shows in place of messages."""
+    messages = trace.messages
+    sizes = [size for _, size in groups]
+    group = np.repeat(np.arange(len(groups)), sizes)
+    per_rank = np.clip(_coverage(messages.dst, messages, trace.elapsed, trace.world_size), 0.0, 1.0)
+    row = np.arange(trace.world_size) * min(trace.world_size, MOST_ROWS) // trace.world_size
+    most = np.zeros((row[-1] + 1, BINS))
+    np.maximum.at(most, row, per_rank)
+    busy = np.add.reduceat(per_rank, np.cumsum([0, *sizes[:-1]]), axis=0) / np.array(sizes)[:, None]
+    flow = np.bincount(group[messages.src] * len(groups) + group[messages.dst], messages.nbytes, len(groups) ** 2)
+    links = _kept_links(limits, loads)
+    return {
+        "listed": list_messages(trace, limits),
+        "bins": BINS,
+        "rows": int(row[-1]) + 1,
+        "most": _share(most),
+        "busy": _share(busy),
+        "got": _share(_received(messages, group, trace.elapsed, len(groups))),
+        "reached": pack(_reached(messages, trace.elapsed)),
+        "groups": [name for name, _ in groups],
+        "sizes": sizes,
+        "flow": pack(flow),
+        "links": links,
+        "series": _share(np.array([_series(loads, link, trace.elapsed) for link in links])),
+    }
+
+
+def list_messages(trace: Trace, limits: Limits) -> dict[str, Any]:
+    """Return single messages as columns, which a page inflates when a rank is opened.
+
+    They are all messages where these are small when they are packed, as those of like ranks; else those of the ranks
+    at cables that stand out, of their peers, and of others evenly apart, with the list of these ranks.
+    """
+    messages = trace.messages
+    columns = _pack_messages(trace, slice(None))
+    if sum(len(text) for _, _, text in columns.values()) <= MOST_PACKED:
+        return {"columns": columns, "ranks": None}
+    number = {host: rank for rank, host in enumerate(trace.hosts)}
+    links = [trace.links[link] for cable in limits.cables[: limits.standing_out] for link in cable.links]
+    bad = [number[node] for link in links for node in (link.src, link.dst) if node in number]
+    peers = [*messages.dst[np.isin(messages.src, bad)].tolist(), *messages.src[np.isin(messages.dst, bad)].tolist()]
+    size = trace.world_size
+    count = np.bincount(messages.src, minlength=size) + np.bincount(messages.dst, minlength=size)
+    left = max(1, int(MOST_LISTED // max(1.0, count.mean())))
+    ranks = list(dict.fromkeys([*bad, *peers, *range(0, size, -(-size // left))]))
+    ranks = sorted(ranks[: int(np.searchsorted(np.cumsum(count[ranks]), MOST_LISTED, "right"))])
+    own = np.flatnonzero(np.isin(messages.src, ranks) | np.isin(messages.dst, ranks))
+    return {"columns": _pack_messages(trace, own), "ranks": ranks}
+
+
+def _pack_messages(trace: Trace, which: Ints | slice) -> dict[str, list[Any]]:
+    """Return columns as lists of type, length and text: these are not inflated when a page is opened."""
+    messages = trace.messages
+    columns = {name: getattr(messages, name)[which] for name in ("src", "dst", "chunk", "step")}
+    columns |= {"bytes": messages.nbytes[which]}
+    columns |= {name: ticks(getattr(messages, name)[which], trace.elapsed) for name in ("begin", "end")}
+    return {name: list(pack(column).values()) for name, column in columns.items()}
+
+
+def _share(values: Floats) -> dict[str, Any]:
+    """Return shares from 0 to 1 as bytes from 0 to 255."""
+    return pack(np.rint(np.clip(values, 0.0, 1.0) * 255).astype(np.int64).ravel())
+
+
+def _coverage(owner: Ints, messages: Messages, elapsed: float, count: int) -> Floats:
+    """Return the mean number of messages that each owner has under way in each bin; shape [count, bins].
+
+    The seconds of a message up to a time are a ramp that begins at ``begin`` and stops growing at ``end``; at the edges
+    of the bins a ramp from bin i + f has the second differences 1 - f and f.
+    """
+    bends = np.zeros((count, BINS + 3))
+    for sign, times in ((1.0, messages.begin), (-1.0, messages.end)):
+        at = np.clip(times / elapsed * BINS, 0.0, BINS)
+        whole = at.astype(np.int64)
+        for later, weight in ((1, 1 - (at - whole)), (2, at - whole)):
+            bends += np.bincount(owner * (BINS + 3) + whole + later, sign * weight, bends.size).reshape(bends.shape)
+    return np.asarray(bends.cumsum(axis=1)[:, 1 : BINS + 1])
+
+
+def _received(messages: Messages, group: Ints, elapsed: float, count: int) -> Floats:
+    """Return the share of its bytes that each group has received by the end of each bin; shape [groups, bins]."""
+    got = np.bincount(group[messages.dst] * BINS + _bin(messages.end, elapsed), messages.nbytes, count * BINS)
+    until = got.reshape(count, BINS).cumsum(axis=1)
+    return np.asarray(until / np.maximum(until[:, -1:], 1))
+
+
+def _reached(messages: Messages, elapsed: float) -> Ints:
+    """Return the latest step that some message has ended by each bin."""
+    reached = np.zeros(BINS, np.int64)
+    np.maximum.at(reached, _bin(messages.end, elapsed), messages.step)
+    return np.asarray(np.maximum.accumulate(reached))
+
+
+def _bin(times: Floats, elapsed: float) -> Ints:
+    return np.asarray(np.clip(times / elapsed * BINS, 0, BINS - 1).astype(np.int64))
+
+
+def _kept_links(limits: Limits, loads: LinkLoads) -> list[int]:
+    """Return the links whose use over time is kept: those of the cables that are listed first, then the most used."""
+    first = [link for cable in limits.cables[:SERIES] for link in cable.links]
+    return list(dict.fromkeys([*first, *np.argsort(-loads.use)[:SERIES].tolist()]))[:SERIES]
+
+
+def _series(loads: LinkLoads, link: int, elapsed: float) -> Floats:
+    """Return the use of a link in each bin."""
+    edges = np.linspace(0.0, elapsed, BINS + 1)
+    return loads.mean_share(link, edges[:-1], edges[1:])
+
 
 MOST_IN_FULL = 200_000  # messages; of more, a page holds aggregates
 LISTED = 48  # cables

@@ -1,12 +1,18 @@
-"""Frames as an animated GIF: one palette for all, and in each frame only the pixels that changed."""
+"""Frames of an animation as a file: an animated GIF with one palette for all frames, or an MP4 by ffmpeg."""
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
+from importlib import import_module
 from io import BytesIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
+
+from collectives.errors import InputError
 
 Pixels = npt.NDArray[np.uint8]  # [height, width, 3]
 Codes = npt.NDArray[np.int64]  # red, green and blue in one number
@@ -14,6 +20,7 @@ Codes = npt.NDArray[np.int64]  # red, green and blue in one number
 EXACT, MIXED = 191, 64  # palette entries for the most frequent colours as they are, and for mixtures of the rest
 UNCHANGED = EXACT + MIXED  # the transparent palette entry, through which the frame before is seen
 SAMPLES = 9  # frames that the palette is made from
+TIMEOUT = 300.0  # seconds that ffmpeg may take once it has every frame
 
 
 def encode_gif(frame: Callable[[int], Pixels], count: int, fps: float, hold: float) -> bytes:
@@ -90,3 +97,26 @@ def _changes(frame: Callable[[int], Pixels], count: int, palette: _Palette) -> I
         picture.putpalette(table)
         before = now
         yield picture
+
+
+def encode_mp4(frame: Callable[[int], Pixels], count: int, fps: float, hold: float) -> bytes:
+    """Return an MP4 of ``count`` frames at ``fps`` a second, the last one shown for ``hold`` seconds.
+
+    ``frame`` returns the pixels of the frame with a number. Raises InputError where ffmpeg does not make it; what it
+    says of that is on stderr.
+    """
+    height, width, _ = frame(0).shape
+    with TemporaryDirectory(prefix="ringlab-") as folder:
+        film = Path(folder, "film.mp4")
+        try:
+            writer = import_module("imageio_ffmpeg").write_frames(
+                film, (width, height), fps=fps, quality=None, ffmpeg_log_level="error", ffmpeg_timeout=TIMEOUT,
+                output_params=["-movflags", "+faststart"],
+            )  # fmt: skip
+            with closing(writer):
+                writer.send(None)
+                for index in [*range(count), *[count - 1] * round(hold * fps)]:
+                    writer.send(np.ascontiguousarray(frame(index)))
+            return film.read_bytes()
+        except (OSError, RuntimeError) as error:
+            raise InputError(f"ffmpeg does not encode the film: {str(error).strip().partition(chr(10))[0]}") from error

@@ -1,10 +1,19 @@
 """The numbers of an answer in tables, in units that suit them, predicted beside measured; nothing is computed anew."""
 
+import json
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isfinite
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from collectives.checks import check_path
+from collectives.errors import InputError
+from collectives.input_files import read_bytes
+from collectives.output_files import write_text
+from collectives.quoting import make_printable
 from collectives.units import format_size, format_time
+from viz.file_types import check_file
 
 Entry = Mapping[str, Any]
 Format = Callable[[float], str]
@@ -247,3 +256,186 @@ def _in_groups(entries: Sequence[Entry], size: int) -> Iterator[Sequence[Entry]]
 def _training_title(entry: Entry) -> str:
     ranks = entry.get("world_size")
     return f"{entry.get('gradient_sync', '–')}, {ranks} {'rank' if ranks == 1 else 'ranks'}"
+
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+_KINDS = {
+    "prediction": ("Prediction", "Simulated; times are virtual."),
+    "measurement": ("Measurement", "Real processes; a time is the median over repetitions, with the range below it."),
+    "comparison": (
+        "Prediction and measurement",
+        "error = (predicted − measured) / measured. Below a time its range; the bar is its share of the slowest "
+        "algorithm's in the same case.",
+    ),
+}
+SPACES = "\n\t\xa0\u2009\u202f"  # that are not printable by themselves, and harmless
+_SIGNATURES = {b"\x89PNG": "image/png", b"GIF8": "image/gif", b"\xff\xd8\xff": "image/jpeg"}
+
+
+def write_report(
+    answer: Mapping[str, Any],
+    pictures: Mapping[str, bytes | Path],
+    path: Path | str,
+    player: str = "",
+    compared: Mapping[str, bytes | Path] | None = None,
+    headline: str = "",
+    critical: Mapping[str, bytes | Path] | None = None,
+    assumptions: Sequence[str] = (),
+) -> None:
+    """Write the answer of ``predict``, ``run`` or ``compare``, and pictures by caption, as one HTML file.
+
+    ``player`` is a page of ``render_player``, shown within; ``critical`` are pictures of the critical path and
+    ``compared`` of predicted against measured. From top to bottom: the question, the ``headline`` that answers it, the
+    pictures, what limits it with the player, what-ifs, predicted against measured, the ``assumptions`` with where the
+    numbers come from, and every number folded away.
+
+    The file needs nothing from outside. Raises InputError for another suffix than ``.html``, an unknown kind of answer,
+    and a picture that cannot be read or is neither PNG, GIF nor JPEG.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     write_report({"kind": "prediction", "conclusions": ["Ring is faster."]}, {}, Path(folder, "report.html"))
+    ...     "<li>Ring is faster.</li>" in Path(folder, "report.html").read_text()
+    True
+    """
+    path = check_file(path, "a report")
+    write_text(path, render_report(answer, pictures, player, compared, headline, critical, assumptions))
+
+
+def render_report(
+    answer: Mapping[str, Any],
+    pictures: Mapping[str, bytes | Path],
+    player: str = "",
+    compared: Mapping[str, bytes | Path] | None = None,
+    headline: str = "",
+    critical: Mapping[str, bytes | Path] | None = None,
+    assumptions: Sequence[str] = (),
+) -> str:
+    """Return the report as HTML text. Raises InputError as ``write_report`` does."""
+    content = _content(answer, headline)
+    shown = {"pictures": _embed(pictures), "critical": _embed(critical or {}), "compared": _embed(compared or {})}
+    page = _environment().get_template("report.html.jinja")
+    return page.render(content, player=player, assumptions=list(assumptions), **shown)
+
+
+def render_tables(answer: Mapping[str, Any]) -> str:
+    """Return an answer's title, conclusions and tables as HTML, for a page that is there, such as a notebook's.
+
+    >>> render_tables({"scenario": {"title": "a < b"}, "conclusions": ["Ring is faster."]}).splitlines()[:2]
+    ['<p><b>a &lt; b</b></p>', '<p>Ring is faster.</p>']
+    """
+    text = """{% from "tables.html.jinja" import results -%}
+<p><b>{{ title }}</b></p>
+{% for one in conclusions %}
+<p>{{ one }}</p>
+{% endfor %}
+{{ results(main) }}
+{% for part in what_if %}
+<details><summary>{{ part.title }}</summary>{{ results(part) }}</details>
+{% endfor %}
+"""
+    title, conclusions = (answer.get("scenario") or {}).get("title", ""), answer.get("conclusions") or []
+    what_if = [_results(part) for part in answer.get("what_if") or []]
+    return (
+        _environment()
+        .from_string(text)
+        .render(title=title, conclusions=conclusions, main=_results(answer), what_if=what_if)
+    )
+
+
+def _environment() -> "Environment":
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    return Environment(
+        loader=PackageLoader("viz", ""),
+        autoescape=True,
+        finalize=_show,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def _show(value: object) -> object:
+    """Return what a page shows of a value: text without letters that would turn or hide what follows."""
+    if not isinstance(value, str) or hasattr(value, "__html__"):
+        return value
+    return make_printable(value, keep=SPACES, most=len(value))
+
+
+def _content(answer: object, headline: str) -> dict[str, Any]:
+    """Return what the template fills in."""
+    if not isinstance(answer, Mapping):
+        raise InputError(f"answer is {answer!r}; give what the to_dict() of an answer returns")
+    kind = answer.get("kind")
+    if kind not in _KINDS:
+        raise InputError(f"a report is of kind {', '.join(_KINDS)}; this result has kind {kind!r}")
+    heading, explanation = _KINDS[kind]
+    scenario, environment = answer.get("scenario") or {}, answer.get("environment") or {}
+    return {
+        "kind": kind,
+        "title": scenario.get("title") or "Ringlab",
+        "subtitle": "" if kind == "prediction" else _subtitle(environment),  # it says nothing about virtual time
+        "heading": heading,
+        "explanation": explanation,
+        "question": _question(answer, scenario),
+        "headline": headline,
+        "conclusions": [one for one in answer.get("conclusions") or [] if one != headline],
+        "explanations": answer.get("explanations") or [],
+        "limits": answer.get("limits") or "",
+        "main": _results(answer),
+        "what_if": [_results(part) for part in answer.get("what_if") or []],
+        "what_if_summary": what_if_table(answer),
+        "origins": [("Scenario", list(_flatten(scenario))), ("Environment", list(_flatten(environment)))],
+        "everything": json.dumps(answer, indent=2, ensure_ascii=False, default=str),
+    }
+
+
+def _question(answer: Mapping[str, Any], scenario: Mapping[str, Any]) -> str:
+    """Return what the answer answers, as a question."""
+    where = f" on {scenario['cluster']}" if isinstance(scenario.get("cluster"), str) else ""
+    names = list(dict.fromkeys(one.get("collective", "") for one in answer.get("collectives") or []))
+    if answer.get("training"):
+        return f"How long does a training step take{where}, and what limits it?"
+    return f"How fast is {' and '.join(names)}{where}, and what limits it?" if names else ""
+
+
+def _embed(pictures: Mapping[str, bytes | Path]) -> list[tuple[str, str]]:
+    return [(caption, _as_data_uri(caption, picture)) for caption, picture in pictures.items()]
+
+
+def _results(part: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tables of an answer or of one of its what-ifs."""
+    collectives, training = part.get("collectives") or [], part.get("training") or []
+    return {
+        "title": part.get("title", ""),
+        "collectives": collectives_table(collectives) if collectives else None,
+        "training": list(training_tables(training)),
+    }
+
+
+def _subtitle(environment: Mapping[str, Any]) -> str:
+    cores = environment.get("cores")
+    parts = [environment.get("cpu"), f"{cores} {'core' if cores == 1 else 'cores'}" if cores else None]
+    parts += [f"{name} {environment[name]}" for name in ("python", "torch") if name in environment]
+    return "  ·  ".join(str(part) for part in parts if part)
+
+
+def _flatten(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield each value under its full key, such as ``cluster.bandwidth``, both as text."""
+    for key, value in content.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _as_data_uri(caption: str, picture: bytes | Path) -> str:
+    """Return the picture as a data URI."""
+    content = picture if isinstance(picture, bytes) else read_bytes(check_path("picture", picture))
+    mime = next((mime for start, mime in _SIGNATURES.items() if content.startswith(start)), None)
+    if mime is None:
+        raise InputError(f"picture {caption!r} is neither PNG, GIF nor JPEG")
+    return f"data:{mime};base64,{b64encode(content).decode()}"

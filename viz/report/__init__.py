@@ -1,1 +1,0 @@
-"""The report: an answer as one HTML file."""

@@ -1,1 +1,0 @@
-"""What every picture shares: colours and captions."""
