@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from collectives.declaration import AUTO, UNDECIDED, Algorithm, declared_in, nccl
+from collectives.declaration import AUTO, GLOO, UNDECIDED, Algorithm, GloosOwn, NcclsOwn, declared_in, nccl
 from collectives.errors import InputError
 from collectives.input_files import MEBIBYTE, check_input
 from collectives.parameters import Parameter, split_parameters
@@ -34,12 +34,6 @@ def library() -> dict[str, Algorithm]:
     return {found.full_name: found for module in modules for found in declared_in(module)}
 
 
-@cache
-def _own_to_backends() -> dict[str, Algorithm]:
-    """Return what backends themselves do, as programs; by full name. It is no part of the library."""
-    return {found.full_name: found for found in declared_in(importlib.import_module("collectives.gloo"))}
-
-
 def find_algorithm(reference: str, collective: str | None = None, folder: Path | None = None) -> Algorithm:
     """Return the algorithm called ``all_reduce/ring``, ``ring`` (of ``collective``) or ``my.py:name`` (in ``folder``).
 
@@ -60,8 +54,8 @@ def find_algorithm(reference: str, collective: str | None = None, folder: Path |
     full_name = FORMER_NAMES.get(full_name, full_name)
     if full_name.rpartition("/")[2] == AUTO:
         raise InputError(f"{full_name} {UNDECIDED}")
-    if full_name in _own_to_backends():
-        return _own_to_backends()[full_name]
+    if full_name == f"all_reduce/{GLOO}":  # no part of the library
+        return _gloos_own()
     if full_name not in library():
         known = [name for name in library() if collective is None or name.startswith(f"{collective}/")]
         raise InputError(f"no algorithm is called {quote(full_name)}; {suggest(full_name, known, ', or FILE.py:NAME')}")
@@ -134,10 +128,6 @@ def _reduce(algorithm: Algorithm) -> tuple[Any, ...]:
     Of a user's file it keeps what has been recorded, so that no worker executes the file.
     """
     parameters = dict(algorithm.parameters)
-    if algorithm.is_nccl:
-        return nccl, (algorithm.spec.name,)
-    if algorithm.is_gloo:
-        return find_algorithm, (algorithm.full_name,)
     if algorithm.source is None:
         return _find_again, (f"{algorithm.spec.name}/{algorithm.name}", parameters, algorithm.by_model)
     rules = algorithm.chunks_rule, algorithm.scratch_rule
@@ -155,4 +145,12 @@ def _rebuild(collective: str, *fields: Any) -> Algorithm:
     return Algorithm(find_spec(collective), *fields)
 
 
+def _gloos_own() -> GloosOwn:
+    """Return what gloo itself does, which is made of programs of the library."""
+    found: GloosOwn = importlib.import_module("collectives.gloo").ALL_REDUCE
+    return found
+
+
 copyreg.pickle(Algorithm, _reduce)
+copyreg.pickle(GloosOwn, lambda _: (_gloos_own, ()))
+copyreg.pickle(NcclsOwn, lambda algorithm: (nccl, (algorithm.spec.name,)))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
-from typing import TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,9 @@ from collectives.parameters import Parameter, check_parameters, function_paramet
 from collectives.quoting import quote
 from collectives.spec import Spec, find_spec
 from collectives.step import Program, Step, as_step
+
+if TYPE_CHECKING:
+    from collectives.transport import Transport
 
 MOST_CHUNKS, MOST_SCRATCH = 10**9, 10**6  # columns of 32 bits number both; a proof keeps all scratch of all ranks
 CountRule = int | Callable[..., int] | None
@@ -39,6 +42,10 @@ class Algorithm:
     >>> chain, chain.with_parameters(slices=2).chunks(world_size=4)
     (<Algorithm broadcast/chain>, 2)
     """
+
+    backend: ClassVar[str | None] = None  # whose own collective it is, which real ranks leave to that backend
+    has_program: ClassVar[bool] = True  # ranks carry it out; without one a model says what a backend does inside
+    is_decided: ClassVar[bool] = True
 
     spec: Spec
     name: str
@@ -64,20 +71,22 @@ class Algorithm:
         name = self.name + (f"[{given}]" if given else "")
         return f"{AUTO} ({name})" if self.by_model else name
 
-    @property
-    def is_auto(self) -> bool:
-        """Whether it only stands for the algorithm that ``simcomm.selection`` will choose for a size and a cluster."""
-        return self.function is _undecided
+    def decide(self, choose: "Callable[[], Algorithm]") -> "Algorithm":
+        """Return the algorithm itself; what ``choose`` returns where it only stands for the fastest one."""
+        return self
+
+    def costs_of(self, transport: "Transport") -> "Transport":
+        """Return what messages cost over a transport: as they are, where our own software posts and awaits them."""
+        return transport
 
     @property
-    def is_nccl(self) -> bool:
-        """Whether it stands for what NCCL itself does, which ``simcomm.nccl`` predicts; it has no rank program."""
-        return self.function is _inside_nccl
+    def needs_equal_chunks(self) -> bool:
+        """Whether all chunks of a buffer must be equally large, as data moves to other places in it."""
+        return self.spec.moves
 
-    @property
-    def is_gloo(self) -> bool:
-        """Whether it says what gloo itself does, which real ranks leave to gloo."""
-        return self.name == GLOO and self.source is None
+    def least_elements(self, world_size: int) -> int:
+        """Return how many elements a buffer has at least."""
+        return 0
 
     @property
     def parameter_names(self) -> list[str]:
@@ -197,6 +206,39 @@ class Algorithm:
         return function_parameters(self.function)[len(first_arguments(self.spec)) :]
 
 
+class Undecided(Algorithm):
+    """Stands for the algorithm that ``simcomm.selection`` chooses for a size and a cluster."""
+
+    is_decided = False
+
+    def decide(self, choose: Callable[[], Algorithm]) -> Algorithm:
+        return replace(choose(), by_model=True)
+
+
+class NcclsOwn(Algorithm):
+    """What NCCL itself does, which ``simcomm.nccl`` predicts; it has no rank program."""
+
+    backend, has_program = NCCL, False
+
+    @property
+    def needs_equal_chunks(self) -> bool:
+        return self.spec.moves or self.spec.has_parts  # whose parts are all of one length
+
+    def least_elements(self, world_size: int) -> int:
+        """Return an element, or one for each rank: NCCL's model knows no time of nothing."""
+        return world_size if self.needs_equal_chunks else 1
+
+
+class GloosOwn(Algorithm):
+    """What gloo itself does, as a rank program; real ranks leave it to gloo."""
+
+    backend = GLOO
+
+    def costs_of(self, transport: "Transport") -> "Transport":
+        """Return the costs of messages that are posted and awaited in C++."""
+        return transport.for_gloo()
+
+
 def algorithm(
     collective: str, name: str | None = None, chunks: CountRule = None, scratch: CountRule = 0
 ) -> Callable[[Declared], Declared]:
@@ -244,31 +286,31 @@ def declared_in(module: ModuleType, source: Path | None = None) -> list[Algorith
     return found
 
 
-def auto(collective: str) -> Algorithm:
+def auto(collective: str) -> Undecided:
     """Return the algorithm ``auto``, which ``simcomm.selection.resolve_auto`` replaces by the fastest one.
 
     Raises InputError for an unknown collective.
 
-    >>> auto("all_reduce").is_auto
-    True
+    >>> auto("all_reduce").is_decided
+    False
     """
-    return Algorithm(find_spec(collective), AUTO, _undecided, chunks_rule=1)
+    return Undecided(find_spec(collective), AUTO, _undecided, chunks_rule=1)
 
 
 def _undecided(*_: int) -> Programs:
     raise InputError(f"{AUTO!r} {UNDECIDED}")
 
 
-def nccl(collective: str) -> Algorithm:
+def nccl(collective: str) -> NcclsOwn:
     """Return the algorithm ``nccl``: what NCCL itself does for a collective; it has no program.
 
     Raises InputError for an unknown collective.
 
-    >>> nccl("all_reduce").is_nccl
-    True
+    >>> nccl("all_reduce").has_program
+    False
     """
     spec = find_spec(collective)
-    return Algorithm(spec, NCCL, _inside_nccl, chunks_rule=None if spec.has_parts else 1)
+    return NcclsOwn(spec, NCCL, _inside_nccl, chunks_rule=None if spec.has_parts else 1)
 
 
 def _inside_nccl(*_: int) -> Programs:

@@ -15,18 +15,13 @@ def round_down(algorithm: Algorithm, n: int, world_size: int) -> int:
     >>> round_down(find_algorithm("all_to_all/pairwise"), 10, world_size=4)
     8
     """
-    return n - n % algorithm.chunks(world_size) if _needs_equal_chunks(algorithm) else n
-
-
-def _needs_equal_chunks(algorithm: Algorithm) -> bool:
-    """Return whether data changes its place, or NCCL itself is called, whose parts are all of one length."""
-    return algorithm.spec.moves or (algorithm.is_nccl and algorithm.spec.has_parts)
+    return n - n % algorithm.chunks(world_size) if algorithm.needs_equal_chunks else n
 
 
 def check_length(algorithm: Algorithm, n: int, world_size: int) -> None:
     """Raise InputError unless the algorithm can work on buffers of ``n`` elements."""
     chunks = algorithm.chunks(world_size)
-    if _needs_equal_chunks(algorithm) and n % chunks:
+    if algorithm.needs_equal_chunks and n % chunks:
         why = "as data changes its place, " if algorithm.spec.moves else ""
         raise InputError(
             f"{algorithm.full_name}: {n} elements do not fall into {chunks} equal chunks; {why}a multiple of {chunks} "

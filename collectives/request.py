@@ -109,9 +109,9 @@ def _elements(algorithm: Algorithm, world_size: int, nbytes: object, dtype: str,
     whole = check_whole_number(f"{algorithm.full_name}: nbytes", nbytes, at_least=0, instead=", or buffers")
     check_op(op, dtype)
     elements = round_down(algorithm, whole // item_bytes(dtype), world_size)
-    if algorithm.is_nccl and elements == 0:  # which NCCL's model knows no time of
-        one_will_do = round_down(algorithm, 1, world_size) == 1
-        least, what = (1, "one element") if one_will_do else (world_size, "an element for each rank")
+    least = algorithm.least_elements(world_size)
+    if elements < least:
+        what = "one element" if least == 1 else "an element for each rank"
         raise InputError(
             f"{algorithm.full_name}: size = {whole} bytes; on {world_size} ranks give at least "
             f"{least * item_bytes(dtype)}, {what}"

@@ -1,7 +1,9 @@
 """The costs that software adds to a network."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from math import inf
+from typing import Any
 
 from collectives.checks import check_number, check_whole_number
 from collectives.errors import InputError
@@ -83,6 +85,10 @@ class Transport:
             raise InputError(
                 f"goodput is {quote(self.goodput)}; give a share of the wire's rate, above 0 and at most 1"
             )
+
+    def with_terms(self, given: Mapping[str, Any]) -> "Transport":
+        """Return the transport with these terms of TCP in place of its own, or of those that are switched off."""
+        return replace(self, tcp=replace(self.tcp or TcpTerms(), **given))
 
     def for_gloo(self) -> "Transport":
         """Return the transport of gloo's own collectives, which post and await in C++.

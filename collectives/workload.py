@@ -201,7 +201,8 @@ class Training(Recipe):
     @property
     def program(self) -> Algorithm | None:
         """The algorithm by whose program ranks exchange gradients; None where torch or NCCL does it by itself."""
-        return None if self.gradient_sync is None or self.gradient_sync.is_nccl else self.gradient_sync
+        sync = self.gradient_sync
+        return sync if sync is not None and sync.has_program else None
 
     @property
     def overlaps(self) -> bool:

@@ -25,8 +25,7 @@ from ringlab.answers.accuracy_here import pair_before
 from ringlab.answers.emulated_rows import WITHIN
 from ringlab.answers.emulation import hosts_bandwidth, without_latencies
 from scenarios import load
-from simcomm.cluster.calibrated import TCP_GOODPUT
-from simcomm.cluster.pair_fit import fit_pair
+from simcomm.cluster.pair_fit import TCP_GOODPUT, fit_pair
 
 ROOT = Path(__file__).parent.parent
 RESULTS, PAGE = ROOT / "benchmarks" / "results" / "accuracy_here.json", ROOT / "docs" / "transports.md"

@@ -85,11 +85,8 @@ class Scenario(scenarios.Scenario):
                     "warning: after a restart ranks may look for others where they were before it; set "
                     "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 where torchrun is started"
                 )
-        elif not self.cluster.is_here:
-            progress.note(
-                f"warning: {self.cluster.title} is not this machine; its {self.cluster.world_size} ranks run here, "
-                + ("over this machine's memory, by gloo on its CPUs" if backend == "gloo" else "by NCCL on its GPUs")
-            )
+        elif warning := self.cluster.warn_of_run(backend):
+            progress.note(warning)
         if runnable != self:
             progress.note('warning: "nccl" is what NCCL itself does, which is left out, as gloo cannot run it')
         session = Session(calibration=calibration, backend=backend, timeout_s=timeout, progress=progress)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from collectives.checks import check_path, check_sequence, check_whole_number
@@ -16,6 +16,7 @@ from ringlab.shared.options import TIMEOUT_S
 from ringlab.shared.progress import NoProgress, Progress, Tick, computing
 from ringlab.shared.workload import predictable
 from scenarios import Scenario
+from simcomm.time_models.choice import time_model
 from simcomm.uncertainty import find_noise
 
 Source = Calibration | Path | str | None  # a calibration, its file, or the cached one
@@ -80,13 +81,14 @@ class Session:
 
         comparison, trainings = scenario.collective, predictable(scenario.trainings)
         algorithms = [*(comparison.algorithms if comparison else ()), *(one.gradient_sync for one in trainings)]
-        if not any(algorithm is not None and algorithm.is_auto for algorithm in algorithms):
+        if not any(algorithm is not None and not algorithm.is_decided for algorithm in algorithms):
             return None
         return self.find_calibration(scenario) if ranks_started() is not None else self.find_or_calibrate(scenario)
 
     def calibrate_for(self, scenario: Scenario, ranks: int = 2, accept_noise: bool = False) -> tuple[Calibration, str]:
         """Calibrate what a scenario needs, with ``ranks`` where it needs no certain number of them."""
-        requests = [one for one in _requests_to_time(scenario) if not one.algorithm.is_auto]
+        asked = scenario.collective.requests(scenario.cluster.world_size) if scenario.collective else ()
+        requests = time_model(scenario.cluster).requests_to_time(asked)
         return self.calibrate(needed_ranks(scenario) or ranks, scenario.trainings, requests, accept_noise)
 
     def calibrate(
@@ -154,28 +156,12 @@ def needed_ranks(scenario: Scenario) -> int | None:
     return scenario.cluster.calibration_ranks
 
 
-def _requests_to_time(scenario: Scenario) -> Sequence[Request]:
-    """Return the requests whose hops are timed at exactly their sizes: those of programs for this machine."""
-    if not scenario.cluster.is_here or scenario.collective is None:
-        return []
-    programs = replace(scenario.collective, algorithms=scenario.collective.programs)
-    return [*programs.requests(scenario.cluster.world_size)]
-
-
 def _trainings_to_time(scenario: Scenario) -> list[Training]:
     """Return the trainings whose computing times the scenario does not say."""
     return [training for training in predictable(scenario.trainings) if training.compute is None]
 
 
 def _has_phases(calibration: Calibration, scenario: Scenario) -> bool:
-    """Return whether a calibration knows the phases of a scenario's trainings and, of ranks here, of their overlap."""
-    phases, overlap = (
-        {(point.model, point.dataset, point.batch_size) for point in points}
-        for points in (calibration.compute, calibration.overlap)
-    )
-    by_gloo = scenario.cluster.is_here and calibration.backend == "gloo" and calibration.ranks > 1
-    return all(
-        (training.model_kind, training.dataset, training.batch_size)
-        in (phases & overlap if by_gloo and training.overlaps else phases)
-        for training in _trainings_to_time(scenario)
-    )
+    """Return whether a calibration has all that computing in a scenario's trainings takes."""
+    model = time_model(scenario.cluster, calibration)
+    return all(model.is_calibrated_for(training) for training in _trainings_to_time(scenario))

@@ -43,7 +43,7 @@ class CollectiveComparison:
     @property
     def programs(self) -> tuple[Algorithm, ...]:
         """The algorithms that have a program, ``auto`` among them: all but what NCCL does itself."""
-        return tuple(algorithm for algorithm in self.algorithms if not algorithm.is_nccl)
+        return tuple(algorithm for algorithm in self.algorithms if algorithm.has_program)
 
     def request(self, algorithm: Algorithm, nbytes: int, world_size: int) -> Request:
         """Return the request for one algorithm and size; both may be others than those compared."""
@@ -176,7 +176,7 @@ class Builder:
             cluster = form.build(self.folder)
         if settings is not None:
             with self.at("nccl"):
-                cluster = _with_settings(cluster, settings)
+                cluster = cluster.under_nccl(settings.settings())
         if not isinstance(form, NetworkForm):
             return cluster
         with self.at(f"{key}.route" if form.route else f"{key}.routing"):
@@ -259,23 +259,12 @@ class Builder:
         return os.path.relpath(self.folder / given) if isinstance(given, str) and ".py" in given else given
 
 
-def _with_settings(cluster: Cluster, form: "NcclForm") -> Cluster:
-    """Return a cluster as NCCL sees it under the settings of a form; any other as it is."""
-    from simcomm.nccl.clusters import NcclCluster, with_settings
-
-    return with_settings(cluster, form.settings()) if isinstance(cluster, NcclCluster) else cluster
-
-
 def _find_nccl(collective: str, clusters: Sequence[Cluster]) -> Algorithm:
     """Return what stands for NCCL's own. Raise InputError for a collective or a cluster that NCCL's model has not."""
-    from simcomm.nccl.clusters import NcclCluster
     from simcomm.nccl.predict import COLLECTIVES
 
     for cluster in clusters:
-        if not isinstance(cluster, NcclCluster):
-            raise InputError(
-                f'"{NCCL}" is what NCCL itself does, and needs transport = "nccl"; {cluster.title} has another'
-            )
+        cluster.check_joined_by_nccl()
     if collective not in COLLECTIVES:
         raise InputError(f'"{NCCL}" is not known of {collective}; it is of {", ".join(COLLECTIVES)}')
     return nccl(collective)

@@ -1,9 +1,5 @@
 """Which engine simulates: the one that was asked for, or the one that is faster for the number of messages."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
-
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.quoting import quote
@@ -14,27 +10,6 @@ ENGINES = ("simpy", "compiled")  # both are exact
 APPROXIMATE = "approximate"  # the compiled one, where it takes events that lie close together as one
 
 FEW = 1_000  # messages: up to so many, simpy takes less time than loading the compiled engine's machine code
-# Where algorithms are compared (``simcomm/estimate.py``), more ranks go to the compiled engine without counting their
-# messages; up to so many, each algorithm is simulated as by ``simcomm.run``, which counts them.
-FEW_RANKS = 8
-
-_loads_anyway: ContextVar[bool] = ContextVar("loads_machine_code_anyway", default=False)
-
-
-@contextmanager
-def machine_code_at_hand(is_loaded: bool = True) -> Iterator[None]:
-    """Within the context, take the compiled engine for few messages too: something else has loaded its machine code.
-
-    >>> from collectives import find_algorithm
-    >>> with machine_code_at_hand():
-    ...     choose_engine(None, find_algorithm("all_reduce/ring"), 4)
-    'compiled'
-    """
-    token = _loads_anyway.set(is_loaded)
-    try:
-        yield
-    finally:
-        _loads_anyway.reset(token)
 
 
 def check_engine(engine: str | None) -> None:
@@ -59,7 +34,6 @@ def choose_engine(
 ) -> str:
     """Return the engine asked for or, for None, simpy where all repetitions have few messages, else compiled.
 
-    Within ``machine_code_at_hand`` that is the compiled one for None.
     ``segments`` is about how many of TCP there are in one repetition, each as much work as a message.
 
     Raises InputError for an unknown engine.
@@ -71,7 +45,5 @@ def choose_engine(
     check_engine(engine)
     if engine is not None:
         return engine
-    if _loads_anyway.get():
-        return "compiled"
     few = trouble.runs * (segments + compact_schedule(algorithm, world_size, root).messages) <= FEW
     return "simpy" if few else "compiled"

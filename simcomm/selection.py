@@ -13,8 +13,9 @@ from collectives.records.calibration import Calibration
 from collectives.request import Request, make_request
 from collectives.spec import find_spec
 from simcomm.cluster.cluster import Cluster
-from simcomm.estimate import Estimator, make_estimator
 from simcomm.size_limits import check_candidates_recorded
+from simcomm.time_models.choice import time_model
+from simcomm.time_models.estimator import Estimator
 
 SLICES = (2, 8, 32)  # of the pipelined algorithms
 MOST_CHOSEN_FIRST = 1024  # ranks for which an algorithm is chosen within a second or two
@@ -100,12 +101,11 @@ def choose(
     root: int = 0,
     calibration: Calibration | None = None,
     among: Iterable[Algorithm] | None = None,
-    equal_chunks: bool = False,
 ) -> Choice:
     """Choose the algorithm that is predicted to be fastest, of the library's unless ``among`` names others.
 
     Algorithms that do not exist for so many ranks are left out; of equally fast ones the one with the fewest operations
-    on rank 0 is chosen. With ``equal_chunks`` closed forms are taken as though the buffer fell into equal chunks.
+    on rank 0 is chosen. Closed forms are taken as though the buffer fell into equal chunks.
     Raises InputError where there is nothing to choose from.
 
     >>> import simcomm
@@ -114,7 +114,7 @@ def choose(
     """
     check_cluster(cluster, Cluster)
     request = make_request(auto(collective), cluster.world_size, nbytes, dtype=dtype, op=op, root=root)
-    return _choose(make_estimator(request, cluster, calibration, equal_chunks), among)
+    return _choose(time_model(cluster, calibration).estimator(request), among)
 
 
 def _choose(estimator: Estimator, among: Iterable[Algorithm] | None) -> Choice:
@@ -129,7 +129,7 @@ def _choose(estimator: Estimator, among: Iterable[Algorithm] | None) -> Choice:
 
 def _fastest(request: Request, cluster: Cluster, calibration: Calibration | None) -> Algorithm:
     """Return the algorithm that ``_choose`` does; its time need not be known for that."""
-    estimator = make_estimator(request, cluster, calibration)
+    estimator = time_model(cluster, calibration).estimator(request)
     found = _narrow(_contenders(request, None, estimator), estimator, names=1)
     limit = min(each.most for each in found)
     equal = [each.algorithm for each in found if each.least <= limit * (1 + SAME)]
@@ -228,10 +228,8 @@ def resolve_auto(request: Request, cluster: Cluster, calibration: Calibration | 
     >>> resolve_auto(request, simcomm.star(8, "10 Gbit/s", "5 us")).algorithm.label
     'auto (binomial)'
     """
-    if not request.algorithm.is_auto:
-        return request
-    chosen = _fastest(request, cluster, calibration)
-    return request.with_algorithm(replace(chosen, by_model=True), cluster.world_size)
+    chosen = request.algorithm.decide(lambda: _fastest(request, cluster, calibration))
+    return request if chosen is request.algorithm else request.with_algorithm(chosen, cluster.world_size)
 
 
 def check_choice_recorded(request: Request, cluster: Cluster, calibration: Calibration | None = None) -> None:
@@ -239,8 +237,8 @@ def check_choice_recorded(request: Request, cluster: Cluster, calibration: Calib
 
     Of so few ranks that choosing takes a moment, nothing is said before an algorithm is chosen.
     """
-    if request.algorithm.is_auto and cluster.world_size > MOST_CHOSEN_FIRST:
-        estimator = make_estimator(request, cluster, calibration)
+    if not request.algorithm.is_decided and cluster.world_size > MOST_CHOSEN_FIRST:
+        estimator = time_model(cluster, calibration).estimator(request)
         may_win = _may_win(_contenders(request, None, estimator), names=1)
         check_candidates_recorded(request, [each.algorithm for each in may_win], cluster.world_size)
 
@@ -260,7 +258,7 @@ def by_world_size(
     """
     for world_size in sorted(set(world_sizes), reverse=True):
         request = make_request(auto(collective), world_size, nbytes, dtype=dtype)
-        estimator = make_estimator(request, cluster.on_first(world_size), calibration, equal_chunks=True)
+        estimator = time_model(cluster.on_first(world_size), calibration).estimator(request)
         if estimator.star is not None:
             cluster = replace(cluster, graph=estimator.cluster.graph, hosts=estimator.cluster.hosts)
         yield estimator

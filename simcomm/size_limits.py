@@ -28,7 +28,7 @@ def check_one_by_one(request: Request, cluster: Cluster) -> None:
     one link of its host, so that messages share links.
     """
     algorithm, world_size = request.algorithm, cluster.world_size
-    if algorithm.is_auto or algorithm.is_nccl or world_size <= FEW_RANKS:
+    if not (algorithm.has_program and algorithm.is_decided) or world_size <= FEW_RANKS:
         return
     from simcomm.compiled.planning.engine_input import MOST_MESSAGES  # what has few messages does without this engine
 

@@ -20,10 +20,10 @@ from simcomm.cluster.calibrated import resolve_transport
 from simcomm.cluster.cluster import Cluster
 from simcomm.model.trouble import NO_TROUBLE, Trouble, check_trouble
 from simcomm.parallel import in_any_order
-from simcomm.schedules import VERIFIED_UP_TO, compact_schedule
-from simcomm.simulate import run
+from simcomm.schedules import compact_schedule
 from simcomm.sweep_file import SweepFile, describe_questions
 from simcomm.sweep_progress import Told, told
+from simcomm.time_models.network_model import simulator_of
 
 MOST_CLUSTERS = 16  # of a block: what one process is given at a time
 
@@ -204,20 +204,12 @@ class _Asked:
 
 def predict_block(block: Block) -> list[float]:
     """Return the seconds of a block's requests, cluster by cluster."""
-    from simcomm.compiled.engine import simulate  # numba is slow to import
-    from simcomm.compiled.planning.shared_input import SharedInputs
+    from simcomm.compiled.planning.shared_input import SharedInputs  # numba is slow to import
 
     first = next(request for requests in block.requests for request in requests)
-    world_size = block.clusters[0].world_size
-    schedule = compact_schedule(first.algorithm, world_size, first.root)
+    schedule = compact_schedule(first.algorithm, block.clusters[0].world_size, first.root)
     shared, found = SharedInputs(schedule), list[float]()
     for cluster, requests in zip(block.clusters, block.requests, strict=True):
-        assert cluster.transport is not None
-        is_plain = block.trouble == NO_TROUBLE and cluster.transport.tcp is None
-        for request in requests:
-            if is_plain and (world_size <= VERIFIED_UP_TO or request.elements >= schedule.chunks):
-                found.append(simulate(shared.next(request, cluster, cluster.transport)).elapsed)
-            else:
-                trace = run(request, cluster, trouble=block.trouble, engine="compiled", record=False)
-                found.append(trace.elapsed if trace.is_complete else float("inf"))
+        simulator = simulator_of(*resolve_transport(cluster))
+        found += [simulator.sweep_seconds(request, block.trouble, shared) for request in requests]
     return found

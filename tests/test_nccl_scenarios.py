@@ -18,7 +18,7 @@ from collectives.declaration import nccl
 from ringlab.answers.explanation import explain
 from ringlab.answers.prediction import predict
 from scenarios import Scenario, load
-from simcomm.nccl.clusters import NcclCluster, nccl_cluster, with_settings
+from simcomm.nccl.clusters import NcclCluster, nccl_cluster
 from simcomm.nccl.descriptions import describe_system, read_systems
 from simcomm.nccl.predict import predict_collective
 from simcomm.nccl.rings import double_tree, parents, second_parents
@@ -287,7 +287,7 @@ def test_every_described_system_is_a_network_that_a_large_ring_fills_as_nccl_doe
         return
     settings = NcclSettings(algo="ring", proto="simple")
     own = predict_collective(system, "all_reduce", 1 << 30, settings=settings).seconds
-    ours = simcomm.run("all_reduce/ring", with_settings(cluster, settings), 1 << 30, record=False).elapsed
+    ours = simcomm.run("all_reduce/ring", cluster.under_nccl(settings), 1 << 30, record=False).elapsed
     assert 0.8 < ours / own < 1.5
 
 

@@ -9,7 +9,6 @@ import simcomm
 from collectives import InputError
 from collectives.records.calibration import Calibration, Line
 from collectives.records.pair_probes import CrowdRound, PairProbes
-from simcomm.cluster.calibrated import with_calibration
 from simcomm.cluster.pair_fit import fit_pair
 
 RATE = 50e6 / 8
@@ -160,10 +159,10 @@ def test_a_calibration_with_a_pair_gives_a_cluster_its_terms_but_those_that_it_s
     line = Line(2e-5, 1e-9, 0.0)
     measured = Calibration(2, 1, one_way=line, both_ways=line, reduction=line, pair=PAIR)
     cluster = simcomm.star(4, "50 Mbit/s", "5 us", None)
-    found = with_calibration(cluster, measured).transport
+    found = cluster.calibrated_by(measured).transport
     assert found is not None
     assert found.tcp == fit_pair(PAIR).tcp
-    set_here = with_calibration(replace(cluster, tcp_terms={"window": 1e6}), measured).transport
+    set_here = replace(cluster, tcp_terms={"window": 1e6}).calibrated_by(measured).transport
     assert set_here is not None
     assert found.tcp is not None
     assert set_here.tcp == replace(found.tcp, window=1e6)

@@ -9,7 +9,6 @@ from scenario_texts import ASKS, STAR, write
 from collectives import InputError, TcpTerms
 from collectives.records.calibration import Calibration, Line
 from scenarios.loader import load
-from simcomm.cluster.calibrated import with_calibration
 
 LINE = Line(2e-5, 1e-9, 0.0)
 MEASURED = Calibration(2, 1, one_way=LINE, both_ways=LINE, reduction=LINE)
@@ -18,7 +17,7 @@ MEASURED = Calibration(2, 1, one_way=LINE, both_ways=LINE, reduction=LINE)
 def terms(tmp_path: Path, *given: str, transport: str = "gloo-tcp") -> TcpTerms:
     sets = [f"cluster.terms.{each}" for each in given]
     cluster = load(write(tmp_path, STAR + f'transport = "{transport}"\n' + ASKS), sets).cluster
-    found = with_calibration(cluster, MEASURED).transport
+    found = cluster.calibrated_by(MEASURED).transport
     assert found is not None
     assert found.tcp is not None
     assert found.goodput == 1.0
@@ -27,7 +26,7 @@ def terms(tmp_path: Path, *given: str, transport: str = "gloo-tcp") -> TcpTerms:
 
 def test_without_the_table_a_cluster_has_no_terms(tmp_path: Path):
     cluster = load(write(tmp_path, STAR + 'transport = "gloo-tcp"\n' + ASKS)).cluster
-    assert with_calibration(cluster, MEASURED).transport == MEASURED.transport(1448 / 1538)
+    assert cluster.calibrated_by(MEASURED).transport == MEASURED.transport(1448 / 1538)
 
 
 @pytest.mark.parametrize("transport", ["ideal", "gloo-tcp"])

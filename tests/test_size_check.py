@@ -404,7 +404,9 @@ def test_a_picture_of_auto_is_refused_before_it_chooses_among_those_that_are_too
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tree = tree_of_auto(monkeypatch, 10)
-    monkeypatch.setattr("simcomm.estimate.Estimator.simulate", Mock(side_effect=AssertionError("it is simulated")))
+    monkeypatch.setattr(
+        "simcomm.time_models.estimator.Estimator.simulate", Mock(side_effect=AssertionError("it is simulated"))
+    )
     said = "all_reduce/auto, world size 32: whatever the model chooses has more than 20 messages, .* up to 10 will do; "
     with pytest.raises(TooLarge, match=said + "name an algorithm in place of auto, or ask for fewer ranks"):
         tree.trace()

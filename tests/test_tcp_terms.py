@@ -18,7 +18,7 @@ from collectives.spec import find_spec
 from collectives.step import Program, recv, recv_reduce, send
 from collectives.workload import ComputePhases, Training
 from simcomm.cluster.cluster import Cluster
-from simcomm.compiled.engine import simulate
+from simcomm.compiled.engine import by_segments
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.tcp import simulate_tcp
 from simcomm.compiled.traces import trace_messages, trace_reductions
@@ -291,7 +291,7 @@ def check_both_engines(case: cases.Case, transport: Transport, trouble: Trouble 
     buffer = Buffer(case.schedule.algorithm, cluster.world_size, case.n, 4, None)
     elapsed = simulation.run(simulation.collective(rank, (), buffer, "sum") for rank in range(cluster.world_size))
     inputs = replace(case, cluster=cluster).inputs(trouble)
-    timing = simulate(inputs, messages=True)
+    timing = by_segments(inputs, messages=True)
     assert timing.elapsed == elapsed
     assert timing.method == "events"
     assert sorted(trace_messages(inputs, timing)) == sorted(simulation.messages)
@@ -346,7 +346,7 @@ def test_data_is_carried_whatever_the_times():
 def test_what_gloo_itself_does_is_a_ring_of_two_segments():
     """It moves as much as our ring, is proved like any program, and real ranks find it by its name."""
     gloo = find_algorithm("gloo", "all_reduce")
-    assert gloo.is_gloo
+    assert gloo.backend == "gloo"
     assert pickle.loads(pickle.dumps(gloo)) is gloo
     for world_size in (1, 2, 3, 8):
         assert verify(gloo, world_size).messages == 2 * verify("all_reduce/ring", world_size).messages

@@ -30,7 +30,7 @@ def test_every_cell_says_what_choose_says() -> None:
     ]
     for cell in answer["cells"]:
         cluster = STAR.on_first(cell["world_size"])
-        assert cell["algorithm"] == choose("all_reduce", cluster, cell["bytes"], equal_chunks=True).algorithm.label
+        assert cell["algorithm"] == choose("all_reduce", cluster, cell["bytes"]).algorithm.label
         exactly = choose("all_reduce", cluster, cell["bytes"])  # some buffers do not fall into equal chunks
         assert cell["time_s"] == pytest.approx(exactly.seconds, rel=0.01)
         assert cell["next_best_time_s"] >= cell["time_s"] * (1 - 1e-9)
@@ -101,5 +101,5 @@ def test_a_map_is_that_of_each_cell_alone_in_any_order_of_ranks() -> None:
             assert found.world_sizes == (12, 2, 7)
             for world_size, row in zip(found.world_sizes, found.choices, strict=True):
                 for nbytes, choice in zip(found.sizes, row, strict=True):
-                    alone = choose(collective, cluster.on_first(world_size), nbytes, equal_chunks=True)
+                    alone = choose(collective, cluster.on_first(world_size), nbytes)
                     assert (choice.algorithm, choice.seconds) == (alone.algorithm, pytest.approx(alone.seconds, 1e-12))

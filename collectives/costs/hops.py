@@ -39,13 +39,15 @@ class HopKind:
 
 
 def request_hops(request: Request, world_size: int) -> list[Hop]:
-    """Return the kinds of hops that a request makes, each once.
+    """Return the kinds of hops that a request makes, each once; none where a backend makes them inside.
 
     >>> from collectives import find_algorithm
     >>> hops = request_hops(Request(find_algorithm("all_reduce/ring"), elements=1024), world_size=2)
     >>> [(hop.pattern, hop.reduces, hop.nbytes, hop.is_first) for hop in hops]
     [('exchange', True, 2048, True), ('exchange', False, 2048, False)]
     """
+    if not request.algorithm.has_program:
+        return []
     kinds = find_hops(request.algorithm, world_size, request.root)
     return list(dict.fromkeys(kind.hop(request, world_size) for kind in kinds.values()))
 

@@ -63,8 +63,7 @@ def make_plan(
     Hops are timed at exactly the sizes of the requests; with ``all_sizes`` also at sizes from 4 KiB to 16 MiB. Without
     runs ``turns`` are of all that is timed.
     """
-    programs = [request for request in requests if not request.algorithm.is_nccl]
-    hops = [hop for request in programs for hop in request_hops(request, ranks)]
+    hops = [hop for request in requests for hop in request_hops(request, ranks)]
     sizes = [size for size in SIZES if ranks * ranks * size <= MEMORY]
     common = [hop for size in (sizes if all_sizes else LINE_SIZES) for hop in _common_hops(size, ranks, all_sizes)]
     kinds: dict[TrainingKind, list[Training]] = {}

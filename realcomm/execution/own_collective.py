@@ -7,6 +7,7 @@ result comes into a buffer of its own, as nccl-tests measures it out of place.
 import torch
 import torch.distributed as dist
 
+from collectives.declaration import GLOO
 from collectives.elements import OPS
 from collectives.errors import InputError
 from collectives.lengths import check_length
@@ -90,7 +91,8 @@ Runner = Executor | OwnCollective
 
 def make_runner(request: Request, rank: int, world_size: int, device: torch.device, is_watched: bool = True) -> Runner:
     """Return what carries a request out on this rank, watched if wanted and it has a program. Raise InputError."""
-    if request.algorithm.is_nccl or (request.algorithm.is_gloo and device.type == "cpu"):
+    algorithm = request.algorithm
+    if not algorithm.has_program or (algorithm.backend == GLOO and device.type == "cpu"):
         return OwnCollective(request, rank, world_size, device)
     executor = Executor(request, rank, world_size, device=device)
     if is_watched:

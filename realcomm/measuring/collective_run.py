@@ -10,7 +10,7 @@ from statistics import median_low
 import numpy as np
 
 from collectives.checks import check_cluster, check_whole_number
-from collectives.declaration import NCCL, Algorithm
+from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.proof.verifier import verify
 from collectives.records.messages import Message, Messages
@@ -65,9 +65,9 @@ def run(
     request = make_request(algorithm, cluster.world_size, nbytes, dtype=dtype, op=op, root=root, buffers=buffers)
     _check_counts(warmup, repetitions)
     check_launch(cluster.world_size, backend, timeout)
-    if not request.algorithm.is_nccl:
+    if request.algorithm.has_program:
         verify(request.algorithm, cluster.world_size, request.root)
-    elif backend != NCCL:
+    elif backend != request.algorithm.backend:
         raise InputError(f"{request.algorithm.full_name} is what NCCL itself does, and the backend is {backend}")
     preload("realcomm.measuring.rank_measurement")
     with _save(buffers) as inputs:

@@ -198,7 +198,7 @@ def measurements(options: BenchOptions, calibration: Calibration | None = None) 
     check_whole_number("iterations", options.iterations, at_least=1)
     check_whole_number("warmup", options.warmup, at_least=0)
     algorithms = _algorithms(options)
-    if calibration is None and any(algorithm.is_auto for algorithm in algorithms):
+    if calibration is None and any(not algorithm.is_decided for algorithm in algorithms):
         raise InputError(
             f"--algorithm {AUTO}: nothing to choose by, as this machine is not calibrated for {options.ranks} ranks "
             f"on this backend; `ringlab calibrate --ranks {options.ranks}` does it, for nccl with `--backend nccl`"

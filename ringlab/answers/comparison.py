@@ -15,9 +15,6 @@ from ringlab.answers.scenario_answer import ScenarioAnswer
 from ringlab.table import MOST_SENTENCES, keep_few
 from scenarios import Scenario
 from simcomm.model.trouble import NO_TROUBLE
-from simcomm.nccl.catalogue import match_gpu
-from simcomm.nccl.clusters import NcclCluster
-from simcomm.nccl.descriptions import System
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -47,28 +44,12 @@ def gpu_names() -> list[str]:
     return [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
 
 
-def has_gpus_of(system: System) -> bool:
-    """Return whether the GPUs of this machine are those of one described host."""
-    found = [match_gpu(name) for name in gpu_names()]
-    return system.nodes == 1 and len(found) >= system.gpus and all(gpu and gpu.name == system.gpu.name for gpu in found)
-
-
 def check_comparable(scenario: Scenario, backend: str = "gloo") -> None:
     """Raise InputError unless the scenario can be both predicted and measured on this machine."""
-    cluster = scenario.cluster
-    if backend == "nccl" and isinstance(cluster, NcclCluster):
-        if not has_gpus_of(cluster.system):
-            here = ", ".join(gpu_names()) or "none"
-            raise InputError(
-                f"{scenario.path}: cluster: {cluster.title} is not this machine, whose GPUs are: {here}; compare one "
-                "host with the GPUs that are here, or predict this one"
-            )
-    elif not cluster.is_here:
-        raise InputError(
-            f"{scenario.path}: cluster: {scenario.cluster.title} is not this machine, so nothing of it can be "
-            'measured; predict it, build it here with --emulate, or compare preset = "this-machine" with it as a '
-            "[[what_if]]"
-        )
+    try:
+        scenario.cluster.check_measurable(backend, gpu_names)
+    except InputError as error:
+        raise InputError(f"{scenario.path}: cluster: {error}") from error
     if scenario.trouble != NO_TROUBLE:
         raise InputError(
             f"{scenario.path}: trouble: it cannot be brought about on this machine; "

@@ -22,7 +22,6 @@ from ringlab.shared.workload import predictable, resolve_training
 from scenarios import Scenario
 from simcomm.cluster.cluster import Cluster, doublings
 from simcomm.cluster.paths import keeping_paths
-from simcomm.engine_choice import FEW, machine_code_at_hand
 from simcomm.model.trouble import NO_TROUBLE
 from simcomm.time_models.choice import time_model
 
@@ -138,14 +137,13 @@ def scaling_curves(
     if not any(points):
         raise refused[0]
     done, total = 0, sum(one.work.messages for row in points for one in row)
-    curves, needs_machine_code = [], any(one.work.messages > FEW for row in points for one in row)
+    curves = []
     for training, row in zip(trainings, points, strict=True):
         found: dict[int, TrainingFigures[float | None]] = {}
         for one, first, work in row:
             tick(0, done, total, f"messages, {training.sync_name}, {count(first.world_size, 'rank')}")
             try:
-                with machine_code_at_hand(needs_machine_code):  # simpy takes long to look at a large network
-                    trace = simcomm.train(one, first, calibration=calibration, record=False)
+                trace = simcomm.train(one, first, calibration=calibration, record=False)
                 found[first.world_size] = training_figures(trace, one)
             except TooLarge as error:
                 refused.append(error)

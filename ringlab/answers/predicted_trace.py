@@ -65,7 +65,7 @@ def check_recordable(
         chosen_for = sync_request(asked, cluster)
     else:
         asked = chosen_for = _requested(scenario, comparison, algorithm, nbytes)
-    if chosen_for is not None and chosen_for.algorithm.is_auto:
+    if chosen_for is not None and not chosen_for.algorithm.is_decided:
         check_choice_recorded(chosen_for, cluster, calibration)
     else:
         _check_recorded(asked, cluster)

@@ -1,10 +1,9 @@
 """``Prediction``: a scenario simulated, with its what-ifs."""
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import simcomm
 from collectives.errors import TooLarge
@@ -33,7 +32,6 @@ from ringlab.table import MOST_SENTENCES, keep_few
 from scenarios import Scenario
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.paths import keeping_paths
-from simcomm.engine_choice import machine_code_at_hand
 from simcomm.model.trouble import NO_TROUBLE
 from simcomm.repetition import TroubleFigures, repeat
 from simcomm.schedules import compact_schedule
@@ -41,9 +39,6 @@ from simcomm.time_models.choice import time_model
 from simcomm.time_models.options import SimulationOptions
 from simcomm.time_models.time_model import TimeModel
 from simcomm.uncertainty import combine, disagreement, of_emulated
-
-if TYPE_CHECKING:
-    pass
 
 Figures = CollectiveFigures[Number] | TrainingFigures[Number]
 
@@ -82,10 +77,8 @@ def predict(
     """
     age_s = calibration.age_s if calibration is not None and not in_turns else 0.0
     simulator = _Simulator(scenario, calibration, engine)
-    with computing(progress, f"simulating {scenario.title}") as tick, ExitStack() as stack:
-        stack.enter_context(keeping_paths())
+    with computing(progress, f"simulating {scenario.title}") as tick, keeping_paths():
         rows = simulator.rows(tick)
-        stack.enter_context(machine_code_at_hand(any(row.needs_machine_code for row in rows)))
         found, interrupted = _simulate(simulator, rows, tick)
         if simulator.refused and not found:
             raise simulator.refused[0]

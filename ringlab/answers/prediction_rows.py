@@ -8,7 +8,6 @@ from collectives.schedule.size_check import allowed
 from collectives.workload import Training
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.planning.engine_input import MOST_MESSAGES
-from simcomm.engine_choice import FEW
 from simcomm.model.trouble import Trouble
 from simcomm.schedules import compact_schedule
 from simcomm.time_models.time_model import TimeModel
@@ -39,11 +38,6 @@ class Row(NamedTuple):
     def may_be_too_large(self) -> bool:
         """Whether it can only be simulated where a shortcut applies, which is found out then."""
         return self.messages > allowed(MOST_MESSAGES) * self.runs * self.work.collectives
-
-    @property
-    def needs_machine_code(self) -> bool:
-        """Whether it has too many messages for the simpy engine, as it is or repeated."""
-        return self.messages > FEW * self.work.collectives
 
     @property
     def messages(self) -> int:

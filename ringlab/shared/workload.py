@@ -25,7 +25,7 @@ def resolve_requests(
 def resolve_training(training: Training, cluster: Cluster, calibration: Calibration | None) -> Training:
     """Return the training with the algorithm that the model chooses, where its gradient sync is ``auto``."""
     sync = sync_request(training, cluster)
-    if sync is None or not sync.algorithm.is_auto:
+    if sync is None:
         return training
     return replace(training, gradient_sync=resolve_auto(sync, cluster, calibration).algorithm)
 
@@ -58,8 +58,7 @@ def leave_nccl_out(scenario: Scenario) -> Scenario:
 
 def check_programs(scenario: Scenario, requests: Sequence[Request], trainings: Sequence[Training]) -> None:
     """Raise ProgramError for an algorithm that cannot work, before anything is measured."""
-    called = [(request.algorithm, request.root) for request in requests]
-    called = [one for one in called if not one[0].is_nccl]
+    called = [(request.algorithm, request.root) for request in requests if request.algorithm.has_program]
     called += [(training.program, 0) for training in trainings if training.program is not None]
     for algorithm, root in dict.fromkeys(called):
         verified_schedule(algorithm, scenario.cluster.world_size, root)

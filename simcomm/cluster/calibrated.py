@@ -1,6 +1,6 @@
 """Clusters whose costs are measured: processes of this machine, and other machines that run this one's software."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from math import inf
 
@@ -9,15 +9,9 @@ import networkx as nx
 from collectives.checks import check_whole_number
 from collectives.errors import InputError
 from collectives.records.calibration import Calibration, cached_calibration, check_calibration
-from collectives.transport import TcpTerms, Transport
+from collectives.transport import Transport
 from collectives.units import count
 from simcomm.cluster.cluster import Cluster
-from simcomm.cluster.pair_fit import fit_pair
-
-# Payload of a TCP segment over what it takes on an Ethernet link: MTU 1500 less 20 bytes of IPv4 header (RFC 791) and
-# 32 of TCP with time stamps (RFC 9293, RFC 7323); plus 14 of Ethernet header, 4 of checksum, 8 of preamble and 12 of
-# gap (IEEE 802.3).
-TCP_GOODPUT = (1500 - 20 - 32) / (1500 + 14 + 4 + 8 + 12)
 
 
 class ThisMachine(Cluster):
@@ -44,6 +38,24 @@ class ThisMachine(Cluster):
         if world_size != self.world_size:
             raise InputError(f"this machine is calibrated for all of its {self.world_size} ranks alone")
         return self
+
+    def calibrated_by(self, calibration: Calibration) -> Cluster:
+        """Return the cluster with the measured costs of its software and memory. Raise InputError for other ranks."""
+        if calibration.ranks != self.world_size:
+            raise InputError(
+                f"the calibration is of {calibration.ranks} ranks, but {self.title} has {self.world_size}; "
+                f"make one with `ringlab calibrate --ranks {self.world_size}`"
+            )
+        alone = _rate(1, calibration.one_way.per_byte)
+        together = _rate(len(self.hosts), calibration.both_ways.per_byte)
+        graph = _memory_graph(self.hosts, alone, together)
+        return replace(self, graph=graph, transport=calibration.transport(goodput=1.0))
+
+    def check_measurable(self, backend: str, gpus: Callable[[], Sequence[str]]) -> None:
+        """Accept every backend: these are processes of this machine."""
+
+    def warn_of_run(self, backend: str) -> str:
+        return ""
 
     @property
     def local_ranks(self) -> int:
@@ -91,56 +103,6 @@ def this_machine(ranks: int) -> Cluster:
     return ThisMachine(f"{count(ranks, 'rank')} of this machine", _memory_graph(hosts, inf, inf), hosts, None)
 
 
-def with_calibration(cluster: Cluster, calibration: Calibration) -> Cluster:
-    """Return the cluster with the measured costs of this machine's software and, if it is this machine, its memory.
-
-    Raise InputError if this machine was measured with another number of ranks.
-    """
-    if cluster.is_here:
-        if calibration.ranks != cluster.world_size:
-            raise InputError(
-                f"the calibration is of {calibration.ranks} ranks, but {cluster.title} has {cluster.world_size}; "
-                f"make one with `ringlab calibrate --ranks {cluster.world_size}`"
-            )
-        alone = _rate(1, calibration.one_way.per_byte)
-        together = _rate(len(cluster.hosts), calibration.both_ways.per_byte)
-        graph = _memory_graph(cluster.hosts, alone, together)
-        return replace(cluster, graph=graph, transport=calibration.transport(goodput=1.0))
-    if cluster.transport is None:
-        return replace(cluster, transport=_borrowed_transport(cluster, calibration))
-    return cluster
-
-
-def _borrowed_transport(cluster: Cluster, calibration: Calibration) -> Transport:
-    """Return the costs of this machine's software for a cluster of other machines, with the terms that it asks for."""
-    given = cluster.tcp_terms or {}
-    if calibration.pair is not None:
-        measured = fit_pair(calibration.pair, cluster.world_size)
-        assert measured.tcp is not None
-        return replace(measured, tcp=replace(measured.tcp, **given), source=f"calibrated {calibration.created}")
-    if not given:
-        return calibration.transport(goodput=TCP_GOODPUT)
-    return replace(calibration.transport(goodput=1.0), tcp=TcpTerms(**given))
-
-
-def _rate(messages: int, seconds_per_byte: float) -> float:
-    """Return bytes per second; infinitely many where, as with one rank, nothing was sent."""
-    return messages / seconds_per_byte if seconds_per_byte > 0 else inf
-
-
-def hop_calibration(cluster: Cluster, calibration: Calibration | None) -> Calibration | None:
-    """Return the calibration whose hops time what runs on this machine; None where it has a transport already.
-
-    Without ``calibration`` the cached one is taken. Raises InputError where there is none, or it is of other ranks.
-    """
-    check_calibration(calibration)
-    if cluster.transport is not None:
-        return None
-    calibration = calibration or cached_calibration(cluster.world_size)
-    with_calibration(cluster, calibration)
-    return calibration if calibration.hops or cluster.world_size == 1 else None
-
-
 def resolve_transport(cluster: Cluster, calibration: Calibration | None = None) -> tuple[Cluster, Transport]:
     """Return the cluster and its transport, both calibrated where they need to be.
 
@@ -148,9 +110,14 @@ def resolve_transport(cluster: Cluster, calibration: Calibration | None = None) 
     """
     check_calibration(calibration)
     if cluster.transport is None:
-        cluster = with_calibration(cluster, calibration or cached_calibration(cluster.calibration_ranks))
+        cluster = cluster.calibrated_by(calibration or cached_calibration(cluster.calibration_ranks))
     assert cluster.transport is not None
     return cluster, cluster.transport
+
+
+def _rate(messages: int, seconds_per_byte: float) -> float:
+    """Return bytes per second; infinitely many where, as with one rank, nothing was sent."""
+    return messages / seconds_per_byte if seconds_per_byte > 0 else inf
 
 
 def _memory_graph(hosts: Sequence[str], alone: float, shared: float) -> "nx.DiGraph[str]":

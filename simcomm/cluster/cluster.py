@@ -1,6 +1,6 @@
 """A cluster: hosts, switches and links as a networkx graph, and which host each rank lives on."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -9,7 +9,9 @@ import networkx as nx
 from collectives.checks import check_cluster, check_whole_number
 from collectives.errors import InputError
 from collectives.quoting import quote
+from collectives.records.calibration import Calibration
 from collectives.transport import Transport
+from simcomm.cluster.pair_fit import borrow_transport
 from simcomm.cluster.routing import Router, Routing, shortest
 
 IDEAL = Transport()
@@ -86,6 +88,32 @@ class Cluster:
     def calibration_ranks(self) -> int:
         """With how many ranks this machine is to be measured for this cluster."""
         return BORROWED_RANKS
+
+    def calibrated_by(self, calibration: Calibration) -> "Cluster":
+        """Return the cluster with the measured costs of this machine's software, where it is not said what they are."""
+        if self.transport is not None:
+            return self
+        return replace(self, transport=borrow_transport(calibration, self.world_size, self.tcp_terms or {}))
+
+    def under_nccl(self, settings: Any) -> "Cluster":
+        """Return the cluster as NCCL sees it under these settings: as it is, where NCCL does not join it."""
+        return self
+
+    def check_joined_by_nccl(self) -> None:
+        """Raise InputError unless NCCL joins the cluster, so that what it does itself is known."""
+        raise InputError(f'"nccl" is what NCCL itself does, and needs transport = "nccl"; {self.title} has another')
+
+    def check_measurable(self, backend: str, gpus: Callable[[], Sequence[str]]) -> None:
+        """Raise InputError unless this machine, whose GPUs the driver calls so, is the cluster."""
+        raise InputError(
+            f"{self.title} is not this machine, so nothing of it can be measured; predict it, build it here with "
+            '--emulate, or compare preset = "this-machine" with it as a [[what_if]]'
+        )
+
+    def warn_of_run(self, backend: str) -> str:
+        """Return what to know where its ranks run on this machine; nothing where they belong there."""
+        over = "over this machine's memory, by gloo on its CPUs" if backend == "gloo" else "by NCCL on its GPUs"
+        return f"warning: {self.title} is not this machine; its {self.world_size} ranks run here, {over}"
 
     def router(self) -> Router:
         """Return what finds the routes between the nodes. Raise InputError where the policy cannot work here."""

@@ -8,13 +8,16 @@ headers and the link's bandwidth give it, and where what was measured is further
 else limits the pair and nothing is predicted from it.
 """
 
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from math import ceil, inf
 from statistics import median
+from typing import Any
 
 from collectives.checks import MOST_SECONDS
 from collectives.errors import InputError
 from collectives.quoting import quote
+from collectives.records.calibration import Calibration
 from collectives.records.pair_probes import CrowdRound, PairProbes, Points
 from collectives.transport import TcpTerms, Transport
 
@@ -22,7 +25,18 @@ LARGE = 4 << 20  # bytes: from here on a send has to wait for the send buffer
 MOST_OFF = 0.01  # of the goodput that the specification gives
 HEADER = 66.0  # bytes a packet: 14 of Ethernet, 20 of IPv4 (RFC 791), 32 of TCP with time stamps (RFC 9293, RFC 7323)
 INSIDE_MTU = 52.0  # of those, what counts as part of the MTU
+# Payload of a TCP segment over what it takes on an Ethernet link: of MTU 1500 what headers leave, and beside those of
+# ``HEADER`` 4 bytes of checksum, 8 of preamble and 12 of gap (IEEE 802.3).
+TCP_GOODPUT = (1500 - INSIDE_MTU) / (1500 + 14 + 4 + 8 + 12)
 PIECE = 65536 - 320  # bytes that Linux hands to a link in one piece: GSO_LEGACY_MAX_SIZE less MAX_TCP_HEADER
+
+
+def borrow_transport(calibration: Calibration, ranks: int, given: Mapping[str, Any]) -> Transport:
+    """Return the costs of this machine's software for other machines that run it, with the terms of TCP ``given``."""
+    if calibration.pair is not None:
+        fitted = fit_pair(calibration.pair, ranks).with_terms(given)
+        return replace(fitted, source=f"calibrated {calibration.created}")
+    return calibration.transport(1.0).with_terms(given) if given else calibration.transport(TCP_GOODPUT)
 
 
 def fit_pair(probes: PairProbes, ranks: int | None = None) -> Transport:

@@ -75,12 +75,15 @@ def simulate(inputs: EngineInput, *, messages: bool = False) -> Timing:
 
 
 def one_by_one(inputs: EngineInput, *, messages: bool = False, window: float = 0.0) -> Timing:
-    """Return the timing as ``simulate`` does, without trying shortcuts: from events, or over TCP from segments.
+    """Return the timing as ``simulate`` does, without trying shortcuts.
 
     Events within ``window`` seconds are taken together (``simcomm/compiled/approximate.py``).
     """
-    if inputs.transport.tcp is None:
-        return _with_mean_division(inputs, by_events(inputs, messages=messages, window=window))
+    return _with_mean_division(inputs, by_events(inputs, messages=messages, window=window))
+
+
+def by_segments(inputs: EngineInput, *, messages: bool = False) -> Timing:
+    """Return the timing over TCP. Raise ProgramError for a program that deadlocks."""
     over_tcp = simulate_tcp(inputs, messages=messages)
     if np.isinf(over_tcp.finished).any():
         raise _deadlock(inputs, np.flatnonzero(np.isinf(over_tcp.finished)).tolist())
@@ -93,7 +96,7 @@ def by_shortcut(inputs: EngineInput, record: Recording = False) -> Timing | None
     ``record`` may ask for what says who waited for whom, ``Timing.by_steps``, which only max-plus has, or for that if
     max-plus applies. What happens to links and ranks after the run has ended is of no account.
     """
-    if not isinstance(inputs.schedule, SymmetricSchedule) or inputs.transport.tcp is not None:
+    if not isinstance(inputs.schedule, SymmetricSchedule):
         return None
     _ = inputs.pairs  # too many are refused before anything else is worked out of them
     if inputs.trouble.fails_ranks or inputs.trouble.links_change:

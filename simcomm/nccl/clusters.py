@@ -6,6 +6,7 @@ latencies of NCCL's hops for the protocol Simple, and each message costs the lau
 Nobody has published times of such programs, so these predictions have no interval.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import ClassVar
@@ -19,6 +20,7 @@ from simcomm.cluster.hardware_parts import parts
 from simcomm.cluster.machines import AddNVLinks, Machine
 from simcomm.cluster.nvlinks import add_cube_mesh, add_nvlink_pairs, add_nvswitch
 from simcomm.cluster.racks import on_one_switch
+from simcomm.nccl.catalogue import match_gpu
 from simcomm.nccl.channels import aged, between_hop, between_rate, hop_class, hop_rate
 from simcomm.nccl.communicator import Communicator, make_communicator
 from simcomm.nccl.descriptions import System
@@ -41,6 +43,27 @@ class NcclCluster(Cluster):
     system: System = field(kw_only=True)
     settings: NcclSettings = field(kw_only=True)
     assumed: tuple[str, ...] = ()  # facts that nothing stated, in sentences
+
+    def under_nccl(self, settings: NcclSettings) -> "NcclCluster":
+        """Return the cluster as NCCL sees it under other settings; ``sharing`` stays. Raise InputError."""
+        found = nccl_cluster(self.system, settings, self.title, self.assumed)
+        return replace(found, sharing=self.sharing)
+
+    def check_joined_by_nccl(self) -> None:
+        """Accept what NCCL does itself."""
+
+    def check_measurable(self, backend: str, gpus: Callable[[], Sequence[str]]) -> None:
+        """Raise InputError unless the cluster is one host, and its GPUs are among those of this machine."""
+        if backend != "nccl":
+            super().check_measurable(backend, gpus)
+        here, wanted = gpus(), self.system
+        found = [match_gpu(name) for name in here]
+        are_alike = all(gpu is not None and gpu.name == wanted.gpu.name for gpu in found)
+        if wanted.nodes > 1 or len(found) < wanted.gpus or not are_alike:
+            raise InputError(
+                f"{self.title} is not this machine, whose GPUs are: {', '.join(here) or 'none'}; compare one host with "
+                "the GPUs that are here, or predict this one"
+            )
 
 
 def nccl_cluster(
@@ -69,12 +92,6 @@ def nccl_cluster(
         settings=settings,
         assumed=assumed,
     )
-
-
-def with_settings(cluster: NcclCluster, settings: NcclSettings) -> NcclCluster:
-    """Return the cluster as NCCL sees it under other settings; ``sharing`` stays. Raise InputError."""
-    found = nccl_cluster(cluster.system, settings, cluster.title, cluster.assumed)
-    return replace(found, sharing=cluster.sharing)
 
 
 def name_system(system: System) -> str:

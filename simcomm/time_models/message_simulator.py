@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import inf
+from typing import TYPE_CHECKING
 
+from collectives.costs.closed_forms import CostModel
 from collectives.errors import InputError
 from collectives.parts import reduced_slice
 from collectives.records.spans import Span
 from collectives.records.trace import Trace
-from collectives.records.waits import WAITS
+from collectives.records.waits import WAITS, Recording
 from collectives.request import Array, Request
 from collectives.schedule.schedule import Schedule
 from collectives.spec import Spec
@@ -22,6 +25,12 @@ from simcomm.reference.traces import make_trace
 from simcomm.schedules import VERIFIED_UP_TO, compact_schedule, verified_schedule
 from simcomm.size_limits import check_one_by_one, check_simpy
 from simcomm.time_models.options import SimulationOptions
+from simcomm.time_models.star_costs import faster_star, star_model
+
+if TYPE_CHECKING:
+    from simcomm.compiled.planning.engine_input import EngineInput
+    from simcomm.compiled.planning.shared_input import SharedInputs
+    from simcomm.compiled.timing import Timing
 
 
 @dataclass(frozen=True)
@@ -95,8 +104,6 @@ class MessageSimulator:
         A deadlock shows only where nothing goes wrong and no chunk is empty, as empty ones are not sent.
         """
         # what has few messages does without this engine
-        from simcomm.compiled.approximate import approximately
-        from simcomm.compiled.engine import by_shortcut, one_by_one, simulate
         from simcomm.compiled.planning.engine_input import MOST_WRITTEN, EngineInput, as_repeated
         from simcomm.compiled.traces import make_trace
 
@@ -105,18 +112,52 @@ class MessageSimulator:
         inputs = as_repeated(EngineInput(request, schedule, self.cluster, self.transport, trouble))
         if world_size > VERIFIED_UP_TO and (request.elements < schedule.chunks or trouble.may_stop):
             filled = replace(request, elements=max(request.elements, schedule.chunks))
-            simulate(replace(inputs, request=filled, trouble=NO_TROUBLE))
-        timing = None if record is True else by_shortcut(inputs, record)
+            self.timing(replace(inputs, request=filled, trouble=NO_TROUBLE))
+        timing = None if record is True else self.shortcut(inputs, record)
         if timing is None:
             record = record is True or record == WAITS
             if record or trouble.may_stop:
                 inputs = inputs.to_record() if record else inputs.with_table(MOST_WRITTEN)
-            timing = (approximately if is_approximate else one_by_one)(inputs, messages=bool(record))
+            timing = self.one_by_one(inputs, messages=bool(record), is_approximate=is_approximate)
         facts = {"nbytes": float(request.nbytes), "time_min_s": timing.elapsed, "time_max_s": timing.elapsed}
         if timing.error is None:
             return make_trace(inputs, timing, facts, record=bool(record))
         found = make_trace(inputs, timing, facts | {"error_s": timing.error}, record=bool(record))
         return replace(found, engine=APPROXIMATE)
+
+    def timing(self, inputs: "EngineInput") -> "Timing":
+        """Return the timing by a shortcut or, where none applies, message by message."""
+        return self.shortcut(inputs, False) or self.one_by_one(inputs)
+
+    def shortcut(self, inputs: "EngineInput", record: Recording) -> "Timing | None":
+        """Return the timing without simulating every message; None where no shortcut applies."""
+        from simcomm.compiled.engine import by_shortcut
+
+        return by_shortcut(inputs, record)
+
+    def one_by_one(self, inputs: "EngineInput", *, messages: bool = False, is_approximate: bool = False) -> "Timing":
+        """Return the timing with every message simulated, and with ``messages`` the times of each."""
+        from simcomm.compiled.approximate import approximately
+        from simcomm.compiled.engine import one_by_one
+
+        return (approximately if is_approximate else one_by_one)(inputs, messages=messages)
+
+    def star_costs(self, nbytes: int) -> tuple[CostModel | None, CostModel | None]:
+        """Return the costs of the cluster where it is a symmetric star, else of such a star that is no slower."""
+        star = star_model(self.cluster, nbytes)
+        return star, None if star is not None else faster_star(self.cluster, nbytes)
+
+    def sweep_seconds(self, request: Request, trouble: Trouble, shared: "SharedInputs") -> float:
+        """Return the seconds of one of many requests of a schedule; infinity where the run never ends."""
+        is_whole = self.cluster.world_size <= VERIFIED_UP_TO or request.elements >= shared.schedule.chunks
+        if trouble == NO_TROUBLE and is_whole:
+            return self.timing(shared.next(request, self.cluster, self.transport)).elapsed
+        return self.seconds(request, trouble)
+
+    def seconds(self, request: Request, trouble: Trouble) -> float:
+        """Return the seconds by the compiled engine; infinity where the run never ends."""
+        trace = self.collective(request, SimulationOptions("compiled", trouble, record=False))
+        return trace.elapsed if trace.is_complete else inf
 
     def training(
         self, training: Training, compute: ComputePhases, steps: int, options: SimulationOptions, cores: int | None

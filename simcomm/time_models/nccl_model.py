@@ -95,7 +95,7 @@ class NcclModel(NetworkModel):
 
 def _is_own(algorithm: Algorithm | None) -> bool:
     """Return whether an algorithm stands for what NCCL itself does."""
-    return algorithm is not None and algorithm.is_nccl
+    return algorithm is not None and not algorithm.has_program
 
 
 def describe_choice(found: NcclPrediction) -> str:

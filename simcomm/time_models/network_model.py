@@ -5,9 +5,12 @@ from functools import cached_property
 
 from collectives.records.trace import Trace
 from collectives.request import Array, Request
+from collectives.transport import Transport
 from collectives.workload import ComputePhases, Training
 from simcomm.cluster.calibrated import resolve_transport
+from simcomm.cluster.cluster import Cluster
 from simcomm.size_limits import check_one_by_one, check_simpy
+from simcomm.time_models.estimator import Estimator
 from simcomm.time_models.message_simulator import MessageSimulator
 from simcomm.time_models.options import SimulationOptions
 from simcomm.time_models.tcp_simulator import TcpSimulator
@@ -20,8 +23,10 @@ class NetworkModel(TimeModel):
     @cached_property
     def simulator(self) -> MessageSimulator:
         """What simulates the messages. Raises InputError where a calibration is needed and there is none."""
-        cluster, transport = resolve_transport(self.cluster, self.calibration)
-        return (MessageSimulator if transport.tcp is None else TcpSimulator)(cluster, transport)
+        return simulator_of(*resolve_transport(self.cluster, self.calibration))
+
+    def estimator(self, request: Request) -> Estimator:
+        return Estimator.of(self.simulator, request)
 
     def collective(self, request: Request, options: SimulationOptions, buffers: Sequence[Array] | None = None) -> Trace:
         return self.simulator.collective(request, options, buffers)
@@ -45,3 +50,8 @@ class NetworkModel(TimeModel):
     def shared_cores(self, training: Training) -> int | None:
         """Return how many cores the ranks take turns on; None where each computes on its own."""
         return None
+
+
+def simulator_of(cluster: Cluster, transport: Transport) -> MessageSimulator:
+    """Return what simulates messages over a transport: whole, or as TCP carries them where it has the terms of that."""
+    return (MessageSimulator if transport.tcp is None else TcpSimulator)(cluster, transport)

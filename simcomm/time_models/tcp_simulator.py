@@ -2,10 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
+from collectives.costs.closed_forms import CostModel
 from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.records.trace import Trace
+from collectives.records.waits import Recording
 from collectives.request import Array, Request
 from collectives.transport import TcpTerms
 from collectives.workload import ComputePhases, Training
@@ -17,19 +20,18 @@ from simcomm.size_limits import check_simpy
 from simcomm.time_models.message_simulator import MessageSimulator
 from simcomm.time_models.options import SimulationOptions
 
+if TYPE_CHECKING:
+    from simcomm.compiled.planning.engine_input import EngineInput
+    from simcomm.compiled.planning.shared_input import SharedInputs
+    from simcomm.compiled.timing import Timing
+
 
 class TcpSimulator(MessageSimulator):
     """Collectives and training steps over a transport that has the terms of TCP."""
 
-    @property
-    def terms(self) -> TcpTerms:
-        """What is known of TCP and gloo here."""
-        assert self.transport.tcp is not None
-        return self.transport.tcp
-
     def collective(self, request: Request, options: SimulationOptions, buffers: Sequence[Array] | None = None) -> Trace:
-        """Return the trace of a collective; what gloo does itself it posts and awaits in C++."""
-        transport = self.transport.for_gloo() if request.algorithm.is_gloo else self.transport
+        """Return the trace of a collective, whose messages cost what those of its algorithm do."""
+        transport = request.algorithm.costs_of(self.transport)
         return MessageSimulator.collective(replace(self, transport=transport), request, options, buffers)
 
     def check_trouble(self, trouble: Trouble) -> None:
@@ -42,7 +44,7 @@ class TcpSimulator(MessageSimulator):
 
     def segments(self, request: Request) -> float:
         """Return about how many segments the messages of a request are cut into."""
-        return count_segments(self.cluster.world_size * request.nbytes, self.terms.payload)
+        return count_segments(self.cluster.world_size * request.nbytes, (self.transport.tcp or TcpTerms()).payload)
 
     def simulation(self, request: Request, trouble: Trouble) -> Simulation:
         return TcpSimulation(request, self.cluster, self.transport, trouble)
@@ -54,9 +56,22 @@ class TcpSimulator(MessageSimulator):
             without_tcp.by_reference(request, NO_TROUBLE, buffers)
         return super().by_reference(request, trouble, None)
 
-    def by_compiled(self, request: Request, options: SimulationOptions, *, is_approximate: bool) -> Trace:
-        """Simulate on the compiled engine, segment by segment, never approximately."""
-        return super().by_compiled(request, options, is_approximate=False)
+    def shortcut(self, inputs: "EngineInput", record: Recording) -> "Timing | None":
+        """Return None: shortcuts know nothing of connections."""
+        return None
+
+    def one_by_one(self, inputs: "EngineInput", *, messages: bool = False, is_approximate: bool = False) -> "Timing":
+        """Return the timing with every segment simulated, never approximately."""
+        from simcomm.compiled.engine import by_segments
+
+        return by_segments(inputs, messages=messages)
+
+    def star_costs(self, nbytes: int) -> tuple[CostModel | None, CostModel | None]:
+        """Return nothing: there are no closed forms of connections."""
+        return None, None
+
+    def sweep_seconds(self, request: Request, trouble: Trouble, shared: "SharedInputs") -> float:
+        return self.seconds(request, trouble)
 
     def training(
         self, training: Training, compute: ComputePhases, steps: int, options: SimulationOptions, cores: int | None

@@ -1,14 +1,14 @@
 """What every model of time answers: the trace of a collective and of training steps."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.quoting import quote
-from collectives.records.calibration import Calibration
+from collectives.records.calibration import Calibration, ComputePoint, OverlapPoint
 from collectives.records.environment import cores, threads_per_rank
 from collectives.records.trace import Trace
 from collectives.request import Array, Request
@@ -16,6 +16,7 @@ from collectives.workload import ComputePhases, Training
 from simcomm.cluster.cluster import Cluster
 from simcomm.hop_training import OverlapMeasured, train_overlapped
 from simcomm.model.trouble import NO_TROUBLE
+from simcomm.time_models.estimator import Estimator
 from simcomm.time_models.options import TIMES_ONLY, SimulationOptions
 
 
@@ -50,6 +51,10 @@ class TimeModel(ABC):
 
         Raises InputError, and ProgramError for an algorithm that cannot work.
         """
+
+    @abstractmethod
+    def estimator(self, request: Request) -> Estimator:
+        """Return what estimates cheaply how long other algorithms take for a request. Raise InputError."""
 
     @abstractmethod
     def steps_in_turn(
@@ -117,6 +122,14 @@ class TimeModel(ABC):
         """Return in how many processes at once the computing of the cluster's ranks was measured."""
         return self.cluster.local_ranks
 
+    def requests_to_time(self, requests: Iterable[Request]) -> list[Request]:
+        """Return those of the requests whose hops are timed here, at exactly their sizes."""
+        return []
+
+    def is_calibrated_for(self, training: Training) -> bool:
+        """Return whether the calibration has all that computing in a training takes."""
+        return self.calibration is not None and has_point(self.calibration.compute, training)
+
     def needs_overlap(self, training: Training) -> bool:
         """Return whether the overlap of a training has to be in the calibration."""
         return False
@@ -153,6 +166,12 @@ class TimeModel(ABC):
                 "emulated clusters"
             )
         return lambda nbytes: self.collective(Request(sync, nbytes // 4, op="mean"), TIMES_ONLY).elapsed
+
+
+def has_point(points: Sequence[ComputePoint] | Sequence[OverlapPoint], training: Training) -> bool:
+    """Return whether one of the points measured is of a training's model, data set and batch size."""
+    kind = training.model_kind, training.dataset, training.batch_size
+    return any((one.model, one.dataset, one.batch_size) == kind for one in points)
 
 
 def _check_whole(training: Training, options: SimulationOptions) -> None:
