@@ -30,11 +30,8 @@ def choose_engine(
     world_size: int,
     root: int = 0,
     trouble: Trouble = NO_TROUBLE,
-    segments: float = 0.0,
 ) -> str:
     """Return the engine asked for or, for None, simpy where all repetitions have few messages, else compiled.
-
-    ``segments`` is about how many of TCP there are in one repetition, each as much work as a message.
 
     Raises InputError for an unknown engine.
 
@@ -45,5 +42,5 @@ def choose_engine(
     check_engine(engine)
     if engine is not None:
         return engine
-    few = trouble.runs * (segments + compact_schedule(algorithm, world_size, root).messages) <= FEW
+    few = trouble.runs * compact_schedule(algorithm, world_size, root).messages <= FEW
     return "simpy" if few else "compiled"

@@ -64,12 +64,18 @@ def test_code_that_lies_on_disk_is_loaded_without_what_compiles() -> None:
 
 
 def test_an_edit_compiles_only_what_it_may_have_changed() -> None:
-    kernel = "simcomm.compiled.kernel"
-    of = {name: {path.stem for path in compiled_sources(f"{kernel}.{name}")} for name in ("event_loop", "tcp_loop")}
-    assert {"event_loop", "flow_groups", "fair_levels", "heap", "same_time"} <= of["event_loop"]
-    assert {"tcp_loop", "tcp_world", "tcp_order"} <= of["tcp_loop"]
-    assert not {"tcp_loop", "tcp_world"} & of["event_loop"] and not {"event_loop", "flow_groups"} & of["tcp_loop"]
-    numbers = {source_hash(f"{kernel}.{name}") for name in ("event_loop", "tcp_loop", "halting", "jitter")}
+    compiled = "simcomm.compiled"
+    of = {
+        name: {path.stem for path in compiled_sources(f"{compiled}.{name}")}
+        for name in ("kernel.event_loop", "tcp.kernel")
+    }
+    assert {"event_loop", "flow_groups", "fair_levels", "heap", "same_time"} <= of["kernel.event_loop"]
+    assert {"kernel", "records"} <= of["tcp.kernel"]
+    assert "records" not in of["kernel.event_loop"] and "flow_groups" not in of["tcp.kernel"]
+    numbers = {
+        source_hash(f"{compiled}.{name}")
+        for name in ("kernel.event_loop", "tcp.kernel", "kernel.halting", "kernel.jitter")
+    }
     assert len(numbers) == 4
 
 

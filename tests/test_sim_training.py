@@ -107,8 +107,8 @@ def test_emulated_ranks_that_wait_leave_the_cores_to_others(monkeypatch):
     found = Calibration(2, 1, one_way=hop, both_ways=hop, reduction=hop, compute=compute)
     cluster = simcomm.star(4, "4 Mbit/s", "0 us", None)
     cluster = as_emulated(replace(cluster, tcp_terms={"window": 65e3, "send_buffer": 0.0}))
-    with pytest.raises(InputError, match="engine 'compiled' knows nothing of cores that ranks share"):
-        simcomm.train(training, cluster, steps=2, calibration=found, engine="compiled")
+    with pytest.raises(InputError, match="engine 'simpy' does not know the terms of TCP"):
+        simcomm.train(training, cluster, steps=2, calibration=found, engine="simpy")
     trace = simcomm.train(training, cluster, steps=2, calibration=found)
     lengths = {(span.name, span.rank, span.step): span.end - span.begin for span in trace.spans}
     assert [lengths["forward", rank, 0] for rank in range(4)] == pytest.approx([0.2] * 4)

@@ -22,6 +22,7 @@ from simcomm.compiled.kernel.arrays import Floats
 from simcomm.compiled.kernel.links import LinkRecords
 from simcomm.compiled.kernel.plan import Plan
 from simcomm.compiled.mean_division import division_seconds
+from simcomm.compiled.over_tcp import simulate_tcp
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.planning.link_records import make_link_records
 from simcomm.compiled.planning.schedule_plan import most_in_flight
@@ -38,7 +39,6 @@ from simcomm.compiled.shortcuts.partition import find_partition
 from simcomm.compiled.shortcuts.quotient import make_quotient
 from simcomm.compiled.shortcuts.standstill import max_plus_to_halt, rates_over_time
 from simcomm.compiled.shortcuts.step_times import ChannelRun, StepRun
-from simcomm.compiled.tcp import simulate_tcp
 from simcomm.compiled.timing import MessageTimes, PostTimes, Timing
 from simcomm.model.same_time import SAME_ARRIVAL
 from simcomm.model.trouble import IDLE_CHANGES

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from collectives.records.spans import Span
+from collectives.records.spans import Spans
 from simcomm.compiled.kernel.arrays import Floats, Ints
 from simcomm.compiled.shortcuts.standstill import Standstill
 from simcomm.compiled.shortcuts.step_times import StepRun
@@ -37,7 +37,7 @@ class Timing(NamedTuple):
     method: str  # "max-plus", "quotient" or "events"
     times: MessageTimes | None = None
     posted: PostTimes | None = None
-    reductions: tuple[Span, ...] | None = None  # where they do not follow from the times of messages
+    reductions: Spans | None = None  # where they do not follow from the times of messages
     failed: frozenset[int] = frozenset()  # ranks that came to the time at which they fail
     standstill: Standstill | None = None  # of a run that never ends, where there are no times of its messages
     by_steps: StepRun | None = None  # messages and computing by max-plus, where they were asked for

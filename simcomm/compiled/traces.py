@@ -187,7 +187,7 @@ def trace_reductions(inputs: EngineInput, timing: Timing) -> Spans:
     if timing.by_steps is not None:
         return timing.by_steps.computing()
     if timing.reductions is not None:
-        return Spans.of(timing.reductions)
+        return timing.reductions
     if inputs.transport.gamma == 0:
         return Spans.of(())
     assert timing.times is not None, "the timing has no times of single messages"

@@ -18,9 +18,12 @@ from collectives.records.waits import BRIEF_WAITS, WAITS, BriefTrace, Recording
 from collectives.workload import ComputePhases
 from simcomm.compiled.engine import MOST_BRIEF, by_shortcut, one_by_one
 from simcomm.compiled.kernel.arrays import Floats
+from simcomm.compiled.over_tcp import with_messages
 from simcomm.compiled.planning.engine_input import MOST_RECORDED, EngineInput
 from simcomm.compiled.shortcuts.standstill import Standstill
 from simcomm.compiled.shortcuts.step_waits import path_by_steps, waited_by_steps
+from simcomm.compiled.tcp.plan import Phases
+from simcomm.compiled.tcp.run import TcpRun
 from simcomm.compiled.timing import Timing
 from simcomm.compiled.traces import (
     failures,
@@ -113,8 +116,29 @@ def simulate_training(inputs: EngineInput, compute: ComputePhases, steps: int, *
     elapsed = max([rest.last, *(float(each.end.max(initial=0.0)) for each in spans)])
     waiting = sorted(rest.unfinished, key=lambda one: (one.since, one))
     stopped_ranks = failures(inputs.trouble, ranks.failed)
-    found = _trace(inputs, elapsed, spans, syncs, record != BRIEF_WAITS and record)
+    found = trace_steps(inputs, elapsed, spans, syncs, record != BRIEF_WAITS and record)
     return replace(found, failed=stopped_ranks, unfinished=waiting)
+
+
+def simulate_tcp_training(inputs: EngineInput, phases: Phases, steps: int, *, record: bool) -> Trace:
+    """Return the Trace of training steps over TCP; with ``record`` every message of them.
+
+    They are simulated in one run, as connections keep what a sync left on them.
+    ``inputs`` is the gradient sync, a sum; every rank divides all of it at the end, at the transport's gamma. Raises
+    InputError for more messages or segments than fit into memory.
+    """
+    inputs = inputs.with_table()
+    syncs = [inputs.under(inputs.trouble, None, step) for step in range(steps)]
+    run = TcpRun(syncs, phases)
+    begin, end = (run.plan.moments(deeds, run.done) for deeds in (run.plan.begins, run.plan.ends))
+    rank, step = np.arange(run.plan.world_size), np.arange(steps)
+    where = {"rank": np.tile(rank, steps), "step": np.repeat(step, len(rank)), "collective": np.repeat(step, len(rank))}
+    whole = Spans(("sync",), name=0, begin=begin.reshape(-1), end=end.reshape(-1), **where)
+    timings = []
+    for sync, finished in zip(syncs, end, strict=True):
+        timing = Timing(float(finished.max()), finished, sync.sent, "events", reductions=Spans.of(()))
+        timings.append(SimulatedSync(sync, 0.0, with_messages(timing, sync, run)))
+    return trace_steps(inputs, float(run.finished.max()), [run.plan.spans(run.done), whole], timings, record=record)
 
 
 def _finished(
@@ -124,9 +148,9 @@ def _finished(
     elapsed, runs = float(ready.max()), [(sync.base, sync.timing.by_steps) for sync in syncs]
     told = [(base, run) for base, run in runs if run is not None]
     if not record or len(told) < len(runs):
-        return _trace(inputs, elapsed, spans, syncs, record != BRIEF_WAITS and record)
+        return trace_steps(inputs, elapsed, spans, syncs, record != BRIEF_WAITS and record)
     work = (span for each in spans if each.names != ("sync",) for span in each)
-    brief = _trace(inputs, elapsed, spans, syncs, record=False)
+    brief = trace_steps(inputs, elapsed, spans, syncs, record=False)
     return BriefTrace.of(brief, waited_by_steps(run for _, run in told), path_by_steps(told, work, ready))
 
 
@@ -168,7 +192,7 @@ def _spans(step: int, *phases: tuple[str, Floats, Floats]) -> list[Spans]:
     return found
 
 
-def _trace(
+def trace_steps(
     inputs: EngineInput, elapsed: float, spans: list[Spans], syncs: list[SimulatedSync], record: Recording
 ) -> Trace:
     """Return the Trace of all steps; with ``record`` also messages and reductions, and links unless it is of waits."""

@@ -23,7 +23,6 @@ from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster
 from simcomm.model.sharing import SHARING_RULES
 from simcomm.model.trouble import NO_TROUBLE, Trouble
-from simcomm.reference.computing import SharedCores
 from simcomm.reference.network import Network
 
 Array = npt.NDArray[Any]
@@ -117,7 +116,6 @@ class Simulation:
         self.messages: list[Message] = []
         self.spans: list[Span] = []
         self.failed: dict[int, float] = {}  # ranks that have stopped, and when
-        self.shared_cores: SharedCores | None = None  # on which ranks compute; None: each has cores of its own
         self._waiting: defaultdict[tuple[int, int, int], deque[Half]] = defaultdict(deque)  # by src, dst and channel
         self._under_way: dict[Half, Half] = {}  # receivers by sender
 
@@ -146,10 +144,7 @@ class Simulation:
             begin, slowdown = self.env.now, 1.0
             if self.trouble.ranks or self.trouble.compute:
                 slowdown = float(self.trouble.slowdown(site.collective, site.rank, site.channel, site.step))
-            if self.shared_cores is None:
-                yield self.env.timeout(seconds * slowdown)
-            else:
-                yield self.shared_cores.compute(seconds * slowdown)
+            yield self.env.timeout(seconds * slowdown)
             where = max(0, site.channel), site.collective
             self.spans.append(Span(site.rank, name, site.step, begin, self.env.now, *where))
 

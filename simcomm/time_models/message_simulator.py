@@ -19,7 +19,6 @@ from collectives.workload import ComputePhases, Training
 from simcomm.cluster.cluster import Cluster
 from simcomm.engine_choice import APPROXIMATE, choose_engine
 from simcomm.model.trouble import BACKWARD, DIVISION, FORWARD, NO_TROUBLE, OPTIMIZER, Trouble, check_trouble
-from simcomm.reference.computing import SharedCores
 from simcomm.reference.engine import Buffer, Process, Simulation, Site
 from simcomm.reference.traces import make_trace
 from simcomm.schedules import VERIFIED_UP_TO, compact_schedule, verified_schedule
@@ -67,26 +66,17 @@ class MessageSimulator:
         """Return the engine for a request. Raise InputError for data on the compiled engine."""
         algorithm, world_size, root = request.algorithm, self.cluster.world_size, request.root
         if not carries_data:
-            segments = self.segments(request)
-            return choose_engine(options.engine, algorithm, world_size, root, options.trouble, segments)
+            return choose_engine(options.engine, algorithm, world_size, root, options.trouble)
         if options.engine in ("compiled", APPROXIMATE):
             raise InputError(
                 f"{algorithm.full_name}: the {options.engine} engine carries no data; buffers need engine 'simpy'"
             )
         return choose_engine("simpy", algorithm, world_size, root)
 
-    def segments(self, request: Request) -> float:
-        """Return about how many segments the messages of a request are cut into: none."""
-        return 0.0
-
-    def simulation(self, request: Request, trouble: Trouble) -> Simulation:
-        """Return what simulates a request, any number of times, on the reference engine."""
-        return Simulation(self.cluster, self.transport, trouble)
-
     def by_reference(self, request: Request, trouble: Trouble, buffers: Sequence[Array] | None) -> Trace:
         """Simulate on the reference engine, with data if there are buffers, which then hold the result."""
         algorithm, world_size, root = request.algorithm, self.cluster.world_size, request.root
-        simulation = self.simulation(request, trouble)
+        simulation = Simulation(self.cluster, self.transport, trouble)
         schedule = verified_schedule(algorithm, world_size, root)
         data = [None] * world_size if buffers is None else buffers
         held = [Buffer(algorithm, world_size, request.elements, request.itemsize, own) for own in data]
@@ -168,7 +158,7 @@ class MessageSimulator:
         apart that two syncs overlap, the reference engine simulates them in any case. Raises InputError.
         """
         self.check_trouble(options.trouble)
-        sync, world_size = _sync_of(training).algorithm, self.cluster.world_size
+        sync, world_size = sync_of(training).algorithm, self.cluster.world_size
         if options.engine == "simpy":
             check_simpy(sync, world_size, steps=steps)
         elif choose_engine(options.engine, sync, world_size, 0, options.trouble) != "simpy":
@@ -184,20 +174,16 @@ class MessageSimulator:
         from simcomm.compiled.planning.engine_input import EngineInput, as_repeated  # few messages do without it
         from simcomm.compiled.training import simulate_training
 
-        request = _sync_of(training)
+        request = sync_of(training)
         program = compact_schedule(request.algorithm, self.cluster.world_size, 0)
         inputs = as_repeated(EngineInput(request, program, self.cluster, self.transport, options.trouble))
         return simulate_training(inputs, compute, steps, record=options.record)
 
-    def training_by_reference(
-        self, training: Training, compute: ComputePhases, steps: int, trouble: Trouble, cores: int | None = None
-    ) -> Trace:
-        """Simulate all steps in one run; ranks compute on ``cores`` that they share, if any."""
-        request, world_size = _sync_of(training), self.cluster.world_size
+    def training_by_reference(self, training: Training, compute: ComputePhases, steps: int, trouble: Trouble) -> Trace:
+        """Simulate all steps in one run."""
+        request, world_size = sync_of(training), self.cluster.world_size
         schedule = verified_schedule(request.algorithm, world_size)
-        simulation = self.simulation(request, trouble)
-        if cores is not None:
-            simulation.shared_cores = SharedCores(simulation.env, cores)
+        simulation = Simulation(self.cluster, self.transport, trouble)
         elapsed = simulation.run(
             _training_of(simulation, rank, schedule, compute, request.nbytes, steps) for rank in range(world_size)
         )
@@ -223,7 +209,7 @@ def _hand_back(held: list[Buffer], buffers: Sequence[Array] | None, spec: Spec, 
             buffer[reduced_slice(spec, rank, len(held), root, buffer.size)] /= len(held)
 
 
-def _sync_of(training: Training) -> Request:
+def sync_of(training: Training) -> Request:
     """Return the sum of all gradients."""
     assert training.gradient_sync is not None
     return Request(training.gradient_sync, training.gradient_bytes // 4)

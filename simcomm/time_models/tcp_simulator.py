@@ -6,18 +6,14 @@ from typing import TYPE_CHECKING
 
 from collectives.costs.closed_forms import CostModel
 from collectives.errors import InputError
-from collectives.quoting import quote
 from collectives.records.trace import Trace
-from collectives.records.waits import Recording
+from collectives.records.waits import BRIEF_WAITS, WAITS, Recording
 from collectives.request import Array, Request
-from collectives.transport import TcpTerms
 from collectives.workload import ComputePhases, Training
-from simcomm.model.tcp_order import count_segments
+from simcomm.engine_choice import check_engine
 from simcomm.model.trouble import NO_TROUBLE, Trouble, check_tcp_trouble
-from simcomm.reference.engine import Simulation
-from simcomm.reference.tcp_engine import TcpSimulation
-from simcomm.size_limits import check_simpy
-from simcomm.time_models.message_simulator import MessageSimulator
+from simcomm.schedules import verified_schedule
+from simcomm.time_models.message_simulator import MessageSimulator, sync_of
 from simcomm.time_models.options import SimulationOptions
 
 if TYPE_CHECKING:
@@ -27,34 +23,32 @@ if TYPE_CHECKING:
 
 
 class TcpSimulator(MessageSimulator):
-    """Collectives and training steps over a transport that has the terms of TCP."""
+    """Collectives and training steps over a transport that has the terms of TCP: by the compiled engine alone."""
 
     def collective(self, request: Request, options: SimulationOptions, buffers: Sequence[Array] | None = None) -> Trace:
-        """Return the trace of a collective, whose messages cost what those of its algorithm do."""
+        """Return the trace of a collective, whose messages cost what those of its algorithm do.
+
+        What buffers hold afterwards does not depend on times.
+        """
+        _check_tcp_engine(options.engine)
         transport = request.algorithm.costs_of(self.transport)
-        return MessageSimulator.collective(replace(self, transport=transport), request, options, buffers)
+        if buffers is not None:
+            without_tcp = MessageSimulator(self.cluster, replace(transport, tcp=None))
+            without_tcp.collective(request, replace(options, trouble=NO_TROUBLE), buffers)
+        if options.record == BRIEF_WAITS:
+            options = replace(options, record=WAITS)  # no steps tell who waits on connections
+        return super(TcpSimulator, replace(self, transport=transport)).collective(request, options)
 
     def check_trouble(self, trouble: Trouble) -> None:
         super().check_trouble(trouble)
         check_tcp_trouble(trouble)
 
     def check_size(self, request: Request, engine: str | None, *, carries_data: bool = False) -> None:
-        if engine == "simpy" or carries_data:
-            check_simpy(request.algorithm, self.cluster.world_size, request.root)
+        """Accept what is planned: it is counted then."""
 
-    def segments(self, request: Request) -> float:
-        """Return about how many segments the messages of a request are cut into."""
-        return count_segments(self.cluster.world_size * request.nbytes, (self.transport.tcp or TcpTerms()).payload)
-
-    def simulation(self, request: Request, trouble: Trouble) -> Simulation:
-        return TcpSimulation(request, self.cluster, self.transport, trouble)
-
-    def by_reference(self, request: Request, trouble: Trouble, buffers: Sequence[Array] | None) -> Trace:
-        """Simulate on the reference engine; what buffers hold afterwards does not depend on times."""
-        if buffers is not None:
-            without_tcp = MessageSimulator(self.cluster, replace(self.transport, tcp=None))
-            without_tcp.by_reference(request, NO_TROUBLE, buffers)
-        return super().by_reference(request, trouble, None)
+    def engine(self, request: Request, options: SimulationOptions, *, carries_data: bool) -> str:
+        """Return the only engine that knows the terms."""
+        return "compiled"
 
     def shortcut(self, inputs: "EngineInput", record: Recording) -> "Timing | None":
         """Return None: shortcuts know nothing of connections."""
@@ -76,20 +70,22 @@ class TcpSimulator(MessageSimulator):
     def training(
         self, training: Training, compute: ComputePhases, steps: int, options: SimulationOptions, cores: int | None
     ) -> Trace:
-        """Return the trace of training steps; only the reference engine knows of cores that ranks share."""
-        if cores is None:
-            return super().training(training, compute, steps, options, None)
-        self.check_trouble(options.trouble)
-        if options.engine not in (None, "simpy"):
-            raise InputError(
-                f"engine {quote(options.engine)} knows nothing of cores that ranks share, and the calibration is of "
-                "fewer ranks than this machine would run at once; leave the engine out, or take simpy"
-            )
-        undisturbed = compute.times(cores / self.cluster.world_size)  # of a rank that does not wait for a core
-        return self.training_by_reference(training, undisturbed, steps, options.trouble, cores)
+        """Return the trace of training steps, all of them in one run."""
+        from simcomm.compiled.planning.engine_input import EngineInput  # what has no terms does without it
+        from simcomm.compiled.tcp.plan import Phases
+        from simcomm.compiled.training import simulate_tcp_training
 
-    def training_by_compiled(
-        self, training: Training, compute: ComputePhases, steps: int, options: SimulationOptions
-    ) -> Trace | None:
-        """Return None: connections keep what one sync left on them, so that syncs are not simulated one by one."""
-        return None
+        self.check_trouble(options.trouble)
+        _check_tcp_engine(options.engine)
+        if cores is not None:
+            compute = compute.times(cores / self.cluster.world_size)  # of a rank that does not wait for a core
+        request, world_size = sync_of(training), self.cluster.world_size
+        schedule = verified_schedule(request.algorithm, world_size)
+        inputs = EngineInput(request, schedule, self.cluster, self.transport, options.trouble)
+        return simulate_tcp_training(inputs, Phases(compute, cores), steps, record=bool(options.record))
+
+
+def _check_tcp_engine(engine: str | None) -> None:
+    check_engine(engine)
+    if engine == "simpy":
+        raise InputError("engine 'simpy' does not know the terms of TCP; leave the engine out, or take compiled")

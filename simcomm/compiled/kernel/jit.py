@@ -28,7 +28,12 @@ from simcomm.kept_code import KNOWN_INSIDE, compile_and_cache
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 ROOT = Path(__file__).parents[3]
-COMPILED = ("simcomm.compiled.kernel.", "simcomm.model.", "simcomm.hashing")  # whose functions are compiled
+COMPILED = (
+    "simcomm.compiled.kernel.",
+    "simcomm.compiled.tcp.",
+    "simcomm.model.",
+    "simcomm.hashing",
+)  # whose functions are compiled
 IMPORT = re.compile(r"^from (simcomm[.\w]*) import ([ ,\w]*)", re.MULTILINE)
 NOBODY = np.int64(-1)  # not the literal -1, for which numba would compile every function that takes it once more
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False}

@@ -1,54 +1,46 @@
-"""The event loop of ranks on TCP connections; one event at a time, in an order that names say."""
+"""The event loop of ranks on TCP connections: one event at a time.
+
+Of what happens at one instant the order is said by names, never by what was called first. Each event has a whole
+number, lower ones first: ranks that have spent the time that something takes them; ranks that ask for a core; messages
+and notices that come into their streams, in the order in which their rank was ready for them; segments that leave their
+first link, and segments, by stream and by their number in it; and items that a rank gets to know of, by their last
+segment. Ranks that are ready go on before any event.
+"""
 
 from collections.abc import Callable
 
 import numpy as np
 
 from simcomm.compiled.kernel.jit import entry, inline, source_hash
-from simcomm.compiled.kernel.tcp_world import (
-    ACKNOWLEDGEMENT,
-    ARRIVAL_CPU,
+from simcomm.compiled.tcp.records import (
     AWAIT_RECEIVE,
     AWAIT_SEND,
-    EVENTS,
-    FREE_SEGMENTS,
-    HEADER,
-    NOTICE_OVERHEAD,
     OCCUPY,
-    OVERHEAD,
-    PAYLOAD,
-    PER_ACKNOWLEDGEMENT,
-    PIECE,
     POST_RECEIVE,
     POST_SEND,
-    READY_RANKS,
-    SENDS,
+    SEGMENT_PACKETS,
+    SHARE,
     SPEND,
-    WINDOW,
     TcpWorld,
 )
-from simcomm.model.tcp_order import (
-    ARRIVAL,
-    CORE,
-    ENTRY,
-    MOST_ENTRIES,
-    MOST_SEGMENTS,
-    PASSING,
-    SEGMENT,
-    SEGMENT_PACKETS,
-)
+
+# In EVENT.order: each above those before, of which the first is that of ranks.
+CORE, ENTRY, PASSING, SEGMENT, ARRIVAL = 1 << 20, 1 << 40, 1 << 60, 1 << 61, 1 << 62
+MOST_ENTRIES = 1 << 32  # of a rank
+MOST_SEGMENTS = 1 << 40  # of a stream
 
 # In EVENT.what, above the numbers of segments: ranks that go on, items that come into their streams, ranks that ask for
 # a core, items that a rank gets to know of, and segments that have left their first link.
 RANKS_FROM, ITEMS_FROM, CORES_FROM, KNOWN_FROM, PASSED_FROM = 1 << 40, 1 << 41, 1 << 42, 1 << 43, 1 << 44
+SAME_SHARE = 1e-12  # of a time, by which what is left of computing is nothing but rounding
 THROUGH = 1 << 30  # in place of a hop: nothing is left but the wait for the last byte
 
 
 @inline
 def _push(w: TcpWorld, time: float, order: int, what: int) -> None:
     """Let something happen at a time."""
-    events, at = w.events, w.sizes[EVENTS]
-    w.sizes[EVENTS] = at + 1
+    events, at = w.events, w.state[0].events
+    w.state[0].events = at + 1
     while at > 0:
         above = (at - 1) >> 1
         if events[above].time < time or (events[above].time == time and events[above].order < order):
@@ -63,9 +55,9 @@ def _pop(w: TcpWorld) -> int:
     """Take the first event off, set the clock to its time, and return what it is."""
     events = w.events
     what = events[0].what
-    w.clock[0] = events[0].time
-    size = w.sizes[EVENTS] - 1
-    w.sizes[EVENTS] = size
+    w.state[0].now = events[0].time
+    size = w.state[0].events - 1
+    w.state[0].events = size
     time, order, last = events[size].time, events[size].order, events[size].what
     at = np.int64(0)
     while True:
@@ -89,7 +81,7 @@ def _pop(w: TcpWorld) -> int:
 @inline
 def _serve_core(w: TcpWorld, seconds: float) -> float:
     """Give so many seconds of the core that is free first, and return when they are over; of no cores, at once."""
-    now, first = w.clock[0], 0
+    now, first = w.state[0].now, 0
     if len(w.cores) == 0:
         return now + seconds
     for core in range(1, len(w.cores)):
@@ -100,9 +92,79 @@ def _serve_core(w: TcpWorld, seconds: float) -> float:
 
 
 @inline
+def _share_cores(w: TcpWorld, rank: int, seconds: float) -> None:
+    """Let a rank compute for so many seconds on shared cores, beside others that do."""
+    _count_shares(w)
+    w.ranks[rank].shares, w.ranks[rank].left = 1, seconds
+    w.state[0].sharing += 1
+    _await_first_share(w)
+
+
+@inline
+def _share_speed(w: TcpWorld) -> float:
+    """Return how fast each of those goes on that share cores: at full speed, or at an even share of the cores."""
+    return min(1.0, w.terms[0].shared_cores / w.state[0].sharing)
+
+
+@inline
+def _count_shares(w: TcpWorld) -> None:
+    """Count what ranks computed on shared cores since the last time."""
+    if w.state[0].sharing > 0:
+        computed = (w.state[0].now - w.state[0].counted_at) * _share_speed(w)
+        for rank in range(len(w.ranks)):
+            w.ranks[rank].left = max(0.0, w.ranks[rank].left - computed)
+    w.state[0].counted_at = w.state[0].now
+
+
+@inline
+def _await_first_share(w: TcpWorld) -> None:
+    """Wait for the rank that is through first on shared cores, unless another begins before."""
+    first = np.inf
+    for rank in range(len(w.ranks)):
+        if w.ranks[rank].shares:
+            first = min(first, w.ranks[rank].left)
+    w.state[0].share_ends_at = w.state[0].now + first / _share_speed(w) if first < np.inf else np.inf
+
+
+@inline
+def _end_shares(w: TcpWorld) -> None:
+    """Let the ranks go on that are through on shared cores, one at least."""
+    waited = w.state[0].share_ends_at - w.state[0].counted_at
+    w.state[0].now = w.state[0].share_ends_at
+    _count_shares(w)
+    least = np.inf
+    for rank in range(len(w.ranks)):
+        if w.ranks[rank].shares:
+            least = min(least, w.ranks[rank].left)
+    least = max(least, SAME_SHARE * waited)
+    for rank in range(len(w.ranks)):
+        if w.ranks[rank].shares and w.ranks[rank].left <= least:
+            w.ranks[rank].shares = 0
+            w.state[0].sharing -= 1
+            _end_deed(w, rank)
+    _await_first_share(w)
+
+
+@inline
+def _end_deed(w: TcpWorld, rank: int) -> None:
+    """Let a rank go on that is through with what took it time."""
+    w.done[w.ranks[rank].at] = w.state[0].now
+    w.ranks[rank].at += 1
+    _make_ready(w, rank)
+
+
+@inline
+def _make_ready(w: TcpWorld, rank: int) -> None:
+    """Let a rank go on at this instant."""
+    w.ranks[rank].is_ready = 1
+    w.ranks[w.state[0].ready_ranks].ready = rank
+    w.state[0].ready_ranks += 1
+
+
+@inline
 def _put(w: TcpWorld, item: int, rank: int, delay: float) -> None:
     """Put an item of a rank in line on its stream after a delay, but not before what was put earlier."""
-    now, stream = w.clock[0], w.items[item].stream
+    now, stream = w.state[0].now, w.items[item].stream
     delay = max(delay, w.streams[stream].entered_at - now)
     w.streams[stream].entered_at = now + delay
     w.ranks[rank].entries += 1
@@ -112,7 +174,7 @@ def _put(w: TcpWorld, item: int, rank: int, delay: float) -> None:
 @inline
 def _start_data(w: TcpWorld, message: int) -> None:
     """Put the data of a message on its stream: send and notice are there."""
-    _put(w, message, w.messages[message].src, w.terms[OVERHEAD] + w.messages[message].late)
+    _put(w, message, w.messages[message].src, w.terms[0].overhead + w.messages[message].late)
 
 
 @inline
@@ -130,16 +192,14 @@ def _wake(w: TcpWorld, rank: int, deed: int, message: int) -> None:
     if at >= w.first_deed[rank + 1] or w.ranks[rank].is_ready:
         return
     if w.deeds[at] == deed and w.about[at] == message:
-        w.ranks[rank].is_ready = 1
-        w.ranks[w.sizes[READY_RANKS]].ready = rank
-        w.sizes[READY_RANKS] += 1
+        _make_ready(w, rank)
 
 
 @inline
 def _write(w: TcpWorld, stream: int) -> None:
     """Let sends go on whose last byte has come into the send buffer."""
     item = np.int64(w.streams[stream].to_write)
-    while item >= 0 and w.items[item].end - w.streams[stream].acknowledged <= w.terms[SENDS]:
+    while item >= 0 and w.items[item].end - w.streams[stream].acknowledged <= w.terms[0].send_buffer:
         if item < len(w.messages):
             w.messages[item].is_written = 1
             _wake(w, w.messages[item].src, AWAIT_SEND, item)
@@ -150,7 +210,7 @@ def _write(w: TcpWorld, stream: int) -> None:
 @inline
 def _cross(w: TcpWorld, segment: int) -> None:
     """Let a segment join the links whose turn it is now, and wait for the next, or for its last byte at the end."""
-    now, stream = w.clock[0], w.segments[segment].stream
+    now, stream = w.state[0].now, w.segments[segment].stream
     route = w.streams[stream].back if w.segments[segment].is_back else w.streams[stream].route
     first, last = np.int64(w.first_hop[route]), np.int64(w.first_hop[route + 1])
     while first + w.segments[segment].hop < last:
@@ -164,7 +224,7 @@ def _cross(w: TcpWorld, segment: int) -> None:
         w.links[link].free_at = begin + service
         w.segments[segment].head = max(begin, head) + w.links[link].latency
         w.segments[segment].tail = max(w.links[link].free_at, tail) + w.links[link].latency
-        if w.segments[segment].hop == 0 and not w.segments[segment].is_back and w.terms[PIECE] < np.inf:
+        if w.segments[segment].hop == 0 and not w.segments[segment].is_back and w.terms[0].piece < np.inf:
             order = PASSING + w.streams[stream].number * MOST_SEGMENTS + w.segments[segment].number
             tail = w.segments[segment].tail - w.links[link].latency
             _push(w, now + max(tail - now, 0.0), order, PASSED_FROM + segment)
@@ -177,14 +237,14 @@ def _cross(w: TcpWorld, segment: int) -> None:
 def _sleep(w: TcpWorld, segment: int, delay: float) -> None:
     """Go on with a segment after a delay."""
     order = SEGMENT + w.streams[w.segments[segment].stream].number * MOST_SEGMENTS + w.segments[segment].number
-    _push(w, w.clock[0] + delay, order, segment)
+    _push(w, w.state[0].now + delay, order, segment)
 
 
 @inline
 def _launch(w: TcpWorld, stream: int, item: int, nbytes: float) -> None:
     """Send the next segment of a stream, which is of this item."""
-    w.sizes[FREE_SEGMENTS] -= 1
-    segment = np.int64(w.segments[w.sizes[FREE_SEGMENTS]].free)
+    w.state[0].free_segments -= 1
+    segment = np.int64(w.segments[w.state[0].free_segments].free)
     w.streams[stream].sent += nbytes
     w.items[item].left -= nbytes
     w.streams[stream].segments += 1
@@ -195,9 +255,9 @@ def _launch(w: TcpWorld, stream: int, item: int, nbytes: float) -> None:
     w.segments[segment].stream, w.segments[segment].item = stream, item
     w.segments[segment].number = w.streams[stream].segments
     w.segments[segment].nbytes = nbytes
-    w.segments[segment].on_wire = nbytes + np.ceil(nbytes / w.terms[PAYLOAD]) * w.terms[HEADER]
+    w.segments[segment].on_wire = nbytes + np.ceil(nbytes / w.terms[0].payload) * w.terms[0].header
     w.segments[segment].is_back, w.segments[segment].hop = 0, 0
-    w.segments[segment].head = w.segments[segment].tail = w.clock[0]
+    w.segments[segment].head = w.segments[segment].tail = w.state[0].now
     _cross(w, segment)
 
 
@@ -206,13 +266,13 @@ def _send(w: TcpWorld, stream: int) -> None:
     """Send segments of a stream while its window has room; one may always be under way."""
     while w.streams[stream].to_send >= 0:
         item = np.int64(w.streams[stream].to_send)
-        nbytes = min(w.items[item].left, SEGMENT_PACKETS * w.terms[PAYLOAD])
+        nbytes = min(w.items[item].left, SEGMENT_PACKETS * w.terms[0].payload)
         under_way = w.streams[stream].sent - w.streams[stream].acknowledged
-        if under_way > 0 and under_way + nbytes > w.terms[WINDOW]:
+        if under_way > 0 and under_way + nbytes > w.terms[0].window:
             return
         leaving, route = w.streams[stream].sent - w.streams[stream].passed, np.int64(w.streams[stream].route)
         has_links = w.first_hop[route] < w.first_hop[route + 1]
-        if has_links and leaving > 0 and leaving + nbytes > w.terms[PIECE]:
+        if has_links and leaving > 0 and leaving + nbytes > w.terms[0].piece:
             return
         _launch(w, stream, item, nbytes)
 
@@ -243,7 +303,7 @@ def _arrive(w: TcpWorld, item: int) -> None:
         _be_told(w, item - len(w.messages))
         return
     w.messages[item].is_there = 1
-    w.messages[item].end = w.clock[0]
+    w.messages[item].end = w.state[0].now
     _wake(w, w.messages[item].dst, AWAIT_RECEIVE, item)
 
 
@@ -251,11 +311,11 @@ def _arrive(w: TcpWorld, item: int) -> None:
 def _come(w: TcpWorld, segment: int) -> None:
     """Let the receiver know of a segment's item when a core has had time for it, in the order in which items came."""
     stream, item = np.int64(w.segments[segment].stream), np.int64(w.segments[segment].item)
-    if w.terms[ARRIVAL_CPU] == 0:
+    if w.terms[0].arrival_cpu == 0:
         _arrive(w, item)
         return
-    now = w.clock[0]
-    known_at = max(w.streams[stream].known_at, _serve_core(w, w.terms[ARRIVAL_CPU]))
+    now = w.state[0].now
+    known_at = max(w.streams[stream].known_at, _serve_core(w, w.terms[0].arrival_cpu))
     w.streams[stream].known_at = known_at
     order = ARRIVAL + w.streams[stream].number * MOST_SEGMENTS + w.segments[segment].number
     _push(w, now + (known_at - now), order, KNOWN_FROM + item)
@@ -270,29 +330,32 @@ def _go_on_with_segment(w: TcpWorld, segment: int) -> None:
     stream, nbytes = np.int64(w.segments[segment].stream), w.segments[segment].nbytes
     if w.segments[segment].is_back:
         w.streams[stream].acknowledged += nbytes
-        w.segments[w.sizes[FREE_SEGMENTS]].free = segment
-        w.sizes[FREE_SEGMENTS] += 1
+        w.segments[w.state[0].free_segments].free = segment
+        w.state[0].free_segments += 1
         _write(w, stream)
         _send(w, stream)
         return
     if w.segments[segment].is_last:
         _come(w, segment)
-    packets = np.ceil(nbytes / w.terms[PAYLOAD])
-    w.segments[segment].on_wire = packets / w.terms[PER_ACKNOWLEDGEMENT] * w.terms[ACKNOWLEDGEMENT]
+    packets = np.ceil(nbytes / w.terms[0].payload)
+    w.segments[segment].on_wire = packets / w.terms[0].packets_acknowledged * w.terms[0].acknowledgement
     w.segments[segment].is_back, w.segments[segment].hop = 1, 0
-    w.segments[segment].head = w.segments[segment].tail = w.clock[0]
+    w.segments[segment].head = w.segments[segment].tail = w.state[0].now
     _cross(w, segment)
 
 
 @inline
 def _run_rank(w: TcpWorld, rank: int) -> None:
     """Let a rank do what it can, until it has to wait."""
-    now = w.clock[0]
+    now = w.state[0].now
     while w.ranks[rank].at < w.first_deed[rank + 1]:
         at = w.ranks[rank].at
         deed, message = w.deeds[at], np.int64(w.about[at])
         if deed == SPEND:
             _push(w, now + w.seconds[at], rank, RANKS_FROM + rank)
+            return
+        if deed == SHARE:
+            _share_cores(w, rank, w.seconds[at])
             return
         if deed == OCCUPY:
             _push(w, now, CORE + rank, CORES_FROM + rank)
@@ -315,8 +378,8 @@ def _run_rank(w: TcpWorld, rank: int) -> None:
                 _start_data(w, message)
         if deed == POST_RECEIVE:
             w.messages[message].receive_posted = now
-            if w.notices:
-                _put(w, len(w.messages) + message, rank, w.terms[NOTICE_OVERHEAD])
+            if w.terms[0].notices:
+                _put(w, len(w.messages) + message, rank, w.terms[0].notice_overhead)
             else:
                 _be_told(w, message)
         w.done[at] = now
@@ -334,19 +397,14 @@ def _happen(w: TcpWorld, what: int) -> None:
     elif what >= KNOWN_FROM:
         _arrive(w, what - KNOWN_FROM)
     elif what >= CORES_FROM:
-        now, rank = w.clock[0], what - CORES_FROM
+        now, rank = w.state[0].now, what - CORES_FROM
         at = w.ranks[rank].at
         end = _serve_core(w, w.held[at]) - (w.held[at] - w.seconds[at])
         _push(w, now + (end - now), rank, RANKS_FROM + rank)
     elif what >= ITEMS_FROM:
         _enter(w, what - ITEMS_FROM)
     elif what >= RANKS_FROM:
-        rank = what - RANKS_FROM
-        w.done[w.ranks[rank].at] = w.clock[0]
-        w.ranks[rank].at += 1
-        w.ranks[rank].is_ready = 1
-        w.ranks[w.sizes[READY_RANKS]].ready = rank
-        w.sizes[READY_RANKS] += 1
+        _end_deed(w, what - RANKS_FROM)
     else:
         _go_on_with_segment(w, what)
 
@@ -356,14 +414,17 @@ def _entry(version: int) -> Callable[[TcpWorld, int], bool]:
     def go_on_over_tcp(w: TcpWorld, most_events: int) -> bool:
         """Do what ``advance_tcp`` does. Ranks that are ready go on first."""
         for _ in range(most_events):
-            while w.sizes[READY_RANKS] > 0:
-                w.sizes[READY_RANKS] -= 1
-                rank = np.int64(w.ranks[w.sizes[READY_RANKS]].ready)
+            while w.state[0].ready_ranks > 0:
+                w.state[0].ready_ranks -= 1
+                rank = np.int64(w.ranks[w.state[0].ready_ranks].ready)
                 w.ranks[rank].is_ready = 0
                 _run_rank(w, rank)
-            if w.sizes[EVENTS] == 0:
+            if w.state[0].events > 0 and w.events[0].time < w.state[0].share_ends_at:
+                _happen(w, _pop(w))
+            elif w.state[0].share_ends_at < np.inf:
+                _end_shares(w)
+            else:
                 return version >= 0
-            _happen(w, _pop(w))
         return version < 0
 
     return go_on_over_tcp
