@@ -1,110 +1,65 @@
-"""Files that are written: regular ones whole or not at all; pipes and devices are written to and stay what they are.
+"""Files that are written: regular ones, whole or not at all, and none that the same command has read.
 
-A symbolic link stays, and what it leads to is written. Nothing that the same command has read is overwritten.
+A symbolic link stays, and what it leads to is written.
 """
 
 import errno
+import json
 import os
 import secrets
-import select
 import stat
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 from collectives.errors import InputError
-from collectives.input_files import KINDS, FileId, is_input, is_made_by_kernel, reason
+from collectives.input_files import KINDS, is_input, is_made_by_kernel, read_text, reason
 
-MOST_LINKS = 40  # that lead to a file, as Linux has it
-WAIT_FOR_READER = 2.0  # seconds until a pipe that nobody has opened for reading is given up
-WAIT_FOR_ROOM = 4.0  # seconds until one from which nobody reads is
 TEMPORARY = ".ringlab-"  # how the name of a file begins that is not yet whole
-PIECE = 4096  # bytes: what a pipe that has room takes at once, PIPE_BUF
+BEGIN = '{"key": "'  # of every line of a file of lines
 
-_open_pipes: ContextVar[dict[FileId, int] | None] = ContextVar("open_pipes", default=None)
-
-
-@contextmanager
-def pipes_kept_open() -> Iterator[None]:
-    """Keep each pipe open that ``check_output`` finds a reader of inside the block, until it is written.
-
-    A pipe that is opened and closed again tells its reader that there is no more to come.
-    """
-    pipes: dict[FileId, int] = {}
-    token = _open_pipes.set(pipes)
-    try:
-        yield
-    finally:
-        _open_pipes.reset(token)
-        for handle in pipes.values():
-            os.close(handle)
+T = TypeVar("T")
 
 
 def check_output(path: Path | str) -> None:
     """Raise InputError for a file that cannot be written: to be refused before there is anything to write.
 
-    Refused are directories, disks, sockets, what the kernel makes up, files that the same command has read, what
-    permissions forbid and, inside ``pipes_kept_open``, pipes that nobody reads. Nothing is created or changed.
+    Refused are what is no regular file, what the kernel makes up, files that the same command has read, and what
+    permissions forbid. Nothing is created or changed.
 
     >>> check_output("/")
     Traceback (most recent call last):
     collectives.errors.InputError: / is a directory; name a file to write
     """
     try:
-        target = _follow(Path(path))
-        if not isinstance(target, int):
-            _check_target(Path(path), target)
+        target = _follow(path)
+        try:
+            status = target.stat()
+        except FileNotFoundError:
+            if Path(path).is_symlink() and not target.parent.exists():
+                raise InputError(f"{path}: it is a link to {target}, and there is no such folder") from None
+        else:
+            kind = KINDS.get(stat.S_IFMT(status.st_mode))
+            if kind:
+                raise InputError(f"{path} is {kind}; name a file to write")
+            if is_input(status):
+                raise InputError(f"{path} is read by this command; name another file to write")
+            if not os.access(target, os.W_OK):
+                raise PermissionError(errno.EACCES, "Permission denied")
+        _check_folder(target.parent)
     except InputError:
         raise
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         raise InputError(f"{path} cannot be written: {reason(error)}") from error
 
 
-def _check_target(path: Path, target: Path) -> None:
-    """Raise InputError or OSError unless ``target``, which ``path`` leads to, can be written."""
+def _follow(path: Path | str) -> Path:
+    """Return the file at the end of the links that ``path`` is or passes. Raises OSError for a circle of them."""
     try:
-        status = target.stat()
-    except FileNotFoundError:
-        if path.is_symlink() and not target.parent.exists():
-            raise FileNotFoundError(errno.ENOENT, f"it is a link to {target}, and there is no such folder") from None
-        _check_folder(target.parent)
-        return
-    if stat.S_ISDIR(status.st_mode):
-        raise InputError(f"{path} is a directory; name a file to write")
-    if stat.S_ISBLK(status.st_mode) or stat.S_ISSOCK(status.st_mode):
-        kind = next(kind for is_kind, kind in KINDS if is_kind(status.st_mode))
-        raise InputError(f"{path} is {kind}; name a file to write")
-    if is_input(status):
-        raise InputError(f"{path} is read by this command; name another file to write")
-    if not os.access(target, os.W_OK):
-        raise PermissionError(errno.EACCES, "Permission denied")
-    if stat.S_ISREG(status.st_mode):
-        _check_folder(target.parent)
-    if stat.S_ISFIFO(status.st_mode):
-        _keep_open(path, target, status)
-
-
-def _keep_open(path: Path, target: Path, status: os.stat_result) -> None:
-    """Open a pipe for its writing later, inside ``pipes_kept_open``. Raise InputError for one that nobody reads."""
-    pipes, number = _open_pipes.get(), (status.st_dev, status.st_ino)
-    if pipes is None or number in pipes:
-        return
-    try:
-        pipes[number] = _open_stream(target)
-    except OSError as error:
-        if error.errno != errno.ENXIO:
-            raise
-        raise InputError(f"{path} is a pipe that nobody reads; open it for reading first") from error
-
-
-def _open_kept(target: Path) -> int:
-    """Return the number of a pipe that was kept open, or of a pipe or device that is opened. Raises OSError."""
-    status = target.stat()
-    pipes = _open_pipes.get() or {}
-    handle = pipes.pop((status.st_dev, status.st_ino), None)
-    return _open_stream(target) if handle is None else handle
+        return Path(os.path.realpath(path, strict=True))
+    except (FileNotFoundError, NotADirectoryError):
+        return Path(os.path.realpath(path))
 
 
 def _check_folder(folder: Path) -> None:
@@ -112,7 +67,7 @@ def _check_folder(folder: Path) -> None:
     there = next(parent for parent in (folder, *folder.parents) if parent.exists())
     if not there.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, f"{there} is no directory")
-    if is_made_by_kernel(there, there.stat()):
+    if is_made_by_kernel(there):
         raise OSError(errno.EACCES, f"the kernel makes up what is in {there}")
     if not os.access(there, os.W_OK | os.X_OK):
         is_read_only = os.statvfs(there).f_flag & os.ST_RDONLY
@@ -121,20 +76,34 @@ def _check_folder(folder: Path) -> None:
 
 
 def write_bytes(path: Path | str, content: bytes | memoryview, durable: bool = False) -> None:
-    """Write ``content`` to ``path``; of a regular file a reader sees the old one or the new one. Make its folder.
+    """Write ``content`` to ``path``, of which a reader sees the old file or the new one; make its folder.
 
-    With ``durable`` a regular file and its name are on the disk when this returns, and outlive a loss of power. Raises
-    InputError as ``check_output`` does, and OSError that names ``path`` where the system fails.
+    Owner and permissions stay. With ``durable`` the file and its name are on the disk when this returns, and outlive a
+    loss of power. Raises InputError as ``check_output`` does, and OSError that names ``path`` where the system fails.
     """
     check_output(path)
+    target = _follow(path)
     try:
-        target = _follow(Path(path))
-        if isinstance(target, int):
-            _write_stream(os.dup(target), content, patience=None)
-        elif target.exists() and not target.is_file():
-            _write_stream(_open_kept(target), content, WAIT_FOR_ROOM)
-        else:
-            _replace(target, content, durable)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        new = target.parent / f"{TEMPORARY}{secrets.token_hex(8)}"
+        handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                if target.exists():
+                    status = target.stat()
+                    with suppress(OSError):
+                        os.fchown(handle, status.st_uid, status.st_gid)
+                    os.fchmod(handle, status.st_mode & 0o777)
+                file.write(content)
+                if durable:  # before it has its name: no name ever leads to half a file
+                    file.flush()
+                    os.fsync(handle)
+            new.replace(target)
+            if durable:
+                sync_folder(target.parent)
+        except BaseException:
+            new.unlink(missing_ok=True)
+            raise
     except OSError as error:
         raise OSError(error.errno, reason(error), str(path)) from error
 
@@ -152,7 +121,7 @@ def write_text(path: Path | str, content: str, durable: bool = False) -> None:
 
 
 def append_text(path: Path | str, content: str) -> None:
-    """Add text to the end of a regular file, or of a new one, in one piece: what was there stays.
+    """Add text to the end of a file, or of a new one: what was there stays.
 
     Raises InputError as ``check_output`` does, and OSError that names ``path`` where the system fails.
 
@@ -164,58 +133,11 @@ def append_text(path: Path | str, content: str) -> None:
     'one;two;'
     """
     check_output(path)
-    left = memoryview(content.encode(errors="backslashreplace"))
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
-        try:
-            while left:
-                left = left[os.write(handle, left) :]
-        finally:
-            os.close(handle)
+        with Path(path).open("ab", buffering=0) as file:
+            file.write(content.encode(errors="backslashreplace"))
     except OSError as error:
         raise OSError(error.errno, reason(error), str(path)) from error
-
-
-def _follow(path: Path) -> Path | int:
-    """Return what is written for ``path``: the file at the end of its links, or the number of a file that is open.
-
-    ``/dev/stdout`` and ``/dev/fd/63`` are open: to replace the file behind them would leave the one that is open.
-    """
-    ours = os.path.realpath("/proc/self/fd")
-    for _ in range(MOST_LINKS):
-        folder = os.path.realpath(path.parent)
-        if folder == ours and path.name.isdecimal():
-            os.fstat(int(path.name))
-            return int(path.name)
-        if not path.is_symlink():
-            path.exists()  # raises for a name that is too long
-            return path
-        path = Path(folder, path.readlink())
-    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-
-
-def _replace(path: Path, content: bytes | memoryview, durable: bool) -> None:
-    """Write a new file beside ``path``, with its owner and permissions, and put it in its place."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.parent / f"{TEMPORARY}{secrets.token_hex(8)}"
-    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            if path.exists():
-                status = path.stat()
-                with suppress(OSError):
-                    os.fchown(handle, status.st_uid, status.st_gid)
-                os.fchmod(handle, status.st_mode & 0o777)
-            file.write(content)
-            if durable:  # before it has its name: no name ever leads to half a file
-                file.flush()
-                os.fsync(handle)
-        new.replace(path)
-        if durable:
-            sync_folder(path.parent)
-    except BaseException:
-        new.unlink(missing_ok=True)
-        raise
 
 
 def sync_folder(folder: Path) -> None:
@@ -227,28 +149,40 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _open_stream(path: Path) -> int:
-    """Open a pipe or device for writing. Raise OSError for a pipe that nobody reads."""
-    deadline = time.monotonic() + WAIT_FOR_READER
-    while True:
+def read_kept_lines(path: Path, read_line: Callable[[str, int], T], most_bytes: int) -> list[T]:
+    """Return what the lines of JSON of a file say to which one is added with every answer; make it where it is not.
+
+    ``read_line`` gets a line and its number, and raises InputError for one that is none of ours. A last line that its
+    writer left half done is cut off, and a whole one that only lacks its end gets it; a file that has anything else in
+    it is left as it is. Raises InputError.
+    """
+    if not path.exists():
+        write_text(path, "")
+        return []
+    *whole, last = read_text(path, most_bytes, will_change=True).split("\n")
+    found = [read_line(line, number) for number, line in enumerate(whole, start=1)]
+    if last:
         try:
-            return os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-        except OSError as error:
-            if error.errno != errno.ENXIO:
+            found.append(read_line(last, len(whole) + 1))
+        except InputError:
+            if not _is_half_done(last):
                 raise
-            if time.monotonic() > deadline:
-                raise OSError(errno.ENXIO, "nobody reads from this pipe") from error
-        time.sleep(0.02)
+            write_text(path, "".join(f"{line}\n" for line in whole))
+        else:
+            append_text(path, "\n")
+    return found
 
 
-def _write_stream(handle: int, content: bytes | memoryview, patience: float | None) -> None:
-    """Write to an open pipe, device or file, and close it; ``patience`` is in seconds, None waits for ever."""
-    left, poll = memoryview(content), select.poll()
-    poll.register(handle, select.POLLOUT)
+def _is_half_done(line: str) -> bool:
+    """Return whether a line begins as all do and its JSON has no end.
+
+    >>> [_is_half_done(line) for line in ('{"ke', '{"key": "k", "no', '{"key": "k"}', '{"key": "k"} and more', "[1")]
+    [True, True, False, False, False]
+    """
     try:
-        while left:
-            if not poll.poll(None if patience is None else 1000 * patience):
-                raise TimeoutError(errno.ETIMEDOUT, f"nobody read from it for {patience:g} seconds")
-            left = left[os.write(handle, left[:PIECE]) :]
-    finally:
-        os.close(handle)
+        json.JSONDecoder().raw_decode(line)
+    except json.JSONDecodeError:
+        return line.startswith(BEGIN) or BEGIN.startswith(line)
+    except (ValueError, RecursionError):  # numbers of thousands of digits, or very deep lists: no line of ours
+        pass
+    return False

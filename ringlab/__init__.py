@@ -9,33 +9,8 @@
 Nothing is imported before it is used, so that ``ringlab --help`` does not wait for it.
 """
 
-# Built in, as sys is: nothing is read from disk before an interrupt is answered.
-import _signal  # type: ignore[import-not-found]
-import sys
-
-INTERRUPTED = 130  # the exit status, as of any command that SIGINT ends
-WORD = "ringlab: interrupted\n"
-
-
-def end_at_once(number: int, frame: object) -> None:
-    """End this process on an interrupt that comes before there is anything to keep."""
-    import os
-
-    os.write(2, WORD.encode())
-    os._exit(INTERRUPTED)
-
-
-def _is_the_command() -> bool:
-    """Return whether this process is ``ringlab`` or ``python -m ringlab``; for all others the import has no effect."""
-    started = sys.argv[0] if sys.argv[:1] and sys.argv[0] in sys.orig_argv else ""
-    return started.endswith(("/ringlab", "-m")) and (started != "-m" or "ringlab" in sys.orig_argv)
-
-
-if _is_the_command() and _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
-    _signal.signal(_signal.SIGINT, end_at_once)  # until ringlab.shared.signals.watch_interrupts
-
-from importlib import import_module  # noqa: E402
-from typing import TYPE_CHECKING, Any  # noqa: E402
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ringlab.answers.accuracy import AccuracyAnswer, accuracy

@@ -132,7 +132,5 @@ def root(
 ) -> None:
     """Predict, run, compare and see how a training job scales."""
     from collectives.input_files import inputs_protected  # numpy comes with it, for which --help need not wait
-    from collectives.output_files import pipes_kept_open
 
     context.with_resource(inputs_protected())
-    context.with_resource(pipes_kept_open())

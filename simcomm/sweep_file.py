@@ -11,12 +11,11 @@ from typing import Any
 
 from collectives.checks import is_finite_number
 from collectives.errors import InputError
-from collectives.kept_lines import read_kept_lines
-from collectives.output_files import append_text
+from collectives.input_files import parse_json
+from collectives.output_files import append_text, read_kept_lines
 from collectives.quoting import quote
 from collectives.records.environment import installed_version
 from collectives.request import Request
-from collectives.strict_json import parse_json
 from simcomm.cluster.cluster import Cluster
 from simcomm.model.trouble import Trouble
 

@@ -1,5 +1,6 @@
 """Users' model files that do what no model should: each ends in its own process, and the message names the line."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -171,9 +172,13 @@ def test_a_model_file_is_not_written_over(command: str, file: Path, monkeypatch:
     assert file.read_text() == MODEL
 
 
-def test_a_profile_is_said_to_be_kept_once_it_is(tmp_path: Path) -> None:
-    (tmp_path / "full").symlink_to("/dev/full")
-    done = CliRunner().invoke(app, ["profile", "resnet18", "-o", str(tmp_path / "full")])
+def test_a_profile_is_said_to_be_kept_once_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr("collectives.output_files.os.fdopen", fail)
+        done = CliRunner().invoke(app, ["profile", "resnet18", "-o", str(tmp_path / "a.json")])
     assert isinstance(done.exception, OSError) and "GFLOP" in done.output and "Kept in" not in done.output
     done = CliRunner().invoke(app, ["profile", "resnet18", "-o", str(tmp_path / "a.json")])
     assert done.output.endswith(f"Kept in {tmp_path}/a.json.\n")

@@ -6,11 +6,9 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
-import ringlab
 from ringlab.shared.signals import exit_on_signals
 
 IN_MACHINE_CODE = """
@@ -115,8 +113,8 @@ FEW, MANY = (0.02, 0.04, 0.06, 0.09), tuple(n / 500 for n in range(5, 100))  # s
 
 
 @pytest.mark.parametrize("delays", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
-def test_from_our_first_statement_on(delays: tuple[float, ...]):
-    """Before it, Python itself starts and says what it likes; a traceback then has no line of ours."""
+def test_from_the_start(delays: tuple[float, ...]):
+    """Before the command line is imported Python itself says what it likes."""
     for after in delays:
         with start("-m", "ringlab", "doctor") as process:
             time.sleep(after)
@@ -124,17 +122,7 @@ def test_from_our_first_statement_on(delays: tuple[float, ...]):
         if err == "ringlab: interrupted\n":
             assert (status, out) == (130, "")
         else:
-            assert str(Path(ringlab.__file__).parents[1]) not in err, (after, err)
-
-
-def test_the_first_statement_answers_before_any_import():
-    """What is imported next raises the signal; that Python started long ago makes no difference."""
-    script = "import importlib, os, signal, sys; sys.argv[0] = '-m'; sys.orig_argv[1:] = ['-m', 'ringlab']\n"
-    script += "class Finder:\n    find_spec = lambda *_: os.kill(os.getpid(), signal.SIGINT)\n"
-    script += "import ringlab.shared; sys.meta_path.insert(0, Finder())\nimport ringlab.shared.signals"
-    with start("-c", script) as process:
-        assert process.communicate(timeout=60) == ("", "ringlab: interrupted\n")
-    assert process.returncode == 130
+            assert status and (not err or "KeyboardInterrupt" in err), (after, status, err)
 
 
 def test_a_library_leaves_interrupts_alone():

@@ -14,6 +14,7 @@ import json
 import mmap
 import os
 import resource
+import signal
 import socket
 import struct
 import sys
@@ -35,7 +36,8 @@ SITE = struct.Struct("5q")  # whether it is at a rank, then rank, channel, step,
 RUNG = b"."  # what says on the socket that an answer is there
 CLOSED = 97  # exit status of a guest whose connection the program has closed
 GIVE_UP_S = 10.0  # after so long of ending processes that start others
-PR_SET_CHILD_SUBREAPER = 36  # <linux/prctl.h>: what our descendants leave behind becomes ours, not init's
+PR_SET_PDEATHSIG = 1  # <linux/prctl.h>: the signal that comes when the owner ends
+PR_SET_CHILD_SUBREAPER = 36  # what our descendants leave behind becomes ours, not init's
 
 Answer = tuple[dict[str, Any], bytes]
 
@@ -50,6 +52,7 @@ def serve(owner: socket.socket) -> None:
     """Fork a guest for four files, tell how those have ended that are asked about, and end all when the owner ends."""
     with suppress(OSError, AttributeError):  # other systems than Linux have no prctl
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGCONT)  # a program may have stopped this process
     ended: dict[int, int] = {}
     while True:
         request, files, _, _ = socket.recv_fds(owner, 100, 4)

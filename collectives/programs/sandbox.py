@@ -381,12 +381,6 @@ def _server() -> Server:
     return server
 
 
-def end_guests_at_once() -> None:
-    """End every process that is there for a user's file, before this one ends without its usual tidying up."""
-    if _Only.server is not None:
-        _Only.server.close()
-
-
 def _forget(guests: list[Guest]) -> None:
     """End the guest of a file that is no longer needed."""
     for guest in guests:

@@ -12,10 +12,9 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from collectives.checks import check_path
 from collectives.errors import InputError
-from collectives.input_files import MOST_BYTES, read_text
+from collectives.input_files import MOST_BYTES, parse_json, read_text
 from collectives.output_files import write_text
 from collectives.quoting import quote
-from collectives.strict_json import parse_json
 
 
 class Record(Protocol):

@@ -84,7 +84,7 @@ def _image_folder(training: Training, folder: Path, train: bool) -> Images:
 def _check_classes(where: Path, classes: int) -> None:
     """Raise InputError unless there are so many folders, of which no file is looked at, in one of a disk."""
     try:
-        if is_made_by_kernel(where, where.stat()):
+        if is_made_by_kernel(where):
             raise InputError(f"{where} is no folder of a disk: the kernel makes it up; give one with pictures")
         with os.scandir(where) as entries:
             found = sum(entry.is_dir() for entry in entries)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from collectives.variables import is_first_rank
-from ringlab import INTERRUPTED
 from ringlab.shared.console import make_console
 from ringlab.shared.output import check_outputs, write_files, write_json
+from ringlab.shared.signals import INTERRUPTED
 
 if TYPE_CHECKING:
     from ringlab.answers.benchmark import Benchmark

@@ -4,10 +4,10 @@ from typing import Annotated
 
 import typer
 
-from ringlab import INTERRUPTED
 from ringlab.shared.options import JsonOpt
 from ringlab.shared.output import check_outputs, write_answer
 from ringlab.shared.progress import TerminalProgress
+from ringlab.shared.signals import INTERRUPTED
 
 
 def check(

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from ringlab import INTERRUPTED
 from ringlab.shared.options import ExplainOpt, JsonOpt, ScenarioArg, SetOpt
 from ringlab.shared.output import check_outputs, write_answer
 from ringlab.shared.progress import TerminalProgress
+from ringlab.shared.signals import INTERRUPTED
 
 
 def plan(

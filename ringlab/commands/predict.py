@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ringlab import INTERRUPTED
 from ringlab.shared.options import CalibrationOpt, ExplainOpt, JsonOpt, ScenarioArg, SetOpt, TraceOpt
 from ringlab.shared.output import check_outputs, write_answer
 from ringlab.shared.progress import TerminalProgress
+from ringlab.shared.signals import INTERRUPTED
 from ringlab.terminal.loading import load_scenario
 
 if TYPE_CHECKING:

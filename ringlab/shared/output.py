@@ -14,9 +14,9 @@ import typer
 from rich.console import Console
 
 from collectives.variables import is_first_rank
-from ringlab import INTERRUPTED
 from ringlab.shared.answer import Answer, Record, shorten
 from ringlab.shared.console import make_console, naming_standard_output
+from ringlab.shared.signals import INTERRUPTED
 from ringlab.table import print_parts
 
 A = TypeVar("A", bound=Record)

@@ -1,6 +1,6 @@
 """How a command ends on a signal: through its ``finally`` blocks, so that no process and no folder is left.
 
-This module is imported before anything else, so that an interrupt is answered from the start; it imports little.
+This module is imported before all that takes long, so that an interrupt is answered nearly from the start.
 """
 
 import atexit
@@ -12,8 +12,8 @@ from contextlib import contextmanager, suppress
 from threading import Event, Thread, Timer
 from types import FrameType
 
-from ringlab import INTERRUPTED, WORD, end_at_once
-
+INTERRUPTED = 130  # the exit status, as of any command that SIGINT ends
+WORD = "ringlab: interrupted\n"
 UNHEARD_S = 0.5  # how long machine code, which Python cannot interrupt, may go on after an interrupt ...
 UNWINDING_S = 5.0  # ... and Python, which ends processes and keeps what is done: on a busy machine it may take so long
 AGAIN_S = 0.02  # until an interrupt that nothing has heard is sent once more
@@ -55,9 +55,6 @@ def raise_again(unraisable: "sys.UnraisableHookArgs") -> None:
 
 def end_now() -> None:
     """Say that there was an interrupt, and end this process here and now: its workers and folders end with it."""
-    sandbox = sys.modules.get("collectives.programs.sandbox")  # where a user's file has been loaded
-    if sandbox is not None:
-        sandbox.end_guests_at_once()
     os.write(2, ((SHOW_CURSOR if os.isatty(2) else "") + WORD).encode())
     os._exit(INTERRUPTED)
 
@@ -69,9 +66,7 @@ def exit_on_signals() -> Iterator[None]:
     What came is said on standard error.
     """
     handlers = {signal.SIGINT: interrupt}
-    if (
-        not {"RANK", "WORLD_SIZE"} <= os.environ.keys()
-    ):  # a launcher's ranks have none: these signals may reach all our processes at once
+    if not {"RANK", "WORLD_SIZE"} <= os.environ.keys():  # a launcher ends its ranks itself, by signals to all at once
         handlers |= dict.fromkeys((signal.SIGTERM, signal.SIGHUP), _terminate)
     before = {number: signal.getsignal(number) for number in handlers}
     usual = (signal.SIG_DFL, signal.default_int_handler, interrupt)  # nohup has some ignored
@@ -103,7 +98,7 @@ def watch_interrupts() -> None:
 
     A signal writes its number to a pipe at once, whatever Python is doing; a thread reads it there.
     """
-    if signal.getsignal(signal.SIGINT) not in (signal.default_int_handler, end_at_once):
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         return  # whoever started this process has it ignore them
     signal.signal(signal.SIGINT, interrupt)
     sys.unraisablehook = raise_again

@@ -8,9 +8,8 @@ import networkx as nx
 
 from collectives.checks import check_path
 from collectives.errors import InputError
-from collectives.input_files import MEBIBYTE, read_text
+from collectives.input_files import MEBIBYTE, parse_json, read_text
 from collectives.quoting import quote
-from collectives.strict_json import parse_json
 from collectives.transport import Transport
 from collectives.units import count
 from simcomm.cluster.cluster import IDEAL, Cluster

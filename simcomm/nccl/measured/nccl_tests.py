@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from collectives.errors import InputError
-from collectives.input_files import read_text
-from collectives.strict_json import parse_json
+from collectives.input_files import parse_json, read_text
 from collectives.suggestions import suggest
 from simcomm.nccl.measured.nccl_tests_rows import (
     Device,
