@@ -3,6 +3,7 @@
 from functools import lru_cache
 
 from collectives.declaration import Algorithm
+from collectives.errors import TooLarge
 from collectives.proof.completion import completion_order
 from collectives.proof.verifier import verify
 from collectives.schedule.build import build_schedule
@@ -16,6 +17,7 @@ from collectives.schedule.size_check import (
     check_pairs,
     estimate_operations,
     estimate_pairs,
+    ways_out,
 )
 from collectives.schedule.symbolic_build import AnySchedule, build_compact, build_symmetric
 from collectives.schedule.symmetric import SymmetricSchedule
@@ -76,3 +78,16 @@ def unverified_schedule(algorithm: Algorithm, world_size: int, root: int = 0) ->
     if world_size**2 > allowed(MOST_PAIRS):  # before it takes time and memory
         check_pairs(make_call(algorithm, world_size, root), estimate_pairs(algorithm, world_size, root))
     return build_compact(algorithm, world_size, root)
+
+
+def check_messages(algorithm: Algorithm, world_size: int, root: int, times: int, most: int, too_many: str) -> None:
+    """Raise TooLarge for a collective, carried out so many ``times``, of more messages than the memory allows.
+
+    ``most`` are allowed of a gigabyte, and ``too_many`` says what more of them are too many for.
+    """
+    messages, most = times * compact_schedule(algorithm, world_size, root).messages, allowed(most)
+    if messages > most:
+        raise TooLarge(
+            f"{algorithm.full_name}, world size {world_size}: its {messages:,} messages{' in all steps' * (times > 1)} "
+            f"are too many {too_many}; up to {most:,} will do; {ways_out(messages, most)}"
+        )

@@ -13,12 +13,10 @@ from collectives.records.calibration import Calibration
 from collectives.request import Request, make_request
 from collectives.spec import find_spec
 from simcomm.cluster.cluster import Cluster
-from simcomm.size_limits import check_candidates_recorded
 from simcomm.time_models.choice import time_model
 from simcomm.time_models.estimator import Estimator
 
 SLICES = (2, 8, 32)  # of the pipelined algorithms
-MOST_CHOSEN_FIRST = 1024  # ranks for which an algorithm is chosen within a second or two
 SAME = 1e-9  # times that differ by less than this share are equal; then fewer operations win
 
 
@@ -230,17 +228,6 @@ def resolve_auto(request: Request, cluster: Cluster, calibration: Calibration | 
     """
     chosen = request.algorithm.decide(lambda: _fastest(request, cluster, calibration))
     return request if chosen is request.algorithm else request.with_algorithm(chosen, cluster.world_size)
-
-
-def check_choice_recorded(request: Request, cluster: Cluster, calibration: Calibration | None = None) -> None:
-    """Raise TooLarge where whatever ``auto`` may choose has far too many messages to be looked at one by one.
-
-    Of so few ranks that choosing takes a moment, nothing is said before an algorithm is chosen.
-    """
-    if not request.algorithm.is_decided and cluster.world_size > MOST_CHOSEN_FIRST:
-        estimator = time_model(cluster, calibration).estimator(request)
-        may_win = _may_win(_contenders(request, None, estimator), names=1)
-        check_candidates_recorded(request, [each.algorithm for each in may_win], cluster.world_size)
 
 
 def by_world_size(

@@ -1,7 +1,6 @@
 """Refuse a schedule that is too large before it is built, by what a few of its ranks say."""
 
 import os
-from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import chain
 from statistics import median_high
@@ -11,7 +10,7 @@ from collectives.declaration import Algorithm
 from collectives.errors import InputError, TooLarge
 from collectives.quoting import quote
 from collectives.schedule.call import ProgramCall, make_call
-from collectives.step import Kind, Step
+from collectives.step import Kind
 from collectives.units import format_size, parse_size
 
 FEWER_RANKS = "ask for fewer ranks (--set cluster.hosts=N)"
@@ -58,11 +57,11 @@ def ways_to_shorter_routes(number: int, most: int) -> str:
 
 
 @lru_cache(maxsize=64)
-def estimate_operations(algorithm: Algorithm, world_size: int, root: int = 0, most: int = MOST_COUNTED) -> int:
+def estimate_operations(algorithm: Algorithm, world_size: int, root: int = 0) -> int:
     """Return about how many operations all ranks say together: as many each as the middle one of three says.
 
-    Of a rank no more are counted than ``most`` or its share of ``MOST_OPERATIONS``, so that there may be more; where
-    two of them say more than that share, the third is not asked. It is 0 for a program that fails.
+    Of a rank no more are counted than ``MOST_COUNTED`` or its share of ``MOST_OPERATIONS``, so that there may be more;
+    where two of them say more than that share, the third is not asked. It is 0 for a program that fails.
 
     >>> from collectives import find_algorithm
     >>> estimate_operations(find_algorithm("all_reduce/ring"), 4)
@@ -71,35 +70,12 @@ def estimate_operations(algorithm: Algorithm, world_size: int, root: int = 0, mo
     counted: list[int] = []
     try:
         for rank in dict.fromkeys((world_size // 2, min(1, world_size - 1), world_size - 1)):
-            counted.append(_look_at(algorithm, world_size, root, rank, most).operations)
+            counted.append(_look_at(algorithm, world_size, root, rank).operations)
             if len(counted) == 2 and min(counted) * world_size > MOST_OPERATIONS:
                 break
     except (Exception, SystemExit):  # of the user's code: what it did is told when the schedule is built
         return 0
     return median_high(counted) * world_size
-
-
-@lru_cache(maxsize=256)
-def says_more(algorithm: Algorithm, world_size: int, root: int, operations: int) -> bool:
-    """Return whether all ranks say more operations together, which two of three say by more than their share.
-
-    No more of a rank is asked for than that needs. It is False for a program that fails.
-
-    >>> from collectives import find_algorithm
-    >>> says_more(find_algorithm("all_reduce/ring"), 100, 0, 30_000)  # 39,600 of them
-    True
-    """
-    share, more = operations // world_size, 0
-    try:
-        call = make_call(algorithm, world_size, root)
-        ranks = {world_size // 2, min(1, world_size - 1), world_size - 1}
-        for rank in ranks:
-            more += _count(call.run_alone(rank), share) > share
-            if more == min(2, len(ranks)):
-                return True
-    except (Exception, SystemExit):  # of the user's code: what it did is told when the schedule is built
-        return False
-    return False
 
 
 class _Look(NamedTuple):
@@ -110,9 +86,9 @@ class _Look(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _look_at(algorithm: Algorithm, world_size: int, root: int, rank: int, most: int) -> _Look:
-    """Look at about ``most`` operations of a rank, or its share of ``MOST_OPERATIONS``. Raises what it does."""
-    most = max(most, MOST_OPERATIONS // world_size + 1)
+def _look_at(algorithm: Algorithm, world_size: int, root: int, rank: int) -> _Look:
+    """Look at about ``MOST_COUNTED`` operations of a rank, or its share of ``MOST_OPERATIONS``. Raises what it does."""
+    most = max(MOST_COUNTED, MOST_OPERATIONS // world_size + 1)
     peers: set[int] = set()
     number = 0
     for step in chain.from_iterable(make_call(algorithm, world_size, root).run_alone(rank)):
@@ -121,15 +97,6 @@ def _look_at(algorithm: Algorithm, world_size: int, root: int, rank: int, most: 
         if number > most:
             break
     return _Look(number, len(peers))
-
-
-def _count(programs: Iterable[Iterator[Step]], most: int) -> int:
-    number = 0
-    for step in chain.from_iterable(programs):
-        number += len(step)
-        if number > most:
-            break
-    return number
 
 
 def check_operations(algorithm: Algorithm, world_size: int, operations: int, most: int) -> None:
@@ -157,7 +124,7 @@ def estimate_pairs(algorithm: Algorithm, world_size: int, root: int = 0) -> int:
     fewest = world_size
     try:
         for rank in dict.fromkeys((world_size // 2, (world_size - 1) // 2)):
-            fewest = min(fewest, _look_at(algorithm, world_size, root, rank, MOST_COUNTED).peers)
+            fewest = min(fewest, _look_at(algorithm, world_size, root, rank).peers)
             if fewest * world_size <= allowed(MOST_PAIRS):
                 break
     except (Exception, SystemExit):  # of the user's code: what it did is told when the schedule is built

@@ -42,7 +42,7 @@ def predict_runs(
     runs = []
     for name in names if leave_out is None else ():
         with suppress(ProgramError):  # it is shown up to where it goes wrong
-            check_recordable(scenario, calibration, name, nbytes)
+            check_recordable(scenario, name, nbytes)
     for number, name in enumerate(names):
         tick(0, number, len(names), f"algorithms, {name or 'the last'}")
         try:

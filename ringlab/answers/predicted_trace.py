@@ -10,14 +10,14 @@ from collectives.records.calibration import Calibration
 from collectives.records.trace import Trace
 from collectives.request import Request
 from collectives.workload import Training
-from ringlab.session import Session, Source
-from ringlab.shared.workload import predictable, resolve_training, sync_request
+from ringlab.shared.workload import predictable, resolve_training
 from scenarios import Scenario
 from scenarios.loader import CollectiveComparison
 from simcomm.cluster.cluster import Cluster
+from simcomm.compiled.planning import engine_input
 from simcomm.failing_run import run_to_failure
-from simcomm.selection import check_choice_recorded, resolve_auto
-from simcomm.size_limits import check_recorded
+from simcomm.schedules import check_messages
+from simcomm.selection import resolve_auto
 from simcomm.time_models.choice import time_model
 
 T = TypeVar("T")
@@ -36,56 +36,45 @@ def predict_trace(
     is not in the scenario.
     """
     comparison, cluster = scenario.collective, scenario.cluster
-    check_recordable(scenario, calibration, algorithm, nbytes)
     if comparison is None:
         training = resolve_training(_find(algorithm, _syncs(scenario), scenario), cluster, calibration)
-        if training.gradient_sync is not None and training.gradient_sync.by_model:
-            _check_recorded(training, cluster)
+        _check_recorded(training, cluster)
         return simcomm.train(training, cluster, calibration=calibration, engine=engine, trouble=scenario.trouble)
     request = _find_request(scenario, comparison, calibration, algorithm, nbytes)
-    if request.algorithm.by_model:
-        _check_recorded(request, cluster)
+    _check_recorded(request, cluster)
     return simcomm.run(request, cluster, calibration=calibration, engine=engine, trouble=scenario.trouble)
 
 
-def check_recordable(
-    scenario: Scenario,
-    calibration: Calibration | None = None,
-    algorithm: str | None = None,
-    nbytes: int | None = None,
-) -> None:
-    """Raise TooLarge where ``predict_trace`` surely would, before anything is simulated, also to choose for ``auto``.
+def check_recordable(scenario: Scenario, algorithm: str | None = None, nbytes: int | None = None) -> None:
+    """Raise TooLarge where ``predict_trace`` will, before anything is simulated; of ``auto`` that is not known yet.
 
     Raises InputError for a name that is not in the scenario, and ProgramError for a program that cannot work.
     """
-    comparison, cluster = scenario.collective, scenario.cluster
+    comparison = scenario.collective
     asked: Request | Training
     if comparison is None:
-        asked = _find(algorithm, _syncs(scenario), scenario)
-        chosen_for = sync_request(asked, cluster)
+        training = _find(algorithm, _syncs(scenario), scenario)
+        asked, called = training, training.program
     else:
-        asked = chosen_for = _requested(scenario, comparison, algorithm, nbytes)
-    if chosen_for is not None and not chosen_for.algorithm.is_decided:
-        check_choice_recorded(chosen_for, cluster, calibration)
-    else:
-        _check_recorded(asked, cluster)
+        asked = _requested(scenario, comparison, algorithm, nbytes)
+        called = asked.algorithm
+    if called is not None and called.is_decided:
+        _check_recorded(asked, scenario.cluster)
 
 
 def _check_recorded(asked: Request | Training, cluster: Cluster) -> None:
     """Raise TooLarge for more messages than can be looked at one by one, of all steps of a training together."""
-    if isinstance(asked, Request):
-        check_recorded(asked.algorithm, cluster.world_size, asked.root)
-        return
     model = time_model(cluster)
     carried = model.carried(asked)
-    if carried is not None and not model.is_whole(asked):
-        check_recorded(carried.algorithm, cluster.world_size, steps=carried.times)
+    if carried is not None and (isinstance(asked, Request) or not model.is_whole(asked)):
+        most, too_many = engine_input.MOST_RECORDED, "to be looked at one by one"
+        check_messages(carried.algorithm, cluster.world_size, carried.root, carried.times, most, too_many)
 
 
-def check_traceable(scenario: Scenario, calibration: Source = None) -> None:
+def check_traceable(scenario: Scenario) -> None:
     """Raise TooLarge where a trace surely has too many messages to be written, before anything is simulated."""
     try:
-        check_recordable(scenario, Session(calibration=calibration).find_calibration(scenario))
+        check_recordable(scenario)
     except TooLarge as error:
         raise TooLarge(f"--trace: {error}; or leave --trace out") from error
 

@@ -37,7 +37,6 @@ from simcomm.repetition import TroubleFigures, repeat
 from simcomm.schedules import compact_schedule
 from simcomm.time_models.choice import time_model
 from simcomm.time_models.options import SimulationOptions
-from simcomm.time_models.time_model import TimeModel
 from simcomm.uncertainty import combine, disagreement, of_emulated
 
 Figures = CollectiveFigures[Number] | TrainingFigures[Number]
@@ -249,7 +248,6 @@ class _Simulator:
                 *resolve_requests(self.scenario.collective, cluster, self.calibration),
                 *(self._resolve(training, first_alike, cluster) for training in trainings),
             ]
-            asked = [one for one in asked if self._may_fit(one, model)]
             seen: set[Request | Training] = set()
             for one in asked:
                 try:
@@ -260,15 +258,6 @@ class _Simulator:
                 seen.add(one)
                 rows.append(Row(place, one, cluster, trouble, work))
         return rows
-
-    def _may_fit(self, asked: Request | Training, model: TimeModel) -> bool:
-        """Return whether a row is not too large by what a few ranks say first; else note why it is left out."""
-        try:
-            model.check_size(asked, self.engine)
-        except TooLarge as error:
-            self._refuse(asked, error)
-            return False
-        return True
 
     def _refuse(self, asked: Request | Training, error: TooLarge) -> None:
         """Note why a row is left out, and what else may do where the model chose its algorithm."""

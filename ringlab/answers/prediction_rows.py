@@ -73,6 +73,5 @@ def count_work(asked: Request | Training, model: TimeModel, engine: str | None, 
     carried = model.carried(asked)
     if carried is None:
         return Work()
-    model.check_size(asked, engine)
     messages = compact_schedule(carried.algorithm, model.cluster.world_size, carried.root).messages
     return Work(carried.times * messages * trouble.runs, carried.times)

@@ -104,7 +104,7 @@ def _predict_once(
     if trace is not None:
         from ringlab.answers.predicted_trace import check_traceable
 
-        check_traceable(loaded, calibration)
+        check_traceable(loaded)
     if calibration is None:
         offer_calibration(loaded, scenario)
     answer = loaded.predict(calibration, engine, TerminalProgress())

@@ -6,6 +6,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from collectives.costs.closed_forms import CostModel
+from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.parts import reduced_slice
 from collectives.records.spans import Span
@@ -21,8 +22,7 @@ from simcomm.engine_choice import APPROXIMATE, choose_engine
 from simcomm.model.trouble import BACKWARD, DIVISION, FORWARD, NO_TROUBLE, OPTIMIZER, Trouble, check_trouble
 from simcomm.reference.engine import Buffer, Process, Simulation, Site
 from simcomm.reference.traces import make_trace
-from simcomm.schedules import VERIFIED_UP_TO, compact_schedule, verified_schedule
-from simcomm.size_limits import check_one_by_one, check_simpy
+from simcomm.schedules import VERIFIED_UP_TO, check_messages, compact_schedule, verified_schedule
 from simcomm.time_models.options import SimulationOptions
 from simcomm.time_models.star_costs import faster_star, star_model
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from simcomm.compiled.planning.engine_input import EngineInput
     from simcomm.compiled.planning.shared_input import SharedInputs
     from simcomm.compiled.timing import Timing
+
+MOST_SIMPY = 500_000  # messages: a ring's of 500 ranks; half a gigabyte, half a minute
 
 
 @dataclass(frozen=True)
@@ -45,22 +47,15 @@ class MessageSimulator:
         Raises InputError, and ProgramError for an algorithm that cannot work.
         """
         self.check_trouble(options.trouble)
-        self.check_size(request, options.engine, carries_data=buffers is not None)
         engine = self.engine(request, options, carries_data=buffers is not None)
         if engine == "simpy":
+            _check_simpy(request.algorithm, self.cluster.world_size, request.root)
             return self.by_reference(request, options.trouble, buffers)
         return self.by_compiled(request, options, is_approximate=engine == APPROXIMATE)
 
     def check_trouble(self, trouble: Trouble) -> None:
         """Raise InputError for trouble that cannot happen here."""
         check_trouble(trouble, self.cluster.graph, self.cluster.world_size)
-
-    def check_size(self, request: Request, engine: str | None, *, carries_data: bool = False) -> None:
-        """Raise TooLarge for what is too large by a look at what a few ranks say first."""
-        if engine == "simpy" or carries_data:
-            check_simpy(request.algorithm, self.cluster.world_size, request.root)
-        else:
-            check_one_by_one(request, self.cluster)
 
     def engine(self, request: Request, options: SimulationOptions, *, carries_data: bool) -> str:
         """Return the engine for a request. Raise InputError for data on the compiled engine."""
@@ -160,7 +155,7 @@ class MessageSimulator:
         self.check_trouble(options.trouble)
         sync, world_size = sync_of(training).algorithm, self.cluster.world_size
         if options.engine == "simpy":
-            check_simpy(sync, world_size, steps=steps)
+            _check_simpy(sync, world_size, steps=steps)
         elif choose_engine(options.engine, sync, world_size, 0, options.trouble) != "simpy":
             found = self.training_by_compiled(training, compute, steps, options)
             if found is not None:
@@ -188,6 +183,12 @@ class MessageSimulator:
             _training_of(simulation, rank, schedule, compute, request.nbytes, steps) for rank in range(world_size)
         )
         return make_trace(simulation, schedule, elapsed, {})
+
+
+def _check_simpy(algorithm: Algorithm, world_size: int, root: int = 0, steps: int = 1) -> None:
+    """Raise TooLarge for more messages than the simpy engine, which keeps what happens to each, has memory for."""
+    too_many = "for the simpy engine, which simulates them one by one in Python: leave the engine out"
+    check_messages(algorithm, world_size, root, steps, MOST_SIMPY, too_many)
 
 
 def _collective_of(simulation: Simulation, schedule: Schedule, rank: int, buffer: Buffer, op: str) -> Process:

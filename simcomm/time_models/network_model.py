@@ -9,7 +9,6 @@ from collectives.transport import Transport
 from collectives.workload import ComputePhases, Training
 from simcomm.cluster.calibrated import resolve_transport
 from simcomm.cluster.cluster import Cluster
-from simcomm.size_limits import check_one_by_one, check_simpy
 from simcomm.time_models.estimator import Estimator
 from simcomm.time_models.message_simulator import MessageSimulator
 from simcomm.time_models.options import SimulationOptions
@@ -35,17 +34,6 @@ class NetworkModel(TimeModel):
         self, training: Training, compute: ComputePhases, steps: int, options: SimulationOptions
     ) -> Trace:
         return self.simulator.training(training, compute, steps, options, self.shared_cores(training))
-
-    def check_size(self, asked: Request | Training, engine: str | None) -> None:
-        """Raise TooLarge by a look at what a few ranks say; of a training only the simpy engine has a limit."""
-        carried = self.carried(asked)
-        if carried is None or (isinstance(asked, Training) and self.is_whole(asked)):
-            return
-        transport = self.cluster.transport
-        if engine == "simpy":
-            check_simpy(carried.algorithm, self.cluster.world_size, carried.root, carried.times)
-        elif isinstance(asked, Request) and (transport is None or transport.tcp is None):
-            check_one_by_one(asked, self.cluster)
 
     def shared_cores(self, training: Training) -> int | None:
         """Return how many cores the ranks take turns on; None where each computes on its own."""

@@ -43,9 +43,6 @@ class TcpSimulator(MessageSimulator):
         super().check_trouble(trouble)
         check_tcp_trouble(trouble)
 
-    def check_size(self, request: Request, engine: str | None, *, carries_data: bool = False) -> None:
-        """Accept what is planned: it is counted then."""
-
     def engine(self, request: Request, options: SimulationOptions, *, carries_data: bool) -> str:
         """Return the only engine that knows the terms."""
         return "compiled"

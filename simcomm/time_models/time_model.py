@@ -102,10 +102,6 @@ class TimeModel(ABC):
         """Return the algorithm that carries a training's gradients; None where their times were measured."""
         return training.gradient_sync
 
-    @abstractmethod
-    def check_size(self, asked: Request | Training, engine: str | None) -> None:
-        """Raise TooLarge for a row that is too large by a look at what a few ranks say first."""
-
     def knows_ddp(self) -> bool:
         """Return whether steps of torch's DistributedDataParallel can be predicted."""
         return False
