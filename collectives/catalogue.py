@@ -12,9 +12,8 @@ from collectives.declaration import AUTO, GLOO, UNDECIDED, Algorithm, GloosOwn, 
 from collectives.errors import InputError
 from collectives.input_files import MEBIBYTE, check_input
 from collectives.parameters import Parameter, split_parameters
-from collectives.quoting import quote
+from collectives.quoting import quote, suggest
 from collectives.spec import find_spec
-from collectives.suggestions import suggest
 
 MOST_BYTES = 4 * MEBIBYTE  # of a Python file
 FORMER_NAMES = {"all_to_all/naive": "all_to_all/direct"}  # which scenario files written earlier may still use
@@ -147,7 +146,7 @@ def _rebuild(collective: str, *fields: Any) -> Algorithm:
 
 def _gloos_own() -> GloosOwn:
     """Return what gloo itself does, which is made of programs of the library."""
-    found: GloosOwn = importlib.import_module("collectives.gloo").ALL_REDUCE
+    found: GloosOwn = importlib.import_module("collectives.algorithms.gloo").ALL_REDUCE
     return found
 
 

@@ -1,4 +1,8 @@
-"""One call of a collective as a value: what both wings are asked for."""
+"""One call of a collective as a value: what both wings are asked for, and the lengths and parts of its buffers.
+
+Where data keeps its place in the buffer, any length will do. An all_to_all moves data to other places, so all its
+chunks must be equally large; and a barrier's token cannot be empty, as empty messages are not sent.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,10 +14,8 @@ import numpy.typing as npt
 from collectives.catalogue import as_algorithm, no_algorithm
 from collectives.checks import check_ranks, check_whole_number
 from collectives.declaration import Algorithm
-from collectives.elements import check_op, item_bytes
 from collectives.errors import InputError
-from collectives.lengths import check_length, round_down
-from collectives.spec import Spec
+from collectives.spec import Spec, check_op, item_bytes
 
 Array = npt.NDArray[Any]
 
@@ -131,3 +133,68 @@ def _shape(algorithm: Algorithm, world_size: int, buffers: Sequence[Array]) -> t
             f"{world_size} of one length and type are needed, each with one dimension"
         )
     return buffers[0].dtype.name, buffers[0].size
+
+
+def round_down(algorithm: Algorithm, n: int, world_size: int) -> int:
+    """Return the most elements up to ``n`` that the algorithm can work on; nccl-tests rounds its sizes down likewise.
+
+    >>> from collectives import find_algorithm
+    >>> round_down(find_algorithm("all_to_all/pairwise"), 10, world_size=4)
+    8
+    """
+    return n - n % algorithm.chunks(world_size) if algorithm.needs_equal_chunks else n
+
+
+def check_length(algorithm: Algorithm, n: int, world_size: int) -> None:
+    """Raise InputError unless the algorithm can work on buffers of ``n`` elements."""
+    chunks = algorithm.chunks(world_size)
+    if algorithm.needs_equal_chunks and n % chunks:
+        why = "as data changes its place, " if algorithm.spec.moves else ""
+        raise InputError(
+            f"{algorithm.full_name}: {n} elements do not fall into {chunks} equal chunks; {why}a multiple of {chunks} "
+            "is needed"
+        )
+    if algorithm.spec.repeats and n < 1:
+        raise InputError(f"{algorithm.full_name}: no elements; its token needs at least one")
+
+
+def part_slice(parts: int | range, n: int, world_size: int) -> slice:
+    """Return the elements of one part, or of consecutive parts, of a buffer of ``n`` elements.
+
+    Part i covers elements ``[i * n // world_size, (i + 1) * n // world_size)``, as chunks do.
+
+    >>> part_slice(1, 10, world_size=4), part_slice(range(1, 3), 10, world_size=4)
+    (slice(2, 5, None), slice(2, 7, None))
+    """
+    first, end = (parts, parts + 1) if isinstance(parts, int) else (parts.start, parts.stop)
+    return slice(first * n // world_size, end * n // world_size)
+
+
+def reduced_slice(spec: Spec, rank: int, world_size: int, root: int, n: int) -> slice:
+    """Return the elements of a rank's buffer that hold reduced data at the end, which a mean divides.
+
+    >>> from collectives.spec import find_spec
+    >>> reduced_slice(find_spec("reduce_scatter"), rank=1, world_size=4, root=0, n=10)
+    slice(2, 5, None)
+    """
+    return part_slice(spec.result(rank, world_size, root) if spec.reduces else range(0), n, world_size)
+
+
+def reduced_counts(spec: Spec, world_size: int, root: int, n: int) -> npt.NDArray[np.int64]:
+    """Return how many elements of each rank's buffer hold reduced data at the end; shape [world_size].
+
+    All ranks but the root end with the same parts, or each with its own, so one of them stands for all.
+
+    >>> from collectives.spec import find_spec
+    >>> reduced_counts(find_spec("reduce"), world_size=3, root=1, n=10)
+    array([ 0, 10,  0])
+    """
+    if not spec.reduces:
+        return np.zeros(world_size, np.int64)
+    parts = spec.result((root + 1) % world_size, world_size, root)
+    own_sizes = np.diff(np.arange(world_size + 1) * n // world_size)
+    counts = own_sizes if len(parts) == 1 else np.full(world_size, n if parts else 0)
+    if spec.rooted:
+        at_root = reduced_slice(spec, root, world_size, root, n)
+        counts[root] = at_root.stop - at_root.start
+    return counts

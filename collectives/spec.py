@@ -21,8 +21,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from collectives.errors import InputError
-from collectives.quoting import quote
-from collectives.suggestions import suggest
+from collectives.quoting import quote, suggest
+
+ITEM_BYTES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2, "int32": 4, "int64": 8, "int8": 1, "uint8": 1}
+FLOATING = {"float32", "float64", "float16", "bfloat16"}
+OPS = ("sum", "mean", "min", "max", "product")
 
 Contributors = frozenset[int]
 Contents = Callable[[int, int, int, int], Contributors | None]  # (rank, part, world_size, root) -> who is in the part
@@ -125,3 +128,27 @@ def find_spec(name: str) -> Spec:
     if not isinstance(name, str) or name not in SPECS:
         raise InputError(f"no collective is called {quote(name)}; {suggest(str(name), SPECS)}")
     return SPECS[name]
+
+
+def item_bytes(dtype: str) -> int:
+    """Return the bytes of one element. Raise InputError for a type that is not known, or that is not its name.
+
+    >>> item_bytes("bfloat16")
+    2
+    """
+    given: object = dtype
+    if not isinstance(given, str):
+        name = getattr(dtype, "__name__", str(dtype)).rpartition(".")[2]
+        raise InputError(f"dtype is {quote(dtype)}; give its name, {quote(name if name in ITEM_BYTES else 'float32')}")
+    if dtype not in ITEM_BYTES:
+        raise InputError(f"dtype {quote(dtype)} is not known; there are {', '.join(ITEM_BYTES)}")
+    return ITEM_BYTES[dtype]
+
+
+def check_op(op: str, dtype: str) -> None:
+    """Raise InputError unless ``op`` can reduce elements of ``dtype``; mean divides, so it needs a floating type."""
+    if op not in OPS:
+        raise InputError(f"op {quote(op)} is not known; there are {', '.join(OPS)}")
+    item_bytes(dtype)
+    if op == "mean" and dtype not in FLOATING:
+        raise InputError(f"op 'mean' needs a floating dtype, not {quote(dtype)}")

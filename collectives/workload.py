@@ -8,11 +8,11 @@ from pathlib import Path
 from collectives.buckets import FIRST_BYTES, Bucket, Gradient, fill_buckets
 from collectives.checks import check_number, check_path, check_whole_number
 from collectives.declaration import Algorithm
-from collectives.elements import ITEM_BYTES
 from collectives.errors import InputError
 from collectives.models import BLOCKS, STEMS, count_parameters, gradients_in_order
 from collectives.quoting import quote
 from collectives.recipe import Recipe, check_known
+from collectives.spec import ITEM_BYTES
 
 MODELS = tuple(BLOCKS)
 DATASETS = ("digits", "cifar10", "imagefolder", "synthetic")

@@ -16,7 +16,7 @@ from typing import Any
 import realcomm
 import simcomm
 from collectives import Trace
-from collectives.records.late_hops import BEGIN, BETWEEN, LINKS, SMALL_MESSAGES, find_lateness
+from collectives.records.critical_path import BEGIN, BETWEEN, LINKS, SMALL_MESSAGES, find_lateness
 from collectives.units import format_time, parse_size
 from ringlab.answers.accuracy_here import pair_before
 from ringlab.answers.emulated_rows import name_of

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 import scenarios
 from collectives.errors import InputError
-from collectives.records.profiles import read_run
+from collectives.records.kineto import read_run
 from ringlab.scenario import Scenario, extend, load
 from ringlab.session import Source
 from ringlab.shared.progress import Progress

@@ -7,8 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, PlainValidator, model_validator
 
 from collectives.errors import InputError
-from collectives.quoting import quote
-from collectives.suggestions import suggest
+from collectives.quoting import quote, suggest
 from collectives.transport import Transport
 from scenarios.fields import Bandwidth, Count, Latency, Ratio, Section, check_known
 from scenarios.nccl_forms import SystemForm

@@ -8,8 +8,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from collectives import units
 from collectives.checks import check_printable
 from collectives.errors import InputError
-from collectives.quoting import quote
-from collectives.suggestions import suggest
+from collectives.quoting import quote, suggest
 from simcomm.cluster.cluster import MOST_RANKS
 
 MOST_BYTES = 2**40  # a TiB: beyond any buffer, and small enough for every product of bytes and chunks

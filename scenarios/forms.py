@@ -9,10 +9,9 @@ from pydantic import BeforeValidator, Field, PlainValidator, ValidationInfo, fie
 
 from collectives.checks import check_number
 from collectives.declaration import NCCL
-from collectives.elements import check_op, item_bytes
 from collectives.errors import InputError
 from collectives.quoting import quote
-from collectives.spec import find_spec
+from collectives.spec import check_op, find_spec, item_bytes
 from collectives.units import format_size
 from collectives.workload import DATASETS, FILES, MODELS, Buckets, is_file_reference
 from scenarios.cluster_forms import AnyClusterForm

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from collectives.catalogue import find_algorithm
 from collectives.checks import check_sequence, check_text
 from collectives.declaration import AUTO, NCCL, Algorithm, auto, nccl
-from collectives.elements import item_bytes
 from collectives.errors import InputError
 from collectives.input_files import check_input
 from collectives.quoting import cut, make_printable
 from collectives.request import Request, make_request
+from collectives.spec import item_bytes
 from collectives.workload import ComputePhases, Training, is_file_reference
 from scenarios import toml_files
 from simcomm.cluster.cluster import Cluster

@@ -8,8 +8,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from collectives.errors import InputError
-from collectives.quoting import cut
-from collectives.suggestions import suggest
+from collectives.quoting import cut, suggest
 from scenarios.cluster_forms import describe_foreign_key, describe_missing_key, form_of
 from scenarios.network_form import KINDS, ClusterForm
 

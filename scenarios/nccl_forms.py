@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import BeforeValidator, model_validator
 
 from collectives.errors import InputError
-from collectives.toml_floats import TomlFloat
 from collectives.transport import Transport
+from collectives.units import TomlFloat
 from scenarios.fields import Count, Section
 from scenarios.network_form import NetworkForm
 from simcomm.cluster.cluster import MOST_RANKS, Cluster

@@ -8,9 +8,8 @@ from typing import Any
 
 from collectives.errors import InputError
 from collectives.input_files import MEBIBYTE, read_text, reason
-from collectives.quoting import cut, quote
-from collectives.suggestions import suggest
-from collectives.toml_floats import TomlFloat
+from collectives.quoting import cut, quote, suggest
+from collectives.units import TomlFloat
 
 Table = dict[str, Any]
 MOST_BYTES = 4 * MEBIBYTE  # some 50,000 links

@@ -6,8 +6,7 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from collectives.errors import InputError
-from collectives.quoting import quote
-from collectives.suggestions import suggest
+from collectives.quoting import quote, suggest
 from collectives.units import format_time
 from scenarios.fields import Seconds, Section
 from simcomm.model.jitter import DISTRIBUTIONS, Jitter

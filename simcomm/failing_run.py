@@ -6,8 +6,8 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 
+from collectives.calibration.calibration import Calibration
 from collectives.errors import ProgramError
-from collectives.records.calibration import Calibration
 from collectives.records.messages import Messages
 from collectives.records.trace import ProgramFailure, Trace
 from collectives.request import Request

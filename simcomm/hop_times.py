@@ -9,14 +9,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from collectives.calibration.calibration import Calibration, read_curve
 from collectives.costs.hops import HopKind, Site, find_hops
-from collectives.parts import reduced_slice
 from collectives.proof.completion import completion_order
-from collectives.records.calibration import Calibration, read_curve
 from collectives.records.messages import Message, Messages
 from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace, name_in_library
-from collectives.request import Request
+from collectives.request import Request, reduced_slice
 from collectives.schedule.schedule import Schedule
 from collectives.step import extent
 from simcomm.cluster.cluster import Cluster

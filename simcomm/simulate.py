@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from collectives.calibration.calibration import Calibration
 from collectives.checks import check_cluster
 from collectives.declaration import Algorithm
-from collectives.records.calibration import Calibration
 from collectives.records.trace import Trace
 from collectives.records.waits import Recording
 from collectives.request import Array, Request, make_request

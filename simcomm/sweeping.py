@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from collectives.calibration.calibration import Calibration
 from collectives.catalogue import as_algorithm
 from collectives.checks import check_cluster, check_whole_number
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
-from collectives.records.calibration import Calibration
 from collectives.request import Request, make_request
 from simcomm.cluster.calibrated import resolve_transport
 from simcomm.cluster.cluster import Cluster

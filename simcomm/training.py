@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from collectives.calibration.calibration import Calibration, cached_calibration
 from collectives.checks import check_cluster
-from collectives.records.calibration import Calibration, cached_calibration
 from collectives.records.trace import Trace
 from collectives.records.waits import Recording
 from collectives.workload import Training, check_training

@@ -10,10 +10,8 @@ import torch.distributed as dist
 import realcomm
 from collectives.catalogue import library
 from collectives.declaration import Algorithm
-from collectives.lengths import round_down
-from collectives.parts import part_slice
 from collectives.pipeline import pipeline
-from collectives.request import Request
+from collectives.request import Request, part_slice, round_down
 from collectives.schedule.build import build_schedule
 from collectives.spec import Spec
 from realcomm.execution import executor

@@ -11,9 +11,9 @@ import torch.distributed as dist
 from real_cases import start
 
 from collectives.catalogue import library
+from collectives.costs.hops import Probe
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
-from collectives.hop import Probe
 from collectives.pipeline import pipeline
 from collectives.request import Request
 from collectives.spec import find_spec

@@ -11,9 +11,9 @@ from command_line import Ringlab
 
 import ringlab.answers.accuracy_here as accuracy
 import ringlab.answers.emulated_rows as emulated_rows
+from collectives.calibration.calibration import ComputePoint, MachineLoad
+from collectives.calibration.pair_probes import CrowdRound, PairProbes
 from collectives.errors import RunFailed
-from collectives.records.calibration import ComputePoint, MachineLoad
-from collectives.records.pair_probes import CrowdRound, PairProbes
 from collectives.request import make_request
 from collectives.workload import ComputePhases
 from realcomm.calibration.pair_calibration import from_pair

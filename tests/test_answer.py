@@ -9,8 +9,8 @@ import pytest
 
 import simcomm
 from collectives import InputError, find_algorithm
+from collectives.calibration.calibration import Calibration, Line, MachineLoad
 from collectives.declaration import auto
-from collectives.records.calibration import Calibration, Line, MachineLoad
 from collectives.records.limits import find_limits
 from collectives.records.trace import Trace
 from collectives.request import Request

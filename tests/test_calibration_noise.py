@@ -8,8 +8,8 @@ from unittest.mock import Mock
 
 import pytest
 
+from collectives.calibration.calibration import Calibration, ComputePoint, Line, MachineLoad
 from collectives.errors import InputError, RunFailed
-from collectives.records.calibration import Calibration, ComputePoint, Line, MachineLoad
 from collectives.workload import ComputePhases
 from realcomm.calibration.load import Counters, LoadWatch
 from ringlab.session import Session

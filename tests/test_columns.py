@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import simcomm
 from collectives import Message, Messages, Span, Spans, Trace, read_trace
-from collectives.records import column_files
+from collectives.records import columns
 from collectives.records.messages import Routes, join_messages
 from collectives.records.spans import join_spans
 from collectives.records.waits import critical_path, waiting_seconds
@@ -48,7 +48,7 @@ def test_rows_come_back_from_columns_and_from_a_file(
     assert [trace.messages[number] for number in range(-len(rows), len(rows))] == rows + rows
     file = tmp_path_factory.getbasetemp() / "round.trace.json"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(column_files, "PLAIN_UP_TO", plain_up_to)
+        patch.setattr(columns, "PLAIN_UP_TO", plain_up_to)
         trace.write(file)
     assert read_trace(file) == trace
     assert list(read_trace(file).messages) == rows

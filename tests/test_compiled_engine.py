@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import simcomm
 from collectives import InputError, ProgramError, Request, Trace, Transport, library
-from collectives.lengths import round_down
+from collectives.request import round_down
 from collectives.schedule.build import build_schedule
 from collectives.schedule.symbolic_build import build_symmetric, build_table
 from collectives.step import recv, send

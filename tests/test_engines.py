@@ -12,7 +12,7 @@ import pytest
 
 import simcomm
 from collectives import Algorithm, InputError, ProgramError, Trace, Transport, find_algorithm
-from collectives.records.calibration import Calibration, ComputePoint, Line
+from collectives.calibration.calibration import Calibration, ComputePoint, Line
 from collectives.records.environment import threads_per_rank
 from collectives.records.files import write_record
 from collectives.records.trace import read_trace

@@ -10,8 +10,7 @@ from limit_cases import Case, try_case
 import simcomm
 from collectives import find_algorithm
 from collectives.records.limits import critical_messages, find_limits
-from collectives.records.link_loads import link_loads
-from collectives.records.link_routes import link_routes
+from collectives.records.link_loads import link_loads, link_routes
 from collectives.records.messages import Message
 from collectives.records.trace import Trace, TracedLink
 from collectives.workload import ComputePhases, Training

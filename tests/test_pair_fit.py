@@ -7,8 +7,8 @@ import pytest
 
 import simcomm
 from collectives import InputError
-from collectives.records.calibration import Calibration, Line
-from collectives.records.pair_probes import CrowdRound, PairProbes
+from collectives.calibration.calibration import Calibration, Line
+from collectives.calibration.pair_probes import CrowdRound, PairProbes
 from simcomm.cluster.pair_fit import fit_pair
 
 RATE = 50e6 / 8

@@ -2,7 +2,7 @@
 
 import pytest
 
-from collectives.parts import part_slice, reduced_counts, reduced_slice
+from collectives.request import part_slice, reduced_counts, reduced_slice
 from collectives.spec import SPECS, Spec
 
 CASES = [(world_size, root) for world_size in range(1, 8) for root in range(world_size)]

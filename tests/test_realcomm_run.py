@@ -12,10 +12,10 @@ import torch
 import realcomm
 import simcomm
 from collectives.catalogue import library
-from collectives.elements import FLOATING, ITEM_BYTES, OPS
 from collectives.errors import InputError, ProgramError
 from collectives.records.trace import Trace, read_trace
 from collectives.request import Request, make_request
+from collectives.spec import FLOATING, ITEM_BYTES, OPS
 from realcomm.execution.executor import COMBINE
 from realcomm.launching.launcher import launch
 from realcomm.measuring.exact_inputs import exact_input, exact_result, neutral_buffer

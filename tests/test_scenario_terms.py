@@ -7,7 +7,7 @@ import pytest
 from scenario_texts import ASKS, STAR, write
 
 from collectives import InputError, TcpTerms
-from collectives.records.calibration import Calibration, Line
+from collectives.calibration.calibration import Calibration, Line
 from scenarios.loader import load
 
 LINE = Line(2e-5, 1e-9, 0.0)

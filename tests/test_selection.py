@@ -11,8 +11,7 @@ from collectives.costs.bounds import least_sent_share
 from collectives.costs.brackets import ONE_AT_A_TIME
 from collectives.declaration import Algorithm, auto
 from collectives.errors import Undefined
-from collectives.lengths import round_down
-from collectives.request import make_request
+from collectives.request import make_request, round_down
 from collectives.step import Kind
 from simcomm.compiled.planning.link_seconds import busiest_link_seconds
 from simcomm.selection import choose, library_candidates, resolve_auto, winner_map

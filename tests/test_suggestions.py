@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from collectives import InputError, find_algorithm
+from collectives.quoting import suggest
 from collectives.spec import find_spec
-from collectives.suggestions import suggest
 from ringlab.shared.ranges import parse_world_sizes
 from scenarios import load
 from simcomm.cluster.presets import preset

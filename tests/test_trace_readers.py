@@ -10,11 +10,10 @@ from numpy.random import Generator
 
 from collectives.errors import InputError
 from collectives.records import link_loads as loads_module
+from collectives.records.kineto import read_run
 from collectives.records.limits import find_limits
-from collectives.records.link_loads import TOGETHER, link_loads
-from collectives.records.link_routes import link_routes
+from collectives.records.link_loads import TOGETHER, link_loads, link_routes
 from collectives.records.messages import Message, Messages
-from collectives.records.profiles import read_run
 from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace, TracedLink
 from collectives.records.waits import Leg, critical_path

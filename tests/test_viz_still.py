@@ -20,7 +20,7 @@ import simcomm
 import viz
 from collectives import InputError, Message, Span, Trace
 from collectives.errors import TooLarge
-from collectives.records.path_parts import divide_path
+from collectives.records.critical_path import divide_path
 from collectives.records.waits import critical_path
 from ringlab.answers.figures import SideBySide
 from ringlab.answers.plots import scaling_curves, waterfall

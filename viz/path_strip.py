@@ -7,8 +7,8 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from collectives.records.critical_path import PathPart, divide_path
 from collectives.records.limits import find_limits
-from collectives.records.path_parts import PathPart, divide_path
 from collectives.records.trace import Trace
 from collectives.units import format_time
 from viz.captions import check_something_happens, describe_trace, time_unit

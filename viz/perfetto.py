@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from collectives.output_files import write_text
-from collectives.records.columnar import Ints
+from collectives.records.columns import Ints
 from collectives.records.link_loads import link_loads
 from collectives.records.messages import Message, Messages
 from collectives.records.trace import Trace

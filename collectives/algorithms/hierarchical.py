@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from math import isqrt, lcm
 from typing import NamedTuple
 
+from collectives.algorithms.nesting import Inner, inner_channels
 from collectives.algorithms.ring import all_reduce_around, gather_around, reduce_around
 from collectives.declaration import algorithm
 from collectives.errors import Undefined
-from collectives.nesting import Inner, inner_channels
 from collectives.step import Program, Spaced, on_group
 
 

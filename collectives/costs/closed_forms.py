@@ -14,9 +14,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from collectives.algorithms.hierarchical import choose_width
+from collectives.algorithms.nesting import inner_channels
 from collectives.costs.shared_link import StepShares, seconds_on_shared_link
 from collectives.declaration import Algorithm
-from collectives.nesting import inner_channels
 
 
 class CostModel(NamedTuple):

@@ -15,9 +15,9 @@ from typing import Literal
 
 import numpy as np
 
-from collectives.records.columnar import Floats, Ints
+from collectives.records.columns import Floats, Ints
+from collectives.records.critical_path import fullest_link
 from collectives.records.link_loads import LinkLoads, link_loads
-from collectives.records.path_parts import fullest_link
 from collectives.records.summary import PHASES
 from collectives.records.trace import Trace
 from collectives.records.waits import critical_path

@@ -8,7 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from collectives.checks import MOST_SECONDS
-from collectives.records.column_files import (
+from collectives.records.columns import (
+    Bools,
+    Column,
+    Columnar,
+    Floats,
+    Ints,
     check_rows,
     column_to_plain,
     columns_to_plain,
@@ -16,7 +21,6 @@ from collectives.records.column_files import (
     read_columns,
     take,
 )
-from collectives.records.columnar import Bools, Column, Columnar, Floats, Ints
 
 
 class Message(NamedTuple):

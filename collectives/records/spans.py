@@ -7,8 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collectives.checks import MOST_SECONDS
-from collectives.records.column_files import columns_to_plain, read_columns, take
-from collectives.records.columnar import Bools, Column, Columnar
+from collectives.records.columns import Bools, Column, Columnar, columns_to_plain, read_columns, take
 
 
 class Span(NamedTuple):

@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from collectives.records.columnar import Bools, Floats, Ints
+from collectives.records.columns import Bools, Floats, Ints
 from collectives.records.trace import Trace
 
 ROUNDING = 1e-12  # of a time

@@ -10,9 +10,9 @@ from statistics import fmean, median, quantiles
 from typing import NamedTuple, TypeVar
 
 from collectives.buckets import Gradient
-from collectives.hop import EXCHANGE, PATTERNS, RELAY, Hop, Probe, hop_seconds, probes_of
-from collectives.records.calibration import Calibration, ComputePoint, HopCurve, Line, MachineLoad, OverlapPoint
-from collectives.records.pair_probes import PARTS
+from collectives.calibration.calibration import Calibration, ComputePoint, HopCurve, Line, MachineLoad, OverlapPoint
+from collectives.calibration.pair_probes import PARTS
+from collectives.costs.hops import EXCHANGE, PATTERNS, RELAY, Hop, Probe, hop_seconds, probes_of
 from collectives.workload import ComputePhases, Training
 
 Interval = tuple[float, float]  # begin and end, of a clock that all ranks share

@@ -10,8 +10,8 @@ from dataclasses import replace
 import torch
 import torch.distributed as dist
 
-from collectives.hop import Probe
-from collectives.lengths import round_down
+from collectives.costs.hops import Probe
+from collectives.request import round_down
 from collectives.workload import Training
 from realcomm.calibration.blocks import StepTimes
 from realcomm.execution.executor import Executor

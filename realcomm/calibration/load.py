@@ -7,7 +7,7 @@ from pathlib import Path
 from time import process_time
 from typing import NamedTuple
 
-from collectives.records.calibration import MachineLoad
+from collectives.calibration.calibration import MachineLoad
 from realcomm.launching.server import server_pid
 
 PROC = Path("/proc")

@@ -7,9 +7,9 @@ from typing import Any
 
 import networkx as nx
 
-from collectives.records.calibration import Calibration
+from collectives.calibration.calibration import Calibration
+from collectives.calibration.pair_probes import CrowdRound, PairProbes
 from collectives.records.environment import threads_per_rank
-from collectives.records.pair_probes import CrowdRound, PairProbes
 from collectives.workload import Training
 from realcomm.calibration.blocks import fit_line
 from realcomm.calibration.calibration import calibrate

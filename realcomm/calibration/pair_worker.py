@@ -8,9 +8,9 @@ from statistics import median_low
 import torch
 import torch.distributed as dist
 
+from collectives.calibration.pair_probes import CrowdRound, PairProbes, Points
 from collectives.declaration import Algorithm
 from collectives.records.environment import cores
-from collectives.records.pair_probes import CrowdRound, PairProbes, Points
 from collectives.request import Request
 from collectives.spec import Spec
 from collectives.step import Program, recv, reduce, send

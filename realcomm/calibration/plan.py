@@ -3,10 +3,9 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from collectives.costs.hops import request_hops
-from collectives.hop import EXCHANGE, FAN_IN, FAN_OUT, RELAY, Hop, Probe, probes_of
+from collectives.calibration.pair_probes import PARTS
+from collectives.costs.hops import EXCHANGE, FAN_IN, FAN_OUT, RELAY, Hop, Probe, probes_of, request_hops
 from collectives.records.environment import cores, threads_per_rank
-from collectives.records.pair_probes import PARTS
 from collectives.request import Request
 from collectives.workload import Training
 from realcomm.calibration.blocks import TrainingKind

@@ -13,13 +13,11 @@ import torch.distributed as dist
 
 from collectives.catalogue import as_algorithm
 from collectives.declaration import Algorithm
-from collectives.elements import OPS
 from collectives.errors import InputError
-from collectives.lengths import check_length
-from collectives.parts import reduced_slice
 from collectives.pipeline.bound_steps import Write
 from collectives.pipeline.pipeline import Pipeline, PipelineBuilder, SliceStep
-from collectives.request import Request
+from collectives.request import Request, check_length, reduced_slice
+from collectives.spec import OPS
 from collectives.step import reduce
 from realcomm.execution.events import EXECUTION, Event, EventRecorder
 from realcomm.execution.group_memory import GroupReference, Recent, keep_for, refer

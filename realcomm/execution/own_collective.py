@@ -8,11 +8,9 @@ import torch
 import torch.distributed as dist
 
 from collectives.declaration import GLOO
-from collectives.elements import OPS
 from collectives.errors import InputError
-from collectives.lengths import check_length
-from collectives.parts import reduced_slice
-from collectives.request import Request
+from collectives.request import Request, check_length, reduced_slice
+from collectives.spec import OPS
 from realcomm.execution.events import Event
 from realcomm.execution.executor import Executor
 from realcomm.launching.status import COLLECTIVE_BYTES, OTHERS, own_slot, padded

@@ -11,9 +11,8 @@ import torch.distributed as dist
 
 from collectives.catalogue import library
 from collectives.declaration import Algorithm
-from collectives.parts import part_slice
 from collectives.proof.verifier import verify
-from collectives.request import Request
+from collectives.request import Request, part_slice
 from realcomm.execution.executor import Executor, dtype_name
 from realcomm.execution.group_memory import Recent, keep_for
 from realcomm.functions.arguments import Group, Op, op_name, process_group, rank_and_world_size, resolve_algorithm

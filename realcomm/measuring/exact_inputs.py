@@ -5,8 +5,7 @@ The idea is nccl-tests' (its ``verifiable`` folder): small whole numbers, which 
 
 import torch
 
-from collectives.parts import part_slice
-from collectives.request import Request
+from collectives.request import Request, part_slice
 from realcomm.execution.executor import COMBINE
 
 PERIOD = 1009  # a prime, so that chunks of equal length hold different data

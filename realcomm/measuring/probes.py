@@ -9,8 +9,8 @@ from time import perf_counter
 
 import torch
 
+from collectives.costs.hops import EXCHANGE, FAN_IN, FAN_OUT, RELAY, Probe
 from collectives.declaration import Algorithm
-from collectives.hop import EXCHANGE, FAN_IN, FAN_OUT, RELAY, Probe
 from collectives.request import Request
 from collectives.spec import Spec
 from collectives.step import Operation, Program, recv, recv_reduce, send

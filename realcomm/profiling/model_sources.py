@@ -9,9 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from collectives.errors import InputError
-from collectives.quoting import quote
+from collectives.quoting import close_names, quote, suggest
 from collectives.records.model_profile import TransformerShape
-from collectives.suggestions import close_names, suggest
 from collectives.workload import is_file_reference
 from realcomm.launching.compiler_folder import import_compiler
 from realcomm.profiling.transformers import EXAMPLE, TRANSFORMERS, Transformer, is_transformer, parse_transformer

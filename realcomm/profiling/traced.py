@@ -7,8 +7,8 @@ from pathlib import Path
 from statistics import median
 
 from collectives.errors import InputError
+from collectives.records.kineto import STEP_PHASES, read_phase_times
 from collectives.records.model_profile import Measured, ModelProfile
-from collectives.records.profiles import STEP_PHASES, read_phase_times
 
 
 def measured_by_profiler(path: Path | str, profile: ModelProfile, batch_size: int, device: str) -> Measured:

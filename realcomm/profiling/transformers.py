@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from collectives.errors import InputError
-from collectives.quoting import quote
+from collectives.quoting import quote, suggest
 from collectives.records.model_profile import TransformerShape
-from collectives.suggestions import suggest
 
 KINDS = ("gpt", "bert", "llama")
 NEEDED = ("layers", "width", "heads", "context", "vocabulary")

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 import viz
+from collectives.calibration.calibration import Calibration, MachineLoad
+from collectives.calibration.pair_probes import PairProbes, read_pair
 from collectives.errors import InputError, RunFailed
-from collectives.records.calibration import Calibration, MachineLoad
 from collectives.records.environment import describe_environment
-from collectives.records.pair_probes import PairProbes, read_pair
 from collectives.units import format_size
 from realcomm.calibration.load import watch_load
 from ringlab.answers.emulated_rows import WITHIN, EmulatedCalibrator, EmulatedRow, compare_here, name_of

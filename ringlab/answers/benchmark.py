@@ -7,17 +7,16 @@ from typing import Any, cast
 
 import realcomm
 import simcomm
+from collectives.calibration.calibration import Calibration, cached_calibration
 from collectives.catalogue import find_algorithm, library
 from collectives.checks import check_sequence, check_whole_number
 from collectives.declaration import AUTO, Algorithm, auto
-from collectives.elements import check_op
 from collectives.errors import InputError
-from collectives.records.calibration import Calibration, cached_calibration
 from collectives.records.environment import describe_environment
 from collectives.records.summary import COLLECTIVE_FIGURES, collective_entry
 from collectives.records.trace import Trace
 from collectives.request import make_request
-from collectives.spec import find_spec
+from collectives.spec import check_op, find_spec
 from realcomm.launching.launcher import check_launch
 from realcomm.measuring.measurement import Figures, Measurement
 from realcomm.measuring.sweep import measure_all

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from collectives.records.calibration import Calibration
+from collectives.calibration.calibration import Calibration
 from collectives.request import Request
 from collectives.workload import Training
 from ringlab.session import Session

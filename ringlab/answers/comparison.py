@@ -3,8 +3,8 @@
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, ClassVar
 
+from collectives.calibration.calibration import Calibration, MachineLoad
 from collectives.errors import InputError
-from collectives.records.calibration import Calibration, MachineLoad
 from collectives.records.summary import COLLECTIVE_FIGURES, TRAINING_FIGURES
 from collectives.records.trace import Trace
 from ringlab.answers.conclusions import Conclusions, conclude

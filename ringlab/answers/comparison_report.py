@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import viz
+from collectives.calibration.calibration import Calibration
 from collectives.errors import InputError, TooLarge
-from collectives.records.calibration import Calibration
 from collectives.units import format_size, format_time
 from ringlab.answers.comparison import Comparison
 from ringlab.answers.conclusions import headline

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import realcomm
 import simcomm
+from collectives.calibration.calibration import SLOWER, Calibration
+from collectives.calibration.pair_probes import CrowdRound, PairProbes
 from collectives.catalogue import find_algorithm
 from collectives.errors import RunFailed
-from collectives.records.calibration import SLOWER, Calibration
+from collectives.records.critical_path import Lateness, find_lateness
 from collectives.records.environment import cores
-from collectives.records.late_hops import Lateness, find_lateness
-from collectives.records.pair_probes import CrowdRound, PairProbes
 from collectives.records.trace import Trace
 from collectives.request import Request, make_request
 from collectives.units import count, format_bandwidth

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 import realcomm
+from collectives.calibration.calibration import Calibration
 from collectives.errors import InputError
-from collectives.records.calibration import Calibration
 from collectives.units import count, format_bandwidth, format_time
 from realcomm.calibration.pair_calibration import calibrate_emulated
 from realcomm.emulation.network import EmulatedNetwork

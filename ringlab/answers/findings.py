@@ -8,8 +8,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from collectives.calibration.calibration import cache_file, read_calibration
 from collectives.errors import InputError, RunFailed
-from collectives.records.calibration import cache_file, read_calibration
 from collectives.records.environment import cores, describe_environment
 from collectives.units import count, format_bandwidth
 from ringlab.shared.answer import SCHEMA_VERSION, Record, to_plain

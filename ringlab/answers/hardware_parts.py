@@ -9,8 +9,7 @@ from typing import Any
 import viz
 from collectives.checks import check_text, check_whole_number
 from collectives.errors import InputError
-from collectives.quoting import quote
-from collectives.suggestions import close_names
+from collectives.quoting import close_names, quote
 from ringlab.shared.answer import SCHEMA_VERSION, Record
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.hardware_parts import TABLES, Figure, find_link, parts

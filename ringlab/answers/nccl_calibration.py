@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from collectives.errors import InputError
-from collectives.suggestions import close_names
+from collectives.quoting import close_names
 from ringlab.shared.answer import Record
 from scenarios import Scenario, shipped
 from simcomm.cluster.presets import machine_entries

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import viz
-from collectives.records.calibration import Calibration
+from collectives.calibration.calibration import Calibration
 from collectives.records.trace import Trace
 from ringlab.answers.played_runs import predict_runs
 from ringlab.answers.predicted_trace import algorithm_names, predict_to_failure

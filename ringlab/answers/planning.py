@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from collectives.checks import check_number
 from collectives.errors import InputError
-from collectives.quoting import make_printable, quote
+from collectives.quoting import make_printable, quote, suggest
 from collectives.records.model_profile import read_model_profile, shipped_model_profiles
-from collectives.suggestions import suggest
 from ringlab.answers.plan_advice import SHARE, advise
 from ringlab.shared.answer import SCHEMA_VERSION, Record
 from ringlab.shared.models import find_profile

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from collectives.calibration.calibration import Calibration
 from collectives.errors import ProgramError, TooLarge
-from collectives.records.calibration import Calibration
 from collectives.records.limits import Limits, find_limits
 from collectives.records.trace import Trace
 from collectives.units import format_bandwidth, format_time

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import simcomm
 import viz
+from collectives.calibration.calibration import Calibration
 from collectives.errors import InputError, TooLarge
-from collectives.records.calibration import Calibration
 from collectives.records.summary import PHASES
 from collectives.units import count, format_size
 from collectives.workload import Training

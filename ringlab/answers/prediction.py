@@ -6,8 +6,8 @@ from functools import partial
 from typing import Any, ClassVar
 
 import simcomm
+from collectives.calibration.calibration import Calibration
 from collectives.errors import TooLarge
-from collectives.records.calibration import Calibration
 from collectives.records.limits import find_limits
 from collectives.records.summary import TRAINING_FIGURES
 from collectives.records.trace import Trace

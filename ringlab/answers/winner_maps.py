@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import viz
+from collectives.calibration.calibration import Calibration
 from collectives.catalogue import find_algorithm
 from collectives.checks import check_cluster, check_sequence
 from collectives.errors import InputError
-from collectives.records.calibration import Calibration
 from collectives.records.environment import describe_environment
 from collectives.spec import find_spec
 from ringlab.shared.answer import SCHEMA_VERSION, Record

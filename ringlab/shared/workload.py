@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from collectives.calibration.calibration import Calibration
 from collectives.declaration import NCCL
 from collectives.errors import InputError
-from collectives.records.calibration import Calibration
 from collectives.request import Request, make_request
 from collectives.workload import Training
 from scenarios import CollectiveComparison, Scenario

@@ -11,8 +11,7 @@ from importlib.resources import files
 from typing import Any, NamedTuple, TypeVar
 
 from collectives.errors import InputError
-from collectives.quoting import quote
-from collectives.suggestions import suggest
+from collectives.quoting import quote, suggest
 from collectives.units import parse_bandwidth, parse_latency
 from simcomm.cluster.graph import LinkSpec
 

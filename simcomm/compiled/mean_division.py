@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from collectives.parts import reduced_counts
+from collectives.request import reduced_counts
 from simcomm.compiled.kernel.arrays import Floats
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.model.trouble import DIVISION

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collectives.records.columnar import Bools, Ints, shrink
+from collectives.records.columns import Bools, Ints, shrink
 from collectives.records.messages import Messages, Routes
 from collectives.records.spans import Span, Spans, join_spans
 from collectives.records.trace import Trace, TracedLink, Unfinished, name_in_library

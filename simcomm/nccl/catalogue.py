@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any, Literal, NamedTuple, get_args
 
 from collectives.errors import InputError
-from collectives.suggestions import suggest
+from collectives.quoting import suggest
 from collectives.units import parse_latency
 from simcomm.cluster.hardware_parts import find_link, find_part, parts
 from simcomm.cluster.presets import find_machine, machine_entries

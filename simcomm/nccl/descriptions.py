@@ -17,8 +17,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from collectives.errors import InputError, NotKnown
 from collectives.input_files import read_text
-from collectives.suggestions import suggest
-from collectives.toml_floats import TomlFloat
+from collectives.quoting import suggest
+from collectives.units import TomlFloat
 from simcomm.nccl.catalogue import (
     Generation,
     Gpu,

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from collectives.errors import InputError
-from collectives.suggestions import suggest
+from collectives.quoting import suggest
 from simcomm.nccl.channels import used_channels
 from simcomm.nccl.choice import allowed, unmet_settings
 from simcomm.nccl.communicator import Communicator, among_others, depends_on_cpu, is_seen_without, make_communicator

@@ -10,8 +10,8 @@ from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 from collectives.errors import InputError
-from collectives.suggestions import suggest
-from collectives.toml_floats import TomlFloat
+from collectives.quoting import suggest
+from collectives.units import TomlFloat
 
 RELEASES: dict[tuple[int, int], float] = {  # year and part of it
     (2, 0): 2017.6, (2, 1): 2017.9, (2, 2): 2018.4, (2, 3): 2018.7, (2, 4): 2019.1, (2, 5): 2019.9, (2, 6): 2020.2,

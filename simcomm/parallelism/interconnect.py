@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from collectives.calibration.calibration import Calibration
 from collectives.catalogue import find_algorithm
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
-from collectives.records.calibration import Calibration
 from collectives.request import make_request
 from simcomm.cluster.cluster import Cluster
 from simcomm.parallelism.groups import Group

@@ -13,8 +13,7 @@ from statistics import fmean
 import numpy as np
 
 from collectives.errors import InputError
-from collectives.quoting import quote
-from collectives.suggestions import suggest
+from collectives.quoting import quote, suggest
 from simcomm.cluster.hardware_parts import parts
 from simcomm.renting.measuring import MEASURED_SPREAD
 from simcomm.renting.nodes import SERIES_GPUS, series_gpu

@@ -16,8 +16,7 @@ from pathlib import Path
 
 from collectives.errors import InputError
 from collectives.input_files import read_text
-from collectives.quoting import quote
-from collectives.suggestions import suggest
+from collectives.quoting import quote, suggest
 from simcomm.cluster.hardware_parts import find_entry, find_link, find_part, parts
 from simcomm.cluster.presets import machine_entries
 from simcomm.nccl.descriptions import describe_preset

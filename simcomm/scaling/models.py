@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 
 from collectives.errors import InputError
+from collectives.quoting import suggest
 from collectives.records.model_profile import Layer, ModelProfile, find_model_profile, shipped_model_profiles
-from collectives.suggestions import suggest
 
 ITEM_BYTES = 4  # of an element, as in the shipped profiles
 EVEN_LAYERS = 100  # of a model of which only the size is known

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from collectives.costs.brackets import Bracket, bracket, least_on_faster
 from collectives.costs.closed_forms import UPPER_BOUNDS, CostModel, closed_form
 from collectives.declaration import Algorithm
-from collectives.parts import reduced_counts
-from collectives.request import Request
+from collectives.request import Request, reduced_counts
 from simcomm.cluster.cluster import Cluster
 from simcomm.schedules import unverified_schedule, verified_schedule
 from simcomm.time_models.message_simulator import MessageSimulator

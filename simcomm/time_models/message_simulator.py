@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 from collectives.costs.closed_forms import CostModel
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
-from collectives.parts import reduced_slice
 from collectives.records.spans import Span
 from collectives.records.trace import Trace
 from collectives.records.waits import WAITS, Recording
-from collectives.request import Array, Request
+from collectives.request import Array, Request, reduced_slice
 from collectives.schedule.schedule import Schedule
 from collectives.spec import Spec
 from collectives.transport import Transport

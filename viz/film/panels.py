@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from collectives.records.columnar import Floats, Ints
+from collectives.records.columns import Floats, Ints
 from collectives.records.trace import Trace
 from collectives.units import format_size
 from viz.film.canvas import Bars, Canvas

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collectives.records.columnar import Ints
+from collectives.records.columns import Ints
 from collectives.records.limits import Limits, critical_messages, find_limits
-from collectives.records.link_loads import LinkLoads, link_loads
-from collectives.records.link_routes import LinkRoutes
+from collectives.records.link_loads import LinkLoads, LinkRoutes, link_loads
 from collectives.records.messages import Messages
 from collectives.records.trace import Trace
 from viz.player.buffers import follow_buffers

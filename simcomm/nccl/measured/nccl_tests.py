@@ -15,7 +15,7 @@ from typing import Any
 
 from collectives.errors import InputError
 from collectives.input_files import parse_json, read_text
-from collectives.suggestions import suggest
+from collectives.quoting import suggest
 from simcomm.nccl.measured.nccl_tests_rows import (
     Device,
     NcclTestsRun,

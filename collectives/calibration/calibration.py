@@ -8,13 +8,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import ClassVar
 
+from collectives.calibration.pair_probes import PairProbes
 from collectives.checks import MOST_SECONDS, check_number
+from collectives.costs.hops import EXCHANGE, FAN_IN, FAN_OUT, Hop
 from collectives.errors import InputError
-from collectives.hop import EXCHANGE, FAN_IN, FAN_OUT, Hop
 from collectives.quoting import quote
 from collectives.records.environment import describe_environment
 from collectives.records.files import read_record, write_record
-from collectives.records.pair_probes import PairProbes
 from collectives.transport import Transport
 from collectives.workload import ComputePhases, Training
 

@@ -26,7 +26,7 @@ from collectives.checks import check_path
 from collectives.errors import InputError
 from collectives.input_files import read_bytes
 from collectives.quoting import quote
-from collectives.records.columnar import Ints
+from collectives.records.columns import Ints
 from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace, read_trace
 

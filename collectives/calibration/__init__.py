@@ -1,0 +1,1 @@
+"""What was measured of a machine to predict runs on it."""

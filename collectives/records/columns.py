@@ -1,0 +1,311 @@
+"""Rows kept as columns: one array a field, in the smallest type that holds its numbers.
+
+Two million messages as objects take gigabytes, as columns less than 100 MB. A column is read as int64, float64 or bool,
+whatever it is kept in, so that arithmetic on it cannot overflow. Rows are made when they are asked for.
+
+In a file columns are lists of numbers while a person may read them, beyond that packed: the type (``u2``: whole numbers
+of two bytes) and the bytes of the numbers, little-endian: all first bytes, then all second bytes and so on, since bytes
+of one significance are alike; deflated (RFC 1951, in the framing of RFC 1950) and in base64. What is read is checked
+before memory is taken for it.
+"""
+
+import base64
+import binascii
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Generic, Self, TypeVar, overload
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+Number = TypeVar("Number", bound=np.generic)
+Row = TypeVar("Row", bound=tuple[Any, ...])
+AT_ONCE = 1 << 14  # rows made at once while iterating
+PLAIN_UP_TO = 2_000  # rows; more are packed
+MOST_ROWS = 4_000_000  # that are read; a message takes about 40 bytes, and twice that while it is read
+TYPES: dict[type[np.generic], tuple[str, ...]] = {
+    np.int64: ("u1", "u2", "u4", "u8"),
+    np.float64: ("f8",),
+    np.bool_: ("b1",),
+}
+
+
+class Column(Generic[Number]):
+    """A field of a class of columns; on its objects it reads as an array with one entry a row."""
+
+    def __init__(self, kind: type[Number]) -> None:
+        self.kind = kind
+        self.name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, rows: "Columnar[Any]", owner: type) -> npt.NDArray[Number]:
+        kept: npt.NDArray[Number] = rows.kept[self.name].astype(self.kind, copy=False)
+        return kept
+
+
+class Columnar(ABC, Generic[Row]):
+    """Rows of one kind as columns, one a ``Column`` of the class; rows never change."""
+
+    COLUMNS: ClassVar[dict[str, type[np.generic]]]  # what numbers each column has
+
+    def __init_subclass__(cls) -> None:
+        found = ((name, value.kind) for name, value in vars(cls).items() if isinstance(value, Column))
+        cls.COLUMNS = dict(found)
+
+    def __init__(self, columns: dict[str, npt.ArrayLike]) -> None:
+        """Keep columns of one length; one of them may be a number instead, which is then that of all rows."""
+        lengths = (np.size(column) for column in columns.values() if np.ndim(column))
+        self._number = number = next(lengths, 1)
+        self.kept = {name: _pack(columns[name], kind, number) for name, kind in self.COLUMNS.items()}
+
+    @abstractmethod
+    def _make_rows(self, columns: dict[str, list[Any]]) -> Iterator[Row]:
+        """Yield the rows that these columns, as lists, are of."""
+
+    @classmethod
+    @abstractmethod
+    def from_plain(cls, plain: object) -> Self:
+        """Return the rows that were written to a file. Raise ValueError that says what is wrong with it."""
+
+    @abstractmethod
+    def select(self, which: npt.NDArray[Any] | slice) -> Self:
+        """Return some rows: by index, by a slice, or where an array of bool says so."""
+
+    def __len__(self) -> int:
+        return self._number
+
+    def __iter__(self) -> Iterator[Row]:
+        for first in range(0, self._number, AT_ONCE):
+            yield from self._make_rows(self._lists(slice(first, first + AT_ONCE)))
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+    @overload
+    def __getitem__(self, index: slice) -> Self: ...
+    def __getitem__(self, index: int | slice) -> Row | Self:
+        if isinstance(index, slice):
+            return self.select(index)
+        at = range(self._number)[index]
+        return next(self._make_rows(self._lists(slice(at, at + 1))))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self._number}>"
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        """Have pydantic read the rows from a file by ``from_plain``, whose ValueError says what is wrong."""
+        from pydantic_core import PydanticCustomError, core_schema  # slow to import, and only needed to read files
+
+        def read(plain: Any) -> "Columnar[Any]":
+            try:
+                return plain if isinstance(plain, cls) else cls.from_plain(plain)
+            except ValueError as error:
+                raise PydanticCustomError("columns", "{problem}", {"problem": str(error)}) from error
+
+        return core_schema.no_info_plain_validator_function(read)
+
+    @property
+    def memory(self) -> int:
+        """The bytes that the columns take; what several share counts once."""
+        columns = {id(column): column for column in self.kept.values()}
+        return sum(column.nbytes for column in columns.values() if column.strides != (0,))
+
+    def _lists(self, rows: slice) -> dict[str, list[Any]]:
+        return {name: column[rows].tolist() for name, column in self.kept.items()}
+
+    def _equal_columns(self, other: "Columnar[Any]", names: Sequence[str]) -> bool:
+        """Return whether these columns of both hold the same numbers."""
+        return len(self) == len(other) and all(np.array_equal(self.kept[name], other.kept[name]) for name in names)
+
+
+def _pack(values: npt.ArrayLike, kind: type[np.generic], number: int) -> npt.NDArray[Any]:
+    """Return ``number`` entries in the smallest type that holds them; if all are equal they share one place.
+
+    What is in the right type already is kept, not copied.
+    """
+    column = np.asarray(values)
+    if column.shape not in ((), (number,)):
+        raise ValueError(f"a column of {len(column)} entries among columns of {number}")
+    if number == 0:
+        return np.zeros(0, kind)
+    if np.dtype(kind).kind != "i":
+        column = column.astype(kind, copy=False)
+    elif column.dtype.kind not in "iu":
+        column = column.astype(kind)
+    first = column.flat[0]
+    if bool((column == first).all()):
+        return np.broadcast_to(narrow(np.array(first)), (number,))
+    kept = narrow(column).view()
+    kept.setflags(write=False)
+    return kept
+
+
+def shrink(column: npt.NDArray[Any], at: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the entries of a column of whole numbers at some places, in the smallest type that holds them all.
+
+    If all entries of the column are equal, those returned share one place.
+
+    >>> shrink(np.array([7, 300, 9]), np.array([2, 0])).dtype
+    dtype('uint16')
+    """
+    if not len(column):
+        return np.asarray(column[at])
+    if column.min() == column.max():
+        return np.broadcast_to(narrow(column[:1])[0], (len(at),))
+    return np.asarray(narrow(column)[at])
+
+
+def narrow(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return whole numbers in the smallest type that holds them, others as they are; there must be some.
+
+    >>> narrow(np.array([1, 300])).dtype
+    dtype('uint16')
+    """
+    if column.dtype.kind not in "iu":
+        return column
+    least = np.result_type(np.min_scalar_type(column.min()), np.min_scalar_type(column.max()))
+    return column.astype(least, copy=False)
+
+
+def columns_to_plain(rows: Columnar[Any]) -> dict[str, Any]:
+    """Return the columns as JSON knows them; ``read_columns`` reads it."""
+    return {"rows": len(rows), "columns": {name: column_to_plain(column) for name, column in rows.kept.items()}}
+
+
+def column_to_plain(column: npt.NDArray[Any]) -> list[Any] | dict[str, Any]:
+    """Return a column as JSON knows it; ``read_column`` reads it.
+
+    >>> column_to_plain(np.array([1, 2, 3]))
+    [1, 2, 3]
+    """
+    if len(column) <= PLAIN_UP_TO:
+        return list(column.tolist())
+    if column.strides == (0,):
+        return {"all": column[0].item()}
+    column = narrow(column)
+    little = np.ascontiguousarray(column, column.dtype.newbyteorder("<"))
+    planes = little.view(np.uint8).reshape(len(column), -1).T.tobytes()
+    return {"type": column.dtype.str[1:], "deflated": base64.b64encode(zlib.compress(planes, 1)).decode()}
+
+
+def read_columns(plain: object, kinds: Mapping[str, type[np.generic]]) -> dict[str, npt.NDArray[Any]]:
+    """Return the columns in what ``columns_to_plain`` returned. Raise ValueError that says what is wrong with it."""
+    held = take(plain, ("rows", "columns"))
+    rows = check_rows(held["rows"], "rows")
+    columns = take(held["columns"], tuple(kinds), "columns")
+    return {name: read_column(columns[name], kind, rows, name) for name, kind in kinds.items()}
+
+
+def check_rows(rows: object, name: str) -> int:
+    """Return a number of rows. Raise ValueError for none, and for more than are read.
+
+    >>> check_rows(3, "rows")
+    3
+    """
+    if type(rows) is not int or not 0 <= rows <= MOST_ROWS:
+        raise ValueError(f"{name}: {_shown(rows)} is no whole number from 0 to {MOST_ROWS}")
+    return rows
+
+
+def read_column(plain: object, kind: type[np.generic], rows: int, name: str) -> npt.NDArray[Any]:
+    """Return the column of ``rows`` numbers of a kind that ``column_to_plain`` returned.
+
+    Raises ValueError that names the column and says what is wrong with it.
+
+    >>> read_column([1, 2], np.int64, rows=2, name="src")
+    array([1, 2])
+    """
+    if isinstance(plain, list):
+        column = _read_list(plain, kind, name)
+    elif isinstance(plain, dict) and plain.keys() == {"all"}:
+        column = np.broadcast_to(_read_list([plain["all"]], kind, name), (rows,))
+    else:
+        column = _unpack(take(plain, ("type", "deflated"), name), kind, rows, name)
+    if len(column) != rows:
+        raise ValueError(f"{name}: {len(column)} entries for {rows} rows")
+    return column
+
+
+def take(plain: object, keys: tuple[str, ...], name: str = "") -> dict[str, Any]:
+    """Return a table of a file that has these keys and no other. Raise ValueError for anything else.
+
+    >>> take({"rows": 2}, ("rows",))
+    {'rows': 2}
+    """
+    where = f"{name}: " if name else ""
+    if not isinstance(plain, dict):
+        raise ValueError(f"{where}{_shown(plain)} is not a table with the keys {', '.join(keys)}")
+    for key in keys:
+        if key not in plain:
+            raise ValueError(f"{where}{key} is missing")
+    for key in plain.keys() - set(keys):
+        raise ValueError(f"{where}{_shown(key)} is not a key; there are {', '.join(keys)}")
+    return plain
+
+
+def _read_list(values: list[Any], kind: type[np.generic], name: str) -> npt.NDArray[Any]:
+    """Return a list of numbers of a kind as an array; whole numbers and bool are not taken for each other."""
+    right: Callable[[Any], bool]
+    if kind is np.int64:
+        right, what = (lambda value: type(value) is int and 0 <= value < 1 << 63), "a whole number from 0 on"
+    elif kind is np.bool_:
+        right, what = (lambda value: type(value) is bool), "true or false"
+    else:
+        right, what = (lambda value: type(value) in (int, float) and abs(value) < np.inf), "a finite number"
+    for number, value in enumerate(values):
+        if not right(value):
+            raise ValueError(f"{name}.{number}: {_shown(value)} is not {what}")
+    return np.array(values, kind)
+
+
+def _unpack(plain: dict[str, Any], kind: type[np.generic], rows: int, name: str) -> npt.NDArray[Any]:
+    """Return a packed column; no more bytes are inflated than it may have."""
+    types, text = TYPES[kind], plain["deflated"]
+    if plain["type"] not in types:
+        raise ValueError(f"{name}.type: {_shown(plain['type'])} is none of {', '.join(types)}")
+    kept: np.dtype[Any] = np.dtype("<" + plain["type"])
+    expected = rows * kept.itemsize
+    try:
+        column, found = _inflate(base64.b64decode(text, validate=True), kept, rows)
+    except (TypeError, ValueError, binascii.Error, zlib.error) as error:
+        raise ValueError(f"{name}.deflated: {error}") from error
+    if column is None:
+        said = f"more than {expected}" if found > expected else found
+        raise ValueError(f"{name}.deflated: {said} bytes where {rows} rows take {expected}, or an incomplete stream")
+    if plain["type"] == "b1" and column.view(np.uint8).max(initial=0) > 1:
+        raise ValueError(f"{name}.deflated: a byte that is neither 0 nor 1")
+    if plain["type"] == "u8" and rows and column.max() >= 1 << 63:
+        raise ValueError(f"{name}.deflated: a number of 2^63 or more")
+    if kind is np.float64 and not np.isfinite(column).all():
+        raise ValueError(f"{name}.deflated: a number that is not finite")
+    return column
+
+
+def _inflate(packed: bytes, kept: np.dtype[Any], rows: int) -> tuple[npt.NDArray[Any] | None, int]:
+    """Return the column in a deflated stream, and its bytes; None where there are more or fewer than its rows take.
+
+    The bytes of one significance are inflated at a time, and put where they belong.
+    """
+    column = np.empty(rows, kept)
+    significance, inflater, found = column.view(np.uint8).reshape(rows, kept.itemsize), zlib.decompressobj(), 0
+    for at in range(kept.itemsize if rows else 0):
+        plane = inflater.decompress(packed, rows)
+        packed, found = inflater.unconsumed_tail, found + len(plane)
+        if len(plane) < rows:
+            return None, found
+        significance[:, at] = np.frombuffer(plane, np.uint8)
+    found += len(inflater.decompress(packed, 1))
+    is_whole = found == column.nbytes and inflater.eof and not inflater.unused_data
+    return (column if is_whole else None), found
+
+
+def _shown(value: object) -> str:
+    """Return a value as text that is not longer than what it stands for in a message."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
