@@ -15,7 +15,7 @@ from ringlab.answers.prediction import Prediction
 from ringlab.session import Session, Source
 from ringlab.shared.progress import NoProgress, Progress
 from ringlab.shared.workload import leave_nccl_out
-from simcomm.engine_choice import check_engine
+from simcomm.time_models.options import check_engine
 
 if TYPE_CHECKING:  # predictions do without what compares and draws
     from realcomm.watching.watch import Watch

@@ -19,7 +19,7 @@ from typing import TypeVar
 import numpy as np
 
 from collectives.records.trace import Trace, Unfinished
-from collectives.records.waits import WAITS, BriefTrace, Leg, Recording, critical_path, waiting_seconds
+from collectives.records.waits import BriefTrace, Leg, Record, critical_path, waiting_seconds
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.planning.engine_input import repetitions, share_repetitions
 from simcomm.model.trouble import Trouble
@@ -128,7 +128,7 @@ def repeat(
     simulate: Callable[..., Trace],
     seconds: Callable[[Trace], float],
     *,
-    record: Recording,
+    record: Record,
     steps: int = 1,
     on_run: Callable[[], None] = lambda: None,
 ) -> tuple[Trace, TroubleFigures]:
@@ -143,7 +143,7 @@ def repeat(
     traces = _enough_runs(trouble, simulate, seconds, record, on_run)
     ended = sorted(((seconds(trace), trace) for trace in traces if trace.is_complete), key=lambda pair: pair[0])
     stuck = [trace for trace in traces if not trace.is_complete]
-    is_known = record == WAITS or all(isinstance(trace, BriefTrace) for _, trace in ended)
+    is_known = record is Record.WAITS or all(isinstance(trace, BriefTrace) for _, trace in ended)
     about = TroubleFigures(
         repetitions=len(traces),
         never_ended=len(stuck),
@@ -159,7 +159,7 @@ def _enough_runs(
     trouble: Trouble,
     simulate: Callable[..., Trace],
     seconds: Callable[[Trace], float],
-    record: Recording,
+    record: Record,
     on_run: Callable[[], None],
 ) -> list[Trace]:
     """Return the runs with the first seeds of ``trouble``, as many as tell the median."""
@@ -179,7 +179,7 @@ def _enough_runs(
     return [done[each] for each in range(trouble.runs)]
 
 
-def _run(trouble: Trouble, simulate: Callable[..., Trace], record: Recording, number: int) -> Trace:
+def _run(trouble: Trouble, simulate: Callable[..., Trace], record: Record, number: int) -> Trace:
     """Return one run, in this process or in another that carries out some of them."""
     share_repetitions()
     return simulate(trouble=trouble.repetition(number), record=record)

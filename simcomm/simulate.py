@@ -6,7 +6,7 @@ from collectives.calibration.calibration import Calibration
 from collectives.checks import check_cluster
 from collectives.declaration import Algorithm
 from collectives.records.trace import Trace
-from collectives.records.waits import Recording
+from collectives.records.waits import Record
 from collectives.request import Array, Request, make_request
 from simcomm.cluster.cluster import Cluster
 from simcomm.model.trouble import NO_TROUBLE, Trouble
@@ -26,7 +26,7 @@ def run(
     calibration: Calibration | None = None,
     trouble: Trouble = NO_TROUBLE,
     engine: str | None = None,
-    record: Recording = True,
+    record: Record | bool = True,
 ) -> Trace:
     """Simulate one collective on ``nbytes`` bytes per rank, or on real data: ``buffers``, reduced in place.
 
@@ -36,9 +36,9 @@ def run(
     whichever suits the number of messages; "approximate" is the compiled one where it takes events that lie close
     together as one, and says by how much that may be wrong (``facts["error_s"]``). On this machine a prediction is made
     of measured hops unless an engine is named or something is in trouble. Without ``record`` the trace is of the times
-    only, which at scale takes far less, and with ``record="waits"`` of what ``collectives.records.waits`` reads: a
-    ``BriefTrace`` without messages where steps tell it, else messages without an order; with "brief waits" only the
-    first of these. Under ``trouble`` a run may never end: see ``Trace.is_complete``.
+    only, which at scale takes far less, and with ``Record.WAITS`` of what ``collectives.records.waits`` reads: a
+    ``BriefTrace`` without messages where steps tell it, else messages without an order; with ``Record.BRIEF_WAITS``
+    only the first of these. Under ``trouble`` a run may never end: see ``Trace.is_complete``.
     Raises InputError, and ProgramError for an algorithm that cannot work.
 
     >>> import simcomm
@@ -48,5 +48,5 @@ def run(
     """
     check_cluster(cluster, Cluster)
     request = make_request(algorithm, cluster.world_size, nbytes, dtype=dtype, op=op, root=root, buffers=buffers)
-    options = SimulationOptions(engine, trouble, record)
+    options = SimulationOptions(engine, trouble, Record.of(record))
     return time_model(cluster, calibration).collective(request, options, buffers)

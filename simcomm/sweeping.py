@@ -1,7 +1,8 @@
 """Very many predictions in one call: algorithms on clusters at sizes, what they have in common worked out once."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -15,6 +16,7 @@ from collectives.catalogue import as_algorithm
 from collectives.checks import check_cluster, check_whole_number
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
+from collectives.quoting import quote
 from collectives.request import Request, make_request
 from simcomm.cluster.calibrated import resolve_transport
 from simcomm.cluster.cluster import Cluster
@@ -22,11 +24,11 @@ from simcomm.model.trouble import NO_TROUBLE, Trouble, check_trouble
 from simcomm.parallel import in_any_order
 from simcomm.schedules import compact_schedule
 from simcomm.sweep_file import SweepFile, describe_questions
-from simcomm.sweep_progress import Told, told
 from simcomm.time_models.network_model import simulator_of
 
 MOST_CLUSTERS = 16  # of a block: what one process is given at a time
 
+Told = Callable[[int, int], object]  # called with how many predictions are done, and of how many
 Several = str | Algorithm | Iterable[str | Algorithm]
 
 
@@ -111,14 +113,15 @@ def sweep(
     requests = asked.requests(dtype, op, root)
     shape = len(asked.clusters), len(asked.algorithms), len(asked.sizes)
     seconds = np.full(shape, np.nan)
-    file = SweepFile(kept, asked.key_parts(requests)) if kept is not None else None
-    if file is not None:
+    file = None
+    if kept is not None:
+        file = SweepFile(kept, describe_questions(asked.clusters, requests, shape[1] * shape[2], trouble))
         seconds.reshape(-1)[:] = file.known
     nbytes = np.array([request.nbytes for request in requests], np.int64).reshape(shape)
     blocks = list(asked.blocks(requests, np.isnan(seconds)))
     interrupted = False
     try:
-        with told(progress, int(np.count_nonzero(~np.isnan(seconds))), seconds.size) as tell:
+        with _told(progress, int(np.count_nonzero(~np.isnan(seconds))), seconds.size) as tell:
             for number, found in in_any_order(predict_block, [block for block, _ in blocks], executor):
                 places = blocks[number][1]
                 seconds.reshape(-1)[places] = found
@@ -196,11 +199,6 @@ class _Asked:
                         block = Block(tuple(self.clusters[c] for c in part), asked, self.trouble)
                         yield block, [place for each in places for place in each]
 
-    def key_parts(self, requests: Sequence[Request]) -> list[dict[str, Any]]:
-        """Return of every place what tells its prediction from all others."""
-        each = len(self.algorithms) * len(self.sizes)
-        return describe_questions(self.clusters, requests, each, self.trouble)
-
 
 def predict_block(block: Block) -> list[float]:
     """Return the seconds of a block's requests, cluster by cluster."""
@@ -213,3 +211,42 @@ def predict_block(block: Block) -> list[float]:
         simulator = simulator_of(*resolve_transport(cluster))
         found += [simulator.sweep_seconds(request, block.trouble, shared) for request in requests]
     return found
+
+
+@contextmanager
+def _told(progress: bool | Told | None, done: int, total: int) -> Iterator[Told]:
+    """Within the context, what is to be called as predictions get done: a bar's, the one given, or one without effect.
+
+    The bar, for ``progress=True``, begins at ``done``; where standard error is no terminal it is one line at the end.
+    Raises InputError for what is neither True, False, None nor callable.
+
+    >>> with _told(lambda *now: print(now), 0, 8) as tell:
+    ...     tell(2, 8)
+    (2, 8)
+    """
+    if callable(progress):
+        yield progress
+    elif progress is True:
+        with _bar(done, total) as tell:
+            yield tell
+    elif progress is None or progress is False:
+        yield lambda done, total: None
+    else:
+        raise InputError(f"progress is {quote(progress)}; give True for a bar, or a function of two whole numbers")
+
+
+@contextmanager
+def _bar(done: int, total: int) -> Iterator[Told]:
+    from rich.console import Console  # slow to import, and only for this
+    from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    with Progress(
+        *Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeRemainingColumn(), console=console
+    ) as bar:
+        task = bar.add_task("predictions", total=total, completed=done)
+
+        def tell(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        yield tell

@@ -5,7 +5,7 @@ from dataclasses import replace
 from collectives.calibration.calibration import Calibration, cached_calibration
 from collectives.checks import check_cluster
 from collectives.records.trace import Trace
-from collectives.records.waits import Recording
+from collectives.records.waits import Record
 from collectives.workload import Training, check_training
 from simcomm.cluster.cluster import Cluster
 from simcomm.model.trouble import NO_TROUBLE, Trouble
@@ -20,7 +20,7 @@ def train(
     steps: int | None = None,
     calibration: Calibration | None = None,
     engine: str | None = None,
-    record: Recording = True,
+    record: Record | bool = True,
     trouble: Trouble = NO_TROUBLE,
 ) -> Trace:
     """Simulate ``steps`` training steps, by default as many as show what all of them take.
@@ -43,7 +43,7 @@ def train(
     """
     check_cluster(cluster, Cluster)
     check_training(training, steps)
-    options, model = SimulationOptions(engine, trouble, record), time_model(cluster, calibration)
+    options, model = SimulationOptions(engine, trouble, Record.of(record)), time_model(cluster, calibration)
     model.check_training(training, options)
     if calibration is None and (training.compute is None or training.gradient_sync is None):
         model = replace(model, calibration=cached_calibration(cluster.calibration_ranks))

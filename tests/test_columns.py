@@ -13,7 +13,7 @@ from collectives.records import columns
 from collectives.records.messages import Routes, join_messages
 from collectives.records.spans import join_spans
 from collectives.records.waits import critical_path, waiting_seconds
-from simcomm.engine_choice import ENGINES
+from simcomm.time_models.options import ENGINES
 
 NODES = ("h0", "h1", "s0", "s1")
 WHOLE = st.integers(0, 3) | st.integers(0, (1 << 63) - 1)

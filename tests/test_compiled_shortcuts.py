@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from collectives import Request, Transport, library
 from collectives.declaration import Algorithm
 from collectives.records.trace import read_trace
-from collectives.records.waits import BriefTrace, critical_path, waiting_seconds
+from collectives.records.waits import BriefTrace, Record, critical_path, waiting_seconds
 from collectives.schedule.build import build_schedule
 from collectives.schedule.symbolic_build import AnySchedule, build_symmetric, build_table
 from collectives.spec import find_spec
@@ -204,7 +204,9 @@ def test_a_channel_may_have_nothing_to_do_in_a_step(trouble: Trouble):
 @pytest.mark.parametrize("name", ["all_reduce/ring", "all_reduce/unchunked_ring", "reduce_scatter/ring"])
 def test_who_waited_for_whom_is_told_without_messages(name: str, tmp_path: Path):
     asked = {"trouble": NOISES[-1], "engine": "compiled", "op": "mean", "nbytes": 40_000}
-    full, brief = (run(name, star(9, "1 GB/s", "1 us", TRANSPORT), record=each, **asked) for each in (True, "waits"))
+    full, brief = (
+        run(name, star(9, "1 GB/s", "1 us", TRANSPORT), record=each, **asked) for each in (True, Record.WAITS)
+    )
     assert (full.method, brief.method) == ("events", "max-plus")
     assert waiting_seconds(brief) == pytest.approx(waiting_seconds(full), rel=1e-9)
     legs, wanted = critical_path(brief), critical_path(full)
@@ -218,15 +220,15 @@ def test_who_waited_for_whom_is_told_without_messages(name: str, tmp_path: Path)
 
 def test_who_waited_for_whom_is_kept_without_messages_only_where_steps_tell_it():
     late, racked = NOISES[1], racks(8, 2, 2e9)
-    told = run("all_reduce/ring", racked, 4096, trouble=late, engine="compiled", record="brief waits")
+    told = run("all_reduce/ring", racked, 4096, trouble=late, engine="compiled", record=Record.BRIEF_WAITS)
     assert isinstance(told, BriefTrace)
     assert waiting_seconds(told)
-    shared = run("all_to_all/direct", racked, 4096, trouble=late, engine="compiled", record="brief waits")
+    shared = run("all_to_all/direct", racked, 4096, trouble=late, engine="compiled", record=Record.BRIEF_WAITS)
     assert shared.method == "events"
     assert not isinstance(shared, BriefTrace)
     assert not len(shared.messages)
     job = Training(library()["all_reduce/direct"], compute=ComputePhases(1e-4, 2e-4, 1e-5))
-    trained = train(job, racked, trouble=late, engine="compiled", record="brief waits")
+    trained = train(job, racked, trouble=late, engine="compiled", record=Record.BRIEF_WAITS)
     assert not isinstance(trained, BriefTrace) and not len(trained.messages) and len(trained.spans.named("sync"))
 
 
@@ -236,7 +238,7 @@ def test_who_waited_for_whom_in_a_training_is_read_from_steps_too(late: RankTrou
     asked = {"trouble": Trouble((late,), messages=Jitter("exponential", 1e-5)), "engine": "compiled"}
     full, *brief = (
         train(job, star(9, "1 GB/s", "1 us", TRANSPORT), record=each, **asked)
-        for each in (True, "waits", "brief waits")
+        for each in (True, Record.WAITS, Record.BRIEF_WAITS)
     )
     for each in brief:
         assert (full.method, each.method, len(each.messages)) == ("events", "max-plus", 0)
@@ -298,14 +300,14 @@ def test_paths_through_steps_of_many_messages_are_those_of_all_messages(
 ):
     asked = {"trouble": trouble, "engine": "compiled", "nbytes": nbytes}
     cluster = fully_connected(19, "1 GB/s", "1 us", TRANSPORT)
-    full, brief = (run(algorithm, cluster, record=each, **asked) for each in (True, "waits"))
+    full, brief = (run(algorithm, cluster, record=each, **asked) for each in (True, Record.WAITS))
     assert (full.method, brief.method) == ("events", "max-plus")
     legs, wanted = critical_path(brief), critical_path(full)
     assert [leg[:3] for leg in legs] == [leg[:3] for leg in wanted]
     np.testing.assert_allclose([leg[3:5] for leg in legs], [leg[3:5] for leg in wanted], rtol=1e-12)
     for many in (0, 1000):
         monkeypatch.setattr("simcomm.compiled.shortcuts.step_waits.MANY", many)
-        assert critical_path(run(algorithm, cluster, record="waits", **asked)) == legs
+        assert critical_path(run(algorithm, cluster, record=Record.WAITS, **asked)) == legs
 
 
 @pytest.mark.parametrize("name", ["all_reduce/direct", "reduce_scatter/direct", "all_to_all/direct"])

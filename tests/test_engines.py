@@ -20,7 +20,7 @@ from collectives.spec import find_spec
 from collectives.step import Program, recv, send
 from collectives.workload import ComputePhases, Training
 from ringlab import cli
-from simcomm import engine_choice
+from simcomm.time_models import options
 
 ROOT = Path(__file__).parent.parent
 SCENARIOS = sorted(path.stem for path in (ROOT / "scenarios").glob("*.toml"))
@@ -74,7 +74,7 @@ def test_both_engines_predict_the_same(predict: Predict, scenario: str, tmp_path
         Path(scenario).write_text(text.replace("repetitions = 50", "repetitions = 3"))
     reference, compiled = (
         [entry for entry in entries(predict(scenario, "--engine", engine)) if entry["engine"] != "nccl model"]
-        for engine in engine_choice.ENGINES
+        for engine in options.ENGINES
     )
     assert {entry["engine"] for entry in reference} == {"simpy"}
     assert {entry["engine"] for entry in compiled if "algorithm" in entry} == {"compiled"}
@@ -109,7 +109,7 @@ def test_few_messages_are_simulated_by_simpy_and_many_by_machine_code(predict: P
 @pytest.mark.parametrize("op", ["sum", "mean"])
 def test_the_traces_are_the_same(name: str, op: str):
     op = op if find_algorithm(name).spec.reduces else "sum"
-    one, other = (simcomm.run(name, STAR, 12_000, op=op, engine=engine) for engine in engine_choice.ENGINES)
+    one, other = (simcomm.run(name, STAR, 12_000, op=op, engine=engine) for engine in options.ENGINES)
     assert rounded(one) == rounded(other)
     assert (one.links, one.nodes, one.hosts) == (other.links, other.nodes, other.hosts)
 
@@ -130,7 +130,7 @@ def job(sync: str, phases: ComputePhases) -> Training:
 @pytest.mark.parametrize("sync", ["ring", "naive", "double_tree"])
 def test_training_is_the_same_message_by_message(sync: str):
     asked = job(sync, ComputePhases(0.1, 0.2, 0.05))
-    one, other = (simcomm.train(asked, STAR, engine=engine) for engine in engine_choice.ENGINES)
+    one, other = (simcomm.train(asked, STAR, engine=engine) for engine in options.ENGINES)
     assert other.engine == "compiled"
     assert rounded(one) == rounded(other)
     assert (one.title, one.facts, one.links) == (other.title, other.facts, other.links)
@@ -140,7 +140,7 @@ def test_training_is_the_same_message_by_message(sync: str):
 def test_ranks_that_begin_a_sync_early_wait_for_those_that_they_send_to():
     """Naive's ranks end far apart and begin again at once, but all their messages are from and to the root."""
     asked = job("naive", ComputePhases(1e-6, 1e-6, 1e-6))
-    one, other = (simcomm.train(asked, STAR, engine=engine) for engine in engine_choice.ENGINES)
+    one, other = (simcomm.train(asked, STAR, engine=engine) for engine in options.ENGINES)
     assert other.engine == "compiled"
     assert rounded(one) == rounded(other)
     assert other.elapsed == pytest.approx(one.elapsed, rel=1e-12)
@@ -148,17 +148,17 @@ def test_ranks_that_begin_a_sync_early_wait_for_those_that_they_send_to():
 
 def test_syncs_that_overlap_are_left_to_simpy():
     asked = job("binomial", ComputePhases(1e-6, 1e-6, 1e-6))
-    one, other = (simcomm.train(asked, STAR, engine=engine) for engine in engine_choice.ENGINES)
+    one, other = (simcomm.train(asked, STAR, engine=engine) for engine in options.ENGINES)
     assert one == other
     assert other.engine == "simpy"
 
 
 def test_a_trace_can_be_had_from_either_engine(predict: Predict, tmp_path: Path):
-    paths = [tmp_path / f"{engine}.trace.json" for engine in engine_choice.ENGINES]
-    for engine, path in zip(engine_choice.ENGINES, paths, strict=True):
+    paths = [tmp_path / f"{engine}.trace.json" for engine in options.ENGINES]
+    for engine, path in zip(options.ENGINES, paths, strict=True):
         predict("two-racks", "--engine", engine, "--trace", path)
     one, other = map(read_trace, paths)
-    assert (one.engine, other.engine) == engine_choice.ENGINES
+    assert (one.engine, other.engine) == options.ENGINES
     assert rounded(one) == rounded(other) != []
 
 
@@ -178,7 +178,7 @@ def circle(rank: int, world_size: int) -> Program:
 
 
 @pytest.mark.parametrize("nbytes", [0, 400])
-@pytest.mark.parametrize("engine", engine_choice.ENGINES)
+@pytest.mark.parametrize("engine", options.ENGINES)
 def test_a_deadlock_of_many_ranks_is_told_whatever_the_size(engine: str, nbytes: int):
     algorithm = Algorithm(find_spec("all_reduce"), "circle", circle, 1)
     with pytest.raises(ProgramError, match="world size 80: deadlock: rank 0 in step 0 waits for rank 79"):

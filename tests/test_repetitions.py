@@ -9,6 +9,7 @@ import pytest
 import simcomm
 from collectives import Transport, find_algorithm
 from collectives.records.trace import Trace
+from collectives.records.waits import Record
 from collectives.workload import ComputePhases, Training
 from simcomm.compiled.planning.engine_input import repetitions
 from simcomm.model.jitter import Jitter
@@ -23,11 +24,11 @@ WIDELY = Trouble(messages=Jitter("exponential", 1e-2), repetitions=31)
 def test_runs_end_once_their_median_is_known(trouble: Trouble, runs: int) -> None:
     star, asked = simcomm.star(4, "1 GB/s", "1 us"), list[int]()
 
-    def simulate(trouble: Trouble, record: bool) -> Trace:
+    def simulate(trouble: Trouble, record: Record) -> Trace:
         asked.append(trouble.seed)
         return simcomm.run("all_reduce/ring", star, 1 << 16, trouble=trouble, record=record)
 
-    trace, about = repeat(trouble, star, simulate, lambda found: found.elapsed, record=False)
+    trace, about = repeat(trouble, star, simulate, lambda found: found.elapsed, record=Record.TIMES)
     assert asked == list(range(runs))
     assert (about.repetitions, about.asked) == (runs, trouble.repetitions if runs < trouble.repetitions else None)
     assert about.distribution is not None

@@ -36,7 +36,7 @@ RANKS = 4
 def engine(request: pytest.FixtureRequest) -> Iterator[str]:
     """The engine that is chosen unless one is asked for."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("simcomm.engine_choice.FEW", inf if request.param == "simpy" else -1)
+        patch.setattr("simcomm.time_models.options.FEW", inf if request.param == "simpy" else -1)
         yield request.param
 
 

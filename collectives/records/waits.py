@@ -1,21 +1,45 @@
 """Who waited for whom in a run, and the chain of work that its end waited for."""
 
 from dataclasses import dataclass, field, fields
-from typing import Literal, NamedTuple
+from enum import Enum
+from typing import NamedTuple
 
 import numpy as np
 
+from collectives.errors import InputError
+from collectives.quoting import quote
 from collectives.records.columns import Bools, Floats, Ints
 from collectives.records.trace import Trace
 
 ROUNDING = 1e-12  # of a time
 SPARSE = 4  # pairs of ranks for each wait from which on only those are looked at that occur
 
-# Whether a simulated run keeps its messages; "waits": who waited for whom, with messages only where these have to say
-# it; "brief waits": that only if it is known without messages.
-Recording = bool | Literal["waits", "brief waits"]
-WAITS: Literal["waits"] = "waits"
-BRIEF_WAITS: Literal["brief waits"] = "brief waits"
+
+class Record(Enum):
+    """What is kept of a simulated run."""
+
+    MESSAGES = "messages, and all else"
+    TIMES = "times only"
+    WAITS = "who waited for whom; messages only where these have to say it"
+    BRIEF_WAITS = "who waited for whom, if it is known without messages"
+
+    @classmethod
+    def of(cls, asked: "Record | bool") -> "Record":
+        """Return what is asked for: True for messages, False for times only. Raise InputError for anything else.
+
+        >>> Record.of(False)
+        <Record.TIMES: 'times only'>
+        """
+        if isinstance(asked, bool):
+            return cls.MESSAGES if asked else cls.TIMES
+        if not isinstance(asked, cls):
+            raise InputError(f"record is {quote(asked)}; give True, False or a Record")
+        return asked
+
+    @property
+    def keeps_messages(self) -> bool:
+        """Whether messages are kept where nothing else tells what is asked for."""
+        return self in (Record.MESSAGES, Record.WAITS)
 
 
 class Leg(NamedTuple):

@@ -11,7 +11,7 @@ from collectives.errors import TooLarge
 from collectives.records.limits import find_limits
 from collectives.records.summary import TRAINING_FIGURES
 from collectives.records.trace import Trace
-from collectives.records.waits import BRIEF_WAITS, WAITS
+from collectives.records.waits import Record
 from collectives.request import Request
 from collectives.units import format_size
 from collectives.workload import Training
@@ -370,7 +370,7 @@ def _repeat(
     on_run: Callable[[], None],
     steps: int = 1,
 ) -> tuple[Trace, TroubleFigures]:
-    record = WAITS if row.messages <= MOST_RECORDED else BRIEF_WAITS
+    record = Record.WAITS if row.messages <= MOST_RECORDED else Record.BRIEF_WAITS
     return repeat(row.trouble, row.cluster, simulate, seconds, record=record, steps=steps, on_run=on_run)
 
 

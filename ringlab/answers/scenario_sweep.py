@@ -16,8 +16,8 @@ from ringlab.answers.prediction import Prediction, predict
 from ringlab.session import Session
 from ringlab.shared.answer import SCHEMA_VERSION, Record
 from ringlab.shared.progress import Progress, computing
-from simcomm.engine_choice import check_engine
 from simcomm.parallel import in_any_order
+from simcomm.time_models.options import check_engine
 
 MOST_VALUES = 1000
 FACTOR = 2.0  # from one value of a range to the next, unless said

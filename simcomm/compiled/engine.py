@@ -14,7 +14,7 @@ import numpy as np
 
 from collectives.errors import ProgramError
 from collectives.proof.completion import completion_order
-from collectives.records.waits import BRIEF_WAITS, WAITS, Recording
+from collectives.records.waits import Record
 from collectives.schedule.build import build_schedule
 from collectives.schedule.symmetric import SymmetricSchedule
 from collectives.step import Kind
@@ -90,7 +90,7 @@ def by_segments(inputs: EngineInput, *, messages: bool = False) -> Timing:
     return _with_mean_division(inputs, over_tcp)
 
 
-def by_shortcut(inputs: EngineInput, record: Recording = False) -> Timing | None:
+def by_shortcut(inputs: EngineInput, record: Record = Record.TIMES) -> Timing | None:
     """Return the timing by max-plus or quotient; None where neither applies.
 
     ``record`` may ask for what says who waited for whom, ``Timing.by_steps``, which only max-plus has, or for that if
@@ -106,9 +106,9 @@ def by_shortcut(inputs: EngineInput, record: Recording = False) -> Timing | None
         if timing is not None and timing.elapsed < until * (1 - SAME_ARRIVAL):
             return timing
     changes = inputs.trouble.fails_ranks or inputs.trouble.links_change
-    tells_briefly = record == BRIEF_WAITS and not changes and inputs.posted <= MOST_BRIEF
-    timing = by_max_plus(inputs, waits=record == WAITS or tells_briefly)
-    if timing is None and record != WAITS and inputs.posted >= QUOTIENT_FROM:
+    tells_briefly = record is Record.BRIEF_WAITS and not changes and inputs.posted <= MOST_BRIEF
+    timing = by_max_plus(inputs, waits=record is Record.WAITS or tells_briefly)
+    if timing is None and record is not Record.WAITS and inputs.posted >= QUOTIENT_FROM:
         timing = by_quotient(inputs)
     return None if timing is None else _with_mean_division(inputs, timing)
 

@@ -14,7 +14,7 @@ import numpy as np
 from collectives.records.messages import Messages, join_messages
 from collectives.records.spans import Spans, join_spans
 from collectives.records.trace import Trace
-from collectives.records.waits import BRIEF_WAITS, WAITS, BriefTrace, Recording
+from collectives.records.waits import BriefTrace, Record
 from collectives.workload import ComputePhases
 from simcomm.compiled.engine import MOST_BRIEF, by_shortcut, one_by_one
 from simcomm.compiled.kernel.arrays import Floats
@@ -76,18 +76,18 @@ class _Ranks:
         return np.where(fails, inf, since + seconds * self.trouble.slowdown(step, self.ranks, kind, step))
 
 
-def simulate_training(inputs: EngineInput, compute: ComputePhases, steps: int, *, record: Recording) -> Trace | None:
+def simulate_training(inputs: EngineInput, compute: ComputePhases, steps: int, *, record: Record) -> Trace | None:
     """Return the Trace of so many training steps; with ``record`` every message of them, as in ``simcomm.run``.
 
     Return None where syncs cannot be simulated each by itself: a message of one may begin while one of the sync before
     is still under way. ``inputs`` is the gradient sync, a sum; every
     rank divides all of it at the end, at the transport's gamma.
     """
-    if record == BRIEF_WAITS and steps * inputs.posted > MOST_BRIEF:
-        record = False
-    if record and record != BRIEF_WAITS and steps:
+    if record is Record.BRIEF_WAITS and steps * inputs.posted > MOST_BRIEF:
+        record = Record.TIMES
+    if record.keeps_messages and steps:
         inputs.check_number(MOST_RECORDED // steps)
-        inputs = inputs if record == WAITS else inputs.with_table()
+        inputs = inputs if record is Record.WAITS else inputs.with_table()
     division = inputs.transport.gamma * inputs.request.nbytes
     ranks, ready = _Ranks(inputs), np.zeros(inputs.schedule.world_size)
     spans, syncs, rest = list[Spans](), list[SimulatedSync](), Standstill(0.0, ())
@@ -102,8 +102,8 @@ def simulate_training(inputs: EngineInput, compute: ComputePhases, steps: int, *
         if any(one.is_under_way for one in rest.unfinished) or _first_message(inputs, begin, base) < rest.last:
             return None
         syncs.append(_sync(inputs, begin, base, step, record, syncs))
-        if record == BRIEF_WAITS and syncs[-1].timing.by_steps is None:
-            record = False
+        if record is Record.BRIEF_WAITS and syncs[-1].timing.by_steps is None:
+            record = Record.TIMES
         ranks.failed |= syncs[-1].timing.failed
         synced = base + syncs[-1].timing.finished
         now = syncs[-1].standstill()
@@ -116,11 +116,11 @@ def simulate_training(inputs: EngineInput, compute: ComputePhases, steps: int, *
     elapsed = max([rest.last, *(float(each.end.max(initial=0.0)) for each in spans)])
     waiting = sorted(rest.unfinished, key=lambda one: (one.since, one))
     stopped_ranks = failures(inputs.trouble, ranks.failed)
-    found = trace_steps(inputs, elapsed, spans, syncs, record != BRIEF_WAITS and record)
+    found = trace_steps(inputs, elapsed, spans, syncs, record)
     return replace(found, failed=stopped_ranks, unfinished=waiting)
 
 
-def simulate_tcp_training(inputs: EngineInput, phases: Phases, steps: int, *, record: bool) -> Trace:
+def simulate_tcp_training(inputs: EngineInput, phases: Phases, steps: int, *, record: Record) -> Trace:
     """Return the Trace of training steps over TCP; with ``record`` every message of them.
 
     They are simulated in one run, as connections keep what a sync left on them.
@@ -138,19 +138,19 @@ def simulate_tcp_training(inputs: EngineInput, phases: Phases, steps: int, *, re
     for sync, finished in zip(syncs, end, strict=True):
         timing = Timing(float(finished.max()), finished, sync.sent, "events", reductions=Spans.of(()))
         timings.append(SimulatedSync(sync, 0.0, with_messages(timing, sync, run)))
-    return trace_steps(inputs, float(run.finished.max()), [run.plan.spans(run.done), whole], timings, record=record)
+    return trace_steps(inputs, float(run.finished.max()), [run.plan.spans(run.done), whole], timings, record)
 
 
 def _finished(
-    inputs: EngineInput, ready: Floats, spans: list[Spans], syncs: list[SimulatedSync], record: Recording
+    inputs: EngineInput, ready: Floats, spans: list[Spans], syncs: list[SimulatedSync], record: Record
 ) -> Trace:
     """Return the Trace of steps after which ranks are ``ready``: brief where steps of all syncs tell who waited."""
     elapsed, runs = float(ready.max()), [(sync.base, sync.timing.by_steps) for sync in syncs]
     told = [(base, run) for base, run in runs if run is not None]
-    if not record or len(told) < len(runs):
-        return trace_steps(inputs, elapsed, spans, syncs, record != BRIEF_WAITS and record)
+    if record is Record.TIMES or len(told) < len(runs):
+        return trace_steps(inputs, elapsed, spans, syncs, record)
     work = (span for each in spans if each.names != ("sync",) for span in each)
-    brief = trace_steps(inputs, elapsed, spans, syncs, record=False)
+    brief = trace_steps(inputs, elapsed, spans, syncs, Record.TIMES)
     return BriefTrace.of(brief, waited_by_steps(run for _, run in told), path_by_steps(told, work, ready))
 
 
@@ -163,23 +163,22 @@ def _first_message(inputs: EngineInput, begin: Floats, base: float) -> float:
 
 
 def _sync(
-    inputs: EngineInput, begin: Floats, base: float, step: int, record: Recording, before: list[SimulatedSync]
+    inputs: EngineInput, begin: Floats, base: float, step: int, record: Record, before: list[SimulatedSync]
 ) -> SimulatedSync:
     """Return the sync of a step that ranks ``begin`` at these seconds, the first at ``base``."""
     starts = begin - base if (begin > base).any() else None
     sync = inputs.under(inputs.trouble.since(base), starts, step)
-    if starts is None and not record and before and not inputs.trouble.is_random:
+    if starts is None and record is Record.TIMES and before and not inputs.trouble.is_random:
         last = before[-1]  # it is the same again if nothing changes meanwhile
         now, until = sync.trouble.until_it_changes()
         then, until_then = last.inputs.trouble.until_it_changes()
         longest = last.timing.elapsed / (1 - SAME_ARRIVAL)
         if now == then and last.inputs.starts is None and longest < min(until, until_then):
             return SimulatedSync(sync, base, last.timing)
-    timing = None if record is True else by_shortcut(sync, record)
-    messages = record is True or record == WAITS
-    if timing is None and (sync.trouble.may_stop or messages):
+    timing = None if record is Record.MESSAGES else by_shortcut(sync, record)
+    if timing is None and (sync.trouble.may_stop or record.keeps_messages):
         sync = sync.with_table()
-    return SimulatedSync(sync, base, timing or one_by_one(sync, messages=messages))
+    return SimulatedSync(sync, base, timing or one_by_one(sync, messages=record.keeps_messages))
 
 
 def _spans(step: int, *phases: tuple[str, Floats, Floats]) -> list[Spans]:
@@ -193,16 +192,16 @@ def _spans(step: int, *phases: tuple[str, Floats, Floats]) -> list[Spans]:
 
 
 def trace_steps(
-    inputs: EngineInput, elapsed: float, spans: list[Spans], syncs: list[SimulatedSync], record: Recording
+    inputs: EngineInput, elapsed: float, spans: list[Spans], syncs: list[SimulatedSync], record: Record
 ) -> Trace:
     """Return the Trace of all steps; with ``record`` also messages and reductions, and links unless it is of waits."""
     only = trace_nothing(inputs, elapsed, syncs[-1].timing.method if syncs else "")
-    if not record:
+    if not record.keeps_messages:
         return replace(only, spans=join_spans(spans).sorted())
     messages = join_messages([sync.messages() for sync in syncs])
     return replace(
         only,
-        messages=messages if record == WAITS else messages.sorted(),
+        messages=messages if record is Record.WAITS else messages.sorted(),
         spans=join_spans([*spans, *(sync.reductions() for sync in syncs)]).sorted(),
-        links=[] if record == WAITS else link_records(inputs, [sync.timing for sync in syncs], elapsed),
+        links=[] if record is Record.WAITS else link_records(inputs, [sync.timing for sync in syncs], elapsed),
     )

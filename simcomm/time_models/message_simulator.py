@@ -10,19 +10,18 @@ from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.records.spans import Span
 from collectives.records.trace import Trace
-from collectives.records.waits import WAITS, Recording
+from collectives.records.waits import Record
 from collectives.request import Array, Request, reduced_slice
 from collectives.schedule.schedule import Schedule
 from collectives.spec import Spec
 from collectives.transport import Transport
 from collectives.workload import ComputePhases, Training
 from simcomm.cluster.cluster import Cluster
-from simcomm.engine_choice import APPROXIMATE, choose_engine
 from simcomm.model.trouble import BACKWARD, DIVISION, FORWARD, NO_TROUBLE, OPTIMIZER, Trouble, check_trouble
 from simcomm.reference.engine import Buffer, Process, Simulation, Site
 from simcomm.reference.traces import make_trace
 from simcomm.schedules import VERIFIED_UP_TO, check_messages, compact_schedule, verified_schedule
-from simcomm.time_models.options import SimulationOptions
+from simcomm.time_models.options import APPROXIMATE, SimulationOptions
 from simcomm.time_models.star_costs import faster_star, star_model
 
 if TYPE_CHECKING:
@@ -58,14 +57,18 @@ class MessageSimulator:
 
     def engine(self, request: Request, options: SimulationOptions, *, carries_data: bool) -> str:
         """Return the engine for a request. Raise InputError for data on the compiled engine."""
-        algorithm, world_size, root = request.algorithm, self.cluster.world_size, request.root
         if not carries_data:
-            return choose_engine(options.engine, algorithm, world_size, root, options.trouble)
+            return options.engine or options.choose_engine(self.messages(request))
         if options.engine in ("compiled", APPROXIMATE):
             raise InputError(
-                f"{algorithm.full_name}: the {options.engine} engine carries no data; buffers need engine 'simpy'"
+                f"{request.algorithm.full_name}: the {options.engine} engine carries no data; buffers need engine "
+                "'simpy'"
             )
-        return choose_engine("simpy", algorithm, world_size, root)
+        return "simpy"
+
+    def messages(self, request: Request) -> int:
+        """Return how many messages a request has, empty ones included."""
+        return compact_schedule(request.algorithm, self.cluster.world_size, request.root).messages
 
     def by_reference(self, request: Request, trouble: Trouble, buffers: Sequence[Array] | None) -> Trace:
         """Simulate on the reference engine, with data if there are buffers, which then hold the result."""
@@ -97,23 +100,24 @@ class MessageSimulator:
         if world_size > VERIFIED_UP_TO and (request.elements < schedule.chunks or trouble.may_stop):
             filled = replace(request, elements=max(request.elements, schedule.chunks))
             self.timing(replace(inputs, request=filled, trouble=NO_TROUBLE))
-        timing = None if record is True else self.shortcut(inputs, record)
+        timing = None if record is Record.MESSAGES else self.shortcut(inputs, record)
         if timing is None:
-            record = record is True or record == WAITS
-            if record or trouble.may_stop:
-                inputs = inputs.to_record() if record else inputs.with_table(MOST_WRITTEN)
-            timing = self.one_by_one(inputs, messages=bool(record), is_approximate=is_approximate)
+            if record.keeps_messages:
+                inputs = inputs.to_record()
+            elif trouble.may_stop:
+                inputs = inputs.with_table(MOST_WRITTEN)
+            timing = self.one_by_one(inputs, messages=record.keeps_messages, is_approximate=is_approximate)
         facts = {"nbytes": float(request.nbytes), "time_min_s": timing.elapsed, "time_max_s": timing.elapsed}
         if timing.error is None:
-            return make_trace(inputs, timing, facts, record=bool(record))
-        found = make_trace(inputs, timing, facts | {"error_s": timing.error}, record=bool(record))
+            return make_trace(inputs, timing, facts, record=record.keeps_messages)
+        found = make_trace(inputs, timing, facts | {"error_s": timing.error}, record=record.keeps_messages)
         return replace(found, engine=APPROXIMATE)
 
     def timing(self, inputs: "EngineInput") -> "Timing":
         """Return the timing by a shortcut or, where none applies, message by message."""
-        return self.shortcut(inputs, False) or self.one_by_one(inputs)
+        return self.shortcut(inputs, Record.TIMES) or self.one_by_one(inputs)
 
-    def shortcut(self, inputs: "EngineInput", record: Recording) -> "Timing | None":
+    def shortcut(self, inputs: "EngineInput", record: Record) -> "Timing | None":
         """Return the timing without simulating every message; None where no shortcut applies."""
         from simcomm.compiled.engine import by_shortcut
 
@@ -140,7 +144,7 @@ class MessageSimulator:
 
     def seconds(self, request: Request, trouble: Trouble) -> float:
         """Return the seconds by the compiled engine; infinity where the run never ends."""
-        trace = self.collective(request, SimulationOptions("compiled", trouble, record=False))
+        trace = self.collective(request, SimulationOptions("compiled", trouble, Record.TIMES))
         return trace.elapsed if trace.is_complete else inf
 
     def training(
@@ -155,7 +159,7 @@ class MessageSimulator:
         sync, world_size = sync_of(training).algorithm, self.cluster.world_size
         if options.engine == "simpy":
             _check_simpy(sync, world_size, steps=steps)
-        elif choose_engine(options.engine, sync, world_size, 0, options.trouble) != "simpy":
+        elif (options.engine or options.choose_engine(self.messages(sync_of(training)))) != "simpy":
             found = self.training_by_compiled(training, compute, steps, options)
             if found is not None:
                 return found

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 from collectives.costs.closed_forms import CostModel
 from collectives.errors import InputError
 from collectives.records.trace import Trace
-from collectives.records.waits import BRIEF_WAITS, WAITS, Recording
+from collectives.records.waits import Record
 from collectives.request import Array, Request
 from collectives.workload import ComputePhases, Training
-from simcomm.engine_choice import check_engine
 from simcomm.model.trouble import NO_TROUBLE, Trouble, check_tcp_trouble
 from simcomm.schedules import verified_schedule
 from simcomm.time_models.message_simulator import MessageSimulator, sync_of
@@ -35,8 +34,8 @@ class TcpSimulator(MessageSimulator):
         if buffers is not None:
             without_tcp = MessageSimulator(self.cluster, replace(transport, tcp=None))
             without_tcp.collective(request, replace(options, trouble=NO_TROUBLE), buffers)
-        if options.record == BRIEF_WAITS:
-            options = replace(options, record=WAITS)  # no steps tell who waits on connections
+        if options.record is Record.BRIEF_WAITS:
+            options = replace(options, record=Record.WAITS)  # no steps tell who waits on connections
         return super(TcpSimulator, replace(self, transport=transport)).collective(request, options)
 
     def check_trouble(self, trouble: Trouble) -> None:
@@ -47,7 +46,7 @@ class TcpSimulator(MessageSimulator):
         """Return the only engine that knows the terms."""
         return "compiled"
 
-    def shortcut(self, inputs: "EngineInput", record: Recording) -> "Timing | None":
+    def shortcut(self, inputs: "EngineInput", record: Record) -> "Timing | None":
         """Return None: shortcuts know nothing of connections."""
         return None
 
@@ -79,10 +78,10 @@ class TcpSimulator(MessageSimulator):
         request, world_size = sync_of(training), self.cluster.world_size
         schedule = verified_schedule(request.algorithm, world_size)
         inputs = EngineInput(request, schedule, self.cluster, self.transport, options.trouble)
-        return simulate_tcp_training(inputs, Phases(compute, cores), steps, record=bool(options.record))
+        record = options.record if options.record is Record.TIMES else Record.MESSAGES
+        return simulate_tcp_training(inputs, Phases(compute, cores), steps, record=record)
 
 
 def _check_tcp_engine(engine: str | None) -> None:
-    check_engine(engine)
     if engine == "simpy":
         raise InputError("engine 'simpy' does not know the terms of TCP; leave the engine out, or take compiled")

@@ -10,7 +10,6 @@ skipped: with one slow link that is so when its slowness has gone around. Where 
 and sizes they are always at the same time, and one number stands for all.
 """
 
-import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, NamedTuple
@@ -26,8 +25,7 @@ from simcomm.compiled.planning.schedule_plan import ChunkSizes
 from simcomm.model.same_time import SAME_STEP
 from simcomm.model.trouble import NO_TROUBLE, Trouble
 
-# Messages of all ranks: up to so many, plain Python takes less time than importing numba, unless something else has.
-PLAIN_UP_TO = 10_000
+PLAIN_UP_TO = 1_000  # messages of all ranks, for which plain Python takes far less time than importing numba
 DRAWN_AT_ONCE = 1024  # random numbers
 STEPS_PER_LOOK = 16  # after which it is seen whether a step takes all ranks the same
 
@@ -104,7 +102,7 @@ def _channel_ends(
             pass
     else:
         slower = trouble.slowdown(index, np.arange(p), channel, 0)
-        is_little = len(rows.step) * p <= PLAIN_UP_TO and "numba" not in sys.modules
+        is_little = len(rows.step) * p <= PLAIN_UP_TO
         advance = _advance if is_little else _compiled_advance()
         advance(times, rows, costs, 0, len(rows.first) - 1, np.zeros((0, p)), slower, np.empty(4 * p))
     return times
