@@ -4,7 +4,7 @@
 
 A transformer is trained in each form (``realcomm/forms``). Before, all ranks time the pieces at once: the model's
 layers, AdamW, and each collective that a form is predicted to call, by itself; of a naive pipeline, in which one rank
-works at a time, the layers are timed on one rank alone. ``simcomm.parallelism`` puts them together, and nothing is
+works at a time, the layers are timed on one rank alone. ``simcomm.mesh`` puts them together, and nothing is
 fitted to a step. What torch does of its own in a form, which is in no piece, is timed on meshes of one rank each, on
 which nothing travels, and added (of pipelines it is not).
 """
@@ -27,11 +27,12 @@ from realcomm.forms.running import FormPlan, FormResult, run_forms
 from realcomm.forms.timing import Question, RankTimes, time_own_work, time_pieces
 from realcomm.profiling.meta import profile_on_meta
 from realcomm.profiling.model_sources import find_model
-from simcomm.parallelism.compute import Compute, as_measured
-from simcomm.parallelism.groups import Group
-from simcomm.parallelism.interconnect import Served
-from simcomm.parallelism.stages import cut_stages
-from simcomm.parallelism.step import StepModel, StepParts
+from simcomm.mesh.calls import Group
+from simcomm.mesh.compute import Compute, as_measured
+from simcomm.mesh.interconnect import Served
+from simcomm.mesh.job import Job
+from simcomm.mesh.layers import cut_stages
+from simcomm.mesh.step import StepModel, StepParts
 
 RESULTS = Path(__file__).parent / "results" / "forms.json"
 MODEL = "llama:layers=6,width=256,heads=4,context=64,vocabulary=512,hidden=512"
@@ -95,7 +96,7 @@ def measure(ranks: int, rounds: int) -> list[dict[str, Any]]:
     asked, ones = Asked(ranks), (1.0,) * len(profile.layers)
     guess = Compute(profile, ones, ones, 1.0, "", 0.0)
     for form in forms.values():
-        StepModel(guess, lambda _: asked, optimizer="adamw").predict(form, ranks, SAMPLES // form.data)
+        StepModel(_job(profile, form), guess, lambda _: asked).predict(ranks)
     found = [measure_round(ranks, profile, forms, [*asked.questions]) for _ in range(rounds)]
     rows = []
     for place, (name, form) in enumerate(forms.items()):
@@ -138,17 +139,20 @@ def measure_round(
     own: list[list[float]] = realcomm.launch(time_own_work, ranks, MODEL, each, spread, threads=1, timeout=300)
     taken = {form: median(rank[place] for rank in own) for place, form in enumerate(spread)}
     fabric, at_once, alone = known_pieces(ranks, profile, questions, pieces)
-    models = [StepModel(compute, lambda _: fabric, optimizer="adamw") for compute in (at_once, alone)]
     plans = [FormPlan(MODEL, form, SAMPLES, stages_of(profile, form), STEPS) for form in forms.values()]
     results: list[list[FormResult]] = realcomm.launch(run_forms, ranks, plans, threads=1, timeout=600)
     rows = []
     for place, form in enumerate(forms.values()):
-        model = models[form.schedule == "naive" and form.pipeline > 1]
+        compute = alone if form.schedule == "naive" and form.pipeline > 1 else at_once
         seconds = max(median(rank[place].step_s) for rank in results)
         behind = max(median(rank[place].optimizer_s) for rank in results)
-        parts = model.predict(form, ranks, SAMPLES // form.data).parts
+        parts = StepModel(_job(profile, form), compute, lambda _: fabric).predict(ranks).parts
         rows.append(Round(parts, taken.get(form), seconds, behind))
     return rows
+
+
+def _job(profile: ModelProfile, form: Parallelism) -> Job:
+    return Job(profile, SAMPLES // form.data, form, optimizer="adamw")
 
 
 def known_pieces(

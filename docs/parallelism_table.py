@@ -15,7 +15,7 @@ from page_marks import write_between
 
 from collectives.output_files import write_text
 from ringlab.answers.devices import predict_devices
-from simcomm.parallelism.shared_links import CONTENTION
+from simcomm.mesh.shared_links import CONTENTION
 
 PAGE = Path(__file__).with_name("parallelism.md")
 RESULTS = PAGE.parent.parent / "benchmarks" / "results"

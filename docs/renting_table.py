@@ -29,7 +29,7 @@ def story_text(story: Story) -> str:
     lines += ["| --- | ---: | ---: | ---: | --- |"]
     for told in story.told:
         found = told.predicted
-        name, share = found.parts.bottleneck
+        name, share = found.bottleneck
         lost = f"{name}, {share:.0%} of a step" if share >= 0.005 else "-"
         published = "-" if told.published is None else f"{told.published:,g}"
         what = " ".join(filter(None, (str(told.gpus), told.what)))

@@ -16,12 +16,12 @@ from benchmarks.studies.scaling_left_out import judge_held_out
 from benchmarks.studies.scaling_limits import held_if_exact, score_others
 from collectives.output_files import write_text
 from ringlab.answers.accuracy_training import accuracy_training
+from simcomm.mesh.terms import FILE
 from simcomm.nccl.parameters import read_definitions
 from simcomm.scaling.accuracy.judging import HARD, Judged
 from simcomm.scaling.accuracy.scoring import score, score_baselines, score_by, score_points
+from simcomm.scaling.columns import make_points
 from simcomm.scaling.descriptions import read_series
-from simcomm.scaling.parameters import FILE
-from simcomm.scaling.points import make_points
 
 PAGE = Path(__file__).with_name("scaling.md")
 RESULTS = PAGE.parent.parent / "benchmarks" / "results" / "scaling.json"

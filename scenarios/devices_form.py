@@ -24,12 +24,13 @@ from scenarios.loader import builder_of
 from scenarios.messages import read_form
 from scenarios.nccl_forms import NcclForm
 from simcomm.cluster.cluster import Cluster
-from simcomm.parallelism.memory import STATES
-from simcomm.parallelism.shared_links import CONTENTION
+from simcomm.mesh.job import LOADERS
+from simcomm.mesh.memory import STATES
+from simcomm.mesh.shared_links import CONTENTION
+from simcomm.scaling.gpu_rates import ComputeSource
 
 LEAST_S = 1e-9  # of the stated phases of a step together
 SOURCES = ("profile", "rate", "forward")
-LOADERS = ("synthetic", "dali", "decode", "text")
 OVERLAPPED = ("ddp", "nccl")  # gradient syncs whose gradients travel while backward goes on
 
 
@@ -56,6 +57,13 @@ class ComputeSourceForm(Section):
         if self.forward is not None and self.backward is not None and self.forward + self.backward < LEAST_S:
             raise InputError("forward and backward take no time; give phases that take 1 ns together, or more")
         return self
+
+    def source(self, batch: int) -> ComputeSource:
+        """Return it, with the stated phases those of a batch of so many samples."""
+        phases = None
+        if self.forward is not None and self.backward is not None and self.optimizer is not None:
+            phases = ComputePhases(self.forward, self.backward, self.optimizer)
+        return ComputeSource(self.rate, self.gpu, phases, batch, is_profiled=self.profile is not None)
 
 
 def check_parallelism(given: dict[str, Any]) -> dict[str, Any]:
@@ -84,7 +92,7 @@ class DevicesTrainingForm(Section):
     images: int | None = Field(None, ge=1)
     samples_per_epoch: int | None = Field(None, ge=1, le=10**15)
     price_per_hour: float | None = Field(None, gt=0, allow_inf_nan=False)  # of one device
-    loader: str = "synthetic"  # of a rented machine
+    loader: str | None = None  # one of LOADERS
     loader_rate: float | None = Field(None, gt=0, allow_inf_nan=False)  # samples/s that a host's loaders make
     input_bytes: int | None = Field(None, ge=0, le=10**12)  # of a sample as it is copied to a device
     contention: list[str] = Field([*CONTENTION])
@@ -122,7 +130,8 @@ class DevicesTrainingForm(Section):
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
-        check_known(self.loader, "loader", LOADERS)
+        if self.loader is not None:
+            check_known(self.loader, "loader", LOADERS)
         check_known(self.precision, "precision", PRECISIONS)
         check_known(self.optimizer, "optimizer", tuple(STATES))
         for what in self.contention:
@@ -147,30 +156,9 @@ class SpreadTraining:
     path: Path
     folder: Path  # of the files that it names
     cluster: Cluster
-    model: str
-    parameters: int | None
-    shape: tuple[int, ...] | None  # of a sample, where the scenario says it
-    batch_size: int
-    precision: str
-    optimizer: str
-    samples_per_epoch: int | None
-    epochs: int
-    price_per_hour: float | None
-    loader_rate: float | None
-    input_bytes: int | None
-    contention: frozenset[str]
-    variable_batches: bool
+    training: DevicesTrainingForm
     algorithm: Algorithm | None  # of all_reduce on a simulated network
     parallelism: Parallelism
-    compute: ComputeSourceForm | None
-
-    @property
-    def phases(self) -> ComputePhases | None:
-        """The phases that the scenario states for its batch."""
-        one = self.compute
-        if one is None or one.forward is None or one.backward is None or one.optimizer is None:
-            return None
-        return ComputePhases(one.forward, one.backward, one.optimizer)
 
 
 def read_spread_training(reference: str | Path, overrides: Sequence[str] = ()) -> SpreadTraining:
@@ -193,22 +181,9 @@ def read_spread_training(reference: str | Path, overrides: Sequence[str] = ()) -
         path=path,
         folder=builder.folder,
         cluster=cluster,
-        model=training.model,
-        parameters=training.parameters,
-        shape=training.shape,
-        batch_size=training.batch_size,
-        precision=training.precision,
-        optimizer=training.optimizer,
-        samples_per_epoch=training.epoch,
-        epochs=training.epochs,
-        price_per_hour=training.price_per_hour,
-        loader_rate=training.loader_rate,
-        input_bytes=training.input_bytes,
-        contention=frozenset(training.contention),
-        variable_batches=training.variable_batches,
+        training=training,
         algorithm=algorithm,
         parallelism=parallelism,
-        compute=training.compute,
     )
 
 

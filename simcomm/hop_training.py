@@ -14,7 +14,7 @@ from collectives.request import Request
 from collectives.workload import ComputePhases, Training
 from simcomm.cluster.cluster import Cluster
 from simcomm.hop_times import METHOD, make_trace, time_hops
-from simcomm.overlap import Overlap, overlap
+from simcomm.timeline import Overlap, overlap
 
 
 def train_by_hops(

@@ -11,6 +11,7 @@ import ringlab
 from collectives.errors import InputError
 from collectives.records.model_profile import Measured, find_model_profile
 from collectives.records.trace import read_trace
+from simcomm.mesh.job import Job
 from simcomm.scaling.rates import predict_rate
 
 RATED = "training.compute={rate = 300.0}"
@@ -106,7 +107,7 @@ def test_gpus_without_a_rate_are_as_published_ones_of_other_models() -> None:
 def test_a_rate_on_one_gpu_moves_another_and_published_rates_come_before_data_sheets() -> None:
     job = "training={model='resnet50', batch_size=256, precision='fp16'}"
     published = ringlab.predict_devices("dgx-h100", [1], job)
-    assert published.compute.startswith("published rates of ResNet-50 on one GPU: ")
+    assert published.compute.startswith("published rates of resnet50 on one GPU: ")
     slow, fast = (
         ringlab.predict_devices("dgx-h100", [1], job, f"training.compute={{rate = {rate}, gpu = 'V100 SXM2 16GB'}}")
         for rate in (400.0, 800.0)
@@ -196,7 +197,7 @@ def test_gpus_that_are_not_used_leave_their_cores_to_others() -> None:
     training = ["training.model=vgg16", "training.compute={rate = 300.0}"]
     rows = ringlab.predict_devices("dgx-h100", [2, 8], *training).cases[0].rows
     for row in rows:
-        fitted = predict_rate("VGG16", "dgx-h100", row.devices, 1, 300.0, batch=64)
+        fitted = predict_rate(Job(find_model_profile("vgg16"), 32), "dgx-h100", row.devices, 1, 300.0)
         assert row.parts["processes"] == pytest.approx(fitted.parts.processes)
 
 

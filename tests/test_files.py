@@ -27,7 +27,7 @@ from ringlab.cli import app
 from ringlab.shared.console import make_console
 from ringlab.shared.output import write_files, write_json
 from ringlab.shared.progress import TerminalProgress
-from simcomm.renting.kept_rates import RateFile
+from simcomm.renting.predicting import RateFile
 from simcomm.sweep_file import SweepFile
 
 

@@ -20,11 +20,12 @@ from realcomm.forms import running, spreading, timing
 from realcomm.forms.running import FormPlan, FormResult, run_forms
 from realcomm.profiling.meta import profile_on_meta
 from realcomm.profiling.model_sources import find_model
-from simcomm.parallelism.compute import at_rate
-from simcomm.parallelism.groups import Group
-from simcomm.parallelism.interconnect import Served
-from simcomm.parallelism.stages import cut_stages
-from simcomm.parallelism.step import StepModel, StepPrediction
+from simcomm.mesh.calls import Group
+from simcomm.mesh.compute import at_rate
+from simcomm.mesh.interconnect import Served
+from simcomm.mesh.job import Job
+from simcomm.mesh.layers import cut_stages
+from simcomm.mesh.step import StepModel, StepPrediction
 
 MODEL = "llama:layers=6,width=32,heads=4,context=16,vocabulary=64,hidden=64"
 RANKS, SAMPLES = 4, 16
@@ -78,8 +79,8 @@ def measured() -> dict[str, list[FormResult]]:
 
 def predicted(name: str) -> StepPrediction:
     form = FORMS[name]
-    model = StepModel(at_rate(profile(), 1.0), lambda _: Free(), optimizer="adamw")
-    return model.predict(form, RANKS, SAMPLES // form.data)
+    job = Job(profile(), SAMPLES // form.data, form, optimizer="adamw")
+    return StepModel(job, at_rate(profile(), 1.0), lambda _: Free()).predict(RANKS)
 
 
 def stage_of(name: str, rank: int) -> int:

@@ -1,18 +1,16 @@
 """What a device keeps in memory: the closed forms of the papers, and what is refused."""
 
+from dataclasses import replace
+
 import pytest
 
 from collectives.errors import InputError
 from collectives.parallelism import Parallelism
 from collectives.records.model_profile import Layer, ModelProfile, TransformerShape, find_model_profile
-from simcomm.parallelism.memory import (
-    check_fit,
-    gpu_memory,
-    largest_batch,
-    memory_of,
-    transformer_activation_bytes,
-)
-from simcomm.parallelism.stages import cut_stages
+from simcomm.cluster.hardware_parts import memory_bytes
+from simcomm.mesh.job import Job
+from simcomm.mesh.layers import cut_stages
+from simcomm.mesh.memory import Memory, check_fit, largest_batch, memory_of, transformer_activation_bytes
 
 GPT3 = TransformerShape(96, 12288, 96, 2048, 51200, 96, 4 * 12288)
 
@@ -23,20 +21,24 @@ def alike(blocks: int, parameters: int = 1000, shape: TransformerShape | None = 
     return ModelProfile("alike", "4", 2, "test", tuple(layers), shape)
 
 
+def keep(profile: ModelProfile, form: Parallelism, batch: int, **more: str) -> list[Memory]:
+    return memory_of(Job(profile, batch, form, **more))
+
+
 @pytest.mark.parametrize(("form", "gigabytes"), [("ddp", 120), ("zero1", 31.4), ("zero2", 16.6), ("zero3", 1.875)])
 def test_states_are_those_of_the_zero_paper(form: str, gigabytes: float) -> None:
     """Figure 1: 7.5 billion parameters, 64 devices, Adam, weights and gradients in 16 bits."""
     profile = alike(10, 750_000_000)
-    found = memory_of(profile, Parallelism(form=form, data=64, half_weights=True), 1, optimizer="adamw")[0]
+    found = keep(profile, Parallelism(form=form, data=64, half_weights=True), 1, optimizer="adamw")[0]
     assert found.states / 1e9 == pytest.approx(gigabytes, abs=0.05)
 
 
 def test_hsdp_divides_within_its_groups() -> None:
-    whole = memory_of(alike(4), Parallelism(data=8), 1, optimizer="adamw")[0].states
+    whole = keep(alike(4), Parallelism(data=8), 1, optimizer="adamw")[0].states
     assert whole == 16 * 4000
     for shard in (2, 4, 8):
         form = Parallelism(form="hsdp", data=8, shard=shard)
-        assert memory_of(alike(4), form, 1, optimizer="adamw")[0].states == whole / shard
+        assert keep(alike(4), form, 1, optimizer="adamw")[0].states == whole / shard
 
 
 def test_activations_are_those_of_megatrons_paper() -> None:
@@ -64,21 +66,21 @@ def test_activations_are_those_of_megatrons_paper() -> None:
 def test_a_pipeline_keeps_what_is_in_flight(schedule: str, virtual: int, microbatches: int, in_flight: float) -> None:
     """Section 4.2.3: L layers' worth with 1F1B, L (1 + (p - 1) / (p v)) interleaved."""
     form = Parallelism(pipeline=4, data=1, schedule=schedule, virtual=virtual, microbatches=microbatches)
-    found = memory_of(alike(8), form, 3 * microbatches, precision="bf16")
+    found = keep(alike(8), form, 3 * microbatches, precision="bf16")
     assert found[0].activations == pytest.approx(in_flight * 8 * 34 * 3)
     if schedule == "1f1b" and microbatches == 8:
         assert [one.activations / found[3].activations for one in found] == [4, 3, 2, 1]
 
 
 def test_recomputing_keeps_what_blocks_were_given_and_one_block() -> None:
-    found = memory_of(alike(8), Parallelism(data=1, recompute="full"), 5, precision="bf16")[0]
+    found = keep(alike(8), Parallelism(data=1, recompute="full"), 5, precision="bf16")[0]
     assert found.activations == 5 * (8 * 2 + 34)
 
 
 def test_tensor_parallel_divides_states_and_part_of_activations() -> None:
     shape = TransformerShape(8, 64, 8, 16, 100, 8, 256)
     one, four, sequence = (
-        memory_of(alike(8, shape=shape), form, 4, precision="bf16", optimizer="adamw")[0]
+        keep(alike(8, shape=shape), form, 4, precision="bf16", optimizer="adamw")[0]
         for form in (Parallelism(data=1), Parallelism(data=1, tensor=4), Parallelism(data=1, tensor=4, sequence=True))
     )
     assert four.states == one.states / 4
@@ -90,27 +92,28 @@ def test_experts_are_divided_among_their_devices() -> None:
     shape = TransformerShape(8, 64, 8, 16, 100, 8, 256)
     for expert, copies in ((1, 8), (4, 2), (8, 1)):
         form = Parallelism(data=8, expert=expert, experts=8)
-        assert memory_of(alike(8, shape=shape), form, 1)[0].parameters == 4 * 8000 * copies
+        assert keep(alike(8, shape=shape), form, 1)[0].parameters == 4 * 8000 * copies
 
 
 def test_ddp_has_buckets_and_fsdp_gathered_blocks() -> None:
     profile = alike(4, 10_000_000)
-    assert memory_of(profile, Parallelism(data=2), 1)[0].buffers == 4 * 40_000_000
-    assert memory_of(profile, Parallelism(data=2, bucket_view=True), 1)[0].buffers == 0
-    assert memory_of(profile, Parallelism(form="fsdp", data=2), 1)[0].buffers == 4 * 3 * 10_000_000
-    assert memory_of(profile, Parallelism(form="zero2", data=2), 1)[0].buffers == 2 * 25 * 2**20
+    assert keep(profile, Parallelism(data=2), 1)[0].buffers == 4 * 40_000_000
+    assert keep(profile, Parallelism(data=2, bucket_view=True), 1)[0].buffers == 0
+    assert keep(profile, Parallelism(form="fsdp", data=2), 1)[0].buffers == 4 * 3 * 10_000_000
+    assert keep(profile, Parallelism(form="zero2", data=2), 1)[0].buffers == 2 * 25 * 2**20
 
 
 def test_what_does_not_fit_is_refused_with_what_would() -> None:
-    profile, memory = find_model_profile("resnet50"), gpu_memory("RTX 4090")
-    largest = largest_batch(profile, Parallelism(data=2), memory)
-    check_fit(profile, Parallelism(data=2), largest, memory, "an RTX 4090")
+    memory = memory_bytes("RTX 4090")
+    job = Job(find_model_profile("resnet50"), 1, Parallelism(data=2))
+    largest = largest_batch(job, memory)
+    check_fit(replace(job, batch=largest), memory, "an RTX 4090")
     with pytest.raises(InputError, match=rf"batch_size {largest + 1} does not fit .* up to {largest} samples a device"):
-        check_fit(profile, Parallelism(data=2), largest + 1, memory, "an RTX 4090")
+        check_fit(replace(job, batch=largest + 1), memory, "an RTX 4090")
     with pytest.raises(InputError, match='not one sample fits: form = "fsdp"'):
-        check_fit(find_model_profile("llama-7b"), Parallelism(data=8), 1, memory, "it", optimizer="adamw")
+        check_fit(Job(find_model_profile("llama-7b"), 1, Parallelism(data=8), optimizer="adamw"), memory, "it")
     form = Parallelism(form="fsdp", data=8, recompute="full")
-    check_fit(find_model_profile("llama-7b"), form, 1, memory, "it", optimizer="adamw", precision="bf16")
+    check_fit(Job(find_model_profile("llama-7b"), 1, form, "bf16", "adamw"), memory, "it")
 
 
 @pytest.mark.parametrize(
@@ -147,13 +150,13 @@ def test_forms_that_cannot_be_are_refused(given: dict[str, object], said: str) -
 def test_a_model_is_refused_for_what_it_cannot() -> None:
     resnet = find_model_profile("resnet18")
     with pytest.raises(InputError, match="tensor is of transformers"):
-        memory_of(resnet, Parallelism(data=1, tensor=2), 1)
+        keep(resnet, Parallelism(data=1, tensor=2), 1)
     with pytest.raises(InputError, match="40 stages of 'resnet18', which can be cut into"):
-        memory_of(resnet, Parallelism(data=1, pipeline=40), 40)
+        keep(resnet, Parallelism(data=1, pipeline=40), 40)
     with pytest.raises(InputError, match="batch_size 3 is not divided by 2 microbatches"):
-        memory_of(resnet, Parallelism(data=1, pipeline=2), 3)
+        keep(resnet, Parallelism(data=1, pipeline=2), 3)
     with pytest.raises(InputError, match="must divide the 12 heads"):
-        memory_of(find_model_profile("gpt2"), Parallelism(data=1, tensor=8), 1)
+        keep(find_model_profile("gpt2"), Parallelism(data=1, tensor=8), 1)
 
 
 @pytest.mark.parametrize("stages", [1, 2, 4, 8])

@@ -23,7 +23,7 @@ from realcomm.profiling.shipped import TORCHVISION
 from realcomm.profiling.traced import measured_by_profiler
 from realcomm.profiling.transformers import TRANSFORMERS
 from ringlab.answers.model_profiling import profile_model
-from simcomm.parallelism.compute import as_measured
+from simcomm.mesh.compute import as_measured
 
 SMALL = "gpt:layers=2,width=8,heads=2,context=16,vocabulary=100"
 

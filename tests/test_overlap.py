@@ -7,7 +7,7 @@ from torch.distributed import _compute_bucket_assignment_by_size  # type: ignore
 from torchvision.models import resnet18
 
 from collectives.buckets import BUCKET_BYTES, FIRST_BYTES, Gradient, fill_buckets
-from simcomm.overlap import overlap
+from simcomm.timeline import overlap
 
 
 def test_buckets_are_filled_by_torchs_rule():

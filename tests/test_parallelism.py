@@ -1,6 +1,6 @@
 """Steps on meshes of devices: closed forms of pipelines, volumes of ZeRO and tensor parallelism, and overlap."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
@@ -10,21 +10,19 @@ from collectives.buckets import Gradient
 from collectives.errors import InputError
 from collectives.parallelism import Parallelism
 from collectives.records.model_profile import Layer, ModelProfile, TransformerShape, find_model_profile
+from simcomm.mesh.calls import Group, sent_bytes
+from simcomm.mesh.compute import as_measured, at_rate
+from simcomm.mesh.interconnect import NcclInterconnect, Served, SimulatedInterconnect
+from simcomm.mesh.job import Device, Job
+from simcomm.mesh.pipeline import StageTimes, bubble_share, order_of, pipeline_program
+from simcomm.mesh.step import StepModel, StepPrediction
+from simcomm.mesh.sync import Unit, Work, data_groups, sync_step
+from simcomm.mesh.terms import read_parameters
 from simcomm.nccl.descriptions import describe_preset
-from simcomm.overlap import overlap
-from simcomm.parallelism.compute import as_measured, at_rate
-from simcomm.parallelism.groups import Group
-from simcomm.parallelism.interconnect import NcclInterconnect, Served, SimulatedInterconnect, sent_bytes
-from simcomm.parallelism.node_interconnect import NodeInterconnect
-from simcomm.parallelism.pipeline import StageTimes, bubble_share, order_of, pipeline_program
-from simcomm.parallelism.step import StepModel, StepPrediction
-from simcomm.parallelism.sync import Unit, Work, data_groups, sync_step
-from simcomm.scaling.cases import Case, make_cases
-from simcomm.scaling.descriptions import Job, read_series
-from simcomm.scaling.host_copies import copied_bytes
-from simcomm.scaling.parameters import read_parameters
+from simcomm.scaling.columns import cases_of, make_cases, step_times
+from simcomm.scaling.descriptions import read_series
 from simcomm.scaling.rates import predict_rate
-from simcomm.scaling.step import step_times
+from simcomm.timeline import overlap
 
 SHAPE = TransformerShape(8, 64, 8, 16, 100, 8, 256)
 
@@ -65,7 +63,7 @@ FOUR_BLOCKS = ModelProfile(
 
 def predict(fabric: Counted, form: Parallelism, batch: int = 8, devices: int = 8) -> StepPrediction:
     """A step of the model of eight blocks, which computes for a second a sample."""
-    return StepModel(at_rate(alike(), 1.0), lambda _: fabric).predict(form, devices, batch)
+    return StepModel(Job(alike(), batch, form), at_rate(alike(), 1.0), lambda _: fabric).predict(devices)
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved"])
@@ -252,11 +250,11 @@ def test_parameter_servers_are_as_the_model_that_is_fitted_to_published_training
     profile: ModelProfile, machine: str, gpus: int, nodes: int
 ) -> None:
     """On 4090s the largest layer of VGG16 decides; where layers are small all of them do, however large a block is."""
-    job = Job(profile, 64.0, sync="ps", ps_paths=4)  # a path for each of the four 4090s
-    expected = predict_rate(job, machine, gpus, nodes, 300.0)
+    job = Job(profile, 64, Parallelism(form="parameter_server"))
+    expected = predict_rate(job, machine, gpus, nodes, 300.0, paths=4)  # one for each of the four 4090s
     fabric = NcclInterconnect(describe_preset(machine, nodes, gpus // nodes))
-    found = StepModel(at_rate(profile, 300.0), lambda _: fabric).predict(Parallelism(form="parameter_server"), gpus, 64)
-    assert found.parts.sync == pytest.approx(expected.parts.exposed, rel=0.02)
+    found = StepModel(job, at_rate(profile, 300.0), lambda _: fabric).predict(gpus)
+    assert found.parts.sync == pytest.approx(expected.parts.sync, rel=0.02)
     assert found.sent_bytes > 0
 
 
@@ -282,17 +280,19 @@ def test_a_copy_of_a_simulated_network_with_another_algorithm_is_asked_anew() ->
 )  # fmt: skip
 def test_a_step_of_every_form_waits_for_what_shares_its_cores(form: Parallelism) -> None:
     """Seven others on eight cores."""
-    model = StepModel(at_rate(alike(), 1.0), lambda _: Counted(), memory_bandwidth=1e12, cores=8)
+    device = Device(memory_bandwidth=1e12, cores=8)
+    model = StepModel(Job(alike(), 8, form), at_rate(alike(), 1.0), lambda _: Counted(), device)
     of_each = read_parameters()["process_ms"] / 1e3 / 8
-    assert model.predict(form, 8, 8).parts.processes == pytest.approx(7 * of_each)
+    assert model.predict(8).parts.processes == pytest.approx(7 * of_each)
 
 
 def test_local_sgd_waits_for_processes_where_it_exchanges() -> None:
     """Of a data axis alone in every fourth step; with tensor parallelism in each."""
 
     def waited(tensor: int, every: int) -> float:
-        model = StepModel(at_rate(alike(), 1.0), lambda _: Counted(), memory_bandwidth=1e12)
-        return model.predict(Parallelism(tensor=tensor, sync_every=every), 8, 8).parts.processes
+        job = Job(alike(), 8, Parallelism(tensor=tensor, sync_every=every))
+        model = StepModel(job, at_rate(alike(), 1.0), lambda _: Counted(), Device(memory_bandwidth=1e12))
+        return model.predict(8).parts.processes
 
     assert waited(1, 4) == pytest.approx(waited(1, 1) / 4)
     assert waited(2, 4) == waited(2, 1)
@@ -300,27 +300,16 @@ def test_local_sgd_waits_for_processes_where_it_exchanges() -> None:
 
 def test_a_step_is_as_the_columns_that_are_fitted_to_published_trainings() -> None:
     """The fit goes over columns, for speed; of all that is published both say the same."""
-    forms = {
-        "ddp": Parallelism(), "after": Parallelism(overlap=False), "ps": Parallelism(form="parameter_server"),
-    }  # fmt: skip
     values, apart = read_parameters(), list[float]()
     for one in read_series():
-        job, first = one.job, one.points[0]
-        if job.sync not in forms or job.max_steps or first.gpus != 1:
+        if one.points[0].gpus != 1:
             continue
-        loaders = {"dali": values["dali_per_core"], "decode": values["decode_per_core"]}.get(job.loader, 0.0)
-        form = replace(forms[job.sync], bucket_mb=job.bucket_mb, gradient_bytes=job.grad_bytes)
-        for gpus, nodes, _ in (point for point in one.points[1:] if point.gpus % point.nodes == 0):
-            joined = NodeInterconnect(one.node, gpus // nodes, nodes, job.ps_paths)
-            model = StepModel(
-                at_rate(job.model, first.rate), lambda _, joined=joined: joined, cores=one.node.cores,
-                loader_rate=loaders * one.node.cores, variable_batches=job.variable,
-                memory_bandwidth=one.gpu.memory_GBps * 1e9, input_bytes=copied_bytes(job.model, job.loader),
-            )  # fmt: skip
-            batch = round(job.global_batch / gpus if job.global_batch else job.batch)
-            found = model.predict(form, gpus, batch)
-            columns = make_cases([Case(replace(job, batch=batch, global_batch=None), one.gpu, one.node, gpus, nodes)])
-            fitted = step_times(columns, values, columns.batch / first.rate)
+        for case in cases_of(one)[1:]:
+            if case.gpus % case.nodes:
+                continue
+            columns, rate = make_cases([case]), one.points[0].rate
+            fitted = step_times(columns, values, columns.batch / rate)
+            found = predict_rate(case.job, case.node, case.gpus, case.nodes, rate, gpu=case.gpu, paths=case.paths)
             apart.append(abs(found.parts.total / float(fitted.total[0]) - 1))
             rests_on = (float(np.asarray(column)[0]) for column in fitted.shares(columns, values))
             assert found.rests_on == pytest.approx(tuple(rests_on), abs=1e-3)
@@ -330,7 +319,7 @@ def test_a_step_is_as_the_columns_that_are_fitted_to_published_trainings() -> No
 def test_what_is_not_predicted_is_refused() -> None:
     relu = ModelProfile("relu", "4", 4, "test", (Layer("a", "ReLU", "a", (), 1, 1, 1, 1, 1, 1, 1),))
     with pytest.raises(InputError, match="the profile of 'relu' has no parameters; give a model that is trained"):
-        StepModel(at_rate(relu, 1.0), lambda _: Counted()).predict(Parallelism(), 8, 8)
+        StepModel(Job(relu, 8), at_rate(relu, 1.0), lambda _: Counted()).predict(8)
     with pytest.raises(InputError, match="take zero1, or pipeline = 1"):
         predict(Counted(), Parallelism(form="fsdp", pipeline=2))
     with pytest.raises(InputError, match="6 microbatches are not divided by the 4 stages"):

@@ -24,7 +24,7 @@ def test_four_4090s_are_slower_than_one() -> None:
     one, two, four, *seldom = STORIES["Four 4090s"].told
     for found in (two, four):
         assert found.predicted.rate < one.predicted.rate
-        assert found.predicted.parts.bottleneck[0] == "communication"
+        assert found.predicted.bottleneck[0] == "sync"
     assert two.predicted.rate < four.predicted.rate
     assert seldom[0].predicted.rate < 14.0 < seldom[1].predicted.rate  # as published of four: a run that exchanged so
     through = find_node("workstation").bandwidth(4) * 1e9
@@ -50,8 +50,8 @@ def test_two_4070_ti_super_are_hardly_faster_than_one() -> None:
 def test_two_gpus_of_a_dgx_1_share_one_nvlink() -> None:
     two, four, eight = STORIES["One NVLink for two"].told
     assert two.predicted.efficiency < four.predicted.efficiency
-    assert two.predicted.parts.exposed + two.predicted.parts.steal > 1.5 * (
-        four.predicted.parts.exposed + four.predicted.parts.steal
+    assert two.predicted.parts.sync + two.predicted.parts.steal > 1.5 * (
+        four.predicted.parts.sync + four.predicted.parts.steal
     )
     for told in (two, four, eight):
         assert told.predicted.rate == pytest.approx(told.published, rel=0.05)

@@ -20,17 +20,18 @@ from collectives.records.model_profile import Measured, find_model_profile
 from ringlab.cli import app
 from scenarios.plan_form import parse_hours
 from simcomm.cluster.hardware_parts import memory_bytes
-from simcomm.parallelism.memory import memory_of
+from simcomm.mesh.compute import MEASURED_SPREAD
+from simcomm.mesh.job import Job, is_half
+from simcomm.mesh.memory import memory_of
 from simcomm.renting import predicting
-from simcomm.renting.measuring import MEASURED_SPREAD
-from simcomm.renting.nodes import SERIES_GPUS, scaling_node, series_gpu
-from simcomm.renting.one_gpu import OneGpu
+from simcomm.renting.nodes import scaling_node
 from simcomm.renting.quotes import Rate
 from simcomm.renting.rentals import COLUMNS, read_rentals
-from simcomm.renting.uncertain import Uncertain
-from simcomm.scaling.descriptions import Job, find_scaling_gpu, is_half, read_series
+from simcomm.scaling.descriptions import find_scaling_gpu, read_series
+from simcomm.scaling.gpu_rates import SERIES_GPUS, GpuRates, series_gpu
 from simcomm.scaling.models import even_model, find_model
 from simcomm.scaling.one_gpu import YOURS, Alone, guess_together, published
+from simcomm.scaling.uncertain import Uncertain
 
 RATES = 'plan.known_rates={V100 = 1156.0, A100 = 2300.0, "H100 SXM" = 2785.0, "RTX 4090" = 1776.0}'
 SCENARIO = """
@@ -69,8 +70,8 @@ def test_a_plan_adds_up(scenario: str) -> None:
 
 
 def test_types_of_gpu_are_wrong_together_as_far_as_they_are() -> None:
-    job, names = Job(find_model("ResNet-50"), 256.0), ["V100 SXM2 16GB", "A100 40GB SXM", "RTX 4090"]
-    found = OneGpu(job, {}, names)
+    job, names = Job(find_model("ResNet-50"), 256.0, precision="fp16"), ["V100 SXM2 16GB", "A100 40GB SXM", "RTX 4090"]
+    found = GpuRates(job, {}, names)
     boards = [find_scaling_gpu(series_gpu(name)) for name in sorted(names, key=series_gpu)]
     rates, covariance = guess_together(published(), [Alone(job, board, YOURS) for board in boards])
     for place, board in enumerate(boards):
@@ -79,13 +80,13 @@ def test_types_of_gpu_are_wrong_together_as_far_as_they_are() -> None:
         for other, second in enumerate(boards):
             apart = covariance[place, place] + covariance[other, other] - 2 * covariance[place, other]
             assert one.over(found.rate(second.name)).spread ** 2 == pytest.approx(apart, abs=1e-6)
-    measured = OneGpu(job, {"V100": 1000.0}, names)
+    measured = GpuRates(job, {"V100": 1000.0}, names)
     assert measured.rate("V100 SXM2 32GB") == Uncertain(1000.0, {"one V100": MEASURED_SPREAD})
     assert measured.rate("A100 40GB SXM").spread < found.rate("A100 40GB SXM").spread
-    mine = Job(even_model("mine", 10), 1.0)
+    mine = Job(even_model("mine", 10), 1.0, precision="fp16")
     with pytest.raises(InputError, match="nothing is known of mine but its size: measure one GPU"):
-        OneGpu(mine, {}, names).rate("RTX 4090")
-    small, large = (OneGpu(mine, {"V100": rate}, names).rate("A100 40GB SXM").median for rate in (5.0, 5000.0))
+        GpuRates(mine, {}, names).rate("RTX 4090")
+    small, large = (GpuRates(mine, {"V100": rate}, names).rate("A100 40GB SXM").median for rate in (5.0, 5000.0))
     assert large / small == pytest.approx(1000.0)
     assert 5.0 < small < 20.0
 
@@ -319,7 +320,9 @@ def test_no_published_training_is_refused_as_too_large() -> None:
             and series.model.startswith(("R", "B", "V", "I", "S"))
         ):
             precision = "fp16" if is_half(series.job.precision) else "float32"
-            taken = memory_of(series.job.model, Parallelism(data=1), round(series.job.batch), precision=precision)
+            taken = memory_of(
+                replace(series.job, batch=round(series.job.batch), precision=precision, parallelism=Parallelism(data=1))
+            )
             assert taken[0].total <= smallest[series.gpu.name], series.where
             checked += 1
     assert checked > 80

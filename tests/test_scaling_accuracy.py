@@ -16,16 +16,16 @@ from benchmarks.studies.scaling_limits import held_if_exact, other_frameworks
 from benchmarks.studies.scaling_widths import fit_widths
 from collectives.errors import InputError
 from ringlab.answers.accuracy_training import accuracy_training
+from simcomm.mesh.intervals import COVERAGES, SHAPE, Shares, log_halfwidth, unsure
+from simcomm.mesh.terms import read_parameters
 from simcomm.scaling import Job, find_model, predict_rate
 from simcomm.scaling.accuracy.baselines import NAMES
 from simcomm.scaling.accuracy.judging import judge_frozen, seen_series
+from simcomm.scaling.columns import make_points, predict_steps
 from simcomm.scaling.descriptions import OWN_DATA, Point, read_series
-from simcomm.scaling.intervals import COVERAGES, SHAPE, Shares, log_halfwidth, unsure
-from simcomm.scaling.parameters import read_parameters
-from simcomm.scaling.points import make_points, predict_points
 
 ROOT = Path(__file__).parent.parent
-MADE = Job(find_model("ResNet-50"), 256.0, "fp16")
+MADE = Job(find_model("ResNet-50"), 256.0, precision="fp16")
 DECODED = replace(MADE, loader="decode")
 
 
@@ -68,9 +68,9 @@ def test_a_fit_finds_the_parameters_that_made_the_rates() -> None:
     series = [one for one in read_series() if one.source in ("lambda_bench_v1", "dlperf_v1")]
     truth = read_parameters().changed({"process_ms": 100.0, "copy_passes": 30.0})
     points = make_points(series)
-    made = replace(points, rate=predict_points(points, truth))
+    made = replace(points, rate=predict_steps(points, truth)[0])
     found = fit_parameters(made, read_parameters())
-    errors = np.abs(predict_points(made, found) / made.rate - 1)
+    errors = np.abs(predict_steps(made, found)[0] / made.rate - 1)
     assert np.quantile(errors, 0.9) < 0.01
     assert found["process_ms"] == pytest.approx(100.0, rel=0.2)
 

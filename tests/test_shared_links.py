@@ -8,14 +8,14 @@ import pytest
 import ringlab
 from collectives.errors import InputError
 from ringlab.answers.devices_rows import DevicesRow
+from simcomm.mesh.calls import Group
+from simcomm.mesh.interconnect import NcclInterconnect
+from simcomm.mesh.shared_links import CONTENTION, LOADING, StepLinks, Traffic, delay_of
 from simcomm.nccl.descriptions import System, describe_preset, describe_system
 from simcomm.nccl.host_links import HostLinks, TrafficFlows
 from simcomm.nccl.settings import NcclSettings
 from simcomm.nccl.topology import Host, ring_hops
-from simcomm.parallelism.groups import Group
-from simcomm.parallelism.interconnect import NcclInterconnect
-from simcomm.parallelism.shared_links import CONTENTION, LOADING, StepLinks, Traffic, delay_of
-from simcomm.parallelism.timeline import Program, run_sharing, run_tasks
+from simcomm.timeline import Program, run_sharing, run_tasks
 
 SLOT = 24.0  # GB/s that software gets of PCIe 4.0 x16
 ONE_SWITCH = ((0, 1, 2, 3), (4, 5, 6, 7))

@@ -12,8 +12,8 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import minimize
 
 from benchmarks.studies.nccl_fit import write_parameters
+from simcomm.mesh.terms import Floats
 from simcomm.nccl.parameters import Parameters, read_definitions
-from simcomm.scaling.cases import Floats
 from simcomm.scaling.descriptions import put_aside, read_series
 from simcomm.scaling.one_gpu import (
     ANY,

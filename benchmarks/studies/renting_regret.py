@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from simcomm.renting.nodes import series_gpu
 from simcomm.renting.rentals import Rental, read_rentals
 from simcomm.scaling.descriptions import Point, Series
+from simcomm.scaling.gpu_rates import series_gpu
 from simcomm.scaling.one_gpu import YOURS, Alone, guess_rates, published
 from simcomm.scaling.rates import predict_rate
 
@@ -97,7 +97,10 @@ class BySheets:
 def scaled_rate(option: Option, alone: float) -> float:
     """Return the rate of an option from that of one GPU, by the model of a step."""
     one, point = option.series, option.point
-    return predict_rate(one.job, one.node, point.gpus, point.nodes, alone, gpu=one.gpu).rate
+    found = predict_rate(
+        one.job_on(point.gpus), one.node, point.gpus, point.nodes, alone, gpu=one.gpu, paths=one.ps_paths
+    )
+    return found.rate * one.more_steps(point.gpus)
 
 
 def draw_prices(prices: Mapping[str, float]) -> dict[str, Floats]:

@@ -10,11 +10,10 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from benchmarks.studies.nccl_fit import write_parameters
+from simcomm.mesh.terms import FILE, Floats, read_parameters
 from simcomm.nccl.parameters import Parameters, read_definitions
-from simcomm.scaling.cases import Floats
+from simcomm.scaling.columns import Points, make_points, predict_steps
 from simcomm.scaling.descriptions import put_aside, read_series
-from simcomm.scaling.parameters import FILE, read_parameters
-from simcomm.scaling.points import Points, make_points, predict_points
 
 SCALE = 0.06  # in log rate: residuals above count less than their square
 SPRING = 3.0  # how much stiffer the springs are than one residual
@@ -43,7 +42,7 @@ def fit_parameters(
 
     def residuals(found: Floats) -> Floats:
         values = {**dict(zip(names, np.exp(found).tolist(), strict=True)), **(pinned or {})}
-        errors = (np.log(predict_points(points, values)[seen]) - logs) / SCALE
+        errors = (np.log(predict_steps(points, values)[0][seen]) - logs) / SCALE
         soft = np.sign(errors) * np.sqrt(2 * (np.sqrt(1 + errors**2) - 1))  # soft L1 for these, not for the springs
         stacked: Floats = np.concatenate([soft, SPRING * (found - priors) / spreads])
         return stacked

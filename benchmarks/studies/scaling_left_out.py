@@ -10,12 +10,12 @@ import numpy as np
 from benchmarks.studies.scaling_fit import fit_parameters
 from benchmarks.studies.scaling_widths import fit_widths
 from collectives.output_files import write_text
+from simcomm.mesh.intervals import COVERAGES, FILE, Shares, Widths, log_halfwidth, read_widths
+from simcomm.mesh.terms import read_parameters
 from simcomm.scaling.accuracy.baselines import BASELINES
 from simcomm.scaling.accuracy.judging import HARD, Judged, judged_points, seen_series
+from simcomm.scaling.columns import Points, make_points, predict_steps
 from simcomm.scaling.descriptions import Series, put_aside
-from simcomm.scaling.intervals import COVERAGES, FILE, Shares, Widths, log_halfwidth, read_widths
-from simcomm.scaling.parameters import read_parameters
-from simcomm.scaling.points import Points, make_points, predict_steps
 
 Tick = Callable[[int, int, int, str], None]  # (rank, done, total, text)
 

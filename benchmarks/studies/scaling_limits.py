@@ -2,12 +2,12 @@
 
 import numpy as np
 
+from simcomm.mesh.job import is_half
+from simcomm.mesh.terms import Floats
 from simcomm.scaling.accuracy.judging import HARD, Judged
 from simcomm.scaling.accuracy.scoring import Score, score
-from simcomm.scaling.cases import Floats
-from simcomm.scaling.descriptions import is_half
+from simcomm.scaling.columns import Points
 from simcomm.scaling.one_gpu import framework_of
-from simcomm.scaling.points import Points
 
 LIKE = 1.5  # batches of one job differ by this factor at most
 FEWEST = 2  # other series that say what a job does on a machine

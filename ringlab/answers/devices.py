@@ -8,23 +8,19 @@ from typing import TYPE_CHECKING, Any, cast
 from collectives.declaration import NCCL
 from collectives.errors import InputError
 from collectives.quoting import cut
-from collectives.records.model_profile import (
-    ModelProfile,
-)
 from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace
 from collectives.units import count
-from collectives.workload import ComputePhases
 from ringlab.answers.devices_rows import Case, DevicesRow, Refused
 from ringlab.answers.devices_words import OWN_WORK, conclude
 from ringlab.answers.scenario_sweep import parse_sweep
 from ringlab.shared.answer import SCHEMA_VERSION, Record
-from ringlab.shared.models import find_profile
+from ringlab.shared.models import find_job
 from ringlab.shared.progress import Tick
 from scenarios.devices_form import SpreadTraining, read_spread_training
-from simcomm.parallelism.compute import MEASURED_SPREAD, Compute, as_measured, at_rate, measured_rate
-from simcomm.parallelism.interconnect import Interconnect, NcclInterconnect, SimulatedInterconnect
-from simcomm.parallelism.step import StepModel, StepPrediction
+from simcomm.mesh.clusters import MeshCluster
+from simcomm.mesh.step import StepModel, StepPrediction
+from simcomm.scaling.gpu_rates import ComputeSource, find_compute
 
 if TYPE_CHECKING:
     from simcomm.nccl.clusters import NcclCluster
@@ -37,11 +33,6 @@ ALIASES = {
 }  # fmt: skip
 LINKS = {  # what joins the GPUs of a host, as a what-if calls it: keys of a description
     "nvlink": (), "pcie": ('link="pcie"', "p2p=true"), "host": ('link="pcie"', "p2p=false"),
-}  # fmt: skip
-PUBLISHED = {  # models of which published trainings say the rate of one GPU, as these call them
-    "alexnet": "AlexNet", "inception_v3": "InceptionV3", "resnet50": "ResNet-50", "resnet101": "ResNet-101",
-    "resnet152": "ResNet-152", "vgg16": "VGG16", "bert-base-128": "BERT-base-128", "bert-base-384": "BERT-base-384",
-    "bert-large-128": "BERT-large-128", "bert-large-384": "BERT-large-384",
 }  # fmt: skip
 
 
@@ -129,7 +120,7 @@ def predict_devices(
             tick(0, before + number, len(values) * len(devices), f"predictions, {count(devices[number], 'device')}")
 
         spread = _read_with(scenario, overrides, key, value)
-        model = _step_model(spread, base.batch_size)
+        model = _step_model(spread, base.training.batch_size)
         case, found = _case(value, spread, model, devices, on_row)
         cases.append(case)
         sources.append(model.compute.source)
@@ -140,7 +131,7 @@ def predict_devices(
     if last is None:
         raise InputError(f"{spread.path}: training: {cases[0].refused[-1].reason}")
     answer = DevicesAnswer(
-        base.title, str(base.path), base.cluster.title, model.profile.model, _join_sources(values, sources),
+        base.title, str(base.path), base.cluster.title, model.job.model.model, _join_sources(values, sources),
         tuple(cases), key,
     )  # fmt: skip
     said = [OWN_WORK.format(form=divided[-1])] if divided else []
@@ -234,7 +225,7 @@ def _case(
     for place, number in enumerate(devices):
         on_row(place)
         try:
-            found = model.predict(spread.parallelism, number, spread.batch_size)
+            found = model.predict(number)
         except InputError as error:
             refused.append(Refused(number, str(error)))
             continue
@@ -247,7 +238,7 @@ def _row(found: StepPrediction, spread: SpreadTraining) -> DevicesRow:
     low, high = found.interval(COVERAGE)
     worst = max(found.memory, key=lambda one: one.total)
     name, share = found.bottleneck
-    samples, price = spread.samples_per_epoch, spread.price_per_hour
+    samples, price = spread.training.epoch, spread.training.price_per_hour
     epoch = None if samples is None else samples / found.rate
     bounds = None if samples is None else (samples / high, samples / low)
     hourly = None if price is None else price * found.devices / 3600
@@ -304,137 +295,15 @@ def _step_model(spread: SpreadTraining, stated_batch: int) -> StepModel:
 
     Raise InputError where no times of computing are known.
     """
-    cluster = _nccl_cluster(spread)
-    gpu = None if cluster is None else _gpu_of(cluster)
+    training = spread.training
+    mesh = MeshCluster(spread.cluster, spread.algorithm, frozenset(training.contention))
     try:
-        profile = find_profile(spread, spread.folder)
+        job = find_job(training, spread.folder)
     except InputError as error:
         raise InputError(f"{spread.path}: training: {error}") from error
-    compute = _compute(spread, profile, gpu, stated_batch)
-    if cluster is None:
-        return StepModel(
-            compute,
-            lambda count: _simulated(spread, count),
-            optimizer=spread.optimizer,
-            precision=spread.precision,
-            loader_rate=spread.loader_rate or 0.0,
-        )
-    memory, bandwidth = None, 0.0
-    if gpu is not None:
-        from simcomm.cluster.hardware_parts import find_part, memory_bytes
-
-        figures = find_part("GPU", gpu)
-        memory = memory_bytes(gpu)
-        if "memory_bandwidth" in figures:
-            bandwidth = float(figures["memory_bandwidth"].value.split()[0]) * 1e9
-    return StepModel(
-        compute, lambda count: _of_nccl(spread, cluster, count), memory=memory, device=gpu or "a device",
-        loader_rate=spread.loader_rate or 0.0, memory_bandwidth=bandwidth, input_bytes=spread.input_bytes,
-        optimizer=spread.optimizer, precision=spread.precision, variable_batches=spread.variable_batches,
-        cores=_cores(cluster),
-    )  # fmt: skip
-
-
-def _cores(cluster: "NcclCluster") -> int:
-    """Return the cores of a host of a NCCL cluster: of a machine of the catalogue also those of GPUs not used."""
-    from simcomm.cluster.presets import machine_entries
-    from simcomm.nccl.catalogue import gpus_of_host
-    from simcomm.scaling.descriptions import CORES
-
-    system = cluster.system
-    return CORES * (gpus_of_host(system.preset) if system.preset in machine_entries() else system.gpus)
-
-
-def _gpu_of(cluster: "NcclCluster") -> str | None:
-    """Return the name of a NCCL cluster's GPU in the catalogue, with its memory where a preset says it."""
-    from simcomm.cluster.hardware_parts import parts
-    from simcomm.cluster.presets import machine_entries
-
-    system = cluster.system
-    name = str(machine_entries()[system.preset]["gpu"]) if system.preset in machine_entries() else system.gpu.name
-    return name if name in parts("GPU") else None
-
-
-def _compute(spread: SpreadTraining, profile: ModelProfile, gpu: str | None, stated_batch: int) -> Compute:
-    """Return the computing by what is known best: measured here, measured on another GPU, published."""
-    source, phases = spread.compute, spread.phases
-    if source is not None and source.rate is not None:
-        if source.gpu is None or gpu is None or source.gpu == gpu:
-            return at_rate(profile, source.rate)
-        return _by_law(spread, profile, gpu, {source.gpu: source.rate})
-    if phases is not None:
-        return _of_phases(profile, phases, stated_batch)
-    if source is not None and source.profile is not None and profile.measured:
-        return as_measured(profile) if gpu is None else _measured_for(spread, profile, gpu)
-    named = (source.gpu if source is not None else None) or gpu
-    if named is None:
-        raise InputError(
-            f"{spread.path}: training.compute: nothing says how fast a device computes; give "
-            'compute = {profile = "FILE.json"} with times (ringlab profile), {rate = 500.0} or {gpu = "RTX 4090"}'
-        )
-    return _by_law(spread, profile, named, {})
-
-
-def _measured_for(spread: SpreadTraining, profile: ModelProfile, gpu: str) -> Compute:
-    """Return a profile's times for a GPU; those of another type say by their rate what this one does."""
-    from simcomm.nccl.catalogue import find_gpu
-
-    measured, rate = measured_rate(profile, f"{spread.path}: training.compute.profile")
-    return as_measured(profile) if measured == find_gpu(gpu).name else _by_law(spread, profile, gpu, {measured: rate})
-
-
-def _by_law(spread: SpreadTraining, profile: ModelProfile, gpu: str, known: dict[str, float]) -> Compute:
-    """Return the computing at the rate of a GPU that follows from ``known`` ones of others, or from published ones.
-
-    How types of GPUs compare is known from published rates (``simcomm/scaling/one_gpu.py``).
-    """
-    from simcomm.renting.one_gpu import OneGpu
-    from simcomm.scaling.descriptions import Job
-    from simcomm.scaling.models import find_model
-
-    like = PUBLISHED.get(profile.model)
-    job = Job(find_model(like) if like else profile, spread.batch_size, spread.precision)
+    said = training.compute.source(stated_batch) if training.compute is not None else ComputeSource()
     try:
-        found = OneGpu(job, known, [gpu], "gpu").rate(gpu)
+        compute = find_compute(job, said, mesh.gpu)
     except InputError as error:
         raise InputError(f"{spread.path}: training.compute: {error}") from error
-    if known:
-        ((other, rate),) = known.items()
-        source = f"{rate:.4g} samples/s on one {other}, and how {gpu} compares in published rates"
-    else:
-        source = f"published rates of {like} on one GPU" if like else "published rates of other models on one GPU"
-    return replace(at_rate(profile, found.median, source), spread=found.spread)
-
-
-def _of_phases(profile: ModelProfile, phases: ComputePhases, batch_size: int) -> Compute:
-    """Return the stated phases of a batch, divided among the layers by their work."""
-    ahead, back = (
-        tuple(seconds / batch_size * each / sum(work) for each in work)
-        for seconds, work in ((phases.forward, profile.work(False)), (phases.backward, profile.work(True)))
-    )
-    return Compute(profile, ahead, back, phases.optimizer, f"stated for batches of {batch_size}", MEASURED_SPREAD)
-
-
-def _simulated(spread: SpreadTraining, count: int) -> Interconnect:
-    cluster = spread.cluster
-    if count > cluster.world_size:
-        raise InputError(
-            f"{cluster.title} has {cluster.world_size} devices; for {count} give a larger one, as --set cluster.hosts="
-            f"{count}"
-        )
-    return SimulatedInterconnect(cluster, spread.algorithm)
-
-
-def _of_nccl(spread: SpreadTraining, cluster: "NcclCluster", count: int) -> NcclInterconnect:
-    """Return what joins so many GPUs of a NCCL cluster, with what shares a host's links. Raise InputError."""
-    system = cluster.system
-    if count <= system.gpus:
-        return NcclInterconnect(replace(system, nodes=1, gpus=count), cluster.settings, spread.contention)
-    if count % system.gpus:
-        raise InputError(f"{count} devices do not fill hosts of {system.gpus}; give a multiple of {system.gpus}")
-    nodes = count // system.gpus
-    if nodes > system.nodes and (system.net is None or not system.nic):
-        raise InputError(
-            f"{cluster.title} has {system.ranks} devices and no network is known; for {count} set cluster.nodes"
-        )
-    return NcclInterconnect(replace(system, nodes=nodes), cluster.settings, spread.contention)
+    return StepModel(job, compute, mesh.join, mesh.device)

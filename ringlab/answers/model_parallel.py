@@ -14,8 +14,8 @@ from collectives.records.model_profile import ModelProfile
 from collectives.records.spans import Spans
 from collectives.records.trace import Trace
 from ringlab.shared.answer import Record
-from simcomm.parallelism.pipeline import StageTimes, pipeline_program
-from simcomm.parallelism.stages import cut_stages
+from simcomm.mesh.layers import cut_stages
+from simcomm.mesh.pipeline import StageTimes, pipeline_program
 
 WARM_UP = 2  # steps left out of medians
 
@@ -119,7 +119,7 @@ def model_parallel(
 def predict_stages(calibrations: Sequence[Sequence["object"]], at_once: int | None = None) -> float:
     """Return the seconds of a step, by stage the calibrations of its replicas; the slowest of them counts.
 
-    The timeline is that of ``simcomm.parallelism``: a naive schedule, and behind each stage's backward its average and
+    The timeline is that of ``simcomm.mesh``: a naive schedule, and behind each stage's backward its average and
     its optimizer. No step is shorter than all that its processes compute, spread over the cores: ``at_once`` of them,
     this machine's unless given.
     """

@@ -15,21 +15,21 @@ from collectives.quoting import make_printable, quote, suggest
 from collectives.records.model_profile import read_model_profile, shipped_model_profiles
 from ringlab.answers.plan_advice import SHARE, advise
 from ringlab.shared.answer import SCHEMA_VERSION, Record
-from ringlab.shared.models import find_profile
+from ringlab.shared.models import find_job
 from ringlab.shared.progress import Progress, computing
 from simcomm.cluster.hardware_parts import memory_bytes, parts
-from simcomm.parallelism.compute import measured_rate
-from simcomm.parallelism.memory import check_fit
+from simcomm.mesh.compute import measured_rate
+from simcomm.mesh.job import Job
+from simcomm.mesh.memory import check_fit
 from simcomm.renting.break_evens import BreakEven
 from simcomm.renting.measuring import MINUTES, half_width
-from simcomm.renting.one_gpu import OneGpu
 from simcomm.renting.plan import Limits, Plan, make_plan
-from simcomm.renting.predicting import Predicting, Question, RentedTraining, predict_all
+from simcomm.renting.predicting import Predicting, Question, memory_on, predict_all
 from simcomm.renting.quotes import Choice, Interruptions, Quote, list_choices, make_quote
 from simcomm.renting.rentals import OLD_AFTER_DAYS, Rental, is_old, newest_date, read_rentals
+from simcomm.scaling.gpu_rates import GpuRates
 
 if TYPE_CHECKING:
-    from scenarios.devices_form import DevicesTrainingForm
     from scenarios.plan_form import PlanForm, PlanScenarioForm
 
 MOST_CHOICES = 6_000  # of machines, which takes some seconds
@@ -153,20 +153,20 @@ def plan(
         hours = None if deadline is None else parse_hours(deadline)
     wanted = _wanted(form, path, target_samples, budget, hours)
     with _said_of(f"{path}: training"):
-        training = rented_training(form.training, path.parent)
+        job = find_job(form.training, path.parent)
     rentals, known = _offered(read_rentals(prices), form.plan, str(path)), _known_rates(form, path)
     with _said_of(str(path)):
-        predicting = Predicting(training, OneGpu(training.job, known, {one.gpu for one in rentals}).rate)
+        predicting = Predicting(job, GpuRates(job, known, {one.gpu for one in rentals}).rate)
     offered = [*list_choices(rentals, form.plan.most_nodes, spot or form.plan.spot)]
     with _said_of(f"{path}: training"):
-        fitting, too_small = _fitting(offered, training)
+        fitting, too_small = _fitting(offered, job)
     choices, questions, unknown = _questions(fitting, predicting)
     interruptions = Interruptions(form.plan.interruptions_per_day, form.plan.lost_per_interruption)
     quotes, interrupted = _predict(choices, questions, wanted.samples, interruptions, executor, kept, progress)
     found = make_plan(quotes, wanted.limits, predicting.predict, interruptions)
     when = today or date.today()
     notes = _notes(rentals, prices, when, unknown, found, len(quotes))
-    answer = _answer(form.title or make_printable(path.stem), path, training.profile.model, wanted, found, when, notes)
+    answer = _answer(form.title or make_printable(path.stem), path, job.model.model, wanted, found, when, notes)
     newest, source = newest_date(rentals).isoformat(), "snapshot" if prices is None else str(prices)
     return replace(answer, prices=source, prices_newest=newest, does_not_fit=tuple(too_small), interrupted=interrupted)
 
@@ -250,20 +250,6 @@ def _answer(
     )
 
 
-def rented_training(form: "DevicesTrainingForm", folder: Path) -> RentedTraining:
-    """Return what a scenario in ``folder`` trains. Raise InputError for a model that is not known or followed."""
-    return RentedTraining(
-        profile=find_profile(form, folder),
-        batch_size=form.batch_size,
-        parallelism=form.mesh,
-        precision=form.precision,
-        optimizer=form.optimizer,
-        loader=form.loader,
-        variable_batches=form.variable_batches,
-        input_bytes=form.input_bytes,
-    )
-
-
 def _offered(rentals: Sequence[Rental], asked: "PlanForm", where: str) -> list[Rental]:
     """Return the rentals of the providers that are asked for. Raise InputError for one that there is not."""
     known = sorted({one.provider for one in rentals})
@@ -273,7 +259,7 @@ def _offered(rentals: Sequence[Rental], asked: "PlanForm", where: str) -> list[R
     return [one for one in rentals if not asked.providers or one.provider in asked.providers]
 
 
-def _fitting(choices: Sequence[Choice], training: RentedTraining) -> tuple[list[Choice], list[str]]:
+def _fitting(choices: Sequence[Choice], job: Job) -> tuple[list[Choice], list[str]]:
     """Return the choices of which the mesh can be made and on which a batch fits, and the others in words.
 
     GPUs whose memory is not known are not refused. Raise InputError, with what would fit, where none is left.
@@ -285,7 +271,7 @@ def _fitting(choices: Sequence[Choice], training: RentedTraining) -> tuple[list[
         mesh = (one.gpus, one.rental.gpus)
         try:
             if mesh not in meshes:
-                meshes[mesh] = training.memory(*mesh)
+                meshes[mesh] = memory_on(job, one)
         except InputError as error:
             meshes[mesh], reason = inf, error if mesh >= max(meshes, default=mesh) else reason
         enough = meshes[mesh] <= memories.get(one.rental.gpu, inf)
@@ -297,10 +283,7 @@ def _fitting(choices: Sequence[Choice], training: RentedTraining) -> tuple[list[
         raise reason  # of the most GPUs
     largest = max(small, key=lambda one: (memories[one.rental.gpu], -meshes[one.gpus, one.rental.gpus]))
     gpu = largest.rental.gpu
-    form = training.parallelism.for_devices(largest.gpus, largest.rental.gpus)
-    where = f"{gpu}, the largest GPU that is for sale"
-    settings = {"optimizer": training.optimizer, "precision": training.precision}
-    check_fit(training.profile, form, training.batch_size, memories[gpu], where, **settings)
+    check_fit(job.on(largest.gpus, largest.rental.gpus), memories[gpu], f"{gpu}, the largest GPU that is for sale")
     raise AssertionError(gpu)
 
 

@@ -13,18 +13,35 @@ from collectives.records.model_profile import (
     read_model_profile,
     shipped_model_profiles,
 )
+from simcomm.mesh.job import Job
 from simcomm.scaling.models import PROFILES, even_model, find_model, models
 
 if TYPE_CHECKING:
-    from scenarios.devices_form import DevicesTrainingForm, SpreadTraining
+    from scenarios.devices_form import DevicesTrainingForm
 
 
-def find_profile(training: "DevicesTrainingForm | SpreadTraining", folder: Path) -> ModelProfile:
+def find_profile(training: "DevicesTrainingForm", folder: Path) -> ModelProfile:
     """Return the profile of a scenario in ``folder``: of the file that it names, or of its model. Raise InputError."""
     if training.compute is not None and training.compute.profile is not None:
         name = training.compute.profile
         return find_model_profile(name) if name in shipped_model_profiles() else read_model_profile(folder / name)
     return find_training_model(training.model, folder, training.shape, training.parameters)
+
+
+def find_job(training: "DevicesTrainingForm", folder: Path) -> Job:
+    """Return what a scenario in ``folder`` trains. Raise InputError for a model that is not known or followed."""
+    return Job(
+        model=find_profile(training, folder),
+        batch=training.batch_size,
+        parallelism=training.mesh,
+        precision=training.precision,
+        optimizer=training.optimizer,
+        loader=training.loader,
+        loader_rate=training.loader_rate,
+        variable_batches=training.variable_batches,
+        input_bytes=training.input_bytes,
+        contention=frozenset(training.contention),
+    )
 
 
 def find_training_model(

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from simcomm.mesh.compute import MEASURED_SPREAD
 from simcomm.renting.quotes import Quote
-from simcomm.renting.uncertain import Uncertain
+from simcomm.scaling.uncertain import Uncertain
 
-MEASURED_SPREAD = 0.03  # of a short run: the same script on boxes of one kind differs by 3.2 % (published H100 series)
 STEPS = {1: 801, 2: 81}  # of the rule from -8 to 8, by the number of runs
 MINUTES = 10.0
 Floats = npt.NDArray[np.float64]

@@ -6,8 +6,10 @@ through host memory; NVLink bridges join two cards, so more of them exchange ove
 
 from collectives.errors import InputError
 from simcomm.cluster.hardware_parts import find_link, find_part
+from simcomm.mesh.interconnect import ScalingNode
 from simcomm.renting.rentals import Rental
-from simcomm.scaling.descriptions import ScalingGpu, ScalingNode, find_node, find_scaling_gpu
+from simcomm.scaling.descriptions import ScalingGpu, find_node, find_scaling_gpu
+from simcomm.scaling.gpu_rates import series_gpu
 
 ALIKE = {
     ("NVSwitch", "volta"): "dgx-2",
@@ -18,19 +20,9 @@ ALIKE = {
 }
 OVER_PCIE = {"3.0": "k80", "4.0": "ada-pcie", "5.0": "h100-pcie5"}
 OVER_MEMORY = "workstation"
-SERIES_GPUS = {"V100 ": "V100", "P100 ": "P100", "A100 80GB": "A100-80", "A100 ": "A100"}  # their names, by a beginning
 USUAL_CORES = 8  # of a GPU, where the number of cores is not known
 HOPPER_LINKS = "NVLink 4 x18"
 UNKNOWN_NIC = 1.25  # GB/s: of a machine that is not joined to others
-
-
-def series_gpu(name: str) -> str:
-    """Return how the published series call a GPU of the hardware catalogue.
-
-    >>> series_gpu("A100 80GB SXM"), series_gpu("V100 SXM2 16GB"), series_gpu("RTX 4090")
-    ('A100-80', 'V100', 'RTX 4090')
-    """
-    return next((ours for start, ours in SERIES_GPUS.items() if name.startswith(start)), name)
 
 
 def find_gpu(rental: Rental) -> ScalingGpu:

@@ -7,9 +7,8 @@ from math import inf
 from collectives.errors import InputError
 from simcomm.renting.break_evens import BreakEven, interruptions, price_of_other, second_node
 from simcomm.renting.measuring import MINUTES, Measurement, Worth, worth
-from simcomm.renting.pareto import pareto_front
 from simcomm.renting.quotes import Choice, Interruptions, Quote, Rate
-from simcomm.renting.uncertain import chance_less
+from simcomm.scaling.uncertain import chance_less
 
 MOST_CONTENDERS = 40  # of the cheapest: those that a measurement can still put first
 MOST_PAIRED = 6  # of these, those that are measured together with the first
@@ -150,3 +149,19 @@ def _runs(quote: Quote, everything: Iterable[Quote]) -> Iterable[Measurement]:
         least = min(alone, key=lambda each: each.choice.price)
         what = f"one {gpu} ({least.choice.instances})"
         yield Measurement(what, least.choice.price * share, (least.rate.rate.causes,))
+
+
+def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
+    """Return the positions of the points with nothing at most as large in both and less in one, by the first number.
+
+    Of equal points the first stays.
+
+    >>> pareto_front([(1.0, 9.0), (2.0, 9.0), (3.0, 4.0), (2.5, 5.0), (4.0, 4.0)])
+    [0, 3, 2]
+    """
+    front, least = list[int](), float("inf")
+    for place in sorted(range(len(points)), key=lambda place: (*points[place], place)):
+        if points[place][1] < least:
+            front.append(place)
+            least = points[place][1]
+    return front

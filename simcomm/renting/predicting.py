@@ -1,76 +1,42 @@
 """Rates of choices, by the model of a training step: of very many on all cores, kept, and not predicted again."""
 
-from collections.abc import Callable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from collectives.parallelism import Parallelism
-from collectives.records.model_profile import ModelProfile
+from collectives.checks import is_finite_number
+from collectives.errors import InputError
+from collectives.input_files import parse_json
+from collectives.output_files import append_text, read_kept_lines
+from collectives.quoting import quote
+from collectives.records.environment import installed_version
+from simcomm.mesh.compute import at_rate
+from simcomm.mesh.interconnect import NodeInterconnect, ScalingNode
+from simcomm.mesh.intervals import log_halfwidth
+from simcomm.mesh.job import Device, Job
+from simcomm.mesh.memory import memory_of
+from simcomm.mesh.step import StepModel
 from simcomm.parallel import in_any_order
-from simcomm.parallelism.compute import at_rate
-from simcomm.parallelism.memory import memory_of
-from simcomm.parallelism.node_interconnect import NodeInterconnect
-from simcomm.parallelism.step import StepModel
-from simcomm.renting.kept_rates import RateFile, question_key
 from simcomm.renting.nodes import find_gpu, scaling_node
 from simcomm.renting.quotes import Choice, Rate
-from simcomm.renting.uncertain import NORMAL, Uncertain
-from simcomm.scaling.descriptions import Job, ScalingGpu, ScalingNode
-from simcomm.scaling.host_copies import copied_bytes
-from simcomm.scaling.intervals import log_halfwidth
-from simcomm.scaling.parameters import read_parameters
+from simcomm.scaling.descriptions import ScalingGpu
+from simcomm.scaling.uncertain import NORMAL, Uncertain
 
 BLOCK = 64  # choices that a process is given at a time
 Z_80 = NORMAL.inv_cdf(0.9)
-
-
-@dataclass(frozen=True)
-class RentedTraining:
-    """What is trained, whatever it is trained on; a batch is of each device of the data axis."""
-
-    profile: ModelProfile
-    batch_size: int
-    parallelism: Parallelism
-    precision: str = "float32"
-    optimizer: str = "sgd"
-    loader: str = "synthetic"
-    variable_batches: bool = False  # of unequal work
-    input_bytes: int | None = None  # of a sample as it is copied to a device; None: what the loader copies
-
-    @property
-    def job(self) -> Job:
-        """What one GPU does of it, as published rates are told apart."""
-        return Job(self.profile, float(self.batch_size), self.precision)
-
-    def step_model(self, alone: float, gpu: ScalingGpu, node: ScalingNode, joined: NodeInterconnect) -> StepModel:
-        """Return what predicts its steps on machines of which one GPU does ``alone`` samples a second."""
-        rates = {"dali": "dali_per_core", "decode": "decode_per_core"}
-        per_core = read_parameters()[rates[self.loader]] if self.loader in rates else 0.0
-        return StepModel(
-            at_rate(self.profile, alone),
-            lambda _: joined,
-            optimizer=self.optimizer,
-            precision=self.precision,
-            loader_rate=per_core * node.cores,
-            variable_batches=self.variable_batches,
-            memory_bandwidth=gpu.memory_GBps * 1e9,
-            cores=node.cores,
-            input_bytes=copied_bytes(self.profile, self.loader) if self.input_bytes is None else self.input_bytes,
-        )
-
-    def memory(self, gpus: int, on_node: int) -> float:
-        """Return the bytes that the device keeps that keeps most. Raise InputError for a mesh of another number."""
-        form = self.parallelism.for_devices(gpus, on_node)
-        found = memory_of(self.profile, form, self.batch_size, optimizer=self.optimizer, precision=self.precision)
-        return max(one.total for one in found)
+MOST_BYTES = 1 << 28  # of a file of kept rates
+KEY_DIGITS = 32
+MOST_MOVED = 10.0  # by a cause, of the logarithm of a rate: that is 22,000 times as much
 
 
 class Question(NamedTuple):
     """What the rate of a choice depends on."""
 
-    training: RentedTraining
+    job: Job
     gpu: ScalingGpu
     node: ScalingNode
     gpus: int
@@ -79,31 +45,36 @@ class Question(NamedTuple):
 
     @property
     def key(self) -> str:
-        """What tells this question from all others."""
-        profile = self.training.profile
-        training = {**vars(self.training), "profile": [profile.model, profile.layers]}
-        return question_key(
-            [training, self.gpu, self.node, self.gpus, self.nodes, self.alone.median, dict(self.alone.causes)]
-        )
+        """What tells this question, and the version of this package, from all others."""
+        model = self.job.model
+        job = {**vars(self.job), "model": [model.model, model.layers], "contention": sorted(self.job.contention)}
+        alone = [self.alone.median, dict(self.alone.causes)]
+        content = [installed_version("ringlab"), job, self.gpu, self.node, self.gpus, self.nodes, alone]
+        return sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:KEY_DIGITS]
 
 
 @dataclass(frozen=True)
 class Predicting:
     """A training, and what one GPU of each type does of it; ``predict`` asks the model of a step."""
 
-    training: RentedTraining
+    job: Job
     alone: Callable[[str], Uncertain]  # samples a second of one GPU of the hardware catalogue
 
     def question(self, choice: Choice) -> Question:
         """Return what is asked of a choice. Raise InputError for machines of which too little is known."""
         rental = choice.rental
         return Question(
-            self.training, find_gpu(rental), scaling_node(rental), choice.gpus, choice.nodes, self.alone(rental.gpu)
+            self.job, find_gpu(rental), scaling_node(rental), choice.gpus, choice.nodes, self.alone(rental.gpu)
         )
 
     def predict(self, choice: Choice) -> Rate:
         """Return the rate of one choice."""
         return answer(self.question(choice))
+
+
+def memory_on(job: Job, choice: Choice) -> float:
+    """Return the bytes that the GPU keeps that keeps most. Raise InputError for a mesh of another number of GPUs."""
+    return max(one.total for one in memory_of(job.on(choice.gpus, choice.rental.gpus)))
 
 
 def answer(question: Question) -> Rate:
@@ -112,13 +83,13 @@ def answer(question: Question) -> Rate:
     How well it scales is wrong alike for all machines whose GPUs are joined alike: in logarithms by the spread of which
     an interval of 80 % is made.
     """
-    training, gpus, nodes = question.training, question.gpus, question.nodes
-    joined = NodeInterconnect(question.node, gpus // nodes, nodes)
-    model = training.step_model(question.alone.median, question.gpu, question.node, joined)
-    found = model.predict(training.parallelism, gpus, training.batch_size)
+    job, gpus, nodes, gpu, node = question.job, question.gpus, question.nodes, question.gpu, question.node
+    joined = NodeInterconnect(node, gpus // nodes, nodes)
+    device = Device(gpu.name, memory_bandwidth=gpu.memory_GBps * 1e9, cores=node.cores)
+    found = StepModel(job, at_rate(job.model, question.alone.median), lambda _: joined, device).predict(gpus)
     causes = dict(question.alone.causes)
     if gpus > 1:
-        links = question.node.link if nodes == 1 else f"{question.node.link} and the network"
+        links = node.link if nodes == 1 else f"{node.link} and the network"
         causes[f"scaling over {links}"] = float(log_halfwidth(found.rests_on, 0.8)) / Z_80
     name, share = found.bottleneck
     held = name if name == "compute" else f"{name} {share:.0%}"
@@ -164,3 +135,32 @@ def predict_all(
             done += len(missing[key])
         if progress is not None:
             progress(done, len(questions))
+
+
+class RateFile:
+    """The file that keeps predicted rates: a line of JSON each, found again by the key of its question."""
+
+    def __init__(self, path: Path | str) -> None:
+        """Read the file if it is there. Raise InputError that names file and line for one that is not of rates."""
+        self.path = Path(path)
+        self.known = dict(read_kept_lines(self.path, self._line, MOST_BYTES))
+
+    def add(self, key: str, label: str, rate: Rate) -> None:
+        """Add a rate to the end of the file."""
+        found = {"rate": rate.rate.median, "causes": dict(rate.rate.causes), "bottleneck": rate.bottleneck}
+        line = {"key": key, "choice": label, **found, "efficiency": rate.efficiency}
+        append_text(self.path, f"{json.dumps(line)}\n")
+        self.known[key] = rate
+
+    def _line(self, line: str, number: int) -> tuple[str, Rate]:
+        try:
+            read: Any = parse_json(line)
+            causes: Mapping[str, Any] = read["causes"]
+            if not all(is_finite_number(by) and abs(by) <= MOST_MOVED for by in causes.values()):
+                raise ValueError("causes")
+            rate = Uncertain(read["rate"], {str(name): float(by) for name, by in causes.items()})
+            if not (is_finite_number(read["efficiency"]) and isinstance(read["bottleneck"], str)):
+                raise ValueError("efficiency")
+            return str(read["key"]), Rate(rate, read["bottleneck"], float(read["efficiency"]))
+        except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError, InputError) as error:
+            raise InputError(f"{self.path}, line {number}: {quote(line)} is no rate of a plan; name another") from error

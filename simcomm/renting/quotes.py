@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from simcomm.renting.rentals import Rental
-from simcomm.renting.uncertain import Uncertain
+from simcomm.scaling.uncertain import Uncertain
 
 Market = Literal["on demand", "spot"]
 HOUR_S = 3600.0

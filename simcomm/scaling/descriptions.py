@@ -6,28 +6,32 @@ Nodes, links and GPUs of the project's own file are known in every other; a file
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from collectives.errors import InputError, NotKnown
 from collectives.input_files import read_text
+from collectives.parallelism import Parallelism
 from collectives.quoting import quote, suggest
 from collectives.records.model_profile import ModelProfile
 from collectives.units import count
 from simcomm.cluster.hardware_parts import find_part, parts
 from simcomm.cluster.presets import machine_entries
-from simcomm.scaling.description_keys import GpuKeys, Loader, NodeKeys, SameGpuKeys, SeriesKeys, Sync, read_keys
+from simcomm.mesh.interconnect import ScalingNode
+from simcomm.mesh.job import WHOLE, Job, is_half
+from simcomm.scaling.description_keys import GpuKeys, NodeKeys, SameGpuKeys, SeriesKeys, read_keys
 from simcomm.scaling.models import even_model, find_model
 
 OWN_DATA = Path(str(files("simcomm.scaling"))) / "data"
 FILE_NAME = "series_described.toml"
-LinkKind = Literal["nvlink", "pcie", "host"]
-CORES = 12  # of a node for each GPU, where nothing says it
-HALF = ("fp16", "float16", "bf16", "bfloat16", "half", "mixed", "mixed precision", "amp")
-WHOLE = ("fp32", "float32", "tf32", "single", "full", "")
+SQUAD_SAMPLES, SQUAD_EPOCHS = 88_641, 2  # of fine-tuning runs that end before their ``max_steps``: SQuAD 1.1, windows
+NEVER = 10**12  # steps after which replicas are averaged that exchange nothing
+FORMS: dict[str, dict[str, Any]] = {  # by what a series says of its sync
+    "ddp": {}, "after": {"overlap": False}, "ps": {"form": "parameter_server"}, "none": {"sync_every": NEVER},
+}  # fmt: skip
 
 
 class ScalingGpu(NamedTuple):
@@ -46,47 +50,6 @@ class ScalingGpu(NamedTuple):
         if is_half(precision) and self.fp16 is not None:
             return self.fp16
         return self.tf32 or self.fp32
-
-
-class ScalingNode(NamedTuple):
-    """A machine: GPUs, the bus bandwidth of what joins them by how many take part, cores, GB/s of all its NICs."""
-
-    name: str
-    gpus: int
-    link: str
-    busbw: Mapping[int, float]  # GB/s by GPU count
-    cores: int
-    nic_GBps: float  # noqa: N815 - the unit as it is written
-    machine: str | None = None  # of the hardware catalogue, whose PCIe links it has
-
-    @property
-    def kind(self) -> LinkKind:
-        """What hidden communication competes with: NVLink, PCIe between GPUs, or host memory."""
-        word = self.link.partition("_")[0]
-        return "nvlink" if word in ("nvswitch", "cube", "bridge") else "host" if word == "host" else "pcie"
-
-    def bandwidth(self, gpus: int) -> float:
-        """Return the bus bandwidth in GB/s of an all-reduce among so many of the GPUs, by the next smaller count."""
-        known = [count for count in sorted(self.busbw) if count <= gpus]
-        return self.busbw[known[-1]] if known else self.busbw[min(self.busbw)]
-
-
-@dataclass(frozen=True)
-class Job:
-    """A training as it is spread: batch for each GPU between two exchanges of gradients, in samples or tokens."""
-
-    model: ModelProfile
-    batch: float
-    precision: str = "fp16"
-    grad_bytes: int = 4  # of an element, as it travels
-    sync: Sync = "ddp"
-    loader: Loader = "synthetic"
-    variable: bool = False  # batches of unequal work
-    bucket_mb: float = 25.0
-    max_steps: int | None = None
-    ps_paths: int = 1
-    global_batch: float | None = None
-    framework: str = "PyTorch"
 
 
 class Point(NamedTuple):
@@ -108,16 +71,21 @@ class Series:
     gpu: ScalingGpu
     node: ScalingNode
     points: tuple[Point, ...]
+    max_steps: int | None = None
+    ps_paths: int = 1  # x16 paths to the host, over which parameter servers send
+    global_batch: float | None = None  # held over all numbers of GPUs
     where: str = field(default="", compare=False)
 
+    def job_on(self, gpus: int) -> Job:
+        """Return the job on so many GPUs."""
+        return self.job if self.global_batch is None else replace(self.job, batch=self.global_batch / gpus)
 
-def is_half(precision: str) -> bool:
-    """Return whether a precision computes in 16 bits.
-
-    >>> is_half("AMP"), is_half("TF32")
-    (True, False)
-    """
-    return precision.lower() in HALF
+    def more_steps(self, gpus: int) -> float:
+        """Return how many times too many steps a rate was divided by, where the epochs of SQuAD end before them."""
+        if self.max_steps is None:
+            return 1.0
+        steps = SQUAD_EPOCHS * -(-SQUAD_SAMPLES // max(1.0, gpus * self.job.batch))
+        return max(1.0, self.max_steps / steps)
 
 
 def is_known_precision(precision: str) -> bool:
@@ -330,19 +298,14 @@ def _describe(where: str, table: Any, nodes: Mapping[str, ScalingNode], gpus: Ma
     if keys.sync == "ps" and keys.ps_paths is None:
         raise InputError(f"{where}: ps_paths is missing; a parameter server needs it (x16 paths to the host)")
     points = tuple(Point(*point) for point in keys.points)
-    model = _model(where, keys)
+    form = Parallelism(bucket_mb=keys.bucket_mb, gradient_bytes=keys.grad_bytes, **FORMS[keys.sync])
     job = Job(
-        model=model,
+        model=_model(where, keys),
         batch=keys.batch,
+        parallelism=form,
         precision=keys.precision,
-        grad_bytes=keys.grad_bytes,
-        sync=keys.sync,
         loader=keys.loader,
-        variable=keys.variable,
-        bucket_mb=keys.bucket_mb,
-        max_steps=keys.max_steps,
-        ps_paths=keys.ps_paths or 1,
-        global_batch=keys.global_batch,
+        variable_batches=keys.variable,
         framework=keys.framework,
     )
     gpu, node = _gpu(f"{where}: gpu", keys.gpu, gpus), _find(f"{where}: node", keys.node, nodes)
@@ -355,6 +318,9 @@ def _describe(where: str, table: Any, nodes: Mapping[str, ScalingNode], gpus: Ma
         gpu=gpu,
         node=node,
         points=points,
+        max_steps=keys.max_steps,
+        ps_paths=keys.ps_paths or 1,
+        global_batch=keys.global_batch,
         where=where,
     )
 

@@ -21,9 +21,11 @@ from numpy.typing import NDArray
 
 from collectives.errors import InputError
 from collectives.records.model_profile import ModelProfile
+from simcomm.mesh.compute import MEASURED_SPREAD
+from simcomm.mesh.job import Job, is_half
+from simcomm.mesh.terms import Floats
 from simcomm.nccl.parameters import read_definitions
-from simcomm.scaling.cases import Floats
-from simcomm.scaling.descriptions import Job, ScalingGpu, find_scaling_gpu, is_half, read_series
+from simcomm.scaling.descriptions import ScalingGpu, find_scaling_gpu, read_series
 
 YOURS = "yours"  # the source of rates that a caller knows
 FILE = Path(__file__).parent / "one_gpu.toml"
@@ -36,7 +38,6 @@ KEPLER, BEFORE_MAXWELL = 2 / 3, 2015
 ANY = 10.0  # of the constant
 # Errors of types that were left out beside what the process says: of a rate, and of how two types differ.
 NARROWER, NARROWER_BETWEEN = 0.65, 0.85
-MEASURED = 0.03  # spread of a rate that was measured on this very GPU
 SHEET = ("peak", "memory", "year", "shader", "watts")
 FRAMEWORKS = ("pytorch", "mxnet", "tensorflow", "tensorpack", "paddle", "oneflow")
 
@@ -94,7 +95,7 @@ def one_gpu_rate(
         if not 0 < rate < float("inf"):
             raise InputError(f"known: {name} = {rate!r}; give samples or tokens per second above 0")
     if board.name in rates:
-        return Rate(rates[board.name], MEASURED)
+        return Rate(rates[board.name], MEASURED_SPREAD)
     seen = [one for one in published() if one.gpu.name not in without]
     seen += [Alone(job, find_scaling_gpu(name), YOURS, rate) for name, rate in rates.items()]
     return guess_rates(seen, [Alone(job, board, YOURS)])[0]

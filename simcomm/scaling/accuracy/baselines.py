@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from scipy.optimize import least_squares
 
-from simcomm.scaling.cases import LINK_KINDS, SYNCS, Cases, Floats
-from simcomm.scaling.points import Mask, Points
+from simcomm.mesh.terms import LINK_KINDS, Floats
+from simcomm.scaling.columns import NONE, Cases, Mask, Points
 
 Efficiency = Callable[[Points], Floats]  # of all rows: their share of linear scaling
 Baseline = Callable[[Points], Efficiency]  # fitted to points, it predicts others
@@ -66,7 +66,7 @@ def _ring_seconds(cases: Cases, values: Floats) -> Floats:
     bandwidth = values[: len(LINK_KINDS)][cases.kind]
     share = 2 * (cases.gpus - 1) / cases.gpus
     seconds = share * cases.gradient_bytes / bandwidth + values[-1] * np.log2(cases.gpus)
-    exchanges: Mask = (cases.gpus > 1) & (cases.sync != SYNCS.index("none"))
+    exchanges: Mask = (cases.gpus > 1) & (cases.sync != NONE)
     return np.where(exchanges, seconds, 0.0)
 
 

@@ -5,15 +5,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from simcomm.mesh.intervals import COVERAGES, Shares, log_halfwidth
+from simcomm.mesh.terms import Floats, read_parameters
 from simcomm.scaling.accuracy.baselines import BASELINES
-from simcomm.scaling.cases import Case, Floats
-from simcomm.scaling.descriptions import Series, put_aside, read_series
-from simcomm.scaling.families import family_of
-from simcomm.scaling.intervals import COVERAGES, Shares, log_halfwidth
-from simcomm.scaling.parameters import read_parameters
-from simcomm.scaling.points import Mask, Points, make_points, predict_steps
+from simcomm.scaling.columns import Mask, Points, make_points, predict_steps, sync_of
+from simcomm.scaling.descriptions import Point, Series, put_aside, read_series
 
 HARD = 0.9  # of linear scaling: points below are hard
+SYNCS = {"none": "no exchange", "ps": "parameter server"}
+INSIDE = {"nvlink": "NVLink", "pcie": "PCIe, peer to peer", "host": "PCIe, host memory"}
 
 
 @dataclass(frozen=True)
@@ -92,10 +92,14 @@ def seen_series() -> list[Series]:
     return [one for one in read_series() if one.system not in hidden]
 
 
-def _families(points: Points) -> list[str]:
-    of = [points.series[index] for index in points.of]
-    counts = zip(of, points.cases.gpus.astype(int), points.cases.nodes.astype(int), strict=True)
-    return [family_of(Case(one.job, one.gpu, one.node, int(gpus), int(nodes))) for one, gpus, nodes in counts]
+def family_of(series: Series, point: Point) -> str:
+    """Return how gradients are exchanged, or over what: families of points that are limited by the same thing."""
+    sync = sync_of(series.job.parallelism)
+    if sync in SYNCS:
+        return SYNCS[sync]
+    if point.nodes > 1:
+        return "network, up to 12.5 GB/s a node" if series.node.nic_GBps <= 12.5 else "network, faster"
+    return INSIDE[series.node.kind]
 
 
 def judged_points(
@@ -112,7 +116,7 @@ def judged_points(
         source=[one.source for one in of],
         system=[one.system for one in of],
         model=[one.model for one in of],
-        family=[family for family, kept in zip(_families(points), rows, strict=True) if kept],
+        family=[family_of(one, point) for one in points.series for point in one.points[1:]],
         gpus=points.cases.gpus[rows],
         samples=(points.cases.gpus * points.cases.batch)[rows],
         measured=points.rate[rows],

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simcomm.mesh.terms import Floats
 from simcomm.scaling.accuracy.judging import Judged
-from simcomm.scaling.cases import Floats
 
 NEAR = 0.15
 

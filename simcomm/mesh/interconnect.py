@@ -1,68 +1,30 @@
-"""What a collective among some of the devices takes: by NCCL's model, or as simulated on a cluster's network."""
+"""What a collective among some of the devices takes: by NCCL's model, by published bus bandwidths, or as simulated."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from math import inf
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from functools import cached_property
+from math import inf, log2
+from typing import NamedTuple, Protocol
 
-from collectives.calibration.calibration import Calibration
 from collectives.catalogue import find_algorithm
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.request import make_request
 from simcomm.cluster.cluster import Cluster
-from simcomm.parallelism.groups import Group
-from simcomm.scaling.parameters import read_parameters
-from simcomm.scaling.step import server_seconds
+from simcomm.mesh.calls import Group, sent_bytes
+from simcomm.mesh.shared_links import CONTENTION, StepLinks
+from simcomm.mesh.terms import read_parameters, server_seconds
+from simcomm.nccl.descriptions import System, describe_preset
+from simcomm.nccl.predict import predict_among_others, predict_seconds
+from simcomm.nccl.settings import NcclSettings
+from simcomm.nccl.topology import host_paths
 from simcomm.simulate import run
 
-if TYPE_CHECKING:
-    from simcomm.nccl.settings import NcclSettings
-    from simcomm.parallelism.shared_links import StepLinks
-
-SHARES: dict[str, Callable[[int], float]] = {  # of the buffer that a rank sends
-    "all_reduce": lambda n: 2 * (n - 1) / n,
-    "all_gather": lambda n: (n - 1) / n,
-    "reduce_scatter": lambda n: (n - 1) / n,
-    "all_to_all": lambda n: (n - 1) / n,
-    "broadcast": lambda n: 1.0,
-    "reduce": lambda n: 1.0,
-    "send_recv": lambda n: 1.0,
-}
 LARGE = 256e6  # bytes of a collective of which links decide
 ALGORITHMS = {
     "all_reduce": "ring", "all_gather": "ring", "reduce_scatter": "ring", "all_to_all": "direct",
     "broadcast": "binomial", "reduce": "binomial", "send_recv": "naive",
 }  # fmt: skip
-
-
-class Call(NamedTuple):
-    """A collective that a device takes part in, so many ``times`` a step: bytes of the whole buffer, and its group.
-
-    Of local SGD, whose steps differ, ``times`` are those of the mean step.
-    """
-
-    collective: str
-    nbytes: float
-    group: Group
-    times: float = 1
-
-    @property
-    def sent(self) -> float:
-        """Bytes that the device sends."""
-        return self.times * sent_bytes(self.collective, self.nbytes, self.group)
-
-
-def join_calls(calls: Iterable[Call]) -> tuple[Call, ...]:
-    """Return the calls with those that are alike in one.
-
-    >>> join_calls([Call("all_reduce", 8.0, Group(2)), Call("all_reduce", 8.0, Group(2), 3)])
-    (Call(collective='all_reduce', nbytes=8.0, group=Group(size=2, stride=1), times=4),)
-    """
-    found: dict[tuple[str, float, Group], float] = {}
-    for one in calls:
-        found[one[:3]] = found.get(one[:3], 0) + one.times
-    return tuple(Call(*key, times) for key, times in found.items() if key[2].size > 1 and times)
 
 
 class Served(NamedTuple):
@@ -80,7 +42,7 @@ class Interconnect(Protocol):
     nic: float  # bytes/s of a host's NICs
 
     @property
-    def links(self) -> "StepLinks | None":
+    def links(self) -> StepLinks | None:
         """Those of a host, where it is known what shares them."""
         ...
 
@@ -93,45 +55,26 @@ class Interconnect(Protocol):
         ...
 
 
-def sent_bytes(collective: str, nbytes: float, group: Group) -> float:
-    """Return the bytes that each device sends, by the best algorithms for large buffers.
-
-    >>> sent_bytes("all_reduce", 100.0, Group(4))
-    150.0
-    """
-    return nbytes * SHARES[collective](group.size)
-
-
 @dataclass
 class NcclInterconnect:
     """GPUs that NCCL joins. Groups that share a host's NICs have their share of them each.
 
-    Within a training NCCL gets the share of its own rate that is fitted to published trainings (``simcomm.scaling``).
-    ``contention`` says what shares a host's links (``simcomm.parallelism.shared_links``); empty: nothing.
+    Within a training NCCL gets the share of its own rate that is fitted to published trainings. ``contention`` says
+    what shares a host's links (``simcomm/mesh/shared_links.py``); empty: nothing.
     """
 
-    system: "object"  # simcomm.nccl.descriptions.System, which other fabrics do without
-    settings: "object | None" = None
+    system: System
+    settings: NcclSettings = field(default_factory=NcclSettings)
     contention: frozenset[str] = frozenset()
-    links: "StepLinks | None" = field(default=None, init=False)
+    links: StepLinks | None = field(default=None, init=False)
     _known: dict[tuple[str, float, Group], float] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        from simcomm.nccl.descriptions import System
-        from simcomm.parallelism.shared_links import StepLinks
-
-        assert isinstance(self.system, System)
         self.node: int = self.system.gpus
         self.nic: float = self.system.nic * 1e9
         self.kind = link_kind(self.system)
         if self.contention:
-            self.links = StepLinks(self.system, self._settings, self.contention, self._reached)
-
-    @property
-    def _settings(self) -> "NcclSettings":
-        from simcomm.nccl.settings import NcclSettings
-
-        return self.settings if isinstance(self.settings, NcclSettings) else NcclSettings()
+            self.links = StepLinks(self.system, self.settings, self.contention, self._reached)
 
     def _reached(self, collective: str, group: Group) -> float:
         """Return the GB/s at which each GPU sends in a large collective that has all links to itself."""
@@ -148,10 +91,6 @@ class NcclInterconnect:
         return self._known[key]
 
     def _predict(self, collective: str, nbytes: float, group: Group) -> float:
-        from simcomm.nccl.descriptions import System
-        from simcomm.nccl.predict import predict_among_others, predict_seconds
-
-        assert isinstance(self.system, System)
         if collective == "send_recv":
             group = Group(2, group.stride)
         local = max(1, self.node // group.stride)
@@ -161,27 +100,21 @@ class NcclInterconnect:
             raise InputError(f"a group of {group.size} devices, {local} of each host, does not fill its hosts")
         nic = self.system.nic * gpus / self.node if nodes > 1 else self.system.nic
         part = replace(self.system, nodes=nodes, gpus=gpus, nic=nic)
-        settings = self._settings
         if part.ranks == 1:
             return 0.0
         sizes = [max(1.0, nbytes)]
         if self.links is not None and self.links.places_groups and 1 < gpus < self.node:
             groups = group.on_host(self.node)
-            alone = predict_among_others(part, self.system, groups, collective, sizes, settings=settings)
+            alone = predict_among_others(part, self.system, groups, collective, sizes, settings=self.settings)
         else:
-            alone = predict_seconds(part, collective, sizes, settings=settings)
+            alone = predict_seconds(part, collective, sizes, settings=self.settings)
         return float(alone[0]) / float(read_parameters()[f"eff_{link_kind(part)}"])
 
     def serve(self, nbytes: float, largest: float, group: Group) -> Served:
         """Return what servers on the GPUs take, by the parameters that are fitted to published trainings.
 
-        GPUs that reach each other serve an equal part each, else one process on the host has all
-        (``simcomm/scaling/step.py``).
+        GPUs that reach each other serve an equal part each, else one process on the host has all.
         """
-        from simcomm.nccl.descriptions import System
-        from simcomm.nccl.topology import host_paths
-
-        assert isinstance(self.system, System)
         values, local, nodes = read_parameters(), min(self.node, group.size), -(-group.size // self.node)
         kind = link_kind(replace(self.system, nodes=1))
         seconds = server_seconds(
@@ -192,16 +125,97 @@ class NcclInterconnect:
         return Served(float(seconds), is_spread=kind != "host")
 
 
-def link_kind(system: "object") -> str:
+def link_kind(system: System) -> str:
     """Return what joins most devices: a network where there are several hosts, else what is inside of one."""
-    from simcomm.nccl.descriptions import System
-
-    assert isinstance(system, System)
     if system.nodes > 1:
         return "network"
     if system.link != "pcie":
         return "nvlink"
     return "pcie" if system.p2p else "host"
+
+
+class ScalingNode(NamedTuple):
+    """A machine: GPUs, the bus bandwidth of what joins them by how many take part, cores, GB/s of all its NICs."""
+
+    name: str
+    gpus: int
+    link: str
+    busbw: Mapping[int, float]  # GB/s by GPU count, as published nccl-tests show it
+    cores: int
+    nic_GBps: float  # noqa: N815 - the unit as it is written
+    machine: str | None = None  # of the hardware catalogue, whose PCIe links it has
+
+    @property
+    def kind(self) -> str:
+        """What hidden communication competes with: NVLink, PCIe between GPUs, or host memory."""
+        word = self.link.partition("_")[0]
+        return "nvlink" if word in ("nvswitch", "cube", "bridge") else "host" if word == "host" else "pcie"
+
+    def bandwidth(self, gpus: int) -> float:
+        """Return the bus bandwidth in GB/s of an all-reduce among so many of the GPUs, by the next smaller count."""
+        known = [count for count in sorted(self.busbw) if count <= gpus]
+        return self.busbw[known[-1]] if known else self.busbw[min(self.busbw)]
+
+
+@dataclass
+class NodeInterconnect:
+    """``gpus`` GPUs on each of ``nodes`` machines of known bus bandwidth.
+
+    A collective sends its bytes at the bus bandwidth, of which a training reaches the share that is fitted to published
+    ones, and takes the fitted latency for each doubling of its ranks. Groups share a machine's NICs.
+    """
+
+    machine: ScalingNode
+    gpus: int
+    nodes: int = 1
+    paths: int = 1  # x16 paths to the host, over which parameter servers send
+
+    def __post_init__(self) -> None:
+        self.node = self.gpus
+        self.nic = self.machine.nic_GBps * 1e9
+        self.kind: str = "network" if self.nodes > 1 else self.machine.kind
+
+    @cached_property
+    def links(self) -> StepLinks | None:
+        """Those of a machine of the hardware catalogue; of others nothing is known."""
+        if self.machine.machine is None:
+            return None
+        changes = {} if self.machine.kind == "nvlink" else {"link": "pcie", "p2p": self.machine.kind == "pcie"}
+        system = describe_preset(self.machine.machine, self.nodes, self.gpus, **changes)
+        return StepLinks(system, NcclSettings(), frozenset(CONTENTION), self._reached)
+
+    def _reached(self, collective: str, group: Group) -> float:
+        """Return the GB/s at which each GPU sends in a large collective that has all links to itself."""
+        del collective
+        return self._rate(group) / 1e9 if group.size > 1 else inf
+
+    def _rate(self, group: Group) -> float:
+        """Return the bus bandwidth of a group in bytes/s, as a training reaches it."""
+        local = max(1, self.gpus // group.stride)
+        inside, values = min(local, group.size), read_parameters()
+        bandwidth = self.machine.bandwidth(inside) * 1e9
+        if group.size <= local:
+            return bandwidth * float(values[f"eff_{self.machine.kind}"])
+        nic = self.nic * inside / self.gpus
+        return (nic if inside == 1 else min(nic, bandwidth)) * float(values["eff_network"])
+
+    def seconds(self, collective: str, nbytes: float, group: Group) -> float:
+        """Return what a collective of a buffer of ``nbytes`` takes; of send_recv, a message."""
+        if group.size == 1 or nbytes <= 0:
+            return 0.0
+        if collective == "send_recv":
+            group = Group(2, group.stride)
+        latency = float(read_parameters()["latency_us"]) / 1e6 * log2(group.size)
+        return sent_bytes(collective, nbytes, group) / self._rate(group) + latency
+
+    def serve(self, nbytes: float, largest: float, group: Group) -> Served:
+        """Return what servers on the GPUs take, as in ``NcclInterconnect``."""
+        local, staged = min(self.gpus, group.size), self.machine.kind == "host"
+        seconds = server_seconds(
+            read_parameters(), nbytes, largest, group.size, -(-group.size // self.gpus), staged=staged,
+            busbw=self.machine.bandwidth(local) * 1e9, paths=self.paths, nic=self.nic or inf,
+        )  # fmt: skip
+        return Served(float(seconds), is_spread=not staged)
 
 
 @dataclass
@@ -210,14 +224,13 @@ class SimulatedInterconnect:
 
     cluster: Cluster
     algorithm: Algorithm | None = None  # of all_reduce; ring unless given
-    calibration: Calibration | None = None
-    links: "StepLinks | None" = None
+    kind: str = field(default="", init=False)  # what is hidden takes nothing from computing
+    nic: float = field(default=0.0, init=False)
+    links: StepLinks | None = field(default=None, init=False)
     _known: dict[tuple[str, int, Group], float] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.kind = ""
         self.node = max(1, self.cluster.local_ranks)
-        self.nic = 0.0
 
     def seconds(self, collective: str, nbytes: float, group: Group) -> float:
         """Return what the library's algorithm takes among the first such group of the cluster."""
@@ -233,12 +246,11 @@ class SimulatedInterconnect:
             if collective == "all_reduce" and self.algorithm is not None:
                 found = self.algorithm
             request = make_request(found, group.size, key[1])
-            part = replace(self.cluster, hosts=hosts)
-            self._known[key] = run(request, part, calibration=self.calibration, record=False).elapsed
+            self._known[key] = run(request, replace(self.cluster, hosts=hosts), record=False).elapsed
         return self._known[key]
 
     def serve(self, nbytes: float, largest: float, group: Group) -> Served:
         """Return what one server, on the host of the first rank, takes: ``naive``, by whose link all goes."""
         del largest  # one server has all layers
-        found = replace(self, algorithm=find_algorithm("all_reduce/naive"))
+        found = SimulatedInterconnect(self.cluster, find_algorithm("all_reduce/naive"))
         return Served(found.seconds("all_reduce", nbytes, group), is_spread=False)

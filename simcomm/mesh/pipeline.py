@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from collectives.errors import InputError
-from simcomm.parallelism.timeline import Program
+from simcomm.timeline import Program
 
 
 class Work(NamedTuple):

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 from collectives.parallelism import Parallelism
 from collectives.records.model_profile import ModelProfile
-from simcomm.parallelism.groups import Group
-from simcomm.parallelism.interconnect import Call, Interconnect
-from simcomm.parallelism.memory import is_layer
+from simcomm.mesh.calls import Call, Group
+from simcomm.mesh.interconnect import Interconnect
+from simcomm.mesh.layers import is_layer
 
 WORDS, HEAD, LOSS = "words", "head", "loss"  # blocks of the transformers of ``realcomm.profiling``
 LOSS_CALLS = 3  # all_reduces of a number a token: the greatest score, the sum of exponentials, the label's score

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field, replace
 
 from collectives.buckets import BUCKET_BYTES, FIRST_BYTES, Bucket, Gradient, fill_buckets
 from collectives.parallelism import SHARDED, Parallelism
-from simcomm.overlap import overlap
-from simcomm.parallelism.groups import Group
-from simcomm.parallelism.interconnect import Call, Interconnect, join_calls
-from simcomm.parallelism.shared_links import NO_DELAY, Delay, Traffic, delay_of
-from simcomm.parallelism.timeline import Program
+from simcomm.mesh.calls import Call, Group, join_calls
+from simcomm.mesh.interconnect import Interconnect
+from simcomm.mesh.layers import Counts
+from simcomm.mesh.shared_links import NO_DELAY, Delay, Traffic, delay_of
+from simcomm.timeline import Program, overlap
 
 MIB = 1 << 20
 COMPUTE, COMMUNICATION = (0, "compute"), (0, "communication")
@@ -32,6 +32,18 @@ class Unit:
     backward_calls: float = 0.0
     expert_bytes: float = 0.0
     expert_gradient_bytes: float = 0.0
+
+    @classmethod
+    def of(cls, counts: Counts, weight: float, gradient: float) -> "Unit":
+        """Return a unit of so many parameters, of ``weight`` bytes each and ``gradient`` bytes of its gradient."""
+        return cls(
+            forward=0.0,
+            backward=0.0,
+            parameter_bytes=counts.shared * weight,
+            gradient_bytes=counts.shared * gradient,
+            expert_bytes=counts.expert * weight,
+            expert_gradient_bytes=counts.expert * gradient,
+        )
 
     def slowed(self, forward: float, backward: float) -> "Unit":
         """Return the unit with computing that takes so many times as long."""

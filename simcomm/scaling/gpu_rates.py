@@ -1,4 +1,4 @@
-"""What one GPU of each type does of a job, and by which causes all types may be wrong together.
+"""How fast one GPU of each type trains a job, and by which causes all types may be wrong together.
 
 Rates are measured by the user, or guessed from published rates and data sheets by ``simcomm.scaling.one_gpu``, whose
 covariance says what is wrong alike: a job's own constant moves all types and cancels in a choice. The causes are the
@@ -9,23 +9,36 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from math import exp, log
 from statistics import fmean
+from typing import NamedTuple
 
 import numpy as np
 
 from collectives.errors import InputError
 from collectives.quoting import quote, suggest
+from collectives.workload import ComputePhases
 from simcomm.cluster.hardware_parts import parts
-from simcomm.renting.measuring import MEASURED_SPREAD
-from simcomm.renting.nodes import SERIES_GPUS, series_gpu
-from simcomm.renting.uncertain import Uncertain
-from simcomm.scaling.descriptions import Job, find_scaling_gpu
+from simcomm.mesh.compute import MEASURED_SPREAD, Compute, as_measured, at_rate, in_phases, measured_rate
+from simcomm.mesh.job import Job
+from simcomm.nccl.catalogue import find_gpu
+from simcomm.scaling.descriptions import find_scaling_gpu
 from simcomm.scaling.models import even_model
-from simcomm.scaling.one_gpu import YOURS, Alone, guess_rates, guess_together, published
+from simcomm.scaling.one_gpu import YOURS, Alone, guess_rates, guess_together, network_of, published
+from simcomm.scaling.uncertain import Uncertain
 
 SOME_FLOPS = 1e9  # where a search for those of a sample begins
+SERIES_GPUS = {"V100 ": "V100", "P100 ": "P100", "A100 80GB": "A100-80", "A100 ": "A100"}  # their names, by a beginning
 
 
-class OneGpu:
+def series_gpu(name: str) -> str:
+    """Return how the published series call a GPU of the hardware catalogue.
+
+    >>> series_gpu("A100 80GB SXM"), series_gpu("V100 SXM2 16GB"), series_gpu("RTX 4090")
+    ('A100-80', 'V100', 'RTX 4090')
+    """
+    return next((ours for start, ours in SERIES_GPUS.items() if name.startswith(start)), name)
+
+
+class GpuRates:
     """The rates of one GPU of each type in samples a second, with what they may be wrong by."""
 
     def __init__(
@@ -84,3 +97,49 @@ class OneGpu:
         guessed = guess_rates(published(), [Alone(job, board, YOURS) for board, _ in asked])
         times = exp(fmean(log(rate.rate) - known for rate, (_, known) in zip(guessed, asked, strict=True)))
         return replace(self.job, model=even_model(name, 0, SOME_FLOPS * times, SOME_FLOPS / 1e3 * times))
+
+
+class ComputeSource(NamedTuple):
+    """What is said of how fast one device computes; where nothing is, published rates tell of its GPU."""
+
+    rate: float | None = None  # samples a second of one device
+    gpu: str | None = None  # on which that was measured, or by whose published rates devices compute
+    phases: ComputePhases | None = None
+    phases_batch: float = 1  # samples, of which the phases are
+    is_profiled: bool = False  # the profile's own times, where it has some
+
+    def known_rates(self, job: Job, where: str) -> dict[str, float]:
+        """Return the samples a second of one GPU by its type. Raise InputError that names ``where`` a profile is."""
+        found = {} if self.rate is None or self.gpu is None else {self.gpu: self.rate}
+        if self.is_profiled and job.model.measured:
+            found.update([measured_rate(job.model, where)])
+        return found
+
+
+def find_compute(job: Job, source: ComputeSource, gpu: str | None) -> Compute:
+    """Return how long a device computes, by what is known best: stated or measured on it, on another GPU, published.
+
+    ``gpu`` is the devices' type, None where they are none of the hardware catalogue. Raises InputError.
+    """
+    if source.rate is not None and (source.gpu is None or gpu is None or source.gpu == gpu):
+        return at_rate(job.model, source.rate)
+    if source.phases is not None:
+        return in_phases(job.model, source.phases, source.phases_batch)
+    known = source.known_rates(job, "profile") if gpu is not None else {}
+    if source.is_profiled and job.model.measured and (gpu is None or find_gpu(gpu).name in known):
+        return as_measured(job.model)
+    named = gpu if known or source.gpu is None else source.gpu
+    if named is None:
+        raise InputError(
+            'nothing says how fast a device computes; give compute = {profile = "FILE.json"} with times (ringlab '
+            'profile), {rate = 500.0} or {gpu = "RTX 4090"}'
+        )
+    found = GpuRates(job, known, [named], "gpu").rate(named)
+    if known:
+        ((other, rate),) = known.items()
+        said = f"{rate:.4g} samples/s on one {other}, and how {named} compares in published rates"
+    else:
+        network = network_of(job.model)
+        is_published = network in {network_of(one.job.model) for one in published()}
+        said = f"published rates of {network if is_published else 'other models'} on one GPU"
+    return replace(at_rate(job.model, found.median, said), spread=found.spread)

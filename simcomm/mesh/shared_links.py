@@ -13,11 +13,11 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from simcomm.mesh.calls import Group
 from simcomm.nccl.descriptions import System
 from simcomm.nccl.host_links import FULL, HostLinks, SharedLink, TrafficFlows
 from simcomm.nccl.settings import NcclSettings
-from simcomm.parallelism.groups import Group
-from simcomm.parallelism.timeline import DONE, Program, Task, run_sharing, run_tasks
+from simcomm.timeline import DONE, Program, Task, run_sharing, run_tasks
 
 CONTENTION = ("groups", "streams", "loading")
 

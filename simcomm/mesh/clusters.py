@@ -1,0 +1,67 @@
+"""The devices of a cluster as a mesh takes them: what one is, and what joins so many."""
+
+from dataclasses import dataclass, replace
+
+from collectives.declaration import Algorithm
+from collectives.errors import InputError
+from collectives.units import parse_bandwidth
+from simcomm.cluster.cluster import Cluster
+from simcomm.cluster.hardware_parts import find_part, memory_bytes, parts
+from simcomm.cluster.presets import machine_entries
+from simcomm.mesh.interconnect import Interconnect, NcclInterconnect, SimulatedInterconnect
+from simcomm.mesh.job import ANY_DEVICE, Device
+from simcomm.mesh.terms import CORES
+from simcomm.nccl.catalogue import gpus_of_host
+from simcomm.nccl.clusters import NcclCluster
+
+
+@dataclass(frozen=True)
+class MeshCluster:
+    """A cluster whose devices are taken for meshes of any number."""
+
+    cluster: Cluster
+    algorithm: Algorithm | None = None  # of all_reduce on a simulated network
+    contention: frozenset[str] = frozenset()  # what shares a host's links, where they are known
+
+    @property
+    def gpu(self) -> str | None:
+        """The GPU's name in the hardware catalogue, with its memory where a preset says it; None for other devices."""
+        if not isinstance(self.cluster, NcclCluster):
+            return None
+        system = self.cluster.system
+        name = str(machine_entries()[system.preset]["gpu"]) if system.preset in machine_entries() else system.gpu.name
+        return name if name in parts("GPU") else None
+
+    @property
+    def device(self) -> Device:
+        """One of the devices; its host's cores are also those of GPUs that are not used."""
+        if not isinstance(self.cluster, NcclCluster):
+            return ANY_DEVICE
+        system, gpu = self.cluster.system, self.gpu
+        cores = CORES * (gpus_of_host(system.preset) if system.preset in machine_entries() else system.gpus)
+        if gpu is None:
+            return Device(cores=cores)
+        figures = find_part("GPU", gpu)
+        bandwidth = parse_bandwidth(figures["memory_bandwidth"].value) if "memory_bandwidth" in figures else 0.0
+        return Device(gpu, memory_bytes(gpu), bandwidth, cores)
+
+    def join(self, count: int) -> Interconnect:
+        """Return what joins so many of the devices. Raise InputError for a number that it cannot have."""
+        if not isinstance(self.cluster, NcclCluster):
+            if count > self.cluster.world_size:
+                raise InputError(
+                    f"{self.cluster.title} has {self.cluster.world_size} devices; for {count} give a larger one, as "
+                    f"--set cluster.hosts={count}"
+                )
+            return SimulatedInterconnect(self.cluster, self.algorithm)
+        system = self.cluster.system
+        nodes = -(-count // system.gpus)
+        if nodes > 1 and count % system.gpus:
+            raise InputError(f"{count} devices do not fill hosts of {system.gpus}; give a multiple of {system.gpus}")
+        if nodes > system.nodes and (system.net is None or not system.nic):
+            raise InputError(
+                f"{self.cluster.title} has {system.ranks} devices and no network is known; for {count} set "
+                "cluster.nodes"
+            )
+        part = replace(system, nodes=nodes, gpus=min(count, system.gpus))
+        return NcclInterconnect(part, self.cluster.settings, self.contention)

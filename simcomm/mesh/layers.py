@@ -1,0 +1,181 @@
+"""What a device has of a model: its part of matrices that are divided, its own experts, and its stage of a pipeline.
+
+The profile is that of the dense model. Of experts each layer's MLP is there several times, and a token visits some of
+them: one expert is as large as its MLP.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+from collectives.errors import InputError
+from collectives.parallelism import Parallelism
+from collectives.quoting import quote
+from collectives.records.model_profile import Block, Layer, ModelProfile
+
+WHOLE_KINDS, WHOLE_NAMES = ("LayerNorm", "RMSNorm"), ("positions", "types")  # that tensor parallelism does not divide
+BY_ROWS = (".out", ".down")  # matrices divided by rows
+Stage = tuple[Block, ...]
+
+
+class Counts(NamedTuple):
+    """Parameters that all devices of the data axis have alike, and those of experts, of which each has its own."""
+
+    shared: float
+    expert: float
+
+    @property
+    def whole(self) -> float:
+        """All of them."""
+        return self.shared + self.expert
+
+    def divided(self, form: Parallelism) -> float:
+        """Return how many a device holds of what the form divides: experts are the same on fewer devices.
+
+        >>> Counts(800.0, 400.0).divided(Parallelism(form="zero1", data=8, experts=8, expert=4))
+        300.0
+        """
+        among = (form.shard if form.form == "hsdp" else form.data) or 1
+        return self.shared / among + self.expert / max(1, form.data // form.expert)
+
+
+def is_expert(layer: Layer) -> bool:
+    """Return whether a layer is a part of an MLP, which experts are copies of."""
+    return ".mlp." in f"{layer.name}."
+
+
+def experts_part(profile: ModelProfile, form: Parallelism) -> ModelProfile:
+    """Return what a device has of a transformer whose MLPs are experts: its own of them, and work for ``top_k``.
+
+    >>> from collectives.records.model_profile import find_model_profile
+    >>> dense = find_model_profile("gpt2")
+    >>> found = experts_part(dense, Parallelism(data=8, experts=16, expert=8, top_k=2))
+    >>> round(found.parameters / dense.parameters, 2), round(found.forward_flops / dense.forward_flops, 2)
+    (1.46, 1.4)
+    """
+    if not form.experts:
+        return profile
+    own, visited = form.experts // form.expert, form.top_k
+    worked = ("forward_flops", "backward_flops", "read_bytes", "written_bytes", "backward_bytes", "saved_bytes")
+    layers = tuple(
+        layer._replace(tensors=layer.tensors * own, **{name: getattr(layer, name) * visited for name in worked})
+        if is_expert(layer)
+        else layer
+        for layer in profile.layers
+    )
+    return replace(profile, layers=layers)
+
+
+def visits(profile: ModelProfile, form: Parallelism) -> list[int]:
+    """Return how many times the dense model's work of each layer a token takes: ``top_k`` of an MLP with experts."""
+    return [form.top_k if form.experts and is_expert(layer) else 1 for layer in profile.layers]
+
+
+def count_parameters(profile: ModelProfile, form: Parallelism, blocks: Sequence[Block] | None = None) -> Counts:
+    """Return the parameters of blocks, or of all; ``profile`` is what a device has.
+
+    Where each device has all experts they are like everything else.
+    """
+    names = {block.name for block in profile.blocks if blocks is None} | {block.name for block in blocks or ()}
+    layers = [layer for layer in profile.layers if layer.block in names]
+    whole = float(sum(layer.parameters for layer in layers))
+    own = float(sum(layer.parameters for layer in layers if is_expert(layer))) if form.expert > 1 else 0.0
+    return Counts(whole - own, own)
+
+
+def split_tensors(layers: Sequence[Layer], form: Parallelism) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+    """Return the tensors of each layer that all devices have alike, and those of experts; the others have none."""
+    own = [form.expert > 1 and is_expert(layer) for layer in layers]
+    pairs = [*zip(layers, own, strict=True)]
+    return [() if one else layer.tensors for layer, one in pairs], [
+        layer.tensors if one else () for layer, one in pairs
+    ]
+
+
+def device_part(profile: ModelProfile, parallelism: Parallelism) -> ModelProfile:
+    """Return what a device has of a model: its part of matrices that are divided, and its own experts."""
+    return tensor_part(experts_part(profile, parallelism), parallelism.tensor)
+
+
+def tensor_part(profile: ModelProfile, tensor: int) -> ModelProfile:
+    """Return what a device of a tensor group has of a transformer's parameters; all else of the profile is the same.
+
+    Matrices and what columns add are divided (Shoeybi et al., https://arxiv.org/abs/1909.08053, section 3): norms,
+    positions, and what is added behind rows, are whole on each. Layers are named as ``realcomm.profiling`` names them.
+
+    >>> from collectives.records.model_profile import find_model_profile
+    >>> round(tensor_part(find_model_profile("gpt2"), 4).parameters / find_model_profile("gpt2").parameters, 3)
+    0.255
+    """
+    if tensor == 1:
+        return profile
+    return replace(profile, layers=tuple(_divide(layer, tensor) for layer in profile.layers))
+
+
+def _divide(layer: Layer, tensor: int) -> Layer:
+    if layer.kind in WHOLE_KINDS or layer.name in WHOLE_NAMES:
+        return layer
+    divided = tuple(-(-elements // tensor) for elements in layer.tensors)
+    if layer.name.endswith(BY_ROWS) and layer.tensors:
+        divided = (divided[0], *layer.tensors[1:])
+    return layer._replace(tensors=divided)
+
+
+def is_unit(profile: ModelProfile, block: Block) -> bool:
+    """Return whether a block's parameters are gathered by themselves; else with the root's, once for a whole step.
+
+    Of a transformer its layers are, as torch's ``fully_shard`` is used; of other models all blocks with parameters.
+    """
+    return block.parameters > 0 and (profile.shape is None or is_layer(profile, block))
+
+
+def is_layer(profile: ModelProfile, block: Block) -> bool:
+    """Return whether a block is one of a transformer's layers: those that are there ``layers`` times."""
+    alike = sum((one.parameters, one.forward_flops) == (block.parameters, block.forward_flops)
+                for one in profile.blocks)  # fmt: skip
+    return profile.shape is not None and block.parameters > 0 and alike >= profile.shape.layers
+
+
+def cut_stages(profile: ModelProfile, stages: int) -> list[Stage]:
+    """Return the blocks of each stage: the greatest work of a stage is as small as it can be.
+
+    Raises InputError for more stages than blocks with parameters.
+
+    >>> from collectives.records.model_profile import find_model_profile
+    >>> [len(stage) for stage in cut_stages(find_model_profile("gpt2"), 4)]
+    [7, 4, 5, 2]
+    """
+    blocks = profile.blocks
+    most = sum(block.parameters > 0 for block in blocks)
+    if stages > most:
+        raise InputError(
+            f"{stages} stages of {quote(profile.model)}, which can be cut into {most} at most; give fewer "
+            "(pipeline x virtual)"
+        )
+    work = [float(block.forward_flops + block.backward_flops) or 1.0 for block in blocks]
+    cuts = _cut_evenly(work, stages)
+    return [tuple(blocks[begin:end]) for begin, end in pairwise(cuts)]
+
+
+def _cut_evenly(work: Sequence[float], stages: int) -> list[int]:
+    """Return where to cut a sequence into ``stages`` runs whose greatest sum is least, by dynamic programming."""
+    until = [0.0, *accumulate(work)]
+    count = len(work)
+    best: list[float] = until[:]
+    chosen: list[list[int]] = []
+    for stage in range(2, stages + 1):
+        row, cuts = [float("inf")] * (count + 1), [0] * (count + 1)
+        for end in range(stage, count + 1):
+            for cut in range(end - 1, stage - 2, -1):
+                last = until[end] - until[cut]
+                greatest = max(best[cut], last)
+                if greatest < row[end]:
+                    row[end], cuts[end] = greatest, cut
+                if last >= row[end]:
+                    break
+        best, chosen = row, [*chosen, cuts]
+    found = [count]
+    for cuts in reversed(chosen):
+        found.append(cuts[found[-1]])
+    return [0, *reversed(found)]

@@ -1,0 +1,268 @@
+"""What one device keeps in memory in each form: parameters, gradients, optimizer states, activations, buffers.
+
+Bytes a parameter follow Rajbhandari et al. (ZeRO, https://arxiv.org/abs/1910.02054, section 3), what tensor and
+pipeline parallelism leave of activations Korthikanti et al. (https://arxiv.org/abs/2205.05198, section 4).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from itertools import accumulate
+from math import inf
+from typing import NamedTuple
+
+from collectives.errors import InputError
+from collectives.parallelism import SHARDED, Parallelism
+from collectives.quoting import quote
+from collectives.records.model_profile import Block, ModelProfile, TransformerShape
+from collectives.units import format_size
+from simcomm.mesh.job import Job, is_half
+from simcomm.mesh.layers import Stage, count_parameters, cut_stages, device_part, is_layer, is_unit
+from simcomm.mesh.pipeline import order_of
+
+CONTEXT_BYTES = 1 << 30  # CUDA's context, NCCL's buffers and cuDNN's workspaces; assumed
+STATES = {"sgd": 1, "adamw": 2}  # float32 numbers that an optimizer keeps for each parameter, sgd with momentum
+WHOLE_STATES = ("ddp", "data_parallel", "parameter_server")  # forms whose devices all have the optimizer's states
+MOST_BATCH = 1 << 24
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes that one device keeps at the worst moment of a step."""
+
+    parameters: float
+    gradients: float
+    optimizer: float
+    activations: float
+    buffers: float  # buckets, gathered blocks, what is sent and received
+    context: float = CONTEXT_BYTES
+
+    @property
+    def total(self) -> float:
+        """Bytes of all."""
+        return sum(self.as_dict().values())
+
+    @property
+    def states(self) -> float:
+        """Bytes of parameters, gradients and optimizer states, which the batch does not change."""
+        return self.parameters + self.gradients + self.optimizer
+
+    def as_dict(self) -> dict[str, float]:
+        """Return the bytes by name."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+
+class StateBytes(NamedTuple):
+    """Bytes of each parameter, of its gradient and of what the optimizer keeps of it."""
+
+    parameter: int
+    gradient: int
+    optimizer: int
+
+
+def state_bytes(optimizer: str, half_weights: bool = False) -> StateBytes:
+    """Return the bytes a parameter takes. With ``half_weights`` the optimizer has the float32 copy.
+
+    >>> state_bytes("adamw"), state_bytes("adamw", half_weights=True)
+    (StateBytes(parameter=4, gradient=4, optimizer=8), StateBytes(parameter=2, gradient=2, optimizer=12))
+    """
+    if optimizer not in STATES:
+        raise InputError(f"optimizer {quote(optimizer)} is not known; there are {', '.join(STATES)}")
+    return StateBytes(2, 2, 4 + 4 * STATES[optimizer]) if half_weights else StateBytes(4, 4, 4 * STATES[optimizer])
+
+
+def transformer_activation_bytes(
+    shape: TransformerShape, batch: int, *, tensor: int = 1, sequence: bool = False, recompute: str = "none"
+) -> float:
+    """Return what a layer of a transformer keeps in 16 bits: equations 1 to 6 of Korthikanti et al.
+
+    ``recompute`` is "none", "selective" (attention's scores, as fused kernels do) or "full".
+
+    >>> gpt3 = TransformerShape(96, 12288, 96, 2048, 51200, 96, 49152)
+    >>> round(transformer_activation_bytes(gpt3, 1, tensor=8, sequence=True) / 2**20)
+    342
+    """
+    s, h = shape.context, shape.width
+    if recompute == "full":
+        return 2.0 * s * batch * h / (tensor if sequence else 1)
+    scores = 0.0 if recompute == "selective" else 5.0 * shape.heads * s / h
+    whole = 10.0 / (tensor if sequence else 1)
+    return s * batch * h * (whole + (24.0 + scores) / tensor)
+
+
+def check_form(job: Job) -> None:
+    """Raise InputError for a form that the model cannot have, and for a model without parameters."""
+    profile, form = job.model, job.parallelism
+    if not profile.parameters:
+        raise InputError(f"the profile of {quote(profile.model)} has no parameters; give a model that is trained")
+    shape = profile.shape
+    if shape is None and (form.tensor > 1 or form.experts):
+        asked = "tensor" if form.tensor > 1 else "experts"
+        raise InputError(
+            f"{asked} is of transformers, and the profile of {quote(profile.model)} has no dimensions of one; "
+            "take gpt:layers=...,width=... or leave it out"
+        )
+    if shape is not None and shape.kv_heads % form.tensor:
+        raise InputError(f"tensor is {form.tensor} and must divide the {shape.kv_heads} heads of the model")
+
+
+def memory_of(job: Job) -> list[Memory]:
+    """Return what a device of each stage keeps, the first stage first; the job's mesh is that of its devices.
+
+    Raises InputError where the batch is not divided by the microbatches, and for a form that the model cannot have.
+
+    >>> from collectives.records.model_profile import find_model_profile
+    >>> found = memory_of(Job(find_model_profile("resnet50"), 32, Parallelism(data=8)))[0]
+    >>> round(found.parameters / 1e6), round(found.activations / 1e9, 2)
+    (102, 2.75)
+    """
+    form = job.parallelism
+    if job.batch % form.pieces:
+        raise InputError(
+            f"batch_size {job.batch} is not divided by {form.pieces} microbatches; give a multiple of them"
+        )
+    check_form(job)
+    counter = _Counter(job, device_part(job.model, form))
+    stages = cut_stages(counter.profile, form.pipeline * form.virtual)
+    return [counter.device(index, stages[index :: form.pipeline]) for index in range(form.pipeline)]
+
+
+@dataclass(frozen=True)
+class _Counter:
+    job: Job
+    profile: ModelProfile  # what a device has of the model, all stages together
+
+    @property
+    def form(self) -> Parallelism:
+        return self.job.parallelism
+
+    @property
+    def microbatch(self) -> float:
+        """Samples."""
+        return self.job.batch / self.form.pieces
+
+    @property
+    def scale(self) -> float:
+        """Bytes of an element over those of the profile's: most of what is kept is in the forward's."""
+        return self.job.item / self.profile.item_bytes
+
+    @cached_property
+    def each(self) -> StateBytes:
+        return state_bytes(self.job.optimizer, self.form.half_weights)
+
+    def device(self, index: int, part: Sequence[Stage]) -> Memory:
+        """Return what a device keeps that has these stages."""
+        blocks, form, each = [block for stage in part for block in stage], self.form, self.each
+        parameters = count_parameters(self.profile, form, blocks)
+        whole, divided = parameters.whole, parameters.divided(form)
+        sharded = form.form in SHARDED
+        return Memory(
+            parameters=each.parameter * (divided if sharded else whole),
+            gradients=each.gradient * (divided if sharded or form.form == "zero2" else whole),
+            optimizer=each.optimizer * (whole if form.form in WHOLE_STATES else divided),
+            activations=self._activations(index, part, blocks),
+            buffers=self._buffers(blocks, whole),
+        )
+
+    def _activations(self, index: int, part: Sequence[Stage], blocks: Sequence[Block]) -> float:
+        form, kept = self.form, [self._kept(stage) for stage in part]
+        if form.pipeline == 1 or form.schedule == "naive":
+            held = sum(kept)
+        elif form.schedule == "interleaved":
+            order = order_of(form.schedule, index, form.pipeline, form.pieces, form.virtual)
+            held = max(accumulate((-1 if work.is_backward else 1) * kept[work.chunk] for work in order))
+        else:
+            held = sum(kept) * (form.pieces if form.schedule == "gpipe" else min(form.pieces, form.pipeline - index))
+        if form.recompute == "full":  # the one block that is computed again
+            held += max(block.saved_bytes * self._divided(block) for block in blocks) * self.scale
+        return self.microbatch * held
+
+    def _kept(self, blocks: Sequence[Block]) -> float:
+        """Return the bytes that a sample leaves until its backward."""
+        if self.form.recompute == "full":  # of each block what it was given, which is as large as what it gives
+            return (
+                sum(one.output_bytes for one in blocks) * self.scale / (self.form.tensor if self.form.sequence else 1)
+            )
+        return sum(block.saved_bytes * self._divided(block) for block in blocks) * self.scale
+
+    def _divided(self, block: Block) -> float:
+        """Return what tensor parallelism leaves of a block's activations."""
+        shape, form = self.profile.shape, self.form
+        if shape is None or form.tensor == 1:
+            return 1.0
+        if not is_layer(self.profile, block):  # embeddings, and scores of the vocabulary, which is divided
+            return 1.0 / form.tensor
+        left, whole = (
+            transformer_activation_bytes(shape, 1, tensor=t, sequence=s, recompute="selective")
+            for t, s in ((form.tensor, form.sequence), (1, False))
+        )
+        return left / whole
+
+    def _buffers(self, blocks: Sequence[Block], parameters: float) -> float:
+        form, each = self.form, self.each
+        found, gradients = 0.0, parameters * self.each.gradient
+        if form.pipeline > 1:
+            found += 2 * max(block.output_bytes for block in blocks) * self.microbatch * self.scale
+        if is_half(self.job.precision) and not form.half_weights and form.form not in SHARDED:
+            found += 2 * parameters  # autocast keeps the weights that it has cast
+        if form.data == 1:
+            return found
+        if form.form in ("ddp", "zero_redundancy"):
+            return found + (0.0 if form.bucket_view else gradients)
+        if form.form == "data_parallel":  # the first device gathers what all return
+            return found + self.microbatch * form.data * blocks[-2 if len(blocks) > 1 else -1].output_bytes
+        if form.form == "parameter_server":  # what the largest layer's sums wait in
+            return found + max(block.parameters for block in blocks) * each.gradient
+        if form.form in SHARDED:
+            gathered = sorted((block.parameters for block in blocks if is_unit(self.profile, block)), reverse=True)
+            root = sum(block.parameters for block in blocks if not is_unit(self.profile, block))
+            return found + (sum(gathered[: 1 + form.prefetch]) + gathered[0] + 2 * root) * self.job.item
+        return found + 2 * min(form.bucket_mb * 2**20, gradients)
+
+
+def check_fit(job: Job, memory: float | None, where: str) -> list[Memory]:
+    """Return what each stage's device keeps. Raise InputError, with what would fit, where it is more than ``memory``.
+
+    ``where`` is what the message calls a device; a memory of None is not known, and not checked.
+
+    >>> from collectives.records.model_profile import find_model_profile
+    >>> found = check_fit(Job(find_model_profile("resnet50"), 256, Parallelism(data=1)), 24 * 2**30, "it")
+    >>> round(found[0].total / 2**30, 1)
+    21.8
+    """
+    found = memory_of(job)
+    worst = max(found, key=lambda one: one.total)
+    if worst.total <= (memory or inf):
+        return found
+    assert memory is not None
+    parts = ", ".join(f"{name} {format_size(value)}" for name, value in worst.as_dict().items() if value >= 1e6)
+    largest = largest_batch(job, memory)
+    advice = f"up to {largest} samples a device fit" if largest else _without_batch(job.parallelism)
+    raise InputError(
+        f"batch_size {job.batch} does not fit into {where}: it takes {format_size(worst.total)} of "
+        f"{format_size(memory)} ({parts}); {advice}"
+    )
+
+
+def _without_batch(parallelism: Parallelism) -> str:
+    """Return what to do where not even one sample fits."""
+    more = "form = \"fsdp\" divides the states among the devices" if parallelism.form not in SHARDED else (
+        "more devices, tensor or pipeline above 1 divide the model")  # fmt: skip
+    again = "" if parallelism.recompute == "full" else '; recompute = "full" keeps less'
+    return f"not one sample fits: {more}{again}"
+
+
+def largest_batch(job: Job, memory: float) -> int:
+    """Return the largest batch of each ``data`` device that fits into ``memory`` bytes, 0 where none does."""
+    pieces = job.parallelism.pieces
+
+    def fits(count: int) -> bool:
+        return max(one.total for one in memory_of(replace(job, batch=count * pieces))) <= memory
+
+    low, high = 0, 1
+    while high < MOST_BATCH and fits(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low * pieces
