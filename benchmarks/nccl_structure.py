@@ -20,7 +20,7 @@ from benchmarks.studies.nccl_authors_left_out import DRAWS, compare_without_auth
 from collectives.output_files import write_text
 from collectives.records.environment import describe_environment
 from ringlab.answers.accuracy import accuracy
-from simcomm.nccl.accuracy.scoring import score_classes
+from simcomm.accuracy.judging import score_classes
 from simcomm.nccl.descriptions import System, read_systems
 from simcomm.nccl.measured.tables import Table, read_tables
 

@@ -11,7 +11,7 @@ from page_marks import write_between
 
 from benchmarks.studies.nccl_unseen import describe
 from collectives.output_files import write_text
-from simcomm.nccl.accuracy.stated_choices import StatedChoice, describe_choices, find_stated_choices
+from simcomm.accuracy.stated_choices import StatedChoice, describe_choices, find_stated_choices
 from simcomm.nccl.descriptions import read_systems
 from simcomm.nccl.measured.tables import read_tables
 from simcomm.nccl.parameters import read_definitions

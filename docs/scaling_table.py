@@ -16,10 +16,10 @@ from benchmarks.studies.scaling_left_out import judge_held_out
 from benchmarks.studies.scaling_limits import held_if_exact, score_others
 from collectives.output_files import write_text
 from ringlab.answers.accuracy_training import accuracy_training
+from simcomm.accuracy.judging import Judged, score
+from simcomm.accuracy.trainings import HARD, score_baselines, score_by, score_points
 from simcomm.mesh.terms import FILE
 from simcomm.nccl.parameters import read_definitions
-from simcomm.scaling.accuracy.judging import HARD, Judged
-from simcomm.scaling.accuracy.scoring import score, score_baselines, score_by, score_points
 from simcomm.scaling.columns import make_points
 from simcomm.scaling.descriptions import read_series
 
@@ -46,7 +46,7 @@ def measure() -> dict[str, Any]:
         },
         "series": len(series),
         "sources": len({one.source for one in series}),
-        "expected_hard": asdict(score(judged.take(judged.predicted < HARD * judged.linear))),
+        "expected_hard": asdict(score(judged.take(judged.predicted < HARD * judged.keys["linear"]))),
         **limits(judged),
     }
     aside = accuracy_training(only_put_aside=True).to_dict()

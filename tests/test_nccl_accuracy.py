@@ -12,19 +12,16 @@ from hypothesis import strategies as st
 from collectives import InputError
 from realcomm.measuring.torch_estimates import TorchMachine, estimate_with_torch
 from ringlab.answers.accuracy import AccuracyAnswer, accuracy, read_judged, worst_systems
-from simcomm.nccl.accuracy.baselines import alpha_beta
-from simcomm.nccl.accuracy.compare import Times, compare_series, judged_series
-from simcomm.nccl.accuracy.families import family_of
-from simcomm.nccl.accuracy.predictors import tuner_formula
-from simcomm.nccl.accuracy.scoring import (
+from simcomm.accuracy.judging import (
     SIZE_CLASSES,
-    Comparison,
-    class_mask,
-    score_baselines,
+    Judged,
+    baseline_medians,
+    class_of,
+    concatenate,
     score_classes,
-    score_groups,
     score_systems,
 )
+from simcomm.accuracy.nccl import Times, alpha_beta, compare_series, family_of, judged_series, tuner_formula
 from simcomm.nccl.descriptions import FILE_NAME, OWN_DATA, describe_preset, describe_system, put_aside, read_systems
 from simcomm.nccl.measured import tables
 from simcomm.nccl.measured.tables import COLUMNS, read_tables
@@ -34,55 +31,65 @@ SIZES = np.array([1024.0, 65536, 65537, 16 * 2**20, 2**25, 2**30])
 
 
 def compared(
-    slug: str, errors, *, collective: str = "all_reduce", family: str = "EFA", width: float = 1.2
-) -> Comparison:
+    system: str, errors: list[float], *, collective: str = "all_reduce", family: str = "EFA", width: float = 1.2
+) -> Judged:
     measured = np.geomspace(1e-5, 1e-2, len(SIZES))
     predicted = measured * (1 + np.array(errors))
-    baselines = {"twice": 2 * measured}
-    return Comparison(
-        slug, family, collective, SIZES, measured, predicted, predicted / width, predicted * width, baselines
+    keys = {"system": system, "family": family, "collective": collective}
+    return Judged(
+        keys={**{name: np.full(len(SIZES), value) for name, value in keys.items()}, "class": class_of(SIZES)},
+        measured=measured,
+        predicted=predicted,
+        low={0.8: predicted / width},
+        high={0.8: predicted * width},
+        baselines={"twice": 2 * measured},
     )
 
 
 def test_a_class_holds_its_upper_end():
-    assert {name: list(SIZES[class_mask(name, SIZES)]) for name in SIZE_CLASSES} == {
-        "small": [1024, 65536], "mid": [65537, 16 * 2**20], "large": [2**25, 2**30],
-    }  # fmt: skip
+    assert class_of(SIZES).tolist() == ["small", "small", "mid", "mid", "large", "large"]
 
 
 def test_the_rule_is_a_median_over_systems_of_medians():
     one = compared("a", [0.1, -0.3, 0.0, 0.0, 4.0, 2.0])
     two = compared("b", [0.4, 0.4, 0.0, 0.5, 0.1, 0.1])
     three = compared("c", [-0.5, -0.5, 0.2, 0.2, 0.3, 0.3])
-    scores = score_classes([one, two, three])
+    judged = concatenate([one, two, three])
+    scores = score_classes(judged)
     assert scores["small"].median == pytest.approx(0.4)
     assert scores["mid"].median == pytest.approx(0.2)
     assert scores["large"].median == pytest.approx(0.3)
     assert scores["large"].mean_capped == pytest.approx((1.0 + 0.1 + 0.3) / 3), "3.0 counts as 1"
     assert scores["small"].systems == 3
-    systems = score_systems([one, two, three])
+    systems = score_systems(judged)
     assert systems["a"]["small"].median == pytest.approx(0.2)
     assert systems["a"]["small"].signed == pytest.approx(-0.1)
-    assert score_baselines([one, two, three]) == {"twice": {name: pytest.approx(1.0) for name in SIZE_CLASSES}}
+    assert baseline_medians(judged) == {"twice": {name: pytest.approx(1.0) for name in SIZE_CLASSES}}
 
 
 def test_coverage_counts_rows_within_the_interval():
     narrow = compared("a", [0.1, 0.3, 0.0, 0.0, -0.5, -0.1], width=1.2)
-    assert [score.coverage80 for score in score_classes([narrow]).values()] == [0.5, 1.0, 0.5]
+    assert [score.coverage80 for score in score_classes(narrow).values()] == [0.5, 1.0, 0.5]
 
 
 def test_several_series_of_a_system_count_together():
-    scores = score_systems([compared("a", [0.1] * 6), compared("a", [0.3] * 6, collective="broadcast")])
-    assert scores["a"]["mid"].median == pytest.approx(0.2)
-    by_collective = score_groups(
-        [compared("a", [0.1] * 6), compared("b", [0.3] * 6, collective="reduce")], "collective"
-    )
-    assert by_collective["reduce"]["small"].median == pytest.approx(0.3)
+    one, other = compared("a", [0.1] * 6), compared("a", [0.3] * 6, collective="reduce")
+    judged = concatenate([one, other])
+    assert score_systems(judged)["a"]["mid"].median == pytest.approx(0.2)
+    assert score_classes(judged.by("collective")["reduce"])["small"].median == pytest.approx(0.3)
+
+
+def test_a_baseline_is_judged_where_it_says_something():
+    silent = compared("b", [0.1] * 6)
+    silent.baselines["twice"][:] = np.nan
+    judged = concatenate([compared("a", [0.1] * 6), silent])
+    assert score_systems(judged.of_baseline("twice")).keys() == {"a"}
 
 
 @given(st.lists(st.floats(-0.99, 10), min_size=1, max_size=9))
 def test_one_error_for_all_rows_of_a_system_is_its_score(errors: list[float]):
-    scores = score_classes([compared(f"s{index}", [error] * len(SIZES)) for index, error in enumerate(errors)])
+    judged = concatenate([compared(f"s{index}", [error] * len(SIZES)) for index, error in enumerate(errors)])
+    scores = score_classes(judged)
     for score in scores.values():
         assert score.median == pytest.approx(np.median(np.abs(errors)), abs=1e-12)
         assert score.mean_capped == pytest.approx(np.mean(np.minimum(np.abs(errors), 1)), abs=1e-12)
@@ -90,10 +97,7 @@ def test_one_error_for_all_rows_of_a_system_is_its_score(errors: list[float]):
 
 
 def test_a_class_without_rows_has_no_score():
-    one = compared("a", [0.1] * 6)
-    arrays = (one.nbytes, one.measured, one.predicted, one.low, one.high)
-    few = Comparison("a", "EFA", "all_reduce", *(array[:1] for array in arrays))
-    score = score_classes([few])["large"]
+    score = score_classes(compared("a", [0.1] * 6).take(np.array([0])))["large"]
     assert (score.median, score.mean_capped, score.systems, score.coverage80) == (None, None, 0, None)
 
 
@@ -104,7 +108,7 @@ def test_at_most_twelve_sizes_of_a_series_count_and_skipped_systems_do_not():
     assert not {system.slug for system, _ in judged} & put_aside()
     assert not [system.slug for system, _ in judged if system.skip]
     found = compare_series(judged[:3], lambda system, collective, nbytes: Times(nbytes, nbytes, nbytes), {})
-    assert [one.slug for one in found] == [system.slug for system, _ in judged[:3]]
+    assert [*found.by("system")] == [*dict.fromkeys(system.slug for system, _ in judged[:3])]
 
 
 def test_every_family_is_told_from_the_description_alone():

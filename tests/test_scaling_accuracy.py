@@ -16,11 +16,10 @@ from benchmarks.studies.scaling_limits import held_if_exact, other_frameworks
 from benchmarks.studies.scaling_widths import fit_widths
 from collectives.errors import InputError
 from ringlab.answers.accuracy_training import accuracy_training
+from simcomm.accuracy.trainings import BASELINES, judge_frozen, seen_series
 from simcomm.mesh.intervals import COVERAGES, SHAPE, Shares, log_halfwidth, unsure
 from simcomm.mesh.terms import read_parameters
 from simcomm.scaling import Job, find_model, predict_rate
-from simcomm.scaling.accuracy.baselines import NAMES
-from simcomm.scaling.accuracy.judging import judge_frozen, seen_series
 from simcomm.scaling.columns import make_points, predict_steps
 from simcomm.scaling.descriptions import OWN_DATA, Point, read_series
 
@@ -37,7 +36,7 @@ def test_the_json_has_the_keys_that_are_promised(ringlab: Ringlab, tmp_path: Pat
     assert done.status == 0, done.err
     assert "parameter server " in done.out and "no exchange " in done.out  # no word of a table is broken
     found = json.loads((tmp_path / "out.json").read_text())
-    assert found["points"].keys() == {"all", "hard"} and found["baselines"].keys() == {*NAMES}
+    assert found["points"].keys() == {"all", "hard"} and found["baselines"].keys() == {*BASELINES}
     assert (found["points"]["all"]["n"], found["points"]["hard"]["n"], found["series"]) == (594, 151, 252)
     assert {"n", "median", "p90", "within15", "coverage80"} <= found["points"]["hard"].keys()
     for errors in found["baselines"].values():
@@ -56,10 +55,10 @@ def test_a_source_that_is_held_out_does_not_move_its_own_prediction(monkeypatch:
         for one in own
     ]  # fmt: skip
     before, after = (judge_held_out(series, lambda *_: None) for series in (own, spoilt))
-    rows = np.array([source == "tf_gce_k80" for source in before.source])
+    rows = np.array([source == "tf_gce_k80" for source in before.keys["source"]])
     assert after.predicted[rows] == pytest.approx(before.predicted[rows], rel=1e-9)
     assert after.predicted[~rows] != pytest.approx(before.predicted[~rows], rel=1e-3)
-    for name in NAMES:
+    for name in BASELINES:
         assert after.baselines[name][rows] == pytest.approx(before.baselines[name][rows], rel=1e-6)
 
 
@@ -232,11 +231,13 @@ def test_exact_intervals_hold_fewer_of_the_hard_points_than_of_all() -> None:
     judged = judge_frozen(read_series())
     count = len(judged.measured)
     half = {0.5: np.full(count, 0.0674), 0.8: np.full(count, 0.1282), 0.9: np.full(count, 0.1645)}
-    predicted = 0.95 * judged.linear
+    predicted = 0.95 * judged.keys["linear"]
     measured = predicted * np.exp(0.1 * rng.standard_normal(count))
-    made = replace(judged, predicted=predicted, measured=measured, widths=half)
+    low, high = ({coverage: predicted * np.exp(sign * one) for coverage, one in half.items()} for sign in (-1, 1))
+    hard = measured < 0.9 * judged.keys["linear"]
+    made = replace(judged, predicted=predicted, measured=measured, low=low, high=high)
     for coverage in (0.5, 0.8, 0.9):
-        expected = made.take(made.hard).held(coverage).mean()
+        expected = made.take(hard).held(coverage).mean()
         assert held_if_exact(made, coverage) == pytest.approx(expected, abs=0.05)
         assert held_if_exact(made, coverage) < coverage - 0.05
 

@@ -17,10 +17,9 @@ import numpy as np
 
 from benchmarks.studies.nccl_fit import Observations, fit_parameters, observe_tables
 from collectives.input_files import read_text
-from simcomm.nccl.accuracy.calibration_gain import measure_gains
-from simcomm.nccl.accuracy.compare import compare_series, judged_series
-from simcomm.nccl.accuracy.predictors import model_predictor
-from simcomm.nccl.accuracy.scoring import ClassScore, Comparison, score_classes
+from simcomm.accuracy.calibration_gain import measure_gains
+from simcomm.accuracy.judging import ClassScore, Judged, score_classes
+from simcomm.accuracy.nccl import compare_series, judged_series, model_predictor
 from simcomm.nccl.descriptions import OWN_DATA, System, read_systems
 from simcomm.nccl.measured.tables import Table, read_tables
 from simcomm.nccl.parameters import Parameters
@@ -67,8 +66,8 @@ def refit_without_authors(observed: Sequence[Observations], seed: int) -> dict[s
     return found
 
 
-def compare_without_authors(systems: Mapping[str, System], tables: Mapping[str, Table], seed: int) -> list[Comparison]:
-    """Return each series beside its prediction by parameters that never saw its author."""
+def compare_without_authors(systems: Mapping[str, System], tables: Mapping[str, Table], seed: int) -> Judged:
+    """Return each row beside its prediction by parameters that never saw its author."""
     fitted = refit_without_authors(observe_tables(systems, tables), seed)
     return compare_series(judged_series(systems, tables), model_predictor(fitted), {})
 

@@ -1,30 +1,24 @@
 """Fit the parameters of NCCL's model to published tables: ``make fit-nccl`` writes its ``parameters.toml`` again.
 
 The logarithms of predicted times are fitted to those of measured ones. Every system has the same weight in each class
-of sizes; large residuals count less (Cauchy's loss), as some systems are slow for reasons that no description tells;
-and each parameter is held to its prior by a spring. Gauss-Newton steps with Levenberg's damping, derivatives by
-differences of those parameters that a system's time depends on.
+of sizes. Slopes are found by differences of those parameters that a system's time depends on.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from collectives.output_files import write_text
-from simcomm.nccl.accuracy.scoring import SIZE_CLASSES, class_mask
+from benchmarks.studies.fitting import Floats, Springs, cauchy, fit_least_squares, write_parameters
+from simcomm.accuracy.judging import class_of
 from simcomm.nccl.descriptions import System, read_systems
 from simcomm.nccl.measured.tables import Series, Table, read_tables
 from simcomm.nccl.parameters import FILE, Parameters, RecordingParameters, read_definitions, read_parameters
 from simcomm.nccl.predict import COLLECTIVES, predict_seconds
 
-Floats = NDArray[np.float64]
 SCALE = 0.24  # of Cauchy's loss, in log time
 STEP = 1e-4  # of the differences, in the logarithm of a parameter
-LONGEST_STEP = 0.5
 
 
 @dataclass(frozen=True)
@@ -56,10 +50,8 @@ def observe(system: System, series: Sequence[Series]) -> Observations | None:
     if not known:
         return None
     nbytes = np.concatenate([one.nbytes for one in known])
-    weights = np.zeros(len(nbytes))
-    for size_class in SIZE_CLASSES:
-        rows = class_mask(size_class, nbytes)
-        weights[rows] = 1 / max(1, rows.sum())
+    classes, counts = np.unique(class_of(nbytes), return_inverse=True, return_counts=True)[1:]
+    weights = 1 / counts[classes]
     return Observations(system, known, np.log(np.concatenate([one.seconds for one in known])), weights)
 
 
@@ -75,101 +67,52 @@ def observe_tables(systems: Mapping[str, System], tables: Mapping[str, Table]) -
 
 
 def fit_parameters(
-    observations: Sequence[Observations], start: Parameters | None = None, *, tolerance: float = 1e-3, most: int = 25
+    observations: Sequence[Observations], start: Parameters | None = None, *, tolerance: float = 1e-4
 ) -> Fit:
-    """Return the parameters of least cost, from ``start`` or the priors; at most so many steps."""
-    definitions = read_definitions()
-    priors = np.log([definition.prior for definition in definitions.values()])
-    spreads = np.array([definition.spread for definition in definitions.values()])
-    begin = priors if start is None else np.log([start[name] for name in definitions])
-    return _descend(_Problem(tuple(definitions), observations, priors, spreads, SCALE), begin, tolerance, most)
+    """Return the parameters of least cost, from ``start`` or the priors."""
+    springs = Springs.of(read_definitions())
+    begin = springs.start(start)
+    depends = [_read_by(one, springs, begin) for one in observations]
+
+    def residuals(logs: Floats) -> Floats:
+        values = springs.values(logs)
+        return np.concatenate([one.log_predicted(values) - one.log_seconds for one in observations]) / SCALE
+
+    def slopes(logs: Floats) -> Floats:
+        return np.vstack(
+            [_slopes(one, springs, logs, columns) for one, columns in zip(observations, depends, strict=True)]
+        )
+
+    weights = np.concatenate([one.weights for one in observations])
+    logs, cost = fit_least_squares(
+        springs, residuals, begin, cauchy, weights=weights, slopes=slopes, ftol=tolerance, xtol=tolerance
+    )
+    return Fit(springs.values(logs), cost, bool(np.array_equal(logs, begin)))
 
 
-@dataclass(frozen=True)
-class _Problem:
-    """What is minimised: weighted residuals by Cauchy's loss of a scale, and springs to the priors; logarithms."""
-
-    names: tuple[str, ...]
-    observations: Sequence[Observations]
-    priors: Floats
-    spreads: Floats
-    scale: float
-
-    def values(self, logs: Floats) -> Parameters:
-        return Parameters(dict(zip(self.names, np.exp(logs).tolist(), strict=True)))
-
-    def residuals(self, logs: Floats) -> list[Floats]:
-        values = self.values(logs)
-        return [one.log_predicted(values) - one.log_seconds for one in self.observations]
-
-    def cost(self, logs: Floats, residuals: Sequence[Floats]) -> float:
-        pairs = zip(self.observations, residuals, strict=True)
-        loss = sum(float(np.sum(one.weights * np.log1p((found / self.scale) ** 2))) for one, found in pairs)
-        return loss + float(np.sum(((logs - self.priors) / self.spreads) ** 2))
-
-    def normal_equations(
-        self, logs: Floats, residuals: Sequence[Floats], depends: Sequence[Sequence[int]]
-    ) -> tuple[Floats, Floats]:
-        """Return the matrix and the gradient of a Gauss-Newton step."""
-        matrix, gradient = np.diag(1 / self.spreads**2), (logs - self.priors) / self.spreads**2
-        for one, found, indices in zip(self.observations, residuals, depends, strict=True):
-            slopes = np.empty((len(found), len(indices)))
-            for column, index in enumerate(indices):
-                moved = logs.copy()
-                moved[index] += STEP
-                slopes[:, column] = (one.log_predicted(self.values(moved)) - found - one.log_seconds) / STEP
-            weights = one.weights / (1 + (found / self.scale) ** 2) / self.scale**2
-            matrix[np.ix_(indices, indices)] += slopes.T @ (slopes * weights[:, None])
-            gradient[list(indices)] += slopes.T @ (weights * found)
-        return matrix, gradient
-
-    def dependencies(self, logs: Floats) -> list[list[int]]:
-        """Return the parameters that each system's times depend on."""
-        found = []
-        for one in self.observations:
-            recording = RecordingParameters(self.values(logs))
-            one.log_predicted(recording)
-            found.append([index for index, name in enumerate(self.names) if name in recording.read])
-        return found
+def _read_by(one: Observations, springs: Springs, logs: Floats) -> list[int]:
+    """Return the parameters that a system's times depend on, by number."""
+    recording = RecordingParameters(springs.values(logs))
+    one.log_predicted(recording)
+    return [index for index, name in enumerate(springs.names) if name in recording.read]
 
 
-def _descend(problem: _Problem, logs: Floats, tolerance: float, most: int) -> Fit:
-    """Take steps until one gains less than the tolerance; a step that does not gain is damped and tried again."""
-    depends, residuals = problem.dependencies(logs), problem.residuals(logs)
-    cost, damping, is_stalled = problem.cost(logs, residuals), 1e-2, True
-    for _ in range(most):
-        matrix, gradient = problem.normal_equations(logs, residuals, depends)
-        for _ in range(8):
-            step = -np.linalg.solve(matrix + damping * np.diag(np.diag(matrix)), gradient)
-            moved = logs + np.clip(step, -LONGEST_STEP, LONGEST_STEP)
-            found = problem.residuals(moved)
-            if (lower := problem.cost(moved, found)) < cost:
-                break
-            damping *= 4
-        else:
-            break
-        is_stalled, gained = False, cost - lower
-        logs, residuals, cost, damping = moved, found, lower, max(damping / 4, 1e-6)
-        if gained < tolerance:
-            break
-    return Fit(problem.values(logs), cost, is_stalled)
-
-
-def write_parameters(parameters: Parameters, path: Path = FILE) -> None:
-    """Write the values into a ``parameters.toml``, and leave all else there as it is."""
-    lines, name = [], ""
-    for line in path.read_text(encoding="utf-8").splitlines():
-        if line.startswith("["):
-            name = line.strip("[]").strip('"')
-        lines.append(f"value = {parameters[name]:.4g}" if line.startswith("value = ") else line)
-    write_text(path, "\n".join(lines) + "\n")
+def _slopes(one: Observations, springs: Springs, logs: Floats, columns: Sequence[int]) -> Floats:
+    """Return the slopes of a system's residuals by all parameters."""
+    plain = one.log_predicted(springs.values(logs))
+    found = np.zeros((len(plain), len(logs)))
+    for column in columns:
+        moved = logs.copy()
+        moved[column] += STEP
+        found[:, column] = (one.log_predicted(springs.values(moved)) - plain) / STEP / SCALE
+    return found
 
 
 def main() -> None:
     """Fit to the project's own tables, without those put aside, and write the values."""
     systems = read_systems()
     fitted = fit_parameters(observe_tables(systems, read_tables(systems)))
-    write_parameters(fitted.parameters)
+    write_parameters(fitted.parameters, FILE)
     read_parameters.cache_clear()
 
 

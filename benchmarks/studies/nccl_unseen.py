@@ -10,19 +10,19 @@ writes ``simcomm/nccl/intervals.toml``.
 import argparse
 import csv
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from collectives.input_files import read_text
 from collectives.output_files import write_text
-from simcomm.nccl.accuracy.compare import compare_series, judged_series
-from simcomm.nccl.accuracy.predictors import model_predictor
-from simcomm.nccl.accuracy.scoring import SIZE_CLASSES, ClassScore, Comparison, class_mask, score_classes
+from simcomm.accuracy.judging import SIZE_CLASSES, ClassScore, Judged, score_classes
+from simcomm.accuracy.nccl import compare_series, judged_series, model_predictor
 from simcomm.nccl.communicator import make_communicator
-from simcomm.nccl.descriptions import OWN_DATA, System, read_systems
+from simcomm.nccl.descriptions import System, read_systems
 from simcomm.nccl.intervals import (
     COVERAGE,
     WIDTHS_FILE,
@@ -36,17 +36,9 @@ from simcomm.nccl.intervals import (
 from simcomm.nccl.measured.tables import read_tables
 from simcomm.nccl.settings import NcclSettings
 
-UNSEEN = OWN_DATA / "unseen"
+UNSEEN = Path(__file__).parent / "nccl_unseen_data"
 PUT_ASIDE = frozenset({"azure-guide", "hisohara", "rocm-blog", "skypilot", "violet"})  # a third, before any result
 LEAST_ONE_NODE, LEAST_SEVERAL = (0.27, 0.28, 0.32), (0.33, 0.40, 0.37)  # what own systems, authors left out, need
-
-
-class Judged(NamedTuple):
-    """A series of an unseen system beside its prediction."""
-
-    author: str
-    system: System
-    series: Comparison
 
 
 def read_authors() -> dict[str, str]:
@@ -59,47 +51,52 @@ def read_authors() -> dict[str, str]:
     return {row["slug"]: row["author"] for row in rows}
 
 
-def judge() -> list[Judged]:
-    """Return all series of unseen systems beside what the shipped model says of them."""
+def judge() -> Judged:
+    """Return all rows of unseen systems beside what the shipped model says of them; also keyed by author.
+
+    ``several`` says whether a system has several nodes, ``wider`` how many times as wide its intervals are.
+    """
     systems, authors = read_systems(UNSEEN), read_authors()
-    judged = judged_series(systems, read_tables(systems, UNSEEN))
-    found = compare_series(judged, model_predictor({}), {})
-    return [Judged(authors[one.slug], systems[one.slug], one) for one in found]
+    found = compare_series(judged_series(systems, read_tables(systems, UNSEEN)), model_predictor({}), {})
+    slugs = found.keys["system"].tolist()
+    columns = {
+        "author": np.array([authors[slug] for slug in slugs]),
+        "several": np.array([systems[slug].nccl_nodes > 1 for slug in slugs]),
+        "wider": np.array([_widening(systems[slug]) for slug in slugs]),
+    }
+    return replace(found, keys={**found.keys, **columns})
 
 
-def fit_widths(judged: Iterable[Judged]) -> Widths:
+@cache
+def _widening(system: System) -> float:
+    comm = make_communicator(system, NcclSettings())
+    return widening(comm, has_like=not outside_checked(system, comm.version))
+
+
+def fit_widths(judged: Judged) -> Widths:
     """Return limits that leave a tenth of the rows below and a tenth above, of the authors that are not put aside.
 
     Each author counts the same. No limit is below what the model's own systems need.
     """
-    seen = [one for one in judged if one.author not in PUT_ASIDE]
-    groups = ([one for one in seen if (one.system.nccl_nodes > 1) == several] for several in (False, True))
-    return Widths(
-        *(_limits(group, least) for group, least in zip(groups, (LEAST_ONE_NODE, LEAST_SEVERAL), strict=True))
-    )
+    seen = judged.take(~np.isin(judged.keys["author"], [*PUT_ASIDE]))
+    groups = seen.by("several")
+    return Widths(_limits(groups[False], LEAST_ONE_NODE), _limits(groups[True], LEAST_SEVERAL))
 
 
-def _limits(group: Sequence[Judged], least: Sequence[float]) -> Limits:
-    found = [_quantiles(group, size_class) for size_class in SIZE_CLASSES]
+def _limits(group: Judged, least: Sequence[float]) -> Limits:
+    found = [_quantiles(group.take(group.keys["class"] == size_class)) for size_class in SIZE_CLASSES]
     sides = zip(*((max(-low, own), max(high, own)) for (low, high), own in zip(found, least, strict=True)), strict=True)
     return Limits(*(tuple(round(one, 2) for one in side) for side in sides))
 
 
-def _quantiles(group: Iterable[Judged], size_class: str) -> tuple[float, float]:
-    """Return the logarithms of measured / predicted of one class of sizes, that a tenth of the rows is below or above.
+def _quantiles(rows: Judged) -> tuple[float, float]:
+    """Return the logarithms of measured / predicted that a tenth of the rows is below or above.
 
     They are divided by what makes the intervals of a system wider.
     """
-    by_author: dict[str, list[NDArray[np.float64]]] = {}
-    for one in group:
-        mask, comm = class_mask(size_class, one.series.nbytes), make_communicator(one.system, NcclSettings())
-        wider = widening(comm, has_like=not outside_checked(one.system, comm.version))
-        by_author.setdefault(one.author, []).append(
-            np.log(one.series.measured[mask] / one.series.predicted[mask]) / wider
-        )
-    rows = [found for each in by_author.values() if len(found := np.concatenate(each))]
-    weights = np.concatenate([np.full(len(each), 1 / len(each) / len(rows)) for each in rows])
-    every = np.concatenate(rows)
+    each = [np.log(one.measured / one.predicted) / one.keys["wider"] for one in rows.by("author").values()]
+    weights = np.concatenate([np.full(len(one), 1 / len(one) / len(each)) for one in each])
+    every = np.concatenate(each)
     order = np.argsort(every)
     low, high = np.interp([(1 - COVERAGE) / 2, (1 + COVERAGE) / 2], np.cumsum(weights[order]), every[order])
     return float(low), float(high)
@@ -108,12 +105,9 @@ def _quantiles(group: Iterable[Judged], size_class: str) -> tuple[float, float]:
 def scores() -> dict[str, dict[str, ClassScore]]:
     """Return the scores of authors by whom widths are chosen, of those put aside, and of all."""
     judged = judge()
-    groups = {
-        "authors by whom the widths are chosen": [one.series for one in judged if one.author not in PUT_ASIDE],
-        "authors put aside": [one.series for one in judged if one.author in PUT_ASIDE],
-        "all": [one.series for one in judged],
-    }
-    return {name: score_classes(series) for name, series in groups.items()}
+    aside = np.isin(judged.keys["author"], [*PUT_ASIDE])
+    groups = {"authors by whom the widths are chosen": ~aside, "authors put aside": aside, "all": aside | ~aside}
+    return {name: score_classes(judged.take(rows)) for name, rows in groups.items()}
 
 
 def describe() -> Iterator[str]:

@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
-from scipy.optimize import minimize
 
-from benchmarks.studies.nccl_fit import write_parameters
+from benchmarks.studies.fitting import Springs, fit_likelihood, write_parameters
 from simcomm.mesh.terms import Floats
-from simcomm.nccl.parameters import Parameters, read_definitions
+from simcomm.nccl.parameters import read_definitions
 from simcomm.scaling.descriptions import put_aside, read_series
 from simcomm.scaling.one_gpu import (
     ANY,
@@ -86,34 +85,18 @@ def fit_process(
     *,
     steps: int = STEPS,
     pinned: Mapping[str, float] | None = None,
-) -> dict[str, float]:
+) -> Mapping[str, float]:
     """Return the values of greatest likelihood for some rates, sought from ``start`` or from the priors.
 
     Those that are ``pinned`` keep their values: a term without which the others are fitted.
     """
-    definitions = read_definitions(FILE)
-    names = tuple(definitions)
-    priors = np.log([definitions[name].prior for name in names])
-    spreads = np.array([definitions[name].spread for name in names])
-    likelihood, fixed = Likelihood(rows), dict(pinned or {})
-
-    def values_of(found: Floats) -> dict[str, float]:
-        return {**dict(zip(names, np.exp(found).tolist(), strict=True)), **fixed}
-
-    def loss(found: Floats) -> tuple[float, Floats]:
-        unlikely, gradient = likelihood(values_of(found))
-        springs = (found - priors) / spreads
-        slopes: Floats = np.array([0.0 if name in fixed else gradient[name] for name in names]) + springs / spreads
-        return unlikely + float((springs**2).sum()) / 2, slopes
-
-    begin = priors if start is None else np.log([start[name] for name in names])
-    best = minimize(loss, begin, jac=True, method="L-BFGS-B", options={"maxiter": steps})
-    return values_of(best.x)
+    springs = Springs.of(read_definitions(FILE), pinned)
+    return fit_likelihood(springs, Likelihood(rows), springs.start(start), maxiter=steps)
 
 
 def main() -> None:
     """Fit to the published rates of one GPU, without those put aside, and write the values."""
-    write_parameters(Parameters(fit_process(seen_rates())), FILE)
+    write_parameters(fit_process(seen_rates()), FILE)
     read_process.cache_clear()
 
 

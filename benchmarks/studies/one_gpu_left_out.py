@@ -1,33 +1,20 @@
 """One GPU predicted with its whole type left out: from its data sheet, and from the same job on other types."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from benchmarks.studies.one_gpu_fit import fit_process, seen_rates
+from simcomm.accuracy.judging import Judged, Score, score
 from simcomm.scaling.descriptions import Series
 from simcomm.scaling.one_gpu import Alone, Rate, guess_rates, published, read_process
 
 UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True)
-class OneGpuScore:
-    """Errors |predicted / measured - 1| of rates of one GPU; None where there is none."""
-
-    n: int
-    median: float | None
-    p90: float | None
-    within15: float | None
-    coverage50: float | None
-    coverage80: float | None
-    coverage90: float | None
-
-
 def judge_one_gpu(
     series: Sequence[Series], *, refit: bool = False, pinned: Mapping[str, float] | None = None
-) -> dict[str, OneGpuScore]:
+) -> dict[str, Score]:
     """Return the scores of ``data_sheet``, whose source is not known, and of ``same_job``, known on other types.
 
     The process that guesses has the shipped values; with ``refit`` those that are fitted to the project's own rates of
@@ -56,15 +43,13 @@ def _job(one: Alone) -> tuple[str, str, str]:
     return one.source, one.job.model.model, one.job.precision
 
 
-def _score(pairs: Sequence[tuple[Rate, float]]) -> OneGpuScore:
-    if not pairs:
-        return OneGpuScore(0, None, None, None, None, None, None)
-    sizes = np.array([abs(guessed.rate / measured - 1) for guessed, measured in pairs])
-    held = [
-        float(np.mean([low <= measured <= high for guessed, measured in pairs
-                       for low, high in [guessed.interval(coverage)]]))
-        for coverage in (0.5, 0.8, 0.9)
-    ]  # fmt: skip
-    return OneGpuScore(
-        len(pairs), float(np.median(sizes)), float(np.quantile(sizes, 0.9)), float(np.mean(sizes <= 0.15)), *held
+def _score(pairs: Sequence[tuple[Rate, float]]) -> Score:
+    ends = {coverage: [guessed.interval(coverage) for guessed, _ in pairs] for coverage in (0.5, 0.8, 0.9)}
+    judged = Judged(
+        keys={},
+        measured=np.array([measured for _, measured in pairs]),
+        predicted=np.array([guessed.rate for guessed, _ in pairs]),
+        low={coverage: np.array([low for low, _ in found]) for coverage, found in ends.items()},
+        high={coverage: np.array([high for _, high in found]) for coverage, found in ends.items()},
     )
+    return score(judged)

@@ -5,11 +5,11 @@ less (soft L1), and each parameter is held to its prior by a spring. Series on s
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
-from scipy.optimize import least_squares
 
-from benchmarks.studies.nccl_fit import write_parameters
+from benchmarks.studies.fitting import Springs, fit_least_squares, soft_l1, write_parameters
 from simcomm.mesh.terms import FILE, Floats, read_parameters
 from simcomm.nccl.parameters import Parameters, read_definitions
 from simcomm.scaling.columns import Points, make_points, predict_steps
@@ -31,25 +31,20 @@ def fit_parameters(
 
     Those that are ``pinned`` keep their values: a term without which the others are fitted.
     """
-    definitions = read_definitions(FILE)
-    names = tuple(definitions)
-    priors = np.log([definitions[name].prior for name in names])
-    spreads = np.array([definitions[name].spread for name in names])
-    begin = priors if start is None else np.log([start[name] for name in names])
-    highest = np.array([np.log(LARGEST_STEAL) if name.startswith("steal") else np.inf for name in names])
+    springs = Springs.of(read_definitions(FILE), pinned)
+    springs = replace(springs, spreads=springs.spreads / SPRING)
+    highest = np.array([np.log(LARGEST_STEAL) if name.startswith("steal") else np.inf for name in springs.names])
     seen = points.predicted
-    logs = np.log(points.rate[seen])
+    measured = np.log(points.rate[seen])
 
-    def residuals(found: Floats) -> Floats:
-        values = {**dict(zip(names, np.exp(found).tolist(), strict=True)), **(pinned or {})}
-        errors = (np.log(predict_steps(points, values)[0][seen]) - logs) / SCALE
-        soft = np.sign(errors) * np.sqrt(2 * (np.sqrt(1 + errors**2) - 1))  # soft L1 for these, not for the springs
-        stacked: Floats = np.concatenate([soft, SPRING * (found - priors) / spreads])
-        return stacked
+    def residuals(logs: Floats) -> Floats:
+        found: Floats = (np.log(predict_steps(points, springs.values(logs))[0][seen]) - measured) / SCALE
+        return found
 
-    bounds = (np.full(len(names), -np.inf), highest)
-    best = least_squares(residuals, np.minimum(begin, highest - 1e-3), bounds=bounds, ftol=tolerance, xtol=tolerance)
-    return Parameters({**dict(zip(names, np.exp(best.x).tolist(), strict=True)), **(pinned or {})})
+    logs, _ = fit_least_squares(
+        springs, residuals, springs.start(start), soft_l1, highest=highest, ftol=tolerance, xtol=tolerance
+    )
+    return springs.values(logs)
 
 
 def main() -> None:

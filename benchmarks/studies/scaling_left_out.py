@@ -10,10 +10,10 @@ import numpy as np
 from benchmarks.studies.scaling_fit import fit_parameters
 from benchmarks.studies.scaling_widths import fit_widths
 from collectives.output_files import write_text
+from simcomm.accuracy.judging import Judged
+from simcomm.accuracy.trainings import BASELINES, HARD, judged_points, seen_series, shares_of
 from simcomm.mesh.intervals import COVERAGES, FILE, Shares, Widths, log_halfwidth, read_widths
 from simcomm.mesh.terms import read_parameters
-from simcomm.scaling.accuracy.baselines import BASELINES
-from simcomm.scaling.accuracy.judging import HARD, Judged, judged_points, seen_series
 from simcomm.scaling.columns import Points, make_points, predict_steps
 from simcomm.scaling.descriptions import Series, put_aside
 
@@ -72,7 +72,8 @@ def write_widths(widths: Widths) -> None:
 def main() -> None:
     """Predict the project's own series, each source left out, and write the widths of those not put aside."""
     judged = judge_held_out(seen_series(), lambda *_: None)
-    write_widths(fit_widths(np.log(judged.predicted / judged.measured), judged.shares, judged.source, judged.hard))
+    errors = np.log(judged.predicted / judged.measured)
+    write_widths(fit_widths(errors, shares_of(judged), judged.keys["source"], judged.keys["hard"]))
 
 
 if __name__ == "__main__":

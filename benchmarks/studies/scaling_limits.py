@@ -1,11 +1,13 @@
 """How well scaling can be predicted at best: what frameworks differ by on one machine, and what is luck."""
 
+from dataclasses import replace
+
 import numpy as np
 
+from simcomm.accuracy.judging import Judged, Score, score
+from simcomm.accuracy.trainings import HARD
 from simcomm.mesh.job import is_half
 from simcomm.mesh.terms import Floats
-from simcomm.scaling.accuracy.judging import HARD, Judged
-from simcomm.scaling.accuracy.scoring import Score, score
 from simcomm.scaling.columns import Points
 from simcomm.scaling.one_gpu import framework_of
 
@@ -45,9 +47,9 @@ def _job(points: Points, row: int) -> tuple[object, ...]:
 def score_others(judged: Judged, points: Points) -> dict[str, Score]:
     """Return the scores of other frameworks on the same machine and of the model, of the hard points where both are."""
     rates = other_frameworks(points)
-    rows = judged.hard & ~np.isnan(rates)
+    rows = judged.keys["hard"] & ~np.isnan(rates)
     chosen = judged.take(rows)
-    by_others = Judged(**{**vars(chosen), "predicted": rates[rows]})
+    by_others = replace(chosen, predicted=rates[rows])
     return {"others": score(by_others), "model": score(chosen)}
 
 
@@ -56,10 +58,16 @@ def held_if_exact(judged: Judged, coverage: float) -> float:
 
     A point that was measured to be hard was unlucky too, so that this is less than what they hold of all points.
     """
-    half = judged.widths[0.8]
+    half = _half(judged, 0.8)
     drawn = np.log(judged.measured / judged.predicted) / half
     drawn = np.concatenate([drawn, -drawn])
     errors = drawn[None, :] * half[:, None]
-    hard = judged.predicted[:, None] * np.exp(errors) < HARD * judged.linear[:, None]
-    held = np.abs(errors) <= judged.widths[coverage][:, None]
+    hard = judged.predicted[:, None] * np.exp(errors) < HARD * judged.keys["linear"][:, None]
+    held = np.abs(errors) <= _half(judged, coverage)[:, None]
     return float(held[hard].mean())
+
+
+def _half(judged: Judged, coverage: float) -> Floats:
+    """Return half the width of each interval, in log rate."""
+    half: Floats = np.log(judged.high[coverage] / judged.predicted)
+    return half

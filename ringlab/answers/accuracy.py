@@ -14,22 +14,10 @@ from collectives.errors import InputError, NotKnown
 from collectives.units import count
 from ringlab.shared.answer import Record
 from ringlab.shared.progress import Progress, computing
-from simcomm.nccl.accuracy.baselines import alpha_beta
-from simcomm.nccl.accuracy.calibration_gain import Gain, measure_gains
-from simcomm.nccl.accuracy.compare import compare_series, judged_series
-from simcomm.nccl.accuracy.predictors import model_predictor, tuner_formula
-from simcomm.nccl.accuracy.scoring import (
-    SIZE_CLASSES,
-    ClassScore,
-    Comparison,
-    SystemScore,
-    class_mask,
-    score_baselines,
-    score_classes,
-    score_groups,
-    score_systems,
-)
-from simcomm.nccl.accuracy.stated_choices import describe_choices
+from simcomm.accuracy.calibration_gain import Gain, measure_gains
+from simcomm.accuracy.judging import ClassScore, Judged, SystemScore, baseline_medians, score_classes, score_systems
+from simcomm.accuracy.nccl import alpha_beta, compare_series, judged_series, model_predictor, tuner_formula
+from simcomm.accuracy.stated_choices import describe_choices
 from simcomm.nccl.descriptions import OWN_DATA, System, put_aside, read_systems
 from simcomm.nccl.measured.tables import LEAST_BANDWIDTH, Table, read_table
 from simcomm.nccl.parameters import Parameters
@@ -42,11 +30,11 @@ MOST_NAMED = 3  # that are left out, by what is wrong with each
 
 @dataclass(frozen=True)
 class AccuracyAnswer(Record):
-    """Predictions beside measured times, series by series, and their scores."""
+    """Predictions beside measured times, and their scores."""
 
     directory: str
     fit: str  # with which parameters
-    comparisons: Sequence[Comparison]
+    judged: Judged
     notes: tuple[str, ...] = ()
     gains: tuple[Gain, ...] = ()  # of a few measured rows, the best choice of sizes first
     classes: dict[str, ClassScore] = field(init=False)
@@ -55,22 +43,22 @@ class AccuracyAnswer(Record):
 
     def __post_init__(self) -> None:
         """Compute the scores."""
-        object.__setattr__(self, "classes", score_classes(self.comparisons))
-        object.__setattr__(self, "systems", score_systems(self.comparisons))
-        object.__setattr__(self, "baselines", score_baselines(self.comparisons))
+        object.__setattr__(self, "classes", score_classes(self.judged))
+        object.__setattr__(self, "systems", score_systems(self.judged))
+        object.__setattr__(self, "baselines", baseline_medians(self.judged))
 
     def by(self, key: str) -> dict[str, dict[str, ClassScore]]:
         """Return the scores by "family" or by "collective"."""
-        return score_groups(self.comparisons, key)
+        return {name: score_classes(part) for name, part in sorted(self.judged.by(key).items())}
 
     def draw(self, path: Path | str) -> None:
         """Draw predicted against measured times as .png, .svg or .pdf. Raise InputError."""
         dots = [
-            viz.Dots(f"{name}: {CLASS_TITLES[name]}", one.family, list(one.measured[rows]), list(one.predicted[rows]))
-            for name in SIZE_CLASSES
-            for one in self.comparisons
-            for rows in [class_mask(name, one.nbytes)]
-            if rows.any()
+            viz.Dots(f"{name}: {CLASS_TITLES[name]}", family, list(part.measured), list(part.predicted))
+            for name in CLASS_TITLES
+            for (family, *_), part in self.judged.take(self.judged.keys["class"] == name)
+            .by("family", "system", "collective")
+            .items()
         ]
         subtitle = f"{len(self.systems)} systems, parameters: {self.fit}; grey: off by less than a factor of 1.3"
         viz.draw_accuracy("NCCL: predicted and measured", subtitle, dots, path)

@@ -14,8 +14,8 @@ from collectives.units import count
 from ringlab.answers.accuracy import describe_left_out
 from ringlab.shared.answer import Record
 from ringlab.shared.progress import Progress, computing
-from simcomm.scaling.accuracy.judging import Judged, judge_frozen
-from simcomm.scaling.accuracy.scoring import Score, score_baselines, score_by, score_points
+from simcomm.accuracy.judging import Judged, Score
+from simcomm.accuracy.trainings import judge_frozen, score_baselines, score_by, score_points
 from simcomm.scaling.descriptions import OWN_DATA, Point, Series, is_known_precision, put_aside, read_series
 
 Errors = Mapping[str, Mapping[str, float | None]]
@@ -50,11 +50,9 @@ class TrainingAccuracy(Record):
         one = self.judged
         dots = []
         for hard, panel in PANELS.items():
-            for family in sorted(set(one.family)):
-                rows = (one.hard == hard) & [name == family for name in one.family]
-                seconds = [list((one.samples / rate)[rows]) for rate in (one.measured, one.predicted)]
-                if rows.any():
-                    dots.append(viz.Dots(panel, family, *seconds))
+            for family, part in sorted(one.take(one.keys["hard"] == hard).by("family").items()):
+                seconds = [list(part.keys["samples"] / rate) for rate in (part.measured, part.predicted)]
+                dots.append(viz.Dots(panel, family, *seconds))
         subtitle = f"{self.series} series, parameters: {self.fit}; grey: off by less than a factor of 1.3"
         viz.draw_accuracy("A training step on many GPUs: predicted and published", subtitle, dots, path)
 

@@ -9,8 +9,8 @@ from rich.table import Table
 from collectives.units import format_size
 from ringlab.answers.accuracy import CLASS_TITLES, AccuracyAnswer
 from ringlab.table import NOTHING, Row, format_or_dash, make_table, show_sentences
-from simcomm.nccl.accuracy.calibration_gain import Gain
-from simcomm.nccl.accuracy.scoring import ClassScore, SystemScore
+from simcomm.accuracy.calibration_gain import Gain
+from simcomm.accuracy.judging import ClassScore, SystemScore
 
 SHOWN = 6  # choices of sizes to measure
 BASELINES = {"torch": "torch's estimator", "tuner": "NCCL's tuner formula", "alpha-beta": "alpha and beta, ring"}

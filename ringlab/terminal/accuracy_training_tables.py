@@ -5,7 +5,7 @@ from rich.console import Console
 from collectives.units import count
 from ringlab.answers.accuracy_training import TrainingAccuracy
 from ringlab.table import NOTHING, Row, make_table, show_sentences
-from simcomm.scaling.accuracy.scoring import Score
+from simcomm.accuracy.judging import Score
 
 # Broken, so that a family's name finds room in 80 columns.
 HEADINGS = ["points", "median", "nine\nin ten", "within\n15 %", "bias", "in\n50 %", "in\n80 %", "in\n90 %"]

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.errors import InputError
-from simcomm.nccl.accuracy.families import family_of
-from simcomm.nccl.accuracy.scoring import ClassScore, Comparison, score_classes
+from simcomm.accuracy.judging import ClassScore, Judged, concatenate, score_classes
+from simcomm.accuracy.nccl import Times, judge_series
 from simcomm.nccl.descriptions import System
 from simcomm.nccl.measured.calibration import Points, adapt_to_points, find_points
 from simcomm.nccl.measured.tables import Series, Table
@@ -77,7 +77,7 @@ def measure_gains(
         raise InputError(f"--calibrate {rows}; give 1 to {len(MEASURABLE)} rows")
     measured = list(_measured(systems, tables, parameters or {}))
     gains = [_gain(measured, sizes) for sizes in combinations(MEASURABLE, rows)]
-    return sorted((gain for gain in gains if gain.worst < inf), key=lambda gain: gain.worst)
+    return sorted((gain for gain in gains if gain is not None), key=lambda gain: gain.worst)
 
 
 def _measured(
@@ -92,12 +92,16 @@ def _measured(
                 yield _Measured(system, series, points, judged, values)
 
 
-def _gain(measured: Sequence[_Measured], sizes: Sequence[float]) -> Gain:
+def _gain(measured: Sequence[_Measured], sizes: Sequence[float]) -> Gain | None:
+    """Return the gain by rows of these sizes; None where no table has them."""
     pairs = [found for one in measured if (found := _adapted(one, sizes))]
-    return Gain(tuple(sizes), score_classes([pair[0] for pair in pairs]), score_classes([pair[1] for pair in pairs]))
+    if not pairs:
+        return None
+    before, after = (score_classes(concatenate([pair[side] for pair in pairs])) for side in (0, 1))
+    return Gain(tuple(sizes), before, after)
 
 
-def _adapted(one: _Measured, sizes: Sequence[float]) -> tuple[Comparison, Comparison] | None:
+def _adapted(one: _Measured, sizes: Sequence[float]) -> tuple[Judged, Judged] | None:
     """Return a series without the rows measured, predicted before and after; None where rows or sizes are missing."""
     known = measured_rows(one.series, sizes)
     others = np.setdiff1d(one.judged, known)
@@ -108,10 +112,10 @@ def _adapted(one: _Measured, sizes: Sequence[float]) -> tuple[Comparison, Compar
     plain, better = np.exp(points.log_seconds), adapted.seconds_at(points)
     below, above = np.exp(interval_log_limits(one.system, points.nbytes))
     nearer_below, nearer_above = np.exp(adapted.log_limits_at(points))
-    head = (one.system.slug, family_of(one.system), one.series.collective, points.nbytes, seconds[others])
+    series = Series(one.series.collective, points.nbytes, seconds[others])
     return (
-        Comparison(*head, plain, plain / below, plain * above),
-        Comparison(*head, better, better / nearer_below, better * nearer_above),
+        judge_series(one.system, series, Times(plain, plain / below, plain * above)),
+        judge_series(one.system, series, Times(better, better / nearer_below, better * nearer_above)),
     )
 
 

@@ -1,0 +1,131 @@
+"""Fits of parameters to what was measured: the one way, for NCCL, trainings and the rates of one GPU.
+
+What is fitted are the logarithms of parameters, each held to its prior by a spring of its spread. Residuals are those
+of log time or log rate; large ones count less, as some systems are slow for reasons that no description tells. Springs
+are not softened: scipy's least squares takes both as one loss, a function of all squares.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import least_squares, minimize
+
+from collectives.output_files import write_text
+from simcomm.nccl.parameters import Parameter, Parameters
+
+Floats = NDArray[np.float64]
+Loss = Callable[[Floats], NDArray[np.float64]]  # of squares: the loss and its two derivatives, [3, squares]
+
+
+def cauchy(squares: Floats) -> Floats:
+    """Return Cauchy's loss of squares, and its derivatives.
+
+    >>> cauchy(np.array([0.0, 1.0])).round(2).tolist()
+    [[0.0, 0.69], [1.0, 0.5], [-1.0, -0.25]]
+    """
+    slope = 1 / (1 + squares)
+    return np.array([np.log1p(squares), slope, -(slope**2)])
+
+
+def soft_l1(squares: Floats) -> Floats:
+    """Return a loss that grows as the square of small residuals and as the size of large ones, and its derivatives."""
+    root = np.sqrt(1 + squares)
+    return np.array([2 * (root - 1), 1 / root, -0.5 / root**3])
+
+
+@dataclass(frozen=True)
+class Springs:
+    """The parameters of a fit: their names, and the priors that hold their logarithms; ``pinned`` ones do not move."""
+
+    names: tuple[str, ...]
+    priors: Floats
+    spreads: Floats
+    pinned: Mapping[str, float]
+
+    @classmethod
+    def of(cls, definitions: Mapping[str, Parameter], pinned: Mapping[str, float] | None = None) -> "Springs":
+        """Return the springs of parameters as their file defines them."""
+        priors = np.log([one.prior for one in definitions.values()])
+        return cls(tuple(definitions), priors, np.array([one.spread for one in definitions.values()]), pinned or {})
+
+    def start(self, values: Mapping[str, float] | None) -> Floats:
+        """Return the logarithms of values, of the priors where there are none."""
+        return self.priors if values is None else np.log([values[name] for name in self.names])
+
+    def values(self, logs: Floats) -> Parameters:
+        """Return the parameters of these logarithms."""
+        return Parameters({**dict(zip(self.names, np.exp(logs).tolist(), strict=True)), **self.pinned})
+
+    def pull(self, logs: Floats) -> Floats:
+        """Return how far each parameter is from its prior, in spreads."""
+        found: Floats = (logs - self.priors) / self.spreads
+        return found
+
+
+def fit_least_squares(
+    springs: Springs,
+    residuals: Callable[[Floats], Floats],
+    start: Floats,
+    loss: Loss,
+    *,
+    weights: Floats | float = 1.0,
+    highest: Floats | float = np.inf,
+    slopes: Callable[[Floats], Floats] | None = None,
+    **options: Any,
+) -> tuple[Floats, float]:
+    """Return the logarithms of least cost, sought from ``start``, and the cost.
+
+    ``residuals`` are in units of the loss's scale, ``slopes`` their derivatives by the logarithms (differences without
+    them). The cost is the weighted loss of their squares, and the square of each spring's pull.
+    """
+
+    def every(logs: Floats) -> Floats:
+        return np.concatenate([residuals(logs), springs.pull(logs)])
+
+    def rho(squares: Floats) -> Floats:
+        rows = len(squares) - len(springs.names)
+        own = squares[rows:]
+        return np.hstack([weights * loss(squares[:rows]), [own, np.ones(len(own)), np.zeros(len(own))]])
+
+    jacobian: Any = "2-point"
+    if slopes is not None:
+
+        def jacobian(logs: Floats) -> Floats:
+            return np.vstack([slopes(logs), np.diag(1 / springs.spreads)])
+
+    below = np.minimum(start, np.asarray(highest) - 1e-3)
+    bounds = (np.full(len(start), -np.inf), np.broadcast_to(highest, start.shape))
+    best = least_squares(every, below, jac=jacobian, loss=rho, bounds=bounds, **options)
+    return np.asarray(best.x), 2 * float(best.cost)
+
+
+def fit_likelihood(
+    springs: Springs,
+    loss: Callable[[Parameters], tuple[float, Mapping[str, float]]],
+    start: Floats,
+    **options: Any,
+) -> Parameters:
+    """Return the likeliest parameters; ``loss`` is minus the log of the likelihood, with slopes by the logarithms."""
+
+    def held(logs: Floats) -> tuple[float, Floats]:
+        unlikely, gradient = loss(springs.values(logs))
+        pull = springs.pull(logs)
+        slopes = np.array([0.0 if name in springs.pinned else gradient[name] for name in springs.names])
+        return unlikely + float((pull**2).sum()) / 2, slopes + pull / springs.spreads
+
+    best = minimize(held, start, jac=True, method="L-BFGS-B", options=options)
+    return springs.values(np.asarray(best.x))
+
+
+def write_parameters(parameters: Mapping[str, float], path: Path) -> None:
+    """Write the values into a file of parameters, and leave all else there as it is."""
+    lines, name = list[str](), ""
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if line.startswith("["):
+            name = line.strip("[]").strip('"')
+        lines.append(f"value = {parameters[name]:.4g}" if line.startswith("value = ") else line)
+    write_text(path, "\n".join(lines) + "\n")

@@ -1,0 +1,185 @@
+"""Predictions beside measurements as one table, and its scores: of rows, and of systems by class of sizes.
+
+An error is |predicted / measured - 1|. Where systems have very different numbers of rows, as published tables of NCCL
+do, the score is the median error of each system in each class of sizes, then the median over systems: a system with
+many rows counts no more than another.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Rows = NDArray[np.bool_] | NDArray[np.intp]
+SIZE_CLASSES = {"small": 64 * 1024, "mid": 16 * 1024**2, "large": float("inf")}  # most bytes of each
+NEAR = 0.15  # an error that is called near
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Predictions beside measurements, a row each, with what each row is of; all columns have one length.
+
+    >>> one = Judged({"system": np.array(["a", "b"])}, measured=np.array([2.0, 2.0]), predicted=np.array([3.0, 1.0]))
+    >>> one.errors
+    array([ 0.5, -0.5])
+    >>> {system: part.errors.tolist() for system, part in one.by("system").items()}
+    {'a': [0.5], 'b': [-0.5]}
+    """
+
+    keys: Mapping[str, NDArray[Any]]  # such as system, family, collective, bytes
+    measured: Floats
+    predicted: Floats
+    low: Mapping[float, Floats] = field(default_factory=dict)  # ends of the interval, by its coverage
+    high: Mapping[float, Floats] = field(default_factory=dict)
+    baselines: Mapping[str, Floats] = field(default_factory=dict)  # simpler predictions; nan where one says nothing
+
+    @property
+    def errors(self) -> Floats:
+        """Signed errors, predicted / measured - 1."""
+        return self.predicted / self.measured - 1
+
+    def held(self, coverage: float) -> NDArray[np.bool_]:
+        """Return which measurements lie within their interval."""
+        found: NDArray[np.bool_] = (self.low[coverage] <= self.measured) & (self.measured <= self.high[coverage])
+        return found
+
+    def take(self, rows: Rows) -> "Judged":
+        """Return some of the rows."""
+
+        def some(columns: Mapping[Any, NDArray[Any]]) -> dict[Any, NDArray[Any]]:
+            return {name: column[rows] for name, column in columns.items()}
+
+        low, high = some(self.low), some(self.high)
+        return Judged(
+            some(self.keys), self.measured[rows], self.predicted[rows], low, high, baselines=some(self.baselines)
+        )
+
+    def by(self, *keys: str) -> dict[Any, "Judged"]:
+        """Return the rows of each value of a key, of several keys of each tuple of values, as they first appear."""
+        rows: dict[Any, list[int]] = {}
+        for row, values in enumerate(zip(*(self.keys[key].tolist() for key in keys), strict=True)):
+            rows.setdefault(values if len(keys) > 1 else values[0], []).append(row)
+        return {value: self.take(np.array(own)) for value, own in rows.items()}
+
+    def of_baseline(self, name: str) -> "Judged":
+        """Return a simpler prediction in place of this one, of the rows of which it says something."""
+        return replace(self, predicted=self.baselines[name]).take(~np.isnan(self.baselines[name]))
+
+
+def concatenate(parts: Sequence[Judged]) -> Judged:
+    """Return the rows of several tables with the same columns, one after the other."""
+
+    def join(columns: Sequence[Mapping[Any, NDArray[Any]]]) -> dict[Any, NDArray[Any]]:
+        return {name: np.concatenate([one[name] for one in columns]) for name in columns[0]}
+
+    return Judged(
+        join([one.keys for one in parts]),
+        np.concatenate([one.measured for one in parts]),
+        np.concatenate([one.predicted for one in parts]),
+        join([one.low for one in parts]),
+        join([one.high for one in parts]),
+        join([one.baselines for one in parts]),
+    )
+
+
+@dataclass(frozen=True)
+class Score:
+    """Errors of ``n`` rows, each of the same weight; None where there is none."""
+
+    n: int
+    median: float | None = None
+    p90: float | None = None
+    within15: float | None = None
+    bias: float | None = None  # median with its sign
+    coverage50: float | None = None
+    coverage80: float | None = None
+    coverage90: float | None = None
+
+
+def score(judged: Judged) -> Score:
+    """Return the score of rows that have intervals of 50, 80 and 90 %."""
+    if not len(judged.measured):
+        return Score(n=0)
+    sizes = np.abs(judged.errors)
+    held = {f"coverage{100 * one:.0f}": float(judged.held(one).mean()) for one in (0.5, 0.8, 0.9)}
+    return Score(
+        n=len(sizes),
+        median=float(np.median(sizes)),
+        p90=float(np.quantile(sizes, 0.9)),
+        within15=float((sizes <= NEAR).mean()),
+        bias=float(np.median(judged.errors)),
+        **held,
+    )
+
+
+@dataclass(frozen=True)
+class SystemScore:
+    """Errors of one system in one class: the median size of an error, and the median error with its sign."""
+
+    median: float
+    signed: float
+
+
+@dataclass(frozen=True)
+class ClassScore:
+    """Errors of several systems in one class; None where no system has a row in it."""
+
+    median: float | None
+    mean_capped: float | None  # errors of systems above 1 count as 1
+    systems: int
+    coverage80: float | None  # share of the rows within their interval
+
+
+def class_of(nbytes: Floats) -> NDArray[np.str_]:
+    """Return the class of sizes of each row: classes fail for different reasons.
+
+    >>> class_of(np.array([65536.0, 65537.0, 1e9])).tolist()
+    ['small', 'mid', 'large']
+    """
+    found: NDArray[np.str_] = np.array([*SIZE_CLASSES])[np.searchsorted([*SIZE_CLASSES.values()], nbytes)]
+    return found
+
+
+def score_systems(judged: Judged) -> dict[str, dict[str, SystemScore]]:
+    """Return the score of each system in each class in which it has rows; the table has keys system and class."""
+    return {
+        system: {
+            name: SystemScore(float(np.median(np.abs(part.errors))), float(np.median(part.errors)))
+            for name, part in _classes(of_system)
+            if len(part.errors)
+        }
+        for system, of_system in judged.by("system").items()
+    }
+
+
+def score_classes(judged: Judged) -> dict[str, ClassScore]:
+    """Return the score of all systems together in each class.
+
+    >>> one, keys = np.array([1e9]), {"system": np.array(["a"]), "class": np.array(["large"])}
+    >>> score_classes(Judged(keys, one, 1.5 * one, {0.8: one}, {0.8: 2 * one}))["large"]
+    ClassScore(median=0.5, mean_capped=0.5, systems=1, coverage80=1.0)
+    """
+    return {name: _score_class(part) for name, part in _classes(judged)}
+
+
+def _classes(judged: Judged) -> list[tuple[str, Judged]]:
+    return [(name, judged.take(judged.keys["class"] == name)) for name in SIZE_CLASSES]
+
+
+def _score_class(part: Judged) -> ClassScore:
+    medians = [float(np.median(np.abs(one.errors))) for one in part.by("system").values()]
+    if not medians:
+        return ClassScore(None, None, 0, None)
+    capped = sum(min(error, 1.0) for error in medians) / len(medians)
+    return ClassScore(float(np.median(medians)), capped, len(medians), float(part.held(0.8).mean()))
+
+
+def baseline_medians(judged: Judged) -> dict[str, dict[str, float | None]]:
+    """Return the median over systems of each simpler prediction in each class, by the same rule."""
+    return {
+        name: {size_class: found.median for size_class, found in score_classes(judged.of_baseline(name)).items()}
+        for name in judged.baselines
+    }

@@ -1,0 +1,174 @@
+"""Published trainings on many GPUs beside what is predicted of them, point by point, and simpler predictions.
+
+Points are rates of all GPUs. A point is hard where it was measured below ``HARD`` of linear scaling.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from simcomm.accuracy.judging import Judged, Score, score
+from simcomm.mesh.intervals import COVERAGES, Shares, log_halfwidth
+from simcomm.mesh.terms import LINK_KINDS, Floats, read_parameters
+from simcomm.scaling.columns import NONE, Cases, Mask, Points, make_points, predict_steps, sync_of
+from simcomm.scaling.descriptions import Point, Series, put_aside, read_series
+
+HARD = 0.9
+SYNCS = {"none": "no exchange", "ps": "parameter server"}
+INSIDE = {"nvlink": "NVLink", "pcie": "PCIe, peer to peer", "host": "PCIe, host memory"}
+
+
+def judge_frozen(series: Sequence[Series]) -> Judged:
+    """Return the points of series by the shipped parameters; baselines are fitted to what those were fitted to."""
+    points = make_points(series)
+    own = make_points(seen_series())
+    values = read_parameters()
+    predicted, times = predict_steps(points, values)
+    baselines = {name: make(own)(points) for name, make in BASELINES.items()}
+    shares = times.shares(points.cases, values)
+    halves = {share: log_halfwidth(shares, share) for share in COVERAGES}
+    return judged_points(points, predicted, shares, halves, baselines)
+
+
+def seen_series() -> list[Series]:
+    """Return the project's own series that the shipped parameters were fitted to."""
+    hidden = put_aside()
+    return [one for one in read_series() if one.system not in hidden]
+
+
+def judged_points(
+    points: Points,
+    predicted: Floats,
+    shares: Shares,
+    halves: Mapping[float, Floats],
+    efficiencies: Mapping[str, Floats],
+) -> Judged:
+    """Return points beside their predictions, by half the intervals in log rate and by baselines' efficiencies.
+
+    Keys are source, system, model, family, gpus, samples (of a step, on all GPUs), linear (the rate of linear scaling),
+    hard, and what each point rests on (``Shares``), by which intervals are wider.
+    """
+    rows = points.predicted
+    of = [points.series[index] for index in points.of[rows]]
+    rates = predicted[rows]
+    return Judged(
+        keys={
+            "source": np.array([one.source for one in of]),
+            "system": np.array([one.system for one in of]),
+            "model": np.array([one.model for one in of]),
+            "family": np.array([family_of(one, point) for one in points.series for point in one.points[1:]]),
+            "gpus": points.cases.gpus[rows].astype(int),
+            "samples": (points.cases.gpus * points.cases.batch)[rows],
+            "linear": points.linear[rows],
+            "hard": points.rate[rows] < HARD * points.linear[rows],
+            **shares.take(rows)._asdict(),
+        },
+        measured=points.rate[rows],
+        predicted=rates,
+        low={coverage: rates * np.exp(-half[rows]) for coverage, half in halves.items()},
+        high={coverage: rates * np.exp(half[rows]) for coverage, half in halves.items()},
+        baselines={name: (points.linear * efficiency)[rows] for name, efficiency in efficiencies.items()},
+    )
+
+
+def family_of(series: Series, point: Point) -> str:
+    """Return how gradients are exchanged, or over what: families of points that are limited by the same thing."""
+    sync = sync_of(series.job.parallelism)
+    if sync in SYNCS:
+        return SYNCS[sync]
+    if point.nodes > 1:
+        return "network, up to 12.5 GB/s a node" if series.node.nic_GBps <= 12.5 else "network, faster"
+    return INSIDE[series.node.kind]
+
+
+def shares_of(judged: Judged) -> Shares:
+    """Return what points rest on."""
+    return Shares(*(judged.keys[name] for name in Shares._fields))
+
+
+def score_points(judged: Judged) -> dict[str, Score]:
+    """Return the scores of all points and of the hard ones."""
+    return {"all": score(judged), "hard": score(judged.take(judged.keys["hard"]))}
+
+
+def score_by(judged: Judged, key: str) -> dict[str, Score]:
+    """Return the scores by "family", "gpus", "source", "system" or "model"; GPU counts rise."""
+    return {str(value): score(part) for value, part in sorted(judged.by(key).items())}
+
+
+def score_baselines(judged: Judged) -> dict[str, dict[str, dict[str, float | None]]]:
+    """Return the median and the ninetieth percentile of the errors of each baseline, of all points and hard ones."""
+    return {
+        name: {
+            what: {"median": one.median, "p90": one.p90} for what, one in score_points(judged.of_baseline(name)).items()
+        }
+        for name in judged.baselines
+    }
+
+
+Efficiency = Callable[[Points], Floats]  # of all rows: their share of linear scaling
+Baseline = Callable[[Points], Efficiency]  # fitted to points, it predicts others
+
+
+def linear(_: Points) -> Efficiency:
+    """Return that N GPUs are N times as fast."""
+    return lambda points: np.ones(len(points.rate))
+
+
+def one_efficiency(seen: Points) -> Efficiency:
+    """Return the median efficiency of each GPU count; of one that was not seen, between its neighbours."""
+    rows = seen.predicted
+    counts, efficiency = seen.cases.gpus[rows], (seen.rate / seen.linear)[rows]
+    known = np.unique(counts)
+    medians = [float(np.median(efficiency[counts == count])) for count in known]
+
+    def predict(points: Points) -> Floats:
+        found: Floats = np.interp(np.log(points.cases.gpus), np.log(known), medians)
+        return found
+
+    return predict
+
+
+def alpha_beta(seen: Points) -> Efficiency:
+    """Return a step of one GPU's time, a latency, and the gradients of a ring by one bandwidth for each kind of link.
+
+    Nothing overlaps. A parameter server and a job without exchange are as they are for the model.
+    """
+    rows = seen.predicted
+    lost = np.log(seen.rate / seen.linear)[rows]
+
+    def residuals(logs: Floats) -> Floats:
+        errors = np.log(_ring_efficiency(seen, np.exp(logs)))[rows] - lost
+        found: Floats = np.concatenate([np.sign(errors) * np.sqrt(2 * (np.sqrt(1 + (errors / 0.02) ** 2) - 1)),
+                                        (logs - PRIORS) / 3])  # fmt: skip
+        return found
+
+    fitted = np.exp(least_squares(residuals, PRIORS, ftol=1e-3, xtol=1e-3).x)
+    return lambda points: _ring_efficiency(points, fitted)
+
+
+PRIORS = np.log([100e9, 15e9, 6e9, 10e9, 1e-4])  # bytes/s of LINK_KINDS, and a latency in seconds
+
+
+def _ring_efficiency(points: Points, values: Floats) -> Floats:
+    cases = points.cases
+    alone = points.cases.batch * cases.gpus / points.linear
+    more = _ring_seconds(cases, values)
+    start = points.first
+    base = np.maximum(alone - more[start] * cases.batch / cases.batch[start], 0.05 * alone)  # of one GPU alone
+    found: Floats = alone / (base + more)
+    return np.where(points.predicted, found, 1.0)
+
+
+def _ring_seconds(cases: Cases, values: Floats) -> Floats:
+    bandwidth = values[: len(LINK_KINDS)][cases.kind]
+    share = 2 * (cases.gpus - 1) / cases.gpus
+    seconds = share * cases.gradient_bytes / bandwidth + values[-1] * np.log2(cases.gpus)
+    exchanges: Mask = (cases.gpus > 1) & (cases.sync != NONE)
+    return np.where(exchanges, seconds, 0.0)
+
+
+BASELINES: dict[str, Baseline] = {
+    "linear": linear, "one efficiency per GPU count": one_efficiency, "alpha-beta": alpha_beta,
+}  # fmt: skip

@@ -1,1 +1,0 @@
-"""How well NCCL's times are predicted: scores against published tables, baselines, intervals, calibration."""

@@ -1,1 +1,0 @@
-"""Predictions of published trainings judged: scores, simpler predictions, refits without a source."""
