@@ -20,7 +20,7 @@ from page_marks import write_between
 from collectives.output_files import write_text
 from collectives.units import format_size
 from realcomm.calibration.plan import HOP_TURNS
-from ringlab.answers.emulated_rows import PHASES
+from ringlab.emulated.rows import PHASES
 
 ROOT = Path(__file__).parent.parent
 RESULTS, PAGE = ROOT / "benchmarks" / "results" / "compare.json", ROOT / "docs" / "predictions.md"

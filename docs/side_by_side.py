@@ -19,8 +19,8 @@ from collectives import Trace
 from collectives.records.critical_path import BEGIN, BETWEEN, LINKS, SMALL_MESSAGES, find_lateness
 from collectives.units import format_time, parse_size
 from ringlab.answers.accuracy_here import pair_before
-from ringlab.answers.emulated_rows import name_of
-from ringlab.answers.emulation import as_built, hosts_bandwidth, on_emulated
+from ringlab.emulated.network import as_built, hosts_bandwidth, on_emulated
+from ringlab.emulated.rows import name_of
 from scenarios import load
 from simcomm.cluster.pair_fit import fit_pair
 

@@ -22,8 +22,8 @@ from collectives import Transport
 from collectives.output_files import write_text
 from collectives.units import format_size
 from ringlab.answers.accuracy_here import pair_before
-from ringlab.answers.emulated_rows import WITHIN
-from ringlab.answers.emulation import hosts_bandwidth, without_latencies
+from ringlab.emulated.network import hosts_bandwidth, without_latencies
+from ringlab.emulated.rows import WITHIN
 from scenarios import load
 from simcomm.cluster.pair_fit import TCP_GOODPUT, fit_pair
 

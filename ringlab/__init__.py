@@ -16,47 +16,45 @@ if TYPE_CHECKING:
     from ringlab.answers.accuracy import AccuracyAnswer, accuracy
     from ringlab.answers.benchmark import BenchAnswer, BenchOptions, bench
     from ringlab.answers.calibration import CalibrationAnswer, calibrate
-    from ringlab.answers.comparison import Comparison
-    from ringlab.answers.devices import DevicesAnswer, predict_devices
     from ringlab.answers.explanation import Explanation
     from ringlab.answers.findings import DoctorAnswer, doctor
     from ringlab.answers.hardware_parts import HardwareCatalogue, HardwarePart, hardware
-    from ringlab.answers.model_parallel import ModelParallelAnswer, model_parallel
     from ringlab.answers.model_profiling import ProfileAnswer, profile_model
     from ringlab.answers.names import Names, list_names
-    from ringlab.answers.pictures import Picture
     from ringlab.answers.planning import PlanAnswer, plan
-    from ringlab.answers.prediction import Prediction
-    from ringlab.answers.profiled_rank import ProfiledRank, compare_devices
     from ringlab.answers.proofs import CheckAnswer, check
-    from ringlab.answers.real_run import RunAnswer
-    from ringlab.answers.scenario_sweep import SweepAnswer, predict_sweep
     from ringlab.answers.winner_maps import WinnersAnswer, winners
-    from ringlab.one_call import animate, compare, explain, plot, predict, run
-    from ringlab.scenario import Scenario, load
+    from ringlab.commands.compare import Comparison
+    from ringlab.commands.draw import Picture
+    from ringlab.commands.measurement import RunAnswer
+    from ringlab.commands.model_parallel import ModelParallelAnswer, model_parallel
+    from ringlab.commands.predict_devices import DevicesAnswer, predict_devices
+    from ringlab.commands.predict_sweep import SweepAnswer, predict_sweep
+    from ringlab.commands.prediction import Prediction
+    from ringlab.commands.profiled_rank import ProfiledRank, compare_devices
+    from ringlab.scenario import Scenario, animate, compare, explain, load, plot, predict, run
 
 _MODULES = {
     "ringlab.answers.accuracy": ("AccuracyAnswer", "accuracy"),
     "ringlab.answers.benchmark": ("BenchAnswer", "BenchOptions", "bench"),
     "ringlab.answers.calibration": ("CalibrationAnswer", "calibrate"),
-    "ringlab.answers.comparison": ("Comparison",),
-    "ringlab.answers.devices": ("DevicesAnswer", "predict_devices"),
+    "ringlab.commands.compare": ("Comparison",),
+    "ringlab.commands.predict_devices": ("DevicesAnswer", "predict_devices"),
     "ringlab.answers.explanation": ("Explanation",),
     "ringlab.answers.findings": ("DoctorAnswer", "doctor"),
     "ringlab.answers.hardware_parts": ("HardwareCatalogue", "HardwarePart", "hardware"),
-    "ringlab.answers.model_parallel": ("ModelParallelAnswer", "model_parallel"),
+    "ringlab.commands.model_parallel": ("ModelParallelAnswer", "model_parallel"),
     "ringlab.answers.model_profiling": ("ProfileAnswer", "profile_model"),
     "ringlab.answers.names": ("Names", "list_names"),
-    "ringlab.answers.pictures": ("Picture",),
+    "ringlab.commands.draw": ("Picture",),
     "ringlab.answers.planning": ("PlanAnswer", "plan"),
-    "ringlab.answers.prediction": ("Prediction",),
-    "ringlab.answers.profiled_rank": ("ProfiledRank", "compare_devices"),
+    "ringlab.commands.prediction": ("Prediction",),
+    "ringlab.commands.profiled_rank": ("ProfiledRank", "compare_devices"),
     "ringlab.answers.proofs": ("CheckAnswer", "check"),
-    "ringlab.answers.real_run": ("RunAnswer",),
-    "ringlab.answers.scenario_sweep": ("SweepAnswer", "predict_sweep"),
+    "ringlab.commands.measurement": ("RunAnswer",),
+    "ringlab.commands.predict_sweep": ("SweepAnswer", "predict_sweep"),
     "ringlab.answers.winner_maps": ("WinnersAnswer", "winners"),
-    "ringlab.one_call": ("animate", "compare", "explain", "plot", "predict", "run"),
-    "ringlab.scenario": ("Scenario", "load"),
+    "ringlab.scenario": ("Scenario", "animate", "compare", "explain", "load", "plot", "predict", "run"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -14,21 +14,21 @@ from ringlab.shared.signals import exit_on_signals
 
 COMMANDS = {  # by name: where the function is, and the first line of its help
     "predict": (
-        "ringlab.commands.predict:predict",
+        "ringlab.commands.predict:command",
         "Simulate: times, algbw, busbw, training step by phase, scaling efficiency. ^C keeps what is done.",
     ),
     "explain": (
         "ringlab.commands.explain:explain",
         "Say what NCCL would pick at each size and why: its topology, channels, rings and trees, and every candidate.",
     ),
-    "run": ("ringlab.commands.run:run", "Run the scenario on real processes of this machine; also under torchrun."),
-    "compare": ("ringlab.commands.compare:compare", "Predict and run, and show the error of each prediction."),
+    "run": ("ringlab.commands.run:command", "Run the scenario on real processes of this machine; also under torchrun."),
+    "compare": ("ringlab.commands.compare:command", "Predict and run, and show the error of each prediction."),
     "animate": (
-        "ringlab.commands.animate:animate",
+        "ringlab.commands.draw:animate_command",
         "Show the messages of a collective: in a player, moving over the topology, or ranks against time.",
     ),
     "plot": (
-        "ringlab.commands.plot:plot",
+        "ringlab.commands.draw:plot_command",
         "Draw a still picture of a scenario's prediction, or the critical path of a Trace.",
     ),
     "check": (

@@ -1,29 +1,39 @@
-"""A scenario in Python: ``load`` one, then predict, run, compare, trace or draw it, as the command line does."""
+"""A scenario in Python: ``load`` one, then predict, run, compare, trace or draw it, as the command line does.
+
+Functions of the same names do it in one call, with the name of a shipped scenario, a file, or one that is loaded.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields
-from functools import partial
+from functools import update_wrapper
+from inspect import Parameter, cleandoc, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 import scenarios
+from collectives.errors import InputError
+from collectives.records.kineto import read_run
 from collectives.records.trace import Trace
 from collectives.units import parse_size
-from ringlab.answers import prediction
 from ringlab.answers.calibration import CalibrationAnswer
-from ringlab.answers.prediction import Prediction
+from ringlab.commands import prediction
+from ringlab.commands.prediction import Prediction
 from ringlab.session import Session, Source
+from ringlab.shared.options import TIMEOUT_S
 from ringlab.shared.progress import NoProgress, Progress
-from ringlab.shared.workload import leave_nccl_out
-from simcomm.time_models.options import check_engine
 
 if TYPE_CHECKING:  # predictions do without what compares and draws
     from realcomm.watching.watch import Watch
-    from ringlab.answers.comparison import Comparison
     from ringlab.answers.explanation import Explanation
-    from ringlab.answers.pictures import Picture
-    from ringlab.answers.real_run import RunAnswer
     from ringlab.answers.winner_maps import WinnersAnswer
+    from ringlab.commands.compare import Comparison
+    from ringlab.commands.draw import Picture
+    from ringlab.commands.measurement import RunAnswer
+
+
+Named = str | Path | scenarios.Scenario  # the name of a shipped scenario, a file, or a scenario that is loaded
+Given = ParamSpec("Given")
+Answer = TypeVar("Answer")
 
 
 class Scenario(scenarios.Scenario):
@@ -44,15 +54,16 @@ class Scenario(scenarios.Scenario):
         >>> ring.algorithm, round(1e3 * ring.time_s, 3), "ms"
         ('ring', 1.608, 'ms')
         """
-        check_engine(engine)
-        return prediction.predict(self, Session(calibration=calibration).find_calibration(self), engine, progress)
+        return prediction.predict(
+            self, Session(calibration=calibration, engine=engine, progress=progress or NoProgress())
+        )
 
     def run(
         self,
         *,
         calibration: Source = None,
         backend: str = "gloo",
-        timeout: float = 600.0,
+        timeout: float = TIMEOUT_S,
         emulate: bool = False,
         resume: str | Path | None = None,
         watch: "Watch | None" = None,
@@ -69,50 +80,10 @@ class Scenario(scenarios.Scenario):
         >>> run.collectives[0].algorithm, run.collectives[0].time_s > 0  # doctest: +SKIP
         ('ring', True)
         """
-        from realcomm.launching.launcher import check_launch  # predictions do without what launches ranks
-        from realcomm.launching.torchrun import has_stale_store, spans_nodes
-        from ringlab.answers import real_run
+        from ringlab.commands.run import run  # predictions do without what launches ranks
 
-        progress = NoProgress() if progress is None else progress
-        runnable = self if backend == "nccl" else leave_nccl_out(self)
-        check_launch(self.cluster.world_size, backend, timeout)
-        if emulate:
-            return self._run_emulated(calibration, backend, timeout, resume, watch, progress)
-        if spans_nodes(timeout):
-            progress.note(f"warning: the nodes that the ranks were started on are taken for {self.cluster.title}")
-            if has_stale_store():
-                progress.note(
-                    "warning: after a restart ranks may look for others where they were before it; set "
-                    "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 where torchrun is started"
-                )
-        elif warning := self.cluster.warn_of_run(backend):
-            progress.note(warning)
-        if runnable != self:
-            progress.note('warning: "nccl" is what NCCL itself does, which is left out, as gloo cannot run it')
-        session = Session(calibration=calibration, backend=backend, timeout_s=timeout, progress=progress)
-        found = session.calibration_to_choose(runnable)
-        return real_run.run(
-            runnable, found, backend=backend, timeout=timeout, progress=progress, resume=resume, watch=watch
-        )
-
-    def _run_emulated(
-        self,
-        calibration: Source,
-        backend: str,
-        timeout: float,
-        resume: str | Path | None,
-        watch: "Watch | None",
-        progress: Progress,
-    ) -> "RunAnswer":
-        from ringlab.answers import real_run
-        from ringlab.answers.emulation import emulated, on_emulated
-
-        runnable = on_emulated(leave_nccl_out(self))
-        options: dict[str, Any] = {"backend": backend, "timeout": timeout, "progress": progress}
-        session = Session(calibration=calibration, backend=backend, timeout_s=timeout, progress=progress)
-        found = session.calibration_to_choose(runnable)
-        with emulated(runnable.cluster, progress) as network:
-            return real_run.run(runnable, found, network=network, resume=resume, watch=watch, **options)
+        session = _session(calibration, backend, timeout, progress)
+        return run(self, session, emulate=emulate, resume=resume, watch=watch)
 
     def run_beside_prediction(
         self,
@@ -120,7 +91,7 @@ class Scenario(scenarios.Scenario):
         *,
         calibration: Source = None,
         backend: str = "gloo",
-        timeout: float = 600.0,
+        timeout: float = TIMEOUT_S,
         resume: str | Path | None = None,
         watch: "Watch | None" = None,
         progress: Progress | None = None,
@@ -133,31 +104,17 @@ class Scenario(scenarios.Scenario):
         >>> both = load("here.toml").run_beside_prediction(print, timeout=60)  # doctest: +SKIP
         <Prediction of 'two ranks here': 1 collective>
         """
-        from realcomm.launching.launcher import check_launch  # predictions do without what launches ranks
-        from realcomm.launching.torchrun import spans_nodes
-        from ringlab.answers import real_run
-        from ringlab.answers.comparison import check_comparable, make_comparison
+        from ringlab.commands.run import run_beside_prediction  # predictions do without what launches ranks
 
-        progress = NoProgress() if progress is None else progress
-        check_launch(self.cluster.world_size, backend, timeout)
-        if not spans_nodes(timeout):
-            check_comparable(self, backend)
-        options: dict[str, Any] = {"backend": backend, "timeout": timeout, "progress": progress}
-        session = Session(calibration=calibration, backend=backend, timeout_s=timeout, progress=progress)
-        found = session.find_or_calibrate(self)
-        predicted = prediction.predict(self, found, progress=progress)
-        if predicted.interrupted:
-            raise KeyboardInterrupt
-        show(predicted)
-        measured = real_run.run(self, found, **options, resume=resume, watch=watch)
-        return make_comparison(self, predicted, measured, found)
+        session = _session(calibration, backend, timeout, progress)
+        return run_beside_prediction(self, show, session, resume=resume, watch=watch)
 
     def compare(
         self,
         *,
         calibration: Source = None,
         backend: str = "gloo",
-        timeout: float = 600.0,
+        timeout: float = TIMEOUT_S,
         emulate: bool = False,
         progress: Progress | None = None,
     ) -> "Comparison":
@@ -173,48 +130,9 @@ class Scenario(scenarios.Scenario):
         >>> both.collectives[0].time_s.predicted > 0  # doctest: +SKIP
         True
         """
-        from realcomm.launching.launcher import check_launch  # predictions do without what launches ranks
-        from ringlab.answers import real_run
-        from ringlab.answers.comparison import check_comparable, make_comparison
+        from ringlab.commands.compare import compare  # predictions do without what launches ranks
 
-        progress = NoProgress() if progress is None else progress
-        check_launch(self.cluster.world_size, backend, timeout)
-        if emulate:
-            return self._compare_emulated(calibration, backend, timeout, progress)
-        check_comparable(self, backend)
-        options: dict[str, Any] = {"backend": backend, "timeout": timeout, "progress": progress}
-        session = Session(calibration=calibration, backend=backend, timeout_s=timeout, progress=progress)
-        in_turns = calibration is None and self.cluster.is_here
-        if not in_turns:
-            found = session.find_or_calibrate(self)
-            measured = real_run.run(self, found, **options)
-        else:
-            choosing = session.calibration_to_choose(self)
-            measured, found = real_run.run_when_free(
-                partial(real_run.run_in_turns, self, choosing, **options), progress
-            )
-            session.keep_if_none(found)
-        predicted = prediction.predict(self, found, progress=progress, in_turns=in_turns)
-        if predicted.interrupted:
-            raise KeyboardInterrupt
-        return make_comparison(self, predicted, measured, found)
-
-    def _compare_emulated(self, calibration: Source, backend: str, timeout: float, progress: Progress) -> "Comparison":
-        from ringlab.answers import real_run
-        from ringlab.answers.comparison import make_comparison
-        from ringlab.answers.emulation import as_built, calibrate_for_emulation, emulated, on_emulated
-
-        compared = on_emulated(self)
-        session = Session(calibration=calibration, backend=backend)
-        found = session.find_calibration(compared) if calibration is not None else None
-        with emulated(compared.cluster, progress) as network:
-            found = found or calibrate_for_emulation(compared, timeout=timeout, progress=progress)
-            predicted = prediction.predict(as_built(compared, network), found, progress=progress)
-            if predicted.interrupted:
-                raise KeyboardInterrupt
-            options: dict[str, Any] = {"backend": backend, "timeout": timeout, "progress": progress}
-            measured = real_run.run(compared, found, network=network, **options)
-        return make_comparison(compared, predicted, measured, found)
+        return compare(self, _session(calibration, backend, timeout, progress), emulate)
 
     def winners(
         self,
@@ -264,10 +182,10 @@ class Scenario(scenarios.Scenario):
         >>> len(load("star8").trace("ring", "1 KiB").messages)
         112
         """
-        from ringlab.answers.predicted_trace import predict_trace  # a table of times does without
+        from ringlab.pictures.traces import OneRun  # a table of times does without
 
-        nbytes = None if size is None else parse_size(size)
-        return predict_trace(self, Session(calibration=calibration).find_calibration(self), algorithm, nbytes, engine)
+        known = Session(calibration=calibration).find_calibration(self)
+        return OneRun(self, known, engine, algorithm, None if size is None else parse_size(size)).simulate()
 
     def animate(
         self,
@@ -288,16 +206,10 @@ class Scenario(scenarios.Scenario):
         ...     load("star8").animate(Path(folder, "ring.png"), "ring", "1 KiB").title
         'all_reduce/ring'
         """
-        from ringlab.answers.pictures import draw_scenario  # imports what draws
+        from ringlab.commands.draw import draw_scenario  # imports what draws
 
-        return draw_scenario(
-            self,
-            path,
-            calibration=Session(calibration=calibration).find_calibration(self),
-            algorithm=algorithm,
-            nbytes=None if size is None else parse_size(size),
-            progress=progress,
-        )
+        session = Session(calibration=calibration, progress=progress or NoProgress())
+        return draw_scenario(self, path, algorithm, size, session)
 
     def plot(
         self,
@@ -318,18 +230,17 @@ class Scenario(scenarios.Scenario):
         ...     load("star8").plot("path", Path(folder, "ring.png"), "ring", "1 KiB").title
         'Eight hosts on a 10 Gbit/s switch'
         """
-        from ringlab.answers.plots import plot_scenario  # imports what draws
+        from ringlab.commands.draw import plot_scenario  # imports what draws
 
-        nbytes = None if size is None else parse_size(size)
-        known = Session(calibration=calibration).find_calibration(self)
-        return plot_scenario(self, kind, path, known, algorithm, nbytes, progress=progress)
+        session = Session(calibration=calibration, progress=progress or NoProgress())
+        return plot_scenario(self, kind, path, algorithm, size, session)
 
     def calibrate(
         self,
         ranks: int = 2,
         *,
         backend: str = "gloo",
-        timeout: float = 600.0,
+        timeout: float = TIMEOUT_S,
         progress: Progress | None = None,
         accept_noise: bool = False,
     ) -> CalibrationAnswer:
@@ -342,7 +253,7 @@ class Scenario(scenarios.Scenario):
         >>> load("here.toml").calibrate(timeout=60, accept_noise=True).calibration.ranks  # doctest: +SKIP
         2
         """
-        session = Session(backend=backend, timeout_s=timeout, progress=progress or NoProgress())
+        session = _session(None, backend, timeout, progress)
         return CalibrationAnswer(*session.calibrate_for(self, ranks, accept_noise))
 
     def explain(self, path: Path | str | None = None, *, progress: Progress | None = None) -> "Explanation":
@@ -377,12 +288,13 @@ class Scenario(scenarios.Scenario):
         >>> here = load("here.toml")  # doctest: +SKIP
         >>> here.write_report(here.compare(timeout=60), "report.html")  # doctest: +SKIP
         """
-        from ringlab.answers.comparison_report import write_report  # imports what draws
+        from ringlab.pictures.report import write_report  # imports what draws
 
-        found = getattr(answer, "calibration", None) or Session(
-            calibration=calibration, backend=backend
-        ).find_calibration(self)
-        write_report(answer, self, found, path, progress)
+        write_report(answer, self, path, _session(calibration, backend, TIMEOUT_S, progress))
+
+
+def _session(calibration: Source, backend: str, timeout: float, progress: Progress | None) -> Session:
+    return Session(calibration=calibration, backend=backend, timeout_s=timeout, progress=progress or NoProgress())
 
 
 def load(reference: str | Path, *overrides: str) -> Scenario:
@@ -400,3 +312,87 @@ def load(reference: str | Path, *overrides: str) -> Scenario:
 def extend(found: scenarios.Scenario) -> Scenario:
     """Return a scenario that can be predicted, run, compared and drawn, from one that is only read."""
     return Scenario(**{one.name: getattr(found, one.name) for one in fields(found)})
+
+
+def _by_name(method: Callable[Concatenate[Scenario, Given], Answer]) -> Callable[Concatenate[Named, Given], Answer]:
+    """Return a function that takes a scenario, or the name or file of one, and does with it what a method does."""
+
+    def call(scenario: Named, *args: Given.args, **kwargs: Given.kwargs) -> Answer:
+        return method(_find(scenario), *args, **kwargs)
+
+    update_wrapper(call, method)
+    asked = signature(method)
+    scenario = Parameter("scenario", Parameter.POSITIONAL_OR_KEYWORD, annotation=Named)
+    call.__signature__ = asked.replace(parameters=[scenario, *[*asked.parameters.values()][1:]])  # type: ignore[attr-defined]
+    call.__qualname__, call.__module__ = method.__name__, __name__
+    begin = (
+        f"``Scenario.{method.__name__}`` of a scenario: the name of a shipped one, a file, or what ``load`` returns."
+    )
+    call.__doc__ = f"{begin}\n\n{cleandoc(method.__doc__ or '')}"
+    return call  # type: ignore[return-value]  # by name too, which Concatenate cannot say
+
+
+predict = _by_name(Scenario.predict)
+run = _by_name(Scenario.run)
+compare = _by_name(Scenario.compare)
+explain = _by_name(Scenario.explain)
+
+
+def animate(
+    source: Named,
+    path: Path | str,
+    algorithm: str | None = None,
+    size: str | None = None,
+    *,
+    progress: Progress | None = None,
+) -> "Picture":
+    """Draw a trace from a ``.json`` file, or one of a scenario's algorithms: the last at the largest size, unless said.
+
+    What torch's profiler wrote is drawn too: a ``.json`` or ``.json.gz``, or a folder of them, its name with a ``/``.
+    The suffix of ``path`` says what is drawn: a player of all algorithms as ``.html``, messages moving over the
+    topology as ``.gif``, ranks against time as ``.png``. Returns the title and the file. Raises InputError.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     animate("star8", Path(folder, "ring.png"), "ring", "1 KiB").title
+    'all_reduce/ring'
+    """
+    from ringlab.commands.draw import draw_trace, is_record  # imports what draws
+
+    if isinstance(source, str | Path) and is_record(source):
+        return draw_trace(read_run(source), path, Session(progress=progress or NoProgress()))
+    return _find(source).animate(path, algorithm, size, progress=progress)
+
+
+def plot(
+    kind: str,
+    source: Named,
+    path: Path | str,
+    algorithm: str | None = None,
+    size: str | None = None,
+    *,
+    calibration: Source = None,
+    progress: Progress | None = None,
+) -> "Picture":
+    """Draw a still picture of a scenario, as its ``plot`` does, or the critical "path" of a trace in a file.
+
+    Raises InputError, also for another kind of a trace.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     plot("cluster", "star8", Path(folder, "star.png")).title
+    'Eight hosts on a 10 Gbit/s switch'
+    """
+    from ringlab.commands.draw import is_record, plot_trace  # imports what draws
+
+    if isinstance(source, str | Path) and is_record(source):
+        return plot_trace(kind, source, path)
+    return _find(source).plot(kind, path, algorithm, size, calibration=calibration, progress=progress)
+
+
+def _find(scenario: Named) -> Scenario:
+    if isinstance(scenario, str | Path):
+        return load(scenario)
+    if not isinstance(scenario, scenarios.Scenario):
+        raise InputError(f"scenario is {scenario!r}; give the name of one, like 'star8', a file, or what load returns")
+    return scenario if isinstance(scenario, Scenario) else extend(scenario)

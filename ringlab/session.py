@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from collectives.calibration.calibration import Calibration, cache_file, is_cached, read_calibration
@@ -35,6 +35,15 @@ class Session:
     backend: str = "gloo"
     timeout_s: float = TIMEOUT_S
     progress: Progress = field(default_factory=NoProgress)
+
+    @property
+    def file(self) -> Path | None:
+        """The file that the calibration is read from, if one is given."""
+        return None if self.calibration is None or isinstance(self.calibration, Calibration) else Path(self.calibration)
+
+    def with_calibration(self, calibration: Calibration | None) -> "Session":
+        """Return the session with a calibration that was found for it."""
+        return replace(self, calibration=calibration)
 
     def computing(self, text: str) -> AbstractContextManager[Tick]:
         """Return a context for computing that may take long, which is shown only if it does."""

@@ -5,7 +5,7 @@ What an answer shows is a sequence of parts: tables, lines, and the sentences be
 
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from itertools import zip_longest
 from math import floor, log10
@@ -49,9 +49,9 @@ class Line(NamedTuple):
 
 
 class Sentences(NamedTuple):
-    """Sentences under a table: those that are shown, and those that ``--explain`` adds."""
+    """Sentences under a table: a few of them are shown; ``--explain`` adds the others, and ``more``."""
 
-    few: Sequence[str]
+    said: Sequence[str]
     more: Sequence[str] = ()
     wrap: bool = False
 
@@ -60,7 +60,9 @@ class Sentences(NamedTuple):
 class Table:
     """Cells under headings. In a heading a unit stands behind a line end; the first ``words`` columns are words.
 
-    Of a table in ``sections`` the first column names them: so many rows have each name.
+    Of a table in ``sections`` the first column names them: so many rows have each name. In a terminal so many columns
+    stand beside the first one, ``most_beside`` or as many as there is room for if each takes ``letters``; more are in
+    tables of their own.
     """
 
     title: str | None
@@ -68,6 +70,19 @@ class Table:
     rows: Sequence[Row]
     words: int = 1
     sections: Sequence[tuple[str, int]] = ()
+    most_beside: int = 0
+    letters: int = 0
+
+    def split(self, width: int) -> Iterator["Table"]:
+        """Yield the tables that this one is in a terminal of so many characters."""
+        firsts = [self.headings[:1], *(row[:1] for row in self.rows)]
+        beside = self.most_beside or len(self.headings)
+        if self.letters:
+            widest = max(cell_len(_text(first[0])) for first in firsts)
+            beside = max(1, min(beside, (width - widest) // self.letters))
+        for at in range(1, max(2, len(self.headings)), beside):
+            headings, *rows = ([*row[:1], *row[at : at + beside]] for row in (self.headings, *self.rows))
+            yield replace(self, title=self.title if at == 1 else None, headings=[*map(_text, headings)], rows=rows)
 
     def to_rich(self, width: int = 80) -> rich.table.Table:
         """Return the table for a terminal of so many characters.
@@ -84,6 +99,8 @@ class Table:
         )
         for index, heading in enumerate(self.headings):
             table.add_column(Text(heading), justify="left" if index < self.words else "right", overflow="fold")
+        if self.letters:  # the first column is read in one line
+            table.columns[0].no_wrap = max(cell_len(_text(row[0])) for row in (self.headings, *self.rows)) <= width // 3
         if not self.sections:
             for row in self.rows:
                 table.add_row(*map(_printable, row))
@@ -142,12 +159,14 @@ def print_parts(parts: Iterable[Part], console: Console, explain: bool = False) 
     """Print tables, lines and sentences; of sentences a few and how many more there are, or with ``explain`` all."""
     for part in parts:
         if isinstance(part, Table):
-            console.print(part.to_rich(console.width))
+            for table in part.split(console.width):
+                console.print(table.to_rich(console.width))
         elif isinstance(part, Sentences):
-            for sentence in (*part.few, *part.more) if explain else part.few:
+            few, hidden = keep_few(part.said, part.more)
+            for sentence in (*part.said, *part.more) if explain else few:
                 console.print(make_printable(sentence, most=MOST_LETTERS), soft_wrap=not part.wrap)
-            if part.more and not explain:
-                console.print(f"--explain says more ({len(part.more)}).", style="dim")
+            if hidden and not explain:
+                console.print(f"--explain says more ({len(hidden)}).", style="dim")
         else:
             line = part if isinstance(part, Line) else Line(part)
             console.print(
@@ -168,7 +187,7 @@ def _html_part(part: Part) -> str:
     if isinstance(part, Table):
         return part.to_html()
     if isinstance(part, Sentences):
-        return "\n".join(f"<p>{_html(sentence)}</p>" for sentence in part.few)
+        return "\n".join(f"<p>{_html(sentence)}</p>" for sentence in keep_few(part.said, part.more)[0])
     line = part if isinstance(part, Line) else Line(part)
     return f"<p><b>{_html(line.text)}</b></p>" if line.style == "bold" else f"<p>{_html(line.text)}</p>"
 
@@ -290,5 +309,4 @@ def show_sentences(
     console: Console, sentences: Sequence[str], more: Sequence[str] = (), explain: bool = False, *, wrap: bool = True
 ) -> None:
     """Print the sentences under a table: a few and how many more there are, or all; a line each unless they wrap."""
-    every, (few, hidden) = (*sentences, *more), keep_few(sentences, more)
-    print_parts([Sentences(every if explain else few, () if explain else hidden, wrap)], console)
+    print_parts([Sentences(sentences, more, wrap)], console, explain)

@@ -10,7 +10,7 @@ import pytest
 from command_line import Ringlab
 
 import ringlab.answers.accuracy_here as accuracy
-import ringlab.answers.emulated_rows as emulated_rows
+import ringlab.emulated.rows as emulated_rows
 from collectives.calibration.calibration import ComputePoint, MachineLoad
 from collectives.calibration.pair_probes import CrowdRound, PairProbes
 from collectives.errors import RunFailed
@@ -19,7 +19,7 @@ from collectives.workload import ComputePhases
 from realcomm.calibration.pair_calibration import from_pair
 from realcomm.training.models import build_model
 from ringlab.answers.accuracy_here import AccuracyHere, accuracy_here, pair_before, summarise
-from ringlab.answers.emulated_rows import EmulatedRow
+from ringlab.emulated.rows import EmulatedRow
 from ringlab.shared.progress import NoProgress
 from scenarios import load
 from simcomm.cluster.pair_fit import fit_pair

@@ -16,18 +16,19 @@ from collectives.records.trace import Trace
 from collectives.request import Request
 from collectives.units import format_time
 from collectives.workload import ComputePhases, Training
-from ringlab.answers import real_run
-from ringlab.answers.comparison import Comparison, make_comparison
-from ringlab.answers.conclusions import Conclusions, conclude
-from ringlab.answers.figures import side_by_side
-from ringlab.answers.predicted_trace import predict_trace
-from ringlab.answers.prediction import Prediction, predict
-from ringlab.answers.real_run import RunAnswer
+from ringlab.commands import measurement
+from ringlab.commands.compare import Comparison, make_comparison
+from ringlab.commands.measurement import RunAnswer
+from ringlab.commands.prediction import Prediction, predict
+from ringlab.pictures.traces import OneRun
 from ringlab.scenario import load
+from ringlab.session import Session
+from ringlab.shared.conclusions import Conclusions, conclude
 from ringlab.shared.console import PlainConsole
+from ringlab.shared.figures import side_by_side
 from ringlab.shared.progress import NoProgress
-from ringlab.table import format_digits, keep_few, show_sentences
-from ringlab.terminal.scenario_tables import PHASES, show_scenario_answer
+from ringlab.shared.scenario_answer import PHASES
+from ringlab.table import Sentences, format_digits, keep_few, print_parts
 from scenarios import CollectiveComparison, Scenario, WhatIf
 from simcomm.selection import choose
 from viz.report import render_tables
@@ -80,7 +81,7 @@ def test_errors_are_relative_to_what_was_measured(compared):
 def test_the_what_if_stands_in_the_same_table(compared):
     shown = io.StringIO()
     console = PlainConsole(file=shown, width=80)
-    show_scenario_answer(compared, console)
+    print_parts(compared.show(), console)
     tables = shown.getvalue().rpartition("Scaling efficiency")[0]
     assert tables.count("Training step") == 1
     assert "eight hosts" in tables
@@ -99,7 +100,7 @@ def test_one_sentence_says_why_two_ranks_differ_from_eight(compared):
 
 def test_both_directions_share_one_memory_where_they_do():
     here = replace(SCENARIO, cluster=simcomm.this_machine(2))
-    predicted = predict(here, MEASURED)
+    predicted = predict(here, Session(calibration=MEASURED))
     (why,) = (sentence for sentence in predicted.conclusions if sentence.startswith("Why"))
     first, second = why.split("; ")
     assert first.endswith("1 times (ring), and both directions share one memory")
@@ -134,7 +135,7 @@ def test_a_thin_link_is_named_in_a_sentence_of_five_and_the_rest_is_explained():
     assert any(one.endswith("never ends, as rank 2 failed at 5 ms.") for one in predicted.conclusions)
     for explain in (False, True):
         shown = io.StringIO()
-        show_scenario_answer(predicted, PlainConsole(file=shown, width=200), explain)
+        print_parts(predicted.show(), PlainConsole(file=shown, width=200), explain)
         lines = shown.getvalue().splitlines()
         assert lines[0] == predicted.title
         sentences = lines[max(number for number, line in enumerate(lines) if not line.strip()) + 1 :]
@@ -146,8 +147,8 @@ def test_a_thin_link_is_named_in_a_sentence_of_five_and_the_rest_is_explained():
 def test_under_every_table_are_five_lines_at_most_and_all_with_explain(count: int, more: tuple[str, ...]) -> None:
     said = [f"sentence {number}" for number in range(count)]
     shown, explained = io.StringIO(), io.StringIO()
-    show_sentences(PlainConsole(file=shown, width=80), said, more)
-    show_sentences(PlainConsole(file=explained, width=80), said, more, explain=True)
+    for file, explain in ((shown, False), (explained, True)):
+        print_parts([Sentences(said, more)], PlainConsole(file=file, width=80), explain)
     lines = shown.getvalue().splitlines()
     assert explained.getvalue().splitlines() == [*said, *more]
     assert len(lines) <= 5 and (lines == said or lines[-1].startswith("--explain says more ("))
@@ -158,8 +159,8 @@ def test_what_limits_a_run_or_that_the_machine_is_busy_makes_no_sixth_line(
     count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = [f"sentence {number}" for number in range(count)]
-    for module in ("prediction", "comparison"):
-        monkeypatch.setattr(f"ringlab.answers.{module}.conclude", lambda *_: Conclusions(*keep_few(said)))
+    for module in ("prediction", "compare"):
+        monkeypatch.setattr(f"ringlab.commands.{module}.conclude", lambda *_: Conclusions(*keep_few(said)))
     comparison = CollectiveComparison("all_reduce", (RING,), (64,), "float32", "sum", 0)
     scenario = Scenario("sizes", Path("sizes.toml"), STAR8, comparison, (), ())
     predicted = predict(scenario)
@@ -168,7 +169,7 @@ def test_what_limits_a_run_or_that_the_machine_is_busy_makes_no_sixth_line(
     busy = replace(MEASURED, load=MachineLoad(0.4, 0.0, ["make"]))
     for answer in (predicted, make_comparison(scenario, predicted, ran, busy)):
         shown = io.StringIO()
-        show_scenario_answer(answer, PlainConsole(file=shown, width=200))
+        print_parts(answer.show(), PlainConsole(file=shown, width=200))
         lines = shown.getvalue().splitlines()
         assert len(lines) - max(number for number, line in enumerate(lines) if not line.strip()) - 1 <= 5
         everything = (*answer.conclusions, *answer.explanations)
@@ -180,7 +181,7 @@ def test_what_limits_a_run_or_that_the_machine_is_busy_makes_no_sixth_line(
 def test_every_column_has_one_unit_and_a_wide_terminal_wraps_nothing(width):
     shown = io.StringIO()
     predicted = load("trouble").predict()
-    show_scenario_answer(predicted, PlainConsole(file=shown, width=width))
+    print_parts(predicted.show(), PlainConsole(file=shown, width=width))
     text = shown.getvalue()
     tables = text[: text.rindex("Under trouble")]
     assert max(map(len, text.splitlines())) <= width
@@ -209,7 +210,7 @@ def test_auto_is_chosen_for_each_size_and_cluster_and_says_so():
         assert small.time_s < ring.time_s
         assert found.training[0].gradient_sync.startswith("auto (")
     assert predicted.collectives[0].algorithm != predicted.collectives[2].algorithm
-    shown = predict_trace(asked, None, "auto", 64)
+    shown = OneRun(asked, algorithm="auto", nbytes=64).simulate()
     assert shown.title == f"all_reduce/{predicted.collectives[0].algorithm}"
 
 
@@ -220,11 +221,11 @@ def test_variants_of_one_algorithm_are_told_apart():
     predicted = predict(asked)
     shown = io.StringIO()
     console = PlainConsole(file=shown, width=80)
-    show_scenario_answer(predicted, console)
+    print_parts(predicted.show(), console)
     assert all(f"chain[slices={slices}]" in shown.getvalue() for slices in (2, 4))
-    assert predict_trace(asked, None, "chain[slices=2]").title == "all_reduce/chain[slices=2]"
+    assert OneRun(asked, algorithm="chain[slices=2]").simulate().title == "all_reduce/chain[slices=2]"
     with pytest.raises(InputError, match=r"more than one algorithm 'chain' in it; there are chain\[slices=2\], chain"):
-        predict_trace(asked, None, "chain")
+        OneRun(asked, algorithm="chain").simulate()
 
 
 def test_a_prediction_says_what_limits_the_quickest_run_as_its_trace_does() -> None:
@@ -235,18 +236,18 @@ def test_a_prediction_says_what_limits_the_quickest_run_as_its_trace_does() -> N
     assert "s0 ↔ s1 sets the pace" in answer.limits
     assert answer.to_dict()["limits"] == answer.limits
     console = PlainConsole(file=io.StringIO(), width=2000)
-    show_scenario_answer(answer, console)
+    print_parts(answer.show(), console)
     assert answer.limits in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_of_a_run_with_many_messages_or_none_known_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ringlab.answers.prediction.MOST_LOOKED_AT", 10)
+    monkeypatch.setattr("ringlab.commands.prediction.MOST_LOOKED_AT", 10)
     assert load("two-racks", "collective.sizes=1 MiB").predict().limits == ""
 
 
 def test_a_title_is_shown_on_one_line(capsys):
     answer = replace(load("star8", "cluster.hosts=1").predict(), title="a\nb\tc")
-    show_scenario_answer(answer, PlainConsole(width=100))
+    print_parts(answer.show(), PlainConsole(width=100))
     shown = capsys.readouterr().out
     assert shown.startswith("a\\nb\\tc\n")
     assert "0 ns" not in shown and "1 host" in shown  # one rank sends nothing, so none is faster
@@ -259,7 +260,7 @@ def test_a_busy_machine_is_named():
     first = found.conclusions[0]
     assert first.startswith("This machine was busy: other processes took 40% of this machine's cores (make).")
     console = PlainConsole(file=io.StringIO(), width=200)
-    show_scenario_answer(found, console)
+    print_parts(found.show(), console)
     rows = [line for line in console.file.getvalue().splitlines() if " -50" in line]  # type: ignore[attr-defined]
     assert rows and all(" -50 ?" in row for row in rows), "each error is marked"
     assert "−50.0 % ?" in render_tables(found.to_dict())
@@ -272,14 +273,14 @@ def test_a_busy_machine_is_measured_once_more_where_that_takes_seconds(monkeypat
     def measure_beside(*loads: float) -> tuple[float, int]:
         """Which load the answer has, and how many remain, of a machine with these one after the other."""
         left = [(ran, replace(MEASURED, load=MachineLoad(others, 0.0))) for others in loads]
-        found = real_run.run_when_free(lambda: left.pop(0), NoProgress())[1].load
+        found = measurement.measure_when_free(lambda: left.pop(0), NoProgress())[1].load
         assert found is not None
         return found.others, len(left)
 
     assert measure_beside(0.0, 0.5) == (0.0, 1)
     assert measure_beside(0.5, 0.01) == (0.01, 0)
     assert measure_beside(0.2, 0.5) == (0.2, 0)
-    monkeypatch.setattr(real_run, "AGAIN_S", -1.0)
+    monkeypatch.setattr(measurement, "AGAIN_S", -1.0)
     assert measure_beside(0.5, 0.01) == (0.5, 1)
 
 
@@ -296,7 +297,7 @@ def test_rows_that_are_equal_are_measured_once(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("realcomm.train", measure)
     comparison = CollectiveComparison("all_reduce", (RING, NAIVE, RING), (64, 66, 128), "float32", "sum", 0)
     jobs = (JOBS[1], JOBS[1])
-    answer = real_run.run(Scenario("twice", Path("twice.toml"), STAR2, comparison, jobs, ()))
+    answer = measurement.measure(Scenario("twice", Path("twice.toml"), STAR2, comparison, jobs, ()))
     assert [one.bytes for one in answer.collectives] == [64] * 6 + [128] * 3
     assert len(answer.training) == 2 and answer.training[0] == answer.training[1]
     assert len(ran) == 2 * 2 + 1

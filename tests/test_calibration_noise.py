@@ -12,8 +12,8 @@ from collectives.calibration.calibration import Calibration, ComputePoint, Line,
 from collectives.errors import InputError, RunFailed
 from collectives.workload import ComputePhases
 from realcomm.calibration.load import Counters, LoadWatch
+from ringlab.commands.predict import _offer_calibration
 from ringlab.session import Session
-from ringlab.terminal import calibration_offer
 from scenarios import load
 from simcomm.uncertainty import MODEL, combine, disagreement, drift, find_noise
 
@@ -94,15 +94,14 @@ def test_uncertainty_grows_with_disagreement_and_age():
 
 
 def test_who_agrees_to_calibrate_gets_the_answer_also_on_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    scenario = Mock()
-    monkeypatch.setattr(Session, "is_calibrated", lambda self, scenario: False)
+    session = Mock(is_calibrated=lambda scenario: False)
     with pytest.raises(InputError, match=r"quickstart: .*; `ringlab calibrate quickstart` does it"):
-        calibration_offer.offer_calibration(scenario, "quickstart")
+        _offer_calibration(Mock(), "quickstart", session)
     for stream in ("stdin", "stderr"):
         monkeypatch.setattr(sys, stream, Mock(isatty=lambda: True))
     monkeypatch.setattr("typer.confirm", lambda *text, **options: True)
-    calibration_offer.offer_calibration(scenario, "quickstart")
-    assert scenario.calibrate.call_args.kwargs["accept_noise"] is True
+    _offer_calibration(Mock(), "quickstart", session)
+    assert session.calibrate_for.call_args.kwargs["accept_noise"] is True
 
 
 def test_a_calibration_without_the_overlap_that_a_training_needs_is_made_anew(

@@ -14,7 +14,7 @@ from realcomm.model_parallel import running
 from realcomm.model_parallel.running import WARM_UP, StageCalibration, run_stage
 from realcomm.model_parallel.stages import StagePlan, batch_of, build_stage, named_blocks
 from realcomm.profiling.model_sources import find_model
-from ringlab.answers.model_parallel import predict_stages
+from ringlab.commands.model_parallel import predict_stages
 
 MODEL = """
 from torch import nn

@@ -24,7 +24,8 @@ from collectives.records.limits import find_limits
 from collectives.records.link_loads import link_loads
 from collectives.records.trace import Trace
 from collectives.units import format_time
-from ringlab.answers.played_runs import predict_runs
+from ringlab.pictures.played_runs import predict_runs
+from ringlab.pictures.traces import OneRun
 from scenarios import load
 from simcomm.cluster.topologies import fat_tree, torus, two_level_tree
 from viz.player import page
@@ -212,7 +213,7 @@ def test_runs_on_different_networks_are_refused():
 
 
 def test_a_scenario_shows_all_its_algorithms_and_what_a_wider_trunk_would_bring():
-    runs = predict_runs(load("two-racks"), None)
+    runs = predict_runs(OneRun(load("two-racks")))
     assert [run.name for run in runs][-1] == "ring"
     found = re.fullmatch(r"With 2 times the bandwidth there: (\S+) (\S+) → (\S+) (\S+)\.", runs[-1].what_if)
     assert found, runs[-1].what_if
@@ -220,7 +221,7 @@ def test_a_scenario_shows_all_its_algorithms_and_what_a_wider_trunk_would_bring(
 
 def test_a_scenario_says_what_a_slow_link_costs(tmp_path):
     (tmp_path / "slow.toml").write_text(SLOW)
-    slow, quiet = predict_runs(load(tmp_path / "slow.toml"), None)
+    slow, quiet = predict_runs(OneRun(load(tmp_path / "slow.toml")))
     mended = format_time(quiet.trace.elapsed)
     took = f"The run takes {format_time(slow.trace.elapsed)}; it would take {mended}"
     assert slow.what_if == f"{took} if the link had its 10 Gbit/s."

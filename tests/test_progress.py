@@ -22,13 +22,16 @@ from collectives import find_algorithm
 from collectives.errors import TooLarge
 from collectives.proof import verifier
 from collectives.workload import Buckets, ComputePhases, Training
-from ringlab.answers import prediction, prediction_rows, proofs
+from ringlab.answers import proofs
 from ringlab.cli import app
+from ringlab.commands import prediction
 from ringlab.scenario import load
+from ringlab.session import Session
 from ringlab.shared import progress as terminal_progress
+from ringlab.shared import workload
 from ringlab.shared.console import PlainConsole
+from ringlab.shared.loading import load_scenario
 from ringlab.shared.progress import TerminalProgress, computing
-from ringlab.terminal.loading import load_scenario
 from simcomm.cluster.calibrated import as_emulated
 from simcomm.compiling import told_of_compiling
 from simcomm.model.trouble import NO_TROUBLE
@@ -176,7 +179,7 @@ def test_a_long_prediction_tells_of_all_its_messages_and_begins_with_the_fewest(
     file = tmp_path / "long.toml"
     file.write_text(LONG.replace("100000", "10000"))
     heard = Heard(interrupt_at=126 + 112)
-    answer = prediction.predict(load(file), progress=heard)
+    answer = prediction.predict(load(file), Session(progress=heard))
     messages = 10001 * (14 + 112)
     assert not [note for note in heard.notes if note != simcomm.compiling.NOTE]
     assert [done for done, *_ in heard.news[-2:]] == [126 + 7 * 14, 126 + 8 * 14] and heard.news[-1][1] == messages
@@ -186,13 +189,13 @@ def test_a_long_prediction_tells_of_all_its_messages_and_begins_with_the_fewest(
 
 
 def test_what_else_may_do_is_said_where_the_choice_of_auto_is_too_large(monkeypatch, tmp_path):
-    file, plain = tmp_path / "auto.toml", prediction_rows.count_work
+    file, plain = tmp_path / "auto.toml", workload.count_work
     file.write_text(LONG.replace("100000", "2").replace('"ring", "naive"', '"auto", "ring"'))
 
-    def count_work(asked, model, engine, trouble):
+    def count_work(asked, model, trouble):
         if trouble.is_random:
             raise TooLarge(f"{asked.algorithm.label}: up to 10 will do")
-        return plain(asked, model, engine, trouble)
+        return plain(asked, model, trouble)
 
     monkeypatch.setattr(prediction, "count_work", count_work)
     said = " ".join(prediction.predict(load(file)).conclusions)
@@ -218,12 +221,12 @@ def test_the_messages_that_are_counted_of_a_training_are_simulated(
     plain = NetworkModel.collective
     monkeypatch.setattr(NetworkModel, "collective", collective)
     simulated = len(simcomm.train(training, star).messages) + sum(counted)
-    assert prediction_rows.count_work(training, time_model(star), None, NO_TROUBLE).messages == simulated > 0
+    assert workload.count_work(training, time_model(star), NO_TROUBLE).messages == simulated > 0
 
 
 def test_a_short_prediction_says_nothing_first():
     heard = Heard()
-    answer = prediction.predict(load("star8"), progress=heard)
+    answer = prediction.predict(load("star8"), Session(progress=heard))
     assert heard.notes == [] and not answer.interrupted and "interrupted" not in answer.to_dict()
     assert heard.news[-1][0] == heard.news[-1][1]
 
@@ -240,7 +243,7 @@ def test_an_interrupt_after_the_last_row_keeps_all(monkeypatch):
 
 def test_an_interrupt_before_the_first_row_is_one():
     with pytest.raises(KeyboardInterrupt):
-        prediction.predict(load("star8"), progress=Heard(interrupt_at=1))
+        prediction.predict(load("star8"), Session(progress=Heard(interrupt_at=1)))
 
 
 def test_an_interrupted_check_keeps_what_is_proved(monkeypatch):
@@ -312,14 +315,14 @@ def test_reading_a_large_network_says_so(tmp_path, monkeypatch, capfd):
         begin_lines(shown)
         is_shown.set()
 
-    def load_slowly(reference: str, *overrides: str) -> str:
+    def load_slowly(reference: str, overrides: object) -> str:
         assert is_shown.wait(timeout=60)
         return reference
 
     begin_lines = terminal_progress._Lines.begin
     monkeypatch.setattr(terminal_progress._Lines, "begin", begin)
     monkeypatch.setattr("ringlab.shared.progress.LATE_S", 0.01)
-    monkeypatch.setattr("ringlab.scenario.load", load_slowly)
+    monkeypatch.setattr("scenarios.load", load_slowly)
     assert load_scenario("large") == "large"
     assert "reading large and building its network ..." in capfd.readouterr().err
 

@@ -8,8 +8,8 @@ import pytest
 
 import ringlab as package
 from collectives import InputError
-from ringlab.answers import scenario_sweep
-from ringlab.answers.scenario_sweep import parse_sweep, predict_sweep
+from ringlab.commands import predict_sweep as sweeping
+from ringlab.commands.predict_sweep import parse_sweep, predict_sweep
 from ringlab.shared.answer import shorten
 from viz.sweep import SweepLine, sweep_figure
 
@@ -52,15 +52,15 @@ def test_a_line_goes_through_all_values():
 
 
 def test_an_interrupt_keeps_the_values_that_are_done(monkeypatch: pytest.MonkeyPatch, ringlab):
-    real, asked = scenario_sweep._predict, list[object]()
+    real, asked = sweeping._predict, list[object]()
 
-    def interrupted(task):
+    def interrupted(*task):
         asked.append(task)
         if len(asked) == 3:
             raise KeyboardInterrupt
-        return real(task)
+        return real(*task)
 
-    monkeypatch.setattr(scenario_sweep, "_predict", interrupted)
+    monkeypatch.setattr(sweeping, "_predict", interrupted)
     status, out, _ = ringlab("predict", "star8", "--sweep", "cluster.hosts=2..32", "--set", ONE_SIZE, "--json", "-")
     found = json.loads(out)
     assert status == 130 and found["interrupted"] and [point["value"] for point in found["points"]] == ["2", "4"]

@@ -11,8 +11,9 @@ from command_line import Ringlab
 
 from collectives.errors import InputError
 from collectives.records.trace import Trace
-from ringlab.answers.prediction import predict
-from ringlab.answers.reasons import reasons
+from ringlab.commands.prediction import predict
+from ringlab.session import Session
+from ringlab.shared.conclusions import reasons
 from scenarios import load
 from simcomm.model.jitter import Jitter
 from simcomm.model.trouble import LinkTrouble, RankTrouble, Trouble
@@ -139,9 +140,9 @@ def test_waits_of_a_training_are_those_of_one_step(tmp_path: Path):
 
 def test_of_too_many_messages_only_the_times_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     asked = load(scenario(tmp_path, STAR + TROUBLE))
-    (whole,) = predict(asked, None, "compiled").to_dict()["collectives"]
-    monkeypatch.setattr("ringlab.answers.prediction.MOST_RECORDED", 0)
-    answer = predict(asked, None, "compiled")
+    (whole,) = predict(asked, Session(engine="compiled")).to_dict()["collectives"]
+    monkeypatch.setattr("ringlab.commands.prediction.MOST_RECORDED", 0)
+    answer = predict(asked, Session(engine="compiled"))
     (entry,) = answer.to_dict()["collectives"]
     for key, value in entry["trouble"].items():
         same = whole["trouble"][key]
@@ -246,4 +247,6 @@ def test_rows_beside_one_that_needs_machine_code_use_it_too(tmp_path: Path, repe
     ) as by_simpy:
         found = predict(load(file))
     assert bool(by_simpy.call_count) is not loads
-    assert found.collectives[0].time_s == pytest.approx(predict(load(file), engine="simpy").collectives[0].time_s)
+    assert found.collectives[0].time_s == pytest.approx(
+        predict(load(file), Session(engine="simpy")).collectives[0].time_s
+    )

@@ -7,7 +7,7 @@ import pytest
 
 import ringlab
 from collectives.errors import InputError
-from ringlab.answers.devices_rows import DevicesRow
+from ringlab.commands.predict_devices import DevicesRow
 from simcomm.mesh.calls import Group
 from simcomm.mesh.interconnect import NcclInterconnect
 from simcomm.mesh.shared_links import CONTENTION, LOADING, StepLinks, Traffic, delay_of

@@ -23,7 +23,7 @@ from collectives.schedule.table import StepTable
 from collectives.step import Step
 from collectives.transport import Transport
 from collectives.workload import ComputePhases
-from ringlab.answers.predicted_trace import check_traceable
+from ringlab.pictures.traces import check_traceable
 from ringlab.scenario import load
 from simcomm import schedules
 from simcomm.cluster import paths

@@ -22,9 +22,9 @@ from collectives import InputError, Message, Span, Trace
 from collectives.errors import TooLarge
 from collectives.records.critical_path import divide_path
 from collectives.records.waits import critical_path
-from ringlab.answers.figures import SideBySide
-from ringlab.answers.plots import scaling_curves, waterfall
 from ringlab.cli import app
+from ringlab.pictures.plots import scaling_curves, waterfall
+from ringlab.shared.figures import SideBySide
 from ringlab.shared.progress import NoProgress
 from viz.accuracy import Dots, accuracy_figure
 from viz.path_strip import path_figure

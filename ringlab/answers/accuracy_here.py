@@ -15,8 +15,8 @@ from collectives.errors import InputError, RunFailed
 from collectives.records.environment import describe_environment
 from collectives.units import format_size
 from realcomm.calibration.load import watch_load
-from ringlab.answers.emulated_rows import WITHIN, EmulatedCalibrator, EmulatedRow, compare_here, name_of
-from ringlab.answers.emulation import on_emulated
+from ringlab.emulated.network import on_emulated
+from ringlab.emulated.rows import WITHIN, EmulatedCalibrator, EmulatedRow, compare_here, name_of
 from ringlab.shared.answer import SCHEMA_VERSION, Record
 from ringlab.shared.progress import NoProgress, Progress
 from scenarios import Scenario, load, shipped

@@ -20,7 +20,7 @@ from collectives.spec import check_op, find_spec
 from realcomm.launching.launcher import check_launch
 from realcomm.measuring.measurement import Figures, Measurement
 from realcomm.measuring.sweep import measure_all
-from ringlab.answers.emulation import on_emulated
+from ringlab.emulated.network import on_emulated
 from ringlab.shared.answer import SCHEMA_VERSION, Record, to_plain
 from ringlab.shared.ranges import grow_sizes
 from scenarios import Scenario

@@ -43,8 +43,8 @@ def bench(
 ) -> None:
     """Measure collectives in the table of nccl-tests, beside their prediction. ^C keeps what is done."""
     from ringlab.answers.benchmark import BenchOptions, prepare
-    from ringlab.scenario import load
     from ringlab.terminal.bench_table import BenchTable
+    from scenarios import load
 
     options = BenchOptions(
         collective=collective,

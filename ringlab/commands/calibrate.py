@@ -5,10 +5,11 @@ from typing import Annotated, Any
 
 import typer
 
+from ringlab.session import Session
+from ringlab.shared.loading import load_scenario
 from ringlab.shared.options import TIMEOUT_S, BackendOpt, JsonOpt, SetOpt, TimeoutOpt
 from ringlab.shared.output import check_outputs, write_answer
 from ringlab.shared.progress import TerminalProgress
-from ringlab.terminal.loading import load_scenario
 
 
 def calibrate(
@@ -53,7 +54,8 @@ def calibrate(
         answer = calibration.calibrate(ranks, **options)
     else:
         loaded = load_scenario(scenario, *(set_keys or ()))
-        answer = loaded.calibrate(ranks, **options)
+        session = Session(backend=backend, timeout_s=timeout, progress=progress)
+        answer = calibration.CalibrationAnswer(*session.calibrate_for(loaded, ranks, accept_noise))
     write_answer(answer, json_to, show_calibration)
 
 

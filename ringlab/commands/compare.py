@@ -1,11 +1,25 @@
-"""The command ``ringlab compare``."""
+"""``ringlab compare``: a scenario predicted and run, side by side."""
 
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
 
+from collectives.calibration.calibration import Calibration, MachineLoad
+from collectives.errors import InputError
+from collectives.records.summary import COLLECTIVE_FIGURES, TRAINING_FIGURES
+from collectives.records.trace import Trace
+from realcomm.launching.launcher import check_launch
+from ringlab.commands.measurement import RunAnswer, measure, measure_in_turns, measure_when_free
+from ringlab.commands.prediction import Prediction, predict_whole
+from ringlab.emulated.network import as_built, calibrate_for_emulation, emulated, on_emulated
+from ringlab.session import Session
+from ringlab.shared.answer import NOT_IN_JSON
+from ringlab.shared.conclusions import Conclusions, conclude
+from ringlab.shared.figures import CollectiveFigures, Number, SideBySide, TrainingFigures, side_by_side
+from ringlab.shared.loading import load_scenario
 from ringlab.shared.options import (
     TIMEOUT_S,
     BackendOpt,
@@ -17,12 +31,16 @@ from ringlab.shared.options import (
     SetOpt,
     TimeoutOpt,
 )
-from ringlab.shared.output import check_outputs, write_answer
+from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import TerminalProgress
-from ringlab.terminal.loading import load_scenario
+from ringlab.shared.ranges import parse_world_sizes
+from ringlab.shared.scenario_answer import ScenarioAnswer
+from ringlab.table import MOST_SENTENCES, keep_few
+from scenarios import Scenario
+from simcomm.model.trouble import NO_TROUBLE
 
 
-def compare(
+def command(
     scenario: ScenarioArg,
     backend: BackendOpt = "gloo",
     calibration: CalibrationOpt = None,
@@ -41,41 +59,161 @@ def compare(
     set_keys: SetOpt = None,
 ) -> None:
     """Predict and run, and show the error of each prediction."""
+    overrides = tuple(set_keys or ())
+    session = Session(calibration=calibration, backend=backend, timeout_s=timeout, progress=TerminalProgress())
     if devices is not None or profile is not None:
-        from collectives.errors import InputError
-
         if devices is None or profile is None or not emulate:
             raise InputError("--devices, --profile and --emulate go together: give all three, as --devices 2,4,8")
         if report is not None or calibration is not None or backend != "gloo" or timeout != TIMEOUT_S:
             raise InputError("--report, --calibration, --backend and --timeout do not go with --devices")
-        _compare_devices(scenario, devices, profile, tuple(set_keys or ()), json_to, explain)
+        from ringlab.commands.profiled_rank import compare_devices  # others do without what emulates all
+
+        counts = parse_world_sizes(devices, "--devices")
+        check_outputs(json_to, reads=profile)
+        found = compare_devices(scenario, counts, *overrides, profile=profile, progress=session.progress)
+        deliver(found, json_to, explain=explain)
         return
-    from ringlab.terminal.scenario_tables import show_scenario_answer
-    from viz import check_file
-
-    loaded = load_scenario(scenario, *(set_keys or ()))
+    loaded = load_scenario(scenario, *overrides)
+    writers = []
     if report is not None:
-        check_file(report, "a report")
+        import viz  # a comparison does without what draws
+
+        viz.check_file(report, "a report")
     check_outputs(json_to, report, reads=calibration)
-    options: dict[str, Any] = {"calibration": calibration, "backend": backend, "timeout": timeout, "emulate": emulate}
-    answer = loaded.compare(progress=TerminalProgress(), **options)
+    answer = compare(loaded, session, emulate)
+    if report is not None:
+        from ringlab.pictures.report import write_report
 
-    def write_report() -> None:
-        if report is not None:
-            loaded.write_report(answer, report, calibration=calibration, backend=backend, progress=TerminalProgress())
-
-    write_answer(answer, json_to, partial(show_scenario_answer, explain=explain), write_report)
+        writers.append(partial(write_report, answer, loaded, report, session))
+    deliver(answer, json_to, *writers, explain=explain)
 
 
-def _compare_devices(
-    scenario: str, devices: str, profile: Path, set_keys: tuple[str, ...], json_to: str | None, explain: bool
-) -> None:
-    """Compare trainings on several numbers of emulated hosts with what a profile of one rank predicts."""
-    from ringlab.answers.profiled_rank import compare_devices
-    from ringlab.shared.ranges import parse_world_sizes
-    from ringlab.terminal.profiled_rank_table import show_profiled_rank
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Comparison(ScenarioAnswer[SideBySide]):
+    """What ``compare`` found: each time and rate as predicted, as measured, and the error; what-ifs are predicted.
 
-    counts = parse_world_sizes(devices, "--devices")
-    check_outputs(json_to, reads=profile)
-    answer = compare_devices(scenario, counts, *set_keys, profile=profile, progress=TerminalProgress())
-    write_answer(answer, json_to, partial(show_profiled_rank, explain=explain))
+    ``load`` is what else the machine did while it was calibrated. ``traces`` are of what was measured at the largest
+    size, and ``calibration`` is what was predicted from; they and ``limits`` are no part of the JSON.
+    """
+
+    kind: ClassVar[str] = "comparison"
+
+    load: MachineLoad | None = None
+    traces: tuple[Trace, ...] = field(default=(), compare=False, metadata=NOT_IN_JSON)
+    limits: str = field(default="", compare=False, metadata=NOT_IN_JSON)  # what limits the quickest run, as predicted
+    calibration: Calibration | None = field(default=None, compare=False, metadata=NOT_IN_JSON)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the command writes as JSON."""
+        return super().to_dict() | {"load": asdict(self.load) if self.load else None}
+
+
+def gpu_names() -> list[str]:
+    """Return this machine's GPUs as the driver names them."""
+    import torch  # ranks on processors do without it
+
+    return [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+
+
+def check_comparable(scenario: Scenario, backend: str = "gloo") -> None:
+    """Raise InputError unless the scenario can be both predicted and measured on this machine."""
+    try:
+        scenario.cluster.check_measurable(backend, gpu_names)
+    except InputError as error:
+        raise InputError(f"{scenario.path}: cluster: {error}") from error
+    if scenario.trouble != NO_TROUBLE:
+        raise InputError(
+            f"{scenario.path}: trouble: it cannot be brought about on this machine; "
+            "leave [trouble] out, or predict it beside as [what_if.trouble]"
+        )
+
+
+def make_comparison(
+    scenario: Scenario, predicted: Prediction, measured: RunAnswer, calibration: Calibration | None
+) -> Comparison:
+    """Return the prediction and the measurement of a scenario in one answer; None where something was only measured."""
+    collectives = {_identity(one): one for one in predicted.collectives}
+    training = {one.gradient_sync: one for one in predicted.training}
+    load = calibration.load if calibration else None
+    is_free = load is None or not load.is_busy
+    answer = Comparison(
+        title=predicted.title,
+        file=predicted.file,
+        cluster=predicted.cluster,
+        environment=measured.environment,
+        collectives=tuple(
+            CollectiveFigures(**_with_prediction(collectives.get(_identity(one)), one, COLLECTIVE_FIGURES, is_free))
+            for one in measured.collectives
+        ),
+        training=tuple(
+            TrainingFigures(**_with_prediction(training.get(one.gradient_sync), one, TRAINING_FIGURES, is_free))
+            for one in measured.training
+        ),
+        what_ifs=predicted.what_ifs,
+        traces=measured.traces,
+        limits=predicted.limits,
+        calibration=calibration,
+        load=load,
+    )
+    concluded = conclude(answer, scenario)
+    if load is not None and load.is_busy:
+        busy = (
+            f"This machine was busy: {load.describe()}. Errors with a ? are not to be trusted; compare when it is idle."
+        )
+        few, more = keep_few(*concluded, most=MOST_SENTENCES - 1)
+        concluded = Conclusions((busy, *few), more)
+    return replace(answer, **concluded._asdict())
+
+
+def _identity(one: CollectiveFigures[Number]) -> tuple[str, str, int, int]:
+    return one.collective, one.algorithm, one.world_size, one.bytes
+
+
+Figures = CollectiveFigures[Number] | TrainingFigures[Number]
+
+
+def _with_prediction(
+    predicted: Figures | None, measured: Figures, compared: tuple[str, ...], is_free: bool
+) -> dict[str, Any]:
+    """Return the fields of ``measured``, those of ``compared`` with the prediction beside them."""
+    values = {one.name: getattr(measured, one.name) for one in fields(measured)}
+    uncertain = predicted.uncertainty if predicted is not None else None
+    return values | {
+        name: replace(
+            side_by_side(getattr(predicted, name, None), values[name], (uncertain or {}).get(name)), trusted=is_free
+        )
+        for name in compared
+    }
+
+
+def compare(scenario: Scenario, session: Session, emulate: bool = False) -> Comparison:
+    """Run a scenario in turns with calibrating, in one launch, and predict it from the calibration alone.
+
+    With a calibration of before, the scenario is predicted from that and run by itself. With ``emulate`` its network is
+    built on this machine, and the calibration is of two hosts of such a network. Raises InputError, also for another
+    cluster and for trouble; RunFailed.
+    """
+    check_launch(scenario.cluster.world_size, session.backend, session.timeout_s)
+    if emulate:
+        return _compare_emulated(on_emulated(scenario), session)
+    check_comparable(scenario, session.backend)
+    in_turns = session.calibration is None and scenario.cluster.is_here
+    found: Calibration | None
+    if in_turns:
+        run = partial(measure_in_turns, scenario, session.calibration_to_choose(scenario), session)
+        measured, found = measure_when_free(run, session.progress)
+        session.keep_if_none(found)
+    else:
+        found = session.find_or_calibrate(scenario)
+        measured = measure(scenario, found, session)
+    predicted = predict_whole(scenario, session.with_calibration(found), in_turns)
+    return make_comparison(scenario, predicted, measured, found)
+
+
+def _compare_emulated(scenario: Scenario, session: Session) -> Comparison:
+    found = session.find_calibration(scenario) if session.calibration is not None else None
+    with emulated(scenario.cluster, session.progress) as network:
+        found = found or calibrate_for_emulation(scenario, session)
+        predicted = predict_whole(as_built(scenario, network), session.with_calibration(found))
+        measured = measure(scenario, found, session, network=network)
+    return make_comparison(scenario, predicted, measured, found)

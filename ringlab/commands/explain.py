@@ -6,10 +6,10 @@ from typing import Annotated
 import typer
 
 from ringlab.shared.console import make_console
+from ringlab.shared.loading import load_scenario
 from ringlab.shared.options import JsonOpt, ScenarioArg, SetOpt
 from ringlab.shared.output import check_outputs, write_answer
 from ringlab.shared.progress import TerminalProgress
-from ringlab.terminal.loading import load_scenario
 
 
 def explain(
@@ -22,6 +22,7 @@ def explain(
     set_keys: SetOpt = None,
 ) -> None:
     """Say what NCCL would pick at each size and why: its topology, channels, rings and trees, and every candidate."""
+    from ringlab.answers import explanation
     from ringlab.terminal.explanation_tables import show_explanation
     from viz import check_file
 
@@ -29,7 +30,7 @@ def explain(
         check_file(output, "a picture of rings")
     loaded = load_scenario(scenario, *(set_keys or ()))
     check_outputs(json_to, output)
-    answer = loaded.explain(progress=TerminalProgress())
+    answer = explanation.explain(loaded, TerminalProgress())
 
     def draw() -> None:
         if output is not None:

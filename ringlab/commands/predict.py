@@ -1,23 +1,23 @@
-"""The command ``ringlab predict``."""
+"""``ringlab predict``: a scenario, a sweep of one of its keys, or its training on several numbers of devices."""
 
+import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
+from collectives.errors import InputError
+from ringlab.commands.prediction import predict
+from ringlab.session import Session
+from ringlab.shared.loading import load_scenario
 from ringlab.shared.options import CalibrationOpt, ExplainOpt, JsonOpt, ScenarioArg, SetOpt, TraceOpt
-from ringlab.shared.output import check_outputs, write_answer
+from ringlab.shared.output import Outputs, check_outputs, deliver
 from ringlab.shared.progress import TerminalProgress
-from ringlab.shared.signals import INTERRUPTED
-from ringlab.terminal.loading import load_scenario
-
-if TYPE_CHECKING:
-    from collectives.errors import InputError
-    from ringlab.answers.devices import DevicesAnswer
+from scenarios import Scenario
 
 
-def predict(
+def command(
     scenario: ScenarioArg,
     engine: Annotated[
         str | None,
@@ -52,166 +52,76 @@ def predict(
     set_keys: SetOpt = None,
 ) -> None:
     """Simulate: times, algbw, busbw, training step by phase, scaling efficiency. ^C keeps what is done."""
+    overrides = tuple(set_keys or ())
+    session = Session(calibration=calibration, engine=engine, progress=TerminalProgress())
     if devices is not None or what_if is not None:
-        _check_devices(sweep, report, calibration, engine)
-        _predict_devices(
-            scenario=scenario,
-            devices=devices,
-            what_if=what_if,
-            set_keys=tuple(set_keys or ()),
-            json_to=json_to,
-            plot=plot,
-            trace=trace,
-            explain=explain,
-        )
-        return
-    if sweep is not None or plot is not None:
-        _check_sweep(sweep, plot, trace, report, explain)
-        _predict_sweep(scenario, sweep or "", tuple(set_keys or ()), calibration, engine, json_to, plot)
-        return
-    _predict_once(
-        scenario=scenario,
-        set_keys=tuple(set_keys or ()),
-        calibration=calibration,
-        engine=engine,
-        json_to=json_to,
-        trace=trace,
-        report=report,
-        explain=explain,
-    )
+        if sweep is not None or report is not None:
+            raise InputError("--sweep and --report do not go with --devices; --what-if varies a key")
+        if calibration is not None or engine is not None:
+            raise InputError(
+                "--calibration and --engine do not go with --devices; training.compute says what is measured"
+            )
+        from ringlab.commands.predict_devices import command as predict_devices  # others do without NCCL's model
+
+        outputs = Outputs(json_to, plot, trace, explain)
+        predict_devices(scenario, overrides, "1,2,4,8" if devices is None else devices, what_if, outputs)
+    elif sweep is not None or plot is not None:
+        if sweep is None:
+            raise InputError(f"--plot {plot} draws a sweep: name a key and its values, --sweep cluster.hosts=2..64")
+        if trace is not None or report is not None or explain:
+            raise InputError(
+                "--trace, --report and --explain are about one prediction, --sweep is several; leave one out"
+            )
+        from ringlab.commands.predict_sweep import command as predict_sweep  # one prediction does without processes
+
+        predict_sweep(scenario, overrides, sweep, session, Outputs(json_to, plot))
+    else:
+        _predict_once(scenario, overrides, session, Outputs(json_to, report, trace, explain))
 
 
-def _predict_once(
-    scenario: str,
-    set_keys: tuple[str, ...],
-    calibration: Path | None,
-    engine: str | None,
-    json_to: str | None,
-    trace: Path | None,
-    report: Path | None,
-    explain: bool,
-) -> None:
-    from ringlab.shared.progress import computing
-    from ringlab.terminal.calibration_offer import offer_calibration
-    from ringlab.terminal.scenario_tables import show_scenario_answer
-
-    loaded = load_scenario(scenario, *set_keys)
+def _predict_once(name: str, overrides: tuple[str, ...], session: Session, outputs: Outputs) -> None:
+    """Predict a scenario, show the answer, and write what was asked for."""
+    scenario = load_scenario(name, *overrides)
+    _, report, trace, _ = outputs
+    writers = list[Any]()
     if report is not None:
-        from viz import check_file
+        import viz  # a prediction does without what draws
 
-        check_file(report, "a report")
-    check_outputs(json_to, trace, report, reads=calibration)
+        viz.check_file(report, "a report")
+    check_outputs(outputs.json_to, trace, report, reads=session.file)
     if trace is not None:
-        from ringlab.answers.predicted_trace import check_traceable
+        from ringlab.pictures.traces import check_traceable  # a table of times does without
 
-        check_traceable(loaded)
-    if calibration is None:
-        offer_calibration(loaded, scenario)
-    answer = loaded.predict(calibration, engine, TerminalProgress())
+        check_traceable(scenario)
+        writers.append(partial(_write_trace, scenario, session, trace))
+    if session.calibration is None:
+        _offer_calibration(scenario, name, session)
+    answer = predict(scenario, session)
+    if report is not None:
+        from ringlab.pictures.report import write_report
 
-    def write_trace() -> None:
-        if trace is not None and not answer.interrupted:
-            with computing(TerminalProgress(), f"writing {trace}"):
-                loaded.trace(calibration=calibration, engine=engine).write(trace)
-
-    def write_report() -> None:
-        if report is not None and not answer.interrupted:
-            loaded.write_report(answer, report, calibration=calibration, progress=TerminalProgress())
-
-    write_answer(answer, json_to, partial(show_scenario_answer, explain=explain), write_trace, write_report)
-    if answer.interrupted:
-        raise typer.Exit(INTERRUPTED)
+        writers.append(partial(write_report, answer, scenario, report, session))
+    deliver(answer, outputs.json_to, *(() if answer.interrupted else writers), explain=outputs.explain)
 
 
-def _check_devices(sweep: str | None, report: Path | None, calibration: Path | None, engine: str | None) -> None:
-    """Raise InputError for options that do not go together."""
-    from collectives.errors import InputError
+def _write_trace(scenario: Scenario, session: Session, path: Path) -> None:
+    from ringlab.pictures.traces import OneRun  # a table of times does without
 
-    if sweep is not None or report is not None:
-        raise InputError("--sweep and --report do not go with --devices; --what-if varies a key")
-    if calibration is not None or engine is not None:
-        raise InputError("--calibration and --engine do not go with --devices; training.compute says what is measured")
+    with session.computing(f"writing {path}"):
+        OneRun(scenario, session.find_calibration(scenario), session.engine).simulate().write(path)
 
 
-def _predict_devices(
-    scenario: str,
-    devices: str | None,
-    what_if: str | None,
-    set_keys: tuple[str, ...],
-    json_to: str | None,
-    plot: Path | None,
-    trace: Path | None,
-    explain: bool,
-) -> None:
-    from collectives.units import count
-    from ringlab.answers.devices import may_have_timeline, predict_devices
-    from ringlab.shared.progress import computing
-    from ringlab.shared.ranges import parse_world_sizes
-    from ringlab.terminal.devices_table import show_devices
+def _offer_calibration(scenario: Scenario, name: str, session: Session) -> None:
+    """Calibrate what the scenario needs and lacks, if a person at the terminal agrees.
 
-    counts = parse_world_sizes("1,2,4,8" if devices is None else devices, "--devices", most=65_536)
-    if plot is not None:
-        from viz import check_file
-
-        check_file(plot, "a scaling curve")
-    check_outputs(json_to, plot, trace)
-    if trace is not None and not may_have_timeline(scenario, counts, *set_keys, what_if=what_if):
-        raise _no_timeline(trace)
-    on = count(counts[0], "device") if len(counts) == 1 else f"{len(counts)} numbers of devices"
-    with computing(TerminalProgress(), f"predicting {scenario} on {on}") as tick:
-        answer = predict_devices(scenario, counts, *set_keys, what_if=what_if, tick=tick)
-    writers = [partial(answer.draw, plot)] if plot is not None else []
-    if trace is not None:
-        writers.append(partial(_write_timeline, answer, trace))
-    write_answer(answer, json_to, partial(show_devices, explain=explain), *writers)
-
-
-def _write_timeline(answer: "DevicesAnswer", path: Path) -> None:
-    """Write the last step as a Trace. Raise InputError where it has none."""
-    if answer.trace is None:
-        raise _no_timeline(path)
-    answer.trace.write(path)
-
-
-def _no_timeline(path: Path) -> "InputError":
-    from collectives.errors import InputError
-
-    return InputError(
-        f"--trace {path}: of a mesh with neither a data axis nor a pipeline no timeline is made, as nothing goes on "
-        "beside computing; give more devices with --devices, or training.parallelism.pipeline"
-    )
-
-
-def _check_sweep(sweep: str | None, plot: Path | None, trace: Path | None, report: Path | None, explain: bool) -> None:
-    """Raise InputError for options that do not go together."""
-    from collectives.errors import InputError
-
-    if sweep is None:
-        raise InputError(f"--plot {plot} draws a sweep: name a key and its values, --sweep cluster.hosts=2..64")
-    if trace is not None or report is not None or explain:
-        raise InputError("--trace, --report and --explain are about one prediction, --sweep is several; leave one out")
-
-
-def _predict_sweep(
-    scenario: str,
-    sweep: str,
-    set_keys: tuple[str, ...],
-    calibration: Path | None,
-    engine: str | None,
-    json_to: str | None,
-    plot: Path | None,
-) -> None:
-    from ringlab.answers.scenario_sweep import predict_sweep
-    from ringlab.terminal.sweep_table import show_sweep
-
-    if plot is not None:
-        from viz import check_file
-
-        check_file(plot, "a sweep")
-    check_outputs(json_to, plot, reads=calibration)
-    answer = predict_sweep(
-        scenario, sweep, *set_keys, calibration=calibration, engine=engine, progress=TerminalProgress()
-    )
-    write_answer(answer, json_to, show_sweep, *([partial(answer.draw, plot)] if plot is not None else []))
-    if answer.interrupted:
-        raise typer.Exit(INTERRUPTED)
+    A machine that is not calm is said to be so, and its calibration used all the same: one command is enough. Raises
+    InputError, which names that command, where nobody is there to ask or the answer is no.
+    """
+    if session.is_calibrated(scenario):
+        return
+    missing = f"{name}: this machine is not calibrated for what this scenario needs"
+    asked = f"{missing}. It takes from half a minute to a few. Now?"
+    if sys.stdin.isatty() and sys.stderr.isatty() and typer.confirm(asked, default=True, err=True):
+        session.calibrate_for(scenario, accept_noise=True)
+        return
+    raise InputError(f"{missing}; `ringlab calibrate {name}` does it")

@@ -1,11 +1,22 @@
-"""The command ``ringlab run``."""
+"""``ringlab run``: a scenario on real processes, with or without its prediction beside."""
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from collectives.errors import InputError
 from collectives.variables import is_first_rank
+from realcomm.launching.launcher import check_launch
+from realcomm.launching.torchrun import has_stale_store, ranks_started, spans_nodes
+from realcomm.watching.watch import Watch
+from ringlab.commands.compare import Comparison, check_comparable, make_comparison
+from ringlab.commands.measurement import RunAnswer, measure
+from ringlab.commands.prediction import Prediction, predict_whole
+from ringlab.emulated.network import emulated, on_emulated
+from ringlab.session import Session
 from ringlab.shared.console import make_console
+from ringlab.shared.loading import load_scenario
 from ringlab.shared.options import (
     TIMEOUT_S,
     BackendOpt,
@@ -24,18 +35,14 @@ from ringlab.shared.options import (
     TimeoutOpt,
     TraceOpt,
 )
-from ringlab.shared.output import check_outputs, keep_broken_trace, write_answer
+from ringlab.shared.output import check_outputs, deliver, keep_broken_trace
 from ringlab.shared.progress import TerminalProgress
-from ringlab.terminal.loading import load_scenario
-
-if TYPE_CHECKING:
-    from realcomm.watching.watch import Watch
-    from ringlab.answers.comparison import Comparison
-    from ringlab.answers.prediction import Prediction
-    from ringlab.answers.real_run import RunAnswer
+from ringlab.shared.workload import leave_nccl_out
+from ringlab.table import Line, print_parts
+from scenarios import Scenario
 
 
-def run(
+def command(
     scenario: ScenarioArg,
     backend: BackendOpt = "gloo",
     calibration: CalibrationOpt = None,
@@ -53,69 +60,107 @@ def run(
     set_keys: SetOpt = None,
 ) -> None:
     """Run the scenario on real processes of this machine; also under torchrun."""
-    from ringlab.terminal.scenario_tables import show_scenario_answer
-
     loaded = load_scenario(scenario, *(set_keys or ()), *(_as_many_ranks_as_there_are() if elastic else ()))
     check_outputs(json_to, trace, reads=calibration)
+    session = Session(calibration=calibration, backend=backend, timeout_s=timeout, progress=TerminalProgress())
     watch = _watch(log_dir, tensorboard, profile, resume)
-    options: dict[str, Any] = {"calibration": calibration, "backend": backend, "timeout": timeout, "resume": resume}
-    options |= {"watch": watch, "progress": TerminalProgress()}
     with keep_broken_trace(trace):
         answer: RunAnswer | Comparison
+        if predict and emulate:
+            raise InputError("--predict does not go with --emulate; `ringlab compare SCENARIO --emulate` does both")
         if predict:
-            _refuse_emulated(emulate)
             show = partial(_show_prediction, quiet=json_to == "-")
-            answer = loaded.run_beside_prediction(show, **options)
+            answer = run_beside_prediction(loaded, show, session, resume=resume, watch=watch)
         else:
-            answer = loaded.run(**options, emulate=emulate)
-
-    def write_trace() -> None:
-        if trace is not None and answer.traces:
-            answer.traces[-1].write(trace)
-
-    write_answer(answer, json_to, partial(show_scenario_answer, explain=explain), write_trace)
+            answer = run(loaded, session, emulate=emulate, resume=resume, watch=watch)
+    writers = [partial(answer.traces[-1].write, trace)] if trace is not None and answer.traces else []
+    deliver(answer, json_to, *writers, explain=explain)
     if watch is not None and is_first_rank():
         make_console(stderr=True).print(watch.describe(), soft_wrap=True)
 
 
 def _as_many_ranks_as_there_are() -> list[str]:
     """Return the change of a scenario that has as many ranks as torchrun started; none elsewhere."""
-    from realcomm.launching.torchrun import ranks_started
-
     ranks = ranks_started()
     return [] if ranks is None else [f"cluster.world_size={ranks}"]
 
 
-def _watch(log_dir: Path | None, tensorboard: bool, profile: str | None, resume: str | None) -> "Watch | None":
+def _watch(log_dir: Path | None, tensorboard: bool, profile: str | None, resume: str | None) -> Watch | None:
     """Return what is kept of trainings. Raise InputError for what cannot be kept, or nowhere."""
-    from collectives.errors import InputError
-
     if log_dir is None:
         for option, is_given in (("--tensorboard", tensorboard), ("--profile", profile is not None)):
             if is_given:
                 raise InputError(f"{option} needs a folder to write to: give --log-dir too")
         return None
     from realcomm.watching.profiling import parse_steps  # torch comes with it
-    from realcomm.watching.watch import Watch
 
     watch = Watch(log_dir, tensorboard, None if profile is None else parse_steps(profile))
     watch.check(resumes=resume is not None)
     return watch
 
 
-def _refuse_emulated(emulate: bool) -> None:
-    from collectives.errors import InputError
-
-    if emulate:
-        raise InputError("--predict does not go with --emulate; `ringlab compare SCENARIO --emulate` does both")
-
-
-def _show_prediction(predicted: "Prediction", quiet: bool) -> None:
+def _show_prediction(predicted: Prediction, quiet: bool) -> None:
     """Show a prediction before the run that it is of."""
-    from ringlab.terminal.scenario_tables import show_scenario_answer
-
     if is_first_rank() and not quiet:
-        console = make_console()
-        console.print("Predicted:", style="bold")
-        show_scenario_answer(predicted, console)
-        console.print("\nMeasured, beside the prediction:", style="bold")
+        before, after = Line("Predicted:", "bold"), Line("\nMeasured, beside the prediction:", "bold")
+        print_parts([before, *predicted.show(), after], make_console())
+
+
+def run(
+    scenario: Scenario,
+    session: Session,
+    *,
+    emulate: bool = False,
+    resume: str | Path | None = None,
+    watch: Watch | None = None,
+) -> RunAnswer:
+    """Run a scenario on real processes of this machine, or with ``emulate`` on its network, built here.
+
+    The calibration is for algorithms named ``auto`` only, and made where it is missing. With ``resume`` a training goes
+    on from that checkpoint, or with "auto" each from its newest whole one. ``watch`` says what is kept of trainings
+    while they run. Raises InputError and RunFailed.
+    """
+    cluster, progress = scenario.cluster, session.progress
+    runnable = scenario if session.backend == "nccl" and not emulate else leave_nccl_out(scenario)
+    check_launch(cluster.world_size, session.backend, session.timeout_s)
+    kept: dict[str, Any] = {"resume": resume, "watch": watch}
+    if emulate:
+        runnable = on_emulated(runnable)
+        found = session.calibration_to_choose(runnable)
+        with emulated(runnable.cluster, progress) as network:
+            return measure(runnable, found, session, network=network, **kept)
+    if spans_nodes(session.timeout_s):
+        progress.note(f"warning: the nodes that the ranks were started on are taken for {cluster.title}")
+        if has_stale_store():
+            progress.note(
+                "warning: after a restart ranks may look for others where they were before it; set "
+                "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 where torchrun is started"
+            )
+    elif warning := cluster.warn_of_run(session.backend):
+        progress.note(warning)
+    if runnable != scenario:
+        progress.note('warning: "nccl" is what NCCL itself does, which is left out, as gloo cannot run it')
+    return measure(runnable, session.calibration_to_choose(runnable), session, **kept)
+
+
+def run_beside_prediction(
+    scenario: Scenario,
+    show: Callable[[Prediction], None],
+    session: Session,
+    *,
+    resume: str | Path | None = None,
+    watch: Watch | None = None,
+) -> Comparison:
+    """Predict a scenario, ``show`` that, then run it as ``run`` does; return both side by side.
+
+    Unlike ``compare`` it calibrates before the run, if at all, so that there is something to show. Raises InputError,
+    also for a cluster that is not this machine unless ranks were started on several nodes; RunFailed.
+    """
+    check_launch(scenario.cluster.world_size, session.backend, session.timeout_s)
+    if not spans_nodes(session.timeout_s):
+        check_comparable(scenario, session.backend)
+    found = session.find_or_calibrate(scenario)
+    predicted = predict_whole(scenario, session.with_calibration(found))
+    show(predicted)
+    measured = measure(scenario, found, session, resume=resume, watch=watch)
+    return make_comparison(scenario, predicted, measured, found)

@@ -5,11 +5,12 @@ from typing import Annotated
 
 import typer
 
+from ringlab.session import Session
 from ringlab.shared.console import make_console
+from ringlab.shared.loading import load_scenario
 from ringlab.shared.options import CalibrationOpt, JsonOpt, SetOpt
 from ringlab.shared.output import check_outputs, write_answer
 from ringlab.shared.progress import TerminalProgress
-from ringlab.terminal.loading import load_scenario
 
 
 def winners(
@@ -54,7 +55,18 @@ def winners(
     if scenario is not None:
         loaded = load_scenario(scenario, *(set_keys or ()))
         check_outputs(json_to, output, reads=calibration)
-        answer = loaded.winners(collective, ranks, sizes, algorithms, calibration=calibration, progress=progress)
+        known = Session(calibration=calibration).find_calibration(loaded)
+        asked, dtype = (loaded.collective.name, loaded.collective.dtype) if loaded.collective else (None, "float32")
+        answer = winner_maps.winners(
+            collective or asked or "all_reduce",
+            loaded.cluster,
+            ranks,
+            sizes,
+            algorithms,
+            dtype=dtype,
+            calibration=known,
+            progress=progress,
+        )
     elif set_keys:
         raise InputError("--set changes a scenario, and none is given")
     else:

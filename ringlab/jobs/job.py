@@ -19,8 +19,8 @@ from collectives.errors import InputError
 from collectives.output_files import write_text
 from collectives.quoting import quote
 from ringlab.shared.console import make_console
+from ringlab.shared.loading import load_scenario
 from ringlab.shared.output import check_outputs
-from ringlab.terminal.loading import load_scenario
 
 if TYPE_CHECKING:
     from scenarios import Scenario

@@ -1,12 +1,13 @@
 """What all answers are: dataclasses that turn into plain JSON, and into tables and lines for a reader."""
 
 from collections.abc import Iterator
-from dataclasses import Field, field, fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
 from typing import Any, ClassVar
 
 from ringlab.table import Part, render_html
 
 SCHEMA_VERSION = 2  # of every answer's JSON; raised when a key changes
+NOT_IN_JSON = {"json": False}  # the metadata of a field that is no part of the JSON
 
 
 class Record:
@@ -35,11 +36,6 @@ class Answer(Record):
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
         return render_html(self.show())
-
-
-def not_in_json(default: Any) -> Any:
-    """Return a field that is no part of the JSON, nor of comparisons."""
-    return field(default=default, compare=False, metadata={"json": False})
 
 
 def to_plain(value: Any) -> Any:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from math import isinf
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import typer
 from rich.console import Console
@@ -20,6 +20,15 @@ from ringlab.shared.signals import INTERRUPTED
 from ringlab.table import print_parts
 
 A = TypeVar("A", bound=Record)
+
+
+class Outputs(NamedTuple):
+    """What a command hands over: its JSON, a picture or report, a Trace, and whether to say all that is known."""
+
+    json_to: str | None = None
+    picture: Path | None = None
+    trace: Path | None = None
+    explain: bool = False
 
 
 def check_outputs(*files: Path | str | None, reads: Path | None = None) -> None:

@@ -1,7 +1,8 @@
-"""What is predicted and run of a scenario: its requests and trainings, with ``auto`` resolved."""
+"""What is predicted and run of a scenario: its requests and trainings, ``auto`` resolved, and their work."""
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from collectives.calibration.calibration import Calibration
 from collectives.declaration import NCCL
@@ -10,8 +11,12 @@ from collectives.request import Request, make_request
 from collectives.workload import Training
 from scenarios import CollectiveComparison, Scenario
 from simcomm.cluster.cluster import Cluster
-from simcomm.schedules import verified_schedule
+from simcomm.model.trouble import Trouble
+from simcomm.schedules import compact_schedule, verified_schedule
 from simcomm.selection import resolve_auto
+from simcomm.time_models.time_model import TimeModel
+
+MOST_LOOKED_AT = 20_000  # messages of a run that is simulated once more to see what limits it: well under a second
 
 
 def resolve_requests(
@@ -62,3 +67,28 @@ def check_programs(scenario: Scenario, requests: Sequence[Request], trainings: S
     called += [(training.program, 0) for training in trainings if training.program is not None]
     for algorithm, root in dict.fromkeys(called):
         verified_schedule(algorithm, scenario.cluster.world_size, root)
+
+
+class Work(NamedTuple):
+    """What there is to simulate for a row."""
+
+    messages: int = 0  # of all repetitions
+    collectives: int = 1  # that are simulated one after the other in a repetition
+
+
+def is_auto(asked: Request | Training) -> bool:
+    """Return whether the model chose its algorithm."""
+    algorithm = asked.algorithm if isinstance(asked, Request) else asked.gradient_sync
+    return algorithm is not None and algorithm.by_model
+
+
+def count_work(asked: Request | Training, model: TimeModel, trouble: Trouble) -> Work:
+    """Return how many messages are to be simulated, 0 of what none carries.
+
+    Raises TooLarge, and ProgramError for a program that cannot work.
+    """
+    carried = model.carried(asked)
+    if carried is None:
+        return Work()
+    messages = compact_schedule(carried.algorithm, model.cluster.world_size, carried.root).messages
+    return Work(carried.times * messages * trouble.runs, carried.times)

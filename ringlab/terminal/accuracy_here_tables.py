@@ -4,7 +4,7 @@ from rich.console import Console
 
 from collectives.units import format_size
 from ringlab.answers.accuracy_here import AccuracyHere, Errors
-from ringlab.answers.emulated_rows import WITHIN
+from ringlab.emulated.rows import WITHIN
 from ringlab.table import NOTHING, Row, make_table, show_sentences, time_unit
 
 SHOWN = 12  # of the rows that are off by most

@@ -1,29 +1,45 @@
-"""``SweepAnswer``: a scenario predicted again and again, with other values of one of its keys."""
+"""``ringlab predict --sweep``: a scenario predicted again and again, with other values of one of its keys."""
 
 import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import scenarios
+import viz
 from collectives.checks import check_text
 from collectives.errors import InputError
 from collectives.quoting import cut, quote
-from ringlab.answers.prediction import Prediction, predict
+from collectives.units import count, format_size
+from ringlab.commands.prediction import Prediction, predict
 from ringlab.session import Session
-from ringlab.shared.answer import SCHEMA_VERSION, Record
-from ringlab.shared.progress import Progress, computing
+from ringlab.shared.answer import Answer
+from ringlab.shared.output import Outputs, check_outputs, deliver
+from ringlab.shared.progress import NoProgress, Progress
+from ringlab.table import Part, Table, format_or_dash, time_unit
 from simcomm.parallel import in_any_order
 from simcomm.time_models.options import check_engine
 
 MOST_VALUES = 1000
+COLUMNS, LETTERS = 6, 11  # so many columns of numbers side by side in a terminal, and how wide each is
 FACTOR = 2.0  # from one value of a range to the next, unless said
 ACCEPTED = "a range like 1..100Gbit/s or 2..64*4, or values with commas between"
 _NUMBER = r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
 _RANGE = re.compile(rf"({_NUMBER})\s*\.\.\s*({_NUMBER})\s*([^*\d][^*]*)?(?:\*\s*({_NUMBER}))?")
+
+
+def command(scenario: str, overrides: tuple[str, ...], sweep: str, session: Session, outputs: Outputs) -> None:
+    """Carry out ``ringlab predict --sweep``."""
+    plot = outputs.picture
+    if plot is not None:
+        viz.check_file(plot, "a sweep")
+    check_outputs(outputs.json_to, plot, reads=session.file)
+    answer = _predict_values(scenario, sweep, overrides, session)
+    deliver(answer, outputs.json_to, *([partial(answer.draw, plot)] if plot is not None else []))
 
 
 class SweepPoint(NamedTuple):
@@ -42,8 +58,10 @@ class SweepLine(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class SweepAnswer(Record):
+class SweepAnswer(Answer):
     """What ``predict --sweep`` found: the scenario's predictions, value by value."""
+
+    kind: ClassVar[str] = "sweep"
 
     title: str
     file: str
@@ -55,10 +73,25 @@ class SweepAnswer(Record):
         return f"<SweepAnswer of {self.title!r}: {len(self.points)} values of {self.key}>"
 
     def to_dict(self) -> dict[str, Any]:
+        """Return what the command writes as JSON."""
         points = [{"value": point.value, **_figures(point.prediction)} for point in self.points]
-        found = {"title": self.title, "file": self.file, "key": self.key, "points": points}
-        stopped = {"interrupted": True} if self.interrupted else {}
-        return {"schema_version": SCHEMA_VERSION, "kind": "sweep", **found, **stopped}
+        return super().to_dict() | {"points": points}
+
+    def show(self) -> Iterator[Part]:
+        """Yield the seconds of everything predicted, by value, a table for a few columns."""
+        lines, values = self.lines(), [point.value for point in self.points]
+        unit, form = time_unit(one for line in lines for one in line.seconds)
+        found = [dict(zip(line.values, line.seconds, strict=True)) for line in lines]
+        rows = [[value, *(format_or_dash(column.get(value), form) for column in found)] for value in values]
+        yield Table(
+            self.title,
+            [self.key, *(f"{line.name} ({unit})" for line in lines)],
+            rows,
+            most_beside=COLUMNS,
+            letters=LETTERS,
+        )
+        if self.interrupted:
+            yield f"Stopped: {count(len(values), 'value')} predicted."
 
     def lines(self) -> list[SweepLine]:
         """Return what was predicted of each algorithm, size and training across the values."""
@@ -78,8 +111,6 @@ class SweepAnswer(Record):
         ...     Path(folder, "hosts.svg").is_file()
         True
         """
-        import viz  # a table does without what draws
-
         lines = [viz.SweepLine(line.name, line.values, line.seconds) for line in self.lines()]
         viz.draw_sweep(self.title, self.key, lines, path)
 
@@ -90,21 +121,10 @@ def _figures(prediction: Prediction) -> dict[str, Any]:
 
 
 def _named_seconds(prediction: Prediction) -> Iterator[tuple[str, float | None]]:
-    from collectives.units import format_size
-
     for row in prediction.collectives:
         yield f"{row.algorithm}, {format_size(row.bytes)}", row.time_s
     for step in prediction.training:
         yield f"step with {step.gradient_sync}", step.step_s
-
-
-class _Task(NamedTuple):
-    """A prediction, as a process of its own is asked for it."""
-
-    scenario: str
-    overrides: tuple[str, ...]
-    calibration: Path | str | None
-    engine: str | None
 
 
 def predict_sweep(
@@ -126,29 +146,37 @@ def predict_sweep(
     >>> [(point.value, round(point.prediction.collectives[1].time_s, 6)) for point in found.points]
     [('1 Gbit/s', 0.01482), ('2 Gbit/s', 0.00748), ('4 Gbit/s', 0.00381)]
     """
-    check_engine(engine)
+    session = Session(calibration=calibration, engine=engine, progress=progress or NoProgress())
+    return _predict_values(scenario, sweep, overrides, session, executor)
+
+
+def _predict_values(
+    scenario: str | Path, sweep: str, overrides: Sequence[str], session: Session, executor: Executor | None = None
+) -> SweepAnswer:
+    check_engine(session.engine)
     key, values = parse_sweep(sweep)
-    tasks = [_Task(str(scenario), (*overrides, f"{key}={value}"), calibration, engine) for value in values]
-    first, _ = (scenarios.load(scenario, task.overrides) for task in (tasks[0], tasks[-1]))  # refused at once if one is
+    every = [(*overrides, f"{key}={value}") for value in values]
+    first, _ = (scenarios.load(scenario, each) for each in (every[0], every[-1]))  # refused at once if one is
+    task = partial(_predict, str(scenario), replace(session, progress=NoProgress()))
     found, interrupted = dict[int, Prediction](), False
-    with computing(progress, f"predicting {first.title} with {len(tasks)} values of {key}") as tick:
+    with session.computing(f"predicting {first.title} with {len(values)} values of {key}") as tick:
         try:
-            for number, prediction in in_any_order(_predict, tasks, executor):
+            for number, prediction in in_any_order(task, every, executor):
                 if prediction.interrupted:
                     raise KeyboardInterrupt
                 found[number] = prediction
-                tick(0, len(found), len(tasks), f"values, {values[number]}")
+                tick(0, len(found), len(values), f"values, {values[number]}")
         except KeyboardInterrupt:
             if not found:
                 raise
             interrupted = True
     points = tuple(SweepPoint(values[number], found[number]) for number in sorted(found))
-    return SweepAnswer(first.title, str(first.path), key, points, interrupted)
+    return SweepAnswer(title=first.title, file=str(first.path), key=key, points=points, interrupted=interrupted)
 
 
-def _predict(task: _Task) -> Prediction:
-    scenario = scenarios.load(task.scenario, task.overrides)
-    return predict(scenario, Session(calibration=task.calibration).find_calibration(scenario), task.engine)
+def _predict(name: str, session: Session, overrides: tuple[str, ...]) -> Prediction:
+    """Return a prediction, in a process of its own."""
+    return predict(scenarios.load(name, overrides), session)
 
 
 def parse_sweep(text: str, option: str = "--sweep") -> tuple[str, list[str]]:

@@ -13,6 +13,7 @@ from collectives.units import count, format_bandwidth, format_time
 from realcomm.calibration.pair_calibration import calibrate_emulated
 from realcomm.emulation.network import EmulatedNetwork
 from realcomm.emulation.plan import plan_network
+from ringlab.session import Session
 from ringlab.shared.progress import Progress
 from scenarios import Scenario
 from simcomm.cluster.calibrated import as_emulated
@@ -85,12 +86,12 @@ def hosts_bandwidth(cluster: Cluster) -> float:
     return Counter(one.bandwidth for one in plan.directions if one.src in plan.hosts).most_common(1)[0][0]
 
 
-def calibrate_for_emulation(scenario: Scenario, *, timeout: float, progress: Progress) -> Calibration:
+def calibrate_for_emulation(scenario: Scenario, session: Session) -> Calibration:
     """Measure two emulated hosts, and the trainings' computing on as many processes as the cluster has ranks.
 
     The pair has links of the bandwidth that most of the cluster's hosts have.
     """
     bandwidth, ranks = hosts_bandwidth(scenario.cluster), scenario.cluster.world_size
     trainings = [one for one in scenario.trainings if one.compute is None or one.gradient_sync is None]
-    with progress.task(f"calibrating on two emulated hosts at {format_bandwidth(bandwidth)}") as tick:
-        return calibrate_emulated(bandwidth, ranks, trainings, timeout=timeout, progress=tick)
+    with session.progress.task(f"calibrating on two emulated hosts at {format_bandwidth(bandwidth)}") as tick:
+        return calibrate_emulated(bandwidth, ranks, trainings, timeout=session.timeout_s, progress=tick)

@@ -4,17 +4,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from collectives.calibration.calibration import Calibration
 from collectives.errors import ProgramError, TooLarge
 from collectives.records.limits import Limits, find_limits
 from collectives.records.trace import Trace
 from collectives.units import format_bandwidth, format_time
-from ringlab.answers.predicted_trace import (
-    algorithm_names,
-    check_recordable,
-    predict_to_failure,
-    predict_trace,
-)
+from ringlab.pictures.traces import OneRun, algorithm_names
 from ringlab.shared.progress import Tick
 from scenarios import Scenario
 from simcomm.model.trouble import NO_TROUBLE
@@ -24,38 +18,31 @@ WIDER = 2.0  # times the bandwidth of a full link, in the simulation that says w
 
 
 def predict_runs(
-    scenario: Scenario,
-    calibration: Calibration | None,
-    algorithm: str | None = None,
-    nbytes: int | None = None,
-    tick: Tick = lambda rank, done, total, text: None,
-    leave_out: Callable[[TooLarge], None] | None = None,
+    run: OneRun, tick: Tick = lambda *_: None, leave_out: Callable[[TooLarge], None] | None = None
 ) -> list[PlayedRun]:
-    """Simulate the scenario's algorithms, or the one that is named, at one size, the largest unless said.
+    """Simulate a run of a scenario or, where it names no algorithm, one of each, the last that fit a player.
 
     Of one algorithm under trouble there is also the run without. What is too large is told to ``leave_out`` and left
     out, if that is given. Raises InputError for a name that is not there, TooLarge for what is not to be left out.
     """
-    names: list[str | None] = [algorithm]
-    if algorithm is None:
-        names = [*algorithm_names(scenario)[-MOST_RUNS:]] or [None]
-    runs = []
-    for name in names if leave_out is None else ():
+    names = [] if run.algorithm is not None else algorithm_names(run.scenario)[-MOST_RUNS:]
+    every = [replace(run, algorithm=name) for name in names] or [run]
+    for one in every if leave_out is not None else ():
         with suppress(ProgramError):  # it is shown up to where it goes wrong
-            check_recordable(scenario, name, nbytes)
-    for number, name in enumerate(names):
-        tick(0, number, len(names), f"algorithms, {name or 'the last'}")
+            one.check_recordable()
+    runs = []
+    for number, one in enumerate(every):
+        tick(0, number, len(every), f"algorithms, {one.algorithm or 'the last'}")
         try:
-            trace = predict_to_failure(scenario, calibration, name, nbytes)
+            trace = one.simulate_to_failure()
         except TooLarge as error:
             if leave_out is None:
                 raise
             leave_out(error)
             continue
-        what_if = _say_what_if(scenario, calibration, name, nbytes, trace)
-        runs.append(PlayedRun(trace, short_name(trace), what_if))
-    if len(runs) == 1 and scenario.trouble != NO_TROUBLE:
-        quiet = predict_trace(replace(scenario, trouble=NO_TROUBLE), calibration, names[0], nbytes)
+        runs.append(PlayedRun(trace, short_name(trace), _say_what_if(one, trace)))
+    if len(runs) == 1 and run.scenario.trouble != NO_TROUBLE:
+        quiet = replace(every[0], scenario=replace(run.scenario, trouble=NO_TROUBLE)).simulate()
         runs.append(PlayedRun(quiet, f"{short_name(quiet)} without trouble"))
     return runs
 
@@ -74,9 +61,7 @@ def short_name(trace: Trace) -> str:
     return trace.title.partition("/")[2] or trace.title
 
 
-def _say_what_if(
-    scenario: Scenario, calibration: Calibration | None, name: str | None, nbytes: int | None, trace: Trace
-) -> str:
+def _say_what_if(run: OneRun, trace: Trace) -> str:
     """Return what the run would take if the cables that stand out were as good as the others, or wider."""
     limits = find_limits(trace)
     if not limits.standing_out or not trace.is_complete:
@@ -86,7 +71,7 @@ def _say_what_if(
         for cable in limits.cables[: limits.standing_out]
         for link in cable.links
     }
-    then = predict_trace(_mend(scenario, cables, limits), calibration, name, nbytes).elapsed
+    then = replace(run, scenario=_mend(run.scenario, cables, limits)).simulate().elapsed
     one = limits.standing_out == 1
     if limits.kind == "slow":
         full = "the link had its" if one else "all of them had their"

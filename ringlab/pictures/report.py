@@ -1,23 +1,25 @@
 """The report of a prediction or a comparison: its pictures, its player and its tables, in one file."""
 
 from collections.abc import Iterator, Sequence
-from itertools import compress
+from contextlib import suppress
 from math import inf
 from pathlib import Path
 from typing import Any
 
 import viz
 from collectives.calibration.calibration import Calibration
-from collectives.errors import InputError, TooLarge
+from collectives.errors import InputError
+from collectives.records.trace import Trace
 from collectives.units import format_size, format_time
-from ringlab.answers.comparison import Comparison
-from ringlab.answers.conclusions import headline
-from ringlab.answers.figures import SideBySide
-from ringlab.answers.played_runs import beside_measured, predict_runs
-from ringlab.answers.plots import describe_curves, scaling_curves, waterfall
-from ringlab.answers.prediction import MOST_LOOKED_AT
-from ringlab.answers.scenario_answer import ScenarioAnswer
-from ringlab.shared.progress import Progress, Tick, computing
+from ringlab.pictures.played_runs import beside_measured, predict_runs
+from ringlab.pictures.plots import describe_curves, scaling_curves, waterfall
+from ringlab.pictures.traces import OneRun
+from ringlab.session import Session
+from ringlab.shared.conclusions import headline
+from ringlab.shared.figures import SideBySide
+from ringlab.shared.progress import Progress, Tick
+from ringlab.shared.scenario_answer import ScenarioAnswer
+from ringlab.shared.workload import MOST_LOOKED_AT
 from scenarios import Scenario
 from simcomm.cluster.calibrated import resolve_transport
 from simcomm.cluster.cluster import IDEAL, Cluster
@@ -30,74 +32,56 @@ from viz.topology import MOST_NODES, topology_figure
 from viz.waterfall import MOST_BARS, waterfall_figure
 
 
-def write_report(
-    answer: ScenarioAnswer[Any],
-    scenario: Scenario,
-    calibration: Calibration | None,
-    path: Path | str,
-    progress: Progress | None = None,
-) -> None:
+def write_report(answer: ScenarioAnswer[Any], scenario: Scenario, path: Path | str, session: Session) -> None:
     """Write the answer as one HTML page: its cluster, waterfall, scaling curve and player, and predicted and measured.
 
     What is too large to be drawn is left out, and so is a run in which nothing is sent. Raises InputError for another
     suffix than ``.html``.
     """
     viz.check_file(path, "a report")
-    compared = dict(_compared(answer)) if isinstance(answer, Comparison) else {}
-    with computing(progress, f"writing {path}") as tick:
-        runs = _runs(scenario, calibration, tick, progress) if scenario.collective else []
+    known = getattr(answer, "calibration", None) or session.find_calibration(scenario)
+    is_compared = answer.kind == "comparison"
+    with session.computing(f"writing {path}") as tick:
+        runs = _runs(OneRun(scenario, known), tick, session.progress) if scenario.collective else []
+        pictures = dict(_pictures(answer, scenario, known))
+        with suppress(InputError):  # no training in it, or no calibration for fewer ranks
+            curves = scaling_curves(scenario, known, tick, session.progress)
+            caption = "Predicted on so many of the cluster's hosts, beside as many times what one rank does."
+            pictures[caption] = _png(scaling_figure("How it scales", describe_curves(scenario), curves))
         viz.write_report(
             answer=answer.to_dict() | {"limits": getattr(answer, "limits", "")},
-            pictures=dict(_pictures(answer, scenario, calibration, tick, progress)),
+            pictures=pictures,
             path=path,
             player=_player(answer, scenario, runs),
-            compared=compared,
+            compared=dict(_compared(answer)) if is_compared else {},
             headline=headline(answer),
             critical=dict(_critical(runs)),
-            assumptions=list(_assumptions(scenario, calibration)),
+            assumptions=list(_assumptions(scenario, known)),
         )
 
 
-def _runs(
-    scenario: Scenario, calibration: Calibration | None, tick: Tick, progress: Progress | None
-) -> list[PlayedRun]:
+def _runs(run: OneRun, tick: Tick, progress: Progress) -> list[PlayedRun]:
     """Return the runs that the player shows, without those that are too large to be looked at, which are named."""
+    runs = predict_runs(run, tick, leave_out=lambda error: progress.note(f"not drawn: {error}"))
+    return [one for one in runs if _is_shown(one.trace)]
 
-    def leave_out(error: TooLarge) -> None:
-        if progress is not None:
-            progress.note(f"not drawn: {error}")
 
-    runs = predict_runs(scenario, calibration, tick=tick, leave_out=leave_out)
-    traces = [run.trace for run in runs]
-    shown = [(len(one.messages) > 0 or one.failure is not None) and 0 < one.elapsed < inf for one in traces]
-    return list(compress(runs, shown))
+def _is_shown(trace: Trace) -> bool:
+    return (len(trace.messages) > 0 or trace.failure is not None) and 0 < trace.elapsed < inf
 
 
 def _pictures(
-    answer: ScenarioAnswer[Any],
-    scenario: Scenario,
-    calibration: Calibration | None,
-    tick: Tick,
-    progress: Progress | None,
+    answer: ScenarioAnswer[Any], scenario: Scenario, calibration: Calibration | None
 ) -> Iterator[tuple[str, bytes]]:
-    """Yield caption and picture of the cluster, the waterfall and the scaling curve, each where there is one."""
+    """Yield caption and picture of the cluster and the waterfall, each where there is one."""
     cluster = _calibrated(scenario, calibration)
     if len(cluster.graph) <= MOST_NODES:
         yield "The cluster.", _png(topology_figure(cluster.graph, cluster.hosts, cluster.title))
     subtitle, bars = waterfall(answer)
     if len(bars) <= MOST_BARS:
-        said = (
-            "One bar is predicted, the other measured." if isinstance(answer, Comparison) else "Every bar is predicted."
-        )
+        is_compared = answer.kind == "comparison"
+        said = "One bar is predicted, the other measured." if is_compared else "Every bar is predicted."
         yield said, _png(waterfall_figure("Where the time goes", subtitle, bars))
-    try:
-        curves = scaling_curves(scenario, calibration, tick, progress)
-    except InputError:  # no training in it, or no calibration for fewer ranks
-        return
-    yield (
-        "Predicted on so many of the cluster's hosts, beside as many times what one rank does.",
-        _png(scaling_figure("How it scales", describe_curves(scenario), curves)),
-    )
 
 
 def _calibrated(scenario: Scenario, calibration: Calibration | None) -> Cluster:
@@ -138,7 +122,7 @@ def _png(figure: Any) -> bytes:
     return render_figure(figure, "png")
 
 
-def _compared(answer: Comparison) -> Iterator[tuple[str, bytes]]:
+def _compared(answer: ScenarioAnswer[SideBySide]) -> Iterator[tuple[str, bytes]]:
     """Yield the picture of predicted against measured: a dot a row of the tables, with the range measured."""
     dots = []
     for name in dict.fromkeys(one.algorithm for one in answer.collectives):

@@ -1,21 +1,29 @@
 """``RunAnswer``: a scenario run on real processes of this machine."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+import realcomm
 from collectives.calibration.calibration import Calibration
 from collectives.errors import InputError, RunFailed
 from collectives.records.trace import Trace
 from collectives.request import Request
 from collectives.workload import Training
-from ringlab.answers.conclusions import conclude
-from ringlab.answers.figures import Number, collective_figures, training_figures
-from ringlab.answers.scenario_answer import ScenarioAnswer
-from ringlab.shared.progress import NoProgress, Progress
+from realcomm.calibration.blocks import make_calibration
+from realcomm.calibration.calibration import run_in_turns as launch_turns
+from realcomm.launching.torchrun import spans_nodes
+from realcomm.training.checkpointing import AUTO, find_start, newest_note
+from realcomm.training.preloading import preload_for
+from ringlab.session import Session
+from ringlab.shared.answer import NOT_IN_JSON
+from ringlab.shared.conclusions import conclude
+from ringlab.shared.figures import Number, collective_figures, training_figures
+from ringlab.shared.progress import Progress
+from ringlab.shared.scenario_answer import ScenarioAnswer
 from ringlab.shared.workload import check_programs, resolve_requests, resolve_training
 from scenarios import Scenario
 
@@ -39,7 +47,7 @@ class RunAnswer(ScenarioAnswer[Number]):
 
     place: str = "this machine"  # where the figures are from
     emulated: bool | None = None  # of another cluster than this machine: whether its network was built here
-    traces: tuple[Trace, ...] = field(default=(), compare=False)
+    traces: tuple[Trace, ...] = field(default=(), compare=False, metadata=NOT_IN_JSON)
 
     @property
     def trace(self) -> Trace | None:
@@ -52,51 +60,73 @@ class RunAnswer(ScenarioAnswer[Number]):
         return found if self.emulated is None else found | {"emulated": self.emulated}
 
 
-def run(
+class _Work(NamedTuple):
+    """What is measured of a scenario, ``auto`` resolved; rows that are equal are one run."""
+
+    scenario: Scenario
+    requests: list[Request]
+    trainings: list[Training]
+
+    @property
+    def once(self) -> list[Request]:
+        """The requests, each once."""
+        return list(dict.fromkeys(self.requests))
+
+    @property
+    def jobs(self) -> list[Training]:
+        """The trainings, each once."""
+        return list(dict.fromkeys(self.trainings))
+
+    def answer(self, measured: Mapping[Request | Training, Trace]) -> "RunAnswer":
+        """Return the answer from the trace of each request and training."""
+        collectives = [measured[one] for one in self.requests]
+        training_traces = [measured[one] for one in self.trainings]
+        return make_run_answer(self.scenario, collectives, self.trainings, training_traces)
+
+
+def _find_work(scenario: Scenario, calibration: Calibration | None) -> _Work:
+    """Return what is measured; the calibration resolves ``auto``, as ``predict`` does with the same one."""
+    requests = resolve_requests(scenario.collective, scenario.cluster, calibration)
+    trainings = [resolve_training(training, scenario.cluster, calibration) for training in scenario.trainings]
+    check_programs(scenario, requests, trainings)
+    return _Work(scenario, requests, trainings)
+
+
+def measure(
     scenario: Scenario,
     calibration: Calibration | None = None,
+    session: Session | None = None,
     *,
-    backend: str = "gloo",
-    timeout: float = 600.0,
-    progress: Progress | None = None,
     network: "Network | None" = None,
     resume: str | Path | None = None,
     watch: "Watch | None" = None,
 ) -> RunAnswer:
-    """Run a scenario on real processes of this machine; each run ends after ``timeout`` seconds.
+    """Run a scenario on real processes of this machine; a training ends after the session's timeout without a step.
 
-    A training ends after so long without a step. Trainings go on from the checkpoint ``resume``, or with "auto" each
-    from its newest whole one, and ``watch`` says what is kept of them. The ranks meet on ``network``, if one is given:
-    the scenario's cluster, emulated. ``auto`` is resolved before, as ``predict`` does with the same calibration. Raises
+    Trainings go on from the checkpoint ``resume``, or with "auto" each from its newest whole one, and ``watch`` says
+    what is kept of them. The ranks meet on ``network``, if one is given: the scenario's cluster, emulated. Raises
     RunFailed, and ProgramError before anything is measured.
     """
-    import realcomm
-    from realcomm.training.preloading import preload_for
-
-    progress = NoProgress() if progress is None else progress
-    requests = resolve_requests(scenario.collective, scenario.cluster, calibration)
-    trainings = [resolve_training(training, scenario.cluster, calibration) for training in scenario.trainings]
-    check_programs(scenario, requests, trainings)
-    once, jobs = list(dict.fromkeys(requests)), list(dict.fromkeys(trainings))  # rows that are equal are one run
-    starts = _find_starts(jobs, scenario.cluster.world_size, resume, progress)
-    options: dict[str, Any] = {"backend": backend, "timeout": timeout, "network": network}
+    session = session or Session()
+    work, progress = _find_work(scenario, calibration), session.progress
+    starts = _find_starts(work.jobs, scenario.cluster.world_size, resume, progress)
+    options: dict[str, Any] = {"backend": session.backend, "timeout": session.timeout_s, "network": network}
     measured: dict[Request | Training, Trace] = {}
-    if watch is not None and not trainings:
+    if watch is not None and not work.trainings:
         raise InputError("--log-dir keeps what is known of trainings, and the scenario has none")
     watched: AbstractContextManager[list[Observer]] = (
         nullcontext([]) if watch is None else watch.observing(resumes=resume is not None)
     )
-    preload_for(jobs)  # the collectives before them start the server of all ranks
+    preload_for(work.jobs)  # the collectives before them start the server of all ranks
     with watched as observers:
-        for request in once:
+        for request in work.once:
             with progress.task(f"measuring {request.algorithm.full_name}, {request.nbytes} bytes") as tick:
                 measured[request] = realcomm.run(request, scenario.cluster, **options, progress=tick)
-        for job, start in zip(jobs, starts, strict=True):
+        for job, start in zip(work.jobs, starts, strict=True):
             given = {"resume": start, "observers": observers}
             with _telling_how_it_goes_on(job, progress), progress.task(f"training with {job.sync_name}") as tick:
                 measured[job] = realcomm.train(job, scenario.cluster, **options, **given, progress=tick)
-    traces, training_traces = [measured[one] for one in requests], [measured[one] for one in trainings]
-    return make_run_answer(scenario, traces, trainings, training_traces)
+    return work.answer(measured)
 
 
 @contextmanager
@@ -106,8 +136,6 @@ def _telling_how_it_goes_on(job: Training, progress: Progress) -> Iterator[None]
         yield
     except RunFailed:
         if job.checkpoints is not None:
-            from realcomm.training.checkpointing import newest_note
-
             progress.note(newest_note(job))
         raise
 
@@ -120,8 +148,6 @@ def _find_starts(
         raise InputError("--resume goes on with a training, and the scenario has none")
     if not trainings or (resume is None and trainings[0].checkpoints is None):
         return [None] * len(trainings)
-    from realcomm.training.checkpointing import AUTO, find_start
-
     if resume not in (None, AUTO) and len(trainings) > 1:
         names = ", ".join(job.sync_name for job in trainings)
         raise InputError(
@@ -139,8 +165,6 @@ def make_run_answer(
     scenario: Scenario, collectives: Sequence[Trace], trainings: Sequence[Training], training_traces: Sequence[Trace]
 ) -> RunAnswer:
     """Return the answer about a scenario from the traces of its collectives and trainings."""
-    from realcomm.launching.torchrun import spans_nodes
-
     cluster = scenario.cluster
     place, emulated = (cluster.title, None) if spans_nodes() else (cluster.place_of_run, cluster.is_built)
     measured = [training_figures(trace, job) for trace, job in zip(training_traces, trainings, strict=True)]
@@ -157,36 +181,30 @@ def make_run_answer(
     return replace(answer, **conclude(answer, scenario)._asdict())
 
 
-def run_in_turns(
-    scenario: Scenario,
-    calibration: Calibration | None = None,
-    *,
-    backend: str = "gloo",
-    timeout: float = 600.0,
-    progress: Progress,
+def measure_in_turns(
+    scenario: Scenario, calibration: Calibration | None, session: Session
 ) -> tuple[RunAnswer, Calibration]:
     """Run a scenario in turns with calibrating; return what was measured and the calibration, which shares no number.
 
-    The calibration given resolves ``auto``. ``timeout`` is of the whole launch. Raises RunFailed, and ProgramError
-    before anything is measured.
+    The calibration given resolves ``auto``. The session's timeout is of the whole launch. Raises RunFailed, and
+    ProgramError before anything is measured.
     """
-    from realcomm.calibration.blocks import make_calibration
-    from realcomm.calibration.calibration import run_in_turns as launch_turns
-
-    requests = resolve_requests(scenario.collective, scenario.cluster, calibration)
-    trainings = [resolve_training(training, scenario.cluster, calibration) for training in scenario.trainings]
-    check_programs(scenario, requests, trainings)
-    once, jobs = list(dict.fromkeys(requests)), list(dict.fromkeys(trainings))  # rows that are equal are one run
-    with progress.task("calibrating and running in turns") as tick:
-        turns = launch_turns(once, jobs, scenario.cluster, backend=backend, timeout=timeout, progress=tick)
+    work = _find_work(scenario, calibration)
+    with session.progress.task("calibrating and running in turns") as tick:
+        turns = launch_turns(
+            work.once,
+            work.jobs,
+            scenario.cluster,
+            backend=session.backend,
+            timeout=session.timeout_s,
+            progress=tick,
+        )
     measured: dict[Request | Training, Trace] = {}
-    measured |= zip([*once, *jobs], [*turns.collectives, *turns.trainings], strict=True)
-    traces, training_traces = [measured[one] for one in requests], [measured[one] for one in trainings]
-    answer = make_run_answer(scenario, traces, trainings, training_traces)
-    return answer, make_calibration(turns.calibration, turns.setting)
+    measured |= zip([*work.once, *work.jobs], [*turns.collectives, *turns.trainings], strict=True)
+    return work.answer(measured), make_calibration(turns.calibration, turns.setting)
 
 
-def run_when_free(
+def measure_when_free(
     measure: Callable[[], tuple[RunAnswer, Calibration]], progress: Progress
 ) -> tuple[RunAnswer, Calibration]:
     """Return what ``measure`` does; where the machine was busy, and it took seconds only, the better of two times."""

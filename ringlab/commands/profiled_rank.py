@@ -1,21 +1,23 @@
-"""``ProfiledRank``: trainings on 2, 4, 8 emulated hosts, predicted from a profile of one rank, and measured."""
+"""``ringlab compare --devices``: trainings on emulated hosts, predicted from a profile of one rank, and measured."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from collectives.calibration.calibration import Calibration, ComputePoint, Line, OverlapPoint
 from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.records.environment import cores, threads_per_rank
 from collectives.records.model_profile import Measured, ModelProfile, find_model_profile
+from collectives.units import format_time
 from collectives.workload import ComputePhases, Training
 from ringlab.answers.accuracy_here import AccuracyHere, Errors, measure_here, summarise
-from ringlab.answers.emulated_rows import EmulatedRow
-from ringlab.answers.emulation import on_emulated
-from ringlab.shared.answer import SCHEMA_VERSION, Record
+from ringlab.emulated.network import on_emulated
+from ringlab.emulated.rows import WITHIN, EmulatedRow
+from ringlab.shared.answer import SCHEMA_VERSION, Answer
 from ringlab.shared.progress import NoProgress, Progress
+from ringlab.table import Part, Sentences, Table, format_or_dash
 from scenarios import Scenario, load
 
 STEP = ": step"  # of the rows of a training, the one of its whole step
@@ -23,8 +25,10 @@ UNKNOWN = Line(0.0, 0.0, 0.0)  # of messages on this machine, which hosts with a
 
 
 @dataclass(frozen=True, repr=False)
-class ProfiledRank(Record):
+class ProfiledRank(Answer):
     """Rows of trainings on emulated hosts, the profile of one rank that they were predicted from, and its device."""
+
+    kind: ClassVar[str] = "profiled rank"
 
     title: str
     file: str
@@ -49,8 +53,35 @@ class ProfiledRank(Record):
         """Return what the command writes as JSON."""
         about = {key: getattr(self, key) for key in ("title", "file", "profile", "device")}
         found = {key: value for key, value in self.found.to_dict().items() if key not in ("kind", "errors")}
-        return {**found, "schema_version": SCHEMA_VERSION, "kind": "profiled rank", **about,
-                "errors": asdict(self.errors)}  # fmt: skip
+        return {
+            **found,
+            "schema_version": SCHEMA_VERSION,
+            "kind": self.kind,
+            **about,
+            "errors": asdict(self.errors),
+        }
+
+    def show(self) -> Iterator[Part]:
+        """Yield a row a training and number of hosts, and what the errors come to."""
+        rows = [
+            [
+                row.what.removesuffix(STEP),
+                str(row.world_size),
+                format_or_dash(row.predicted_s, format_time),
+                format_time(row.measured_s),
+                format_or_dash(row.error, lambda error: f"{100 * error:+.1f} %"),
+            ]
+            for row in self.steps
+        ]
+        yield Table(self.title, ["gradient sync", "hosts", "predicted", "measured", "error"], rows)
+        said = [f"{name} hosts were not measured: {reason}" for name, reason in self.found.refused.items()]
+        errors = self.errors
+        said.append(
+            f"Steps are off by {100 * errors.median:.1f} % in the middle, {100 * errors.worst:.1f} % at most; "
+            f"{errors.within:.0%} within {WITHIN:.0%}."
+        )
+        said.append(f"Computing: {self.profile}, measured on {self.device}; messages: a pair of emulated hosts.")
+        yield Sentences([*said, *filter(None, [self.found.busy])])
 
 
 def compare_devices(

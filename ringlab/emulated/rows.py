@@ -23,9 +23,9 @@ from realcomm.measuring.collective_run import make_trace
 from realcomm.measuring.measurement import Figures, Measurement
 from realcomm.measuring.sweep import measure_all
 from realcomm.training.trainer import train_each
-from ringlab.answers.emulation import as_built, emulated, hosts_bandwidth
-from ringlab.answers.figures import training_figures
+from ringlab.emulated.network import as_built, emulated, hosts_bandwidth
 from ringlab.shared.answer import Record
+from ringlab.shared.figures import training_figures
 from ringlab.shared.progress import Progress, Tick
 from ringlab.shared.workload import resolve_requests
 from scenarios import Scenario

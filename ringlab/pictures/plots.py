@@ -1,7 +1,6 @@
-"""Still pictures of a scenario: the waterfall of its step, its scaling curve, its critical path and its cluster."""
+"""What still pictures of a scenario show: the waterfall of its step, and its scaling curve."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import simcomm
@@ -11,62 +10,17 @@ from collectives.errors import InputError, TooLarge
 from collectives.records.summary import PHASES
 from collectives.units import count, format_size
 from collectives.workload import Training
-from ringlab.answers.figures import ClusterFigures, CollectiveFigures, SideBySide, TrainingFigures, training_figures
-from ringlab.answers.pictures import Picture
-from ringlab.answers.predicted_trace import predict_trace
-from ringlab.answers.prediction import predict
-from ringlab.answers.prediction_rows import Work, count_work
-from ringlab.answers.scenario_answer import ScenarioAnswer
-from ringlab.shared.progress import Progress, Tick, computing
-from ringlab.shared.workload import predictable, resolve_training
+from ringlab.shared.figures import ClusterFigures, CollectiveFigures, SideBySide, TrainingFigures, training_figures
+from ringlab.shared.progress import Progress, Tick
+from ringlab.shared.scenario_answer import ScenarioAnswer
+from ringlab.shared.workload import Work, count_work, predictable, resolve_training
 from scenarios import Scenario
 from simcomm.cluster.cluster import Cluster, doublings
-from simcomm.cluster.paths import keeping_paths
 from simcomm.model.trouble import NO_TROUBLE
 from simcomm.time_models.choice import time_model
 
-KINDS = {"step": "a waterfall", "scaling": "a scaling curve", "path": "a critical path", "cluster": "a topology"}
 STEP_WORDS = "a training step by its phases"
 BELOW = "; what-ifs below"
-
-
-def check_kind(kind: str, path: Path | str) -> None:
-    """Raise InputError for a kind of picture that is not known, and for a file that cannot be one of that kind."""
-    if kind not in KINDS:
-        raise InputError(f"no picture is called {kind!r}; there are {', '.join(KINDS)}")
-    viz.check_file(path, KINDS[kind])
-
-
-def plot_scenario(
-    scenario: Scenario,
-    kind: str,
-    path: Path | str,
-    calibration: Calibration | None = None,
-    algorithm: str | None = None,
-    nbytes: int | None = None,
-    *,
-    progress: Progress | None = None,
-) -> Picture:
-    """Simulate what a picture of a scenario needs, and draw it as .png, .svg or .pdf.
-
-    ``algorithm`` and ``nbytes`` are those of the critical path. Raises InputError, and KeyboardInterrupt.
-    """
-    check_kind(kind, path)
-    if kind == "step":
-        answer = predict(scenario, calibration, progress=progress)
-        if answer.interrupted:
-            raise KeyboardInterrupt
-        viz.draw_waterfall(scenario.title, *waterfall(answer), path)
-        return Picture(scenario.title, str(path))
-    with keeping_paths(), computing(progress, f"drawing {path}") as tick:
-        if kind == "scaling":
-            curves = scaling_curves(scenario, calibration, tick, progress)
-            viz.draw_scaling(scenario.title, describe_curves(scenario), curves, path)
-        elif kind == "path":
-            viz.draw_path(predict_trace(scenario, calibration, algorithm, nbytes), path)
-        else:
-            viz.draw_topology(scenario.cluster.graph, scenario.cluster.hosts, scenario.cluster.title, path)
-    return Picture(scenario.title, str(path))
 
 
 def waterfall(answer: ScenarioAnswer[Any]) -> "tuple[str, list[viz.Bar]]":
@@ -176,7 +130,7 @@ def _points(
         for first in firsts:
             try:
                 one = resolve_training(training, first, calibration)
-                points[-1].append(_Point(one, first, count_work(one, time_model(first), None, NO_TROUBLE)))
+                points[-1].append(_Point(one, first, count_work(one, time_model(first), NO_TROUBLE)))
             except TooLarge as error:
                 refused.append(error)
     return points, refused

@@ -1,0 +1,210 @@
+"""``ringlab animate`` and ``ringlab plot``: pictures of a scenario's messages, or of a trace from a file."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+import typer
+
+import viz
+from collectives.errors import InputError
+from collectives.records.kineto import read_run
+from collectives.records.trace import Trace
+from collectives.units import parse_size
+from ringlab.commands.prediction import predict_whole
+from ringlab.pictures.played_runs import predict_runs
+from ringlab.pictures.plots import describe_curves, scaling_curves, waterfall
+from ringlab.pictures.traces import OneRun, algorithm_names
+from ringlab.session import Session
+from ringlab.shared.answer import Answer
+from ringlab.shared.loading import load_scenario
+from ringlab.shared.options import CalibrationOpt, JsonOpt, SetOpt
+from ringlab.shared.output import check_outputs, deliver
+from ringlab.shared.progress import TerminalProgress
+from ringlab.table import Part
+from scenarios import Scenario
+from simcomm.cluster.paths import keeping_paths
+from viz.captions import describe_failure
+
+KINDS = {"step": "a waterfall", "scaling": "a scaling curve", "path": "a critical path", "cluster": "a topology"}
+SizeOpt = Annotated[str | None, typer.Option(help="How large a buffer; the scenario's largest unless said.")]
+
+
+def animate_command(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SCENARIO|TRACE",
+            help="A scenario, a .trace.json file, or what torch's profiler wrote: FILE.json or FOLDER/.",
+        ),
+    ],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help=".html: a player of all algorithms; .gif, .mp4: messages moving; .png, .svg, .pdf: ranks against "
+            "time; .perfetto.json: for Perfetto.",
+        ),
+    ],
+    algorithm: Annotated[
+        str | None, typer.Option(help="Which of the scenario's algorithms; the last unless said, all in a player.")
+    ] = None,
+    size: SizeOpt = None,
+    calibration: CalibrationOpt = None,
+    json_to: JsonOpt = None,
+    set_keys: SetOpt = None,
+) -> None:
+    """Show the messages of a collective: in a player, moving over the topology, or ranks against time.
+
+    A wrong program is drawn up to where it goes wrong.
+    """
+    viz.check_file(output, "a picture of messages")
+    check_outputs(json_to, output, reads=calibration)
+    session = Session(calibration=calibration, progress=TerminalProgress())
+    if is_record(source):
+        answer = draw_trace(read_run(source), output, session)
+    else:
+        answer = draw_scenario(load_scenario(source, *(set_keys or ())), output, algorithm, size, session)
+    deliver(answer, json_to)
+
+
+def plot_command(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="step|scaling|path|cluster",
+            help="A training step by phase with what-ifs; samples a second against ranks; the critical path; the "
+            "cluster.",
+        ),
+    ],
+    source: Annotated[
+        str, typer.Argument(metavar="SCENARIO|TRACE", help="A scenario; of a path also a .trace.json file.")
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help=".png, .svg or .pdf.")],
+    algorithm: Annotated[
+        str | None, typer.Option(help="Whose critical path; the last of the scenario's unless said.")
+    ] = None,
+    size: SizeOpt = None,
+    calibration: CalibrationOpt = None,
+    json_to: JsonOpt = None,
+    set_keys: SetOpt = None,
+) -> None:
+    """Draw a still picture of a scenario's prediction, or the critical path of a Trace."""
+    _check_kind(kind, output)
+    check_outputs(json_to, output, reads=calibration)
+    session = Session(calibration=calibration, progress=TerminalProgress())
+    if is_record(source) and not set_keys:
+        answer = plot_trace(kind, source, output)
+    else:
+        answer = plot_scenario(load_scenario(source, *(set_keys or ())), kind, output, algorithm, size, session)
+    deliver(answer, json_to)
+
+
+@dataclass(frozen=True)
+class Picture(Answer):
+    """A picture of a trace, and the file that it was written to."""
+
+    kind: ClassVar[str] = "picture"
+
+    title: str
+    file: str
+    problem: str | None = None  # which program is wrong, and why; what is drawn then ends there
+
+    def show(self) -> Iterator[Part]:
+        """Yield what is wrong with a program, and the file."""
+        if self.problem is not None:
+            yield f"WRONG  {self.problem}"
+        yield f"{self.title}: {self.file}"
+
+
+def is_record(source: str | Path) -> bool:
+    """Return whether a source of ``animate`` is a record of a run, not a scenario.
+
+    >>> is_record("ring.trace.json"), is_record("star8")
+    (True, False)
+    """
+    return str(source).endswith((".json", ".json.gz", "/"))
+
+
+def draw_trace(trace: Trace, path: Path | str, session: Session) -> Picture:
+    """Draw a trace: a player as ``.html``, messages moving as ``.gif``, ranks against time as ``.png``.
+
+    Raises InputError.
+    """
+    with session.computing(f"drawing {path}"):
+        viz.draw(trace, path)
+    why = describe_failure(trace)
+    return Picture(trace.title, str(path), f"{trace.title} {why}" if why else None)
+
+
+def draw_scenario(
+    scenario: Scenario, path: Path | str, algorithm: str | None, size: str | None, session: Session
+) -> Picture:
+    """Simulate one of the scenario's algorithms and draw it; the progress is told which, where it was not said.
+
+    A player shows all of them, unless one is said. A program that is wrong is drawn as far as it comes, with a mark
+    where it goes wrong.
+
+    Raises InputError for an algorithm that is not in the scenario, and for a suffix that is none of a picture.
+    """
+    run = _one_run(scenario, algorithm, size, session)
+    if viz.check_file(path, "a picture of messages").suffix.lower() == ".html":
+        with session.computing(f"drawing {path}") as tick:
+            runs = predict_runs(run, tick)
+            viz.write_player(scenario.title, runs, path)
+        failures = (f"{one.trace.title} {why}" for one in runs if (why := describe_failure(one.trace)))
+        return Picture(scenario.title, str(path), next(failures, None))
+    with session.computing("simulating its messages"):
+        trace = run.simulate_to_failure()
+    names = algorithm_names(scenario)
+    if algorithm is None and len(names) > 1:
+        session.progress.note(f"drawn is {names[-1]}, the last of {', '.join(names)}; --algorithm NAME draws another")
+    return draw_trace(trace, path, session)
+
+
+def plot_trace(kind: str, source: Path | str, path: Path | str) -> Picture:
+    """Draw the critical path of a trace in a file. Raise InputError for another kind of picture."""
+    if kind != "path":
+        raise InputError(f"{source}: of a trace the critical path can be drawn, not {kind!r}")
+    trace = read_run(source)
+    viz.draw_path(trace, path)
+    return Picture(trace.title, str(path))
+
+
+def plot_scenario(
+    scenario: Scenario, kind: str, path: Path | str, algorithm: str | None, size: str | None, session: Session
+) -> Picture:
+    """Simulate what a picture of a scenario needs, and draw it as .png, .svg or .pdf.
+
+    ``algorithm`` and ``size`` are those of the critical path. Raises InputError, and KeyboardInterrupt.
+    """
+    _check_kind(kind, path)
+    if kind == "step":
+        answer = predict_whole(scenario, session)
+        viz.draw_waterfall(scenario.title, *waterfall(answer), path)
+        return Picture(scenario.title, str(path))
+    run = _one_run(scenario, algorithm, size, session)
+    with keeping_paths(), session.computing(f"drawing {path}") as tick:
+        if kind == "scaling":
+            curves = scaling_curves(scenario, run.calibration, tick, session.progress)
+            viz.draw_scaling(scenario.title, describe_curves(scenario), curves, path)
+        elif kind == "path":
+            viz.draw_path(run.simulate(), path)
+        else:
+            viz.draw_topology(scenario.cluster.graph, scenario.cluster.hosts, scenario.cluster.title, path)
+    return Picture(scenario.title, str(path))
+
+
+def _check_kind(kind: str, path: Path | str) -> None:
+    """Raise InputError for a kind of picture that is not known, and for a file that cannot be one of that kind."""
+    if kind not in KINDS:
+        raise InputError(f"no picture is called {kind!r}; there are {', '.join(KINDS)}")
+    viz.check_file(path, KINDS[kind])
+
+
+def _one_run(scenario: Scenario, algorithm: str | None, size: str | None, session: Session) -> OneRun:
+    nbytes = None if size is None else parse_size(size)
+    return OneRun(scenario, session.find_calibration(scenario), session.engine, algorithm, nbytes)

@@ -1,0 +1,388 @@
+"""``Prediction``: a scenario simulated, with its what-ifs."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
+
+import simcomm
+from collectives.calibration.calibration import Calibration
+from collectives.errors import TooLarge
+from collectives.records.limits import find_limits
+from collectives.records.summary import TRAINING_FIGURES
+from collectives.records.trace import Trace
+from collectives.records.waits import Record
+from collectives.request import Request
+from collectives.schedule.size_check import allowed
+from collectives.units import format_size
+from collectives.workload import Training
+from ringlab.session import Session
+from ringlab.shared.conclusions import Conclusions, conclude
+from ringlab.shared.figures import (
+    ClusterFigures,
+    CollectiveFigures,
+    Number,
+    TrainingFigures,
+    collective_figures,
+    training_figures,
+)
+from ringlab.shared.progress import Tick
+from ringlab.shared.scenario_answer import ScenarioAnswer
+from ringlab.shared.workload import (
+    MOST_LOOKED_AT,
+    Work,
+    count_work,
+    is_auto,
+    predictable,
+    resolve_requests,
+    resolve_training,
+)
+from ringlab.table import MOST_SENTENCES, keep_few
+from scenarios import Scenario
+from simcomm.cluster.cluster import Cluster
+from simcomm.cluster.paths import keeping_paths
+from simcomm.compiled.planning.engine_input import MOST_MESSAGES
+from simcomm.model.trouble import NO_TROUBLE, Trouble
+from simcomm.repetition import TroubleFigures, repeat
+from simcomm.schedules import compact_schedule
+from simcomm.time_models.choice import time_model
+from simcomm.time_models.options import SimulationOptions, check_engine
+from simcomm.uncertainty import combine, disagreement, of_emulated
+
+Figures = CollectiveFigures[Number] | TrainingFigures[Number]
+Asked = Request | Training
+
+MOST_RECORDED = 200_000  # messages of all repetitions that are kept to see who waited for whom; each takes a kilobyte
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Prediction(ScenarioAnswer[Number]):
+    """What ``predict`` found: times in virtual seconds, None of a run that never ends."""
+
+    kind: ClassVar[str] = "prediction"
+
+    limits: str = ""  # what limits the quickest run on the scenario's own cluster; empty where it is not known
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the command writes as JSON."""
+        return super().to_dict() | {"limits": self.limits}
+
+    @property
+    def sentences(self) -> Sequence[str]:
+        """The conclusions and what limits the quickest run, unless that is explained later."""
+        return [*self.conclusions, *([self.limits] if self.limits and self.limits not in self.explanations else ())]
+
+
+def predict(scenario: Scenario, session: Session | None = None, in_turns: bool = False) -> Prediction:
+    """Simulate a scenario and its what-ifs; an interrupt ends it, and what is done by then is the answer.
+
+    What is too large to be simulated is left out, and named below the tables, unless nothing else is asked for.
+
+    The session's progress is told how many of all messages are simulated. A calibration has not aged where the run was
+    ``in_turns`` with it. Raises InputError where a calibration is needed and missing, KeyboardInterrupt where nothing
+    is done yet.
+    """
+    session = session or Session()
+    check_engine(session.engine)
+    simulator = _Simulator(scenario, session.find_calibration(scenario), session.engine)
+    with session.computing(f"simulating {scenario.title}") as tick, keeping_paths():
+        rows = simulator.rows(tick)
+        found, interrupted = simulator.simulate(rows, tick)
+        if simulator.refused and not found:
+            raise simulator.refused[0]
+        own, *others = _by_cluster(scenario, found)
+        if not interrupted:
+            own = simulator.with_uncertainty(own, in_turns)
+        answer = Prediction(
+            title=scenario.title,
+            file=str(scenario.path),
+            cluster=scenario.cluster.title,
+            collectives=own.collectives,
+            training=own.training,
+            what_ifs=tuple(other for other in others if not interrupted or other.collectives or other.training),
+            interrupted=interrupted,
+        )
+        try:
+            if not interrupted:
+                limits = simulator.limits([(row.asked, one) for row, one in found if row.place == 0])
+                return _conclude(answer, scenario, limits, simulator.refused)
+        except KeyboardInterrupt:
+            pass
+        stopped = f"Stopped: {len(found)} of {len(rows)} rows are simulated."
+        return replace(answer, interrupted=True, conclusions=(stopped,))
+
+
+def predict_whole(scenario: Scenario, session: Session, in_turns: bool = False) -> Prediction:
+    """Return what ``predict`` does. Raise KeyboardInterrupt where that was interrupted."""
+    found = predict(scenario, session, in_turns)
+    if found.interrupted:
+        raise KeyboardInterrupt
+    return found
+
+
+def _conclude(answer: Prediction, scenario: Scenario, limits: str, refused: Sequence[TooLarge]) -> Prediction:
+    """Return the answer with the sentences below its tables, of which ``limits`` may be one too many to be shown."""
+    left_out = "; ".join(dict.fromkeys(map(str, refused)))
+    concluded = conclude(answer, scenario, [*([f"Left out: {left_out}."] if left_out else []), *_grounds(scenario)])
+    if limits and len(concluded.conclusions) + bool(concluded.explanations) >= MOST_SENTENCES:
+        concluded = Conclusions(*keep_few(concluded.conclusions, (limits, *concluded.explanations)))
+    return replace(answer, **concluded._asdict(), limits=limits)
+
+
+def _grounds(scenario: Scenario) -> list[str]:
+    """Return of each cluster that NCCL joins what its predictions stand on."""
+    clusters = {scenario.cluster.title: scenario.cluster} | {one.title: one.cluster for one in scenario.what_ifs}
+    algorithms = scenario.collective.algorithms if scenario.collective else ()
+    titles: dict[str, list[str]] = {}
+    for title, one in clusters.items():
+        titles.setdefault("; ".join(time_model(one).grounds(algorithms)), []).append(title)
+    return [f"{' and '.join(alike)}: {notes}." for notes, alike in titles.items() if notes]
+
+
+class Row(NamedTuple):
+    """A row of the answer that is to be simulated."""
+
+    place: int  # 0 of the scenario's own cluster, then of its what-ifs
+    asked: Asked
+    cluster: Cluster
+    trouble: Trouble
+    work: Work
+
+    @property
+    def name(self) -> str:
+        """What is simulated."""
+        return self.asked.algorithm.full_name if isinstance(self.asked, Request) else f"training/{self.asked.sync_name}"
+
+    @property
+    def may_be_too_large(self) -> bool:
+        """Whether it can only be simulated where a shortcut applies, which is found out then."""
+        return self.work.messages > allowed(MOST_MESSAGES) * self.trouble.runs * self.work.collectives
+
+
+def _by_cluster(scenario: Scenario, found: Sequence[tuple[Row, Figures]]) -> list[ClusterFigures[Number]]:
+    """Return the figures of the scenario's own cluster and of its what-ifs."""
+    places = [(scenario.title, scenario.cluster), *((other.title, other.cluster) for other in scenario.what_ifs)]
+    return [
+        ClusterFigures(
+            title=title,
+            cluster=cluster.title,
+            collectives=tuple(one for row, one in found if row.place == place and isinstance(one, CollectiveFigures)),
+            training=tuple(one for row, one in found if row.place == place and isinstance(one, TrainingFigures)),
+        )
+        for place, (title, cluster) in enumerate(places)
+    ]
+
+
+@dataclass(frozen=True)
+class _Simulator:
+    """The collectives and trainings of a scenario, simulated on one cluster after the other."""
+
+    scenario: Scenario
+    calibration: Calibration | None
+    engine: str | None
+    known: dict[tuple[int, Asked], Figures] = field(default_factory=dict)  # of rows that were simulated
+    chosen: dict[tuple[int, Training], Training] = field(default_factory=dict)  # ``auto`` resolved, by place
+    refused: list[TooLarge] = field(default_factory=list)  # what is left out
+
+    def rows(self, tick: Tick = lambda *_: None) -> list[Row]:
+        """Return what is to be simulated, ``auto`` resolved, without what is refused; a row again has no messages."""
+        places = [(self.scenario.cluster, self.scenario.trouble)]
+        places += [(other.cluster, other.trouble) for other in self.scenario.what_ifs]
+        rows: list[Row] = []
+        for place, (cluster, trouble) in enumerate(places):
+            tick(0, 0, 0, f"preparing {cluster.title}")
+            trainings, model = self._trainings(cluster), time_model(cluster, self.calibration)
+            for training in trainings:
+                model.check_training(training, SimulationOptions(self._engine(training, cluster), trouble))
+            first_alike = next(other for other, (one, _) in enumerate(places) if one == cluster)
+            every: list[Asked] = [
+                *resolve_requests(self.scenario.collective, cluster, self.calibration),
+                *(self._resolve(training, first_alike, cluster) for training in trainings),
+            ]
+            seen: set[Asked] = set()
+            for one in every:
+                try:
+                    work = Work() if one in seen else count_work(one, model, trouble)
+                except TooLarge as error:
+                    self._refuse(one, error)
+                    continue
+                seen.add(one)
+                rows.append(Row(place, one, cluster, trouble, work))
+        return rows
+
+    def simulate(self, rows: Sequence[Row], tick: Tick) -> tuple[list[tuple[Row, Figures]], bool]:
+        """Return the figures of all rows or, after an interrupt, of those that were done, and whether there was one.
+
+        Rows that may be refused for their size are the first, so that no other has been in vain, and those with the
+        most messages are the last, so that an interrupt leaves the others.
+        """
+        found: dict[int, tuple[Row, Figures]] = {}
+        total, done = sum(row.work.messages for row in rows), 0
+        order = sorted(range(len(rows)), key=lambda at: (not rows[at].may_be_too_large, rows[at].work.messages))
+        interrupted = False
+        try:
+            for at in order:
+                row, before = rows[at], done
+
+                def on_run(more: int, row: Row = row) -> None:
+                    nonlocal done
+                    done += more
+                    tick(0, done, total, f"messages, {row.name}")
+
+                on_run(0)
+                try:
+                    figures = self.figures(row, partial(on_run, row.work.messages // row.trouble.runs))
+                    found[at] = row, figures
+                except TooLarge as error:
+                    self._refuse(row.asked, error)
+                done = before + row.work.messages  # also where fewer runs than asked for were enough
+        except KeyboardInterrupt:
+            if not found:
+                raise
+            interrupted = True
+        return [found[at] for at in sorted(found)], interrupted
+
+    def figures(self, row: Row, on_run: Callable[[], None] = lambda: None) -> Figures:
+        """Simulate a row, unless it is known; ``on_run`` is called after each repetition."""
+        key = row.place, row.asked
+        if key not in self.known:
+            if isinstance(row.asked, Request):
+                self.known[key] = self._collective(row.asked, row, on_run)
+            else:
+                self.known[key] = self._training(row.asked, row, on_run)
+        return self.known[key]
+
+    def with_uncertainty(self, own: ClusterFigures[Number], in_turns: bool) -> ClusterFigures[Number]:
+        """Return the figures of this machine with their uncertainties: predicted by each part of the calibration too.
+
+        Of an emulated cluster they are predicted once more with slower cores.
+        """
+        age_s = self.calibration.age_s if self.calibration is not None and not in_turns else 0.0
+        others = time_model(self.scenario.cluster, self.calibration).alternatives()
+        parts = [self._figures_by(part) for part in others.parts]
+        slower = None if others.slower is None else self._figures_by(others.slower)
+
+        def stated(kind: str, index: int, names: Sequence[str]) -> dict[str, float] | None:
+            row, *of_parts = (getattr(each, kind)[index] for each in (own, *parts))
+            found = dict[str, float | None]()
+            for name in names:
+                values = [getattr(part, name) for part in of_parts]
+                if slower is None:
+                    found[name] = combine(disagreement(values), age_s)
+                else:
+                    on_slower = getattr(getattr(slower, kind)[index], name)
+                    found[name] = of_emulated(getattr(row, name) or 0.0, values, on_slower, age_s)
+            return {name: share for name, share in found.items() if share is not None} or None
+
+        collectives = [
+            replace(one, uncertainty=stated("collectives", at, ["time_s"])) for at, one in enumerate(own.collectives)
+        ]
+        training = [
+            replace(one, uncertainty=stated("training", at, TRAINING_FIGURES)) for at, one in enumerate(own.training)
+        ]
+        return replace(own, collectives=tuple(collectives), training=tuple(training))
+
+    def _figures_by(self, calibration: Calibration) -> ClusterFigures[Number]:
+        """Return the figures of the scenario's own cluster by another calibration."""
+        other = _Simulator(replace(self.scenario, what_ifs=()), calibration, self.engine)
+        return _by_cluster(other.scenario, [(row, other.figures(row)) for row in other.rows()])[0]
+
+    def limits(self, found: Sequence[tuple[Asked, Figures]]) -> str:
+        """Return what limits the quickest collective at the largest size, else training, as the player says it.
+
+        It is simulated once more for its messages, unless these are many; empty then, and where nothing is known.
+        ``found`` is what was simulated on the scenario's own cluster.
+        """
+        asked, cluster = self._quickest(found), self.scenario.cluster
+        carried = None if asked is None else time_model(cluster).carried(asked)
+        if asked is None or carried is None:
+            return ""
+        if compact_schedule(carried.algorithm, cluster.world_size, carried.root).messages > MOST_LOOKED_AT:
+            return ""
+        options: dict[str, Any] = {"calibration": self.calibration, "engine": self.engine}
+        options["trouble"] = self.scenario.trouble
+        if isinstance(asked, Request):
+            what, trace = (
+                f"{asked.algorithm.label}, {format_size(asked.nbytes)}",
+                simcomm.run(asked, cluster, **options),
+            )
+        elif time_model(cluster).is_whole(asked):
+            return ""
+        else:
+            what, trace = f"training with {asked.sync_name}", simcomm.train(asked, cluster, steps=1, **options)
+        limits = find_limits(trace)
+        return "" if limits.kind == "unknown" else f"What limits {what}: {limits.heading}. {limits.sentence}"
+
+    def _quickest(self, found: Sequence[tuple[Asked, Figures]]) -> Asked | None:
+        """Return the quickest collective of messages at the largest size or, without collectives, training."""
+        model = time_model(self.scenario.cluster)
+        largest = max((one.bytes for _, one in found if isinstance(one, CollectiveFigures)), default=None)
+        ended = list[tuple[float, Asked]]()
+        for asked, one in found:
+            if isinstance(one, CollectiveFigures):
+                if one.bytes == largest and one.time_s is not None and model.carried(asked) is not None:
+                    ended.append((one.time_s, asked))
+            elif largest is None and one.step_s is not None:
+                ended.append((one.step_s, asked))
+        return min(ended, key=lambda pair: pair[0])[1] if ended else None
+
+    def _refuse(self, asked: Asked, error: TooLarge) -> None:
+        """Note why a row is left out, and what else may do where the model chose its algorithm."""
+        hint = "; or name an algorithm in place of auto" if is_auto(asked) else ""
+        self.refused.append(TooLarge(f"{error}{hint}"))
+
+    def _resolve(self, training: Training, place: int, cluster: Cluster) -> Training:
+        """Return the training with the algorithm that the model chooses at a place, which is chosen once."""
+        key = place, training
+        if key not in self.chosen:
+            self.chosen[key] = resolve_training(training, cluster, self.calibration)
+        return self.chosen[key]
+
+    def _trainings(self, cluster: Cluster) -> Sequence[Training]:
+        """Return the trainings to simulate: torch's own sync only where its overlap was measured, on this machine."""
+        knows_ddp = time_model(cluster, self.calibration).knows_ddp()
+        return self.scenario.trainings if knows_ddp else predictable(self.scenario.trainings)
+
+    def _engine(self, training: Training, cluster: Cluster) -> str | None:
+        """Return the engine for a training: none for a sync that is predicted as a whole, unless it is torch's own."""
+        is_whole = training.gradient_sync is not None and time_model(cluster).is_whole(training)
+        return None if is_whole else self.engine
+
+    def _collective(self, request: Request, row: Row, on_run: Callable[[], None]) -> CollectiveFigures[Number]:
+        cluster, trouble = row.cluster, row.trouble
+        simulate = partial(simcomm.run, request, cluster, calibration=self.calibration, engine=self.engine)
+        if trouble == NO_TROUBLE:
+            trace = simulate(record=False)
+            on_run()
+            return collective_figures(trace)
+        trace, about = _repeat(row, simulate, lambda trace: trace.elapsed, on_run)
+        if trouble.slows_ranks and cluster.transport is not None and cluster.transport.gamma == 0:
+            about = replace(about, computing="free")
+        return collective_figures(trace, about)
+
+    def _training(self, training: Training, row: Row, on_run: Callable[[], None]) -> TrainingFigures[Number]:
+        engine = self._engine(training, row.cluster)
+        simulate = partial(simcomm.train, training, row.cluster, calibration=self.calibration, engine=engine)
+        if row.trouble == NO_TROUBLE:
+            trace = simulate(record=False)
+            on_run()
+            return training_figures(trace, training)
+        trace, about = _repeat(row, simulate, partial(_step_seconds, training), on_run, time_model(row.cluster).steps)
+        return training_figures(trace, training, about)
+
+
+def _repeat(
+    row: Row,
+    simulate: Callable[..., Trace],
+    seconds: Callable[[Trace], float],
+    on_run: Callable[[], None],
+    steps: int = 1,
+) -> tuple[Trace, TroubleFigures]:
+    record = Record.WAITS if row.work.messages <= MOST_RECORDED else Record.BRIEF_WAITS
+    return repeat(row.trouble, row.cluster, simulate, seconds, record=record, steps=steps, on_run=on_run)
+
+
+def _step_seconds(training: Training, trace: Trace) -> float:
+    seconds = training_figures(trace, training).step_s
+    assert seconds is not None, "a run that ended has a time"
+    return seconds

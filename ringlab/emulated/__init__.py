@@ -1,0 +1,1 @@
+"""Scenarios on networks that are built on this machine."""

@@ -1,0 +1,298 @@
+"""What the answers about a scenario share, ``Prediction``, ``RunAnswer`` and ``Comparison``: their JSON and tables.
+
+A table has a section for each cluster, so that what-ifs stand beside.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic
+
+from collectives.records.environment import describe_environment
+from ringlab.shared.answer import SCHEMA_VERSION, Answer, to_plain
+from ringlab.shared.figures import ClusterFigures, CollectiveFigures, N, Number, SideBySide, TrainingFigures
+from ringlab.table import (
+    NOTHING,
+    Format,
+    Line,
+    Part,
+    Row,
+    Sentences,
+    Table,
+    format_digits,
+    format_or_dash,
+    size_unit,
+    time_unit,
+)
+
+MOST_EXACT = 0.01  # from here on an uncertainty is shown as whole per cents
+LEAST_SHARE = 0.001
+SIDES = ("predicted", "measured")
+PHASES = ("step", "forward", "backward", "sync", "optimizer")
+Entry = CollectiveFigures[Any] | TrainingFigures[Any]
+Clusters = Sequence[ClusterFigures[Any]]
+Rows = Callable[[ClusterFigures[Any]], Sequence[Row]]
+Value = float | SideBySide | None
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ScenarioAnswer(Answer, Generic[N]):
+    """What a command found about a scenario."""
+
+    kind: ClassVar[str]
+
+    title: str  # of the scenario
+    file: str
+    cluster: str
+    collectives: tuple[CollectiveFigures[N], ...]
+    training: tuple[TrainingFigures[N], ...]
+    what_ifs: tuple[ClusterFigures[Number], ...] = ()
+    environment: dict[str, str | int] = field(default_factory=describe_environment)
+    conclusions: tuple[str, ...] = ()  # a few sentences
+    explanations: tuple[str, ...] = ()  # further ones
+    interrupted: bool = False  # rows are missing then
+
+    def __repr__(self) -> str:
+        counted = ((self.collectives, "collective"), (self.training, "training"), (self.what_ifs, "what-if"))
+        parts = [f"{len(found)} {noun}{'s' * (len(found) != 1)}" for found, noun in counted if found]
+        return f"<{type(self).__name__} of {self.title!r}: {', '.join(parts)}{', interrupted' * self.interrupted}>"
+
+    @property
+    def place(self) -> str:
+        """Where the scenario's own figures are from."""
+        return self.cluster
+
+    @property
+    def own(self) -> ClusterFigures[N]:
+        """The figures of the scenario's own cluster, under the cluster's title."""
+        return ClusterFigures(
+            title=self.cluster, cluster=self.cluster, collectives=self.collectives, training=self.training
+        )
+
+    @property
+    def clusters(self) -> Clusters:
+        """The figures of the scenario's own cluster and of its what-ifs."""
+        return [self.own, *self.what_ifs]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the command writes as JSON."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "kind": self.kind,
+            "scenario": {"title": self.title, "file": self.file, "cluster": self.cluster},
+            "environment": self.environment,
+            "collectives": to_plain(self.collectives),
+            "training": to_plain(self.training),
+            "what_if": to_plain(self.what_ifs),
+            "conclusions": list(self.conclusions),
+            "explanations": list(self.explanations),
+        } | ({"interrupted": True} if self.interrupted else {})
+
+    def show(self) -> Iterator[Part]:
+        """Yield the title, the tables and, under them, the conclusions."""
+        yield Line(self.title, "bold")
+        if not self.what_ifs:
+            yield self.place
+        yield ""
+        clusters, is_compared = self.clusters, self.kind == "comparison"
+        if any(cluster.collectives for cluster in clusters):
+            yield from _collectives(clusters, is_compared)
+        if any(cluster.training for cluster in clusters):
+            yield from (_compared_training if is_compared else _training)(clusters)
+        if any(entry.test_accuracy is not None for entry in self.training):
+            yield from _results(self.own)
+        if any(_repeated(cluster) for cluster in clusters):
+            yield from _under_trouble(clusters)
+        yield Sentences(self.sentences, self.explanations, wrap=True)
+
+    @property
+    def sentences(self) -> Sequence[str]:
+        """What stands under the tables before the explanations."""
+        return self.conclusions
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: conclusions and tables."""
+        from viz.report import render_tables  # who asks no notebook does without it
+
+        return render_tables(self.to_dict())
+
+
+def _grouped(
+    title: str,
+    headings: Sequence[str],
+    clusters: Clusters,
+    rows: Callable[[ClusterFigures[Any]], Sequence[Row]],
+    words: int,
+) -> Iterator[Part]:
+    """Yield a title, which a table would wrap at its own width, and a table with a section for each cluster."""
+    found = [(cluster.title, rows(cluster)) for cluster in clusters]
+    yield Line(title, "bold")
+    every = [row for _, some in found for row in some]
+    if len(found) == 1:
+        yield Table(None, headings, every, words - 1)
+    else:
+        yield Table(None, ["cluster", *headings], every, words, [(name, len(some)) for name, some in found])
+
+
+def _collectives(clusters: Clusters, is_compared: bool) -> Iterator[Part]:
+    entries = [entry for cluster in clusters for entry in cluster.collectives]
+    of_nccl = any(entry.interval_s for entry in entries)
+    unit, form = time_unit(_seconds(entry.time_s for entry in entries))
+    size, write_size = size_unit(entry.bytes for entry in entries)
+    rates = () if is_compared else ("algbw", "busbw")[of_nccl:]
+
+    def row(entry: CollectiveFigures[Any]) -> Row:
+        interval = " to ".join(map(form, entry.interval_s)) if entry.interval_s else NOTHING
+        return [
+            entry.algorithm,
+            write_size(entry.bytes),
+            *_cells(entry.time_s, form, is_compared),
+            *(format_or_dash(getattr(entry, f"{rate}_GBps"), format_digits) for rate in rates),
+            *([interval, entry.choice or NOTHING] if of_nccl else ()),
+        ]
+
+    headings = ["algorithm", f"size\n({size})", *_headings("time", unit, is_compared)]
+    headings += [f"{rate}\n(GB/s)" for rate in rates]
+    headings += [f"80 % interval\n({unit})", "choice"] if of_nccl else []
+    return _grouped("Collectives", headings, clusters, lambda cluster: [*map(row, cluster.collectives)], words=2)
+
+
+def _training(clusters: Clusters) -> Iterator[Part]:
+    """Yield a row for each algorithm: the step by phase."""
+    unit, form = _phase_unit(clusters)
+
+    def row(entry: TrainingFigures[Any]) -> Row:
+        if entry.step_s is None and entry.test_accuracy is not None:  # no step was left to train
+            return [entry.gradient_sync, *(NOTHING for _ in PHASES), NOTHING]
+        phases = [_cells(_phase(entry, name), form, is_compared=False)[0] for name in PHASES]
+        return [entry.gradient_sync, *phases, *_cells(entry.scaling_efficiency, _percent, is_compared=False)]
+
+    headings = ["sync", *(f"{name}\n({unit})" for name in PHASES), "scaling\n(%)"]
+    return _grouped("Training step", headings, clusters, lambda cluster: [*map(row, cluster.training)], words=2)
+
+
+def _compared_training(clusters: Clusters) -> Iterator[Part]:
+    """Yield a row for each phase: predicted, measured and error; and the efficiency so."""
+    unit, form = _phase_unit(clusters)
+
+    def phases(cluster: ClusterFigures[Any]) -> list[Row]:
+        return [
+            [entry.gradient_sync if name == "step" else "", name, *_cells(_phase(entry, name), form, is_compared=True)]
+            for entry in cluster.training
+            for name in PHASES
+        ]
+
+    def efficiency(cluster: ClusterFigures[Any]) -> list[Row]:
+        return [
+            [entry.gradient_sync, *_cells(entry.scaling_efficiency, _percent, is_compared=True)]
+            for entry in cluster.training
+        ]
+
+    yield from _grouped("Training step", ["sync", "phase", *_headings("", unit, True)], clusters, phases, words=3)
+    yield from _grouped("Scaling efficiency", ["sync", *_headings("", "%", True)], clusters, efficiency, words=2)
+
+
+def _results(cluster: ClusterFigures[Any]) -> Iterator[Part]:
+    """Yield what a measured training came to; the share of a step is the time that it waited for communication."""
+
+    def row(entry: TrainingFigures[Any]) -> Row:
+        exposed = entry.sync_s if entry.exposed_s is None else entry.exposed_s
+        samples, sync, step = (_measured(value) for value in (entry.samples_per_s, exposed, entry.step_s))
+        share = sync / step if sync and step else 0.0
+        waited = share if share >= LEAST_SHARE else None  # torch's own sync on GPUs has no length
+        return [
+            entry.gradient_sync,
+            format_or_dash(samples, format_digits),
+            format_or_dash(entry.examples_seen, lambda number: f"{number:,.0f}"),
+            format_or_dash(entry.test_accuracy, lambda part: f"{100 * part:.1f}"),
+            format_or_dash(waited, _percent),
+        ]
+
+    headings = [
+        "sync",
+        "throughput\n(samples/s)",
+        "examples\n(all ranks)",
+        "held-out\n(%)",
+        "communication\n(% of step)",
+    ]
+    return _grouped("Training", headings, [cluster], lambda one: [*map(row, one.training)], words=2)
+
+
+def _under_trouble(clusters: Clusters) -> Iterator[Part]:
+    """Yield how the repetitions of each collective and training went, where there were several."""
+    shown = [cluster for cluster in clusters if _repeated(cluster)]
+    entries = [entry for cluster in shown for entry in _repeated(cluster)]
+    unit, form = time_unit(value for entry in entries for value in _quantiles(entry))
+    collectives = [entry for entry in entries if isinstance(entry, CollectiveFigures)]
+    size, write_size = size_unit(entry.bytes for entry in collectives)
+
+    def row(entry: Entry) -> Row:
+        assert entry.trouble is not None
+        if isinstance(entry, CollectiveFigures):
+            name, written = entry.algorithm, write_size(entry.bytes)
+        else:
+            name, written = f"step with {entry.gradient_sync}", ""
+        runs = str(entry.trouble.repetitions)
+        runs += f" of {entry.trouble.asked}" if entry.trouble.asked is not None else ""
+        times = [format_or_dash(value, form) for value in _quantiles(entry)]
+        return [name, written, runs, *times, str(entry.trouble.never_ended)]
+
+    timed = (f"{name}\n({unit})" for name in ("median", "p95", "worst"))
+    headings = ["", f"size\n({size})" if collectives else "", "runs", *timed, "never end"]
+    case = f": {shown[0].title}" if len(shown) == 1 < len(clusters) else ""
+    rows = lambda cluster: [*map(row, _repeated(cluster))]  # noqa: E731
+    return _grouped(f"Under trouble{case}", headings, shown, rows, words=2)
+
+
+def _repeated(cluster: ClusterFigures[Any]) -> list[Entry]:
+    entries: list[Entry] = [*cluster.collectives, *cluster.training]
+    return [entry for entry in entries if entry.trouble is not None and entry.trouble.repetitions > 1]
+
+
+def _quantiles(entry: Entry) -> tuple[float | None, ...]:
+    found = entry.trouble.distribution if entry.trouble else None
+    return (found.median_s, found.p95_s, found.worst_s) if found else (None, None, None)
+
+
+def _phase(entry: TrainingFigures[Any], name: str) -> Value:
+    value: Value = getattr(entry, f"{name}_s")
+    return value
+
+
+def _phase_unit(clusters: Clusters) -> tuple[str, Format]:
+    entries = [entry for cluster in clusters for entry in cluster.training]
+    return time_unit(_seconds(_phase(entry, name) for entry in entries for name in PHASES))
+
+
+def _measured(value: Value) -> float | None:
+    return value.measured if isinstance(value, SideBySide) else value
+
+
+def _seconds(values: Iterable[Value]) -> Iterable[float | None]:
+    for value in values:
+        yield from (value.predicted, value.measured) if isinstance(value, SideBySide) else (value,)
+
+
+def _headings(name: str, unit: str, is_compared: bool) -> list[str]:
+    return [*(f"{side}\n({unit})" for side in SIDES), "error\n(%)"] if is_compared else [f"{name}\n({unit})"]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f}"
+
+
+def _cells(value: Value, form: Format, is_compared: bool) -> Row:
+    """Return one number, or predicted, measured and error; a prediction alone leaves the other two open."""
+    if isinstance(value, SideBySide):
+        error = NOTHING if value.error is None else f"{100 * value.error:+.0f}" + " ?" * (not value.trusted)
+        predicted = format_or_dash(value.predicted, form) + _give_or_take(value.predicted, value.uncertainty)
+        return [predicted, format_or_dash(value.measured, form), error]
+    if is_compared:
+        return [format_or_dash(value, form), NOTHING, NOTHING]
+    return ["never" if value is None else form(value)]
+
+
+def _give_or_take(value: float | None, uncertainty: float | None) -> str:
+    """Return how far a prediction may be off: `` ± 6%``; nothing where that is not known."""
+    if value is None or uncertainty is None:
+        return ""
+    return f" ± {100 * uncertainty:.0f}%" if uncertainty >= MOST_EXACT else f" ± {100 * uncertainty:.1f}%"
