@@ -6,7 +6,6 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from re import findall
-from typing import Any
 
 import numpy as np
 import pytest
@@ -273,22 +272,3 @@ def named(figure: Figure) -> int:
     texts = [text for text in figure.findobj(Text) if isinstance(text, Text) and FORMULA in text.get_text()]
     assert not any(text.get_parse_math() for text in texts)
     return len(texts)
-
-
-def test_a_scaling_curve_has_one_engine_where_its_last_point_needs_machine_code(monkeypatch) -> None:
-    """The simpy engine looks at all of a large network for each point of few ranks."""
-    train, engines = simcomm.train, list[str]()
-
-    def noting(*arguments: Any, **options: Any) -> Any:
-        trace = train(*arguments, **options)
-        engines.append(trace.engine)
-        return trace
-
-    monkeypatch.setattr(simcomm, "train", noting)
-    few, many = (ringlab.load("star8", f"cluster.hosts={hosts}", "training.gradient_sync=naive") for hosts in (8, 512))
-    small = scaling_curves(few, None)[0]
-    assert set(engines) == {"simpy"}
-    engines.clear()
-    large = scaling_curves(many, None)[0]
-    assert set(engines) == {"compiled"}
-    assert large.samples_per_s[: len(small.samples_per_s)] == pytest.approx(small.samples_per_s, rel=1e-9)
