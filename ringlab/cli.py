@@ -61,6 +61,10 @@ COMMANDS = {  # by name: where the function is, and the first line of its help
         "ringlab.commands.profile:profile",
         "Say what a model computes, reads and keeps, layer by layer, and how long that takes on one device.",
     ),
+    "search": (
+        "ringlab.commands.search:search_meshes",
+        "Search all meshes of data, tensor, pipeline and context parallelism for a language model on GPUs.",
+    ),
     "plan": (
         "ringlab.commands.plan:plan",
         "Choose the cheapest machines to rent for a training: time against money, how sure, and what to measure first.",

@@ -15,13 +15,13 @@ from collectives.records.model_profile import (
     read_model_profile,
     shipped_model_profiles,
 )
+from collectives.transformer_shapes import TRANSFORMERS
 from realcomm.profiling.file_models import trace_model
 from realcomm.profiling.measured import measure
 from realcomm.profiling.meta import profile_on_meta
 from realcomm.profiling.model_sources import find_model
 from realcomm.profiling.shipped import TORCHVISION
 from realcomm.profiling.traced import measured_by_profiler
-from realcomm.profiling.transformers import TRANSFORMERS
 from ringlab.answers.model_profiling import profile_model
 from simcomm.mesh.compute import as_measured
 

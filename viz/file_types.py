@@ -16,6 +16,7 @@ FILE_TYPES = {
     "a picture of accuracy": (".png", ".svg", ".pdf"),
     "a sweep": (".png", ".svg", ".pdf"),
     "a map of winners": (".png", ".svg", ".pdf"),
+    "a picture of meshes": (".png", ".svg", ".pdf"),
     "a plan": (".png", ".svg", ".pdf"),
     "a waterfall": (".png", ".svg", ".pdf"),
     "a scaling curve": (".png", ".svg", ".pdf"),

@@ -1,9 +1,9 @@
 """Writes the profiles that are shipped: ``python -m realcomm.profiling.shipped`` (a minute; no weights are loaded)."""
 
 from collectives.records.model_profile import SHIPPED
+from collectives.transformer_shapes import TRANSFORMERS
 from realcomm.profiling.meta import profile_on_meta
 from realcomm.profiling.model_sources import find_model
-from realcomm.profiling.transformers import TRANSFORMERS
 
 TORCHVISION = (
     "alexnet", "densenet121", "efficientnet_b0", "inception_v3", "mobilenet_v2", "resnet18", "resnet34", "resnet50",

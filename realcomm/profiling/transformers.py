@@ -1,10 +1,4 @@
-"""Transformers by their dimensions: ``gpt:layers=12,width=768,heads=12,context=1024,vocabulary=50257``.
-
-Three kinds: *gpt* (layer norm before each part, learned positions, GELU, the head shares the embedding: Radford et al.,
-Language Models are Unsupervised Multitask Learners), *bert* (layer norm after each part, token types, every token sees
-every other: Devlin et al., https://arxiv.org/abs/1810.04805; without pooler, with the head of masked words) and *llama*
-(RMS norm, rotary positions, gated MLP, a head of its own: Touvron et al., https://arxiv.org/abs/2302.13971).
-"""
+"""Transformers as modules of torch, built by their dimensions (``collectives/transformer_shapes.py``)."""
 
 from typing import Any
 
@@ -12,64 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from collectives.errors import InputError
-from collectives.quoting import quote, suggest
 from collectives.records.model_profile import TransformerShape
-
-KINDS = ("gpt", "bert", "llama")
-NEEDED = ("layers", "width", "heads", "context", "vocabulary")
-MOST = {"layers": 4096, "vocabulary": 1 << 24}  # of other dimensions 2**22
-EXAMPLE = "gpt:layers=12,width=768,heads=12,context=1024,vocabulary=50257"
-
-# Dimensions: Radford et al. (GPT-2), Devlin et al. (BERT), Touvron et al. (LLaMA); the number is that of the tokens.
-TRANSFORMERS = {
-    "gpt2": EXAMPLE,
-    "gpt2-medium": "gpt:layers=24,width=1024,heads=16,context=1024,vocabulary=50257",
-    "gpt2-large": "gpt:layers=36,width=1280,heads=20,context=1024,vocabulary=50257",
-    "gpt2-xl": "gpt:layers=48,width=1600,heads=25,context=1024,vocabulary=50257",
-    "llama-7b": "llama:layers=32,width=4096,heads=32,context=2048,vocabulary=32000,hidden=11008",
-    **{f"bert-base-{n}": f"bert:layers=12,width=768,heads=12,context={n},vocabulary=30522" for n in (128, 384, 512)},
-    **{f"bert-large-{n}": f"bert:layers=24,width=1024,heads=16,context={n},vocabulary=30522" for n in (128, 384, 512)},
-}
-
-
-def is_transformer(text: str) -> bool:
-    """Return whether a model is given by its dimensions, or is a transformer that is known by name.
-
-    >>> is_transformer("gpt:layers=2"), is_transformer("gpt2-xl"), is_transformer("resnet18")
-    (True, True, False)
-    """
-    return text in TRANSFORMERS or (text.partition(":")[0] in KINDS and ":" in text)
-
-
-def parse_transformer(text: str) -> tuple[str, TransformerShape]:
-    """Return kind and dimensions. Raise InputError for a key that is missing, unknown or no whole number above 0.
-
-    >>> parse_transformer("gpt:layers=2,width=8,heads=2,context=16,vocabulary=100")[1].hidden
-    32
-    """
-    kind, _, given = TRANSFORMERS.get(text, text).partition(":")
-    found: dict[str, int] = {}
-    for part in filter(None, (each.strip() for each in given.split(","))):
-        key, _, value = (each.strip() for each in part.partition("="))
-        if key not in TransformerShape._fields:
-            raise InputError(f"model {quote(text)}: {quote(key)} is no key; {suggest(key, TransformerShape._fields)}")
-        most = MOST.get(key, 1 << 22)
-        if not (value.isascii() and value.isdigit()) or not 0 < int(value[:18]) <= most:
-            raise InputError(f"model {quote(text)}: {key} is {quote(value)}; give a whole number from 1 to {most}")
-        found[key] = int(value)
-    missing = [key for key in NEEDED if key not in found]
-    if missing:
-        raise InputError(f"model {quote(text)}: {', '.join(missing)} is missing; write {EXAMPLE}")
-    found.setdefault("kv_heads", found["heads"])
-    usual = 4 * found["width"] if kind != "llama" else -(-8 * found["width"] // 3 // 256) * 256
-    found.setdefault("hidden", usual)
-    if found["width"] % found["heads"] or found["heads"] % found["kv_heads"]:
-        raise InputError(
-            f"model {quote(text)}: width {found['width']} must be a multiple of heads {found['heads']}, and those of "
-            f"kv_heads {found['kv_heads']}"
-        )
-    return kind, TransformerShape(**found)
 
 
 class Attention(nn.Module):

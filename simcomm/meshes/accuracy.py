@@ -1,0 +1,202 @@
+"""The model of steps on meshes held against runs: errors of time and memory, what fails, and which mesh it chooses."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from simcomm.meshes.columns import Array, Meshes, to_columns
+from simcomm.meshes.fit import fit
+from simcomm.meshes.memory import memory_bytes
+from simcomm.meshes.runs import has_memory, has_time, mark_slow, measured_memory
+from simcomm.meshes.step import step_seconds
+from simcomm.meshes.uncertainty import CLASSES, classify, interval_factors, read_shipped
+
+FILL = 0.85  # of the memory that a choice may take
+ALTERNATIVES = 8  # of one job, for a choice to be judged
+Tick = Callable[[int, int], object]
+
+
+class Errors(NamedTuple):
+    """Of several runs: the median and nine in ten of |predicted / measured - 1|, its sign, and what intervals hold."""
+
+    n: int
+    median: float
+    p90: float
+    signed: float
+    coverage80: float
+
+
+class Choice(NamedTuple):
+    """How a rule chooses among tried meshes: what it loses to the best, and in the best of three tries."""
+
+    jobs: int
+    regret_median: float
+    regret_mean: float
+    best_of_3_median: float
+    best_of_3_mean: float
+    rank: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeshAccuracy:
+    """What predictions of runs are worth; shares as fractions."""
+
+    sources: dict[str, Errors]
+    slow: dict[str, Errors]
+    all: Errors | None
+    mean_of_medians: float
+    forms: dict[str, Errors]
+    gpus: dict[str, Errors]
+    memory: dict[str, float]
+    failed: dict[str, float]
+    choice: dict[str, Choice]
+    refused: dict[str, int]
+    points: list[tuple[str, float, float, bool]]  # source, predicted and measured seconds, slow
+
+
+def judge(
+    runs: Sequence[dict[str, Any]], refused: Mapping[str, int] = Counter(), *, leave_one_out: bool = False,
+    adapt_to: int = 0, tick: Tick = lambda done, whole: None,
+) -> MeshAccuracy:  # fmt: skip
+    """Predict runs, and compare.
+
+    With ``leave_one_out`` each source is predicted by a fit that has not seen it, with ``adapt_to`` by one that has
+    seen so many of its rows, which are not judged.
+    """
+    timed = [run for run in runs if has_time(run)]
+    measured = np.array([run["step_s"] for run in timed], dtype=float)
+    sources = np.array([run["source"] for run in timed], dtype=str)
+    meshes, slow = to_columns(timed), mark_slow(timed)
+    predicted, used = predict(meshes, measured, sources, slow, leave_one_out, adapt_to, tick)
+    errors = predicted / measured - 1
+    factor = interval_factors(meshes)
+    held = np.abs(np.log(predicted / measured)) <= np.log(factor)
+
+    def summarize(chosen: Array) -> Errors | None:
+        chosen = chosen & used
+        if not chosen.any():
+            return None
+        found, size = errors[chosen], np.abs(errors[chosen])
+        return Errors(
+            int(chosen.sum()), float(np.median(size)), float(np.quantile(size, 0.9)), float(np.median(found)),
+            float(np.mean(held[chosen])),
+        )  # fmt: skip
+
+    def by(labels: Array, among: Array) -> dict[str, Errors]:
+        found = {str(label): summarize((labels == label) & among) for label in dict.fromkeys(labels)}
+        return {label: one for label, one in found.items() if one is not None}
+
+    of_sources = by(sources, ~slow)
+    forms = np.array(CLASSES)[classify(meshes)]
+    return MeshAccuracy(
+        sources=of_sources,
+        slow=by(sources, slow),
+        all=summarize(~slow),
+        mean_of_medians=float(np.mean([one.median for one in of_sources.values()])) if of_sources else 0.0,
+        forms=by(forms, ~slow),
+        gpus=by(np.array([run["gpu"] for run in timed], dtype=str), ~slow),
+        memory=_judge_memory(runs),
+        failed=_judge_failures(runs),
+        choice=_judge_choices(runs, timed, predicted),
+        refused=dict(refused),
+        points=[
+            (str(source), float(a), float(b), bool(is_slow))
+            for source, a, b, is_slow, is_used in zip(sources, predicted, measured, slow, used, strict=True) if is_used
+        ],
+    )  # fmt: skip
+
+
+def predict(
+    meshes: Meshes, measured: Array, sources: Array, slow: Array, leave_one_out: bool, adapt_to: int, tick: Tick
+) -> tuple[Array, Array]:
+    """Return the predicted seconds of all runs, and which of them are judged."""
+    shipped, used = read_shipped().parameters, np.ones(len(measured), dtype=bool)
+    predicted = step_seconds(meshes, shipped).total
+    names = list(dict.fromkeys(sources))
+    for number, name in enumerate(names if leave_one_out or adapt_to else ()):
+        tick(number, len(names))
+        mine, around = sources == name, shipped
+        if leave_one_out:
+            others = ~mine & ~slow
+            around = fit(meshes.take(others), measured[others], sources[others])
+        if adapt_to:
+            rows = np.flatnonzero(mine & ~slow)
+            seen = rows[np.linspace(0, len(rows) - 1, min(adapt_to, len(rows))).round().astype(int)]
+            around = fit(meshes.take(seen), measured[seen], sources[seen], around)
+            used[seen] = False
+        predicted[mine] = step_seconds(meshes.take(mine), around).total
+    return predicted, used
+
+
+def _judge_memory(runs: Sequence[dict[str, Any]]) -> dict[str, float]:
+    known = [run for run in runs if has_memory(run)]
+    if not known:
+        return {}
+    found = memory_bytes(to_columns(known), read_shipped().memory).total
+    errors = np.abs(found / measured_memory(known) - 1)
+    return {"n": len(known), "median": float(np.median(errors)), "p90": float(np.quantile(errors, 0.9))}
+
+
+def _judge_failures(runs: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Return how well predicted memory tells failed runs from finished ones, of sources that tell of both."""
+    with_failures = {run["source"] for run in runs if run["status"] != "ok"}
+    known = [run for run in runs if run["source"] in with_failures]
+    failed = np.array([run["status"] != "ok" for run in known], dtype=bool)
+    if not failed.any() or failed.all():
+        return {}
+    meshes = to_columns(known)
+    fill = memory_bytes(meshes, read_shipped().memory).total / meshes.memory_bytes
+    order = np.argsort(np.argsort(fill))
+    count = int(failed.sum())
+    auc = (order[failed].sum() - count * (count - 1) / 2) / (count * (len(known) - count))
+    return {"n": len(known), "auc": float(auc), "accuracy": float(np.mean((fill > FILL) == failed))}
+
+
+def _judge_choices(
+    runs: Sequence[dict[str, Any]], timed: Sequence[dict[str, Any]], predicted: Array
+) -> dict[str, Choice]:
+    """Return what rules of choosing lose on jobs of which many meshes were tried; those that failed gain nothing."""
+    failed = [run for run in runs if run["status"] != "ok"]
+    tried = [*timed, *failed]
+    measured = np.array([run["step_s"] if has_time(run) else np.inf for run in tried])
+    meshes = to_columns(tried)
+    guessed = step_seconds(meshes, read_shipped().parameters).total
+    guessed[: len(timed)] = predicted
+    fits = memory_bytes(meshes, read_shipped().memory).total <= FILL * meshes.memory_bytes
+    jobs = defaultdict[str, list[int]](list)
+    for number, run in enumerate(tried):
+        jobs[run["group"]].append(number)
+    chosen = [np.array(rows) for rows in jobs.values() if np.isfinite(measured[rows]).sum() >= ALTERNATIVES]
+    if not chosen:
+        return {}
+    is_far = meshes.tp > meshes.node_gpus
+    rules = {
+        "model": guessed,
+        "model, any memory": guessed,
+        "smallest tensor group": meshes.tp * 1e6 + meshes.pp * 1e3 - meshes.micro_batch,
+        "playbook": is_far * 1e9 + meshes.tp * meshes.pp * 1e4 - (meshes.zero == 1) * 1e3 - meshes.micro_batch,
+    }
+    return {
+        name: _judge_rule(score, chosen, measured, np.ones_like(fits) if name.endswith("any memory") else fits)
+        for name, score in rules.items()
+    }  # fmt: skip
+
+
+def _judge_rule(score: Array, jobs: Sequence[Array], measured: Array, fits: Array) -> Choice:
+    one, three, ranks = list[float](), list[float](), list[float]()
+    for rows in jobs:
+        allowed = rows[fits[rows]] if fits[rows].any() else rows
+        order = allowed[np.argsort(score[allowed], kind="stable")]
+        best = measured[rows].min()
+        one.append(float(1 - best / measured[order[0]]))
+        three.append(float(1 - best / measured[order[:3]].min()))
+        done = rows[np.isfinite(measured[rows])]
+        a, b = np.argsort(np.argsort(score[done])), np.argsort(np.argsort(measured[done]))
+        ranks.append(float(np.corrcoef(a, b)[0, 1]))
+    return Choice(
+        len(jobs), float(np.median(one)), float(np.mean(one)), float(np.median(three)), float(np.mean(three)),
+        float(np.median(ranks)),
+    )  # fmt: skip

@@ -1,0 +1,150 @@
+"""Trainings on meshes as columns: one value a training in each array."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from simcomm.meshes.devices import GENERATIONS, find_mesh_gpu
+from simcomm.meshes.stages import deal_layers
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Meshes:
+    """Models, meshes of devices and how they train, an array each.
+
+    ``dp`` counts replicas without context parallelism, ``vp`` model chunks of a device, ``micro_batches`` those of a
+    replica in a step. Bandwidths and rates are in units a second.
+    """
+
+    # the model
+    layers: Array
+    hidden: Array
+    heads: Array
+    kv_heads: Array
+    head_dim: Array
+    ffn: Array
+    mlp_matrices: Array
+    vocab: Array
+    tied: Array
+    experts: Array
+    top_k: Array
+    expert_ffn: Array
+    shared_ffn: Array
+    dense_layers: Array
+    window: Array
+    # what one step is
+    seq: Array
+    micro_batch: Array
+    micro_batches: Array
+    # the mesh
+    gpus: Array
+    dp: Array
+    tp: Array
+    cp: Array
+    pp: Array
+    vp: Array
+    ep: Array
+    zero: Array  # 0: ddp, 1: states divided, 2: gradients too, 3: parameters too
+    shard: Array  # replicas that divide these: those of a node with hsdp, else all
+    sequence_parallel: Array
+    interleaved: Array
+    most_layers: Array  # of the stage that has most of them
+    first_layers: Array
+    last_layers: Array
+    # how it is computed: numbers of names in PRECISIONS, RECOMPUTED and FRAMEWORKS
+    precision: Array
+    is_unfused: Array  # attention that keeps its scores
+    recompute: Array
+    compiled: Array
+    async_tp: Array
+    reduce_bytes: Array  # of a gradient that is reduced
+    framework: Array
+    # the machine
+    generation: Array  # numbers in GENERATIONS
+    is_limited: Array  # by power
+    matrix_16: Array
+    matrix: Array  # the data sheet's rate of the precision
+    item_bytes: Array  # of weights as they compute
+    memory_rate: Array
+    peer_rate: Array
+    multiprocessors: Array
+    node_gpus: Array
+    nic_rate: Array  # bytes a second of a GPU that leave its node
+    memory_bytes: Array
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    def take(self, chosen: Array) -> "Meshes":
+        """Return some of them, by numbers or by a mask."""
+        return Meshes(**{field.name: getattr(self, field.name)[chosen] for field in fields(self)})
+
+
+ZERO = {"ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3, "hsdp": 3}
+WHOLE = (
+    "layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "mlp_matrices", "vocab", "tied", "experts", "top_k",
+    "expert_ffn", "shared_ffn", "dense_layers", "window", "seq", "micro_batch", "gpus", "dp", "tp", "cp", "pp", "vp",
+    "ep", "sequence_parallel", "async_tp", "node_gpus",
+)  # fmt: skip
+DEALT = (  # what deal_layers takes
+    "framework", "layers", "pp", "vp", "hidden", "heads", "kv_heads", "head_dim", "ffn", "mlp_matrices", "vocab",
+    "tied",
+)  # fmt: skip
+COLUMNS = (
+    *WHOLE, "gpu", "sharding", "schedule", "grad_accum", "precision", "attention", "recompute", "framework", "compile",
+    "note", "nic_gbps", "gpu_memory_gb",
+)  # fmt: skip
+PRECISIONS = {  # and the rate that products of them have
+    "bf16": "matrix_16", "fp16": "matrix_16", "fp8": "matrix_8", "mxfp8": "matrix_8", "nvfp4": "matrix_4",
+    "tf32": "matrix_32", "float32": "vector_32",
+}  # fmt: skip
+PRECISION_NAMES = tuple(PRECISIONS)
+RECOMPUTED = ("none", "selective", "full")
+FRAMEWORKS = (
+    "other", "nanotron", "llm-foundry", "megatron-deepspeed", "megatron-bridge", "torchtitan", "nemo", "megatron",
+)  # fmt: skip
+GPU_RATES = ("matrix_16", "memory_rate", "peer_rate", "multiprocessors")
+
+
+def to_columns(runs: Sequence[Mapping[str, Any]]) -> Meshes:
+    """Return runs, described as in ``meshes.csv``, as columns."""
+    return make_columns({name: [run[name] for run in runs] for name in COLUMNS})
+
+
+def make_columns(table: Mapping[str, Sequence[Any]]) -> Meshes:
+    """Return a table of runs, a sequence for each of ``COLUMNS``, as columns."""
+    found: dict[str, Array] = {name: np.array(table[name], dtype=float) for name in WHOLE}
+    gpus = [find_mesh_gpu(name) for name in table["gpu"]]
+    for name in GPU_RATES:
+        found[name] = np.array([float(getattr(gpu, name)) for gpu in gpus])
+    dealt = [deal_layers(*one) for one in zip(*(table[name] for name in DEALT), strict=True)]
+    most, first, last = np.array(dealt, dtype=float).reshape(-1, 3).T
+    group = found["dp"] * found["cp"]
+    of_node = np.clip(found["node_gpus"] // found["tp"], 1, group)
+    precisions = table["precision"]
+    return Meshes(
+        **found,
+        shard=np.where(np.array([one == "hsdp" for one in table["sharding"]]), of_node, group),
+        micro_batches=np.array(table["grad_accum"], dtype=float),
+        zero=np.array([ZERO[one] for one in table["sharding"]]),
+        interleaved=np.array([one == "interleaved" for one in table["schedule"]]),
+        precision=np.array([PRECISION_NAMES.index(one) for one in precisions]),
+        matrix=np.array([getattr(gpu, PRECISIONS[one]) for gpu, one in zip(gpus, precisions, strict=True)]),
+        item_bytes=np.array([4.0 if one in ("tf32", "float32") else 2.0 for one in precisions]),
+        is_limited=np.array([gpu.is_limited for gpu in gpus]),
+        is_unfused=np.array([one == "unfused" for one in table["attention"]]),
+        recompute=np.array([RECOMPUTED.index(one) for one in table["recompute"]]),
+        framework=np.array([FRAMEWORKS.index(one) for one in table["framework"]]),
+        generation=np.array([GENERATIONS.index(gpu.generation) for gpu in gpus]),
+        most_layers=most,
+        first_layers=first,
+        last_layers=last,
+        compiled=np.array(table["compile"]),
+        reduce_bytes=np.array([2.0 if "PURE" in one else 4.0 for one in table["note"]]),
+        nic_rate=np.array(table["nic_gbps"], dtype=float) * 1e9,
+        memory_bytes=np.array(table["gpu_memory_gb"], dtype=float) * 2**30,
+    )

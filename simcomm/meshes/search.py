@@ -1,0 +1,236 @@
+"""All meshes for a model on so many devices: which are fastest, which fit, which three to try, and why others lose."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from collectives.errors import InputError
+from collectives.records.model_profile import TransformerShape
+from simcomm.meshes.columns import COLUMNS, RECOMPUTED, Array, Meshes, make_columns
+from simcomm.meshes.memory import Memory, memory_bytes
+from simcomm.meshes.runs import complete
+from simcomm.meshes.step import StepParts, count_parameters, step_seconds
+from simcomm.meshes.uncertainty import chance_to_fit, interval_factors, read_shipped
+
+FILL = 0.85  # of a device, above which allocators free and retry, and most published runs failed
+MOST_TENSOR, MOST_CHUNKS, MOST_CONTEXT, MOST_MICRO = 64, 8, 16, 64
+LEAST_TOKENS = 1024  # of a sequence's part, with context parallelism
+TRIES = 3
+DRAWS = 400
+FEATURES = {  # of a mesh, each of which may be off on a cluster by so much, as a deviation of the logarithm
+    "tensor": 0.10, "pipeline": 0.10, "context": 0.15, "zero3": 0.08, "recompute": 0.04, "small batch": 0.06,
+    "across nodes": 0.12, "memory": 0.05,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A training of a language model on devices of one kind.
+
+    ``batch`` counts sequences of ``seq`` tokens in a step of all devices, ``nic_rate`` bytes a second of a device.
+    """
+
+    shape: TransformerShape
+    mlp_matrices: int
+    is_tied: bool
+    seq: int
+    batch: int
+    gpu: str
+    gpus: int
+    node_gpus: int
+    nic_rate: float
+    precision: str = "bf16"
+    framework: str = "other"
+    attention: str = "flash"
+    is_compiled: bool = False
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """What all its meshes share, as a row of a table of runs."""
+        shape = self.shape
+        return {
+            "layers": shape.layers, "hidden": shape.width, "heads": shape.heads, "kv_heads": shape.kv_heads,
+            "head_dim": shape.width // shape.heads, "ffn": shape.hidden, "mlp_matrices": self.mlp_matrices,
+            "vocab": shape.vocabulary, "tied": int(self.is_tied), "seq": self.seq, "gpu": self.gpu, "gpus": self.gpus,
+            "global_batch": self.batch, "node_gpus": self.node_gpus, "nic_gbps": self.nic_rate / 1e9,
+            "precision": self.precision, "framework": self.framework, "attention": self.attention,
+            "compile": int(self.is_compiled),
+        }  # fmt: skip
+
+
+def divisors(number: int, most: int) -> list[int]:
+    """Return the divisors of a number up to ``most``.
+
+    >>> divisors(12, 6)
+    [1, 2, 3, 4, 6]
+    """
+    return [one for one in range(1, min(number, most) + 1) if number % one == 0]
+
+
+VARIED = ("tp", "pp", "cp", "dp", "vp", "micro_batch", "grad_accum", "sharding", "recompute")
+Mesh = tuple[int, int, int, int, int, int, int, str, str]
+
+
+def enumerate_meshes(job: Job) -> list[Mesh]:
+    """Return all meshes of a job: ``VARIED`` of each. Raise InputError where there is none."""
+    found = [*_meshes(job)]
+    if not found:
+        raise InputError(
+            f"there is no mesh of {job.gpus} devices for a batch of {job.batch} sequences; give a batch that the "
+            "replicas divide, or another number of devices"
+        )
+    return found
+
+
+def _meshes(job: Job) -> Iterator[Mesh]:
+    shape = job.shape
+    tensors = [t for t in divisors(shape.heads, MOST_TENSOR) if t == 1 or shape.hidden % t == 0]
+    contexts = [c for c in (1, 2, 4, 8, MOST_CONTEXT) if c == 1 or (job.seq // c >= LEAST_TOKENS and job.seq % c == 0)]
+    for tp, pp, cp in product(tensors, divisors(shape.layers, shape.layers), contexts):
+        dp, rest = divmod(job.gpus, tp * pp * cp)
+        if rest or (tp > job.node_gpus and tp % job.node_gpus) or job.batch % dp:
+            continue
+        chunks = [v for v in divisors(shape.layers // pp, MOST_CHUNKS) if v == 1 or pp > 1]
+        zeros: tuple[str, ...] = (
+            ("ddp",) if dp * cp == 1 else ("ddp", "zero1") if pp > 1 else ("ddp", "zero1", "zero2", "zero3")
+        )
+        zeros += ("hsdp",) if pp == 1 and tp < job.node_gpus < dp * cp * tp else ()
+        for micro in (m for m in divisors(job.batch // dp, MOST_MICRO) if m & (m - 1) == 0):
+            count = job.batch // dp // micro
+            if pp > 1 and count < pp:
+                continue
+            for vp, zero, recompute in product(chunks, zeros, RECOMPUTED):
+                if vp == 1 or count % pp == 0:
+                    yield tp, pp, cp, dp, vp, micro, count, zero, recompute
+
+
+def _columns(job: Job, found: Sequence[Mesh]) -> Meshes:
+    shared = complete({**job.row, "tp": 1, "dp": job.gpus, "micro_batch": 1, "grad_accum": 1})
+    table: dict[str, Sequence[Any]] = {name: [shared[name]] * len(found) for name in COLUMNS}
+    table |= dict(zip(VARIED, zip(*found, strict=True), strict=True))
+    table["sequence_parallel"] = [int(tp > 1) for tp in table["tp"]]
+    table["schedule"] = ["interleaved" if vp > 1 else "1f1b" for vp in table["vp"]]
+    return make_columns(table)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """All meshes of a job, an array a figure; ``order`` names those that fit from the fastest on."""
+
+    job: Job
+    found: list[Mesh]
+    meshes: Meshes
+    parts: StepParts
+    memory: Memory
+    factor: Array  # by which a step may be longer or shorter, at 80 %
+    chance: Array  # to fit
+    order: Array
+
+    def describe(self, number: int) -> dict[str, Any]:
+        """Return a mesh by the names in ``VARIED``."""
+        return dict(zip(VARIED, self.found[number], strict=True))
+
+    @property
+    def step_s(self) -> Array:
+        """The seconds of a step."""
+        return self.parts.total
+
+    @property
+    def tokens_per_s(self) -> Array:
+        """Tokens a second of all devices."""
+        result: Array = self.job.batch * self.job.seq / self.parts.total
+        return result
+
+    @property
+    def mfu(self) -> Array:
+        """Shares of the data sheet's FLOPs, with the work of attention and none of recomputation."""
+        m = self.meshes
+        dense, experts, words = count_parameters(m)
+        active = dense + experts * np.where(m.experts > 0, m.top_k / np.maximum(m.experts, 1), 0)
+        flops = 6 * (m.layers * active + words) + 6 * m.layers * m.seq * m.heads * m.head_dim
+        result: Array = flops * self.tokens_per_s / (m.gpus * m.matrix)
+        return result
+
+
+def search(job: Job, parameters: Mapping[str, float] | None = None, fill: float = FILL) -> Found:
+    """Predict every mesh of a job; those that fill more than ``fill`` of a device's memory are not in the order."""
+    found = enumerate_meshes(job)
+    shipped = read_shipped()
+    meshes = _columns(job, found)
+    parts, memory = step_seconds(meshes, parameters or shipped.parameters), memory_bytes(meshes, shipped.memory)
+    total = memory.total
+    fits = np.flatnonzero(total <= fill * meshes.memory_bytes)
+    return Found(
+        job=job, found=found, meshes=meshes, parts=parts, memory=memory, factor=interval_factors(meshes),
+        chance=chance_to_fit(total, meshes.memory_bytes), order=fits[np.argsort(parts.total[fits], kind="stable")],
+    )  # fmt: skip
+
+
+def choose_tries(found: Found, count: int = TRIES, among: int = 200) -> list[int]:
+    """Return the meshes to try, the likeliest first: together they hold the fastest one as often as can be.
+
+    What a cluster does to tensor groups, pipelines, ... is drawn at random, the same for all meshes that have it; the
+    next one is that which raises the expected rate of the best most.
+    """
+    numbers = found.order[:among]
+    if not len(numbers):
+        return []
+    rng = np.random.default_rng(0)
+    features = _features(found.meshes.take(numbers), found.memory.total[numbers])
+    spread = np.array(list(FEATURES.values()))
+    moves = features @ (rng.standard_normal((len(FEATURES), DRAWS)) * spread[:, None])
+    rates = np.exp(np.log(found.tokens_per_s[numbers])[:, None] + moves + 0.02 * rng.standard_normal(moves.shape))
+    chosen = [0]
+    while len(chosen) < min(count, len(numbers)):
+        best = rates[chosen].max(axis=0)
+        gain = np.maximum(rates - best, 0).mean(axis=1)
+        gain[chosen] = -1
+        chosen.append(int(np.argmax(gain)))
+    return [int(numbers[one]) for one in chosen]
+
+
+def _features(m: Meshes, total: Array) -> Array:
+    """Return which features each mesh has, in the order of ``FEATURES``."""
+    return np.stack([
+        m.tp > 1, m.pp > 1, m.cp > 1, m.zero == 3, m.recompute > 0, m.micro_batch * m.seq / m.cp < 4096,
+        m.tp > m.node_gpus, total > 0.8 * m.memory_bytes,
+    ], axis=1).astype(float)  # fmt: skip
+
+
+def pareto_front(found: Found) -> list[int]:
+    """Return the meshes that no other beats in both rate and memory, from the fastest on."""
+    total, front, least = found.memory.total, list[int](), float("inf")
+    for number in found.order:
+        if total[number] < least:
+            front.append(int(number))
+            least = total[number]
+    return front
+
+
+def why_slower(found: Found, number: int, than: int) -> str:
+    """Say in one line which parts of a step make one mesh slower than another."""
+    mine, best = found.parts.take(number), found.parts.take(than)
+    more = {name: mine[name] - best[name] for name in mine if name != "total" and mine[name] > best[name]}
+    lost = mine["total"] - best["total"]
+    if not more or lost <= 0:
+        return "as fast"
+    names = sorted(more, key=lambda name: -more[name])[:2]
+    return ", ".join(f"{name} {more[name] * 1e3:+.0f} ms" for name in names)
+
+
+def what_would_fit(job: Job, fill: float = FILL) -> list[str]:
+    """Return what would make a job fit that does not: more devices, or less of each."""
+    advice = list[str]()
+    for gpus in (job.gpus * 2, job.gpus * 4, job.gpus * 8, job.gpus * 16):
+        larger = replace(job, gpus=gpus, batch=max(job.batch, gpus))
+        if len(search(larger, fill=fill).order):
+            advice.append(f"{gpus} devices")
+            break
+    if job.seq > 2048:
+        shorter = replace(job, seq=job.seq // 2)
+        if len(search(shorter, fill=fill).order):
+            advice.append(f"sequences of {job.seq // 2} tokens")
+    return advice

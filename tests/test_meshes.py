@@ -1,0 +1,247 @@
+"""Steps on meshes: what closed forms must obey, how near published runs are, and the search over all meshes."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collectives.errors import InputError
+from collectives.transformer_shapes import parse_transformer
+from simcomm.meshes.accuracy import judge
+from simcomm.meshes.columns import ZERO, to_columns
+from simcomm.meshes.memory import memory_bytes
+from simcomm.meshes.parameters import PRIORS
+from simcomm.meshes.runs import complete, has_time, mark_slow, read_table
+from simcomm.meshes.search import FILL, Job, choose_tries, enumerate_meshes, pareto_front, search, what_would_fit
+from simcomm.meshes.stages import deal_layers
+from simcomm.meshes.step import step_seconds
+from simcomm.meshes.uncertainty import chance_to_fit, read_shipped
+
+P = read_shipped().parameters
+MODEL = {
+    "layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 8, "ffn": 14336, "vocab": 128256, "seq": 4096, "gpu": "H100",
+}  # fmt: skip
+
+
+def run(**about):
+    """A run of an 8B model on 64 H100."""
+    return complete({**MODEL, "gpus": 64, "dp": 64, "micro_batch": 1, "grad_accum": 4, "sharding": "zero1", **about})
+
+
+def seconds(**about):
+    return float(step_seconds(to_columns([run(**about)]), P).total[0])
+
+
+def kept(**about):
+    return float(memory_bytes(to_columns([run(**about)]), read_shipped().memory).total[0])
+
+
+def job(**about):
+    _, shape = parse_transformer("llama3-8b")
+    usual = {
+        "shape": shape, "mlp_matrices": 3, "is_tied": False, "seq": 4096, "batch": 256, "gpu": "H100 SXM", "gpus": 64,
+        "node_gpus": 8, "nic_rate": 50e9,
+    }  # fmt: skip
+    return Job(**{**usual, **about})
+
+
+def test_the_shipped_table_is_read_whole():
+    runs, refused = read_table()
+    assert not refused
+    assert Counter(one["source"] for one in runs)["ultrascale"] == 1676
+    assert sum(map(has_time, runs)) == 1608
+
+
+def test_published_runs_are_predicted_as_well_as_the_pages_say():
+    found = judge(*read_table())
+    assert found.mean_of_medians < 0.06
+    assert found.all.median < 0.06
+    assert found.memory["median"] < 0.08
+    assert found.failed["auc"] > 0.95
+    assert found.choice["model"].regret_median < found.choice["playbook"].regret_median
+    assert found.choice["model"].best_of_3_median < 0.01
+    assert 0.75 < found.all.coverage80 < 0.95
+    assert {*found.slow} == {"ultrascale"}
+
+
+def test_a_run_alone_takes_as_long_as_among_others():
+    timed = [one for one in read_table()[0] if has_time(one)][::97]
+    together = step_seconds(to_columns(timed), P).total
+    alone = [float(step_seconds(to_columns([one]), P).total[0]) for one in timed]
+    np.testing.assert_allclose(together, alone, rtol=1e-12)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.sampled_from([1, 2, 4, 8]), st.sampled_from([1, 2, 4]), st.sampled_from([*ZERO]),
+    st.sampled_from(["none", "selective", "full"]), st.sampled_from([1, 2, 4]),
+)  # fmt: skip
+def test_more_work_takes_longer_and_recomputing_keeps_less(tp, pp, sharding, recompute, micro):
+    mesh = {"tp": tp, "pp": pp, "dp": 64 // tp // pp, "micro_batch": micro, "recompute": recompute}
+    mesh["sharding"] = sharding if pp == 1 else "zero1"
+    base = seconds(**mesh)
+    assert np.isfinite(base) and base > 0
+    assert seconds(**mesh, layers=64) > base
+    assert seconds(**{**mesh, "grad_accum": 8}) > base
+    assert seconds(**{**mesh, "recompute": "full"}) >= base
+    assert kept(**{**mesh, "recompute": "full"}) <= kept(**{**mesh, "recompute": "none"})
+    parts = step_seconds(to_columns([run(**mesh)]), P).take(0)
+    assert all(value >= -1e-9 for value in parts.values())
+    assert parts["total"] >= 0.9 * sum(value for name, value in parts.items() if name != "total")
+
+
+def test_dividing_more_keeps_less():
+    forms = ("ddp", "zero1", "zero2", "zero3")
+    assert [kept(sharding=form) for form in forms] == sorted((kept(sharding=form) for form in forms), reverse=True)
+    assert kept(sharding="zero3") < kept(sharding="hsdp") < kept(sharding="ddp")
+
+
+def test_a_pipeline_of_many_micro_batches_has_a_small_bubble():
+    def bubble(count):
+        parts = step_seconds(to_columns([run(pp=8, dp=8, grad_accum=count, vocab=8)]), P).take(0)
+        return parts["bubble"] / parts["total"]
+
+    assert bubble(8) > 0.3 > bubble(64) > bubble(256)
+
+
+@pytest.mark.parametrize(
+    "framework, layers, pp, most, last",
+    [
+        ("nanotron", 32, 16, 3, 0),
+        ("megatron", 126, 16, 8, 7),
+        ("megatron-deepspeed", 78, 12, 7, 1),
+        ("other", 10, 4, 3, 2),
+    ],
+)  # fmt: skip
+def test_layers_are_dealt_as_frameworks_deal_them(framework, layers, pp, most, last):
+    found = deal_layers(framework, layers, pp, 1, 4096, 32, 32, 128, 14336, 3, 131072, 0)
+    assert (found[0], found[2]) == (most, last)
+
+
+def test_priors_are_those_that_are_fitted():
+    assert PRIORS.keys() == P.keys()
+
+
+def test_a_table_needs_few_columns(tmp_path):
+    file = tmp_path / "runs.csv"
+    file.write_text(
+        "layers,hidden,heads,vocab,seq,gpu,gpus,tokens_per_s_per_gpu\n"
+        "32,4096,32,128256,4096,H100 SXM,8,8000\n32,4096,32,128256,4096,H9000,8,8000\n32,4096,,1,4096,H100 SXM,8,1\n"
+    )
+    runs, refused = read_table(file)
+    assert len(runs) == 1 and has_time(runs[0]) and runs[0]["step_s"] == pytest.approx(8 * 4096 / 8000 / 8)
+    assert sorted(refused.values()) == [1, 1] and any("H9000" in reason for reason in refused)
+    file.write_text("layers,hidden\n1,2\n")
+    with pytest.raises(InputError, match="column heads is missing"):
+        read_table(file)
+
+
+def test_slow_runs_are_told_by_measured_figures():
+    timed = [one for one in read_table()[0] if has_time(one)]
+    slow = mark_slow(timed)
+    assert 300 < slow.sum() < 400
+    faster = [{**one, "step_s": one["step_s"] / 7} for one in timed]
+    assert mark_slow(faster).sum() < slow.sum()  # it is a time that is lost, no ratio
+
+
+def test_search_finds_every_mesh_that_multiplies():
+    meshes = enumerate_meshes(job())
+    assert len(meshes) == len({*meshes}) > 1000
+    for tp, pp, cp, dp, vp, micro, count, _, _ in meshes:
+        assert tp * pp * cp * dp == 64 and dp * micro * count == 256 and 32 % (pp * vp) == 0
+    with pytest.raises(InputError, match="there is no mesh of 64 devices for a batch of 3"):
+        enumerate_meshes(job(batch=3, shape=job().shape._replace(layers=1, heads=1, kv_heads=1)))
+
+
+def test_search_orders_what_fits_and_offers_three_tries():
+    found = search(job())
+    rates = found.tokens_per_s[found.order]
+    assert (np.diff(rates) <= 0).all()
+    assert (found.memory.total[found.order] <= FILL * found.meshes.memory_bytes[found.order]).all()
+    assert 0.2 < found.mfu[found.order[0]] < 0.6
+    tries = choose_tries(found)
+    assert tries[0] == found.order[0] and len({*tries}) == 3
+    front = pareto_front(found)
+    assert front[0] == found.order[0] and (np.diff(found.memory.total[front]) < 0).all()
+    assert found.describe(tries[0])["tp"] >= 1
+
+
+def test_what_would_fit_is_said():
+    _, shape = parse_transformer("llama3-405b")
+    large = job(shape=shape, gpus=8, batch=64, seq=8192)
+    assert not len(search(large).order)
+    assert what_would_fit(large)
+
+
+def test_the_chance_to_fit_falls_with_what_is_kept():
+    chances = chance_to_fit(np.array([40e9, 60e9, 70e9, 80e9, 100e9]), np.full(5, 80 * 2.0**30))
+    assert (np.diff(chances) < 0).all() and chances[0] > 0.95 and chances[-1] < 0.1
+
+
+SCENARIO = """
+[cluster]
+preset = "dgx-h100"
+nodes = 8
+transport = "nccl"
+[training]
+model = "llama3-8b"
+batch_size = 4
+precision = "bf16"
+price_per_hour = 2.5
+"""
+
+
+@pytest.fixture
+def scenario(tmp_path) -> Path:
+    file = tmp_path / "llama.toml"
+    file.write_text(SCENARIO)
+    return file
+
+
+def test_the_command_lists_the_fastest_meshes(ringlab, scenario, tmp_path):
+    status, out, err = ringlab(
+        "search", str(scenario), "--devices", "8,64", "--why", "--json", str(tmp_path / "a.json")
+    )
+    assert status == 0, err
+    assert (
+        "tokens/s" in out and "Try, as they differ in what is uncertain" in out and "slower than the fastest by" in out
+    )
+    answer = json.loads((tmp_path / "a.json").read_text())
+    assert [case["devices"] for case in answer["cases"]] == [8, 64]
+    best = answer["cases"][1]["best"][0]
+    assert best["tokens_interval"][0] < best["tokens_per_s"] < best["tokens_interval"][1]
+    assert best["dollars_per_billion_tokens"] == pytest.approx(2.5 * 64 / 3600 / best["tokens_per_s"] * 1e9, rel=1e-5)
+    assert best["memory_bytes"] == pytest.approx(sum(best["memory_parts"].values()), rel=1e-5)
+
+
+def test_the_command_adapts_to_runs_of_ones_own(ringlab, scenario, tmp_path):
+    runs = tmp_path / "runs.csv"
+    head = "layers,hidden,heads,kv_heads,ffn,vocab,seq,gpu,gpus,sharding,micro_batch,grad_accum,step_s\n"
+    rows = [f"32,4096,32,8,14336,128256,8192,H100 SXM,{n},zero3,1,4,12.0\n" for n in (8, 16, 32)]
+    runs.write_text(head + "".join(rows))
+    fast, slow = tmp_path / "fast.json", tmp_path / "slow.json"
+    assert ringlab("search", str(scenario), "--json", str(fast))[0] == 0
+    status, out, _ = ringlab("search", str(scenario), "--runs", str(runs), "--json", str(slow))
+    assert status == 0 and "Adapted to 3 runs" in out
+    rates = [json.loads(file.read_text())["cases"][0]["best"][0]["tokens_per_s"] for file in (fast, slow)]
+    assert rates[1] < 0.8 * rates[0]
+
+
+@pytest.mark.parametrize(
+    "options, told",
+    [
+        (("--set", 'training.model="resnet50"'), "is no transformer by its dimensions"),
+        (("--devices", "0"), "--devices"),
+        (("--runs", "nowhere.csv"), "nowhere.csv"),
+        (("--set", 'cluster.transport="ideal"'), "transport"),
+        (("--plot", "a.doc"), "a picture of meshes is written as"),
+        (("--framework", "jaxtitan"), "jaxtitan"),
+    ],
+)
+def test_the_command_refuses_bad_input(ringlab, scenario, options, told):
+    status, _, err = ringlab("search", str(scenario), *options)
+    assert status == 2 and told in err and "Traceback" not in err
