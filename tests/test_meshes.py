@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from collectives.errors import InputError
 from collectives.transformer_shapes import parse_transformer
-from simcomm.meshes.accuracy import judge
-from simcomm.meshes.columns import ZERO, to_columns
-from simcomm.meshes.memory import memory_bytes
-from simcomm.meshes.parameters import PRIORS
-from simcomm.meshes.runs import complete, has_time, mark_slow, read_table
-from simcomm.meshes.search import FILL, Job, choose_tries, enumerate_meshes, pareto_front, search, what_would_fit
-from simcomm.meshes.stages import deal_layers
-from simcomm.meshes.step import step_seconds
-from simcomm.meshes.uncertainty import chance_to_fit, read_shipped
+from simcomm.mesh_search.accuracy import judge
+from simcomm.mesh_search.columns import ZERO, to_columns
+from simcomm.mesh_search.memory import memory_bytes
+from simcomm.mesh_search.parameters import PRIORS
+from simcomm.mesh_search.runs import complete, has_time, mark_slow, read_table
+from simcomm.mesh_search.search import FILL, Job, choose_tries, enumerate_meshes, pareto_front, search, what_would_fit
+from simcomm.mesh_search.stages import deal_layers
+from simcomm.mesh_search.step import step_seconds
+from simcomm.mesh_search.uncertainty import chance_to_fit, read_shipped
 
 P = read_shipped().parameters
 MODEL = {

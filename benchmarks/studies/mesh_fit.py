@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from collectives.output_files import write_text
-from simcomm.meshes.columns import Array, Meshes, to_columns
-from simcomm.meshes.fit import fit
-from simcomm.meshes.memory import fit_memory, memory_bytes
-from simcomm.meshes.parameters import FITTED, PRIORS
-from simcomm.meshes.runs import has_memory, has_time, mark_slow, measured_memory, read_table
-from simcomm.meshes.step import step_seconds
-from simcomm.meshes.uncertainty import CLASSES, classify
+from simcomm.mesh_search.columns import Array, Meshes, to_columns
+from simcomm.mesh_search.fit import fit
+from simcomm.mesh_search.memory import fit_memory, memory_bytes
+from simcomm.mesh_search.parameters import FITTED, PRIORS
+from simcomm.mesh_search.runs import has_memory, has_time, mark_slow, measured_memory, read_table
+from simcomm.mesh_search.step import step_seconds
+from simcomm.mesh_search.uncertainty import CLASSES, classify
 
 LOT_SEED, LOT_SOURCES = 20261126, ("ultrascale", "llm-foundry")
 

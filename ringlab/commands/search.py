@@ -20,10 +20,10 @@ from ringlab.shared.progress import TerminalProgress, computing
 from ringlab.shared.ranges import parse_world_sizes
 from ringlab.table import Part, Sentences, Table, format_digits
 from scenarios.devices_form import SpreadTraining, read_spread_training
-from simcomm.meshes.columns import FRAMEWORKS, to_columns
-from simcomm.meshes.fit import fit
-from simcomm.meshes.runs import has_time, read_table
-from simcomm.meshes.search import (
+from simcomm.mesh_search.columns import FRAMEWORKS, to_columns
+from simcomm.mesh_search.fit import fit
+from simcomm.mesh_search.runs import has_time, read_table
+from simcomm.mesh_search.search import (
     FILL,
     Found,
     Job,
@@ -33,7 +33,7 @@ from simcomm.meshes.search import (
     what_would_fit,
     why_slower,
 )
-from simcomm.meshes.uncertainty import read_shipped
+from simcomm.mesh_search.uncertainty import read_shipped
 from viz.file_types import check_file
 
 if TYPE_CHECKING:
@@ -204,24 +204,24 @@ def _tries(case: Case) -> Iterator[str]:
 
 def make_job(training: SpreadTraining, devices: int, options: SearchOptions) -> Job:
     """Return what is to be searched for so many devices. Raise InputError for a model or cluster that it is not for."""
-    system = getattr(training.cluster, "system", None)
+    asked, system = training.training, getattr(training.cluster, "system", None)
     if system is None:
         raise InputError('search is about described GPU machines: give cluster.preset and transport = "nccl"')
-    if not is_transformer(training.model):
+    if not is_transformer(asked.model):
         raise InputError(
-            f"model {quote(training.model)} is no transformer by its dimensions; give {EXAMPLE}, or a name: "
+            f"model {quote(asked.model)} is no transformer by its dimensions; give {EXAMPLE}, or a name: "
             + ", ".join(TRANSFORMERS)
         )
-    kind, shape = parse_transformer(training.model)
+    kind, shape = parse_transformer(asked.model)
     seq = options.seq or shape.context
     nic = system.nic / system.gpus if system.nic else 0.0
     if devices > system.gpus and not nic:
         raise InputError(f"{training.cluster.title}: its network is not known; give nic and ports")
     return Job(
         shape=shape, mlp_matrices=3 if kind == "llama" else 2, is_tied=kind != "llama", seq=seq,
-        batch=options.batch or training.batch_size * devices,
+        batch=options.batch or asked.batch_size * devices,
         gpu=system.gpu.name, gpus=devices, node_gpus=max(system.gpus, system.domain or 1),
-        nic_rate=max(nic, 1e-3) * 1e9, precision=training.precision, framework=options.framework,
+        nic_rate=max(nic, 1e-3) * 1e9, precision=asked.precision, framework=options.framework,
         is_compiled=options.is_compiled,
     )  # fmt: skip
 
@@ -236,10 +236,11 @@ def find_meshes(training: SpreadTraining, options: SearchOptions, top: int = 10,
     found = [search(job, parameters, options.fill) for job in jobs]
     if options.framework == "other":
         notes = (*notes, "No framework is named: its factor is taken as 1, where those published lie within 10 %.")
+    asked = training.training
     return SearchAnswer(
-        title=training.title, file=str(training.path), model=training.model, machine=jobs[0].gpu, seq=jobs[0].seq,
-        precision=training.precision, notes=notes, found=tuple(found),
-        cases=tuple(_case(one, training.price_per_hour, top, why, options.fill) for one in found),
+        title=training.title, file=str(training.path), model=asked.model, machine=jobs[0].gpu, seq=jobs[0].seq,
+        precision=asked.precision, notes=notes, found=tuple(found),
+        cases=tuple(_case(one, asked.price_per_hour, top, why, options.fill) for one in found),
     )  # fmt: skip
 
 

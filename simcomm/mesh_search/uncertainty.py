@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
-from simcomm.meshes.columns import Array, Meshes
-from simcomm.meshes.parameters import FITTED
+from simcomm.mesh_search.columns import Array, Meshes
+from simcomm.mesh_search.parameters import FITTED
 
 CLASSES = ("data", "tensor", "pipeline", "experts")  # what a mesh has, the last one that it has
 

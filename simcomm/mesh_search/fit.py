@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from scipy.optimize import least_squares
 
-from simcomm.meshes.columns import Array, Meshes
-from simcomm.meshes.parameters import PRIORS
-from simcomm.meshes.step import step_seconds
+from simcomm.mesh_search.columns import Array, Meshes
+from simcomm.mesh_search.parameters import PRIORS
+from simcomm.mesh_search.step import step_seconds
 
 DEVIATION, HUBER, WEIGHT = 0.06, 2.0, 60.0  # of a residual's logarithm; where it counts linearly; rows of a source
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from simcomm.meshes.devices import GENERATIONS, find_mesh_gpu
-from simcomm.meshes.stages import deal_layers
+from simcomm.mesh_search.devices import GENERATIONS, find_mesh_gpu
+from simcomm.mesh_search.stages import deal_layers
 
 Array = np.ndarray[Any, Any]
 

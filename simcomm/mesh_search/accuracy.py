@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simcomm.meshes.columns import Array, Meshes, to_columns
-from simcomm.meshes.fit import fit
-from simcomm.meshes.memory import memory_bytes
-from simcomm.meshes.runs import has_memory, has_time, mark_slow, measured_memory
-from simcomm.meshes.step import step_seconds
-from simcomm.meshes.uncertainty import CLASSES, classify, interval_factors, read_shipped
+from simcomm.mesh_search.columns import Array, Meshes, to_columns
+from simcomm.mesh_search.fit import fit
+from simcomm.mesh_search.memory import memory_bytes
+from simcomm.mesh_search.runs import has_memory, has_time, mark_slow, measured_memory
+from simcomm.mesh_search.step import step_seconds
+from simcomm.mesh_search.uncertainty import CLASSES, classify, interval_factors, read_shipped
 
 FILL = 0.85  # of the memory that a choice may take
 ALTERNATIVES = 8  # of one job, for a choice to be judged

@@ -5,8 +5,8 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from simcomm.meshes.columns import FRAMEWORKS, PRECISION_NAMES, RECOMPUTED, Array, Meshes
-from simcomm.meshes.devices import GENERATIONS
+from simcomm.mesh_search.columns import FRAMEWORKS, PRECISION_NAMES, RECOMPUTED, Array, Meshes
+from simcomm.mesh_search.devices import GENERATIONS
 
 TILE_ROWS, TILE_COLUMNS = 128, 256
 MEMORY_SHARE = 0.8  # of the data sheet's memory bandwidth

@@ -12,8 +12,8 @@ import numpy as np
 from collectives.errors import InputError
 from collectives.input_files import read_text
 from collectives.quoting import quote, suggest
-from simcomm.meshes.columns import FRAMEWORKS, PRECISIONS, RECOMPUTED, WHOLE, ZERO, Array
-from simcomm.meshes.devices import find_mesh_gpu
+from simcomm.mesh_search.columns import FRAMEWORKS, PRECISIONS, RECOMPUTED, WHOLE, ZERO, Array
+from simcomm.mesh_search.devices import find_mesh_gpu
 
 SHIPPED = Path(__file__).parent / "data" / "meshes.csv"
 SLOW_S, SLOW_RATIO = 0.25, 1.3  # of a micro batch: more than the fastest like it by so much

@@ -9,11 +9,11 @@ import numpy as np
 
 from collectives.errors import InputError
 from collectives.records.model_profile import TransformerShape
-from simcomm.meshes.columns import COLUMNS, RECOMPUTED, Array, Meshes, make_columns
-from simcomm.meshes.memory import Memory, memory_bytes
-from simcomm.meshes.runs import complete
-from simcomm.meshes.step import StepParts, count_parameters, step_seconds
-from simcomm.meshes.uncertainty import chance_to_fit, interval_factors, read_shipped
+from simcomm.mesh_search.columns import COLUMNS, RECOMPUTED, Array, Meshes, make_columns
+from simcomm.mesh_search.memory import Memory, memory_bytes
+from simcomm.mesh_search.runs import complete
+from simcomm.mesh_search.step import StepParts, count_parameters, step_seconds
+from simcomm.mesh_search.uncertainty import chance_to_fit, interval_factors, read_shipped
 
 FILL = 0.85  # of a device, above which allocators free and retry, and most published runs failed
 MOST_TENSOR, MOST_CHUNKS, MOST_CONTEXT, MOST_MICRO = 64, 8, 16, 64

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from scipy.optimize import least_squares
 
-from simcomm.meshes.columns import FRAMEWORKS, RECOMPUTED, Array, Meshes
-from simcomm.meshes.step import count_parameters
+from simcomm.mesh_search.columns import FRAMEWORKS, RECOMPUTED, Array, Meshes
+from simcomm.mesh_search.step import count_parameters
 
 MEMORY_PRIORS = {
     "act_hidden": 9.5,  # bytes an element of the hidden width, layer and token, kept until backward
