@@ -1,7 +1,7 @@
 """``python -m simcomm.machine_code``: all that numba makes of the engine is made at once, and said."""
 
 import ast
-import importlib.util
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,10 +10,8 @@ import numba
 import pytest
 
 from simcomm import machine_code
-from simcomm.compiled.kernel import jit
-from simcomm.compiled.kernel.jit import compiled_sources, source_hash
 from simcomm.compiling import NOTE, tell_of_compiling
-from simcomm.kept_code import KNOWN_INSIDE
+from simcomm.jit import LOADED_AT_ONCE, source_hash
 
 SIMCOMM = Path(__file__).parent.parent / "simcomm"
 
@@ -45,7 +43,7 @@ def test_every_entry_to_the_machine_code_is_called():
     assert entries() <= {*done.stdout.split()}
 
 
-@pytest.mark.skipif(numba.version_info.short not in KNOWN_INSIDE, reason="a release of numba not looked into")
+@pytest.mark.skipif(numba.version_info.short != LOADED_AT_ONCE, reason="a release of numba not looked into")
 def test_code_that_lies_on_disk_is_loaded_without_what_compiles() -> None:
     code = """if True:
         from numba.core.cpu import CPUContext
@@ -63,32 +61,47 @@ def test_code_that_lies_on_disk_is_loaded_without_what_compiles() -> None:
     assert (done.returncode, done.stderr, done.stdout) == (0, "", "0\n")
 
 
-def test_an_edit_compiles_only_what_it_may_have_changed() -> None:
-    compiled = "simcomm.compiled"
-    of = {
-        name: {path.stem for path in compiled_sources(f"{compiled}.{name}")}
-        for name in ("kernel.event_loop", "tcp.kernel")
-    }
-    assert {"event_loop", "flow_groups", "fair_levels", "heap", "same_time"} <= of["kernel.event_loop"]
-    assert {"kernel", "records"} <= of["tcp.kernel"]
-    assert "records" not in of["kernel.event_loop"] and "flow_groups" not in of["tcp.kernel"]
-    numbers = {
-        source_hash(f"{compiled}.{name}")
-        for name in ("kernel.event_loop", "tcp.kernel", "kernel.halting", "kernel.jitter")
-    }
-    assert len(numbers) == 4
+def test_an_edit_changes_the_hash_that_kept_code_goes_by(tmp_path: Path) -> None:
+    file = tmp_path / "one.py"
+    numbers = set()
+    for text in ("a", "b"):
+        file.write_text(text)
+        source_hash.cache_clear()
+        numbers.add(source_hash(str(file)))
+    assert len(numbers) == 2
 
 
-def test_of_a_release_that_was_not_looked_into_nothing_inside_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("simcomm.kept_code.KNOWN_INSIDE", set())
-    found = importlib.util.spec_from_file_location("jit_of_another_release", jit.__file__)
-    assert found is not None and found.loader is not None
-    other = importlib.util.module_from_spec(found)
-    found.loader.exec_module(other)
-    assert "pipeline_class" not in other.PART
-    part = other.separate(lambda number: number + 1)
-    called = other.entry(lambda number: 2 * part(number))
-    assert called(20) == 42
+PROGRAM = """
+from simcomm.jit import compile_and_cache
+from simcomm.compiling import told_of_compiling
+
+def double(number):
+    return 2 * number
+
+with told_of_compiling(lambda note: print("compiles")):
+    print(compile_and_cache(double)(21))
+"""
+
+
+def run_program(folder: Path) -> list[str]:
+    """What a program of its own prints that needs the code, which lies beside it."""
+    environment = os.environ | {"PYTHONPATH": str(SIMCOMM.parent)}
+    environment.pop("NUMBA_CACHE_DIR", None)
+    done = subprocess.run(
+        [sys.executable, "program.py"], cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+@pytest.mark.skipif(numba.version_info.short != LOADED_AT_ONCE, reason="a release of numba not looked into")
+def test_code_that_cannot_be_read_is_compiled_again(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    assert (run_program(tmp_path), run_program(tmp_path)) == (["compiles", "42"], ["42"])
+    for ending, damage in (("nbi", b""), ("nbc", b"other bytes")):  # the index, and the code
+        [file] = (tmp_path / "__pycache__").glob(f"*.{ending}")
+        file.write_bytes(damage)
+        assert (run_program(tmp_path), run_program(tmp_path)) == (["compiles", "42"], ["42"]), ending
 
 
 def test_what_is_compiled_is_told_with_its_seconds_and_nothing_else(monkeypatch, capsys):

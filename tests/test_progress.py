@@ -166,7 +166,7 @@ def test_time_that_is_left_is_of_what_is_counted_now(monkeypatch):
 def test_machine_code_that_is_not_kept_is_told_of():
     import numba
 
-    from simcomm.compiled.kernel.jit import OPTIONS
+    from simcomm.jit import OPTIONS
 
     heard: list[str] = []
     with told_of_compiling(heard.append):

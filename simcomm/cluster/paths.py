@@ -375,7 +375,7 @@ PLAIN = PathFinder(_measure, _descend)
 def _compiled() -> PathFinder:
     """Return the search in machine code, or as it is where there is to be none."""
     try:
-        from simcomm.kept_code import compile_and_cache  # numba is slow to import, and worth it for large networks only
+        from simcomm.jit import compile_and_cache  # numba is slow to import, and worth it for large networks only
     except InputError:  # NUMBA_DISABLE_JIT is set, which the simpy engine can do with
         return PLAIN
     return PathFinder(compile_and_cache(_measure), compile_and_cache(_descend))

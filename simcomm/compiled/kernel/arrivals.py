@@ -5,8 +5,8 @@ import numpy as np
 from simcomm.compiled.kernel.calendar import set_due
 from simcomm.compiled.kernel.fifo import enqueue, start_if_first
 from simcomm.compiled.kernel.flow_groups import join_tightest, mark_route_dirty, move_to_group
-from simcomm.compiled.kernel.jit import inline
 from simcomm.compiled.kernel.world import FRESH, World
+from simcomm.jit import inline
 from simcomm.model.same_time import SAME_ARRIVAL
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from simcomm.compiled.kernel.arrays import Records
 from simcomm.compiled.kernel.heap import drop, key_of, new_heap, put
-from simcomm.compiled.kernel.jit import inline
+from simcomm.jit import inline
 
 RECENT = 1024  # instants that are found again by a hash of their time; a power of two
 NODE = np.dtype([("instant", "i4"), ("after", "i4"), ("before", "i4"), ("first", "i4"), ("free", "i4")], align=True)

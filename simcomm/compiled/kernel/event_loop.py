@@ -23,9 +23,9 @@ from simcomm.compiled.kernel.flow_groups import (
     update_finishes,
 )
 from simcomm.compiled.kernel.heap import drop, least, second_least
-from simcomm.compiled.kernel.jit import entry, inline, source_hash
 from simcomm.compiled.kernel.pairing_heap import take_due
 from simcomm.compiled.kernel.world import DUE, FREE, FRESH, READY, THROUGH, WINDOW, World
+from simcomm.jit import entry, inline, source_hash
 from simcomm.model.same_time import SAME_EVENT
 
 DENSE = 4  # due messages stand close if there is one among so many numbers
@@ -289,7 +289,7 @@ def _entry(version: int) -> Callable[[World, int, int, float, int, float, float,
     return go_on
 
 
-_go_on = _entry(source_hash(__name__))
+_go_on = _entry(source_hash(__file__))
 NOWHERE = np.zeros(0, np.int32)
 
 

@@ -11,9 +11,9 @@ from simcomm.compiled.kernel.flow_groups import (
     mark_stale,
 )
 from simcomm.compiled.kernel.heap import drop
-from simcomm.compiled.kernel.jit import inline
 from simcomm.compiled.kernel.progressive_filling import fill_progressively
 from simcomm.compiled.kernel.world import World, capacity
+from simcomm.jit import inline
 
 TOLERANCE = 1e-12  # a share of a level by which two are told apart
 UNCHANGED = 4e-16  # share of a level below which a change is rounding

@@ -5,8 +5,8 @@ first of all is first in all its queues, so that flows never wait for each other
 """
 
 from simcomm.compiled.kernel.calendar import cancel, set_due
-from simcomm.compiled.kernel.jit import inline
 from simcomm.compiled.kernel.world import World
+from simcomm.jit import inline
 
 
 @inline

@@ -11,11 +11,12 @@ full, none carries more than its capacity, and no flow on a link with a group is
 
 import numpy as np
 
+from simcomm.compiled.kernel.arrays import NOBODY
 from simcomm.compiled.kernel.calendar import cancel
 from simcomm.compiled.kernel.heap import drop, put
-from simcomm.compiled.kernel.jit import NOBODY, inline, separate
 from simcomm.compiled.kernel.pairing_heap import meld, remove
 from simcomm.compiled.kernel.world import STALE, World, capacity
+from simcomm.jit import inline, separate
 
 
 @inline

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from simcomm.compiled.kernel.jit import entry, inline, source_hash
+from simcomm.jit import entry, inline, source_hash
 
 
 @inline
@@ -107,4 +107,4 @@ def _entry(version: int) -> Callable[..., bool]:
     return advance_to_halt
 
 
-advance_to_halt = _entry(source_hash(__name__))
+advance_to_halt = _entry(source_hash(__file__))

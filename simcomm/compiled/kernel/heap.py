@@ -8,7 +8,7 @@ entries below one lie side by side, so that in a large heap a level costs one ac
 import numpy as np
 
 from simcomm.compiled.kernel.arrays import Records
-from simcomm.compiled.kernel.jit import inline
+from simcomm.jit import inline
 
 ITEM = np.dtype([("key", "f8"), ("order", "i4"), ("place", "i4")], align=True)
 

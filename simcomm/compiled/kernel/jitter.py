@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from simcomm import hashing
-from simcomm.compiled.kernel.jit import entry, inline, source_hash
+from simcomm.jit import entry, inline, source_hash
 from simcomm.model import trouble
 
 _hash_next, _to_fraction = inline(hashing.hash_next), inline(hashing.to_fraction)
@@ -32,4 +32,4 @@ def _entry(version: int) -> Callable[..., bool]:
     return draw_shares
 
 
-draw_shares = _entry(source_hash(__name__))
+draw_shares = _entry(source_hash(__file__))

@@ -7,8 +7,8 @@ them; -1 is nobody.
 
 import numpy as np
 
-from simcomm.compiled.kernel.arrays import Records
-from simcomm.compiled.kernel.jit import NOBODY, inline
+from simcomm.compiled.kernel.arrays import NOBODY, Records
+from simcomm.jit import inline
 
 
 @inline

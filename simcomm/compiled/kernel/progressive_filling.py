@@ -2,10 +2,11 @@
 
 import numpy as np
 
+from simcomm.compiled.kernel.arrays import NOBODY
 from simcomm.compiled.kernel.flow_groups import join_group, leave_group
 from simcomm.compiled.kernel.heap import drop
-from simcomm.compiled.kernel.jit import NOBODY, inline, separate
 from simcomm.compiled.kernel.world import World, capacity
+from simcomm.jit import inline, separate
 
 NOT_GROUPED, WITHOUT_RATE = -1, -2  # in FLOW.fair_hop, in place of a hop
 

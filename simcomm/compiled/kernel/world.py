@@ -12,10 +12,9 @@ import numpy as np
 from simcomm.compiled.kernel.arrays import Floats, Ints, Records
 from simcomm.compiled.kernel.calendar import Calendar, new_calendar
 from simcomm.compiled.kernel.heap import new_heap
-from simcomm.compiled.kernel.jit import inline
-from simcomm.compiled.kernel.lean import lean
 from simcomm.compiled.kernel.links import UNLIMITED, LinkRecords
 from simcomm.compiled.kernel.plan import Plan
+from simcomm.jit import inline
 
 AGENT = np.dtype(
     [
@@ -107,17 +106,34 @@ def new_world(plan: Plan, network: LinkRecords, most_flows: int, messages: bool,
     network.link_pairs["carried"], network.link_pairs["head"] = 0, -1
     most_hops, links = int(network.routes["hops"].max(initial=1)), len(network.alone)
     counts = [len(plan.messages), len(plan.messages), len(plan.stages)]
-    recorded = [np.full(count if messages else 0, np.nan) for count in counts]
+    begin, end, started = (np.full(count if messages else 0, np.nan) for count in counts)
     sizes = np.zeros(STACKS, np.int64)
     sizes[FREE], sizes[READY] = most_flows, np.count_nonzero(plan.first_stage >= 0)
-    world = World(
-        plan.stages, plan.messages, plan.ops, plan.cost, plan.extra, plan.fails_at, plan.arrival_order,
-        network.routes, network.hops, network.hop_link_pair, network.link_pairs, _new_links(network),
-        _new_flows(most_flows), np.full((most_flows * most_hops, 2), -1, np.int32).view(CHAIN)[:, 0],
-        _new_agents(plan.first_stage), new_calendar(most_flows + len(plan.first_stage)), new_heap(links),
-        new_heap(links), sizes, np.array([0.0, 0.0, window]), *recorded,
-    )  # fmt: skip
-    return lean(world)
+    return World(
+        stages=plan.stages,
+        messages=plan.messages,
+        ops=plan.ops,
+        cost=plan.cost,
+        extra=plan.extra,
+        fails_at=plan.fails_at,
+        arrival_order=plan.arrival_order,
+        routes=network.routes,
+        hops=network.hops,
+        hop_link_pair=network.hop_link_pair,
+        link_pairs=network.link_pairs,
+        links=_new_links(network),
+        flows=_new_flows(most_flows),
+        chain=np.full((most_flows * most_hops, 2), -1, np.int32).view(CHAIN)[:, 0],
+        agents=_new_agents(plan.first_stage),
+        calendar=new_calendar(most_flows + len(plan.first_stage)),
+        dirty=new_heap(links),
+        finish=new_heap(links),
+        sizes=sizes,
+        clock=np.array([0.0, 0.0, window]),
+        begin=begin,
+        end=end,
+        started=started,
+    )
 
 
 def _new_links(network: LinkRecords) -> Records:

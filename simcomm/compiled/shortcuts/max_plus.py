@@ -302,6 +302,6 @@ def _advance(times: Any, rows: Rows, costs: RingCosts, begin: int, end: int, lat
 @cache
 def _compiled_advance() -> Callable[..., int]:
     """Return ``_advance`` in machine code, which other threads do not wait for."""
-    from simcomm.kept_code import compile_and_cache  # numba is slow to import; uniform ranks do without
+    from simcomm.jit import compile_and_cache  # numba is slow to import; uniform ranks do without
 
     return compile_and_cache(_advance, _nrt=False)

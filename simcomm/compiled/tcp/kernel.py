@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from simcomm.compiled.kernel.jit import entry, inline, source_hash
 from simcomm.compiled.tcp.records import (
     AWAIT_RECEIVE,
     AWAIT_SEND,
@@ -23,6 +22,7 @@ from simcomm.compiled.tcp.records import (
     SPEND,
     TcpWorld,
 )
+from simcomm.jit import entry, inline, source_hash
 
 # In EVENT.order: each above those before, of which the first is that of ranks.
 CORE, ENTRY, PASSING, SEGMENT, ARRIVAL = 1 << 20, 1 << 40, 1 << 60, 1 << 61, 1 << 62
@@ -430,7 +430,7 @@ def _entry(version: int) -> Callable[[TcpWorld, int], bool]:
     return go_on_over_tcp
 
 
-_go_on = _entry(source_hash(__name__))
+_go_on = _entry(source_hash(__file__))
 
 
 def advance_tcp(w: TcpWorld, most_events: int) -> bool:

@@ -54,10 +54,8 @@ def _first(whole: LongInts, seconds: Floats, count: int) -> Floats:
 
 
 def _run_to_end(world: TcpWorld) -> None:
-    from simcomm.compiled.kernel.lean import lean  # numba is slow to import
-    from simcomm.compiled.tcp.kernel import advance_tcp
+    from simcomm.compiled.tcp.kernel import advance_tcp  # numba is slow to import
 
-    world = lean(world)
     while not advance_tcp(world, EVENTS_A_LOOK):
         pass
 
@@ -90,8 +88,8 @@ def _new_world(plan: TcpPlan, collectives: list[EngineInput], sends: LongInts) -
         messages=messages,
         items=items,
         streams=streams,
-        first_hop=routes.first_hop,
-        hop_link=routes.hop_link,
+        first_hop=np.array(routes.first_hop),
+        hop_link=np.array(routes.hop_link),
         links=_links(inputs, routes, terms),
         ranks=ranks,
         segments=segments,
