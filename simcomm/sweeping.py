@@ -18,6 +18,7 @@ from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.request import Request, make_request
+from simcomm import compiled
 from simcomm.cluster.calibrated import resolve_transport
 from simcomm.cluster.cluster import Cluster
 from simcomm.model.trouble import NO_TROUBLE, Trouble, check_trouble
@@ -202,11 +203,9 @@ class _Asked:
 
 def predict_block(block: Block) -> list[float]:
     """Return the seconds of a block's requests, cluster by cluster."""
-    from simcomm.compiled.planning.shared_input import SharedInputs  # numba is slow to import
-
     first = next(request for requests in block.requests for request in requests)
     schedule = compact_schedule(first.algorithm, block.clusters[0].world_size, first.root)
-    shared, found = SharedInputs(schedule), list[float]()
+    shared, found = compiled.SharedInputs(schedule), list[float]()
     for cluster, requests in zip(block.clusters, block.requests, strict=True):
         simulator = simulator_of(*resolve_transport(cluster))
         found += [simulator.sweep_seconds(request, block.trouble, shared) for request in requests]

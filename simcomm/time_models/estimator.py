@@ -8,20 +8,18 @@ where there are more than a few ranks.
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
-from typing import TYPE_CHECKING
 
 from collectives.costs.brackets import Bracket, bracket, least_on_faster
 from collectives.costs.closed_forms import UPPER_BOUNDS, CostModel, closed_form
 from collectives.declaration import Algorithm
 from collectives.request import Request, reduced_counts
+from simcomm import compiled
 from simcomm.cluster.cluster import Cluster
+from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.schedules import unverified_schedule, verified_schedule
 from simcomm.time_models.message_simulator import MessageSimulator
 from simcomm.time_models.options import TIMES_ONLY
 from simcomm.time_models.star_costs import without_idle_hosts
-
-if TYPE_CHECKING:
-    from simcomm.compiled.planning.engine_input import EngineInput
 
 FEW_RANKS = 8  # up to so many, each algorithm is simulated as by ``simcomm.run``, which counts its messages
 
@@ -34,7 +32,7 @@ class Estimator:
     request: Request  # whose own algorithm plays no part
     star: CostModel | None  # the cluster's costs, where it is a symmetric star
     faster_star: CostModel | None  # of a symmetric star on which no message is slower than on the cluster
-    last: "list[EngineInput]" = field(default_factory=list, repr=False)  # what the compiled engine was last asked
+    last: list[EngineInput] = field(default_factory=list, repr=False)  # what the compiled engine was last asked
 
     @classmethod
     def of(cls, simulator: MessageSimulator, request: Request) -> "Estimator":
@@ -107,9 +105,7 @@ class Estimator:
         """
         if self.world_size <= FEW_RANKS or self.faster_star is None:
             return 0.0
-        from simcomm.compiled.planning.link_seconds import busiest_link_seconds
-
-        return busiest_link_seconds(self._input(algorithm)) + self.division[0]
+        return compiled.busiest_link_seconds(self._input(algorithm)) + self.division[0]
 
     @cached_property
     def division(self) -> tuple[float, float]:
@@ -128,12 +124,10 @@ class Estimator:
             return self.simulator.collective(request, TIMES_ONLY).elapsed
         return self.simulator.timing(self._input(algorithm)).elapsed
 
-    def _input(self, algorithm: Algorithm) -> "EngineInput":
+    def _input(self, algorithm: Algorithm) -> EngineInput:
         """Return what the compiled engine is asked; the same for the same algorithm as just before."""
         if self.last and self.last[0].schedule.algorithm == algorithm:
             return self.last[0]
-        from simcomm.compiled.planning.engine_input import EngineInput
-
         request = self.request.with_algorithm(algorithm, self.world_size)
         if algorithm.source is not None:
             verified_schedule(algorithm, self.world_size, request.root)  # the library's own are proved by its tests

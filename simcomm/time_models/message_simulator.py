@@ -16,7 +16,9 @@ from collectives.schedule.schedule import Schedule
 from collectives.spec import Spec
 from collectives.transport import Transport
 from collectives.workload import ComputePhases, Training
+from simcomm import compiled
 from simcomm.cluster.cluster import Cluster
+from simcomm.compiled.planning.engine_input import MOST_WRITTEN, EngineInput, as_repeated
 from simcomm.model.trouble import BACKWARD, DIVISION, FORWARD, NO_TROUBLE, OPTIMIZER, Trouble, check_trouble
 from simcomm.reference.engine import Buffer, Process, Simulation, Site
 from simcomm.reference.traces import make_trace
@@ -25,8 +27,6 @@ from simcomm.time_models.options import APPROXIMATE, SimulationOptions
 from simcomm.time_models.star_costs import faster_star, star_model
 
 if TYPE_CHECKING:
-    from simcomm.compiled.planning.engine_input import EngineInput
-    from simcomm.compiled.planning.shared_input import SharedInputs
     from simcomm.compiled.timing import Timing
 
 MOST_SIMPY = 500_000  # messages: a ring's of 500 ranks; half a gigabyte, half a minute
@@ -90,10 +90,6 @@ class MessageSimulator:
 
         A deadlock shows only where nothing goes wrong and no chunk is empty, as empty ones are not sent.
         """
-        # what has few messages does without this engine
-        from simcomm.compiled.planning.engine_input import MOST_WRITTEN, EngineInput, as_repeated
-        from simcomm.compiled.traces import make_trace
-
         world_size, trouble, record = self.cluster.world_size, options.trouble, options.record
         schedule = compact_schedule(request.algorithm, world_size, request.root)
         inputs = as_repeated(EngineInput(request, schedule, self.cluster, self.transport, trouble))
@@ -109,33 +105,28 @@ class MessageSimulator:
             timing = self.one_by_one(inputs, messages=record.keeps_messages, is_approximate=is_approximate)
         facts = {"nbytes": float(request.nbytes), "time_min_s": timing.elapsed, "time_max_s": timing.elapsed}
         if timing.error is None:
-            return make_trace(inputs, timing, facts, record=record.keeps_messages)
-        found = make_trace(inputs, timing, facts | {"error_s": timing.error}, record=record.keeps_messages)
+            return compiled.make_trace(inputs, timing, facts, record=record.keeps_messages)
+        found = compiled.make_trace(inputs, timing, facts | {"error_s": timing.error}, record=record.keeps_messages)
         return replace(found, engine=APPROXIMATE)
 
-    def timing(self, inputs: "EngineInput") -> "Timing":
+    def timing(self, inputs: EngineInput) -> "Timing":
         """Return the timing by a shortcut or, where none applies, message by message."""
         return self.shortcut(inputs, Record.TIMES) or self.one_by_one(inputs)
 
-    def shortcut(self, inputs: "EngineInput", record: Record) -> "Timing | None":
+    def shortcut(self, inputs: EngineInput, record: Record) -> "Timing | None":
         """Return the timing without simulating every message; None where no shortcut applies."""
-        from simcomm.compiled.engine import by_shortcut
+        return compiled.by_shortcut(inputs, record)
 
-        return by_shortcut(inputs, record)
-
-    def one_by_one(self, inputs: "EngineInput", *, messages: bool = False, is_approximate: bool = False) -> "Timing":
+    def one_by_one(self, inputs: EngineInput, *, messages: bool = False, is_approximate: bool = False) -> "Timing":
         """Return the timing with every message simulated, and with ``messages`` the times of each."""
-        from simcomm.compiled.approximate import approximately
-        from simcomm.compiled.engine import one_by_one
-
-        return (approximately if is_approximate else one_by_one)(inputs, messages=messages)
+        return (compiled.approximately if is_approximate else compiled.one_by_one)(inputs, messages=messages)
 
     def star_costs(self, nbytes: int) -> tuple[CostModel | None, CostModel | None]:
         """Return the costs of the cluster where it is a symmetric star, else of such a star that is no slower."""
         star = star_model(self.cluster, nbytes)
         return star, None if star is not None else faster_star(self.cluster, nbytes)
 
-    def sweep_seconds(self, request: Request, trouble: Trouble, shared: "SharedInputs") -> float:
+    def sweep_seconds(self, request: Request, trouble: Trouble, shared: "compiled.SharedInputs") -> float:
         """Return the seconds of one of many requests of a schedule; infinity where the run never ends."""
         is_whole = self.cluster.world_size <= VERIFIED_UP_TO or request.elements >= shared.schedule.chunks
         if trouble == NO_TROUBLE and is_whole:
@@ -169,13 +160,10 @@ class MessageSimulator:
         self, training: Training, compute: ComputePhases, steps: int, options: SimulationOptions
     ) -> Trace | None:
         """Simulate a sync at a time; None where two overlap, a link changes or a rank fails."""
-        from simcomm.compiled.planning.engine_input import EngineInput, as_repeated  # few messages do without it
-        from simcomm.compiled.training import simulate_training
-
         request = sync_of(training)
         program = compact_schedule(request.algorithm, self.cluster.world_size, 0)
         inputs = as_repeated(EngineInput(request, program, self.cluster, self.transport, options.trouble))
-        return simulate_training(inputs, compute, steps, record=options.record)
+        return compiled.simulate_training(inputs, compute, steps, record=options.record)
 
     def training_by_reference(self, training: Training, compute: ComputePhases, steps: int, trouble: Trouble) -> Trace:
         """Simulate all steps in one run."""

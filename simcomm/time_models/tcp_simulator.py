@@ -10,14 +10,14 @@ from collectives.records.trace import Trace
 from collectives.records.waits import Record
 from collectives.request import Array, Request
 from collectives.workload import ComputePhases, Training
+from simcomm import compiled
+from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.model.trouble import NO_TROUBLE, Trouble, check_tcp_trouble
 from simcomm.schedules import verified_schedule
 from simcomm.time_models.message_simulator import MessageSimulator, sync_of
 from simcomm.time_models.options import SimulationOptions
 
 if TYPE_CHECKING:
-    from simcomm.compiled.planning.engine_input import EngineInput
-    from simcomm.compiled.planning.shared_input import SharedInputs
     from simcomm.compiled.timing import Timing
 
 
@@ -46,31 +46,25 @@ class TcpSimulator(MessageSimulator):
         """Return the only engine that knows the terms."""
         return "compiled"
 
-    def shortcut(self, inputs: "EngineInput", record: Record) -> "Timing | None":
+    def shortcut(self, inputs: EngineInput, record: Record) -> "Timing | None":
         """Return None: shortcuts know nothing of connections."""
         return None
 
-    def one_by_one(self, inputs: "EngineInput", *, messages: bool = False, is_approximate: bool = False) -> "Timing":
+    def one_by_one(self, inputs: EngineInput, *, messages: bool = False, is_approximate: bool = False) -> "Timing":
         """Return the timing with every segment simulated, never approximately."""
-        from simcomm.compiled.engine import by_segments
-
-        return by_segments(inputs, messages=messages)
+        return compiled.by_segments(inputs, messages=messages)
 
     def star_costs(self, nbytes: int) -> tuple[CostModel | None, CostModel | None]:
         """Return nothing: there are no closed forms of connections."""
         return None, None
 
-    def sweep_seconds(self, request: Request, trouble: Trouble, shared: "SharedInputs") -> float:
+    def sweep_seconds(self, request: Request, trouble: Trouble, shared: "compiled.SharedInputs") -> float:
         return self.seconds(request, trouble)
 
     def training(
         self, training: Training, compute: ComputePhases, steps: int, options: SimulationOptions, cores: int | None
     ) -> Trace:
         """Return the trace of training steps, all of them in one run."""
-        from simcomm.compiled.planning.engine_input import EngineInput  # what has no terms does without it
-        from simcomm.compiled.tcp.plan import Phases
-        from simcomm.compiled.training import simulate_tcp_training
-
         self.check_trouble(options.trouble)
         _check_tcp_engine(options.engine)
         if cores is not None:
@@ -79,7 +73,7 @@ class TcpSimulator(MessageSimulator):
         schedule = verified_schedule(request.algorithm, world_size)
         inputs = EngineInput(request, schedule, self.cluster, self.transport, options.trouble)
         record = options.record if options.record is Record.TIMES else Record.MESSAGES
-        return simulate_tcp_training(inputs, Phases(compute, cores), steps, record=record)
+        return compiled.simulate_tcp_training(inputs, compiled.Phases(compute, cores), steps, record=record)
 
 
 def _check_tcp_engine(engine: str | None) -> None:
