@@ -98,7 +98,11 @@ def test_a_calibration_of_another_number_of_ranks_is_refused():
 
 def test_emulated_ranks_that_wait_leave_the_cores_to_others(monkeypatch):
     """All begin at once and share two cores; naive lets them go on one after the other, each on a core of its own."""
-    for module in ("simcomm.time_models.emulated_model", "simcomm.time_models.time_model", "simcomm.hop_training"):
+    for module in (
+        "simcomm.time_models.emulated_model",
+        "simcomm.time_models.time_model",
+        "simcomm.time_models.hop_training",
+    ):
         monkeypatch.setattr(f"{module}.threads_per_rank", lambda ranks: 1)
     monkeypatch.setattr("simcomm.time_models.emulated_model.cores", lambda: 2)
     training = Training(find_algorithm("all_reduce/naive"), model="my.py:build", parameters=100_000)
@@ -124,7 +128,11 @@ def test_emulated_ranks_that_wait_leave_the_cores_to_others(monkeypatch):
 @pytest.mark.parametrize("sync", [None, find_algorithm("all_reduce/ring")])
 def test_emulated_ranks_take_turns_on_the_cores_that_fewer_kept_busy(sync, monkeypatch):
     """Measured in two processes on two cores, and predicted for four hosts of the same machine."""
-    for module in ("simcomm.time_models.emulated_model", "simcomm.time_models.time_model", "simcomm.hop_training"):
+    for module in (
+        "simcomm.time_models.emulated_model",
+        "simcomm.time_models.time_model",
+        "simcomm.time_models.hop_training",
+    ):
         monkeypatch.setattr(f"{module}.threads_per_rank", lambda ranks: 1)
     monkeypatch.setattr("simcomm.time_models.emulated_model.cores", lambda: 2)
     training, hop = Training(sync), Line(2e-5, 1e-9, 0.0)

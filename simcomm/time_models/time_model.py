@@ -14,9 +14,9 @@ from collectives.records.trace import Trace
 from collectives.request import Array, Request
 from collectives.workload import ComputePhases, Training
 from simcomm.cluster.cluster import Cluster
-from simcomm.hop_training import OverlapMeasured, train_overlapped
 from simcomm.model.trouble import NO_TROUBLE
 from simcomm.time_models.estimator import Estimator
+from simcomm.time_models.hop_training import OverlapMeasured, train_overlapped
 from simcomm.time_models.options import TIMES_ONLY, SimulationOptions
 
 

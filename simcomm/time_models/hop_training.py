@@ -13,7 +13,7 @@ from collectives.records.trace import Trace
 from collectives.request import Request
 from collectives.workload import ComputePhases, Training
 from simcomm.cluster.cluster import Cluster
-from simcomm.hop_times import METHOD, make_trace, time_hops
+from simcomm.time_models.hop_times import METHOD, make_trace, time_hops
 from simcomm.timeline import Overlap, overlap
 
 
