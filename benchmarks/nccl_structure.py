@@ -22,13 +22,15 @@ from collectives.records.environment import describe_environment
 from ringlab.answers.accuracy import accuracy
 from simcomm.accuracy.judging import score_classes
 from simcomm.nccl.descriptions import System, read_systems
-from simcomm.nccl.measured.tables import Table, read_tables
+from simcomm.nccl.measured.tables import MeasuredTable, read_tables
 
 RESULTS = Path(__file__).parent / "results" / "nccl_structure.json"
 COMPARED = 2  # draws of each ablation
 
 
-def judge(systems: Mapping[str, System], tables: Mapping[str, Table], seeds: Sequence[int]) -> list[dict[str, Any]]:
+def judge(
+    systems: Mapping[str, System], tables: Mapping[str, MeasuredTable], seeds: Sequence[int]
+) -> list[dict[str, Any]]:
     """Return the scores of each draw, by class of sizes."""
     draws = []
     for seed in seeds:

@@ -22,7 +22,7 @@ from simcomm.nccl.descriptions import (
     put_aside,
     read_systems,
 )
-from simcomm.nccl.measured.tables import COLUMNS, Row, Series, read_table, read_tables
+from simcomm.nccl.measured.tables import COLUMNS, MeasuredRow, SizeSeries, read_table, read_tables
 
 SYSTEMS = read_systems()
 
@@ -225,17 +225,17 @@ def test_nvlink_is_not_described_of_a_gpu_that_has_none():
 
 
 def test_a_time_follows_from_a_bandwidth_only_where_it_says_enough():
-    assert Row("all_reduce", 1000, 2e-6, None, None).time(4) == 2e-6
-    assert Row("all_reduce", 1000, None, 0.5, None).time(4) == pytest.approx(2e-6)
-    assert Row("all_reduce", 1000, None, None, 1.5).time(4) == pytest.approx(1e-6)
-    assert Row("all_reduce", 1000, None, None, 0.29).time(4) is None
-    assert Row("all_reduce", 1000, None, None, None).time(4) is None
+    assert MeasuredRow("all_reduce", 1000, 2e-6, None, None).time(4) == 2e-6
+    assert MeasuredRow("all_reduce", 1000, None, 0.5, None).time(4) == pytest.approx(2e-6)
+    assert MeasuredRow("all_reduce", 1000, None, None, 1.5).time(4) == pytest.approx(1e-6)
+    assert MeasuredRow("all_reduce", 1000, None, None, 0.29).time(4) is None
+    assert MeasuredRow("all_reduce", 1000, None, None, None).time(4) is None
 
 
 @given(st.lists(st.integers(1, 1 << 40), min_size=1, max_size=60, unique=True), st.integers(2, 12))
 def test_evenly_chosen_rows_are_rows_and_include_both_ends(sizes: list[int], most: int):
     nbytes = np.array(sorted(sizes), dtype=float)
-    chosen = Series("all_reduce", nbytes, nbytes * 2).evenly(most)
+    chosen = SizeSeries("all_reduce", nbytes, nbytes * 2).evenly(most)
     assert 1 <= len(chosen.nbytes) <= min(most, len(sizes)) or len(sizes) <= most
     assert (chosen.nbytes[0], chosen.nbytes[-1]) == (nbytes[0], nbytes[-1])
     assert np.all(np.diff(chosen.nbytes) > 0) and np.all(chosen.seconds == 2 * chosen.nbytes)

@@ -11,7 +11,7 @@ from collectives import InputError
 from simcomm.accuracy.calibration_gain import MEASURABLE, measure_gains, measured_rows
 from simcomm.nccl.descriptions import describe_preset, describe_system
 from simcomm.nccl.measured.calibration import adapt
-from simcomm.nccl.measured.tables import Row, Series, Table
+from simcomm.nccl.measured.tables import MeasuredRow, MeasuredTable, SizeSeries
 from simcomm.nccl.parameters import Parameters, read_definitions
 from simcomm.nccl.predict import interval_log_limits, predict_seconds
 
@@ -24,10 +24,12 @@ SYSTEMS = {
 }
 
 
-def made_table(slug: str, values: Parameters, factor: float = 1.0) -> Table:
+def made_table(slug: str, values: Parameters, factor: float = 1.0) -> MeasuredTable:
     seconds = factor * predict_seconds(SYSTEMS[slug], "all_reduce", SIZES, parameters=values)
     rows = zip(SIZES, seconds, strict=True)
-    return Table(slug, tuple(Row("all_reduce", int(size), float(time), None, None) for size, time in rows))
+    return MeasuredTable(
+        slug, tuple(MeasuredRow("all_reduce", int(size), float(time), None, None) for size, time in rows)
+    )
 
 
 def test_a_fit_to_what_the_priors_predict_stays_at_the_priors():
@@ -65,7 +67,7 @@ def test_leaving_a_system_out_means_not_to_see_its_table():
 
 
 def test_every_class_of_sizes_weighs_the_same():
-    series = Series("all_reduce", SIZES, SIZES / 1e9)
+    series = SizeSeries("all_reduce", SIZES, SIZES / 1e9)
     observed = observe(SYSTEMS["dgx-h100"], [series])
     assert observed is not None
     assert observed.weights.sum() == pytest.approx(3)
@@ -101,11 +103,11 @@ def test_an_adapted_interval_grows_with_the_distance_to_a_row_up_to_that_of_the_
 
 def test_nothing_to_adapt_to_is_refused():
     with pytest.raises(InputError, match="no row of all_reduce"):
-        adapt(SYSTEMS["dgx-h100"], [Row("all_reduce", 1024, None, None, 0.01)])
+        adapt(SYSTEMS["dgx-h100"], [MeasuredRow("all_reduce", 1024, None, None, 0.01)])
 
 
 def test_the_rows_to_measure_are_the_nearest_and_differ():
-    series = Series("all_reduce", np.array([2048.0, 2**20, 2**26]), np.ones(3))
+    series = SizeSeries("all_reduce", np.array([2048.0, 2**20, 2**26]), np.ones(3))
     assert measured_rows(series, (4096.0, 4194304.0, inf)) == [0, 1, 2]
     assert measured_rows(series, (4096.0, 32768.0, inf)) == [], "one row would stand for two sizes"
 

@@ -13,7 +13,6 @@ from collectives.errors import InputError
 from viz.file_types import check_file
 from viz.style import FAINT, GREY, INK, PAPER, chunk_colours, clear_axes, fit_words, titled_figure, write_figure
 
-MOST_KINDS = 8  # that have a colour; what comes after is grey
 LABEL_SIZE, LABEL_WIDTH = 7.5, 2.8  # points, inches
 LINE_APART = 0.05  # of the height, between two labels
 
@@ -81,7 +80,7 @@ def money_figure(title: str, subtitle: str, choices: Sequence[Priced], limits: t
 def _colours(choices: Sequence[Priced]) -> dict[str, str]:
     """Return a colour for each kind, those on the front first."""
     kinds = dict.fromkeys(one.kind for one in sorted(choices, key=lambda one: (not one.is_front, one.dollars[1])))
-    chosen = list(kinds)[:MOST_KINDS]
+    chosen = list(kinds)[:8]  # what comes after is grey
     return dict(zip(chosen, chunk_colours(len(chosen)), strict=True))
 
 

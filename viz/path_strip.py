@@ -16,7 +16,6 @@ from viz.file_types import check_file
 from viz.layout.traced_graph import is_through_memory
 from viz.style import BUSY, FAINT, INK, PHASES, chunk_colours, clear_axes, phase_colours, titled_figure, write_figure
 
-MOST_LINKS = 6  # that have a row of their own
 ROW = 0.3  # inches
 Row = tuple[str, str, float]  # name, colour, seconds
 
@@ -71,7 +70,7 @@ def _name_parts(trace: Trace, parts: Sequence[PathPart]) -> list[str]:
         if part.kind == "bandwidth":
             spent[part.name] = spent.get(part.name, 0.0) + part.end - part.begin
     longest = sorted(spent, key=lambda name: -spent[name])
-    shown = longest if len(longest) <= MOST_LINKS else longest[: MOST_LINKS - 1]
+    shown = longest if len(longest) <= 6 else longest[:5]  # the sixth row is of all others
     words = {name: " → ".join(ranks.get(node, node) for node in name.split(" → ")) for name in shown}
     words = {name: f"bandwidth of {word}" if name else "messages" for name, word in words.items()}
     if is_through_memory(trace):

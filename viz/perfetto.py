@@ -24,10 +24,8 @@ from viz.captions import check_something_happens, describe_trace
 from viz.file_types import check_file
 
 MOST_MESSAGES = 100_000  # of a trace, shown as two slices each
-MOST_SPANS = 100_000
 MOST_ARROWS = 5_000
 MOST_COUNTERS = 24  # links, those that carry the largest share of their bandwidth
-MOST_CHANGES = 100_000  # of all counters
 SHORTEST_ARROW = 2  # nanoseconds: one end at the first, the other at the last of a slice
 
 Event = dict[str, Any]
@@ -100,7 +98,7 @@ class _TraceEvents:
         self._add_counters(prefix)
 
     def _add_spans(self) -> None:
-        spans = self.trace.spans[:MOST_SPANS]
+        spans = self.trace.spans[:100_000]
         self._leave_out(len(self.trace.spans) - len(spans), len(self.trace.spans), "spans")
         phases: dict[int, list[EventSlice]] = {}
         reductions: dict[int, list[EventSlice]] = {}
@@ -195,7 +193,7 @@ class _TraceEvents:
         loads = link_loads(self.trace)
         used = np.flatnonzero((loads.use > 0) & np.isfinite(loads.capacity))
         chosen: Ints = used[np.argsort(-loads.use[used], kind="stable")][:MOST_COUNTERS]
-        while len(chosen) and np.diff(loads.first)[chosen].sum() > MOST_CHANGES:
+        while len(chosen) and np.diff(loads.first)[chosen].sum() > 100_000:
             chosen = chosen[:-1]
         self._leave_out(len(used) - len(chosen), len(used), "links")
         pid = self.numbers.next()

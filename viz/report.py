@@ -30,7 +30,7 @@ class Cell(NamedTuple):
     share: float = 0.0
 
 
-class Table(NamedTuple):
+class ReportTable(NamedTuple):
     """Groups of columns (title and number of columns), a head for each column, and the rows."""
 
     groups: list[tuple[str, int]]
@@ -100,7 +100,7 @@ TRAINING = (
 )
 
 
-def collectives_table(entries: Sequence[Entry]) -> Table:
+def collectives_table(entries: Sequence[Entry]) -> ReportTable:
     """Return the table of collectives: a row per entry, a group of columns per metric."""
     metrics = [metric for metric in COLLECTIVE if any(metric.key in entry for entry in entries)]
     wide = [any(isinstance(entry.get(metric.key), Mapping) for entry in entries) for metric in metrics]
@@ -114,7 +114,7 @@ def collectives_table(entries: Sequence[Entry]) -> Table:
         for metric, split in zip(metrics, wide, strict=True):
             row += _fields(entry, metric, split)
         rows.append(_with_time(row, entry, entries))
-    return Table(groups, heads, rows)
+    return ReportTable(groups, heads, rows)
 
 
 _SIDES = ["predicted", "measured", "error"]
@@ -196,7 +196,7 @@ def _side(value: object, side: str) -> float | None:
     return float(number) if isinstance(number, int | float) and isfinite(number) else None
 
 
-def training_tables(entries: Sequence[Entry]) -> Iterator[Table]:
+def training_tables(entries: Sequence[Entry]) -> Iterator[ReportTable]:
     """Yield tables of trainings: a row per metric, a group of columns per entry, a few entries to fit a page."""
     split = any(isinstance(entry.get(metric.key), Mapping) for entry in entries for metric in TRAINING)
     for some in _in_groups(entries, 3 if split else 6):
@@ -206,10 +206,10 @@ def training_tables(entries: Sequence[Entry]) -> Iterator[Table]:
             [Cell(metric.title, "name"), *(cell for entry in some for cell in _fields(entry, metric, split))]
             for metric in metrics
         ]
-        yield Table(groups, heads, rows)
+        yield ReportTable(groups, heads, rows)
 
 
-def what_if_table(answer: Mapping[str, Any]) -> Table | None:
+def what_if_table(answer: Mapping[str, Any]) -> ReportTable | None:
     """Return a row a what-if: its step, or its collective at the largest size, and how many times as long it takes.
 
     Of several algorithms it is the quickest of the answer's own. None without what-ifs or without times.
@@ -227,7 +227,7 @@ def what_if_table(answer: Mapping[str, Any]) -> Table | None:
         factor = f"{then / own:.3g} times" if then and rows else "–"
         rows.append([Cell(title, "name"), Cell(format_time(then) if then else "never ends"), Cell(factor)])
     what = "step" if answer.get("training") else "time"
-    return Table([], [f"with {', '.join(map(str, chosen))}", what, "as long"], rows)
+    return ReportTable([], [f"with {', '.join(map(str, chosen))}", what, "as long"], rows)
 
 
 def _times(part: Mapping[str, Any]) -> dict[tuple[str, ...], float]:

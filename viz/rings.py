@@ -13,8 +13,6 @@ from collectives.errors import InputError
 from viz.file_types import check_file
 from viz.style import DPI, FAINT, GREY, INK, PANE, PAPER, chunk_colours, write_figure
 
-MOST_RANKS = 256  # more would be dots
-MOST_PANELS = 9
 RADIUS = 1.0  # of a node's circle of GPUs
 GAP = 3.1  # between the centres of nodes
 PANEL, NODE = 2.6, 1.7  # inches: the width of a panel at least, and of a node
@@ -44,8 +42,8 @@ def draw_rings(found: Rings, path: Path | str) -> None:
     if not isinstance(found, Rings):
         raise InputError(f"found is {found!r}; give viz.Rings")
     ranks = max((len(ring) for ring in found.rings), default=0)
-    if not 0 < ranks <= MOST_RANKS:
-        raise InputError(f"{path}: rings of {ranks} ranks cannot be drawn; from 1 to {MOST_RANKS} can")
+    if not 0 < ranks <= 256:  # more would be dots
+        raise InputError(f"{path}: rings of {ranks} ranks cannot be drawn; from 1 to 256 can")
     write_figure(_figure(found, ranks), path)
 
 
@@ -66,7 +64,7 @@ def list_panels(found: Rings) -> list[tuple[str, list[Pair]]]:
         else:
             panels[back] = (f"{panels[back][0]}, and back as ring {number}", panels[back][1])
     panels += [(f"tree {number}", list(tree)) for number, tree in enumerate(found.trees)]
-    return panels[:MOST_PANELS]
+    return panels[:9]
 
 
 def _figure(found: Rings, ranks: int) -> Figure:

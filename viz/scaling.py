@@ -13,7 +13,6 @@ from collectives.errors import InputError
 from viz.file_types import check_file
 from viz.style import GREY, INK, chunk_colours, clear_axes, titled_figure, write_figure
 
-MOST_CURVES = 9
 IDEAL = "ideal"
 APART, LOWEST = 0.1, 0.02  # of the height: between words of two lines, and the lowest of them
 CLOSE = 1.25  # of the highest rate over the lowest
@@ -54,7 +53,7 @@ def scaling_figure(title: str, subtitle: str, curves: Sequence[Curve]) -> Figure
     Curves that are all close to each other are drawn as the rate of each rank, by which they can be told apart.
     """
     points = _by_points(curves)
-    if not points or len(curves) > MOST_CURVES:
+    if not points or len(curves) > 9:
         raise InputError(f"{len(curves)} curves, {sum(map(len, points))} points; draw one point or more, nine curves")
     figure = titled_figure(title, subtitle, 9.0, 5.6)
     axes = figure.add_axes((0.095, 0.11, 0.68, 0.74))

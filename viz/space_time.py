@@ -32,9 +32,7 @@ from viz.style import DPI, FAINT, GREY, INK, PAPER, WRONG, chunk_colours, phase_
 WIDTH = 10.0  # inches
 TRAINING_STEPS = 4  # shown of a training
 MOST_MESSAGES = 20_000
-MOST_DOTTED = 500
 LINE = 125  # characters of small text that fit side by side
-MOST_KEYS = 16  # chunks that are listed one by one
 
 
 def draw_space_time(trace: Trace, path: Path | str) -> None:
@@ -118,15 +116,16 @@ def _draw_messages(axes: Axes, messages: Messages) -> None:
     chunks = np.unique(messages.chunk).tolist()
     colours = dict(zip(chunks, chunk_colours(len(chunks)), strict=True))
     lines = [[(m.begin, m.src), (m.end, m.dst)] for m in messages]
-    width = 1.4 if len(messages) <= MOST_DOTTED else 0.5
+    is_dotted = len(messages) <= 500
+    width = 1.4 if is_dotted else 0.5
     axes.add_collection(LineCollection(lines, colors=[colours[m.chunk] for m in messages], linewidths=width, zorder=3))
-    if len(messages) <= MOST_DOTTED:
+    if is_dotted:
         axes.scatter(
             [m.end for m in messages], [m.dst for m in messages], s=16, c=[colours[m.chunk] for m in messages],
             edgecolors=PAPER, linewidths=0.6, zorder=4, clip_on=False,
         )  # fmt: skip
     if chunks:
-        shown = chunks if len(chunks) <= MOST_KEYS else [chunks[round(i)] for i in np.linspace(0, len(chunks) - 1, 9)]
+        shown = chunks if len(chunks) <= 16 else [chunks[round(i)] for i in np.linspace(0, len(chunks) - 1, 9)]
         keys = [Line2D([], [], color=colours[chunk], linewidth=2.2, label=str(chunk)) for chunk in shown]
         axes.add_artist(_key(axes, keys, "chunk sent", at_top=True))
 

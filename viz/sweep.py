@@ -12,8 +12,6 @@ from collectives.errors import InputError
 from viz.file_types import check_file
 from viz.style import INK, chunk_colours, clear_axes, titled_figure, write_figure
 
-MOST_LINES = 24
-MOST_WORDS = 14  # values whose words stand below the axis
 MARKERS = "os^D"  # in turn
 WIDTHS, MARKER_SIZES = (3.4, 1.2), (8.0, 3.0)  # points, first and last: of lines that lie on each other both are seen
 
@@ -47,8 +45,8 @@ def sweep_figure(title: str, key: str, lines: Sequence[SweepLine]) -> Figure:
         [(order[value], seconds) for value, seconds in zip(line.values, line.seconds, strict=True) if seconds]
         for line in lines
     ]
-    if not any(points) or len(lines) > MOST_LINES:
-        raise InputError(f"{len(lines)} lines; draw one to {MOST_LINES}, one time at least")
+    if not any(points) or len(lines) > 24:
+        raise InputError(f"{len(lines)} lines; draw one to 24, one time at least")
     figure = titled_figure(title, f"predicted seconds for values of {key}", 9.0, 5.6)
     axes = figure.add_axes((0.095, 0.13, 0.7, 0.72))
     colours = chunk_colours(len(lines))
@@ -60,7 +58,7 @@ def sweep_figure(title: str, key: str, lines: Sequence[SweepLine]) -> Figure:
             marker = MARKERS[number % len(MARKERS)]
             axes.plot(across, seconds, f"-{marker}", gid=line.name, label=line.name, **look)
     axes.set(yscale="log")
-    stride = -(-len(order) // MOST_WORDS)
+    stride = -(-len(order) // 14)  # values whose words have room below the axis
     axes.set_xticks([*order.values()][::stride], [*order][::stride], rotation=25, ha="right")
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.yaxis.set_minor_locator(NullLocator())

@@ -31,7 +31,6 @@ from viz.layout.traced_graph import memory_edge
 from viz.style import FAINT, GREY, INK, PANE, PAPER, titled_figure, write_figure
 
 MOST_NODES = 2000
-MOST_SORTS = 12  # of links, in the key
 COLUMN, ROW = 0.46, 0.85  # inches between neighbours in a row of nodes, and between rows
 WIDE_COLUMN, FULL = 0.8, 6.2  # inches between neighbours where there is room, and of a row that fills the paper
 GROUP_COLUMN, GROUP_ROW = 1.15, 1.05  # of groups
@@ -313,7 +312,7 @@ def _draw_keys(figure: Figure, network: GroupedNetwork, sorts: Sequence[Sort], s
     every = [total for _, _, total in sorts]
     links = [
         Line2D([], [], color=colour, linewidth=_line_width(total, every), label=shorten(words, 60, placeholder=" …"))
-        for words, colour, total in sorts[:MOST_SORTS]
+        for words, colour, total in sorts[:12]
     ]
     corner = (0.2 / width, 0.16 / height)
     key = figure.legend(handles=links, loc="lower left", bbox_to_anchor=corner, ncols=columns, **look)

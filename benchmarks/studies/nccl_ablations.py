@@ -18,7 +18,7 @@ from simcomm.nccl import channels, choice, communicator, predict, timing, topolo
 from simcomm.nccl.choice import Choice
 from simcomm.nccl.communicator import Communicator
 from simcomm.nccl.parameters import Floats, Parameter, Parameters, read_definitions
-from simcomm.nccl.timing import SHARPNESS, Candidates, Route
+from simcomm.nccl.timing import SHARPNESS, CandidateRoute, Candidates
 
 WIDER = 3.0  # spreads of priors, in the ablation that trusts the tables more
 CACHED = (communicator.make_communicator, topology.ring_hops, topology.exchange_rate)
@@ -83,7 +83,7 @@ def _any_protocol(comm: Communicator, collective: str, protocol: str) -> str:
 
 
 def _ll_by_links(
-    comm: Communicator, choice: Choice, load: Floats, sizes: Floats, route: Route, values: Parameters
+    comm: Communicator, choice: Choice, load: Floats, sizes: Floats, route: CandidateRoute, values: Parameters
 ) -> Floats:
     times: Floats = load * route.bandwidth / route.ll_bandwidth
     return times

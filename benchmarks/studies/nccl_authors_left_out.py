@@ -21,7 +21,7 @@ from simcomm.accuracy.calibration_gain import measure_gains
 from simcomm.accuracy.judging import ClassScore, Judged, score_classes
 from simcomm.accuracy.nccl import compare_series, judged_series, model_predictor
 from simcomm.nccl.descriptions import OWN_DATA, System, read_systems
-from simcomm.nccl.measured.tables import Table, read_tables
+from simcomm.nccl.measured.tables import MeasuredTable, read_tables
 from simcomm.nccl.parameters import Parameters
 
 PAGE = re.compile(r"https://github\.com/[^/]+/[^/]+(/(issues|pull|discussions)/\d+)?")
@@ -66,7 +66,7 @@ def refit_without_authors(observed: Sequence[Observations], seed: int) -> dict[s
     return found
 
 
-def compare_without_authors(systems: Mapping[str, System], tables: Mapping[str, Table], seed: int) -> Judged:
+def compare_without_authors(systems: Mapping[str, System], tables: Mapping[str, MeasuredTable], seed: int) -> Judged:
     """Return each row beside its prediction by parameters that never saw its author."""
     fitted = refit_without_authors(observe_tables(systems, tables), seed)
     return compare_series(judged_series(systems, tables), model_predictor(fitted), {})

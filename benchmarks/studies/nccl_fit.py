@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.studies.fitting import Floats, Springs, cauchy, fit_least_squares, write_parameters
 from simcomm.accuracy.judging import class_of
 from simcomm.nccl.descriptions import System, read_systems
-from simcomm.nccl.measured.tables import Series, Table, read_tables
+from simcomm.nccl.measured.tables import MeasuredTable, SizeSeries, read_tables
 from simcomm.nccl.parameters import FILE, Parameters, RecordingParameters, read_definitions, read_parameters
 from simcomm.nccl.predict import COLLECTIVES, predict_seconds
 
@@ -26,7 +26,7 @@ class Observations:
     """The measured series of one system, end to end, and the weight of each row's squared residual."""
 
     system: System
-    series: tuple[Series, ...]
+    series: tuple[SizeSeries, ...]
     log_seconds: Floats
     weights: Floats
 
@@ -44,7 +44,7 @@ class Fit(NamedTuple):
     is_stalled: bool
 
 
-def observe(system: System, series: Sequence[Series]) -> Observations | None:
+def observe(system: System, series: Sequence[SizeSeries]) -> Observations | None:
     """Return the series that can be predicted, each class of sizes with the same weight; None where there are none."""
     known = tuple(one for one in series if one.collective in COLLECTIVES)
     if not known:
@@ -55,7 +55,7 @@ def observe(system: System, series: Sequence[Series]) -> Observations | None:
     return Observations(system, known, np.log(np.concatenate([one.seconds for one in known])), weights)
 
 
-def observe_tables(systems: Mapping[str, System], tables: Mapping[str, Table]) -> list[Observations]:
+def observe_tables(systems: Mapping[str, System], tables: Mapping[str, MeasuredTable]) -> list[Observations]:
     """Return what a fit may see: at most twelve rows of each series of systems that are not skipped."""
     found = []
     for slug, table in tables.items():

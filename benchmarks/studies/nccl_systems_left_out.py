@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from benchmarks.studies.nccl_fit import fit_parameters, observe_tables
 from simcomm.nccl.descriptions import System
-from simcomm.nccl.measured.tables import Table
+from simcomm.nccl.measured.tables import MeasuredTable
 from simcomm.nccl.parameters import Parameters
 
 Tick = Callable[[int, int, int, str], None]  # (rank, done, total, text)
@@ -18,7 +18,7 @@ class Folds(NamedTuple):
     stalled: int
 
 
-def refit_without_each(systems: Mapping[str, System], tables: Mapping[str, Table], tick: Tick) -> Folds:
+def refit_without_each(systems: Mapping[str, System], tables: Mapping[str, MeasuredTable], tick: Tick) -> Folds:
     """Return for each system the parameters that a refit without it gives.
 
     Refits begin at the fit to all systems. One that no step improves stays there, and has then seen the system that it

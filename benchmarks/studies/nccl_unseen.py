@@ -26,8 +26,8 @@ from simcomm.nccl.descriptions import System, read_systems
 from simcomm.nccl.intervals import (
     COVERAGE,
     WIDTHS_FILE,
-    Limits,
-    Widths,
+    LogLimits,
+    NcclWidths,
     describe_widths,
     outside_checked,
     read_widths,
@@ -73,20 +73,20 @@ def _widening(system: System) -> float:
     return widening(comm, has_like=not outside_checked(system, comm.version))
 
 
-def fit_widths(judged: Judged) -> Widths:
+def fit_widths(judged: Judged) -> NcclWidths:
     """Return limits that leave a tenth of the rows below and a tenth above, of the authors that are not put aside.
 
     Each author counts the same. No limit is below what the model's own systems need.
     """
     seen = judged.take(~np.isin(judged.keys["author"], [*PUT_ASIDE]))
     groups = seen.by("several")
-    return Widths(_limits(groups[False], LEAST_ONE_NODE), _limits(groups[True], LEAST_SEVERAL))
+    return NcclWidths(_limits(groups[False], LEAST_ONE_NODE), _limits(groups[True], LEAST_SEVERAL))
 
 
-def _limits(group: Judged, least: Sequence[float]) -> Limits:
+def _limits(group: Judged, least: Sequence[float]) -> LogLimits:
     found = [_quantiles(group.take(group.keys["class"] == size_class)) for size_class in SIZE_CLASSES]
     sides = zip(*((max(-low, own), max(high, own)) for (low, high), own in zip(found, least, strict=True)), strict=True)
-    return Limits(*(tuple(round(one, 2) for one in side) for side in sides))
+    return LogLimits(*(tuple(round(one, 2) for one in side) for side in sides))
 
 
 def _quantiles(rows: Judged) -> tuple[float, float]:

@@ -19,7 +19,7 @@ from simcomm.accuracy.judging import ClassScore, Judged, SystemScore, baseline_m
 from simcomm.accuracy.nccl import alpha_beta, compare_series, judged_series, model_predictor, tuner_formula
 from simcomm.accuracy.stated_choices import describe_choices
 from simcomm.nccl.descriptions import OWN_DATA, System, put_aside, read_systems
-from simcomm.nccl.measured.tables import LEAST_BANDWIDTH, Table, read_table
+from simcomm.nccl.measured.tables import LEAST_BANDWIDTH, MeasuredTable, read_table
 from simcomm.nccl.parameters import Parameters
 
 Floats = NDArray[np.float64]
@@ -109,7 +109,7 @@ def accuracy(
 
 def read_judged(
     directory: Path, only_put_aside: bool = False
-) -> tuple[dict[str, System], dict[str, Table], tuple[str, ...]]:
+) -> tuple[dict[str, System], dict[str, MeasuredTable], tuple[str, ...]]:
     """Return the systems and tables of a directory that are judged, and what is worth saying of the others."""
     left_out: dict[str, NotKnown] = {}
     systems = read_systems(directory, left_out.__setitem__)
@@ -159,7 +159,7 @@ def _why_none(lists: Mapping[str, Sequence[str]], aside: Sequence[str], only_put
     return "; ".join(reasons) or "no row has a time, or a bandwidth that tells one"
 
 
-def _notes_on_rows(systems: Mapping[str, System], tables: Mapping[str, Table]) -> list[str]:
+def _notes_on_rows(systems: Mapping[str, System], tables: Mapping[str, MeasuredTable]) -> list[str]:
     """Return what is to be said of rows that are not counted, and of busbw that belongs to other numbers of ranks."""
     notes = []
     dropped = {slug: count for slug, table in tables.items() if (count := table.dropped(systems[slug].ranks))}

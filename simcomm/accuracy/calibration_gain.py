@@ -13,8 +13,8 @@ from collectives.errors import InputError
 from simcomm.accuracy.judging import ClassScore, Judged, concatenate, score_classes
 from simcomm.accuracy.nccl import Times, judge_series
 from simcomm.nccl.descriptions import System
-from simcomm.nccl.measured.calibration import Points, adapt_to_points, find_points
-from simcomm.nccl.measured.tables import Series, Table
+from simcomm.nccl.measured.calibration import PredictedPoints, adapt_to_points, find_points
+from simcomm.nccl.measured.tables import MeasuredTable, SizeSeries
 from simcomm.nccl.parameters import Parameters
 from simcomm.nccl.predict import COLLECTIVES, interval_log_limits
 
@@ -57,15 +57,15 @@ class _Measured:
     """A series with the model's points at all of its sizes, and the rows that are judged."""
 
     system: System
-    series: Series
-    points: Points
+    series: SizeSeries
+    points: PredictedPoints
     judged: NDArray[np.intp]
     parameters: Parameters | None
 
 
 def measure_gains(
     systems: Mapping[str, System],
-    tables: Mapping[str, Table],
+    tables: Mapping[str, MeasuredTable],
     rows: int,
     parameters: Mapping[str, Parameters] | None = None,
 ) -> list[Gain]:
@@ -81,7 +81,7 @@ def measure_gains(
 
 
 def _measured(
-    systems: Mapping[str, System], tables: Mapping[str, Table], fitted: Mapping[str, Parameters]
+    systems: Mapping[str, System], tables: Mapping[str, MeasuredTable], fitted: Mapping[str, Parameters]
 ) -> Iterator[_Measured]:
     for slug, table in tables.items():
         system, values = systems[slug], fitted.get(slug)
@@ -112,14 +112,14 @@ def _adapted(one: _Measured, sizes: Sequence[float]) -> tuple[Judged, Judged] | 
     plain, better = np.exp(points.log_seconds), adapted.seconds_at(points)
     below, above = np.exp(interval_log_limits(one.system, points.nbytes))
     nearer_below, nearer_above = np.exp(adapted.log_limits_at(points))
-    series = Series(one.series.collective, points.nbytes, seconds[others])
+    series = SizeSeries(one.series.collective, points.nbytes, seconds[others])
     return (
         judge_series(one.system, series, Times(plain, plain / below, plain * above)),
         judge_series(one.system, series, Times(better, better / nearer_below, better * nearer_above)),
     )
 
 
-def measured_rows(series: Series, sizes: Sequence[float]) -> list[int]:
+def measured_rows(series: SizeSeries, sizes: Sequence[float]) -> list[int]:
     """Return the rows nearest to these sizes; none where one row would have to stand for two of them."""
     wanted = [series.nbytes[-1] if size == inf else size for size in sizes]
     found = {int(np.abs(np.log(series.nbytes / size)).argmin()) for size in wanted}

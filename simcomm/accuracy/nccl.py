@@ -16,7 +16,7 @@ from simcomm.cluster.hardware_parts import find_link, parts
 from simcomm.nccl.choice import available
 from simcomm.nccl.communicator import make_communicator
 from simcomm.nccl.descriptions import System
-from simcomm.nccl.measured.tables import Series, Table
+from simcomm.nccl.measured.tables import MeasuredTable, SizeSeries
 from simcomm.nccl.parameters import Parameters
 from simcomm.nccl.predict import COLLECTIVES, interval_log_limits, predict_seconds
 from simcomm.nccl.settings import NcclSettings
@@ -36,7 +36,9 @@ class Times(NamedTuple):
 Predictor = Callable[[System, str, Floats], Times]
 
 
-def judged_series(systems: Mapping[str, System], tables: Mapping[str, Table]) -> Iterator[tuple[System, Series]]:
+def judged_series(
+    systems: Mapping[str, System], tables: Mapping[str, MeasuredTable]
+) -> Iterator[tuple[System, SizeSeries]]:
     """Yield the series that count, with 12 sizes at most: not those of skipped systems and unpredicted collectives."""
     for slug, table in tables.items():
         if not systems[slug].skip:
@@ -46,13 +48,13 @@ def judged_series(systems: Mapping[str, System], tables: Mapping[str, Table]) ->
 
 
 def compare_series(
-    judged: Iterable[tuple[System, Series]], predictor: Predictor, baselines: Mapping[str, Baseline]
+    judged: Iterable[tuple[System, SizeSeries]], predictor: Predictor, baselines: Mapping[str, Baseline]
 ) -> Judged:
     """Return the rows of all series beside their predictions and baselines."""
     return concatenate([_compare(system, series, predictor, baselines) for system, series in judged])
 
 
-def _compare(system: System, series: Series, predictor: Predictor, baselines: Mapping[str, Baseline]) -> Judged:
+def _compare(system: System, series: SizeSeries, predictor: Predictor, baselines: Mapping[str, Baseline]) -> Judged:
     said = {name: baseline(system, series.collective, series.nbytes) for name, baseline in baselines.items()}
     nothing = np.full(len(series.nbytes), np.nan)
     return judge_series(
@@ -63,7 +65,9 @@ def _compare(system: System, series: Series, predictor: Predictor, baselines: Ma
     )
 
 
-def judge_series(system: System, series: Series, times: Times, baselines: Mapping[str, Floats] | None = None) -> Judged:
+def judge_series(
+    system: System, series: SizeSeries, times: Times, baselines: Mapping[str, Floats] | None = None
+) -> Judged:
     """Return the rows of a series beside predicted times; keys are system, family, collective, bytes and class."""
     whole = {"system": system.slug, "family": family_of(system), "collective": series.collective}
     return Judged(

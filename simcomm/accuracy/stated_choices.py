@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from collectives.units import count
 from simcomm.nccl.descriptions import System
-from simcomm.nccl.measured.tables import Row, Table
+from simcomm.nccl.measured.tables import MeasuredRow, MeasuredTable
 from simcomm.nccl.predict import predict_collective
 
 ALGORITHMS = {  # as NCCL's logs write them
@@ -34,7 +34,7 @@ class StatedChoice:
         return all(not word or word == taken for word, taken in zip(self.stated, self.taken, strict=True))
 
 
-def find_stated_choices(systems: Mapping[str, System], tables: Mapping[str, Table]) -> list[StatedChoice]:
+def find_stated_choices(systems: Mapping[str, System], tables: Mapping[str, MeasuredTable]) -> list[StatedChoice]:
     """Return the rows of these tables that state one of NCCL's algorithms.
 
     >>> from simcomm.nccl.descriptions import read_systems
@@ -48,7 +48,7 @@ def find_stated_choices(systems: Mapping[str, System], tables: Mapping[str, Tabl
     return list(_compare(pairs))
 
 
-def _compare(pairs: list[tuple[System, Row]]) -> Iterator[StatedChoice]:
+def _compare(pairs: list[tuple[System, MeasuredRow]]) -> Iterator[StatedChoice]:
     for system, row in pairs:
         algorithm = ALGORITHMS.get(row.algorithm)
         if algorithm is not None and row.nbytes:
@@ -58,7 +58,7 @@ def _compare(pairs: list[tuple[System, Row]]) -> Iterator[StatedChoice]:
             yield StatedChoice(system.slug, row.nbytes, stated, taken, is_forced)
 
 
-def describe_choices(systems: Mapping[str, System], tables: Mapping[str, Table]) -> list[str]:
+def describe_choices(systems: Mapping[str, System], tables: Mapping[str, MeasuredTable]) -> list[str]:
     """Return in sentences how often the model takes what these tables state; none where they state nothing.
 
     Only what the run did not force can judge the tuner, and only where the description is no guess.

@@ -11,9 +11,9 @@ from math import log2
 import numpy as np
 from numpy.typing import NDArray
 
-from simcomm.nccl.communicator import PLUGINS, Communicator, Network
+from simcomm.nccl.communicator import PLUGINS, Communicator, NodeNetwork
 from simcomm.nccl.parameters import Floats, Parameters
-from simcomm.nccl.topology import Hop
+from simcomm.nccl.topology import HopGroup
 
 DOUBLED = {"volta": 12, "turing": 12, "ampere": 24, "hopper": 24, "blackwell": 32}  # on NVLink
 ON_PCIE = 4
@@ -117,12 +117,12 @@ def aged(comm: Communicator, values: Parameters) -> float:
     return float((1 + values["age"]) ** (2025 - comm.year))
 
 
-def hop_class(hop: Hop) -> str:
+def hop_class(hop: HopGroup) -> str:
     """Return the class of a hop by latency: nvlink, p2p or shm."""
     return "nvlink" if hop.kind in NVLINKS else "p2p" if hop.kind.startswith("p2p") else "shm"
 
 
-def hop_rate(comm: Communicator, hop: Hop, values: Parameters) -> float:
+def hop_rate(comm: Communicator, hop: HopGroup, values: Parameters) -> float:
     """Return the GB/s that software reaches on the hops of a kind."""
     rate = hop.rate * values[f"share.{hop.kind}"]
     if hop.kind not in NVLINKS and comm.generation in ("kepler", "maxwell"):
@@ -184,7 +184,7 @@ def between_hop(comm: Communicator, protocol: str, values: Parameters) -> float:
     return _message_time(comm, network, protocol, values) * crowd
 
 
-def _message_time(comm: Communicator, network: Network, protocol: str, values: Parameters) -> float:
+def _message_time(comm: Communicator, network: NodeNetwork, protocol: str, values: Parameters) -> float:
     """Return the us of a message between two nodes with nothing beside it.
 
     Without GPUDirect one GPU writes into host memory and another reads there, as in a hop inside a host that goes

@@ -26,7 +26,7 @@ from simcomm.nccl.communicator import Communicator, make_communicator
 from simcomm.nccl.descriptions import System
 from simcomm.nccl.parameters import Parameters, read_parameters
 from simcomm.nccl.settings import NcclSettings
-from simcomm.nccl.topology import MESH_BRICKS, Hop
+from simcomm.nccl.topology import MESH_BRICKS, HopGroup
 
 GB = 1e9
 US = 1e-6
@@ -130,8 +130,8 @@ def _seconds_a_byte(system: System) -> float:
 def _machine(system: System, comm: Communicator, values: Parameters) -> Machine:
     """Return a node in NCCL's sense, a host or an NVLink domain, with the bandwidths and latencies of NCCL's hops."""
     host = comm.host
-    over_pcie = [Hop(hop.kind, 1, host.pcie_rate) for hop in comm.hops if hop.kind in ("p2p", "p2p_far", "shm")]
-    rates = {hop: hop_rate(comm, hop, values) for hop in over_pcie or [Hop("p2p", 1, host.pcie_rate)]}
+    over_pcie = [HopGroup(hop.kind, 1, host.pcie_rate) for hop in comm.hops if hop.kind in ("p2p", "p2p_far", "shm")]
+    rates = {hop: hop_rate(comm, hop, values) for hop in over_pcie or [HopGroup("p2p", 1, host.pcie_rate)]}
     slowest = min(rates, key=lambda hop: rates[hop])
     pcie, wait = rates[slowest] * GB, _hop_seconds(comm, slowest, values) if over_pcie else 0.0
     nics = min(comm.local, comm.network.ports) if comm.network else 0
@@ -162,7 +162,7 @@ def _has_near_nics(comm: Communicator, nics: int) -> bool:
     return comm.network is not None and comm.network.gdr and on_nvswitch and comm.local % nics == 0
 
 
-def _hop_seconds(comm: Communicator, hop: Hop, values: Parameters) -> float:
+def _hop_seconds(comm: Communicator, hop: HopGroup, values: Parameters) -> float:
     return values[f"hop.{hop_class(hop)}.{PROTOCOL}"] * aged(comm, values) * US
 
 
@@ -172,7 +172,7 @@ def _nvlinks(comm: Communicator, values: Parameters) -> AddNVLinks | None:
     if hop is None:
         return None
     wait = _hop_seconds(comm, hop, values)
-    line = hop_rate(comm, Hop(hop.kind, 1, comm.host.nvlink), values)
+    line = hop_rate(comm, HopGroup(hop.kind, 1, comm.host.nvlink), values)
     if hop.kind == "bridge":
         return partial(add_nvlink_pairs, link=LinkSpec(line * GB, wait, "NVLink"))
     if hop.kind == "mesh" and comm.local in (4, 8):

@@ -24,7 +24,7 @@ from collectives.errors import InputError
 from simcomm.nccl.catalogue import generation_year, usual_nic
 from simcomm.nccl.descriptions import System
 from simcomm.nccl.settings import LEVELS, NcclSettings, level_rank
-from simcomm.nccl.topology import Hop, Host, ring_hops
+from simcomm.nccl.topology import HopGroup, Host, ring_hops
 
 WITHIN_CPU_UNTIL = (2, 6)
 WITHIN_INTEL_UNTIL = (2, 9)
@@ -99,7 +99,7 @@ PLUGINS = ("efa1", "efa2", "efa3", "fastrak", "slingshot")  # networks that NCCL
 
 
 @dataclass(frozen=True)
-class Network:
+class NodeNetwork:
     """The network between nodes: its kind, and GB/s of line rate of all NICs of a node."""
 
     kind: str
@@ -118,9 +118,9 @@ class Communicator:
     local: int  # ranks of a node
     hosts: int
     host: Host
-    hops: tuple[Hop, ...]  # of a ring inside a node
-    chain: tuple[Hop, ...]  # of a chain inside a node: broadcast and reduce
-    network: Network | None
+    hops: tuple[HopGroup, ...]  # of a ring inside a node
+    chain: tuple[HopGroup, ...]  # of a chain inside a node: broadcast and reduce
+    network: NodeNetwork | None
     generation: str
     version: tuple[int, int]
     settings: NcclSettings
@@ -165,7 +165,7 @@ def _lanes(system: System) -> int:
     return system.lanes
 
 
-def _make_network(system: System, settings: NcclSettings, host: Host, hosts_a_node: int) -> Network:
+def _make_network(system: System, settings: NcclSettings, host: Host, hosts_a_node: int) -> NodeNetwork:
     if system.net is None or not system.nic:
         raise InputError(f"{system.nodes} hosts without net or nic: what joins them is not known")
     gdr = system.gdr
@@ -174,7 +174,7 @@ def _make_network(system: System, settings: NcclSettings, host: Host, hosts_a_no
     port = usual_nic(system.net, system.gpu.generation)
     ports = max(1, round(system.nic / port))
     ways = min(host.gpus, ports)
-    return Network(
+    return NodeNetwork(
         kind=system.net,
         nic=system.nic * hosts_a_node,
         gdr=gdr,
@@ -235,7 +235,7 @@ def _hops(
     groups: tuple[tuple[int, ...], ...] = (),
     *,
     is_closed: bool,
-) -> tuple[Hop, ...]:
+) -> tuple[HopGroup, ...]:
     """Return the hops inside a node; with NCCL_SHM_DISABLE what would go through host memory goes over the NICs."""
     hops = ring_hops(host, groups, is_closed=is_closed)
     if not settings.shm_disable or all(hop.kind != "shm" for hop in hops):

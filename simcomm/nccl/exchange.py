@@ -14,7 +14,7 @@ from collectives.costs.bounds import bus_factor
 from simcomm.nccl.channels import aged, between_hop, between_rate, hop_rate, inside_hop, ramp_class
 from simcomm.nccl.communicator import Communicator
 from simcomm.nccl.parameters import Floats, Parameters
-from simcomm.nccl.topology import Hop, exchange_rate
+from simcomm.nccl.topology import HopGroup, exchange_rate
 
 PAIRWISE = ("all_to_all", "gather", "scatter", "send_recv", "hypercube")  # made of sends and receives
 
@@ -80,7 +80,7 @@ def _seconds_a_gigabyte(comm: Communicator, collective: str, values: Parameters)
     if comm.local == 1:
         return across
     kind, rate = exchange_rate(comm.host) if comm.local <= comm.host.gpus else (comm.hops[0].kind, comm.hops[0].rate)
-    return max(across, slot_share(comm, collective) / hop_rate(comm, Hop(kind, 1, rate), values))
+    return max(across, slot_share(comm, collective) / hop_rate(comm, HopGroup(kind, 1, rate), values))
 
 
 LONG_MESSAGE = 2048  # bytes from which on MPICH reduces and scatters, then gathers: twice the stages

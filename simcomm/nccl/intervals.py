@@ -75,32 +75,34 @@ def _checked() -> tuple[System, ...]:
     return tuple(system for slug, system in read_systems().items() if slug not in hidden and not system.skip)
 
 
-class Limits(NamedTuple):
+class LogLimits(NamedTuple):
     """How far a measurement may be below and above a prediction, in log time at the three sizes, in 80 % of cases."""
 
     below: tuple[float, ...]
     above: tuple[float, ...]
 
 
-class Widths(NamedTuple):
+class NcclWidths(NamedTuple):
     """The limits of one node and of several."""
 
-    one_node: Limits
-    several: Limits
+    one_node: LogLimits
+    several: LogLimits
 
 
 @cache
-def read_widths() -> Widths:
+def read_widths() -> NcclWidths:
     """Return the limits that are shipped."""
     found = tomllib.loads(WIDTHS_FILE.read_text(encoding="utf-8"))
-    return Widths(*(Limits(tuple(found[name]["below"]), tuple(found[name]["above"])) for name in Widths._fields))
+    return NcclWidths(
+        *(LogLimits(tuple(found[name]["below"]), tuple(found[name]["above"])) for name in NcclWidths._fields)
+    )
 
 
-def describe_widths(widths: Widths) -> str:
+def describe_widths(widths: NcclWidths) -> str:
     """Return the content of the file of limits.
 
-    >>> one = Limits((0.25,), (0.5,))
-    >>> print(describe_widths(Widths(one, one)).splitlines()[-1])
+    >>> one = LogLimits((0.25,), (0.5,))
+    >>> print(describe_widths(NcclWidths(one, one)).splitlines()[-1])
     several = { below = [0.25], above = [0.5] }
     """
     lines = [

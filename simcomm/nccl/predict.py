@@ -30,7 +30,7 @@ DEFAULTS = NcclSettings()
 
 
 @dataclass(frozen=True)
-class Candidate:
+class NcclCandidate:
     """An algorithm with a protocol: its time, the time that NCCL's tuner reckons with, and why it is not taken."""
 
     algorithm: str
@@ -51,7 +51,7 @@ class NcclPrediction:
     algorithm: str  # "pairs" for collectives made of messages between pairs, "mpi" on processors
     protocol: str
     channels: int
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[NcclCandidate, ...]
     rings: tuple[tuple[int, ...], ...]  # orders of ranks
     notes: tuple[str, ...]
 
@@ -153,13 +153,13 @@ REACHES = {  # of P2P over PCIe that no key states and no variable sets
     "SYS": "taken as NCCL's default: between all GPUs of a host",
 }
 
-MOST_BYTES_OF_LL = 16384  # of a message between two ranks: NCCL_P2P_LL_THRESHOLD in src/enqueue.cc of NVIDIA/nccl
+LL_THRESHOLD = 16384  # of a message between two ranks: NCCL_P2P_LL_THRESHOLD in src/enqueue.cc of NVIDIA/nccl
 
 
 def _without_choice(comm: Communicator, collective: str, nbytes: int) -> tuple[str, str]:
     """Return what stands in place of algorithm and protocol where the tuner has nothing to choose."""
     message = nbytes if collective == "send_recv" else nbytes / comm.ranks
-    return ("mpi", "") if comm.generation == "cpu" else ("pairs", "ll" if message <= MOST_BYTES_OF_LL else "simple")
+    return ("mpi", "") if comm.generation == "cpu" else ("pairs", "ll" if message <= LL_THRESHOLD else "simple")
 
 
 def _check_call(collective: str, sizes: ArrayLike) -> Floats:
@@ -171,14 +171,16 @@ def _check_call(collective: str, sizes: ArrayLike) -> Floats:
     return nbytes
 
 
-def _list_candidates(comm: Communicator, collective: str, sizes: Floats, values: Parameters) -> tuple[Candidate, ...]:
+def _list_candidates(
+    comm: Communicator, collective: str, sizes: Floats, values: Parameters
+) -> tuple[NcclCandidate, ...]:
     """Return all candidates, those that NCCL may take first, by the tuner's time."""
     if comm.generation == "cpu" or collective in PAIRWISE:
         return ()
     found = candidates(comm, collective, sizes, values)
     ranked = sorted(found.tuner, key=lambda choice: (-float(found.weights[choice][0]), float(found.tuner[choice][0])))
     open_ = [
-        Candidate(
+        NcclCandidate(
             *choice,
             float(found.times[choice][0]) / 1e6,
             float(found.tuner[choice][0]) / 1e6,
@@ -187,7 +189,7 @@ def _list_candidates(comm: Communicator, collective: str, sizes: Floats, values:
         )
         for choice in ranked
     ]
-    closed = [Candidate(*c, None, None, False, reason) for c, reason in allowed(comm, collective).items() if reason]
+    closed = [NcclCandidate(*c, None, None, False, reason) for c, reason in allowed(comm, collective).items() if reason]
     return (*open_, *closed)
 
 

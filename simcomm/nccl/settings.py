@@ -77,7 +77,6 @@ OLD_NUMBERS = ("LOC", "PIX", "PXB", "PHB", "SYS")  # levelsOldToNew in paths.cc;
 FUNCTIONS = {  # NCCL's names of collectives, in lower case
     name.replace("_", ""): name for name in ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 }
-MOST_CHANNELS = 64  # NCCL's MAXCHANNELS, 32 in older versions; NCCL cuts what is above
 BUFFER_BYTES = (64 * 2**10, 2**30)  # eight slots of at least 8 KiB, and at most a GiB a channel and peer: ours
 THREADS = (64, 128, 256, 512)  # user guide, NCCL_NTHREADS
 _SPELLINGS = {"collnetdirect": "collnet_direct", "collnetchain": "collnet_chain", "nvlstree": "nvls_tree"}
@@ -117,7 +116,7 @@ class NcclSettings:
         for key in ("p2p_level", "net_gdr_level"):
             _check_level(key, getattr(self, key))
         for key in ("min_channels", "max_channels"):
-            _check_range(key, getattr(self, key), 1, MOST_CHANNELS)
+            _check_range(key, getattr(self, key), 1, 64)  # NCCL's MAXCHANNELS, above which it cuts
         _check_range("buffer_bytes", self.buffer_bytes, *BUFFER_BYTES)
         if self.threads is not None and self.threads not in THREADS:
             raise InputError(f"{VARIABLES['threads']} = {self.threads!r}; NCCL takes {', '.join(map(str, THREADS))}")

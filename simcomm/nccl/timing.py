@@ -44,7 +44,7 @@ RULED_OUT = 100.0  # from the logarithm of a weight
 
 
 @dataclass(frozen=True)
-class Route:
+class CandidateRoute:
     """What a candidate does: hops inside and between nodes in series, and GB/s of bus bandwidth."""
 
     base: float  # us
@@ -54,7 +54,7 @@ class Route:
     ll_bandwidth: float  # of LL, whose lines are half flags
 
 
-def find_route(comm: Communicator, collective: str, choice: Choice, values: Parameters) -> Route:
+def find_route(comm: Communicator, collective: str, choice: Choice, values: Parameters) -> CandidateRoute:
     """Return hops and bandwidth of a candidate."""
     algorithm, protocol = choice
     inside, between = inside_hop(comm, protocol, values), between_hop(comm, protocol, values)
@@ -67,18 +67,18 @@ def find_route(comm: Communicator, collective: str, choice: Choice, values: Para
     if algorithm == "ring":
         crossing = 0 if nodes == 1 else twice * (nodes - 1)
         hops = (twice * (n - 1) - crossing) * inside + crossing * between
-        return Route(base, hops, crossing * between, ring, _ll_bandwidth(within, across, values))
+        return CandidateRoute(base, hops, crossing * between, ring, _ll_bandwidth(within, across, values))
     depth = twice * ceil(log2(nodes)) * between if nodes > 1 else 0.0
     if algorithm == "tree":
         trunk = across * tree_gain(comm, values)
         hops = twice * (comm.local - 1) * inside + depth
-        return Route(base, hops, depth, min(within, trunk), _ll_bandwidth(within, trunk, values))
+        return CandidateRoute(base, hops, depth, min(within, trunk), _ll_bandwidth(within, trunk, values))
     if algorithm in ("nvls", "nvls_tree"):
         return _nvls_route(comm, depth, across, values)
     if algorithm == "pat":
-        return Route(base, ceil(log2(nodes)) * between, depth, 0.9 * ring, 0.0)
+        return CandidateRoute(base, ceil(log2(nodes)) * between, depth, 0.9 * ring, 0.0)
     offloaded = values["share.collnet"] * ring
-    return Route(base, twice * (comm.local - 1) * inside + between, between, offloaded, 0.0)
+    return CandidateRoute(base, twice * (comm.local - 1) * inside + between, between, offloaded, 0.0)
 
 
 def _ll_bandwidth(within: float, across: float, values: Parameters) -> float:
@@ -97,14 +97,14 @@ def tree_gain(comm: Communicator, values: Parameters) -> float:
     return max(1.0, values["share.tree"] * (1 - 1 / comm.ranks) / (1 - 1 / comm.nodes))
 
 
-def _nvls_route(comm: Communicator, depth: float, across: float, values: Parameters) -> Route:
+def _nvls_route(comm: Communicator, depth: float, across: float, values: Parameters) -> CandidateRoute:
     """Return the route of NVLS, which has the channels that it needs for its full rate, unless settings leave fewer."""
     name = "share.nvls_blackwell" if comm.generation == "blackwell" else "share.nvls"
     line, p = comm.hops[0].rate, comm.local
     rate = line * min(values[name] * 2 * (p - 1) / (p + 1), 0.94 if comm.generation == "blackwell" else 2.0)
     rate *= min(1.0, float(used_channels(comm, "nvls", "simple", np.ones(1))[0]) / OF_NVLS[comm.generation])
     rate = min(rate, across * tree_gain(comm, values))
-    return Route(values["base.nvls"] * aged(comm, values), depth, depth, rate, 0.0)
+    return CandidateRoute(values["base.nvls"] * aged(comm, values), depth, depth, rate, 0.0)
 
 
 def route_times(comm: Communicator, collective: str, choice: Choice, sizes: Floats, values: Parameters) -> Floats:
@@ -126,7 +126,7 @@ def route_times(comm: Communicator, collective: str, choice: Choice, sizes: Floa
 
 
 def _ll_load(
-    comm: Communicator, choice: Choice, load: Floats, sizes: Floats, route: Route, values: Parameters
+    comm: Communicator, choice: Choice, load: Floats, sizes: Floats, route: CandidateRoute, values: Parameters
 ) -> Floats:
     """Return the us that LL's bytes take: each channel has its own rate, and a call opens channels with its size."""
     channels = used_channels(comm, *choice, sizes)
@@ -135,7 +135,7 @@ def _ll_load(
 
 
 def _simple_times(
-    comm: Communicator, algorithm: str, sizes: Floats, load: Floats, route: Route, values: Parameters
+    comm: Communicator, algorithm: str, sizes: Floats, load: Floats, route: CandidateRoute, values: Parameters
 ) -> Floats:
     """Return the times of chunks of two slices that go round the ranks."""
     channels = open_channels(comm)

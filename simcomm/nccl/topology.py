@@ -31,7 +31,7 @@ MESH_GPUS = 8
 
 
 @dataclass(frozen=True)
-class Hop:
+class HopGroup:
     """How many of a ring's hops are of one kind, and the rate in GB/s that the slowest of them gets by sharing."""
 
     kind: str  # nvswitch, mesh, bridge, xgmi, p2p (same PCIe switch), p2p_far (through host bridges), shm, one_gpu
@@ -235,7 +235,7 @@ def _all_rings(gpus: int) -> tuple[tuple[int, ...], ...]:
 
 
 @cache
-def ring_hops(host: Host, groups: tuple[tuple[int, ...], ...] = (), *, is_closed: bool = True) -> tuple[Hop, ...]:
+def ring_hops(host: Host, groups: tuple[tuple[int, ...], ...] = (), *, is_closed: bool = True) -> tuple[HopGroup, ...]:
     """Return the hops of a ring over the host's GPUs, or of a chain, by kind, and the rate of each kind.
 
     ``groups`` of its GPUs, by their numbers, have a ring each, all at once: the hops are those of the slowest. The rate
@@ -243,15 +243,15 @@ def ring_hops(host: Host, groups: tuple[tuple[int, ...], ...] = (), *, is_closed
     every ring in each direction, of xGMI the links to the GPUs in use.
 
     >>> ring_hops(Host(8, "nvswitch", nvlink=300))
-    (Hop(kind='nvswitch', count=8, rate=300),)
+    (HopGroup(kind='nvswitch', count=8, rate=300),)
     >>> [hop.kind for hop in ring_hops(Host(8, "pcie", layout="switches", p2p="PXB"), ((0, 1), (2, 3), (4, 5), (6, 7)))]
     ['p2p']
     """
     rings = groups or (tuple(range(host.gpus)),)
     if len(rings[0]) == 1:
-        return (Hop("one_gpu", 0, float("inf")),)
+        return (HopGroup("one_gpu", 0, float("inf")),)
     if host.link in ("nvswitch", "xgmi", "mesh"):
-        return (Hop(host.link, len(rings[0]), _nvlink_rate(replace(host, gpus=len(rings[0])))),)
+        return (HopGroup(host.link, len(rings[0]), _nvlink_rate(replace(host, gpus=len(rings[0])))),)
     pairs = [[*pairwise((*ring, *(ring[:1] if is_closed else ())))] for ring in rings]
     kinds = {pair: hop_kind(host, *pair) for ring in pairs for pair in ring}
     over_pcie = [pair for ring in pairs for pair in ring if kinds[pair] != "bridge"]
@@ -259,7 +259,7 @@ def ring_hops(host: Host, groups: tuple[tuple[int, ...], ...] = (), *, is_closed
     slowest = min(pairs, key=lambda ring: min(rates.get(pair, host.nvlink) for pair in ring))
     found = [kinds[pair] for pair in slowest]
     return tuple(
-        Hop(kind, found.count(kind), min(rates.get(pair, host.nvlink) for pair in slowest if kinds[pair] == kind))
+        HopGroup(kind, found.count(kind), min(rates.get(pair, host.nvlink) for pair in slowest if kinds[pair] == kind))
         for kind in dict.fromkeys(found)
     )
 

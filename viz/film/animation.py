@@ -30,7 +30,6 @@ from viz.layout.layout import lay_out
 from viz.style import FAINT, GREY, INK, PAPER, WRONG, chunk_colours, phase_colours, text_colour, use_colour
 
 WIDTH, HEIGHT = 720, 480
-MOST_FRAMES = 600
 LINE = 104  # characters of small text that fit side by side
 HOLD = 2.0  # seconds that the last frame stays
 CHUNK_ZERO = chunk_colours(1)[0]
@@ -65,8 +64,8 @@ def _frame_count(seconds: float, fps: float) -> int:
     check_number("seconds", seconds)
     if not (0 < fps <= 50):
         raise InputError(f"fps {fps}: an animation shows more than 0 and at most 50 frames a second")
-    if not (seconds > 0 and 2 <= round(seconds * fps) <= MOST_FRAMES):
-        raise InputError(f"{seconds} seconds at {fps} frames a second: an animation has 2 to {MOST_FRAMES} frames")
+    if not (seconds > 0 and 2 <= round(seconds * fps) <= 600):
+        raise InputError(f"{seconds} seconds at {fps} frames a second: an animation has 2 to 600 frames")
     return round(seconds * fps)
 
 

@@ -46,9 +46,6 @@ def find_filling(trace: Trace) -> Filling | None:
     return Filling(times, np.minimum(held / most, 1.0).reshape(shape), (values & COMPLETE > 0).reshape(shape))
 
 
-MOST_MARKS = 40  # on the time bar; more would crowd
-
-
 class StepCounter:
     """The steps or messages of a trace in the order of their begins, to tell which of them is under way.
 
@@ -95,7 +92,7 @@ class StepCounter:
 
     def marks(self) -> npt.NDArray[np.float64]:
         """Return when each step or message begins, as shares of the whole; nothing where they would crowd."""
-        return self._begin / self._elapsed if len(self._begin) <= MOST_MARKS else np.zeros(0)
+        return self._begin / self._elapsed if len(self._begin) <= 40 else np.zeros(0)  # more would crowd
 
 
 def _merge(number: Ints, begin: Floats, end: Floats) -> tuple[Floats, Floats]:
@@ -109,7 +106,6 @@ def _merge(number: Ints, begin: Floats, end: Floats) -> tuple[Floats, Floats]:
 
 
 RECEIVED = chunk_colours(2)[1]
-MOST_RANKS, MOST_CHUNKS = 24, 16
 
 Panel = Callable[[float], None]  # shows the state at a time, in seconds
 
@@ -124,14 +120,14 @@ def add_panel(canvas: Canvas, trace: Trace, phases: dict[str, str], box: Box) ->
     if set(phases) - {"reduce"}:
         return _phases_panel(canvas, trace, phases, box)
     known = find_filling(trace)
-    if known and known.shares.shape[2] <= MOST_CHUNKS:
+    if known and known.shares.shape[2] <= 16:  # chunks that have room side by side
         return _buffers_panel(canvas, known, box)
     return _received_panel(canvas, trace, box)
 
 
 def has_room(trace: Trace) -> bool:
     """Return whether there is room for a row per rank."""
-    return trace.world_size <= MOST_RANKS
+    return trace.world_size <= 24
 
 
 def _rows(canvas: Canvas, ranks: int, box: Box, heading: str, caption: str, tallest: float) -> tuple[float, float]:

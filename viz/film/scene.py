@@ -17,7 +17,6 @@ LONGEST_QUEUE = 6  # dots one behind the other at one position; further ones hid
 MOST_DOTS = 256  # in one frame
 MOST_NUMBERED_DOTS = 64
 SMALLEST_NUMBERED = 6  # pixels of a dot's radius
-MOST_LABELLED_LINKS = 6
 # Parts of a machine: how tall for its width, and how round. Memory is flat, as its modules are.
 SHAPES = {"memory": (0.45, 0.1), "cpu": (1.0, 0.15), "pcie": (0.6, 1.0), "nic": (0.7, 0.15), "nvswitch": (0.7, 1.0)}
 LETTERS = {"memory": "RAM", "cpu": "CPU", "pcie": "PCIe", "nic": "NIC", "nvswitch": "NVS"}
@@ -206,10 +205,15 @@ def odd_links(trace: Trace) -> dict[Edge, float]:
     """Return the bandwidths of the few links that differ from most, once where both directions are the same."""
     finite = {(link.src, link.dst): link.bandwidth for link in trace.links if np.isfinite(link.bandwidth)}
     if len(trace.links) - len(finite) or not finite:
-        return finite if len(finite) <= MOST_LABELLED_LINKS else {}
+        return _if_few(finite)
     usual = Counter(finite.values()).most_common(1)[0][0]
     odd = {edge: rate for edge, rate in finite.items() if rate != usual}
     once = {
         (a, b): rate for (a, b), rate in odd.items() if odd.get((b, a)) != rate or natural_order(a) < natural_order(b)
     }
-    return once if len(once) <= MOST_LABELLED_LINKS else {}
+    return _if_few(once)
+
+
+def _if_few(found: dict[Edge, float]) -> dict[Edge, float]:
+    """Return what is found, nothing where the words of so many links would crowd."""
+    return found if len(found) <= 6 else {}

@@ -16,7 +16,6 @@ from viz.layout.geometry import Graph, natural_order
 from viz.layout.machines import kind_of
 from viz.layout.placement import find_tiers, place_nodes
 
-MOST_WHOLE = 80  # nodes of a network that is drawn as it is
 WIDEST = 32  # nodes of a row that are drawn one by one
 WIDEST_OF_GROUPS = 24  # nodes of a row, where some are groups
 
@@ -63,7 +62,7 @@ def group_nodes(graph: Graph, hosts: Sequence[str]) -> GroupedNetwork:
 
 def _is_readable(graph: Graph, hosts: Sequence[str]) -> bool:
     """Return whether every node can be drawn by itself."""
-    if len(graph) > MOST_WHOLE:
+    if len(graph) > 80:
         return False
     is_machine = any(graph.nodes[node].get("kind") == "gpu" for node in graph)
     return len(hosts) <= WIDEST or (not is_machine and place_nodes(graph, hosts).kind != "tiers")

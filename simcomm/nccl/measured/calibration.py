@@ -24,7 +24,7 @@ from collectives.records.files import read_record, write_record
 from collectives.units import count
 from simcomm.nccl.descriptions import System, describe_system
 from simcomm.nccl.measured.nccl_tests_rows import NcclTestsRun
-from simcomm.nccl.measured.tables import Row, Table
+from simcomm.nccl.measured.tables import MeasuredRow, MeasuredTable
 from simcomm.nccl.parameters import Parameters, RecordingParameters, read_definitions, read_parameters
 from simcomm.nccl.predict import (
     COLLECTIVES,
@@ -50,7 +50,7 @@ STEP = 1e-3  # of the differences, in the logarithm of a parameter
 
 
 @dataclass(frozen=True)
-class Points:
+class PredictedPoints:
     """Sizes of collectives on a system, with the logarithms of predicted seconds; one a row.
 
     ``slopes``: their derivatives by the logarithm of each parameter, times the spread of its prior.
@@ -61,9 +61,9 @@ class Points:
     log_seconds: Floats
     slopes: Floats
 
-    def take(self, rows: Sequence[int] | NDArray[np.intp]) -> "Points":
+    def take(self, rows: Sequence[int] | NDArray[np.intp]) -> "PredictedPoints":
         """Return some of the rows."""
-        return Points(self.collectives[rows], self.nbytes[rows], self.log_seconds[rows], self.slopes[rows])
+        return PredictedPoints(self.collectives[rows], self.nbytes[rows], self.log_seconds[rows], self.slopes[rows])
 
 
 @cache
@@ -79,7 +79,7 @@ def find_points(
     *,
     settings: NcclSettings = DEFAULTS,
     parameters: Parameters | None = None,
-) -> Points:
+) -> PredictedPoints:
     """Return predicted times at sizes in bytes with their derivatives by differences. Raise InputError."""
     nbytes = np.atleast_1d(np.asarray(sizes, np.float64))
     values = parameters or read_parameters()
@@ -95,10 +95,10 @@ def find_points(
         if name in recording.read:
             moved = values.changed({name: values[name] * float(np.exp(STEP))})
             slopes[:, column] = (log_seconds(moved) - plain) / STEP * spreads[column]
-    return Points(np.full(len(nbytes), collective), nbytes, plain, slopes)
+    return PredictedPoints(np.full(len(nbytes), collective), nbytes, plain, slopes)
 
 
-def _covariance(one: Points, other: Points) -> Floats:
+def _covariance(one: PredictedPoints, other: PredictedPoints) -> Floats:
     """Return the covariance of the residuals of two lists of points (smooth part: Matern, 3/2)."""
     distance = np.sqrt(3) * np.abs(np.log2(one.nbytes)[:, None] - np.log2(other.nbytes)[None, :]) / OCTAVES
     common = np.where(one.collectives[:, None] == other.collectives[None, :], 1.0, SHARED)
@@ -113,7 +113,7 @@ class Adapted:
 
     system: System
     parameters: Parameters | None  # None: those that are shipped
-    known: Points
+    known: PredictedPoints
     weights: Floats  # the inverse covariance of the known points times their residuals
     precision: Floats  # that inverse
 
@@ -124,14 +124,14 @@ class Adapted:
 
     def points(
         self, collective: str, sizes: ArrayLike, system: System | None = None, settings: NcclSettings = DEFAULTS
-    ) -> Points:
+    ) -> PredictedPoints:
         """Return points to be predicted. Raise InputError.
 
         ``system`` and ``settings`` may have another version, process or variable than when the rows were measured.
         """
         return find_points(system or self.system, collective, sizes, settings=settings, parameters=self.parameters)
 
-    def seconds_at(self, points: Points) -> Floats:
+    def seconds_at(self, points: PredictedPoints) -> Floats:
         """Return the adapted seconds at points."""
         seconds: Floats = np.exp(points.log_seconds + _covariance(points, self.known) @ self.weights)
         return seconds
@@ -142,7 +142,7 @@ class Adapted:
         """Return the seconds of a collective at sizes in bytes. Raise InputError."""
         return self.seconds_at(self.points(collective, sizes, system, settings))
 
-    def log_limits_at(self, points: Points) -> Floats:
+    def log_limits_at(self, points: PredictedPoints) -> Floats:
         """Return how far the 80 % interval's ends are below and above in log time, [2, points].
 
         It is narrow near a row, and nowhere wider than that of the bare model.
@@ -155,29 +155,33 @@ class Adapted:
         return least
 
 
-def adapt_to_points(system: System, known: Points, seconds: Floats, parameters: Parameters | None = None) -> Adapted:
+def adapt_to_points(
+    system: System, known: PredictedPoints, seconds: Floats, parameters: Parameters | None = None
+) -> Adapted:
     """Return the model adapted to the seconds that were measured at points of a system."""
     measured = _covariance(known, known) + NOISE**2 * np.eye(len(seconds))
     precision = np.asarray(np.linalg.inv(measured), np.float64)
     return Adapted(system, parameters, known, precision @ (np.log(seconds) - known.log_seconds), precision)
 
 
-def adapt(system: System, rows: Sequence[Row], parameters: Parameters | None = None) -> Adapted:
+def adapt(system: System, rows: Sequence[MeasuredRow], parameters: Parameters | None = None) -> Adapted:
     """Return the model adapted to measured rows of a system. Raise InputError where none of them says anything.
 
     >>> from simcomm.nccl.descriptions import describe_preset
     >>> eight = describe_preset("dgx-h100", 1, 8)
-    >>> adapted = adapt(eight, [Row("all_reduce", 2**30, 0.01, None, None)])
+    >>> adapted = adapt(eight, [MeasuredRow("all_reduce", 2**30, 0.01, None, None)])
     >>> adapted.seconds("all_reduce", [2**30]).round(3)
     array([0.01])
     """
     series = [
-        one for one in Table(system.slug, tuple(rows)).series(system.ranks).values() if one.collective in COLLECTIVES
+        one
+        for one in MeasuredTable(system.slug, tuple(rows)).series(system.ranks).values()
+        if one.collective in COLLECTIVES
     ]
     if not series:
         raise InputError(f"no row of {', '.join(COLLECTIVES)} with a time to adapt to")
     points = [find_points(system, one.collective, one.nbytes, parameters=parameters) for one in series]
-    known = Points(
+    known = PredictedPoints(
         np.concatenate([one.collectives for one in points]),
         np.concatenate([one.nbytes for one in points]),
         np.concatenate([one.log_seconds for one in points]),
@@ -208,7 +212,7 @@ class NcclCalibration:
 
     def adapted(self) -> Adapted:
         """Return the model adapted to the rows. Raise InputError."""
-        rows = [Row(collective, nbytes, seconds, None, None) for collective, nbytes, seconds in self.rows]
+        rows = [MeasuredRow(collective, nbytes, seconds, None, None) for collective, nbytes, seconds in self.rows]
         return adapt(describe_system("calibrated", self.system), rows)
 
     def write(self, path: Path) -> None:

@@ -29,7 +29,7 @@ from simcomm.nccl.measured.nccl_tests_rows import (
     side_of,
     version_of,
 )
-from simcomm.nccl.measured.tables import COLLECTIVES, Row
+from simcomm.nccl.measured.tables import COLLECTIVES, MeasuredRow
 
 PREFIX = re.compile(r"^\[\d+,\d+\]<std(?:out|err)>:\s?")  # of mpirun --tag-output
 RANK = re.compile(
@@ -45,7 +45,7 @@ DESCRIBING = ("size", "count", "type", "redop", "root")
 
 
 @dataclass(frozen=True)
-class Columns:
+class TableColumns:
     """The columns of a table: those that describe the call, and those of each side, out of place and in place."""
 
     describing: tuple[str, ...]
@@ -57,7 +57,7 @@ class Columns:
         return "in place" if index else ""
 
 
-def read_columns(where: str, names: list[str]) -> Columns:
+def read_columns(where: str, names: list[str]) -> TableColumns:
     """Return the columns that a line names. Raise InputError unless each side has time, algbw and busbw."""
     listed = " ".join(names)
     if "cputime" in names:
@@ -76,10 +76,10 @@ def read_columns(where: str, names: list[str]) -> Columns:
             f"{where}: the columns are {listed}; there must be size, count, type, then redop and root where the "
             "collective has them, and time, algbw and busbw, once or twice"
         )
-    return Columns(describing, sides, after)
+    return TableColumns(describing, sides, after)
 
 
-def split_row(where: str, columns: Columns, line: str) -> PrintedRow:
+def split_row(where: str, columns: TableColumns, line: str) -> PrintedRow:
     """Return a row by its columns. Raise InputError where there are more or fewer cells."""
     cells = line.split()
     describing = list(columns.describing)
@@ -109,9 +109,9 @@ class TableReader:
     path: Path
     asked: str | None
     named: str | None = None
-    columns: Columns | None = None
+    columns: TableColumns | None = None
     version: tuple[int, int] | None = None
-    rows: list[Row] = field(default_factory=list)
+    rows: list[MeasuredRow] = field(default_factory=list)
     devices: dict[int, Device] = field(default_factory=dict)
     first_devices: list[Device] = field(default_factory=list)
 
@@ -222,7 +222,7 @@ def _check_outcome(path: Path, content: Mapping[str, Any]) -> None:
     check_outcome(f"{path}: out_of_bounds", str(count) if okay in (True, "true") else f"{count} (okay = {okay!r})")
 
 
-def _read_results(path: Path, text: str, results: list[Any], collective: str, ranks: int) -> list[Row]:
+def _read_results(path: Path, text: str, results: list[Any], collective: str, ranks: int) -> list[MeasuredRow]:
     """Return the rows, each named by its number, and by its line where the file has several."""
     lines = [text.count("\n", 0, match.start()) + 1 for match in re.finditer(r'"size"\s*:', text)]
     rows = []
@@ -237,7 +237,7 @@ def _read_device(path: Path, device: object) -> Device:
     return Device(*(_get(path, device, key, kind) for key, kind in keys))
 
 
-def _read_result(where: str, result: object, collective: str, ranks: int) -> Row:
+def _read_result(where: str, result: object, collective: str, ranks: int) -> MeasuredRow:
     size, count = (_get(where, result, key, int) for key in ("size", "count"))
     dtype, root = (_get(where, result, key, str) for key in ("type", "root"))
     assert isinstance(result, dict)

@@ -12,14 +12,21 @@ from typing import NamedTuple
 
 from collectives.costs.bounds import bus_factor
 from collectives.errors import InputError
-from simcomm.nccl.measured.tables import COLLECTIVES, Figure, Row, algbw_follows, busbw_follows, read_figure
+from simcomm.nccl.measured.tables import (
+    COLLECTIVES,
+    MeasuredRow,
+    PrintedFigure,
+    algbw_follows,
+    busbw_follows,
+    read_figure,
+)
 
 ELEMENT_BYTES = {
     "int8": 1, "uint8": 1, "char": 1, "f8e4m3": 1, "f8e5m2": 1, "fp8_e4m3": 1, "fp8_e5m2": 1, "half": 2, "bfloat16": 2,
     "int32": 4, "uint32": 4, "int": 4, "float": 4, "int64": 8, "uint64": 8, "double": 8,
 }  # fmt: skip
 COUNTED_BY_RANK = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter", "hypercube")
-MOST_ERROR = {"half": 1e-2, "bfloat16": 1e-2, "float": 1e-5, "double": 1e-12}  # of the "error" of old versions, a peer
+ROUNDING = {"half": 1e-2, "bfloat16": 1e-2, "float": 1e-5, "double": 1e-12}  # of the "error" of old versions, a peer
 OTHER = "for another collective give --collective"
 
 
@@ -59,7 +66,7 @@ class PrintedRow:
 class NcclTestsRun:
     """What a run measured, and on what: ranks over hosts, and the GPU as the driver names it."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[MeasuredRow, ...]
     ranks: int
     hosts: int
     processes: int
@@ -72,7 +79,9 @@ class NcclTestsRun:
         return self.ranks // self.hosts
 
 
-def make_run(rows: list[Row], devices: list[Device], ranks: int, version: tuple[int, int] | None) -> NcclTestsRun:
+def make_run(
+    rows: list[MeasuredRow], devices: list[Device], ranks: int, version: tuple[int, int] | None
+) -> NcclTestsRun:
     """Return the run of these rows on these devices."""
     hosts = len({device.host for device in devices})
     processes = len({(device.host, device.pid) for device in devices})
@@ -108,7 +117,7 @@ def version_of(code: int) -> tuple[int, int]:
     return (code // 1000, code // 100 % 10) if code < 10_000 else (code // 10_000, code // 100 % 100)
 
 
-def check_row(where: str, collective: str, printed: PrintedRow, ranks: int) -> Row:
+def check_row(where: str, collective: str, printed: PrintedRow, ranks: int) -> MeasuredRow:
     """Return a row whose figures follow from each other. Raise InputError where they do not."""
     nbytes = _check_size(where, collective, printed, ranks)
     if not re.fullmatch(r"-1|\d{1,9}", printed.root) or int(printed.root) >= ranks:
@@ -134,7 +143,7 @@ def _check_size(where: str, collective: str, printed: PrintedRow, ranks: int) ->
     return expected
 
 
-def _check_side(where: str, collective: str, nbytes: int, dtype: str, side: Side, ranks: int) -> Row:
+def _check_side(where: str, collective: str, nbytes: int, dtype: str, side: Side, ranks: int) -> MeasuredRow:
     where = f"{where}: {side.name}" if side.name else where
     _check_values(where, dtype, side, ranks)
     time, algbw, busbw = (
@@ -145,7 +154,7 @@ def _check_side(where: str, collective: str, nbytes: int, dtype: str, side: Side
         raise InputError(f"{where}: time {side.time}; a collective takes time")
     for counted, factor in _conventions(collective, ranks, is_old=bool(side.error))[::-1]:
         if _hang_together(nbytes * counted, factor, time, algbw, busbw):
-            return Row(collective, nbytes, time.value / 1e6, algbw.value / counted, busbw.value)
+            return MeasuredRow(collective, nbytes, time.value / 1e6, algbw.value / counted, busbw.value)
     if not algbw_follows(nbytes * counted, time, algbw):
         raise InputError(f"{where}: algbw {side.algbw} does not follow from {nbytes} bytes in {side.time} us")
     raise InputError(
@@ -166,7 +175,9 @@ def _conventions(collective: str, ranks: int, *, is_old: bool = False) -> list[t
     return [now, from_others] if is_old and collective in ("all_gather", "reduce_scatter") else [now]
 
 
-def _hang_together(nbytes: float, factor: float, time: Figure, algbw: Figure, busbw: Figure) -> bool:
+def _hang_together(
+    nbytes: float, factor: float, time: PrintedFigure, algbw: PrintedFigure, busbw: PrintedFigure
+) -> bool:
     """Return whether one time may have been printed so, as itself and in both bandwidths."""
     return (
         algbw_follows(nbytes, time, algbw)
@@ -178,7 +189,7 @@ def _hang_together(nbytes: float, factor: float, time: Figure, algbw: Figure, bu
 def _check_values(where: str, dtype: str, side: Side, ranks: int) -> None:
     """Raise InputError where the run found wrong values."""
     if side.error and side.error != "N/A":
-        most = MOST_ERROR.get(dtype, 0.0) * (ranks - 1)
+        most = ROUNDING.get(dtype, 0.0) * (ranks - 1)
         if read_figure(where, "error", side.error).value > most:
             raise InputError(f"{where}: error {side.error}, where at most {most:g} is rounding; {_NOT_IT}")
     if side.wrong != "N/A" and read_figure(where, "#wrong", side.wrong, instead=" or N/A").value:

@@ -21,7 +21,7 @@ from collectives.input_files import read_text
 from simcomm.nccl.descriptions import OWN_DATA, put_aside
 
 
-class Figure(NamedTuple):
+class PrintedFigure(NamedTuple):
     """A printed number, and half of the last digit's place."""
 
     value: float
@@ -33,11 +33,11 @@ class Figure(NamedTuple):
         return self.value - self.rounding, self.value + self.rounding
 
 
-def read_figure(where: str, name: str, text: str, *, instead: str = "") -> Figure:
+def read_figure(where: str, name: str, text: str, *, instead: str = "") -> PrintedFigure:
     """Return the number that a text prints. Raise InputError unless it is finite and not negative.
 
     >>> read_figure("line 3", "time", "34.7")
-    Figure(value=34.7, rounding=0.05)
+    PrintedFigure(value=34.7, rounding=0.05)
     """
     try:
         number = Decimal(text if "_" not in text else "")
@@ -47,32 +47,32 @@ def read_figure(where: str, name: str, text: str, *, instead: str = "") -> Figur
         raise InputError(f"{where}: {name} = {text!r}; give a number from 0 on{instead}")
     exponent = number.as_tuple().exponent
     assert isinstance(exponent, int)
-    return Figure(float(number), 0.5 * 10.0**exponent)
+    return PrintedFigure(float(number), 0.5 * 10.0**exponent)
 
 
-def find_algbw(nbytes: float, time: Figure) -> Figure:
+def find_algbw(nbytes: float, time: PrintedFigure) -> PrintedFigure:
     """Return the GB/s of so many bytes in a time in microseconds, as exact as the time is printed.
 
-    >>> find_algbw(1000, Figure(2.0, 0.0))
-    Figure(value=0.5, rounding=0.0)
+    >>> find_algbw(1000, PrintedFigure(2.0, 0.0))
+    PrintedFigure(value=0.5, rounding=0.0)
     """
     low, high = nbytes / 1e3 / (time.value + time.rounding), nbytes / 1e3 / max(time.value - time.rounding, 1e-3)
-    return Figure((low + high) / 2, (high - low) / 2)
+    return PrintedFigure((low + high) / 2, (high - low) / 2)
 
 
-def algbw_follows(nbytes: float, time: Figure, algbw: Figure) -> bool:
+def algbw_follows(nbytes: float, time: PrintedFigure, algbw: PrintedFigure) -> bool:
     """Return whether a bandwidth in GB/s may be that of so many bytes in a time in microseconds.
 
-    >>> algbw_follows(1000, Figure(2.0, 0.05), Figure(0.5, 0.005))
+    >>> algbw_follows(1000, PrintedFigure(2.0, 0.05), PrintedFigure(0.5, 0.005))
     True
     """
     return _overlap(find_algbw(nbytes, time).range, algbw.range)
 
 
-def busbw_follows(factor: float, algbw: Figure, busbw: Figure) -> bool:
+def busbw_follows(factor: float, algbw: PrintedFigure, busbw: PrintedFigure) -> bool:
     """Return whether busbw may be ``factor`` times algbw.
 
-    >>> busbw_follows(1.75, Figure(100.0, 0.5), Figure(170.0, 0.5))
+    >>> busbw_follows(1.75, PrintedFigure(100.0, 0.5), PrintedFigure(170.0, 0.5))
     False
     """
     low, high = algbw.range
@@ -100,7 +100,7 @@ LEAST_BANDWIDTH = 0.3  # GB/s: two decimals of less say too little about a time
 
 
 @dataclass(frozen=True)
-class Row:
+class MeasuredRow:
     """A measured collective of one size. Bandwidths in GB/s; None where the source is silent."""
 
     collective: str
@@ -110,7 +110,9 @@ class Row:
     busbw: float | None
     algorithm: str = ""
     protocol: str = ""
-    printed: tuple[Figure, Figure] | None = None  # algbw, stated or by the time, and busbw, where both are known
+    printed: tuple[PrintedFigure, PrintedFigure] | None = (
+        None  # algbw, stated or by the time, and busbw, where both are known
+    )
 
     def fits(self, ranks: int) -> bool:
         """Return whether busbw follows from algbw for so many ranks, or one of them is not known."""
@@ -128,20 +130,20 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Table:
+class MeasuredTable:
     """The rows of a system, in the order of its file."""
 
     slug: str
-    rows: tuple[Row, ...]
+    rows: tuple[MeasuredRow, ...]
 
     def dropped(self, ranks: int) -> int:
         """Return how many rows say nothing: those of no bytes, and those with neither a time nor enough bandwidth."""
         return sum(row.nbytes == 0 or row.time(ranks) is None for row in self.rows)
 
-    def series(self, ranks: int) -> "dict[str, Series]":
+    def series(self, ranks: int) -> "dict[str, SizeSeries]":
         """Return sizes and times of each collective, sorted by size; of one size measured twice the median time."""
         return {
-            collective: Series(
+            collective: SizeSeries(
                 collective,
                 np.array(sorted(by_size), dtype=np.float64),
                 np.array([np.median(by_size[nbytes]) for nbytes in sorted(by_size)]),
@@ -152,8 +154,8 @@ class Table:
     def spread(self, ranks: int) -> float:
         """Return how many times the shortest time of a size the longest is, where that is most; 1 if none is repeated.
 
-        >>> rows = tuple(Row("all_reduce", 8, seconds, None, None) for seconds in (1.0, 3.0))
-        >>> Table("mine", rows).spread(2)
+        >>> rows = tuple(MeasuredRow("all_reduce", 8, seconds, None, None) for seconds in (1.0, 3.0))
+        >>> MeasuredTable("mine", rows).spread(2)
         3.0
         """
         all_times = [times for by_size in self._times(ranks).values() for times in by_size.values()]
@@ -170,28 +172,28 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Series:
+class SizeSeries:
     """Measured times of one collective on one system, by size; ascending bytes, and seconds of the same length."""
 
     collective: str
     nbytes: NDArray[np.float64]
     seconds: NDArray[np.float64]
 
-    def evenly(self, most: int = 12) -> "Series":
+    def evenly(self, most: int = 12) -> "SizeSeries":
         """Return at most so many rows, spread evenly over the logarithm of the size."""
         if len(self.nbytes) <= most:
             return self
         logs = np.log(self.nbytes)
         wanted = np.linspace(logs[0], logs[-1], most)
         rows = np.unique([np.abs(logs - log).argmin() for log in wanted])
-        return Series(self.collective, self.nbytes[rows], self.seconds[rows])
+        return SizeSeries(self.collective, self.nbytes[rows], self.seconds[rows])
 
 
-def read_table(path: Path | str) -> Table:
+def read_table(path: Path | str) -> MeasuredTable:
     """Return the rows of a table. Raise InputError that names file, line, column and what would be accepted."""
     path = Path(path)
     reader = csv.reader(read_text(path).splitlines(), strict=True)
-    rows: list[Row] = []
+    rows: list[MeasuredRow] = []
     try:
         columns = _read_columns(f"{path}: line 1", next(reader, []))
         for cells in reader:
@@ -203,7 +205,7 @@ def read_table(path: Path | str) -> Table:
         raise InputError(f"{path}: line {reader.line_num}: not a CSV file: {error}") from error
     if not rows:
         raise InputError(f"{path}: has no rows")
-    return Table(path.stem, tuple(rows))
+    return MeasuredTable(path.stem, tuple(rows))
 
 
 def _read_columns(where: str, columns: list[str]) -> list[str]:
@@ -214,7 +216,7 @@ def _read_columns(where: str, columns: list[str]) -> list[str]:
     return columns
 
 
-def _read_row(where: str, columns: list[str], cells: list[str]) -> Row:
+def _read_row(where: str, columns: list[str], cells: list[str]) -> MeasuredRow:
     """Return a row by the names of its columns. Raise InputError, also where algbw does not follow from the time."""
     if len(cells) != len(columns):
         raise InputError(f"{where}: {len(cells)} cells; there are {len(columns)} columns")
@@ -234,17 +236,17 @@ def _read_row(where: str, columns: list[str], cells: list[str]) -> Row:
         raise InputError(f"{where}: algbw_GBps = {said['algbw_GBps']} does not follow from {figures}")
     seconds, bandwidths = None if time is None else time.value / 1e6, (_value(algbw), _value(busbw))
     printed = algbw or (find_algbw(int(nbytes), time) if time else None)
-    return Row(
+    return MeasuredRow(
         COLLECTIVES[name], int(nbytes), seconds, *bandwidths, said["algorithm_if_known"], said["protocol_if_known"],
         (printed, busbw) if printed and busbw else None,
     )  # fmt: skip
 
 
-def _value(figure: Figure | None) -> float | None:
+def _value(figure: PrintedFigure | None) -> float | None:
     return None if figure is None else figure.value
 
 
-def read_tables(slugs: Iterable[str], directory: Path | str = OWN_DATA) -> dict[str, Table]:
+def read_tables(slugs: Iterable[str], directory: Path | str = OWN_DATA) -> dict[str, MeasuredTable]:
     """Return the tables of these systems, but of none that is put aside. Raise InputError.
 
     >>> "k80_4x_azure" in read_tables(["k80_4x_azure"])
@@ -254,11 +256,11 @@ def read_tables(slugs: Iterable[str], directory: Path | str = OWN_DATA) -> dict[
     return dict(_read_each((slug for slug in slugs if slug not in hidden), Path(directory)))
 
 
-def read_put_aside_tables(directory: Path | str = OWN_DATA) -> dict[str, Table]:
+def read_put_aside_tables(directory: Path | str = OWN_DATA) -> dict[str, MeasuredTable]:
     """Return the tables that were put aside: for the one judgement at the end, and for nothing before it."""
     return dict(_read_each(sorted(put_aside(directory)), Path(directory)))
 
 
-def _read_each(slugs: Iterable[str], directory: Path) -> Iterator[tuple[str, Table]]:
+def _read_each(slugs: Iterable[str], directory: Path) -> Iterator[tuple[str, MeasuredTable]]:
     for slug in slugs:
         yield slug, read_table(directory / f"{slug}.csv")
