@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import simcomm
 from collectives import InputError
 from collectives.errors import TooLarge
-from simcomm.cluster import machines, nvlinks, topologies
+from simcomm.cluster import machines, topologies
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.graph import node_kind
 
@@ -34,10 +34,10 @@ NETWORKS = {
     "PCIe, two sockets, no P2P": machines.pcie_tree(
         8, *LINK, sockets=2, switches=4, socket_bandwidth="10 GB/s", peer_to_peer=False, memory_bandwidth="100 GB/s"
     ),
-    "NVLink pairs": nvlinks.nvlink_pairs(4, "56 GB/s", "24 GB/s", "1 us"),
-    "cube mesh": nvlinks.cube_mesh("25 GB/s", "1 us"),
-    "cube mesh of P100": nvlinks.cube_mesh("20 GB/s", "1 us", bricks=4),
-    "NVSwitch": nvlinks.nvswitch(8, "450 GB/s", "1 us"),
+    "NVLink pairs": machines.nvlink_pairs(4, "56 GB/s", "24 GB/s", "1 us"),
+    "cube mesh": machines.cube_mesh("25 GB/s", "1 us"),
+    "cube mesh of P100": machines.cube_mesh("20 GB/s", "1 us", bricks=4),
+    "NVSwitch": machines.nvswitch(8, "450 GB/s", "1 us"),
 }
 
 
@@ -167,7 +167,7 @@ def test_dragonfly_bisection_is_its_global_links():
 
 @pytest.mark.parametrize(("bricks", "rate"), [(4, 20e9), (6, 25e9)])
 def test_each_gpu_of_a_cube_mesh_uses_all_its_nvlinks(bricks: int, rate: float):
-    cluster = nvlinks.cube_mesh(f"{rate / 1e9:g} GB/s", "0 us", bricks)
+    cluster = machines.cube_mesh(f"{rate / 1e9:g} GB/s", "0 us", bricks)
     for gpu in cluster.hosts:
         assert sum(data["bandwidth"] for _, _, data in cluster.graph.out_edges(gpu, data=True)) == bricks * rate
         assert cluster.graph.out_degree(gpu) == 4
@@ -186,7 +186,7 @@ def test_the_cube_mesh_is_that_of_a_dgx_1():
         0 0 1 0 1 2 0 2
         0 0 0 1 2 1 2 0"""
     expected = [[int(entry) for entry in row.split()] for row in printed.split("\n")[1:]]
-    cluster = nvlinks.cube_mesh("25 GB/s", "0 us")
+    cluster = machines.cube_mesh("25 GB/s", "0 us")
     edges = cluster.graph.edges
     found = [
         [round(edges[a, b]["bandwidth"] / 25e9) if (a, b) in edges else 0 for b in cluster.hosts] for a in cluster.hosts
@@ -231,8 +231,8 @@ WRONG = {
     "world_size is '2'; give a whole number": lambda: simcomm.star(4, *LINK).on_first("2"),
     "'10 Gb/s' is no bandwidth": lambda: topologies.ring(3, "10 Gb/s", "1 us"),
     "2 sockets without socket_bandwidth": lambda: machines.pcie_tree(4, *LINK, sockets=2),
-    "a hybrid cube mesh has 4 or 8 GPUs with 4 or 6 NVLinks each, not 8 with 5": lambda: nvlinks.cube_mesh(*LINK, 5),
-    "gpus is 0; give a whole number from 1 on": lambda: nvlinks.nvswitch(0, *LINK),
+    "a hybrid cube mesh has 4 or 8 GPUs with 4 or 6 NVLinks each, not 8 with 5": lambda: machines.cube_mesh(*LINK, 5),
+    "gpus is 0; give a whole number from 1 on": lambda: machines.nvswitch(0, *LINK),
 }
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import simcomm
 from collectives import InputError
 from collectives.errors import TooLarge
-from simcomm.cluster import machines, nvlinks, paths, topologies
+from simcomm.cluster import machines, paths, topologies
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.graph import LinkSpec, add_link, empty_graph
 from simcomm.cluster.paths import ShortestPaths
@@ -84,7 +84,7 @@ POD, FAR_POD = (  # whose GPUs reach no further than a PCIe switch, and everywhe
         machines.Machine(
             "test machine", 4, LinkSpec(12e9), sockets=2, pcie_switches=4, socket=LinkSpec(10e9), nics=4,
             nic=LinkSpec(6e9), p2p_level=level,
-            nvlinks=lambda graph, name, gpus: nvlinks.add_nvswitch(graph, name, gpus, LinkSpec(100e9)),
+            nvlinks=lambda graph, name, gpus: machines.add_nvswitch(graph, name, gpus, LinkSpec(100e9)),
         ),
         nodes=4,
         nodes_per_leaf=2,
@@ -177,7 +177,7 @@ def test_wider_links_win_where_the_number_of_links_is_the_same():
         2,
         LinkSpec(12e9),
         pcie_switches=1,
-        nvlinks=lambda g, n, gpus: nvlinks.add_nvswitch(g, n, gpus, LinkSpec(100e9)),
+        nvlinks=lambda g, n, gpus: machines.add_nvswitch(g, n, gpus, LinkSpec(100e9)),
     )
     assert machines.single_machine(machine).router().route("n0.gpu0", "n0.gpu1") == (
         "n0.gpu0",
@@ -222,7 +222,7 @@ def test_p2p_levels_mean_what_nccl_means_by_them(level: str, same_switch: bool, 
 
 
 def test_nvlink_needs_no_host_memory_and_what_lies_beyond_it_does():
-    router = nvlinks.nvlink_pairs(4, "56 GB/s", "24 GB/s", "0 us").router()
+    router = machines.nvlink_pairs(4, "56 GB/s", "24 GB/s", "0 us").router()
     assert router.route("n0.gpu0", "n0.gpu1") == ("n0.gpu0", "n0.gpu1")
     assert "n0.memory0" in router.route("n0.gpu1", "n0.gpu2")
 

@@ -1,7 +1,7 @@
 """A network in which every two hosts have a link: its million edges are written down only for those who look at them.
 
 The engines read what all links have in common and number them by their ends; whoever looks at an edge, or edits one,
-gets a plain networkx graph.
+gets those that networkx would have.
 """
 
 from collections.abc import Iterable
@@ -17,62 +17,54 @@ from collectives.units import count
 from simcomm.cluster.graph import MOST_LINKS, LinkSpec, add_link, check_links, empty_graph, link_attributes
 
 AnyInts = npt.NDArray[Any]  # of 32 bits or of 64
-EDGES = ("_adj", "_succ", "_pred")  # where networkx keeps them
 
 
 class CompleteGraph(nx.DiGraph):  # type: ignore[type-arg,unused-ignore]  # at run time it has no parameter
-    """Hosts with a link between every two, all alike; a plain DiGraph from the first look at an edge on.
+    """Hosts with a link between every two, all alike, whose edges are written down at the first look at one.
 
-    Made without hosts, as networkx makes the graphs that it copies to, it is an empty DiGraph.
+    Made without hosts, as networkx makes the graphs that it copies to, it is an empty graph like any other.
 
     >>> graph = CompleteGraph(["h0", "h1", "h2"], LinkSpec(1e9, 1e-6))
-    >>> type(graph).__name__, len(graph), complete_links(graph) == graph.link
-    ('CompleteGraph', 3, True)
-    >>> graph.edges["h2", "h0"]["bandwidth"], type(graph).__name__, complete_links(graph)
-    (1000000000.0, 'DiGraph', None)
+    >>> len(graph), complete_links(graph) == graph.link
+    (3, True)
+    >>> graph.edges["h2", "h0"]["bandwidth"], complete_links(graph)
+    (1000000000.0, None)
     """
 
-    built_of: tuple[str, ...]
-    link: LinkSpec
+    link: LinkSpec | None = None  # None: all edges that there are have been written down
 
-    def __init__(self, hosts: Iterable[str] | None = None, link: LinkSpec | None = None) -> None:
-        super().__init__()  # becomes a plain graph by setting its attributes
-        if hosts is not None and link is not None:
-            graph: Any = self
-            graph.__class__ = CompleteGraph
-            for name in EDGES:
-                del vars(graph)[name]
-            self.built_of, self.link = tuple(hosts), link
-            graph._node.update({host: {"kind": "host"} for host in self.built_of})
+    def __init__(self, hosts: Iterable[str] = (), link: LinkSpec | None = None) -> None:
+        super().__init__()
+        self.add_nodes_from(hosts, kind="host")
+        self.link = link
 
     def number_of_edges(self, u: Any = None, v: Any = None) -> int:
-        return len(self) * (len(self) - 1) if u is None else super().number_of_edges(u, v)
+        if u is None and self.link is not None:
+            return len(self) * (len(self) - 1)
+        return super().number_of_edges(u, v)
 
     def write_out(self) -> None:
-        """Write all edges down, and be a plain graph from now on. Raise TooLarge for more than fit into memory."""
-        check_links(len(self.built_of) * (len(self.built_of) - 1) // 2)
-        written: Any = empty_graph(self.built_of)
-        for a, b in combinations(self.built_of, 2):
-            add_link(written, a, b, self.link)
-        graph: Any = self
-        graph._adj, graph._pred = written._adj, written._pred
+        """Write all edges down. Raise TooLarge for more than fit into memory."""
+        if self.link is not None:
+            check_links(self.number_of_edges() // 2)
+            written: Any = empty_graph(self)
+            for a, b in combinations(list(self), 2):
+                add_link(written, a, b, self.link)
+            self.link = None
+            self._adj, self._pred = written._adj, written._pred
 
 
 def _edges_written(name: str) -> property:
-    """Return the attribute of networkx' that is there once the edges are written down."""
+    """Return an attribute in which networkx keeps edges: to look at it writes them down."""
 
-    def get(graph: Any) -> Any:
+    def get(graph: CompleteGraph) -> Any:
         graph.write_out()
         return vars(graph)[name]
 
-    def put(graph: Any, value: Any) -> None:
-        graph.__class__ = nx.DiGraph
-        setattr(graph, name, value)
-
-    return property(get, put)
+    return property(get, vars(nx.DiGraph)[name].__set__)
 
 
-for _name in EDGES:
+for _name in ("_adj", "_succ", "_pred"):
     setattr(CompleteGraph, _name, _edges_written(_name))
 
 

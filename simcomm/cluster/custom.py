@@ -1,25 +1,35 @@
-"""Clusters of a user's own making: from a list of links, or from a networkx graph."""
+"""Clusters of a user's own making: from a list of links, or from a networkx graph, which is checked."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from math import inf
+from typing import Any
 
 import networkx as nx
 
+from collectives.checks import check_whole_number, is_finite_number
 from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.transport import Transport
 from collectives.units import Bandwidth, Latency, count
 from simcomm.cluster.cluster import IDEAL, Cluster
 from simcomm.cluster.graph import (
+    KINDS,
+    P2P_LEVELS,
     add_link,
     check_connected,
     check_is_graph,
     empty_graph,
     link_spec,
     natural_key,
+    node_kind,
     rank_nodes,
 )
-from simcomm.cluster.graph_check import check_graph
+
+MOST_LETTERS = 100  # in the name of a node, and of what a link is
+NODE_KEYS = ("kind", "machine", "rail", "local", "p2p_level", "memory")
+EDGE_KEYS = ("bandwidth", "latency", "shared_bandwidth", "usable_bandwidth", "medium")
+RATES = ("bandwidth", "shared_bandwidth", "usable_bandwidth")
 
 
 def from_links(
@@ -83,3 +93,113 @@ def _check_link(graph: "nx.DiGraph[str]", a: str, b: str) -> None:
         raise InputError(f"link {a} - {b}: a link needs two different nodes")
     if graph.has_edge(a, b):
         raise InputError(f"link {a} - {b} is there twice")
+
+
+def check_graph(graph: "nx.Graph[Any]", where: str = "") -> "nx.DiGraph[str]":
+    """Return a copy with both directions of every link, nodes named by text, and quantities as floats.
+
+    Raise InputError that names the node or link and the key, after ``where`` (the file that the graph is from).
+    """
+    begin = f"{where}: " if where else ""
+    try:
+        if graph.is_multigraph():
+            raise InputError("it has several links between two nodes; give one with the bandwidth of all")
+        return _converted(graph)
+    except InputError as error:
+        raise InputError(f"{begin}{error}") from error
+
+
+def _converted(graph: "nx.Graph[Any]") -> "nx.DiGraph[str]":
+    found: nx.DiGraph[str] = nx.DiGraph()
+    for node, data in graph.nodes(data=True):
+        _check_name(str(node))
+        if str(node) in found:
+            raise InputError(f"node {node}: there are two of this name")
+        found.add_node(str(node), **_node_attributes(f"node {node}", data))
+    for a, b, data in graph.edges(data=True):
+        if a == b:
+            raise InputError(f"link {a} - {b}: a link needs two different nodes")
+        attributes = _edge_attributes(f"link {a} - {b}", data)
+        for src, dst in ((a, b),) if graph.is_directed() else ((a, b), (b, a)):
+            found.add_edge(str(src), str(dst), **attributes)
+    _check_memories(found)
+    _check_reachable(found)
+    return found
+
+
+def _check_name(node: str) -> None:
+    """Raise InputError for a name that a line of a message has no place for."""
+    if not node or len(node) > MOST_LETTERS or not node.isprintable():
+        raise InputError(f"node {quote(node)}: a name is 1 to {MOST_LETTERS} letters that can be shown on a line")
+
+
+def _node_attributes(where: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    _check_keys(where, data, NODE_KEYS)
+    for key, accepted in (("kind", KINDS), ("p2p_level", P2P_LEVELS)):
+        if key in data and data[key] not in accepted:
+            raise InputError(f"{where}: {key} = {quote(data[key])}; there are {', '.join(accepted)}")
+    for key in ("machine", "rail", "local"):
+        if key in data:
+            check_whole_number(f"{where}: {key}", data[key], at_least=0)
+    for key in ("rail", "local"):
+        if key in data and "machine" not in data:
+            raise InputError(f"{where}: {key} without machine; number the machines from 0 on")
+    return dict(data)
+
+
+def _edge_attributes(where: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    _check_keys(where, data, EDGE_KEYS)
+    for key in ("bandwidth", "latency"):
+        if key not in data:
+            raise InputError(f"{where}: {key} is missing; give {_WANTED[key]}")
+    for key in (*RATES, "latency"):
+        if key in data and not _is_quantity(data[key], above_zero=key in RATES):
+            raise InputError(f"{where}: {key} = {quote(data[key])}; give {_WANTED.get(key, _WANTED['bandwidth'])}")
+    if data.get("usable_bandwidth", 0.0) > data["bandwidth"]:
+        raise InputError(
+            f"{where}: usable_bandwidth = {data['usable_bandwidth']}, which software gets of it, is more than its "
+            f"bandwidth, {data['bandwidth']}; give at most that"
+        )
+    medium = data.get("medium", "")
+    if not isinstance(medium, str) or len(medium) > MOST_LETTERS or not medium.isprintable():
+        raise InputError(f"{where}: medium = {quote(medium)}; give at most {MOST_LETTERS} letters, as 'fibre'")
+    return {key: value if key == "medium" else abs(float(value)) for key, value in data.items()}  # no latency of -0.0
+
+
+_WANTED = {"bandwidth": "bytes per second as a number above 0", "latency": "seconds as a number from 0 on"}
+
+
+def _is_quantity(value: object, above_zero: bool) -> bool:
+    if isinstance(value, float) and value == inf:
+        return above_zero
+    return is_finite_number(value) and (value > 0 if above_zero else value >= 0)
+
+
+def _check_keys(where: str, data: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    for key in data:
+        if key not in known:
+            raise InputError(f"{where}: {key} is no known key; there are {', '.join(known)}")
+
+
+def _check_memories(graph: "nx.DiGraph[str]") -> None:
+    for node, data in graph.nodes(data=True):
+        memory = data.get("memory")
+        if memory is not None and memory not in graph:
+            raise InputError(f"node {node}: memory = {quote(memory)}; there is no such node")
+        if data.get("p2p_level", "SYS") != "SYS" and memory is None:
+            raise InputError(
+                f"node {node}: p2p_level = {quote(data['p2p_level'])} needs memory, the node to go through"
+            )
+        if "machine" not in data and node_kind(graph, node) == "gpu" and memory is not None:
+            raise InputError(f"node {node}: memory without machine; number the machines from 0 on")
+
+
+def _check_reachable(graph: "nx.DiGraph[str]") -> None:
+    """Raise InputError unless every node that holds a rank reaches every other."""
+    check_connected(graph)
+    first = rank_nodes(graph)[0]
+    for is_forward, reached in ((True, nx.descendants(graph, first)), (False, nx.ancestors(graph, first))):
+        for node in rank_nodes(graph):
+            if node != first and node not in reached:
+                ends = (first, node) if is_forward else (node, first)
+                raise InputError(f"no link leads from {ends[0]} to {ends[1]}; give both directions")

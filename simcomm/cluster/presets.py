@@ -12,8 +12,7 @@ from collectives.units import Bandwidth, Latency, format_bandwidth, parse_bandwi
 from simcomm.cluster.cluster import IDEAL, Cluster
 from simcomm.cluster.graph import LinkSpec
 from simcomm.cluster.hardware_parts import Part, catalogue_folder, find_entry, find_link, find_part
-from simcomm.cluster.machines import Machine
-from simcomm.cluster.nvlinks import add_cube_mesh, add_nvlink_pairs, add_nvswitch
+from simcomm.cluster.machines import Machine, add_cube_mesh, add_nvlink_pairs, add_nvswitch
 from simcomm.cluster.racks import on_one_switch, on_rails
 
 
