@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 
 import realcomm
 from collectives.output_files import write_text
-from collectives.parallelism import Parallelism
 from collectives.records.environment import describe_environment
 from collectives.records.model_profile import ModelProfile
+from collectives.training.parallelism import Parallelism
 from realcomm.calibration.load import watch_load
 from realcomm.forms.running import FormPlan, FormResult, run_forms
 from realcomm.forms.timing import Question, RankTimes, time_own_work, time_pieces

@@ -75,7 +75,7 @@ from random import Random
 import simcomm
 from collectives import Request, Transport, find_algorithm
 from collectives.declaration import auto
-from collectives.workload import ComputePhases, Training
+from collectives.training.workload import ComputePhases, Training
 from ringlab.shared.workload import resolve_training
 from simcomm.compiled.engine import by_events, simulate
 from simcomm.compiled.planning.engine_input import EngineInput

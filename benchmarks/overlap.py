@@ -22,7 +22,7 @@ import torch.distributed as dist
 from collectives.catalogue import find_algorithm
 from collectives.output_files import write_text
 from collectives.records.environment import describe_environment, threads_per_rank
-from collectives.workload import Buckets, Training
+from collectives.training.workload import Buckets, Training
 from realcomm.launching.launcher import launch
 from realcomm.launching.status import report_progress
 from realcomm.training.models import build_model

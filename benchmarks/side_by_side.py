@@ -118,7 +118,7 @@ def calls(fewer: int) -> Iterator[tuple[str, Call]]:
     """Names and calls of public functions, by names that checkouts have had for long."""
     import simcomm
     from collectives import Transport, find_algorithm, verify
-    from collectives.workload import ComputePhases, Training
+    from collectives.training.workload import ComputePhases, Training
 
     ranks = 1024 // fewer
     random = Random(1)

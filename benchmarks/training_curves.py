@@ -21,7 +21,7 @@ from torch.utils.data import Subset
 from collectives.catalogue import find_algorithm
 from collectives.output_files import write_text
 from collectives.records.environment import describe_environment
-from collectives.workload import Buckets, Training
+from collectives.training.workload import Buckets, Training
 from realcomm.launching.launcher import launch
 from realcomm.training import running, shard
 from realcomm.training.datasets import Images, load_images

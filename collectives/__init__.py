@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collectives.schedule.build import build_schedule
     from collectives.schedule.schedule import Schedule
     from collectives.step import Kind, Operation, copy, on_group, recv, recv_reduce, reduce, send
+    from collectives.training.workload import ComputePhases, Training
     from collectives.transport import TcpTerms, Transport
     from collectives.units import parse_size
-    from collectives.workload import ComputePhases, Training
 
 _MODULES = {
     "collectives.catalogue": ("find_algorithm", "library"),
@@ -43,7 +43,7 @@ _MODULES = {
     "collectives.step": ("Kind", "Operation", "copy", "on_group", "recv", "recv_reduce", "reduce", "send"),
     "collectives.transport": ("TcpTerms", "Transport"),
     "collectives.units": ("parse_size",),
-    "collectives.workload": ("ComputePhases", "Training"),
+    "collectives.training.workload": ("ComputePhases", "Training"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -10,8 +10,8 @@ from collectives.checks import check_path, check_sequence, check_whole_number
 from collectives.errors import InputError, RunFailed
 from collectives.input_files import inputs_protected
 from collectives.request import Request
+from collectives.training.workload import Training, check_training
 from collectives.units import count
-from collectives.workload import Training, check_training
 from ringlab.shared.options import TIMEOUT_S
 from ringlab.shared.progress import NoProgress, Progress, Tick, computing
 from ringlab.shared.workload import predictable

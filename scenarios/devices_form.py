@@ -12,10 +12,10 @@ from pydantic import AfterValidator, Field, model_validator
 
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
-from collectives.parallelism import Parallelism
 from collectives.quoting import make_printable, suggest
-from collectives.recipe import PRECISIONS
-from collectives.workload import SHAPE, TO_TRAIN_ON, ComputePhases
+from collectives.training.parallelism import Parallelism
+from collectives.training.recipe import PRECISIONS
+from collectives.training.workload import SHAPE, TO_TRAIN_ON, ComputePhases
 from scenarios import toml_files
 from scenarios.cluster_forms import AnyClusterForm
 from scenarios.fields import Seconds, Section, Title, check_known

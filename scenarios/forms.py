@@ -12,8 +12,8 @@ from collectives.declaration import NCCL
 from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.spec import check_op, find_spec, item_bytes
+from collectives.training.workload import DATASETS, FILES, MODELS, Buckets, is_file_reference
 from collectives.units import format_size
-from collectives.workload import DATASETS, FILES, MODELS, Buckets, is_file_reference
 from scenarios.cluster_forms import AnyClusterForm
 from scenarios.fields import Algorithms, Seconds, Section, Size, Title, as_list, check_known, read_reference
 from scenarios.nccl_forms import NcclForm
@@ -128,7 +128,7 @@ SYNC = (
 
 
 class TrainingForm(Section):
-    """``[training]``: keys that are left out keep the defaults of ``collectives.workload.Training``."""
+    """``[training]``: keys that are left out keep the defaults of ``collectives.training.workload.Training``."""
 
     gradient_sync: Syncs = Field(min_length=1, description='for example ["ring", "ddp"]')
     model: str = ""

@@ -15,7 +15,7 @@ from collectives.input_files import check_input
 from collectives.quoting import cut, make_printable
 from collectives.request import Request, make_request
 from collectives.spec import item_bytes
-from collectives.workload import ComputePhases, Training, is_file_reference
+from collectives.training.workload import ComputePhases, Training, is_file_reference
 from scenarios import toml_files
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.complete import CablesTogether

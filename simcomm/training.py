@@ -6,7 +6,7 @@ from collectives.calibration.calibration import Calibration, cached_calibration
 from collectives.checks import check_cluster
 from collectives.records.trace import Trace
 from collectives.records.waits import Record
-from collectives.workload import Training, check_training
+from collectives.training.workload import Training, check_training
 from simcomm.cluster.cluster import Cluster
 from simcomm.model.trouble import NO_TROUBLE, Trouble
 from simcomm.time_models.choice import time_model
@@ -35,7 +35,7 @@ def train(
 
     >>> import simcomm
     >>> from collectives import find_algorithm
-    >>> from collectives.workload import ComputePhases
+    >>> from collectives.training.workload import ComputePhases
     >>> sync, phases = find_algorithm("all_reduce/ring"), ComputePhases(0.01, 0.02, 0.001)
     >>> training = Training(sync, compute=phases)
     >>> round(train(training, simcomm.star(4, "10 Gbit/s", "5 us"), steps=1).elapsed, 6)

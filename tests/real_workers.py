@@ -16,11 +16,11 @@ import torch.distributed as dist
 import realcomm
 from collectives.declaration import nccl
 from collectives.errors import InputError
-from collectives.parallelism import Parallelism
 from collectives.pipeline.pipeline import SliceStep
 from collectives.request import Request
 from collectives.spec import find_spec
-from collectives.workload import Training
+from collectives.training.parallelism import Parallelism
+from collectives.training.workload import Training
 from realcomm.execution.executor import Executor
 from realcomm.launching.status import report_progress, set_status
 from realcomm.measuring.measurement import Measurement

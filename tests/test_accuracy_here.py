@@ -15,7 +15,7 @@ from collectives.calibration.calibration import ComputePoint, MachineLoad
 from collectives.calibration.pair_probes import CrowdRound, PairProbes
 from collectives.errors import RunFailed
 from collectives.request import make_request
-from collectives.workload import ComputePhases
+from collectives.training.workload import ComputePhases
 from realcomm.calibration.pair_calibration import from_pair
 from realcomm.training.models import build_model
 from ringlab.answers.accuracy_here import AccuracyHere, accuracy_here, pair_before, summarise

@@ -14,8 +14,8 @@ from collectives.declaration import auto
 from collectives.records.limits import find_limits
 from collectives.records.trace import Trace
 from collectives.request import Request
+from collectives.training.workload import ComputePhases, Training
 from collectives.units import format_time
-from collectives.workload import ComputePhases, Training
 from ringlab.commands import measurement
 from ringlab.commands.compare import Comparison, make_comparison
 from ringlab.commands.measurement import RunAnswer

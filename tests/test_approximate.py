@@ -11,7 +11,7 @@ from collectives import find_algorithm
 from collectives.errors import InputError
 from collectives.records.summary import collective_entry
 from collectives.records.trace import Trace
-from collectives.workload import ComputePhases, Training
+from collectives.training.workload import ComputePhases, Training
 from ringlab.scenario import load
 from simcomm.compiled import approximate
 from simcomm.compiled import engine as compiled

@@ -12,7 +12,7 @@ from collectives import find_algorithm, read_trace
 from collectives.errors import RunFailed
 from collectives.records.limits import find_limits
 from collectives.request import make_request
-from collectives.workload import Training
+from collectives.training.workload import Training
 from realcomm.execution import broken_run
 from realcomm.launching.failures import LaunchFailed, RankFailed, TimedOut
 from realcomm.launching.launcher import launch

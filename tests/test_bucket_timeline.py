@@ -6,9 +6,9 @@ import pytest
 
 import simcomm
 from collectives import InputError, find_algorithm
-from collectives.buckets import fill_buckets
 from collectives.records.summary import training_entry
-from collectives.workload import Buckets, ComputePhases, Training
+from collectives.training.buckets import fill_buckets
+from collectives.training.workload import Buckets, ComputePhases, Training
 
 RING = find_algorithm("all_reduce/ring")
 STAR = simcomm.star(4, "10 Gbit/s", "5 us")

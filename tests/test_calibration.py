@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 import simcomm
 from collectives import find_algorithm
-from collectives.buckets import Gradient
 from collectives.calibration.calibration import HopCurve, read_calibration
 from collectives.costs.hops import EXCHANGE, FAN_IN, FAN_OUT, RELAY, Hop, Probe
 from collectives.records.environment import threads_per_rank
 from collectives.records.summary import training_entry
 from collectives.request import make_request
-from collectives.workload import Training
+from collectives.training.buckets import Gradient
+from collectives.training.workload import Training
 from realcomm.calibration import blocks
 from realcomm.calibration.blocks import (
     BesideTimes,

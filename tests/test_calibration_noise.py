@@ -10,7 +10,7 @@ import pytest
 
 from collectives.calibration.calibration import Calibration, ComputePoint, Line, MachineLoad
 from collectives.errors import InputError, RunFailed
-from collectives.workload import ComputePhases
+from collectives.training.workload import ComputePhases
 from realcomm.calibration.load import Counters, LoadWatch
 from ringlab.commands.predict import _offer_calibration
 from ringlab.session import Session

@@ -20,7 +20,7 @@ from collectives.schedule.build import build_schedule
 from collectives.schedule.symbolic_build import AnySchedule, build_symmetric, build_table
 from collectives.spec import find_spec
 from collectives.step import Program, recv, send
-from collectives.workload import ComputePhases, Training
+from collectives.training.workload import ComputePhases, Training
 from simcomm import Cluster, fully_connected, ring, run, star, train
 from simcomm.compiled.engine import by_events, by_max_plus, by_quotient, simulate
 from simcomm.compiled.planning.engine_input import EngineInput

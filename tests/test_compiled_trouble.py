@@ -18,7 +18,7 @@ from collectives import InputError, Trace, Transport, find_algorithm
 from collectives.schedule.build import build_schedule
 from collectives.schedule.symmetric import SymmetricSchedule
 from collectives.step import copy, recv, send
-from collectives.workload import ComputePhases, Training
+from collectives.training.workload import ComputePhases, Training
 from simcomm import star
 from simcomm.compiled.engine import simulate
 from simcomm.compiled.kernel.event_loop import OVER, advance, change_bandwidth

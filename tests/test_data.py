@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from collectives.errors import InputError
-from collectives.workload import Training
+from collectives.training.workload import Training
 from realcomm.training.datasets import load_images
 from realcomm.training.shard import Shard
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from collectives.errors import InputError
-from collectives.workload import Training
+from collectives.training.workload import Training
 from realcomm.training.data_parallel import run_data_parallel, train_by_one
 from realcomm.training.gradient_sync import no_sync
 from realcomm.training.models import build_model

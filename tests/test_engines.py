@@ -18,7 +18,7 @@ from collectives.records.files import write_record
 from collectives.records.trace import read_trace
 from collectives.spec import find_spec
 from collectives.step import Program, recv, send
-from collectives.workload import ComputePhases, Training
+from collectives.training.workload import ComputePhases, Training
 from ringlab import cli
 from simcomm.time_models import options
 

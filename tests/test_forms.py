@@ -14,8 +14,8 @@ import torch.distributed as dist
 from torch import nn
 
 import realcomm
-from collectives.parallelism import Parallelism
 from collectives.records.model_profile import ModelProfile
+from collectives.training.parallelism import Parallelism
 from realcomm.forms import running, spreading, timing
 from realcomm.forms.running import FormPlan, FormResult, run_forms
 from realcomm.profiling.meta import profile_on_meta

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 import realcomm
 import simcomm
-from collectives.workload import Training
+from collectives.training.workload import Training
 from realcomm.launching.launcher import launch
 
 MINE = """

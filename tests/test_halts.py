@@ -14,7 +14,7 @@ import simcomm
 from collectives import Request, Trace, Transport, find_algorithm, library
 from collectives.schedule.symbolic_build import build_symmetric
 from collectives.schedule.symmetric import SymmetricSchedule
-from collectives.workload import ComputePhases, Training
+from collectives.training.workload import ComputePhases, Training
 from simcomm import Cluster, ring, star
 from simcomm.compiled.engine import by_events, by_max_plus
 from simcomm.compiled.planning.engine_input import EngineInput

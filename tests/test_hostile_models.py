@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from collectives.errors import InputError
 from collectives.programs.sandbox import ProgramFile
-from collectives.workload import Training
+from collectives.training.workload import Training
 from realcomm.profiling.file_models import trace_model
 from realcomm.training.model_files import ask_file, check_model
 from ringlab.cli import app

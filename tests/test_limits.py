@@ -13,7 +13,7 @@ from collectives.records.limits import critical_messages, find_limits
 from collectives.records.link_loads import link_loads, link_routes
 from collectives.records.messages import Message
 from collectives.records.trace import Trace, TracedLink
-from collectives.workload import ComputePhases, Training
+from collectives.training.workload import ComputePhases, Training
 from simcomm.cluster.topologies import two_level_tree
 from simcomm.model.trouble import LinkTrouble, Trouble
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from collectives.errors import InputError
-from collectives.parallelism import Parallelism
 from collectives.records.model_profile import Layer, ModelProfile, TransformerShape, find_model_profile
+from collectives.training.parallelism import Parallelism
 from simcomm.cluster.hardware_parts import memory_bytes
 from simcomm.mesh.job import Job
 from simcomm.mesh.layers import cut_stages

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from collectives.buckets import fill_buckets
 from collectives.errors import InputError
-from collectives.models import count_parameters
 from collectives.records.model_profile import (
     ModelProfile,
     find_model_profile,
     read_model_profile,
     shipped_model_profiles,
 )
+from collectives.training.buckets import fill_buckets
+from collectives.training.models import count_parameters
 from collectives.transformer_shapes import TRANSFORMERS
 from realcomm.profiling.file_models import trace_model
 from realcomm.profiling.measured import measure

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from collectives import InputError, find_algorithm
-from collectives.workload import Buckets, Training
+from collectives.training.workload import Buckets, Training
 from realcomm.training.trainer import train
 
 TWO = SimpleNamespace(world_size=2, hosts=("h0", "h0"))

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from torch.distributed import _compute_bucket_assignment_by_size  # type: ignore[attr-defined]
 from torchvision.models import resnet18
 
-from collectives.buckets import BUCKET_BYTES, FIRST_BYTES, Gradient, fill_buckets
+from collectives.training.buckets import BUCKET_BYTES, FIRST_BYTES, Gradient, fill_buckets
 from simcomm.timeline import overlap
 
 

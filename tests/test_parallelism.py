@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import simcomm
-from collectives.buckets import Gradient
 from collectives.errors import InputError
-from collectives.parallelism import Parallelism
 from collectives.records.model_profile import Layer, ModelProfile, TransformerShape, find_model_profile
+from collectives.training.buckets import Gradient
+from collectives.training.parallelism import Parallelism
 from simcomm.mesh.calls import Group, sent_bytes
 from simcomm.mesh.compute import as_measured, at_rate
 from simcomm.mesh.interconnect import NcclInterconnect, Served, SimulatedInterconnect

@@ -17,7 +17,7 @@ import simcomm
 import viz
 from collectives import InputError, Message, Trace, Transport, find_algorithm
 from collectives.records.trace import ProgramFailure
-from collectives.workload import ComputePhases, Training
+from collectives.training.workload import ComputePhases, Training
 from simcomm.model.trouble import LinkTrouble, RankTrouble, Trouble
 from viz import perfetto
 from viz.perfetto import assign_tracks, write_perfetto

@@ -11,7 +11,7 @@ import simcomm
 from collectives.errors import InputError
 from collectives.records.environment import cores, threads_per_rank
 from collectives.records.model_profile import Layer, Measured, ModelProfile
-from collectives.workload import Training
+from collectives.training.workload import Training
 from ringlab.answers.accuracy_here import AccuracyHere
 from ringlab.commands.profiled_rank import ProfiledRank, computing_of
 from ringlab.emulated.rows import EmulatedRow

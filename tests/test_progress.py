@@ -21,7 +21,7 @@ import simcomm.compiling
 from collectives import find_algorithm
 from collectives.errors import TooLarge
 from collectives.proof import verifier
-from collectives.workload import Buckets, ComputePhases, Training
+from collectives.training.workload import Buckets, ComputePhases, Training
 from ringlab.answers import proofs
 from ringlab.cli import app
 from ringlab.commands import prediction

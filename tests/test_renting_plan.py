@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 import ringlab
 from collectives.errors import InputError
 from collectives.input_files import inputs_protected
-from collectives.parallelism import Parallelism
 from collectives.records.model_profile import Measured, find_model_profile
+from collectives.training.parallelism import Parallelism
 from ringlab.cli import app
 from scenarios.plan_form import parse_hours
 from simcomm.cluster.hardware_parts import memory_bytes

@@ -10,7 +10,7 @@ import simcomm
 from collectives import Transport, find_algorithm
 from collectives.records.trace import Trace
 from collectives.records.waits import Record
-from collectives.workload import ComputePhases, Training
+from collectives.training.workload import ComputePhases, Training
 from simcomm.compiled.planning.engine_input import repetitions
 from simcomm.model.jitter import Jitter
 from simcomm.model.trouble import LinkTrouble, RankTrouble, Trouble

@@ -13,8 +13,8 @@ from collectives import InputError, algorithm, build_schedule, find_algorithm, v
 from collectives.declaration import nccl
 from collectives.request import Request, make_request
 from collectives.schedule.symbolic_build import build_symmetric
+from collectives.training.workload import ComputePhases, Training
 from collectives.transport import Transport
-from collectives.workload import ComputePhases, Training
 from realcomm.functions.arguments import check_splits
 from ringlab.answers.findings import DoctorAnswer, Finding
 from simcomm.selection import choose, winner_map

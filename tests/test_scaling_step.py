@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives.errors import InputError
-from collectives.parallelism import Parallelism
+from collectives.training.parallelism import Parallelism
 from simcomm.mesh.terms import expected_maximum, read_parameters
 from simcomm.scaling import Job, find_model, predict_rate
 from simcomm.scaling.columns import (

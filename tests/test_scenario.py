@@ -7,7 +7,7 @@ import pytest
 from scenario_texts import ASKS, HERE, LINKS, STAR, TRAINS, write
 
 from collectives import InputError
-from collectives.workload import ComputePhases, Training
+from collectives.training.workload import ComputePhases, Training
 from scenarios import load, shipped
 from simcomm.cluster.cluster import IDEAL
 

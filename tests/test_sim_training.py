@@ -10,7 +10,7 @@ from collectives.calibration.calibration import Calibration, ComputePoint, Line,
 from collectives.declaration import nccl
 from collectives.records.environment import cores, threads_per_rank
 from collectives.records.summary import training_entry
-from collectives.workload import ComputePhases, Training
+from collectives.training.workload import ComputePhases, Training
 from simcomm.cluster.calibrated import as_emulated
 
 PHASES = ComputePhases(forward=0.1, backward=0.2, optimizer=0.05)

@@ -21,8 +21,8 @@ from collectives.schedule.size_check import MOST_OPERATIONS, check_operations, e
 from collectives.schedule.symbolic_build import build_by_branch
 from collectives.schedule.table import StepTable
 from collectives.step import Step
+from collectives.training.workload import ComputePhases
 from collectives.transport import Transport
-from collectives.workload import ComputePhases
 from ringlab.pictures.traces import check_traceable
 from ringlab.scenario import load
 from simcomm import schedules

@@ -4,7 +4,7 @@ import pytest
 
 from collectives import Span, Trace, find_algorithm
 from collectives.records.summary import collective_entry, training_entry
-from collectives.workload import Training
+from collectives.training.workload import Training
 
 JOB = Training(find_algorithm("all_reduce/ring"), batch_size=10)
 

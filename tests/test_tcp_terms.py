@@ -20,7 +20,7 @@ from collectives.request import Request
 from collectives.schedule.build import build_schedule
 from collectives.spec import find_spec
 from collectives.step import Program, recv, recv_reduce, send
-from collectives.workload import ComputePhases, Training
+from collectives.training.workload import ComputePhases, Training
 from ringlab.answers.accuracy_here import pair_before
 from ringlab.emulated.network import hosts_bandwidth, without_latencies
 from scenarios import load

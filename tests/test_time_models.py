@@ -9,8 +9,8 @@ from collectives import find_algorithm
 from collectives.declaration import nccl
 from collectives.errors import InputError
 from collectives.request import Request
+from collectives.training.workload import ComputePhases, Training
 from collectives.transport import TcpTerms, Transport
-from collectives.workload import ComputePhases, Training
 from simcomm.cluster.calibrated import as_emulated
 from simcomm.cluster.cluster import Cluster
 from simcomm.nccl.clusters import nccl_cluster

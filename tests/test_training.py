@@ -11,8 +11,8 @@ from torch import nn
 from collectives import InputError, find_algorithm, recv, send
 from collectives.declaration import algorithm
 from collectives.errors import RunFailed
-from collectives.models import STEMS, count_parameters, gradients_in_order
-from collectives.workload import MODELS, Training
+from collectives.training.models import STEMS, count_parameters, gradients_in_order
+from collectives.training.workload import MODELS, Training
 from realcomm.launching.launcher import launch
 from realcomm.training import running
 from realcomm.training.compute_phases import LoneTraining

@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from collectives import InputError, find_algorithm
-from collectives.buckets import Gradient
 from collectives.errors import RunFailed
-from collectives.workload import Buckets, Training
+from collectives.training.buckets import Gradient
+from collectives.training.workload import Buckets, Training
 from realcomm.launching.launcher import launch
 from realcomm.training.gradient_sync import LocalSteps, no_sync
 from realcomm.training.replica import Replica, make_replica, take_step

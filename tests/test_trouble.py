@@ -18,8 +18,8 @@ from collectives.errors import InputError
 from collectives.records.waits import critical_path, waiting_seconds
 from collectives.spec import find_spec
 from collectives.step import Program, recv, send
+from collectives.training.workload import ComputePhases, Training
 from collectives.transport import Transport
-from collectives.workload import ComputePhases, Training
 from simcomm import Cluster, star
 from simcomm.hashing import UNIT
 from simcomm.model.jitter import MANY, Jitter, uniform

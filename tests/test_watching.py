@@ -17,7 +17,7 @@ import training_workers
 from collectives import find_algorithm
 from collectives.errors import InputError
 from collectives.records.kineto import read_profile
-from collectives.workload import Training
+from collectives.training.workload import Training
 from realcomm.launching.failures import RankFailed
 from realcomm.launching.launcher import launch
 from realcomm.training.checkpointing import find_start

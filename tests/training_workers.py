@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from collectives.catalogue import find_algorithm
-from collectives.workload import Buckets, Training
+from collectives.training.workload import Buckets, Training
 from realcomm.training import running, shard
 from realcomm.training.checkpointing import Checkpointing, find_start
 from realcomm.training.faults import Fault

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from collectives.parallelism import Parallelism
+from collectives.training.parallelism import Parallelism
 from simcomm.mesh.interconnect import ScalingNode
 from simcomm.mesh.job import Job
 from simcomm.mesh.step import StepPrediction

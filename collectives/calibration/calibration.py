@@ -15,8 +15,8 @@ from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.records.environment import describe_environment
 from collectives.records.files import read_record, write_record
+from collectives.training.workload import ComputePhases, Training
 from collectives.transport import Transport
-from collectives.workload import ComputePhases, Training
 
 FRESH_FOR = timedelta(hours=24)
 MOST_OTHERS = 0.05  # of the time of all cores: more that other processes take makes a machine busy ...

@@ -13,11 +13,11 @@ from math import prod
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
-from collectives.buckets import Gradient, gradients_of
 from collectives.checks import MOST_SECONDS, check_path
 from collectives.errors import InputError
 from collectives.quoting import quote, suggest
 from collectives.records.files import read_record, write_record
+from collectives.training.buckets import Gradient, gradients_of
 
 SHIPPED = Path(__file__).parent.parent / "model_profiles"
 MOST_BYTES = 16 << 20  # of a file

@@ -5,7 +5,7 @@ from statistics import fmean, median
 
 from collectives.costs.bounds import bus_factor
 from collectives.records.trace import Trace
-from collectives.workload import Training
+from collectives.training.workload import Training
 
 Entry = dict[str, str | int | float | None]  # times and rates of a run that never ends are None
 PHASES = ("forward", "backward", "sync", "optimizer")

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean, median, quantiles
 from typing import NamedTuple, TypeVar
 
-from collectives.buckets import Gradient
 from collectives.calibration.calibration import Calibration, ComputePoint, HopCurve, Line, MachineLoad, OverlapPoint
 from collectives.calibration.pair_probes import PARTS
 from collectives.costs.hops import EXCHANGE, PATTERNS, RELAY, Hop, Probe, hop_seconds, probes_of
-from collectives.workload import ComputePhases, Training
+from collectives.training.buckets import Gradient
+from collectives.training.workload import ComputePhases, Training
 
 Interval = tuple[float, float]  # begin and end, of a clock that all ranks share
 Points = list[tuple[int, float]]  # (nbytes, seconds)

@@ -8,7 +8,7 @@ from collectives.checks import check_cluster
 from collectives.records.environment import threads_per_rank
 from collectives.records.trace import Trace
 from collectives.request import Request
-from collectives.workload import Training
+from collectives.training.workload import Training
 from realcomm.calibration.blocks import CalibrationBlock, Setting, make_calibration
 from realcomm.calibration.load import LoadWatch, watch_load
 from realcomm.calibration.plan import Plan, make_plan

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from collectives.costs.hops import Probe
 from collectives.request import round_down
-from collectives.workload import Training
+from collectives.training.workload import Training
 from realcomm.calibration.blocks import StepTimes
 from realcomm.execution.executor import Executor
 from realcomm.launching.group import own_device

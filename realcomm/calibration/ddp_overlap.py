@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.functional import cross_entropy
 
-from collectives.buckets import Bucket, Gradient, fill_buckets
+from collectives.training.buckets import Bucket, Gradient, fill_buckets
 from realcomm.calibration.blocks import BesideTimes, Interval
 from realcomm.calibration.calibration_steps import CalibrationTraining
 

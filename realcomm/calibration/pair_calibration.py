@@ -10,7 +10,7 @@ import networkx as nx
 from collectives.calibration.calibration import Calibration
 from collectives.calibration.pair_probes import CrowdRound, PairProbes
 from collectives.records.environment import threads_per_rank
-from collectives.workload import Training
+from collectives.training.workload import Training
 from realcomm.calibration.blocks import fit_line
 from realcomm.calibration.calibration import calibrate
 from realcomm.emulation.batches import BURST, MTU

@@ -7,7 +7,7 @@ from collectives.calibration.pair_probes import PARTS
 from collectives.costs.hops import EXCHANGE, FAN_IN, FAN_OUT, RELAY, Hop, Probe, probes_of, request_hops
 from collectives.records.environment import cores, threads_per_rank
 from collectives.request import Request
-from collectives.workload import Training
+from collectives.training.workload import Training
 from realcomm.calibration.blocks import TrainingKind
 from realcomm.measuring.measurement import Measurement
 

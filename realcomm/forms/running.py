@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from collectives.parallelism import Parallelism
+from collectives.training.parallelism import Parallelism
 from realcomm.execution.device_clock import device_clock
 from realcomm.forms.counting import CountedCall, CountedCalls
 from realcomm.forms.kept_memory import KeptActivations, KeptBytes, held_bytes

@@ -12,7 +12,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.nn.parallel import DistributedDataParallel
 
-from collectives.parallelism import SHARDED, Parallelism
+from collectives.training.parallelism import SHARDED, Parallelism
 from realcomm.launching.compiler_folder import importing_compiler
 from realcomm.launching.group import own_device
 from realcomm.profiling.model_sources import loss_of
@@ -32,7 +32,7 @@ with importing_compiler():  # which these import
         parallelize_module,
     )
 
-AXES = ("pipeline", "data", "tensor")  # the last one's ranks are neighbours, as in ``collectives.parallelism``
+AXES = ("pipeline", "data", "tensor")  # the last one's ranks are neighbours, as in ``collectives.training.parallelism``
 SCHEDULES = {"gpipe": ScheduleGPipe, "naive": ScheduleGPipe, "1f1b": Schedule1F1B}
 Forward = Callable[[Tensor], float | None]  # carries out forward and backward of a batch; returns the loss
 

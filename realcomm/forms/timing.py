@@ -8,8 +8,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
-from collectives.parallelism import Parallelism
 from collectives.records.model_profile import Measured
+from collectives.training.parallelism import Parallelism
 from realcomm.execution.device_clock import seconds_of
 from realcomm.forms.spreading import Spread, mesh_of_one
 from realcomm.launching.group import own_device

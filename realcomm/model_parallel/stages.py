@@ -14,7 +14,7 @@ from realcomm.profiling.model_sources import ModelSource, find_model
 class StagePlan(NamedTuple):
     """A training on rows of stages: which blocks each stage has, and how much is trained.
 
-    Rank r is stage r // replicas of replica r % replicas, as in the mesh of ``collectives.parallelism``.
+    Rank r is stage r // replicas of replica r % replicas, as in the mesh of ``collectives.training.parallelism``.
     """
 
     model: str

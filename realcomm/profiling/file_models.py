@@ -9,7 +9,7 @@ from typing import Any
 
 from collectives.records.files import parse_record
 from collectives.records.model_profile import ModelProfile
-from collectives.workload import is_file_reference
+from collectives.training.workload import is_file_reference
 from realcomm.training.model_files import ask_file
 
 

@@ -19,10 +19,10 @@ from torch.utils.data import DataLoader
 from collectives.checks import check_whole_number
 from collectives.errors import InputError, first_line
 from collectives.quoting import quote
-from collectives.recipe import PRECISIONS, check_known
 from collectives.records.environment import cores, describe_environment
 from collectives.records.model_profile import Measured, ModelProfile
-from collectives.workload import Training
+from collectives.training.recipe import PRECISIONS, check_known
+from collectives.training.workload import Training
 from realcomm.launching.compiler_folder import import_compiler
 from realcomm.launching.freed_memory import keep_freed_memory
 from realcomm.profiling.model_sources import ModelSource, loss_of

@@ -7,7 +7,7 @@ from dataclasses import replace
 from collectives.records.messages import Message
 from collectives.records.trace import Trace, Unfinished, name_in_library
 from collectives.request import Request
-from collectives.workload import Training
+from collectives.training.workload import Training
 from realcomm.execution.broken_run import follow_messages, latest_accounts, make_broken_trace
 from realcomm.launching.failures import LaunchFailed
 from realcomm.launching.types import Ranks

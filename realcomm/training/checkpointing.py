@@ -13,8 +13,8 @@ import torch.distributed as dist
 
 from collectives.checks import check_path
 from collectives.errors import InputError, RunFailed, describe_error
+from collectives.training.workload import Training
 from collectives.variables import is_first_rank
-from collectives.workload import Training
 from realcomm.execution.host_group import host_group
 from realcomm.launching.status import set_status
 from realcomm.launching.torchrun import under_torchrun

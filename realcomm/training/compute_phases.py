@@ -6,7 +6,7 @@ from statistics import median
 import torch
 from torch.utils.data import DataLoader
 
-from collectives.workload import ComputePhases, Training
+from collectives.training.workload import ComputePhases, Training
 from realcomm.launching.group import own_device
 from realcomm.launching.status import report_progress
 from realcomm.training.datasets import load_images

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from collectives.errors import InputError
-from collectives.workload import Training
+from collectives.training.workload import Training
 from realcomm.launching.launcher import launch
 from realcomm.training.gradient_sync import no_sync
 from realcomm.training.models import build_model

@@ -11,7 +11,7 @@ from torch.utils.data import Dataset, TensorDataset
 
 from collectives.errors import InputError
 from collectives.input_files import is_made_by_kernel, reason
-from collectives.workload import Training
+from collectives.training.workload import Training
 from realcomm.launching.compiler_folder import import_compiler
 
 Images = Dataset[Any]  # of pairs: image float32 of the training's image_shape, normalised; label 0..classes-1

@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from collectives.declaration import Algorithm
 from collectives.request import Request
-from collectives.workload import Buckets
+from collectives.training.workload import Buckets
 from realcomm.execution.own_collective import Runner, make_runner
 from realcomm.functions.work import start_work
 from realcomm.training.stopwatch import Stopwatch

@@ -13,8 +13,8 @@ from collectives.input_files import check_input
 from collectives.programs.limits import Limits, read_limits
 from collectives.programs.sandbox import ProgramFile
 from collectives.quoting import make_printable, quote
+from collectives.training.workload import Training, is_file_reference
 from collectives.variables import is_first_rank
-from collectives.workload import Training, is_file_reference
 from realcomm.launching.torchrun import is_in_group
 
 _MODELS = "realcomm.training.models"

@@ -10,7 +10,7 @@ from torch import nn
 
 from collectives.errors import InputError, describe_error
 from collectives.programs.guest import is_about_memory
-from collectives.workload import Training, is_file_reference
+from collectives.training.workload import Training, is_file_reference
 from realcomm.launching.compiler_folder import import_compiler
 from realcomm.launching.group import own_device
 from realcomm.training.sync_batch_norm import synchronise_batch_norm

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import nn
 
-from collectives.workload import Training
+from collectives.training.workload import Training
 from realcomm.training.gradient_sync import GradientSync
 from realcomm.training.stopwatch import Stopwatch
 

@@ -14,9 +14,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from collectives.buckets import Gradient, fill_buckets
 from collectives.declaration import Algorithm
-from collectives.workload import Buckets
+from collectives.training.buckets import Gradient, fill_buckets
+from collectives.training.workload import Buckets
 from realcomm.execution.executor import execute
 from realcomm.execution.own_collective import Runner
 from realcomm.functions.work import Handle, start_work

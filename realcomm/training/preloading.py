@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from collectives.workload import Training, is_file_reference
+from collectives.training.workload import Training, is_file_reference
 from realcomm.launching.compiler_folder import PRELOAD
 from realcomm.launching.server import preload
 

@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from collectives.recipe import Recipe
+from collectives.training.recipe import Recipe
 from realcomm.launching.compiler_folder import import_compiler
 from realcomm.launching.group import own_device
 from realcomm.training.gradient_sync import GradientSync, lay_out, named_parameters

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from collectives.errors import RunFailed
-from collectives.workload import Training
+from collectives.training.workload import Training
 from realcomm.launching.group import own_device
 from realcomm.training.gradient_sync import GradientSync, named_parameters
 from realcomm.training.observing import Observed, Observer, RankGradients, StepRecord

@@ -12,7 +12,7 @@ from torch import nn
 
 from collectives.catalogue import find_algorithm
 from collectives.errors import RunFailed
-from collectives.workload import Buckets, Training
+from collectives.training.workload import Buckets, Training
 from realcomm.execution.executor import execute
 from realcomm.execution.host_group import host_barrier
 from realcomm.launching.accounts import tell_by

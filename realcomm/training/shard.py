@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Subset
 
-from collectives.workload import Training
+from collectives.training.workload import Training
 from realcomm.launching.group import own_device
 from realcomm.training.datasets import Images, load_images
 from realcomm.training.step_count import count_steps

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from collectives.checks import check_whole_number
 from collectives.errors import InputError
-from collectives.workload import TO_TRAIN_ON, Training
+from collectives.training.workload import TO_TRAIN_ON, Training
 
 
 def known_images(training: Training) -> int | None:

@@ -10,7 +10,7 @@ from collectives.errors import InputError
 from collectives.proof.verifier import verify
 from collectives.records.spans import Spans
 from collectives.records.trace import Trace, name_in_library
-from collectives.workload import Training, check_training
+from collectives.training.workload import Training, check_training
 from realcomm.launching.launcher import launch
 from realcomm.launching.types import Network, Progress, Ranks
 from realcomm.training.broken_training import tracing_what_breaks

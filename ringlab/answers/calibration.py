@@ -6,7 +6,7 @@ from typing import Any
 
 from collectives.calibration.calibration import Calibration
 from collectives.request import Request
-from collectives.workload import Training
+from collectives.training.workload import Training
 from ringlab.session import Session
 from ringlab.shared.answer import Record
 from ringlab.shared.options import TIMEOUT_S

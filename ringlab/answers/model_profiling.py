@@ -11,7 +11,7 @@ from collectives.records.model_profile import ModelProfile, find_model_profile, 
 from ringlab.shared.answer import SCHEMA_VERSION, Record
 
 if TYPE_CHECKING:
-    from collectives.workload import Training
+    from collectives.training.workload import Training
 
 
 class ProfiledBlock(NamedTuple):
@@ -133,7 +133,7 @@ def _loading(
     model: str, dataset: str, data_folder: Path | str | None, shape: str | None, batch_size: int | None
 ) -> "Training":
     """Return a training that loads data of the model's shape. Raise InputError where they are not there."""
-    from collectives.workload import Training
+    from collectives.training.workload import Training
     from realcomm.profiling.model_sources import find_model  # imports torch
     from realcomm.training.datasets import load_images
 

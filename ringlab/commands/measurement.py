@@ -12,7 +12,7 @@ from collectives.calibration.calibration import Calibration
 from collectives.errors import InputError, RunFailed
 from collectives.records.trace import Trace
 from collectives.request import Request
-from collectives.workload import Training
+from collectives.training.workload import Training
 from realcomm.calibration.blocks import make_calibration
 from realcomm.calibration.calibration import run_in_turns as launch_turns
 from realcomm.launching.torchrun import spans_nodes

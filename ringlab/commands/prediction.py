@@ -14,8 +14,8 @@ from collectives.records.trace import Trace
 from collectives.records.waits import Record
 from collectives.request import Request
 from collectives.schedule.size_check import allowed
+from collectives.training.workload import Training
 from collectives.units import format_size
-from collectives.workload import Training
 from ringlab.session import Session
 from ringlab.shared.conclusions import Conclusions, conclude
 from ringlab.shared.figures import (

@@ -48,7 +48,7 @@ def profile(
 ) -> None:
     """Say what a model computes, reads and keeps, layer by layer, and how long that takes on one device."""
     from collectives.input_files import check_input
-    from collectives.workload import is_file_reference
+    from collectives.training.workload import is_file_reference
     from ringlab.answers.model_profiling import profile_model
     from ringlab.shared.progress import computing
     from ringlab.terminal.profile_table import show_profile

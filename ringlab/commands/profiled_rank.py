@@ -10,8 +10,8 @@ from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.records.environment import cores, threads_per_rank
 from collectives.records.model_profile import Measured, ModelProfile, find_model_profile
+from collectives.training.workload import ComputePhases, Training
 from collectives.units import format_time
-from collectives.workload import ComputePhases, Training
 from ringlab.answers.accuracy_here import AccuracyHere, Errors, measure_here, summarise
 from ringlab.emulated.network import on_emulated
 from ringlab.emulated.rows import WITHIN, EmulatedRow

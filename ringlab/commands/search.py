@@ -10,7 +10,7 @@ import typer
 
 from collectives.errors import InputError
 from collectives.quoting import quote
-from collectives.recipe import check_known
+from collectives.training.recipe import check_known
 from collectives.transformer_shapes import EXAMPLE, TRANSFORMERS, is_transformer, parse_transformer
 from ringlab.shared.answer import Answer, Record, not_in_json
 from ringlab.shared.console import make_console

@@ -15,8 +15,8 @@ from collectives.records.critical_path import Lateness, find_lateness
 from collectives.records.environment import cores
 from collectives.records.trace import Trace
 from collectives.request import Request, make_request
+from collectives.training.workload import Training
 from collectives.units import count, format_bandwidth
-from collectives.workload import Training
 from realcomm.calibration.pair_calibration import calibrate_pair, from_pair, probe_crowd, with_pair
 from realcomm.emulation.network import EmulatedNetwork
 from realcomm.measuring.collective_run import make_trace

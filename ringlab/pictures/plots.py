@@ -8,8 +8,8 @@ import viz
 from collectives.calibration.calibration import Calibration
 from collectives.errors import InputError, TooLarge
 from collectives.records.summary import PHASES
+from collectives.training.workload import Training
 from collectives.units import count, format_size
-from collectives.workload import Training
 from ringlab.shared.figures import ClusterFigures, CollectiveFigures, SideBySide, TrainingFigures, training_figures
 from ringlab.shared.progress import Progress, Tick
 from ringlab.shared.scenario_answer import ScenarioAnswer

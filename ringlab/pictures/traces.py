@@ -11,7 +11,7 @@ from collectives.errors import InputError, ProgramError, TooLarge
 from collectives.quoting import quote
 from collectives.records.trace import Trace
 from collectives.request import Request
-from collectives.workload import Training
+from collectives.training.workload import Training
 from ringlab.shared.workload import predictable, resolve_training
 from scenarios import Scenario
 from simcomm.cluster.cluster import Cluster

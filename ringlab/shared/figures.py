@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from collectives.records.summary import collective_entry, training_entry
 from collectives.records.trace import Trace
-from collectives.workload import Training
+from collectives.training.workload import Training
 from ringlab.shared.answer import Record
 from simcomm.repetition import TroubleFigures
 

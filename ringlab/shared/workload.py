@@ -8,7 +8,7 @@ from collectives.calibration.calibration import Calibration
 from collectives.declaration import NCCL
 from collectives.errors import InputError
 from collectives.request import Request, make_request
-from collectives.workload import Training
+from collectives.training.workload import Training
 from scenarios import CollectiveComparison, Scenario
 from simcomm.cluster.cluster import Cluster
 from simcomm.model.trouble import Trouble

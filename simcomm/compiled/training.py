@@ -15,7 +15,7 @@ from collectives.records.messages import Messages, join_messages
 from collectives.records.spans import Spans, join_spans
 from collectives.records.trace import Trace
 from collectives.records.waits import BriefTrace, Record
-from collectives.workload import ComputePhases
+from collectives.training.workload import ComputePhases
 from simcomm.compiled.engine import MOST_BRIEF, by_shortcut, one_by_one
 from simcomm.compiled.kernel.arrays import Floats
 from simcomm.compiled.over_tcp import with_messages

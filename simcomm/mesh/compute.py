@@ -9,7 +9,7 @@ from collectives.checks import check_number
 from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.records.model_profile import Measured, ModelProfile
-from collectives.workload import ComputePhases
+from collectives.training.workload import ComputePhases
 from simcomm.nccl.catalogue import match_gpu
 
 # Standard deviation of the log of a rate: one script on boxes of one kind differs by 3.2 % (published H100 series).

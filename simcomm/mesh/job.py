@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from collectives.parallelism import Parallelism
 from collectives.records.model_profile import ModelProfile
+from collectives.training.parallelism import Parallelism
 from simcomm.mesh.shared_links import CONTENTION
 
 LOADERS = ("synthetic", "dali", "decode", "text")

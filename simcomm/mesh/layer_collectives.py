@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from collectives.parallelism import Parallelism
 from collectives.records.model_profile import ModelProfile
+from collectives.training.parallelism import Parallelism
 from simcomm.mesh.calls import Call, Group
 from simcomm.mesh.interconnect import Interconnect
 from simcomm.mesh.layers import is_layer

@@ -10,9 +10,9 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from collectives.errors import InputError
-from collectives.parallelism import Parallelism
 from collectives.quoting import quote
 from collectives.records.model_profile import Block, Layer, ModelProfile
+from collectives.training.parallelism import Parallelism
 
 WHOLE_KINDS, WHOLE_NAMES = ("LayerNorm", "RMSNorm"), ("positions", "types")  # that tensor parallelism does not divide
 BY_ROWS = (".out", ".down")  # matrices divided by rows

@@ -12,9 +12,9 @@ from math import inf
 from typing import NamedTuple
 
 from collectives.errors import InputError
-from collectives.parallelism import SHARDED, Parallelism
 from collectives.quoting import quote
 from collectives.records.model_profile import Block, ModelProfile, TransformerShape
+from collectives.training.parallelism import SHARDED, Parallelism
 from collectives.units import format_size
 from simcomm.mesh.job import Job, is_half
 from simcomm.mesh.layers import Stage, count_parameters, cut_stages, device_part, is_layer, is_unit

@@ -8,11 +8,11 @@ from math import exp, sqrt
 from statistics import NormalDist
 from typing import NamedTuple
 
-from collectives.buckets import Gradient, gradients_of
 from collectives.checks import check_number
 from collectives.errors import InputError, TooLarge
-from collectives.parallelism import SHARDED, Parallelism
 from collectives.records.model_profile import ModelProfile
+from collectives.training.buckets import Gradient, gradients_of
+from collectives.training.parallelism import SHARDED, Parallelism
 from simcomm.mesh.calls import Call, Group, join_calls
 from simcomm.mesh.compute import BlockTimes, Compute
 from simcomm.mesh.interconnect import Interconnect

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from collectives.buckets import BUCKET_BYTES, FIRST_BYTES, Bucket, Gradient, fill_buckets
-from collectives.parallelism import SHARDED, Parallelism
+from collectives.training.buckets import BUCKET_BYTES, FIRST_BYTES, Bucket, Gradient, fill_buckets
+from collectives.training.parallelism import SHARDED, Parallelism
 from simcomm.mesh.calls import Call, Group, join_calls
 from simcomm.mesh.interconnect import Interconnect
 from simcomm.mesh.layers import Counts

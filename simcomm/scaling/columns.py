@@ -24,9 +24,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.buckets import BUCKET_BYTES, FIRST_BYTES, Bucket, fill_buckets
-from collectives.parallelism import Parallelism
 from collectives.records.model_profile import ModelProfile
+from collectives.training.buckets import BUCKET_BYTES, FIRST_BYTES, Bucket, fill_buckets
+from collectives.training.parallelism import Parallelism
 from simcomm.mesh.interconnect import ScalingNode
 from simcomm.mesh.intervals import Shares
 from simcomm.mesh.job import Job

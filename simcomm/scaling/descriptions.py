@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from collectives.errors import InputError, NotKnown
 from collectives.input_files import read_text
-from collectives.parallelism import Parallelism
 from collectives.quoting import quote, suggest
 from collectives.records.model_profile import ModelProfile
+from collectives.training.parallelism import Parallelism
 from collectives.units import count
 from simcomm.cluster.hardware_parts import find_part, parts
 from simcomm.cluster.presets import machine_entries

@@ -15,7 +15,7 @@ import numpy as np
 
 from collectives.errors import InputError
 from collectives.quoting import quote, suggest
-from collectives.workload import ComputePhases
+from collectives.training.workload import ComputePhases
 from simcomm.cluster.hardware_parts import parts
 from simcomm.mesh.compute import MEASURED_SPREAD, Compute, as_measured, at_rate, in_phases, measured_rate
 from simcomm.mesh.job import Job

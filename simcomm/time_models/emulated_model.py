@@ -7,7 +7,7 @@ from collectives.catalogue import find_algorithm
 from collectives.declaration import GLOO, Algorithm
 from collectives.records.environment import cores, threads_per_rank
 from collectives.request import Request
-from collectives.workload import Training
+from collectives.training.workload import Training
 from simcomm.time_models.network_model import NetworkModel
 from simcomm.time_models.options import TIMES_ONLY
 from simcomm.time_models.time_model import Alternatives

@@ -4,14 +4,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from collectives.buckets import Bucket, Gradient
 from collectives.calibration.calibration import Calibration, OverlapPoint, read_curve
 from collectives.errors import InputError
 from collectives.records.environment import threads_per_rank
 from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace
 from collectives.request import Request
-from collectives.workload import ComputePhases, Training
+from collectives.training.buckets import Bucket, Gradient
+from collectives.training.workload import ComputePhases, Training
 from simcomm.cluster.cluster import Cluster
 from simcomm.time_models.hop_times import METHOD, make_trace, time_hops
 from simcomm.timeline import Overlap, overlap

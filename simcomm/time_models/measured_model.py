@@ -6,7 +6,7 @@ from functools import cached_property
 from collectives.calibration.calibration import Calibration, cached_calibration
 from collectives.records.trace import Trace
 from collectives.request import Array, Request
-from collectives.workload import ComputePhases, Training
+from collectives.training.workload import ComputePhases, Training
 from simcomm.time_models.hop_times import run_by_hops
 from simcomm.time_models.hop_training import train_by_hops
 from simcomm.time_models.network_model import NetworkModel

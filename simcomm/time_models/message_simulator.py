@@ -14,8 +14,8 @@ from collectives.records.waits import Record
 from collectives.request import Array, Request, reduced_slice
 from collectives.schedule.schedule import Schedule
 from collectives.spec import Spec
+from collectives.training.workload import ComputePhases, Training
 from collectives.transport import Transport
-from collectives.workload import ComputePhases, Training
 from simcomm import compiled
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.planning.engine_input import MOST_WRITTEN, EngineInput, as_repeated

@@ -8,7 +8,7 @@ from collectives.declaration import Algorithm
 from collectives.records.spans import Spans
 from collectives.records.trace import Trace
 from collectives.request import Array, Request
-from collectives.workload import ComputePhases, Training
+from collectives.training.workload import ComputePhases, Training
 from simcomm.nccl.clusters import NcclCluster, notes_of_programs
 from simcomm.nccl.communicator import make_communicator
 from simcomm.nccl.measured.calibration import predict_calibrated

@@ -5,8 +5,8 @@ from functools import cached_property
 
 from collectives.records.trace import Trace
 from collectives.request import Array, Request
+from collectives.training.workload import ComputePhases, Training
 from collectives.transport import Transport
-from collectives.workload import ComputePhases, Training
 from simcomm.cluster.calibrated import resolve_transport
 from simcomm.cluster.cluster import Cluster
 from simcomm.time_models.estimator import Estimator

@@ -9,7 +9,7 @@ from collectives.errors import InputError
 from collectives.records.trace import Trace
 from collectives.records.waits import Record
 from collectives.request import Array, Request
-from collectives.workload import ComputePhases, Training
+from collectives.training.workload import ComputePhases, Training
 from simcomm import compiled
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.model.trouble import NO_TROUBLE, Trouble, check_tcp_trouble

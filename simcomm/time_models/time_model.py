@@ -12,7 +12,7 @@ from collectives.quoting import quote
 from collectives.records.environment import cores, threads_per_rank
 from collectives.records.trace import Trace
 from collectives.request import Array, Request
-from collectives.workload import ComputePhases, Training
+from collectives.training.workload import ComputePhases, Training
 from simcomm.cluster.cluster import Cluster
 from simcomm.model.trouble import NO_TROUBLE
 from simcomm.time_models.estimator import Estimator

@@ -14,8 +14,8 @@ from collectives.pipeline.extents import plan_pipeline
 from collectives.pipeline.pipeline import SliceStep
 from collectives.records.spans import Spans
 from collectives.step import SEND
+from collectives.training.workload import ComputePhases
 from collectives.transport import TcpTerms
-from collectives.workload import ComputePhases
 from simcomm.compiled.kernel.arrays import Floats, LongInts, Records
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.planning.routes import Pairs

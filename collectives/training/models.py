@@ -7,7 +7,7 @@ as torchvision builds them; a test holds the parameters against it.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from collectives.buckets import Gradient, gradients_of
+from collectives.training.buckets import Gradient, gradients_of
 
 BLOCKS = {"resnet18": (2, 2, 2, 2), "resnet34": (3, 4, 6, 3), "resnet50": (3, 4, 6, 3)}  # of each of four stages
 EXPANSION = {"resnet18": 1, "resnet34": 1, "resnet50": 4}  # channels out of a block over its width

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from collectives.checks import check_number, check_whole_number
 from collectives.errors import InputError
 from collectives.quoting import quote
-from collectives.recipe import check_known
+from collectives.training.recipe import check_known
 from collectives.units import count
 
 FORMS = ("ddp", "data_parallel", "parameter_server", "zero_redundancy", "zero1", "zero2", "zero3", "fsdp", "hsdp")

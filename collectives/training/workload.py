@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from collectives.buckets import FIRST_BYTES, Bucket, Gradient, fill_buckets
 from collectives.checks import check_number, check_path, check_whole_number
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
-from collectives.models import BLOCKS, STEMS, count_parameters, gradients_in_order
 from collectives.quoting import quote
-from collectives.recipe import Recipe, check_known
 from collectives.spec import ITEM_BYTES
+from collectives.training.buckets import FIRST_BYTES, Bucket, Gradient, fill_buckets
+from collectives.training.models import BLOCKS, STEMS, count_parameters, gradients_in_order
+from collectives.training.recipe import Recipe, check_known
 
 MODELS = tuple(BLOCKS)
 DATASETS = ("digits", "cifar10", "imagefolder", "synthetic")
