@@ -2,8 +2,8 @@
 
 from functools import lru_cache
 
+from collectives.budget import allowed, check_fits
 from collectives.declaration import Algorithm
-from collectives.errors import TooLarge
 from collectives.proof.completion import completion_order
 from collectives.proof.verifier import verify
 from collectives.schedule.build import build_schedule
@@ -11,13 +11,10 @@ from collectives.schedule.call import make_call
 from collectives.schedule.schedule import Schedule
 from collectives.schedule.size_check import (
     MOST_PAIRS,
-    MOST_TABLED,
-    allowed,
     check_operations,
     check_pairs,
     estimate_operations,
     estimate_pairs,
-    ways_out,
 )
 from collectives.schedule.symbolic_build import AnySchedule, build_compact, build_symmetric
 from collectives.schedule.symmetric import SymmetricSchedule
@@ -37,7 +34,7 @@ def verified_schedule(algorithm: Algorithm, world_size: int, root: int = 0) -> S
     """
     if world_size <= VERIFIED_UP_TO:
         return _proved_schedule(algorithm, world_size, root)
-    check_operations(algorithm, world_size, estimate_operations(algorithm, world_size, root), allowed(MOST_TABLED))
+    check_operations(algorithm, world_size, estimate_operations(algorithm, world_size, root))
     schedule = build_schedule(algorithm, world_size, root)
     for _ in completion_order(schedule):
         pass
@@ -85,9 +82,6 @@ def check_messages(algorithm: Algorithm, world_size: int, root: int, times: int,
 
     ``most`` are allowed of a gigabyte, and ``too_many`` says what more of them are too many for.
     """
-    messages, most = times * compact_schedule(algorithm, world_size, root).messages, allowed(most)
-    if messages > most:
-        raise TooLarge(
-            f"{algorithm.full_name}, world size {world_size}: its {messages:,} messages{' in all steps' * (times > 1)} "
-            f"are too many {too_many}; up to {most:,} will do; {ways_out(messages, most)}"
-        )
+    messages, where = times * compact_schedule(algorithm, world_size, root).messages, " in all steps" * (times > 1)
+    what = f"{algorithm.full_name}, world size {world_size}: its {messages:,} messages{where} are too many {too_many}"
+    check_fits(messages, most, what)

@@ -8,13 +8,13 @@ order of ``collectives.proof.completion``, which stands for every interleaving.
 from dataclasses import dataclass
 from operator import and_, or_
 
+from collectives.budget import check_fits
 from collectives.declaration import Algorithm
-from collectives.errors import ProgramError, TooLarge
+from collectives.errors import ProgramError
 from collectives.proof.completion import completion_order
 from collectives.proof.missing import Landing, explain_missing, explain_other, name_ranks
 from collectives.schedule.build import build_schedule
 from collectives.schedule.schedule import Schedule
-from collectives.schedule.size_check import allowed, ways_out
 from collectives.spec import Contents, Contributors
 from collectives.step import Kind, Operation
 
@@ -59,12 +59,9 @@ def verify(algorithm: str | Algorithm, world_size: int, root: int = 0) -> ProofR
 
 def _check_followed(schedule: Schedule) -> None:
     """Raise TooLarge for more chunks of all ranks, scratch among them, than there is memory for."""
-    number, most = schedule.world_size * schedule.total, allowed(MOST_FOLLOWED)
-    if number > most:
-        raise TooLarge(
-            f"{schedule.describe()}: all ranks have {number:,} chunks together, scratch among them, which are too many "
-            f"to be followed one by one; up to {most:,} will do; declare fewer, or {ways_out(number, most)}"
-        )
+    number = schedule.world_size * schedule.total
+    what = f"{schedule.describe()}: all ranks have {number:,} chunks together, scratch among them, which are too many"
+    check_fits(number, MOST_FOLLOWED, f"{what} to be followed one by one", "declare fewer")
 
 
 class SymbolicRun:

@@ -1,59 +1,20 @@
 """Refuse a schedule that is too large before it is built, by what a few of its ranks say."""
 
-import os
 from functools import lru_cache
 from itertools import chain
 from statistics import median_high
 from typing import NamedTuple
 
+from collectives.budget import allowed, check_fits
 from collectives.declaration import Algorithm
-from collectives.errors import InputError, TooLarge
-from collectives.quoting import quote
 from collectives.schedule.call import ProgramCall, make_call
 from collectives.step import Kind
-from collectives.units import format_size, parse_size
 
-FEWER_RANKS = "ask for fewer ranks (--set cluster.hosts=N)"
 MOST_OPERATIONS = 100_000_000  # two a message
 MOST_COUNTED = 130_000  # of a rank: what a fifth of a second is enough for
 
-MEMORY_KEY, USUAL_MEMORY = "RINGLAB_MEMORY", 1 << 30  # in the environment; bytes, for which the next are
-MOST_TABLED = 4_200_000  # operations of all ranks that are written down, simulated 200 bytes each
-MOST_PAIRS = 3_600_000  # of ranks that send to each other, whose routes are found
-
-
-def allowed(most: int) -> int:
-    """Return how many of something the memory allows of which a gigabyte holds ``most``. Raise InputError.
-
-    >>> allowed(10_000_000)  # RINGLAB_MEMORY="2 GiB" would allow twice as many
-    10000000
-    """
-    given = os.environ.get(MEMORY_KEY)
-    if given is None:
-        return most
-    try:
-        found = int(most * (parse_size(given) / USUAL_MEMORY))
-    except InputError as error:
-        raise InputError(f"{MEMORY_KEY}: {error}") from error
-    if found < 1:
-        raise InputError(f"{MEMORY_KEY}: {quote(given)} is too little for anything; give a size such as 4 GiB")
-    return found
-
-
-def _more_memory(times: float) -> str:
-    """Return how to allow so many times as much memory as the limit is for."""
-    return f'{MEMORY_KEY}="{format_size(-(-allowed(USUAL_MEMORY) * times // (1 << 30)) * (1 << 30))}"'
-
-
-def ways_out(number: int, most: int) -> str:
-    """Return what to do where there are ``number`` of what memory allows ``most`` of."""
-    return f"{FEWER_RANKS}, or allow more memory ({_more_memory(number / most)})"
-
-
-def ways_to_shorter_routes(number: int, most: int) -> str:
-    """Return what to do where routes have ``number`` of what memory allows ``most`` of."""
-    other = "ask for an algorithm whose ranks are neighbours in this network, such as ring"
-    return f"{other}, or {ways_out(number, most).removeprefix('ask for ')}"
+MOST_TABLED = 4_200_000  # operations of all ranks that a gigabyte holds, written down and simulated
+MOST_PAIRS = 3_600_000  # of ranks that send to each other: their routes in a gigabyte
 
 
 @lru_cache(maxsize=64)
@@ -99,15 +60,13 @@ def _look_at(algorithm: Algorithm, world_size: int, root: int, rank: int) -> _Lo
     return _Look(number, len(peers))
 
 
-def check_operations(algorithm: Algorithm, world_size: int, operations: int, most: int) -> None:
-    """Raise TooLarge for more than so many operations; it names the number, the limit and a way out."""
-    if operations > most:
-        raise TooLarge(
-            f"{algorithm.full_name}, world size {world_size}: about {operations:,} operations "
-            f"({operations // 2:,} messages) or more, where {most:,} are the limit, "
-            "which would take minutes and gigabytes to write down; ask for an algorithm in which all ranks say the "
-            f"same, such as ring; {ways_out(operations, most)}"
-        )
+def check_operations(algorithm: Algorithm, world_size: int, operations: int) -> None:
+    """Raise TooLarge for more operations than can be written down."""
+    what = (
+        f"{algorithm.full_name}, world size {world_size}: about {operations:,} operations ({operations // 2:,} "
+        "messages) or more would take minutes and gigabytes to write down"
+    )
+    check_fits(operations, MOST_TABLED, what, "ask for an algorithm in which all ranks say the same, such as ring")
 
 
 @lru_cache(maxsize=64)
@@ -134,8 +93,4 @@ def estimate_pairs(algorithm: Algorithm, world_size: int, root: int = 0) -> int:
 
 def check_pairs(call: ProgramCall, pairs: int) -> None:
     """Raise TooLarge where more ranks send to each other than there is memory for their routes."""
-    if pairs > allowed(MOST_PAIRS):
-        raise TooLarge(
-            f"{call.describe()}: {pairs:,} pairs of ranks or more send to each other, and up to "
-            f"{allowed(MOST_PAIRS):,} fit into memory; {ways_out(pairs, allowed(MOST_PAIRS))}"
-        )
+    check_fits(pairs, MOST_PAIRS, f"{call.describe()}: {pairs:,} pairs of ranks or more send to each other")

@@ -18,13 +18,7 @@ from collectives.schedule.call import ProgramCall, make_call
 from collectives.schedule.matching import first_mismatch, match_halves, pair_keys
 from collectives.schedule.rules import first_offence
 from collectives.schedule.schedule import Schedule
-from collectives.schedule.size_check import (
-    MOST_OPERATIONS,
-    MOST_TABLED,
-    allowed,
-    check_operations,
-    estimate_operations,
-)
+from collectives.schedule.size_check import MOST_OPERATIONS, check_operations, estimate_operations
 from collectives.schedule.symmetric import DigitArray, SymmetricSchedule, match_symmetric
 from collectives.schedule.table import Block, StepTable, columns_by_step, merge_blocks
 from collectives.step import Kind, Operation, Step
@@ -52,7 +46,7 @@ def build_compact(algorithm: Algorithm, world_size: int, root: int = 0) -> Symme
             return symmetric
     if surely and world_size > SMALL:
         operations = estimate_operations(algorithm, world_size, root)
-    check_operations(algorithm, world_size, operations, allowed(MOST_TABLED))
+    check_operations(algorithm, world_size, operations)
     table = build_by_branch(algorithm, world_size, root)
     if table is not None:
         return table

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import simcomm
+from collectives.budget import allowed
 from collectives.calibration.calibration import Calibration
 from collectives.errors import TooLarge
 from collectives.records.limits import find_limits
@@ -13,7 +14,6 @@ from collectives.records.summary import TRAINING_FIGURES
 from collectives.records.trace import Trace
 from collectives.records.waits import Record
 from collectives.request import Request
-from collectives.schedule.size_check import allowed
 from collectives.training.workload import Training
 from collectives.units import format_size
 from ringlab.session import Session

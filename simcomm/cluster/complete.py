@@ -11,8 +11,7 @@ from typing import Any
 import networkx as nx
 import numpy.typing as npt
 
-from collectives.errors import TooLarge
-from collectives.schedule.size_check import allowed, ways_out
+from collectives.budget import check_fits
 from collectives.units import count
 from simcomm.cluster.graph import MOST_LINKS, LinkSpec, add_link, check_links, empty_graph, link_attributes
 
@@ -122,9 +121,5 @@ class CablesTogether:
             if id(graph) not in self._counted and complete_links(graph) is None:
                 self._counted[id(graph)] = graph
                 self.cables += graph.number_of_edges() // 2
-        most = allowed(MOST_LINKS)
-        if self.cables > most:
-            raise TooLarge(
-                f"{count(len(self._counted), 'network')} with {self.cables:,} cables together, and up to {most:,} fit "
-                f"into memory; leave some of the clusters out, or {ways_out(self.cables, most)}"
-            )
+        what = f"{count(len(self._counted), 'network')} with {self.cables:,} cables together take too much memory"
+        check_fits(self.cables, MOST_LINKS, what, "leave some of the clusters out")

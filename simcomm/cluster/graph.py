@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import networkx as nx
 
-from collectives.errors import InputError, TooLarge
-from collectives.schedule.size_check import allowed, ways_out
+from collectives.budget import check_fits
+from collectives.errors import InputError
 from collectives.units import Bandwidth, Latency, parse_bandwidth, parse_latency
 
 Link = tuple[str, str]  # the nodes that one direction of a cable leads from and to
@@ -67,10 +67,7 @@ def link_attributes(link: LinkSpec) -> dict[str, Any]:
 
 def check_links(links: int) -> None:
     """Raise TooLarge for more cables than can be built in a while, before any is."""
-    most = allowed(MOST_LINKS)
-    if links > most:
-        ways = ways_out(links, most)
-        raise TooLarge(f"a network of {links:,} cables is too large to be built; up to {most:,} will do; {ways}")
+    check_fits(links, MOST_LINKS, f"a network of {links:,} cables is too large to be built")
 
 
 def empty_graph(hosts: Iterable[str] = (), switches: Iterable[str] = ()) -> "nx.DiGraph[str]":

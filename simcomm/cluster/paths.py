@@ -18,8 +18,8 @@ import networkx as nx
 import numpy as np
 import numpy.typing as npt
 
+from collectives.budget import SHORTER_ROUTES, allowed, check_fits
 from collectives.errors import InputError, TooLarge
-from collectives.schedule.size_check import allowed, ways_to_shorter_routes
 from simcomm.cluster.complete import complete_link_numbers, complete_links
 from simcomm.cluster.graph import node_kinds
 
@@ -286,13 +286,10 @@ class PathFinder(NamedTuple):
 
 def check_hops(number: int, found: int, pairs: int, most: int) -> None:
     """Raise TooLarge where the routes of so many pairs, ``found`` of which have ``number`` links, have too many."""
-    most = allowed(most)
-    if number > most:
+    if number > allowed(most):
         about = number * pairs // found
-        raise TooLarge(
-            f"the routes between {pairs:,} pairs of hosts have about {about:,} links together or more, and up to "
-            f"{most:,} fit into memory; {ways_to_shorter_routes(about, most)}"
-        )
+        what = f"the routes between {pairs:,} pairs of hosts have about {about:,} links together or more"
+        check_fits(about, most, what, SHORTER_ROUTES)
 
 
 def _measure(net: Any, door: int, starts: Any, scratch: Any) -> tuple[int, int]:

@@ -8,9 +8,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from collectives.errors import TooLarge
+from collectives.budget import allowed, check_fits
 from collectives.request import Request
-from collectives.schedule.size_check import MOST_TABLED, allowed, check_pairs, ways_out
+from collectives.schedule.size_check import MOST_TABLED, check_pairs
 from collectives.schedule.symbolic_build import AnySchedule
 from collectives.schedule.symmetric import SymmetricSchedule
 from collectives.transport import Transport
@@ -102,12 +102,11 @@ class EngineInput:
 
     def to_record(self) -> "EngineInput":
         """Return the input ``with_table``. Raise TooLarge for more messages or pairs than can be looked at."""
-        written, most = self.with_table(MOST_RECORDED), allowed(MOST_ROUTED)
-        if self.posted > most and (pairs := len(written.pairs.src)) > most:
-            raise TooLarge(
-                f"{self.schedule.describe()}: the routes of its {pairs:,} pairs of ranks take too much memory where "
-                f"messages are looked at one by one; up to {most:,} will do; {ways_out(pairs, most)}"
-            )
+        written = self.with_table(MOST_RECORDED)
+        if self.posted > allowed(MOST_ROUTED):
+            pairs = len(written.pairs.src)
+            what = f"{self.schedule.describe()}: the routes of its {pairs:,} pairs of ranks take too much memory"
+            check_fits(pairs, MOST_ROUTED, f"{what} where messages are looked at one by one")
         return written
 
     @property
@@ -137,12 +136,8 @@ class EngineInput:
 
     def check_number(self, most: int) -> None:
         """Raise TooLarge where there are more than ``most`` messages."""
-        most = allowed(most)
-        if self.posted > most:
-            raise TooLarge(
-                f"{self.schedule.describe()}: its {self.posted:,} messages would have to be simulated one by one here, "
-                f"which takes too much memory; up to {most:,} will do; " + ways_out(self.posted, most)
-            )
+        what = f"{self.schedule.describe()}: its {self.posted:,} messages would have to be simulated one by one here"
+        check_fits(self.posted, most, f"{what}, which takes too much memory")
 
     @worked_out
     def names(self) -> MessageNames:

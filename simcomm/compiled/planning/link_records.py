@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from collectives.budget import SHORTER_ROUTES, allowed, ways_out
 from collectives.errors import TooLarge
-from collectives.schedule.size_check import allowed, ways_to_shorter_routes
 from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.routing import Router
@@ -63,10 +63,10 @@ def _check_number(routes: int, counts: LongInts, number: int, messages: int, lin
     room = max(0, allowed(MOST_TOGETHER) - ROOM * messages)  # where no two are alike
     most = room + max(0, room - links**2) * DISTINCT_BYTES // PAIR_BYTES  # of so few links many pairs are the same
     if number > most:
+        times = (number + ROOM * messages) / allowed(MOST_TOGETHER)
         raise TooLarge(
             f"{routes:,} routes with up to {int(counts.max()):,} links that messages share have {number:,} pairs "
-            f"of links, and up to {most:,} fit into memory beside {messages:,} messages; "
-            + ways_to_shorter_routes(number + ROOM * messages, allowed(MOST_TOGETHER))
+            f"of links beside {messages:,} messages; up to {most:,} will do; {ways_out(times, SHORTER_ROUTES)}"
         )
 
 

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from collectives.errors import InputError
-from collectives.schedule.size_check import allowed, ways_out
+from collectives.budget import check_fits
 from collectives.transport import TcpTerms
 from simcomm.compiled.kernel.arrays import Floats, LongInts, Records
 from simcomm.compiled.planning.engine_input import EngineInput
@@ -127,11 +126,7 @@ def _most_segments(inputs: EngineInput, items: Records, streams: Records, terms:
     stream, nbytes, count = items["stream"], items["nbytes"], len(streams)
     last = np.bincount(stream, minlength=count)
     every = np.bincount(stream, np.ceil(nbytes / largest), minlength=count)
-    most, limit = int(np.minimum(every, last + np.ceil(terms.window / largest) + 1).sum()), allowed(MOST_AT_ONCE)
-    if most > limit:
-        raise InputError(
-            f"{inputs.schedule.describe()}: {most:,} segments of TCP may be under way at once, and up to "
-            f"{limit:,} fit into memory; ask for smaller buffers, or give [cluster.terms] a window, or "
-            f"{ways_out(most, limit)}"
-        )
+    most = int(np.minimum(every, last + np.ceil(terms.window / largest) + 1).sum())
+    what = f"{inputs.schedule.describe()}: {most:,} segments of TCP may be under way at once"
+    check_fits(most, MOST_AT_ONCE, what, "ask for smaller buffers, or give [cluster.terms] a window")
     return most
