@@ -190,42 +190,64 @@ def measure(path: Path, within_s: float) -> None:
         write_text(path, json.dumps(found, indent=1) + "\n")
 
 
-def predict_step(case: Row, preset: str, folder: Path) -> Row:
-    """Return the row of `ringlab predict --devices 1` for a step on one GPU of a machine."""
+def predict_devices(case: Row, preset: str, folder: Path) -> tuple[float, float, float, float]:
+    """Return seconds, their interval, and bytes, of `ringlab predict --devices 1` on one GPU of a machine."""
     scenario, answer = folder / "step.toml", folder / "step.json"
     lines = ["[cluster]", f'preset = "{preset}"', 'transport = "nccl"', "[training]", f'model = "{case["model"]}"']
     lines += [f"batch_size = {case['batch_size']}", f'precision = "{case["precision"]}"', 'optimizer = "adamw"']
     scenario.write_text("\n".join(lines) + "\n", encoding="utf-8")
     command = [sys.executable, "-m", "ringlab", "predict", str(scenario), "--devices", "1", "--json", str(answer)]
-    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     row: Row = json.loads(answer.read_text(encoding="utf-8"))["rows"][0]
-    return row
+    return row["step_s"], *row["step_interval"], row["memory"]["total"]
 
 
-def show_beside(path: Path, preset: str) -> None:
-    """Print a Markdown table of the eager steps: measured, predicted, and the memory of both."""
+def predict_mesh(case: Row, gpu: str) -> tuple[float, float, float, float] | None:
+    """Return the same by the closed forms of `ringlab search`; None for what is no transformer."""
+    from collectives.transformer_shapes import is_transformer, parse_transformer
+    from simcomm.mesh_search.columns import to_columns
+    from simcomm.mesh_search.memory import memory_bytes
+    from simcomm.mesh_search.runs import complete
+    from simcomm.mesh_search.step import step_seconds
+    from simcomm.mesh_search.uncertainty import interval_factors, read_shipped
+
+    if not is_transformer(case["model"]):
+        return None
+    kind, shape = parse_transformer(case["model"])
+    run = {
+        "layers": shape.layers, "hidden": shape.width, "heads": shape.heads, "kv_heads": shape.kv_heads,
+        "ffn": shape.hidden, "mlp_matrices": 3 if kind == "llama" else 2, "tied": int(kind != "llama"),
+        "vocab": shape.vocabulary, "seq": shape.context, "gpu": gpu, "gpus": 1, "micro_batch": case["batch_size"],
+        "grad_accum": 1, "precision": case["precision"], "compile": int(case["compiled"]),
+    }  # fmt: skip
+    meshes, shipped = to_columns([complete(run)]), read_shipped()
+    seconds = float(step_seconds(meshes, shipped.parameters).total[0])
+    factor = float(interval_factors(meshes)[0])
+    return seconds, seconds / factor, seconds * factor, float(memory_bytes(meshes, shipped.memory).total[0])
+
+
+def show_beside(path: Path, preset: str, gpu: str) -> None:
+    """Print a Markdown table of the eager steps: measured and predicted, time and memory, by both ways."""
     steps = [step for step in json.loads(path.read_text(encoding="utf-8"))["steps"] if not step["compiled"]]
-    print(
-        "| model | batch | precision | measured, ms | predicted, ms | 80 % within | error | GiB | predicted | error |"
-    )
-    print("| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
-    time_errors, memory_errors, held = list[float](), list[float](), 0
+    print("| model | batch | precision | step, ms | predict | search | memory, GiB | predict | search |")
+    print("| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |")
+    errors: dict[str, list[tuple[float, float, bool]]] = {"predict": [], "search": []}
     with tempfile.TemporaryDirectory() as name:
         for step in steps:
-            row = predict_step(step, preset, Path(name))
-            seconds, low, high = row["step_s"], *row["step_interval"]
-            time_errors.append(seconds / step["step_s"] - 1)
-            memory_errors.append(row["memory"]["total"] / step["reserved_bytes"] - 1)
-            held += low <= step["step_s"] <= high
-            cells = (
-                step["model"].partition(":context")[0], step["batch_size"], step["precision"],
-                f"{step['step_s'] * 1e3:.1f}", f"{seconds * 1e3:.1f}", f"{low * 1e3:.1f} to {high * 1e3:.1f}",
-                f"{time_errors[-1]:+.0%}", f"{step['reserved_bytes'] / 2**30:.1f}",
-                f"{row['memory']['total'] / 2**30:.1f}", f"{memory_errors[-1]:+.0%}",
-            )  # fmt: skip
+            both = {"predict": predict_devices(step, preset, Path(name)), "search": predict_mesh(step, gpu)}
+            for way, found in both.items():
+                if found is not None:
+                    time_error, memory_error = found[0] / step["step_s"] - 1, found[3] / step["reserved_bytes"] - 1
+                    errors[way].append((time_error, memory_error, found[1] <= step["step_s"] <= found[2]))
+            times = [f"{found[0] * 1e3:.1f}" if found else "-" for found in both.values()]
+            kept = [f"{found[3] / 2**30:.1f}" if found else "-" for found in both.values()]
+            cells = [step["model"].partition(",context")[0], step["batch_size"], step["precision"]]
+            cells += [f"{step['step_s'] * 1e3:.1f}", *times, f"{step['reserved_bytes'] / 2**30:.1f}", *kept]
             print("| " + " | ".join(map(str, cells)) + " |")
-    errors = f"{median(map(abs, time_errors)):.0%} of the time, {median(map(abs, memory_errors)):.0%} of the memory"
-    print(f"\nMedian errors: {errors}; {held} of {len(steps)} steps within their interval.")
+    for way, rows in errors.items():
+        times, kept = (median(abs(row[at]) for row in rows) for at in (0, 1))
+        held = sum(row[2] for row in rows)
+        print(f"\n`{way}`: median error {times:.0%} of the time, {kept:.0%} of the memory; {held} of {len(rows)} held.")
 
 
 def main() -> None:
@@ -236,9 +258,10 @@ def main() -> None:
     parser.add_argument("--within", type=float, default=150.0, metavar="SECONDS", help="begin no step after so long")
     parser.add_argument("--beside", action="store_true", help="measure nothing: predict what is in FILE")
     parser.add_argument("--preset", default="p5en.48xlarge", help="the machine whose GPU was measured")
+    parser.add_argument("--gpu", default="H200 SXM", help="its name in the catalogue")
     options = parser.parse_args()
     if options.beside:
-        show_beside(options.output, options.preset)
+        show_beside(options.output, options.preset, options.gpu)
         return
     measure(options.output, options.within)
 

@@ -13,6 +13,7 @@ MEMORY_SHARE = 0.8  # of the data sheet's memory bandwidth
 BACK_BYTES = 1.7  # what backward moves of forward's bytes
 SHARP = 6.0  # the power by which a device's time and the host's join
 SELECTIVE, FULL = RECOMPUTED.index("selective"), RECOMPUTED.index("full")
+FLOAT32 = PRECISION_NAMES.index("float32")
 AMPERE = GENERATIONS.index("ampere")
 NANOTRON = FRAMEWORKS.index("nanotron")
 Parameters = Mapping[str, float]
@@ -83,7 +84,8 @@ class Rates:
         waves = tiles / self.meshes.multiprocessors
         wave = (waves / np.maximum(1.0, np.ceil(waves))) ** p["wave"]
         share = wave * rows / (TILE_ROWS * np.ceil(rows / TILE_ROWS)) * inner / (inner + p["inner"])
-        result: Array = share * self._odd(columns) * self._odd(inner)
+        odd = self._odd(columns) * self._odd(inner)
+        result: Array = share * np.where(self.meshes.precision == FLOAT32, 1.0, odd)  # those are of tensor cores
         return result
 
     def _odd(self, n: Array) -> Array:

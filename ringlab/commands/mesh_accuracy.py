@@ -1,0 +1,125 @@
+"""``ringlab accuracy --meshes``: published trainings on meshes, predicted by the closed forms of `ringlab search`."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from collectives.errors import InputError
+from ringlab.session import Session
+from ringlab.shared.answer import Answer
+from ringlab.table import Part, Sentences, Table
+from simcomm.mesh_search.accuracy import Choice, Errors, MeshAccuracy, judge
+from simcomm.mesh_search.runs import SHIPPED, read_table
+
+MOST_ADAPTED = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeshAccuracyAnswer(Answer):
+    """How far predictions of runs on meshes are off, and what was asked."""
+
+    kind = "accuracy_meshes"
+    leave_one_out: bool
+    adapted_to: int
+    found: MeshAccuracy
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return errors by source, form and GPU, of memory, failures and choices, as JSON."""
+        found = self.found
+        return {
+            "schema_version": 2, "kind": self.kind, "leave_one_out": self.leave_one_out, "calibrate": self.adapted_to,
+            "sources": _plain(found.sources), "slow": _plain(found.slow),
+            "all": found.all._asdict() if found.all else None, "mean_of_medians": found.mean_of_medians,
+            "forms": _plain(found.forms), "gpus": _plain(found.gpus), "memory": found.memory, "failed": found.failed,
+            "choice": _plain(found.choice), "refused": found.refused,
+        }  # fmt: skip
+
+    def show(self) -> Iterator[Part]:
+        """Yield a table of errors, one of choices, and what memory tells."""
+        found = self.found
+        rows = [*_rows(found.sources), *_rows({"all": found.all} if found.all else {})]
+        rows += _rows({f"{name}, slow mode": one for name, one in found.slow.items()})
+        rows += _rows(found.forms) + _rows(found.gpus)
+        how = "each source left out of the fit" if self.leave_one_out else "by the shipped fit"
+        how += f", adapted to {self.adapted_to} rows of each" if self.adapted_to else ""
+        sections = [
+            ("sources", len(found.sources) + bool(found.all)), ("slow mode", len(found.slow)),
+            ("forms", len(found.forms)), ("GPUs", len(found.gpus)),
+        ]  # fmt: skip
+        headings = ["", "of", "runs", "median\n(%)", "9 in 10\n(%)", "signed\n(%)", "within\n80 % (%)"]
+        yield Table(f"Published trainings on meshes, {how}", headings, rows, words=2, sections=sections)
+        if found.choice:
+            headings = [
+                "chosen by",
+                "jobs",
+                "regret\nmedian (%)",
+                "mean\n(%)",
+                "best of 3\nmedian (%)",
+                "mean\n(%)",
+                "rank",
+            ]
+            yield Table("The mesh that is chosen, against the best that was tried", headings, _choices(found.choice))
+        yield Sentences([*self._sentences()], wrap=True)
+
+    def _sentences(self) -> Iterator[str]:
+        found = self.found
+        yield f"The mean of the sources' medians is {found.mean_of_medians:.1%}."
+        if found.memory:
+            yield f"Memory is off by {found.memory['median']:.1%} in the median of {found.memory['n']:.0f} runs."
+        if found.failed:
+            told = f"{found.failed['auc']:.3f}, accuracy {found.failed['accuracy']:.1%}"
+            yield f"Failed runs are told from finished ones by memory with an AUC of {told}."
+        if found.refused:
+            reasons = "; ".join(f"{reason} ({number})" for reason, number in found.refused.items())
+            yield f"{sum(found.refused.values())} rows cannot be expressed: {reasons}."
+
+    def draw(self, path: Path) -> None:
+        """Draw predicted against measured seconds of steps."""
+        from viz.accuracy import Dots, draw_accuracy
+
+        points = self.found.points
+        dots = [
+            Dots(
+                "slow mode" if slow else "steps", source,
+                [row[2] for row in points if (row[0], row[3]) == (source, slow)],
+                [row[1] for row in points if (row[0], row[3]) == (source, slow)],
+            )
+            for source, slow in dict.fromkeys((row[0], row[3]) for row in points)
+        ]  # fmt: skip
+        draw_accuracy("Trainings on meshes", "seconds of a step", dots, path)
+
+
+def mesh_accuracy(
+    data: Path | None = None, *, leave_one_out: bool = False, calibrate: int = 0, session: Session | None = None
+) -> MeshAccuracyAnswer:
+    """Return how far predictions of runs are off: the shipped ones, or those of ``meshes.csv`` in ``data``.
+
+    Raises InputError for a table that cannot be read, or has no run with a time.
+    """
+    if not 0 <= calibrate <= MOST_ADAPTED:
+        raise InputError(f"calibrate is {calibrate}; give 0 to {MOST_ADAPTED} rows")
+    path = SHIPPED if data is None else data / "meshes.csv" if data.is_dir() else data
+    runs, refused = read_table(path)
+    with (session or Session()).computing("predicting runs on meshes"):
+        found = judge(runs, refused, leave_one_out=leave_one_out, adapt_to=calibrate)
+    return MeshAccuracyAnswer(leave_one_out=leave_one_out, adapted_to=calibrate, found=found)
+
+
+def _plain(rows: Mapping[str, Errors | Choice]) -> dict[str, Any]:
+    return {name: row._asdict() for name, row in rows.items()}
+
+
+def _rows(errors: Mapping[str, Errors]) -> list[list[str]]:
+    return [
+        [name, str(row.n), f"{row.median:.1%}"[:-1], f"{row.p90:.1%}"[:-1], f"{row.signed:+.1%}"[:-1],
+         f"{row.coverage80:.0%}"[:-1]]
+        for name, row in errors.items()
+    ]  # fmt: skip
+
+
+def _choices(choices: Mapping[str, Choice]) -> list[list[str]]:
+    return [
+        [name, str(row.jobs), *(f"{share:.1%}"[:-1] for share in row[1:5]), f"{row.rank:.2f}"]
+        for name, row in choices.items()
+    ]  # fmt: skip
