@@ -1,6 +1,7 @@
 """Steps on meshes: what closed forms must obey, how near published runs are, and the search over all meshes."""
 
 import json
+import tomllib
 from collections import Counter
 from pathlib import Path
 
@@ -11,6 +12,9 @@ from hypothesis import strategies as st
 
 from collectives.errors import InputError
 from collectives.transformer_shapes import parse_transformer
+from ringlab.commands.mesh_accuracy import mesh_accuracy
+from ringlab.jobs.mesh_files import FORMATS
+from ringlab.table import render_html
 from simcomm.mesh_search.accuracy import judge
 from simcomm.mesh_search.columns import ZERO, to_columns
 from simcomm.mesh_search.memory import memory_bytes
@@ -231,9 +235,55 @@ def test_the_command_adapts_to_runs_of_ones_own(ringlab, scenario, tmp_path):
     assert rates[1] < 0.8 * rates[0]
 
 
+def test_the_fastest_mesh_is_exported_to_frameworks(ringlab, scenario, tmp_path):
+    files = {name: tmp_path / f"{name}.out" for name in FORMATS}
+    options = [word for name, file in files.items() for word in ("--export", f"{name}={file}")]
+    status, _, err = ringlab("search", str(scenario), *options)
+    assert status == 0, err
+    titan = tomllib.loads(files["torchtitan"].read_text())
+    degrees = titan["parallelism"]
+    product = 1
+    for name in ("data_parallel_replicate", "data_parallel_shard", "tensor_parallel", "context_parallel"):
+        product *= degrees[f"{name}_degree"]
+    assert product * degrees["pipeline_parallel_degree"] == 64
+    assert titan["training"]["global_batch_size"] == 256
+    words = files["megatron"].read_text().split()
+    given = {word: words[at + 1] for at, word in enumerate(words[:-1]) if word.startswith("--")}
+    assert (given["--num-layers"], given["--num-query-groups"], given["--seq-length"]) == ("32", "8", "8192")
+    assert "num_processes: 64" in files["accelerate"].read_text()
+
+
+@pytest.mark.parametrize("framework", FORMATS)
+def test_every_mesh_that_a_framework_can_express_multiplies(framework):
+    found = search(job())
+    can, write = FORMATS[framework]
+    meshes = [found.describe(int(number)) for number in found.order if can(found.describe(int(number)))][::25]
+    assert meshes and all(write(found.job, mesh, "llama3-8b") for mesh in meshes)
+
+
+def test_the_answer_about_published_runs():
+    answer = mesh_accuracy()
+    found = answer.to_dict()
+    assert found["sources"]["llm-foundry"]["n"] == 299 and found["refused"] == {}
+    assert {"regret_median", "best_of_3_mean", "rank", "jobs"} <= found["choice"]["model"].keys()
+    assert "ultrascale, slow mode" in render_html(answer.show())
+    with pytest.raises(InputError, match="calibrate is 1000"):
+        mesh_accuracy(calibrate=1000)
+
+
+def test_rows_of_ones_own_bring_a_source_nearer():
+    runs = [one for one in read_table()[0] if one["source"] == "torchtitan" and has_time(one)]
+    alone = judge([{**one, "step_s": one["step_s"] * 1.4} for one in runs])
+    adapted = judge([{**one, "step_s": one["step_s"] * 1.4} for one in runs], adapt_to=3)
+    assert adapted.all.n == alone.all.n - 3
+    assert adapted.all.median < 0.7 * alone.all.median
+
+
 @pytest.mark.parametrize(
     "options, told",
     [
+        (("--export", "megatron"), "name a file"),
+        (("--export", "megatrn=a"), "did you mean megatron"),
         (("--set", 'training.model="resnet50"'), "is no transformer by its dimensions"),
         (("--devices", "0"), "--devices"),
         (("--runs", "nowhere.csv"), "nowhere.csv"),

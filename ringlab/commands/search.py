@@ -1,7 +1,7 @@
 """``ringlab search``: all meshes for a model on devices, the fastest first: rate, memory, price, and three to try."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,10 +9,12 @@ import numpy as np
 import typer
 
 from collectives.errors import InputError
-from collectives.quoting import quote
+from collectives.output_files import write_text
+from collectives.quoting import quote, suggest
 from collectives.training.recipe import check_known
 from collectives.transformer_shapes import EXAMPLE, TRANSFORMERS, is_transformer, parse_transformer
-from ringlab.shared.answer import Answer, Record, not_in_json
+from ringlab.jobs.mesh_files import FORMATS, write_mesh
+from ringlab.shared.answer import NOT_IN_JSON, Answer, Record
 from ringlab.shared.console import make_console
 from ringlab.shared.options import JsonOpt, ScenarioArg, SetOpt, with_groups
 from ringlab.shared.output import check_outputs, deliver
@@ -122,7 +124,7 @@ class SearchAnswer(Answer):
     precision: str
     notes: tuple[str, ...]
     cases: tuple[Case, ...]
-    found: tuple[Found, ...] = not_in_json(())
+    found: tuple[Found, ...] = field(default=(), compare=False, metadata=NOT_IN_JSON)
 
     def show(self) -> Iterator[Part]:
         """Yield for each number of devices its fastest meshes and the three to try."""
@@ -302,12 +304,30 @@ def name_mesh(run: Mapping[str, Any]) -> str:
     return ", ".join([*axes, f"mb {run['micro_batch']}", *again])
 
 
+def parse_export(text: str) -> tuple[str, Path]:
+    """Return the framework and the file of an export. Raise InputError.
+
+    >>> parse_export("megatron=args.txt")
+    ('megatron', PosixPath('args.txt'))
+    """
+    name, equals, file = text.partition("=")
+    if name not in FORMATS:
+        raise InputError(f"--export {quote(text)}: {quote(name)} is not known; {suggest(name, FORMATS)}")
+    if not (equals and file):
+        raise InputError(f"--export {quote(text)}: name a file, such as {name}=FILE")
+    return name, Path(file)
+
+
 @with_groups
 def search_meshes(
     scenario: ScenarioArg,
     *,
     top: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="Meshes that are listed.")] = 10,
     why: Annotated[bool, typer.Option("--why", help="Say of each what makes it slower than the fastest.")] = False,
+    export: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FORMAT=FILE", help="Write the fastest for torchtitan, megatron or accelerate."),
+    ] = None,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw rate against memory: .png, .svg or .pdf.")
     ] = None,
@@ -318,14 +338,23 @@ def search_meshes(
     """Search all meshes of data, tensor, pipeline and context parallelism for a language model on GPUs."""
     if plot is not None:
         check_file(plot, "a picture of meshes")
-    check_outputs(json_to, plot)
+    exports = [parse_export(one) for one in export or ()]
+    check_outputs(json_to, plot, *(file for _, file in exports))
     training = read_spread_training(scenario, set_keys or ())
     with computing(TerminalProgress(), "searching meshes"):
         answer = find_meshes(training, options, top, why)
+    written = [write_mesh(answer.found[-1], answer.model, name) for name, _ in exports]
 
     def draw() -> None:
         if plot is not None:
             answer.draw(plot)
             make_console(quiet=json_to == "-").print(f"The picture: {plot}", soft_wrap=True)
 
-    deliver(answer, json_to, draw)
+    def write_exports() -> None:
+        console = make_console(quiet=json_to == "-")
+        for (name, file), (number, text) in zip(exports, written, strict=True):
+            write_text(file, text)
+            mesh = name_mesh(answer.found[-1].describe(number))
+            console.print(f"For {name}, {mesh}: {file}", soft_wrap=True)
+
+    deliver(answer, json_to, draw, write_exports)
