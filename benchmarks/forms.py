@@ -2,7 +2,7 @@
 
     python benchmarks/forms.py [--ranks 2,4] [--rounds 3] [-o FILE]
 
-A transformer is trained in each form (``realcomm/forms``). Before, all ranks time the pieces at once: the model's
+A transformer is trained in each form (``torch_forms``). Before, all ranks time the pieces at once: the model's
 layers, AdamW, and each collective that a form is predicted to call, by itself; of a naive pipeline, in which one rank
 works at a time, the layers are timed on one rank alone. ``simcomm.mesh`` puts them together, and nothing is
 fitted to a step. What torch does of its own in a form, which is in no piece, is timed on meshes of one rank each, on
@@ -18,13 +18,13 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import realcomm
+from benchmarks.torch_forms.running import FormPlan, FormResult, run_forms
+from benchmarks.torch_forms.timing import Question, RankTimes, time_own_work, time_pieces
 from collectives.output_files import write_text
 from collectives.records.environment import describe_environment
 from collectives.records.model_profile import ModelProfile
 from collectives.training.parallelism import Parallelism
 from realcomm.calibration.load import watch_load
-from realcomm.forms.running import FormPlan, FormResult, run_forms
-from realcomm.forms.timing import Question, RankTimes, time_own_work, time_pieces
 from realcomm.profiling.meta import profile_on_meta
 from realcomm.profiling.model_sources import find_model
 from simcomm.mesh.calls import Group

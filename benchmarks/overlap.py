@@ -25,10 +25,10 @@ from collectives.records.environment import describe_environment, threads_per_ra
 from collectives.training.workload import Buckets, Training
 from realcomm.launching.launcher import launch
 from realcomm.launching.status import report_progress
+from realcomm.training.datasets import Shard
 from realcomm.training.models import build_model
 from realcomm.training.replica import take_step
 from realcomm.training.running import make_replica_and_sync
-from realcomm.training.shard import Shard
 from realcomm.training.stopwatch import Stopwatch
 
 RESULTS = Path(__file__).parent / "results"

@@ -23,7 +23,7 @@ from collectives.output_files import write_text
 from collectives.records.environment import describe_environment
 from collectives.training.workload import Buckets, Training
 from realcomm.launching.launcher import launch
-from realcomm.training import running, shard
+from realcomm.training import datasets, running
 from realcomm.training.datasets import Images, load_images
 from realcomm.training.observing import EpochRecord, Observed, Observer, StepRecord
 from realcomm.training.trainer import train_rank
@@ -101,7 +101,7 @@ def curves_of(rank: int, world_size: int, jobs: list[Job], steps: int | None) ->
     vars(running)["measure_alone"] = lambda training: 0.0  # it takes long, and nothing here reads it
     rows = []
     for job in jobs:
-        vars(shard)["load_images"] = without_held_out if job.aside else load_images
+        vars(datasets)["load_images"] = without_held_out if job.aside else load_images
         curve, keys = Curve(), {"epochs": EPOCHS, "seed": job.seed, **job.recipe.keys(world_size)}
         torch.manual_seed(job.seed)
         train_rank(rank, world_size, Training(**WAYS[job.way], **keys), steps, None, [curve])

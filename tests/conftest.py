@@ -13,7 +13,7 @@ from command_line import Ringlab, in_this_process
 
 from collectives.errors import RunFailed
 from collectives.training.workload import Training
-from realcomm.training.preloading import preload_for
+from realcomm.training.trainer import preload_for
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "docs"))  # the programs that write pages share a module
 

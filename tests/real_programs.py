@@ -24,10 +24,9 @@ from realcomm.execution.executor import Executor, execute
 from realcomm.launching.group import share_gpu
 from realcomm.launching.status import set_status
 from realcomm.measuring import probes
-from realcomm.measuring.exact_inputs import exact_input, exact_result
-from realcomm.measuring.measurement import Measurement, RankMeasurement
+from realcomm.measuring.measurement import RankMeasurement, TimedRequest
 from realcomm.measuring.rank_measurement import measure_rank
-from realcomm.measuring.timing import time_together
+from realcomm.measuring.timing import exact_input, exact_result, time_together
 
 
 def ad_hoc(
@@ -301,12 +300,12 @@ def probed_messages(probe: Probe, rank: int, world_size: int) -> list[str]:
     return [" ".join(f"{op.kind.name.lower()} {op.peer}" for op in as_step(step)) for step in steps]
 
 
-def measure_all(rank: int, world_size: int, measurements: Sequence[Measurement]) -> list[RankMeasurement]:
+def measure_all(rank: int, world_size: int, measurements: Sequence[TimedRequest]) -> list[RankMeasurement]:
     """Return this rank's results of several measurements."""
     return [measure_rank(rank, world_size, measurement) for measurement in measurements]
 
 
-def measure_without_writing(rank: int, world_size: int, measurement: Measurement) -> int:
+def measure_without_writing(rank: int, world_size: int, measurement: TimedRequest) -> int:
     """Return how many elements a measurement finds wrong when nothing received is ever reduced."""
     Executor._write = lambda *args: None  # type: ignore[method-assign]
     return measure_rank(rank, world_size, measurement).wrong

@@ -23,7 +23,7 @@ from collectives.training.parallelism import Parallelism
 from collectives.training.workload import Training
 from realcomm.execution.executor import Executor
 from realcomm.launching.status import report_progress, set_status
-from realcomm.measuring.measurement import Measurement
+from realcomm.measuring.measurement import TimedRequest
 from realcomm.measuring.rank_measurement import measure_rank
 from realcomm.training.trainer import train_rank
 
@@ -165,7 +165,7 @@ def listening() -> list[str]:
     return found
 
 
-def break_in_step(rank: int, world_size: int, measurement: Measurement, bad: int, step: int, how: str) -> object:
+def break_in_step(rank: int, world_size: int, measurement: TimedRequest, bad: int, step: int, how: str) -> object:
     """Measure; in its third execution, at a step, one rank is killed, raises, or does nothing more."""
     if rank == bad:
         _break_executions(3, step, how)
@@ -202,7 +202,7 @@ def check_own_collectives(rank: int, world_size: int, collectives: tuple[str, ..
     for name in collectives:
         for op in ("sum", "mean") if find_spec(name).reduces else ("sum",):
             request = Request(nccl(name), 12 * world_size, op=op, root=1 if find_spec(name).rooted else 0)
-            found[f"{name} {op}"] = measure_rank(rank, world_size, Measurement(request, 1, 3, None)).wrong
+            found[f"{name} {op}"] = measure_rank(rank, world_size, TimedRequest(request, 1, 3, None)).wrong
     return found
 
 
@@ -212,8 +212,8 @@ def meshes_of_own_work(
     """Time what torch does of its own; return of each model the sizes of the meshes that hold its parameters."""
     from torch.distributed.tensor import DTensor  # slow to import
 
-    from realcomm.forms import timing
-    from realcomm.forms.spreading import Spread
+    from benchmarks.torch_forms import timing
+    from benchmarks.torch_forms.spreading import Spread
 
     made = list[Spread]()
 

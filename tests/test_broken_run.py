@@ -16,8 +16,8 @@ from collectives.training.workload import Training
 from realcomm.execution import broken_run
 from realcomm.launching.failures import LaunchFailed, RankFailed, TimedOut
 from realcomm.launching.launcher import launch
-from realcomm.measuring.measurement import Measurement
-from realcomm.training import broken_training
+from realcomm.measuring.measurement import TimedRequest
+from realcomm.training import trainer
 from ringlab.shared.output import keep_broken_trace
 
 RANKS, BAD, STEP = 4, 2, 3
@@ -26,7 +26,7 @@ RANKS, BAD, STEP = 4, 2, 3
 def break_run(how: str, name: str = "all_reduce/ring", timeout: float = 60.0) -> LaunchFailed:
     """What a launch raises in which rank 2 breaks in step 4 of the third execution."""
     request, cluster = make_request(find_algorithm(name), RANKS, 1 << 12), simcomm.this_machine(RANKS)
-    measurement = Measurement(request, 1, 3, None)
+    measurement = TimedRequest(request, 1, 3, None)
     with pytest.raises(LaunchFailed) as caught, broken_run.tracing_what_breaks(request, cluster):
         launch(real_workers.break_in_step, RANKS, measurement, BAD, STEP, how, timeout=timeout)
     return caught.value
@@ -54,7 +54,7 @@ def test_what_had_happened_is_in_the_trace(how: str, tmp_path: Path):
 @pytest.mark.slow
 def test_a_training_that_breaks_leaves_its_phases_and_the_sync():
     training = Training(find_algorithm("all_reduce/ring"), batch_size=4)
-    with pytest.raises(RankFailed) as caught, broken_training.tracing_what_breaks(training, simcomm.this_machine(2)):
+    with pytest.raises(RankFailed) as caught, trainer.tracing_what_breaks(training, simcomm.this_machine(2)):
         launch(real_workers.break_training, 2, training, timeout=120.0)
     trace = caught.value.trace
     assert (trace.title, list(trace.failed)) == ("training/ring", [1])

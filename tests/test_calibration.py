@@ -21,10 +21,10 @@ from collectives.training.workload import Training
 from realcomm.calibration import blocks
 from realcomm.calibration.blocks import (
     BesideTimes,
+    BlockStep,
     CalibrationBlock,
     RankBlock,
     Setting,
-    StepTimes,
     TrainingKind,
     fit_line,
     make_calibration,
@@ -58,7 +58,7 @@ def training_block(late: float = 0.01) -> CalibrationBlock:
     probes += [Probe(EXCHANGE, 1, False, JOB.gradient_bytes // 2, length) for length in (1, 3)]
     ranks = [
         RankBlock(steps={KIND: [
-            StepTimes(0.1, 0.2 + rank * late, 0.03, probe, 0.3 + rank * late, 0.3 + late + 0.02 * probe.length, 0.004)
+            BlockStep(0.1, 0.2 + rank * late, 0.03, probe, 0.3 + rank * late, 0.3 + late + 0.02 * probe.length, 0.004)
             for probe in probes
         ]})
         for rank in range(2)

@@ -14,9 +14,16 @@ import pytest
 import torch
 
 from collectives import InputError
-from realcomm.training.checkpoints.content import State, from_bytes, to_bytes
-from realcomm.training.checkpoints.folder import KEPT, CheckpointFolder, check_folder, find_newest
-from realcomm.training.checkpoints.manifest import manifest_of, open_checkpoint
+from realcomm.training.checkpoint_folder import (
+    KEPT,
+    CheckpointFolder,
+    check_folder,
+    find_newest,
+    manifest_of,
+    open_checkpoint,
+)
+from realcomm.training.checkpointing import from_bytes, to_bytes
+from realcomm.training.observing import State
 
 TRAINING = {"model": "resnet18", "batch_size": 32}
 
@@ -177,7 +184,7 @@ def test_a_checkpoint_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monk
 KILLED = """
 import os, random, signal, sys, time
 from pathlib import Path
-from realcomm.training.checkpoints.folder import CheckpointFolder, find_newest
+from realcomm.training.checkpoint_folder import CheckpointFolder, find_newest
 
 folder, random = Path(sys.argv[1]), random.Random(1)
 content = {step: step.to_bytes(4, "big") * 5_000 for step in range(4)}

@@ -10,8 +10,7 @@ import torch
 
 from collectives.errors import InputError
 from collectives.training.workload import Training
-from realcomm.training.datasets import load_images
-from realcomm.training.shard import Shard
+from realcomm.training.datasets import Shard, load_images
 
 
 class EndsThePython:

@@ -12,10 +12,10 @@ import torch
 from collectives.errors import InputError
 from collectives.training.workload import Training
 from realcomm.training.data_parallel import run_data_parallel, train_by_one
+from realcomm.training.datasets import Shard
 from realcomm.training.gradient_sync import no_sync
 from realcomm.training.models import build_model
 from realcomm.training.replica import make_replica, take_step
-from realcomm.training.shard import Shard
 from realcomm.training.stopwatch import Stopwatch
 
 SCRIPT = Path(__file__).parent.parent / "benchmarks" / "data_parallel.py"

@@ -6,7 +6,7 @@ import torch.distributed as dist
 from simulated_gpu import SimulatedGpu
 
 from collectives.training.workload import Training
-from realcomm.calibration.calibration_steps import CalibrationTraining
+from realcomm.calibration.calibrator import CalibrationTraining
 from realcomm.execution.device_clock import HostClock, device_clock
 from realcomm.training.stopwatch import Stopwatch
 

@@ -20,10 +20,10 @@ import realcomm
 import simcomm
 from collectives.errors import InputError, RunFailed
 from realcomm.emulation import builder as building
-from realcomm.emulation.batches import Names, cables, core_links, forwarding_entries, shapers
+from realcomm.emulation.batches import InterfaceNames, cables, core_links, forwarding_entries, shapers
 from realcomm.emulation.builder import groups
 from realcomm.emulation.network import EmulatedNetwork, emulate
-from realcomm.emulation.plan import Plan, plan_network
+from realcomm.emulation.plan import NetworkPlan, plan_network
 from realcomm.emulation.trial import try_emulation
 from ringlab.scenario import load
 from scenarios import shipped
@@ -74,7 +74,7 @@ def test_hosts_with_several_links_get_a_switch_of_their_own():
     plan = plan_network(simcomm.ring(4, "10 Mbit/s", "0 us"))
     assert plan.switches == plan.hosts == ("h0", "h1", "h2", "h3")
     assert plan.forwarding["h1"]["h1"] == "h1"
-    names = Names(plan)
+    names = InterfaceNames(plan)
     assert len([*cables(names)]) == 4 + 4 + 4  # the links, a host to its switch, a probe at each switch
 
 
@@ -100,7 +100,7 @@ def test_following_the_entries_leads_over_the_scenarios_own_routes(cluster: simc
 
 
 def test_every_link_has_a_shaper_at_either_end_and_no_bridge_learns_or_floods():
-    names = Names(plan_network(SWITCH_RING))
+    names = InterfaceNames(plan_network(SWITCH_RING))
     everywhere = [line for host in (None, *names.plan.hosts) for line in shapers(names, host, delays=False)]
     assert len(everywhere) == len(names.plan.directions) == 16
     assert all("rate 20000000bit burst 4096" in line for line in everywhere)
@@ -113,7 +113,7 @@ def test_every_link_has_a_shaper_at_either_end_and_no_bridge_learns_or_floods():
 
 
 def test_latencies_are_delays_before_the_bucket():
-    names = Names(plan_network(simcomm.star(2, "10 Mbit/s", "250 us")))
+    names = InterfaceNames(plan_network(simcomm.star(2, "10 Mbit/s", "250 us")))
     first, second = shapers(names, "h0", delays=True)
     assert "root handle 1: netem delay 250us" in first and "parent 1:" in second and "tbf rate 10000000bit" in second
 
@@ -201,7 +201,7 @@ def test_an_ordinary_user_needs_no_privilege(namespaces: None):
             os.setgid(65534)
             os.setuid(65534)
             ctypes.CDLL(None).prctl(4, 1)  # PR_SET_DUMPABLE, as after an exec: /proc/self is the user's
-            found = building.Builder(plan_network(simcomm.star(2, "20 Mbit/s", "0 us")))
+            found = building.NetworkBuilder(plan_network(simcomm.star(2, "20 Mbit/s", "0 us")))
             os.write(writer, str((found.has_own_user, len(found.verify()))).encode())
         except BaseException as error:
             os.write(writer, str(error).encode())
@@ -249,7 +249,7 @@ def test_a_link_that_is_off_is_named_with_what_was_wanted(namespaces: None):
     reader, writer = os.pipe()
     if os.fork() == 0:
         try:
-            found = building.Builder(plan)
+            found = building.NetworkBuilder(plan)
             found.plan, building.ATTEMPTS = wrong, 1  # built as the one, measured as the other
             found.verify()
         except RunFailed as error:
@@ -265,7 +265,7 @@ def test_a_link_that_is_off_is_named_with_what_was_wanted(namespaces: None):
 
 @pytest.mark.namespaces
 def test_a_queue_that_drops_refuses_the_run_and_names_the_link(namespaces: None):
-    short = Plan(**vars(plan_network(simcomm.star(3, "20 Mbit/s", "0 us"))))
+    short = NetworkPlan(**vars(plan_network(simcomm.star(3, "20 Mbit/s", "0 us"))))
     with ShortQueues(short) as network, pytest.raises(RunFailed) as refused:
         cluster = simcomm.star(3, "20 Mbit/s", "0 us")
         realcomm.run("reduce/naive", cluster, 1 << 19, network=network, warmup=0, repetitions=1)
@@ -279,10 +279,8 @@ class ShortQueues(EmulatedNetwork):
         super().__enter__()
         namespace, *_ = self.namespaces
         holder = namespace.files[-1].split("/")[2]
-        shorten = [
-            f"qdisc replace dev {Names(self.plan).end('s0', host).interface} root tbf rate 20mbit burst 4kb limit 15000"
-            for host in self.plan.hosts
-        ]
+        ends = [InterfaceNames(self.plan).end("s0", host).interface for host in self.plan.hosts]
+        shorten = [f"qdisc replace dev {end} root tbf rate 20mbit burst 4kb limit 15000" for end in ends]
         call = ["nsenter", f"--net=/proc/{holder}/ns/net", "tc", "-batch", "-"]
         subprocess.run(call, input="\n".join(shorten), text=True, check=True)
         return self

@@ -14,10 +14,10 @@ import torch.distributed as dist
 from torch import nn
 
 import realcomm
+from benchmarks.torch_forms import running, spreading, timing
+from benchmarks.torch_forms.running import FormPlan, FormResult, run_forms
 from collectives.records.model_profile import ModelProfile
 from collectives.training.parallelism import Parallelism
-from realcomm.forms import running, spreading, timing
-from realcomm.forms.running import FormPlan, FormResult, run_forms
 from realcomm.profiling.meta import profile_on_meta
 from realcomm.profiling.model_sources import find_model
 from simcomm.mesh.calls import Group

@@ -19,7 +19,7 @@ import torch.distributed as dist
 
 import realcomm
 from collectives.catalogue import find_algorithm
-from realcomm.execution import host_group
+from realcomm.execution import group_memory
 from realcomm.functions import tensor_collectives
 from realcomm.launching import group, torchrun
 from realcomm.launching.launcher import launch
@@ -266,12 +266,12 @@ def test_a_torch_that_is_too_old_and_gpus_that_are_hidden_are_refused(monkeypatc
 
 def wait_on_hosts(rank: int, world_size: int) -> tuple[bool, bool, str]:
     """Whether a rank that works on GPUs has one group of gloo besides, and what it exchanges there."""
-    vars(host_group)["own_device"] = lambda: torch.device("cuda")
-    found = host_group.host_group()
-    host_group.host_barrier()
+    vars(group_memory)["own_device"] = lambda: torch.device("cuda")
+    found = group_memory.host_group()
+    group_memory.host_barrier()
     heard = [None] * world_size if rank == 0 else None
     dist.gather_object(rank, heard, group=found)
-    return found is host_group.host_group(), found is dist.group.WORLD, f"{dist.get_backend(found)} {heard}"
+    return found is group_memory.host_group(), found is dist.group.WORLD, f"{dist.get_backend(found)} {heard}"
 
 
 def test_ranks_on_gpus_wait_for_each_other_on_hosts():

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from collectives.errors import InputError
 from collectives.programs.sandbox import ProgramFile
 from collectives.training.workload import Training
-from realcomm.profiling.file_models import trace_model
+from realcomm.profiling.tracing import trace_model
 from realcomm.training.model_files import ask_file, check_model
 from ringlab.cli import app
 
@@ -84,7 +84,7 @@ def test_a_model_file_ends_within_its_limits_with_its_line(name: str, file: Path
 def test_what_a_model_file_says_is_no_profile_until_it_is_checked(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for found, said in ((3, "cannot be read"), ({"layers": 3}, "not a modelprofile"), (None, "cannot be read")):
         answer = ProgramFile(file), found
-        monkeypatch.setattr("realcomm.profiling.file_models.ask_file", lambda *_, answer=answer: answer)
+        monkeypatch.setattr("realcomm.profiling.tracing.ask_file", lambda *_, answer=answer: answer)
         with pytest.raises(InputError, match=said):
             trace_model(f"{file}:told")
 
@@ -119,7 +119,7 @@ def test_under_torchrun_rank_0_tries_a_model(rank: str, file: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("first", ["import realcomm.training.replica as one; one.import_compiler()",
-                                   "import realcomm.forms.running"])  # fmt: skip
+                                   "import benchmarks.torch_forms.running"])  # fmt: skip
 def test_torch_leaves_no_folder_of_its_compiler(first: str, tmp_path: Path) -> None:
     code = f"{first}; import torch; torch.optim.SGD([torch.nn.Parameter(torch.ones(1))]).zero_grad()"
     call = [sys.executable, "-c", code]
@@ -133,7 +133,7 @@ TRAINING = """
 import sys
 import simcomm
 from collectives import Training
-from realcomm.launching.compiler_folder import VARIABLE
+from realcomm.launching.torch_process import VARIABLE
 from realcomm.launching.launcher import launch
 from realcomm.training import trainer
 

@@ -10,9 +10,16 @@ from torch.nn import functional
 
 import realcomm
 from collectives.errors import InputError
-from realcomm.model_parallel import running
-from realcomm.model_parallel.running import WARM_UP, StageCalibration, run_stage
-from realcomm.model_parallel.stages import StagePlan, batch_of, build_stage, named_blocks
+from realcomm import model_parallel
+from realcomm.model_parallel import (
+    WARM_UP,
+    StageCalibration,
+    StagePlan,
+    batch_of,
+    build_stage,
+    named_blocks,
+    run_stage,
+)
 from realcomm.profiling.model_sources import find_model
 from ringlab.commands.model_parallel import predict_stages
 
@@ -52,10 +59,10 @@ def test_a_stage_lies_and_computes_on_the_ranks_device(tmp_path: Path, monkeypat
     path = tmp_path / "mine.py"
     path.write_text(MODEL)
     meta = torch.device("meta")
-    monkeypatch.setattr(running, "own_device", lambda: meta, raising=False)
+    monkeypatch.setattr(model_parallel, "own_device", lambda: meta, raising=False)
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
     try:
-        one = running.StageRank(0, StagePlan(f"{path}:build", (3, 2, 2), (("0", "1", "2", "3"),), 1, 4, 1))
+        one = model_parallel.StageRank(0, StagePlan(f"{path}:build", (3, 2, 2), (("0", "1", "2", "3"),), 1, 4, 1))
         assert {each.device for each in (*one.model.parameters(), one.given, *one.batch(0))} == {meta}
         assert len(one._time_phases()) == 3
     finally:

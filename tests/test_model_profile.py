@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.studies.shipped_profiles import TORCHVISION
 from collectives.errors import InputError
 from collectives.records.model_profile import (
     ModelProfile,
@@ -16,12 +17,10 @@ from collectives.records.model_profile import (
 from collectives.training.buckets import fill_buckets
 from collectives.training.models import count_parameters
 from collectives.transformer_shapes import TRANSFORMERS
-from realcomm.profiling.file_models import trace_model
 from realcomm.profiling.measured import measure
 from realcomm.profiling.meta import profile_on_meta
 from realcomm.profiling.model_sources import find_model
-from realcomm.profiling.shipped import TORCHVISION
-from realcomm.profiling.traced import measured_by_profiler
+from realcomm.profiling.tracing import measured_by_profiler, trace_model
 from ringlab.answers.model_profiling import profile_model
 from simcomm.mesh.compute import as_measured
 

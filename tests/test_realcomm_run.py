@@ -18,9 +18,15 @@ from collectives.request import Request, make_request
 from collectives.spec import FLOATING, ITEM_BYTES, OPS
 from realcomm.execution.executor import COMBINE
 from realcomm.launching.launcher import launch
-from realcomm.measuring.exact_inputs import exact_input, exact_result, neutral_buffer
-from realcomm.measuring.measurement import Measurement, RankMeasurement
-from realcomm.measuring.timing import first_to_last, median_index, repetitions_within
+from realcomm.measuring.measurement import RankMeasurement, TimedRequest
+from realcomm.measuring.timing import (
+    exact_input,
+    exact_result,
+    first_to_last,
+    median_index,
+    neutral_buffer,
+    repetitions_within,
+)
 
 SHORT = {"warmup": 0, "repetitions": 3}
 
@@ -38,15 +44,15 @@ def sent(trace: Trace) -> Counter:
 def library_of_four() -> dict[str, list[RankMeasurement]]:
     """What four ranks measured of every algorithm, all in one launch: by name, and there by rank."""
     requests = (make_request(name, 4, 1001) for name in library())
-    measurements = [Measurement(request, SHORT["warmup"], SHORT["repetitions"], None) for request in requests]
+    measurements = [TimedRequest(request, SHORT["warmup"], SHORT["repetitions"], None) for request in requests]
     by_rank = launch(real_programs.measure_all, 4, measurements, timeout=120)
     return dict(zip(library(), map(list, zip(*by_rank, strict=True)), strict=True))
 
 
 @pytest.mark.parametrize("name", library())
 def test_every_algorithm_sends_what_is_predicted(name: str, library_of_four, monkeypatch: pytest.MonkeyPatch):
-    def launched(worker, world_size: int, measurement: Measurement, **settings) -> list[RankMeasurement]:
-        assert measurement == Measurement(make_request(name, 4, 1001), **SHORT, inputs=None)
+    def launched(worker, world_size: int, measurement: TimedRequest, **settings) -> list[RankMeasurement]:
+        assert measurement == TimedRequest(make_request(name, 4, 1001), **SHORT, inputs=None)
         return library_of_four[name]
 
     monkeypatch.setattr(import_module("realcomm.measuring.collective_run"), "launch", launched)
@@ -195,7 +201,7 @@ def test_timed_buffers_never_grow(op: str):
 
 
 def test_a_wrong_result_is_counted():
-    measurement = Measurement(Request(library()["all_reduce/ring"], 100), 0, 1, None)
+    measurement = TimedRequest(Request(library()["all_reduce/ring"], 100), 0, 1, None)
     assert min(launch(real_programs.measure_without_writing, 2, measurement)) > 10
 
 

@@ -15,7 +15,7 @@ from collectives.request import Request, make_request
 from collectives.schedule.symbolic_build import build_symmetric
 from collectives.training.workload import ComputePhases, Training
 from collectives.transport import Transport
-from realcomm.functions.arguments import check_splits
+from realcomm.functions.tensor_call import check_splits
 from ringlab.answers.findings import DoctorAnswer, Finding
 from simcomm.selection import choose, winner_map
 

@@ -17,9 +17,8 @@ from collectives.errors import RunFailed
 from collectives.output_files import TEMPORARY
 from realcomm.launching.failures import RankFailed, TimedOut
 from realcomm.launching.launcher import launch
-from realcomm.training.checkpointing import AFRESH, Checkpointing, check_finite, describe_training, find_start
-from realcomm.training.checkpoints.content import to_bytes
-from realcomm.training.checkpoints.folder import CheckpointFolder, find_newest
+from realcomm.training.checkpoint_folder import CheckpointFolder, find_newest
+from realcomm.training.checkpointing import AFRESH, Checkpointing, check_finite, describe_training, find_start, to_bytes
 from realcomm.training.observing import Observer
 from realcomm.training.trainer import train
 from simcomm import this_machine

@@ -15,14 +15,13 @@ from collectives.training.models import STEMS, count_parameters, gradients_in_or
 from collectives.training.workload import MODELS, Training
 from realcomm.launching.launcher import launch
 from realcomm.training import running
-from realcomm.training.compute_phases import LoneTraining
+from realcomm.training.datasets import Shard, held_out_batches
 from realcomm.training.gradient_sync import make_sync, no_sync
 from realcomm.training.models import build_model, build_resnet
 from realcomm.training.observing import Observer
 from realcomm.training.rank_result import RankResult
 from realcomm.training.replica import load_schedule, make_replica, take_step
-from realcomm.training.running import RunningTraining, make_replica_and_sync
-from realcomm.training.shard import Shard, held_out_batches
+from realcomm.training.running import LoneTraining, RunningTraining, make_replica_and_sync
 from realcomm.training.stopwatch import Stopwatch
 from realcomm.training.trainer import make_trace, train, train_each, train_rank
 

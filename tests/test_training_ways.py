@@ -16,6 +16,7 @@ from collectives.training.buckets import Gradient
 from collectives.training.workload import Buckets, Training
 from realcomm.launching.launcher import launch
 from realcomm.training.gradient_sync import LocalSteps, no_sync
+from realcomm.training.models import synchronise_batch_norm
 from realcomm.training.replica import Replica, make_replica, take_step
 from realcomm.training.replica_checks import (
     GradientChecks,
@@ -26,7 +27,6 @@ from realcomm.training.replica_checks import (
 )
 from realcomm.training.running import make_replica_and_sync
 from realcomm.training.stopwatch import Stopwatch
-from realcomm.training.sync_batch_norm import synchronise_batch_norm
 from realcomm.training.trainer import train
 
 TWO = SimpleNamespace(world_size=2, hosts=("h0", "h0"))

@@ -15,10 +15,10 @@ import pytest
 
 import simcomm
 from collectives.errors import RunFailed
-from realcomm.emulation.batches import INTERFACE, Names
+from realcomm.emulation.batches import INTERFACE, InterfaceNames
 from realcomm.emulation.network import emulate
 from realcomm.emulation.trial import try_emulation
-from realcomm.watching.metrics_file import read_metrics
+from realcomm.watching.log_folder import read_metrics
 from ringlab.jobs.job import JobOptions, make_job
 from ringlab.jobs.slurm import SlurmOptions, write_batch_file
 from ringlab.scenario import load
@@ -64,7 +64,7 @@ def test_two_nodes_train_and_go_on_after_a_rank_is_killed(tmp_path: Path):
         (tmp_path / name).write_text(script)
         (tmp_path / name).chmod(0o755)
     with emulate(simcomm.star(2, "50 Mbit/s", "0 us")) as network:
-        names = Names(network.plan)
+        names = InterfaceNames(network.plan)
         environment = {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "two", "PYTHONPATH": f"{TESTS.parent}:{TESTS}"}
         environment["PATH"] = f"{tmp_path}:{os.environ['PATH']}:/usr/sbin:/sbin"
         for number, (place, host) in enumerate(zip(network.namespaces, network.plan.hosts, strict=True)):
@@ -110,7 +110,7 @@ def on_two_nodes(*variables: dict[str, str]) -> list[tuple[int, str, str]]:
         pytest.skip(str(error))
     usual = {name: value for name, value in os.environ.items() if not name.startswith(("LOCAL_", "TORCHELASTIC"))}
     with emulate(simcomm.star(2, "50 Mbit/s", "0 us")) as network:
-        addresses = [Names(network.plan).address(host) for host in network.plan.hosts]
+        addresses = [InterfaceNames(network.plan).address(host) for host in network.plan.hosts]
         usual |= {"WORLD_SIZE": "2", "MASTER_ADDR": addresses[0], "MASTER_PORT": "29500", "TESTS": str(TESTS)}
         started = []
         for rank, (place, address) in enumerate(zip(network.namespaces, addresses, strict=True)):

@@ -22,12 +22,9 @@ from realcomm.launching.failures import RankFailed
 from realcomm.launching.launcher import launch
 from realcomm.training.checkpointing import find_start
 from realcomm.training.observing import EpochRecord, RankGradients, StepRecord
-from realcomm.watching.log_folder import LogFolder
+from realcomm.watching.log_folder import LogFolder, MetricsFile, last_row, mend, read_metrics
 from realcomm.watching.log_observer import LogObserver
-from realcomm.watching.metrics_file import MetricsFile, last_row, mend, read_metrics
-from realcomm.watching.profiling import parse_steps
-from realcomm.watching.tensorboard import TensorBoardObserver
-from realcomm.watching.watch import Watch
+from realcomm.watching.watch import TensorBoardObserver, Watch, parse_steps
 
 PHASES = {"forward": 0.1, "backward": 0.2, "sync": 0.05, "optimizer": 0.01}
 RING = Training(find_algorithm("all_reduce/ring"))
@@ -265,7 +262,7 @@ def test_a_run_that_torchrun_starts_again_goes_on(tmp_path, monkeypatch):
         (lambda path: path.symlink_to(path), "is no folder|Too many levels"),
         (lambda path: path.symlink_to("/proc/self"), "the kernel makes up"),
         (lambda path: (path / "metrics.jsonl").mkdir(parents=True), "is a directory"),
-        (make_pipe, "is no regular file"),
+        (make_pipe, "is a pipe"),
         (lambda path: (path.mkdir(), (path / ".in-use").symlink_to("../precious")), r"\.in-use is no regular file"),
     ],
     ids=["file", "loop", "kernel", "directory", "pipe", "link in use"],
@@ -317,7 +314,7 @@ def test_tensorboard_gets_a_curve_each_from_rank_0(tmp_path, monkeypatch):
 
 
 def test_without_the_extra_tensorboard_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("realcomm.watching.tensorboard.find_spec", lambda name: None)
+    monkeypatch.setattr("realcomm.watching.watch.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"pip install 'ringlab\[tensorboard\]'"):
         Watch(tmp_path, tensorboard=True)
 

@@ -8,11 +8,11 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from benchmarks.faults_on_purpose import Fault
 from collectives.catalogue import find_algorithm
 from collectives.training.workload import Buckets, Training
-from realcomm.training import running, shard
+from realcomm.training import datasets, running
 from realcomm.training.checkpointing import Checkpointing, find_start
-from realcomm.training.faults import Fault
 from realcomm.training.observing import Observed, Observer, StepRecord
 from realcomm.training.trainer import train_rank
 
@@ -47,7 +47,7 @@ def few_images(*arguments: Any, **named: Any) -> TensorDataset:
 def make_small() -> None:
     """Have trainings of this process be small; nothing of them but the model and the images is another."""
     vars(running).update(build_model=small_model, measure_alone=lambda training: 0.0)
-    vars(shard).update(load_images=few_images)
+    vars(datasets).update(load_images=few_images)
 
 
 class Losses(Observer):

@@ -15,10 +15,10 @@ MOST_OPERATIONS = 8_000_000  # of all ranks at one world size
 MOST_CHANNELS = 1024  # of one rank
 
 
-class Limits(NamedTuple):
+class ProgramLimits(NamedTuple):
     """What a user's file may take to be loaded, and each of its programs to say what all its ranks do.
 
-    >>> Limits(seconds=10.0, memory=1 << 29).describe_memory()
+    >>> ProgramLimits(seconds=10.0, memory=1 << 29).describe_memory()
     '512 MiB of memory (RINGLAB_PROGRAM_MEMORY="1 GiB" would allow twice as much)'
     """
 
@@ -35,7 +35,7 @@ class Limits(NamedTuple):
         return f'{format_size(self.memory)} of memory ({MEMORY_KEY}="{twice}" would allow twice as much)'
 
 
-def read_limits() -> Limits:
+def read_limits() -> ProgramLimits:
     """Return the limits that the environment sets, or ours. Raise InputError for a variable that says none.
 
     >>> read_limits().seconds > 0
@@ -54,4 +54,4 @@ def read_limits() -> Limits:
         raise InputError(f"{MEMORY_KEY}: {error}") from error
     if memory < 64 << 20:
         raise InputError(f"{MEMORY_KEY} is {os.environ[MEMORY_KEY]!r}; a program needs at least 64 MiB")
-    return Limits(seconds, memory)
+    return ProgramLimits(seconds, memory)

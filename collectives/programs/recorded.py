@@ -46,7 +46,7 @@ class Shown:
         return self.text
 
 
-class Failure(NamedTuple):
+class RecordedFailure(NamedTuple):
     """What ended a recording: where, in which way, and what to say."""
 
     at: tuple[int, int, int]  # rank, channel, step; the step is -1 where the program did not begin
@@ -67,7 +67,7 @@ class Recording:
     ends: Ints  # index of the operation after each step's last
     numbers: Ints  # [operations, 5]
     odd: dict[int, Any]  # by index, what stands in place of a number
-    failures: dict[int, Failure]  # by rank
+    failures: dict[int, RecordedFailure]  # by rank
 
     def channels(self, rank: int) -> tuple[Iterator[Step], ...]:
         """Return the steps of each channel of a rank. Raise what the program raised, there or where it did."""
@@ -310,7 +310,7 @@ def _shifted(shift: int, base: int, world_size: int, stride: int) -> DigitRank:
     return DigitRank((world_size,), base, (stride,), (shift,))
 
 
-def _failure(found: Any, counts: list[list[int]], file: ProgramFile) -> Failure:
+def _failure(found: Any, counts: list[list[int]], file: ProgramFile) -> RecordedFailure:
     """Return what ended the program of a rank, with the line where there is one."""
     rank, channel, step = (_whole(number, at_least=-1) for number in found["at"])
     if not 0 <= rank < len(counts) or (step >= 0 and step != counts[rank][channel]):
@@ -322,7 +322,7 @@ def _failure(found: Any, counts: list[list[int]], file: ProgramFile) -> Failure:
         text = f"the program fails with {text}"
     elif found["line"]:
         text += f" (line {_whole(found['line'])} of {file.path.name})"
-    return Failure((rank, channel, step), str(found["how"]), text)
+    return RecordedFailure((rank, channel, step), str(found["how"]), text)
 
 
 def _differing(found: Any, ranks: Any) -> npt.NDArray[np.int64] | None:

@@ -35,7 +35,7 @@ from collectives.programs.guest import (
     is_alive,
     write_whole,
 )
-from collectives.programs.limits import MOST_ELAPSED, MOST_PROCESSES, Limits, read_limits
+from collectives.programs.limits import MOST_ELAPSED, MOST_PROCESSES, ProgramLimits, read_limits
 from collectives.quoting import make_printable
 
 READY_S = 120.0  # at most for modules of ours to be imported, before the user's file
@@ -64,7 +64,7 @@ class ProgramFile:
 
     def __init__(self, path: Path, modules: tuple[str, ...] = ()) -> None:
         """Take the file, and the modules of ours that the guest is to import before it; they count for no limit."""
-        self.path, self.modules, self._printed, self._guest = path, modules, 0, list["Guest"]()
+        self.path, self.modules, self._printed, self._guest = path, modules, 0, list["GuestProcess"]()
         finalize(self, _forget, self._guest)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -77,7 +77,7 @@ class ProgramFile:
             server = _server()
             try:
                 if not self._guest or not server.keeps(self._guest[0]):
-                    self._guest[:] = [Guest(server, self.path)]
+                    self._guest[:] = [GuestProcess(server, self.path)]
                     self._exchange(_start(self.path, self.modules, limits), limits, READY_S)
                     self._guest[0].memory_before = measure([self._guest[0].process]).memory
                     if question["do"] not in ("load", "call"):  # the process that had loaded the file has ended
@@ -95,7 +95,7 @@ class ProgramFile:
             raise InputError(f"{self.path}: {question['name']} is no longer there")
         return answer
 
-    def _exchange(self, question: dict[str, Any], limits: Limits, seconds: float) -> Answer:
+    def _exchange(self, question: dict[str, Any], limits: ProgramLimits, seconds: float) -> Answer:
         guest = self._guest[0]
         at = f", world size {question['world_size']}" if "world_size" in question else ""
         guest.ask(question)
@@ -127,7 +127,7 @@ class ProgramFile:
             self._printed += 1
 
 
-def _start(path: Path, modules: tuple[str, ...], limits: Limits) -> dict[str, Any]:
+def _start(path: Path, modules: tuple[str, ...], limits: ProgramLimits) -> dict[str, Any]:
     """Return what a guest is first asked."""
     try:
         folder = str(Path.cwd())
@@ -159,7 +159,7 @@ def measure(processes: list[psutil.Process]) -> Usage:
     return Usage(seconds, nbytes, is_awake)
 
 
-class Guest:
+class GuestProcess:
     """The process of a file, from the owner's side."""
 
     def __init__(self, server: "Server", path: Path) -> None:
@@ -255,7 +255,7 @@ class Guest:
         if self._has_started_others:
             self.server.end_strays()
 
-    def describe_end(self, why: str, limits: Limits) -> ProgramEnded:
+    def describe_end(self, why: str, limits: ProgramLimits) -> ProgramEnded:
         """Return what became of a guest that did not answer, with the line where it was; it is aborted to say so."""
         status = self.status()
         if status is None:
@@ -307,7 +307,7 @@ class Server:
     """The process that guests are forked from. It executes nothing of a user's, and ends all guests when this ends."""
 
     def __init__(self) -> None:
-        self.owner, self.guests = os.getpid(), dict[int, Guest]()
+        self.owner, self.guests = os.getpid(), dict[int, GuestProcess]()
         self._socket, theirs = socket.socketpair()
         self._socket.settimeout(SERVER_S)
         path = [str(Path(__file__).resolve().parents[2]), *sys.path]
@@ -319,7 +319,7 @@ class Server:
                 env=os.environ | ONE_THREAD, start_new_session=True,
             )  # fmt: skip
 
-    def keeps(self, guest: Guest) -> bool:
+    def keeps(self, guest: GuestProcess) -> bool:
         """Return whether this is a guest of this server that may still answer."""
         return self.guests.get(guest.process.pid) is guest
 
@@ -381,7 +381,7 @@ def _server() -> Server:
     return server
 
 
-def _forget(guests: list[Guest]) -> None:
+def _forget(guests: list[GuestProcess]) -> None:
     """End the guest of a file that is no longer needed."""
     for guest in guests:
         if guest.server.owner == os.getpid() and guest.server.guests.pop(guest.process.pid, False):

@@ -35,7 +35,7 @@ class TrainingKind(NamedTuple):
         return cls(training.model_kind, training.dataset, training.batch_size)
 
 
-class StepTimes(NamedTuple):
+class BlockStep(NamedTuple):
     """One step of one rank: seconds of its phases, and when its exchange began and ended."""
 
     forward: float
@@ -65,7 +65,7 @@ class RankBlock:
 
     probes: dict[Probe, list[Interval]] = field(default_factory=dict)  # without those that it takes no part in
     reductions: dict[int, list[float]] = field(default_factory=dict)  # by bytes
-    steps: dict[TrainingKind, list[StepTimes]] = field(default_factory=dict)
+    steps: dict[TrainingKind, list[BlockStep]] = field(default_factory=dict)
     beside: dict[TrainingKind, list[BesideTimes]] = field(default_factory=dict)
     alone: dict[tuple[TrainingKind, int], list[ComputePhases]] = field(default_factory=dict)  # also by threads; rank 0
 
@@ -93,7 +93,7 @@ class CalibrationBlock:
         by_size = {size: zip(*(rank.reductions[size] for rank in self.ranks), strict=True) for size in sizes}
         return {size: [max(seconds) for seconds in same] for size, same in by_size.items()}
 
-    def training_steps(self) -> dict[TrainingKind, list[tuple[StepTimes, ...]]]:
+    def training_steps(self) -> dict[TrainingKind, list[tuple[BlockStep, ...]]]:
         """Return the steps of each training, each with all its ranks."""
         kinds = self.ranks[0].steps
         return {kind: list(zip(*(rank.steps[kind] for rank in self.ranks), strict=True)) for kind in kinds}
@@ -170,7 +170,7 @@ def _join(parts: Iterable[dict[Key, list[Value]]]) -> dict[Key, list[Value]]:
     return dict(joined)
 
 
-def _exchange_seconds(steps: Sequence[tuple[StepTimes, ...]]) -> dict[Probe, float]:
+def _exchange_seconds(steps: Sequence[tuple[BlockStep, ...]]) -> dict[Probe, float]:
     """Return the median seconds of each probe in the sync's place, from the last rank's begin to the mean end."""
     found: defaultdict[Probe, list[float]] = defaultdict(list)
     for ranks in steps:
@@ -194,10 +194,10 @@ def _curves(seconds: dict[Probe, float], world_size: int, in_training: bool) -> 
     return [HopCurve(*kind, points, in_training) for kind, points in found.items()]
 
 
-def _together(kind: TrainingKind, steps: Sequence[tuple[StepTimes, ...]], setting: Setting) -> ComputePoint:
+def _together(kind: TrainingKind, steps: Sequence[tuple[BlockStep, ...]], setting: Setting) -> ComputePoint:
     """Return what steps of all ranks at once took."""
 
-    def median_mean(value: Callable[[StepTimes], float]) -> float:
+    def median_mean(value: Callable[[BlockStep], float]) -> float:
         return median(fmean(map(value, ranks)) for ranks in steps)
 
     phases = ComputePhases(
@@ -241,13 +241,13 @@ def _together_s(intervals: Sequence[Interval]) -> float:
     return max(end for _, end in intervals) - max(begin for begin, _ in intervals)
 
 
-def _waits(ranks: Sequence[StepTimes]) -> list[float]:
+def _waits(ranks: Sequence[BlockStep]) -> list[float]:
     """Return how long each rank waits for the slowest before its exchange."""
     last = max(rank.begin for rank in ranks)
     return [last - rank.begin for rank in ranks]
 
 
-def _busy(step: StepTimes) -> float:
+def _busy(step: BlockStep) -> float:
     return step.forward + step.backward + step.optimizer
 
 

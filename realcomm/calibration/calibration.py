@@ -11,17 +11,17 @@ from collectives.request import Request
 from collectives.training.workload import Training
 from realcomm.calibration.blocks import CalibrationBlock, Setting, make_calibration
 from realcomm.calibration.load import LoadWatch, watch_load
-from realcomm.calibration.plan import Plan, make_plan
+from realcomm.calibration.plan import CalibrationPlan, make_plan
 from realcomm.launching.launcher import launch
 from realcomm.launching.server import preload
 from realcomm.launching.types import Progress, Ranks
 from realcomm.measuring.collective_run import make_trace as make_collective_trace
 from realcomm.training.model_files import check_model
-from realcomm.training.preloading import preload_for
-from realcomm.training.step_count import known_images
+from realcomm.training.rank_result import known_images
+from realcomm.training.trainer import preload_for
 
 if TYPE_CHECKING:
-    from realcomm.calibration.rank_turns import RankTurns
+    from realcomm.calibration.plan import RankTurns
 
 ALONE_TURNS = 3  # of a calibration without runs
 
@@ -95,7 +95,7 @@ def run_in_turns(
     )
 
 
-def _worker(rank: int, world_size: int, plan: Plan) -> "RankTurns":
+def _worker(rank: int, world_size: int, plan: CalibrationPlan) -> "RankTurns":
     from realcomm.calibration.calibrator import take_turns  # torch comes with it
 
     return take_turns(rank, world_size, plan)
@@ -110,7 +110,7 @@ def _blocks(ranks: "Sequence[RankTurns]") -> list[CalibrationBlock]:
 
 
 def _training_traces(
-    plan: Plan, cluster: Ranks, trainings: Sequence[Training], ranks: "Sequence[RankTurns]"
+    plan: CalibrationPlan, cluster: Ranks, trainings: Sequence[Training], ranks: "Sequence[RankTurns]"
 ) -> list[Trace]:
     """Return the trace of each training, in the order in which they were asked for."""
     from realcomm.training.trainer import make_trace

@@ -1,24 +1,192 @@
-"""One rank's part of calibrating, and of calibrating and running in turns."""
+"""One rank's part of calibrating, and of calibrating and running in turns.
 
-from time import process_time
+Training steps of a calibration compute as a training does, and exchange probes (``realcomm.measuring.probes``) in the
+sync's place, never the training's own collective. All ranks compute each phase at once, as in a training, because they
+wait for each other after every exchange. Of DistributedDataParallel the pieces are measured, and it is never run: when
+each gradient is there during backward, gloo's own all_reduce of each bucket, how much slower backward is beside such
+all_reduces, the copies of the gradients into the buckets and back, and the broadcast of the buffers.
+"""
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from time import perf_counter, process_time
+
+import torch
 import torch.distributed as dist
+from torch.nn.functional import cross_entropy
 
+from collectives.costs.hops import Probe
+from collectives.request import round_down
+from collectives.training.buckets import Bucket, Gradient, fill_buckets
+from collectives.training.workload import Training
 from collectives.units import format_size
-from realcomm.calibration.blocks import RankBlock, TrainingKind
-from realcomm.calibration.calibration_steps import CalibrationTraining
-from realcomm.calibration.ddp_overlap import OverlapCalibrator
-from realcomm.calibration.plan import Plan, TrainingPlan
-from realcomm.calibration.rank_turns import RankTurns
-from realcomm.execution.host_group import host_barrier
+from realcomm.calibration.blocks import BesideTimes, BlockStep, Interval, RankBlock, TrainingKind
+from realcomm.calibration.plan import CalibrationPlan, RankTurns, TrainingPlan
+from realcomm.execution.executor import Executor
+from realcomm.execution.group_memory import host_barrier
 from realcomm.launching.group import own_device
 from realcomm.launching.status import report_progress, set_status
-from realcomm.measuring.probes import ProbeBench, time_reduction
+from realcomm.measuring.probes import ProbeBench, probe_request, time_reduction
 from realcomm.measuring.rank_measurement import RunningMeasurement
 from realcomm.measuring.timing import without_garbage_collection
-from realcomm.training.compute_phases import LoneTraining
+from realcomm.training.datasets import Shard
+from realcomm.training.gradient_sync import AfterBackward, Average
+from realcomm.training.models import build_model
 from realcomm.training.rank_result import RankResult
-from realcomm.training.running import RunningTraining
+from realcomm.training.replica import WARM_UP_STEPS, make_replica, take_step
+from realcomm.training.running import LoneTraining, RunningTraining
+from realcomm.training.stopwatch import Stopwatch
+
+
+class CalibrationTraining:
+    """A training of one rank whose sync is replaced by probes."""
+
+    def __init__(self, training: Training, rank: int, world_size: int, probes: Sequence[Probe]) -> None:
+        self.rank, self.world_size, self.probes = rank, world_size, list(probes)
+        self.replica = make_replica(build_model(training, training.seed), training)
+        self._shard = Shard(training, rank, world_size)
+        self._batches = iter(self._shard)
+        self._exchanges = [self._exchange(probe) for probe in self.probes]
+        self._watch = Stopwatch(rank)
+        self._done = 0
+
+    def take_steps(self, count: int) -> list[BlockStep]:
+        """Return the times of so many steps, which use the probes in turn. All ranks call this."""
+        dist.barrier()
+        return [self._step() for _ in range(count)]
+
+    def warm_up(self) -> None:
+        """Take steps that do not count, one for each probe and a few at least."""
+        self.take_steps(max(WARM_UP_STEPS, len(self.probes)))
+
+    def _step(self) -> BlockStep:
+        images, labels = self.next_batch()
+        number = self._done % max(1, len(self.probes))
+        exchange = self._exchanges[number] if self._exchanges else None
+        marks: list[float] = []
+
+        def stand_in(gradients: torch.Tensor) -> None:
+            marks.append(self._watch.now())
+            if exchange is not None:
+                exchange(gradients)
+            marks.append(self._watch.now())
+            gradients.div_(self.world_size)
+            marks.append(self._watch.now())
+            if self.world_size > 1:
+                dist.barrier()
+
+        take_step(self.replica, images, labels, AfterBackward(stand_in), self._watch)
+        self._done += 1
+        own = self._watch.phases()
+        begin, end, divided = map(self._watch.seconds, marks)
+        probe = self.probes[number] if self.probes else None
+        return BlockStep(own["forward"], own["backward"], own["optimizer"], probe, begin, end, divided - end)
+
+    def next_batch(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the next images and labels of this rank's share, epoch after epoch."""
+        found = next(self._batches, None)
+        if found is None:
+            self._batches = iter(self._shard)
+            found = next(self._batches)
+        return found
+
+    def _exchange(self, probe: Probe) -> Average:
+        """Return the probe as a sync: on the gradients themselves where its chunks are theirs."""
+        request = probe_request(probe, self.world_size)
+        gradients = self.replica.gradients
+        if abs(request.elements - gradients.numel()) < self.world_size:
+            request = replace(request, elements=round_down(request.algorithm, gradients.numel(), self.world_size))
+            most = gradients[: request.elements]  # all of them, but for a few that chunks of one length leave over
+            run = Executor(request, self.rank, self.world_size, device=own_device()).run
+            return lambda gradients: run(most)
+        executor = Executor(request, self.rank, self.world_size, device=own_device())
+        buffer = torch.zeros(request.elements, device=own_device())
+        return lambda gradients: executor.run(buffer)
+
+
+class OverlapCalibrator:
+    """The pieces of a DistributedDataParallel step on one rank. All ranks call each method together."""
+
+    def __init__(self, stand_in: CalibrationTraining) -> None:
+        self._stand_in = stand_in
+        self._model = stand_in.replica.model
+        self._gradients = self._time_gradients(*stand_in.next_batch())
+        self._gradients = self._time_gradients(*stand_in.next_batch())
+        self._buckets: list[Bucket] = fill_buckets(self._gradients)
+        self._messages = [torch.zeros(bucket.nbytes // 4) for bucket in self._buckets]
+        self._flat = torch.zeros_like(stand_in.replica.gradients)
+        self._buffers = torch.zeros(sum(buffer.nbytes for buffer in self._model.buffers()) // 4)
+
+    def take_steps(self, count: int) -> list[BesideTimes]:
+        """Return what the pieces took, so many times."""
+        return [self._step() for _ in range(count)]
+
+    def _step(self) -> BesideTimes:
+        images, labels = self._stand_in.next_batch()
+        alone = self._backward(images, labels, lambda: None)
+        dist.barrier()
+        reduced = [_interval(partial(dist.all_reduce, message)) for message in self._messages]
+        under_way: list[dist.Work] = []
+
+        def start() -> None:
+            under_way.extend(dist.all_reduce(message, async_op=True) for message in self._messages)
+
+        beside = self._backward(images, labels, start)
+        for work in under_way:
+            work.wait()
+        dist.barrier()
+        copies = _interval(self._copy)
+        dist.barrier()
+        broadcast = _interval(lambda: dist.broadcast(self._buffers, 0))
+        self._stand_in.replica.optimizer.step()
+        sizes = [bucket.nbytes for bucket in self._buckets]
+        return BesideTimes(self._gradients, sizes, alone, beside, reduced, copies, broadcast)
+
+    def _backward(self, images: torch.Tensor, labels: torch.Tensor, start: Callable[[], None]) -> float:
+        """Return the seconds of backward, beside what ``start`` starts."""
+        loss = cross_entropy(self._model(images), labels)
+        dist.barrier()
+        start()
+        begin = perf_counter()
+        self._stand_in.replica.optimizer.zero_grad(set_to_none=False)
+        loss.backward()
+        return perf_counter() - begin
+
+    def _copy(self) -> None:
+        """Copy each gradient into a flat buffer and back, as buckets do that gradients are no views of."""
+        parameters = [p for p in self._model.parameters() if p.grad is not None]
+        for direction in (True, False):
+            at = 0
+            for parameter in parameters:
+                assert parameter.grad is not None
+                piece = self._flat[at : at + parameter.numel()].view_as(parameter)
+                (piece.copy_(parameter.grad) if direction else parameter.grad.copy_(piece))
+                at += parameter.numel()
+
+    def _time_gradients(self, images: torch.Tensor, labels: torch.Tensor) -> list[Gradient]:
+        """Return the gradients in the order in which backward makes them."""
+        times: list[tuple[int, float]] = []
+        hooks = [
+            parameter.register_post_accumulate_grad_hook(
+                lambda parameter: times.append((parameter.nbytes, perf_counter()))
+            )
+            for parameter in self._model.parameters()
+        ]
+        loss = cross_entropy(self._model(images), labels)
+        begin = perf_counter()
+        loss.backward()
+        whole = perf_counter() - begin
+        for hook in hooks:
+            hook.remove()
+        return [Gradient(nbytes, min(1.0, (at - begin) / whole)) for nbytes, at in times]
+
+
+def _interval(action: Callable[[], object]) -> Interval:
+    begin = perf_counter()
+    action()
+    return begin, perf_counter()
+
 
 REDUCTIONS = 9  # repetitions in a block
 STEPS_PER_PROBE = 1  # training steps of a block that use the same probe
@@ -28,7 +196,7 @@ LONE_STEPS = 3  # of one rank by itself, in a block
 MOST_PAUSES = 2  # of running in a turn, in which a block is calibrated; more trainings than that share one
 
 
-def take_turns(rank: int, world_size: int, plan: Plan) -> RankTurns:
+def take_turns(rank: int, world_size: int, plan: CalibrationPlan) -> RankTurns:
     """Calibrate and run in turns, first the collectives, then the trainings."""
     bench, blocks = ProbeBench(rank, world_size), list[RankBlock]()
     running = [RunningMeasurement(rank, world_size, one) for one in plan.measurements]
@@ -47,7 +215,7 @@ def take_turns(rank: int, world_size: int, plan: Plan) -> RankTurns:
     return RankTurns(blocks, collectives, trainings, process_time())
 
 
-def _calibrate_hops(bench: ProbeBench, plan: Plan, text: str) -> RankBlock:
+def _calibrate_hops(bench: ProbeBench, plan: CalibrationPlan, text: str) -> RankBlock:
     """Time every probe and reduction for a moment."""
     block = RankBlock()
     with without_garbage_collection():

@@ -8,8 +8,9 @@ from collectives.costs.hops import EXCHANGE, FAN_IN, FAN_OUT, RELAY, Hop, Probe,
 from collectives.records.environment import cores, threads_per_rank
 from collectives.request import Request
 from collectives.training.workload import Training
-from realcomm.calibration.blocks import TrainingKind
-from realcomm.measuring.measurement import Measurement
+from realcomm.calibration.blocks import RankBlock, TrainingKind
+from realcomm.measuring.measurement import RankMeasurement, TimedRequest
+from realcomm.training.rank_result import RankResult
 
 SIZES = tuple(4096 * 16**k for k in range(4))  # 4 KiB to 16 MiB: of messages and reductions, whatever is asked for
 LINE_SIZES = (4096, 2 << 20)  # of those that are timed in any case
@@ -34,13 +35,13 @@ class TrainingPlan:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CalibrationPlan:
     """The work of a launch that calibrates, and runs in turns with that."""
 
     probes: tuple[Probe, ...] = ()
     reductions: tuple[int, ...] = ()  # bytes
     trainings: tuple[TrainingPlan, ...] = ()
-    measurements: tuple[Measurement, ...] = ()
+    measurements: tuple[TimedRequest, ...] = ()
     turns: int = TURNS  # of trainings
     hop_turns: int = HOP_TURNS  # of collectives
     probe_s: float = PROBE_S
@@ -56,7 +57,7 @@ def make_plan(
     runs: bool = False,
     all_sizes: bool = False,
     turns: int = TURNS,
-) -> Plan:
+) -> CalibrationPlan:
     """Return the plan to calibrate for these requests and trainings and, with ``runs``, to run them in turns.
 
     Hops are timed at exactly the sizes of the requests; with ``all_sizes`` also at sizes from 4 KiB to 16 MiB. Without
@@ -68,11 +69,11 @@ def make_plan(
     kinds: dict[TrainingKind, list[Training]] = {}
     for training in trainings:
         kinds.setdefault(TrainingKind.of(training), []).append(training)
-    return Plan(
+    return CalibrationPlan(
         _probes([*hops, *common], ranks),
         tuple(sizes) if all_sizes else LINE_SIZES,
         tuple(_training_plan(ranks, same, runs) for same in kinds.values()),
-        tuple(Measurement(request, warmup=2, repetitions=None, inputs=None) for request in requests) if runs else (),
+        tuple(TimedRequest(request, warmup=2, repetitions=None, inputs=None) for request in requests) if runs else (),
         turns,
         (HOP_TURNS if requests else PARTS - 1) if runs else turns,
         PROBE_S if runs else LONE_PROBE_S,
@@ -119,3 +120,13 @@ def _training_plan(ranks: int, same: Sequence[Training], runs: bool) -> Training
     threads = tuple(dict.fromkeys([threads_per_rank(ranks), cores()]))
     overlaps = ranks > 1 and any(training.overlaps for training in same)
     return TrainingPlan(same[0], _probes(hops, ranks), threads, tuple(same) if runs else (), overlaps)
+
+
+@dataclass
+class RankTurns:
+    """What one rank measured in all blocks, those of calibrating and those of running apart."""
+
+    calibration: list[RankBlock]
+    collectives: list[RankMeasurement]
+    trainings: list[RankResult]
+    cpu_s: float  # of all its threads, from the start of the process

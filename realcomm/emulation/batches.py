@@ -1,15 +1,43 @@
-"""The lines for ``ip -batch``, ``bridge -batch`` and ``tc -batch`` that build a plan: no process, no privilege.
+"""Commands of ip and tc that build a network, in batches, and where those tools are."""
 
-All switches are bridges in one namespace, the core; each host has a namespace with one interface. Bridges neither learn
-nor flood, and neighbours are permanent, so that nothing but the ranks' own traffic is ever on a link and a ring of
-switches is no loop. A *probe* is one more host at every switch, without a limit, by which each link is measured alone;
-it is removed before any rank starts.
-"""
-
-from collections.abc import Iterator
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from realcomm.emulation.plan import Direction, Plan
+from collectives.errors import RunFailed
+from realcomm.emulation.plan import Direction, NetworkPlan
+
+TOOLS = ("ip", "tc", "bridge")
+CANNOT = "no cluster can be emulated"
+
+
+def check_tools() -> None:
+    """Raise RunFailed where one of the tools is missing."""
+    if missing := [tool for tool in TOOLS if _find(tool) is None]:
+        raise RunFailed(f"{CANNOT}: {', '.join(missing)} is missing; it comes with iproute2")
+
+
+def run_batch(tool: str, lines: Iterable[str], pass_files: Sequence[int] = ()) -> None:
+    """Have one process of a tool do all lines, in the network namespace that this process is in. Raise RunFailed."""
+    if text := "".join(f"{line}\n" for line in lines):
+        run_tool(tool, ["-batch", "-"], text, pass_files)
+
+
+def run_tool(tool: str, arguments: Sequence[str], text: str = "", pass_files: Sequence[int] = ()) -> str:
+    """Run a tool with ``text`` as its input and these files open, and return its output. Raise RunFailed."""
+    call = [_find(tool) or tool, *arguments]
+    done = subprocess.run(call, input=text, capture_output=True, text=True, pass_fds=pass_files)
+    if done.returncode != 0:
+        raise RunFailed(f"{CANNOT}: {tool} says: {' '.join(done.stderr.split())[:300]}")
+    return done.stdout
+
+
+def _find(tool: str) -> str | None:
+    """Return the file of a tool: an ordinary user's PATH often lacks sbin."""
+    return shutil.which(tool, path=os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"]))
+
 
 INTERFACE = "eth0"  # of every host
 MTU = 1500
@@ -27,16 +55,16 @@ class End:
     interface: str
 
 
-class Names:
+class InterfaceNames:
     """The names, addresses and numbers of everything in a plan; a probe is called by its switch, with a ``@``.
 
-    >>> from realcomm.emulation.plan import Plan
-    >>> names = Names(Plan("pair", ("h0", "h1"), ("h0", "h1"), ("s0",), (), {}))
+    >>> from realcomm.emulation.plan import NetworkPlan
+    >>> names = InterfaceNames(NetworkPlan("pair", ("h0", "h1"), ("h0", "h1"), ("s0",), (), {}))
     >>> names.address("h1"), names.mac("@s0"), names.end("s0", "h1")
     ('10.77.0.2', '02:00:00:01:00:02', End(host=None, interface='p2-1'))
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: NetworkPlan) -> None:
         self.plan = plan
         nodes = dict.fromkeys([*plan.hosts, *plan.switches])
         self._number = {node: number for number, node in enumerate(nodes)}
@@ -68,7 +96,7 @@ class Names:
         return int(host.startswith("@")), self._number[host.removeprefix("@")]
 
 
-def cables(names: Names) -> Iterator[tuple[End, End]]:
+def cables(names: InterfaceNames) -> Iterator[tuple[End, End]]:
     """Yield both ends of every cable: the plan's links, those of hosts to their own switches, and those of probes."""
     plan = names.plan
     for one in plan.directions:
@@ -81,7 +109,7 @@ def cables(names: Names) -> Iterator[tuple[End, End]]:
         yield names.end(probe.removeprefix("@"), probe), End(probe, INTERFACE)
 
 
-def core_links(names: Names, namespace: dict[str, str]) -> Iterator[str]:
+def core_links(names: InterfaceNames, namespace: dict[str, str]) -> Iterator[str]:
     """Yield what ``ip`` does in the core; ``namespace`` has the file of each host's and probe's namespace."""
     for switch in names.plan.switches:
         yield f"link add {names.bridge(switch)} mtu {MTU} type bridge stp_state 0 mcast_snooping 0"
@@ -95,13 +123,13 @@ def core_links(names: Names, namespace: dict[str, str]) -> Iterator[str]:
         yield f"link set {port} type bridge_slave {quiet}"
 
 
-def _end_arguments(names: Names, end: End, namespace: dict[str, str]) -> str:
+def _end_arguments(names: InterfaceNames, end: End, namespace: dict[str, str]) -> str:
     if end.host is None:
         return f"name {end.interface} mtu {MTU}"
     return f"name {end.interface} mtu {MTU} address {names.mac(end.host)} netns {namespace[end.host]}"
 
 
-def ports(names: Names) -> Iterator[tuple[str, str]]:
+def ports(names: InterfaceNames) -> Iterator[tuple[str, str]]:
     """Yield the ports of every bridge, with the switch."""
     for switch in names.plan.switches:
         neighbours = [one.dst for one in names.plan.directions if one.src == switch]
@@ -110,7 +138,7 @@ def ports(names: Names) -> Iterator[tuple[str, str]]:
             yield switch, names.end(switch, neighbour).interface
 
 
-def forwarding_entries(names: Names) -> Iterator[str]:
+def forwarding_entries(names: InterfaceNames) -> Iterator[str]:
     """Yield what ``bridge`` does in the core: where each bridge sends each host's and adjacent probe's frames."""
     plan = names.plan
     for switch in plan.switches:
@@ -121,7 +149,7 @@ def forwarding_entries(names: Names) -> Iterator[str]:
             yield f"fdb replace {names.mac(host)} dev {names.end(switch, onward).interface} master static"
 
 
-def host_settings(names: Names, host: str) -> Iterator[str]:
+def host_settings(names: InterfaceNames, host: str) -> Iterator[str]:
     """Yield what ``ip`` does in the namespace of a host or probe."""
     yield "link set lo up"
     yield f"link set {INTERFACE} up"
@@ -134,7 +162,7 @@ def host_settings(names: Names, host: str) -> Iterator[str]:
             yield f"neighbour replace {address} dev {INTERFACE} nud permanent"
 
 
-def shapers(names: Names, host: str | None, *, delays: bool) -> Iterator[str]:
+def shapers(names: InterfaceNames, host: str | None, *, delays: bool) -> Iterator[str]:
     """Yield what ``tc`` does in the namespace of a host, or in the core: a token bucket for each direction.
 
     With ``delays`` a frame waits for the link's latency before its turn (``netem``).
@@ -151,7 +179,7 @@ def shapers(names: Names, host: str | None, *, delays: bool) -> Iterator[str]:
         yield f"qdisc add dev {end.interface} {above} tbf {rate}"
 
 
-def testers(names: Names, direction: Direction) -> tuple[str, str]:
+def testers(names: InterfaceNames, direction: Direction) -> tuple[str, str]:
     """Return the hosts or probes between which one direction of a link is all that has a limit."""
     sender, receiver = (f"@{node}" if node in names.plan.switches else node for node in (direction.src, direction.dst))
     return sender, receiver

@@ -3,28 +3,64 @@
 Everything hangs on open files of this process and of the ranks: when they have ended, the kernel removes it all.
 """
 
+import json
 import os
-from collections.abc import Iterable
+import pickle
+import signal
+from collections.abc import Callable, Iterable
+from multiprocessing.connection import Connection
+from os import getpid
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from collectives.errors import RunFailed
+from collectives.errors import InputError, RunFailed
 from collectives.records.environment import cores
 from collectives.units import format_bandwidth
 from realcomm.emulation.batches import (
+    CANNOT,
     INTERFACE,
-    Names,
+    InterfaceNames,
+    check_tools,
     core_links,
     forwarding_entries,
     host_settings,
+    run_batch,
+    run_tool,
     shapers,
     testers,
 )
-from realcomm.emulation.counters import Counts, read_counts
-from realcomm.emulation.goodput import MEASURED_S, Endpoint, expected_goodput, measure_goodput
-from realcomm.emulation.plan import Direction, Plan
-from realcomm.emulation.speed import measure_speed
-from realcomm.emulation.tools import CANNOT, check_tools, run_batch
-from realcomm.launching.namespaces import OWN_NETWORK, enter_network, new_network, unshare_network
+from realcomm.emulation.goodput import MEASURED_S, Endpoint, expected_goodput, measure_goodput, measure_speed
+from realcomm.emulation.plan import Direction, NetworkPlan
+from realcomm.launching.namespaces import OWN_NETWORK, HostNamespaces, enter_network, new_network, unshare_network
+from realcomm.launching.worker import end_with_launcher
+
+
+class PacketCounts(NamedTuple):
+    """The counters of one namespace, which only grow."""
+
+    drops: dict[str, int]  # frames dropped by the queue of each interface
+    timeouts: int  # of TCP's retransmission timer
+    retransmissions: int  # segments sent again
+
+
+def read_counts() -> PacketCounts:
+    """Return the counters of the network namespace that this process is in."""
+    drops: dict[str, int] = {}
+    for queue in json.loads(run_tool("tc", ["-s", "-j", "qdisc", "show"])):
+        drops[queue["dev"]] = drops.get(queue["dev"], 0) + int(queue.get("drops", 0))
+    extended = _table(Path("/proc/self/net/netstat").read_text())
+    basic = _table(Path("/proc/self/net/snmp").read_text())
+    return PacketCounts(drops, extended["TcpExt"]["TCPTimeouts"], basic["Tcp"]["RetransSegs"])
+
+
+def _table(text: str) -> dict[str, dict[str, int]]:
+    """Return the kernel's pairs of lines, names and then numbers, by the word before the colon."""
+    lines = [line.split() for line in text.splitlines()]
+    return {
+        names[0].rstrip(":"): dict(zip(names[1:], map(int, numbers[1:]), strict=True))
+        for names, numbers in zip(lines[::2], lines[1::2], strict=True)
+    }
+
 
 TOLERANCE = 0.01  # of a link's goodput
 ATTEMPTS = 3  # at a link that is off, each twice as long as the one before: another process may have had the cores
@@ -39,12 +75,12 @@ HOST_SETTINGS = {  # files under /proc/sys/net of every host
 }
 
 
-class Builder:
+class NetworkBuilder:
     """The namespaces of a plan, as open files of this process, which is in the core and must have one thread only."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: NetworkPlan) -> None:
         """Build it. Raise RunFailed where this system cannot, with what it lacks."""
-        self.plan, self.names = plan, Names(plan)
+        self.plan, self.names = plan, InterfaceNames(plan)
         self.has_own_user = _unshare()
         self.rights = "by a user namespace" if self.has_own_user else "as root"
         self.core = os.open(OWN_NETWORK, os.O_RDONLY | os.O_CLOEXEC)
@@ -53,7 +89,7 @@ class Builder:
         self.bearable = BEARABLE * cores() * measure_speed()  # bytes/s of all hosts together
         self.delays = plan.is_delayed and self._has_netem()
         self._build()
-        self.before: dict[str | None, Counts] = {}
+        self.before: dict[str | None, PacketCounts] = {}
 
     def _has_netem(self) -> bool:
         """Try in the core whether the kernel delays packets."""
@@ -124,8 +160,8 @@ class Builder:
                 found.append(f"TCP on {host} timed out {timeouts} times and sent {again} segments again")
         return found
 
-    def _read(self) -> dict[str | None, Counts]:
-        found: dict[str | None, Counts] = {None: read_counts()}
+    def _read(self) -> dict[str | None, PacketCounts]:
+        found: dict[str | None, PacketCounts] = {None: read_counts()}
         for host in self.plan.hosts:
             enter_network(self.files[host])
             found[host] = read_counts()
@@ -186,3 +222,48 @@ def _set(name: str, value: str) -> None:
     except OSError as error:
         if file.exists():  # a kernel without IPv6 has not all of them
             raise RunFailed(f"{CANNOT}: {file} refuses {value!r} ({error.strerror})") from error
+
+
+VERIFY, MARK, COMPLAINTS = "verify", "mark", "complaints"  # what the launcher asks, in this order
+
+
+def hold(connection: Connection, plan: NetworkPlan) -> None:
+    """Build the network, send where its ranks work, and then answer; this is what the process executes.
+
+    Each answer is the value, or the exception in its place.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C reaches the whole terminal; the launcher closes the pipe
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # which the server, of which this process is a copy, has changed
+    try:
+        builder = NetworkBuilder(plan)
+    except (InputError, RunFailed) as error:
+        _send(connection, error)
+        return
+    end_with_launcher()  # a second thread, which an ordinary user's new namespace does not allow before
+    _send(connection, (_namespaces(builder), builder.delays, builder.bearable))
+    answers: dict[str, Callable[[], object]] = {
+        VERIFY: builder.verify,
+        MARK: builder.mark,
+        COMPLAINTS: builder.complaints,
+    }
+    while True:
+        try:
+            asked = pickle.loads(connection.recv_bytes())  # by our own launcher
+        except (EOFError, OSError):
+            return
+        try:
+            _send(connection, answers[asked]())
+        except (InputError, RunFailed) as error:
+            _send(connection, error)
+
+
+def _namespaces(builder: NetworkBuilder) -> list[HostNamespaces]:
+    """Return where each rank works, as long as this process lives."""
+    user = (f"/proc/{getpid()}/ns/user",) if builder.has_own_user else ()
+    return [
+        HostNamespaces((*user, f"/proc/{getpid()}/fd/{builder.files[host]}"), INTERFACE) for host in builder.plan.ranks
+    ]
+
+
+def _send(connection: Connection, value: Any) -> None:
+    connection.send_bytes(pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL))

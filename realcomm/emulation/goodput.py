@@ -1,4 +1,4 @@
-"""How fast TCP goes over links, several at once, measured in this process by sockets in other network namespaces."""
+"""Links of an emulated network measured before they are used: how fast, and how exact."""
 
 import os
 import socket
@@ -6,8 +6,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from realcomm.emulation.batches import FRAME, PAYLOAD
-from realcomm.launching.namespaces import OWN_NETWORK, enter_network
+from realcomm.emulation.batches import BURST, FRAME, MTU, PAYLOAD, QUEUE, run_batch
+from realcomm.launching.namespaces import OWN_NETWORK, enter_network, new_network
 
 WARM_UP_S = 0.1  # not counted: the connection's window grows
 MEASURED_S = 0.25
@@ -26,7 +26,7 @@ class Endpoint:
 
 
 @dataclass
-class Transfer:
+class TimedTransfer:
     """One connection and what has arrived by when."""
 
     sender: socket.socket
@@ -71,7 +71,7 @@ def measure_goodput(pairs: Sequence[tuple[Endpoint, Endpoint]], seconds: float =
     Raise OSError where one cannot reach the other.
     """
     home = os.open(OWN_NETWORK, os.O_RDONLY | os.O_CLOEXEC)
-    transfers: list[Transfer] = []
+    transfers: list[TimedTransfer] = []
     try:
         try:
             for sender, receiver in pairs:
@@ -90,7 +90,7 @@ def measure_goodput(pairs: Sequence[tuple[Endpoint, Endpoint]], seconds: float =
         os.close(home)
 
 
-def connect(sender: Endpoint, receiver: Endpoint) -> Transfer:
+def connect(sender: Endpoint, receiver: Endpoint) -> TimedTransfer:
     """Return a connection between two namespaces; this process is in the sender's afterwards."""
     enter_network(receiver.namespace)
     with socket.socket() as listener:
@@ -109,7 +109,7 @@ def connect(sender: Endpoint, receiver: Endpoint) -> Transfer:
             raise
     sending.setblocking(False)
     receiving.setblocking(False)
-    return Transfer(sending, receiving)
+    return TimedTransfer(sending, receiving)
 
 
 def slope(points: Sequence[tuple[float, int]]) -> float:
@@ -122,3 +122,43 @@ def slope(points: Sequence[tuple[float, int]]) -> float:
     mean_t, mean_b = sum(t for t, _ in points) / count, sum(b for _, b in points) / count
     spread = sum((t - mean_t) ** 2 for t, _ in points)
     return sum((t - mean_t) * (b - mean_b) for t, b in points) / spread if spread else 0.0
+
+
+MOVED_S = 0.1  # of this process's time
+_ENDS = ("10.99.0.1", "10.99.0.2")
+_RATE = "rate 100gbit"  # more than a core moves: what limits is the core
+
+
+def measure_speed() -> float:
+    """Return the bytes that one second of a core sends and receives in segments of ``MTU``, through a token bucket.
+
+    The core's time counts, not the clock's, so that other processes matter little. This process is in the core of an
+    emulation, has one thread, and is there again afterwards.
+    """
+    home = os.open(OWN_NETWORK, os.O_RDONLY | os.O_CLOEXEC)
+    away = new_network()
+    try:
+        enter_network(home)
+        name = f"/proc/self/fd/{away}"
+        run_batch("ip", [f"link add speed0 mtu {MTU} type veth peer name speed1 mtu {MTU} netns {name}"], [away])
+        for namespace, end, address in zip((home, away), ("speed0", "speed1"), _ENDS, strict=True):
+            enter_network(namespace)
+            run_batch("ip", [f"address add {address}/24 dev {end}", f"link set {end} up"])
+            run_batch("tc", [f"qdisc add dev {end} root tbf {_RATE} burst {BURST} limit {QUEUE}"])
+        return _move(Endpoint(home, _ENDS[0]), Endpoint(away, _ENDS[1]))
+    finally:
+        enter_network(home)
+        os.close(away)
+        os.close(home)
+
+
+def _move(sender: Endpoint, receiver: Endpoint) -> float:
+    transfer = connect(sender, receiver)
+    try:
+        for _ in range(2):  # first while the window grows
+            begin, before = time.process_time(), transfer.total
+            while time.process_time() < begin + MOVED_S / 2:
+                transfer.move()
+        return (transfer.total - before) / (time.process_time() - begin)
+    finally:
+        transfer.close()

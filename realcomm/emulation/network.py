@@ -10,8 +10,8 @@ from typing import Any, Self
 
 from collectives.errors import InputError, RunFailed
 from collectives.units import format_bandwidth
-from realcomm.emulation.holder import COMPLAINTS, MARK, VERIFY, hold
-from realcomm.emulation.plan import Emulable, Plan, plan_network
+from realcomm.emulation.builder import COMPLAINTS, MARK, VERIFY, hold
+from realcomm.emulation.plan import Emulable, NetworkPlan, plan_network
 from realcomm.launching.interrupts import HeldInterrupts
 from realcomm.launching.namespaces import HostNamespaces
 from realcomm.launching.server import start_server, wait_for_server, without_main
@@ -28,7 +28,7 @@ class EmulatedNetwork:
     latency.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: NetworkPlan) -> None:
         self.plan = plan
         self.namespaces: list[HostNamespaces] = []
         self.goodputs: list[float] = []

@@ -57,7 +57,7 @@ class Direction(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
+class NetworkPlan:
     """What is to be built, in plain values that pass between processes."""
 
     title: str
@@ -78,7 +78,7 @@ class Plan:
         return any(one.latency > 0 for one in self.directions)
 
 
-def plan_network(cluster: Emulable) -> Plan:
+def plan_network(cluster: Emulable) -> NetworkPlan:
     """Return what is to be built for a cluster. Raise InputError for one that cannot be emulated.
 
     >>> import simcomm
@@ -101,7 +101,7 @@ def plan_network(cluster: Emulable) -> Plan:
     used |= {(b, a) for a, b in used if cluster.graph.has_edge(b, a)}
     passing = {node for route in routes for node in route[1:-1]}
     several = {host for host in hosts if len({b for a, b in used if a == host}) > 1}
-    return Plan(
+    return NetworkPlan(
         cluster.title,
         tuple(cluster.hosts),
         hosts,

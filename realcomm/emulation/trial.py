@@ -6,9 +6,9 @@ import sys
 from dataclasses import dataclass
 
 from collectives.errors import InputError, RunFailed
+from realcomm.emulation.batches import CANNOT
 from realcomm.emulation.network import EmulatedNetwork
-from realcomm.emulation.plan import Direction, Plan
-from realcomm.emulation.tools import CANNOT
+from realcomm.emulation.plan import Direction, NetworkPlan
 
 TIMEOUT_S = 90.0
 BANDWIDTH = 20e6 / 8  # bytes/s
@@ -44,7 +44,7 @@ def main() -> None:
     links = [("h0", "s0"), ("s0", "h0"), ("h1", "s0"), ("s0", "h1")]
     directions = tuple(Direction(src, dst, BANDWIDTH, 1e-6) for src, dst in links)
     forwarding = {"s0": {"h0": "h0", "h1": "h1"}}
-    plan = Plan("two hosts", ("h0", "h1"), ("h0", "h1"), ("s0",), directions, forwarding)
+    plan = NetworkPlan("two hosts", ("h0", "h1"), ("h0", "h1"), ("s0",), directions, forwarding)
     try:
         with EmulatedNetwork(plan) as network:
             rights = "by a user namespace" if len(network.namespaces[0].files) > 1 else "as root"

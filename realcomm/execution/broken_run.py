@@ -21,7 +21,7 @@ from realcomm.launching.failures import LaunchFailed
 from realcomm.launching.types import Ranks
 
 
-class Half(NamedTuple):
+class MessageHalf(NamedTuple):
     """What one rank does for a message: a send or receive of its program, and the event if it has got there."""
 
     rank: int
@@ -133,9 +133,9 @@ def _sizes(request: Request, world_size: int) -> Callable[[Operation], int]:
 
 def _pairs(
     request: Request, world_size: int, accounts: Mapping[int, Account], size: Callable[[Operation], int]
-) -> Iterator[tuple[Half, Half]]:
+) -> Iterator[tuple[MessageHalf, MessageHalf]]:
     """Yield the two halves of each message of the programs: the k-th send from a to b meets the k-th receive."""
-    halves: dict[tuple[bool, int, int, int], list[Half]] = defaultdict(list)
+    halves: dict[tuple[bool, int, int, int], list[MessageHalf]] = defaultdict(list)
     for rank in range(world_size):
         own = {(one.channel, one.step, one.operation): one for one in _events(accounts.get(rank))}
         for channel, program in enumerate(request.algorithm.channels(rank, world_size, request.root)):
@@ -144,7 +144,7 @@ def _pairs(
                     if not op.kind.is_local and size(op):
                         sends = op.kind is Kind.SEND
                         ends = (rank, op.peer) if sends else (op.peer, rank)
-                        half = Half(rank, channel, step, op, own.get((channel, step, op)))
+                        half = MessageHalf(rank, channel, step, op, own.get((channel, step, op)))
                         halves[sends, *ends, channel].append(half)
     for (sends, src, dst, channel), found in halves.items():
         if sends:
@@ -155,13 +155,13 @@ def _events(account: Account | None) -> Sequence[Event]:
     return () if account is None else account.events
 
 
-def _has_arrived(sent: Half, received: Half, tells: bool) -> bool:
+def _has_arrived(sent: MessageHalf, received: MessageHalf, tells: bool) -> bool:
     """Return whether a message has arrived, for all that is known; ``tells`` is whether its receiver says."""
     one = received if tells else sent
     return one.event is not None and not isnan(one.event.end)
 
 
-def _message(sent: Half, received: Half, nbytes: int, start: float) -> Message:
+def _message(sent: MessageHalf, received: MessageHalf, nbytes: int, start: float) -> Message:
     """Return a message; a rank that cannot tell is taken to have posted its half when the other did."""
     there, here = received.event or sent.event, sent.event or received.event
     assert there is not None
@@ -181,7 +181,7 @@ def _message(sent: Half, received: Half, nbytes: int, start: float) -> Message:
     )
 
 
-def _unfinished(half: Half, peer: int, is_under_way: bool, start: float) -> Unfinished:
+def _unfinished(half: MessageHalf, peer: int, is_under_way: bool, start: float) -> Unfinished:
     op = half.operation
     sends = op.kind is Kind.SEND
     assert half.event is not None

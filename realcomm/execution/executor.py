@@ -22,8 +22,7 @@ from collectives.step import reduce
 from realcomm.execution.events import EXECUTION, Event, EventRecorder
 from realcomm.execution.group_memory import GroupReference, Recent, keep_for, refer
 from realcomm.execution.nccl import connect, make_communicators, needs_groups, post_group
-from realcomm.launching.accounts import tell_by
-from realcomm.launching.status import COLLECTIVE_BYTES, own_slot, padded
+from realcomm.launching.status import COLLECTIVE_BYTES, own_slot, padded, tell_by
 
 # (target, source): reduce source into target
 COMBINE: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {

@@ -10,6 +10,8 @@ from typing import Any, Generic, TypeVar
 
 import torch.distributed as dist
 
+from realcomm.launching.group import own_device
+
 T = TypeVar("T")
 GroupReference = Callable[[], dist.ProcessGroup]
 
@@ -77,3 +79,21 @@ def _forget_destroyed() -> None:
     for group in list(_kept):
         if is_destroyed(group):
             del _kept[group]
+
+
+def host_group() -> dist.ProcessGroup:
+    """Return the default group, or where that works on GPUs one of gloo. All ranks call this together."""
+    group = dist.group.WORLD
+    assert group is not None
+    return group if own_device().type == "cpu" else keep_for(group, "host group", _make_host_group)
+
+
+def host_barrier() -> None:
+    """Wait for all ranks; the GPU is left to those that still compute, where ``barrier`` of NCCL would keep it busy."""
+    dist.barrier(host_group())
+
+
+def _make_host_group() -> dist.ProcessGroup:
+    group = dist.new_group(backend="gloo")
+    assert isinstance(group, dist.ProcessGroup)
+    return group

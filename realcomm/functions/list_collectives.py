@@ -9,8 +9,18 @@ from collections.abc import Sequence
 import torch
 
 from collectives.declaration import Algorithm
-from realcomm.functions.arguments import Group, Op, check_input, check_list, check_output, find_root, first_tensor
-from realcomm.functions.tensor_call import Buffer, Copies, run_collective
+from realcomm.functions.tensor_call import (
+    CallBuffer,
+    Copies,
+    Group,
+    Op,
+    check_input,
+    check_list,
+    check_output,
+    find_root,
+    first_tensor,
+    run_collective,
+)
 from realcomm.functions.work import Handle
 
 Tensors = Sequence[torch.Tensor]
@@ -32,10 +42,10 @@ def all_gather(
     [tensor([0.]), tensor([1.])]
     """
 
-    def prepare(rank: int, world_size: int) -> Buffer:
+    def prepare(rank: int, world_size: int) -> CallBuffer:
         check_input(tensor, "tensor", group)
         outputs = check_list(tensor_list, "tensor_list", tensor, "tensor", world_size, group, is_output=True)
-        return Buffer(world_size * tensor.numel(), tensor, [(tensor, rank)], _numbered(outputs))
+        return CallBuffer(world_size * tensor.numel(), tensor, [(tensor, rank)], _numbered(outputs))
 
     return run_collective("all_gather", algorithm, prepare, group, async_op)
 
@@ -57,10 +67,10 @@ def reduce_scatter(
     tensor([2.])
     """
 
-    def prepare(rank: int, world_size: int) -> Buffer:
+    def prepare(rank: int, world_size: int) -> CallBuffer:
         check_output(output, "output", group)
         inputs = check_list(input_list, "input_list", output, "output", world_size, group, is_output=False)
-        return Buffer(world_size * output.numel(), output, _numbered(inputs), [(output, rank)])
+        return CallBuffer(world_size * output.numel(), output, _numbered(inputs), [(output, rank)])
 
     return run_collective("reduce_scatter", algorithm, prepare, group, async_op, op)
 
@@ -81,12 +91,12 @@ def all_to_all(
     [tensor([0.]), tensor([1.])]
     """
 
-    def prepare(rank: int, world_size: int) -> Buffer:
+    def prepare(rank: int, world_size: int) -> CallBuffer:
         first = first_tensor(input_tensor_list, "input_tensor_list", group)
         like = first, "input_tensor_list[0]", world_size, group
         inputs = check_list(input_tensor_list, "input_tensor_list", *like, is_output=False)
         outputs = check_list(output_tensor_list, "output_tensor_list", *like, is_output=True)
-        return Buffer(world_size * first.numel(), first, _numbered(inputs), _numbered(outputs))
+        return CallBuffer(world_size * first.numel(), first, _numbered(inputs), _numbered(outputs))
 
     return run_collective("all_to_all", algorithm, prepare, group, async_op)
 
@@ -111,7 +121,7 @@ def gather(
     [tensor([1.]), tensor([2.])]
     """
 
-    def prepare(rank: int, world_size: int) -> Buffer:
+    def prepare(rank: int, world_size: int) -> CallBuffer:
         check_input(tensor, "tensor", group)
         root = find_root(group, dst, group_dst, "dst")
         wanted = world_size if rank == root else 0
@@ -125,7 +135,7 @@ def gather(
             is_output=True,
             root_name="dst",
         )
-        return Buffer(world_size * tensor.numel(), tensor, [(tensor, rank)], _numbered(outputs), root=root)
+        return CallBuffer(world_size * tensor.numel(), tensor, [(tensor, rank)], _numbered(outputs), root=root)
 
     return run_collective("gather", algorithm, prepare, group, async_op)
 
@@ -150,7 +160,7 @@ def scatter(
     tensor([5.])
     """
 
-    def prepare(rank: int, world_size: int) -> Buffer:
+    def prepare(rank: int, world_size: int) -> CallBuffer:
         check_output(tensor, "tensor", group)
         root = find_root(group, src, group_src, "src")
         wanted = world_size if rank == root else 0
@@ -164,7 +174,7 @@ def scatter(
             is_output=False,
             root_name="src",
         )
-        return Buffer(world_size * tensor.numel(), tensor, _numbered(inputs), [(tensor, rank)], root=root)
+        return CallBuffer(world_size * tensor.numel(), tensor, _numbered(inputs), [(tensor, rank)], root=root)
 
     return run_collective("scatter", algorithm, prepare, group, async_op)
 

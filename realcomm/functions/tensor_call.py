@@ -1,28 +1,208 @@
-"""One call of a collective: copy the arguments into a buffer, run an algorithm on it, copy the results out.
-
-All twelve functions do this, with different copies.
-"""
+"""A call of a collective on tensors: its arguments, resolved before anything is sent, and what carries it out."""
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
+from operator import index
 from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 
-from collectives.catalogue import library
+from collectives.catalogue import find_algorithm, library
 from collectives.declaration import Algorithm
+from collectives.errors import InputError
 from collectives.proof.verifier import verify
 from collectives.request import Request, part_slice
 from realcomm.execution.executor import Executor, dtype_name
 from realcomm.execution.group_memory import Recent, keep_for
-from realcomm.functions.arguments import Group, Op, op_name, process_group, rank_and_world_size, resolve_algorithm
 from realcomm.functions.work import Handle, start_work
+from realcomm.launching.group import backends
+
+Group = dist.ProcessGroup | None
+Op = str | dist.ReduceOp | dist.ReduceOp.RedOpType
+
+_NAMES_KEPT = 64  # of algorithms, with what they name
+_OUTSIDE: object = dist.GroupMember.NON_GROUP_MEMBER  # what new_group gives a rank that is not in the group
+_OP_NAMES = [
+    (dist.ReduceOp.SUM, "sum"),
+    (dist.ReduceOp.AVG, "mean"),
+    (dist.ReduceOp.MIN, "min"),
+    (dist.ReduceOp.MAX, "max"),
+    (dist.ReduceOp.PRODUCT, "product"),
+]
+
+
+class WrongType(InputError, TypeError):  # noqa: N818 - what happened
+    """An argument of the wrong type: an InputError that is also a TypeError, as ``torch.distributed`` raises it."""
+
+
+def resolve_algorithm(collective: str, algorithm: str | Algorithm) -> Algorithm:
+    """Return the algorithm of a name, or the one given. Raise InputError unless it is one of ``collective``."""
+    if isinstance(algorithm, str):
+        return _find_algorithm(algorithm, collective)
+    if not isinstance(algorithm, Algorithm):
+        raise WrongType(f"algorithm is {algorithm!r}; give a name such as 'ring' or 'my.py:name', or an Algorithm")
+    if algorithm.spec.name != collective:
+        raise InputError(f"{algorithm.full_name} is no {collective}; give one that was declared for it")
+    return algorithm
+
+
+@lru_cache(maxsize=_NAMES_KEPT)
+def _find_algorithm(name: str, collective: str) -> Algorithm:
+    return find_algorithm(name, collective)
+
+
+def op_name(op: Op) -> str:
+    """Return our name of a reduction operator. Raise InputError for a ``ReduceOp`` that is not supported."""
+    if isinstance(op, str):
+        return op
+    is_torchs = isinstance(op, (dist.ReduceOp, dist.ReduceOp.RedOpType))
+    names = [name for known, name in _OP_NAMES if is_torchs and op == known]
+    if not names:
+        supported = ", ".join(name for _, name in _OP_NAMES)
+        raise InputError(f"op {op} is not known; there are {supported}, as a text or ReduceOp")
+    return names[0]
+
+
+def process_group(group: Group) -> dist.ProcessGroup:
+    """Return the group, or that of all ranks for None. Raise InputError if there is none."""
+    if not isinstance(group, dist.ProcessGroup | None):
+        raise WrongType(f"group is {group!r}; give what torch.distributed.new_group made, or None for all ranks")
+    found = group or (dist.group.WORLD if dist.is_initialized() else None)
+    if found is None:
+        raise InputError("there is no process group; call torch.distributed.init_process_group first")
+    return found
+
+
+def rank_and_world_size(group: Group) -> tuple[int, int] | None:
+    """Return this rank's number in the group and how many ranks the group has; None for a rank outside it."""
+    if group == _OUTSIDE:
+        return None
+    rank = dist.get_rank(process_group(group))
+    return None if rank < 0 else (rank, dist.get_world_size(group))
+
+
+def find_root(group: Group, root: int | None, in_group: int | None, name: str) -> int:
+    """Return the group's number of the root that ``src`` or ``dst`` (``name``), or ``group_src`` or ``group_dst`` says.
+
+    ``src`` and ``dst`` count the ranks of the world, the others those of the group; with neither the root is rank 0 of
+    the world. Raise InputError if both are given, or for a number that is no rank of the group.
+    """
+    members = dist.get_process_group_ranks(process_group(group))
+    if in_group is None:
+        return _number_in_group(members, 0 if root is None else root)
+    if root is not None:
+        raise InputError(f"{name} is {root!r} and group_{name} is {in_group!r}; can't specify both")
+    if not isinstance(in_group, int):
+        raise WrongType(f"group_{name} {in_group!r} is no whole number")
+    if not 0 <= in_group < len(members):
+        raise InputError(f"group_{name} {in_group} is not one of 0 to {len(members) - 1}, the ranks of the group")
+    return in_group
+
+
+def _number_in_group(members: list[int], rank: int) -> int:
+    try:
+        return members.index(index(rank))
+    except TypeError:
+        raise WrongType(f"rank {rank!r} is no whole number") from None
+    except ValueError:
+        raise InputError(f"rank {rank} is not one of the group's: {', '.join(map(str, members))}") from None
+
+
+def check_input(tensor: object, name: str, group: Group) -> None:
+    """Raise InputError unless ``tensor`` is a dense tensor on a device that the group's backend can send from."""
+    if not isinstance(tensor, torch.Tensor):
+        raise WrongType(f"{name} is a {type(tensor).__name__}; it must be a torch.Tensor")
+    if tensor.layout is not torch.strided:
+        raise InputError(f"{name} has the layout {tensor.layout}; it must be dense")
+    backend = backends(process_group(group)).get(tensor.device.type, "this group")
+    if (tensor.device.type, backend == "nccl") not in (("cpu", False), ("cuda", True)):
+        raise InputError(f"{name} is on {tensor.device}, which {backend} does not reach; gloo needs cpu, and nccl cuda")
+
+
+def check_output(tensor: torch.Tensor, name: str, group: Group) -> None:
+    """Raise InputError unless ``check_input`` accepts ``tensor`` and each of its elements has memory of its own."""
+    check_input(tensor, name, group)
+    if 0 in (step for step, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1):
+        raise InputError(f"{name} is expanded: several of its elements are the same memory; clone() it before")
+
+
+def check_parts(large: torch.Tensor, large_name: str, small: torch.Tensor, small_name: str, world_size: int) -> None:
+    """Raise InputError unless ``large`` has ``world_size`` times the elements of ``small``, of the same type."""
+    if large.numel() != world_size * small.numel() or large.dtype != small.dtype or large.device != small.device:
+        raise InputError(
+            f"{large_name} is {describe_tensor(large)} and {small_name} is {describe_tensor(small)}; {large_name} "
+            f"needs the same dtype and {world_size} times the elements, one part for each rank"
+        )
+
+
+def check_list(
+    tensors: Sequence[torch.Tensor] | None,
+    name: str,
+    like: torch.Tensor,
+    like_name: str,
+    wanted: int,
+    group: Group,
+    is_output: bool,
+    root_name: str = "",
+) -> Sequence[torch.Tensor]:
+    """Return the tensors of a list. Raise InputError unless there are ``wanted`` of the shape and type of ``like``.
+
+    Where none is wanted, ``root_name`` is the argument that says which rank gives the list.
+    """
+    found = () if tensors is None else tensors
+    if not isinstance(found, list | tuple):
+        raise WrongType(f"{name} is a {type(found).__name__}; it must be a list of tensors")
+    if len(found) != wanted:
+        needed = f"one for each rank, {wanted}" if wanted else f"none; only {root_name} gives them"
+        raise InputError(f"{name} holds {len(found)} tensors where there must be {needed}")
+    for number, tensor in enumerate(found):
+        (check_output if is_output else check_input)(tensor, f"{name}[{number}]", group)
+        if (tensor.shape, tensor.dtype, tensor.device) != (like.shape, like.dtype, like.device):
+            raise InputError(
+                f"{name}[{number}] is {describe_tensor(tensor)} and {like_name} is {describe_tensor(like)}; they must "
+                f"be alike, as unequal parts are not supported"
+            )
+    return found
+
+
+def first_tensor(tensors: object, name: str, group: Group) -> torch.Tensor:
+    """Return the first tensor of a list. Raise InputError if it is no list, empty, or holds something else."""
+    if not isinstance(tensors, list | tuple):
+        raise WrongType(f"{name} is a {type(tensors).__name__}; it must be a list of tensors")
+    if not tensors:
+        raise InputError(f"{name} holds no tensors; there must be one for each rank")
+    check_input(tensors[0], f"{name}[0]", group)
+    first: torch.Tensor = tensors[0]
+    return first
+
+
+def check_splits(sizes: object, name: str, tensor: torch.Tensor, world_size: int) -> None:
+    """Raise InputError unless sizes along the first dimension are absent, or equal and together that dimension."""
+    if sizes is None:
+        return
+    if not isinstance(sizes, list | tuple):
+        raise WrongType(f"{name} is {sizes!r}; give a list of sizes, one for each rank")
+    if not sizes:
+        return
+    rows = tensor.shape[0] if tensor.dim() else 0
+    if [world_size * size for size in sizes] != [rows] * world_size:
+        raise InputError(
+            f"{name} is {list(sizes)} and the tensor is {describe_tensor(tensor)}; unequal parts are not supported: "
+            f"the {world_size} sizes must be equal and add up to its first dimension"
+        )
+
+
+def describe_tensor(tensor: torch.Tensor) -> str:
+    """Return shape, type and device as text."""
+    return f"{list(tensor.shape)} {dtype_name(tensor.dtype)} on {tensor.device}"
+
 
 ALL = None  # in place of the number of a part: the whole buffer
 Copies = Sequence[tuple[torch.Tensor, int | None]]  # a tensor, and the part of the buffer that has its elements
 
 
-class Buffer(NamedTuple):
+class CallBuffer(NamedTuple):
     """The buffer that a collective works on, and what is copied into it before and out of it after."""
 
     elements: int
@@ -33,7 +213,7 @@ class Buffer(NamedTuple):
     root: int = 0  # a rank of the group
 
 
-Prepare = Callable[[int, int], Buffer]  # of (rank, world_size)
+Prepare = Callable[[int, int], CallBuffer]  # of (rank, world_size)
 
 
 def run_collective(
@@ -65,7 +245,7 @@ def run_collective(
     return start_work(action, whole_group, buffer.like.device, results, async_op)
 
 
-def _run(executor: Executor, buffer: Buffer, world_size: int) -> None:
+def _run(executor: Executor, buffer: CallBuffer, world_size: int) -> None:
     in_place = buffer.in_place
     memory = in_place if in_place is not None and is_plain(in_place) else executor.buffer
     for tensor, number in buffer.inputs:

@@ -21,9 +21,12 @@ import torch
 
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
-from realcomm.functions.arguments import (
+from realcomm.functions.tensor_call import (
+    ALL,
+    CallBuffer,
     Group,
     Op,
+    Prepare,
     check_input,
     check_output,
     check_parts,
@@ -31,8 +34,8 @@ from realcomm.functions.arguments import (
     describe_tensor,
     find_root,
     resolve_algorithm,
+    run_collective,
 )
-from realcomm.functions.tensor_call import ALL, Buffer, Prepare, run_collective
 from realcomm.functions.work import Handle
 from realcomm.launching.group import own_device
 
@@ -119,12 +122,12 @@ def all_gather_into_tensor(
     tensor([1., 2., 2., 3.])
     """
 
-    def prepare(rank: int, world_size: int) -> Buffer:
+    def prepare(rank: int, world_size: int) -> CallBuffer:
         check_output(output_tensor, "output_tensor", group)
         check_input(input_tensor, "input_tensor", group)
         check_parts(output_tensor, "output_tensor", input_tensor, "input_tensor", world_size)
         copies = [(input_tensor, rank)], [(output_tensor, ALL)]
-        return Buffer(output_tensor.numel(), output_tensor, *copies, in_place=output_tensor)
+        return CallBuffer(output_tensor.numel(), output_tensor, *copies, in_place=output_tensor)
 
     return run_collective("all_gather", algorithm, prepare, group, async_op)
 
@@ -148,11 +151,11 @@ def reduce_scatter_tensor(
     tensor([2., 4.])
     """
 
-    def prepare(rank: int, world_size: int) -> Buffer:
+    def prepare(rank: int, world_size: int) -> CallBuffer:
         check_output(output, "output", group)
         check_input(input, "input", group)
         check_parts(input, "input", output, "output", world_size)
-        return Buffer(input.numel(), input, [(input, ALL)], [(output, rank)])
+        return CallBuffer(input.numel(), input, [(input, ALL)], [(output, rank)])
 
     return run_collective("reduce_scatter", algorithm, prepare, group, async_op, op)
 
@@ -178,7 +181,7 @@ def all_to_all_single(
     tensor([1., 2.])
     """
 
-    def prepare(rank: int, world_size: int) -> Buffer:
+    def prepare(rank: int, world_size: int) -> CallBuffer:
         check_output(output, "output", group)
         check_input(input, "input", group)
         if output.numel() != input.numel() or output.dtype != input.dtype or input.numel() % world_size:
@@ -188,7 +191,7 @@ def all_to_all_single(
             )
         check_splits(output_split_sizes, "output_split_sizes", output, world_size)
         check_splits(input_split_sizes, "input_split_sizes", input, world_size)
-        return Buffer(input.numel(), input, [(input, ALL)], [(output, ALL)])
+        return CallBuffer(input.numel(), input, [(input, ALL)], [(output, ALL)])
 
     return run_collective("all_to_all", algorithm, prepare, group, async_op)
 
@@ -199,9 +202,9 @@ def barrier(group: Group = None, async_op: bool = False, *, algorithm: str | Alg
     >>> realcomm.barrier()
     """
 
-    def prepare(rank: int, world_size: int) -> Buffer:
+    def prepare(rank: int, world_size: int) -> CallBuffer:
         chunks = resolve_algorithm("barrier", algorithm).chunks(world_size)
-        return Buffer(chunks, torch.empty(0, device=own_device(group)))  # what its messages hold does not matter
+        return CallBuffer(chunks, torch.empty(0, device=own_device(group)))  # what its messages hold does not matter
 
     return run_collective("barrier", algorithm, prepare, group, async_op)
 
@@ -209,9 +212,9 @@ def barrier(group: Group = None, async_op: bool = False, *, algorithm: str | Alg
 def _in_place(tensor: torch.Tensor, group: Group, root: tuple[int | None, int | None, str] | None = None) -> Prepare:
     """Return what prepares a collective that changes one tensor in place; ``root`` is as ``find_root`` takes it."""
 
-    def prepare(rank: int, world_size: int) -> Buffer:
+    def prepare(rank: int, world_size: int) -> CallBuffer:
         check_output(tensor, "tensor", group)
         number = 0 if root is None else find_root(group, *root)
-        return Buffer(tensor.numel(), tensor, [(tensor, ALL)], [(tensor, ALL)], in_place=tensor, root=number)
+        return CallBuffer(tensor.numel(), tensor, [(tensor, ALL)], [(tensor, ALL)], in_place=tensor, root=number)
 
     return prepare

@@ -22,9 +22,9 @@ from realcomm.launching.failures import Failure, LaunchFailed, TimedOut, failure
 from realcomm.launching.interrupts import HeldInterrupts
 from realcomm.launching.server import server_folder, start_server, wait_for_server, without_main
 from realcomm.launching.status import STOPPED, Board, Slot, process_state
-from realcomm.launching.torch_variables import check_torch_variables
+from realcomm.launching.torch_process import check_torch_variables
 from realcomm.launching.torchrun import run_under_torchrun, under_torchrun
-from realcomm.launching.types import Network, Progress, Worker
+from realcomm.launching.types import Progress, RankNetwork, Worker
 from realcomm.launching.worker import FAILURE, PROGRESS, RESULT, SO_FAR, TELL, Assignment, run_worker
 
 _CAUSE_WAIT_S = 1.0  # how long to wait for the cause when the first failure is a lost peer
@@ -43,7 +43,7 @@ def launch(
     threads: int | None = None,
     timeout: float = 600.0,
     progress: Progress | None = None,
-    network: Network | None = None,
+    network: RankNetwork | None = None,
     renews: bool = False,
 ) -> list[Any]:
     """Call ``worker(rank, world_size, *args)`` in ``world_size`` processes of this machine; return the results by rank.
@@ -109,7 +109,7 @@ def check_launch(world_size: int, backend: str, timeout: float) -> None:
             raise InputError("backend 'nccl' needs a CUDA GPU, and this machine has none; use gloo")
 
 
-def _check_network(network: Network, world_size: int, backend: str) -> None:
+def _check_network(network: RankNetwork, world_size: int, backend: str) -> None:
     if len(network.namespaces) != world_size:
         raise InputError(f"{world_size} ranks do not fit a network of {len(network.namespaces)}: one rank a host")
     if backend != "gloo":
@@ -141,7 +141,7 @@ class _Processes:
         timeout: float,
         progress: Progress | None,
         interrupts: HeldInterrupts,
-        network: Network | None,
+        network: RankNetwork | None,
         renews: bool,
     ) -> None:
         self.folder, self.world_size, self.timeout, self.progress = folder, world_size, timeout, progress

@@ -11,11 +11,10 @@ from typing import Any
 from collectives.errors import InputError
 from collectives.records.environment import threads_per_rank
 from realcomm.launching.failures import TimedOut, failure_by_exception, is_timeout, timeout_by_exception
-from realcomm.launching.freed_memory import keep_freed_memory
 from realcomm.launching.group import join_by_environment, leave, loopback, use_own_device
-from realcomm.launching.hosts import LocalRanks, find_local_ranks, told_by_torchrun
-from realcomm.launching.rendezvous import Rendezvous
+from realcomm.launching.rendezvous import LocalRanks, Rendezvous, find_local_ranks, told_by_torchrun
 from realcomm.launching.status import get_status, private_slot, set_status, status_in
+from realcomm.launching.torch_process import keep_freed_memory
 from realcomm.launching.types import Progress, Worker
 
 

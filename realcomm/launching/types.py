@@ -9,7 +9,7 @@ Worker = Callable[..., Any]  # (rank, world_size, *args): what every rank calls
 Progress = Callable[[int, int, int, str], None]  # (rank, done, total, text): called in the launcher
 
 
-class Network(Protocol):
+class RankNetwork(Protocol):
     """A network that ranks of one launch use in place of the loopback: ``realcomm.emulate`` makes them."""
 
     @property

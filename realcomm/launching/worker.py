@@ -14,12 +14,11 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 from collectives.errors import RunFailed
-from realcomm.launching.accounts import done_so_far
 from realcomm.launching.failures import failure_by_exception
-from realcomm.launching.freed_memory import keep_freed_memory
 from realcomm.launching.group import join_by_file, leave, loopback
 from realcomm.launching.namespaces import HostNamespaces, enter
-from realcomm.launching.status import Board, get_status, set_status, status_in
+from realcomm.launching.status import Board, done_so_far, get_status, set_status, status_in
+from realcomm.launching.torch_process import keep_freed_memory
 
 RESULT, PROGRESS, FAILURE, SO_FAR = "result", "progress", "failure", "so far"
 TELL = b"tell"  # what this rank has done so far, the launcher asks

@@ -1,8 +1,9 @@
 """Run one collective on real processes and measure it."""
 
+import json
 import tempfile
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median_low
@@ -22,8 +23,9 @@ from realcomm.execution.broken_run import tracing_what_breaks
 from realcomm.execution.events import Event
 from realcomm.launching.launcher import check_launch, launch
 from realcomm.launching.server import preload
-from realcomm.launching.types import Network, Progress, Ranks
-from realcomm.measuring.measurement import Measurement, RankMeasurement
+from realcomm.launching.status import report_progress
+from realcomm.launching.types import Progress, RankNetwork, Ranks
+from realcomm.measuring.measurement import RankFigures, RankMeasurement, TimedRequest
 
 
 def run(
@@ -40,7 +42,7 @@ def run(
     repetitions: int | None = None,
     timeout: float = 300.0,
     progress: Progress | None = None,
-    network: Network | None = None,
+    network: RankNetwork | None = None,
 ) -> Trace:
     """Measure one collective on real processes of this machine, one a rank, and return its trace.
 
@@ -71,7 +73,7 @@ def run(
         raise InputError(f"{request.algorithm.full_name} is what NCCL itself does, and the backend is {backend}")
     preload("realcomm.measuring.rank_measurement")
     with _save(buffers) as inputs:
-        measurement = Measurement(request, warmup, repetitions, inputs)
+        measurement = TimedRequest(request, warmup, repetitions, inputs)
         with tracing_what_breaks(request, cluster):
             ranks = launch(
                 *(_worker, cluster.world_size, measurement),
@@ -85,7 +87,7 @@ def run(
     return make_trace(cluster, measurement, ranks)
 
 
-def _worker(rank: int, world_size: int, measurement: Measurement) -> RankMeasurement:
+def _worker(rank: int, world_size: int, measurement: TimedRequest) -> RankMeasurement:
     from realcomm.measuring.rank_measurement import measure_rank  # torch comes with it
 
     return measure_rank(rank, world_size, measurement)
@@ -109,7 +111,7 @@ def _save(buffers: Sequence[Array] | None) -> Iterator[Path | None]:
         yield Path(folder)
 
 
-def make_trace(cluster: Ranks, measurement: Measurement, ranks: list[RankMeasurement]) -> Trace:
+def make_trace(cluster: Ranks, measurement: TimedRequest, ranks: list[RankMeasurement]) -> Trace:
     """Return what all ranks measured as one trace."""
     seconds, start, hosts = ranks[0].seconds, ranks[0].begin, list(cluster.hosts)
     facts = {
@@ -135,7 +137,7 @@ def make_trace(cluster: Ranks, measurement: Measurement, ranks: list[RankMeasure
     )
 
 
-def _messages(measurement: Measurement, ranks: list[RankMeasurement], start: float) -> Iterator[Message]:
+def _messages(measurement: TimedRequest, ranks: list[RankMeasurement], start: float) -> Iterator[Message]:
     """Yield every message from its posting by both ranks to its receipt: the k-th from a to b is the k-th at b."""
     arrivals: dict[tuple[int, int, int], deque[Event]] = defaultdict(deque)
     for dst, rank in enumerate(ranks):
@@ -165,3 +167,44 @@ def _spans(ranks: list[RankMeasurement], start: float) -> Iterator[Span]:
         for step, op, begin, end, channel in found.events:
             if op.kind.is_local:
                 yield Span(rank, "reduce", step, begin - start, end - start, channel)
+
+
+FOUND = "found "  # begins the progress text of a worker that has finished a measurement; its figures follow
+
+
+def measure_all(
+    measurements: Sequence[TimedRequest],
+    ranks: int,
+    found: Callable[[TimedRequest, RankFigures], None],
+    *,
+    backend: str = "gloo",
+    timeout: float = 600.0,
+    network: RankNetwork | None = None,
+) -> list[list[RankMeasurement]]:
+    """Measure with ``ranks`` processes of this machine, and call ``found`` with each measurement and its figures.
+
+    Return for each measurement what each rank found, with the events of the repetition that took the median time.
+
+    Raise RankFailed, TimedOut and InputError as ``launch`` does, after ``found`` was called with all that was finished.
+    """
+
+    def receive(rank: int, done: int, total: int, text: str) -> None:
+        if text.startswith(FOUND):
+            found(measurements[done], RankFigures(*json.loads(text.removeprefix(FOUND))))
+
+    by_rank: list[list[RankMeasurement]] = launch(
+        *(_sweep_worker, ranks, list(measurements)), backend=backend, timeout=timeout, progress=receive, network=network
+    )
+    return [list(of_ranks) for of_ranks in zip(*by_rank, strict=True)]
+
+
+def _sweep_worker(rank: int, world_size: int, measurements: Sequence[TimedRequest]) -> list[RankMeasurement]:
+    from realcomm.measuring.rank_measurement import figures_of, measure_rank  # torch comes with it
+
+    measured = []
+    for number, measurement in enumerate(measurements):
+        measured.append(measure_rank(rank, world_size, measurement))
+        figures = figures_of(measured[-1])
+        if rank == 0:
+            report_progress(number, len(measurements), FOUND + json.dumps(figures))
+    return measured

@@ -1,4 +1,4 @@
-"""A measurement and its results: records without torch, which pass between the launcher and its workers."""
+"""What is to be measured of a request, and what a rank finds."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,7 @@ from realcomm.execution.events import Event
 
 
 @dataclass(frozen=True)
-class Measurement:
+class TimedRequest:
     """A request with warm-up and repetitions, as real ranks carry it out."""
 
     request: Request
@@ -33,7 +33,7 @@ class RankMeasurement(NamedTuple):
     data: npt.NDArray[Any] | None  # the result on this rank's input
 
 
-class Figures(NamedTuple):
+class RankFigures(NamedTuple):
     """The result of a measurement in short: seconds from first rank's start to last rank's end over its repetitions."""
 
     median_s: float

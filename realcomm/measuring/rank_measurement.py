@@ -14,14 +14,16 @@ from realcomm.execution.events import Event
 from realcomm.execution.own_collective import OwnCollective, Runner, make_runner
 from realcomm.launching.group import own_device
 from realcomm.launching.status import report_progress, set_status
-from realcomm.measuring.exact_inputs import exact_input, exact_result, neutral_buffer
-from realcomm.measuring.measurement import Figures, Measurement, RankMeasurement
+from realcomm.measuring.measurement import RankFigures, RankMeasurement, TimedRequest
 from realcomm.measuring.timing import (
     Interval,
+    exact_input,
+    exact_result,
     first_to_last,
     gather_intervals,
     max_over_ranks,
     median_index,
+    neutral_buffer,
     repetitions_within,
     sum_over_ranks,
     time_together,
@@ -36,7 +38,7 @@ REPORT_EVERY_S = 0.25
 class RunningMeasurement:
     """A measurement on one rank, carried out block by block."""
 
-    def __init__(self, rank: int, world_size: int, measurement: Measurement) -> None:
+    def __init__(self, rank: int, world_size: int, measurement: TimedRequest) -> None:
         """Check the result, carry data if there is any, and warm up; all ranks call this with the same measurement."""
         request, name = measurement.request, measurement.request.algorithm.full_name
         self._executor = make_runner(request, rank, world_size, own_device())
@@ -73,17 +75,17 @@ class RunningMeasurement:
         return RankMeasurement(seconds, begin, record, self._wrong, self._data)
 
 
-def measure_rank(rank: int, world_size: int, measurement: Measurement) -> RankMeasurement:
+def measure_rank(rank: int, world_size: int, measurement: TimedRequest) -> RankMeasurement:
     """Return the result of a measurement on this rank; all ranks call this with the same measurement."""
     running = RunningMeasurement(rank, world_size, measurement)
     running.take_block(measurement.total_s, measurement.least)
     return running.result()
 
 
-def figures_of(measured: RankMeasurement) -> Figures:
+def figures_of(measured: RankMeasurement) -> RankFigures:
     """Return the figures of a measurement, the same on all ranks; all ranks call this with their own part of it."""
     seconds = measured.seconds
-    return Figures(median_low(seconds), min(seconds), max(seconds), sum_over_ranks(measured.wrong))
+    return RankFigures(median_low(seconds), min(seconds), max(seconds), sum_over_ranks(measured.wrong))
 
 
 def _wrong_elements(executor: Runner) -> int:

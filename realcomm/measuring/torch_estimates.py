@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
-from realcomm.launching.compiler_folder import importing_compiler
+from realcomm.launching.torch_process import importing_compiler
 
 GPU_TYPES = {  # by generation, as its get_gpu_type finds them by compute capability; else it takes Ampere
     "volta": "VOLTA", "turing": "VOLTA", "ampere": "AMPERE", "ada": "AMPERE", "hopper": "HOPPER",

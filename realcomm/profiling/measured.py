@@ -23,10 +23,9 @@ from collectives.records.environment import cores, describe_environment
 from collectives.records.model_profile import Measured, ModelProfile
 from collectives.training.recipe import PRECISIONS, check_known
 from collectives.training.workload import Training
-from realcomm.launching.compiler_folder import import_compiler
-from realcomm.launching.freed_memory import keep_freed_memory
+from realcomm.launching.torch_process import import_compiler, keep_freed_memory
+from realcomm.profiling.meta import WatchedOps
 from realcomm.profiling.model_sources import ModelSource, loss_of
-from realcomm.profiling.watched_ops import WatchedOps
 from realcomm.training.datasets import load_images
 
 WARM_UP = 2

@@ -4,20 +4,76 @@ Two batch sizes are followed; what grows with the batch is per sample, and what 
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from collectives.errors import InputError, describe_error
 from collectives.quoting import quote
 from collectives.records.model_profile import Layer, ModelProfile
 from realcomm.profiling.model_sources import ModelSource, loss_of
-from realcomm.profiling.watched_ops import LOSS, WHOLE, WatchedOps
+
+WHOLE = "(model)"  # the layer of what the outermost module computes itself
+LOSS = "loss"
+
+OnOp = Callable[[str, bool, Any, Sequence[Any], dict[str, Any]], Any]  # layer, is_backward, op, arguments: its result
+
+
+class WatchedOps(TorchDispatchMode, AbstractContextManager[Any]):
+    """Within the context, carry out each operation by ``on_op``, which is told the layer.
+
+    ``at(LOSS)`` is for what is computed outside of all modules.
+    """
+
+    def __init__(self, model: nn.Module, on_op: OnOp) -> None:
+        super().__init__()
+        self.on_op, self.is_backward = on_op, False
+        self.stack: list[str] = [LOSS]
+        self._made_in: dict[int, str] = {}  # by the number of a node of autograd
+        self._hooks = ExitStack()
+        self._model = model
+
+    def __enter__(self) -> "WatchedOps":
+        for name, module in self._model.named_modules():
+            enter = module.register_forward_pre_hook(self._entering(name or WHOLE))
+            self._hooks.callback(enter.remove)
+            self._hooks.callback(module.register_forward_hook(self._leave, always_call=True).remove)
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._hooks.close()
+
+    def _entering(self, name: str) -> Callable[[nn.Module, Any], None]:
+        def enter(module: nn.Module, given: Any) -> None:
+            self.stack.append(name)
+
+        return enter
+
+    def _leave(self, module: nn.Module, given: Any, found: Any) -> None:
+        self.stack.pop()
+
+    @property
+    def layer(self) -> str:
+        """The layer of what is executed now."""
+        if not self.is_backward:
+            return self.stack[-1]
+        node = torch._C._current_autograd_node()
+        return self._made_in.get(node._sequence_nr(), "") if node is not None else ""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not self.is_backward:
+            self._made_in.setdefault(torch._C._autograd._get_sequence_nr() - 1, self.layer)
+        return self.on_op(self.layer, self.is_backward, func, args, kwargs or {})
+
 
 BATCHES = (2, 4)
 CONTAINERS = (nn.Sequential, nn.ModuleList)
@@ -37,7 +93,7 @@ class _Counted:
 
 
 @dataclass
-class _Step:
+class _TracedStep:
     """What a step on the meta device does, by layer, in the order in which layers are first met."""
 
     parameters: set[int]  # storages of parameters and buffers
@@ -129,11 +185,11 @@ def _untraceable(source: ModelSource, done: str, error: Exception) -> InputError
     return InputError(f"model {quote(source.name)} cannot {done} {where}: {why}{advice}")
 
 
-def _follow(source: ModelSource, model: nn.Module, batch_size: int) -> _Step:
+def _follow(source: ModelSource, model: nn.Module, batch_size: int) -> _TracedStep:
     """Return what one step of ``batch_size`` samples does."""
     model.zero_grad(set_to_none=True)
     kept = {each.untyped_storage()._cdata for each in [*model.parameters(), *model.buffers()]}
-    step = _Step(kept)
+    step = _TracedStep(kept)
     batch = source.batch(batch_size, "meta")
     watched = WatchedOps(model, step.on_op)
 
@@ -148,7 +204,7 @@ def _follow(source: ModelSource, model: nn.Module, batch_size: int) -> _Step:
     return step
 
 
-def _layers(model: nn.Module, few: _Step, many: _Step) -> Iterator[Layer]:
+def _layers(model: nn.Module, few: _TracedStep, many: _TracedStep) -> Iterator[Layer]:
     """Yield the layers that compute something or have parameters, block after block."""
     modules, taken = dict(model.named_modules()), set[int]()
     names = [name for name in few.layers if name]

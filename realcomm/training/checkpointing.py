@@ -1,7 +1,9 @@
 """A training that writes checkpoints and goes on from one."""
 
+import io
 import math
 import re
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
@@ -15,17 +17,60 @@ from collectives.checks import check_path
 from collectives.errors import InputError, RunFailed, describe_error
 from collectives.training.workload import Training
 from collectives.variables import is_first_rank
-from realcomm.execution.host_group import host_group
+from realcomm.execution.group_memory import host_group
 from realcomm.launching.status import set_status
 from realcomm.launching.torchrun import under_torchrun
-from realcomm.training.checkpoints.content import from_bytes, to_bytes
-from realcomm.training.checkpoints.folder import CheckpointFolder, check_folder, find_newest, remove_remains
-from realcomm.training.checkpoints.manifest import Checkpoint, Value, open_checkpoint
+from realcomm.training.checkpoint_folder import (
+    Checkpoint,
+    CheckpointFolder,
+    Value,
+    check_folder,
+    find_newest,
+    open_checkpoint,
+    remove_remains,
+)
+from realcomm.training.datasets import Shard
 from realcomm.training.observing import EpochRecord, Observed, Observer, State, StepRecord
-from realcomm.training.shard import Shard
 
 AUTO = "auto"  # go on from the newest whole checkpoint
 PHASE = "checkpoint"
+_NOT_ALLOWED = re.compile(r"(?:GLOBAL|global|function|class) (\S+\.\w+)")
+
+
+def to_bytes(state: State) -> memoryview:
+    """Return a state as the content of a file, which ``torch.load(..., weights_only=True)`` reads too."""
+    file = io.BytesIO()
+    torch.save(state, file)
+    return file.getbuffer()
+
+
+def from_bytes(content: bytes, path: Path) -> State:
+    """Return the state in the content of a file, its tensors on the CPU.
+
+    Nothing in it is executed and nothing is unpacked. Raise InputError, which names ``path``, for anything else than
+    ``to_bytes`` writes.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
+                raise InputError(f"{path} is no checkpoint: what is in it is compressed")
+        state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except InputError:
+        raise
+    except Exception as error:  # torch raises whatever its readers do
+        raise InputError(f"{path} is no checkpoint: {_why(error)}") from error
+    if not isinstance(state, dict) or not all(isinstance(key, str) for key in state):
+        raise InputError(f"{path} is no checkpoint: it holds {type(state).__name__}, not the parts of a training")
+    return state
+
+
+def _why(error: Exception) -> str:
+    refused = _NOT_ALLOWED.search(str(error))
+    if refused:
+        return f"to read it would execute {refused[1]}, which it never needs"
+    return describe_error(error, None)
+
+
 _KEPT_OR_CHECKED = {"checkpoints", "checkpoint_every", "check_every", "inspect_every"}
 _MAY_DIFFER = {"epochs", "data_folder", "download", "compute", *_KEPT_OR_CHECKED}
 _IN_SYNC_NAME = {"gradient_sync", "buckets"}

@@ -10,10 +10,10 @@ from torch import nn
 from collectives.errors import InputError
 from collectives.training.workload import Training
 from realcomm.launching.launcher import launch
+from realcomm.training.datasets import Shard
 from realcomm.training.gradient_sync import no_sync
 from realcomm.training.models import build_model
 from realcomm.training.replica import make_replica, take_step
-from realcomm.training.shard import Shard
 from realcomm.training.stopwatch import Stopwatch
 
 

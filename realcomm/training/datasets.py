@@ -1,18 +1,21 @@
-"""The images to train on: scikit-learn's digits, which come with it, CIFAR-10, folders of pictures, and noise."""
+"""Labelled images to train on, and the share of them that a rank takes."""
 
 import os
-from itertools import count
+from collections.abc import Iterator
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.nn.functional import interpolate
-from torch.utils.data import Dataset, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampler, Subset, TensorDataset
 
 from collectives.errors import InputError
 from collectives.input_files import is_made_by_kernel, reason
 from collectives.training.workload import Training
-from realcomm.launching.compiler_folder import import_compiler
+from realcomm.launching.group import own_device
+from realcomm.launching.torch_process import import_compiler
+from realcomm.training.rank_result import count_steps
 
 Images = Dataset[Any]  # of pairs: image float32 of the training's image_shape, normalised; label 0..classes-1
 HOLDS = {"cifar10": "cifar-10-batches-py", "imagefolder": "train/ and test/"}
@@ -127,3 +130,68 @@ def _cifar10(train: bool, folder: Path | str, download: bool) -> Images:
             "cifar-10-python.tar.gz from https://www.cs.toronto.edu/~kriz/cifar.html unpacks to"
         ) from error
     return found
+
+
+TEST_BATCH_SIZE = 256  # only speed depends on it
+
+Batch = tuple[torch.Tensor, torch.Tensor]  # images float32 [batch, 3, 32, 32], labels int64 [batch]
+
+
+class Shard:
+    """One rank's batches, epoch after epoch. In an epoch every image goes to one rank at most, in a new random order.
+
+    All batches are full, so that the mean over the ranks is the mean over their joined batch. The remaining images of
+    an epoch, fewer than ``world_size * batch_size`` and others each time, are left out.
+    """
+
+    def __init__(self, training: Training, rank: int, world_size: int, steps: int | None = None) -> None:
+        """Take the batches of all epochs, or the first ``steps`` of them. Raise InputError if there is none."""
+        dataset = load_images(training, train=True)
+        images = len(dataset)  # type: ignore[arg-type]
+        self.steps_per_epoch, self.steps = count_steps(training, lambda: images, world_size, steps)
+        self.rank, self.world_size, self.epochs = rank, world_size, training.epochs
+        self._dataset, self._batch_size = dataset, training.batch_size
+        self._sampler: DistributedSampler[Any] = DistributedSampler(
+            dataset, world_size, rank, seed=training.seed, drop_last=True
+        )
+
+    def epochs_after(self, steps: int) -> float:
+        """Return how many epochs ``steps`` steps are."""
+        return steps / self.steps_per_epoch
+
+    def epoch_of(self, step: int) -> int:
+        """Return the epoch, counted from 0, that a step belongs to."""
+        return step // self.steps_per_epoch
+
+    def ends_epoch(self, step: int) -> bool:
+        """Return whether an epoch ends with a step, or the training."""
+        return (step + 1) % self.steps_per_epoch == 0 or step + 1 == self.steps
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self.batches()
+
+    def batches(self, first: int = 0) -> Iterator[Batch]:
+        """Yield the batches from step ``first`` on; those before are not loaded."""
+        return islice(self._all(first), self.steps - first)
+
+    def _all(self, first: int) -> Iterator[Batch]:
+        start, skipped = divmod(first, self.steps_per_epoch)
+        for epoch in range(start, self.epochs):
+            self._sampler.set_epoch(epoch)
+            rows = list(BatchSampler(self._sampler, self._batch_size, drop_last=True))
+            for images, labels in load_batches(self._dataset, rows[skipped if epoch == start else 0 :]):
+                yield images.to(own_device()), labels.to(own_device())
+
+
+def load_batches(dataset: Images, rows: list[list[int]]) -> "DataLoader[Any]":
+    """Return the batches of these rows; it takes nothing from torch's own random numbers, which models use."""
+    return DataLoader(dataset, batch_sampler=rows, generator=torch.Generator())
+
+
+def held_out_batches(training: Training, rank: int, world_size: int) -> Iterator[Batch]:
+    """Yield this rank's share of the held-out images, of which every image goes to exactly one rank."""
+    dataset = load_images(training, train=False)
+    share = Subset(dataset, range(rank, len(dataset), world_size))  # type: ignore[arg-type]
+    rows = list(BatchSampler(range(len(share)), TEST_BATCH_SIZE, drop_last=False))
+    for images, labels in load_batches(share, rows):
+        yield images.to(own_device()), labels.to(own_device())

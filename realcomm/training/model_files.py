@@ -10,7 +10,7 @@ from typing import Any
 from collectives.catalogue import MOST_BYTES
 from collectives.errors import InputError, ProgramEnded
 from collectives.input_files import check_input
-from collectives.programs.limits import Limits, read_limits
+from collectives.programs.limits import ProgramLimits, read_limits
 from collectives.programs.sandbox import ProgramFile
 from collectives.quoting import make_printable, quote
 from collectives.training.workload import Training, is_file_reference
@@ -47,7 +47,7 @@ def check_model_file(text: str) -> Path:
 
 
 @lru_cache(maxsize=64)
-def _try_file(text: str, path: Path, changed_ns: int, nbytes: int, limits: Limits) -> None:
+def _try_file(text: str, path: Path, changed_ns: int, nbytes: int, limits: ProgramLimits) -> None:
     ask_file(text, f"{_MODELS}:try_model", [], (_MODELS,))
 
 

@@ -1,8 +1,12 @@
-"""What a rank tells of a training that is over."""
+"""What the launcher of a training and its ranks both know: how many steps there are, and what a rank tells."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from collectives.checks import check_whole_number
+from collectives.errors import InputError
 from collectives.records.spans import Span
+from collectives.training.workload import TO_TRAIN_ON, Training
 
 
 @dataclass(frozen=True)
@@ -12,3 +16,38 @@ class RankResult:
     spans: list[Span]
     facts: dict[str, float]  # the same on all ranks, but for single_rank_step_s, which rank 0 measures
     digest: str  # SHA-256 of its final weights
+
+
+def known_images(training: Training) -> int | None:
+    """Return how many images there are to train on; None of a data set that lies in files.
+
+    >>> known_images(Training(None))
+    1437
+    """
+    return {"digits": TO_TRAIN_ON["digits"], "synthetic": training.images}.get(training.dataset)
+
+
+def count_steps(training: Training, images: Callable[[], int], world_size: int, steps: int | None) -> tuple[int, int]:
+    """Return the steps of an epoch, and of all epochs or the first ``steps`` of them. Raise InputError if none is.
+
+    ``images`` tells how many there are to train on.
+
+    >>> count_steps(Training(None, batch_size=32, epochs=3), lambda: 1437, world_size=2, steps=None)
+    (22, 66)
+    """
+    check_whole_number("epochs", training.epochs, at_least=1)
+    if steps is not None:
+        check_whole_number("steps", steps, at_least=1)
+    number = images()
+    in_epoch = number // world_size // training.batch_size
+    available = training.epochs * in_epoch
+    if available < 1:
+        needed = world_size * training.batch_size
+        raise InputError(
+            f"batch_size {training.batch_size} on {world_size} ranks takes {needed} images a step, but "
+            f"{training.dataset} has {number} to train on; choose at most {number // world_size}"
+        )
+    return in_epoch, available if steps is None else min(steps, available)
+
+
+PHASES = "phases"  # the subject under which a rank tells its spans, in seconds of ``time.perf_counter``

@@ -1,19 +1,27 @@
-"""One rank's copy of the model and its training step, used in a training and where its computing is timed."""
+"""The replica of a model that one rank trains: its optimizer, a step, its weights, and its random numbers."""
 
-from collections.abc import Callable
+import hashlib
+import io
+import random
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
+from collectives.catalogue import find_algorithm
+from collectives.output_files import write_bytes
 from collectives.training.recipe import Recipe
-from realcomm.launching.compiler_folder import import_compiler
+from realcomm.execution.executor import execute
 from realcomm.launching.group import own_device
+from realcomm.launching.torch_process import import_compiler
 from realcomm.training.gradient_sync import GradientSync, lay_out, named_parameters
 from realcomm.training.stopwatch import Stopwatch
 
@@ -121,3 +129,68 @@ def update_weights(replica: Replica) -> None:
     replica.scaler.step(replica.optimizer)
     replica.scaler.update()
     replica.scheduler.step()
+
+
+def broadcast(tensors: Iterable[torch.Tensor]) -> None:
+    """Copy rank 0's values of these tensors, of any type and layout, to all ranks, as one message's bytes."""
+    copied = [tensor.detach() for tensor in tensors]
+    if not copied:
+        return
+    sent = torch.cat([to_bytes(tensor) for tensor in copied])
+    execute(find_algorithm("broadcast/naive"), sent)
+    for tensor, piece in zip(copied, sent.split([tensor.nbytes for tensor in copied]), strict=True):
+        tensor.copy_(piece.clone().view(tensor.dtype).view(tensor.shape))  # a copy begins where its type may begin
+
+
+def save_weights(model: nn.Module, path: Path) -> None:
+    """Write the model's state_dict to a file, all of it or nothing."""
+    content = io.BytesIO()
+    torch.save({name: tensor.cpu() for name, tensor in model.state_dict().items()}, content)
+    write_bytes(path, content.getvalue())
+
+
+def weights_digest(model: nn.Module) -> str:
+    """Return the SHA-256 of all parameters and buffers, in hexadecimal."""
+    summed = hashlib.sha256()
+    for tensor in model.state_dict().values():
+        summed.update(to_bytes(tensor).cpu().numpy().tobytes())
+    return summed.hexdigest()
+
+
+def to_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the elements of a tensor in the order of its indices, as bytes [nbytes]; it may share their memory."""
+    return tensor.detach().contiguous().view(-1).view(torch.uint8)
+
+
+RandomStates = dict[str, Any]
+
+
+def get_random_states() -> RandomStates:
+    """Return the states of torch's, Python's and numpy's generators, and of the GPU's where one is in use."""
+    name, keys, *rest = np.random.get_state(legacy=True)
+    states: RandomStates = {
+        "torch": torch.get_rng_state(),
+        "python": random.getstate(),
+        "numpy": (name, torch.from_numpy(np.asarray(keys, dtype=np.int64)), *rest),
+    }
+    if torch.cuda.is_initialized():
+        states["cuda"] = torch.cuda.get_rng_state()
+    return states
+
+
+def set_random_states(states: RandomStates) -> None:
+    """Set the generators to states that ``get_random_states`` returned.
+
+    >>> before = get_random_states()
+    >>> first = torch.rand(3)
+    >>> set_random_states(before)
+    >>> torch.equal(torch.rand(3), first)
+    True
+    """
+    torch.set_rng_state(states["torch"].cpu())
+    version, numbers, gauss = states["python"]
+    random.setstate((version, tuple(numbers), gauss))
+    name, keys, *rest = states["numpy"]
+    np.random.set_state((name, keys.cpu().numpy().astype(np.uint32), *rest))
+    if "cuda" in states and torch.cuda.is_initialized():
+        torch.cuda.set_rng_state(states["cuda"].cpu())

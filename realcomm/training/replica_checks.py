@@ -15,8 +15,7 @@ from collectives.training.workload import Training
 from realcomm.launching.group import own_device
 from realcomm.training.gradient_sync import GradientSync, named_parameters
 from realcomm.training.observing import Observed, Observer, RankGradients, StepRecord
-from realcomm.training.random_states import get_random_states, set_random_states
-from realcomm.training.weights import to_bytes
+from realcomm.training.replica import get_random_states, set_random_states, to_bytes
 
 logger = logging.getLogger("ringlab")
 UNLIKE = 10.0  # times the norm of another rank's gradients: worth a warning

@@ -5,32 +5,39 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from statistics import median
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.utils.data import DataLoader
 
 from collectives.catalogue import find_algorithm
 from collectives.errors import RunFailed
-from collectives.training.workload import Buckets, Training
+from collectives.training.workload import Buckets, ComputePhases, Training
 from realcomm.execution.executor import execute
-from realcomm.execution.host_group import host_barrier
-from realcomm.launching.accounts import tell_by
+from realcomm.execution.group_memory import host_barrier
 from realcomm.launching.group import own_device
-from realcomm.launching.status import report_progress, set_status
-from realcomm.training.broken_training import PHASES
-from realcomm.training.compute_phases import measure_alone
-from realcomm.training.gradient_sync import GradientSync, LocalSteps, TorchsOwn, make_sync
+from realcomm.launching.status import report_progress, set_status, tell_by
+from realcomm.training.datasets import Shard, held_out_batches, load_images
+from realcomm.training.gradient_sync import DuringBackward, GradientSync, LocalSteps, TorchsOwn, make_sync, no_sync
 from realcomm.training.models import build_model
 from realcomm.training.observing import EpochRecord, Observer, RankGradients, State, StepRecord
-from realcomm.training.overlapped import DuringBackward
-from realcomm.training.random_states import get_random_states, set_random_states
-from realcomm.training.rank_result import RankResult
-from realcomm.training.replica import WARM_UP_STEPS, Replica, load_schedule, make_replica, take_step
+from realcomm.training.rank_result import PHASES, RankResult
+from realcomm.training.replica import (
+    WARM_UP_STEPS,
+    Replica,
+    broadcast,
+    get_random_states,
+    load_schedule,
+    make_replica,
+    save_weights,
+    set_random_states,
+    take_step,
+    weights_digest,
+)
 from realcomm.training.replica_checks import check_equal_steps, describe_what_is_not_finite, make_checks
-from realcomm.training.shard import Shard, held_out_batches
 from realcomm.training.stopwatch import Stopwatch
-from realcomm.training.weights import broadcast, save_weights, weights_digest
 
 
 class RunningTraining:
@@ -255,3 +262,38 @@ def make_replica_and_sync(
     if buckets is not None:
         return replica, DuringBackward(algorithm, buckets, model, replica.gradients)
     return replica, make_sync(algorithm, rank, world_size, replica.gradients)
+
+
+MEASURED_STEPS = 12
+
+
+class LoneTraining:
+    """Training steps without communication: of a new model, on one batch, with a certain number of threads."""
+
+    def __init__(self, training: Training, threads: int | None = None) -> None:
+        """Prepare the model and a batch; the steps have as many threads as this process, unless said."""
+        self._threads, self._watch = threads, Stopwatch(rank=0)
+        alone = replace(training, sync_batch_norm=False)  # there is nobody to do it with
+        self._replica = make_replica(build_model(alone, training.seed), training)
+        dataset = load_images(training, train=True)
+        images, labels = next(iter(DataLoader(dataset, training.batch_size)))
+        self._batch = images.to(own_device()), labels.to(own_device())
+
+    def take_steps(self, count: int, warm_up: int = 1) -> list[ComputePhases]:
+        """Return the phases of so many steps, after the first ones, which do not count."""
+        before, steps = torch.get_num_threads(), list[ComputePhases]()
+        torch.set_num_threads(self._threads or before)
+        try:
+            for done in range(1, warm_up + count + 1):
+                take_step(self._replica, *self._batch, no_sync, self._watch)
+                seconds = self._watch.phases()
+                steps.append(ComputePhases(seconds["forward"], seconds["backward"], seconds["optimizer"]))
+                report_progress(done, warm_up + count, "computing without communication")
+        finally:
+            torch.set_num_threads(before)
+        return steps[warm_up:]
+
+
+def measure_alone(training: Training) -> float:
+    """Return the median seconds of a step in this process, without communication."""
+    return median(phases.total for phases in LoneTraining(training).take_steps(MEASURED_STEPS, WARM_UP_STEPS))

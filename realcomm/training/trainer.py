@@ -1,25 +1,29 @@
 """Data-parallel training on real ranks: a rank program averages the gradients, every phase of every step is timed."""
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collectives.checks import check_cluster, check_path
 from collectives.errors import InputError
 from collectives.proof.verifier import verify
+from collectives.records.messages import Message
 from collectives.records.spans import Spans
-from collectives.records.trace import Trace, name_in_library
-from collectives.training.workload import Training, check_training
+from collectives.records.trace import Trace, Unfinished, name_in_library
+from collectives.request import Request
+from collectives.training.workload import Training, check_training, is_file_reference
+from realcomm.execution.broken_run import follow_messages, latest_accounts, make_broken_trace
+from realcomm.launching.failures import LaunchFailed
 from realcomm.launching.launcher import launch
-from realcomm.launching.types import Network, Progress, Ranks
-from realcomm.training.broken_training import tracing_what_breaks
+from realcomm.launching.server import preload
+from realcomm.launching.torch_process import PRELOAD
+from realcomm.launching.types import Progress, RankNetwork, Ranks
 from realcomm.training.model_files import check_model
-from realcomm.training.preloading import preload_for
-from realcomm.training.rank_result import RankResult
-from realcomm.training.step_count import count_steps, known_images
+from realcomm.training.rank_result import PHASES, RankResult, count_steps, known_images
 
-if TYPE_CHECKING:  # what launches ranks does without torch
+if TYPE_CHECKING:
     from realcomm.training.checkpointing import Start
     from realcomm.training.observing import Observer
 
@@ -32,7 +36,7 @@ def train(
     backend: str = "gloo",
     timeout: float = 600.0,
     progress: Progress | None = None,
-    network: Network | None = None,
+    network: RankNetwork | None = None,
     weights_file: Path | str | None = None,
     observers: "Sequence[Observer]" = (),
     resume: "str | Path | Start | None" = None,
@@ -92,7 +96,7 @@ def train_each(
     steps: int | Sequence[int],
     timeout: float = 600.0,
     progress: Progress | None = None,
-    network: Network | None = None,
+    network: RankNetwork | None = None,
 ) -> list[Trace]:
     """Train one training after the other with the same processes, so many steps each; return the trace of each.
 
@@ -171,3 +175,54 @@ def _count_images(training: Training) -> int:
         load_images(training, train=False)
         images = len(load_images(training, train=True))  # type: ignore[arg-type]
     return images
+
+
+_ALL = (PRELOAD, "realcomm.training.running")
+_BY_DATASET = {
+    "digits": ("sklearn.datasets", "sklearn.model_selection"),
+    "cifar10": ("torchvision",),
+    "imagefolder": ("torchvision",),
+}
+
+
+def preload_for(trainings: Iterable[Training]) -> None:
+    """Have the server import what ranks of these trainings need, unless it runs already."""
+    for training in trainings:
+        preload(*_ALL, *_BY_DATASET.get(training.dataset, ()))
+        if not is_file_reference(training.model):
+            preload("torchvision")
+
+
+@contextmanager
+def tracing_what_breaks(training: Training, cluster: Ranks) -> Iterator[None]:
+    """Within the context, a launch that breaks has the Trace of what happened up to there as its ``trace``."""
+    try:
+        yield
+    except LaunchFailed as error:
+        error.trace = trace_broken_training(training, cluster, error)
+        raise
+
+
+def trace_broken_training(training: Training, cluster: Ranks, error: LaunchFailed) -> Trace | None:
+    """Return the phases of all ranks that can tell, and the messages of the last sync that had begun; else None."""
+    phases = [span for subjects in error.so_far.values() for span in subjects.get(PHASES, ())]
+    accounts = latest_accounts(error)
+    begins = [*(span.begin for span in phases), *(account.begin for account in accounts.values())]
+    if not begins:
+        return None
+    start, sync = min(begins), training.gradient_sync
+    messages, unfinished = list[Message](), list[Unfinished]()
+    if sync is not None and accounts and training.buckets is None:
+        number = next(iter(accounts.values())).number - 1
+        request = Request(sync, training.parameter_count, op="mean")
+        messages, unfinished = follow_messages(request, cluster.world_size, accounts, start)
+        messages = [message._replace(collective=number) for message in messages]
+        unfinished = [one._replace(collective=number) for one in unfinished]
+    spans = [span._replace(begin=span.begin - start, end=span.end - start) for span in phases]
+    trace = make_broken_trace(cluster, error, start, messages, spans, unfinished)
+    return replace(
+        trace,
+        title=f"training/{training.sync_name}",
+        algorithm=name_in_library(sync) if sync else "",
+        chunks=sync.chunks(cluster.world_size) if sync else 0,
+    )

@@ -2,18 +2,146 @@
 
 import errno
 import fcntl
+import json
 import os
 import socket
 import stat
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from collectives.errors import InputError
-from collectives.input_files import reason
+from collectives.input_files import read_text, reason
 from collectives.output_files import check_output
-from collectives.quoting import cut
-from realcomm.watching.metrics_file import last_row, mend
+from collectives.quoting import cut, quote
+
+Row = dict[str, Any]
+MOST_LINE = 1 << 20  # bytes: a longer line is none of ours
+MOST_BYTES = 1 << 30  # of a file that is read as a whole
+
+
+class MetricsFile:
+    """A file of rows, at whose end one writes. A row is a line and lands whole or, where the disk is full, not at all.
+
+    What cannot be written is kept, and tried again with each further row.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     file = MetricsFile(Path(folder, "metrics.jsonl"))
+    ...     file.add({"step": 0, "loss": 2.3})
+    ...     file.close()
+    ...     read_metrics(file.path)
+    [{'step': 0, 'loss': 2.3}]
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open the file, made where there is none. Raise OSError."""
+        self.path = path
+        self.problem = ""  # why the last row could not be written
+        self._kept = b""
+        self._handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+
+    @property
+    def missing(self) -> int:
+        """How many rows could not be written yet."""
+        return self._kept.count(b"\n")
+
+    def add(self, row: Row) -> None:
+        """Write a row after all others, or keep it and say why in ``problem``."""
+        self._kept += json.dumps(row, allow_nan=False, ensure_ascii=False).encode() + b"\n"
+        before = os.fstat(self._handle).st_size
+        try:
+            if os.fstat(self._handle).st_nlink == 0:
+                raise OSError(errno.ENOENT, "the file was removed")
+            written = os.write(self._handle, self._kept)
+            if written < len(self._kept):
+                os.ftruncate(self._handle, before)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            self.problem = reason(error)
+            return
+        self._kept, self.problem = b"", ""
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._handle)
+
+
+def mend(path: Path) -> str:
+    """Complete the last line of a file whose writer was killed; return what was cut off because it is no row, or "".
+
+    A row that only lacks its line end gets it. Raise OSError, and InputError for a file that is none of ours, which is
+    left as it is.
+    """
+    with path.open("r+b") as file:
+        end = file.seek(0, os.SEEK_END)
+        file.seek(max(0, end - MOST_LINE))
+        *before, last = file.read().split(b"\n")
+        if not last:
+            return ""
+        if parse_row(last) is not None:
+            file.write(b"\n")
+            return ""
+        if before:
+            _check_row(path, before[-1])
+        if not last.startswith(b"{"):
+            raise _no_row(path, last)
+        file.truncate(end - len(last))
+        return last.decode(errors="backslashreplace")
+
+
+def last_row(path: Path) -> Row | None:
+    """Return the last row of a mended file, or None where there is none. Raise InputError for a line that is no row."""
+    with path.open("rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        file.seek(max(0, end - MOST_LINE))
+        lines = file.read().splitlines()
+    return _check_row(path, lines[-1]) if lines else None
+
+
+def _check_row(path: Path, line: bytes) -> Row:
+    """Return the row that a line of a file is. Raise InputError for one that is none."""
+    row = parse_row(line)
+    if row is None:
+        raise _no_row(path, line)
+    return row
+
+
+def _no_row(path: Path, line: bytes) -> InputError:
+    return InputError(f"{path}: the last line is no row of metrics: {quote(line[:100])}; give another folder")
+
+
+def parse_row(line: bytes) -> Row | None:
+    """Return the row that a line is, or None.
+
+    >>> parse_row(b'{"step": 1}'), parse_row(b'{"st')
+    ({'step': 1}, None)
+    """
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def read_metrics(path: Path | str, gradient_sync: str | None = None, kind: str | None = None) -> list[Row]:
+    """Return the rows of a file in their order: of all, or of one ``gradient_sync``, of one kind ("step", "epoch").
+
+    Of a step that was done again after a restart the last row counts, in the place of the first. The last line may be
+    one that is being written. Raises InputError, which names the line.
+    """
+    path = Path(path)
+    lines = read_text(path, MOST_BYTES).split("\n")
+    found: dict[object, Row] = {}
+    for number, line in enumerate(lines[:-1], start=1):
+        row = parse_row(line.encode())
+        if row is None:
+            raise InputError(f"{path}: line {number} is no row of metrics: {quote(line[:100])}")
+        if gradient_sync in (None, row.get("gradient_sync")) and kind in (None, row.get("kind")):
+            named = tuple(row.get(name) for name in ("kind", "gradient_sync", "step"))
+            found[named if all(isinstance(one, str | int) for one in named) else number] = row
+    return list(found.values())
+
 
 METRICS, LOCK = "metrics.jsonl", ".in-use"
 MOST_SHOWN = 200  # letters of a line that was cut off

@@ -18,8 +18,8 @@ from collectives.records.trace import Trace
 from collectives.request import make_request
 from collectives.spec import check_op, find_spec
 from realcomm.launching.launcher import check_launch
-from realcomm.measuring.measurement import Figures, Measurement
-from realcomm.measuring.sweep import measure_all
+from realcomm.measuring.collective_run import measure_all
+from realcomm.measuring.measurement import RankFigures, TimedRequest
 from ringlab.emulated.network import on_emulated
 from ringlab.shared.answer import SCHEMA_VERSION, Record, to_plain
 from ringlab.shared.ranges import grow_sizes
@@ -105,14 +105,14 @@ class Benchmark:
     backend: str
     timeout: float  # seconds
     calibration: Calibration | None
-    measurements: tuple[Measurement, ...]
+    measurements: tuple[TimedRequest, ...]
     emulated: Cluster | None = None  # the cluster on whose network the ranks run, built on this machine
 
     def run(self, on_row: Callable[[BenchRow], None] | None = None) -> BenchAnswer:
         """Measure, and hand each row to ``on_row`` as soon as it is known; an interrupt ends it. Raises RunFailed."""
         rows: list[BenchRow] = []
 
-        def add(measurement: Measurement, figures: Figures) -> None:
+        def add(measurement: TimedRequest, figures: RankFigures) -> None:
             rows.append(self._row(measurement, figures))
             if on_row is not None:
                 on_row(rows[-1])
@@ -126,7 +126,7 @@ class Benchmark:
             interrupted = True
         return BenchAnswer(tuple(rows), interrupted)
 
-    def _row(self, measurement: Measurement, figures: Figures) -> BenchRow:
+    def _row(self, measurement: TimedRequest, figures: RankFigures) -> BenchRow:
         request, ranks = measurement.request, self.options.ranks
         predicted = self._predict(measurement)
         row = {
@@ -142,7 +142,7 @@ class Benchmark:
         nothing_sent = dict.fromkeys((*COLLECTIVE_FIGURES, "wrong", "predicted_s", "error"))
         return BenchRow(**(row if request.elements else row | nothing_sent))
 
-    def _predict(self, measurement: Measurement) -> float | None:
+    def _predict(self, measurement: TimedRequest) -> float | None:
         if self.calibration is None:
             return None
         cluster = simcomm.this_machine(self.options.ranks)
@@ -188,7 +188,7 @@ def bench(
     return prepare(chosen, backend=backend, timeout=timeout, emulated=emulated).run()
 
 
-def measurements(options: BenchOptions, calibration: Calibration | None = None) -> tuple[Measurement, ...]:
+def measurements(options: BenchOptions, calibration: Calibration | None = None) -> tuple[TimedRequest, ...]:
     """Return a measurement for each row, sizes rounded down to what the algorithm can work on.
 
     ``auto`` is chosen by the calibration. Raises InputError, also where there is none to choose by.
@@ -208,12 +208,12 @@ def measurements(options: BenchOptions, calibration: Calibration | None = None) 
 
 def _measurement(
     options: BenchOptions, algorithm: Algorithm, nbytes: int, calibration: Calibration | None
-) -> Measurement:
+) -> TimedRequest:
     ranks = options.ranks
     request = make_request(algorithm, ranks, nbytes, dtype=options.dtype, op=options.op, root=options.root)
     request = resolve_auto(request, simcomm.this_machine(ranks), calibration)
     verified_schedule(request.algorithm, ranks, options.root)
-    return Measurement(request, options.warmup, options.iterations, None, options.check)
+    return TimedRequest(request, options.warmup, options.iterations, None, options.check)
 
 
 def _algorithms(options: BenchOptions) -> list[Algorithm]:
@@ -223,7 +223,7 @@ def _algorithms(options: BenchOptions) -> list[Algorithm]:
     return [auto(collective) if name == AUTO else find_algorithm(name, collective) for name in names]
 
 
-def _measured(measurement: Measurement, ranks: int, figures: Figures) -> dict[str, Any]:
+def _measured(measurement: TimedRequest, ranks: int, figures: RankFigures) -> dict[str, Any]:
     facts = {
         "nbytes": float(measurement.request.nbytes),
         "time_min_s": figures.least_s,

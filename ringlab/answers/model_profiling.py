@@ -107,14 +107,14 @@ def profile_model(
         _refuse_without_batch(trace, dataset)
     if model in shipped_model_profiles() and batch_size is None and shape is None:
         return ProfileAnswer(find_model_profile(model))
-    from realcomm.profiling.file_models import trace_model
+    from realcomm.profiling.tracing import trace_model
 
     loading = None if dataset is None else _loading(model, dataset, data_folder, shape, batch_size)
     profile = trace_model(model, parse_shape(shape))
     if batch_size is None:
         return ProfileAnswer(profile)
     if trace is not None:
-        from realcomm.profiling.traced import measured_by_profiler
+        from realcomm.profiling.tracing import measured_by_profiler
 
         measured = measured_by_profiler(trace, profile, batch_size, device)
     else:

@@ -17,7 +17,7 @@ from realcomm.calibration.blocks import make_calibration
 from realcomm.calibration.calibration import run_in_turns as launch_turns
 from realcomm.launching.torchrun import spans_nodes
 from realcomm.training.checkpointing import AUTO, find_start, newest_note
-from realcomm.training.preloading import preload_for
+from realcomm.training.trainer import preload_for
 from ringlab.session import Session
 from ringlab.shared.answer import NOT_IN_JSON
 from ringlab.shared.conclusions import conclude
@@ -28,7 +28,7 @@ from ringlab.shared.workload import check_programs, resolve_requests, resolve_tr
 from scenarios import Scenario
 
 if TYPE_CHECKING:
-    from realcomm.launching.types import Network
+    from realcomm.launching.types import RankNetwork
     from realcomm.training.checkpointing import Start
     from realcomm.training.observing import Observer
     from realcomm.watching.watch import Watch
@@ -97,7 +97,7 @@ def measure(
     calibration: Calibration | None = None,
     session: Session | None = None,
     *,
-    network: "Network | None" = None,
+    network: "RankNetwork | None" = None,
     resume: str | Path | None = None,
     watch: "Watch | None" = None,
 ) -> RunAnswer:

@@ -72,18 +72,17 @@ def model_parallel(
     """
     check_whole_number("stages", stages, at_least=2)
     check_whole_number("steps", steps, at_least=1)
-    from realcomm.launching.compiler_folder import PRELOAD
     from realcomm.launching.launcher import launch
     from realcomm.launching.server import preload
-    from realcomm.model_parallel.running import run_stage
-    from realcomm.model_parallel.stages import StagePlan, named_blocks
-    from realcomm.profiling.file_models import trace_model
+    from realcomm.launching.torch_process import PRELOAD
+    from realcomm.model_parallel import StagePlan, named_blocks, run_stage
     from realcomm.profiling.model_sources import find_model
+    from realcomm.profiling.tracing import trace_model
 
     profile, source = trace_model(model, shape), find_model(model, shape)
     known = list(named_blocks(source.build(), model))
     rows, traces = list[ModelParallelRow](), list[Trace]()
-    preload(PRELOAD, "torchvision", "realcomm.model_parallel.running")
+    preload(PRELOAD, "torchvision", "realcomm.model_parallel")
     for parts, copies in [(1, 1), *((stages, count) for count in replicas)]:
         plan = StagePlan(model, shape, _blocks(profile, known, parts), copies, batch_size, WARM_UP + steps)
         ranks = launch(run_stage, plan.world_size, plan, threads=1, timeout=timeout)

@@ -9,7 +9,7 @@ from collectives.errors import InputError
 from collectives.variables import is_first_rank
 from realcomm.launching.launcher import check_launch
 from realcomm.launching.torchrun import has_stale_store, ranks_started, spans_nodes
-from realcomm.watching.watch import Watch
+from realcomm.watching.watch import Watch, parse_steps
 from ringlab.commands.compare import Comparison, check_comparable, make_comparison
 from ringlab.commands.measurement import RunAnswer, measure
 from ringlab.commands.prediction import Prediction, predict_whole
@@ -92,7 +92,6 @@ def _watch(log_dir: Path | None, tensorboard: bool, profile: str | None, resume:
             if is_given:
                 raise InputError(f"{option} needs a folder to write to: give --log-dir too")
         return None
-    from realcomm.watching.profiling import parse_steps  # torch comes with it
 
     watch = Watch(log_dir, tensorboard, None if profile is None else parse_steps(profile))
     watch.check(resumes=resume is not None)

@@ -19,9 +19,8 @@ from collectives.training.workload import Training
 from collectives.units import count, format_bandwidth
 from realcomm.calibration.pair_calibration import calibrate_pair, from_pair, probe_crowd, with_pair
 from realcomm.emulation.network import EmulatedNetwork
-from realcomm.measuring.collective_run import make_trace
-from realcomm.measuring.measurement import Figures, Measurement
-from realcomm.measuring.sweep import measure_all
+from realcomm.measuring.collective_run import make_trace, measure_all
+from realcomm.measuring.measurement import RankFigures, TimedRequest
 from realcomm.training.trainer import train_each
 from ringlab.emulated.network import as_built, emulated, hosts_bandwidth
 from ringlab.shared.answer import Record
@@ -151,16 +150,16 @@ def _stated(
     ]
 
 
-def _measurement(request: Request, predicted: float) -> Measurement:
+def _measurement(request: Request, predicted: float) -> TimedRequest:
     """Return how a row is measured that should take so many seconds."""
     if predicted > LONG_S:
-        return Measurement(request, 0, 1, None, check=False)
-    return Measurement(request, 1, None, None, check=False, total_s=TOTAL_S, least=1)
+        return TimedRequest(request, 0, 1, None, check=False)
+    return TimedRequest(request, 1, None, None, check=False, total_s=TOTAL_S, least=1)
 
 
 def _measure(
     scenario: Scenario,
-    measurements: Sequence[Measurement],
+    measurements: Sequence[TimedRequest],
     network: EmulatedNetwork,
     refused: dict[str, str],
     progress: Progress,
@@ -184,7 +183,11 @@ def _measure(
 
 
 def _measure_once(
-    scenario: Scenario, measurements: dict[int, Measurement], network: EmulatedNetwork, attempt: int, progress: Progress
+    scenario: Scenario,
+    measurements: dict[int, TimedRequest],
+    network: EmulatedNetwork,
+    attempt: int,
+    progress: Progress,
 ) -> tuple[dict[int, Trace], dict[int, str]]:
     """Return the trace of each measurement by its number, and of others what the network complains of."""
     wrong = dict[int, str]()
@@ -192,7 +195,7 @@ def _measure_once(
     numbers = [*measurements]
     with progress.task(f"measuring {count(len(measurements), 'row')} of {name_of(scenario)}{again}") as tick:
 
-        def found(measurement: Measurement, figures: Figures) -> None:
+        def found(measurement: TimedRequest, figures: RankFigures) -> None:
             at = next(at for at, number in enumerate(numbers) if measurements[number] is measurement)
             if complaints := network.complaints():
                 wrong[numbers[at]] = complaints[0]

@@ -26,7 +26,7 @@ class CheckedTorch(importlib.abc.MetaPathFinder):
     def find_spec(self, name: str, path: object, target: object = None) -> None:
         """Raise InputError instead of an import that would die of a variable."""
         if name == "torch":
-            from realcomm.launching.torch_variables import check_torch_variables
+            from realcomm.launching.torch_process import check_torch_variables
 
             check_torch_variables()
 

@@ -87,7 +87,7 @@ def follow_model(model: str, folder: Path, shape: tuple[int, ...] | None = None)
 
 
 def _follow(model: str, shape: tuple[int, ...] | None) -> ModelProfile:
-    from realcomm.profiling.file_models import trace_model  # imports torch
+    from realcomm.profiling.tracing import trace_model  # imports torch
 
     return trace_model(model, shape)
 

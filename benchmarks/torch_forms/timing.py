@@ -8,16 +8,15 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
+from benchmarks.torch_forms.spreading import Spread, mesh_of_one
 from collectives.records.model_profile import Measured
 from collectives.training.parallelism import Parallelism
 from realcomm.execution.device_clock import seconds_of
-from realcomm.forms.spreading import Spread, mesh_of_one
 from realcomm.launching.group import own_device
 from realcomm.launching.status import set_status
 from realcomm.profiling.measured import measure
 from realcomm.profiling.meta import profile_on_meta
-from realcomm.profiling.model_sources import ModelSource, find_model
-from realcomm.profiling.transformers import Transformer
+from realcomm.profiling.model_sources import ModelSource, Transformer, find_model
 
 WARM_UP, REPEATED = 2, 7
 FLOAT = 4  # bytes

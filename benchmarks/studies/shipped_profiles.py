@@ -1,4 +1,4 @@
-"""Writes the profiles that are shipped: ``python -m realcomm.profiling.shipped`` (a minute; no weights are loaded)."""
+"""Write the profiles that are shipped: ``python -m benchmarks.studies.shipped_profiles`` (a minute; no weights)."""
 
 from collectives.records.model_profile import SHIPPED
 from collectives.transformer_shapes import TRANSFORMERS

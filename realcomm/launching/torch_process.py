@@ -1,14 +1,17 @@
-"""Environment variables of torch's own, which it reads while it is imported or a group is made, and may die of.
+"""What a process that imports torch has to see to: torch's environment variables, its compiler's folder, and memory.
 
-Nobody lists them all. So where any is set torch is tried with them in a process of its own, before it is imported here
-or in the server of ranks.
+Nobody lists torch's variables, which it reads while it is imported or a group is made, and may die of. So where any is
+set torch is tried with them in a process of its own, before it is imported here or in the server of ranks.
 """
 
+import ctypes
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache
 
 from collectives.errors import RunFailed
@@ -20,7 +23,7 @@ TIMEOUT_S = 120.0
 HANGS_S = 10  # for a group of one, which takes milliseconds
 TRIAL = f"""
 import torch, torch.distributed as dist
-from realcomm.launching.compiler_folder import import_compiler
+from realcomm.launching.torch_process import import_compiler
 from realcomm.launching.group import loopback
 import os, signal
 os.environ["GLOO_SOCKET_IFNAME"] = loopback()
@@ -78,3 +81,57 @@ def _reason(lines: list[str]) -> str:
     said = [line.strip() for line in lines if line.strip()]
     return next((line for line in said if line.startswith("what():") or "Error: " in line.partition(" ")[0] + " "),
         said[-1] if said else "")  # fmt: skip
+
+
+VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
+PRELOAD = "realcomm.launching.compiler_preload"  # whose import is ``import_compiler()``, to be preloaded
+
+
+@contextmanager
+def importing_compiler() -> Iterator[None]:
+    """Within the context, have torch's compiler imported without a folder of its own being made.
+
+    What a model compiles later is kept where torch says.
+
+    >>> with importing_compiler():
+    ...     VARIABLE in os.environ
+    True
+    """
+    import torch  # noqa: F401 - with the environment as it is, before it is changed
+
+    given = os.environ.get(VARIABLE)
+    os.environ[VARIABLE] = given or tempfile.gettempdir()  # it is there already
+    try:
+        yield
+    finally:
+        if given is None:
+            del os.environ[VARIABLE]
+        else:
+            os.environ[VARIABLE] = given
+
+
+def import_compiler() -> None:
+    """Import what torch's optimizers and torchvision import of its compiler, without a folder that is left."""
+    with importing_compiler():
+        import torch._dynamo  # noqa: F401 - slow, and imported by them in any case
+
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
+MOST_FREE = 2**31 - 1  # bytes at the end of the heap that are not given back
+LARGEST = 32 << 20  # bytes of the largest piece that the heap takes; the most that glibc accepts
+
+
+def keep_freed_memory() -> None:
+    """Have the C library keep freed memory for the next allocation, in pieces of up to 32 MiB.
+
+    By itself glibc gives it back to the kernel, or not, by how the heap happens to lie: one process then fetches the
+    pages of a step's activations in each step anew, for as long as it lives, and its neighbour never does. What the
+    environment says of glibc's memory holds, and other C libraries and allocators do as they always do.
+
+    >>> keep_freed_memory()
+    """
+    told = [name for name in os.environ if name.startswith("MALLOC_") or name == "GLIBC_TUNABLES"]
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None and not told:
+        mallopt(M_MMAP_THRESHOLD, LARGEST)
+        mallopt(M_TRIM_THRESHOLD, MOST_FREE)

@@ -13,10 +13,9 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.nn.parallel import DistributedDataParallel
 
 from collectives.training.parallelism import SHARDED, Parallelism
-from realcomm.launching.compiler_folder import importing_compiler
 from realcomm.launching.group import own_device
-from realcomm.profiling.model_sources import loss_of
-from realcomm.profiling.transformers import Transformer, TransformerBlock
+from realcomm.launching.torch_process import importing_compiler
+from realcomm.profiling.model_sources import Transformer, TransformerBlock, loss_of
 
 with importing_compiler():  # which these import
     from torch.distributed.fsdp import fully_shard

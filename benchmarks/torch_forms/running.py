@@ -1,0 +1,216 @@
+"""What one rank carries out of a form of parallelism: the calls that torch makes, and the memory that it keeps."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed import ProcessGroup
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from benchmarks.torch_forms.spreading import Spread
+from collectives.training.parallelism import Parallelism
+from realcomm.execution.device_clock import device_clock
+from realcomm.launching.group import own_device
+from realcomm.launching.status import set_status
+from realcomm.profiling.model_sources import Transformer, find_model
+
+NAMES = {  # operations by the collective that they are, and which of their arguments is the whole buffer
+    "c10d::allreduce_": ("all_reduce", 0),
+    "c10d::_allgather_base_": ("all_gather", 0),
+    "c10d::_reduce_scatter_base_": ("reduce_scatter", 1),
+    "c10d::alltoall_base_": ("all_to_all", 0),
+    "c10d::broadcast_": ("broadcast", 0),
+    "c10d::send": ("send", 0),
+    "_c10d_functional::all_reduce": ("all_reduce", 0),
+    "_c10d_functional::all_gather_into_tensor": ("all_gather", -1),  # of which it returns the whole
+    "_c10d_functional::reduce_scatter_tensor": ("reduce_scatter", 0),
+    "_c10d_functional::all_to_all_single": ("all_to_all", 0),
+}
+PASSED_OVER = (  # each recv is another rank's send
+    "c10d::recv_", "c10d::barrier", "_c10d_functional::wait_tensor", "_c10d_functional::_wrap_tensor_autograd",
+)  # fmt: skip
+
+
+class CountedCall(NamedTuple):
+    """A call of this rank: the bytes of the whole buffer, on so many ranks; of a send, of the message."""
+
+    collective: str
+    nbytes: int
+    ranks: int
+
+
+class CountedCalls(TorchDispatchMode):
+    """Within the context, note each call of torch.distributed, whoever makes it: torch's classes too, in backward too.
+
+    Raises ValueError for a collective that is not known, so that none is missed.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[CountedCall] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(issubclass(each, DTensor) for each in types):
+            return NotImplemented  # what it does with its local tensors is what comes here next
+        found = func(*args, **(kwargs or {}))
+        if "c10d" in func.namespace:
+            self._note(func._schema.name, args, kwargs or {}, found)
+        return found
+
+    def _note(self, name: str, args: Any, kwargs: dict[str, Any], found: Any) -> None:
+        if name in PASSED_OVER:
+            return
+        if name not in NAMES:
+            raise ValueError(f"{name} is a call of torch.distributed that is not counted")
+        collective, place = NAMES[name]
+        nbytes = sum(each.numel() * each.element_size() for each in _tensors(found if place < 0 else args[place]))
+        ranks = 2 if collective == "send" else _ranks([*args, *kwargs.values()])
+        self.calls.append(CountedCall(collective, nbytes, ranks))
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _tensors(each)
+
+
+def _ranks(args: list[Any]) -> int:
+    """Return how many ranks the group among the arguments has: an object, or its name."""
+    for each in args:
+        if isinstance(each, torch.ScriptObject):
+            try:
+                return int(ProcessGroup.unbox(each).size())
+            except RuntimeError:  # a reduction's kind, or a timeout
+                continue
+    name = next(each for each in reversed(args) if isinstance(each, str))
+    return int(torch._C._distributed_c10d._resolve_process_group(name).size())  # type: ignore[arg-type]
+
+
+class KeptBytes(NamedTuple):
+    """Bytes of this rank between two steps."""
+
+    parameters: int
+    gradients: int
+    optimizer: int
+
+
+def held_bytes(model: nn.Module, optimizer: torch.optim.Optimizer) -> KeptBytes:
+    """Return what a rank has of a model and its optimizer, without the numbers that count steps."""
+    own = optimizer.optim if isinstance(optimizer, ZeroRedundancyOptimizer) else optimizer
+    parameters = [*model.parameters()]
+    states = [
+        value for kept in own.state.values() for value in kept.values() if isinstance(value, Tensor) and value.dim()
+    ]
+    return KeptBytes(
+        _nbytes(parameters), _nbytes(each.grad for each in parameters if each.grad is not None), _nbytes(states)
+    )
+
+
+def _nbytes(tensors: Iterable[Tensor]) -> int:
+    local = (each.to_local() if isinstance(each, DTensor) else each for each in tensors)
+    return sum(each.numel() * each.element_size() for each in local)
+
+
+class KeptActivations(torch.autograd.graph.saved_tensors_hooks):
+    """Within the context, count the bytes that autograd keeps until backward, parameters apart; ``most`` at once."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._apart = {each.untyped_storage()._cdata for each in [*model.parameters(), *model.buffers()]}
+        self._holders: dict[int, int] = {}  # of each storage
+        self.now = self.most = 0
+        super().__init__(self._pack, lambda kept: kept.tensor)
+
+    def _pack(self, tensor: Tensor) -> "_Kept":
+        return _Kept(self, tensor)
+
+    def hold(self, tensor: Tensor, by: int) -> None:
+        """Count one holder of a tensor's storage more or less."""
+        storage = tensor.untyped_storage()
+        if storage._cdata in self._apart:
+            return
+        before = self._holders.get(storage._cdata, 0)
+        self._holders[storage._cdata] = before + by
+        self.now += storage.nbytes() * ((before + by > 0) - (before > 0))
+        self.most = max(self.most, self.now)
+
+
+class _Kept:
+    """A tensor that autograd keeps until this ends."""
+
+    def __init__(self, count: KeptActivations, tensor: Tensor) -> None:
+        self.count, self.tensor = count, tensor
+        count.hold(tensor, 1)
+
+    def __del__(self) -> Any:
+        self.count.hold(self.tensor, -1)
+
+
+COUNTED, COUNTED_DDP = 2, 3  # the step that counts: torch has agreed on the shapes of messages, on DDP's buckets
+
+
+class FormPlan(NamedTuple):
+    """A model, and the form in which so many ranks train on it; for all of them ``batch_size`` samples a step."""
+
+    model: str  # a llama, by its dimensions
+    form: Parallelism
+    batch_size: int
+    stages: tuple[tuple[str, ...], ...] = ()  # of a pipeline, the names of blocks
+    steps: int = 0  # that are timed, behind those that are counted
+
+
+class FormResult(NamedTuple):
+    """What a rank did. Losses are of its own samples, of a pipeline on its last stage only."""
+
+    calls: list[CountedCall]  # of one step
+    held: KeptBytes
+    activations: int  # the most bytes that autograd kept at once
+    losses: list[float]
+    step_s: list[float]
+    optimizer_s: list[float]  # the part of each step behind backward
+
+
+def run_forms(rank: int, world_size: int, plans: Sequence[FormPlan]) -> list[FormResult]:
+    """Carry out each plan as one rank of the default group."""
+    return [_run_form(plan) for plan in plans]
+
+
+def _run_form(plan: FormPlan) -> FormResult:
+    set_status(f"a step of {plan.form.label}")
+    source = find_model(plan.model)
+    torch.manual_seed(0)
+    model = source.build().to(own_device())
+    assert isinstance(model, Transformer)
+    spread = Spread(model, plan.form, plan.stages)
+    made, replica, data = torch.Generator().manual_seed(1), spread.place["data"], plan.form.data
+    whole = torch.randint(source.vocabulary or 1, (plan.batch_size, *source.sample), generator=made)
+    batch = whole.chunk(data)[replica].to(own_device())
+    losses, calls, most = list[float](), list[CountedCall](), 0
+    for _ in range(COUNTED_DDP if isinstance(spread.model, DistributedDataParallel) else COUNTED):
+        count, kept = CountedCalls(), KeptActivations(spread.model)
+        spread.optimizer.zero_grad()
+        with count:
+            with kept:
+                loss = spread.forward(batch)
+            spread.optimizer.step()
+        losses += [] if loss is None else [loss]
+        calls, most = count.calls, kept.most
+    held, seconds, stepping = held_bytes(spread.model, spread.optimizer), list[float](), list[float]()
+    for _ in range(plan.steps):
+        dist.barrier()
+        clock = device_clock(own_device())
+        marks = [clock.now()]
+        spread.optimizer.zero_grad()
+        spread.forward(batch)
+        marks.append(clock.now())
+        spread.optimizer.step()
+        begin, behind, end = map(clock.seconds, (*marks, clock.now()))
+        seconds.append(end - begin)
+        stepping.append(end - behind)
+    return FormResult(calls, held, most, losses, seconds, stepping)
