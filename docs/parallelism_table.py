@@ -14,8 +14,8 @@ from typing import Any
 from page_marks import write_between
 
 from collectives.output_files import write_text
+from collectives.training.parallelism import CONTENTION
 from ringlab.commands.predict_devices import predict_devices
-from simcomm.mesh.shared_links import CONTENTION
 
 PAGE = Path(__file__).with_name("parallelism.md")
 RESULTS = PAGE.parent.parent / "benchmarks" / "results"

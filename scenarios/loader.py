@@ -15,6 +15,7 @@ from collectives.input_files import check_input
 from collectives.quoting import cut, make_printable
 from collectives.request import Request, make_request
 from collectives.spec import item_bytes
+from collectives.training.parallelism import Parallelism
 from collectives.training.workload import ComputePhases, Training, is_file_reference
 from scenarios import toml_files
 from simcomm.cluster.cluster import Cluster
@@ -23,9 +24,11 @@ from simcomm.model.trouble import NO_TROUBLE, Trouble, check_trouble
 
 if TYPE_CHECKING:
     from scenarios.fields import Reference
-    from scenarios.forms import CollectiveForm, ScenarioForm, Sync, TrainingForm, WhatIfForm
+    from scenarios.forms import CollectiveForm, ScenarioForm, WhatIfForm
     from scenarios.nccl_forms import NcclForm
     from scenarios.network_form import ClusterForm
+    from scenarios.plan_form import PlanForm
+    from scenarios.training_form import Sync, TrainingForm
     from scenarios.trouble import TroubleForm
 
 
@@ -98,6 +101,69 @@ def load(reference: str | Path, overrides: Sequence[str] = ()) -> Scenario:
     return builder.scenario(read_form(toml_files.tables(path, overrides), builder.where, ScenarioForm))
 
 
+@dataclass(frozen=True)
+class SpreadTraining:
+    """A training on many devices, as a scenario says it."""
+
+    title: str
+    path: Path
+    folder: Path  # of the files that it names
+    cluster: Cluster
+    training: "TrainingForm"
+    algorithm: Algorithm | None  # of all_reduce on a simulated network
+    parallelism: Parallelism
+
+
+def read_spread_training(reference: str | Path, overrides: Sequence[str] = ()) -> SpreadTraining:
+    """Return the training of a scenario, for many devices. Raise InputError that names file, key and value.
+
+    >>> read_spread_training("star8", ["training.parallelism={form = 'zero2'}"]).parallelism.form
+    'zero2'
+    """
+    from scenarios.forms import ScenarioForm
+    from scenarios.messages import read_form
+    from scenarios.training_form import OVERLAPPED
+
+    path, builder = builder_of(reference, overrides)
+    form = read_form(toml_files.tables(path, overrides), builder.where, ScenarioForm)
+    training, cluster = builder.training(form), builder.build_cluster(form.cluster, "cluster", form.nccl)
+    named = training.gradient_sync[0] if training.gradient_sync else None
+    algorithm = None
+    if named is not None and named.name not in OVERLAPPED:
+        algorithm = builder.find_algorithm(named, "all_reduce", (cluster,), "training.gradient_sync.0")
+    with builder.at("training.parallelism"):
+        parallelism = training.mesh
+    return SpreadTraining(
+        title=form.title or make_printable(path.stem),
+        path=path,
+        folder=builder.folder,
+        cluster=cluster,
+        training=training,
+        algorithm=algorithm,
+        parallelism=parallelism,
+    )
+
+
+@dataclass(frozen=True)
+class PlannedTraining:
+    """A training that machines are to be rented for."""
+
+    title: str
+    path: Path
+    training: "TrainingForm"
+    plan: "PlanForm"
+
+
+def read_planned_training(reference: str, overrides: Sequence[str] = ()) -> PlannedTraining:
+    """Return what a scenario says of a plan and of its training. Raise InputError that names file, key and value."""
+    from scenarios.forms import PlanScenarioForm
+    from scenarios.messages import read_form
+
+    path, builder = builder_of(reference, overrides)
+    form = read_form(toml_files.tables(path, overrides), builder.where, PlanScenarioForm)
+    return PlannedTraining(form.title or make_printable(path.stem), path, builder.training(form), form.plan)
+
+
 def builder_of(reference: str | Path, overrides: Sequence[str] = ()) -> "tuple[Path, Builder]":
     """Return a scenario's file, and what builds what it names. Raise InputError for arguments of another type."""
     if not isinstance(reference, str | Path):
@@ -126,6 +192,12 @@ class Builder:
             yield
         except InputError as error:
             raise InputError(f"{self.where}: {key}: {error}") from error
+
+    def training(self, form: "ScenarioForm") -> "TrainingForm":
+        """Return the training of a whole form. Raise InputError where it has none."""
+        if form.training is None:
+            raise InputError(f"{self.where}: training is missing; give a [training] table, what is to be predicted")
+        return form.training
 
     def scenario(self, form: "ScenarioForm") -> Scenario:
         cluster = self.build_cluster(form.cluster, "cluster", form.nccl)
@@ -199,6 +271,10 @@ class Builder:
         return CollectiveComparison(form.name, algorithms, sizes, form.dtype, form.op, form.root)
 
     def _trainings(self, form: "TrainingForm", clusters: Sequence[Cluster]) -> tuple[Training, ...]:
+        try:
+            syncs = form.check_run()
+        except InputError as error:
+            raise InputError(f"{self.where}: {error}") from error
         left_out = {"gradient_sync", "compute", "data_folder", "global_batch_size"}
         given = form.model_dump(exclude_unset=True, exclude=left_out)
         if "global_batch_size" in form.model_fields_set:
@@ -213,10 +289,10 @@ class Builder:
             file = Path(given["model"].rpartition(":")[0])
             if file.is_file():  # else it may be somewhere else, where it is run
                 check_input(file)  # so that no output overwrites it
-        compute = ComputePhases(**form.compute.model_dump()) if form.compute else None
+        compute = form.compute.phases if form.compute else None
         return tuple(
             self._training(sync, clusters, f"training.gradient_sync.{number}", compute, given)
-            for number, sync in enumerate(form.gradient_sync)
+            for number, sync in enumerate(syncs)
         )
 
     def _share(self, images: int, world_size: int) -> int:

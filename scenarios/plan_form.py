@@ -1,23 +1,13 @@
-"""What a scenario says of a training that is to be planned on rented machines: ``[training]`` and ``[plan]``.
-
-Tables and keys that only predictions and runs need are passed over, so any scenario with a training can be planned,
-also one of ``--devices``: what an epoch has says how many samples there are to train on.
-"""
+"""``[plan]``: what is to be reached on rented machines, what may be rented, and what more is known of the training."""
 
 import re
-from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
 from collectives.errors import InputError
 from collectives.quoting import cut
-from scenarios import toml_files
-from scenarios.devices_form import DevicesScenarioForm, DevicesTrainingForm
-from scenarios.fields import Section, Title
-from scenarios.forms import ScenarioForm, TrainingForm
-from scenarios.messages import read_form
+from scenarios.fields import Section
 
 UNITS = {
     ("min", "minute", "minutes"): 1 / 60, ("h", "hour", "hours"): 1.0, ("d", "day", "days"): 24.0,
@@ -61,33 +51,3 @@ class PlanForm(Section):
     lost_per_interruption: Hours = 0.25
     known_rates: dict[str, Dollars] = Field({})  # samples/s of one GPU, by its type: measured
     profiles: list[str] = Field([])  # files of `ringlab profile` whose times say the same, beside the scenario
-
-
-class PlanScenarioForm(Section):
-    """A whole file as a plan reads it."""
-
-    title: Title = ""
-    training: DevicesTrainingForm = Field(description="a [training] table, what is to be planned")
-    plan: PlanForm = Field(default_factory=lambda: PlanForm.model_validate({}))
-
-
-def read_plan_scenario(reference: str, overrides: Sequence[str] = ()) -> tuple[PlanScenarioForm, Path]:
-    """Return what a scenario says of a plan, and its file. Raise InputError that names file, key and value."""
-    path = toml_files.find(reference)
-    tables = toml_files.tables(path, overrides)
-    where = f"{path} with --set {', --set '.join(map(cut, overrides))}" if overrides else str(path)
-    return read_form(_without_others(tables), where, PlanScenarioForm), path
-
-
-def _without_others(tables: dict[str, Any]) -> dict[str, Any]:
-    """Return the tables without what only predictions and runs read."""
-    kept = _without(tables, PlanScenarioForm, (ScenarioForm, DevicesScenarioForm))
-    if isinstance(kept.get("training"), dict):
-        kept["training"] = _without(kept["training"], DevicesTrainingForm, (TrainingForm,))
-    return kept
-
-
-def _without(table: dict[str, Any], own: type[Section], others: Iterable[type[Section]]) -> dict[str, Any]:
-    """Return a table without the keys that only others of its forms have."""
-    foreign = {key for other in others for key in other.model_fields} - own.model_fields.keys()
-    return {key: value for key, value in table.items() if key not in foreign}

@@ -11,7 +11,7 @@ from scenarios import load
 WRONG = {
     "misspelt compute": (
         STAR + TRAINS + '[training.compute]\nfoward = "1 ms"\n',
-        "training.compute.foward is no known key; did you mean forward? (there are forward, backward, optimizer)",
+        "training.compute.foward is no known key; did you mean forward? (of 6)",
     ),
     "bare size": (
         changed(ASKS, '"1 MiB"', "1048576") + STAR,
@@ -177,7 +177,7 @@ WRONG = {
     ),
     "part of compute": (
         TRAINS + '[training.compute]\nforward = "1 ms"\noptimizer = "1 ms"\n' + STAR,
-        'training.compute.backward is missing; give for example "12 ms"',
+        'training.compute: backward is missing; give for example "12 ms"',
     ),
     "trouble of ddp": (
         changed(TRAINS, '["ring"]', '["ring", "ddp"]') + "[[trouble.rank]]\nrank = 1\nslowdown = 2.0\n" + STAR,

@@ -7,10 +7,11 @@ import pytest
 
 import ringlab
 from collectives.errors import InputError
+from collectives.training.parallelism import CONTENTION
 from ringlab.commands.predict_devices import DevicesRow
 from simcomm.mesh.calls import Group
 from simcomm.mesh.interconnect import NcclInterconnect
-from simcomm.mesh.shared_links import CONTENTION, LOADING, StepLinks, Traffic, delay_of
+from simcomm.mesh.shared_links import LOADING, StepLinks, Traffic, delay_of
 from simcomm.nccl.descriptions import System, describe_preset, describe_system
 from simcomm.nccl.host_links import HostLinks, TrafficFlows
 from simcomm.nccl.settings import NcclSettings

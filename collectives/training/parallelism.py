@@ -32,6 +32,8 @@ REPLICAS = {  # forms that go with no other axis, and what each is
 SCHEDULES = ("1f1b", "gpipe", "interleaved", "naive")
 RECOMPUTED = ("none", "selective", "full")
 AXES = ("data", "tensor", "pipeline")
+CONTENTION = ("groups", "streams", "loading")  # what shares a host's links in a step: simcomm/mesh/shared_links.py
+LOADERS = ("synthetic", "dali", "decode", "text")  # of samples
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from collectives.checks import check_number
 from collectives.errors import InputError
-from collectives.quoting import make_printable, quote, suggest
+from collectives.quoting import quote, suggest
 from collectives.records.model_profile import read_model_profile, shipped_model_profiles
 from ringlab.answers.plan_advice import SHARE, advise
 from ringlab.shared.answer import SCHEMA_VERSION, Record
 from ringlab.shared.models import find_job
 from ringlab.shared.progress import Progress, computing
+from scenarios.loader import PlannedTraining, read_planned_training
 from simcomm.cluster.hardware_parts import memory_bytes, parts
 from simcomm.mesh.compute import measured_rate
 from simcomm.mesh.job import Job
@@ -30,7 +31,7 @@ from simcomm.renting.rentals import OLD_AFTER_DAYS, Rental, is_old, newest_date,
 from simcomm.scaling.gpu_rates import GpuRates
 
 if TYPE_CHECKING:
-    from scenarios.plan_form import PlanForm, PlanScenarioForm
+    from scenarios.plan_form import PlanForm
 
 MOST_CHOICES = 6_000  # of machines, which takes some seconds
 
@@ -146,15 +147,16 @@ def plan(
     >>> found.choices[0].cost <= found.choices[1].cost
     True
     """
-    from scenarios.plan_form import parse_hours, read_plan_scenario
+    from scenarios.plan_form import parse_hours
 
-    form, path = read_plan_scenario(str(scenario), overrides)
+    form = read_planned_training(str(scenario), overrides)
+    path = form.path
     with _said_of("--deadline"):
         hours = None if deadline is None else parse_hours(deadline)
-    wanted = _wanted(form, path, target_samples, budget, hours)
+    wanted = _wanted(form, target_samples, budget, hours)
     with _said_of(f"{path}: training"):
         job = find_job(form.training, path.parent)
-    rentals, known = _offered(read_rentals(prices), form.plan, str(path)), _known_rates(form, path)
+    rentals, known = _offered(read_rentals(prices), form.plan, str(path)), _known_rates(form)
     with _said_of(str(path)):
         predicting = Predicting(job, GpuRates(job, known, {one.gpu for one in rentals}).rate)
     offered = [*list_choices(rentals, form.plan.most_nodes, spot or form.plan.spot)]
@@ -166,7 +168,7 @@ def plan(
     found = make_plan(quotes, wanted.limits, predicting.predict, interruptions)
     when = today or date.today()
     notes = _notes(rentals, prices, when, unknown, found, len(quotes))
-    answer = _answer(form.title or make_printable(path.stem), path, job.model.model, wanted, found, when, notes)
+    answer = _answer(form.title, path, job.model.model, wanted, found, when, notes)
     newest, source = newest_date(rentals).isoformat(), "snapshot" if prices is None else str(prices)
     return replace(answer, prices=source, prices_newest=newest, does_not_fit=tuple(too_small), interrupted=interrupted)
 
@@ -180,7 +182,7 @@ def _said_of(what: str) -> Iterator[None]:
         raise InputError(f"{what}: {error}") from error
 
 
-def _known_rates(form: "PlanScenarioForm", path: Path) -> dict[str, float]:
+def _known_rates(form: PlannedTraining) -> dict[str, float]:
     """Return the samples a second of one GPU by its type: as stated, and as profiles beside the scenario have them."""
     compute, files = form.training.compute, [*form.plan.profiles]
     found = dict(form.plan.known_rates)
@@ -188,7 +190,7 @@ def _known_rates(form: "PlanScenarioForm", path: Path) -> dict[str, float]:
         found[compute.gpu] = compute.rate
     if compute is not None and compute.profile is not None and compute.profile not in shipped_model_profiles():
         files.append(compute.profile)
-    places = [path.parent / name for name in files]
+    places = [form.path.parent / name for name in files]
     return found | dict(measured_rate(read_model_profile(place), str(place)) for place in places)
 
 
@@ -205,9 +207,7 @@ class _Wanted(NamedTuple):
         return Limits(self.deadline or inf, self.budget or inf)
 
 
-def _wanted(
-    form: "PlanScenarioForm", path: Path, samples: float | None, budget: float | None, deadline: float | None
-) -> _Wanted:
+def _wanted(form: PlannedTraining, samples: float | None, budget: float | None, deadline: float | None) -> _Wanted:
     """Return what is wanted: as it is given here, else as the scenario says. Raise InputError without samples."""
     for name, value in (("--target-samples", samples), ("--budget", budget)):
         if value is not None:
@@ -216,7 +216,7 @@ def _wanted(
     samples = samples or form.plan.target_samples or (None if whole is None else float(whole * form.training.epochs))
     if samples is None:
         raise InputError(
-            f"{path}: plan.target_samples is missing; give the samples to train on, or --target-samples, or "
+            f"{form.path}: plan.target_samples is missing; give the samples to train on, or --target-samples, or "
             "training.samples_per_epoch with epochs"
         )
     late = form.plan.deadline if deadline is None else deadline

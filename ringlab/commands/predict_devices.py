@@ -18,17 +18,17 @@ from collectives.records.trace import Trace
 from collectives.units import count, format_size, format_time
 from ringlab.commands.predict_sweep import parse_sweep
 from ringlab.shared.answer import NOT_IN_JSON, Answer
-from ringlab.shared.models import find_job
+from ringlab.shared.models import find_job, find_source
 from ringlab.shared.output import Outputs, check_outputs, deliver
 from ringlab.shared.progress import TerminalProgress, Tick, computing
 from ringlab.shared.ranges import parse_world_sizes
 from ringlab.table import NOTHING, Line, Part, Sentences, Table, format_digits, format_or_dash, format_whole_percent
-from scenarios.devices_form import SpreadTraining, read_spread_training
+from scenarios.loader import SpreadTraining, read_spread_training
 from simcomm.cluster.presets import machine_entries
 from simcomm.mesh.clusters import MeshCluster
 from simcomm.mesh.step import StepModel, StepPrediction
 from simcomm.nccl.clusters import NcclCluster
-from simcomm.scaling.gpu_rates import ComputeSource, find_compute
+from simcomm.scaling.gpu_rates import find_compute
 
 COVERAGE = 0.8
 ALIASES = {
@@ -280,9 +280,8 @@ def _step_model(spread: SpreadTraining, stated_batch: int) -> StepModel:
         job = find_job(training, spread.folder)
     except InputError as error:
         raise InputError(f"{spread.path}: training: {error}") from error
-    said = training.compute.source(stated_batch) if training.compute is not None else ComputeSource()
     try:
-        compute = find_compute(job, said, mesh.gpu)
+        compute = find_compute(job, find_source(training, stated_batch), mesh.gpu)
     except InputError as error:
         raise InputError(f"{spread.path}: training.compute: {error}") from error
     return StepModel(job, compute, mesh.join, mesh.device)

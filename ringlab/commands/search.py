@@ -21,7 +21,7 @@ from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import TerminalProgress, computing
 from ringlab.shared.ranges import parse_world_sizes
 from ringlab.table import Part, Sentences, Table, format_digits
-from scenarios.devices_form import SpreadTraining, read_spread_training
+from scenarios.loader import SpreadTraining, read_spread_training
 from simcomm.mesh_search.columns import FRAMEWORKS, to_columns
 from simcomm.mesh_search.fit import fit
 from simcomm.mesh_search.runs import has_time, read_table

@@ -14,13 +14,14 @@ from collectives.records.model_profile import (
     shipped_model_profiles,
 )
 from simcomm.mesh.job import Job
+from simcomm.scaling.gpu_rates import ComputeSource
 from simcomm.scaling.models import PROFILES, even_model, find_model, models
 
 if TYPE_CHECKING:
-    from scenarios.devices_form import DevicesTrainingForm
+    from scenarios.training_form import TrainingForm
 
 
-def find_profile(training: "DevicesTrainingForm", folder: Path) -> ModelProfile:
+def find_profile(training: "TrainingForm", folder: Path) -> ModelProfile:
     """Return the profile of a scenario in ``folder``: of the file that it names, or of its model. Raise InputError."""
     if training.compute is not None and training.compute.profile is not None:
         name = training.compute.profile
@@ -28,7 +29,7 @@ def find_profile(training: "DevicesTrainingForm", folder: Path) -> ModelProfile:
     return find_training_model(training.model, folder, training.shape, training.parameters)
 
 
-def find_job(training: "DevicesTrainingForm", folder: Path) -> Job:
+def find_job(training: "TrainingForm", folder: Path) -> Job:
     """Return what a scenario in ``folder`` trains. Raise InputError for a model that is not known or followed."""
     return Job(
         model=find_profile(training, folder),
@@ -42,6 +43,14 @@ def find_job(training: "DevicesTrainingForm", folder: Path) -> Job:
         input_bytes=training.input_bytes,
         contention=frozenset(training.contention),
     )
+
+
+def find_source(training: "TrainingForm", batch: int) -> ComputeSource:
+    """Return what a scenario says of how fast one device computes; stated phases are of ``batch`` samples."""
+    said = training.compute
+    if said is None:
+        return ComputeSource()
+    return ComputeSource(said.rate, said.gpu, said.phases, batch, is_profiled=said.profile is not None)
 
 
 def find_training_model(

@@ -14,6 +14,7 @@ from simcomm.nccl.catalogue import match_gpu
 
 # Standard deviation of the log of a rate: one script on boxes of one kind differs by 3.2 % (published H100 series).
 MEASURED_SPREAD = 0.03
+LEAST_S = 1e-9  # of the stated phases of a step together
 
 
 class BlockTimes(NamedTuple):
@@ -102,7 +103,12 @@ def at_rate(profile: ModelProfile, rate: float, source: str = "a known rate") ->
 
 
 def in_phases(profile: ModelProfile, phases: ComputePhases, batch: float) -> Compute:
-    """Return the stated phases of a batch of so many samples, divided among the layers by their work."""
+    """Return the stated phases of a batch of so many samples, divided among the layers by their work.
+
+    Raise InputError for phases in which nothing is computed.
+    """
+    if phases.forward + phases.backward < LEAST_S:
+        raise InputError("forward and backward take no time; give phases that take 1 ns together, or more")
     ahead, back = (
         tuple(seconds / batch * each / sum(work) for each in work)
         for seconds, work in ((phases.forward, profile.work(False)), (phases.backward, profile.work(True)))

@@ -10,9 +10,10 @@ from collectives.catalogue import find_algorithm
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.request import make_request
+from collectives.training.parallelism import CONTENTION
 from simcomm.cluster.cluster import Cluster
 from simcomm.mesh.calls import Group, sent_bytes
-from simcomm.mesh.shared_links import CONTENTION, StepLinks
+from simcomm.mesh.shared_links import StepLinks
 from simcomm.mesh.terms import read_parameters, server_seconds
 from simcomm.nccl.descriptions import System, describe_preset
 from simcomm.nccl.predict import predict_among_others, predict_seconds

@@ -4,10 +4,8 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from collectives.records.model_profile import ModelProfile
-from collectives.training.parallelism import Parallelism
-from simcomm.mesh.shared_links import CONTENTION
+from collectives.training.parallelism import CONTENTION, Parallelism
 
-LOADERS = ("synthetic", "dali", "decode", "text")
 # Bytes of a JPEG file of ImageNet: ILSVRC2012_img_train.tar has 147,897,477,120 bytes of 1,281,167 images. DALI copies
 # files to the GPU, which decodes them (``device="mixed"`` in NVIDIA's DeepLearningExamples); others copy pixels.
 IMAGE_FILE = 115_440.0

@@ -13,13 +13,12 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from collectives.training.parallelism import CONTENTION
 from simcomm.mesh.calls import Group
 from simcomm.nccl.descriptions import System
 from simcomm.nccl.host_links import FULL, HostLinks, SharedLink, TrafficFlows
 from simcomm.nccl.settings import NcclSettings
 from simcomm.timeline import DONE, Program, Task, run_sharing, run_tasks
-
-CONTENTION = ("groups", "streams", "loading")
 
 
 class Traffic(NamedTuple):

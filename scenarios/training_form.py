@@ -1,0 +1,222 @@
+"""``[training]``: one declaration of a training, for commands that run it, predict it, spread it over devices or rent.
+
+Each command takes the keys that it needs, so any scenario with a training can be asked; what a run cannot have is
+refused where a run is made of it (``scenarios/loader.py``).
+"""
+
+from dataclasses import fields
+from typing import Annotated, Any, NamedTuple, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, model_validator
+
+from collectives.checks import check_number
+from collectives.errors import InputError
+from collectives.quoting import quote, suggest
+from collectives.training.parallelism import CONTENTION, LOADERS, Parallelism
+from collectives.training.recipe import OPTIMIZERS, PRECISIONS
+from collectives.training.recipe import check_known as check_recipe_words
+from collectives.training.workload import (
+    DATASETS,
+    FILES,
+    MODELS,
+    SHAPE,
+    TO_TRAIN_ON,
+    Buckets,
+    ComputePhases,
+    is_file_reference,
+)
+from scenarios.fields import Seconds, Section, as_list, check_known, read_reference
+
+OF_DEVICES = (  # keys that say how a training is spread over devices, or what a device does
+    "parallelism", "samples_per_epoch", "price_per_hour", "loader", "loader_rate", "input_bytes", "contention",
+    "variable_batches",
+)  # fmt: skip
+OVERLAPPED = ("ddp", "nccl")  # gradient syncs whose gradients travel while backward goes on
+
+
+class ComputeForm(Section):
+    """``[training.compute]``: the phases of a step, or a profile's file, samples a second of one device, a GPU."""
+
+    profile: str | None = Field(None, description='for example "resnet50.json"')
+    rate: float | None = Field(None, gt=0, allow_inf_nan=False)
+    gpu: str | None = None
+    forward: Seconds | None = Field(None, description='for example "12 ms"')
+    backward: Seconds | None = Field(None, description='for example "12 ms"')
+    optimizer: Seconds | None = Field(None, description='for example "12 ms"')
+
+    @model_validator(mode="after")
+    def _check_one(self) -> Self:
+        phases = [self.forward, self.backward, self.optimizer]
+        given = [name for name in ("profile", "rate") if getattr(self, name) is not None]
+        given += ["gpu"] if self.gpu is not None and given != ["rate"] else []
+        given += ["phases"] if phases != [None] * 3 else []
+        if len(given) != 1:
+            raise InputError(
+                'give one source: profile = "FILE.json", rate = 500.0 (and the gpu that it was measured on, where it '
+                'is another), gpu = "RTX 4090", or forward, backward and optimizer'
+            )
+        if given == ["phases"]:
+            for name in ("forward", "backward", "optimizer"):
+                if getattr(self, name) is None:
+                    raise InputError(f'{name} is missing; give for example "12 ms"')
+            if not sum(phase or 0.0 for phase in phases):
+                raise InputError("a step that computes for no time has no scaling efficiency; give a time above zero")
+        return self
+
+    @property
+    def phases(self) -> ComputePhases | None:
+        """The stated phases of a batch, where they are the source."""
+        if self.forward is None or self.backward is None or self.optimizer is None:
+            return None
+        return ComputePhases(self.forward, self.backward, self.optimizer)
+
+
+class Sync(NamedTuple):
+    """A gradient sync: an algorithm by name and parameters, and the buckets in which gradients travel, if any."""
+
+    name: str
+    parameters: dict[str, int | str]
+    buckets: Buckets | None
+
+
+def read_sync(value: object) -> Sync:
+    """Return the sync that a value is. Raise InputError for keys and values that it cannot have.
+
+    >>> read_sync({"name": "ring", "overlap": True, "bucket_mb": 10}).buckets
+    Buckets(mb=10.0, hook='own')
+    """
+    given = dict(value) if isinstance(value, dict) else {"name": value}
+    overlap, hook, mb = (
+        given.pop(key, usual) for key, usual in (("overlap", None), ("hook", None), ("bucket_mb", None))
+    )
+    reference = read_reference(given if isinstance(value, dict) else value, SYNC)
+    if overlap is not None and not isinstance(overlap, bool):
+        raise InputError(f"overlap = {quote(overlap)} of {reference.name} should be true or false")
+    is_ddp = reference.name == "ddp"
+    if is_ddp and (overlap is not None or hook is not None):
+        raise InputError('"ddp" overlaps by itself; of its keys only bucket_mb is known')
+    if hook is not None and overlap:
+        raise InputError(f"{reference.name} has overlap and hook; give one: overlap = true is by our own hooks")
+    if mb is not None and not (overlap or hook is not None or is_ddp):
+        raise InputError(f'bucket_mb of {reference.name} needs overlap = true or hook = "ddp"')
+    size = Buckets.mb if mb is None else float(check_number("bucket_mb", mb, "MiB", above=0))
+    if hook is not None:
+        return Sync(*reference, Buckets(size, str(hook)))
+    return Sync(*reference, Buckets(size) if overlap or (is_ddp and mb is not None) else None)
+
+
+Syncs = Annotated[list[Annotated[Sync, PlainValidator(read_sync)]], BeforeValidator(as_list)]
+SYNC = (
+    'a gradient sync is "ring", "ddp", "my.py:name", {name = "ring", parameter = 4}, '
+    '{name = "ring", overlap = true, bucket_mb = 25} or {name = "ring", hook = "ddp"}'
+)
+
+
+def check_parallelism(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the keys of a ``Parallelism``. Raise InputError for an unknown key, or values that cannot be together."""
+    known = [one.name for one in fields(Parallelism)]
+    for key in given.keys() - {*known}:
+        raise InputError(f"{key} is no known key; {suggest(key, known)}")
+    Parallelism(**given)
+    return given
+
+
+class TrainingForm(Section):
+    """``[training]``: keys of a run that are left out keep the defaults of ``collectives.workload.Training``."""
+
+    gradient_sync: Syncs | None = Field(None, min_length=1)
+    model: str = Field("resnet18", min_length=1)
+    parameters: int | None = Field(None, ge=1, le=10**15)  # of a model of which no more is known
+    dataset: str = ""
+    image_shape: list[int] = Field([])
+    batch_size: int = Field(32, ge=1, le=10**9)
+    global_batch_size: int = Field(1, ge=1, description="of all ranks together, in place of batch_size")
+    epochs: int = Field(1, ge=1)
+    seed: int = Field(0, ge=0, lt=2**32)
+    learning_rate: float = Field(1.0, gt=0, allow_inf_nan=False)
+    scale_learning_rate: bool | str = False
+    optimizer: str = "sgd"
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    schedule: str = ""
+    warm_up: int = 0
+    accumulate: int = Field(1, ge=1)
+    clip_norm: float = 1.0
+    sync_every: int = Field(1, ge=1)
+    precision: str = "float32"
+    sync_batch_norm: bool = False
+    broadcast_weights: bool = True
+    check_every: int = 0
+    inspect_every: int = 0
+    data_folder: str = ""
+    checkpoints: str = Field("", min_length=1, description='a folder, for example "checkpoints"')
+    checkpoint_every: int = Field(1, ge=1)
+    download: bool = False
+    stem: str = ""
+    classes: int = 10
+    images: int = Field(1, ge=1)
+    samples_per_epoch: int | None = Field(None, ge=1, le=10**15)
+    price_per_hour: float | None = Field(None, gt=0, allow_inf_nan=False)  # of one device
+    loader: str | None = None  # one of LOADERS
+    loader_rate: float | None = Field(None, gt=0, allow_inf_nan=False)  # samples/s that a host's loaders make
+    input_bytes: int | None = Field(None, ge=0, le=10**12)  # of a sample as it is copied to a device
+    contention: list[str] = Field([*CONTENTION])
+    variable_batches: bool = False  # of unequal work
+    parallelism: Annotated[dict[str, Any], AfterValidator(check_parallelism)] = Field({})
+    compute: ComputeForm | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """The shape of a sample, where the scenario says it."""
+        return tuple(self.image_shape) or (SHAPE if self.dataset in TO_TRAIN_ON else None)
+
+    @property
+    def epoch(self) -> int | None:
+        """The samples of an epoch, where it is said how many there are."""
+        images = self.images if "images" in self.model_fields_set else None
+        return self.samples_per_epoch or images or TO_TRAIN_ON.get(self.dataset)
+
+    @property
+    def mesh(self) -> Parallelism:
+        """The form of parallelism. Raise InputError for values that cannot be together."""
+        given = dict(self.parallelism)
+        if self.gradient_sync:
+            named = self.gradient_sync[0]
+            given.setdefault("overlap", named.name in OVERLAPPED or named.buckets is not None)
+            if named.buckets is not None:
+                given.setdefault("bucket_mb", named.buckets.mb)
+        if self.accumulate > 1:
+            given.setdefault("microbatches", self.accumulate)
+        if self.sync_every > 1:
+            given.setdefault("sync_every", self.sync_every)
+        return Parallelism(**given)
+
+    def check_run(self) -> list[Sync]:
+        """Return the gradient syncs that ranks are to run. Raise InputError, which names the key, for what none can."""
+        given = {key for key in ("profile", "rate", "gpu") if getattr(self.compute, key, None) is not None}
+        sources = [f"compute.{key}" for key in sorted(given)]
+        for key in [*(key for key in OF_DEVICES if key in self.model_fields_set), *sources]:
+            raise InputError(f"training: {key} is of trainings on many devices; predict them with --devices 1,2,4,8")
+        if self.gradient_sync is None:
+            raise InputError('training.gradient_sync is missing; give for example ["ring", "ddp"]')
+        if not is_file_reference(self.model) and self.model not in MODELS:
+            said = suggest(self.model, MODELS, f", {FILES}")
+            raise InputError(f"training.model: model {quote(self.model)} is not known; {said}")
+        if self.dataset and self.dataset not in DATASETS:
+            said = suggest(self.dataset, DATASETS)
+            raise InputError(f"training.dataset: dataset {quote(self.dataset)} is not known; {said}")
+        return self.gradient_sync
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        check_recipe_words("precision", self.precision, PRECISIONS)
+        check_recipe_words("optimizer", self.optimizer, OPTIMIZERS)
+        if self.loader is not None:
+            check_known(self.loader, "loader", LOADERS)
+        for what in self.contention:
+            check_known(what, "contention", CONTENTION)
+        if {"batch_size", "global_batch_size"} <= self.model_fields_set:
+            raise InputError("batch_size is per rank and global_batch_size of all ranks together; give one of them")
+        if "checkpoint_every" in self.model_fields_set and not self.checkpoints:
+            raise InputError("checkpoint_every says how often, and checkpoints is to say in which folder; give it too")
+        return self
