@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.studies.nccl_systems_left_out import refit_without_each
 from collectives.output_files import write_text
 from collectives.records.environment import describe_environment
-from ringlab.answers.accuracy import AccuracyAnswer, accuracy, read_judged
+from ringlab.commands.accuracy.nccl import AccuracyAnswer, accuracy, read_judged
 from simcomm.nccl.descriptions import OWN_DATA
 
 RESULTS = Path(__file__).parent / "results" / "accuracy.json"

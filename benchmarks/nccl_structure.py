@@ -19,7 +19,7 @@ from benchmarks.studies.nccl_ablations import ABLATIONS, ablation
 from benchmarks.studies.nccl_authors_left_out import DRAWS, compare_without_authors
 from collectives.output_files import write_text
 from collectives.records.environment import describe_environment
-from ringlab.answers.accuracy import accuracy
+from ringlab.commands.accuracy.nccl import accuracy
 from simcomm.accuracy.judging import score_classes
 from simcomm.nccl.descriptions import System, read_systems
 from simcomm.nccl.measured.tables import MeasuredTable, read_tables

@@ -8,7 +8,7 @@ from collectives import Algorithm, library, verify
 from collectives.costs.bounds import least_sent_share, least_steps
 from collectives.output_files import write_text
 from collectives.units import format_size
-from ringlab.answers.winner_maps import winners
+from ringlab.commands.winners import winners
 from simcomm import star
 
 PAGE = Path(__file__).with_name("algorithms.md")

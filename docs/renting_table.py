@@ -12,8 +12,8 @@ from rich.console import Console
 
 from benchmarks.studies.published_rentals import Story, dollars_a_million, stories
 from collectives.output_files import write_text
-from ringlab.answers.planning import plan
-from ringlab.terminal.plan_tables import show_plan
+from ringlab.commands.plan import plan
+from ringlab.table import print_parts
 
 PAGE = Path(__file__).with_name("renting.md")
 EXAMPLE = Path(__file__).with_name("rent_resnet50.toml")
@@ -94,7 +94,7 @@ def example() -> str:
     """Return what a plan of the page's example says, as the command prints it."""
     with StringIO() as file:
         answer = plan(EXAMPLE, today=date(2026, 9, 1))
-        show_plan(answer, Console(file=file, width=COLUMNS), explain=True)
+        print_parts(answer.show(), Console(file=file, width=COLUMNS), explain=True)
         lines = [line.rstrip() for line in file.getvalue().splitlines()]
     return (
         "\n".join(

@@ -15,7 +15,7 @@ from benchmarks.studies.renting_regret import study
 from benchmarks.studies.scaling_left_out import judge_held_out
 from benchmarks.studies.scaling_limits import held_if_exact, score_others
 from collectives.output_files import write_text
-from ringlab.answers.accuracy_training import accuracy_training
+from ringlab.commands.accuracy.training import accuracy_training
 from simcomm.accuracy.judging import Judged, score
 from simcomm.accuracy.trainings import HARD, score_baselines, score_by, score_points
 from simcomm.mesh.terms import FILE

@@ -18,7 +18,7 @@ import simcomm
 from collectives import Trace
 from collectives.records.critical_path import BEGIN, BETWEEN, LINKS, SMALL_MESSAGES, find_lateness
 from collectives.units import format_time, parse_size
-from ringlab.answers.accuracy_here import pair_before
+from ringlab.commands.accuracy.here import pair_before
 from ringlab.emulated.network import as_built, hosts_bandwidth, on_emulated
 from ringlab.emulated.rows import name_of
 from scenarios import load

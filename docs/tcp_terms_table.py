@@ -21,7 +21,7 @@ import simcomm
 from collectives import Transport
 from collectives.output_files import write_text
 from collectives.units import format_size
-from ringlab.answers.accuracy_here import pair_before
+from ringlab.commands.accuracy.here import pair_before
 from ringlab.emulated.network import hosts_bandwidth, without_latencies
 from ringlab.emulated.rows import WITHIN
 from scenarios import load

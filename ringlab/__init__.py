@@ -13,47 +13,45 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ringlab.answers.accuracy import AccuracyAnswer, accuracy
-    from ringlab.answers.benchmark import BenchAnswer, BenchOptions, bench
-    from ringlab.answers.calibration import CalibrationAnswer, calibrate
-    from ringlab.answers.explanation import Explanation
-    from ringlab.answers.findings import DoctorAnswer, doctor
-    from ringlab.answers.hardware_parts import HardwareCatalogue, HardwarePart, hardware
-    from ringlab.answers.model_profiling import ProfileAnswer, profile_model
-    from ringlab.answers.names import Names, list_names
-    from ringlab.answers.planning import PlanAnswer, plan
-    from ringlab.answers.proofs import CheckAnswer, check
-    from ringlab.answers.winner_maps import WinnersAnswer, winners
+    from ringlab.commands.accuracy.nccl import AccuracyAnswer, accuracy
+    from ringlab.commands.bench import BenchAnswer, BenchOptions, bench
+    from ringlab.commands.calibrate import CalibrationAnswer, calibrate
+    from ringlab.commands.catalogue import HardwareCatalogue, HardwarePart, Names, hardware, list_names
+    from ringlab.commands.check import CheckAnswer, check
     from ringlab.commands.compare import Comparison
+    from ringlab.commands.doctor import DoctorAnswer, doctor
     from ringlab.commands.draw import Picture
+    from ringlab.commands.explain import Explanation
     from ringlab.commands.measurement import RunAnswer
     from ringlab.commands.model_parallel import ModelParallelAnswer, model_parallel
+    from ringlab.commands.plan import PlanAnswer, plan
     from ringlab.commands.predict_devices import DevicesAnswer, predict_devices
     from ringlab.commands.predict_sweep import SweepAnswer, predict_sweep
     from ringlab.commands.prediction import Prediction
+    from ringlab.commands.profile import ProfileAnswer, profile_model
     from ringlab.commands.profiled_rank import ProfiledRank, compare_devices
+    from ringlab.commands.winners import WinnersAnswer, winners
     from ringlab.scenario import Scenario, animate, compare, explain, load, plot, predict, run
 
 _MODULES = {
-    "ringlab.answers.accuracy": ("AccuracyAnswer", "accuracy"),
-    "ringlab.answers.benchmark": ("BenchAnswer", "BenchOptions", "bench"),
-    "ringlab.answers.calibration": ("CalibrationAnswer", "calibrate"),
+    "ringlab.commands.accuracy.nccl": ("AccuracyAnswer", "accuracy"),
+    "ringlab.commands.bench": ("BenchAnswer", "BenchOptions", "bench"),
+    "ringlab.commands.calibrate": ("CalibrationAnswer", "calibrate"),
     "ringlab.commands.compare": ("Comparison",),
     "ringlab.commands.predict_devices": ("DevicesAnswer", "predict_devices"),
-    "ringlab.answers.explanation": ("Explanation",),
-    "ringlab.answers.findings": ("DoctorAnswer", "doctor"),
-    "ringlab.answers.hardware_parts": ("HardwareCatalogue", "HardwarePart", "hardware"),
+    "ringlab.commands.explain": ("Explanation",),
+    "ringlab.commands.doctor": ("DoctorAnswer", "doctor"),
+    "ringlab.commands.catalogue": ("HardwareCatalogue", "HardwarePart", "Names", "hardware", "list_names"),
     "ringlab.commands.model_parallel": ("ModelParallelAnswer", "model_parallel"),
-    "ringlab.answers.model_profiling": ("ProfileAnswer", "profile_model"),
-    "ringlab.answers.names": ("Names", "list_names"),
+    "ringlab.commands.profile": ("ProfileAnswer", "profile_model"),
     "ringlab.commands.draw": ("Picture",),
-    "ringlab.answers.planning": ("PlanAnswer", "plan"),
+    "ringlab.commands.plan": ("PlanAnswer", "plan"),
     "ringlab.commands.prediction": ("Prediction",),
     "ringlab.commands.profiled_rank": ("ProfiledRank", "compare_devices"),
-    "ringlab.answers.proofs": ("CheckAnswer", "check"),
+    "ringlab.commands.check": ("CheckAnswer", "check"),
     "ringlab.commands.measurement": ("RunAnswer",),
     "ringlab.commands.predict_sweep": ("SweepAnswer", "predict_sweep"),
-    "ringlab.answers.winner_maps": ("WinnersAnswer", "winners"),
+    "ringlab.commands.winners": ("WinnersAnswer", "winners"),
     "ringlab.scenario": ("Scenario", "animate", "compare", "explain", "load", "plot", "predict", "run"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}

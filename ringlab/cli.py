@@ -18,7 +18,7 @@ COMMANDS = {  # by name: where the function is, and the first line of its help
         "Simulate: times, algbw, busbw, training step by phase, scaling efficiency. ^C keeps what is done.",
     ),
     "explain": (
-        "ringlab.commands.explain:explain",
+        "ringlab.commands.explain:command",
         "Say what NCCL would pick at each size and why: its topology, channels, rings and trees, and every candidate.",
     ),
     "run": ("ringlab.commands.run:command", "Run the scenario on real processes of this machine; also under torchrun."),
@@ -32,33 +32,33 @@ COMMANDS = {  # by name: where the function is, and the first line of its help
         "Draw a still picture of a scenario's prediction, or the critical path of a Trace.",
     ),
     "check": (
-        "ringlab.commands.check:check",
+        "ringlab.commands.check:command",
         "Prove an algorithm right at many world sizes, or say what is wrong; its cost stands beside the least "
         "possible.",
     ),
     "bench": (
-        "ringlab.commands.bench:bench",
+        "ringlab.commands.bench:command",
         "Measure collectives in the table of nccl-tests, beside their prediction. ^C keeps what is done.",
     ),
     "winners": (
-        "ringlab.commands.winners:winners",
+        "ringlab.commands.winners:command",
         "Show where each algorithm wins by the model: the size of the buffer against the number of ranks.",
     ),
     "calibrate": (
-        "ringlab.commands.calibrate:calibrate",
+        "ringlab.commands.calibrate:command",
         "Measure this machine's messages, reductions and training phases, and keep them; or read nccl-tests' output.",
     ),
-    "doctor": ("ringlab.commands.doctor:doctor", "Look at what this machine can run, and what is missing."),
+    "doctor": ("ringlab.commands.doctor:command", "Look at what this machine can run, and what is missing."),
     "hardware": (
-        "ringlab.commands.hardware:hardware",
+        "ringlab.commands.catalogue:hardware_command",
         "List the hardware catalogue, or show a part with its sources; -o FILE.png draws a machine's topology.",
     ),
     "accuracy": (
-        "ringlab.commands.accuracy:accuracy",
+        "ringlab.commands.accuracy:command",
         "Predict published NCCL tables, trainings (--training) or clusters emulated here (--here); show the errors.",
     ),
     "profile": (
-        "ringlab.commands.profile:profile",
+        "ringlab.commands.profile:command",
         "Say what a model computes, reads and keeps, layer by layer, and how long that takes on one device.",
     ),
     "search": (
@@ -66,7 +66,7 @@ COMMANDS = {  # by name: where the function is, and the first line of its help
         "Search all meshes of data, tensor, pipeline and context parallelism for a language model on GPUs.",
     ),
     "plan": (
-        "ringlab.commands.plan:plan",
+        "ringlab.commands.plan:command",
         "Choose the cheapest machines to rent for a training: time against money, how sure, and what to measure first.",
     ),
     "slurm": (
@@ -77,7 +77,10 @@ COMMANDS = {  # by name: where the function is, and the first line of its help
         "ringlab.jobs.kubernetes:k8s",
         "Write a Job of Kubernetes that runs the scenario under torchrun; `kubectl apply -f FILE` starts it.",
     ),
-    "list": ("ringlab.commands.list:list_all", "List the algorithms, presets, models and scenarios that there are."),
+    "list": (
+        "ringlab.commands.catalogue:list_command",
+        "List the algorithms, presets, models and scenarios that there are.",
+    ),
 }
 app = typer.Typer(
     help="Predict, run, compare and see how a training job scales.",

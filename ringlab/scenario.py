@@ -15,7 +15,6 @@ from collectives.errors import InputError
 from collectives.records.kineto import read_run
 from collectives.records.trace import Trace
 from collectives.units import parse_size
-from ringlab.answers.calibration import CalibrationAnswer
 from ringlab.commands import prediction
 from ringlab.commands.prediction import Prediction
 from ringlab.session import Session, Source
@@ -24,11 +23,12 @@ from ringlab.shared.progress import NoProgress, Progress
 
 if TYPE_CHECKING:  # predictions do without what compares and draws
     from realcomm.watching.watch import Watch
-    from ringlab.answers.explanation import Explanation
-    from ringlab.answers.winner_maps import WinnersAnswer
+    from ringlab.commands.calibrate import CalibrationAnswer
     from ringlab.commands.compare import Comparison
     from ringlab.commands.draw import Picture
+    from ringlab.commands.explain import Explanation
     from ringlab.commands.measurement import RunAnswer
+    from ringlab.commands.winners import WinnersAnswer
 
 
 Named = str | Path | scenarios.Scenario  # the name of a shipped scenario, a file, or a scenario that is loaded
@@ -153,19 +153,10 @@ class Scenario(scenarios.Scenario):
         >>> load("star8").winners(ranks="8", sizes=("1K", "1M", 1024.0))
         <WinnersAnswer of all_reduce on star of 8 hosts, 10 Gbit/s: 1 world sizes, 2 sizes>
         """
-        from ringlab.answers.winner_maps import winners  # predictions do without the closed forms
+        from ringlab.commands.winners import scenario_winners  # predictions do without the closed forms
 
-        comparison = self.collective
-        return winners(
-            collective or (comparison.name if comparison else "all_reduce"),
-            self.cluster,
-            ranks,
-            sizes,
-            algorithms,
-            dtype=comparison.dtype if comparison else "float32",
-            calibration=Session(calibration=calibration).find_calibration(self),
-            progress=progress,
-        )
+        session = Session(calibration=calibration, progress=progress or NoProgress())
+        return scenario_winners(self, collective, ranks, sizes, algorithms, session)
 
     def trace(
         self,
@@ -243,7 +234,7 @@ class Scenario(scenarios.Scenario):
         timeout: float = TIMEOUT_S,
         progress: Progress | None = None,
         accept_noise: bool = False,
-    ) -> CalibrationAnswer:
+    ) -> "CalibrationAnswer":
         """Measure this machine for what the scenario needs, and keep the result in the cache for a day.
 
         The scenario says with how many ranks; ``ranks`` counts where no number of them is needed. ``backend`` is "gloo"
@@ -253,6 +244,8 @@ class Scenario(scenarios.Scenario):
         >>> load("here.toml").calibrate(timeout=60, accept_noise=True).calibration.ranks  # doctest: +SKIP
         2
         """
+        from ringlab.commands.calibrate import CalibrationAnswer  # other commands do without it
+
         session = _session(None, backend, timeout, progress)
         return CalibrationAnswer(*session.calibrate_for(self, ranks, accept_noise))
 
@@ -264,9 +257,9 @@ class Scenario(scenarios.Scenario):
         >>> load("two-p5").explain().clusters[0].sizes[0].algorithm
         'tree'
         """
-        from ringlab.answers import explanation  # other commands do without it
+        from ringlab.commands.explain import explain  # other commands do without it
 
-        found = explanation.explain(self, progress)
+        found = explain(self, progress)
         if path is not None:
             found.draw(path)
         return found

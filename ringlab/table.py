@@ -295,18 +295,3 @@ def keep_few(
     most -= bool(more) or len(sentences) > most
     hidden = max(0, len(sentences) - most)
     return tuple(sentences[hidden:]), (*sentences[:hidden], *more)
-
-
-# Until the last command shows parts:
-
-
-def make_table(title: str | None, headings: Sequence[str], rows: Sequence[Row], words: int) -> rich.table.Table:
-    """Return a table whose first ``words`` columns are words and the others numbers."""
-    return Table(title, headings, rows, words).to_rich()
-
-
-def show_sentences(
-    console: Console, sentences: Sequence[str], more: Sequence[str] = (), explain: bool = False, *, wrap: bool = True
-) -> None:
-    """Print the sentences under a table: a few and how many more there are, or all; a line each unless they wrap."""
-    print_parts([Sentences(sentences, more, wrap)], console, explain)

@@ -9,7 +9,7 @@ from unittest.mock import Mock
 import pytest
 from command_line import Ringlab
 
-import ringlab.answers.accuracy_here as accuracy
+import ringlab.commands.accuracy.here as accuracy
 import ringlab.emulated.rows as emulated_rows
 from collectives.calibration.calibration import ComputePoint, MachineLoad
 from collectives.calibration.pair_probes import CrowdRound, PairProbes
@@ -18,7 +18,7 @@ from collectives.request import make_request
 from collectives.training.workload import ComputePhases
 from realcomm.calibration.pair_calibration import from_pair
 from realcomm.training.models import build_model
-from ringlab.answers.accuracy_here import AccuracyHere, accuracy_here, pair_before, summarise
+from ringlab.commands.accuracy.here import AccuracyHere, accuracy_here, pair_before, summarise
 from ringlab.emulated.rows import EmulatedRow
 from ringlab.shared.progress import NoProgress
 from scenarios import load

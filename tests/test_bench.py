@@ -18,9 +18,17 @@ from command_line import Ringlab
 from rich.console import Console
 
 from collectives.errors import InputError
-from ringlab.answers.benchmark import BenchAnswer, Benchmark, BenchOptions, BenchRow, bench, measurements, prepare
+from ringlab.commands.bench import (
+    BenchAnswer,
+    Benchmark,
+    BenchOptions,
+    BenchRow,
+    BenchTable,
+    bench,
+    measurements,
+    prepare,
+)
 from ringlab.shared.ranges import parse_short_size
-from ringlab.terminal.bench_table import BenchTable
 
 
 @pytest.mark.parametrize(

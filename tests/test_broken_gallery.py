@@ -6,7 +6,7 @@ import pytest
 
 from collectives import Algorithm, algorithm, recv_reduce, send
 from collectives.catalogue import load_file
-from ringlab.answers.proofs import prove
+from collectives.verdict import prove
 from ringlab.shared.ranges import parse_world_sizes
 
 GALLERY = Path(__file__).parent / "broken"

@@ -10,7 +10,7 @@ import accuracy_table
 import nccl_table
 import pytest
 
-from ringlab.answers.accuracy import accuracy, worst_systems
+from ringlab.commands.accuracy.nccl import accuracy, worst_systems
 from simcomm.nccl.descriptions import OWN_DATA, describe_system, put_aside, read_systems
 from simcomm.nccl.measured.tables import read_tables
 from simcomm.nccl.parameters import read_parameters

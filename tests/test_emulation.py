@@ -221,7 +221,7 @@ AS_NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
 )  # fmt: skip
 EMULATES = """
 import json, realcomm, simcomm
-from ringlab.answers.findings import _emulation
+from ringlab.commands.doctor import _emulation
 found = _emulation()
 print(json.dumps([found.works, found.detail]))
 with realcomm.emulate(simcomm.star(2, "20 Mbit/s", "0 us")) as network:

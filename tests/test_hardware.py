@@ -9,8 +9,7 @@ import pytest
 import simcomm
 from collectives import InputError
 from collectives.units import parse_bandwidth, parse_latency, parse_size
-from ringlab.answers.hardware_parts import hardware_catalogue, hardware_part
-from ringlab.commands.hardware import hardware
+from ringlab.commands.catalogue import hardware_catalogue, hardware_command, hardware_part
 from simcomm.cluster.cluster import Cluster, with_usable_bandwidths
 from simcomm.cluster.hardware_parts import TABLES, find_link, find_part, parts
 from simcomm.cluster.presets import find_machine, machine_entries, preset
@@ -207,7 +206,7 @@ REFUSED = {
     "several p5.48xlarge are joined by one switch": lambda: preset("p5.48xlarge", 4, nodes_per_leaf=2),
     "'H100' is not in the catalogue; did you mean": lambda: hardware_part("H100"),
     "'T4' is no machine, so it has no topology": lambda: hardware_part("T4").draw(Path("t4.png")),
-    "-o x.png: name the machine to draw": lambda: hardware(None, Path("x.png")),
+    "-o x.png: name the machine to draw": lambda: hardware_command(None, Path("x.png")),
     "x.gif: a topology is written as .png or .svg or .pdf": lambda: hardware_part("dgx-h100").draw(Path("x.gif")),
     "a picture shows 2000 nodes at most": lambda: hardware_part("gb200-nvl72").draw(Path("x.png"), 10),
 }

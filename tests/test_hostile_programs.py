@@ -18,7 +18,7 @@ from collectives.programs.guest import end_processes
 from collectives.programs.recorded import RecordedProgram, read_recording
 from collectives.programs.sandbox import ProgramFile
 from collectives.schedule.symbolic_build import SMALL, build_compact
-from ringlab.answers.proofs import prove
+from collectives.verdict import prove
 
 HEAD = """import ctypes, os, signal, sys, threading, time
 from collectives import Operation, algorithm, recv, recv_reduce, send

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from collectives import InputError
 from realcomm.measuring.torch_estimates import TorchMachine, estimate_with_torch
-from ringlab.answers.accuracy import AccuracyAnswer, accuracy, read_judged, worst_systems
+from ringlab.commands.accuracy.nccl import AccuracyAnswer, accuracy, read_judged, worst_systems
 from simcomm.accuracy.judging import (
     SIZE_CLASSES,
     Judged,

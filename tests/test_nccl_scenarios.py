@@ -15,7 +15,7 @@ import ringlab
 import simcomm
 from collectives import InputError
 from collectives.declaration import nccl
-from ringlab.answers.explanation import explain
+from ringlab.commands.explain import explain
 from ringlab.commands.prediction import predict
 from scenarios import Scenario, load
 from simcomm.nccl.clusters import NcclCluster, nccl_cluster

@@ -12,7 +12,7 @@ from collectives.errors import InputError
 from collectives.records.environment import cores, threads_per_rank
 from collectives.records.model_profile import Layer, Measured, ModelProfile
 from collectives.training.workload import Training
-from ringlab.answers.accuracy_here import AccuracyHere
+from ringlab.commands.accuracy.here import AccuracyHere
 from ringlab.commands.profiled_rank import ProfiledRank, computing_of
 from ringlab.emulated.rows import EmulatedRow
 from scenarios import Scenario, load

@@ -19,12 +19,13 @@ from typer.testing import CliRunner
 import simcomm
 import simcomm.compiling
 from collectives import find_algorithm
+from collectives import verdict as verdicts
 from collectives.errors import TooLarge
 from collectives.proof import verifier
 from collectives.training.workload import Buckets, ComputePhases, Training
-from ringlab.answers import proofs
 from ringlab.cli import app
 from ringlab.commands import prediction
+from ringlab.commands.check import check
 from ringlab.scenario import load
 from ringlab.session import Session
 from ringlab.shared import progress as terminal_progress
@@ -254,13 +255,13 @@ def test_an_interrupted_check_keeps_what_is_proved(monkeypatch):
             raise KeyboardInterrupt
         return verify(algorithm, world_size, root)
 
-    monkeypatch.setattr(proofs, "verify", verify_four)
-    answer = proofs.check("all_reduce/ring", "1-9")
+    monkeypatch.setattr(verdicts, "verify", verify_four)
+    answer = check("all_reduce/ring", "1-9")
     (verdict,) = answer.verdicts
     assert answer.interrupted and [report.world_size for report in verdict.reports] == [1, 2, 3, 4]
     assert answer.to_dict()["interrupted"] and not answer.to_dict()["algorithms"][0]["correct"]
     with pytest.raises(KeyboardInterrupt):
-        proofs.check("all_reduce/ring", "5-9")
+        check("all_reduce/ring", "5-9")
 
 
 def start(folder: Path, *arguments: str, stderr: int = subprocess.PIPE) -> "subprocess.Popen[bytes]":

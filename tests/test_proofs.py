@@ -7,7 +7,8 @@ from unittest.mock import Mock
 import pytest
 
 from collectives import find_algorithm, library, verify
-from ringlab.answers.proofs import EVERY_ROOT_UP_TO, check, find_algorithms, prove, roots_to_try
+from collectives.verdict import EVERY_ROOT_UP_TO, prove, roots_to_try
+from ringlab.commands.check import check, find_algorithms
 
 
 def test_an_algorithm_that_does_not_exist_for_some_sizes_is_proved_for_the_others() -> None:
@@ -56,6 +57,6 @@ def test_the_table_of_algorithms_in_the_documentation_is_up_to_date() -> None:
 
 def test_a_world_size_that_is_given_twice_is_proved_once(monkeypatch: pytest.MonkeyPatch):
     proved = Mock(side_effect=verify)
-    monkeypatch.setattr("ringlab.answers.proofs.verify", proved)
+    monkeypatch.setattr("collectives.verdict.verify", proved)
     assert len(check("all_reduce/ring", [3, 2, 3]).verdicts[0].reports) == 2
     assert [call.args[1] for call in proved.call_args_list] == [2, 3]

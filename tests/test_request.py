@@ -16,7 +16,7 @@ from collectives.schedule.symbolic_build import build_symmetric
 from collectives.training.workload import ComputePhases, Training
 from collectives.transport import Transport
 from realcomm.functions.tensor_call import check_splits
-from ringlab.answers.findings import DoctorAnswer, Finding
+from ringlab.commands.doctor import DoctorAnswer, Finding
 from simcomm.selection import choose, winner_map
 
 STAR = simcomm.star(4, "10 Gbit/s", "5 us")

@@ -15,7 +15,7 @@ from benchmarks.studies.scaling_left_out import judge_held_out
 from benchmarks.studies.scaling_limits import held_if_exact, other_frameworks
 from benchmarks.studies.scaling_widths import fit_widths
 from collectives.errors import InputError
-from ringlab.answers.accuracy_training import accuracy_training
+from ringlab.commands.accuracy.training import accuracy_training
 from simcomm.accuracy.trainings import BASELINES, judge_frozen, seen_series
 from simcomm.mesh.intervals import COVERAGES, SHAPE, Shares, log_halfwidth, unsure
 from simcomm.mesh.terms import read_parameters

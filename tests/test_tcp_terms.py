@@ -21,7 +21,7 @@ from collectives.schedule.build import build_schedule
 from collectives.spec import find_spec
 from collectives.step import Program, recv, recv_reduce, send
 from collectives.training.workload import ComputePhases, Training
-from ringlab.answers.accuracy_here import pair_before
+from ringlab.commands.accuracy.here import pair_before
 from ringlab.emulated.network import hosts_bandwidth, without_latencies
 from scenarios import load
 from simcomm.cluster.cluster import Cluster

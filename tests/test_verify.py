@@ -24,7 +24,7 @@ from collectives import (
 from collectives.errors import TooLarge
 from collectives.proof.completion import completion_order
 from collectives.schedule.build import build_schedule
-from ringlab.answers.proofs import prove
+from collectives.verdict import prove
 
 # mypy: allow-untyped-defs
 

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 import simcomm
 from collectives import InputError
-from ringlab.answers.winner_maps import winners
 from ringlab.cli import app
-from ringlab.terminal.winners_table import show_winners
+from ringlab.commands.winners import winners
+from ringlab.table import print_parts
 from simcomm.cluster.cluster import doublings
 from simcomm.selection import choose, winner_map
 from viz.winners import Winners, draw_winners, shade_by_gain, winner_colours
@@ -40,7 +40,7 @@ def test_every_cell_says_what_choose_says() -> None:
 def test_the_table_has_a_row_for_each_stretch() -> None:
     answer = winners("all_reduce", STAR, "8", ("1K", "64M", 4), ["recursive_doubling", "ring"])
     console = Console(file=io.StringIO(), width=80)
-    show_winners(answer, console)
+    print_parts(answer.show(), console)
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     assert [line.split()[:5] for line in shown.splitlines() if "iB" in line] == [
         ["8", "1", "KiB", "to", "256"], ["1", "MiB", "to", "64", "MiB"]

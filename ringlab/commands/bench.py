@@ -1,73 +1,92 @@
-"""The command ``ringlab bench``, with nccl-tests' options."""
+"""``ringlab bench``: real collectives in the table of nccl-tests with its options, each beside its prediction."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any, cast
 
 import typer
+from rich.console import Console
+from typer import Option
 
+import realcomm
+import simcomm
+from collectives.calibration.calibration import Calibration, cached_calibration
+from collectives.catalogue import find_algorithm, library
+from collectives.checks import check_sequence, check_whole_number
+from collectives.declaration import AUTO, Algorithm, auto
+from collectives.errors import InputError
+from collectives.records.environment import describe_environment
+from collectives.records.summary import COLLECTIVE_FIGURES, collective_entry
+from collectives.records.trace import Trace
+from collectives.request import make_request
+from collectives.spec import check_op, find_spec
+from collectives.units import count
 from collectives.variables import is_first_rank
+from realcomm.launching.launcher import check_launch
+from realcomm.measuring.collective_run import measure_all
+from realcomm.measuring.measurement import RankFigures, TimedRequest
+from ringlab.emulated.network import on_emulated
+from ringlab.shared.answer import Answer, Record
 from ringlab.shared.console import make_console
+from ringlab.shared.loading import load_scenario
+from ringlab.shared.options import BackendOpt, JsonOpt, with_groups
 from ringlab.shared.output import check_outputs, write_files, write_json
+from ringlab.shared.ranges import grow_sizes
 from ringlab.shared.signals import INTERRUPTED
+from ringlab.table import Part, Table
+from scenarios import Scenario
+from simcomm.cluster.cluster import Cluster
+from simcomm.schedules import verified_schedule
+from simcomm.selection import resolve_auto
 
-if TYPE_CHECKING:
-    from ringlab.answers.benchmark import Benchmark
-    from ringlab.terminal.bench_table import BenchTable
+USUAL = ("ring", "binomial", "pairwise", "dissemination")  # the first of these that a collective has, unless said
+WIDTHS = (12, 12, 9, 8, 5, 20, 10, 8, 8, 7, 10, 7)
+NOT_KNOWN = "N/A"  # nothing was sent, or nothing checked
+HEADINGS = (
+    ("size", "count", "type", "redop", "root", "algorithm", "time", "algbw", "busbw", "#wrong", "predicted", "error"),
+    ("(B)", "(elements)", "", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", ""),
+)
 
 
-def bench(
-    begin: Annotated[str, typer.Option("-b", "--minbytes", metavar="SIZE", help="Smallest size: 8, 32K, 1M.")] = "1K",
-    end: Annotated[str, typer.Option("-e", "--maxbytes", metavar="SIZE", help="Largest size.")] = "16M",
-    factor: Annotated[float, typer.Option("-f", "--stepfactor", help="From one size to the next.")] = 4.0,
-    iterations: Annotated[int, typer.Option("-n", "--iters", min=1, help="Repetitions of each.")] = 20,
-    warmup: Annotated[int, typer.Option("-w", "--warmup_iters", min=0, help="Repetitions before those.")] = 5,
-    check: Annotated[int, typer.Option("-c", "--check", min=0, max=1, help="Count wrong elements: 0 or 1.")] = 1,
-    ranks: Annotated[int, typer.Option(min=1, metavar="N", help="Processes of this machine.")] = 2,
-    collective: Annotated[str, typer.Option(metavar="NAME", help="Such as all_reduce.")] = "all_reduce",
-    algorithm: Annotated[
-        list[str] | None, typer.Option(metavar="NAME|FILE.py:NAME|auto", help="Can be repeated; else the usual one.")
-    ] = None,
-    dtype: Annotated[str, typer.Option("-d", "--dtype", metavar="TYPE")] = "float32",
-    op: Annotated[str, typer.Option("-o", "--op", metavar="OP", help="sum, mean, min, max or product.")] = "sum",
-    root_rank: Annotated[int, typer.Option("-r", "--root", min=0, metavar="RANK")] = 0,
-    backend: Annotated[str, typer.Option(metavar="gloo|nccl", help="What torch.distributed sends with.")] = "gloo",
+@dataclass(frozen=True)
+class BenchOptions:
+    """What to measure: every algorithm at every size, as nccl-tests' options say it."""
+
+    begin: Annotated[str, Option("-b", "--minbytes", metavar="SIZE", help="Smallest size: 8, 32K, 1M.")] = "1K"
+    end: Annotated[str, Option("-e", "--maxbytes", metavar="SIZE", help="Largest size.")] = "16M"
+    factor: Annotated[float, Option("-f", "--stepfactor", help="From one size to the next.")] = 4.0
+    iterations: Annotated[int, Option("-n", "--iters", min=1, help="Repetitions of each.")] = 20
+    warmup: Annotated[int, Option("-w", "--warmup_iters", min=0, help="Repetitions before those.")] = 5
+    check: Annotated[int, Option("-c", "--check", min=0, max=1, help="Count wrong elements: 0 or 1.")] = 1
+    ranks: Annotated[int, Option(min=1, metavar="N", help="Processes of this machine.")] = 2
+    collective: Annotated[str, Option(metavar="NAME", help="Such as all_reduce.")] = "all_reduce"
+    algorithms: Annotated[
+        list[str],
+        Option("--algorithm", metavar="NAME|FILE.py:NAME|auto", help="Can be repeated; else the usual one."),
+    ] = field(default_factory=list)  # fmt: skip
+    dtype: Annotated[str, Option("-d", "--dtype", metavar="TYPE")] = "float32"
+    op: Annotated[str, Option("-o", "--op", metavar="OP", help="sum, mean, min, max or product.")] = "sum"
+    root: Annotated[int, Option("-r", "--root", min=0, metavar="RANK")] = 0
+
+
+@with_groups
+def command(
+    *,
+    options: BenchOptions,
+    backend: BackendOpt = "gloo",
     emulate: Annotated[
-        str | None,
-        typer.Option(metavar="SCENARIO", help="Build this scenario's network here, and run its ranks on it."),
+        str | None, Option(metavar="SCENARIO", help="Build this scenario's network here, and run its ranks on it.")
     ] = None,
-    timeout: Annotated[float, typer.Option(min=1, metavar="SECONDS", help="End the run after so long.")] = 600.0,
-    json_to: Annotated[
-        str | None, typer.Option("--json", metavar="FILE", help="Write the answer as JSON; - for standard output.")
-    ] = None,
+    timeout: Annotated[float, Option(min=1, metavar="SECONDS", help="End the run after so long.")] = 600.0,
+    json_to: JsonOpt = None,
 ) -> None:
     """Measure collectives in the table of nccl-tests, beside their prediction. ^C keeps what is done."""
-    from ringlab.answers.benchmark import BenchOptions, prepare
-    from ringlab.terminal.bench_table import BenchTable
-    from scenarios import load
-
-    options = BenchOptions(
-        collective=collective,
-        algorithms=tuple(algorithm or ()),
-        ranks=ranks,
-        begin=begin,
-        end=end,
-        factor=factor,
-        iterations=iterations,
-        warmup=warmup,
-        check=bool(check),
-        dtype=dtype,
-        op=op,
-        root=root_rank,
-    )
-    benchmark = prepare(options, backend=backend, timeout=timeout, emulated=None if emulate is None else load(emulate))
+    emulated = None if emulate is None else load_scenario(emulate)
+    benchmark = prepare(options, backend=backend, timeout=timeout, emulated=emulated)
     check_outputs(json_to)
     table = BenchTable(benchmark, make_console(quiet=json_to == "-" or not is_first_rank()))
-    _measure(benchmark, table, json_to)
-
-
-def _measure(benchmark: "Benchmark", table: "BenchTable", json_to: str | None) -> None:
-    """Run a benchmark, print its table meanwhile and write the answer. Raise Exit where something is amiss."""
     unshown: list[OSError] = []
 
     def show(print_it: Callable[..., None], *of: object) -> None:
@@ -91,3 +110,248 @@ def _measure(benchmark: "Benchmark", table: "BenchTable", json_to: str | None) -
         raise unshown[0]
     if answer.wrong:
         raise typer.Exit(1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchRow(Record):
+    """One algorithm at one size. Times in seconds, rates in 1e9 bytes/s; None of a buffer without an element."""
+
+    collective: str
+    algorithm: str
+    world_size: int
+    bytes: int
+    time_s: float | None
+    time_min_s: float | None
+    time_max_s: float | None
+    algbw_GBps: float | None  # noqa: N815  # the key of the JSON
+    busbw_GBps: float | None  # noqa: N815
+    count: int  # elements, as nccl-tests counts them
+    dtype: str
+    op: str
+    root: int  # -1 where the collective has none, as in nccl-tests
+    wrong: int | None  # elements that were not what they must be; None where nothing was checked
+    predicted_s: float | None  # None without a calibration
+    error: float | None  # of the prediction, relative to what was measured
+
+    def cells(self) -> list[str]:
+        """Return the row as nccl-tests shows it."""
+        unknown = "-" if self.bytes else NOT_KNOWN
+
+        def show(value: float | None, form: str, scale: float = 1.0) -> str:
+            return unknown if value is None else format(value * scale, form)
+
+        return [
+            *map(str, (self.bytes, self.count, self.dtype, self.op, self.root, self.algorithm)),
+            show(self.time_s, ".2f", 1e6), show(self.algbw_GBps, ".2f"), show(self.busbw_GBps, ".2f"),
+            NOT_KNOWN if self.wrong is None else str(self.wrong),
+            show(self.predicted_s, ".2f", 1e6), show(self.error, "+.0%"),
+        ]  # fmt: skip
+
+
+@dataclass(frozen=True, repr=False)
+class BenchAnswer(Answer):
+    """What ``bench`` measured; after an interrupt, what was measured by then."""
+
+    kind = "bench"
+
+    collectives: tuple[BenchRow, ...]
+    interrupted: bool
+    environment: dict[str, str | int] = field(default_factory=describe_environment)
+
+    def __repr__(self) -> str:
+        return f"<BenchAnswer: {len(self.collectives)} rows{', interrupted' * self.interrupted}>"
+
+    @property
+    def wrong(self) -> int:
+        """Elements of all rows that were not what they must be."""
+        return sum(row.wrong or 0 for row in self.collectives)
+
+    def to_dict(self) -> dict[str, Any]:
+        return super().to_dict() | {"interrupted": self.interrupted}
+
+    def show(self) -> Iterator[Part]:
+        headings = [f"{name}\n{unit}".strip() for name, unit in zip(*HEADINGS, strict=True)]
+        yield Table(None, headings, [row.cells() for row in self.collectives], words=0)
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A benchmark that is ready to start: its measurements, and the calibration to predict them with."""
+
+    options: BenchOptions
+    backend: str
+    timeout: float  # seconds
+    calibration: Calibration | None
+    measurements: tuple[TimedRequest, ...]
+    emulated: Cluster | None = None  # the cluster on whose network the ranks run, built on this machine
+
+    def run(self, on_row: Callable[[BenchRow], None] | None = None) -> BenchAnswer:
+        """Measure, and hand each row to ``on_row`` as soon as it is known; an interrupt ends it. Raises RunFailed."""
+        rows: list[BenchRow] = []
+
+        def add(measurement: TimedRequest, figures: RankFigures) -> None:
+            rows.append(self._row(measurement, figures))
+            if on_row is not None:
+                on_row(rows[-1])
+
+        interrupted = False
+        options: dict[str, Any] = {"backend": self.backend, "timeout": self.timeout}
+        try:
+            with nullcontext() if self.emulated is None else realcomm.emulate(self.emulated) as network:
+                measure_all(self.measurements, self.options.ranks, add, network=network, **options)
+        except KeyboardInterrupt:
+            interrupted = True
+        return BenchAnswer(tuple(rows), interrupted)
+
+    def _row(self, measurement: TimedRequest, figures: RankFigures) -> BenchRow:
+        request, ranks = measurement.request, self.options.ranks
+        predicted = self._predict(measurement)
+        row = {
+            **_measured(measurement, ranks, figures),
+            "count": request.elements // ranks if request.spec.has_parts else request.elements,
+            "dtype": request.dtype,
+            "op": request.op if request.spec.reduces else "none",
+            "root": request.root if request.spec.rooted else -1,
+            "wrong": figures.wrong if measurement.check else None,
+            "predicted_s": predicted,
+            "error": None if predicted is None else (predicted - figures.median_s) / figures.median_s,
+        }
+        nothing_sent = dict.fromkeys((*COLLECTIVE_FIGURES, "wrong", "predicted_s", "error"))
+        return BenchRow(**(row if request.elements else row | nothing_sent))
+
+    def _predict(self, measurement: TimedRequest) -> float | None:
+        if self.calibration is None:
+            return None
+        cluster = simcomm.this_machine(self.options.ranks)
+        return simcomm.run(measurement.request, cluster, calibration=self.calibration).elapsed
+
+
+def _measured(measurement: TimedRequest, ranks: int, figures: RankFigures) -> dict[str, Any]:
+    nbytes = float(measurement.request.nbytes)
+    facts = {"nbytes": nbytes, "time_min_s": figures.least_s, "time_max_s": figures.most_s}
+    trace = Trace(measurement.request.algorithm.full_name, "measured", ranks, figures.median_s, facts=facts)
+    return cast(dict[str, Any], collective_entry(trace))
+
+
+def bench(
+    options: BenchOptions | None = None,
+    *,
+    backend: str = "gloo",
+    timeout: float = 600.0,
+    emulated: Scenario | None = None,
+) -> BenchAnswer:
+    """Measure collectives on real processes of this machine, and predict each where a calibration is cached.
+
+    With a scenario to be ``emulated`` they run on its network, built on this machine, and are not predicted.
+    ``timeout`` is in seconds. Raises InputError for what cannot be measured, and RunFailed.
+
+    >>> answer = bench(BenchOptions(begin="1K", end="1K", iterations=1))  # doctest: +SKIP
+    >>> answer.collectives[0].algorithm, answer.wrong  # doctest: +SKIP
+    ('ring', 0)
+    """
+    chosen = BenchOptions() if options is None else options
+    return prepare(chosen, backend=backend, timeout=timeout, emulated=emulated).run()
+
+
+def prepare(
+    options: BenchOptions, *, backend: str = "gloo", timeout: float = 600.0, emulated: Scenario | None = None
+) -> Benchmark:
+    """Return the benchmark, ready to start; on the cluster of a scenario if one is to be ``emulated``.
+
+    It then has as many ranks, and no prediction. Raises InputError for what cannot be measured.
+    """
+    if not isinstance(options, BenchOptions):
+        raise InputError(f"options is {options!r}; give BenchOptions, for example BenchOptions(collective='broadcast')")
+    cluster = None
+    if emulated is not None:
+        cluster = on_emulated(emulated).cluster
+        options = replace(options, ranks=cluster.world_size)
+    check_launch(options.ranks, backend, timeout)
+    calibration = _find_calibration(options.ranks, backend) if cluster is None else None
+    return Benchmark(options, backend, timeout, calibration, measurements(options, calibration), cluster)
+
+
+def measurements(options: BenchOptions, calibration: Calibration | None = None) -> tuple[TimedRequest, ...]:
+    """Return a measurement for each row, sizes rounded down to what the algorithm can work on.
+
+    ``auto`` is chosen by the calibration. Raises InputError, also where there is none to choose by.
+    """
+    check_op(options.op, options.dtype)
+    check_whole_number("iterations", options.iterations, at_least=1)
+    check_whole_number("warmup", options.warmup, at_least=0)
+    algorithms = _algorithms(options)
+    if calibration is None and any(not algorithm.is_decided for algorithm in algorithms):
+        raise InputError(
+            f"--algorithm {AUTO}: nothing to choose by, as this machine is not calibrated for {options.ranks} ranks "
+            f"on this backend; `ringlab calibrate --ranks {options.ranks}` does it, for nccl with `--backend nccl`"
+        )
+    sizes = grow_sizes(options.begin, options.end, options.factor)
+    return tuple(_measurement(options, found, size, calibration) for size in sizes for found in algorithms)
+
+
+def _measurement(
+    options: BenchOptions, algorithm: Algorithm, nbytes: int, calibration: Calibration | None
+) -> TimedRequest:
+    ranks = options.ranks
+    request = make_request(algorithm, ranks, nbytes, dtype=options.dtype, op=options.op, root=options.root)
+    request = resolve_auto(request, simcomm.this_machine(ranks), calibration)
+    verified_schedule(request.algorithm, ranks, options.root)
+    return TimedRequest(request, options.warmup, options.iterations, None, bool(options.check))
+
+
+def _algorithms(options: BenchOptions) -> list[Algorithm]:
+    collective = find_spec(options.collective).name
+    usual = [name for name in USUAL if f"{collective}/{name}" in library()][:1]
+    names = check_sequence("algorithms", options.algorithms, of="names") or usual
+    return [auto(collective) if name == AUTO else find_algorithm(name, collective) for name in names]
+
+
+def _find_calibration(ranks: int, backend: str) -> Calibration | None:
+    """Return the cached calibration, where a fresh one of this machine and backend is there."""
+    try:
+        return cached_calibration(ranks, backend)
+    except InputError:
+        return None
+
+
+class BenchTable:
+    """What ``bench`` prints, in the words and columns of nccl-tests; a row as soon as it is known."""
+
+    def __init__(self, benchmark: Benchmark, console: Console) -> None:
+        self._benchmark, self._console = benchmark, console
+        labels = [len(measurement.request.algorithm.label) for measurement in benchmark.measurements]
+        wide = dict(enumerate(WIDTHS)) | {5: max([WIDTHS[5], *labels])}  # room for the longest name of an algorithm
+        self._widths = [*wide.values()]
+
+    def show_head(self) -> None:
+        """Print the headings."""
+        options, emulated = self._benchmark.options, self._benchmark.emulated
+        place = f"of this machine on {emulated.title}, emulated" if emulated else "of this machine"
+        self._print(f"# {options.collective} on {count(options.ranks, 'rank')} {place}, in place", "#")
+        self._print(*map(self._align, HEADINGS))
+
+    def show_row(self, row: BenchRow) -> None:
+        """Print one more row."""
+        self._print(self._align(row.cells()))
+
+    def show_foot(self, answer: BenchAnswer) -> None:
+        """Print what it comes to, in nccl-tests' words."""
+        options, rows = self._benchmark.options, answer.collectives
+        busbw = [row.busbw_GBps for row in rows if row.busbw_GBps is not None]
+        outcome = ("FAILED" if answer.wrong else "OK") if options.check and busbw else "not checked"
+        self._print(f"# Out of bounds values : {answer.wrong} {outcome}")
+        if busbw:
+            self._print(f"# Avg bus bandwidth    : {sum(busbw) / len(busbw):g} GB/s")
+        if self._benchmark.emulated is not None:
+            self._print("# No prediction: `ringlab compare --emulate` has one")
+        elif self._benchmark.calibration is None:
+            self._print(f"# No prediction: calibrate with `ringlab calibrate --ranks {options.ranks}`")
+        if answer.interrupted:
+            self._print("# Interrupted: the sizes that follow are missing")
+
+    def _print(self, *lines: str) -> None:
+        for line in lines:
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def _align(self, cells: Iterable[str]) -> str:
+        return "  ".join(cell.rjust(width) for cell, width in zip(cells, self._widths, strict=True)).rstrip()

@@ -1,74 +1,284 @@
-"""The command ``ringlab calibrate``."""
+"""``ringlab calibrate``: what a prediction of this machine needs, measured; or a user's own nccl-tests output, kept."""
 
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
+from collectives.calibration.calibration import Calibration
+from collectives.errors import InputError
+from collectives.quoting import close_names
+from collectives.request import Request
+from collectives.training.workload import Training
+from collectives.units import count, format_size
 from ringlab.session import Session
+from ringlab.shared.answer import Answer, Record
 from ringlab.shared.loading import load_scenario
-from ringlab.shared.options import TIMEOUT_S, BackendOpt, JsonOpt, SetOpt, TimeoutOpt
-from ringlab.shared.output import check_outputs, write_answer
-from ringlab.shared.progress import TerminalProgress
+from ringlab.shared.options import TIMEOUT_S, BackendOpt, JsonOpt, SetOpt, TimeoutOpt, with_groups
+from ringlab.shared.output import check_outputs, deliver
+from ringlab.shared.progress import NoProgress, Progress, TerminalProgress
+from ringlab.table import NOTHING, Part, Table, format_ratio, format_whole_percent, time_unit
+from scenarios import Scenario, shipped
+from simcomm.cluster.presets import machine_entries
+from simcomm.nccl.catalogue import match_gpu
+from simcomm.nccl.descriptions import System, describe_system, own_machines, read_systems
+from simcomm.nccl.measured.calibration import calibration_file, make_calibration
+from simcomm.nccl.measured.nccl_tests import read_nccl_tests
+from simcomm.nccl.measured.nccl_tests_rows import NcclTestsRun
+from simcomm.nccl.predict import predict_seconds
+
+PHASES = ("forward", "backward", "optimizer")
 
 
-def calibrate(
-    scenario: Annotated[
-        str | None, typer.Argument(metavar="[SCENARIO]", help="Calibrate what this scenario needs.")
-    ] = None,
-    ranks: Annotated[int, typer.Option(min=1, metavar="N", help="Processes of this machine, without a scenario.")] = 2,
-    backend: BackendOpt = "gloo",
-    nccl_tests: Annotated[
+@dataclass(frozen=True)
+class NcclTestsOptions:
+    """What nccl-tests wrote, and what it was measured on."""
+
+    file: Annotated[
         Path | None,
-        typer.Option("--nccl-tests", metavar="FILE", help="Adapt NCCL's predictions to your nccl-tests output."),
-    ] = None,
+        Option("--nccl-tests", metavar="FILE", help="Adapt NCCL's predictions to your nccl-tests output."),
+    ] = None
     system: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The machine that it was measured on; else by its GPU's name.")
-    ] = None,
+        str | None, Option(metavar="NAME", help="The machine that it was measured on; else by its GPU's name.")
+    ] = None
     collective: Annotated[
-        str | None, typer.Option(metavar="NAME", help="What was measured, where the output of nccl-tests is too old.")
-    ] = None,
-    accept_noise: Annotated[
-        bool, typer.Option("--accept-noise", help="Keep also times that contradict each other.")
-    ] = False,
+        str | None, Option(metavar="NAME", help="What was measured, where the output of nccl-tests is too old.")
+    ] = None
+
+
+@with_groups
+def command(
+    scenario: Annotated[str | None, Argument(metavar="[SCENARIO]", help="Calibrate what this scenario needs.")] = None,
+    ranks: Annotated[int, Option(min=1, metavar="N", help="Processes of this machine, without a scenario.")] = 2,
+    backend: BackendOpt = "gloo",
+    *,
+    nccl_tests: NcclTestsOptions,
+    accept_noise: Annotated[bool, Option("--accept-noise", help="Keep also times that contradict each other.")] = False,
     timeout: TimeoutOpt = TIMEOUT_S,
     json_to: JsonOpt = None,
     set_keys: SetOpt = None,
 ) -> None:
     """Measure this machine's messages, reductions and training phases, and keep them; or read nccl-tests' output."""
-    from collectives.errors import InputError
-    from ringlab.answers import calibration
-    from ringlab.terminal.machine_tables import show_calibration
-
-    progress = TerminalProgress()
     check_outputs(json_to)
-    if nccl_tests is not None:
-        _adapt_nccl(nccl_tests, scenario, system, collective, set_keys or [], json_to)
-        return
-    if system is not None or collective is not None:
+    file, system, keys = nccl_tests.file, nccl_tests.system, set_keys or []
+    if file is None and (system is not None or nccl_tests.collective is not None):
         raise InputError("--system and --collective say what --nccl-tests FILE measured, and no such file is given")
-    options: dict[str, Any] = {
-        "backend": backend, "timeout": timeout, "progress": progress, "accept_noise": accept_noise,
-    }  # fmt: skip
-    if scenario is None:
-        answer = calibration.calibrate(ranks, **options)
-    else:
-        loaded = load_scenario(scenario, *(set_keys or ()))
-        session = Session(backend=backend, timeout_s=timeout, progress=progress)
-        answer = calibration.CalibrationAnswer(*session.calibrate_for(loaded, ranks, accept_noise))
-    write_answer(answer, json_to, show_calibration)
-
-
-def _adapt_nccl(
-    file: Path, scenario: str | None, system: str | None, collective: str | None, keys: list[str], json_to: str | None
-) -> None:
-    """Keep what nccl-tests measured of the scenario's system, or of the one that the options describe."""
-    from collectives.errors import InputError
-    from ringlab.answers.nccl_calibration import calibrate_nccl
-    from ringlab.terminal.nccl_tables import show_nccl_calibration
-
-    if scenario is not None and system is not None:
+    if file is not None and scenario is not None and system is not None:
         raise InputError("the scenario names a system, and so does --system; give one of them")
-    loaded = load_scenario(scenario, *keys) if scenario is not None else None
-    answer = calibrate_nccl(file, loaded, system, keys if loaded is None else (), collective)
-    write_answer(answer, json_to, show_nccl_calibration)
+    loaded = None if scenario is None else load_scenario(scenario, *keys)
+    if file is not None:
+        deliver(calibrate_nccl(file, loaded, system, [] if loaded else keys, nccl_tests.collective), json_to)
+        return
+    session = Session(backend=backend, timeout_s=timeout, progress=TerminalProgress())
+    if loaded is None:
+        found = session.calibrate(ranks, accept_noise=accept_noise)
+    else:
+        found = session.calibrate_for(loaded, ranks, accept_noise)
+    deliver(CalibrationAnswer(*found), json_to)
+
+
+@dataclass(frozen=True)
+class CalibrationAnswer(Answer):
+    """What ``calibrate`` measured, and the file in which predictions find it for a day; "" where none could be."""
+
+    calibration: Calibration
+    file: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": "calibration", "file": self.file, **asdict(self.calibration)}
+
+    def show(self) -> Iterator[Part]:
+        """Yield what was measured, and how well straight lines describe it."""
+        found = self.calibration
+        lines = {"one way": found.one_way, "both ways": found.both_ways, "reduction": found.reduction}
+        unit, form = time_unit(line.fixed for line in lines.values())
+        rows = [
+            [
+                name,
+                form(line.fixed),
+                format_ratio(1 / line.per_byte / 1e9) if line.per_byte else NOTHING,
+                format_whole_percent(line.worst_residual),
+            ]
+            for name, line in lines.items()
+        ]
+        title = f"This machine, {count(found.ranks, 'rank')} of {count(found.threads, 'thread')}"
+        yield Table(title, ["", f"fixed\n({unit})", "GB/s", "worst residual"], rows)
+        unit, form = time_unit(getattr(point.phases, name) for point in found.compute for name in PHASES)
+        rows = [
+            [
+                point.model,
+                point.dataset,
+                str(point.batch_size),
+                f"{point.processes} x {point.threads}",
+                *(form(getattr(point.phases, name)) for name in PHASES),
+                format_whole_percent(point.spread),
+            ]
+            for point in found.compute
+        ]
+        if rows:
+            times = [f"{name}\n({unit})" for name in PHASES]
+            headings = ["model", "dataset", "batch", "processes\nx threads", *times, "spread"]
+            yield Table("Training step without communication", headings, rows, words=2)
+        if self.file:
+            yield f"Kept in {self.file}; predictions use it for a day."
+
+
+def calibrate(
+    ranks: int = 2,
+    trainings: Sequence[Training] = (),
+    *,
+    requests: Sequence[Request] = (),
+    backend: str = "gloo",
+    timeout: float = TIMEOUT_S,
+    progress: Progress | None = None,
+    accept_noise: bool = False,
+) -> CalibrationAnswer:
+    """Measure this machine with so many ranks, for these requests and trainings, and keep the result in the cache.
+
+    ``backend`` is "gloo" or "nccl"; the launch may take ``timeout`` seconds. Raises InputError for what cannot be
+    measured, and RunFailed, also where the machine was busy or the parts disagree, unless ``accept_noise``.
+
+    >>> calibrate(1, accept_noise=True).calibration.ranks  # doctest: +SKIP
+    1
+    """
+    session = Session(backend=backend, timeout_s=timeout, progress=progress or NoProgress())
+    return CalibrationAnswer(*session.calibrate(ranks, trainings, requests, accept_noise))
+
+
+@dataclass(frozen=True)
+class MeasuredRow(Record):
+    """A measured row, and what was predicted before; seconds."""
+
+    collective: str
+    nbytes: int
+    measured: float
+    predicted: float
+
+
+@dataclass(frozen=True)
+class NcclCalibrationAnswer(Answer):
+    """The rows that were read, beside what the model says without them, and the file that keeps them."""
+
+    system: str
+    hosts: int
+    ranks: int
+    rows: tuple[MeasuredRow, ...]
+    file: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": "nccl calibration", **Record.to_dict(self)}
+
+    def show(self) -> Iterator[Part]:
+        """Yield each measured row beside what was predicted without it."""
+        unit, form = time_unit(seconds for row in self.rows for seconds in (row.measured, row.predicted))
+        rows = [
+            [
+                row.collective,
+                format_size(row.nbytes),
+                form(row.measured),
+                form(row.predicted),
+                f"{row.predicted / row.measured - 1:+.0%}",
+            ]
+            for row in self.rows
+        ]
+        title = f"{self.system}: {count(self.ranks, 'rank')} on {count(self.hosts, 'host')}"
+        yield Table(title, ["", "size", f"measured\n({unit})", f"predicted\n({unit})", "error"], rows)
+        yield f"Kept in {self.file}; predictions for this hardware are adapted to it."
+
+
+def calibrate_nccl(
+    file: Path | str,
+    scenario: Scenario | None = None,
+    system: str | None = None,
+    keys: Sequence[str] = (),
+    collective: str | None = None,
+) -> NcclCalibrationAnswer:
+    """Read what nccl-tests wrote, and keep it for predictions of the system that it was measured on.
+
+    The system is that of a scenario with ``transport = "nccl"``, or ``system``: a described one, a described machine or
+    a machine of the hardware catalogue; without either the GPU that the output names, with ``keys`` like ``nic=25`` of
+    a description's line. Hosts and ranks are those of the output. Raises InputError.
+    """
+    run = read_nccl_tests(file, collective)
+    found = _of_scenario(scenario) if scenario is not None else _of_words(file, run, system, keys)
+    _check_gpu(file, run, found)
+    calibration = make_calibration(found, run, str(file))
+    measured = describe_system(found.slug, calibration.system)
+    rows = tuple(
+        MeasuredRow(name, nbytes, seconds, float(predict_seconds(measured, name, nbytes)[0]))
+        for name, nbytes, seconds in calibration.rows
+    )
+    calibration.adapted()
+    path = calibration_file(measured)
+    calibration.write(path)
+    return NcclCalibrationAnswer(found.slug, run.hosts, run.ranks, rows, str(path))
+
+
+def _check_gpu(file: Path | str, run: NcclTestsRun, system: System) -> None:
+    """Raise InputError where the output names another GPU than the system's; boards of one chip are alike."""
+    gpu = match_gpu(run.gpu_name) if run.gpu_name else None
+    if gpu is not None and (gpu.generation, gpu.model) != (system.gpu.generation, system.gpu.model):
+        raise InputError(
+            f"{file}: measured on {run.gpu_name!r}, and {system.slug} has {system.gpu.name}; name the machine that it "
+            "was measured on"
+        )
+
+
+def _of_scenario(scenario: Scenario) -> System:
+    system = getattr(scenario.cluster, "system", None)
+    if not isinstance(system, System):
+        raise InputError(f'{scenario.path}: nccl-tests measure NCCL; give a scenario with transport = "nccl"')
+    return replace(system, slug=scenario.path.name) if isinstance(scenario.path, Path) else system
+
+
+def _of_words(file: Path | str, run: NcclTestsRun, name: str | None, keys: Sequence[str]) -> System:
+    """Return the system by its name and keys, with the hosts and ranks of the run."""
+    where = {"nodes": run.hosts, "gpus": run.gpus, **_parse_keys(keys)}
+    systems = read_systems()
+    if name in systems and not keys:
+        return systems[name]
+    if name is not None:
+        return describe_system(name, {**_machine_line(name), **where})
+    if "gpu" not in where:
+        gpu = match_gpu(run.gpu_name)
+        if gpu is None:
+            raise InputError(f"{file}: {run.gpu_name!r} is no GPU of the catalogue; name the machine with --system")
+        where["gpu"] = gpu.name
+    if run.hosts > 1 and not {"net", "nic"} <= where.keys():
+        raise InputError(
+            f"{file}: what joins the {run.hosts} hosts? name the machine with --system, or give for example "
+            "--set net=ib --set nic=25 (GB/s of all NICs of a host)"
+        )
+    return describe_system(str(where["gpu"]), where)
+
+
+def _machine_line(name: str) -> dict[str, Any]:
+    """Return the beginning of a line: a described machine, or one of the hardware catalogue. Raise InputError."""
+    machines = own_machines()
+    if name in machines:
+        return {"machine": name}
+    described = [machine for machine, line in machines.items() if line.get("preset") == name]
+    if described:
+        return {"machine": described[0]}
+    if name in shipped():
+        raise InputError(f"--system {name}: that is a scenario; give it before the options, without --system")
+    close = close_names(name, [*machines, *machine_entries()])
+    meant = f"did you mean {' or '.join(close)}? " if close else ""
+    raise InputError(f"--system {name}: {meant}`ringlab hardware` lists the machines that there are")
+
+
+def _parse_keys(keys: Sequence[str]) -> Mapping[str, Any]:
+    """Return ``key=value`` texts as a line's keys; a value that TOML does not know is a text."""
+    found: dict[str, Any] = {}
+    for text in keys:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip().isidentifier():
+            raise InputError(f"--set {text}: give KEY=VALUE, for example nic=25")
+        try:
+            found[key.strip()] = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            found[key.strip()] = value.strip()
+    return found

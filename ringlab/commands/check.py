@@ -1,16 +1,35 @@
-"""The command ``ringlab check``."""
+"""``ringlab check``: algorithms proved at many world sizes with what they cost, or the smallest counter-example."""
 
-from typing import Annotated
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
+from collectives.catalogue import find_algorithm, library, load_file
+from collectives.checks import check_text, check_whole_number
+from collectives.declaration import Algorithm
+from collectives.errors import InputError
+from collectives.verdict import Costs, Verdict, prove
+from ringlab.shared.answer import Answer
 from ringlab.shared.options import JsonOpt
-from ringlab.shared.output import check_outputs, write_answer
-from ringlab.shared.progress import TerminalProgress
-from ringlab.shared.signals import INTERRUPTED
+from ringlab.shared.output import check_outputs, deliver
+from ringlab.shared.progress import Progress, TerminalProgress, computing
+from ringlab.shared.ranges import parse_world_sizes
+from ringlab.table import Line, Part, Row, Table, format_or_dash, format_ratio
+
+FEW = 5  # algorithms, whose costs are shown at each world size
+HEADINGS = (
+    "steps\n(least)",
+    "times\nthe least",
+    "messages",
+    "buffers sent by\nthe busiest (least)",
+    "times\nthe least",
+)
 
 
-def check(
+def command(
     algorithms: Annotated[str, typer.Argument(metavar="FILE.py[:NAME]|COLLECTIVE/NAME|library", help="Yours or ours.")],
     world_sizes: Annotated[str, typer.Option(metavar="LIST", help="Such as 1-8,16.")] = "1-33",
     json_to: JsonOpt = None,
@@ -19,13 +38,140 @@ def check(
 
     ^C keeps what is done.
     """
-    from ringlab.answers import proofs
-    from ringlab.terminal.check_tables import show_check
-
     check_outputs(json_to)
-    answer = proofs.check(algorithms, world_sizes, progress=TerminalProgress())
-    write_answer(answer, json_to, show_check)
-    if answer.interrupted:
-        raise typer.Exit(INTERRUPTED)
+    answer = check(algorithms, world_sizes, progress=TerminalProgress())
+    deliver(answer, json_to)
     if not answer.is_correct:
         raise typer.Exit(1)
+
+
+@dataclass(frozen=True, repr=False)
+class CheckAnswer(Answer):
+    """What ``check`` found, for each algorithm."""
+
+    kind = "check"
+
+    verdicts: tuple[Verdict, ...]
+    interrupted: bool = False  # algorithms or world sizes are missing then
+
+    @property
+    def is_correct(self) -> bool:
+        """Whether all of them are proved."""
+        return not any(verdict.problem for verdict in self.verdicts)
+
+    def __repr__(self) -> str:
+        wrong = sum(verdict.problem is not None for verdict in self.verdicts)
+        right = len(self.verdicts) - wrong
+        return f"<CheckAnswer: {right} proved, {wrong} wrong{', interrupted' * self.interrupted}>"
+
+    def to_dict(self) -> dict[str, Any]:
+        found = super().to_dict()
+        return {"algorithms" if key == "verdicts" else key: value for key, value in found.items()}
+
+    def show(self) -> Iterator[Part]:
+        """Yield of a few right algorithms the costs at each world size, of many at the largest."""
+        verdicts = self.verdicts
+        if len(verdicts) > FEW and any(verdict.problem is None for verdict in verdicts):
+            yield _largest_table(verdicts)
+        for verdict in verdicts:
+            if len(verdicts) <= FEW and verdict.reports and verdict.problem is None:
+                yield Table(verdict.algorithm.full_name, ["ranks", *HEADINGS], _rows_by_size(verdict), words=0)
+            yield Line(_sentence(verdict))
+        if self.interrupted and not verdicts[-1].interrupted:
+            yield "STOPPED  The algorithms that follow were not tried."
+
+
+def check(
+    algorithms: str, world_sizes: str | Iterable[int] = "1-33", *, progress: Progress | None = None
+) -> CheckAnswer:
+    """Prove algorithms right at each world size, or find what is wrong; an interrupt ends it and keeps what is done.
+
+    ``algorithms`` is ``all_reduce/ring``, ``FILE.py``, ``FILE.py:NAME``, or ``library`` for all of ours;
+    ``world_sizes`` whole numbers, or a list of them like ``1-8,16``. Raises InputError for what cannot be found, and
+    for world sizes that are none, and KeyboardInterrupt where nothing is done yet.
+
+    >>> check("all_reduce/ring", "1-4")
+    <CheckAnswer: 1 proved, 0 wrong>
+    """
+    sizes = parse_world_sizes(world_sizes) if isinstance(world_sizes, str) else _check_world_sizes(world_sizes)
+    verdicts: list[Verdict] = []
+    with computing(progress, f"proving {algorithms}") as tick:
+        found = find_algorithms(algorithms)
+        total = len(found) * sum(sizes)  # larger world sizes take longer
+        try:
+            for number, algorithm in enumerate(found):
+
+                def tell(done: int, before: int = number * sum(sizes), name: str = algorithm.full_name) -> None:
+                    tick(0, before + done, total, f"ranks, {name}")
+
+                tell(0)
+                verdicts.append(prove(algorithm, sizes, tell))
+                if verdicts[-1].interrupted:
+                    break
+        except KeyboardInterrupt:
+            if not verdicts:
+                raise
+            return CheckAnswer(tuple(verdicts), interrupted=True)
+    return CheckAnswer(tuple(verdicts), verdicts[-1].interrupted)
+
+
+def find_algorithms(reference: str) -> list[Algorithm]:
+    """Return the algorithms that a reference names, as ``check`` reads it. Raises InputError."""
+    check_text("algorithms", reference, "all_reduce/ring")
+    if reference == "library":
+        return list(library().values())
+    if reference.endswith(".py"):
+        return load_file(Path(reference))
+    return [find_algorithm(reference)]
+
+
+def _check_world_sizes(world_sizes: object) -> list[int]:
+    if not isinstance(world_sizes, Iterable):
+        raise InputError(f"world_sizes is {world_sizes!r}; give a list of whole numbers, or a text like '1-8,16'")
+    return sorted({check_whole_number("a world size", one, at_least=1) for one in world_sizes})
+
+
+def _cells(costs: Costs) -> Row:
+    return [
+        f"{costs.steps} ({costs.least_steps})",
+        format_or_dash(costs.steps_ratio, format_ratio),
+        str(costs.messages),
+        f"{costs.sent_share:.3g} ({costs.least_sent_share:.3g})",
+        format_or_dash(costs.sent_ratio, format_ratio),
+    ]
+
+
+def _rows_by_size(verdict: Verdict) -> list[Row]:
+    """Return a row for each world size up to 9, then for one in four and the last; the JSON has all."""
+    costs = verdict.costs
+    shown = [one for one in costs if one.world_size < 10 or one.world_size % 4 == 0 or one is costs[-1]]
+    return [[str(one.world_size), *_cells(one)] for one in shown]
+
+
+def _largest_table(verdicts: Sequence[Verdict]) -> Table:
+    right = [verdict for verdict in verdicts if verdict.problem is None and verdict.reports]
+    rows = [
+        [verdict.algorithm.full_name, str(costs.world_size), *_cells(costs)]
+        for verdict in right
+        for costs in verdict.costs[-1:]
+    ]
+    return Table("Algorithms", ["algorithm", "ranks", *HEADINGS], rows)
+
+
+def _sentence(verdict: Verdict) -> str:
+    if verdict.problem is not None:
+        return f"WRONG  {verdict.problem}"
+    name, sizes = verdict.algorithm.full_name, _join([report.world_size for report in verdict.reports])
+    if verdict.interrupted:
+        return f"STOPPED  {name}: proved for {sizes} ranks; more were not tried."
+    right = f"RIGHT  {name}: proved for {sizes} ranks{', undefined for others' * bool(verdict.undefined)}."
+    if verdict.wasteful_from is None:
+        return right
+    return f"{right} From {verdict.wasteful_from} ranks on its busiest rank sends at least twice what it must."
+
+
+def _join(sizes: list[int]) -> str:
+    """Return the numbers in words: as a range if nothing is missing in it."""
+    if len(sizes) > 2 and sizes == list(range(sizes[0], sizes[-1] + 1)):
+        return f"{sizes[0]} to {sizes[-1]}"
+    return ", ".join(map(str, sizes)) or "no number of"

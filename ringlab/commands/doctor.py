@@ -1,14 +1,150 @@
-"""The command ``ringlab doctor``."""
+"""``ringlab doctor``: what this machine can run, and what is missing."""
 
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from collectives.calibration.calibration import cache_file, read_calibration
+from collectives.errors import InputError, RunFailed
+from collectives.records.environment import cores, describe_environment
+from collectives.units import count, format_bandwidth
+from realcomm.emulation.trial import try_emulation
+from ringlab.shared.answer import Answer, Record
 from ringlab.shared.options import JsonOpt
-from ringlab.shared.output import check_outputs, write_answer
-from ringlab.shared.progress import TerminalProgress
+from ringlab.shared.output import check_outputs, deliver
+from ringlab.shared.progress import Progress, TerminalProgress, computing
+from ringlab.table import Part, Table
+
+PACKAGES = ("torch", "torchvision", "simpy", "networkx", "numba", "scipy", "matplotlib", "sklearn", "pydantic")
 
 
-def doctor(json_to: JsonOpt = None) -> None:
+def command(json_to: JsonOpt = None) -> None:
     """Look at what this machine can run, and what is missing."""
-    from ringlab.answers import findings
-    from ringlab.terminal.machine_tables import show_doctor
-
     check_outputs(json_to)
-    write_answer(findings.doctor(TerminalProgress()), json_to, show_doctor)
+    deliver(doctor(TerminalProgress()), json_to)
+
+
+@dataclass(frozen=True)
+class Finding(Record):
+    """One thing that was looked at."""
+
+    subject: str
+    works: bool
+    detail: str
+
+
+@dataclass(frozen=True, repr=False)
+class DoctorAnswer(Answer):
+    """What ``doctor`` found."""
+
+    kind = "doctor"
+
+    findings: tuple[Finding, ...]
+
+    def __repr__(self) -> str:
+        missing = f", missing: {', '.join(self.missing)}" if self.missing else ""
+        return f"<DoctorAnswer: {len(self.findings)} findings{missing}>"
+
+    @property
+    def missing(self) -> list[str]:
+        """The subjects of what does not work."""
+        return [finding.subject for finding in self.findings if not finding.works]
+
+    def show(self) -> Iterator[Part]:
+        rows = [[finding.subject, "yes" if finding.works else "no", finding.detail] for finding in self.findings]
+        yield Table("This machine", ["", "works", ""], rows, words=3)
+        yield f"Missing: {', '.join(self.missing)}." if self.missing else "Everything is there."
+
+
+def doctor(progress: Progress | None = None) -> DoctorAnswer:
+    """Look at what this machine can run: it takes about a second, in which two hosts are emulated.
+
+    >>> doctor().findings[0].subject  # doctest: +SKIP
+    'Python'
+    """
+    looks = (_python, _packages, _processor, _memory, _gloo, _gpus, _emulation, _calibration, _disk)
+    with computing(progress, "looking at this machine") as tick:
+        found = []
+        for number, look in enumerate(looks):
+            tick(0, number, len(looks), f"looks, {look.__name__.strip('_')}")
+            found.append(look())
+    return DoctorAnswer(tuple(found))
+
+
+def _python() -> Finding:
+    version = describe_environment()["python"]
+    return Finding("Python", sys.version_info >= (3, 11), f"{version} (3.11 or later is needed)")
+
+
+def _packages() -> Finding:
+    missing = [name for name in PACKAGES if find_spec(name) is None]
+    return Finding("packages", not missing, f"missing: {', '.join(missing)}" if missing else "all there")
+
+
+def _processor() -> Finding:
+    cpu = describe_environment()["cpu"]
+    return Finding("processor", True, f"{cpu}, {cores()} cores: that many ranks without sharing any")
+
+
+def _memory() -> Finding:
+    try:
+        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+        free = int(lines["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return Finding("memory", True, "unknown on this system")
+    return Finding("memory", free > 2 * 2**30, f"{free / 2**30:.1f} GiB free (a ResNet-18 rank takes about 1)")
+
+
+def _torch(subject: str, look: Callable[[], tuple[bool, str]]) -> Finding:
+    return Finding(subject, *(look() if find_spec("torch") else (False, "torch is not installed")))
+
+
+def _gloo() -> Finding:
+    def look() -> tuple[bool, str]:
+        import torch.distributed as dist
+
+        works = dist.is_available() and dist.is_gloo_available()
+        return works, "torch was built with it" if works else "torch was built without it"
+
+    return _torch("gloo (CPU ranks)", look)
+
+
+def _gpus() -> Finding:
+    def look() -> tuple[bool, str]:
+        import torch
+
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        names = ", ".join(sorted({torch.cuda.get_device_name(i) for i in range(count)}))
+        return count > 0, f"{count}: {names}" if count else "none that torch can use"
+
+    return _torch("GPUs (NCCL ranks)", look)
+
+
+def _emulation() -> Finding:
+    """Emulate two hosts, and say how fast links may be for this machine to bear them."""
+    try:
+        found = try_emulation()
+    except RunFailed as error:
+        return Finding("emulation", False, str(error))
+    rates = " or ".join(f"{ranks} hosts at {format_bandwidth(found.bearable / ranks)}" for ranks in (4, 8))
+    latencies = "emulated" if found.delays else "not emulated, as this kernel has no netem"
+    return Finding("emulation", True, f"{found.rights}; bears {rates}; latencies: {latencies}")
+
+
+def _calibration() -> Finding:
+    found = []
+    for file in sorted(cache_file(1).parent.glob("calibration-*.json")):
+        try:
+            calibration = read_calibration(file)
+        except InputError:
+            continue
+        found.append(f"{count(calibration.ranks, 'rank')} ({'fresh' if calibration.is_fresh() else 'stale'})")
+    return Finding("calibration", bool(found), ", ".join(found) or "none yet: `ringlab calibrate` makes one")
+
+
+def _disk() -> Finding:
+    free = shutil.disk_usage(Path.cwd()).free
+    return Finding("disk", free > 10**9, f"{free / 1e9:.0f} GB free here")

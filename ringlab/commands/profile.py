@@ -1,79 +1,234 @@
-"""The command ``ringlab profile``."""
+"""``ringlab profile``: what a model computes and keeps, block by block, and how long that takes on one device."""
 
-from dataclasses import replace
-from functools import partial
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any, NamedTuple
 
-import typer
+from typer import Argument, Option
 
+from collectives.checks import check_text
+from collectives.errors import InputError
+from collectives.input_files import check_input
+from collectives.quoting import quote
+from collectives.records.model_profile import ModelProfile, find_model_profile, shipped_model_profiles
+from collectives.training.workload import Training, is_file_reference
+from collectives.units import format_size, format_time
+from realcomm.profiling.tracing import measured_by_profiler, trace_model
+from realcomm.training.model_files import check_model_file
+from ringlab.shared.answer import Answer
 from ringlab.shared.console import make_console
-from ringlab.shared.options import JsonOpt
-from ringlab.shared.output import check_outputs, write_answer
-from ringlab.shared.progress import TerminalProgress
+from ringlab.shared.options import JsonOpt, with_groups
+from ringlab.shared.output import check_outputs, deliver
+from ringlab.shared.progress import TerminalProgress, computing
+from ringlab.table import NOTHING, Line, Part, Table, format_digits
 
-if TYPE_CHECKING:
-    from ringlab.answers.model_profiling import ProfileAnswer
+MOST_ROWS = 40  # of a table
 
 
-def profile(
+@dataclass(frozen=True)
+class ProfileOptions:
+    """How a batch is timed; nothing is run where none is given."""
+
+    batch_size: Annotated[
+        int | None, Option(min=1, metavar="N", help="Time batches of so many samples; else nothing is run.")
+    ] = None
+    device: Annotated[str, Option(metavar="cpu|cuda", help="What is timed.")] = "cpu"
+    precision: Annotated[str, Option(metavar="float32|bf16|fp16")] = "float32"
+    steps: Annotated[int, Option(min=1, metavar="N", help="Steps whose medians are taken.")] = 5
+    threads: Annotated[
+        int | None, Option(min=1, metavar="N", help="Of a processor: 1 as each of many ranks of a machine has.")
+    ] = None
+    shape: Annotated[str | None, Option(metavar="3,224,224", help="Of one sample.")] = None
+    dataset: Annotated[
+        str | None, Option(metavar="NAME", help="Time the loading of these data too: imagefolder, cifar10, ...")
+    ] = None
+    data_folder: Annotated[Path | None, Option(metavar="DIR", help="Where they are.")] = None
+    trace: Annotated[
+        Path | None, Option("--trace", metavar="FILE", help="Take the times from what torch's profiler wrote.")
+    ] = None
+
+
+@with_groups
+def command(
     model: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="MODEL",
             help="Of torchvision, one like gpt2-xl, FILE.py:NAME (executed), or gpt:layers=12,width=768,...",
         ),
     ],
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE.json", help="Keep the profile, for predictions.")
+        Path | None, Option("-o", "--output", metavar="FILE.json", help="Keep the profile, for predictions.")
     ] = None,
-    batch_size: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Time batches of so many samples; else nothing is run.")
-    ] = None,
-    device: Annotated[str, typer.Option(metavar="cpu|cuda", help="What is timed.")] = "cpu",
-    precision: Annotated[str, typer.Option(metavar="float32|bf16|fp16")] = "float32",
-    steps: Annotated[int, typer.Option(min=1, metavar="N", help="Steps whose medians are taken.")] = 5,
-    threads: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Of a processor: 1 as each of many ranks of a machine has.")
-    ] = None,
-    shape: Annotated[str | None, typer.Option(metavar="3,224,224", help="Of one sample.")] = None,
-    dataset: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Time the loading of these data too: imagefolder, cifar10, ...")
-    ] = None,
-    data_folder: Annotated[Path | None, typer.Option(metavar="DIR", help="Where they are.")] = None,
-    trace: Annotated[
-        Path | None, typer.Option("--trace", metavar="FILE", help="Take the times from what torch's profiler wrote.")
-    ] = None,
+    *,
+    timing: ProfileOptions,
     json_to: JsonOpt = None,
 ) -> None:
     """Say what a model computes, reads and keeps, layer by layer, and how long that takes on one device."""
-    from collectives.input_files import check_input
-    from collectives.training.workload import is_file_reference
-    from ringlab.answers.model_profiling import profile_model
-    from ringlab.shared.progress import computing
-    from ringlab.terminal.profile_table import show_profile
-
-    if trace is not None:
-        check_input(trace)
+    if timing.trace is not None:
+        check_input(timing.trace)
     if is_file_reference(model):
-        from realcomm.training.model_files import check_model_file
-
         check_model_file(model)  # no output overwrites it
     check_outputs(json_to, output)
     with computing(TerminalProgress(), f"profiling {model}"):
-        answer = profile_model(
-            model, shape=shape, batch_size=batch_size, device=device, precision=precision, steps=steps, dataset=dataset,
-            data_folder=data_folder, trace=trace, threads=threads,
-        )  # fmt: skip
-    if output is not None:
-        answer = replace(answer, file=str(output))
-        write_answer(answer, json_to, show_profile, partial(_keep, answer, output, json_to != "-"))
+        answer = _profile(model, timing)
+    if output is None:
+        deliver(answer, json_to)
+        return
+
+    def keep() -> None:
+        answer.profile.write(output)
+        make_console(quiet=json_to == "-").print(f"Kept in {output}.", soft_wrap=True)
+
+    deliver(replace(answer, file=str(output)), json_to, keep)
+
+
+class ProfiledBlock(NamedTuple):
+    """A block of a model: work per sample, and seconds of a batch where that was measured."""
+
+    name: str
+    parameters: int
+    forward_flops: int
+    backward_flops: int
+    saved_bytes: int
+    forward_s: float | None
+    backward_s: float | None
+
+
+@dataclass(frozen=True, repr=False)
+class ProfileAnswer(Answer):
+    """A model's profile, and where it was written."""
+
+    kind = "profile"
+
+    profile: ModelProfile
+    file: str | None = None
+
+    def __repr__(self) -> str:
+        return f"<ProfileAnswer of {self.profile.model}>"
+
+    def blocks(self) -> list[ProfiledBlock]:
+        """Return the blocks, with the times of the last measurement."""
+        found, first = list[ProfiledBlock](), 0
+        for block in self.profile.blocks:
+            last = first + sum(layer.block == block.name for layer in self.profile.layers)
+            times: tuple[float | None, float | None] = (None, None)
+            for one in self.profile.measured[-1:]:
+                times = sum(one.forward[first:last]), sum(one.backward[first:last])
+            work = block.parameters, block.forward_flops, block.backward_flops, block.saved_bytes
+            found.append(ProfiledBlock(block.name, *work, *times))
+            first = last
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the command writes as JSON; ``measured`` is the last one."""
+        found = super().to_dict()
+        profile, file = self.profile, {"file": found.pop("file")} if self.file else {}
+        del found["profile"]
+        sums = ("model", "sample", "source", "parameters", "forward_flops", "backward_flops", "saved_bytes")
+        found |= {key: getattr(profile, key) for key in sums}
+        found["blocks"] = [block._asdict() for block in self.blocks()]
+        for last in profile.measured[-1:]:
+            measured = {key: value for key, value in last._asdict().items() if not isinstance(value, tuple)}
+            found["measured"] = measured | {"forward": sum(last.forward), "backward": sum(last.backward)}
+        return found | file
+
+    def show(self) -> Iterator[Part]:
+        """Yield what each block computes, keeps and takes, and the sums."""
+        profile, blocks = self.profile, self.blocks()
+        shown = blocks if len(blocks) <= MOST_ROWS else [*blocks[: MOST_ROWS // 2], *blocks[-MOST_ROWS // 2 :]]
+        rows = [_row(block) for block in shown]
+        if len(shown) < len(blocks):
+            rows.insert(MOST_ROWS // 2, [f"... {len(blocks) - len(shown)} more", *[""] * 6])
+        headings = ["block", "parameters", "forward\nGFLOP", "backward\nGFLOP", "kept", "forward", "backward"]
+        columns = len(headings) if profile.measured else 5
+        title = f"{profile.model}: {profile.parameters:,} parameters; a sample is {profile.sample}"
+        yield Table(title, headings[:columns], [row[:columns] for row in rows])
+        yield Line(
+            f"A sample takes {format_digits(profile.forward_flops / 1e9)} GFLOP forward, "
+            f"{format_digits(profile.backward_flops / 1e9)} backward, and keeps {format_size(profile.saved_bytes)}."
+        )
+        for one in profile.measured[-1:]:
+            loading = f", loading {format_time(one.loading)}" if one.loading else ""
+            rate = one.batch_size / one.step if one.step else 0.0
+            yield Line(
+                f"A batch of {one.batch_size} in {one.said_precision} on {one.device}: forward "
+                f"{format_time(sum(one.forward))}, backward {format_time(sum(one.backward))}, optimizer "
+                f"{format_time(one.optimizer)}{loading}; {format_digits(rate)} samples/s."
+            )
+
+
+def _row(block: ProfiledBlock) -> list[str]:
+    times = [NOTHING if seconds is None else format_time(seconds) for seconds in (block.forward_s, block.backward_s)]
+    flops = [format_digits(each / 1e9) for each in (block.forward_flops, block.backward_flops)]
+    return [block.name, f"{block.parameters:,}", *flops, format_size(block.saved_bytes), *times]
+
+
+def profile_model(model: str, **timing: Any) -> ProfileAnswer:
+    """Return the profile of a model, with the times of a batch where ``batch_size`` is given.
+
+    ``model`` is one of torchvision, FILE.py:NAME (executed in a process of its own, and here to be timed), a
+    transformer by its dimensions, or a shipped profile. The keywords are the fields of ``ProfileOptions``: ``shape`` of
+    a sample, ``batch_size``, ``device``, ``precision``, ``steps``, ``threads`` of a processor, ``dataset`` and
+    ``data_folder`` whose loading is timed, and ``trace``, what torch's profiler wrote, in place of measuring here.
+    Raises InputError.
+
+    >>> profile_model("gpt:layers=1,width=8,heads=2,context=4,vocabulary=10").profile.parameters
+    1000
+    """
+    return _profile(model, ProfileOptions(**timing))
+
+
+def _profile(model: str, timing: ProfileOptions) -> ProfileAnswer:
+    batch_size, shape = timing.batch_size, parse_shape(timing.shape)
+    if batch_size is None:
+        for option, given in (("--trace", timing.trace), ("--dataset", timing.dataset)):
+            if given is not None:
+                raise InputError(f"{option} {given}: what is timed is a batch; give its size too, --batch-size 32")
+    if model in shipped_model_profiles() and batch_size is None and shape is None:
+        return ProfileAnswer(find_model_profile(model))
+    loading = None if timing.dataset is None else _loading(model, shape, timing)
+    profile = trace_model(model, shape)
+    if batch_size is None:
+        return ProfileAnswer(profile)
+    if timing.trace is not None:
+        measured = measured_by_profiler(timing.trace, profile, batch_size, timing.device)
     else:
-        write_answer(answer, json_to, show_profile)
+        from realcomm.profiling.measured import measure  # imports torch
+        from realcomm.profiling.model_sources import find_model
+
+        measured = measure(
+            find_model(model, shape), profile, batch_size, device=timing.device, precision=timing.precision,
+            steps=timing.steps, loading=loading, threads=timing.threads,
+        )  # fmt: skip
+    return ProfileAnswer(replace(profile, measured=(measured,)))
 
 
-def _keep(answer: "ProfileAnswer", output: Path, is_told: bool) -> None:
-    """Write the profile, and say so once it is written."""
-    answer.profile.write(output)
-    if is_told:
-        make_console().print(f"Kept in {output}.", soft_wrap=True)
+def parse_shape(text: str | None) -> tuple[int, ...] | None:
+    """Return the shape of a sample. Raise InputError.
+
+    >>> parse_shape("3,32,32")
+    (3, 32, 32)
+    """
+    if text is None:
+        return None
+    parts = [part.strip() for part in check_text("shape", text, "3,224,224").split(",")]
+    if not all(part.isascii() and part.isdigit() and 0 < int(part[:12]) < 1 << 30 for part in parts) or len(parts) > 6:
+        raise InputError(f"--shape {quote(text)}: give whole numbers from 1 on with commas between, as 3,224,224")
+    return tuple(map(int, parts))
+
+
+def _loading(model: str, shape: tuple[int, ...] | None, timing: ProfileOptions) -> Training:
+    """Return a training that loads data of the model's shape. Raise InputError where they are not there."""
+    from realcomm.profiling.model_sources import find_model  # imports torch
+    from realcomm.training.datasets import load_images
+
+    sample = find_model(model, shape).sample
+    pixels = sample if len(sample) == 3 else (3, 32, 32)
+    images = 10 * (timing.batch_size or 1)
+    loading = Training(
+        None, dataset=str(timing.dataset), data_folder=timing.data_folder, image_shape=pixels, images=images
+    )
+    load_images(loading, train=True)
+    return loading

@@ -12,7 +12,7 @@ from collectives.records.environment import cores, threads_per_rank
 from collectives.records.model_profile import Measured, ModelProfile, find_model_profile
 from collectives.training.workload import ComputePhases, Training
 from collectives.units import format_time
-from ringlab.answers.accuracy_here import AccuracyHere, Errors, measure_here, summarise
+from ringlab.commands.accuracy.here import AccuracyHere, Errors, measure_here, summarise
 from ringlab.emulated.network import on_emulated
 from ringlab.emulated.rows import WITHIN, EmulatedRow
 from ringlab.shared.answer import SCHEMA_VERSION, Answer

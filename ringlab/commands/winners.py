@@ -1,84 +1,244 @@
-"""The command ``ringlab winners``."""
+"""``ringlab winners``: where each algorithm wins on a cluster, the size of the buffer against the number of ranks."""
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from math import isfinite
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
+import viz
+from collectives.calibration.calibration import Calibration
+from collectives.catalogue import find_algorithm
+from collectives.checks import check_cluster, check_sequence
+from collectives.errors import InputError
+from collectives.quoting import quote
+from collectives.records.environment import describe_environment
+from collectives.spec import find_spec
+from collectives.units import format_size
 from ringlab.session import Session
-from ringlab.shared.console import make_console
+from ringlab.shared.answer import SCHEMA_VERSION, Answer
 from ringlab.shared.loading import load_scenario
-from ringlab.shared.options import CalibrationOpt, JsonOpt, SetOpt
-from ringlab.shared.output import check_outputs, write_answer
-from ringlab.shared.progress import TerminalProgress
+from ringlab.shared.options import CalibrationOpt, JsonOpt, SetOpt, with_groups
+from ringlab.shared.output import check_outputs, deliver
+from ringlab.shared.progress import Progress, TerminalProgress, computing, draw_to
+from ringlab.shared.ranges import grow_sizes, parse_world_sizes
+from ringlab.table import NOTHING, Part, Row, Table
+from scenarios import Scenario
+from simcomm import star
+from simcomm.cluster.cluster import MOST_RANKS, Cluster
+from simcomm.selection import Choice, WinnerMap, winner_map
+
+MOST_CELLS = 5000
+SIZES = ("256", "256M", 2.0)  # the first, the last, and the factor from one to the next
+
+Sizes = tuple[str, str, float]
 
 
-def winners(
-    scenario: Annotated[
-        str | None, typer.Argument(metavar="[SCENARIO]", help="Its cluster and collective; else a star of --hosts.")
-    ] = None,
-    collective: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Else the scenario's, or all_reduce."),
-    ] = None,
-    ranks: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Such as 2-16,64; else doubling, with one between.")
-    ] = None,
-    begin: Annotated[str, typer.Option("-b", "--minbytes", metavar="SIZE", help="Smallest size: 256, 1K.")] = "256",
-    end: Annotated[str, typer.Option("-e", "--maxbytes", metavar="SIZE", help="Largest size.")] = "256M",
-    factor: Annotated[float, typer.Option("-f", "--stepfactor", help="From one size to the next.")] = 2.0,
+@dataclass(frozen=True)
+class WinnersOptions:
+    """Among what the fastest is to be found."""
+
+    collective: Annotated[str | None, Option(metavar="NAME", help="Else the scenario's, or all_reduce.")] = None
+    ranks: Annotated[str | None, Option(metavar="LIST", help="Such as 2-16,64; else doubling, with one between.")] = (
+        None
+    )
+    begin: Annotated[str, Option("-b", "--minbytes", metavar="SIZE", help="Smallest size: 256, 1K.")] = SIZES[0]
+    end: Annotated[str, Option("-e", "--maxbytes", metavar="SIZE", help="Largest size.")] = SIZES[1]
+    factor: Annotated[float, Option("-f", "--stepfactor", help="From one size to the next.")] = SIZES[2]
     algorithm: Annotated[
-        list[str] | None, typer.Option(metavar="NAME|FILE.py:NAME", help="Can be repeated; else all of the library.")
+        list[str] | None, Option(metavar="NAME|FILE.py:NAME", help="Can be repeated; else all of the library.")
+    ] = None
+
+
+@dataclass(frozen=True)
+class StarOptions:
+    """The cluster where no scenario is given."""
+
+    hosts: Annotated[int, Option(min=1, metavar="N", help="Of the star, without a scenario.")] = 64
+    bandwidth: Annotated[str, Option(metavar="RATE", help="Of each of its links.")] = "100 Gbit/s"
+    latency: Annotated[str, Option(metavar="TIME", help="Of each of its links.")] = "2 us"
+
+
+@with_groups
+def command(
+    scenario: Annotated[
+        str | None, Argument(metavar="[SCENARIO]", help="Its cluster and collective; else a star of --hosts.")
     ] = None,
-    hosts: Annotated[int, typer.Option(min=1, metavar="N", help="Of the star, without a scenario.")] = 64,
-    bandwidth: Annotated[str, typer.Option(metavar="RATE", help="Of each of its links.")] = "100 Gbit/s",
-    latency: Annotated[str, typer.Option(metavar="TIME", help="Of each of its links.")] = "2 us",
+    *,
+    asked: WinnersOptions,
+    star_asked: StarOptions,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Draw the map: .png, .svg or .pdf.")
+        Path | None, Option("-o", "--output", metavar="FILE", help="Draw the map: .png, .svg or .pdf.")
     ] = None,
     calibration: CalibrationOpt = None,
     json_to: JsonOpt = None,
     set_keys: SetOpt = None,
 ) -> None:
     """Show where each algorithm wins by the model: the size of the buffer against the number of ranks."""
-    from collectives.errors import InputError
-    from collectives.quoting import quote
-    from ringlab.answers import winner_maps
-    from ringlab.terminal.winners_table import show_winners
-    from simcomm import star
-    from simcomm.cluster.cluster import MOST_RANKS
-    from viz import check_file
-
     if output is not None:
-        check_file(output, "a map of winners")
-    sizes, algorithms, progress = (begin, end, factor), algorithm or (), TerminalProgress()
-    if scenario is not None:
-        loaded = load_scenario(scenario, *(set_keys or ()))
-        check_outputs(json_to, output, reads=calibration)
-        known = Session(calibration=calibration).find_calibration(loaded)
-        asked, dtype = (loaded.collective.name, loaded.collective.dtype) if loaded.collective else (None, "float32")
-        answer = winner_maps.winners(
-            collective or asked or "all_reduce",
-            loaded.cluster,
-            ranks,
-            sizes,
-            algorithms,
-            dtype=dtype,
-            calibration=known,
-            progress=progress,
-        )
-    elif set_keys:
+        viz.check_file(output, "a map of winners")
+    loaded = None if scenario is None else load_scenario(scenario, *(set_keys or ()))
+    if loaded is None and set_keys:
         raise InputError("--set changes a scenario, and none is given")
+    check_outputs(json_to, output, reads=None if loaded is None else calibration)
+    sizes, algorithms = (asked.begin, asked.end, asked.factor), asked.algorithm or ()
+    session = Session(calibration=calibration, progress=TerminalProgress())
+    if loaded is not None:
+        answer = scenario_winners(loaded, asked.collective, asked.ranks, sizes, algorithms, session)
     else:
-        check_outputs(json_to, output)
-        if hosts > MOST_RANKS:
-            raise InputError(f"--hosts {quote(hosts)}: {MOST_RANKS} hosts at most")
-        cluster = star(hosts, bandwidth, latency)
-        answer = winner_maps.winners(collective or "all_reduce", cluster, ranks, sizes, algorithms, progress=progress)
+        if star_asked.hosts > MOST_RANKS:
+            raise InputError(f"--hosts {quote(star_asked.hosts)}: {MOST_RANKS} hosts at most")
+        cluster = star(star_asked.hosts, star_asked.bandwidth, star_asked.latency)
+        collective = asked.collective or "all_reduce"
+        answer = winners(collective, cluster, asked.ranks, sizes, algorithms, progress=session.progress)
+    deliver(answer, json_to, draw_to(answer, output, json_to))
 
-    def draw() -> None:
-        if output is not None:
-            answer.draw(output)
-            make_console(quiet=json_to == "-").print(f"The picture: {output}", soft_wrap=True)
 
-    write_answer(answer, json_to, show_winners, draw)
+@dataclass(frozen=True, repr=False)
+class WinnersAnswer(Answer):
+    """What ``winners`` found: the fastest and the next best algorithm for each world size and size."""
+
+    map: WinnerMap
+    dtype: str
+    environment: dict[str, str | int] = field(default_factory=describe_environment)
+
+    def __repr__(self) -> str:
+        rows, columns = len(self.map.world_sizes), len(self.map.sizes)
+        return f"<WinnersAnswer of {self.map.collective} on {self.map.cluster}: {rows} world sizes, {columns} sizes>"
+
+    def draw(self, path: Path | str) -> None:
+        """Write the map as a picture: ``.png``, ``.svg`` or ``.pdf``. Raises InputError for another suffix.
+
+        >>> from tempfile import TemporaryDirectory
+        >>> import simcomm
+        >>> found = winners("all_reduce", simcomm.star(4, "10 Gbit/s", "5 us"), "4", ("1K", "1M", 1024.0))
+        >>> with TemporaryDirectory() as folder:
+        ...     found.draw(Path(folder, "map.svg"))
+        ...     Path(folder, "map.svg").is_file()
+        True
+        """
+        found = self.map
+        names = [[choice.algorithm.name for choice in row] for row in found.choices]
+        gains = [[choice.gain for choice in row] for row in found.choices]
+        title = f"{found.collective} on {found.cluster}"
+        viz.draw_winners(viz.Winners(title, found.sizes, found.world_sizes, names, gains), path)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "kind": "winners",
+            "environment": self.environment,
+            "collective": self.map.collective,
+            "cluster": self.map.cluster,
+            "dtype": self.dtype,
+            "cells": [
+                _cell(world_size, nbytes, choice)
+                for world_size, row in zip(self.map.world_sizes, self.map.choices, strict=True)
+                for nbytes, choice in zip(self.map.sizes, row, strict=True)
+            ],
+        }
+
+    def show(self) -> Iterator[Part]:
+        """Yield a row for each stretch of sizes that one algorithm wins; of the next best the closest."""
+        found, rows = self.map, list[Row]()
+        for world_size, row in zip(found.world_sizes, found.choices, strict=True):
+            cells = zip(found.sizes, row, strict=True)
+            first = str(world_size)
+            for name, group in groupby(cells, key=lambda cell: cell[1].algorithm.name):
+                rows.append([first, *_stretch(name, list(group))])
+                first = ""
+        headings = ["ranks", "sizes", "fastest", "closest to it", "times as fast"]
+        yield Table(f"{found.collective} on {found.cluster}", headings, rows, words=4)
+
+
+def winners(
+    collective: str,
+    cluster: Cluster,
+    ranks: str | None = None,
+    sizes: Sizes = SIZES,
+    algorithms: Sequence[str] = (),
+    *,
+    dtype: str = "float32",
+    calibration: Calibration | None = None,
+    progress: Progress | None = None,
+) -> WinnersAnswer:
+    """Return the fastest algorithm on the first hosts of a cluster, for each number of them and each size.
+
+    ``ranks`` is a list like ``2-16,64``; without it numbers that double, with one between. ``sizes`` are the first, the
+    last and the factor, as nccl-tests' options. The choice is among ``algorithms``, else among all of the library.
+    Raises InputError.
+
+    >>> import simcomm
+    >>> winners("broadcast", simcomm.star(4, "10 Gbit/s", "5 us"), "4", ("1K", "1M", 1024.0)).map.winners
+    [['binomial', 'double_tree[slices=8]']]
+    """
+    find_spec(collective)
+    check_cluster(cluster, Cluster)
+    if len(check_sequence("sizes", sizes, of="the first size, the last and the factor")) != 3:
+        raise InputError(f"sizes is {sizes!r}; give the first size, the last and the factor, as in ('1K', '1M', 2.0)")
+    world_sizes = _world_sizes(cluster, ranks)
+    found = grow_sizes(*sizes)
+    if len(found) * len(world_sizes) > MOST_CELLS:
+        raise InputError(f"{len(found)} sizes for {len(world_sizes)} numbers of ranks: {MOST_CELLS} cells at most")
+    among = [find_algorithm(name, collective) for name in check_sequence("algorithms", algorithms, of="names")] or None
+    options: dict[str, Any] = {"dtype": dtype, "among": among, "calibration": calibration}
+    with computing(progress, f"choosing at {len(world_sizes)} world sizes and {len(found)} sizes") as tick:
+        total, done = sum(world_sizes), 0
+
+        def on_row(world_size: int) -> None:
+            nonlocal done
+            done += world_size  # which take the longer the larger they are
+            tick(0, done, total, f"ranks, down to {world_size}")
+
+        choices = winner_map(collective, cluster, found, world_sizes, **options, on_row=on_row)
+    return WinnersAnswer(choices, dtype)
+
+
+def scenario_winners(
+    scenario: Scenario, collective: str | None, ranks: str | None, sizes: Sizes, algorithms: Sequence[str],
+    session: Session,
+) -> WinnersAnswer:  # fmt: skip
+    """Return the winners on a scenario's cluster, of its own collective unless another is given. Raise InputError."""
+    compared = scenario.collective
+    return winners(
+        collective or (compared.name if compared else "all_reduce"),
+        scenario.cluster,
+        ranks,
+        sizes,
+        algorithms,
+        dtype=compared.dtype if compared else "float32",
+        calibration=session.find_calibration(scenario),
+        progress=session.progress,
+    )
+
+
+def _world_sizes(cluster: Cluster, ranks: str | None) -> list[int]:
+    world_sizes = cluster.world_sizes() if ranks is None else parse_world_sizes(ranks, "--ranks", MOST_RANKS)
+    if world_sizes[-1] > cluster.world_size:
+        raise InputError(f"--ranks {ranks}: {world_sizes[-1]} do not fit: {cluster.title} holds {cluster.world_size}")
+    for world_size in world_sizes:
+        cluster.on_first(world_size)
+    return world_sizes
+
+
+def _cell(world_size: int, nbytes: int, choice: Choice) -> dict[str, Any]:
+    second = choice.next_best
+    return {
+        "world_size": world_size,
+        "bytes": nbytes,
+        "algorithm": choice.algorithm.label,
+        "time_s": choice.seconds,
+        "next_best": second.algorithm.label if second else None,
+        "next_best_time_s": second.seconds if second else None,
+    }
+
+
+def _stretch(name: str, cells: list[tuple[int, Choice]]) -> list[str]:
+    sizes = " to ".join(dict.fromkeys(format_size(nbytes) for nbytes in (cells[0][0], cells[-1][0])))
+    gains = [choice.gain for _, choice in cells if isfinite(choice.gain)]
+    shown = " to ".join(dict.fromkeys(f"{gain:.2f}" for gain in (min(gains), max(gains)))) if gains else NOTHING
+    closest = min((choice for _, choice in cells), key=lambda choice: choice.gain).next_best
+    return [sizes, name, closest.algorithm.name if closest else NOTHING, shown]

@@ -1,6 +1,6 @@
 """A mesh as the configuration of a framework: torchtitan's TOML, Megatron-LM's arguments, accelerate's FSDP file.
 
-Sources of the names: torchtitan's ``job_config.py``, Megatron-LM's ``arguments.py``, accelerate's guide of FSDP2 (2025).
+Sources of the names: torchtitan's ``job_config.py``, Megatron-LM's ``arguments.py``, accelerate's guide of FSDP2.
 """
 
 from collections.abc import Callable, Mapping

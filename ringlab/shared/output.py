@@ -8,18 +8,15 @@ from contextlib import contextmanager
 from functools import partial
 from math import isinf
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import typer
-from rich.console import Console
 
 from collectives.variables import is_first_rank
 from ringlab.shared.answer import Answer, Record, shorten
 from ringlab.shared.console import make_console, naming_standard_output
 from ringlab.shared.signals import INTERRUPTED
 from ringlab.table import print_parts
-
-A = TypeVar("A", bound=Record)
 
 
 class Outputs(NamedTuple):
@@ -58,23 +55,15 @@ def check_outputs(*files: Path | str | None, reads: Path | None = None) -> None:
         named[real] = file
 
 
-def write_answer(
-    answer: A, json_to: str | None, show: Callable[[A, Console], None], *writers: Callable[[], object]
-) -> None:
-    """Show the answer, write it as JSON to a file and call ``writers``; for ``-`` the JSON is all that is shown.
-
-    Of several ranks only rank 0 writes. Where it cannot be shown, or a file not be written, the others still are.
-    Raises OSError.
-    """
-    if not is_first_rank():
-        return
-    shown = [] if json_to == "-" else [lambda: show(answer, make_console())]
-    write_files(*shown, partial(write_json, answer, json_to), *writers)
-
-
 def deliver(answer: Answer, json_to: str | None, *writers: Callable[[], object], explain: bool = False) -> None:
-    """Show an answer and write it as ``write_answer`` does; exit if it was interrupted."""
-    write_answer(answer, json_to, lambda found, console: print_parts(found.show(), console, explain), *writers)
+    """Show an answer, write it as JSON to a file and call ``writers``; for ``-`` the JSON is all that is shown.
+
+    Of several ranks only rank 0 writes. Where it cannot be shown, or a file not be written, the others still are. Exits
+    if the command was interrupted. Raises OSError.
+    """
+    if is_first_rank():
+        shown = [] if json_to == "-" else [lambda: print_parts(answer.show(), make_console(), explain)]
+        write_files(*shown, partial(write_json, answer, json_to), *writers)
     if answer.interrupted:
         raise typer.Exit(INTERRUPTED)
 

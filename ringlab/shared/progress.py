@@ -6,8 +6,9 @@ Bars on a terminal, plain lines elsewhere.
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from threading import Event, Thread
-from typing import Protocol
+from typing import Any, Protocol
 
 from rich.console import Console
 
@@ -201,3 +202,15 @@ def _show(shown: _Lines | _Bar, ended: Event, late_s: float) -> None:
         shown.begin()
     while not ended.wait(shown.every_s):
         shown.look()
+
+
+def draw_to(answer: Any, path: Path | None, json_to: str | None) -> Callable[[], None]:
+    """Return what draws an answer into a file, where one is asked for, and names the picture once it is there."""
+
+    def draw() -> None:
+        if path is not None:
+            with computing(TerminalProgress(), f"drawing {path}"):
+                answer.draw(path)
+            make_console(quiet=json_to == "-").print(f"The picture: {path}", soft_wrap=True)
+
+    return draw

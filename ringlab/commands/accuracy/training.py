@@ -1,4 +1,4 @@
-"""``TrainingAccuracy``: how far predictions of training on many GPUs are from published throughputs."""
+"""How far predictions of training on many GPUs are from published throughputs."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,20 +11,23 @@ from collectives.checks import check_path
 from collectives.errors import InputError, NotKnown
 from collectives.quoting import quote
 from collectives.units import count
-from ringlab.answers.accuracy import describe_left_out
-from ringlab.shared.answer import Record
+from ringlab.commands.accuracy.nccl import MOST_NAMED, describe_left_out, format_percent
+from ringlab.shared.answer import Answer
 from ringlab.shared.progress import Progress, computing
+from ringlab.table import NOTHING, Part, Sentences, Table
 from simcomm.accuracy.judging import Judged, Score
 from simcomm.accuracy.trainings import judge_frozen, score_baselines, score_by, score_points
 from simcomm.scaling.descriptions import OWN_DATA, Point, Series, is_known_precision, put_aside, read_series
 
-Errors = Mapping[str, Mapping[str, float | None]]
-MOST_NAMED = 3  # precisions that are not known
 PANELS = {False: "0.9 of linear and above", True: "hard: below 0.9 of linear"}
+# Broken, so that a family's name finds room in 80 columns.
+HEADINGS = ["points", "median", "nine\nin ten", "within\n15 %", "bias", "in\n50 %", "in\n80 %", "in\n90 %"]
+
+Errors = Mapping[str, Mapping[str, float | None]]
 
 
-@dataclass(frozen=True)
-class TrainingAccuracy(Record):
+@dataclass(frozen=True, repr=False)
+class TrainingAccuracy(Answer):
     """Predicted beside published throughputs, point by point, and their scores; errors are fractions."""
 
     directory: str
@@ -66,6 +69,34 @@ class TrainingAccuracy(Record):
             "sources": self.sources,
             "fit": self.fit,
         }
+
+    def show(self) -> Iterator[Part]:
+        """Yield the errors of all points and of the hard ones, beside the baselines, by family and by GPU count."""
+        rows = [[name, *_cells(score)] for name, score in self.points.items()]
+        yield Table(f"Trainings of {self.directory}: errors", ["", *HEADINGS], rows)
+        rows = [
+            [name, *(_percent(errors[what][key]) for what in ("all", "hard") for key in ("median", "p90"))]
+            for name, errors in self.baselines.items()
+        ]
+        yield Table("Simpler predictions", ["", "median,\nall", "nine\nin ten", "median,\nhard", "nine\nin ten"], rows)
+        for key, title in (("family", "family"), ("gpus", "GPUs")):
+            rows = [[name, *_cells(score)] for name, score in self.by(key).items()]
+            yield Table(f"By {title}", [title, *HEADINGS], rows)
+        fit = (
+            f"{self.series} series of {count(self.sources, 'source')}; parameters: {self.fit}. "
+            "An error is |predicted / measured - 1|; hard: measured below 0.9 of linear."
+        )
+        yield Sentences([*self.notes, fit])
+
+
+def _cells(score: Score) -> list[str]:
+    shares = (score.within15, score.coverage50, score.coverage80, score.coverage90)
+    within, *held = [NOTHING if share is None else f"{share:.0%}" for share in shares]
+    return [str(score.n), _percent(score.median), _percent(score.p90), within, _percent(score.bias, "+"), *held]
+
+
+def _percent(share: float | None, sign: str = "") -> str:
+    return NOTHING if share is None else format_percent(share, sign)
 
 
 def accuracy_training(

@@ -1,7 +1,7 @@
-"""``AccuracyHere``: how far predictions are from what emulated clusters on this machine do."""
+"""How far predictions are from what emulated clusters on this machine do."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,12 @@ from collectives.units import format_size
 from realcomm.calibration.load import watch_load
 from ringlab.emulated.network import on_emulated
 from ringlab.emulated.rows import WITHIN, EmulatedCalibrator, EmulatedRow, compare_here, name_of
-from ringlab.shared.answer import SCHEMA_VERSION, Record
+from ringlab.shared.answer import Answer
 from ringlab.shared.progress import NoProgress, Progress
+from ringlab.table import NOTHING, Part, Sentences, Table, time_unit
 from scenarios import Scenario, load, shipped
+
+SHOWN = 12  # of the rows that are off by most
 
 
 @dataclass(frozen=True)
@@ -33,10 +36,21 @@ class Errors:
     within: float  # share of rows whose error is at most ``WITHIN``
     as_stated: float | None = None  # share of rows that are within their stated uncertainty
 
+    def cells(self) -> list[str]:
+        """Return them as a table shows them."""
+        return [
+            str(self.rows),
+            *(f"{100 * share:.1f} %" for share in (self.median, self.p90, self.worst)),
+            f"{self.within:.0%}",
+            NOTHING if self.as_stated is None else f"{self.as_stated:.0%}",
+        ]
 
-@dataclass(frozen=True)
-class AccuracyHere(Record):
+
+@dataclass(frozen=True, repr=False)
+class AccuracyHere(Answer):
     """All rows of the scenarios that were emulated, the scenarios that were not with the reason, and the seconds."""
+
+    kind = "accuracy here"
 
     rows: tuple[EmulatedRow, ...]
     refused: dict[str, str]
@@ -93,20 +107,42 @@ class AccuracyHere(Record):
 
     def to_dict(self) -> dict[str, Any]:
         """Return rows and errors as plain JSON."""
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "kind": "accuracy here",
-            "environment": self.environment,
-            "seconds": self.seconds,
-            "errors": {
-                view: {name: asdict(errors) for name, errors in groups.items()} for view, groups in self.views.items()
-            },
-            "refused": self.refused,
+        views = self.views.items()
+        return super().to_dict() | {
+            "errors": {view: {name: asdict(errors) for name, errors in groups.items()} for view, groups in views},
             "loads": {name: asdict(load) for name, load in self.loads.items()},
-            "pairs": list(self.pairs),
-            "crowds": self.crowds,
             "rows": [_plain(row) for row in self.rows],
         }
+
+    def show(self) -> Iterator[Part]:
+        """Yield the errors of all rows, by algorithm, size and scenario, and the rows that are off by most."""
+        headings = ["rows", "median", "nine in ten", "worst", f"within {WITHIN:.0%}", "as stated"]
+        for key, groups in self.views.items():
+            is_all = key == "all"
+            title = "Emulated clusters: errors" if is_all else f"By {key}"
+            shown = [[name, *errors.cells()] for name, errors in groups.items()]
+            yield Table(title, ["" if is_all else key, *headings], shown)
+        known = [(abs(row.error), row) for row in self.rows if row.error is not None]
+        worst = [row for _, row in sorted(known, key=lambda one: -one[0])[:SHOWN]]
+        unit, form = time_unit(seconds for row in worst for seconds in (row.predicted_s, row.measured_s))
+        shown = [
+            [
+                row.scenario,
+                row.what,
+                NOTHING if row.bytes is None else format_size(row.bytes),
+                *map(form, (row.predicted_s or 0.0, row.measured_s)),
+                f"{row.error or 0.0:+.0%}",
+            ]
+            for row in worst
+        ]
+        headings = ["scenario", "what", "size", f"predicted\n({unit})", f"measured\n({unit})", "error"]
+        yield Table("Off by most", headings, shown, words=2)
+        refused = [f"{name} was not measured: {reason}" for name, reason in self.refused.items()]
+        said = (
+            f"{len(self.rows)} rows in {self.seconds:.0f} s. An error is |predicted / measured - 1|; as stated: "
+            "within the uncertainty of the prediction, which should hold for four of five."
+        )
+        yield Sentences([*refused, said, *filter(None, [self.busy])])
 
 
 def _errors(rows: Sequence[EmulatedRow]) -> Errors:

@@ -1,26 +1,19 @@
-"""``CheckAnswer``: algorithms proved at many world sizes with what they cost, or the smallest counter-example."""
+"""An algorithm proved at many world sizes, with what it costs beside the least possible, or where it goes wrong."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from collectives.catalogue import find_algorithm, library, load_file
-from collectives.checks import check_text, check_whole_number
 from collectives.costs.bounds import least_sent_share, least_steps
 from collectives.declaration import Algorithm
 from collectives.errors import InputError, TooLarge, Undefined
 from collectives.proof.verifier import ProofReport, verify
-from ringlab.shared.answer import SCHEMA_VERSION, Record, to_plain
-from ringlab.shared.progress import Progress, Tick, computing
-from ringlab.shared.ranges import parse_world_sizes
 
 EVERY_ROOT_UP_TO = 9  # ranks
 
 
 @dataclass(frozen=True)
-class Costs(Record):
+class Costs:
     """What an algorithm costs at one world size, beside the least that any of its collective could."""
 
     world_size: int
@@ -35,7 +28,7 @@ class Costs(Record):
 
 
 @dataclass(frozen=True)
-class Verdict(Record):
+class Verdict:
     """What was found of one algorithm: reports by world size, up to the first that fails."""
 
     algorithm: Algorithm
@@ -53,93 +46,19 @@ class Verdict(Record):
     @property
     def wasteful_from(self) -> int | None:
         """The least world size at which the busiest rank sends twice what it must or more; tokens do not count."""
-        for report in self.reports:
-            least = least_sent_share(self.algorithm.spec.name, report.world_size)
-            if least and report.sent_share >= 2 * least and not self.algorithm.spec.repeats:
-                return report.world_size
-        return None
+        wasteful = (one.world_size for one in self.costs if (one.sent_ratio or 0.0) >= 2)
+        return None if self.algorithm.spec.repeats else next(wasteful, None)
 
     def to_dict(self) -> dict[str, Any]:
+        """Return it as plain JSON."""
         return {
             "algorithm": self.algorithm.full_name,
             "correct": self.problem is None and not self.interrupted,
             "problem": self.problem,
             "counter_example": self.counter_example,
             "undefined": sorted(self.undefined),
-            "world_sizes": to_plain(self.costs),
+            "world_sizes": [asdict(costs) for costs in self.costs],
         }
-
-
-@dataclass(frozen=True)
-class CheckAnswer(Record):
-    """What ``check`` found, for each algorithm."""
-
-    verdicts: tuple[Verdict, ...]
-    interrupted: bool = False  # algorithms or world sizes are missing then
-
-    @property
-    def is_correct(self) -> bool:
-        """Whether all of them are proved."""
-        return not any(verdict.problem for verdict in self.verdicts)
-
-    def __repr__(self) -> str:
-        wrong = sum(verdict.problem is not None for verdict in self.verdicts)
-        return f"<CheckAnswer: {len(self.verdicts) - wrong} proved, {wrong} wrong{', interrupted' * self.interrupted}>"
-
-    def to_dict(self) -> dict[str, Any]:
-        found = {"schema_version": SCHEMA_VERSION, "kind": "check", "algorithms": to_plain(self.verdicts)}
-        return found | ({"interrupted": True} if self.interrupted else {})
-
-
-def check(
-    algorithms: str, world_sizes: str | Iterable[int] = "1-33", *, progress: Progress | None = None
-) -> CheckAnswer:
-    """Prove algorithms right at each world size, or find what is wrong; an interrupt ends it and keeps what is done.
-
-    ``algorithms`` is ``all_reduce/ring``, ``FILE.py``, ``FILE.py:NAME``, or ``library`` for all of ours;
-    ``world_sizes`` whole numbers, or a list of them like ``1-8,16``. Raises InputError for what cannot be found, and
-    for world sizes that are none, and KeyboardInterrupt where nothing is done yet.
-
-    >>> check("all_reduce/ring", "1-4")
-    <CheckAnswer: 1 proved, 0 wrong>
-    """
-    sizes = parse_world_sizes(world_sizes) if isinstance(world_sizes, str) else _check_world_sizes(world_sizes)
-    verdicts: list[Verdict] = []
-    with computing(progress, f"proving {algorithms}") as tick:
-        found = find_algorithms(algorithms)
-        total = len(found) * sum(sizes)  # larger world sizes take longer
-        try:
-            for number, algorithm in enumerate(found):
-                on_proved = partial(_tell, tick, total, number * sum(sizes), algorithm.full_name)
-                on_proved(0)
-                verdicts.append(prove(algorithm, sizes, on_proved))
-                if verdicts[-1].interrupted:
-                    break
-        except KeyboardInterrupt:
-            if not verdicts:
-                raise
-            return CheckAnswer(tuple(verdicts), interrupted=True)
-    return CheckAnswer(tuple(verdicts), verdicts[-1].interrupted)
-
-
-def _tell(tick: Tick, total: int, before: int, name: str, done: int) -> None:
-    tick(0, before + done, total, f"ranks, {name}")
-
-
-def _check_world_sizes(world_sizes: object) -> list[int]:
-    if not isinstance(world_sizes, Iterable):
-        raise InputError(f"world_sizes is {world_sizes!r}; give a list of whole numbers, or a text like '1-8,16'")
-    return sorted({check_whole_number("a world size", one, at_least=1) for one in world_sizes})
-
-
-def find_algorithms(reference: str) -> list[Algorithm]:
-    """Return the algorithms that a reference names, as ``check`` reads it. Raises InputError."""
-    check_text("algorithms", reference, "all_reduce/ring")
-    if reference == "library":
-        return list(library().values())
-    if reference.endswith(".py"):
-        return load_file(Path(reference))
-    return [find_algorithm(reference)]
 
 
 def roots_to_try(algorithm: Algorithm, world_size: int) -> list[int]:

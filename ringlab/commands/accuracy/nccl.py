@@ -1,7 +1,8 @@
-"""``AccuracyAnswer``: how far predictions of NCCL are from published tables, beside simpler predictions."""
+"""How far predictions of NCCL are from published tables, beside simpler predictions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ from numpy.typing import NDArray
 import viz
 from collectives.checks import check_path
 from collectives.errors import InputError, NotKnown
-from collectives.units import count
-from ringlab.shared.answer import Record
+from collectives.units import count, format_size
+from realcomm.measuring.torch_estimates import TorchMachine, estimate_with_torch
+from ringlab.shared.answer import Answer
 from ringlab.shared.progress import Progress, computing
+from ringlab.table import NOTHING, Part, Sentences, Table, format_or_dash
 from simcomm.accuracy.calibration_gain import Gain, measure_gains
 from simcomm.accuracy.judging import ClassScore, Judged, SystemScore, baseline_medians, score_classes, score_systems
 from simcomm.accuracy.nccl import alpha_beta, compare_series, judged_series, model_predictor, tuner_formula
@@ -26,11 +29,13 @@ Floats = NDArray[np.float64]
 LARGE_SPREAD = 2.0  # between times of one size, from which on it is worth saying
 CLASS_TITLES = {"small": "up to 64 KiB", "mid": "up to 16 MiB", "large": "above"}
 MOST_NAMED = 3  # that are left out, by what is wrong with each
+SHOWN = 6  # choices of sizes to measure
+BASELINES = {"torch": "torch's estimator", "tuner": "NCCL's tuner formula", "alpha-beta": "alpha and beta, ring"}
 
 
-@dataclass(frozen=True)
-class AccuracyAnswer(Record):
-    """Predictions beside measured times, and their scores."""
+@dataclass(frozen=True, repr=False)
+class AccuracyAnswer(Answer):
+    """Predictions beside measured times, and their scores; errors are fractions."""
 
     directory: str
     fit: str  # with which parameters
@@ -74,6 +79,41 @@ class AccuracyAnswer(Record):
             "baselines": self.baselines,
             **gains,
         }
+
+    def show(self) -> Iterator[Part]:
+        """Yield the errors of all systems together, beside the baselines, by family and collective, and of each."""
+        titles = [f"{name}: {title}" for name, title in CLASS_TITLES.items()]
+        yield Table(f"NCCL on {self.directory}: errors", ["", *titles], self._overview())
+        for key in ("family", "collective"):
+            rows = [[name, *_cells(scores)] for name, scores in self.by(key).items()]
+            yield Table(f"By {key}: median error (systems)", [key, *CLASS_TITLES], rows)
+        rows = [
+            [slug, *(_signed(scores[name]) if name in scores else NOTHING for name in CLASS_TITLES)]
+            for slug, scores in self.systems.items()
+        ]
+        yield Table("By system: median error (with its sign)", ["system", *CLASS_TITLES], rows)
+        if self.gains:
+            best = self.gains[0]
+            rows = [[_sizes(gain.sizes), *_cells(gain.after)] for gain in self.gains[:SHOWN]]
+            rows.append([f"none known, on the rows of {_sizes(best.sizes)}", *_cells(best.before)])
+            title = f"After {len(best.sizes)} measured rows: median error (systems) of the others"
+            yield Table(title, ["sizes to measure", *CLASS_TITLES], rows)
+        fit = f"Parameters: {self.fit}. An error is |predicted / measured - 1|."
+        yield Sentences([*self.notes, fit])
+
+    def _overview(self) -> list[list[str]]:
+        scores = self.classes.values()
+        baselines = {BASELINES.get(name, name): medians.values() for name, medians in self.baselines.items()}
+        rows = {
+            "median over systems": [score.median for score in scores],
+            "mean, errors above 100 % as 100 %": [score.mean_capped for score in scores],
+            "rows within their 80 % interval": [score.coverage80 for score in scores],
+        }
+        shown = [
+            [name, *(format_or_dash(one, format_percent) for one in row)] for name, row in (rows | baselines).items()
+        ]
+        shown.insert(len(rows), ["systems", *(str(score.systems) for score in scores)])
+        return shown
 
 
 def accuracy(
@@ -119,7 +159,9 @@ def read_judged(
     files = sorted(path.stem for path in directory.glob("*.csv") if path.stem != "systems")
     there = [slug for slug in systems if slug in files]
     if not there:
-        raise InputError(f"{directory}: no system that {systems_file(directory)} describes has a table <slug>.csv here")
+        raise InputError(
+            f"{directory}: no system that {directory}/systems_described.toml describes has a table <slug>.csv here"
+        )
     judged = [slug for slug in there if (slug in hidden) == only_put_aside and not systems[slug].skip]
     chosen = [slug for slug in judged if systems[slug].ranks > 1]
     aside = [] if only_put_aside else [slug for slug in there if slug in hidden]
@@ -177,15 +219,8 @@ def _notes_on_rows(systems: Mapping[str, System], tables: Mapping[str, MeasuredT
     return notes
 
 
-def systems_file(directory: Path) -> str:
-    """Return the name of the file with the descriptions, as it stands in messages."""
-    return str(directory / "systems_described.toml")
-
-
 def torch_estimate(system: System, collective: str, nbytes: Floats) -> Floats | None:
     """Return what torch's own estimator would say on that system; None where it estimates nothing."""
-    from realcomm.measuring.torch_estimates import TorchMachine, estimate_with_torch
-
     if system.gpu.generation == "cpu":
         return None
     machine = TorchMachine(system.gpu.generation, system.gpus, system.link in ("nvswitch", "mesh", "bridge"))
@@ -200,3 +235,27 @@ def worst_systems(answer: AccuracyAnswer, above: float = 0.5) -> Mapping[str, Ma
         for slug, scores in answer.systems.items()
     }
     return {slug: scores for slug, scores in found.items() if scores}
+
+
+def format_percent(share: float, sign: str = "") -> str:
+    """Return a share as it stands in a table of errors; one above a thousand with an exponent.
+
+    >>> format_percent(0.1234), format_percent(12345.6)
+    ('12.3 %', '1.2e+06 %')
+    """
+    return f"{100 * share:{sign}{'.1f' if abs(share) < 1000 else '.1e'}} %"
+
+
+def _sizes(sizes: Sequence[float]) -> str:
+    return ", ".join("the largest" if size == inf else format_size(size) for size in sizes)
+
+
+def _cells(scores: Mapping[str, ClassScore]) -> list[str]:
+    return [
+        NOTHING if score.median is None else f"{format_percent(score.median)} ({score.systems})"
+        for score in scores.values()
+    ]
+
+
+def _signed(score: SystemScore) -> str:
+    return f"{format_percent(score.median)} ({score.signed:+.0%})"

@@ -1,0 +1,286 @@
+"""``ringlab list`` and ``ringlab hardware``: what there is by name, and the hardware catalogue with its sources."""
+
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from math import isfinite
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import viz
+from collectives.catalogue import library
+from collectives.checks import check_text, check_whole_number
+from collectives.errors import InputError
+from collectives.quoting import close_names, quote
+from collectives.records.model_profile import find_model_profile, shipped_model_profiles
+from collectives.units import format_time
+from ringlab.shared.answer import Answer, Record
+from ringlab.shared.options import JsonOpt
+from ringlab.shared.output import check_outputs, deliver
+from ringlab.table import NOTHING, Line, Part, Table
+from scenarios import shipped
+from simcomm.cluster.cluster import Cluster
+from simcomm.cluster.hardware_parts import TABLES, find_link, parts
+from simcomm.cluster.presets import machine_entries, preset
+
+PRESETS = {"this-machine": "processes of this machine, joined by its memory; needs a calibration to predict"}
+GPU_COLUMNS = {
+    "fp32": "FP32",
+    "tf32": "TF32",
+    "fp16": "FP16/BF16",
+    "memory": "memory",
+    "memory_bandwidth": "bandwidth",
+    "pcie": "PCIe",
+    "nvlink": "NVLink",
+}
+SPEED_COLUMNS = ("line rate", "usable", "latency")
+
+Entry = dict[str, Any]
+
+
+def list_command(json_to: JsonOpt = None) -> None:
+    """List the algorithms, presets, models and scenarios that there are."""
+    check_outputs(json_to)
+    deliver(list_names(), json_to)
+
+
+def hardware_command(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A machine, GPU, link or NIC.")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Draw a machine.")] = None,
+    nodes: Annotated[int, typer.Option(min=1, metavar="N", help="So many of it, with their network.")] = 1,
+    json_to: JsonOpt = None,
+) -> None:
+    """List the hardware catalogue, or show a part with its sources; -o FILE.png draws a machine's topology."""
+    if output is not None:
+        viz.check_file(output, "a topology")
+    check_outputs(json_to, output)
+    if output is None:
+        deliver(hardware(name), json_to)
+    elif name is None:
+        raise InputError(f"-o {output}: name the machine to draw; `ringlab hardware` lists them")
+    else:
+        deliver(hardware_part(name).draw(output, nodes), json_to)
+
+
+@dataclass(frozen=True)
+class Name(Record):
+    """Something that has a name, and a line about it."""
+
+    name: str
+    about: str
+
+
+@dataclass(frozen=True, repr=False)
+class Names(Answer):
+    """What ``list`` found."""
+
+    algorithms: tuple[Name, ...]
+    presets: tuple[Name, ...]
+    models: tuple[Name, ...]
+    scenarios: tuple[Name, ...]
+
+    def __repr__(self) -> str:
+        return f"<Names: {', '.join(f'{len(getattr(self, part.name))} {part.name}' for part in fields(self))}>"
+
+    def to_dict(self) -> dict[str, Any]:
+        return Record.to_dict(self)
+
+    def show(self) -> Iterator[Part]:
+        for part in fields(self):
+            rows = [[name.name, name.about] for name in getattr(self, part.name)]
+            yield Table(part.name.capitalize(), ["name", "about"], rows, words=2)
+        yield "Use them as `ringlab check NAME`, `ringlab profile NAME` and `ringlab predict NAME`."
+
+
+def list_names() -> Names:
+    """Return names by kind, each with a line about it: an algorithm's docstring, a model's size, a scenario's title.
+
+    >>> [one.name for one in list_names().scenarios][:3]
+    ['dgx-h100', 'quickstart', 'rtx4090-4x']
+    """
+    machines = {name: entry["title"] for name, entry in machine_entries().items()}
+    sizes = {name: find_model_profile(name).parameters for name in shipped_model_profiles()}
+    docstrings = {name: found.function.__doc__ or "" for name, found in library().items()}
+    return Names(
+        algorithms=tuple(Name(name, text.partition("\n")[0]) for name, text in docstrings.items()),
+        presets=tuple(Name(name, about) for name, about in (PRESETS | machines).items()),
+        models=tuple(Name(name, f"{size / 1e6:,.4g} million parameters") for name, size in sizes.items()),
+        scenarios=tuple(Name(name, tomllib.loads(path.read_text())["title"]) for name, path in shipped().items()),
+    )
+
+
+@dataclass(frozen=True, repr=False)
+class HardwareCatalogue(Answer):
+    """Everything that there is, by kind, without sources; each entry has a ``name``."""
+
+    kind = "hardware"
+
+    machines: tuple[Entry, ...]
+    gpus: tuple[Entry, ...]
+    links: tuple[Entry, ...]  # rates in bytes/s each way of one lane or link, latency in seconds
+    nics: tuple[Entry, ...]
+    switches: tuple[Entry, ...]
+    generations: tuple[Entry, ...]  # of GPUs
+    networks: tuple[Entry, ...]  # as descriptions of systems name them
+
+    def __repr__(self) -> str:
+        return f"<HardwareCatalogue: {len(self.machines)} machines, {len(self.gpus)} GPUs, {len(self.links)} links>"
+
+    def show(self) -> Iterator[Part]:
+        rows = [[one["name"], one["title"], f"{one['gpus']} x {one['gpu']}", _nics(one)] for one in self.machines]
+        yield Table("Machines", ["name", "", "GPUs", "NICs"], rows, words=4)
+        rows = [[gpu["name"], *(gpu.get(column, NOTHING) for column in GPU_COLUMNS)] for gpu in self.gpus]
+        yield Table("GPUs: dense peak rates", ["name", *GPU_COLUMNS.values()], rows)
+        rows = [[link["name"], *_speed(link)] for link in self.links]
+        yield Table("Links: GB/s each way, of one lane or link", ["name", *SPEED_COLUMNS], rows)
+        rows = [[nic["name"], nic["ports"], nic["port"], nic.get("pcie", NOTHING)] for nic in self.nics]
+        yield Table("NICs", ["name", "ports", "port", "PCIe"], rows)
+        rows = [[one["name"], one["year"], one.get("port", NOTHING)] for one in self.generations]
+        yield Table("GPU generations", ["name", "year", "usual NIC"], rows)
+        rows = [[net["name"], net["title"], net["gbit_per_nic"]] for net in self.networks]
+        yield Table("Networks of one kind of NIC", ["name", "", "Gbit/s a NIC"], rows, words=2)
+        yield "Each with its sources: `ringlab hardware NAME`; a machine's picture: add -o FILE.png."
+
+
+@dataclass(frozen=True, repr=False)
+class HardwarePart(Answer):
+    """A machine or another part: every figure with its source, and the cables of a machine, counted."""
+
+    kind = "hardware"
+
+    name: str
+    title: str
+    figures: tuple[Entry, ...]
+    links: tuple[Entry, ...]
+    file: str | None = None  # of its picture
+
+    def __repr__(self) -> str:
+        return f"<HardwarePart {self.name}: {len(self.figures)} figures, {len(self.links)} sorts of links>"
+
+    def draw(self, path: Path | str, nodes: int = 1) -> "HardwarePart":
+        """Draw ``nodes`` of this machine with their network as ``.png``, ``.svg`` or ``.pdf``; return it with ``file``.
+
+        Raises InputError for another suffix, and for a part that is no machine.
+
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     drawn = hardware_part("dgx-h100").draw(Path(folder, "node.svg"))
+        ...     Path(drawn.file).is_file()
+        True
+        """
+        from viz.topology import MOST_NODES  # a list does without what draws
+
+        if self.name not in machine_entries():
+            machines = ", ".join(machine_entries())
+            raise InputError(f"{quote(self.name)} is no machine, so it has no topology; there are {machines}")
+        if check_whole_number("nodes", nodes, at_least=1) * len(preset(self.name).graph) > MOST_NODES:
+            raise InputError(f"{nodes} of {self.name} are too many to draw: a picture shows {MOST_NODES} nodes at most")
+        cluster = preset(self.name, nodes)
+        viz.draw_topology(cluster.graph, cluster.hosts, cluster.title, path)
+        return replace(self, file=str(path))
+
+    def show(self) -> Iterator[Part]:
+        rows = [[figure["quantity"], figure["value"], figure["source"]] for figure in self.figures]
+        yield Table(self.title, ["", "", "source"], rows, words=3)
+        if self.links:
+            rows = [[link["medium"], str(link["count"]), *_speed(link)] for link in self.links]
+            yield Table("Links: GB/s each way", ["", "number", *SPEED_COLUMNS], rows)
+            yield f'In a scenario: preset = "{self.name}"'
+        if self.file:
+            yield Line(f"{self.title}: {self.file}")
+
+
+def hardware(name: str | None = None) -> HardwareCatalogue | HardwarePart:
+    """Return one part of the hardware catalogue, or all of it. Raises InputError that suggests a name.
+
+    >>> hardware("dgx-h100").title
+    'NVIDIA DGX H100'
+    """
+    return hardware_catalogue() if name is None else hardware_part(name)
+
+
+def hardware_catalogue() -> HardwareCatalogue:
+    """Return the whole catalogue."""
+
+    def named(kind: str) -> tuple[Entry, ...]:
+        found = parts(kind).items()
+        return tuple({"name": name} | {key: figure.value for key, figure in figures.items()} for name, figures in found)
+
+    return HardwareCatalogue(
+        machines=tuple(_machine(name, entry) for name, entry in machine_entries().items()),
+        gpus=named("GPU"),
+        links=tuple(map(_link, parts("link"))),
+        nics=named("NIC"),
+        switches=named("switch"),
+        generations=named("generation"),
+        networks=named("network"),
+    )
+
+
+def hardware_part(name: str) -> HardwarePart:
+    """Return one machine or part with the source of every figure. Raises InputError that suggests a name."""
+    check_text("name", name, "dgx-h100")
+    if name in machine_entries():
+        entry = machine_entries()[name]
+        figures = tuple(
+            {"quantity": key, "value": str(entry[key]), "source": source} for key, source in entry["sources"].items()
+        )
+        return HardwarePart(name, entry["title"], figures, _cables(preset(name)))
+    for kind in TABLES:
+        if name in parts(kind):
+            figures = tuple({"quantity": key, **figure._asdict()} for key, figure in parts(kind)[name].items())
+            return HardwarePart(name, f"{kind} {name}", figures, ())
+    names = [*machine_entries(), *(part for kind in ("GPU", "link", "NIC", "switch") for part in parts(kind))]
+    if close := close_names(name, names):
+        said = f"did you mean {' or '.join(close)}? (`ringlab hardware` lists all)"
+    else:
+        said = f"`ringlab hardware` lists all; machines: {', '.join(machine_entries())}"
+    raise InputError(f"{quote(name)} is not in the catalogue; {said}")
+
+
+def _machine(name: str, entry: Entry) -> Entry:
+    usual = {"nics": 0, "nic": ""}
+    return {"name": name, **{key: (usual | entry)[key] for key in ("title", "gpus", "gpu", "nics", "nic")}}
+
+
+def _link(name: str) -> Entry:
+    """Return the line rate where a source says it and the usable bandwidth, bytes/s each way, and the latency."""
+    found, is_known = find_link(name), bool(parts("link")[name].keys() & {"lane_rate", "bandwidth"})
+    return {
+        "name": name,
+        "bandwidth": found.bandwidth if is_known else None,
+        "usable_bandwidth": found.usable,
+        "latency": found.latency,
+    }
+
+
+def _cables(cluster: Cluster) -> tuple[Entry, ...]:
+    """Return the cables of each sort: how many, line rate and usable bandwidth in bytes/s each way, latency."""
+    edges = cluster.graph.edges(data=True)
+    sorts = Counter((d.get("medium", ""), d["bandwidth"], d.get("usable_bandwidth"), d["latency"]) for _, _, d in edges)
+    return tuple(
+        {
+            "medium": medium,
+            "count": count // 2,
+            "bandwidth": bandwidth if isfinite(bandwidth) else None,
+            "usable_bandwidth": usable,
+            "latency": latency,
+        }
+        for (medium, bandwidth, usable, latency), count in sorted(sorts.items(), key=lambda item: -item[0][1])
+    )
+
+
+def _nics(machine: Entry) -> str:
+    return f"{machine['nics']} x {machine['nic']}" if machine["nics"] else NOTHING
+
+
+def _speed(link: Entry) -> list[str]:
+    latency = format_time(link["latency"]) if link["latency"] else NOTHING
+    return [_rate(link["bandwidth"]), _rate(link["usable_bandwidth"]), latency]
+
+
+def _rate(bytes_per_second: float | None) -> str:
+    return f"{bytes_per_second / 1e9:.4g}" if bytes_per_second and isfinite(bytes_per_second) else NOTHING

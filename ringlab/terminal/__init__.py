@@ -1,1 +1,0 @@
-"""What is shown on a terminal: tables, progress, and the options that commands share."""
