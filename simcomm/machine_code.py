@@ -9,41 +9,29 @@ cannot be written, and is made again by whoever needs it first when a source has
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from time import monotonic
 
 from collectives.transport import TcpTerms
 from simcomm.cluster.cluster import IDEAL
 from simcomm.cluster.topologies import star, two_level_tree
 from simcomm.compiling import NOTE, told_of_compiling
-from simcomm.model.jitter import Jitter
-from simcomm.model.trouble import LinkTrouble, RankTrouble, Trouble
+from simcomm.model.trouble import NO_TROUBLE, LinkTrouble, Trouble
 from simcomm.parallel import in_any_order
 from simcomm.simulate import run
 
-RING, NAIVE, HOSTS = "all_reduce/ring", "all_reduce/naive", 4  # on links of one message each, and on shared ones
+HOSTS = 4
 LARGE = 258  # hosts, all pairs of which are so many routes that their search is machine code
 
 
 def _events() -> None:
-    run(NAIVE, star(HOSTS, "1 GB/s", "1 us"), 4096, engine="compiled")
-    _changing_links(NAIVE)
-
-
-def _changing_links(name: str) -> None:
     flapping = LinkTrouble(("h0", "s0"), share=0.5, at=1e-6, lasting=1e-6, every=4e-6)
-    for trouble in (Trouble(links=(flapping,)), Trouble(ranks=(RankTrouble(1, fails_at=1e-6),))):
-        run(name, star(HOSTS, "1 GB/s", "1 us"), 4096, engine="compiled", trouble=trouble, record=False)
+    for trouble in (NO_TROUBLE, Trouble(links=(flapping,))):
+        run("all_reduce/naive", star(HOSTS, "1 GB/s", "1 us"), 4096, engine="compiled", trouble=trouble)
 
 
 def _tcp() -> None:
     transport = replace(IDEAL, tcp=TcpTerms(send_buffer=4096, window=65536, burst=1500))
-    run(RING, replace(star(HOSTS, "1 GB/s", "1 us"), transport=transport), 65536, engine="compiled")
-
-
-def _jitter_and_max_plus() -> None:
-    late = Trouble(messages=Jitter("exponential", 1e-6))
-    run(RING, star(HOSTS, "1 GB/s", "1 us"), 4096, engine="compiled", trouble=late, record=False)
+    run("all_reduce/ring", replace(star(HOSTS, "1 GB/s", "1 us"), transport=transport), 65536, engine="compiled")
 
 
 def _routes() -> None:
@@ -55,8 +43,6 @@ USES: dict[str, Callable[[], None]] = {  # the longest first
     "messages, event by event": _events,
     "segments of TCP": _tcp,
     "routes of many pairs": _routes,
-    "links that change and ranks that fail, in steps": partial(_changing_links, RING),
-    "jitter and steps that share no link": _jitter_and_max_plus,
 }
 
 

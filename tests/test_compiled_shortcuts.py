@@ -1,10 +1,8 @@
 """The shortcuts are exact: they agree with every message on its own, and say no where they do not hold."""
 
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from random import Random
-from unittest.mock import patch
 
 import networkx as nx
 import numpy as np
@@ -23,8 +21,9 @@ from collectives.step import Program, recv, send
 from collectives.training.workload import ComputePhases, Training
 from simcomm import Cluster, fully_connected, ring, run, star, train
 from simcomm.compiled.engine import by_events, by_max_plus, by_quotient, simulate
+from simcomm.compiled.kernel.arrays import Floats
 from simcomm.compiled.planning.engine_input import EngineInput
-from simcomm.compiled.shortcuts import max_plus
+from simcomm.compiled.shortcuts.max_plus import ChannelRun, MaxPlusRun
 from simcomm.compiled.timing import Timing
 from simcomm.compiled.traces import make_trace
 from simcomm.model.jitter import Jitter
@@ -87,25 +86,17 @@ def assert_equal(short: Timing | None, asked: EngineInput) -> None:
 
 
 def assert_recorded(asked: EngineInput) -> None:
-    """By steps there are the same messages and computing, each at the same time."""
+    """By steps it is known who waited for whom, and a chain of work that took all of the time, without messages."""
     found = by_max_plus(asked, waits=True)
     assert found is not None
-    assert found.by_steps is not None
     assert_equal(found, asked)
     written = asked.with_table()
-    full = make_trace(written, simulate(written, messages=True), {})
-    times = ("begin", "end", "src_posted", "dst_posted")
-    messages, computing = found.by_steps.messages(), found.by_steps.computing()
-    for ours, theirs in ((messages, full.messages), (computing, full.spans)):
-        said = [name for name in ours.COLUMNS if name not in (*times, "route", "count", "dst_step", "into", "reduces")]
-        orders = [np.lexsort([getattr(rows, name) for name in said]) for rows in (ours, theirs)]
-        for name in (*said, *(name for name in times if hasattr(ours, name))):
-            columns = [getattr(rows, name)[order] for rows, order in zip((ours, theirs), orders, strict=True)]
-            np.testing.assert_allclose(*columns, rtol=1e-12, atol=1e-18)
-    brief = make_trace(asked, found, {})
+    full, brief = make_trace(written, simulate(written, messages=True), {}), make_trace(asked, found, {})
     assert waiting_seconds(brief) == pytest.approx(waiting_seconds(full), rel=1e-9, abs=1e-18)
-    listed = critical_path(replace(full, messages=messages, spans=computing))
-    assert [leg[:5] for leg in critical_path(brief)] == [leg[:5] for leg in listed]
+    legs, listed = critical_path(brief), critical_path(full)
+    assert legs[-1:] == [] or legs[-1].end == pytest.approx(full.elapsed, rel=1e-12)
+    assert [leg.begin for leg in legs[1:]] == pytest.approx([leg.end for leg in legs[:-1]], rel=1e-12)
+    assert sum(leg.seconds for leg in legs) == pytest.approx(sum(leg.seconds for leg in listed), rel=1e-9)
     assert not len(brief.messages)
 
 
@@ -115,16 +106,12 @@ def assert_recorded(asked: EngineInput) -> None:
     n=st.integers(1, 3000),
     random=st.none() | st.randoms(use_true_random=False),
     trouble=st.sampled_from(NOISES),
-    plain=st.booleans(),
 )
 @settings(max_examples=15, deadline=None)
-def test_the_recursion_by_step_is_exact(
-    name: str, p: int, n: int, random: Random | None, trouble: Trouble, plain: bool
-):
+def test_the_recursion_by_step_is_exact(name: str, p: int, n: int, random: Random | None, trouble: Trouble):
     program = build_symmetric(library()[name], p)
     asked = inputs(program, racks(p, p, 1e12, random), n, trouble)
-    with patch.object(max_plus, "PLAIN_UP_TO", max_plus.PLAIN_UP_TO if plain else 0):  # in Python, or in machine code
-        assert_equal(by_max_plus(asked), asked)
+    assert_equal(by_max_plus(asked), asked)
     assert_equal(by_max_plus(asked), inputs(build_table(library()[name], p), asked.cluster, n, trouble))
     assert_recorded(asked)
 
@@ -139,27 +126,32 @@ def test_the_recursion_wants_links_that_are_never_shared():
 
 
 def test_steps_that_take_all_ranks_the_same_are_skipped(monkeypatch: pytest.MonkeyPatch):
-    module, done = import_module("simcomm.compiled.shortcuts.max_plus"), list[int]()
-    advance = module._compiled_advance()
-    monkeypatch.setattr(module, "_compiled_advance", lambda: lambda *asked: done.append(advance(*asked)))
+    done, take = list[int](), ChannelRun._take_step
+
+    def take_step(run: ChannelRun, step: int, before: Floats) -> Floats:
+        done.append(len(before))
+        return take(run, step, before)
+
+    monkeypatch.setattr(ChannelRun, "_take_step", take_step)
     around = build_symmetric(library()["all_reduce/ring"], 64)
     cluster = racks(64, 64, 1e12)
     cluster.graph.edges["h3", "s1"]["bandwidth"] /= 3
     for n, skips in ((6400, True), (6401, False)):  # unequal chunks go around, so that no step is like the next
         asked = inputs(around, cluster, n)
+        done.clear()
         assert_equal(by_max_plus(asked), asked)
-        assert (done.pop() < 100) == skips  # of 126
+        assert (len(done) < 100) == skips  # of 126
     asked = inputs(around, cluster, 6400, Trouble(messages=Jitter("uniform", 1e-6)))
+    done.clear()
     assert_equal(by_max_plus(asked), asked)
-    assert done == [1] * 126
+    assert done == [64] * 126
 
 
-def test_ranks_that_are_alike_need_no_compiled_recursion(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(import_module("simcomm.compiled.shortcuts.max_plus"), "_compiled_advance", None)
+def test_ranks_that_are_alike_are_one(monkeypatch: pytest.MonkeyPatch):
     asked = inputs(build_symmetric(library()["all_reduce/ring"], 64), racks(64, 64, 1e12), 6400)
-    assert by_max_plus(asked) is not None
-    with pytest.raises(TypeError):
-        by_max_plus(inputs(asked.schedule, asked.cluster, 6401))
+    found, longer = MaxPlusRun(asked), MaxPlusRun(inputs(asked.schedule, asked.cluster, 6401))
+    assert (found.channels[0].ranks, longer.channels[0].ranks) == (1, 64)
+    assert_equal(by_max_plus(asked), asked)
 
 
 @pytest.mark.parametrize("trunk", [1e9, 4e9])
@@ -305,9 +297,6 @@ def test_paths_through_steps_of_many_messages_are_those_of_all_messages(
     legs, wanted = critical_path(brief), critical_path(full)
     assert [leg[:3] for leg in legs] == [leg[:3] for leg in wanted]
     np.testing.assert_allclose([leg[3:5] for leg in legs], [leg[3:5] for leg in wanted], rtol=1e-12)
-    for many in (0, 1000):
-        monkeypatch.setattr("simcomm.compiled.shortcuts.step_waits.MANY", many)
-        assert critical_path(run(algorithm, cluster, record=Record.WAITS, **asked)) == legs
 
 
 @pytest.mark.parametrize("name", ["all_reduce/direct", "reduce_scatter/direct", "all_to_all/direct"])

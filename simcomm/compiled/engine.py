@@ -34,11 +34,10 @@ from simcomm.compiled.planning.trouble import (
     plan_in_trouble,
 )
 from simcomm.compiled.shortcuts.labelled_pairs import label_cyclic_pairs
-from simcomm.compiled.shortcuts.max_plus import is_synchronous, max_plus
+from simcomm.compiled.shortcuts.max_plus import MaxPlusRun, is_synchronous
 from simcomm.compiled.shortcuts.partition import find_partition
 from simcomm.compiled.shortcuts.quotient import make_quotient
-from simcomm.compiled.shortcuts.standstill import max_plus_to_halt, rates_over_time
-from simcomm.compiled.shortcuts.step_times import ChannelRun, StepRun
+from simcomm.compiled.shortcuts.standstill import standstill
 from simcomm.compiled.timing import MessageTimes, PostTimes, Timing
 from simcomm.model.same_time import SAME_ARRIVAL
 from simcomm.model.trouble import IDLE_CHANGES
@@ -134,21 +133,14 @@ def by_max_plus(inputs: EngineInput, *, waits: bool = False) -> Timing | None:
         return None
     if not inputs.private[inputs.routes.hop_link].all():
         return None
-    asked = inputs.routes, inputs.sizes, inputs.starts, trouble, inputs.index
-    if trouble.fails_ranks or trouble.links_change:
-        if waits:
-            return None
-        changing = rates_over_time(inputs.cluster.graph, trouble, inputs.routes)
-        halted = max_plus_to_halt(schedule, *asked, changing)
-        if halted is None:
-            return None
-        timing = Timing(float(halted.finished.max()), halted.finished, inputs.sent, "max-plus")
-        return timing._replace(failed=halted.failed, standstill=halted.standstill)
-    if waits:
-        found = StepRun([ChannelRun(schedule, channel, *asked) for channel in range(schedule.channels)])
-        return Timing(float(found.finished.max()), found.finished, inputs.sent, "max-plus", by_steps=found)
-    finished = max_plus(schedule, *asked)
-    return Timing(float(finished.max()), finished, inputs.sent, "max-plus")
+    if waits and (trouble.fails_ranks or trouble.links_change):
+        return None
+    run = MaxPlusRun(inputs, keeps_steps=waits)
+    if run.missed_changes:
+        return None
+    timing = Timing(float(run.finished.max()), run.finished, inputs.sent, "max-plus", by_steps=run if waits else None)
+    end = standstill(inputs, run)
+    return timing if end is None else timing._replace(failed=run.failed, standstill=end)
 
 
 def by_quotient(inputs: EngineInput) -> Timing | None:

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 from collectives.records.spans import Spans
 from simcomm.compiled.kernel.arrays import Floats, Ints
+from simcomm.compiled.shortcuts.max_plus import MaxPlusRun
 from simcomm.compiled.shortcuts.standstill import Standstill
-from simcomm.compiled.shortcuts.step_times import StepRun
 
 
 class MessageTimes(NamedTuple):
@@ -40,5 +40,5 @@ class Timing(NamedTuple):
     reductions: Spans | None = None  # where they do not follow from the times of messages
     failed: frozenset[int] = frozenset()  # ranks that came to the time at which they fail
     standstill: Standstill | None = None  # of a run that never ends, where there are no times of its messages
-    by_steps: StepRun | None = None  # messages and computing by max-plus, where they were asked for
+    by_steps: MaxPlusRun | None = None  # when ranks came to steps, where that was asked for
     error: float | None = None  # seconds by which an approximation may be wrong; None where all is exact

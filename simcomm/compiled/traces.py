@@ -19,7 +19,7 @@ from simcomm.compiled.kernel.arrays import Floats
 from simcomm.compiled.mean_division import division_seconds
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.shortcuts.standstill import Standstill
-from simcomm.compiled.shortcuts.step_waits import path_by_steps, waited_by_steps
+from simcomm.compiled.shortcuts.waits import path_by_steps, waited_by_steps
 from simcomm.compiled.timing import MessageTimes, PostTimes, Timing
 from simcomm.model.traced_links import trace_links
 from simcomm.model.trouble import Trouble
@@ -88,11 +88,8 @@ def trace_nothing(inputs: EngineInput, elapsed: float, method: str) -> Trace:
 def trace_messages(inputs: EngineInput, timing: Timing, base: float = 0.0) -> Messages:
     """Return the messages that arrived; the timing counts from ``base`` seconds on.
 
-    They are in the order of a Trace, but for those of a timing by steps.
+    They are in the order of a Trace.
     """
-    if timing.by_steps is not None:
-        kept = timing.by_steps.messages().kept
-        return Messages(**{**kept, **{name: kept[name] + base for name in ("end", "src_posted", "dst_posted")}})
     return Messages(pair_routes(inputs), collective=inputs.index, **_message_columns(inputs, timing, base))
 
 
@@ -184,8 +181,6 @@ def _halves(inputs: EngineInput) -> tuple[Indices, Indices]:
 
 def trace_reductions(inputs: EngineInput, timing: Timing) -> Spans:
     """Return each reduction and copy of each rank: a step's come after all its messages, received ones first."""
-    if timing.by_steps is not None:
-        return timing.by_steps.computing()
     if timing.reductions is not None:
         return timing.reductions
     if inputs.transport.gamma == 0:

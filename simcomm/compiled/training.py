@@ -21,7 +21,7 @@ from simcomm.compiled.kernel.arrays import Floats
 from simcomm.compiled.over_tcp import with_messages
 from simcomm.compiled.planning.engine_input import MOST_RECORDED, EngineInput
 from simcomm.compiled.shortcuts.standstill import Standstill
-from simcomm.compiled.shortcuts.step_waits import path_by_steps, waited_by_steps
+from simcomm.compiled.shortcuts.waits import path_by_steps, waited_by_steps
 from simcomm.compiled.tcp.plan import Phases
 from simcomm.compiled.tcp.run import TcpRun
 from simcomm.compiled.timing import Timing
@@ -44,6 +44,13 @@ class SimulatedSync:
     inputs: EngineInput
     base: float  # the timing counts from here, seconds
     timing: Timing
+
+    def with_messages(self) -> "SimulatedSync":
+        """Return the sync with the times of its messages, simulated again where it is known by its steps."""
+        if self.timing.times is not None:
+            return self
+        written = self.inputs.with_table()
+        return replace(self, inputs=written, timing=one_by_one(written, messages=True))
 
     def messages(self) -> Messages:
         """Return its messages, in seconds from the beginning of the training."""
@@ -198,6 +205,7 @@ def trace_steps(
     only = trace_nothing(inputs, elapsed, syncs[-1].timing.method if syncs else "")
     if not record.keeps_messages:
         return replace(only, spans=join_spans(spans).sorted())
+    syncs = [sync.with_messages() for sync in syncs]
     messages = join_messages([sync.messages() for sync in syncs])
     return replace(
         only,

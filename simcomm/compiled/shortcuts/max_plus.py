@@ -4,34 +4,40 @@ A message over private links begins when both ends have come to it and takes a t
 
     x'[r] = max over the messages of the step to and from r of (max(x[r], x[peer]) + delay + bytes / rate) + computing
 
-for the times x at which ranks come to a step. That is homogeneous: where all ranks come later by the same d, they are
-through later by d. So once a step takes the same d for all ranks, those that follow and are like it do too, and are
-skipped: with one slow link that is so when its slowness has gone around. Where all ranks have the same delays, rates
-and sizes they are always at the same time, and one number stands for all.
+for the times x at which ranks come to a step. Late messages and slow ranks are terms of that sum. A message over links
+that change is through when what they leave it over time amounts to its bytes; a rank that fails comes to its next step
+never, and so do all that wait for it.
+
+The recurrence is homogeneous: where all ranks come later by the same d, they are through later by d. So once a step
+takes the same d for all ranks, those that follow and are like it do too, and are skipped: with one slow link that is so
+when its slowness has gone around. Where all ranks have the same delays, rates and sizes they are always at the same
+time, and one stands for all.
 """
 
-from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from collectives.schedule.symmetric import SymmetricSchedule
 from collectives.step import Kind
-from simcomm.compiled.kernel.arrays import Bools, Floats, Ints
+from simcomm.compiled.kernel.arrays import Bools, Floats, Ints, LongInts
 from simcomm.compiled.planning.cyclic_plan import distances
-from simcomm.compiled.planning.routes import Routes, alone_rates
+from simcomm.compiled.planning.engine_input import EngineInput
+from simcomm.compiled.planning.routes import alone_rates
 from simcomm.compiled.planning.schedule_plan import ChunkSizes
+from simcomm.compiled.shortcuts.link_rates import LinkRates
+from simcomm.hashing import hash_next, to_fraction
 from simcomm.model.same_time import SAME_STEP
-from simcomm.model.trouble import NO_TROUBLE, Trouble
+from simcomm.model.trouble import Trouble, step_and_chunk
 
-PLAIN_UP_TO = 1_000  # messages of all ranks, for which plain Python takes far less time than importing numba
-DRAWN_AT_ONCE = 1024  # random numbers
+DRAWN_AT_ONCE = 1 << 14  # random numbers
 STEPS_PER_LOOK = 16  # after which it is seen whether a step takes all ranks the same
+NEVER, NOT_BEGUN = 1 << 62, -1  # in place of the step that a rank never ends
 
 
 class Rows(NamedTuple):
-    """The operations that take time, in order; a step's messages stand before its computing.
+    """The operations of a channel that take time, in order; a step's messages stand before its computing.
 
     Rank r sends chunk ``base + (shift + r) % world_size * stride`` where ``is_shifted``, and ``base`` elsewhere.
     """
@@ -44,18 +50,9 @@ class Rows(NamedTuple):
     shift: Ints  # [rows]
     base: Ints  # [rows]
     last: Ints  # [steps]: of the steps that follow a step and are like it for every rank, itself among them
-    at: Ints  # [rows]: which of RingCosts.nbytes is rank 0's; rank r's is r further on where is_shifted
+    at: Ints  # [rows]: where the bytes are of rank 0; those of rank r are r further on where is_shifted
     is_shifted: Bools  # [rows]
     is_local: Bools  # [rows]: whether it is a copy or a reduction of what the rank has
-
-
-class RingCosts(NamedTuple):
-    """Delays and rates of the pairs by distance and rank, and how many bytes there are in each chunk."""
-
-    delay: Floats  # [distances, ranks]: seconds
-    rate: Floats  # [distances, ranks]: bytes/s
-    nbytes: Floats  # by Rows.at
-    gamma: float  # seconds a byte
 
 
 def is_synchronous(cyclic: SymmetricSchedule) -> bool:
@@ -64,113 +61,227 @@ def is_synchronous(cyclic: SymmetricSchedule) -> bool:
     return bool((cyclic.step[away] == cyclic.step[cyclic.match[away]]).all())
 
 
-def max_plus(
-    cyclic: SymmetricSchedule,
-    routes: Routes,
-    sizes: ChunkSizes,
-    starts: Floats | None = None,
-    trouble: Trouble = NO_TROUBLE,
-    index: int = 0,
-) -> Floats:
-    """Return the seconds at which each rank ends. All links of the routes must be private, the schedule synchronous.
+class MaxPlusRun:
+    """All channels of a run, side by side: on private links they do not meet.
 
-    ``trouble`` may make messages late and ranks slow; ``index`` says which collective of its run this is.
+    All links of the routes must be private, the schedule cyclic and synchronous. With ``keeps_steps`` it is known when
+    each rank came to each step.
     """
-    of_channels = [
-        _channel_ends(cyclic, channel, routes, sizes, starts, trouble, index) for channel in range(cyclic.channels)
-    ]
-    return np.max(of_channels, axis=0)
+
+    def __init__(self, inputs: EngineInput, *, keeps_steps: bool = False) -> None:
+        schedule, rates = inputs.schedule, None
+        assert isinstance(schedule, SymmetricSchedule)
+        if inputs.trouble.links_change:
+            rates = LinkRates(inputs.cluster.graph, inputs.trouble, inputs.routes, len(distances(schedule)))
+        channels = range(schedule.channels)
+        self.channels = [ChannelRun(inputs, channel, rates, keeps_steps=keeps_steps) for channel in channels]
+        self.finished: Floats = np.max([channel.finished for channel in self.channels], axis=0)  # [ranks]: seconds
+        self.failed = frozenset(np.flatnonzero(np.any([one.failed for one in self.channels], axis=0)).tolist())
+        self.last = max(channel.last for channel in self.channels)
+        self.missed_changes = rates is not None and rates.missed
 
 
-def _channel_ends(
-    cyclic: SymmetricSchedule,
-    channel: int,
-    routes: Routes,
-    sizes: ChunkSizes,
-    starts: Floats | None,
-    trouble: Trouble,
-    index: int,
-) -> Floats:
-    """Return the seconds at which a channel of each rank ends: on private links channels do not meet."""
-    p = cyclic.world_size
-    rows, costs = channel_costs(cyclic, channel, routes, sizes)
-    if not trouble.touches_ranks and starts is None and _is_uniform(rows, costs, p):
-        return np.full(p, _advance_one_for_all(rows, costs))
-    costs, times = written_out(costs), np.zeros(p) if starts is None else starts.copy()
-    if trouble.is_random:
-        for _ in advance_by_steps(times, rows, costs, StepJitter(cyclic, channel, trouble, index)):
-            pass
-    else:
-        slower = trouble.slowdown(index, np.arange(p), channel, 0)
-        is_little = len(rows.step) * p <= PLAIN_UP_TO
-        advance = _advance if is_little else _compiled_advance()
-        advance(times, rows, costs, 0, len(rows.first) - 1, np.zeros((0, p)), slower, np.empty(4 * p))
-    return times
+class ChannelRun:
+    """A channel of all ranks, taken from step to step. Arrays are by rank; of a rank that never ends it is infinite."""
+
+    def __init__(self, inputs: EngineInput, channel: int, rates: LinkRates | None, *, keeps_steps: bool) -> None:
+        schedule, p = inputs.schedule, inputs.schedule.world_size
+        assert isinstance(schedule, SymmetricSchedule)
+        self.schedule, self.channel, self.index, self.gamma = schedule, channel, inputs.index, inputs.sizes.gamma
+        self.rows, self._nbytes = _rows(schedule, channel, inputs.sizes)
+        self.delay, self.rate = (
+            figures.reshape(p, -1).T for figures in (inputs.routes.delay, alone_rates(inputs.routes))
+        )
+        self.trouble, self.rates = inputs.trouble, rates
+        self._jitter = _StepJitter(self.rows, schedule, channel, inputs.trouble, inputs.index)
+        alike = not inputs.trouble.touches_ranks and rates is None and inputs.starts is None and not keeps_steps
+        self.ranks = 1 if alike and self._is_uniform(p) else p  # one stands for all where they are always together
+        self.failed = np.zeros(p, np.bool_)
+        self.fails_at: Floats | None = None
+        if inputs.trouble.fails_ranks or rates is not None:
+            self.fails_at = np.array([inputs.trouble.fails_at(rank) for rank in range(p)])
+        times = np.zeros(self.ranks) if inputs.starts is None else inputs.starts.copy()
+        self.halted_step: LongInts = np.where(np.isinf(times), NOT_BEGUN, NEVER)  # that a rank never ends
+        self.halted_since = np.full(self.ranks, np.inf)  # when it posted that step; infinite where it failed before
+        self.last = 0.0  # seconds until the last message or computing ended, of a run that may come to a halt
+        steps = len(self.rows.first) - 1
+        self.begun = np.empty((steps + 1 if keeps_steps else 0, p))  # when each rank comes to each step, and ends
+        self._known: tuple[int, dict[int, Floats]] = NOT_BEGUN, {}  # arrivals of the rows of one step
+        with np.errstate(divide="ignore", invalid="ignore"):
+            self.finished = np.broadcast_to(self._advance(times, steps), p)
+
+    def _is_uniform(self, p: int) -> bool:
+        """Return whether all ranks have the same delays, rates and sizes."""
+        if any((matrix != matrix[:, :1]).any() for matrix in (self.delay, self.rate)):
+            return False
+        blocks = self._nbytes[: 2 * p * int(self.rows.is_shifted.any() and len(self._nbytes) // (2 * p))]
+        blocks = blocks.reshape(-1, 2 * p)
+        return bool((blocks == blocks[:, :1]).all())
+
+    def _advance(self, times: Floats, steps: int) -> Floats:
+        """Return when the ranks end that begin at these times."""
+        may_skip = not (self.trouble.is_random or len(self.begun) or self.fails_at is not None)
+        step = done = 0
+        while step < steps:
+            if len(self.begun):
+                self.begun[step] = times
+            before, times = times, self._take_step(step, times)
+            done += 1
+            if may_skip and done % STEPS_PER_LOOK == 0 and self.rows.last[step] > step:
+                took = times - before
+                if took.max() - took.min() <= SAME_STEP * times[0]:
+                    times += took.max() * (self.rows.last[step] - step)
+                    step = self.rows.last[step]
+            step += 1
+        if len(self.begun):
+            self.begun[steps] = times
+        return times
+
+    def _take_step(self, step: int, before: Floats) -> Floats:
+        """Return when the ranks are through with a step that they come to at these times."""
+        rows, here = self.rows, range(self.rows.first[step], self.rows.first[step + 1])
+        if not here:
+            return before
+        if self.fails_at is not None:
+            before = self._stop_failed(before, np.ones(len(before), np.bool_))
+            self.halted_step[np.isinf(before) & (self.halted_step == NEVER)] = step
+        now, twice = before.copy(), np.concatenate([before, before])
+        for row in here:
+            if rows.sends[row]:
+                arrived = self._arrivals(row, twice)
+                away = rows.away[row] % self.ranks
+                np.maximum(now, arrived, out=now)
+                np.maximum(now, np.concatenate([arrived, arrived])[self.ranks - away : 2 * self.ranks - away], out=now)
+                if self.fails_at is not None:
+                    self._note(arrived)
+            elif self.fails_at is not None:
+                now = self._compute_unless_failed(row, now)
+            elif self.gamma > 0:
+                now += self.gamma * self.nbytes(row) * self.slower(step)
+        if self.fails_at is not None:
+            halted = np.isinf(now) & np.isfinite(before)
+            self.halted_step[halted], self.halted_since[halted] = step, before[halted]
+        return now
+
+    def _arrivals(self, row: int, twice: Floats) -> Floats:
+        """Return when the message of a row that each rank sends is through; minus infinity where it is empty.
+
+        ``twice`` is when the ranks come to its step, twice over.
+        """
+        p, away, route = self.ranks, self.rows.away[row] % self.ranks, self.rows.route[row]
+        nbytes = self.nbytes(row)
+        at_links = np.maximum(twice[:p], twice[away : away + p]) + self.delay[route, :p]
+        if self.trouble.messages is not None:
+            at_links += self._jitter.late(row)
+        through = at_links + nbytes / self.rate[route, :p]
+        if self.rates is not None:
+            self.rates.correct(through, at_links, np.broadcast_to(nbytes, p), route)
+        return through if nbytes.all() else np.where(nbytes > 0, through, -np.inf)
+
+    def _stop_failed(self, times: Floats, begins: Bools) -> Floats:
+        """Return the times with those of ranks at infinity that would begin something then, and have failed."""
+        assert self.fails_at is not None
+        fails = begins & (times >= self.fails_at) & (times < np.inf)
+        self.failed |= fails
+        return np.where(fails, np.inf, times)
+
+    def _compute_unless_failed(self, row: int, times: Floats) -> Floats:
+        """Return when the ranks are through with the computing of a row; one that has failed never is."""
+        nbytes = np.broadcast_to(self.nbytes(row), len(times))
+        begins = np.full(len(times), self.rows.is_local[row]) | (nbytes > 0)
+        times = self._stop_failed(times, begins)
+        seconds = self.gamma * nbytes * self.slower(self._step_of(row))
+        if seconds.any():
+            times = times + seconds
+            self._note(times[seconds > 0])
+        return times
+
+    def _note(self, ends: Floats) -> None:
+        """Note when messages or computing ended."""
+        self.last = max(self.last, float(ends[ends < np.inf].max(initial=0.0)))
+
+    def _step_of(self, row: int) -> int:
+        return int(np.searchsorted(self.rows.first, row, side="right")) - 1
+
+    def nbytes(self, row: int) -> Floats:
+        """Return the bytes of a row on each rank, or the one number for all."""
+        at = self.rows.at[row]
+        return self._nbytes[at : at + (self.ranks if self.rows.is_shifted[row] else 1)]
+
+    def slower(self, step: int) -> Floats:
+        """Return how many times as long each rank computes in a step."""
+        return self._jitter.slowdowns(int(self.rows.step[self.rows.first[step]]))[: self.ranks]
+
+    def arrivals(self, row: int) -> Floats:
+        """Return when a row's messages were through, by their senders, of a run that keeps its steps."""
+        step = self._step_of(row)
+        if self._known[0] != step:
+            self._known = step, {}
+        known = self._known[1]
+        if row not in known:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                known[row] = self._arrivals(row, np.concatenate([self.begun[step], self.begun[step]]))
+        return known[row]
+
+    def chunk(self, row: int, rank: int) -> int:
+        """Return the first chunk that a rank sends by a row."""
+        shifted = (int(self.rows.shift[row]) + rank) % self.ranks * self.schedule.stride
+        return int(self.rows.base[row]) + (shifted if self.rows.is_shifted[row] else 0)
 
 
-def channel_costs(cyclic: SymmetricSchedule, channel: int, routes: Routes, sizes: ChunkSizes) -> tuple[Rows, RingCosts]:
-    """Return the rows of a channel, and what they cost."""
-    rows, nbytes = _rows(cyclic, channel, sizes)
-    delay, rate = (figures.reshape(cyclic.world_size, -1).T for figures in (routes.delay, alone_rates(routes)))
-    return rows, RingCosts(delay, rate, nbytes, sizes.gamma)
+class _StepJitter:
+    """The seconds by which a row's messages are late, and how many times as long the ranks compute in a step.
 
+    Many rows and steps are drawn at once, which for few ranks takes as long as one.
+    """
 
-def written_out(costs: RingCosts) -> RingCosts:
-    """Return costs in arrays whose entries follow each other in memory, as machine code takes them."""
-    return costs._replace(delay=np.ascontiguousarray(costs.delay), rate=np.ascontiguousarray(costs.rate))
+    def __init__(self, rows: Rows, schedule: SymmetricSchedule, channel: int, trouble: Trouble, index: int) -> None:
+        p = schedule.world_size
+        self.rows, self.trouble, self.index, self.channel, self.ranks = rows, trouble, index, channel, np.arange(p)
+        self._at_once = max(1, DRAWN_AT_ONCE // p)
+        self._places = np.arange(2 * p).astype(np.uint64) % np.uint64(p) * np.uint64(schedule.stride)
+        self._away = distances(schedule)
+        self._rows, self._late = range(0), np.zeros((0, p))
+        self._steps, self._slower = range(0), np.zeros((0, p))
 
+    @cached_property
+    def _always(self) -> Floats:
+        return self.trouble.slowdown(self.index, self.ranks, self.channel, 0)
 
-class StepJitter:
-    """The seconds by which a row's messages are late, and how many times as long the ranks compute in a step."""
+    @cached_property
+    def _names(self) -> Any:
+        """The random bits of each pair's messages, before step and chunk extend their name; [distances, ranks]."""
+        peers = (self.ranks + self._away[:, None]) % len(self.ranks)
+        return self.trouble.pair_bits(self.index, np.broadcast_to(self.ranks, peers.shape), peers, self.channel)
 
-    def __init__(self, cyclic: SymmetricSchedule, channel: int, trouble: Trouble, index: int) -> None:
-        p, away = cyclic.world_size, distances(cyclic)
-        self.trouble, self.index, self.channel, self.ranks = trouble, index, channel, np.arange(p)
-        self.stride = np.uint64(cyclic.stride)
-        self.always = trouble.slowdown(index, self.ranks, channel, 0)
-        self.names = [trouble.pair_bits(index, self.ranks, (self.ranks + distance) % p, channel) for distance in away]
-        self.steps = range(0)  # whose slowdowns are ``drawn``: many at once, which for few ranks takes as long as one
-        self.drawn = np.zeros((0, p))
-
-    def late(self, rows: Rows, row: int) -> Floats:
+    def late(self, row: int) -> Floats:
         """Return the seconds by which the message that each rank sends is late; [ranks]."""
-        jitter, shares = self.trouble.messages, np.zeros(len(self.ranks))
-        if jitter is None:
-            return shares
-        from simcomm.compiled.kernel.jitter import draw_shares  # numba is slow to import, and often not needed
+        if row not in self._rows:
+            begin = row - row % self._at_once
+            self._rows = range(begin, min(begin + self._at_once, len(self.rows.step)))
+            self._late = self._draw(slice(begin, self._rows.stop))
+        return self._late[row - self._rows.start]
 
-        at = [np.uint64(number[row]) for number in (rows.step, rows.shift, rows.base)]
-        draw_shares(self.names[rows.route[row]], *at, self.stride, rows.is_shifted[row], shares)
-        return jitter.quantile(shares)
-
-    def late_of_step(self, rows: Rows, step: range) -> Floats:
-        """Return the seconds by which the messages of a step's rows are late; [messages, ranks]."""
-        return np.array([self.late(rows, row) for row in step if rows.sends[row]]).reshape(-1, len(self.ranks))
+    def _draw(self, which: slice) -> Floats:
+        """Return the seconds by which the messages of some rows are late; of what is no message without meaning."""
+        assert self.trouble.messages is not None
+        rows = self.rows
+        shifted = self._places[rows.shift[which, None] + self.ranks] * rows.is_shifted[which, None].astype(np.uint64)
+        chunk = shifted + rows.base[which, None].astype(np.uint64)
+        name = step_and_chunk(rows.step[which, None].astype(np.uint64), chunk)
+        with np.errstate(over="ignore"):
+            shares = to_fraction(hash_next(self._names[rows.route[which] % len(self._away)], name))
+        return self.trouble.messages.quantile(shares)
 
     def slowdowns(self, step: int) -> Floats:
         """Return how many times as long each rank computes in a step; [ranks]."""
         if self.trouble.compute is None:
-            return self.always
-        if step not in self.steps:
-            number = max(1, DRAWN_AT_ONCE // len(self.ranks))
-            self.steps = range(step - step % number, step - step % number + number)
-            self.drawn = self.trouble.slowdown(self.index, self.ranks, self.channel, np.array(self.steps)[:, None])
-        return self.drawn[step - self.steps.start]
-
-
-def advance_by_steps(times: Floats, rows: Rows, costs: RingCosts, jitter: StepJitter) -> Iterator[tuple[int, Floats]]:
-    """Go from step to step; ``times`` [ranks], when each rank begins, becomes when it ends.
-
-    Yield each step once it has been taken, with the seconds by which its messages were late [messages, ranks].
-    """
-    work, advance = np.empty(4 * len(times)), _compiled_advance()
-    for step in range(len(rows.first) - 1):
-        here = range(rows.first[step], rows.first[step + 1])
-        late = np.zeros((0, len(times)))
-        if len(here):
-            late, slower = jitter.late_of_step(rows, here), jitter.slowdowns(int(rows.step[here.start]))
-            advance(times, rows, costs, step, step + 1, late, slower, work)
-        yield step, late
+            return self._always
+        if step not in self._steps:
+            begin = step - step % self._at_once
+            self._steps = range(begin, begin + self._at_once)
+            self._slower = self.trouble.slowdown(self.index, self.ranks, self.channel, np.array(self._steps)[:, None])
+        return self._slower[step - self._steps.start]
 
 
 def _rows(cyclic: SymmetricSchedule, channel: int, sizes: ChunkSizes) -> tuple[Rows, Floats]:
@@ -219,89 +330,3 @@ def _last_alike(first: Ints, rows: Floats) -> Ints:
         like_next[here] &= (rows[:, first[here] + row] == rows[:, first[here + 1] + row]).all(axis=0)
     ends = np.flatnonzero(~like_next)
     return ends[np.searchsorted(ends, np.arange(steps))]
-
-
-def _is_uniform(rows: Rows, costs: RingCosts, p: int) -> bool:
-    """Return whether all ranks have the same delays, rates and sizes."""
-    for matrix in (costs.delay, costs.rate):
-        if (matrix != matrix[:, :1]).any():
-            return False
-    blocks = costs.nbytes[: 2 * p * int(rows.is_shifted.any() and len(costs.nbytes) // (2 * p))].reshape(-1, 2 * p)
-    return bool((blocks == blocks[:, :1]).all())
-
-
-def _advance_one_for_all(rows: Rows, costs: RingCosts) -> float:
-    """Return the seconds at which every rank ends, where all are always at the same time."""
-    nbytes, route = costs.nbytes[rows.at], rows.route * rows.sends
-    if len(costs.delay):
-        seconds = np.where(rows.sends, nbytes / costs.rate[route, 0], costs.gamma * nbytes).tolist()
-        delays = np.where(nbytes > 0, costs.delay[route, 0], 0.0).tolist()
-    else:
-        seconds, delays = (costs.gamma * nbytes).tolist(), [0.0] * len(nbytes)
-    time, sends = 0.0, rows.sends.tolist()
-    for begin, end in zip(rows.first[:-1].tolist(), rows.first[1:].tolist(), strict=True):
-        start = time
-        for row in range(begin, end):
-            time = max(time, start + delays[row] + seconds[row]) if sends[row] else time + seconds[row]
-    return time
-
-
-def _advance(times: Any, rows: Rows, costs: RingCosts, begin: int, end: int, late: Any, slower: Any, work: Any) -> int:
-    """Go from step ``begin`` to ``end``; ``times`` [ranks], when each rank begins, becomes when it ends.
-
-    ``late`` [messages, ranks] are seconds of the step's messages, where it is only one step, and [0, ranks] where no
-    message is late; ``slower`` [ranks] are factors of computing; ``work`` [4 * ranks] is for its own use: twice the
-    times before a step, when its messages arrive, and their bytes. Returns how many steps were not skipped. Plain
-    loops, which take numba a fourth of the time of arrays' arithmetic.
-    """
-    p, step, done = len(times), begin, 0
-    arrived, size = 2 * p, 3 * p
-    while step < end:
-        done += 1
-        for rank in range(p):
-            work[rank] = work[p + rank] = times[rank]
-        message = 0
-        for row in range(rows.first[step], rows.first[step + 1]):
-            at, further = rows.at[row], 1 if rows.is_shifted[row] else 0
-            for rank in range(p):
-                work[size + rank] = costs.nbytes[at + rank * further]
-            if not rows.sends[row]:
-                for rank in range(p):
-                    times[rank] += costs.gamma * work[size + rank] * slower[rank]
-                continue
-            away, route = rows.away[row], rows.route[row]
-            for rank in range(p):
-                nbytes = work[size + rank]
-                start = max(work[rank], work[rank + away])
-                through = start + costs.delay[route, rank] + nbytes / costs.rate[route, rank]
-                work[arrived + rank] = through if nbytes > 0 else -np.inf
-            if len(late) > 0:
-                for rank in range(p):
-                    work[arrived + rank] += late[message, rank]
-                message += 1
-            for rank in range(p):
-                times[rank] = max(times[rank], work[arrived + rank])
-            for rank in range(p - away):
-                times[rank + away] = max(times[rank + away], work[arrived + rank])
-            for rank in range(p - away, p):
-                times[rank + away - p] = max(times[rank + away - p], work[arrived + rank])
-        if len(late) == 0 and rows.last[step] > step and done % STEPS_PER_LOOK == 0:
-            least, most = np.inf, 0.0
-            for rank in range(p):
-                took = times[rank] - work[rank]
-                least = min(least, took)
-                most = max(most, took)
-            if most - least <= SAME_STEP * times[0]:
-                for rank in range(p):
-                    times[rank] += most * (rows.last[step] - step)
-                step = rows.last[step]
-        step += 1
-    return done
-
-
-@cache
-def _compiled_advance() -> Callable[..., int]:
-    """Return ``_advance`` in machine code, which other threads do not wait for."""
-    from simcomm.jit import compile_and_cache  # numba is slow to import; uniform ranks do without
-
-    return compile_and_cache(_advance, _nrt=False)

@@ -1,0 +1,164 @@
+"""Who waited for whom in a max-plus run, and the chain of work that its end waited for, without a list of messages.
+
+Nothing is written down for it but when each rank comes to each step; all else follows where it is asked for.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from math import inf
+
+import numpy as np
+
+from collectives.records.messages import Message
+from collectives.records.spans import Span
+from collectives.records.waits import ROUNDING, Leg
+from simcomm.compiled.kernel.arrays import Floats
+from simcomm.compiled.shortcuts.max_plus import ChannelRun, MaxPlusRun
+
+
+def waited_by_steps(runs: Iterable[MaxPlusRun]) -> dict[tuple[int, int], float]:
+    """Return how long each rank waited, with its half of a message posted, for a peer's half: by (rank, peer).
+
+    In all of the runs together, which are of the same ranks and keep their steps.
+    """
+    waited: dict[int, Floats] = {}  # by how far the peer is up the ring; [ranks]
+    for channel in (channel for run in runs for channel in run.channels):
+        rows, p = channel.rows, channel.ranks
+        for step in range(len(rows.first) - 1):
+            posted = channel.begun[step]
+            for row in range(rows.first[step], rows.first[step + 1]):
+                if rows.sends[row]:
+                    away = int(rows.away[row])
+                    later = (np.roll(posted, -away) - posted) * (channel.nbytes(row) > 0)
+                    for_receiver, for_sender = (waited.setdefault(one, np.zeros(p)) for one in (away, p - away))
+                    for_receiver += np.maximum(later, 0.0)
+                    for_sender += np.roll(np.maximum(-later, 0.0), away)
+    found: dict[tuple[int, int], float] = {}
+    for away, seconds in sorted(waited.items()):
+        for rank in np.flatnonzero(seconds).tolist():
+            found[rank, (rank + away) % len(seconds)] = float(seconds[rank])
+    return found
+
+
+def _legs(channel: ChannelRun, rank: int, step: int) -> Iterator[Message | Span]:
+    """Yield what one rank did in a step, without routes: its messages, and what it computed after them."""
+    rows, now = channel.rows, channel.begun.item(step, rank)
+    here = range(rows.first[step], rows.first[step + 1])
+    for row in here:
+        if rows.sends[row]:
+            for src in (rank, (rank - int(rows.away[row])) % channel.ranks):
+                end = channel.arrivals(row).item(src)
+                if end > -inf:
+                    yield _message(channel, row, step, src, end)
+                    now = max(now, end)
+    for row in here:
+        if not rows.sends[row] and channel.gamma > 0:
+            nbytes = channel.nbytes(row)
+            seconds = channel.gamma * nbytes.item(rank % len(nbytes)) * channel.slower(step).item(rank)
+            if seconds > 0:
+                yield Span(rank, "reduce", int(rows.step[row]), now, now + seconds, channel.channel, channel.index)
+            now += seconds
+
+
+def _message(channel: ChannelRun, row: int, step: int, src: int, end: float) -> Message:
+    """Return the message of a row that a rank sends."""
+    dst, nbytes = (src + int(channel.rows.away[row])) % channel.ranks, channel.nbytes(row)
+    posted = channel.begun.item(step, src), channel.begun.item(step, dst)
+    return Message(
+        src=src,
+        dst=dst,
+        step=int(channel.rows.step[row]),
+        chunk=channel.chunk(row, src),
+        nbytes=int(nbytes.item(src % len(nbytes))),
+        begin=max(posted),
+        end=end,
+        channel=channel.channel,
+        collective=channel.index,
+        src_posted=posted[0],
+        dst_posted=posted[1],
+    )
+
+
+def path_by_steps(runs: Iterable[tuple[float, MaxPlusRun]], spans: Iterable[Span], finished: Floats) -> list[Leg]:
+    """Return the critical path of what ranks did, the first leg first.
+
+    That are ``runs``, each from so many seconds on and ended later than the one before, and ``spans``; rank r ends at
+    ``finished[r]``. It is the path that ``collectives.records.waits.critical_path`` finds among all messages.
+    """
+    work, legs = _Work(runs, spans), list[Message | Span]()
+    for end in sorted(set(finished.tolist()), reverse=True):  # a rank that does nothing may come last
+        legs = [leg for rank in np.flatnonzero(finished == end).tolist() for leg in work.until(rank, end)]
+        if legs:
+            break
+    latest = max((leg.end for leg in legs), default=inf)
+    path, now = list[Leg](), [leg for leg in legs if leg.end == latest]
+    while now:
+        leg = min(now, key=_precedence)
+        path.append(_leg(leg))
+        now = work.until(_late_rank(leg), leg.begin)
+    return path[::-1]
+
+
+class _Work:
+    """What took the ranks time: runs, which follow each other, and what each rank did beside them."""
+
+    def __init__(self, runs: Iterable[tuple[float, MaxPlusRun]], spans: Iterable[Span]) -> None:
+        self.runs = list(runs)
+        self._known: dict[ChannelRun, tuple[int, int, list[Message | Span]]] = {}  # rank, step, and legs looked at last
+        self.begins = [begin for begin, _ in self.runs]
+        self.ends = [begin + float(run.finished.max()) for begin, run in self.runs]
+        self.spans: dict[int, list[Span]] = {}
+        for span in sorted(spans, key=lambda span: span.end):
+            self.spans.setdefault(span.rank, []).append(span)
+
+    def until(self, rank: int, time: float) -> list[Message | Span]:
+        """Return what took a rank time and ended at ``time`` but for rounding."""
+        within = time * ROUNDING
+        spans = self.spans.get(rank, [])
+        first = bisect_left(spans, time - within, key=lambda span: span.end)
+        found: list[Message | Span] = [*spans[first : bisect_right(spans, time + within, key=lambda span: span.end)]]
+        for place in range(bisect_left(self.ends, time - within), bisect_left(self.begins, time)):
+            base, run = self.runs[place]
+            for channel in run.channels:
+                for leg in self._legs_until(channel, rank, time - base, within):
+                    if time - within <= base + leg.end <= time + within and base + leg.begin < time:
+                        found.append(_later(leg, base))
+        return [leg for leg in found if leg.begin < time]
+
+    def _legs_until(self, channel: ChannelRun, rank: int, time: float, within: float) -> Iterator[Message | Span]:
+        """Yield what a rank did in the steps of a channel that it had begun and had not ended before a time."""
+        begun = channel.begun[:, rank]
+        for step in range(int(begun[1:].searchsorted(time - within)), int(begun[:-1].searchsorted(time))):
+            known = self._known.get(channel)
+            if known is None or known[:2] != (rank, step):  # a path stays in steps of many messages for long
+                known = self._known[channel] = rank, step, list(_legs(channel, rank, step))
+            yield from known[2]
+
+
+def _later(leg: Message | Span, seconds: float) -> Message | Span:
+    """Return what took time so much later."""
+    begin, end = leg.begin + seconds, leg.end + seconds
+    if isinstance(leg, Span):
+        return leg._replace(begin=begin, end=end)
+    posted = {"src_posted": leg.src_posted + seconds, "dst_posted": leg.dst_posted + seconds}
+    return leg._replace(begin=begin, end=end, **posted)
+
+
+def _precedence(leg: Message | Span) -> tuple[float, ...]:
+    """Return what is least for the leg to be taken of those that end together: the one that began last."""
+    if isinstance(leg, Message):
+        return -leg.begin, leg.src, leg.dst, leg.collective, leg.channel, leg.step, leg.chunk
+    return -leg.begin, leg.rank, leg.rank, leg.collective, leg.channel, leg.step, 0
+
+
+def _late_rank(leg: Message | Span) -> int:
+    """Return the rank that a leg waited for to begin."""
+    if isinstance(leg, Span):
+        return leg.rank
+    return leg.src if leg.dst_posted <= leg.src_posted else leg.dst
+
+
+def _leg(one: Message | Span) -> Leg:
+    if isinstance(one, Message):
+        return Leg("message", one.src, one.dst, one.begin, one.end)
+    return Leg(one.name, one.rank, one.rank, one.begin, one.end)
