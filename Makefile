@@ -92,18 +92,8 @@ pictures: $(STAMP) ## draw the pictures of the documentation, those of docs/gall
 	$(BIN)/ringlab animate $(OUT)/pipeline.json -o docs/pictures/pipeline.png
 
 .PHONY: tables
-tables: $(COMPILED) ## write the tables of accuracy, of NCCL, of algorithms, of winners, of the engines, of the executor, of faults, of trainings and of parallelism into docs
-	$(BIN)/python docs/accuracy_table.py
-	$(BIN)/python docs/nccl_table.py
-	$(BIN)/python docs/scaling_table.py
-	$(BIN)/python docs/algorithm_table.py
-	$(BIN)/python docs/renting_table.py
-	$(BIN)/python docs/engine_table.py
-	$(BIN)/python docs/executor_table.py
-	$(BIN)/python docs/faults_table.py
-	$(BIN)/python docs/curves_table.py
-	$(BIN)/python docs/parallelism_table.py
-	$(BIN)/python docs/tcp_terms_table.py --write
+tables: $(COMPILED) ## write into the pages what programs make of them: tables of what was measured last
+	$(BIN)/python docs/page_writer.py
 
 .PHONY: bench
 bench: $(COMPILED) ## run every benchmark; each writes its figures, with the environment, into benchmarks/results (minutes)
@@ -112,20 +102,21 @@ bench: $(COMPILED) ## run every benchmark; each writes its figures, with the env
 .PHONY: reality
 reality: $(COMPILED) ## measure emulated clusters on this machine beside their predictions, and write the tables (ten minutes, on an idle machine)
 	$(BIN)/ringlab accuracy --here --json benchmarks/results/accuracy_here.json
-	$(BIN)/python docs/tcp_terms_table.py --write
+	$(BIN)/python docs/page_writer.py docs/transports.md docs/predictions.md
 
 .PHONY: compared
 compared: $(COMPILED) ## compare the quickstart with its prediction three times, and write the table (six minutes, on an idle machine)
 	mkdir -p $(OUT)
 	for run in 1 2 3; do $(BIN)/ringlab compare scenarios/quickstart.toml --json $(OUT)/compared$$run.json || exit 1; done
-	$(BIN)/python docs/compare_table.py $(OUT)/compared1.json $(OUT)/compared2.json $(OUT)/compared3.json --write
+	$(BIN)/python docs/compare_table.py $(OUT)/compared1.json $(OUT)/compared2.json $(OUT)/compared3.json
+	$(BIN)/python docs/page_writer.py docs/predictions.md
 
 .PHONY: one-rank
 one-rank: $(COMPILED) ## profile one rank, predict 2, 4 and 8 emulated hosts from it, measure them, and write the table (two minutes, on an idle machine)
 	mkdir -p $(OUT)
 	$(BIN)/ringlab profile scenarios/emulated/small_network.py:build --shape 3,32,32 --batch-size 60 --threads 1 --steps 15 -o $(OUT)/one_rank.json
 	$(BIN)/ringlab compare examples/emulated_hosts.toml --emulate --devices 2,4,8 --profile $(OUT)/one_rank.json --json benchmarks/results/one_rank.json
-	$(BIN)/python docs/parallelism_table.py
+	$(BIN)/python docs/page_writer.py docs/parallelism.md
 
 .PHONY: bench-beside
 bench-beside: $(STAMP) ## compare the speed with another checkout, BEFORE=FOLDER (minutes)

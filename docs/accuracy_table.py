@@ -1,21 +1,16 @@
 """Writes the tables of docs/accuracy.md: the errors, and what explains those above 50 %."""
 
-import json
 import tomllib
 from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-from page_marks import write_between
+from page_writer import Parts, read_results, table
 
 from benchmarks.studies.nccl_unseen import scores as score_unseen
-from collectives.output_files import write_text
 from collectives.units import format_size
 
-PAGE = Path(__file__).with_name("accuracy.md")
 EXPLAINED = Path(__file__).with_name("accuracy_explained.toml")
-README = PAGE.parent.parent / "README.md"
-RESULTS = PAGE.parent.parent / "benchmarks" / "results" / "accuracy.json"
 CLASSES = {"small": "up to 64 KiB", "mid": "up to 16 MiB", "large": "above"}
 BASELINES = {"torch": "torch's estimator", "tuner": "NCCL's tuner formula", "alpha-beta": "alpha and beta"}
 HIGH = 0.5
@@ -24,21 +19,20 @@ HIGH = 0.5
 def measured(found: dict[str, Any]) -> str:
     """Return the tables of errors: all systems, families, collectives, rows to measure, and each system."""
     where = found["environment"]
-    lines = [
+    parts = [
         f"{found['date']}, torch {where['torch']}. `ringlab accuracy` takes {found['cpu_seconds']:.1f} s of CPU.\n",
-        *_table("", _overview(found)),
-        *(line for key in ("family", "collective") for line in _table(f"{key}, as shipped", _groups(found, key))),
+        _table("", _overview(found)),
+        *(_table(f"{key}, as shipped", _groups(found, key)) for key in ("family", "collective")),
         "With three rows of a left-out table known, the median error of its other rows, and in brackets as shipped:\n",
-        *_table("rows known", _gains(found["left_out"]["gains"], found["gains"])),
+        _table("rows known", _gains(found["left_out"]["gains"], found["gains"])),
         "Each system left out, and in brackets as shipped:\n",
-        *_table("system", _systems(found)),
+        _table("system", _systems(found)),
     ]
-    return "\n".join(lines)
+    return "\n".join(parts)
 
 
-def _table(title: str, rows: list[list[str]]) -> list[str]:
-    head = [f"| {title} | {' | '.join(CLASSES.values())} |", "| --- | ---: | ---: | ---: |"]
-    return [*head, *(f"| {' | '.join(row)} |" for row in rows), ""]
+def _table(title: str, rows: list[list[str]]) -> str:
+    return table(" | ".join([title, *(f"{name}:" for name in CLASSES.values())]), rows)
 
 
 def _percent(share: float | None) -> str:
@@ -128,18 +122,9 @@ def _evidence(reason: dict[str, Any]) -> str:
     return f"Shown by {quoted}{assumed} ({reason['source']})."
 
 
-def updated(page: str) -> str:
-    """Return the page with its tables as they were measured last."""
-    found = json.loads(RESULTS.read_text(encoding="utf-8"))
-    reasons = tomllib.loads(EXPLAINED.read_text(encoding="utf-8"))
-    for name, text in (("measured", measured(found)), ("explained", explained(found, reasons))):
-        page = write_between(page, name, text)
-    return page
-
-
-def sentence(page: str) -> str:
-    """Return the README with the errors as they were measured last."""
-    scores = json.loads(RESULTS.read_text(encoding="utf-8"))["left_out"]["classes"]
+def sentence() -> str:
+    """Return what the README says of the errors as they were measured last."""
+    scores = read_results("accuracy")["left_out"]["classes"]
     errors = ", ".join(f"{_percent(scores[c]['median'])} {title}" for c, title in CLASSES.items())
     text = f"NCCL on published systems, each left out of the fit, is predicted with a median error of {errors}\n"
     others = ", ".join(f"{100 * (one.median or 0):.0f} % {CLASSES[c]}" for c, one in score_unseen()["all"].items())
@@ -147,10 +132,15 @@ def sentence(page: str) -> str:
     text += (
         f"model has never seen it is {others}: expect that of a machine of your own, for which the 80 % interval of "
     )
-    wrapped = fill(f"{text}each prediction is made ([docs/nccl.md](docs/nccl.md#a-machine-of-your-own)).", 120)
-    return write_between(page, "accuracy", f"{wrapped}\n")
+    text += "each prediction is made ([docs/nccl.md](docs/nccl.md#a-machine-of-your-own))."
+    return fill(text, 120) + "\n"
 
 
-if __name__ == "__main__":
-    write_text(PAGE, updated(PAGE.read_text(encoding="utf-8")))
-    write_text(README, sentence(README.read_text(encoding="utf-8")))
+def _explained_now() -> str:
+    return explained(read_results("accuracy"), tomllib.loads(EXPLAINED.read_text(encoding="utf-8")))
+
+
+PARTS: Parts = {
+    "docs/accuracy.md": {"measured": lambda: measured(read_results("accuracy")), "explained": _explained_now},
+    "README.md": {"accuracy": sentence},
+}

@@ -1,11 +1,9 @@
 """How far ``make demo`` is off: the rows of several comparisons of this machine with its predictions, as a table.
 
-    ringlab compare quickstart --json one.json            # as often as one likes; `make compared` does it three times
-    python docs/compare_table.py one.json two.json --write    # keeps the rows, and writes the table
-    python docs/compare_table.py                              # the table of the rows that are kept
+    ringlab compare quickstart --json one.json        # as often as one likes; `make compared` does it three times
+    python docs/compare_table.py one.json two.json    # keeps the rows, of which page_writer.py makes the table
 
-``--write`` keeps the rows in ``benchmarks/results/compare.json`` and the table in ``docs/predictions.md``. A row is a
-collective, or a step of a training or one of its phases; a sync that has no length has none.
+A row is a collective, or a step of a training or one of its phases; a sync that has no length has none.
 """
 
 import argparse
@@ -15,15 +13,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from page_marks import write_between
+from page_writer import RESULTS, Parts, read_results
 
 from collectives.output_files import write_text
 from collectives.units import format_size
 from realcomm.calibration.plan import HOP_TURNS
 from ringlab.emulated.rows import PHASES
 
-ROOT = Path(__file__).parent.parent
-RESULTS, PAGE = ROOT / "benchmarks" / "results" / "compare.json", ROOT / "docs" / "predictions.md"
 WITHIN = 0.15
 Row = dict[str, Any]
 
@@ -92,18 +88,16 @@ def table(found: dict[str, Any]) -> Iterator[str]:
             yield f"Run {run}: other processes took {load['others']:.0%} of the cores."
 
 
+PARTS: Parts = {"docs/predictions.md": {"compare": lambda: "\n".join(table(read_results("compare"))) + "\n"}}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="*", type=Path)
+    parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--turns", type=int, default=HOP_TURNS, help="of the comparisons, if they are older")
-    parser.add_argument("--write", action="store_true", help=f"keep the rows, and write the table into {PAGE.name}")
     options = parser.parse_args()
-    found = read_runs(options.files, options.turns) if options.files else json.loads(RESULTS.read_text())
-    lines = "\n".join(table(found))
-    print(lines)
-    if options.write:
-        write_text(RESULTS, json.dumps(found, indent=1) + "\n")
-        write_text(PAGE, write_between(PAGE.read_text(encoding="utf-8"), "compare", f"{lines}\n"))
+    found = read_runs(options.files, options.turns)
+    write_text(RESULTS / "compare.json", json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,18 +1,12 @@
 """Writes into docs/training.md what ``benchmarks/overlap.py`` and ``benchmarks/training_curves.py`` found last."""
 
-import json
-from pathlib import Path
 from statistics import mean, variance
 from textwrap import fill
 from typing import Any
 
-from page_marks import write_between
+from page_writer import Parts, read_results, table
 from scipy.stats import f_oneway
 
-from collectives.output_files import write_text
-
-PAGE = Path(__file__).with_name("training.md")
-RESULTS = PAGE.parent.parent / "benchmarks" / "results"
 RECIPE = ("global_batch", "learning_rate", "schedule", "warm_up")
 
 Found = dict[str, Any]
@@ -21,35 +15,29 @@ Rows = list[Found]
 
 def overlap(found: Found) -> str:
     """Return a table of the steps beside DistributedDataParallel's."""
-    lines = [
+    said = (
         f"{_where(found)}: ResNet-18 on {found['ranks']} ranks of {found['threads']} thread, {found['batch_size']} "
-        f"images each, {found['rounds']} rounds. In brackets: 95 % of medians drawn again.",
-        "",
-        "| way | step | of DDP's |",
-        "| --- | ---: | ---: |",
-    ]
+        f"images each, {found['rounds']} rounds. In brackets: 95 % of medians drawn again."
+    )
+    rows = []
     for row in found["steps"]:
         low, high = row["interval"]
         ratio = "1" if row["way"] == "ddp" else f"{row['ratio']:.3f} ({low:.3f} to {high:.3f})"
-        lines.append(f"| `{row['way']}` | {row['step_s'] * 1e3:.0f} ms | {ratio} |")
-    return _text(lines)
+        rows.append([f"`{row['way']}`", f"{row['step_s'] * 1e3:.0f} ms", ratio])
+    return _filled(said) + "\n" + table("way | step: | of DDP's:", rows)
 
 
 def ways(found: Found) -> str:
     """Return how the recipe was chosen, and a table of the ways of syncing."""
-    rows, epochs = found["ways"], found["epochs"]
-    lines = [
-        f"{_where(found)}. {_choice(by_recipe(found['recipes']))}",
-        "",
-        f"| way, 2 ranks | {' | '.join(f'held out, epoch {number + 1}' for number in range(epochs))} | "
-        "furthest from the ring's losses |",
-        "| --- |" + " ---: |" * (epochs + 1),
-    ]
-    for row in rows:
-        right = " | ".join(f"{each:.1%}".replace("%", " %") for each in row["accuracies"])
+    rows = list[list[str]]()
+    for row in found["ways"]:
+        right = [f"{each:.1%}".replace("%", " %") for each in row["accuracies"]]
         apart = "the same bits" if row["furthest"] == 0 else f"{row['furthest']:.0e} of one"
-        lines.append(f"| `{row['way']}` | {right} | {'-' if row is rows[0] else apart} |")
-    return _text(lines)
+        rows.append([f"`{row['way']}`", *right, apart if rows else "-"])
+    heads = [f"held out, epoch {number + 1}:" for number in range(found["epochs"])]
+    made = table(" | ".join(["way, 2 ranks", *heads, "furthest from the ring's losses:"]), rows)
+    said = f"{_where(found)}. {_choice(by_recipe(found['recipes']))}"
+    return f"{_filled(said)}\n{made}"
 
 
 def by_recipe(rows: Rows) -> list[tuple[float, tuple[Any, ...]]]:
@@ -72,18 +60,15 @@ def ranks(found: Found) -> str:
     """Return a table of the numbers of ranks, seed by seed, and whether they differ by more than the seeds do."""
     rows = found["ranks"]
     seeds = sorted({row["seed"] for row in rows})
-    lines = [
-        f"| ranks | images a rank and step | {' | '.join(f'held out, seed {seed}' for seed in seeds)} | mean |",
-        "| ---: | ---: |" + " ---: |" * (len(seeds) + 1),
-    ]
-    groups = list[list[float]]()
+    groups, lines = list[list[float]](), list[list[str]]()
     for count in sorted({row["ranks"] for row in rows}):
         right = {row["seed"]: row["accuracies"][-1] for row in rows if row["ranks"] == count}
         groups.append(list(right.values()))
         batch = rows[0]["global_batch"] // count
         cells = [f"{right[seed]:.1%}" if seed in right else "-" for seed in seeds]
-        lines.append(f"| {count} | {batch} | {' | '.join(cells)} | {mean(groups[-1]):.1%} |".replace("%", " %"))
-    return _text([*lines, "", _noise(groups)])
+        lines.append([str(count), str(batch), *(one.replace("%", " %") for one in [*cells, f"{mean(groups[-1]):.1%}"])])
+    heads = ["ranks:", "images a rank and step:", *(f"held out, seed {seed}:" for seed in seeds), "mean:"]
+    return f"{table(' | '.join(heads), lines)}\n{_filled(_noise(groups))}"
 
 
 def _noise(groups: list[list[float]]) -> str:
@@ -103,22 +88,14 @@ def _where(found: Found) -> str:
     return f"{where['cpu']}, {where['cores']} cores, torch {where['torch']}"
 
 
-def _text(lines: list[str]) -> str:
-    """Return the lines as text, those of no table filled."""
-    return "\n".join(line if line.startswith("|") else fill(line, 120, break_on_hyphens=False) for line in lines) + "\n"
+def _filled(text: str) -> str:
+    return fill(text, 120, break_on_hyphens=False) + "\n"
 
 
-def updated(page: str) -> str:
-    """Return the page with the tables as they were measured last."""
-    for name, make, file in (
-        ("overlap", overlap, "overlap"),
-        ("ways", ways, "training_curves"),
-        ("ranks", ranks, "training_curves"),
-    ):
-        found = json.loads((RESULTS / f"{file}.json").read_text(encoding="utf-8"))
-        page = write_between(page, name, make(found))
-    return page
-
-
-if __name__ == "__main__":
-    write_text(PAGE, updated(PAGE.read_text(encoding="utf-8")))
+PARTS: Parts = {
+    "docs/training.md": {
+        "overlap": lambda: overlap(read_results("overlap")),
+        "ways": lambda: ways(read_results("training_curves")),
+        "ranks": lambda: ranks(read_results("training_curves")),
+    }
+}

@@ -1,27 +1,19 @@
 """Writes the tables in docs/engines.md: what was measured of the engines, their methods, growth and waiting."""
 
-import json
-from pathlib import Path
 from typing import Any
 
-from page_marks import write_between
+from page_writer import Parts, read_results, table
 
-from collectives.output_files import write_text
-
-PAGE = Path(__file__).with_name("engines.md")
-RESULTS = PAGE.parent.parent / "benchmarks" / "results"
-PARTS = {"events": "event engine", "reference": "simpy engine", "commands": "whole command"}
+MEASURED = {"events": "event engine", "reference": "simpy engine", "commands": "whole command"}
 METHODS = ("max-plus", "quotient", "events")
 
 
 def engines_table(found: dict[str, Any]) -> str:
     """Return one row for each thing that ``benchmarks/engine.py`` measured, below a line that says where."""
-    lines = [
-        f"{_machine(found)} Medians, and from the least to the most.\n",
-        "| of the | what | measured | from, to | goal |",
-        "| --- | --- | ---: | ---: | ---: |",
-    ]
-    return "\n".join([*lines, *(_engine_row(row) for row in found["rows"])]) + "\n"
+    heads = "of the | what | measured: | from, to: | goal:"
+    return f"{_machine(found)} Medians, and from the least to the most.\n\n" + table(
+        heads, (_engine_row(row) for row in found["rows"])
+    )
 
 
 def _machine(found: dict[str, Any]) -> str:
@@ -29,11 +21,11 @@ def _machine(found: dict[str, Any]) -> str:
     return f"{where['cpu']}, {where['cores']} cores; Python {where['python']}."
 
 
-def _engine_row(row: dict[str, Any]) -> str:
+def _engine_row(row: dict[str, Any]) -> list[str]:
     low, high = row["spread"]
     spread = f"{_rounded(low)}, {_rounded(high)}"
-    cells = [PARTS[row["part"]], row["name"], _rounded(row["measured"], row["unit"]), spread, _goal(row)]
-    return f"| {' | '.join(cells)} |"
+    cells = [MEASURED[row["part"]], row["name"], _rounded(row["measured"], row["unit"]), spread, _goal(row)]
+    return cells
 
 
 def _goal(row: dict[str, Any]) -> str:
@@ -52,43 +44,37 @@ def _rounded(number: float, unit: str = "") -> str:
 
 def methods_table(found: dict[str, Any]) -> str:
     """Return one row for each schedule and cluster of which ``benchmarks/methods.py`` timed the methods."""
-    lines = [
-        f"{_machine(found)} Seconds.\n",
-        "| algorithm | cluster | ranks | messages | build | routes | max-plus | quotient | events |",
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
-    return "\n".join([*lines, *(_method_row(row) for row in found["rows"])]) + "\n"
+    heads = "algorithm | cluster | ranks: | messages: | build: | routes: | max-plus: | quotient: | events:"
+    return f"{_machine(found)} Seconds.\n\n" + table(heads, (_method_row(row) for row in found["rows"]))
 
 
-def _method_row(row: dict[str, Any]) -> str:
+def _method_row(row: dict[str, Any]) -> list[str]:
     cells = [row["algorithm"], row["cluster"], str(row["ranks"]), f"{row['messages']:,}"]
     cells += [f"{row[part]:.2g}" for part in ("build", "routes")]
     for method in METHODS:
         seconds = "" if row[method] is None else f"{row[method]:.2g}"
         cells.append(f"**{seconds}**" if row["taken"] == method else seconds)
-    return f"| {' | '.join(cells)} |"
+    return cells
 
 
 def growth_table(found: dict[str, Any]) -> str:
     """Return one row for each question of which ``benchmarks/growth.py`` timed some sizes, with the exponent fitted."""
-    lines = [
-        f"{_machine(found)} Seconds of a core.\n",
-        "| where | what | ranks | messages | seconds | memory | grows with | goal |",
-        "| --- | --- | ---: | ---: | ---: | ---: | --- | --- |",
-    ]
+    heads = "where | what | ranks: | messages: | seconds: | memory: | grows with | goal"
     timed: list[dict[str, Any]] = []
     fits = {(row["part"], row["name"]): row for row in found["rows"] if "exponent" in row}
     for row in (row for row in found["rows"] if "exponent" not in row and row["part"] != "changes"):
         timed = [each for each in timed if (each["part"], each["name"]) != (row["part"], row["name"])] + [row]
-    return "\n".join([*lines, *(_growth_row(row, fits.get((row["part"], row["name"]))) for row in timed)]) + "\n"
+    return f"{_machine(found)} Seconds of a core.\n\n" + table(
+        heads, (_growth_row(row, fits.get((row["part"], row["name"]))) for row in timed)
+    )
 
 
-def _growth_row(row: dict[str, Any], fit: dict[str, Any] | None) -> str:
+def _growth_row(row: dict[str, Any], fit: dict[str, Any] | None) -> list[str]:
     grows, goal = "", ""
     if fit is not None:
         grows = f"{fit['over']}^{fit['exponent']:.2f}"
         goal = f"at most {fit['at_most']:g}" + (", missed" if fit["exponent"] > fit["at_most"] else "")
-    return f"| {' | '.join([row['part'], row['name'], *_figures(row), grows, goal])} |"
+    return [row["part"], row["name"], *_figures(row), grows, goal]
 
 
 def _figures(row: dict[str, Any]) -> list[str]:
@@ -106,72 +92,57 @@ TRAININGS = {"training": "training, ring", "auto": "training, auto"}
 
 def changes_table(found: dict[str, Any]) -> str:
     """Return one row for each run beside which ``benchmarks/growth.py`` timed one with a change."""
-    lines = [
-        f"{_machine(found)} Seconds of a core.\n",
-        "| what | cluster | what goes wrong | ranks | messages | seconds | memory | goal |",
-        "| --- | --- | --- | ---: | ---: | ---: | ---: | --- |",
-    ]
+    heads = "what | cluster | what goes wrong | ranks: | messages: | seconds: | memory: | goal"
     changes = (row for row in found["rows"] if row["part"] == "changes")
-    return "\n".join([*lines, *(_change_row(row) for row in changes)]) + "\n"
+    return f"{_machine(found)} Seconds of a core.\n\n" + table(heads, (_change_row(row) for row in changes))
 
 
-def _change_row(row: dict[str, Any]) -> str:
+def _change_row(row: dict[str, Any]) -> list[str]:
     wrong = next((said for word, said in WRONG.items() if word in row["wrong"]), "")
     most = row["at_most_s"]
     goal = f"at most {most:g}" + (", missed" if row["cpu_s"] > most else "") if most else ""
     what = TRAININGS.get(row["name"], row["name"])
-    return f"| {' | '.join([what, row['cluster'].replace('_', ' '), wrong, *_figures(row), goal])} |"
+    return [what, row["cluster"].replace("_", " "), wrong, *_figures(row), goal]
 
 
 def waiting_table(found: dict[str, Any]) -> str:
     """Return one row for each command that ``benchmarks/waiting.py`` timed."""
-    lines = [f"{_machine(found)} Medians.\n", "| what | seconds | of a core | goal |", "| --- | ---: | ---: | --- |"]
-    return "\n".join([*lines, *(_waiting_row(row) for row in found["rows"])]) + "\n"
+    heads = "what | seconds: | of a core: | goal"
+    return f"{_machine(found)} Medians.\n\n" + table(heads, (_waiting_row(row) for row in found["rows"]))
 
 
-def _waiting_row(row: dict[str, Any]) -> str:
+def _waiting_row(row: dict[str, Any]) -> list[str]:
     most = row.get("at_most_s")
     goal = "" if most is None else f"at most {most:g}" + (", missed" if row["wall_s"] > most else "")
     cells = [row["name"], f"{row['wall_s']:.2g}", f"{row['cpu_s']:.2g}", goal]
-    return f"| {' | '.join(cells)} |"
+    return cells
 
 
 def simgrid_table(found: dict[str, Any]) -> str:
     """Return one row for each collective that ``benchmarks/beside_simgrid.py`` timed in SimGrid and here."""
-    lines = [
-        f"{_machine(found)} SimGrid {found['simgrid']}; medians, seconds of a core.\n",
-        "| algorithm | ranks | messages | ours | SimGrid, exact | SimGrid, lazy | times ours | answers differ by |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
-    return "\n".join([*lines, *(_simgrid_row(row) for row in found["rows"])]) + "\n"
+    solvers = "ours: | SimGrid, exact: | SimGrid, lazy: | times ours: | answers differ by:"
+    heads = f"algorithm | ranks: | messages: | {solvers}"
+    return f"{_machine(found)} SimGrid {found['simgrid']}; medians, seconds of a core.\n\n" + table(
+        heads, (_simgrid_row(row) for row in found["rows"])
+    )
 
 
-def _simgrid_row(row: dict[str, Any]) -> str:
+def _simgrid_row(row: dict[str, Any]) -> list[str]:
     solvers = ("full", "lazy")
     cells = [row["algorithm"], f"{row['ranks']:,}", f"{row['messages']:,}"]
     cells += [f"{row[f'{name}_cpu_s']:.2g}" for name in ("ours", *solvers)]
     for each in ("{}_times_ours", "{}_differs"):
         cells.append(", ".join(f"{float(f'{row[each.format(name)]:.2g}'):,g}" for name in solvers))
-    return f"| {' | '.join(cells)} |"
+    return cells
 
 
-TABLES = {
-    "simgrid": ("beside_simgrid.json", simgrid_table),
-    "measured": ("engine.json", engines_table),
-    "methods": ("methods.json", methods_table),
-    "growth": ("growth.json", growth_table),
-    "changes": ("growth.json", changes_table),
-    "waiting": ("waiting.json", waiting_table),
+PARTS: Parts = {
+    "docs/engines.md": {
+        "simgrid": lambda: simgrid_table(read_results("beside_simgrid")),
+        "measured": lambda: engines_table(read_results("engine")),
+        "methods": lambda: methods_table(read_results("methods")),
+        "growth": lambda: growth_table(read_results("growth")),
+        "changes": lambda: changes_table(read_results("growth")),
+        "waiting": lambda: waiting_table(read_results("waiting")),
+    }
 }
-
-
-def updated(page: str) -> str:
-    """Return the page with the tables as they were measured last; of what was not measured it stays as it is."""
-    known = {name: of for name, of in TABLES.items() if (RESULTS / of[0]).exists()}
-    for name, (results, table) in known.items():
-        page = write_between(page, name, table(json.loads((RESULTS / results).read_text(encoding="utf-8"))))
-    return page
-
-
-if __name__ == "__main__":
-    write_text(PAGE, updated(PAGE.read_text(encoding="utf-8")))

@@ -1,17 +1,12 @@
 """Writes the figures in docs/executor.md from benchmarks/results/against_gloo.json."""
 
-import json
-from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-from page_marks import write_between
+from page_writer import Parts, read_results, table
 
-from collectives.output_files import write_text
 from collectives.units import format_size
 
-PAGE = Path(__file__).with_name("executor.md")
-RESULTS = Path(__file__).parent.parent / "benchmarks" / "results" / "against_gloo.json"
 GOAL = "Goal of the ring for 2 and 4 ranks: a ratio of at most 1 from 1 MiB up, and 1.5 below."
 
 
@@ -43,18 +38,20 @@ def _case(row: dict[str, Any]) -> str:
 
 
 def _table(name: str, rows: list[dict[str, Any]]) -> str:
-    ranks, cells = _distinct(rows, "ranks"), {(row["bytes"], row["ranks"]): _cell(row) for row in rows}
-    head = " | ".join(f"{p} ranks: ours, gloo | ratio" for p in ranks)
-    lines = [f"| `{name}` | {head} |", "| ---: |" + " ---: | ---: |" * len(ranks)]
-    for nbytes in _distinct(rows, "bytes"):
-        row = " | ".join(cells.get((nbytes, p), "- | -") for p in ranks)
-        lines.append(f"| {format_size(nbytes)} | {row} |")
-    return "\n".join(lines) + "\n"
+    ranks, cells = _distinct(rows, "ranks"), {(row["bytes"], row["ranks"]): _cells(row) for row in rows}
+    heads = [f"`{name}`:", *(f"{p} ranks: ours, gloo: | ratio:" for p in ranks)]
+    return table(
+        " | ".join(heads),
+        [
+            [format_size(nbytes), *(cell for p in ranks for cell in cells.get((nbytes, p), ["-", "-"]))]
+            for nbytes in _distinct(rows, "bytes")
+        ],
+    )
 
 
-def _cell(row: dict[str, Any]) -> str:
+def _cells(row: dict[str, Any]) -> list[str]:
     ratio = f"{row['ratio']:.2f} ({row['ratio_low']:.2f} to {row['ratio_high']:.2f})"
-    return f"{_us(row['ours_s'])}, {_us(row['gloo_s'])} | {ratio}"
+    return [f"{_us(row['ours_s'])}, {_us(row['gloo_s'])}", ratio]
 
 
 def _distinct(rows: list[dict[str, Any]], key: str) -> list[Any]:
@@ -65,10 +62,4 @@ def _us(seconds: float) -> str:
     return f"{seconds * 1e6:,.0f} us"
 
 
-def updated(page: str) -> str:
-    """Return the page with the figures that were measured last."""
-    return write_between(page, "figures", figures(json.loads(RESULTS.read_text(encoding="utf-8"))))
-
-
-if __name__ == "__main__":
-    write_text(PAGE, updated(PAGE.read_text(encoding="utf-8")))
+PARTS: Parts = {"docs/executor.md": {"figures": lambda: figures(read_results("against_gloo"))}}

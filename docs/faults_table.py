@@ -1,30 +1,23 @@
 """Writes the table of faults in docs/training.md, from what ``benchmarks/faults.py`` tried last."""
 
-import json
-from pathlib import Path
 from typing import Any
 
-from page_marks import write_between
-
-from collectives.output_files import write_text
-
-PAGE = Path(__file__).with_name("training.md")
-RESULTS = PAGE.parent.parent / "benchmarks" / "results" / "faults.json"
+from page_writer import Parts, read_results, table
 
 
-def table(found: dict[str, Any]) -> str:
+def faults() -> str:
     """Return a row for each fault, below a line that says where and when they were tried."""
+    found = read_results("faults")
     where = found["environment"]
-    lines = [
+    said = (
         f"{where['cpu']}, {where['cores']} cores; torch {where['torch']}, Python {where['python']}; {found['date']}. "
-        f"Up to {max(row['load'] for row in found['rows']):.0f} other runnable processes.\n",
-        "| tried | found and ended after | exit status | said | steps lost | left behind | goes on |",
-        "| --- | ---: | ---: | --- | ---: | --- | --- |",
-    ]
-    return "\n".join([*lines, *(_row(row) for row in found["rows"])]) + "\n"
+        f"Up to {max(row['load'] for row in found['rows']):.0f} other runnable processes.\n\n"
+    )
+    heads = "tried | found and ended after: | exit status: | said | steps lost: | left behind | goes on"
+    return said + table(heads, map(_row, found["rows"]))
 
 
-def _row(row: dict[str, Any]) -> str:
+def _row(row: dict[str, Any]) -> list[str]:
     seconds = "before it starts" if row["seconds"] is None else f"{row['seconds']:.1f} s"
     if row["timeout"] is not None:
         seconds += f" (timeout {row['timeout']:g} s)"
@@ -32,7 +25,7 @@ def _row(row: dict[str, Any]) -> str:
     same = "to the same weights" if row["same_weights"] else "to other weights"
     goes_on = f"from step {row['goes_on_from']} {same}"
     status = "" if row["seconds"] is None else str(row["status"])
-    return f"| {' | '.join([row['fault'], seconds, status, said, str(row['lost_steps']), _left(row), goes_on])} |"
+    return [row["fault"], seconds, status, said, str(row["lost_steps"]), _left(row), goes_on]
 
 
 def _left(row: dict[str, Any]) -> str:
@@ -44,10 +37,4 @@ def _left(row: dict[str, Any]) -> str:
     return ", ".join(words) or "nothing"
 
 
-def updated(page: str) -> str:
-    """Return the page with the table as it was measured last."""
-    return write_between(page, "faults", table(json.loads(RESULTS.read_text(encoding="utf-8"))))
-
-
-if __name__ == "__main__":
-    write_text(PAGE, updated(PAGE.read_text(encoding="utf-8")))
+PARTS: Parts = {"docs/training.md": {"faults": faults}}

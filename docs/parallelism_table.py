@@ -1,24 +1,17 @@
-"""Writes the tables of docs/parallelism.md: shared links, forms and a model on gloo ranks, hosts.
+"""The tables of docs/parallelism.md: shared links, forms and a model on gloo ranks, hosts.
 
-    python docs/parallelism_table.py
-
-``benchmarks/forms.py``,
-``benchmarks/parallelism.py`` and ``make one-rank`` measure what the other tables show.
+``benchmarks/forms.py``, ``benchmarks/parallelism.py`` and ``make one-rank`` measure what the other tables show.
 """
 
 import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from page_marks import write_between
+from page_writer import Parts, read_results
 
-from collectives.output_files import write_text
 from collectives.training.parallelism import CONTENTION
 from ringlab.commands.predict_devices import predict_devices
 
-PAGE = Path(__file__).with_name("parallelism.md")
-RESULTS = PAGE.parent.parent / "benchmarks" / "results"
 Found = dict[str, Any]
 BOARDS = "{preset = 'rtx4090-pcie', transport = 'nccl'}"
 IMAGES = "{model = 'resnet18', batch_size = 64, precision = 'fp16', compute = {rate = 10_000.0}}"
@@ -102,24 +95,15 @@ def where(environment: Found, others: float | None) -> str:
     return f"{environment['cpu']}, {environment['cores']} cores{busy}, torch {environment['torch']}"
 
 
-TABLES: dict[str, tuple[Callable[[Found], Iterator[str]], str]] = {
-    "forms": (forms, "forms.json"), "pairs": (pairs, "parallelism.json"), "hosts": (hosts, "one_rank.json"),
-}  # fmt: skip
+def _lines(lines: Iterable[str]) -> str:
+    return "\n".join(lines) + "\n"
 
 
-def updated(page: str) -> str:
-    """Return the page with its tables as the results have them."""
-    page = write_between(page, "shared", "\n".join(shared()) + "\n")
-    for name, (lines, file) in TABLES.items():
-        found = json.loads((RESULTS / file).read_text())
-        page = write_between(page, name, "\n".join(lines(found)) + "\n")
-    return page
-
-
-def main() -> None:
-    """Write the tables."""
-    write_text(PAGE, updated(PAGE.read_text(encoding="utf-8")))
-
-
-if __name__ == "__main__":
-    main()
+PARTS: Parts = {
+    "docs/parallelism.md": {
+        "shared": lambda: _lines(shared()),
+        "forms": lambda: _lines(forms(read_results("forms"))),
+        "pairs": lambda: _lines(pairs(read_results("parallelism"))),
+        "hosts": lambda: _lines(hosts(read_results("one_rank"))),
+    }
+}

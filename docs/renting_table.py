@@ -1,43 +1,41 @@
 """Writes into docs/renting.md the stories with their figures, and what was measured of plans."""
 
-import json
 from datetime import date
 from io import StringIO
 from itertools import chain
 from pathlib import Path
 from textwrap import wrap
 
-from page_marks import write_between
+from page_writer import Parts, read_results, table
 from rich.console import Console
 
 from benchmarks.studies.published_rentals import Story, dollars_a_million, stories
-from collectives.output_files import write_text
 from ringlab.commands.plan import plan
 from ringlab.table import print_parts
 
-PAGE = Path(__file__).with_name("renting.md")
 EXAMPLE = Path(__file__).with_name("rent_resnet50.toml")
 COLUMNS = 100  # of the terminal in the example
 WIDTH = 120  # characters of a line
-RESULTS = Path(__file__).parent.parent / "benchmarks" / "results" / "renting.json"
 
 
 def story_text(story: Story) -> str:
     """Return a story as a paragraph and a table."""
-    lines = [*wrap(f"**{story.title}.** {story.cause}.", WIDTH), ""]
-    lines += [f"| GPUs | published {story.unit} | predicted | times one GPU | most is lost to |"]
-    lines += ["| --- | ---: | ---: | ---: | --- |"]
+    rows = []
     for told in story.told:
         found = told.predicted
         name, share = found.bottleneck
-        lost = f"{name}, {share:.0%} of a step" if share >= 0.005 else "-"
+        lost = f"{name}, {share:.0%} of a step" if name != "compute" else "-"
         published = "-" if told.published is None else f"{told.published:,g}"
         what = " ".join(filter(None, (str(told.gpus), told.what)))
         rate = f"{found.rate:,.1f}" if found.rate < 100 else f"{found.rate:,.0f}"
-        lines.append(f"| {what} | {published} | {rate} | {found.efficiency * told.gpus:.2f} | {lost} |")
+        rows.append([what, published, rate, f"{found.efficiency * told.gpus:.2f}", lost])
+    made = table(f"GPUs | published {story.unit}: | predicted: | times one GPU: | most is lost to", rows)
     told_by = f"Source: {story.source}." + (f" Assumed: {story.assumed}." if story.assumed else "")
-    lines += ["", *wrap(told_by, WIDTH, break_long_words=False, break_on_hyphens=False)]
-    return "\n".join(lines) + "\n"
+    said, source = (
+        f"**{story.title}.** {story.cause}.",
+        wrap(told_by, WIDTH, break_long_words=False, break_on_hyphens=False),
+    )
+    return "\n".join([*wrap(said, WIDTH), "", made, *source]) + "\n"
 
 
 def cheaper_run() -> str:
@@ -48,11 +46,8 @@ def cheaper_run() -> str:
         gpu: [dollars_a_million(gpu, rate) for rate in (one.published or 0.0, one.predicted.rate)]
         for gpu, one in told.items()
     }
-    rows = [f"| {gpu} | ${published:.2f} | ${predicted:.2f} |" for gpu, (published, predicted) in costs.items()]
-    return (
-        "\n".join(["| 8 x | dollars a million, published rate | predicted rate |", "| --- | ---: | ---: |", *rows])
-        + "\n"
-    )
+    rows = [[gpu, *(f"${cost:.2f}" for cost in both)] for gpu, both in costs.items()]
+    return table("8 x | dollars a million, published rate: | predicted rate:", rows)
 
 
 def all_stories() -> str:
@@ -64,30 +59,31 @@ def all_stories() -> str:
 
 def measured() -> str:
     """Return what benchmarks/renting.py measured last: seconds, and regrets."""
-    found = json.loads(RESULTS.read_text())
+    found = read_results("renting")
     plan = found["plan"]
-    lines = [
-        f"{plan['choices']:,} choices are predicted and ranked in {plan['seconds']:.1f} s; it takes "
-        f"{plan['cpu_seconds']:.1f} s of a core (`python benchmarks/renting.py`).",
-        "",
-        "| among | rate of one GPU | jobs | costs more than the best, mean | p90 | is the best |",
-        "| --- | --- | ---: | ---: | ---: | ---: |",
+    rows = [
+        [among, way, one["jobs"], f"{one['mean']:.1%}", f"{one['p90']:.1%}", f"{one['right']:.0%}"]
+        for among, ways in found["regret"].items()
+        for way, one in ways.items()
     ]
-    for among, ways in found["regret"].items():
-        for way, one in ways.items():
-            lines.append(
-                f"| {among} | {way} | {one['jobs']} | {one['mean']:.1%} | {one['p90']:.1%} | {one['right']:.0%} |"
-            )
-    return "\n".join(lines) + "\n"
+    return (
+        f"{plan['choices']:,} choices are predicted and ranked in {plan['seconds']:.1f} s; it takes "
+        f"{plan['cpu_seconds']:.1f} s of a core (`python benchmarks/renting.py`).\n\n"
+    ) + table("among | rate of one GPU | jobs: | costs more than the best, mean: | p90: | is the best:", rows)
 
 
 def chances() -> str:
     """Return how often what was said of two types of GPU came true, by benchmarks/renting.py."""
-    lines = ["| said | in the mean | came true | comparisons |", "| --- | ---: | ---: | ---: |"]
-    for one in json.loads(RESULTS.read_text())["chances"]:
-        bounds = f"{one['low']:.0%} to {one['high']:.0%}"
-        lines.append(f"| {bounds} | {one['said']:.1%} | {one['true']:.1%} | {one['comparisons']:,} |")
-    return "\n".join(lines) + "\n"
+    rows = [
+        [
+            f"{one['low']:.0%} to {one['high']:.0%}",
+            f"{one['said']:.1%}",
+            f"{one['true']:.1%}",
+            f"{one['comparisons']:,}",
+        ]
+        for one in read_results("renting")["chances"]
+    ]
+    return table("said | in the mean: | came true: | comparisons:", rows)
 
 
 def example() -> str:
@@ -108,13 +104,6 @@ def example() -> str:
     )
 
 
-def updated(page: str) -> str:
-    """Return the page with stories and measurements as they are now."""
-    parts = {"example": example(), "stories": all_stories(), "speed": measured(), "chances": chances()}
-    for name, made in parts.items():
-        page = write_between(page, name, made)
-    return page
-
-
-if __name__ == "__main__":
-    write_text(PAGE, updated(PAGE.read_text(encoding="utf-8")))
+PARTS: Parts = {
+    "docs/renting.md": {"example": example, "stories": all_stories, "speed": measured, "chances": chances},
+}

@@ -1,25 +1,19 @@
 """What each term of TCP is worth: the rows of ``ringlab accuracy --here`` predicted again, without one term at a time.
 
-    ringlab accuracy --here                  # measures, and keeps its rows in a file
-    python docs/tcp_terms_table.py [FILE]    # predicts them again; writes the tables into the pages with --write
-
-The model was built on the scenarios of ``CHOSEN_ON``; the others were put aside.
+``make reality`` measures and keeps the rows. The model was built on the scenarios of ``CHOSEN_ON``; the others were put
+aside.
 """
 
-import argparse
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from math import inf
-from pathlib import Path
 from statistics import median
 from typing import Any
 
-from page_marks import write_between
+from page_writer import Parts, read_results
 
 import simcomm
 from collectives import Transport
-from collectives.output_files import write_text
 from collectives.units import format_size
 from ringlab.commands.accuracy.here import pair_before
 from ringlab.emulated.network import hosts_bandwidth, without_latencies
@@ -27,9 +21,6 @@ from ringlab.emulated.rows import WITHIN
 from scenarios import load
 from simcomm.cluster.pair_fit import TCP_GOODPUT, fit_pair
 
-ROOT = Path(__file__).parent.parent
-RESULTS, PAGE = ROOT / "benchmarks" / "results" / "accuracy_here.json", ROOT / "docs" / "transports.md"
-MISSES = ROOT / "docs" / "predictions.md"
 CHOSEN_ON = ("star4", "bad-order", "three-racks")
 OFF: dict[str, dict[str, Any]] = {
     "the executor's pipeline": {"pipeline": False},
@@ -136,18 +127,11 @@ def misses(rows: Rows) -> Iterator[str]:
             yield f"| {what} | {1e3 * row['measured_s']:.3g} | {100 * row['error']:+.0f} | {where} |"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", nargs="?", type=Path, default=RESULTS)
-    parser.add_argument("--write", action="store_true", help=f"write the tables into {PAGE.name} and {MISSES.name}")
-    options = parser.parse_args()
-    rows = Rows(json.loads(options.file.read_text()))
-    terms, off = ("\n".join(lines) for lines in (table(rows), misses(rows)))
-    print(f"{terms}\n\n{off}")
-    if options.write:
-        write_text(PAGE, write_between(PAGE.read_text(encoding="utf-8"), "terms", f"{terms}\n"))
-        write_text(MISSES, write_between(MISSES.read_text(encoding="utf-8"), "misses", f"{off}\n"))
+def _lines(make: Callable[[Rows], Iterator[str]]) -> str:
+    return "\n".join(make(Rows(read_results("accuracy_here")))) + "\n"
 
 
-if __name__ == "__main__":
-    main()
+PARTS: Parts = {
+    "docs/transports.md": {"terms": lambda: _lines(table)},
+    "docs/predictions.md": {"misses": lambda: _lines(misses)},
+}

@@ -1,13 +1,12 @@
 """The page about accuracy: its tables are those of the last measurement, and every large error is explained."""
 
 import csv
-import json
 import re
 import tomllib
 from pathlib import Path
 
 import accuracy_table
-import nccl_table
+import page_writer
 import pytest
 
 from ringlab.commands.accuracy.nccl import accuracy, worst_systems
@@ -19,21 +18,8 @@ from simcomm.nccl.timing import OVERLAP, SHARPNESS
 
 ROOT = Path(__file__).parent.parent
 
-FOUND = json.loads(accuracy_table.RESULTS.read_text())
+FOUND = page_writer.read_results("accuracy")
 REASONS = tomllib.loads(accuracy_table.EXPLAINED.read_text())
-
-
-def test_the_page_shows_what_was_measured_last():
-    page = accuracy_table.PAGE.read_text()
-    assert accuracy_table.updated(page) == page
-    readme = accuracy_table.README.read_text()
-    assert accuracy_table.sentence(readme) == readme, "make tables"
-    assert readme.count("<!-- accuracy: begin -->\n") == 1
-
-
-def test_the_page_about_nccl_shows_the_parameters_choices_and_errors_as_they_are():
-    page = nccl_table.PAGE.read_text()
-    assert nccl_table.updated(page) == page, "make tables"
 
 
 def test_before_hopper_the_tuner_takes_a_ring_where_the_source_of_crossnic0_speaks_of_one():
@@ -44,7 +30,7 @@ def test_before_hopper_the_tuner_takes_a_ring_where_the_source_of_crossnic0_spea
 
 
 def test_names_and_exponents_of_the_equations_are_those_of_the_code():
-    page = nccl_table.PAGE.read_text()
+    page = (ROOT / "docs" / "nccl.md").read_text()
     named = set(re.findall(r"`([a-z_]+(?:\.[a-z0-9_]+)+)`", page.partition("## The parameters")[0]))
     assert {name for name in named if not name.endswith((".py", ".toml"))} <= read_parameters().keys()
     assert f"x^{SHARPNESS:.0f}]^(1/{SHARPNESS:.0f})" in page and f"T_host^{OVERLAP:.0f})^(1/{OVERLAP:.0f})" in page

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from check_docs import problems
+from page_writer import all_parts, written
 
 ROOT = Path(__file__).parent.parent
 
@@ -13,6 +14,11 @@ ROOT = Path(__file__).parent.parent
 def test_the_pages_have_no_problems() -> None:
     done = subprocess.run([sys.executable, "docs/check_docs.py"], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
+
+
+@pytest.mark.parametrize("page", sorted({*all_parts()} - {"docs/transports.md"}))  # that takes a minute
+def test_what_programs_put_into_pages_is_as_they_make_it_now(page: str) -> None:
+    assert written(page) == (ROOT / page).read_text(encoding="utf-8"), "make tables"
 
 
 @pytest.mark.parametrize(

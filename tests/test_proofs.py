@@ -1,6 +1,5 @@
 """What `ringlab check` finds out about algorithms."""
 
-import runpy
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -47,11 +46,8 @@ def test_the_cost_is_also_told_as_a_multiple_of_the_least() -> None:
     assert (eight["steps_ratio"], eight["sent_ratio"]) == (14 / 3, 4.0)
 
 
-def test_the_table_of_algorithms_in_the_documentation_is_up_to_date() -> None:
-    script = Path(__file__).parent.parent / "docs" / "algorithm_table.py"
-    made = runpy.run_path(str(script))
-    page = script.with_name("algorithms.md").read_text(encoding="utf-8")
-    assert made["updated"](page) == page
+def test_the_page_about_algorithms_has_them_all() -> None:
+    page = Path(__file__).parent.parent.joinpath("docs", "algorithms.md").read_text(encoding="utf-8")
     assert all(f"`{name}`" in page for name in library())
 
 

@@ -1,6 +1,6 @@
 """A collective on an emulated cluster, message by message: when each came as measured, and as predicted.
 
-    python docs/side_by_side.py emulated/star8 all_reduce/recursive_doubling "1 MiB"
+    python -m benchmarks.studies.emulated_messages emulated/star8 all_reduce/recursive_doubling "1 MiB"
 
 The prediction is calibrated by the pair of hosts of ``ringlab accuracy --here --json FILE``. Messages are those that
 end furthest from their prediction, and when each rank is through is below.
@@ -24,7 +24,7 @@ from ringlab.emulated.rows import name_of
 from scenarios import load
 from simcomm.cluster.pair_fit import fit_pair
 
-RESULTS = Path(__file__).parent.parent / "benchmarks" / "results" / "accuracy_here.json"
+RESULTS = Path(__file__).parent.parent / "results" / "accuracy_here.json"
 SHOWN = 12  # messages
 Name = tuple[int, int, int, int]  # sender, receiver, channel and step
 

@@ -1,8 +1,9 @@
 """What each term of the model of a training step is worth, and each of what guesses one GPU: errors without it.
 
-``python docs/scaling_terms.py`` leaves out each published source in turn and fits the other terms again, without
-the systems that are put aside; it writes ``benchmarks/results/scaling_terms.json``, of which ``make tables`` makes the
-tables of docs/scaling.md. One GPU is judged with its whole type left out, the other values as shipped.
+``python -m benchmarks.studies.scaling_terms`` leaves out each published source in turn and fits the other terms
+again, without the systems that are put aside; it writes ``benchmarks/results/scaling_terms.json``, of which
+``make tables`` makes the tables of docs/scaling.md. One GPU is judged with its whole type left out, the other values
+as shipped.
 """
 
 import json
@@ -16,7 +17,7 @@ from simcomm.accuracy.trainings import score_points, seen_series
 from simcomm.scaling.descriptions import read_series
 from simcomm.scaling.one_gpu import SHARED
 
-RESULTS = Path(__file__).parent.parent / "benchmarks" / "results" / "scaling_terms.json"
+RESULTS = Path(__file__).parent.parent / "results" / "scaling_terms.json"
 NONE, ANY = 1e-9, 1e9
 KINDS = ("nvlink", "pcie", "host", "network")
 STEP = {

@@ -1,0 +1,75 @@
+"""The one writer of what programs put into pages: ``python docs/page_writer.py [PAGE ...]``; all pages unless named.
+
+A part of a page stands between two marks with its name. What makes it is a function in ``PARTS`` of a module of this
+folder whose name ends in ``_table``.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from collectives.output_files import write_text
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+Parts = Mapping[str, Mapping[str, Callable[[], str]]]  # by page and mark
+
+
+@cache
+def read_results(name: str) -> Any:
+    """Return what a benchmark found last, ``name`` without ``.json``."""
+    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def table(heads: str, rows: Iterable[Sequence[object]]) -> str:
+    """Return a table; columns whose head ends in a colon are ranged right.
+
+    >>> print(table("name | time:", [["ring", 3]]), end="")
+    | name | time |
+    | --- | ---: |
+    | ring | 3 |
+    """
+    names = [head.strip() for head in heads.split("|")]
+    rule = ["---:" if name.endswith(":") else "---" for name in names]
+    lines = [[name.removesuffix(":") for name in names], rule, *rows]
+    return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines)
+
+
+def write_between(page: str, name: str, text: str) -> str:
+    """Return the page with ``text``, of whole lines, between the marks of that name. Raise ValueError without marks.
+
+    >>> write_between("<!-- a: begin -->\\nold\\n<!-- a: end -->\\n", "a", "new\\n")
+    '<!-- a: begin -->\\nnew\\n<!-- a: end -->\\n'
+    """
+    begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
+    before, begun, rest = page.partition(begin)
+    _, ended, after = rest.partition(end)
+    if not (begun and ended):
+        raise ValueError(f"the page has no marks of {name}")
+    return f"{before}{begin}{text}{end}{after}"
+
+
+def all_parts() -> dict[str, dict[str, Callable[[], str]]]:
+    """Return the parts of every page, by its path in the project."""
+    found: dict[str, dict[str, Callable[[], str]]] = {}
+    for path in sorted(Path(__file__).parent.glob("*_table.py")):
+        for page, parts in import_module(path.stem).PARTS.items():
+            found.setdefault(page, {}).update(parts)
+    return found
+
+
+def written(page: str) -> str:
+    """Return a page with its parts as they are made now."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for name, make in all_parts()[page].items():
+        text = write_between(text, name, make())
+    return text
+
+
+if __name__ == "__main__":
+    for each in sys.argv[1:] or all_parts():
+        write_text(ROOT / each, written(each))
