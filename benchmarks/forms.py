@@ -30,7 +30,7 @@ from realcomm.profiling.model_sources import find_model
 from simcomm.mesh.calls import Group
 from simcomm.mesh.compute import Compute, as_measured
 from simcomm.mesh.interconnect import Served
-from simcomm.mesh.job import Job
+from simcomm.mesh.job import TrainingJob
 from simcomm.mesh.layers import cut_stages
 from simcomm.mesh.step import StepModel, StepParts
 
@@ -151,8 +151,8 @@ def measure_round(
     return rows
 
 
-def _job(profile: ModelProfile, form: Parallelism) -> Job:
-    return Job(profile, SAMPLES // form.data, form, optimizer="adamw")
+def _job(profile: ModelProfile, form: Parallelism) -> TrainingJob:
+    return TrainingJob(profile, SAMPLES // form.data, form, optimizer="adamw")
 
 
 def known_pieces(

@@ -19,7 +19,7 @@ from collectives.errors import InputError
 from collectives.output_files import write_text
 from collectives.records.model_profile import ModelProfile, read_model_profile
 from simcomm.mesh.compute import measured_rate
-from simcomm.mesh.job import Job, is_half
+from simcomm.mesh.job import TrainingJob, is_half
 from simcomm.scaling.descriptions import find_scaling_gpu
 from simcomm.scaling.gpu_rates import series_gpu
 from simcomm.scaling.models import PROFILES, find_model
@@ -50,7 +50,7 @@ def compare(profile: ModelProfile, where: str) -> list[Row]:
     known = {series_gpu(measured): rate}
     names = [name for name, shipped in PROFILES.items() if shipped == profile.model]
     model = find_model(names[0]) if names else profile
-    job = Job(model, float(batch), precision=precision, framework="PyTorch")
+    job = TrainingJob(model, float(batch), precision=precision, framework="PyTorch")
     rates: dict[str, list[float]] = {}
     for one in published():
         alike = one.job.model.model == job.model.model and is_half(one.job.precision) == is_half(precision)

@@ -11,7 +11,7 @@ import ringlab
 from collectives.errors import InputError
 from collectives.records.model_profile import Measured, find_model_profile
 from collectives.records.trace import read_trace
-from simcomm.mesh.job import Job
+from simcomm.mesh.job import TrainingJob
 from simcomm.scaling.rates import predict_rate
 
 RATED = "training.compute={rate = 300.0}"
@@ -197,7 +197,7 @@ def test_gpus_that_are_not_used_leave_their_cores_to_others() -> None:
     training = ["training.model=vgg16", "training.compute={rate = 300.0}"]
     rows = ringlab.predict_devices("dgx-h100", [2, 8], *training).cases[0].rows
     for row in rows:
-        fitted = predict_rate(Job(find_model_profile("vgg16"), 32), "dgx-h100", row.devices, 1, 300.0)
+        fitted = predict_rate(TrainingJob(find_model_profile("vgg16"), 32), "dgx-h100", row.devices, 1, 300.0)
         assert row.parts["processes"] == pytest.approx(fitted.parts.processes)
 
 

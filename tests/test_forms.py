@@ -23,7 +23,7 @@ from realcomm.profiling.model_sources import find_model
 from simcomm.mesh.calls import Group
 from simcomm.mesh.compute import at_rate
 from simcomm.mesh.interconnect import Served
-from simcomm.mesh.job import Job
+from simcomm.mesh.job import TrainingJob
 from simcomm.mesh.layers import cut_stages
 from simcomm.mesh.step import StepModel, StepPrediction
 
@@ -79,7 +79,7 @@ def measured() -> dict[str, list[FormResult]]:
 
 def predicted(name: str) -> StepPrediction:
     form = FORMS[name]
-    job = Job(profile(), SAMPLES // form.data, form, optimizer="adamw")
+    job = TrainingJob(profile(), SAMPLES // form.data, form, optimizer="adamw")
     return StepModel(job, at_rate(profile(), 1.0), lambda _: Free()).predict(RANKS)
 
 

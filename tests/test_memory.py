@@ -8,9 +8,9 @@ from collectives.errors import InputError
 from collectives.records.model_profile import Layer, ModelProfile, TransformerShape, find_model_profile
 from collectives.training.parallelism import Parallelism
 from simcomm.cluster.hardware_parts import memory_bytes
-from simcomm.mesh.job import Job
+from simcomm.mesh.job import TrainingJob
 from simcomm.mesh.layers import cut_stages
-from simcomm.mesh.memory import Memory, check_fit, largest_batch, memory_of, transformer_activation_bytes
+from simcomm.mesh.memory import DeviceMemory, check_fit, largest_batch, memory_of, transformer_activation_bytes
 
 GPT3 = TransformerShape(96, 12288, 96, 2048, 51200, 96, 4 * 12288)
 
@@ -21,8 +21,8 @@ def alike(blocks: int, parameters: int = 1000, shape: TransformerShape | None = 
     return ModelProfile("alike", "4", 2, "test", tuple(layers), shape)
 
 
-def keep(profile: ModelProfile, form: Parallelism, batch: int, **more: str) -> list[Memory]:
-    return memory_of(Job(profile, batch, form, **more))
+def keep(profile: ModelProfile, form: Parallelism, batch: int, **more: str) -> list[DeviceMemory]:
+    return memory_of(TrainingJob(profile, batch, form, **more))
 
 
 @pytest.mark.parametrize(("form", "gigabytes"), [("ddp", 120), ("zero1", 31.4), ("zero2", 16.6), ("zero3", 1.875)])
@@ -105,15 +105,15 @@ def test_ddp_has_buckets_and_fsdp_gathered_blocks() -> None:
 
 def test_what_does_not_fit_is_refused_with_what_would() -> None:
     memory = memory_bytes("RTX 4090")
-    job = Job(find_model_profile("resnet50"), 1, Parallelism(data=2))
+    job = TrainingJob(find_model_profile("resnet50"), 1, Parallelism(data=2))
     largest = largest_batch(job, memory)
     check_fit(replace(job, batch=largest), memory, "an RTX 4090")
     with pytest.raises(InputError, match=rf"batch_size {largest + 1} does not fit .* up to {largest} samples a device"):
         check_fit(replace(job, batch=largest + 1), memory, "an RTX 4090")
     with pytest.raises(InputError, match='not one sample fits: form = "fsdp"'):
-        check_fit(Job(find_model_profile("llama-7b"), 1, Parallelism(data=8), optimizer="adamw"), memory, "it")
+        check_fit(TrainingJob(find_model_profile("llama-7b"), 1, Parallelism(data=8), optimizer="adamw"), memory, "it")
     form = Parallelism(form="fsdp", data=8, recompute="full")
-    check_fit(Job(find_model_profile("llama-7b"), 1, form, "bf16", "adamw"), memory, "it")
+    check_fit(TrainingJob(find_model_profile("llama-7b"), 1, form, "bf16", "adamw"), memory, "it")
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from collectives.training.parallelism import Parallelism
 from simcomm.mesh.calls import Group, sent_bytes
 from simcomm.mesh.compute import as_measured, at_rate
 from simcomm.mesh.interconnect import NcclInterconnect, Served, SimulatedInterconnect
-from simcomm.mesh.job import Device, Job
+from simcomm.mesh.job import MeshDevice, TrainingJob
 from simcomm.mesh.pipeline import StageTimes, bubble_share, order_of, pipeline_program
 from simcomm.mesh.step import StepModel, StepPrediction
-from simcomm.mesh.sync import Unit, Work, data_groups, sync_step
+from simcomm.mesh.sync import DeviceWork, Unit, data_groups, sync_step
 from simcomm.mesh.terms import read_parameters
 from simcomm.nccl.descriptions import describe_preset
 from simcomm.scaling.columns import cases_of, make_cases, step_times
@@ -63,7 +63,7 @@ FOUR_BLOCKS = ModelProfile(
 
 def predict(fabric: Counted, form: Parallelism, batch: int = 8, devices: int = 8) -> StepPrediction:
     """A step of the model of eight blocks, which computes for a second a sample."""
-    return StepModel(Job(alike(), batch, form), at_rate(alike(), 1.0), lambda _: fabric).predict(devices)
+    return StepModel(TrainingJob(alike(), batch, form), at_rate(alike(), 1.0), lambda _: fabric).predict(devices)
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved"])
@@ -182,7 +182,7 @@ def test_ddp_is_the_timeline_of_overlap() -> None:
     units = [Unit(1.0, 2.0, 4e6, 4e6)] * 3
     fabric, form = Counted(byte_s=1e-7), Parallelism(data=2, bucket_mb=3)
     gradients = [Gradient(4_000_000, share) for share in (1 / 3, 2 / 3, 1.0)]
-    found = sync_step(Work(units, gradients), form, data_groups(fabric, form), steal=0.5)
+    found = sync_step(DeviceWork(units, gradients), form, data_groups(fabric, form), steal=0.5)
     times = overlap(6.0, [1 / 3, 2 / 3, 1.0], [0.4] * 3, 0.5)
     assert found.seconds == pytest.approx(3 + times.finished)
     assert found.exposed == pytest.approx(0.4)
@@ -195,7 +195,7 @@ def test_fsdp_prefetches_as_it_is_told() -> None:
     times = {}
     for prefetch in (0, 1):
         form = Parallelism(form="fsdp", data=2, prefetch=prefetch)
-        times[prefetch] = sync_step(Work(units, []), form, data_groups(fabric, form), steal=0.0)
+        times[prefetch] = sync_step(DeviceWork(units, []), form, data_groups(fabric, form), steal=0.0)
     # without: gather and compute in turns, and the scatter before hides behind the next backward
     assert times[0].seconds == 3 * 2 + 3 * 3 + 1
     # with: only the first gathers of forward and of backward and the last scatter are waited for
@@ -250,7 +250,7 @@ def test_parameter_servers_are_as_the_model_that_is_fitted_to_published_training
     profile: ModelProfile, machine: str, gpus: int, nodes: int
 ) -> None:
     """On 4090s the largest layer of VGG16 decides; where layers are small all of them do, however large a block is."""
-    job = Job(profile, 64, Parallelism(form="parameter_server"))
+    job = TrainingJob(profile, 64, Parallelism(form="parameter_server"))
     expected = predict_rate(job, machine, gpus, nodes, 300.0, paths=4)  # one for each of the four 4090s
     fabric = NcclInterconnect(describe_preset(machine, nodes, gpus // nodes))
     found = StepModel(job, at_rate(profile, 300.0), lambda _: fabric).predict(gpus)
@@ -280,8 +280,8 @@ def test_a_copy_of_a_simulated_network_with_another_algorithm_is_asked_anew() ->
 )  # fmt: skip
 def test_a_step_of_every_form_waits_for_what_shares_its_cores(form: Parallelism) -> None:
     """Seven others on eight cores."""
-    device = Device(memory_bandwidth=1e12, cores=8)
-    model = StepModel(Job(alike(), 8, form), at_rate(alike(), 1.0), lambda _: Counted(), device)
+    device = MeshDevice(memory_bandwidth=1e12, cores=8)
+    model = StepModel(TrainingJob(alike(), 8, form), at_rate(alike(), 1.0), lambda _: Counted(), device)
     of_each = read_parameters()["process_ms"] / 1e3 / 8
     assert model.predict(8).parts.processes == pytest.approx(7 * of_each)
 
@@ -290,8 +290,8 @@ def test_local_sgd_waits_for_processes_where_it_exchanges() -> None:
     """Of a data axis alone in every fourth step; with tensor parallelism in each."""
 
     def waited(tensor: int, every: int) -> float:
-        job = Job(alike(), 8, Parallelism(tensor=tensor, sync_every=every))
-        model = StepModel(job, at_rate(alike(), 1.0), lambda _: Counted(), Device(memory_bandwidth=1e12))
+        job = TrainingJob(alike(), 8, Parallelism(tensor=tensor, sync_every=every))
+        model = StepModel(job, at_rate(alike(), 1.0), lambda _: Counted(), MeshDevice(memory_bandwidth=1e12))
         return model.predict(8).parts.processes
 
     assert waited(1, 4) == pytest.approx(waited(1, 1) / 4)
@@ -319,7 +319,7 @@ def test_a_step_is_as_the_columns_that_are_fitted_to_published_trainings() -> No
 def test_what_is_not_predicted_is_refused() -> None:
     relu = ModelProfile("relu", "4", 4, "test", (Layer("a", "ReLU", "a", (), 1, 1, 1, 1, 1, 1, 1),))
     with pytest.raises(InputError, match="the profile of 'relu' has no parameters; give a model that is trained"):
-        StepModel(Job(relu, 8), at_rate(relu, 1.0), lambda _: Counted()).predict(8)
+        StepModel(TrainingJob(relu, 8), at_rate(relu, 1.0), lambda _: Counted()).predict(8)
     with pytest.raises(InputError, match="take zero1, or pipeline = 1"):
         predict(Counted(), Parallelism(form="fsdp", pipeline=2))
     with pytest.raises(InputError, match="6 microbatches are not divided by the 4 stages"):

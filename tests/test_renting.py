@@ -14,7 +14,7 @@ from simcomm.cluster.hardware_parts import parts
 from simcomm.mesh.compute import MEASURED_SPREAD
 from simcomm.renting.break_evens import PAYS_OFF, interruptions, price_of_other, second_node
 from simcomm.renting.measuring import Measurement, spread_after, worth
-from simcomm.renting.plan import Limits, Plan, make_plan, pareto_front
+from simcomm.renting.plan import Plan, PlanLimits, make_plan, pareto_front
 from simcomm.renting.quotes import Choice, Interruptions, Quote, Rate, list_choices, make_quote
 from simcomm.renting.rentals import COLUMNS, Rental, read_rentals
 from simcomm.scaling.uncertain import Uncertain, chance_less
@@ -169,7 +169,7 @@ def test_break_even_points() -> None:
     assert again.cost.median == pytest.approx(single.cost.median)
 
 
-def plan_of(*quotes: Quote, limits: Limits = Limits()) -> Plan:  # noqa: B008 - it is frozen
+def plan_of(*quotes: Quote, limits: PlanLimits = PlanLimits()) -> Plan:  # noqa: B008 - it is frozen
     return make_plan(quotes, limits, flat, Interruptions())
 
 
@@ -180,7 +180,7 @@ def test_the_plan_is_ranked_by_cost() -> None:
     assert plan.front == (dear, cheap)
     assert plan.chance_first == pytest.approx(PHI(log(1.1) / sqrt(0.05)))
     assert plan.rival == slow
-    assert plan_of(dear, slow, cheap, limits=Limits(deadline=1.5)).quotes == (dear,)
+    assert plan_of(dear, slow, cheap, limits=PlanLimits(deadline=1.5)).quotes == (dear,)
 
 
 def test_what_both_share_makes_no_choice_unsure() -> None:
@@ -192,13 +192,13 @@ def test_what_both_share_makes_no_choice_unsure() -> None:
 def test_the_nearest_is_said_where_nothing_is_within_the_limits() -> None:
     quotes = quote(9.0, 1.0, {}), quote(5.0, 2.0, {})
     with pytest.raises(InputError) as refused:
-        plan_of(*quotes, limits=Limits(deadline=0.5, budget=4.0))
+        plan_of(*quotes, limits=PlanLimits(deadline=0.5, budget=4.0))
     assert str(refused.value) == (
         "nothing is done within 30 min and for $4: the soonest is Us box at $9.00 in 1 h; "
         "the cheapest is Us box at $5.00 in 2 h"
     )
     with pytest.raises(InputError, match=r"in that time the cheapest is Us box at \$9.00 in 1 h; for that the soonest"):
-        plan_of(*quotes, limits=Limits(deadline=1.0, budget=6.0))
+        plan_of(*quotes, limits=PlanLimits(deadline=1.0, budget=6.0))
 
 
 def test_a_second_node_needs_a_network_that_is_known() -> None:

@@ -21,7 +21,7 @@ from ringlab.cli import app
 from scenarios.plan_form import parse_hours
 from simcomm.cluster.hardware_parts import memory_bytes
 from simcomm.mesh.compute import MEASURED_SPREAD
-from simcomm.mesh.job import Job, is_half
+from simcomm.mesh.job import TrainingJob, is_half
 from simcomm.mesh.memory import memory_of
 from simcomm.renting import predicting
 from simcomm.renting.nodes import scaling_node
@@ -70,7 +70,10 @@ def test_a_plan_adds_up(scenario: str) -> None:
 
 
 def test_types_of_gpu_are_wrong_together_as_far_as_they_are() -> None:
-    job, names = Job(find_model("ResNet-50"), 256.0, precision="fp16"), ["V100 SXM2 16GB", "A100 40GB SXM", "RTX 4090"]
+    job, names = (
+        TrainingJob(find_model("ResNet-50"), 256.0, precision="fp16"),
+        ["V100 SXM2 16GB", "A100 40GB SXM", "RTX 4090"],
+    )
     found = GpuRates(job, {}, names)
     boards = [find_scaling_gpu(series_gpu(name)) for name in sorted(names, key=series_gpu)]
     rates, covariance = guess_together(published(), [Alone(job, board, YOURS) for board in boards])
@@ -83,7 +86,7 @@ def test_types_of_gpu_are_wrong_together_as_far_as_they_are() -> None:
     measured = GpuRates(job, {"V100": 1000.0}, names)
     assert measured.rate("V100 SXM2 32GB") == Uncertain(1000.0, {"one V100": MEASURED_SPREAD})
     assert measured.rate("A100 40GB SXM").spread < found.rate("A100 40GB SXM").spread
-    mine = Job(even_model("mine", 10), 1.0, precision="fp16")
+    mine = TrainingJob(even_model("mine", 10), 1.0, precision="fp16")
     with pytest.raises(InputError, match="nothing is known of mine but its size: measure one GPU"):
         GpuRates(mine, {}, names).rate("RTX 4090")
     small, large = (GpuRates(mine, {"V100": rate}, names).rate("A100 40GB SXM").median for rate in (5.0, 5000.0))

@@ -18,12 +18,12 @@ from ringlab.commands.accuracy.training import accuracy_training
 from simcomm.accuracy.trainings import BASELINES, judge_frozen, seen_series
 from simcomm.mesh.intervals import COVERAGES, SHAPE, Shares, log_halfwidth, unsure
 from simcomm.mesh.terms import read_parameters
-from simcomm.scaling import Job, find_model, predict_rate
+from simcomm.scaling import TrainingJob, find_model, predict_rate
 from simcomm.scaling.columns import make_points, predict_steps
 from simcomm.scaling.descriptions import OWN_DATA, Point, read_series
 
 ROOT = Path(__file__).parent.parent
-MADE = Job(find_model("ResNet-50"), 256.0, precision="fp16")
+MADE = TrainingJob(find_model("ResNet-50"), 256.0, precision="fp16")
 DECODED = replace(MADE, loader="decode")
 
 

@@ -15,7 +15,7 @@ from benchmarks.studies.one_gpu_left_out import judge_one_gpu
 from collectives.errors import InputError
 from collectives.records.model_profile import Measured, find_model_profile
 from simcomm.nccl.parameters import read_definitions
-from simcomm.scaling import Job, find_model, one_gpu_rate
+from simcomm.scaling import TrainingJob, find_model, one_gpu_rate
 from simcomm.scaling.descriptions import find_scaling_gpu, read_series
 from simcomm.scaling.models import even_model
 from simcomm.scaling.one_gpu import (
@@ -29,7 +29,7 @@ from simcomm.scaling.one_gpu import (
     read_process,
 )
 
-JOB = Job(find_model("ResNet-50"), 256.0, precision="fp16")
+JOB = TrainingJob(find_model("ResNet-50"), 256.0, precision="fp16")
 
 
 def test_what_was_measured_on_this_gpu_is_what_it_does() -> None:
@@ -49,7 +49,7 @@ def test_a_job_that_is_twice_as_slow_elsewhere_is_so_here() -> None:
 
 def test_more_flops_at_the_same_bytes_make_it_slower() -> None:
     rates = [
-        one_gpu_rate(Job(find_model(name), 64.0, precision="fp16"), "A100").rate
+        one_gpu_rate(TrainingJob(find_model(name), 64.0, precision="fp16"), "A100").rate
         for name in ("ResNet-50", "ResNet-101", "ResNet-152")
     ]
     assert rates == sorted(rates, reverse=True)
@@ -69,7 +69,7 @@ def test_a_model_that_moves_bytes_gains_more_from_memory() -> None:
     twice = board._replace(memory_GBps=2 * board.memory_GBps)
     gains = []
     for flops, written in ((1e9, 1e9), (1e12, 1e6)):
-        job = Job(even_model("mine", 10_000_000, flops, written), 64.0, precision="fp16")
+        job = TrainingJob(even_model("mine", 10_000_000, flops, written), 64.0, precision="fp16")
         gains.append(one_gpu_rate(job, twice).rate / one_gpu_rate(job, board).rate)
     assert gains[0] > 1.1 * gains[1] > 1.1
 
@@ -78,12 +78,12 @@ def test_sequences_of_any_length_share_a_network_and_tf32_is_apart_from_fp32() -
     """Half the rate of BERT-base at 384 words tells of 128 words more than half the rate of BERT-large does."""
     found = {}
     for name in ("BERT-base-384", "BERT-large-384"):
-        job, board = Job(find_model(name), 32.0, precision="fp16"), find_scaling_gpu("A100")
-        asked = [Alone(Job(find_model("BERT-base-128"), 32.0, precision="fp16"), board, "unknown")]
+        job, board = TrainingJob(find_model(name), 32.0, precision="fp16"), find_scaling_gpu("A100")
+        asked = [Alone(TrainingJob(find_model("BERT-base-128"), 32.0, precision="fp16"), board, "unknown")]
         once, half = (guess_rates([*published(), Alone(job, board, "mine", rate)], asked) for rate in (400.0, 200.0))
         found[name] = half[0].rate / once[0].rate
     assert found["BERT-base-384"] < found["BERT-large-384"] < 1
-    rows = [Alone(Job(JOB.model, 32.0, precision=how), find_scaling_gpu(name), "mine") for how, name in
+    rows = [Alone(TrainingJob(JOB.model, 32.0, precision=how), find_scaling_gpu(name), "mine") for how, name in
             (("fp32", "V100"), ("fp32", "A100"), ("fp32", "H100 SXM"), ("fp16", "A100"))]  # fmt: skip
     assert make_columns(rows).words["arithmetic"].tolist() == ["whole", "tf32", "tf32", "half"]
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from collectives.errors import InputError
 from collectives.training.parallelism import Parallelism
 from simcomm.mesh.terms import expected_maximum, read_parameters
-from simcomm.scaling import Job, find_model, predict_rate
+from simcomm.scaling import TrainingJob, find_model, predict_rate
 from simcomm.scaling.columns import (
     BACKWARD_SHARE,
-    Case,
+    SeriesCase,
     bucket_seconds,
     make_cases,
     solve_alone,
@@ -24,8 +24,8 @@ from simcomm.scaling.descriptions import NEVER, find_node, find_scaling_gpu
 from simcomm.scaling.rates import node_of_machine
 from simcomm.timeline import overlap
 
-JOB = Job(find_model("BERT-large-384"), 16.0)
-CASE = Case(JOB, find_scaling_gpu("V100"), find_node("dlperf"), 16, 2)
+JOB = TrainingJob(find_model("BERT-large-384"), 16.0)
+CASE = SeriesCase(JOB, find_scaling_gpu("V100"), find_node("dlperf"), 16, 2)
 
 
 @settings(deadline=None, max_examples=40)
@@ -97,7 +97,7 @@ def test_the_step_of_one_gpu_is_found_again_from_that_of_several(gpus: int, node
 
 
 def test_intervals_nest_and_hold_the_rate() -> None:
-    found = predict_rate(Job(find_model("VGG16"), 64), "p3dn.24xlarge", 16, 2, 400.0)
+    found = predict_rate(TrainingJob(find_model("VGG16"), 64), "p3dn.24xlarge", 16, 2, 400.0)
     bounds = [found.interval(coverage) for coverage in (0.2, 0.5, 0.8, 0.9, 0.95)]
     lows, highs = [low for low, _ in bounds], [high for _, high in bounds]
     assert lows == sorted(lows, reverse=True) and highs == sorted(highs)
@@ -105,7 +105,7 @@ def test_intervals_nest_and_hold_the_rate() -> None:
 
 
 def test_parts_add_up_to_the_step_and_name_what_limits_it() -> None:
-    found = predict_rate(Job(find_model("VGG16"), 16), "workstation", 2, 1, 400.0, gpu="RTX 4090")
+    found = predict_rate(TrainingJob(find_model("VGG16"), 16), "workstation", 2, 1, 400.0, gpu="RTX 4090")
     assert found.parts.total == pytest.approx(2 * 16 / found.rate)
     assert found.bottleneck[0] == "sync"
 
@@ -133,7 +133,7 @@ def test_the_greatest_of_draws_of_a_normal_distribution() -> None:
 
 def test_copies_that_take_longer_than_a_step_decide_and_the_link_is_named() -> None:
     node = node_of_machine("rtx4090-pcie")._replace(cores=10**9)
-    job = Job(find_model("ResNet-18"), 64, Parallelism(overlap=False), "mixed", loader="decode")
+    job = TrainingJob(find_model("ResNet-18"), 64, Parallelism(overlap=False), "mixed", loader="decode")
     found = predict_rate(job, node, 8, 1, 20_000.0, gpu="RTX 4090")
     assert [str(link) for link in found.shared_between] == ["PCIe switch 0: all_reduce and loading share 24 GB/s"]
     assert found.parts.contention > 0

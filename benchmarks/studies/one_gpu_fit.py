@@ -22,7 +22,7 @@ from simcomm.scaling.one_gpu import (
     SHARED,
     SHEET,
     Alone,
-    Columns,
+    RateFeatures,
     make_columns,
     mean_of,
     read_process,
@@ -47,7 +47,7 @@ class Likelihood:
 
     def __init__(self, rows: Sequence[Alone]) -> None:
         """Keep what does not depend on the values: what rows share, and how far their data sheets are apart."""
-        self.columns: Columns = make_columns(rows)
+        self.columns: RateFeatures = make_columns(rows)
         self.logs: Floats = np.log([one.rate for one in rows])
         words = {*SHARED.values(), *filter(None, NEAR.values())}
         self.same = {word: same_words(self.columns, self.columns, word) for word in words}

@@ -7,7 +7,7 @@ import numpy as np
 from benchmarks.studies.one_gpu_fit import fit_process, seen_rates
 from simcomm.accuracy.judging import Judged, Score, score
 from simcomm.scaling.descriptions import Series
-from simcomm.scaling.one_gpu import Alone, Rate, guess_rates, published, read_process
+from simcomm.scaling.one_gpu import Alone, OneGpuRate, guess_rates, published, read_process
 
 UNKNOWN = "unknown"
 
@@ -21,7 +21,7 @@ def judge_one_gpu(
     the other types, of which ``pinned`` ones keep theirs.
     """
     asked = [Alone(one.job, one.gpu, one.source, one.points[0].rate) for one in series if one.points[0].gpus == 1]
-    sheets, jobs = list[tuple[Rate, float]](), list[tuple[Rate, float]]()
+    sheets, jobs = list[tuple[OneGpuRate, float]](), list[tuple[OneGpuRate, float]]()
     for name in sorted({one.gpu.name for one in asked}):
         inside = [one for one in asked if one.gpu.name == name]
         others = [one for one in published() if one.gpu.name != name]
@@ -43,7 +43,7 @@ def _job(one: Alone) -> tuple[str, str, str]:
     return one.source, one.job.model.model, one.job.precision
 
 
-def _score(pairs: Sequence[tuple[Rate, float]]) -> Score:
+def _score(pairs: Sequence[tuple[OneGpuRate, float]]) -> Score:
     ends = {coverage: [guessed.interval(coverage) for guessed, _ in pairs] for coverage in (0.5, 0.8, 0.9)}
     judged = Judged(
         keys={},

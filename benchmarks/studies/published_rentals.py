@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from collectives.training.parallelism import Parallelism
 from simcomm.mesh.interconnect import ScalingNode
-from simcomm.mesh.job import Job
+from simcomm.mesh.job import TrainingJob
 from simcomm.mesh.step import StepPrediction
 from simcomm.renting.rentals import read_rentals
 from simcomm.scaling.descriptions import ScalingGpu, find_node, find_scaling_gpu
@@ -52,13 +52,13 @@ def stories() -> list[Story]:
     return [_four_4090(), _pcie_or_sxm(), _two_4070(), _one_nvlink()]
 
 
-def _scaled(job: Job, gpu: ScalingGpu, node: ScalingNode, alone: float) -> Callable[[int], StepPrediction]:
+def _scaled(job: TrainingJob, gpu: ScalingGpu, node: ScalingNode, alone: float) -> Callable[[int], StepPrediction]:
     return lambda gpus: predict_rate(job, node, gpus, 1, alone, gpu=gpu)
 
 
 def _four_4090() -> Story:
     alone = 15.4
-    job = Job(
+    job = TrainingJob(
         even_model("1.7 billion parameters", PARAMETERS_4090),
         1.0,
         Parallelism(gradient_bytes=2),
@@ -94,7 +94,7 @@ def bandwidth_sent(gpus: int, rate: float, alone: float, nbytes: float) -> float
 
 
 def _pcie_or_sxm() -> Story:
-    job = Job(find_model("BERT-large-384"), 112.0, precision="fp16", loader="synthetic")
+    job = TrainingJob(find_model("BERT-large-384"), 112.0, precision="fp16", loader="synthetic")
     kinds = (("H100 PCIe", "h100-pcie5", 203.0, 1522.0), ("H100 SXM", "h100-sxm", 301.0, 2167.0))
     return Story(
         "PCIe or SXM: the dearer hour is the cheaper run",
@@ -125,7 +125,9 @@ def _two_4070() -> Story:
 
     def told() -> Iterator[Told]:
         for batch in (16, 24, 32, 64):
-            job = Job(find_model("ResNet-50"), float(batch), Parallelism(overlap=False), "mixed", loader="synthetic")
+            job = TrainingJob(
+                find_model("ResNet-50"), float(batch), Parallelism(overlap=False), "mixed", loader="synthetic"
+            )
             found = predict_rate(job, find_node("workstation"), 2, 1, alone, gpu=gpu)
             yield Told(f"batch {batch}", 2, None, found)
 
@@ -141,7 +143,7 @@ def _two_4070() -> Story:
 
 
 def _one_nvlink() -> Story:
-    job = Job(find_model("TXL-base"), 3072.0, precision="FP32", loader="text")
+    job = TrainingJob(find_model("TXL-base"), 3072.0, precision="FP32", loader="text")
     on = _scaled(job, find_scaling_gpu("V100"), find_node("dgx-1-v100"), 13981.0)
     return Story(
         "One NVLink for two: a DGX-1 does better with four",

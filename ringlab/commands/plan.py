@@ -30,7 +30,7 @@ from simcomm.renting.advice import SHARE, advise
 from simcomm.renting.break_evens import BreakEven
 from simcomm.renting.fitting import fitting_choices
 from simcomm.renting.measuring import MINUTES, half_width
-from simcomm.renting.plan import Limits, Plan, make_plan
+from simcomm.renting.plan import Plan, PlanLimits, make_plan
 from simcomm.renting.predicting import Predicting, Question, predict_all
 from simcomm.renting.quotes import Choice, Interruptions, Quote, list_choices, make_quote
 from simcomm.renting.rentals import OLD_AFTER_DAYS, Rental, is_old, newest_date, read_rentals
@@ -251,7 +251,7 @@ def plan(
             if not quotes:
                 raise
             interrupted = True
-    limits = Limits(wanted.deadline or inf, wanted.budget or inf)
+    limits = PlanLimits(wanted.deadline or inf, wanted.budget or inf)
     found = make_plan([quotes[number] for number in sorted(quotes)], limits, predicting.predict, spot)
 
     source = "snapshot" if options.prices is None else str(options.prices)
@@ -350,7 +350,7 @@ def _note_on_prices(rentals: Sequence[Rental], source: str, today: date) -> str:
     return f"prices of {source}, the newest of {newest_date(rentals).isoformat()}{more if old else ''}"
 
 
-def _row(rank: int, one: Quote, found: Plan, limits: Limits, today: date) -> PlanRow:
+def _row(rank: int, one: Quote, found: Plan, limits: PlanLimits, today: date) -> PlanRow:
     choice, rental = one.choice, one.choice.rental
     return PlanRow(
         rank=rank,

@@ -13,7 +13,7 @@ from collectives.records.model_profile import (
     read_model_profile,
     shipped_model_profiles,
 )
-from simcomm.mesh.job import Job
+from simcomm.mesh.job import TrainingJob
 from simcomm.scaling.gpu_rates import ComputeSource
 from simcomm.scaling.models import PROFILES, even_model, find_model, models
 
@@ -29,9 +29,9 @@ def find_profile(training: "TrainingForm", folder: Path) -> ModelProfile:
     return find_training_model(training.model, folder, training.shape, training.parameters)
 
 
-def find_job(training: "TrainingForm", folder: Path) -> Job:
+def find_job(training: "TrainingForm", folder: Path) -> TrainingJob:
     """Return what a scenario in ``folder`` trains. Raise InputError for a model that is not known or followed."""
-    return Job(
+    return TrainingJob(
         model=find_profile(training, folder),
         batch=training.batch_size,
         parallelism=training.mesh,

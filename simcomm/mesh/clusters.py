@@ -9,7 +9,7 @@ from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.hardware_parts import find_part, memory_bytes, parts
 from simcomm.cluster.presets import machine_entries
 from simcomm.mesh.interconnect import Interconnect, NcclInterconnect, SimulatedInterconnect
-from simcomm.mesh.job import ANY_DEVICE, Device
+from simcomm.mesh.job import ANY_DEVICE, MeshDevice
 from simcomm.mesh.terms import CORES
 from simcomm.nccl.catalogue import gpus_of_host
 from simcomm.nccl.clusters import NcclCluster
@@ -33,17 +33,17 @@ class MeshCluster:
         return name if name in parts("GPU") else None
 
     @property
-    def device(self) -> Device:
+    def device(self) -> MeshDevice:
         """One of the devices; its host's cores are also those of GPUs that are not used."""
         if not isinstance(self.cluster, NcclCluster):
             return ANY_DEVICE
         system, gpu = self.cluster.system, self.gpu
         cores = CORES * (gpus_of_host(system.preset) if system.preset in machine_entries() else system.gpus)
         if gpu is None:
-            return Device(cores=cores)
+            return MeshDevice(cores=cores)
         figures = find_part("GPU", gpu)
         bandwidth = parse_bandwidth(figures["memory_bandwidth"].value) if "memory_bandwidth" in figures else 0.0
-        return Device(gpu, memory_bytes(gpu), bandwidth, cores)
+        return MeshDevice(gpu, memory_bytes(gpu), bandwidth, cores)
 
     def join(self, count: int) -> Interconnect:
         """Return what joins so many of the devices. Raise InputError for a number that it cannot have."""

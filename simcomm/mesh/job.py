@@ -1,4 +1,4 @@
-"""``Job``: a training as it is spread over devices, whoever asks: a prediction, a plan, a published series."""
+"""``TrainingJob``: a training as it is spread over devices, whoever asks: a prediction, a plan, a published series."""
 
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -23,11 +23,11 @@ def is_half(precision: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingJob:
     """What is trained, and how it is spread. ``batch`` are samples, or tokens, of each device of the data axis.
 
     >>> from collectives.records.model_profile import find_model_profile
-    >>> Job(find_model_profile("gpt2"), 8, Parallelism(tensor=2)).on(8).parallelism.data
+    >>> TrainingJob(find_model_profile("gpt2"), 8, Parallelism(tensor=2)).on(8).parallelism.data
     4
     """
 
@@ -53,7 +53,8 @@ class Job:
         """Bytes of a sample that are copied to a GPU; none of synthetic samples, which are there.
 
         >>> from collectives.records.model_profile import find_model_profile
-        >>> [Job(find_model_profile("resnet50"), 1, loader=one).copied_bytes for one in ("synthetic", "dali", "decode")]
+        >>> resnet = find_model_profile("resnet50")
+        >>> [TrainingJob(resnet, 1, loader=one).copied_bytes for one in ("synthetic", "dali", "decode")]
         [0.0, 115440.0, 602112.0]
         """
         if self.input_bytes is not None:
@@ -62,12 +63,12 @@ class Job:
             return 0.0
         return IMAGE_FILE if self.loader == "dali" else float(self.model.input_bytes)
 
-    def on(self, devices: int, host: int | None = None) -> "Job":
+    def on(self, devices: int, host: int | None = None) -> "TrainingJob":
         """Return it for so many devices, ``host`` of them on each. Raise InputError for a mesh of another number."""
         return replace(self, parallelism=self.parallelism.for_devices(devices, host))
 
 
-class Device(NamedTuple):
+class MeshDevice(NamedTuple):
     """One device of a mesh, as far as it is known."""
 
     name: str = "a device"
@@ -76,4 +77,4 @@ class Device(NamedTuple):
     cores: int = 0  # of its whole host, of whose GPUs some may not be used; 0: so many a GPU that is used as is usual
 
 
-ANY_DEVICE = Device()
+ANY_DEVICE = MeshDevice()

@@ -16,7 +16,7 @@ from collectives.quoting import quote
 from collectives.records.model_profile import Block, ModelProfile, TransformerShape
 from collectives.training.parallelism import SHARDED, Parallelism
 from collectives.units import format_size
-from simcomm.mesh.job import Job, is_half
+from simcomm.mesh.job import TrainingJob, is_half
 from simcomm.mesh.layers import Stage, count_parameters, cut_stages, device_part, is_layer, is_unit
 from simcomm.mesh.pipeline import order_of
 
@@ -27,7 +27,7 @@ MOST_BATCH = 1 << 24
 
 
 @dataclass(frozen=True)
-class Memory:
+class DeviceMemory:
     """Bytes that one device keeps at the worst moment of a step."""
 
     parameters: float
@@ -90,7 +90,7 @@ def transformer_activation_bytes(
     return s * batch * h * (whole + (24.0 + scores) / tensor)
 
 
-def check_form(job: Job) -> None:
+def check_form(job: TrainingJob) -> None:
     """Raise InputError for a form that the model cannot have, and for a model without parameters."""
     profile, form = job.model, job.parallelism
     if not profile.parameters:
@@ -106,13 +106,13 @@ def check_form(job: Job) -> None:
         raise InputError(f"tensor is {form.tensor} and must divide the {shape.kv_heads} heads of the model")
 
 
-def memory_of(job: Job) -> list[Memory]:
+def memory_of(job: TrainingJob) -> list[DeviceMemory]:
     """Return what a device of each stage keeps, the first stage first; the job's mesh is that of its devices.
 
     Raises InputError where the batch is not divided by the microbatches, and for a form that the model cannot have.
 
     >>> from collectives.records.model_profile import find_model_profile
-    >>> found = memory_of(Job(find_model_profile("resnet50"), 32, Parallelism(data=8)))[0]
+    >>> found = memory_of(TrainingJob(find_model_profile("resnet50"), 32, Parallelism(data=8)))[0]
     >>> round(found.parameters / 1e6), round(found.activations / 1e9, 2)
     (102, 2.75)
     """
@@ -129,7 +129,7 @@ def memory_of(job: Job) -> list[Memory]:
 
 @dataclass(frozen=True)
 class _Counter:
-    job: Job
+    job: TrainingJob
     profile: ModelProfile  # what a device has of the model, all stages together
 
     @property
@@ -150,13 +150,13 @@ class _Counter:
     def each(self) -> StateBytes:
         return state_bytes(self.job.optimizer, self.form.half_weights)
 
-    def device(self, index: int, part: Sequence[Stage]) -> Memory:
+    def device(self, index: int, part: Sequence[Stage]) -> DeviceMemory:
         """Return what a device keeps that has these stages."""
         blocks, form, each = [block for stage in part for block in stage], self.form, self.each
         parameters = count_parameters(self.profile, form, blocks)
         whole, divided = parameters.whole, parameters.divided(form)
         sharded = form.form in SHARDED
-        return Memory(
+        return DeviceMemory(
             parameters=each.parameter * (divided if sharded else whole),
             gradients=each.gradient * (divided if sharded or form.form == "zero2" else whole),
             optimizer=each.optimizer * (whole if form.form in WHOLE_STATES else divided),
@@ -220,13 +220,13 @@ class _Counter:
         return found + 2 * min(form.bucket_mb * 2**20, gradients)
 
 
-def check_fit(job: Job, memory: float | None, where: str) -> list[Memory]:
+def check_fit(job: TrainingJob, memory: float | None, where: str) -> list[DeviceMemory]:
     """Return what each stage's device keeps. Raise InputError, with what would fit, where it is more than ``memory``.
 
     ``where`` is what the message calls a device; a memory of None is not known, and not checked.
 
     >>> from collectives.records.model_profile import find_model_profile
-    >>> found = check_fit(Job(find_model_profile("resnet50"), 256, Parallelism(data=1)), 24 * 2**30, "it")
+    >>> found = check_fit(TrainingJob(find_model_profile("resnet50"), 256, Parallelism(data=1)), 24 * 2**30, "it")
     >>> round(found[0].total / 2**30, 1)
     21.8
     """
@@ -252,7 +252,7 @@ def _without_batch(parallelism: Parallelism) -> str:
     return f"not one sample fits: {more}{again}"
 
 
-def largest_batch(job: Job, memory: float) -> int:
+def largest_batch(job: TrainingJob, memory: float) -> int:
     """Return the largest batch of each ``data`` device that fits into ``memory`` bytes, 0 where none does."""
     pieces = job.parallelism.pieces
 

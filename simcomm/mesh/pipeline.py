@@ -11,7 +11,7 @@ from collectives.errors import InputError
 from simcomm.timeline import Program
 
 
-class Work(NamedTuple):
+class StageRun(NamedTuple):
     """One microbatch through one of the stages of a device."""
 
     is_backward: bool
@@ -19,7 +19,7 @@ class Work(NamedTuple):
     microbatch: int
 
 
-def order_of(schedule: str, device: int, devices: int, microbatches: int, virtual: int = 1) -> list[Work]:
+def order_of(schedule: str, device: int, devices: int, microbatches: int, virtual: int = 1) -> list[StageRun]:
     """Return what a device of a pipeline does, in order. Raise InputError for microbatches that do not interleave.
 
     >>> ["FB"[work.is_backward] + str(work.microbatch) for work in order_of("1f1b", 1, 2, 3)]
@@ -29,11 +29,11 @@ def order_of(schedule: str, device: int, devices: int, microbatches: int, virtua
         if microbatches % devices:
             raise InputError(f"interleaved: {microbatches} microbatches are not divided by the {devices} stages")
         forward = [_interleaved(number, devices, virtual) for number in range(microbatches * virtual)]
-        backward = [Work(True, virtual - 1 - one.chunk, one.microbatch) for one in forward]
+        backward = [StageRun(True, virtual - 1 - one.chunk, one.microbatch) for one in forward]
         ahead = 2 * (devices - device - 1) + (virtual - 1) * devices
     else:
-        forward = [Work(False, 0, number) for number in range(microbatches)]
-        backward = [Work(True, 0, number) for number in range(microbatches)]
+        forward = [StageRun(False, 0, number) for number in range(microbatches)]
+        backward = [StageRun(True, 0, number) for number in range(microbatches)]
         ahead = devices - device - 1 if schedule == "1f1b" else microbatches
     ahead = min(ahead, len(forward))
     found = forward[:ahead]
@@ -42,9 +42,9 @@ def order_of(schedule: str, device: int, devices: int, microbatches: int, virtua
     return found + backward[len(forward) - ahead :]
 
 
-def _interleaved(number: int, devices: int, virtual: int) -> Work:
+def _interleaved(number: int, devices: int, virtual: int) -> StageRun:
     group, place = divmod(number, devices * virtual)
-    return Work(False, place // devices, group * devices + place % devices)
+    return StageRun(False, place // devices, group * devices + place % devices)
 
 
 class StageTimes(NamedTuple):
@@ -79,7 +79,7 @@ def pipeline_program(schedule: str, stages: Sequence[StageTimes], devices: int, 
     return program
 
 
-def _needed(work: Work, stage: int, stages: int) -> tuple[bool, int, int] | None:
+def _needed(work: StageRun, stage: int, stages: int) -> tuple[bool, int, int] | None:
     """Return what the work waits for: the stage before, of backward the one behind, of its last stage the forward."""
     if not work.is_backward:
         return (False, stage - 1, work.microbatch) if stage else None
@@ -90,7 +90,7 @@ def _add(
     program: Program,
     done: dict[tuple[bool, int, int], int],
     stages: Sequence[StageTimes],
-    work: Work,
+    work: StageRun,
     stage: int,
     device: int,
 ) -> None:

@@ -17,13 +17,13 @@ from simcomm.mesh.calls import Call, Group, join_calls
 from simcomm.mesh.compute import BlockTimes, Compute
 from simcomm.mesh.interconnect import Interconnect
 from simcomm.mesh.intervals import Shares, log_halfwidth
-from simcomm.mesh.job import ANY_DEVICE, Device, Job
+from simcomm.mesh.job import ANY_DEVICE, MeshDevice, TrainingJob
 from simcomm.mesh.layer_collectives import LayerCollectives, find_layer_collectives
 from simcomm.mesh.layers import Stage, count_parameters, cut_stages, device_part, is_unit, split_tensors, visits
-from simcomm.mesh.memory import WHOLE_STATES, Memory, check_fit, check_form
+from simcomm.mesh.memory import WHOLE_STATES, DeviceMemory, check_fit, check_form
 from simcomm.mesh.pipeline import StageTimes, pipeline_program
 from simcomm.mesh.shared_links import Traffic
-from simcomm.mesh.sync import NO_ROOT, DataGroups, SyncTimes, Unit, Work, data_groups, sync_step
+from simcomm.mesh.sync import NO_ROOT, DataGroups, DeviceWork, SyncTimes, Unit, data_groups, sync_step
 from simcomm.mesh.terms import (
     CORES,
     copy_seconds,
@@ -81,10 +81,10 @@ class StepParts:
 class StepPrediction:
     """A step on so many devices. ``rate`` are samples a second of all of them."""
 
-    job: Job
+    job: TrainingJob
     devices: int
     parts: StepParts
-    memory: tuple[Memory, ...]  # of a device of each stage
+    memory: tuple[DeviceMemory, ...]  # of a device of each stage
     calls: tuple[tuple[Call, ...], ...]  # in a step, of a device of each stage
     alone: float  # samples a second of one device that has no others
     spread: float  # of the log of the rate of one device
@@ -168,10 +168,10 @@ class StepPrediction:
 class StepModel:
     """What predicts the steps of a job: how fast a device computes, and what joins so many devices."""
 
-    job: Job
+    job: TrainingJob
     compute: Compute
     join: Callable[[int], Interconnect]
-    device: Device = ANY_DEVICE
+    device: MeshDevice = ANY_DEVICE
 
     def predict(self, devices: int) -> StepPrediction:
         """Return a step on so many devices.
@@ -221,11 +221,11 @@ class _Timeline(NamedTuple):
 class _Step:
     """A step on one mesh."""
 
-    job: Job
+    job: TrainingJob
     whole: Compute  # of the dense model on one device
     fabric: Interconnect
     devices: int
-    device: Device
+    device: MeshDevice
 
     @property
     def form(self) -> Parallelism:
@@ -377,7 +377,7 @@ class _Step:
             spans=found.spans,
         )
 
-    def _work(self) -> Work:
+    def _work(self) -> DeviceWork:
         """Return what travels: gradients, and blocks with parameters, each with those without behind it."""
         sharded = self.form.form in SHARDED
         weight = self.job.item if sharded else 2 if self.form.half_weights else 4
@@ -400,7 +400,7 @@ class _Step:
             found.append(unit)
         gradients, of_experts = self._gradients()
         largest = max((layer.parameters for layer in self.profile.layers), default=0) * weight
-        return Work(
+        return DeviceWork(
             units=found,
             gradients=gradients,
             root=root,
@@ -506,4 +506,4 @@ class _Step:
             gradients_of(tensors, [0.0] * len(layers), item) for tensors in split_tensors(layers, self.form)
         )
         alone = replace(self.form, microbatches=1, pipeline=1, schedule="1f1b", virtual=1)
-        return sync_step(Work(units, gradients, of_experts=of_experts), alone, self.groups, 0.0)
+        return sync_step(DeviceWork(units, gradients, of_experts=of_experts), alone, self.groups, 0.0)

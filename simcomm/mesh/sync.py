@@ -63,7 +63,7 @@ NO_ROOT = Unit(0.0, 0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True)
-class Work:
+class DeviceWork:
     """What a device computes and has to exchange: units in the order of forward, gradients in that of backward.
 
     The parameters of the ``root`` are those of no unit: they are gathered once, and kept until backward is through.
@@ -80,7 +80,7 @@ class Work:
     of_experts: Sequence[Gradient] = ()
     largest: float = 0.0
 
-    def slowed(self, forward: float, backward: float) -> "Work":
+    def slowed(self, forward: float, backward: float) -> "DeviceWork":
         """Return the work with computing that takes so many times as long; collectives within layers do not."""
         return replace(self, units=[unit.slowed(forward, backward) for unit in self.units])
 
@@ -126,7 +126,7 @@ def data_groups(fabric: Interconnect, form: Parallelism) -> DataGroups:
     )  # fmt: skip
 
 
-def sync_step(work: Work, form: Parallelism, groups: DataGroups, steal: float) -> SyncTimes:
+def sync_step(work: DeviceWork, form: Parallelism, groups: DataGroups, steal: float) -> SyncTimes:
     """Return the times of a step without pipeline, its optimizer apart."""
     if form.data == 1:
         compute = form.pieces * sum(unit.forward + unit.backward for unit in work.units)
@@ -138,7 +138,7 @@ def sync_step(work: Work, form: Parallelism, groups: DataGroups, steal: float) -
     return _in_buckets(work, form, groups, steal)
 
 
-def _in_buckets(work: Work, form: Parallelism, groups: DataGroups, steal: float) -> SyncTimes:
+def _in_buckets(work: DeviceWork, form: Parallelism, groups: DataGroups, steal: float) -> SyncTimes:
     """DDP and ZeRO 1 and 2: gradients travel in DDP's buckets while the last backward goes on.
 
     ZeRO sends each device the sum of its part only, and afterwards everyone's parameters to all.
@@ -168,7 +168,7 @@ def _in_buckets(work: Work, form: Parallelism, groups: DataGroups, steal: float)
 
 
 def _fill_buckets(
-    work: Work, form: Parallelism, groups: DataGroups, collective: str
+    work: DeviceWork, form: Parallelism, groups: DataGroups, collective: str
 ) -> tuple[list[Bucket], list[Call]]:
     """Return the buckets in the order in which they are full, those of experts apart, and the call of each."""
     size = round(form.bucket_mb * MIB)  # torch begins with less only where it is told nothing
@@ -194,7 +194,7 @@ def _mean_delay(averaging: Delay, other: Delay, every: int) -> Delay:
 
 
 def _delay_of_buckets(
-    work: Work, form: Parallelism, groups: DataGroups, buckets: Sequence[Bucket], calls: Sequence[Call]
+    work: DeviceWork, form: Parallelism, groups: DataGroups, buckets: Sequence[Bucket], calls: Sequence[Call]
 ) -> Delay:
     """Return what shared links add to a step whose gradients travel in buckets, or that has none to exchange."""
     if groups.fabric.links is None or not (work.loading or work.within):
@@ -224,7 +224,7 @@ def _compute(program: Program, unit: Unit, within: Traffic | None, *after: int, 
     return program.add(str(within), COMPUTE, calls, traffic=within)
 
 
-def _afterwards(work: Work, form: Parallelism, groups: DataGroups) -> tuple[Call, ...]:
+def _afterwards(work: DeviceWork, form: Parallelism, groups: DataGroups) -> tuple[Call, ...]:
     """Return what brings the parameters that the devices have changed to all: at once, or each from its owner."""
     if form.form == "ddp":
         return ()
@@ -236,7 +236,7 @@ def _afterwards(work: Work, form: Parallelism, groups: DataGroups) -> tuple[Call
     return join_calls(Call("all_gather", nbytes, group) for nbytes, group in bytes_of if nbytes)
 
 
-def _gathered(work: Work, form: Parallelism, groups: DataGroups, steal: float) -> SyncTimes:
+def _gathered(work: DeviceWork, form: Parallelism, groups: DataGroups, steal: float) -> SyncTimes:
     """ZeRO 3 and FSDP: a unit's parameters are gathered before each use, ``prefetch`` units ahead.
 
     Its gradients are scattered after its backward; HSDP then averages them between its groups. Collectives of a group
@@ -258,7 +258,7 @@ def _gathered(work: Work, form: Parallelism, groups: DataGroups, steal: float) -
     return SyncTimes(finished + steal * hidden, compute, exposed, hidden, join_calls(issued.calls), spans, delay)
 
 
-def _issue(work: Work, form: Parallelism, groups: DataGroups) -> "_Issued":
+def _issue(work: DeviceWork, form: Parallelism, groups: DataGroups) -> "_Issued":
     """Return the program of a step whose parameters are gathered, unit by unit."""
     issued, units = _Issued(Program(), groups.fabric), work.units
     computed: list[int] = []
@@ -315,7 +315,7 @@ class _Issued:
         return self.program.add(kind, stream, seconds, *after, traffic=Traffic(kind, group))
 
 
-def _there_and_back(work: Work, form: Parallelism, groups: DataGroups) -> SyncTimes:
+def _there_and_back(work: DeviceWork, form: Parallelism, groups: DataGroups) -> SyncTimes:
     """``nn.DataParallel`` and parameter servers: parameters to all devices, compute, gradients back; nothing overlaps.
 
     Of the former the first device has both; of the latter those that the fabric says.

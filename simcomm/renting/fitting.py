@@ -5,13 +5,13 @@ from math import inf
 
 from collectives.errors import InputError
 from simcomm.cluster.hardware_parts import memory_bytes, parts
-from simcomm.mesh.job import Job
+from simcomm.mesh.job import TrainingJob
 from simcomm.mesh.memory import check_fit
 from simcomm.renting.predicting import memory_on
 from simcomm.renting.quotes import Choice
 
 
-def fitting_choices(choices: Sequence[Choice], job: Job) -> tuple[list[Choice], list[str]]:
+def fitting_choices(choices: Sequence[Choice], job: TrainingJob) -> tuple[list[Choice], list[str]]:
     """Return the choices of which the mesh can be made and on which a batch fits, and the others in words.
 
     GPUs whose memory is not known are not refused. Raise InputError, with what would fit, where none is left.

@@ -17,7 +17,7 @@ Predict = Callable[[Choice], Rate]
 
 
 @dataclass(frozen=True)
-class Limits:
+class PlanLimits:
     """What a training may take: hours and dollars."""
 
     deadline: float = inf
@@ -47,7 +47,7 @@ class Plan:
         return self.quotes[0]
 
 
-def make_plan(quotes: Sequence[Quote], limits: Limits, predict: Predict, spot: Interruptions) -> Plan:
+def make_plan(quotes: Sequence[Quote], limits: PlanLimits, predict: Predict, spot: Interruptions) -> Plan:
     """Return the plan for these quotes. Raise InputError, with the nearest, where none is within the limits."""
     ranked = sorted(quotes, key=lambda quote: (quote.cost.median, quote.hours.median, quote.choice.rental.key))
     within = [quote for quote in ranked if limits.fit(quote)]
@@ -68,7 +68,7 @@ def make_plan(quotes: Sequence[Quote], limits: Limits, predict: Predict, spot: I
     )
 
 
-def _nearest(ranked: Sequence[Quote], limits: Limits) -> str:
+def _nearest(ranked: Sequence[Quote], limits: PlanLimits) -> str:
     """Return the message that nothing is within the limits, with what comes nearest to each."""
     asked = []
     said = []

@@ -17,7 +17,7 @@ from collectives.records.environment import installed_version
 from simcomm.mesh.compute import at_rate
 from simcomm.mesh.interconnect import NodeInterconnect, ScalingNode
 from simcomm.mesh.intervals import log_halfwidth
-from simcomm.mesh.job import Device, Job
+from simcomm.mesh.job import MeshDevice, TrainingJob
 from simcomm.mesh.memory import memory_of
 from simcomm.mesh.step import StepModel
 from simcomm.parallel import in_any_order
@@ -36,7 +36,7 @@ MOST_MOVED = 10.0  # by a cause, of the logarithm of a rate: that is 22,000 time
 class Question(NamedTuple):
     """What the rate of a choice depends on."""
 
-    job: Job
+    job: TrainingJob
     gpu: ScalingGpu
     node: ScalingNode
     gpus: int
@@ -57,7 +57,7 @@ class Question(NamedTuple):
 class Predicting:
     """A training, and what one GPU of each type does of it; ``predict`` asks the model of a step."""
 
-    job: Job
+    job: TrainingJob
     alone: Callable[[str], Uncertain]  # samples a second of one GPU of the hardware catalogue
 
     def question(self, choice: Choice) -> Question:
@@ -72,7 +72,7 @@ class Predicting:
         return answer(self.question(choice))
 
 
-def memory_on(job: Job, choice: Choice) -> float:
+def memory_on(job: TrainingJob, choice: Choice) -> float:
     """Return the bytes that the GPU keeps that keeps most. Raise InputError for a mesh of another number of GPUs."""
     return max(one.total for one in memory_of(job.on(choice.gpus, choice.rental.gpus)))
 
@@ -85,7 +85,7 @@ def answer(question: Question) -> Rate:
     """
     job, gpus, nodes, gpu, node = question.job, question.gpus, question.nodes, question.gpu, question.node
     joined = NodeInterconnect(node, gpus // nodes, nodes)
-    device = Device(gpu.name, memory_bandwidth=gpu.memory_GBps * 1e9, cores=node.cores)
+    device = MeshDevice(gpu.name, memory_bandwidth=gpu.memory_GBps * 1e9, cores=node.cores)
     found = StepModel(job, at_rate(job.model, question.alone.median), lambda _: joined, device).predict(gpus)
     causes = dict(question.alone.causes)
     if gpus > 1:

@@ -29,7 +29,7 @@ from collectives.training.buckets import BUCKET_BYTES, FIRST_BYTES, Bucket, fill
 from collectives.training.parallelism import Parallelism
 from simcomm.mesh.interconnect import ScalingNode
 from simcomm.mesh.intervals import Shares
-from simcomm.mesh.job import Job
+from simcomm.mesh.job import TrainingJob
 from simcomm.mesh.terms import (
     LINK_KINDS,
     Floats,
@@ -52,10 +52,10 @@ NETWORK = LINK_KINDS.index("network")
 BACKWARD_SHARE = 2 / 3  # of a step's computing: twice the FLOPs of forward
 
 
-class Case(NamedTuple):
+class SeriesCase(NamedTuple):
     """A job on so many GPUs of so many nodes."""
 
-    job: Job
+    job: TrainingJob
     gpu: ScalingGpu
     node: ScalingNode
     gpus: int
@@ -96,7 +96,7 @@ class Cases:
         return Cases(**{one.name: getattr(self, one.name)[rows] for one in fields(self)})
 
 
-def make_cases(cases: Sequence[Case]) -> Cases:
+def make_cases(cases: Sequence[SeriesCase]) -> Cases:
     """Return the columns of cases."""
     bucketed = [_buckets(case.job.model, case.job.parallelism) for case in cases]
     width = max(map(len, bucketed))
@@ -261,10 +261,10 @@ def solve_alone(cases: Cases, values: Mapping[str, float], measured: Floats, *, 
     return alone
 
 
-def cases_of(one: Series) -> list[Case]:
+def cases_of(one: Series) -> list[SeriesCase]:
     """Return a case for each point of a series."""
     return [
-        Case(
+        SeriesCase(
             job=one.job_on(point.gpus),
             gpu=one.gpu,
             node=one.node,

@@ -21,7 +21,7 @@ from collectives.units import count
 from simcomm.cluster.hardware_parts import find_part, parts
 from simcomm.cluster.presets import machine_entries
 from simcomm.mesh.interconnect import ScalingNode
-from simcomm.mesh.job import WHOLE, Job, is_half
+from simcomm.mesh.job import WHOLE, TrainingJob, is_half
 from simcomm.scaling.description_keys import GpuKeys, NodeKeys, SameGpuKeys, SeriesKeys, read_keys
 from simcomm.scaling.models import even_model, find_model
 
@@ -67,7 +67,7 @@ class Series:
     source: str
     system: str
     model: str
-    job: Job
+    job: TrainingJob
     gpu: ScalingGpu
     node: ScalingNode
     points: tuple[Point, ...]
@@ -76,7 +76,7 @@ class Series:
     global_batch: float | None = None  # held over all numbers of GPUs
     where: str = field(default="", compare=False)
 
-    def job_on(self, gpus: int) -> Job:
+    def job_on(self, gpus: int) -> TrainingJob:
         """Return the job on so many GPUs."""
         return self.job if self.global_batch is None else replace(self.job, batch=self.global_batch / gpus)
 
@@ -299,7 +299,7 @@ def _describe(where: str, table: Any, nodes: Mapping[str, ScalingNode], gpus: Ma
         raise InputError(f"{where}: ps_paths is missing; a parameter server needs it (x16 paths to the host)")
     points = tuple(Point(*point) for point in keys.points)
     form = Parallelism(bucket_mb=keys.bucket_mb, gradient_bytes=keys.grad_bytes, **FORMS[keys.sync])
-    job = Job(
+    job = TrainingJob(
         model=_model(where, keys),
         batch=keys.batch,
         parallelism=form,

@@ -18,7 +18,7 @@ from collectives.quoting import quote, suggest
 from collectives.training.workload import ComputePhases
 from simcomm.cluster.hardware_parts import parts
 from simcomm.mesh.compute import MEASURED_SPREAD, Compute, as_measured, at_rate, in_phases, measured_rate
-from simcomm.mesh.job import Job
+from simcomm.mesh.job import TrainingJob
 from simcomm.nccl.catalogue import find_gpu
 from simcomm.scaling.descriptions import find_scaling_gpu
 from simcomm.scaling.models import even_model
@@ -42,7 +42,7 @@ class GpuRates:
     """The rates of one GPU of each type in samples a second, with what they may be wrong by."""
 
     def __init__(
-        self, job: Job, known: Mapping[str, float], gpus: Iterable[str], where: str = "plan.known_rates"
+        self, job: TrainingJob, known: Mapping[str, float], gpus: Iterable[str], where: str = "plan.known_rates"
     ) -> None:
         """Take a user's rates and the types that are asked about, by names of the hardware catalogue.
 
@@ -89,7 +89,7 @@ class GpuRates:
             for name, rate, row in zip(boards, rates, factor, strict=True)
         }
 
-    def _sized(self) -> Job:
+    def _sized(self) -> TrainingJob:
         """Return the job of a model of unknown layers with as much work as its known rates say."""
         name = self.job.model.model
         asked = [(find_scaling_gpu(gpu), log(rate)) for gpu, rate in self.known.items()]
@@ -108,7 +108,7 @@ class ComputeSource(NamedTuple):
     phases_batch: float = 1  # samples, of which the phases are
     is_profiled: bool = False  # the profile's own times, where it has some
 
-    def known_rates(self, job: Job, where: str) -> dict[str, float]:
+    def known_rates(self, job: TrainingJob, where: str) -> dict[str, float]:
         """Return the samples a second of one GPU by its type. Raise InputError that names ``where`` a profile is."""
         found = {} if self.rate is None or self.gpu is None else {self.gpu: self.rate}
         if self.is_profiled and job.model.measured:
@@ -116,7 +116,7 @@ class ComputeSource(NamedTuple):
         return found
 
 
-def find_compute(job: Job, source: ComputeSource, gpu: str | None) -> Compute:
+def find_compute(job: TrainingJob, source: ComputeSource, gpu: str | None) -> Compute:
     """Return how long a device computes, by what is known best: stated or measured on it, on another GPU, published.
 
     ``gpu`` is the devices' type, None where they are none of the hardware catalogue. Raises InputError.

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from collectives.errors import InputError
 from collectives.records.model_profile import ModelProfile
 from simcomm.mesh.compute import MEASURED_SPREAD
-from simcomm.mesh.job import Job, is_half
+from simcomm.mesh.job import TrainingJob, is_half
 from simcomm.mesh.terms import Floats
 from simcomm.nccl.parameters import read_definitions
 from simcomm.scaling.descriptions import ScalingGpu, find_scaling_gpu, read_series
@@ -45,14 +45,14 @@ FRAMEWORKS = ("pytorch", "mxnet", "tensorflow", "tensorpack", "paddle", "oneflow
 class Alone(NamedTuple):
     """A job on one GPU at a source, and its rate in samples per second where it is known."""
 
-    job: Job
+    job: TrainingJob
     gpu: ScalingGpu
     source: str
     rate: float = 1.0
 
 
 @dataclass(frozen=True)
-class Rate:
+class OneGpuRate:
     """Samples (or tokens) per second of one GPU, and the standard deviation of its logarithm."""
 
     rate: float
@@ -77,14 +77,14 @@ def read_process() -> Mapping[str, float]:
 
 
 def one_gpu_rate(
-    job: Job, gpu: str | ScalingGpu, known: Mapping[str, float] | None = None, *, without: Sequence[str] = ()
-) -> Rate:
+    job: TrainingJob, gpu: str | ScalingGpu, known: Mapping[str, float] | None = None, *, without: Sequence[str] = ()
+) -> OneGpuRate:
     """Return the rate of one GPU, from what others (``known``, by name) do of the same job and from published rates.
 
     ``without`` are GPUs whose published rates are not to be seen. Raises InputError.
 
     >>> from simcomm.scaling import find_model
-    >>> job = Job(find_model("ResNet-50"), 256.0)
+    >>> job = TrainingJob(find_model("ResNet-50"), 256.0)
     >>> guess, better = one_gpu_rate(job, "H100 SXM"), one_gpu_rate(job, "H100 SXM", {"A100": 1300.0, "V100": 800.0})
     >>> better.spread < guess.spread
     True
@@ -95,7 +95,7 @@ def one_gpu_rate(
         if not 0 < rate < float("inf"):
             raise InputError(f"known: {name} = {rate!r}; give samples or tokens per second above 0")
     if board.name in rates:
-        return Rate(rates[board.name], MEASURED_SPREAD)
+        return OneGpuRate(rates[board.name], MEASURED_SPREAD)
     seen = [one for one in published() if one.gpu.name not in without]
     seen += [Alone(job, find_scaling_gpu(name), YOURS, rate) for name, rate in rates.items()]
     return guess_rates(seen, [Alone(job, board, YOURS)])[0]
@@ -111,13 +111,13 @@ def published() -> tuple[Alone, ...]:
 
 def guess_rates(
     seen: Sequence[Alone], asked: Sequence[Alone], process: Mapping[str, float] | None = None
-) -> list[Rate]:
+) -> list[OneGpuRate]:
     """Return the rates of jobs on one GPU, given others."""
     logs, covariance = _condition(seen, asked, process)
     return _as_rates(logs, np.sqrt(np.diag(covariance)) * NARROWER)
 
 
-def guess_together(seen: Sequence[Alone], asked: Sequence[Alone]) -> tuple[list[Rate], Floats]:
+def guess_together(seen: Sequence[Alone], asked: Sequence[Alone]) -> tuple[list[OneGpuRate], Floats]:
     """Return the rates of one job on several GPUs, and the covariance of their logarithms.
 
     A rate is narrower than the process says, as in ``guess_rates``; how two GPUs differ is less so: what else is taken
@@ -147,11 +147,11 @@ def _condition(
     return guessed, covariance
 
 
-def _as_rates(logs: Floats, spreads: Floats) -> list[Rate]:
-    return [Rate(rate, spread) for rate, spread in zip(np.exp(logs).tolist(), spreads.tolist(), strict=True)]
+def _as_rates(logs: Floats, spreads: Floats) -> list[OneGpuRate]:
+    return [OneGpuRate(rate, spread) for rate, spread in zip(np.exp(logs).tolist(), spreads.tolist(), strict=True)]
 
 
-class Columns(NamedTuple):
+class RateFeatures(NamedTuple):
     """Rows of jobs on one GPU as features: logarithms of data sheets from a middle, and what rows may share."""
 
     sheet: dict[str, Floats]
@@ -160,7 +160,7 @@ class Columns(NamedTuple):
     work: Floats  # log of a sample's work, with what the generation does not use
 
 
-def make_columns(rows: Sequence[Alone]) -> Columns:
+def make_columns(rows: Sequence[Alone]) -> RateFeatures:
     """Return the features of rows."""
     sheet = {
         "peak": np.log([one.gpu.tflops(one.job.precision) / MIDDLE_TFLOPS for one in rows]),
@@ -189,7 +189,7 @@ def make_columns(rows: Sequence[Alone]) -> Columns:
     moved = np.array([_share_moved(one.job.model, half) for one, half in zip(rows, halves, strict=True)])
     work = np.array([_work(one.job.model) for one in rows])
     work -= np.where([one.gpu.year < BEFORE_MAXWELL for one in rows], np.log(KEPLER), 0.0)
-    return Columns(sheet, {name: np.array(column) for name, column in words.items()}, moved - 0.5, work)
+    return RateFeatures(sheet, {name: np.array(column) for name, column in words.items()}, moved - 0.5, work)
 
 
 def network_of(model: ModelProfile) -> str:
@@ -232,19 +232,19 @@ def _work(model: ModelProfile) -> float:
     return float(FLOPS_SHARE * flops + (1 - FLOPS_SHARE) * written)
 
 
-def mean_of(rows: Columns, values: Mapping[str, float]) -> Floats:
+def mean_of(rows: RateFeatures, values: Mapping[str, float]) -> Floats:
     """Return the mean of the log rates of rows, but for a constant that is not known."""
     found: Floats = sum((values[name] * part(rows) for name, part in MEANS.items()), -rows.work)
     return found
 
 
-def same_words(a: Columns, b: Columns, word: str) -> Floats:
+def same_words(a: RateFeatures, b: RateFeatures, word: str) -> Floats:
     """Return 1 where rows share a word with others, else 0."""
     found: Floats = (a.words[word][:, None] == b.words[word][None, :]).astype(np.float64)
     return found
 
 
-def covariance_of(a: Columns, b: Columns, values: Mapping[str, float]) -> Floats:
+def covariance_of(a: RateFeatures, b: RateFeatures, values: Mapping[str, float]) -> Floats:
     """Return the covariance of log rates of rows with others."""
     far = np.zeros((len(a.work), len(b.work)))
     for key in SHEET:
@@ -257,7 +257,7 @@ def covariance_of(a: Columns, b: Columns, values: Mapping[str, float]) -> Floats
 
 
 # What the mean of a log rate is a sum of; what near GPUs share, in all or in rows with the same word; what rows share.
-MEANS: dict[str, Callable[[Columns], Floats]] = {
+MEANS: dict[str, Callable[[RateFeatures], Floats]] = {
     "peak": lambda rows: rows.sheet["peak"],
     "memory": lambda rows: rows.sheet["memory"],
     "year": lambda rows: rows.sheet["year"],

@@ -7,7 +7,7 @@ from collectives.errors import InputError
 from simcomm.cluster.presets import machine_entries
 from simcomm.mesh.compute import at_rate
 from simcomm.mesh.interconnect import NodeInterconnect, ScalingNode
-from simcomm.mesh.job import Device, Job
+from simcomm.mesh.job import MeshDevice, TrainingJob
 from simcomm.mesh.step import StepModel, StepPrediction
 from simcomm.mesh.terms import CORES
 from simcomm.nccl.descriptions import describe_preset
@@ -19,7 +19,7 @@ SLOW_NIC = 1.25  # GB/s, of a machine whose NICs the catalogue does not know
 
 
 def predict_rate(
-    job: Job,
+    job: TrainingJob,
     node: str | ScalingNode,
     gpus: int,
     nodes: int,
@@ -35,7 +35,7 @@ def predict_rate(
     over ``paths`` x16 paths to the host. Intervals are for this rate; memory is not checked. Raises InputError.
 
     >>> from simcomm.scaling import find_model
-    >>> found = predict_rate(Job(find_model("ResNet-50"), 256), "dgx-a100", 8, 1, 2470.0)
+    >>> found = predict_rate(TrainingJob(find_model("ResNet-50"), 256), "dgx-a100", 8, 1, 2470.0)
     >>> found.efficiency < 1, found.bottleneck[1] < 0.98
     (True, True)
     """
@@ -43,7 +43,7 @@ def predict_rate(
     board = _gpu(node, gpu)
     check_gpus(gpus, nodes, place)
     joined = NodeInterconnect(place, -(-gpus // nodes), nodes, paths)
-    device = Device(board.name, memory_bandwidth=board.memory_GBps * 1e9, cores=place.cores)
+    device = MeshDevice(board.name, memory_bandwidth=board.memory_GBps * 1e9, cores=place.cores)
     compute = replace(at_rate(job.model, one_gpu_rate), spread=0.0)
     return StepModel(job, compute, lambda _: joined, device).predict(gpus)
 
