@@ -19,8 +19,7 @@ from simcomm.cluster.routing import ecmp, listed_routes, rail_aware, shortest
 from simcomm.cluster.topologies import dragonfly, fat_tree, fully_connected, ring, star, torus, two_level_tree
 from simcomm.model.jitter import Jitter
 from simcomm.model.trouble import LinkTrouble, RankTrouble, Trouble
-from simcomm.simulate import run
-from simcomm.training import train
+from simcomm.simulate import run, train
 
 if TYPE_CHECKING:
     from simcomm.selection import choose

@@ -230,27 +230,6 @@ def resolve_auto(request: Request, cluster: Cluster, calibration: Calibration | 
     return request if chosen is request.algorithm else request.with_algorithm(chosen, cluster.world_size)
 
 
-def by_world_size(
-    collective: str,
-    cluster: Cluster,
-    nbytes: int,
-    world_sizes: Sequence[int],
-    calibration: Calibration | None = None,
-    *,
-    dtype: str = "float32",
-) -> Iterator[Estimator]:
-    """Yield an estimator for the cluster's first hosts, as many as each of ``world_sizes``, the most first.
-
-    Each is made of the network of the one before, which for a star has no idle hosts. Raises InputError.
-    """
-    for world_size in sorted(set(world_sizes), reverse=True):
-        request = make_request(auto(collective), world_size, nbytes, dtype=dtype)
-        estimator = time_model(cluster.on_first(world_size), calibration).estimator(request)
-        if estimator.star is not None:
-            cluster = replace(cluster, graph=estimator.cluster.graph, hosts=estimator.cluster.hosts)
-        yield estimator
-
-
 def winner_map(
     collective: str,
     cluster: Cluster,
@@ -271,10 +250,13 @@ def winner_map(
     >>> winner_map("broadcast", simcomm.star(8, "10 Gbit/s", "5 us"), [64, 1 << 24], [8]).winners
     [['binomial', 'double_tree[slices=32]']]
     """
-    found = dict[int, tuple[Choice, ...]]()
-    for estimator in by_world_size(collective, cluster, sizes[0], world_sizes, calibration, dtype=dtype):
-        requests = [make_request(auto(collective), estimator.world_size, nbytes, dtype=dtype) for nbytes in sizes]
-        found[estimator.world_size] = tuple(_choose(estimator.for_request(request), among) for request in requests)
-        on_row(estimator.world_size)
+    found, network = dict[int, tuple[Choice, ...]](), cluster
+    for world_size in sorted(set(world_sizes), reverse=True):
+        requests = [make_request(auto(collective), world_size, nbytes, dtype=dtype) for nbytes in sizes]
+        estimator = time_model(network.on_first(world_size), calibration).estimator(requests[0])
+        if estimator.star is not None:  # which has no idle hosts
+            network = replace(network, graph=estimator.cluster.graph, hosts=estimator.cluster.hosts)
+        found[world_size] = tuple(_choose(estimator.for_request(request), among) for request in requests)
+        on_row(world_size)
     rows = [found[world_size] for world_size in world_sizes]
     return WinnerMap(collective, cluster.title, tuple(sizes), tuple(world_sizes), tuple(rows))
