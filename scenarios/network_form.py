@@ -77,7 +77,7 @@ SizeOrOff = Annotated[float, PlainValidator(_read_size_or_off)]
 CoresOrOff = Annotated[float, PlainValidator(_read_cores_or_off)]
 
 
-class Route(Section):
+class RouteForm(Section):
     """One route written down."""
 
     path: list[str] = Field(min_length=2, description='all nodes on the way, for example ["h0", "s0", "h1"]')
@@ -143,7 +143,7 @@ class NetworkForm(ClusterForm):
 
     world_size: Count | None = None
     routing: Annotated[Any, PlainValidator(_read_routing)] = None  # a Routing, which pydantic need not understand
-    route: list[Route] | None = Field(None, min_length=1)
+    route: list[RouteForm] | None = Field(None, min_length=1)
     placement: Annotated[Placement, PlainValidator(_read_placement)] | None = None
     sharing: Literal["fair", "fifo"] | None = None
     terms: TermsForm | None = None

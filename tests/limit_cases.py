@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from random import Random
 
 import simcomm
-from collectives.records.limits import Limits, find_limits
+from collectives.records.limits import RunLimits, find_limits
 from collectives.records.trace import Trace
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.topologies import fat_tree, torus, two_level_tree
@@ -22,7 +22,7 @@ class Case:
     what: str
     cable: frozenset[str]  # the bad one; empty in a quiet run
     cost: float  # seconds with the bad cable over seconds without
-    limits: Limits
+    limits: RunLimits
     named: frozenset[frozenset[str]]
 
     @property
@@ -61,6 +61,6 @@ def _random_cluster(random: Random) -> Cluster:
     return torus([4, 4], "10 Gbit/s", "5 us") if kind == "torus" else fat_tree(4, "10 Gbit/s", "5 us")
 
 
-def _named(trace: Trace, limits: Limits) -> frozenset[frozenset[str]]:
+def _named(trace: Trace, limits: RunLimits) -> frozenset[frozenset[str]]:
     links = [trace.links[link] for cable in limits.cables[: limits.standing_out] for link in cable.links]
     return frozenset(frozenset((link.src, link.dst)) for link in links)

@@ -9,7 +9,7 @@ import pytest
 
 import simcomm
 from collectives import InputError, find_algorithm
-from collectives.calibration.calibration import Calibration, Line, MachineLoad
+from collectives.calibration.calibration import Calibration, FittedLine, MachineLoad
 from collectives.declaration import auto
 from collectives.records.limits import find_limits
 from collectives.records.trace import Trace
@@ -39,7 +39,7 @@ JOBS = tuple(
     for sync in ("naive", "ring", None)
 )
 NAIVE, RING = (find_algorithm(f"all_reduce/{name}") for name in ("naive", "ring"))
-LINE = Line(2e-5, 1e-9, 0.0)
+LINE = FittedLine(2e-5, 1e-9, 0.0)
 MEASURED = Calibration(2, 1, one_way=LINE, both_ways=LINE, reduction=LINE)
 SCENARIO = Scenario("two", Path("two.toml"), STAR2, None, JOBS, (WhatIf("eight hosts", STAR8),))
 

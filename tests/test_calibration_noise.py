@@ -8,7 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from collectives.calibration.calibration import Calibration, ComputePoint, Line, MachineLoad
+from collectives.calibration.calibration import Calibration, ComputePoint, FittedLine, MachineLoad
 from collectives.errors import InputError, RunFailed
 from collectives.training.workload import ComputePhases
 from realcomm.calibration.load import Counters, LoadWatch
@@ -17,7 +17,7 @@ from ringlab.session import Session
 from scenarios import load
 from simcomm.uncertainty import MODEL, combine, disagreement, drift, find_noise
 
-LINE = Line(1e-5, 1e-9, 0.5)  # how well a line fits says nothing about noise
+LINE = FittedLine(1e-5, 1e-9, 0.5)  # how well a line fits says nothing about noise
 POINT = ComputePoint("resnet18", "digits", 32, 2, 1, ComputePhases(0.035, 0.1, 0.01), 0.1)
 ONE = Calibration(2, 1, one_way=LINE, both_ways=LINE, reduction=LINE, compute=[POINT])
 

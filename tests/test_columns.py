@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import simcomm
 from collectives import Message, Messages, Span, Spans, Trace, read_trace
 from collectives.records import columns
-from collectives.records.messages import Routes, join_messages
+from collectives.records.messages import MessageRoutes, join_messages
 from collectives.records.spans import join_spans
 from collectives.records.waits import critical_path, waiting_seconds
 from simcomm.time_models.options import ENGINES
@@ -65,7 +65,7 @@ def test_messages_are_equal_whatever_the_numbers_of_their_routes(rows: list[Mess
     random.shuffle(routes)
     number = {route: at for at, route in enumerate(routes)}
     columns = {name: getattr(one, name) for name in Messages.COLUMNS}
-    other = Messages(Routes.of(routes), **columns | {"route": np.array([number[row.route] for row in rows])})
+    other = Messages(MessageRoutes.of(routes), **columns | {"route": np.array([number[row.route] for row in rows])})
     assert one == other
     changed = [rows[0]._replace(route=(*rows[0].route, "h9")), *rows[1:]]
     assert one != Messages.of(changed)
@@ -81,7 +81,7 @@ def test_columns_are_small_and_read_wide():
 
 
 def test_links_of_routes():
-    routes = Routes.of([("a", "b", "c"), (), ("c", "a"), ("a",)])
+    routes = MessageRoutes.of([("a", "b", "c"), (), ("c", "a"), ("a",)])
     first, link = routes.links({("a", "b"): 0, ("b", "c"): 1})
     assert (first.tolist(), link.tolist()) == ([0, 2, 2, 3, 3], [0, 1, -1])
 

@@ -12,7 +12,7 @@ import pytest
 
 import simcomm
 from collectives import Algorithm, InputError, ProgramError, Trace, Transport, find_algorithm
-from collectives.calibration.calibration import Calibration, ComputePoint, Line
+from collectives.calibration.calibration import Calibration, ComputePoint, FittedLine
 from collectives.records.environment import threads_per_rank
 from collectives.records.files import write_record
 from collectives.records.trace import read_trace
@@ -37,7 +37,14 @@ def predict(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
         for ranks, local in ((2, 2), (1, 2), (1, 1))
     ]
     calibration = Calibration(
-        *(2, threads_per_rank(2), Line(2e-5, 1e-9, 0.0), Line(2e-5, 4e-9, 0.0), Line(0.0, 1e-10, 0.0)), compute=phases
+        *(
+            2,
+            threads_per_rank(2),
+            FittedLine(2e-5, 1e-9, 0.0),
+            FittedLine(2e-5, 4e-9, 0.0),
+            FittedLine(0.0, 1e-10, 0.0),
+        ),
+        compute=phases,
     )
     write_record(tmp_path / "calibration.json", calibration)
 

@@ -5,7 +5,7 @@ import real_programs
 import torch
 
 from collectives.catalogue import library
-from collectives.pipeline.bound_steps import BoundStep, Memory, bind_steps, staging_elements
+from collectives.pipeline.bound_steps import BoundStep, SliceMemory, bind_steps, staging_elements
 from collectives.step import Kind, copy, recv, recv_reduce, reduce, send
 from realcomm.launching.failures import TimedOut
 from realcomm.launching.launcher import launch
@@ -104,9 +104,9 @@ def test_a_rank_that_stays_away_is_named_by_those_that_wait():
         launch(real_programs.stay_away, 3, timeout=1.5)
 
 
-def bind(*step, n: int = 8, chunks: int = 4, scratch: int = 0) -> tuple[BoundStep[torch.Tensor], Memory]:
+def bind(*step, n: int = 8, chunks: int = 4, scratch: int = 0) -> tuple[BoundStep[torch.Tensor], SliceMemory]:
     staging = torch.empty(staging_elements((step,), n, chunks))
-    memory = Memory(torch.arange(float(n)), torch.empty(scratch * n // chunks), staging, chunks)
+    memory = SliceMemory(torch.arange(float(n)), torch.empty(scratch * n // chunks), staging, chunks)
     (found,) = bind_steps((step,), memory)
     return found, memory
 

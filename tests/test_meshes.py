@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives.errors import InputError
-from collectives.transformer_shapes import parse_transformer
+from collectives.records.transformer_shapes import parse_transformer
 from ringlab.commands.mesh_accuracy import mesh_accuracy
 from ringlab.jobs.mesh_files import FORMATS
 from ringlab.table import render_html

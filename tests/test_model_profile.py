@@ -14,9 +14,9 @@ from collectives.records.model_profile import (
     read_model_profile,
     shipped_model_profiles,
 )
+from collectives.records.transformer_shapes import TRANSFORMERS
 from collectives.training.buckets import fill_buckets
 from collectives.training.models import count_parameters
-from collectives.transformer_shapes import TRANSFORMERS
 from realcomm.profiling.measured import measure
 from realcomm.profiling.meta import profile_on_meta
 from realcomm.profiling.model_sources import find_model

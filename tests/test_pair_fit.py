@@ -7,7 +7,7 @@ import pytest
 
 import simcomm
 from collectives import InputError
-from collectives.calibration.calibration import Calibration, Line
+from collectives.calibration.calibration import Calibration, FittedLine
 from collectives.calibration.pair_probes import CrowdRound, PairProbes
 from simcomm.cluster.pair_fit import fit_pair
 
@@ -156,7 +156,7 @@ def test_probes_that_lack_a_part_are_refused_with_its_name(changes: dict[str, An
 
 
 def test_a_calibration_with_a_pair_gives_a_cluster_its_terms_but_those_that_it_sets():
-    line = Line(2e-5, 1e-9, 0.0)
+    line = FittedLine(2e-5, 1e-9, 0.0)
     measured = Calibration(2, 1, one_way=line, both_ways=line, reduction=line, pair=PAIR)
     cluster = simcomm.star(4, "50 Mbit/s", "5 us", None)
     found = cluster.calibrated_by(measured).transport

@@ -7,10 +7,10 @@ import pytest
 from scenario_texts import ASKS, STAR, write
 
 from collectives import InputError, TcpTerms
-from collectives.calibration.calibration import Calibration, Line
+from collectives.calibration.calibration import Calibration, FittedLine
 from scenarios.loader import load
 
-LINE = Line(2e-5, 1e-9, 0.0)
+LINE = FittedLine(2e-5, 1e-9, 0.0)
 MEASURED = Calibration(2, 1, one_way=LINE, both_ways=LINE, reduction=LINE)
 
 

@@ -20,7 +20,7 @@ from collectives.schedule.call import ProgramCall, make_call
 from collectives.schedule.matching import first_mismatch, match_halves, pair_keys
 from collectives.schedule.rules import first_offence
 from collectives.schedule.symbolic_build import MOST_BRANCHES, SMALL, build_by_branch, build_symmetric, build_table
-from collectives.schedule.table import Columns, StepTable
+from collectives.schedule.table import OperationColumns, StepTable
 from collectives.spec import find_spec
 from collectives.step import Program, copy, recv, recv_reduce, reduce, send
 from collectives.symbolic_rank import LARGEST, DigitRank, Diverges, VectorRank, vectorise
@@ -30,7 +30,7 @@ OPERATORS = ["add", "sub", "mul", "floordiv", "mod", "and_", "or_", "xor", "lshi
 
 
 def assert_same(found: StepTable, wanted: StepTable) -> None:
-    for name, one, other in zip(Columns._fields, found.columns, wanted.columns, strict=True):
+    for name, one, other in zip(OperationColumns._fields, found.columns, wanted.columns, strict=True):
         assert np.array_equal(one, other), name
     assert (found.chunks, found.scratch, found.channels) == (wanted.chunks, wanted.scratch, wanted.channels)
 
@@ -241,7 +241,7 @@ def test_checking_and_matching_at_once_is_as_strict_as_one_by_one(random: Random
     assert accepted == (plain_trace_of(columns, programs, total, p) is not None)
 
 
-def plain_trace_of(columns: Columns, programs: Any, total: int, p: int) -> Any:
+def plain_trace_of(columns: OperationColumns, programs: Any, total: int, p: int) -> Any:
     """The plain trace of operations given as columns, or None where it refuses them."""
     from collectives.step import Kind, Operation
 
@@ -434,9 +434,9 @@ def test_a_table_is_kept_in_little_memory(name: str) -> None:
 @pytest.mark.parametrize("most", [0, 127, 128, 32_767, 32_768])
 def test_numbers_keep_their_values_in_small_types(most: int) -> None:
     column, other = np.array([0, most], np.int32), np.array([3, 4], np.int32)
-    columns = Columns(other, column, column, np.array([0, 1], np.int32), other, other, column, column, other)
+    columns = OperationColumns(other, column, column, np.array([0, 1], np.int32), other, other, column, column, other)
     found = columns.in_little_memory()
     assert all(map(np.array_equal, found, columns))
     assert found.step.dtype.itemsize == {0: 1, 127: 1, 128: 2, 32_767: 2, 32_768: 4}[most]
-    nothing = Columns._make([np.zeros(0, np.int32)] * 9)
+    nothing = OperationColumns._make([np.zeros(0, np.int32)] * 9)
     assert all(map(np.array_equal, nothing.in_little_memory(), nothing))

@@ -6,7 +6,7 @@ import pytest
 
 import simcomm
 from collectives import Algorithm, InputError, find_algorithm
-from collectives.calibration.calibration import Calibration, ComputePoint, Line, OverlapPoint
+from collectives.calibration.calibration import Calibration, ComputePoint, FittedLine, OverlapPoint
 from collectives.declaration import nccl
 from collectives.records.environment import cores, threads_per_rank
 from collectives.records.summary import training_entry
@@ -21,8 +21,8 @@ def job(sync: str, compute: ComputePhases | None = PHASES) -> Training:
     return Training(find_algorithm(f"all_reduce/{sync}"), compute=compute)
 
 
-def line(per_byte: float) -> Line:
-    return Line(0.0, per_byte, 0.0)
+def line(per_byte: float) -> FittedLine:
+    return FittedLine(0.0, per_byte, 0.0)
 
 
 def calibration(ranks: int, compute: list[ComputePoint]) -> Calibration:
@@ -106,7 +106,7 @@ def test_emulated_ranks_that_wait_leave_the_cores_to_others(monkeypatch):
         monkeypatch.setattr(f"{module}.threads_per_rank", lambda ranks: 1)
     monkeypatch.setattr("simcomm.time_models.emulated_model.cores", lambda: 2)
     training = Training(find_algorithm("all_reduce/naive"), model="my.py:build", parameters=100_000)
-    hop, kind = Line(2e-5, 1e-9, 0.0), (training.model_kind, training.dataset, training.batch_size)
+    hop, kind = FittedLine(2e-5, 1e-9, 0.0), (training.model_kind, training.dataset, training.batch_size)
     compute = [ComputePoint(*kind, processes, 1, ComputePhases(0.1, 0.2, 0.05), 0.0) for processes in (1, 2)]
     found = Calibration(2, 1, one_way=hop, both_ways=hop, reduction=hop, compute=compute)
     cluster = simcomm.star(4, "4 Mbit/s", "0 us", None)
@@ -135,7 +135,7 @@ def test_emulated_ranks_take_turns_on_the_cores_that_fewer_kept_busy(sync, monke
     ):
         monkeypatch.setattr(f"{module}.threads_per_rank", lambda ranks: 1)
     monkeypatch.setattr("simcomm.time_models.emulated_model.cores", lambda: 2)
-    training, hop = Training(sync), Line(2e-5, 1e-9, 0.0)
+    training, hop = Training(sync), FittedLine(2e-5, 1e-9, 0.0)
     kind = training.model, training.dataset, training.batch_size
     phases = ComputePhases(0.1, 0.2, 0.05)
     compute = [ComputePoint(*kind, processes, 1, phases, 0.0) for processes in (1, 2)]

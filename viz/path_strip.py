@@ -7,7 +7,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from collectives.records.critical_path import PathPart, divide_path
+from collectives.records.critical_path import PathStretch, divide_path
 from collectives.records.limits import find_limits
 from collectives.records.trace import Trace
 from collectives.units import format_time
@@ -62,7 +62,7 @@ def path_figure(trace: Trace) -> Figure:
     return figure
 
 
-def _name_parts(trace: Trace, parts: Sequence[PathPart]) -> list[str]:
+def _name_parts(trace: Trace, parts: Sequence[PathStretch]) -> list[str]:
     """Return for each part the name of its row; links that take least share one."""
     ranks = {host: f"rank {rank}" for rank, host in enumerate(trace.hosts)}
     spent: dict[str, float] = {}
@@ -79,7 +79,7 @@ def _name_parts(trace: Trace, parts: Sequence[PathPart]) -> list[str]:
     return [words.get(part.name, other) if part.kind == "bandwidth" else part.name or part.kind for part in parts]
 
 
-def _rows(parts: Sequence[PathPart], names: Sequence[str]) -> list[Row]:
+def _rows(parts: Sequence[PathStretch], names: Sequence[str]) -> list[Row]:
     """Return name, colour and seconds of each sort of part, the longest first, waiting last."""
     seconds: dict[str, float] = {}
     kinds: dict[str, str] = {}

@@ -25,7 +25,7 @@ SLOWER = 1.1  # times as long as measured: how much slower cores are assumed, to
 
 
 @dataclass(frozen=True)
-class Line:
+class FittedLine:
     """A fitted line, ``seconds = fixed + per_byte * nbytes``, with the points that it was fitted to."""
 
     fixed: float
@@ -141,7 +141,7 @@ class MachineLoad:
 class Calibration:
     """The costs of this machine as ``ranks`` processes see them: messages, reductions and training steps.
 
-    >>> line = Line(fixed=2e-5, per_byte=1e-9, worst_residual=0.0)
+    >>> line = FittedLine(fixed=2e-5, per_byte=1e-9, worst_residual=0.0)
     >>> measured = Calibration(ranks=2, threads=1, one_way=line, both_ways=line, reduction=line)
     >>> measured.transport(goodput=0.9).overhead
     2e-05
@@ -151,9 +151,9 @@ class Calibration:
 
     ranks: int
     threads: int  # per rank, while measuring
-    one_way: Line  # one message at a time, from rank 0 to rank 1
-    both_ways: Line  # every rank sends to its right neighbour and receives from its left at once
-    reduction: Line  # every rank reduces a buffer into another at once
+    one_way: FittedLine  # one message at a time, from rank 0 to rank 1
+    both_ways: FittedLine  # every rank sends to its right neighbour and receives from its left at once
+    reduction: FittedLine  # every rank reduces a buffer into another at once
     backend: str = "gloo"
     compute: list[ComputePoint] = field(default_factory=list)
     hops: list[HopCurve] = field(default_factory=list)
@@ -289,7 +289,7 @@ def read_calibration(path: Path | str) -> Calibration:
     """Return the calibration in a file. Raise InputError that names the file and what is wrong with it.
 
     >>> from tempfile import TemporaryDirectory
-    >>> line = Line(fixed=2e-5, per_byte=1e-9, worst_residual=0.0)
+    >>> line = FittedLine(fixed=2e-5, per_byte=1e-9, worst_residual=0.0)
     >>> with TemporaryDirectory() as folder:
     ...     Calibration(2, 1, one_way=line, both_ways=line, reduction=line).write(Path(folder, "two.json"))
     ...     read_calibration(Path(folder, "two.json")).ranks

@@ -109,7 +109,7 @@ class BoundStep(NamedTuple, Generic[E]):
     late_writes: list[Write[E]]  # when all messages are through
 
 
-class Memory(NamedTuple, Generic[E]):
+class SliceMemory(NamedTuple, Generic[E]):
     """The memory that holds a program's chunks, and the slice of them that is meant."""
 
     buffer: E
@@ -129,7 +129,9 @@ class Memory(NamedTuple, Generic[E]):
         return self.buffer[begin : begin + size] if chunk < self.chunks else self.scratch[begin - n : begin - n + size]
 
 
-def bind_steps(program: tuple[Step, ...], memory: Memory[E], areas: int = 1, first_area: int = 0) -> list[BoundStep[E]]:
+def bind_steps(
+    program: tuple[Step, ...], memory: SliceMemory[E], areas: int = 1, first_area: int = 0
+) -> list[BoundStep[E]]:
     """Return the steps that move anything, on ``memory``.
 
     Staging is divided into ``areas``, which the steps use in rotation, beginning with ``first_area``.
@@ -158,7 +160,7 @@ def _needs_staging(op: Operation, step: Step) -> bool:
     return op.kind is Kind.RECV_REDUCE or any(not set(op.target).isdisjoint(other.source) for other in step)
 
 
-def _bind_step(number: int, step: Step, memory: Memory[E]) -> BoundStep[E]:
+def _bind_step(number: int, step: Step, memory: SliceMemory[E]) -> BoundStep[E]:
     result = BoundStep[E](number, [], [], [], [], [])
     late = _written_late(step)
     allocate = _allocator(memory.staging)

@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Generic, NamedTuple
 
 from collectives.declaration import Algorithm
-from collectives.pipeline.bound_steps import BoundStep, E, Memory, Transfer, bind_steps, staging_elements
+from collectives.pipeline.bound_steps import BoundStep, E, SliceMemory, Transfer, bind_steps, staging_elements
 from collectives.proof.completion import Completed, completion_order
 from collectives.request import Request
 from collectives.schedule.build import build_schedule
@@ -97,7 +97,7 @@ class PipelineBuilder(Generic[E]):
         channel, first_slice = divmod(number, self._chains)
         program, chain = self.programs[channel], list[SliceStep[E]]()
         for index in range(first_slice, self.slices, self._chains):
-            memory = Memory(buffer, self._scratch, self._staging[number], self.chunks, index, self.slices)
+            memory = SliceMemory(buffer, self._scratch, self._staging[number], self.chunks, index, self.slices)
             steps = bind_steps(program, memory, self._areas, len(chain))
             chain += [SliceStep(channel, number, index, step) for step in steps]
         (_link_early if self._areas > 1 else _link)(chain, program)

@@ -13,7 +13,7 @@ Cell = tuple[int, int, int]  # rank, chunk, contributors
 
 
 @dataclass
-class Landing:
+class LandedMessage:
     """What one message carries and leaves; contributors are the bits of their ranks."""
 
     rank: int
@@ -29,7 +29,7 @@ class Contributions:
 
     start: list[list[int]]  # [rank][chunk], scratch left out
     wanted: list[list[int]]  # [rank][chunk]: what the collective promises; 0 where it promises nothing
-    landings: dict[Sent, Landing]
+    landings: dict[Sent, LandedMessage]
 
 
 def follow_contributions(schedule: Schedule) -> Contributions:
@@ -38,12 +38,12 @@ def follow_contributions(schedule: Schedule) -> Contributions:
     >>> from collectives import find_algorithm
     >>> from collectives.schedule.build import build_schedule
     >>> follow_contributions(build_schedule(find_algorithm("reduce/naive"), 2)).landings
-    {(1, 0, 0, 0, 0, 1): Landing(rank=0, step=0, into=0, carried=[2], after=[(0, 0, 3)])}
+    {(1, 0, 0, 0, 0, 1): LandedMessage(rank=0, step=0, into=0, carried=[2], after=[(0, 0, 3)])}
     """
     run = SymbolicRun(schedule)
     start = [row[: schedule.chunks] for row in run.who]
-    landings: dict[Sent, Landing] = {}
-    last: dict[tuple[int, int], Landing] = {}  # the last message that landed, by rank and channel
+    landings: dict[Sent, LandedMessage] = {}
+    last: dict[tuple[int, int], LandedMessage] = {}  # the last message that landed, by rank and channel
     for rank, channel, step in completion_order(schedule):
         operations = list(enumerate(schedule.programs[rank][channel][step], run.first[rank][channel][step]))
         receives = [index for index, operation in operations if operation.kind in (Kind.RECV, Kind.RECV_REDUCE)]
@@ -51,7 +51,7 @@ def follow_contributions(schedule: Schedule) -> Contributions:
         run.complete(rank, channel, step)
         for index, carried in arriving:
             sent, operation = run.match[index], schedule.operation(index)
-            found = landings[_sent(schedule, sent)] = Landing(rank, step, operation.into, list(carried), [])
+            found = landings[_sent(schedule, sent)] = LandedMessage(rank, step, operation.into, list(carried), [])
             found.after += _cells(run, rank, operation)
             last[rank, channel] = found
         for _, operation in operations:
@@ -73,7 +73,7 @@ def _cells(run: SymbolicRun, rank: int, operation: Operation) -> list[Cell]:
 
 
 def _leave(
-    run: SymbolicRun, rank: int, operation: Operation, after: Landing | None, start: Sequence[list[int]]
+    run: SymbolicRun, rank: int, operation: Operation, after: LandedMessage | None, start: Sequence[list[int]]
 ) -> None:
     """Note what a local operation wrote as left by the last message before it; before any, as there from the start."""
     cells = _cells(run, rank, operation)

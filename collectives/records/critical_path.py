@@ -20,7 +20,7 @@ BEGIN, BETWEEN, SMALL_MESSAGES, LINKS = "ranks begin", "between messages", "smal
 Name = tuple[int, int, int, int, int, int]  # collective, sender, receiver, channel, step, chunk
 
 
-class PathPart(NamedTuple):
+class PathStretch(NamedTuple):
     """A stretch of the critical path, in seconds from the start.
 
     ``name`` is of a link, as in "h0 → s0", where the kind is bandwidth, and of a span where it is computing.
@@ -32,7 +32,7 @@ class PathPart(NamedTuple):
     end: float
 
 
-def divide_path(trace: Trace) -> list[PathPart]:
+def divide_path(trace: Trace) -> list[PathStretch]:
     """Return the parts of the critical path, one after the other from the start of the run to its end.
 
     A message is latency first, as long as its route has any, then the bandwidth of the link that was fullest while it
@@ -47,22 +47,22 @@ def divide_path(trace: Trace) -> list[PathPart]:
     """
     loads = link_loads(trace) if trace.links else None
     routes = trace.messages.route
-    parts: list[PathPart] = []
+    parts: list[PathStretch] = []
     at = 0.0
     for leg in critical_path(trace):
         if leg.begin > at:
-            parts.append(PathPart("waiting", "", at, leg.begin))
+            parts.append(PathStretch("waiting", "", at, leg.begin))
         begin, at = max(leg.begin, at), max(leg.end, at)
         if leg.name != "message":
-            parts.append(PathPart("computing", leg.name, begin, at))
+            parts.append(PathStretch("computing", leg.name, begin, at))
             continue
         route = loads.routes[routes[leg.number]] if loads else []
         flows = min(begin + sum(trace.links[link].latency for link in route), at)
         link = -1 if loads is None else fullest_link(loads, route, leg.begin, leg.end)
         name = "" if link < 0 else f"{trace.links[link].src} → {trace.links[link].dst}"
-        parts += [PathPart("latency", "", begin, flows), PathPart("bandwidth", name, flows, at)]
+        parts += [PathStretch("latency", "", begin, flows), PathStretch("bandwidth", name, flows, at)]
     if trace.elapsed > at:
-        parts.append(PathPart("waiting", "", at, trace.elapsed))
+        parts.append(PathStretch("waiting", "", at, trace.elapsed))
     return [part for part in parts if part.end > part.begin]
 
 

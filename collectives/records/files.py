@@ -17,17 +17,17 @@ from collectives.output_files import write_text
 from collectives.quoting import quote
 
 
-class Record(Protocol):
+class VersionedRecord(Protocol):
     """A dataclass whose files carry a schema version, raised whenever old files can no longer be read."""
 
     SCHEMA_VERSION: ClassVar[int]
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
 
-AnyRecord = TypeVar("AnyRecord", bound=Record)
+AnyRecord = TypeVar("AnyRecord", bound=VersionedRecord)
 
 
-def write_record(path: Path | str, record: Record, indent: int | None = None, durable: bool = False) -> None:
+def write_record(path: Path | str, record: VersionedRecord, indent: int | None = None, durable: bool = False) -> None:
     """Write a record to ``path`` as JSON, whole or not at all; infinity, which JSON lacks, becomes the text "inf".
 
     With ``durable`` it is on the disk when this returns.

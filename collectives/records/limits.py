@@ -53,7 +53,7 @@ class Cable:
 
 
 @dataclass(frozen=True)
-class Limits:
+class RunLimits:
     """What limits a run, in words, with the cables in use: those that stand out first, then by use."""
 
     kind: Literal["stuck", "computing", "slow", "full", "latency", "none", "unknown"]
@@ -63,7 +63,7 @@ class Limits:
     standing_out: int = 0  # how many of the cables
 
 
-def find_limits(trace: Trace, loads: LinkLoads | None = None) -> Limits:
+def find_limits(trace: Trace, loads: LinkLoads | None = None) -> RunLimits:
     """Return what limits a run: ``stuck`` if it never ends, ``unknown`` if no links are known, as of measured ones.
 
     Of a training it is ``computing`` where that takes more than half of the time, else what limits the gradient sync.
@@ -72,12 +72,12 @@ def find_limits(trace: Trace, loads: LinkLoads | None = None) -> Limits:
     'unknown'
     """
     if not trace.is_complete:
-        return Limits("stuck", *_stuck_words(trace))
+        return RunLimits("stuck", *_stuck_words(trace))
     phases = phase_shares(trace)
     if not phases:
         return _find_network_limits(trace, loads)
     if sum(share for name, share in phases.items() if name != "sync") > COMPUTING:
-        return Limits("computing", "Computing, not the network", _computing_words(phases))
+        return RunLimits("computing", "Computing, not the network", _computing_words(phases))
     found, sync = _find_network_limits(trace, loads), phases.get("sync", 0.0)
     return replace(found, sentence=f"Gradient sync takes {_percent(sync)} of the time. {found.sentence}")
 
@@ -109,10 +109,10 @@ def _computing_words(phases: Mapping[str, float]) -> str:
     return f"{words}; gradient sync takes {_percent(sync)}, and no network could save more." if sync else f"{words}."
 
 
-def _find_network_limits(trace: Trace, loads: LinkLoads | None) -> Limits:
+def _find_network_limits(trace: Trace, loads: LinkLoads | None) -> RunLimits:
     """Return what of the network limits a run that ends."""
     if not trace.links or not len(trace.messages):
-        return Limits("unknown", "No links are known", "Which links the messages crossed was not recorded.")
+        return RunLimits("unknown", "No links are known", "Which links the messages crossed was not recorded.")
     loads = loads or link_loads(trace)
     cables = _find_cables(trace, loads)
     slow, full = _slow(trace, loads, cables), _full(cables)
@@ -121,17 +121,17 @@ def _find_network_limits(trace: Trace, loads: LinkLoads | None) -> Limits:
     out = [cable for cable in cables if cable.links in standing]
     ordered = (*out, *(cable for cable in cables if cable.links not in standing))
     if slow:
-        return Limits("slow", *_slow_words(trace, loads, out), ordered, len(out))
+        return RunLimits("slow", *_slow_words(trace, loads, out), ordered, len(out))
     if full:
-        return Limits("full", *_full_words(trace, out, cables), ordered, len(out))
+        return RunLimits("full", *_full_words(trace, out, cables), ordered, len(out))
     if latency > LATE * trace.elapsed:
         share = _percent(latency / trace.elapsed)
         words = f"{share} of the critical path is latency: fewer, larger messages would help; wider links would not."
-        return Limits("latency", "Latency, not bandwidth", words, ordered)
+        return RunLimits("latency", "Latency, not bandwidth", words, ordered)
     if not cables:
         words = f"No link whose bandwidth is known carries more than {LEAST_USE:.1%} of what it could."
-        return Limits("unknown", "No link is used much", words)
-    return Limits("none", "No link stands out", _even_words(cables), ordered)
+        return RunLimits("unknown", "No link is used much", words)
+    return RunLimits("none", "No link stands out", _even_words(cables), ordered)
 
 
 def critical_messages(trace: Trace) -> list[int]:

@@ -61,10 +61,10 @@ class Message(NamedTuple):
         return 0.0 if isnan(self.dst_posted) else self.begin - self.dst_posted
 
 
-class Routes:
+class MessageRoutes:
     """Routes by number: route r passes the nodes ``names[node[first[r]:first[r + 1]]]``. A route may be unknown: empty.
 
-    >>> Routes.of([("h0", "s0", "h1"), ()])[0]
+    >>> MessageRoutes.of([("h0", "s0", "h1"), ()])[0]
     ('h0', 's0', 'h1')
     """
 
@@ -75,7 +75,7 @@ class Routes:
         self.names = tuple(names)
 
     @classmethod
-    def of(cls, routes: Iterable[Sequence[str]]) -> "Routes":
+    def of(cls, routes: Iterable[Sequence[str]]) -> "MessageRoutes":
         """Return these routes, given by the names of their nodes."""
         known: dict[str, int] = {}
         numbers = [[known.setdefault(node, len(known)) for node in route] for route in routes]
@@ -86,7 +86,7 @@ class Routes:
         return len(self.first) - 1
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Routes):
+        if not isinstance(other, MessageRoutes):
             return NotImplemented
         same = self is other or (np.array_equal(self.first, other.first) and np.array_equal(self.node, other.node))
         return same and self.names == other.names
@@ -116,7 +116,7 @@ class Routes:
         return np.append(0, np.cumsum(hops)), known[where] if len(known) else np.zeros(0, np.int64)
 
 
-NO_ROUTES = Routes([0, 0], [], ())  # one route, which is not known
+NO_ROUTES = MessageRoutes([0, 0], [], ())  # one route, which is not known
 
 
 class Messages(Columnar[Message]):
@@ -143,7 +143,7 @@ class Messages(Columnar[Message]):
     dst_posted = Column(np.float64)
     collective = Column(np.int64)
 
-    def __init__(self, routes: Routes = NO_ROUTES, **columns: npt.ArrayLike) -> None:
+    def __init__(self, routes: MessageRoutes = NO_ROUTES, **columns: npt.ArrayLike) -> None:
         """Keep columns of one length, each an array or one number for all; what is not given is as of a ``Message``.
 
         ``begin`` may be given in place of ``src_posted`` and ``dst_posted``; ``route`` numbers one of ``routes``.
@@ -173,7 +173,7 @@ class Messages(Columnar[Message]):
             columns[name] = np.where(columns[name] < 0, columns[other], columns[name])
         for name in ("src_posted", "dst_posted"):
             columns[name] = np.where(np.isnan(columns[name]), begin, columns[name])
-        return cls(Routes.of(numbers), **{**columns, "route": np.array(route)})
+        return cls(MessageRoutes.of(numbers), **{**columns, "route": np.array(route)})
 
     def to_plain(self) -> dict[str, Any]:
         """Return the messages as JSON knows them; ``from_plain`` reads it."""
@@ -240,11 +240,11 @@ def join_messages(parts: Sequence[Messages]) -> Messages:
     if any(part.routes != routes for part in parts):
         first = np.cumsum([0, *(len(part.routes) for part in parts)]).tolist()
         columns["route"] = np.concatenate([part.route + at for part, at in zip(parts, first, strict=False)])
-        routes = Routes.of(route for part in parts for route in part.routes)
+        routes = MessageRoutes.of(route for part in parts for route in part.routes)
     return Messages(routes, **columns)
 
 
-def _read_routes(plain: object) -> Routes:
+def _read_routes(plain: object) -> MessageRoutes:
     """Return the routes in a file. Raise ValueError that says what is wrong with them."""
     held = take(plain, ("names", "count", "nodes", "first", "node"), "routes")
     names, count, nodes = held["names"], held["count"], held["nodes"]
@@ -258,7 +258,7 @@ def _read_routes(plain: object) -> Routes:
         raise ValueError(f"routes.first: it does not go from 0 to {nodes} without a step back")
     if nodes and node.max() >= len(names):
         raise ValueError(f"routes.node: {node.max()} is none of {len(names)} names")
-    return Routes(first, node, names)
+    return MessageRoutes(first, node, names)
 
 
 def _numbers(rows: list[Message]) -> Iterator[tuple[Any, ...]]:

@@ -113,7 +113,7 @@ def critical_path(trace: Trace, *, over_gaps: bool = False) -> list[Leg]:
     """
     if isinstance(trace, BriefTrace):
         return trace.path
-    work = _Work(trace)
+    work = _Legs(trace)
     at, path = work.last(), list[Leg]()
     while at is not None:
         path.append(work.leg(at))
@@ -121,7 +121,7 @@ def critical_path(trace: Trace, *, over_gaps: bool = False) -> list[Leg]:
     return path[::-1]
 
 
-class _Work:
+class _Legs:
     """All messages and spans of a trace as one list of legs, messages first; and of each rank those by their ends."""
 
     def __init__(self, trace: Trace) -> None:

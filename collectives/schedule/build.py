@@ -13,7 +13,7 @@ from collectives.schedule.call import ProgramCall, make_call
 from collectives.schedule.matching import Keys, first_mismatch, match_halves, pair_keys
 from collectives.schedule.rules import DIFFERENT_CHUNKS, first_offence
 from collectives.schedule.schedule import Schedule
-from collectives.schedule.table import Columns
+from collectives.schedule.table import OperationColumns
 from collectives.step import Kind, Step
 
 LARGEST = 2**30  # number in an operation: sums of two fit into 32 bits
@@ -90,7 +90,7 @@ def _program_error(call: ProgramCall, names_channel: bool, at: tuple[int, int, i
     return ProgramError(f"{call.describe()}, rank {rank}{on_channel}, step {step}: {what}", call.world_size, rank, step)
 
 
-def columns_of(call: ProgramCall, programs: Programs) -> tuple[Columns, ProgramError | None]:
+def columns_of(call: ProgramCall, programs: Programs) -> tuple[OperationColumns, ProgramError | None]:
     """Return all operations, unmatched. If one has what is no whole number, those before it, and the error for it."""
     sites: list[int] = []  # flat lists are quick
     lengths: list[int] = []
@@ -114,7 +114,7 @@ def columns_of(call: ProgramCall, programs: Programs) -> tuple[Columns, ProgramE
         array = np.array(numbers[: 5 * index])
     fields = array.astype(np.int32).reshape(-1, 5)
     columns = np.concatenate([site[: len(fields)], fields], axis=1).T.copy()
-    return Columns._make([*columns, np.full(len(fields), -1, np.int32)]), failure
+    return OperationColumns._make([*columns, np.full(len(fields), -1, np.int32)]), failure
 
 
 def _as_array(numbers: list[int]) -> tuple[npt.NDArray[Any], int | None]:

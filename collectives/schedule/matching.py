@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collectives.schedule.call import ProgramCall
-from collectives.schedule.table import Bools, Columns, Ints
+from collectives.schedule.table import Bools, Ints, OperationColumns
 from collectives.step import Kind
 
 Keys = npt.NDArray[np.int64]
@@ -17,7 +17,7 @@ def receives(kind: npt.NDArray[Any]) -> Bools:
     return np.asarray((kind == Kind.RECV) | (kind == Kind.RECV_REDUCE))
 
 
-def pair_keys(columns: Columns, world_size: int, channels: int) -> Keys:
+def pair_keys(columns: OperationColumns, world_size: int, channels: int) -> Keys:
     """Return for each operation a number for its sender, receiver and channel, in that order of weight."""
     rank, peer, is_send = columns.rank.astype(np.int64), columns.peer, columns.kind == Kind.SEND
     src, dst = np.where(is_send, rank, peer), np.where(is_send, peer, rank)
@@ -68,7 +68,7 @@ def same_chunks(one: Ints, other: Ints, chunks: int) -> Bools:
     return np.asarray((one - other) % chunks == 0)
 
 
-def first_mismatch(columns: Columns, call: ProgramCall, key: Keys) -> int | None:
+def first_mismatch(columns: OperationColumns, call: ProgramCall, key: Keys) -> int | None:
     """Return the index of the first operation without a match, or of the first send that disagrees with its receive.
 
     None if there is neither. First is the lowest key; of one key, sends that disagree come before the unmatched.

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from collectives.schedule.call import ProgramCall
 from collectives.schedule.matching import same_chunks
-from collectives.schedule.table import Bools, Columns, Ints
+from collectives.schedule.table import Bools, Ints, OperationColumns
 from collectives.step import Kind
 
 Longs = npt.NDArray[np.int64]
@@ -25,7 +25,7 @@ class Offence(NamedTuple):
     problem: str
 
 
-def first_offence(columns: Columns, call: ProgramCall) -> Offence | None:
+def first_offence(columns: OperationColumns, call: ProgramCall) -> Offence | None:
     """Return the first operation that breaks a rule; None if the program keeps them all.
 
     The columns may be of all ranks or of some: no rule looks from one rank at another.
@@ -45,27 +45,27 @@ def _where(broken: Bools, problem: Callable[[int], str]) -> Offence | None:
     return Offence(index, problem(index)) if len(broken) and broken[index] else None
 
 
-def _count_is_positive(columns: Columns, call: ProgramCall) -> Offence | None:
+def _count_is_positive(columns: OperationColumns, call: ProgramCall) -> Offence | None:
     return _where(columns.count < 1, lambda _: "count must be at least 1")
 
 
-def _peer_exists(columns: Columns, call: ProgramCall) -> Offence | None:
+def _peer_exists(columns: OperationColumns, call: ProgramCall) -> Offence | None:
     absent = (columns.kind < Kind.COPY) & ((columns.peer < 0) | (columns.peer >= call.world_size))
     return _where(absent, lambda at: f"there is no rank {columns.peer[at]}; ranks are 0..{call.world_size - 1}")
 
 
-def _peer_is_another(columns: Columns, call: ProgramCall) -> Offence | None:
+def _peer_is_another(columns: OperationColumns, call: ProgramCall) -> Offence | None:
     return _where(columns.peer == columns.rank, lambda _: "a rank never sends to itself; use copy or reduce")
 
 
-def _local_data_keeps_its_place(columns: Columns, call: ProgramCall) -> Offence | None:
+def _local_data_keeps_its_place(columns: OperationColumns, call: ProgramCall) -> Offence | None:
     if call.algorithm.spec.moves:
         return None
     local = columns.kind >= Kind.COPY
     return _where(local & ~same_chunks(columns.chunk, columns.into, call.chunks), lambda _: DIFFERENT_CHUNKS)
 
 
-def _chunks_exist(columns: Columns, call: ProgramCall) -> Offence | None:
+def _chunks_exist(columns: OperationColumns, call: ProgramCall) -> Offence | None:
     def problem(at: int) -> str:
         ends = [int(end) for first in _first_chunks(columns) for end in (first[at], first[at] + columns.count[at] - 1)]
         outside = next(end for end in ends if not 0 <= end < call.total)
@@ -77,12 +77,12 @@ def _chunks_exist(columns: Columns, call: ProgramCall) -> Offence | None:
     return _where(absent[0] | absent[1], problem)
 
 
-def _chunks_lie_together(columns: Columns, call: ProgramCall) -> Offence | None:
+def _chunks_lie_together(columns: OperationColumns, call: ProgramCall) -> Offence | None:
     across = [(chunk < call.chunks) & (columns.count > call.chunks - chunk) for chunk in _first_chunks(columns)]
     return _where(across[0] | across[1], lambda _: "its chunks begin in the buffer and end in the scratch")
 
 
-def _first_chunks(columns: Columns) -> tuple[Ints, Ints]:
+def _first_chunks(columns: OperationColumns) -> tuple[Ints, Ints]:
     """Return the first chunk that each operation reads, and the first that it writes; the same where it does one only.
 
     A receive reads nothing; its ``chunk`` is the one that it writes.
@@ -90,7 +90,7 @@ def _first_chunks(columns: Columns) -> tuple[Ints, Ints]:
     return columns.chunk, np.where(columns.kind == Kind.SEND, columns.chunk, columns.into)
 
 
-def _writes_are_apart(columns: Columns, call: ProgramCall) -> Offence | None:
+def _writes_are_apart(columns: OperationColumns, call: ProgramCall) -> Offence | None:
     """Find a chunk that a step writes twice, unless by ``recv_reduce`` only: these are reduced as written."""
     step = _step_numbers(columns)
     writes = _crowded_writes(columns, step, call.total)
@@ -106,13 +106,13 @@ def _writes_are_apart(columns: Columns, call: ProgramCall) -> Offence | None:
     )
 
 
-def _step_numbers(columns: Columns) -> Longs:
+def _step_numbers(columns: OperationColumns) -> Longs:
     """Return for each operation the number of its step among the steps of all channels and ranks."""
     changes = [column[1:] != column[:-1] for column in (columns.rank, columns.channel, columns.step)]
     return np.append(0, np.cumsum(np.logical_or.reduce(changes)))[: len(columns.rank)]
 
 
-def _crowded_writes(columns: Columns, step: Longs, total: int) -> Longs:
+def _crowded_writes(columns: OperationColumns, step: Longs, total: int) -> Longs:
     """Return all writes of the steps in which some overlap, ``step`` being the number of each operation's step."""
     writes = np.flatnonzero(columns.kind != Kind.SEND)
     together = step[writes[1:]] == step[writes[:-1]]
@@ -127,7 +127,7 @@ def _crowded_writes(columns: Columns, step: Longs, total: int) -> Longs:
     return chosen
 
 
-def _channels_are_apart(columns: Columns, call: ProgramCall) -> Offence | None:
+def _channels_are_apart(columns: OperationColumns, call: ProgramCall) -> Offence | None:
     """Find a chunk that two channels of a rank touch: nothing orders what they do."""
     channels = int(columns.channel.max(initial=0)) + 1
     if channels == 1 or _lie_side_by_side(columns, channels):
@@ -160,7 +160,7 @@ def _channels_are_apart(columns: Columns, call: ProgramCall) -> Offence | None:
     return _first_use(index[late], chunk[late], problem)
 
 
-def _lie_side_by_side(columns: Columns, channels: int) -> bool:
+def _lie_side_by_side(columns: OperationColumns, channels: int) -> bool:
     """Return whether all that a channel of a rank touches lies before or behind all that another touches."""
     owner = columns.rank.astype(np.int64) * channels + columns.channel
     agents = int(owner.max(initial=0)) // channels * channels + channels

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from collectives.errors import ProgramError
 from collectives.schedule.call import ProgramCall
-from collectives.schedule.table import Columns, Ints, StepTable
+from collectives.schedule.table import Ints, OperationColumns, StepTable
 from collectives.step import Kind, Operation, Step, offset
 
 
@@ -68,16 +68,16 @@ class Schedule(ProgramCall):
         return np.bincount(self.rank[sends], weights=sizes, minlength=self.world_size).astype(np.int64)
 
     @property
-    def columns(self) -> Columns:
+    def columns(self) -> OperationColumns:
         """The arrays together."""
-        return Columns._make(getattr(self, name) for name in Columns._fields)
+        return OperationColumns._make(getattr(self, name) for name in OperationColumns._fields)
 
     def table(self) -> StepTable:
         """Return the same operations step by step."""
         order = np.lexsort((self.channel, self.rank, self.step))
         position = np.empty(len(order) + 1, np.int32)
         position[order], position[-1] = np.arange(len(order), dtype=np.int32), -1
-        columns = Columns._make(column[order] for column in self.columns)
+        columns = OperationColumns._make(column[order] for column in self.columns)
         columns = columns._replace(match=position[columns.match])  # -1 finds the last, which is -1
         return StepTable(self.algorithm, self.world_size, self.root, self.chunks, self.scratch, columns)
 

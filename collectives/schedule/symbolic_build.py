@@ -20,7 +20,7 @@ from collectives.schedule.rules import first_offence
 from collectives.schedule.schedule import Schedule
 from collectives.schedule.size_check import MOST_OPERATIONS, check_operations, estimate_operations
 from collectives.schedule.symmetric import DigitArray, SymmetricSchedule, match_symmetric
-from collectives.schedule.table import Block, StepTable, columns_by_step, merge_blocks
+from collectives.schedule.table import OperationBlock, StepTable, columns_by_step, merge_blocks
 from collectives.step import Kind, Operation, Step
 from collectives.symbolic_rank import LARGEST, DigitNeeded, DigitRank, Digits, Diverges, VectorRank, place_values
 
@@ -169,7 +169,7 @@ def build_by_branch(algorithm: Algorithm, world_size: int, root: int = 0) -> Ste
     Of ranks that branch in too many ways each is asked.
     """
     recorded: npt.NDArray[np.int32] | None = None
-    blocks: list[Block] = []
+    blocks: list[OperationBlock] = []
     try:
         call = make_call(algorithm, world_size, root)
         try:
@@ -190,7 +190,7 @@ def build_by_branch(algorithm: Algorithm, world_size: int, root: int = 0) -> Ste
     return StepTable(algorithm, world_size, root, call.chunks, call.scratch, columns.in_little_memory())
 
 
-def _run_branches(call: ProgramCall) -> list[Block]:
+def _run_branches(call: ProgramCall) -> list[OperationBlock]:
     """Return what all ranks say. Raises Diverges when there are too many branches, and whatever the program raises."""
     waiting, blocks = [np.arange(call.world_size, dtype=np.int64)], []
     runs = 0
@@ -206,13 +206,13 @@ def _run_branches(call: ProgramCall) -> list[Block]:
     return blocks
 
 
-def _run_branch(call: ProgramCall, ranks: npt.NDArray[np.int64]) -> list[Block]:
+def _run_branch(call: ProgramCall, ranks: npt.NDArray[np.int64]) -> list[OperationBlock]:
     """Return what some ranks say together, one block a channel. Raises Diverges where they do not say the same."""
     channels = call.run(VectorRank(ranks)) if len(ranks) > 1 else call.run_alone(int(ranks[0]))
     return [_block(channel, program, ranks) for channel, program in enumerate(channels)]
 
 
-def _block(channel: int, program: Iterator[Step], ranks: npt.NDArray[np.int64]) -> Block:
+def _block(channel: int, program: Iterator[Step], ranks: npt.NDArray[np.int64]) -> OperationBlock:
     """Return what one channel says on some ranks. Raises TypeError or OverflowError for other than 32-bit numbers."""
     steps, operations = list[int](), list[Operation]()
     for number, step in enumerate(program):
@@ -222,7 +222,9 @@ def _block(channel: int, program: Iterator[Step], ranks: npt.NDArray[np.int64]) 
     peer, chunk = [op.peer for op in operations], [op.chunk for op in operations]
     count, into = [op.count for op in operations], [op.into for op in operations]
     fields = (_field(peer, ranks), _field(chunk, ranks), _field(count, ranks), _field(into, ranks))
-    return Block(ranks.astype(np.int32), np.full_like(kinds, channel), np.array(steps, np.int32), kinds, fields)
+    return OperationBlock(
+        ranks.astype(np.int32), np.full_like(kinds, channel), np.array(steps, np.int32), kinds, fields
+    )
 
 
 def _field(numbers: list[Any], ranks: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:

@@ -14,7 +14,15 @@ import numpy.typing as npt
 from collectives.schedule.call import ProgramCall
 from collectives.schedule.matching import ends_agree, match_halves
 from collectives.schedule.rules import first_offence
-from collectives.schedule.table import Block, Bools, Ints, StepTable, merge_blocks, order_by_step, runs_of_steps
+from collectives.schedule.table import (
+    Bools,
+    Ints,
+    OperationBlock,
+    StepTable,
+    merge_blocks,
+    order_by_step,
+    runs_of_steps,
+)
 from collectives.step import Kind
 from collectives.symbolic_rank import Digits
 
@@ -119,13 +127,13 @@ class SymmetricSchedule(ProgramCall):
         group, within = np.divmod(self.read.base, self.stride * self.world_size)
         return np.asarray(group * self.stride + within, np.int32)
 
-    def block(self, ranks: Ints) -> Block:
+    def block(self, ranks: Ints) -> OperationBlock:
         """Return what all ranks say, or a few."""
         peer, places = self.ranks_at(self.peer, ranks), self.places(ranks)
         peer[self.kind >= Kind.COPY] = -1
         chunks = (numbers.on(places, self.radix) for numbers in (self.read, self.written))
         count = np.broadcast_to(self.count[:, None], peer.shape)
-        return Block(ranks, self.channel, self.step, self.kind, (peer, next(chunks), count, next(chunks)))
+        return OperationBlock(ranks, self.channel, self.step, self.kind, (peer, next(chunks), count, next(chunks)))
 
     def table(self) -> StepTable:
         """Return what all ranks say, operation by operation."""

@@ -14,7 +14,7 @@ Ints = npt.NDArray[np.int32]
 Bools = npt.NDArray[np.bool_]
 
 
-class Columns(NamedTuple):
+class OperationColumns(NamedTuple):
     """The operations of some ranks; one entry of each array for each.
 
     They come in runs of one rank, channel and step each, a run in the order in which its step lists its operations.
@@ -30,11 +30,11 @@ class Columns(NamedTuple):
     into: Ints
     match: Ints  # index of the operation at the other end; -1 for local ones
 
-    def head(self, number: int) -> "Columns":
+    def head(self, number: int) -> "OperationColumns":
         """Return the first ``number`` operations, unmatched."""
-        return Columns._make([*(column[:number] for column in self[:-1]), np.full(number, -1, np.int32)])
+        return OperationColumns._make([*(column[:number] for column in self[:-1]), np.full(number, -1, np.int32)])
 
-    def in_little_memory(self) -> "Columns":
+    def in_little_memory(self) -> "OperationColumns":
         """Return the same numbers in two thirds of the memory: small ones in small types, equal counts once.
 
         What is calculated of them must not be kept in those types.
@@ -54,7 +54,7 @@ def _small(column: Ints) -> npt.NDArray[np.signedinteger[Any]]:
 class StepTable(ProgramCall):
     """A schedule as arrays alone; its operations are ordered by step, then rank, then channel."""
 
-    columns: Columns
+    columns: OperationColumns
 
     def __repr__(self) -> str:
         return f"<StepTable {self.describe()}: {self.messages} messages>"
@@ -79,7 +79,7 @@ class StepTable(ProgramCall):
         return self
 
 
-class Block(NamedTuple):
+class OperationBlock(NamedTuple):
     """The operations of one or more channels on ranks that go through the same steps.
 
     Each operation is a row, and each rank an entry of that row.
@@ -108,7 +108,7 @@ def order_by_step(matrix: npt.NDArray[Any], runs: Sequence[tuple[slice, int]]) -
     return np.concatenate(parts) if parts else np.zeros(0, matrix.dtype)
 
 
-def merge_blocks(blocks: Sequence[Block]) -> Columns:
+def merge_blocks(blocks: Sequence[OperationBlock]) -> OperationColumns:
     """Return what all blocks say, by step, rank and channel, unmatched."""
     parts: list[list[npt.NDArray[Any]]] = []
     for block in blocks:
@@ -119,11 +119,11 @@ def merge_blocks(blocks: Sequence[Block]) -> Columns:
     if len(blocks) > 1:
         order = np.lexsort((joined[1], joined[0], joined[2]))
         joined = [column[order] for column in joined]
-    return Columns._make([*joined, np.full(len(joined[0]), -1, np.int32)])
+    return OperationColumns._make([*joined, np.full(len(joined[0]), -1, np.int32)])
 
 
-def columns_by_step(operations: Ints) -> Columns:
+def columns_by_step(operations: Ints) -> OperationColumns:
     """Return operations, [n, 8] in the order of ``Columns``, by step, rank and channel, unmatched."""
     rank, channel, step = operations.T[:3]
     ordered = operations[np.lexsort((channel, rank, step))].T.copy()
-    return Columns._make([*ordered, np.full(len(rank), -1, np.int32)])
+    return OperationColumns._make([*ordered, np.full(len(rank), -1, np.int32)])

@@ -9,7 +9,14 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean, median, quantiles
 from typing import NamedTuple, TypeVar
 
-from collectives.calibration.calibration import Calibration, ComputePoint, HopCurve, Line, MachineLoad, OverlapPoint
+from collectives.calibration.calibration import (
+    Calibration,
+    ComputePoint,
+    FittedLine,
+    HopCurve,
+    MachineLoad,
+    OverlapPoint,
+)
 from collectives.calibration.pair_probes import PARTS
 from collectives.costs.hops import EXCHANGE, PATTERNS, RELAY, Hop, Probe, hop_seconds, probes_of
 from collectives.training.buckets import Gradient
@@ -17,7 +24,7 @@ from collectives.training.workload import ComputePhases, Training
 
 Interval = tuple[float, float]  # begin and end, of a clock that all ranks share
 Points = list[tuple[int, float]]  # (nbytes, seconds)
-NO_MESSAGES = Line(0.0, 0.0, 0.0)
+NO_MESSAGES = FittedLine(0.0, 0.0, 0.0)
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
@@ -266,7 +273,7 @@ def _spread(seconds: Sequence[float]) -> float:
     return (third - first) / middle
 
 
-def _line(hops: Sequence[HopCurve], pattern: str) -> Line:
+def _line(hops: Sequence[HopCurve], pattern: str) -> FittedLine:
     """Return the line through the hops of a pattern that follow others and reduce nothing."""
     points = [
         point
@@ -278,7 +285,7 @@ def _line(hops: Sequence[HopCurve], pattern: str) -> Line:
     return fit_line(sorted(dict(points).items()))
 
 
-def fit_line(points: Points) -> Line:
+def fit_line(points: Points) -> FittedLine:
     """Return the line with the least sum of squared relative errors and no negative coefficient; zero without points.
 
     >>> line = fit_line([(1000, 3e-6), (2000, 4e-6)])
@@ -294,4 +301,4 @@ def fit_line(points: Points) -> Line:
     relative = np.stack([1 / seconds, nbytes / seconds], axis=1)  # times (fixed, per_byte): fitted over measured
     (fixed, per_byte), _ = nnls(relative, np.ones(len(points)))
     worst = float(np.abs(relative @ (fixed, per_byte) - 1).max())
-    return Line(float(fixed), float(per_byte), worst, points)
+    return FittedLine(float(fixed), float(per_byte), worst, points)

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from collectives.calibration.calibration import Calibration, ComputePoint, Line, OverlapPoint
+from collectives.calibration.calibration import Calibration, ComputePoint, FittedLine, OverlapPoint
 from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.records.environment import cores, threads_per_rank
@@ -21,7 +21,7 @@ from ringlab.table import Part, Sentences, Table, format_or_dash
 from scenarios import Scenario, load
 
 STEP = ": step"  # of the rows of a training, the one of its whole step
-UNKNOWN = Line(0.0, 0.0, 0.0)  # of messages on this machine, which hosts with a network of their own do not send
+UNKNOWN = FittedLine(0.0, 0.0, 0.0)  # of messages on this machine, which hosts with a network of their own do not send
 
 
 @dataclass(frozen=True, repr=False)

@@ -11,8 +11,8 @@ import typer
 from collectives.errors import InputError
 from collectives.output_files import write_text
 from collectives.quoting import quote, suggest
+from collectives.records.transformer_shapes import EXAMPLE, TRANSFORMERS, is_transformer, parse_transformer
 from collectives.training.recipe import check_known
-from collectives.transformer_shapes import EXAMPLE, TRANSFORMERS, is_transformer, parse_transformer
 from ringlab.jobs.mesh_files import FORMATS, write_mesh
 from ringlab.shared.answer import NOT_IN_JSON, Answer, Record
 from ringlab.shared.console import make_console

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from collectives.errors import ProgramError, TooLarge
-from collectives.records.limits import Limits, find_limits
+from collectives.records.limits import RunLimits, find_limits
 from collectives.records.trace import Trace
 from collectives.units import format_bandwidth, format_time
 from ringlab.pictures.traces import OneRun, algorithm_names
@@ -81,7 +81,7 @@ def _say_what_if(run: OneRun, trace: Trace) -> str:
     return f"With {WIDER:g} times the bandwidth {where}: {format_time(trace.elapsed)} → {format_time(then)}."
 
 
-def _mend(scenario: Scenario, cables: set[frozenset[str]], limits: Limits) -> Scenario:
+def _mend(scenario: Scenario, cables: set[frozenset[str]], limits: RunLimits) -> Scenario:
     """Return the scenario with its slow cables mended, or its full ones wider."""
     troubled = [one for one in scenario.trouble.links if frozenset(one.between) in cables]
     if limits.kind == "slow" and troubled:

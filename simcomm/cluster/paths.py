@@ -95,7 +95,17 @@ class ShortestPaths:
         inner = np.flatnonzero((up[src] < 0) & (up[dst] < 0))
         first_out, out = _sorted_by_node(src, inner, len(self.nodes))
         first_in, into = _sorted_by_node(dst, inner, len(self.nodes))
-        return GraphArrays(src, dst, self._costs(src, inner), up, down, first_out, out, first_in, into)
+        return GraphArrays(
+            src=src,
+            dst=dst,
+            cost=self._costs(src, inner),
+            up=up,
+            down=down,
+            first_out=first_out,
+            out=out,
+            first_in=first_in,
+            into=into,
+        )
 
     def _costs(self, src: Ints, inner: Ints) -> Ints:
         """Return the cost of each link between nodes that are no leaves, as whole numbers, which add up exactly."""

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collectives.records.columns import Bools, Ints, shrink
-from collectives.records.messages import Messages, Routes
+from collectives.records.messages import MessageRoutes, Messages
 from collectives.records.spans import Span, Spans, join_spans
 from collectives.records.trace import Trace, TracedLink, Unfinished, name_in_library
 from collectives.records.waits import BriefTrace
@@ -123,7 +123,7 @@ def _receiver_columns(inputs: EngineInput, arrived: Indices) -> dict[str, npt.ND
     }
 
 
-def pair_routes(inputs: EngineInput) -> Routes:
+def pair_routes(inputs: EngineInput) -> MessageRoutes:
     """Return the route of each pair of ranks that send to each other, in the order of the plan's pairs."""
     nodes = list(inputs.cluster.graph)
     number = {node: place for place, node in enumerate(nodes)}
@@ -134,7 +134,7 @@ def pair_routes(inputs: EngineInput) -> Routes:
     node = np.empty(len(link) + len(begins), np.int64)
     node[begins] = hosts[inputs.pairs.src]
     node[np.delete(np.arange(len(node)), begins)] = ends[link, 1]
-    return Routes(np.append(begins, len(node)), node, nodes)
+    return MessageRoutes(np.append(begins, len(node)), node, nodes)
 
 
 def _recorded(timing: Timing) -> tuple[MessageTimes, PostTimes]:

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from collectives.catalogue import find_algorithm, library
 from collectives.errors import InputError, ProgramError
-from collectives.proof.contributions import Contributions, Landing, follow_contributions
+from collectives.proof.contributions import Contributions, LandedMessage, follow_contributions
 from collectives.records.messages import Messages
 from collectives.records.trace import Trace
 from collectives.schedule.build import build_schedule
@@ -65,7 +65,7 @@ def follow_buffers(trace: Trace) -> Buffers | None:
     )
 
 
-def _changes(messages: Messages, landings: Sequence[Landing], encode: "_Encoder", chunks: int) -> Ints:
+def _changes(messages: Messages, landings: Sequence[LandedMessage], encode: "_Encoder", chunks: int) -> Ints:
     """Return message, cell and new value of each change of a cell, in order of time; shape [3, changes].
 
     Where several messages of a step are reduced into one cell, the last that arrives makes the change.

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collectives.records.columns import Ints
-from collectives.records.limits import Limits, critical_messages, find_limits
+from collectives.records.limits import RunLimits, critical_messages, find_limits
 from collectives.records.link_loads import LinkLoads, LinkRoutes, link_loads
 from collectives.records.messages import Messages
 from collectives.records.trace import Trace
@@ -121,7 +121,7 @@ MOST_LISTED = 200_000  # ... with so many messages
 Floats = npt.NDArray[np.float64]
 
 
-def aggregate(trace: Trace, loads: LinkLoads, limits: Limits, groups: Sequence[tuple[str, int]]) -> dict[str, Any]:
+def aggregate(trace: Trace, loads: LinkLoads, limits: RunLimits, groups: Sequence[tuple[str, int]]) -> dict[str, Any]:
     """Return what a page shows in place of messages."""
     messages = trace.messages
     sizes = [size for _, size in groups]
@@ -149,7 +149,7 @@ def aggregate(trace: Trace, loads: LinkLoads, limits: Limits, groups: Sequence[t
     }
 
 
-def list_messages(trace: Trace, limits: Limits) -> dict[str, Any]:
+def list_messages(trace: Trace, limits: RunLimits) -> dict[str, Any]:
     """Return single messages as columns, which a page inflates when a rank is opened.
 
     They are all messages where these are small when they are packed, as those of like ranks; else those of the ranks
@@ -219,7 +219,7 @@ def _bin(times: Floats, elapsed: float) -> Ints:
     return np.asarray(np.clip(times / elapsed * BINS, 0, BINS - 1).astype(np.int64))
 
 
-def _kept_links(limits: Limits, loads: LinkLoads) -> list[int]:
+def _kept_links(limits: RunLimits, loads: LinkLoads) -> list[int]:
     """Return the links whose use over time is kept: those of the cables that are listed first, then the most used."""
     first = [link for cable in limits.cables[:SERIES] for link in cable.links]
     return list(dict.fromkeys([*first, *np.argsort(-loads.use)[:SERIES].tolist()]))[:SERIES]
@@ -284,7 +284,7 @@ def _failed(trace: Trace) -> list[list[float]]:
     return [[rank, time] for rank, time in failed.items()]
 
 
-def _limits(limits: Limits, what_if: str) -> dict[str, Any]:
+def _limits(limits: RunLimits, what_if: str) -> dict[str, Any]:
     sentence = f"{limits.sentence} {what_if}".strip()
     return {"kind": limits.kind, "heading": limits.heading, "sentence": sentence, "standing": limits.standing_out}
 

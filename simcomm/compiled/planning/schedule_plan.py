@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collectives.schedule.table import Columns, StepTable
+from collectives.schedule.table import OperationColumns, StepTable
 from collectives.step import Kind, offset
 from simcomm.compiled.kernel.arrays import Floats, Ints, LongInts, Records
 from simcomm.compiled.kernel.plan import MESSAGE, NO_FLOATS, STAGE, Plan
@@ -63,7 +63,7 @@ def plan_table(table: StepTable, sizes: ChunkSizes) -> SchedulePlan:
     return SchedulePlan(Plan(stages, messages, number[is_sent], cost, NO_FLOATS, first_stage), pairs, channels, sends)
 
 
-def stages_of(columns: Columns) -> tuple[Ints, LongInts]:
+def stages_of(columns: OperationColumns) -> tuple[Ints, LongInts]:
     """Return the stage of each operation, and the first operation of each stage."""
     if len(columns.rank) == 0:
         return np.zeros(0, np.int32), np.zeros(0, np.int64)
@@ -72,7 +72,7 @@ def stages_of(columns: Columns) -> tuple[Ints, LongInts]:
     return np.cumsum(begins, dtype=np.int32) - np.int32(1), np.flatnonzero(begins)
 
 
-def _cost(columns: Columns, stage: Ints, stages: int, nbytes: Floats, sizes: ChunkSizes) -> Floats:
+def _cost(columns: OperationColumns, stage: Ints, stages: int, nbytes: Floats, sizes: ChunkSizes) -> Floats:
     """Return the seconds that each stage computes after its messages; empty where reducing costs nothing."""
     if sizes.gamma == 0:
         return NO_FLOATS
