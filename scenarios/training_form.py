@@ -122,7 +122,7 @@ def check_parallelism(given: dict[str, Any]) -> dict[str, Any]:
 
 
 class TrainingForm(Section):
-    """``[training]``: keys of a run that are left out keep the defaults of ``collectives.training.workload.Training``."""
+    """``[training]``: keys that a run leaves out keep the defaults of ``collectives.training.workload.Training``."""
 
     gradient_sync: Syncs | None = Field(None, min_length=1)
     model: str = Field("resnet18", min_length=1)
