@@ -35,7 +35,6 @@ def parse_hours(value: object) -> float:
 
 Hours = Annotated[float, BeforeValidator(parse_hours)]
 Dollars = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Whole = Annotated[int, Field(ge=1, le=10**15)]
 
 
 class PlanForm(Section):

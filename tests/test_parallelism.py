@@ -14,7 +14,7 @@ from simcomm.mesh.calls import Group, sent_bytes
 from simcomm.mesh.compute import as_measured, at_rate
 from simcomm.mesh.interconnect import NcclInterconnect, Served, SimulatedInterconnect
 from simcomm.mesh.job import MeshDevice, TrainingJob
-from simcomm.mesh.pipeline import StageTimes, bubble_share, order_of, pipeline_program
+from simcomm.mesh.pipeline import StageTimes, order_of, pipeline_program
 from simcomm.mesh.step import StepModel, StepPrediction
 from simcomm.mesh.sync import DeviceWork, Unit, data_groups, sync_step
 from simcomm.mesh.terms import read_parameters
@@ -64,6 +64,11 @@ FOUR_BLOCKS = ModelProfile(
 def predict(fabric: Counted, form: Parallelism, batch: int = 8, devices: int = 8) -> StepPrediction:
     """A step of the model of eight blocks, which computes for a second a sample."""
     return StepModel(TrainingJob(alike(), batch, form), at_rate(alike(), 1.0), lambda _: fabric).predict(devices)
+
+
+def bubble_share(devices: int, microbatches: int, virtual: int = 1) -> float:
+    """The idle share of a step whose stages are alike and whose messages take no time."""
+    return (devices - 1) / (virtual * microbatches + devices - 1)
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved"])

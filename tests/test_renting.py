@@ -23,7 +23,7 @@ PHI = NormalDist().cdf
 ROW = {
     "InstanceType": "box", "vCPUs": "8", "MemoryGiB": "64", "AcceleratorName": "A100", "AcceleratorCount": "4",
     "GpuInfo": "", "Price": "4.0", "SpotPrice": "1.5", "Region": "here", "Provider": "Us", "Gpu": "A100 40GB SXM",
-    "Machine": "", "Interconnect": "NVSwitch", "P2P": "", "NumaNodes": "1", "NicGbps": "80", "Date": "2026-01-31",
+    "Machine": "", "Interconnect": "NVSwitch", "P2P": "", "NicGbps": "80", "Date": "2026-01-31",
     "Source": "us",
 }  # fmt: skip
 
@@ -61,11 +61,11 @@ def test_a_price_file_is_read_in_its_units(tmp_path: Path) -> None:
     assert (found.nic_bandwidth, found.dated) == (1e10, date(2026, 1, 31))
     (known,) = read_rentals(
         price_file(
-            tmp_path, Machine="p4d.24xlarge", AcceleratorCount="8", Interconnect="", NumaNodes="", NicGbps="",
+            tmp_path, Machine="p4d.24xlarge", AcceleratorCount="8", Interconnect="", NicGbps="",
             SpotPrice="0.00",
         )
     )  # fmt: skip
-    assert (known.interconnect, known.numa_nodes, known.nic_bandwidth) == ("NVSwitch", 2, 5e10)
+    assert (known.interconnect, known.nic_bandwidth) == ("NVSwitch", 5e10)
     assert known.spot_price is None
 
 

@@ -104,12 +104,3 @@ def _add(
         to = f"send {name} {stage} {work.microbatch}"
         number = program.add(to, (device, f"send {name}"), stages[behind].send, number)
     done[work.is_backward, stage, work.microbatch] = number
-
-
-def bubble_share(devices: int, microbatches: int, virtual: int = 1) -> float:
-    """Return the idle share of a step whose stages are alike and whose messages take no time.
-
-    >>> bubble_share(4, 12)
-    0.2
-    """
-    return (devices - 1) / (virtual * microbatches + devices - 1)

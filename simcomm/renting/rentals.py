@@ -25,7 +25,7 @@ SKYPILOT = (
     "InstanceType", "vCPUs", "MemoryGiB", "AcceleratorName", "AcceleratorCount", "GpuInfo", "Price", "SpotPrice",
     "Region",
 )  # fmt: skip
-OURS = ("Provider", "Gpu", "Machine", "Interconnect", "P2P", "NumaNodes", "NicGbps", "Date", "Source")
+OURS = ("Provider", "Gpu", "Machine", "Interconnect", "P2P", "NicGbps", "Date", "Source")
 COLUMNS = (*SKYPILOT, *OURS)
 INTERCONNECTS = ("NVSwitch", "NVLink mesh", "NVLink pairs", "PCIe")
 OF_MACHINES = {"switch": "NVSwitch", "cube-mesh": "NVLink mesh", "pairs": "NVLink pairs"}
@@ -48,7 +48,6 @@ class Rental:
     spot_price: float | None
     interconnect: str  # one of INTERCONNECTS; "" where one GPU is alone
     peer_to_peer: bool  # whether GPUs reach each other's memory
-    numa_nodes: int | None
     nic_bandwidth: float | None  # bytes/s, all NICs together; None: nothing known, so no second node
     dated: date
     source: str
@@ -150,7 +149,6 @@ class _Row:
             spot_price=spot,
             interconnect=interconnect,
             peer_to_peer=self._peer_to_peer(gpu, gpus, interconnect),
-            numa_nodes=self._numa_nodes(entry),
             nic_bandwidth=self._nic(entry),
             dated=self._date(),
             source=self._text("Source"),
@@ -206,31 +204,19 @@ class _Row:
             raise InputError(f"{self.where}: Machine {name} has {has}, and the line {gpus} x {gpu}")
         return entry
 
-    def _numa_nodes(self, entry: Mapping[str, object] | None) -> int | None:
-        found = self._agreed("NumaNodes", entry, entry.get("sockets") if entry else None, 1.0)
-        return None if found is None else round(found)
-
-    def _agreed(self, column: str, entry: Mapping[str, object] | None, known: object, unit: float) -> float | None:
-        """Return a number of the line or of its machine. Raise InputError where both say it: one place a figure."""
-        given = self._number(column)
-        if entry is None:
-            return None if given is None else given * unit
-        if given is not None:
-            raise InputError(
-                f"{self.where}: {column} = {quote(self.values[column])}, and the hardware catalogue says it of "
-                f"{self.values['Machine']} too; leave one of the two out"
-            )
-        return known if isinstance(known, int | float) else None
+    def _said_twice(self, column: str) -> InputError:
+        """Return the refusal of what the line and its machine both say: one place a figure."""
+        return InputError(
+            f"{self.where}: {column} = {quote(self.values[column])}, and the hardware catalogue says it of "
+            f"{self.values['Machine']} too; leave one of the two out"
+        )
 
     def _interconnect(self, entry: Mapping[str, object] | None, gpus: int) -> str:
         given = self.values["Interconnect"]
         if given and given not in INTERCONNECTS:
             raise InputError(f"{self.where}: Interconnect = {quote(given)}; {suggest(given, INTERCONNECTS)}")
         if entry is not None and given:
-            raise InputError(
-                f"{self.where}: Interconnect = {quote(given)}, and the hardware catalogue says it of "
-                f"{self.values['Machine']} too; leave one of the two out"
-            )
+            raise self._said_twice("Interconnect")
         found = OF_MACHINES.get(str(entry.get("nvlink")), "PCIe") if entry is not None else given
         if gpus > 1 and not found:
             accepted = ", ".join(INTERCONNECTS)
@@ -249,11 +235,15 @@ class _Row:
         return interconnect not in ("PCIe", "") or level is None or level.value != "NVL"
 
     def _nic(self, entry: Mapping[str, object] | None) -> float | None:
-        known = None
-        if entry is not None and "nic" in entry:
-            card = find_part("NIC", str(entry["nic"]))
-            known = find_link(card["port"].value).bandwidth * int(card["ports"].value) * int(str(entry["nics"]))
-        return self._agreed("NicGbps", entry, known, 1e9 / 8)
+        given = self._number("NicGbps")
+        if entry is None:
+            return None if given is None else given * 1e9 / 8
+        if given is not None:
+            raise self._said_twice("NicGbps")
+        if "nic" not in entry:
+            return None
+        card = find_part("NIC", str(entry["nic"]))
+        return find_link(card["port"].value).bandwidth * int(card["ports"].value) * int(str(entry["nics"]))
 
     def _date(self) -> date:
         text = self.values["Date"]
