@@ -34,10 +34,12 @@ PHASES = ("forward", "backward", "optimizer")
 
 
 @dataclass(frozen=True)
-class NcclTestsOptions:
-    """What nccl-tests wrote, and what it was measured on."""
+class CalibrateOptions:
+    """What is measured and how, or what nccl-tests wrote and what it was measured on."""
 
-    file: Annotated[
+    ranks: Annotated[int, Option(min=1, metavar="N", help="Processes of this machine, without a scenario.")] = 2
+    backend: BackendOpt = "gloo"
+    nccl_tests: Annotated[
         Path | None,
         Option("--nccl-tests", metavar="FILE", help="Adapt NCCL's predictions to your nccl-tests output."),
     ] = None
@@ -47,36 +49,34 @@ class NcclTestsOptions:
     collective: Annotated[
         str | None, Option(metavar="NAME", help="What was measured, where the output of nccl-tests is too old.")
     ] = None
+    accept_noise: Annotated[bool, Option("--accept-noise", help="Keep also times that contradict each other.")] = False
+    timeout: TimeoutOpt = TIMEOUT_S
 
 
 @with_groups
 def command(
     scenario: Annotated[str | None, Argument(metavar="[SCENARIO]", help="Calibrate what this scenario needs.")] = None,
-    ranks: Annotated[int, Option(min=1, metavar="N", help="Processes of this machine, without a scenario.")] = 2,
-    backend: BackendOpt = "gloo",
     *,
-    nccl_tests: NcclTestsOptions,
-    accept_noise: Annotated[bool, Option("--accept-noise", help="Keep also times that contradict each other.")] = False,
-    timeout: TimeoutOpt = TIMEOUT_S,
+    options: CalibrateOptions,
     json_to: JsonOpt = None,
     set_keys: SetOpt = None,
 ) -> None:
     """Measure this machine's messages, reductions and training phases, and keep them; or read nccl-tests' output."""
     check_outputs(json_to)
-    file, system, keys = nccl_tests.file, nccl_tests.system, set_keys or []
-    if file is None and (system is not None or nccl_tests.collective is not None):
+    file, system, keys = options.nccl_tests, options.system, set_keys or []
+    if file is None and (system is not None or options.collective is not None):
         raise InputError("--system and --collective say what --nccl-tests FILE measured, and no such file is given")
     if file is not None and scenario is not None and system is not None:
         raise InputError("the scenario names a system, and so does --system; give one of them")
     loaded = None if scenario is None else load_scenario(scenario, *keys)
     if file is not None:
-        deliver(calibrate_nccl(file, loaded, system, [] if loaded else keys, nccl_tests.collective), json_to)
+        deliver(calibrate_nccl(file, loaded, system, [] if loaded else keys, options.collective), json_to)
         return
-    session = Session(backend=backend, timeout_s=timeout, progress=TerminalProgress())
+    session = Session(backend=options.backend, timeout_s=options.timeout, progress=TerminalProgress())
     if loaded is None:
-        found = session.calibrate(ranks, accept_noise=accept_noise)
+        found = session.calibrate(options.ranks, accept_noise=options.accept_noise)
     else:
-        found = session.calibrate_for(loaded, ranks, accept_noise)
+        found = session.calibrate_for(loaded, options.ranks, options.accept_noise)
     deliver(CalibrationAnswer(*found), json_to)
 
 

@@ -1,7 +1,6 @@
 """A job: the ranks of a scenario on the nodes of somebody's cluster, and how torchrun starts them there.
 
-What ``ringlab slurm`` and ``ringlab k8s`` share. Light to import, as the command line asks for all options before it
-knows the command.
+What ``ringlab slurm`` and ``ringlab k8s`` share.
 """
 
 import json
@@ -9,7 +8,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from typer import Option
@@ -21,9 +20,7 @@ from collectives.quoting import quote
 from ringlab.shared.console import make_console
 from ringlab.shared.loading import load_scenario
 from ringlab.shared.output import check_outputs
-
-if TYPE_CHECKING:
-    from scenarios import Scenario
+from scenarios import Scenario
 
 PORT = 29500
 WAIT_S = 900  # how long a node waits for the others, which may have to fetch an image of many gigabytes
@@ -143,7 +140,7 @@ def load_job(scenario: str, options: JobOptions, output: Path | None) -> Job:
     return make_job(loaded, scenario, options)
 
 
-def make_job(scenario: "Scenario", reference: str, options: JobOptions | None = None) -> Job:
+def make_job(scenario: Scenario, reference: str, options: JobOptions | None = None) -> Job:
     """Return the job of a scenario, which ``reference`` names; its nodes are the scenario's hosts, unless said.
 
     Raise InputError for numbers of nodes and of ranks on each that do not make up the scenario's ranks, and for a
@@ -157,7 +154,7 @@ def make_job(scenario: "Scenario", reference: str, options: JobOptions | None = 
     return Job(reference, scenario.title, nodes, ranks_per_node, resumes, options)
 
 
-def _lay_out(scenario: "Scenario", nodes: int | None, ranks_per_node: int | None) -> tuple[int, int]:
+def _lay_out(scenario: Scenario, nodes: int | None, ranks_per_node: int | None) -> tuple[int, int]:
     """Return nodes and ranks on each, which the scenario's cluster says where nobody does. Raise InputError."""
     cluster = scenario.cluster
     if nodes is None and ranks_per_node is None:

@@ -31,6 +31,7 @@ from ringlab.jobs.job import (
     write_job,
 )
 from ringlab.shared.options import ScenarioArg, with_groups
+from scenarios import load, shipped
 
 MOST_SCENARIO_BYTES = 1 << 20  # that a ConfigMap holds
 SCENARIO_FOLDER, WORK_FOLDER = "/etc/ringlab", "/data"
@@ -94,8 +95,6 @@ def make_manifest(job: Job, options: KubernetesOptions) -> Object:
     >>> [(item["kind"], item["metadata"]["name"]) for item in found["items"]]
     [('Service', 'ringlab-star8'), ('Job', 'ringlab-star8')]
     """
-    from scenarios import shipped
-
     _check(job, options)
     name = options.name or job.name
     own = {"app.kubernetes.io/name": "ringlab", "app.kubernetes.io/instance": name}
@@ -141,8 +140,6 @@ def _without_none(found: Object) -> Object:
 
 def _read_alone(path: Path, job: Job) -> str:
     """Return the text of a scenario file. Raise InputError for one that needs other files, which the pods lack."""
-    from scenarios import load
-
     text = read_text(path, MOST_SCENARIO_BYTES)
     with TemporaryDirectory() as folder:
         alone = Path(folder, path.name)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
+from jinja2 import Environment, StrictUndefined
 from typer import Option
 
 from collectives.errors import InputError
@@ -120,8 +121,6 @@ def write_batch_file(job: Job, options: SlurmOptions) -> str:
     >>> print(write_batch_file(Job("star8", "Eight hosts", 8, 1), SlurmOptions()).splitlines()[1])
     # Eight hosts: 8 ranks on 8 nodes, 1 GPU each. Written by `ringlab slurm`; `sbatch FILE` submits it.
     """
-    from jinja2 import Environment, StrictUndefined  # other commands do without
-
     if options.port is not None:
         check_port(options.port)
     if options.interface is not None:
