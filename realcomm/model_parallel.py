@@ -23,6 +23,9 @@ from realcomm.launching.torch_process import import_compiler
 from realcomm.profiling.model_sources import ModelSource, find_model
 from realcomm.training.stopwatch import Stopwatch
 
+WARM_UP = 2
+REPEATED = 5  # times that each phase is calibrated
+
 
 class StagePlan(NamedTuple):
     """A training on rows of stages: which blocks each stage has, and how much is trained.
@@ -104,10 +107,6 @@ def batch_of(plan: StagePlan, replica: int, step: int) -> tuple[torch.Tensor, to
     made = torch.Generator().manual_seed(plan.seed + 1_000_003 * step + replica)
     images = torch.randn((plan.batch_size, *plan.source.sample), generator=made)
     return images, torch.randint(10, (plan.batch_size,), generator=made)
-
-
-WARM_UP = 2
-REPEATED = 5  # times that each phase is calibrated
 
 
 class StageCalibration(NamedTuple):

@@ -38,6 +38,13 @@ from realcomm.training.replica import WARM_UP_STEPS, make_replica, take_step
 from realcomm.training.running import LoneTraining, RunningTraining
 from realcomm.training.stopwatch import Stopwatch
 
+REDUCTIONS = 9  # repetitions in a block
+STEPS_PER_PROBE = 1  # training steps of a block that use the same probe
+LEAST_STEPS = 6  # training steps of a block
+BESIDE_STEPS = 3  # of the pieces of torch's own sync, in a block
+LONE_STEPS = 3  # of one rank by itself, in a block
+MOST_PAUSES = 2  # of running in a turn, in which a block is calibrated; more trainings than that share one
+
 
 class CalibrationTraining:
     """A training of one rank whose sync is replaced by probes."""
@@ -186,14 +193,6 @@ def _interval(action: Callable[[], object]) -> Interval:
     begin = perf_counter()
     action()
     return begin, perf_counter()
-
-
-REDUCTIONS = 9  # repetitions in a block
-STEPS_PER_PROBE = 1  # training steps of a block that use the same probe
-LEAST_STEPS = 6  # training steps of a block
-BESIDE_STEPS = 3  # of the pieces of torch's own sync, in a block
-LONE_STEPS = 3  # of one rank by itself, in a block
-MOST_PAUSES = 2  # of running in a turn, in which a block is calibrated; more trainings than that share one
 
 
 def take_turns(rank: int, world_size: int, plan: CalibrationPlan) -> RankTurns:

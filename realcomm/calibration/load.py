@@ -1,27 +1,27 @@
-"""What else the machine does while it is measured: from the kernel's counters in /proc, which only Linux has."""
+"""What else the machine does while it is measured: from the kernel's counters, all of which only Linux has."""
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 from time import process_time
 from typing import NamedTuple
+
+import psutil
 
 from collectives.calibration.calibration import MachineLoad
 from realcomm.launching.server import server_pid
 
-PROC = Path("/proc")
 MOST_NAMES = 3
 
 
 class Counters(NamedTuple):
-    """The kernel's counters at one instant; ticks of the clock since the machine or process started."""
+    """The kernel's counters at one instant, in seconds since the machine or process started."""
 
-    busy: int  # all cores, in any process, without interrupts
-    steal: int
-    total: int
-    by_process: dict[int, tuple[str, int]]  # name and ticks
-    own: int = 0  # this process, the server that ranks are forked from, and all that ended under them
+    busy: float  # all cores, in any process, without interrupts
+    steal: float
+    total: float
+    by_process: dict[int, tuple[str, float]]  # name and seconds
+    own: float = 0.0  # this process, the server that ranks are forked from, and all that ended under them
 
 
 class LoadWatch:
@@ -45,22 +45,20 @@ class LoadWatch:
         if self._begin is None or self._end is None or self._end.total <= self._begin.total:
             return None
         total = self._end.total - self._begin.total
-        own: float = self._end.own - self._begin.own
-        if ranks_cpu_s is not None:
-            own = (ranks_cpu_s + self._own) * os.sysconf("SC_CLK_TCK")
+        own = self._end.own - self._begin.own if ranks_cpu_s is None else ranks_cpu_s + self._own
         others = max(0.0, self._end.busy - self._begin.busy - own) / total
         return MachineLoad(others, (self._end.steal - self._begin.steal) / total, self._names(total))
 
-    def _names(self, total: int) -> list[str]:
+    def _names(self, total: float) -> list[str]:
         """Return the names of the processes that took most, of those that were there all the time."""
         assert self._begin is not None and self._end is not None
         before = self._begin.by_process
         taken = [
-            (ticks - before[pid][1], name)
-            for pid, (name, ticks) in self._end.by_process.items()
+            (seconds - before[pid][1], name)
+            for pid, (name, seconds) in self._end.by_process.items()
             if pid in before and pid not in (os.getpid(), server_pid())
         ]
-        return [name for ticks, name in sorted(taken, reverse=True)[:MOST_NAMES] if ticks > total / 100]
+        return [name for seconds, name in sorted(taken, reverse=True)[:MOST_NAMES] if seconds > total / 100]
 
 
 @contextmanager
@@ -75,18 +73,14 @@ def watch_load() -> Iterator[LoadWatch]:
 
 def read_counters() -> Counters | None:
     """Return the kernel's counters; None where it has none."""
-    try:
-        fields = [int(each) for each in (PROC / "stat").read_text().split("\n", 1)[0].split()[1:9]]
-    except (OSError, ValueError):
+    times = psutil.cpu_times()
+    if not hasattr(times, "steal"):
         return None
-    user, nice, system, idle, iowait, irq, softirq, steal = fields
-    busy = user + nice + system  # interrupts are of any process, most of them of what an emulated network sends
-    by_process, own, mine = {}, 0, {os.getpid(), server_pid()}
-    for entry in PROC.iterdir():
-        if entry.name.isdigit():
-            with suppress(OSError, ValueError, IndexError):
-                name, _, rest = (entry / "stat").read_text().partition("(")[2].rpartition(")")
-                after = rest.split()
-                by_process[int(entry.name)] = name, int(after[11]) + int(after[12])
-                own += sum(map(int, after[11:15])) if int(entry.name) in mine else 0
-    return Counters(busy, steal, busy + irq + softirq + idle + iowait + steal, by_process, own)
+    busy = times.user + times.nice + times.system  # interrupts are of any process, most of what an emulation sends
+    total = busy + times.irq + times.softirq + times.idle + times.iowait + times.steal
+    by_process, own, mine = {}, 0.0, {os.getpid(), server_pid()}
+    for process in psutil.process_iter(["name", "cpu_times"]):
+        if taken := process.info["cpu_times"]:
+            by_process[process.pid] = process.info["name"], taken.user + taken.system
+            own += sum(taken[:4]) if process.pid in mine else 0.0
+    return Counters(busy, times.steal, total, by_process, own)

@@ -38,6 +38,25 @@ from realcomm.measuring.timing import (
 _LENGTH = 256  # of what is asked for; older kernels fill less
 _ESTABLISHED = 1
 _MSS, _UNACKED, _CWND, _MIN_RTT, _SEND_WINDOW = 16, 24, 80, 148, 228  # offsets in struct tcp_info, <linux/tcp.h>
+KIB = 1024
+TINY = 64  # bytes: however many follow each other, a link's burst lets them through at once
+CHAIN_SIZES = (TINY, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB)
+HOPS = (1, 2, 3, 5)
+TINY_HOPS = (1, 5, 13)
+LONG_SIZE = 1024 * KIB  # of one hop and of two only
+EXCHANGES = (1, 4)  # steps that depend on each other ...
+TINY_EXCHANGES = (4, 16)  # ... and of the smallest size
+TINY_REPETITIONS = 63  # of all that the smallest messages do
+CROWD_ROUNDS = 8  # of what a crowd does; how far they disagree is part of the uncertainty that is stated ...
+IN_ROUND = 9  # ... and how often each is timed in one of them
+AT_ONCE = (1, 4, 12)  # messages that are posted in one step
+LONGEST_S = 4.0  # that a message may take
+REDUCTION_SIZES = (64 * KIB, 256 * KIB, 1024 * KIB, 4096 * KIB)
+TOTAL_S, LEAST, MOST = 0.3, 3, 61  # of the repetitions of a program ...
+SMALL, LEAST_SMALL = 64 * KIB, 15  # ... which are more where messages are no longer than this: they vary most
+SLOWER, ATTEMPTS = 5e-3, 4  # share of a long message's time, and how often it is sent
+POSTED_BEFORE_S = 0.02  # a receive before its send
+TAG = 77
 
 
 class TcpInfo(NamedTuple):
@@ -89,26 +108,7 @@ def sampling_in_flight(every_s: float = 5e-3) -> Iterator[list[int]]:
         thread.join()
 
 
-KIB = 1024
-TINY = 64  # bytes: however many follow each other, a link's burst lets them through at once
-CHAIN_SIZES = (TINY, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB)
-HOPS = (1, 2, 3, 5)
-TINY_HOPS = (1, 5, 13)
-LONG_SIZE = 1024 * KIB  # of one hop and of two only
-EXCHANGES = (1, 4)  # steps that depend on each other ...
-TINY_EXCHANGES = (4, 16)  # ... and of the smallest size
-TINY_REPETITIONS = 63  # of all that the smallest messages do
-CROWD_ROUNDS = 8  # of what a crowd does; how far they disagree is part of the uncertainty that is stated ...
-IN_ROUND = 9  # ... and how often each is timed in one of them
-AT_ONCE = (1, 4, 12)  # messages that are posted in one step
 SENT_SIZES = tuple(KIB * 4**k for k in range(3, 8))  # 64 KiB to 16 MiB
-LONGEST_S = 4.0  # that a message may take
-REDUCTION_SIZES = (64 * KIB, 256 * KIB, 1024 * KIB, 4096 * KIB)
-TOTAL_S, LEAST, MOST = 0.3, 3, 61  # of the repetitions of a program ...
-SMALL, LEAST_SMALL = 64 * KIB, 15  # ... which are more where messages are no longer than this: they vary most
-SLOWER, ATTEMPTS = 5e-3, 4  # share of a long message's time, and how often it is sent
-POSTED_BEFORE_S = 0.02  # a receive before its send
-TAG = 77
 
 
 def chain(hops: int, rank: int, world_size: int) -> Program:

@@ -11,6 +11,12 @@ from realcomm.emulation.plan import Direction, NetworkPlan
 
 TOOLS = ("ip", "tc", "bridge")
 CANNOT = "no cluster can be emulated"
+INTERFACE = "eth0"  # of every host
+MTU = 1500
+FRAME, PAYLOAD = 1514, 1448  # bytes of a full frame as tc counts it, and of TCP's data in it (with time stamps)
+BURST = 4096  # bytes that a link's token bucket saves while idle
+QUEUE = 1_000_000_000  # bytes, more than all windows of TCP together: nothing is dropped
+PATIENCE_S = 5  # before TCP takes for lost what is not acknowledged: as nothing is dropped, it only waits in a queue
 
 
 def check_tools() -> None:
@@ -37,14 +43,6 @@ def run_tool(tool: str, arguments: Sequence[str], text: str = "", pass_files: Se
 def _find(tool: str) -> str | None:
     """Return the file of a tool: an ordinary user's PATH often lacks sbin."""
     return shutil.which(tool, path=os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"]))
-
-
-INTERFACE = "eth0"  # of every host
-MTU = 1500
-FRAME, PAYLOAD = 1514, 1448  # bytes of a full frame as tc counts it, and of TCP's data in it (with time stamps)
-BURST = 4096  # bytes that a link's token bucket saves while idle
-QUEUE = 1_000_000_000  # bytes, more than all windows of TCP together: nothing is dropped
-PATIENCE_S = 5  # before TCP takes for lost what is not acknowledged: as nothing is dropped, it only waits in a queue
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,19 @@ from realcomm.emulation.plan import Direction, NetworkPlan
 from realcomm.launching.namespaces import OWN_NETWORK, HostNamespaces, enter_network, new_network, unshare_network
 from realcomm.launching.worker import end_with_launcher
 
+TOLERANCE = 0.01  # of a link's goodput
+ATTEMPTS = 3  # at a link that is off, each twice as long as the one before: another process may have had the cores
+AT_ONCE = 25e6  # bytes/s of links measured at the same time
+BEARABLE = 0.14  # share of the cores' time that the kernel may need to move the bytes: ranks need several times it
+CONGESTION_CONTROL = "reno"
+HOST_SETTINGS = {  # files under /proc/sys/net of every host
+    "ipv4/tcp_congestion_control": CONGESTION_CONTROL,
+    "ipv4/tcp_no_metrics_save": "1",  # a connection begins as if there had been none before
+    "ipv6/conf/all/disable_ipv6": "1",  # which would send by itself
+    "ipv6/conf/default/disable_ipv6": "1",
+}
+VERIFY, MARK, COMPLAINTS = "verify", "mark", "complaints"  # what the launcher asks, in this order
+
 
 class PacketCounts(NamedTuple):
     """The counters of one namespace, which only grow."""
@@ -60,19 +73,6 @@ def _table(text: str) -> dict[str, dict[str, int]]:
         names[0].rstrip(":"): dict(zip(names[1:], map(int, numbers[1:]), strict=True))
         for names, numbers in zip(lines[::2], lines[1::2], strict=True)
     }
-
-
-TOLERANCE = 0.01  # of a link's goodput
-ATTEMPTS = 3  # at a link that is off, each twice as long as the one before: another process may have had the cores
-AT_ONCE = 25e6  # bytes/s of links measured at the same time
-BEARABLE = 0.14  # share of the cores' time that the kernel may need to move the bytes: ranks need several times it
-CONGESTION_CONTROL = "reno"
-HOST_SETTINGS = {  # files under /proc/sys/net of every host
-    "ipv4/tcp_congestion_control": CONGESTION_CONTROL,
-    "ipv4/tcp_no_metrics_save": "1",  # a connection begins as if there had been none before
-    "ipv6/conf/all/disable_ipv6": "1",  # which would send by itself
-    "ipv6/conf/default/disable_ipv6": "1",
-}
 
 
 class NetworkBuilder:
@@ -222,9 +222,6 @@ def _set(name: str, value: str) -> None:
     except OSError as error:
         if file.exists():  # a kernel without IPv6 has not all of them
             raise RunFailed(f"{CANNOT}: {file} refuses {value!r} ({error.strerror})") from error
-
-
-VERIFY, MARK, COMPLAINTS = "verify", "mark", "complaints"  # what the launcher asks, in this order
 
 
 def hold(connection: Connection, plan: NetworkPlan) -> None:

@@ -15,6 +15,10 @@ LOOK_S = 2e-3  # between looks at all sockets
 CONNECT_S = 5.0
 _CHUNK = bytes(1 << 18)
 _SEND_BUFFER = 1 << 20  # asked for; the system's own limit holds
+_drain = bytearray(1 << 18)
+MOVED_S = 0.1  # of this process's time
+_ENDS = ("10.99.0.1", "10.99.0.2")
+_RATE = "rate 100gbit"  # more than a core moves: what limits is the core
 
 
 @dataclass(frozen=True)
@@ -51,9 +55,6 @@ class TimedTransfer:
     def close(self) -> None:
         self.sender.close()
         self.receiver.close()
-
-
-_drain = bytearray(1 << 18)
 
 
 def expected_goodput(bandwidth: float) -> float:
@@ -122,11 +123,6 @@ def slope(points: Sequence[tuple[float, int]]) -> float:
     mean_t, mean_b = sum(t for t, _ in points) / count, sum(b for _, b in points) / count
     spread = sum((t - mean_t) ** 2 for t, _ in points)
     return sum((t - mean_t) * (b - mean_b) for t, b in points) / spread if spread else 0.0
-
-
-MOVED_S = 0.1  # of this process's time
-_ENDS = ("10.99.0.1", "10.99.0.2")
-_RATE = "rate 100gbit"  # more than a core moves: what limits is the core
 
 
 def measure_speed() -> float:

@@ -30,6 +30,8 @@ _OP_NAMES = [
     (dist.ReduceOp.MAX, "max"),
     (dist.ReduceOp.PRODUCT, "product"),
 ]
+ALL = None  # in place of the number of a part: the whole buffer
+Copies = Sequence[tuple[torch.Tensor, int | None]]  # a tensor, and the part of the buffer that has its elements
 
 
 class WrongType(InputError, TypeError):  # noqa: N818 - what happened
@@ -196,10 +198,6 @@ def check_splits(sizes: object, name: str, tensor: torch.Tensor, world_size: int
 def describe_tensor(tensor: torch.Tensor) -> str:
     """Return shape, type and device as text."""
     return f"{list(tensor.shape)} {dtype_name(tensor.dtype)} on {tensor.device}"
-
-
-ALL = None  # in place of the number of a part: the whole buffer
-Copies = Sequence[tuple[torch.Tensor, int | None]]  # a tensor, and the part of the buffer that has its elements
 
 
 class CallBuffer(NamedTuple):

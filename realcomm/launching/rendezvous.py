@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _AGAIN_S = 0.1  # until a connection is tried again: rank 0 may not have started
 _TRY_S = 5.0  # for one connection
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Rendezvous:
@@ -110,9 +111,6 @@ class Rendezvous:
 
 def _key(subject: str, rank: int) -> str:
     return f"{subject} of rank {rank}"
-
-
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ OTHERS = -2  # the peer of a collective of the backend's own, which does not say
 STOPPED = "T"  # the state of a process that SIGSTOP has stopped
 
 ProgressSender = Callable[[int, int, str], None]  # called with done, total and text
+_TELL: dict[str, Callable[[], object]] = {}
 
 
 def padded(text: str, size: int) -> bytes:
@@ -195,9 +196,6 @@ def status_in(slot: Slot, send_progress: ProgressSender | None) -> Iterator[None
         yield
     finally:
         _Current.slot, _Current.send_progress = before
-
-
-_TELL: dict[str, Callable[[], object]] = {}
 
 
 def tell_by(subject: str, tell: Callable[[], object]) -> None:

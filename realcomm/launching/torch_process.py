@@ -33,6 +33,11 @@ dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
 dist.all_reduce(torch.zeros(1))
 os._exit(0)
 """
+VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
+PRELOAD = "realcomm.launching.compiler_preload"  # whose import is ``import_compiler()``, to be preloaded
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
+MOST_FREE = 2**31 - 1  # bytes at the end of the heap that are not given back
+LARGEST = 32 << 20  # bytes of the largest piece that the heap takes; the most that glibc accepts
 
 
 def check_torch_variables() -> None:
@@ -83,10 +88,6 @@ def _reason(lines: list[str]) -> str:
         said[-1] if said else "")  # fmt: skip
 
 
-VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
-PRELOAD = "realcomm.launching.compiler_preload"  # whose import is ``import_compiler()``, to be preloaded
-
-
 @contextmanager
 def importing_compiler() -> Iterator[None]:
     """Within the context, have torch's compiler imported without a folder of its own being made.
@@ -114,11 +115,6 @@ def import_compiler() -> None:
     """Import what torch's optimizers and torchvision import of its compiler, without a folder that is left."""
     with importing_compiler():
         import torch._dynamo  # noqa: F401 - slow, and imported by them in any case
-
-
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
-MOST_FREE = 2**31 - 1  # bytes at the end of the heap that are not given back
-LARGEST = 32 << 20  # bytes of the largest piece that the heap takes; the most that glibc accepts
 
 
 def keep_freed_memory() -> None:

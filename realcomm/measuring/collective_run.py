@@ -27,6 +27,8 @@ from realcomm.launching.status import report_progress
 from realcomm.launching.types import Progress, RankNetwork, Ranks
 from realcomm.measuring.measurement import RankFigures, RankMeasurement, TimedRequest
 
+FOUND = "found "  # begins the progress text of a worker that has finished a measurement; its figures follow
+
 
 def run(
     algorithm: str | Algorithm | Request,
@@ -167,9 +169,6 @@ def _spans(ranks: list[RankMeasurement], start: float) -> Iterator[Span]:
         for step, op, begin, end, channel in found.events:
             if op.kind.is_local:
                 yield Span(rank, "reduce", step, begin - start, end - start, channel)
-
-
-FOUND = "found "  # begins the progress text of a worker that has finished a measurement; its figures follow
 
 
 def measure_all(

@@ -21,6 +21,8 @@ LATEST = 8  # ... or, if that is longer, twice what the slowest of so many agree
 MOST_LEAD_S = 0.1  # ... but no more than this
 SPIN_S = 3e-4  # the last part of the wait, spent awake: sleep may end this much late
 Interval = tuple[float, float]  # begin and end, as time.perf_counter has it
+_took: deque[float] = deque(maxlen=LATEST)  # seconds from when the last rank asked until this one had the answer
+PERIOD = 1009  # a prime, so that chunks of equal length hold different data
 
 
 def time_together(action: Callable[[], object]) -> Interval:
@@ -35,9 +37,6 @@ def time_together(action: Callable[[], object]) -> Interval:
 def _synchronize_gpu() -> None:
     if own_device().type == "cuda":
         torch.cuda.synchronize()
-
-
-_took: deque[float] = deque(maxlen=LATEST)  # seconds from when the last rank asked until this one had the answer
 
 
 def _agree_on_start() -> float:
@@ -128,9 +127,6 @@ def without_garbage_collection() -> Iterator[None]:
         yield
     finally:
         gc.enable()
-
-
-PERIOD = 1009  # a prime, so that chunks of equal length hold different data
 
 
 def exact_input(request: Request, rank: int) -> torch.Tensor:

@@ -17,6 +17,7 @@ GPU_TYPES = {  # by generation, as its get_gpu_type finds them by compute capabi
     "volta": "VOLTA", "turing": "VOLTA", "ampere": "AMPERE", "ada": "AMPERE", "hopper": "HOPPER",
     "blackwell": "BLACKWELL", "cdna": "HOPPER",
 }  # fmt: skip
+KERNEL_NAMES = {"send_recv": "batch_p2p"}
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,6 @@ def estimate_with_torch(machine: TorchMachine, collective: str, ranks: int, size
     inputs = [max(1, size // ranks) for size in sizes] if collective == "all_gather" else sizes
     with _on(machine, comm_analysis):
         return [comm_analysis.estimate_nccl_collective_runtime_impl(size, ranks, kind) / 1e3 for size in inputs]
-
-
-KERNEL_NAMES = {"send_recv": "batch_p2p"}
 
 
 @contextmanager

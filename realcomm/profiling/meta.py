@@ -24,6 +24,10 @@ WHOLE = "(model)"  # the layer of what the outermost module computes itself
 LOSS = "loss"
 
 OnOp = Callable[[str, bool, Any, Sequence[Any], dict[str, Any]], Any]  # layer, is_backward, op, arguments: its result
+BATCHES = (2, 4)
+CONTAINERS = (nn.Sequential, nn.ModuleList)
+aten = torch.ops.aten
+NO_BYTES = {aten.detach, aten.empty, aten.empty_like, aten.new_empty, aten.new_empty_strided, aten.alias}
 
 
 class WatchedOps(TorchDispatchMode, AbstractContextManager[Any]):
@@ -75,10 +79,6 @@ class WatchedOps(TorchDispatchMode, AbstractContextManager[Any]):
         return self.on_op(self.layer, self.is_backward, func, args, kwargs or {})
 
 
-BATCHES = (2, 4)
-CONTAINERS = (nn.Sequential, nn.ModuleList)
-
-
 @dataclass
 class _Counted:
     """What a layer does for a batch."""
@@ -125,10 +125,6 @@ class _TracedStep:
             self.held[storage] = tensor
             self.layers[watched.layer].saved += tensor.untyped_storage().nbytes()
         return tensor
-
-
-aten = torch.ops.aten
-NO_BYTES = {aten.detach, aten.empty, aten.empty_like, aten.new_empty, aten.new_empty_strided, aten.alias}
 
 
 def _flops(op: Any, args: Sequence[Any], kwargs: dict[str, Any], found: Any) -> int:

@@ -23,6 +23,8 @@ NAME = re.compile(r"step-\d{8,}(\.\d+)?\.pt")
 _PIECE = 8 * MEBIBYTE  # that is hashed at once
 
 Value = str | int | float | bool | None  # of a key of a training
+KEPT = 2
+LOCK = ".lock"
 
 
 @dataclass(frozen=True)
@@ -133,10 +135,6 @@ def open_checkpoint(path: Path) -> Checkpoint:
     if not manifest.exists():
         raise InputError(f"{path} has no manifest: {manifest.name} is to be beside it, as Ringlab writes it")
     return Checkpoint(path, read_record(manifest, Manifest, MOST_MANIFEST_BYTES))
-
-
-KEPT = 2
-LOCK = ".lock"
 
 
 class Found(NamedTuple):

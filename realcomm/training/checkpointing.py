@@ -35,6 +35,9 @@ from realcomm.training.observing import EpochRecord, Observed, Observer, State, 
 AUTO = "auto"  # go on from the newest whole checkpoint
 PHASE = "checkpoint"
 _NOT_ALLOWED = re.compile(r"(?:GLOBAL|global|function|class) (\S+\.\w+)")
+_KEPT_OR_CHECKED = {"checkpoints", "checkpoint_every", "check_every", "inspect_every"}
+_MAY_DIFFER = {"epochs", "data_folder", "download", "compute", *_KEPT_OR_CHECKED}
+_IN_SYNC_NAME = {"gradient_sync", "buckets"}
 
 
 def to_bytes(state: State) -> memoryview:
@@ -69,11 +72,6 @@ def _why(error: Exception) -> str:
     if refused:
         return f"to read it would execute {refused[1]}, which it never needs"
     return describe_error(error, None)
-
-
-_KEPT_OR_CHECKED = {"checkpoints", "checkpoint_every", "check_every", "inspect_every"}
-_MAY_DIFFER = {"epochs", "data_folder", "download", "compute", *_KEPT_OR_CHECKED}
-_IN_SYNC_NAME = {"gradient_sync", "buckets"}
 
 
 class Start(NamedTuple):

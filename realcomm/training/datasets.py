@@ -26,6 +26,8 @@ SPLIT_SEED = 0
 
 # Of the 50,000 training images, per channel, in 0..1.
 CIFAR10_MEAN, CIFAR10_STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
+TEST_BATCH_SIZE = 256  # only speed depends on it
+Batch = tuple[torch.Tensor, torch.Tensor]  # images float32 [batch, 3, 32, 32], labels int64 [batch]
 
 
 def load_images(training: Training, train: bool) -> Images:
@@ -130,11 +132,6 @@ def _cifar10(train: bool, folder: Path | str, download: bool) -> Images:
             "cifar-10-python.tar.gz from https://www.cs.toronto.edu/~kriz/cifar.html unpacks to"
         ) from error
     return found
-
-
-TEST_BATCH_SIZE = 256  # only speed depends on it
-
-Batch = tuple[torch.Tensor, torch.Tensor]  # images float32 [batch, 3, 32, 32], labels int64 [batch]
 
 
 class Shard:

@@ -8,6 +8,8 @@ from collectives.errors import InputError
 from collectives.records.spans import Span
 from collectives.training.workload import TO_TRAIN_ON, Training
 
+PHASES = "phases"  # the subject under which a rank tells its spans, in seconds of ``time.perf_counter``
+
 
 @dataclass(frozen=True)
 class RankResult:
@@ -48,6 +50,3 @@ def count_steps(training: Training, images: Callable[[], int], world_size: int, 
             f"{training.dataset} has {number} to train on; choose at most {number // world_size}"
         )
     return in_epoch, available if steps is None else min(steps, available)
-
-
-PHASES = "phases"  # the subject under which a rank tells its spans, in seconds of ``time.perf_counter``

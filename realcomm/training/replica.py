@@ -29,6 +29,7 @@ WARM_UP_STEPS = 3  # the first ones are slower: memory is fetched and kernels ar
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 PHASES = ("forward", "backward", "sync", "optimizer")  # of a step, in this order
+RandomStates = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -160,9 +161,6 @@ def weights_digest(model: nn.Module) -> str:
 def to_bytes(tensor: torch.Tensor) -> torch.Tensor:
     """Return the elements of a tensor in the order of its indices, as bytes [nbytes]; it may share their memory."""
     return tensor.detach().contiguous().view(-1).view(torch.uint8)
-
-
-RandomStates = dict[str, Any]
 
 
 def get_random_states() -> RandomStates:

@@ -39,6 +39,10 @@ from realcomm.training.replica import (
 from realcomm.training.replica_checks import check_equal_steps, describe_what_is_not_finite, make_checks
 from realcomm.training.stopwatch import Stopwatch
 
+LOCAL = ("model", "optimizer", "scaler")  # parts of the state that each rank has of its own with local SGD
+WHOLE = {"forward", "backward", "sync", "optimizer"}  # whose seconds make a step
+MEASURED_STEPS = 12
+
 
 class RunningTraining:
     """A training on one rank, carried out block by block. All ranks call each method together.
@@ -244,10 +248,6 @@ class RunningTraining:
             set_random_states(own["random"])
 
 
-LOCAL = ("model", "optimizer", "scaler")  # parts of the state that each rank has of its own with local SGD
-WHOLE = {"forward", "backward", "sync", "optimizer"}  # whose seconds make a step
-
-
 def make_replica_and_sync(
     model: nn.Module, training: Training, rank: int, world_size: int, steps: int = 1
 ) -> tuple[Replica, GradientSync]:
@@ -262,9 +262,6 @@ def make_replica_and_sync(
     if buckets is not None:
         return replica, DuringBackward(algorithm, buckets, model, replica.gradients)
     return replica, make_sync(algorithm, rank, world_size, replica.gradients)
-
-
-MEASURED_STEPS = 12
 
 
 class LoneTraining:

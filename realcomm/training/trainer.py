@@ -28,6 +28,14 @@ if TYPE_CHECKING:
     from realcomm.training.observing import Observer
 
 
+_ALL = (PRELOAD, "realcomm.training.running")
+_BY_DATASET = {
+    "digits": ("sklearn.datasets", "sklearn.model_selection"),
+    "cifar10": ("torchvision",),
+    "imagefolder": ("torchvision",),
+}
+
+
 def train(
     training: Training,
     cluster: Ranks,
@@ -175,14 +183,6 @@ def _count_images(training: Training) -> int:
         load_images(training, train=False)
         images = len(load_images(training, train=True))  # type: ignore[arg-type]
     return images
-
-
-_ALL = (PRELOAD, "realcomm.training.running")
-_BY_DATASET = {
-    "digits": ("sklearn.datasets", "sklearn.model_selection"),
-    "cifar10": ("torchvision",),
-    "imagefolder": ("torchvision",),
-}
 
 
 def preload_for(trainings: Iterable[Training]) -> None:

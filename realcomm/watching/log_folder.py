@@ -18,6 +18,8 @@ from collectives.quoting import cut, quote
 Row = dict[str, Any]
 MOST_LINE = 1 << 20  # bytes: a longer line is none of ours
 MOST_BYTES = 1 << 30  # of a file that is read as a whole
+METRICS, LOCK = "metrics.jsonl", ".in-use"
+MOST_SHOWN = 200  # letters of a line that was cut off
 
 
 class MetricsFile:
@@ -141,10 +143,6 @@ def read_metrics(path: Path | str, gradient_sync: str | None = None, kind: str |
             named = tuple(row.get(name) for name in ("kind", "gradient_sync", "step"))
             found[named if all(isinstance(one, str | int) for one in named) else number] = row
     return list(found.values())
-
-
-METRICS, LOCK = "metrics.jsonl", ".in-use"
-MOST_SHOWN = 200  # letters of a line that was cut off
 
 
 class LogFolder:

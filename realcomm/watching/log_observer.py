@@ -17,6 +17,7 @@ from realcomm.watching.log_folder import METRICS, MetricsFile, Row
 
 LOGGER = "ringlab"  # of every rank: logging.getLogger("ringlab") of a user's own code comes here too
 FORMAT = "%(asctime)s rank {rank} %(levelname)s %(message)s"
+logger = logging.getLogger(LOGGER)
 
 
 class RankLog:
@@ -68,9 +69,6 @@ class _OneLine(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         record.msg, record.args = " ".join(record.getMessage().split()), ()
         return re.sub(r"[\x00-\x08\x0b-\x1f\x7f]", "?", super().format(record))
-
-
-logger = logging.getLogger(LOGGER)
 
 
 class LogObserver(Observer):

@@ -21,6 +21,8 @@ from realcomm.watching.log_folder import LogFolder
 from realcomm.watching.log_observer import LogObserver
 
 TENSORBOARD_FOLDER = "tensorboard"  # in the log folder; one in it for each gradient sync
+PROFILE_FOLDER = "profile"  # in the log folder; one in it for each gradient sync
+MOST_STEPS = 100  # a step of a ResNet is some ten thousand events
 
 
 def check_tensorboard() -> None:
@@ -75,10 +77,6 @@ def file_name(label: str) -> str:
     'my.py_ring_chunks_4_'
     """
     return re.sub(r"[^\w.-]+", "_", label).lstrip(".") or "training"
-
-
-PROFILE_FOLDER = "profile"  # in the log folder; one in it for each gradient sync
-MOST_STEPS = 100  # a step of a ResNet is some ten thousand events
 
 
 class ProfiledSteps(NamedTuple):
