@@ -39,7 +39,7 @@ from collectives.programs.limits import MOST_ELAPSED, MOST_PROCESSES, ProgramLim
 from collectives.quoting import make_printable
 
 READY_S = 120.0  # at most for modules of ours to be imported, before the user's file
-SERVER_S = 15.0  # for the server to answer, which imports numpy first
+SERVER_S = 60.0  # at most for the server to answer, which imports numpy first, on a busy machine
 DUMP_WAIT_S = 3.0  # at most for the interpreter to say in which line it is, on a busy machine
 LOOK_EVERY_S = 0.05  # at a guest and the processes that it has started
 SAY_AFTER_S = 2.0  # that something takes long

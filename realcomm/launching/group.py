@@ -1,19 +1,15 @@
-"""The default group of torch.distributed: how a process joins it, and the device that it works on.
-
-torch is imported by the functions that need it, as a launcher does not.
-"""
+"""The default group of torch.distributed: how a process joins it, and the device that it works on."""
 
 import os
 import socket
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import torch
-    import torch.distributed as dist
-    from torch._C._distributed_c10d import Store
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import Store
+from torch.distributed.rendezvous import rendezvous
 
 
 def join_by_file(file: Path, backend: str, rank: int, world_size: int, timeout: float, interface: str) -> None:
@@ -21,8 +17,6 @@ def join_by_file(file: Path, backend: str, rank: int, world_size: int, timeout: 
 
     ``timeout`` in seconds is torch's own, for every message.
     """
-    import torch.distributed as dist
-
     os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = interface
     store = dist.FileStore(str(file), world_size)  # type: ignore[attr-defined]
     select_device(backend, rank, world_size)
@@ -38,16 +32,13 @@ def join_by_environment(
     local_ranks: int,
     timeout: timedelta,
     attempt: int = 0,
-    store: "Store | None" = None,
+    store: Store | None = None,
 ) -> None:
     """Join the group that torchrun's environment variables describe; ``local_ranks`` of it are on this machine.
 
     After a restart torchrun may hand out the store of before, with the addresses of ranks that are gone. An ``attempt``
     above 0, the same on all ranks, has its own part of the store. A ``store`` is the one in which all ranks have met.
     """
-    import torch.distributed as dist
-    from torch.distributed.rendezvous import rendezvous
-
     select_device(backend, local_rank, local_ranks)
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if store is None and attempt:
@@ -62,8 +53,6 @@ def join_by_environment(
 
 def leave() -> None:
     """Leave the group if this process is in one."""
-    import torch.distributed as dist
-
     if dist.is_initialized():
         dist.destroy_process_group()
 
@@ -87,8 +76,6 @@ def deprioritize_gloo() -> None:
 def select_device(backend: str, local_rank: int, local_ranks: int) -> None:
     """With nccl, give this process a GPU of its own, or a shared one where there are fewer GPUs than ranks."""
     if backend == "nccl":
-        import torch
-
         gpus = torch.cuda.device_count()
         torch.cuda.set_device(local_rank % gpus)
         if local_ranks > gpus:
@@ -108,15 +95,13 @@ def share_gpu(local_rank: int) -> None:
         os.environ.setdefault(name, value)
 
 
-def own_device(group: "dist.ProcessGroup | None" = None) -> "torch.device":
+def own_device(group: dist.ProcessGroup | None = None) -> torch.device:
     """Return the GPU of this process if nccl is a backend of the group and a GPU is there, else the CPU.
 
     None is the default group. A group with both gloo and nccl works on GPUs. The GPU is the one that the group was made
     for (``device_id``) or that is the current device; where neither was chosen, that of ``LOCAL_RANK``, or of the rank
     where each host has as many ranks as GPUs, as torch takes it.
     """
-    import torch
-    import torch.distributed as dist
 
     if not dist.is_initialized() or backends(group).get("cuda") != "nccl" or not torch.cuda.is_available():
         return torch.device("cpu")
@@ -132,15 +117,11 @@ def use_own_device() -> None:
     """Make the default group's GPU, if it has one, the current device of this process."""
     device = own_device()
     if device.type == "cuda":
-        import torch
-
         torch.cuda.set_device(device)
 
 
-def backends(group: "dist.ProcessGroup | None" = None) -> dict[str, str]:
+def backends(group: dist.ProcessGroup | None = None) -> dict[str, str]:
     """Return the backend of a group for each type of device; None is the default group."""
-    import torch.distributed as dist
-
     pairs = (pair.partition(":") for pair in dist.get_backend_config(group).split(","))
     return {device: backend for device, _, backend in pairs}
 

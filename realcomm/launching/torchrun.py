@@ -11,7 +11,6 @@ from typing import Any
 from collectives.errors import InputError
 from collectives.records.environment import threads_per_rank
 from realcomm.launching.failures import TimedOut, failure_by_exception, is_timeout, timeout_by_exception
-from realcomm.launching.group import join_by_environment, leave, loopback, use_own_device
 from realcomm.launching.rendezvous import LocalRanks, Rendezvous, find_local_ranks, told_by_torchrun
 from realcomm.launching.status import get_status, private_slot, set_status, status_in
 from realcomm.launching.torch_process import keep_freed_memory
@@ -153,6 +152,8 @@ def _join(backend: str, threads: int | None, timeout: float) -> None:
     """
     import torch
     import torch.distributed as dist
+
+    from realcomm.launching.group import join_by_environment, leave, loopback, use_own_device
 
     local = _local_ranks(timeout)
     torch.set_num_threads(threads or threads_per_rank(local.count))

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from collectives.errors import RunFailed
 from realcomm.launching.failures import failure_by_exception
-from realcomm.launching.group import join_by_file, leave, loopback
 from realcomm.launching.namespaces import HostNamespaces, enter
 from realcomm.launching.status import Board, done_so_far, get_status, set_status, status_in
 from realcomm.launching.torch_process import keep_freed_memory
@@ -73,6 +72,8 @@ def run_worker(assignment: Assignment, payload: bytes, connection: Connection, w
             send(SO_FAR, done_so_far())
             send(FAILURE, failure_by_exception(assignment.rank, error, get_status()))
             return
+    from realcomm.launching.group import leave
+
     is_over.wait()  # no rank may lose a peer before all are done
     leave()
 
@@ -90,6 +91,8 @@ def _work(assignment: Assignment, payload: bytes) -> object:
     keep_freed_memory()
     set_status("importing torch")
     import torch  # slow; only workers need it
+
+    from realcomm.launching.group import join_by_file, loopback
 
     torch.set_num_threads(assignment.threads)
     set_status("joining the group")
