@@ -1,4 +1,4 @@
-"""One rank of a training on rows of stages: what it computes, sends and awaits, timed; and what a prediction needs.
+"""A model cut into stages, and one rank of a training on rows of them: what it computes, sends and awaits, timed.
 
 A step: each stage computes forward when the one before has sent it its activations, the last one the loss, and backward
 goes the other way. A stage's replicas average their gradients when they have them all; then each takes its step.

@@ -1,6 +1,7 @@
-"""Build a plan in network namespaces of this process, measure its links, and read what the kernel counted.
+"""The process in which an emulated network is built, measured and held open until the launcher closes a pipe.
 
-Everything hangs on open files of this process and of the ranks: when they have ended, the kernel removes it all.
+Everything hangs on open files of this process and of the ranks: when they have ended, the kernel removes it all. The
+kernel's counters tell what went wrong meanwhile.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What each rank is doing, in memory that the launcher can read even if the rank hangs or was killed.
+"""What each rank is doing and has done, in memory that the launcher can read even if the rank hangs or was killed.
 
 A process has one rank, so the functions here speak of the rank of this process.
 """

@@ -1,4 +1,4 @@
-"""Run one collective on real processes and measure it."""
+"""Run one collective, or several in turns, on real processes and measure them."""
 
 import json
 import tempfile

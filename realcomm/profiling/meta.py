@@ -1,6 +1,8 @@
 """A profile of a model that is never run: on the meta device, where tensors have a shape and no content.
 
-Two batch sizes are followed; what grows with the batch is per sample, and what does not are the parameters.
+Two batch sizes are followed; what grows with the batch is per sample, and what does not are the parameters. Autograd
+numbers the nodes of its graph as forward makes them, so an operation of backward belongs to the layer in which the node
+that executes it was made. That also holds for operations in place and for functions that no module wraps.
 """
 
 from collections import defaultdict

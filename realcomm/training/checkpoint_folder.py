@@ -1,4 +1,7 @@
-"""Checkpoints of a training in a folder: written whole or not at all, each with a manifest, and found again."""
+"""Checkpoints of a training in a folder, found again: ``step-00000120.pt``, written whole or not at all.
+
+Beside each is a manifest that says what is in it and its hash.
+"""
 
 import fcntl
 import hashlib

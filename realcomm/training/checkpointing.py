@@ -1,4 +1,7 @@
-"""A training that writes checkpoints and goes on from one."""
+"""A training that writes checkpoints and goes on from one.
+
+Their content is tensors, numbers and texts as ``torch.save`` writes them, read without executing any.
+"""
 
 import io
 import math

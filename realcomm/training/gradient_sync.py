@@ -1,4 +1,9 @@
-"""How the gradients of all ranks become their mean: after backward, or in buckets during it, by torch or by ours."""
+"""How the gradients of all ranks become their mean: after backward, or in buckets during it, by torch or by ours.
+
+A bucket of ours is a piece of the flat buffer, which has the gradients in the order in which backward makes them, so
+nothing is copied. All ranks start the buckets in the same order, whichever is full first, and one thread carries them
+out.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext

@@ -1,4 +1,7 @@
-"""The models that are trained: torchvision's ResNets, and those that a user's file builds."""
+"""The models that are trained: torchvision's ResNets, and those that a user's file builds.
+
+Their batch norm may be over the joined batch of all ranks, on CPUs too, where torch's own SyncBatchNorm does not work.
+"""
 
 import importlib.util
 import sys

@@ -1,4 +1,4 @@
-"""The folder of ``--log-dir``: checked before anything runs, and held by one run at a time."""
+"""The folder of ``--log-dir``, held by one run at a time, and its ``metrics.jsonl``: a row a step and epoch."""
 
 import errno
 import fcntl
