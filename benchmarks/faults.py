@@ -3,7 +3,7 @@
     python benchmarks/faults.py [--only FAULT ...] [--add] [-o FILE]
 
 A command ``ringlab run`` trains ResNet-18 on two ranks for ``STEPS`` steps and writes checkpoints. In its course a rank
-does something to itself (``benchmarks.faults_on_purpose``), the disk fills up, the command gets a signal, or the newest
+does something to itself (``studies/faults_on_purpose.py``), the disk fills up, the command gets a signal, or the newest
 checkpoint is spoilt after its end. Then the training is resumed from the newest whole one, as ``--resume auto`` does,
 and its last weights are compared with those of a training that nothing happened to, bit by bit. Seconds are from the
 fault to the command's end.
@@ -33,7 +33,7 @@ import torch
 
 import realcomm
 import ringlab
-from benchmarks.faults_on_purpose import Fault
+from benchmarks.studies.faults_on_purpose import Fault
 from collectives.output_files import TEMPORARY, write_text
 from collectives.records.environment import describe_environment
 from realcomm.training import trainer

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from benchmarks.faults_on_purpose import Fault
+from benchmarks.studies.faults_on_purpose import Fault
 from collectives.catalogue import find_algorithm
 from collectives.training.workload import Buckets, Training
 from realcomm.training import datasets, running
