@@ -129,7 +129,7 @@ def test_every_instant_is_in_order_while_links_change(seed: int):
     for change in islice(link_changes(inputs, links), 20):
         before = go_on(world, before, change.time)
         world.clock[0] = max(before, change.time)
-        change_bandwidth(world, *change[1:], 1 << 40)
+        change_bandwidth(world, change, 1 << 40)
         check(world, before)
     go_on(world, before, inf)
 

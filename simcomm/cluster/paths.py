@@ -189,7 +189,7 @@ class ShortestPaths:
             except TooLarge:
                 _reset(scratch, seen)  # as ``descend`` would: these paths may be asked for others
                 raise
-            found = find_paths.descend(net, int(doors[begin]), *mine, scratch, seen, counts[begin:end])
+            found = find_paths.descend(net, int(doors[begin]), tuple(mine), scratch, seen, counts[begin:end])
             links.append(np.asarray(found, dtype=np.int32))
         return counts, np.concatenate(links)
 
@@ -211,7 +211,7 @@ class ShortestPaths:
         start = source if net.up[source] < 0 else net.dst[net.up[source]]
         door = target if net.down[target] < 0 else net.src[net.down[target]]
         seen, _ = PLAIN.measure(net, door, [start], scratch)
-        found = PLAIN.descend(net, door, [source], [start], [target], [choice], scratch, seen, [0])
+        found = PLAIN.descend(net, door, ([source], [start], [target], [choice]), scratch, seen, [0])
         return self.nodes_of(found.tolist())
 
     def nodes_of(self, links: Iterable[int]) -> tuple[str, ...]:
@@ -341,13 +341,13 @@ def _reset(scratch: Any, seen: int) -> None:
         level[node] = -1
 
 
-def _descend(
-    net: Any, door: int, sources: Any, starts: Any, targets: Any, choices: Any, scratch: Any, seen: int, counts: Any
-) -> Any:
+def _descend(net: Any, door: int, asked: Any, scratch: Any, seen: int, counts: Any) -> Any:
     """Go from each source by descending distance to the door, and on to its target; then reset all distances.
 
+    ``asked`` are the sources, the nodes at which each path starts, the targets, and choices among paths that are equal.
     Return the links of all paths, one path after the other.
     """
+    sources, starts, targets, choices = asked
     level, best, queue, equal_links = scratch
     links = [0]  # tells numba the type of the list; not returned
     for k in range(len(sources)):

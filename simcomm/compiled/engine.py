@@ -19,7 +19,7 @@ from collectives.schedule.build import build_schedule
 from collectives.schedule.symmetric import SymmetricSchedule
 from collectives.step import Kind
 from simcomm.compiled.kernel.arrays import Floats
-from simcomm.compiled.kernel.links import LinkRecords
+from simcomm.compiled.kernel.links import LinkChange, LinkRecords
 from simcomm.compiled.kernel.plan import Plan
 from simcomm.compiled.mean_division import division_seconds
 from simcomm.compiled.over_tcp import simulate_tcp
@@ -27,7 +27,6 @@ from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.planning.link_records import make_link_records
 from simcomm.compiled.planning.schedule_plan import most_in_flight
 from simcomm.compiled.planning.trouble import (
-    LinkChange,
     link_changes,
     link_records_of,
     mark_late_failures,
@@ -243,7 +242,7 @@ def _run_through_changes(world: "World", changes: Iterable[LinkChange], engine: 
             if idle > IDLE_CHANGES or (nothing_else and np.isfinite(world.agents["finished"]).all()):
                 return
             now = world.clock[0] = change.time
-        change_bandwidth(world, *change[1:], MOST_CORRECTIONS)
+        change_bandwidth(world, change, MOST_CORRECTIONS)
 
 
 def _timing(inputs: EngineInput, finished: Floats, method: str) -> Timing:

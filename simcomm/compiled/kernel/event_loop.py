@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from simcomm.compiled.kernel.arrays import Ints
 from simcomm.compiled.kernel.arrivals import admit_arrivals
 from simcomm.compiled.kernel.calendar import release, set_due
 from simcomm.compiled.kernel.fair_levels import restore_fairness
@@ -23,6 +22,7 @@ from simcomm.compiled.kernel.flow_groups import (
     update_finishes,
 )
 from simcomm.compiled.kernel.heap import drop, least, second_least
+from simcomm.compiled.kernel.links import LinkChange
 from simcomm.compiled.kernel.pairing_heap import take_due
 from simcomm.compiled.kernel.world import DUE, FREE, FRESH, READY, THROUGH, WINDOW, World
 from simcomm.jit import entry, inline, source_hash
@@ -219,19 +219,19 @@ def _process_instant(w: World, until: float) -> None:
 
 
 @inline
-def _set_bandwidth(w: World, link: int, alone: float, shared: float, crossing: Ints, now: float) -> None:
+def _set_bandwidth(w: World, change: LinkChange, now: float) -> None:
     """Set a link's bandwidth, and with it what the routes that cross it leave to a message alone."""
-    first = -1
+    link, crossing, first = change.link, change.routes, -1
     if len(w.arrival_order) > 0:
         first = w.links[link].front // (len(w.chain) // len(w.flows))
         if first >= 0:
             pause(w, first, now)
     elif w.links[link].solo >= 0:
         move_to_group(w, np.int64(w.links[link].solo), now)
-    w.links[link].alone = alone
-    w.links[link].shared = shared
+    w.links[link].alone = change.alone
+    w.links[link].shared = change.shared
     for k in range(len(crossing)):
-        least_of_route = alone
+        least_of_route = change.alone
         begin = w.routes[crossing[k]].first_hop
         for at in range(begin, begin + w.routes[crossing[k]].hops):
             least_of_route = min(least_of_route, w.links[w.hops[at].link].alone)
@@ -259,19 +259,19 @@ def _end_and_begin(w: World, now: float) -> None:
 MORE, LATER, OVER = np.int64(0), np.int64(1), np.int64(2)
 
 
-def _entry(version: int) -> Callable[[World, int, int, float, int, float, float, Ints], int]:
+NO_CHANGE = LinkChange(0.0, -1, 0.0, 0.0, np.zeros(0, np.int32))
+
+
+def _entry(version: int) -> Callable[[World, int, int, float, LinkChange], int]:
     @entry
-    def go_on(
-        w: World, instants: int, most_corrections: int, until: float,
-        link: int, alone: float, shared: float, crossing: Ints,
-    ) -> int:  # fmt: skip
-        """Go on for so many instants at most; or, if ``link`` is none of -1, only change that link's bandwidth.
+    def go_on(w: World, instants: int, most_corrections: int, until: float, change: LinkChange) -> int:
+        """Go on for so many instants at most; or only change a link's bandwidth, if that is no ``NO_CHANGE``.
 
         One function does both, as the code that shares out links takes long to compile.
         """
         for _ in range(instants):
-            if link >= 0:
-                _set_bandwidth(w, link, alone, shared, crossing, w.clock[0])
+            if change.link >= 0:
+                _set_bandwidth(w, change, w.clock[0])
             else:
                 if w.sizes[READY] == 0:
                     now = min(least(w.calendar.instants), least(w.finish))
@@ -290,7 +290,6 @@ def _entry(version: int) -> Callable[[World, int, int, float, int, float, float,
 
 
 _go_on = _entry(source_hash(__file__))
-NOWHERE = np.zeros(0, np.int32)
 
 
 def advance(w: World, instants: int, most_corrections: int, until: float) -> int:
@@ -299,9 +298,9 @@ def advance(w: World, instants: int, most_corrections: int, until: float) -> int
     ``most_corrections`` is how many links an instant may correct before all are filled anew. Returns OVER where nothing
     more will happen, LATER where it will only after ``until``, and MORE where the instants were not enough to tell.
     """
-    return _go_on(w, instants, most_corrections, until, -1, 0.0, 0.0, NOWHERE)
+    return _go_on(w, instants, most_corrections, until, NO_CHANGE)
 
 
-def change_bandwidth(w: World, link: int, alone: float, shared: float, crossing: Ints, most_corrections: int) -> None:
-    """Give a link so many bytes/s for one flow and for several from now on; ``crossing`` are the routes over it."""
-    _go_on(w, 1, most_corrections, float(w.clock[0]), link, alone, shared, crossing)
+def change_bandwidth(w: World, change: LinkChange, most_corrections: int) -> None:
+    """Give a link other bytes/s from now on."""
+    _go_on(w, 1, most_corrections, float(w.clock[0]), change)

@@ -45,3 +45,13 @@ class LinkRecords(NamedTuple):
     first_link_pair: Ints  # [links]: the first link pair from each link
     alone: Floats  # [links]: bytes/s for one message alone
     shared: Floats  # [links]: bytes/s for several together
+
+
+class LinkChange(NamedTuple):
+    """From ``time`` on the link has so many bytes/s for one message and for several; these routes cross it."""
+
+    time: float
+    link: int
+    alone: float
+    shared: float
+    routes: Ints

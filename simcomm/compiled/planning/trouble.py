@@ -1,14 +1,13 @@
 """A plan and its links as trouble leaves them, and the order in which links that serve one message at a time do so."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import networkx as nx
 import numpy as np
 
 from collectives.step import Kind
 from simcomm.compiled.kernel.arrays import Floats, Ints, Records
-from simcomm.compiled.kernel.links import UNLIMITED, LinkRecords
+from simcomm.compiled.kernel.links import UNLIMITED, LinkChange, LinkRecords
 from simcomm.compiled.kernel.plan import STAGE, Plan
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.planning.link_records import make_link_records
@@ -108,16 +107,6 @@ def link_records_of(inputs: EngineInput) -> LinkRecords:
     return make_link_records(routes._replace(alone=finite[0], shared=finite[1]), private, inputs.posted)
 
 
-class LinkChange(NamedTuple):
-    """From ``time`` on the link has so many bytes/s for one message and for several; these routes cross it."""
-
-    time: float
-    link: int
-    alone: float
-    shared: float
-    routes: Ints
-
-
 def link_changes(inputs: EngineInput, records: LinkRecords) -> Iterator[LinkChange]:
     """Yield every change of a link's bandwidth, in order of time; there may be no end of them."""
     graph: nx.DiGraph[str] = inputs.cluster.graph
@@ -129,7 +118,7 @@ def link_changes(inputs: EngineInput, records: LinkRecords) -> Iterator[LinkChan
         if link not in crossing:
             crossing[link] = np.unique(route[records.hops["link"] == link])
         alone, shared = (_rate_left(float(rate[link]), change.share) for rate in (records.alone, records.shared))
-        yield LinkChange(change.time, link, alone, shared, crossing[link])
+        yield LinkChange(float(change.time), link, alone, shared, crossing[link])
 
 
 def _rate_left(rate: float, share: float) -> float:

@@ -307,8 +307,20 @@ def _rows(cyclic: SymmetricSchedule, channel: int, sizes: ChunkSizes) -> tuple[R
     nbytes = np.concatenate([twice, table[plain[0] + plain[1]] - table[plain[0]]]) * float(sizes.itemsize)
     first = np.searchsorted(step, np.arange(steps + 1))
     last = _last_alike(first, np.stack([sends, away, route, _bytes_of_all(nbytes, at, is_shifted, p)]))
-    is_local = cyclic.kind[chosen] >= Kind.COPY
-    return Rows(first, sends, away, route, cyclic.step[chosen], shift % p, base, last, at, is_shifted, is_local), nbytes
+    found = Rows(
+        first=first,
+        sends=sends,
+        away=away,
+        route=route,
+        step=cyclic.step[chosen],
+        shift=shift % p,
+        base=base,
+        last=last,
+        at=at,
+        is_shifted=is_shifted,
+        is_local=cyclic.kind[chosen] >= Kind.COPY,
+    )
+    return found, nbytes
 
 
 def _bytes_of_all(nbytes: Floats, at: Ints, is_shifted: Bools, p: int) -> Floats:
