@@ -233,8 +233,8 @@ RACKS = star(256, "10 Gbit/s", "5 us")
 def test_more_messages_than_fit_are_refused_before_they_are_written_down(
     trouble: Trouble, monkeypatch: pytest.MonkeyPatch
 ):
-    for name in ("MOST_MESSAGES", "MOST_WRITTEN"):
-        monkeypatch.setattr(f"simcomm.compiled.planning.engine_input.{name}", 1000)
+    monkeypatch.setattr("simcomm.compiled.planning.engine_input.MOST_MESSAGES", 1000)
+    monkeypatch.setattr("simcomm.time_models.message_simulator.MOST_WRITTEN", 1000)
     monkeypatch.setattr(SymmetricSchedule, "table", None)
     with pytest.raises(InputError, match=r"its 261,120 messages would have to be simulated .* up to 1,000 will do"):
         simcomm.run("all_reduce/bidirectional_ring", RACKS, 1 << 20, trouble=trouble, record=False)
