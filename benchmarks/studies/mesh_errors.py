@@ -1,0 +1,67 @@
+"""How far predictions of trainings on meshes are off: as shipped, by sources, jobs and GPUs that no fit has seen.
+
+    python -m benchmarks.studies.mesh_errors [-o benchmarks/results/meshes.json]
+
+As shipped; each source left out of the fit; so, but with three and with eight of its rows; and jobs that a seeded lot
+put aside before the structure was chosen (``mesh_fit.draw_lot``), by a fit to all others. Minutes.
+"""
+
+import argparse
+import json
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.studies.mesh_fit import LOT_SOURCES, draw_lot
+from collectives.output_files import write_text
+from collectives.records.environment import describe_environment
+from ringlab.commands.mesh_accuracy import mesh_accuracy
+from simcomm.mesh_search.columns import to_columns
+from simcomm.mesh_search.fit import fit
+from simcomm.mesh_search.runs import has_time, mark_slow, read_table
+from simcomm.mesh_search.step import step_seconds
+
+RESULT = Path(__file__).resolve().parent.parent / "results" / "meshes.json"
+WAYS: dict[str, dict[str, Any]] = {
+    "shipped": {},
+    "left_out": {"leave_one_out": True},
+    "adapted_3": {"leave_one_out": True, "calibrate": 3},
+    "adapted_8": {"leave_one_out": True, "calibrate": 8},
+}
+
+
+def judge_lot() -> dict[str, dict[str, float]]:
+    """Return errors of the jobs that were put aside, by source, and of those that were fitted."""
+    runs = [run for run in read_table()[0] if has_time(run)]
+    measured, sources = np.array([run["step_s"] for run in runs]), np.array([run["source"] for run in runs])
+    meshes, slow, aside = to_columns(runs), mark_slow(runs), draw_lot(runs)
+    used = ~slow & ~aside
+    p = fit(meshes.take(used), measured[used], sources[used])
+    found = {}
+    for name in LOT_SOURCES:
+        for what, chosen in (("fitted", used), ("put aside", ~slow & aside)):
+            mine = chosen & (sources == name)
+            errors = np.abs(step_seconds(meshes.take(mine), p).total / measured[mine] - 1)
+            found[f"{name}, {what}"] = {
+                "n": int(mine.sum()), "median": float(np.median(errors)), "p90": float(np.quantile(errors, 0.9)),
+            }  # fmt: skip
+    return found
+
+
+def main() -> None:
+    """Judge all ways, and write what is known after each."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-o", "--output", type=Path, default=RESULT, metavar="FILE")
+    options = parser.parse_args()
+    found: dict[str, Any] = {"schema_version": 1, "kind": "benchmark", "date": date.today().isoformat()}
+    found |= {"environment": describe_environment(), "lot": judge_lot()}
+    for name, asked in WAYS.items():
+        found[name] = mesh_accuracy(**asked).to_dict()
+        write_text(options.output, json.dumps(found, indent=1) + "\n")
+        print(f"{name}: mean of the sources' medians {found[name]['mean_of_medians']:.1%}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
