@@ -70,3 +70,17 @@ def parse_transformer(text: str) -> tuple[str, TransformerShape]:
             f"kv_heads {found['kv_heads']}"
         )
     return kind, TransformerShape(**found)
+
+
+def flops_per_token(kind: str, shape: TransformerShape) -> float:
+    """Return the FLOPs of a token forward and back: of matrices, and of attention to those before it or to all.
+
+    >>> round(flops_per_token(*parse_transformer("gpt2")) / 1e6)
+    798
+    """
+    head = shape.width // shape.heads
+    attention = shape.width * head * (2 * shape.heads + 2 * shape.kv_heads)
+    mlp = (3 if kind == "llama" else 2) * shape.width * shape.hidden
+    seen = shape.context if kind == "bert" else shape.context / 2
+    matrices = shape.layers * (attention + mlp) + shape.vocabulary * shape.width
+    return 6.0 * matrices + 12 * shape.layers * seen * shape.heads * head

@@ -15,6 +15,7 @@ from collectives.errors import InputError
 from collectives.quoting import cut
 from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace
+from collectives.transformer_shapes import flops_per_token, is_transformer, parse_transformer
 from collectives.units import count, format_size, format_time
 from ringlab.commands.predict_sweep import parse_sweep
 from ringlab.shared.answer import NOT_IN_JSON, Answer
@@ -24,9 +25,12 @@ from ringlab.shared.progress import TerminalProgress, Tick, computing
 from ringlab.shared.ranges import parse_world_sizes
 from ringlab.table import NOTHING, Line, Part, Sentences, Table, format_digits, format_or_dash, format_whole_percent
 from scenarios.loader import SpreadTraining, read_spread_training
+from simcomm.cluster.hardware_parts import find_part
 from simcomm.cluster.presets import machine_entries
 from simcomm.mesh.clusters import MeshCluster
 from simcomm.mesh.step import StepModel, StepPrediction
+from simcomm.mesh_search.columns import PRECISIONS
+from simcomm.mesh_search.devices import find_mesh_gpu
 from simcomm.nccl.clusters import NcclCluster
 from simcomm.scaling.gpu_rates import find_compute
 
@@ -131,6 +135,8 @@ class DevicesRow(NamedTuple):
     epoch_interval: tuple[float, float] | None
     epoch_cost: float | None
     epoch_cost_interval: tuple[float, float] | None
+    tokens_per_s: float | None = None  # of a language model
+    mfu: float | None = None  # the share of the FLOPs that the data sheets say, without what is computed again
 
 
 class Refused(NamedTuple):
@@ -410,7 +416,21 @@ def _row(found: StepPrediction, spread: SpreadTraining) -> DevicesRow:
         epoch_interval=bounds,
         epoch_cost=None if epoch is None or hourly is None else epoch * hourly,
         epoch_cost_interval=None if bounds is None or hourly is None else (bounds[0] * hourly, bounds[1] * hourly),
+        **_of_language(found, spread),
     )
+
+
+def _of_language(found: StepPrediction, spread: SpreadTraining) -> dict[str, float]:
+    """Return the tokens a second of a language model, and of described GPUs the share of their FLOPs that it uses."""
+    if not is_transformer(spread.training.model):
+        return {}
+    kind, shape = parse_transformer(spread.training.model)
+    tokens = found.rate * shape.context
+    gpu, precision = MeshCluster(spread.cluster).gpu, PRECISIONS.get(spread.training.precision)
+    if gpu is None or precision is None or not {"fp16", "memory", "memory_bandwidth"} <= find_part("GPU", gpu).keys():
+        return {"tokens_per_s": tokens}
+    peak = getattr(find_mesh_gpu(gpu), precision)
+    return {"tokens_per_s": tokens, "mfu": tokens * flops_per_token(kind, shape) / (peak * found.devices)}
 
 
 def _calls(found: StepPrediction) -> tuple[dict[str, str | float], ...]:
@@ -523,12 +543,21 @@ def _what_if_table(key: str, cases: Sequence[Case]) -> Table:
     return Table(None, headings, rows, letters=letters)
 
 
+def _language_lines(rows: Sequence[DevicesRow]) -> list[list[str]]:
+    lines = [
+        ["tokens/s", *(format_or_dash(row.tokens_per_s, format_digits) for row in rows)],
+        ["MFU", *(format_or_dash(row.mfu, format_whole_percent) for row in rows)],
+    ]
+    return [line for line in lines if {*line[1:]} != {NOTHING}]
+
+
 def _lines(rows: Sequence[DevicesRow]) -> list[list[str]]:
     """Return the lines of a table: what is nowhere is left out."""
     lines = [
         ["form", *(row.parallelism for row in rows)],
         ["samples/s", *(format_digits(row.samples_per_s) for row in rows)],
         [WITHIN, *(_range(row.interval) for row in rows)],
+        *_language_lines(rows),
         ["efficiency", *(format_whole_percent(row.efficiency) for row in rows)],
         [WITHIN, *(_percents(row.efficiency_interval) if row.devices > 1 else NOTHING for row in rows)],
         ["step", *(format_time(row.step_s) for row in rows)],

@@ -22,6 +22,7 @@ from ringlab.shared.progress import TerminalProgress, computing
 from ringlab.shared.ranges import parse_world_sizes
 from ringlab.table import Part, Sentences, Table, format_digits
 from scenarios.loader import SpreadTraining, read_spread_training
+from simcomm.mesh.clusters import MeshCluster
 from simcomm.mesh_search.columns import FRAMEWORKS, to_columns
 from simcomm.mesh_search.fit import fit
 from simcomm.mesh_search.runs import has_time, read_table
@@ -216,13 +217,14 @@ def make_job(training: SpreadTraining, devices: int, options: SearchOptions) -> 
         )
     kind, shape = parse_transformer(asked.model)
     seq = options.seq or shape.context
+    gpu = MeshCluster(training.cluster).gpu or system.gpu.name
     nic = system.nic / system.gpus if system.nic else 0.0
     if devices > system.gpus and not nic:
         raise InputError(f"{training.cluster.title}: its network is not known; give nic and ports")
     return Job(
         shape=shape, mlp_matrices=3 if kind == "llama" else 2, is_tied=kind != "llama", seq=seq,
         batch=options.batch or asked.batch_size * devices,
-        gpu=system.gpu.name, gpus=devices, node_gpus=max(system.gpus, system.domain or 1),
+        gpu=gpu, gpus=devices, node_gpus=max(system.gpus, system.domain or 1),
         nic_rate=max(nic, 1e-3) * 1e9, precision=asked.precision, framework=options.framework,
         is_compiled=options.is_compiled,
     )  # fmt: skip
