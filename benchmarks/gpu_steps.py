@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULT = ROOT / "benchmarks" / "results" / "gpu_steps.json"
+BESIDE = RESULT.with_name("gpu_steps_beside.json")
 LLAMA_1B = "llama:layers=16,width=2048,heads=32,kv_heads=8,context=2048,vocabulary=128256,hidden=8192"
 LLAMA_4_OF_7B = "llama:layers=4,width=4096,heads=32,context=4096,vocabulary=32000,hidden=11008"
 WARM_UP, STEPS = 3, 8
@@ -226,28 +227,20 @@ def predict_mesh(case: Row, gpu: str) -> tuple[float, float, float, float] | Non
     return seconds, seconds / factor, seconds * factor, float(memory_bytes(meshes, shipped.memory).total[0])
 
 
-def show_beside(path: Path, preset: str, gpu: str) -> None:
-    """Print a Markdown table of the eager steps: measured and predicted, time and memory, by both ways."""
-    steps = [step for step in json.loads(path.read_text(encoding="utf-8"))["steps"] if not step["compiled"]]
-    print("| model | batch | precision | step, ms | predict | search | memory, GiB | predict | search |")
-    print("| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |")
-    errors: dict[str, list[tuple[float, float, bool]]] = {"predict": [], "search": []}
+def predict_beside(path: Path, preset: str, gpu: str) -> None:
+    """Predict the eager steps by both ways, and write what each says beside what was measured."""
+    from collectives.output_files import write_text
+
+    measured = json.loads(path.read_text(encoding="utf-8"))
+    rows = list[Row]()
     with tempfile.TemporaryDirectory() as name:
-        for step in steps:
-            both = {"predict": predict_devices(step, preset, Path(name)), "search": predict_mesh(step, gpu)}
-            for way, found in both.items():
-                if found is not None:
-                    time_error, memory_error = found[0] / step["step_s"] - 1, found[3] / step["reserved_bytes"] - 1
-                    errors[way].append((time_error, memory_error, found[1] <= step["step_s"] <= found[2]))
-            times = [f"{found[0] * 1e3:.1f}" if found else "-" for found in both.values()]
-            kept = [f"{found[3] / 2**30:.1f}" if found else "-" for found in both.values()]
-            cells = [step["model"].partition(",context")[0], step["batch_size"], step["precision"]]
-            cells += [f"{step['step_s'] * 1e3:.1f}", *times, f"{step['reserved_bytes'] / 2**30:.1f}", *kept]
-            print("| " + " | ".join(map(str, cells)) + " |")
-    for way, rows in errors.items():
-        times, kept = (median(abs(row[at]) for row in rows) for at in (0, 1))
-        held = sum(row[2] for row in rows)
-        print(f"\n`{way}`: median error {times:.0%} of the time, {kept:.0%} of the memory; {held} of {len(rows)} held.")
+        for step in (one for one in measured["steps"] if not one["compiled"]):
+            about = {key: step[key] for key in ("model", "batch_size", "precision", "step_s", "reserved_bytes")}
+            predicted = {"predict": predict_devices(step, preset, Path(name)), "search": predict_mesh(step, gpu)}
+            rows.append({**about, **predicted})
+            print(rows[-1], flush=True)
+    found = {"schema_version": 1, "kind": "benchmark", "gpu": gpu, "rows": rows}
+    write_text(BESIDE, json.dumps(found, indent=1) + "\n")
 
 
 def main() -> None:
@@ -261,7 +254,7 @@ def main() -> None:
     parser.add_argument("--gpu", default="H200 SXM", help="its name in the catalogue")
     options = parser.parse_args()
     if options.beside:
-        show_beside(options.output, options.preset, options.gpu)
+        predict_beside(options.output, options.preset, options.gpu)
         return
     measure(options.output, options.within)
 

@@ -1,71 +1,67 @@
-"""Writes the tables of docs/meshes.md from benchmarks/results/meshes.json and an H200's measured steps."""
+"""Writes the tables of docs/meshes.md: errors by source, rules of choosing, and an H200's steps beside predictions."""
 
-import contextlib
-import io
-import json
-from pathlib import Path
-from typing import Any
+from statistics import median
 
-from page_marks import write_between
+from page_writer import Parts, read_results, table
 
-from benchmarks.gpu_steps import RESULT as STEPS
-from benchmarks.gpu_steps import show_beside
-from benchmarks.studies.mesh_errors import RESULT, WAYS
-from collectives.output_files import write_text
-
-PAGE = Path(__file__).with_name("meshes.md")
-TITLES = {
+WAYS = {
     "shipped": "as shipped, fitted to all", "left_out": "each source left out of the fit",
     "adapted_3": "so, and adapted to three of its rows", "adapted_8": "so, and to eight",
 }  # fmt: skip
 
 
-def errors(found: dict[str, Any]) -> str:
-    """Return median errors by source, in each way."""
+def errors() -> str:
+    """Return median errors by source, in each way, and what memory and the jobs that were put aside say."""
+    found = read_results("meshes")
     sources = list(found["shipped"]["sources"])
-    lines = [f"| {found['date']}, median errors (%) | {' | '.join(sources)} | mean |"]
-    lines.append("| --- |" + " ---: |" * (len(sources) + 1))
-    for way in WAYS:
-        cells = [f"{100 * found[way]['sources'][name]['median']:.1f}" for name in sources]
-        lines.append(f"| {TITLES[way]} | {' | '.join(cells)} | {100 * found[way]['mean_of_medians']:.1f} |")
+    rows = [
+        [title, *(f"{100 * found[way]['sources'][name]['median']:.1f}" for name in sources),
+         f"{100 * found[way]['mean_of_medians']:.1f}"]
+        for way, title in WAYS.items()
+    ]  # fmt: skip
     held = [f"{100 * found['left_out']['sources'][name]['coverage80']:.0f}" for name in sources]
-    lines.append(f"| within the 80 % interval, left out | {' | '.join(held)} | |")
+    rows.append(["within the 80 % interval, left out", *held, ""])
     memory, failed = found["shipped"]["memory"], found["shipped"]["failed"]
-    lot = [f"{name} {100 * row['median']:.1f} %" for name, row in found["lot"].items()]
-    text = (
-        f"Jobs that a lot put aside before the structure was chosen, median: {', '.join(lot)}. "
-        f"Memory: {100 * memory['median']:.1f} % in the median of {memory['n']} runs; failed runs are told from "
-        f"finished ones with an AUC of {failed['auc']:.3f} and an accuracy of {100 * failed['accuracy']:.0f} %."
+    lot = ", ".join(f"{name} {100 * row['median']:.1f} %" for name, row in found["lot"].items())
+    heads = " | ".join([f"{found['date']}, median errors (%)", *(f"{name}:" for name in sources), "mean:"])
+    return table(heads, rows) + (
+        f"\nJobs that a lot put aside before the structure was chosen, median: {lot}.\n"
+        f"Memory: {100 * memory['median']:.1f} % in the median of {memory['n']} runs; failed runs are told from\n"
+        f"finished ones with an AUC of {failed['auc']:.3f} and an accuracy of {100 * failed['accuracy']:.0f} %.\n"
     )
-    return "\n".join([*lines, "", text]) + "\n"
 
 
-def choices(found: dict[str, Any]) -> str:
-    """Return what rules of choosing lose."""
-    lines = ["| chosen by | regret, median (mean), % | best of three, median (mean), % | rank correlation |"]
-    lines.append("| --- | ---: | ---: | ---: |")
-    for name, row in found["left_out"]["choice"].items():
-        one, three = ((100 * row[f"{what}_median"], 100 * row[f"{what}_mean"]) for what in ("regret", "best_of_3"))
-        cells = f"{one[0]:.1f} ({one[1]:.1f}) | {three[0]:.1f} ({three[1]:.1f}) | {row['rank']:.2f}"
-        lines.append(f"| {name} | {cells} |")
-    return "\n".join(lines) + "\n"
+def choices() -> str:
+    """Return what rules of choosing lose, the model by fits that have not seen the source."""
+    rows = []
+    for name, row in read_results("meshes")["left_out"]["choice"].items():
+        pairs = [(100 * row[f"{what}_median"], 100 * row[f"{what}_mean"]) for what in ("regret", "best_of_3")]
+        rows.append([name, *(f"{one:.1f} ({mean:.1f})" for one, mean in pairs), f"{row['rank']:.2f}"])
+    return table("chosen by | regret, median (mean), %: | best of three, %: | rank correlation:", rows)
 
 
 def steps() -> str:
-    """Return an H200's measured steps beside their predictions."""
-    with contextlib.redirect_stdout(io.StringIO()) as out:
-        show_beside(STEPS, "p5en.48xlarge", "H200 SXM")
-    return out.getvalue()
+    """Return an H200's steps beside their predictions, and how far these are off."""
+    found = read_results("gpu_steps_beside")["rows"]
+    rows = []
+    for row in found:
+        both = [row["predict"], row["search"]]
+        times = [f"{1e3 * one[0]:.1f}" if one else "-" for one in both]
+        kept = [f"{one[3] / 2**30:.1f}" if one else "-" for one in both]
+        name = row["model"].partition(",context")[0]
+        cells = [name, row["batch_size"], row["precision"], f"{1e3 * row['step_s']:.1f}", *times]
+        rows.append([*cells, f"{row['reserved_bytes'] / 2**30:.1f}", *kept])
+    said = []
+    for way, title in (("predict", "`predict --devices 1`"), ("search", "`search`")):
+        known = [(row[way], row) for row in found if row[way]]
+        off = [
+            median(abs(one[at] / row[key] - 1) for one, row in known)
+            for at, key in ((0, "step_s"), (3, "reserved_bytes"))
+        ]
+        held = sum(one[1] <= row["step_s"] <= one[2] for one, row in known)
+        said.append(f"{title}: {off[0]:.0%} of the time and {off[1]:.0%} of the memory, {held} of {len(known)} in 80 %")
+    heads = "model | batch: | precision | step, ms: | predict: | search: | memory, GiB: | predict: | search:"
+    return table(heads, rows) + "\nMedian errors of " + ";\nof ".join(said) + ".\n"
 
 
-def main() -> None:
-    """Write the page."""
-    found = json.loads(RESULT.read_text(encoding="utf-8"))
-    page = PAGE.read_text(encoding="utf-8")
-    for name, text in (("errors", errors(found)), ("choices", choices(found)), ("h200", steps())):
-        page = write_between(page, f"mesh {name}", text)
-    write_text(PAGE, page)
-
-
-if __name__ == "__main__":
-    main()
+PARTS: Parts = {"docs/meshes.md": {"mesh errors": errors, "mesh choices": choices, "mesh h200": steps}}
