@@ -55,7 +55,7 @@ COMMANDS = {  # by name: where the function is, and the first line of its help
     ),
     "accuracy": (
         "ringlab.commands.accuracy:command",
-        "Predict published NCCL tables, trainings (--training) or clusters emulated here (--here); show the errors.",
+        "Predict published NCCL tables, trainings (--training, --meshes) or clusters emulated here (--here).",
     ),
     "profile": (
         "ringlab.commands.profile:command",

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from collectives.errors import InputError
 from collectives.records.transformer_shapes import parse_transformer
-from ringlab.commands.mesh_accuracy import mesh_accuracy
+from ringlab.commands.accuracy.meshes import mesh_accuracy
 from ringlab.jobs.mesh_files import FORMATS
 from ringlab.table import render_html
 from simcomm.mesh_search.accuracy import judge
@@ -269,6 +269,16 @@ def test_the_answer_about_published_runs():
     assert "ultrascale, slow mode" in render_html(answer.show())
     with pytest.raises(InputError, match="calibrate is 1000"):
         mesh_accuracy(calibrate=1000)
+
+
+def test_the_command_judges_published_runs(ringlab, tmp_path):
+    options = ("--json", str(tmp_path / "a.json"), "--plot", str(tmp_path / "a.png"))
+    status, out, err = ringlab("accuracy", "--meshes", *options)
+    assert status == 0, err
+    assert "llm-foundry" in out and json.loads((tmp_path / "a.json").read_text())["memory"]["n"] == 1189
+    for options, told in ((("--leave-one-out",), "--meshes"), (("--meshes", "--here"), "--meshes goes with")):
+        status, _, err = ringlab("accuracy", *options)
+        assert status == 2 and told in err
 
 
 def test_rows_of_ones_own_bring_a_source_nearer():

@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.studies.mesh_fit import LOT_SOURCES, draw_lot
 from collectives.output_files import write_text
 from collectives.records.environment import describe_environment
-from ringlab.commands.mesh_accuracy import mesh_accuracy
+from ringlab.commands.accuracy.meshes import mesh_accuracy
 from simcomm.mesh_search.columns import to_columns
 from simcomm.mesh_search.fit import fit
 from simcomm.mesh_search.runs import has_time, mark_slow, read_table

@@ -8,11 +8,14 @@ from typer import Option
 
 import viz
 from collectives.errors import InputError
+from ringlab.session import Session
 from ringlab.shared.answer import Answer
 from ringlab.shared.options import ExplainOpt, JsonOpt, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import Progress, TerminalProgress, draw_to
 from scenarios import shipped
+
+MOST_ROWS = 6  # of nccl-tests, that are worth more than what the description says
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class AccuracyOptions:
         bool, Option("--put-aside", help="Judge the systems that no fit ever saw, and only those.")
     ] = False
     calibrate: Annotated[
-        int, Option(min=0, max=6, metavar="N", help="Show what N measured rows gain, and which to measure.")
+        int, Option(min=0, max=100, metavar="N", help="Show what N measured rows gain; of NCCL up to 6, and which.")
     ] = 0
     here: Annotated[
         bool, Option("--here", help="Instead, emulate the scenarios under emulated/ and compare (ten minutes).")
@@ -37,6 +40,12 @@ class AccuracyOptions:
         Option(metavar="SCENARIO", help="With --here: this one under emulated/, or a file; may be repeated."),
     ] = None
     training: Annotated[bool, Option("--training", help="Instead, predict published trainings on many GPUs.")] = False
+    meshes: Annotated[
+        bool, Option("--meshes", help="Instead, predict published trainings of language models on meshes.")
+    ] = False
+    leave_one_out: Annotated[
+        bool, Option("--leave-one-out", help="With --meshes: each source by a fit that has not seen it (minutes).")
+    ] = False
 
 
 @with_groups
@@ -49,7 +58,7 @@ def command(
     explain: ExplainOpt = False,
     json_to: JsonOpt = None,
 ) -> None:
-    """Predict published NCCL tables, trainings (--training) or clusters emulated here (--here); show the errors."""
+    """Predict published NCCL tables, trainings (--training, --meshes) or clusters emulated here (--here)."""
     if plot is not None:
         viz.check_file(plot, "a picture of accuracy")
     check_outputs(json_to, plot)
@@ -58,6 +67,15 @@ def command(
 
 
 def _judge(asked: AccuracyOptions, progress: Progress) -> Answer:
+    if asked.leave_one_out and not asked.meshes:
+        raise InputError("--leave-one-out is about --meshes; give both")
+    if asked.meshes:
+        if asked.here or asked.only or asked.training or asked.only_put_aside:
+            raise InputError("--meshes goes with --data, --leave-one-out, --calibrate and --plot")
+        from ringlab.commands.accuracy.meshes import mesh_accuracy  # scipy is slow to import
+
+        session = Session(progress=progress)
+        return mesh_accuracy(asked.data, leave_one_out=asked.leave_one_out, calibrate=asked.calibrate, session=session)
     if asked.training:
         if asked.here or asked.only or asked.calibrate:
             raise InputError("--training is about published trainings; beside it go --data, --put-aside and --plot")
@@ -70,6 +88,8 @@ def _judge(asked: AccuracyOptions, progress: Progress) -> Answer:
         from ringlab.commands.accuracy.here import accuracy_here  # others do without what runs ranks
 
         return accuracy_here([*map(name_of_emulated, asked.only or ())], progress=progress)
+    if asked.calibrate > MOST_ROWS:
+        raise InputError(f"--calibrate {asked.calibrate}: NCCL's model is adapted to {MOST_ROWS} rows at most")
     if asked.only:
         raise InputError("--only says which clusters --here emulates; give both")
     from ringlab.commands.accuracy.nccl import accuracy  # as above
