@@ -10,13 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, cast
 
-from collectives.transformer_shapes import flops_per_token, is_transformer, parse_transformer
-
 from collectives.declaration import NCCL
 from collectives.errors import InputError
 from collectives.quoting import cut
 from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace
+from collectives.records.transformer_shapes import flops_per_token, is_transformer, parse_transformer
 from collectives.units import count, format_size, format_time
 from ringlab.commands.predict_sweep import parse_sweep
 from ringlab.shared.answer import NOT_IN_JSON, Answer
