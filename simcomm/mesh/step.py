@@ -472,7 +472,7 @@ class _Step:
             compute=busy[most] - inside,
             inside=inside,
             waited=max(ends) - busy[most],
-            sync=SyncTimes(finished, busy[most], finished - max(ends), 0.0),
+            sync=SyncTimes(finished, busy[most], finished - max(ends)),
             steal=0.0,
             calls=tuple(map(join_calls, calls)),
             spans=tuple((task.name.split()[0], f"{task.stream[1]} {task.stream[0]}", *times) for task, times in rows),

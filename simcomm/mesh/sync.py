@@ -89,13 +89,12 @@ class DeviceWork:
 class SyncTimes:
     """A step's computing and communication: ``seconds`` in all, of which ``compute`` on the device.
 
-    ``exposed`` is what no computing hides, ``hidden`` the rest; ``calls`` are what a device takes part in.
+    ``exposed`` is what no computing hides; ``calls`` are what a device takes part in.
     """
 
     seconds: float
     compute: float
     exposed: float
-    hidden: float
     calls: tuple[Call, ...] = ()
     spans: tuple[tuple[str, str, float, float], ...] = ()  # name, stream, begin, end
     delay: Delay = NO_DELAY  # by shared links, of local SGD in the mean step; it is in none of the seconds
@@ -130,7 +129,7 @@ def sync_step(work: DeviceWork, form: Parallelism, groups: DataGroups, steal: fl
     """Return the times of a step without pipeline, its optimizer apart."""
     if form.data == 1:
         compute = form.pieces * sum(unit.forward + unit.backward for unit in work.units)
-        return SyncTimes(compute, compute, 0.0, 0.0, delay=_delay_of_buckets(work, form, groups, [], []))
+        return SyncTimes(compute, compute, 0.0, delay=_delay_of_buckets(work, form, groups, [], []))
     if form.form in ("data_parallel", "parameter_server"):
         return _there_and_back(work, form, groups)
     if form.form in SHARDED:
@@ -157,14 +156,11 @@ def _in_buckets(work: DeviceWork, form: Parallelism, groups: DataGroups, steal: 
     spans += [("sync", "communication", before + begin, before + end) for begin, end in times.buckets]
     end = before + times.finished
     spans += [(afterwards[0].collective, "communication", end, end + gathered)] if gathered else []
-    hidden = max(0.0, sum(seconds) + gathered - exposed)
     slow = work.slowed(1.0, 1 + max(0.0, times.computed - backward) / backward) if backward else work
     delay = _delay_of_buckets(slow, form, groups, found, calls)
     if form.sync_every > 1:
         delay = _mean_delay(delay, _delay_of_buckets(work, form, groups, [], []), form.sync_every)
-    return SyncTimes(
-        end + gathered, before + backward, exposed, hidden, join_calls([*calls, *afterwards]), tuple(spans), delay
-    )
+    return SyncTimes(end + gathered, before + backward, exposed, join_calls([*calls, *afterwards]), tuple(spans), delay)
 
 
 def _fill_buckets(
@@ -255,7 +251,7 @@ def _gathered(work: DeviceWork, form: Parallelism, groups: DataGroups, steal: fl
     if groups.fabric.links is not None:
         slow = work.slowed(1 + steal * hidden / compute, 1 + steal * hidden / compute) if compute else work
         delay = delay_of(_issue(slow, form, groups).program, groups.fabric.links, work.loading)
-    return SyncTimes(finished + steal * hidden, compute, exposed, hidden, join_calls(issued.calls), spans, delay)
+    return SyncTimes(finished + steal * hidden, compute, exposed, join_calls(issued.calls), spans, delay)
 
 
 def _issue(work: DeviceWork, form: Parallelism, groups: DataGroups) -> "_Issued":
@@ -344,4 +340,4 @@ def _there_and_back(work: DeviceWork, form: Parallelism, groups: DataGroups) -> 
         ("backward", "compute", there + forward, there + compute),
         (kinds[1], "communication", there + compute, there + compute + back),
     )
-    return SyncTimes(compute + exposed, compute, exposed, 0.0, calls, spans)
+    return SyncTimes(compute + exposed, compute, exposed, calls, spans)
