@@ -12,7 +12,7 @@ from collectives.transport import Transport
 from scenarios.fields import Bandwidth, Count, Latency, Ratio, Section, check_known
 from scenarios.nccl_forms import SystemForm
 from scenarios.network_form import KINDS, ClusterForm, NetworkForm
-from scenarios.topology_forms import TOPOLOGY_FORMS, FileForm, StarForm
+from scenarios.topology_forms import TOPOLOGY_FORMS, FileForm
 from simcomm.cluster.calibrated import this_machine
 from simcomm.cluster.cluster import MOST_RANKS, Cluster
 from simcomm.cluster.custom import from_links
@@ -173,7 +173,7 @@ def _check_spelling(keys: Iterable[str]) -> None:
 def form_of(value: object) -> type[HereForm | NetworkForm]:
     """Return the form for a table in which one key says what the cluster is."""
     if not isinstance(value, dict):
-        return StarForm  # any form refuses what is no table
+        return TOPOLOGY_FORMS["star"]  # any form refuses what is no table
     if "link" in value:
         return LinksForm
     if "system" in value:
