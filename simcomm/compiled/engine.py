@@ -21,12 +21,12 @@ from collectives.step import Kind
 from simcomm.compiled.kernel.arrays import Floats
 from simcomm.compiled.kernel.links import LinkChange, LinkRecords
 from simcomm.compiled.kernel.plan import Plan
-from simcomm.compiled.mean_division import division_seconds
 from simcomm.compiled.over_tcp import simulate_tcp
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.planning.link_records import make_link_records
 from simcomm.compiled.planning.schedule_plan import most_in_flight
 from simcomm.compiled.planning.trouble import (
+    division_seconds,
     link_changes,
     link_records_of,
     mark_late_failures,

@@ -16,8 +16,8 @@ from collectives.records.waits import BriefTrace
 from collectives.step import Kind, offset
 from simcomm.cluster.complete import each_link
 from simcomm.compiled.kernel.arrays import Floats
-from simcomm.compiled.mean_division import division_seconds
 from simcomm.compiled.planning.engine_input import EngineInput
+from simcomm.compiled.planning.trouble import division_seconds
 from simcomm.compiled.shortcuts.standstill import Standstill
 from simcomm.compiled.shortcuts.waits import path_by_steps, waited_by_steps
 from simcomm.compiled.timing import MessageTimes, PostTimes, Timing

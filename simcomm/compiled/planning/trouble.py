@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import networkx as nx
 import numpy as np
 
+from collectives.request import reduced_counts
 from collectives.step import Kind
 from simcomm.compiled.kernel.arrays import Floats, Ints, Records
 from simcomm.compiled.kernel.links import UNLIMITED, LinkChange, LinkRecords
@@ -12,6 +13,7 @@ from simcomm.compiled.kernel.plan import STAGE, Plan
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.planning.link_records import make_link_records
 from simcomm.compiled.planning.schedule_plan import stages_of
+from simcomm.model.trouble import DIVISION
 
 
 def plan_in_trouble(inputs: EngineInput) -> Plan:
@@ -124,3 +126,14 @@ def link_changes(inputs: EngineInput, records: LinkRecords) -> Iterator[LinkChan
 def _rate_left(rate: float, share: float) -> float:
     """Return a share of a link's bytes/s; of an unlimited link any share but 0 is unlimited."""
     return rate if rate >= UNLIMITED and share > 0 else rate * share
+
+
+def division_seconds(inputs: EngineInput) -> Floats:
+    """Return what a mean costs at the end: the seconds that each rank takes to divide the reduced data it holds."""
+    schedule, request = inputs.schedule, inputs.request
+    elements = reduced_counts(request.spec, schedule.world_size, schedule.root, request.elements)
+    seconds = inputs.transport.gamma * request.itemsize * elements
+    if not inputs.trouble.ranks and inputs.trouble.compute is None:
+        return seconds
+    ranks = np.arange(schedule.world_size)
+    return seconds * inputs.trouble.slowdown(inputs.index, ranks, DIVISION, schedule.steps)
