@@ -11,7 +11,7 @@ from collectives import InputError
 from ringlab.commands import predict_sweep as sweeping
 from ringlab.commands.predict_sweep import parse_sweep, predict_sweep
 from ringlab.shared.answer import shorten
-from viz.sweep import SweepLine, sweep_figure
+from viz.curves import SweepLine, sweep_figure
 
 ONE_SIZE = "collective.sizes=1 MiB"
 

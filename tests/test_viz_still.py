@@ -26,8 +26,8 @@ from ringlab.pictures.plots import scaling_curves, waterfall
 from ringlab.shared.figures import SideBySide
 from ringlab.shared.progress import NoProgress
 from viz.accuracy import Dots, accuracy_figure
+from viz.curves import Curve, scaling_figure
 from viz.path_strip import path_figure
-from viz.scaling import Curve, scaling_figure
 from viz.space_time import space_time_figure
 from viz.style import render_figure
 from viz.waterfall import Bar, waterfall_figure

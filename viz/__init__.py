@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from viz.accuracy import Dots, draw_accuracy
+    from viz.curves import Curve, SweepLine, draw_scaling, draw_sweep
     from viz.file_types import check_file
     from viz.film.animation import animate
     from viz.money import Priced, draw_money
@@ -17,21 +18,19 @@ if TYPE_CHECKING:
     from viz.player.page import PlayedRun, write_player
     from viz.report import write_report
     from viz.rings import Rings, draw_rings
-    from viz.scaling import Curve, draw_scaling
     from viz.space_time import draw_space_time
-    from viz.sweep import SweepLine, draw_sweep
     from viz.topology import draw_topology
     from viz.waterfall import Bar, draw_waterfall
     from viz.winners import Winners, draw_winners
 
 _MODULES = {
     "Bar": "viz.waterfall",
-    "Curve": "viz.scaling",
+    "Curve": "viz.curves",
     "Dots": "viz.accuracy",
     "PlayedRun": "viz.player.page",
     "Priced": "viz.money",
     "Rings": "viz.rings",
-    "SweepLine": "viz.sweep",
+    "SweepLine": "viz.curves",
     "Winners": "viz.winners",
     "check_file": "viz.file_types",
     "animate": "viz.film.animation",
@@ -40,9 +39,9 @@ _MODULES = {
     "draw_money": "viz.money",
     "draw_path": "viz.path_strip",
     "draw_rings": "viz.rings",
-    "draw_scaling": "viz.scaling",
+    "draw_scaling": "viz.curves",
     "draw_space_time": "viz.space_time",
-    "draw_sweep": "viz.sweep",
+    "draw_sweep": "viz.curves",
     "draw_topology": "viz.topology",
     "draw_waterfall": "viz.waterfall",
     "draw_winners": "viz.winners",

@@ -24,9 +24,9 @@ from scenarios import Scenario
 from simcomm.cluster.calibrated import resolve_transport
 from simcomm.cluster.cluster import IDEAL, Cluster
 from viz.accuracy import Dots, accuracy_figure
+from viz.curves import scaling_figure
 from viz.path_strip import path_figure
 from viz.player.page import PlayedRun, render_player
-from viz.scaling import scaling_figure
 from viz.style import render_figure
 from viz.topology import MOST_NODES, topology_figure
 from viz.waterfall import MOST_BARS, waterfall_figure
