@@ -27,7 +27,7 @@ def predict_runs(
     """
     names = [] if run.algorithm is not None else algorithm_names(run.scenario)[-MOST_RUNS:]
     every = [replace(run, algorithm=name) for name in names] or [run]
-    for one in every if leave_out is not None else ():
+    for one in every if leave_out is None else ():
         with suppress(ProgramError):  # it is shown up to where it goes wrong
             one.check_recordable()
     runs = []
