@@ -5,7 +5,7 @@ from page_writer import Parts, table
 from collectives import Algorithm, library, verify
 from collectives.costs.bounds import least_sent_share, least_steps
 from collectives.units import format_size
-from ringlab.commands.winners import winners
+from ringlab.commands.predicting.winners import winners
 from simcomm import star
 
 LINK = ("100 Gbit/s", "2 us")

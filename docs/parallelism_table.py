@@ -10,7 +10,7 @@ from typing import Any
 from page_writer import Parts, read_results
 
 from collectives.training.parallelism import CONTENTION
-from ringlab.commands.predict_devices import predict_devices
+from ringlab.commands.predicting.predict_devices import predict_devices
 
 Found = dict[str, Any]
 BOARDS = "{preset = 'rtx4090-pcie', transport = 'nccl'}"

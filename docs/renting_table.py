@@ -10,7 +10,7 @@ from page_writer import Parts, read_results, table
 from rich.console import Console
 
 from benchmarks.studies.published_rentals import Story, dollars_a_million, stories
-from ringlab.commands.plan import plan
+from ringlab.commands.predicting.plan import plan
 from ringlab.table import print_parts
 
 EXAMPLE = Path(__file__).with_name("rent_resnet50.toml")

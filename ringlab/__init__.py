@@ -14,44 +14,44 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ringlab.commands.accuracy.nccl import AccuracyAnswer, accuracy
-    from ringlab.commands.bench import BenchAnswer, BenchOptions, bench
-    from ringlab.commands.calibrate import CalibrationAnswer, calibrate
     from ringlab.commands.catalogue import HardwareCatalogue, HardwarePart, Names, hardware, list_names
     from ringlab.commands.check import CheckAnswer, check
-    from ringlab.commands.compare import Comparison
     from ringlab.commands.doctor import DoctorAnswer, doctor
     from ringlab.commands.draw import Picture
-    from ringlab.commands.explain import Explanation
-    from ringlab.commands.measurement import RunAnswer
-    from ringlab.commands.model_parallel import ModelParallelAnswer, model_parallel
-    from ringlab.commands.plan import PlanAnswer, plan
-    from ringlab.commands.predict_devices import DevicesAnswer, predict_devices
-    from ringlab.commands.predict_sweep import SweepAnswer, predict_sweep
-    from ringlab.commands.prediction import Prediction
-    from ringlab.commands.profile import ProfileAnswer, profile_model
-    from ringlab.commands.profiled_rank import ProfiledRank, compare_devices
-    from ringlab.commands.winners import WinnersAnswer, winners
+    from ringlab.commands.measuring.bench import BenchAnswer, BenchOptions, bench
+    from ringlab.commands.measuring.calibrate import CalibrationAnswer, calibrate
+    from ringlab.commands.measuring.compare import Comparison
+    from ringlab.commands.measuring.measurement import RunAnswer
+    from ringlab.commands.measuring.model_parallel import ModelParallelAnswer, model_parallel
+    from ringlab.commands.measuring.profile import ProfileAnswer, profile_model
+    from ringlab.commands.measuring.profiled_rank import ProfiledRank, compare_devices
+    from ringlab.commands.predicting.explain import Explanation
+    from ringlab.commands.predicting.plan import PlanAnswer, plan
+    from ringlab.commands.predicting.predict_devices import DevicesAnswer, predict_devices
+    from ringlab.commands.predicting.predict_sweep import SweepAnswer, predict_sweep
+    from ringlab.commands.predicting.prediction import Prediction
+    from ringlab.commands.predicting.winners import WinnersAnswer, winners
     from ringlab.scenario import Scenario, animate, compare, explain, load, plot, predict, run
 
 _MODULES = {
     "ringlab.commands.accuracy.nccl": ("AccuracyAnswer", "accuracy"),
-    "ringlab.commands.bench": ("BenchAnswer", "BenchOptions", "bench"),
-    "ringlab.commands.calibrate": ("CalibrationAnswer", "calibrate"),
-    "ringlab.commands.compare": ("Comparison",),
-    "ringlab.commands.predict_devices": ("DevicesAnswer", "predict_devices"),
-    "ringlab.commands.explain": ("Explanation",),
+    "ringlab.commands.measuring.bench": ("BenchAnswer", "BenchOptions", "bench"),
+    "ringlab.commands.measuring.calibrate": ("CalibrationAnswer", "calibrate"),
+    "ringlab.commands.measuring.compare": ("Comparison",),
+    "ringlab.commands.predicting.predict_devices": ("DevicesAnswer", "predict_devices"),
+    "ringlab.commands.predicting.explain": ("Explanation",),
     "ringlab.commands.doctor": ("DoctorAnswer", "doctor"),
     "ringlab.commands.catalogue": ("HardwareCatalogue", "HardwarePart", "Names", "hardware", "list_names"),
-    "ringlab.commands.model_parallel": ("ModelParallelAnswer", "model_parallel"),
-    "ringlab.commands.profile": ("ProfileAnswer", "profile_model"),
+    "ringlab.commands.measuring.model_parallel": ("ModelParallelAnswer", "model_parallel"),
+    "ringlab.commands.measuring.profile": ("ProfileAnswer", "profile_model"),
     "ringlab.commands.draw": ("Picture",),
-    "ringlab.commands.plan": ("PlanAnswer", "plan"),
-    "ringlab.commands.prediction": ("Prediction",),
-    "ringlab.commands.profiled_rank": ("ProfiledRank", "compare_devices"),
+    "ringlab.commands.predicting.plan": ("PlanAnswer", "plan"),
+    "ringlab.commands.predicting.prediction": ("Prediction",),
+    "ringlab.commands.measuring.profiled_rank": ("ProfiledRank", "compare_devices"),
     "ringlab.commands.check": ("CheckAnswer", "check"),
-    "ringlab.commands.measurement": ("RunAnswer",),
-    "ringlab.commands.predict_sweep": ("SweepAnswer", "predict_sweep"),
-    "ringlab.commands.winners": ("WinnersAnswer", "winners"),
+    "ringlab.commands.measuring.measurement": ("RunAnswer",),
+    "ringlab.commands.predicting.predict_sweep": ("SweepAnswer", "predict_sweep"),
+    "ringlab.commands.predicting.winners": ("WinnersAnswer", "winners"),
     "ringlab.scenario": ("Scenario", "animate", "compare", "explain", "load", "plot", "predict", "run"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}

@@ -9,20 +9,27 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from collectives.input_files import inputs_protected
 from ringlab.shared.failures import exit_with_a_line
 from ringlab.shared.signals import exit_on_signals
 
 COMMANDS = {  # by name: where the function is, and the first line of its help
     "predict": (
-        "ringlab.commands.predict:command",
+        "ringlab.commands.predicting.predict:command",
         "Simulate: times, algbw, busbw, training step by phase, scaling efficiency. ^C keeps what is done.",
     ),
     "explain": (
-        "ringlab.commands.explain:command",
+        "ringlab.commands.predicting.explain:command",
         "Say what NCCL would pick at each size and why: its topology, channels, rings and trees, and every candidate.",
     ),
-    "run": ("ringlab.commands.run:command", "Run the scenario on real processes of this machine; also under torchrun."),
-    "compare": ("ringlab.commands.compare:command", "Predict and run, and show the error of each prediction."),
+    "run": (
+        "ringlab.commands.measuring.run:command",
+        "Run the scenario on real processes of this machine; also under torchrun.",
+    ),
+    "compare": (
+        "ringlab.commands.measuring.compare:command",
+        "Predict and run, and show the error of each prediction.",
+    ),
     "animate": (
         "ringlab.commands.draw:animate_command",
         "Show the messages of a collective: in a player, moving over the topology, or ranks against time.",
@@ -37,15 +44,15 @@ COMMANDS = {  # by name: where the function is, and the first line of its help
         "possible.",
     ),
     "bench": (
-        "ringlab.commands.bench:command",
+        "ringlab.commands.measuring.bench:command",
         "Measure collectives in the table of nccl-tests, beside their prediction. ^C keeps what is done.",
     ),
     "winners": (
-        "ringlab.commands.winners:command",
+        "ringlab.commands.predicting.winners:command",
         "Show where each algorithm wins by the model: the size of the buffer against the number of ranks.",
     ),
     "calibrate": (
-        "ringlab.commands.calibrate:command",
+        "ringlab.commands.measuring.calibrate:command",
         "Measure this machine's messages, reductions and training phases, and keep them; or read nccl-tests' output.",
     ),
     "doctor": ("ringlab.commands.doctor:command", "Look at what this machine can run, and what is missing."),
@@ -58,15 +65,15 @@ COMMANDS = {  # by name: where the function is, and the first line of its help
         "Predict published NCCL tables, trainings (--training, --meshes) or clusters emulated here (--here).",
     ),
     "profile": (
-        "ringlab.commands.profile:command",
+        "ringlab.commands.measuring.profile:command",
         "Say what a model computes, reads and keeps, layer by layer, and how long that takes on one device.",
     ),
     "search": (
-        "ringlab.commands.search:search_meshes",
+        "ringlab.commands.predicting.search:search_meshes",
         "Search all meshes of data, tensor, pipeline and context parallelism for a language model on GPUs.",
     ),
     "plan": (
-        "ringlab.commands.plan:command",
+        "ringlab.commands.predicting.plan:command",
         "Choose the cheapest machines to rent for a training: time against money, how sure, and what to measure first.",
     ),
     "slurm": (
@@ -138,6 +145,4 @@ def root(
     ] = False,
 ) -> None:
     """Predict, run, compare and see how a training job scales."""
-    from collectives.input_files import inputs_protected  # numpy comes with it, for which --help need not wait
-
     context.with_resource(inputs_protected())

@@ -15,20 +15,20 @@ from collectives.errors import InputError
 from collectives.records.kineto import read_run
 from collectives.records.trace import Trace
 from collectives.units import parse_size
-from ringlab.commands import prediction
-from ringlab.commands.prediction import Prediction
+from ringlab.commands.predicting import prediction
+from ringlab.commands.predicting.prediction import Prediction
 from ringlab.session import Session, Source
 from ringlab.shared.options import TIMEOUT_S
 from ringlab.shared.progress import NoProgress, Progress
 
 if TYPE_CHECKING:  # predictions do without what compares and draws
     from realcomm.watching.watch import Watch
-    from ringlab.commands.calibrate import CalibrationAnswer
-    from ringlab.commands.compare import Comparison
     from ringlab.commands.draw import Picture
-    from ringlab.commands.explain import Explanation
-    from ringlab.commands.measurement import RunAnswer
-    from ringlab.commands.winners import WinnersAnswer
+    from ringlab.commands.measuring.calibrate import CalibrationAnswer
+    from ringlab.commands.measuring.compare import Comparison
+    from ringlab.commands.measuring.measurement import RunAnswer
+    from ringlab.commands.predicting.explain import Explanation
+    from ringlab.commands.predicting.winners import WinnersAnswer
 
 
 Named = str | Path | scenarios.Scenario  # the name of a shipped scenario, a file, or a scenario that is loaded
@@ -80,7 +80,7 @@ class Scenario(scenarios.Scenario):
         >>> run.collectives[0].algorithm, run.collectives[0].time_s > 0  # doctest: +SKIP
         ('ring', True)
         """
-        from ringlab.commands.run import run  # predictions do without what launches ranks
+        from ringlab.commands.measuring.run import run  # predictions do without what launches ranks
 
         session = _session(calibration, backend, timeout, progress)
         return run(self, session, emulate=emulate, resume=resume, watch=watch)
@@ -104,7 +104,7 @@ class Scenario(scenarios.Scenario):
         >>> both = load("here.toml").run_beside_prediction(print, timeout=60)  # doctest: +SKIP
         <Prediction of 'two ranks here': 1 collective>
         """
-        from ringlab.commands.run import run_beside_prediction  # predictions do without what launches ranks
+        from ringlab.commands.measuring.run import run_beside_prediction  # predictions do without what launches ranks
 
         session = _session(calibration, backend, timeout, progress)
         return run_beside_prediction(self, show, session, resume=resume, watch=watch)
@@ -130,7 +130,7 @@ class Scenario(scenarios.Scenario):
         >>> both.collectives[0].time_s.predicted > 0  # doctest: +SKIP
         True
         """
-        from ringlab.commands.compare import compare  # predictions do without what launches ranks
+        from ringlab.commands.measuring.compare import compare  # predictions do without what launches ranks
 
         return compare(self, _session(calibration, backend, timeout, progress), emulate)
 
@@ -153,7 +153,7 @@ class Scenario(scenarios.Scenario):
         >>> load("star8").winners(ranks="8", sizes=("1K", "1M", 1024.0))
         <WinnersAnswer of all_reduce on star of 8 hosts, 10 Gbit/s: 1 world sizes, 2 sizes>
         """
-        from ringlab.commands.winners import scenario_winners  # predictions do without the closed forms
+        from ringlab.commands.predicting.winners import scenario_winners  # predictions do without the closed forms
 
         session = Session(calibration=calibration, progress=progress or NoProgress())
         return scenario_winners(self, collective, ranks, sizes, algorithms, session)
@@ -244,7 +244,7 @@ class Scenario(scenarios.Scenario):
         >>> load("here.toml").calibrate(timeout=60, accept_noise=True).calibration.ranks  # doctest: +SKIP
         2
         """
-        from ringlab.commands.calibrate import CalibrationAnswer  # other commands do without it
+        from ringlab.commands.measuring.calibrate import CalibrationAnswer  # other commands do without it
 
         session = _session(None, backend, timeout, progress)
         return CalibrationAnswer(*session.calibrate_for(self, ranks, accept_noise))
@@ -257,7 +257,7 @@ class Scenario(scenarios.Scenario):
         >>> load("two-p5").explain().clusters[0].sizes[0].algorithm
         'tree'
         """
-        from ringlab.commands.explain import explain  # other commands do without it
+        from ringlab.commands.predicting.explain import explain  # other commands do without it
 
         found = explain(self, progress)
         if path is not None:

@@ -12,8 +12,8 @@ from collectives.input_files import inputs_protected
 from collectives.request import Request
 from collectives.training.workload import Training, check_training
 from collectives.units import count
-from ringlab.shared.options import TIMEOUT_S
-from ringlab.shared.progress import NoProgress, Progress, Tick, computing
+from ringlab.shared.options import TIMEOUT_S, RealOptions
+from ringlab.shared.progress import NoProgress, Progress, TerminalProgress, Tick, computing
 from ringlab.shared.workload import predictable
 from scenarios import Scenario
 from simcomm.time_models.choice import time_model
@@ -155,6 +155,16 @@ class Session:
             self.progress.note(f"warning: this calibration is used now but not kept for later: {why}")
             return ""
         return str(file)
+
+
+def real_session(options: RealOptions) -> Session:
+    """Return the session of a command that runs ranks of this machine."""
+    return Session(
+        calibration=options.calibration,
+        backend=options.backend,
+        timeout_s=options.timeout,
+        progress=TerminalProgress(),
+    )
 
 
 def needed_ranks(scenario: Scenario) -> int | None:

@@ -16,10 +16,10 @@ from collectives.records.trace import Trace
 from collectives.request import Request
 from collectives.training.workload import ComputePhases, Training
 from collectives.units import format_time
-from ringlab.commands import measurement
-from ringlab.commands.compare import Comparison, make_comparison
-from ringlab.commands.measurement import RunAnswer
-from ringlab.commands.prediction import Prediction, predict
+from ringlab.commands.measuring import measurement
+from ringlab.commands.measuring.compare import Comparison, make_comparison
+from ringlab.commands.measuring.measurement import RunAnswer
+from ringlab.commands.predicting.prediction import Prediction, predict
 from ringlab.pictures.traces import OneRun
 from ringlab.scenario import load
 from ringlab.session import Session
@@ -159,7 +159,7 @@ def test_what_limits_a_run_or_that_the_machine_is_busy_makes_no_sixth_line(
     count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = [f"sentence {number}" for number in range(count)]
-    for module in ("prediction", "compare"):
+    for module in ("predicting.prediction", "measuring.compare"):
         monkeypatch.setattr(f"ringlab.commands.{module}.conclude", lambda *_: Conclusions(*keep_few(said)))
     comparison = CollectiveComparison("all_reduce", (RING,), (64,), "float32", "sum", 0)
     scenario = Scenario("sizes", Path("sizes.toml"), STAR8, comparison, (), ())
@@ -241,7 +241,7 @@ def test_a_prediction_says_what_limits_the_quickest_run_as_its_trace_does() -> N
 
 
 def test_of_a_run_with_many_messages_or_none_known_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ringlab.commands.prediction.MOST_LOOKED_AT", 10)
+    monkeypatch.setattr("ringlab.commands.predicting.prediction.MOST_LOOKED_AT", 10)
     assert load("two-racks", "collective.sizes=1 MiB").predict().limits == ""
 
 

@@ -18,7 +18,7 @@ from command_line import Ringlab
 from rich.console import Console
 
 from collectives.errors import InputError
-from ringlab.commands.bench import (
+from ringlab.commands.measuring.bench import (
     BenchAnswer,
     Benchmark,
     BenchOptions,

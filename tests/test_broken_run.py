@@ -75,7 +75,7 @@ def test_the_command_writes_what_happened_and_says_so(ringlab: Ringlab, monkeypa
     with pytest.raises(RunFailed, match=r"SIGKILL$"), keep_broken_trace(None):
         raise error
     file.unlink()
-    monkeypatch.setattr("ringlab.commands.run.measure", Mock(side_effect=error))
+    monkeypatch.setattr("ringlab.commands.measuring.run.measure", Mock(side_effect=error))
     done = ringlab("run", "quickstart", "--trace", file)
     assert done.status == 1 and f"what happened up to there is in {file}\n" in done.err
     assert read_trace(file) == break_trace

@@ -12,7 +12,7 @@ from collectives.calibration.calibration import Calibration, ComputePoint, Fitte
 from collectives.errors import InputError, RunFailed
 from collectives.training.workload import ComputePhases
 from realcomm.calibration.load import Counters, LoadWatch
-from ringlab.commands.predict import _offer_calibration
+from ringlab.commands.predicting.predict import _offer_calibration
 from ringlab.session import Session
 from scenarios import load
 from simcomm.uncertainty import MODEL, combine, disagreement, drift, find_noise

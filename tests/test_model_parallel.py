@@ -21,7 +21,7 @@ from realcomm.model_parallel import (
     run_stage,
 )
 from realcomm.profiling.model_sources import find_model
-from ringlab.commands.model_parallel import predict_stages
+from ringlab.commands.measuring.model_parallel import predict_stages
 
 MODEL = """
 from torch import nn

@@ -21,7 +21,7 @@ from realcomm.profiling.measured import measure
 from realcomm.profiling.meta import profile_on_meta
 from realcomm.profiling.model_sources import find_model
 from realcomm.profiling.tracing import measured_by_profiler, trace_model
-from ringlab.commands.profile import profile_model
+from ringlab.commands.measuring.profile import profile_model
 from simcomm.mesh.compute import as_measured
 
 SMALL = "gpt:layers=2,width=8,heads=2,context=16,vocabulary=100"

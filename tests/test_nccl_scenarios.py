@@ -15,8 +15,8 @@ import ringlab
 import simcomm
 from collectives import InputError
 from collectives.declaration import nccl
-from ringlab.commands.explain import explain
-from ringlab.commands.prediction import predict
+from ringlab.commands.predicting.explain import explain
+from ringlab.commands.predicting.prediction import predict
 from scenarios import Scenario, load
 from simcomm.nccl.clusters import NcclCluster, nccl_cluster
 from simcomm.nccl.descriptions import describe_system, read_systems
@@ -201,7 +201,7 @@ def test_a_run_says_what_it_leaves_out_and_a_comparison_is_refused(
         asked.append([algorithm.label for algorithm in scenario.collective.algorithms])
         raise InputError("this test starts no ranks")
 
-    monkeypatch.setattr("ringlab.commands.run.measure", instead)
+    monkeypatch.setattr("ringlab.commands.measuring.run.measure", instead)
     alone = write(tmp_path, TWO + OWN.replace('["nccl", "ring"]', '["nccl"]'))
     refused = ringlab("run", alone)
     assert refused.status == 2 and "gloo cannot run it; add an algorithm of the library" in refused.err

@@ -15,7 +15,7 @@ from collectives.declaration import nccl
 from collectives.request import make_request
 from realcomm.launching.launcher import launch
 from realcomm.measuring import collective_run
-from ringlab.commands import compare
+from ringlab.commands.measuring import compare
 from ringlab.scenario import load
 
 COLLECTIVES = (
@@ -41,7 +41,7 @@ def test_every_collective_ends_with_what_it_must():
 def with_gloo(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two GPUs are said to be here, and gloo does what NCCL would."""
     monkeypatch.setattr(compare, "gpu_names", lambda: ["NVIDIA A100-SXM4-80GB"] * 2)
-    monkeypatch.setattr("ringlab.commands.compare.check_launch", lambda *_: None)
+    monkeypatch.setattr("ringlab.commands.measuring.compare.check_launch", lambda *_: None)
     monkeypatch.setattr(collective_run, "check_launch", lambda *_: None)
     monkeypatch.setattr(collective_run, "launch", lambda *a, **k: launch(*a, **{**k, "backend": "gloo"}))
 

@@ -13,7 +13,7 @@ from collectives.records.environment import cores, threads_per_rank
 from collectives.records.model_profile import Layer, Measured, ModelProfile
 from collectives.training.workload import Training
 from ringlab.commands.accuracy.here import AccuracyHere
-from ringlab.commands.profiled_rank import ProfiledRank, computing_of
+from ringlab.commands.measuring.profiled_rank import ProfiledRank, computing_of
 from ringlab.emulated.rows import EmulatedRow
 from scenarios import Scenario, load
 from simcomm.cluster.calibrated import as_emulated
@@ -82,7 +82,7 @@ def test_the_command_shows_steps_and_refuses_half_of_its_options(
         asked.append(scenarios)
         return AccuracyHere(rows, {"4": "a queue dropped packets"}, 3.0)
 
-    monkeypatch.setattr("ringlab.commands.profiled_rank.measure_here", measure)
+    monkeypatch.setattr("ringlab.commands.measuring.profiled_rank.measure_here", measure)
     done = ringlab(
         "compare", SCENARIO, "--emulate", "--devices", "2,4", "--profile", file, "--json", tmp_path / "a.json"
     )

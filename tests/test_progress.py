@@ -24,8 +24,8 @@ from collectives.errors import TooLarge
 from collectives.proof import verifier
 from collectives.training.workload import Buckets, ComputePhases, Training
 from ringlab.cli import app
-from ringlab.commands import prediction
 from ringlab.commands.check import check
+from ringlab.commands.predicting import prediction
 from ringlab.scenario import load
 from ringlab.session import Session
 from ringlab.shared import progress as terminal_progress

@@ -8,8 +8,8 @@ import pytest
 
 import ringlab as package
 from collectives import InputError
-from ringlab.commands import predict_sweep as sweeping
-from ringlab.commands.predict_sweep import parse_sweep, predict_sweep
+from ringlab.commands.predicting import predict_sweep as sweeping
+from ringlab.commands.predicting.predict_sweep import parse_sweep, predict_sweep
 from ringlab.shared.answer import shorten
 from viz.curves import SweepLine, sweep_figure
 

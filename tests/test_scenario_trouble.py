@@ -11,7 +11,7 @@ from command_line import Ringlab
 
 from collectives.errors import InputError
 from collectives.records.trace import Trace
-from ringlab.commands.prediction import predict
+from ringlab.commands.predicting.prediction import predict
 from ringlab.session import Session
 from ringlab.shared.conclusions import reasons
 from scenarios import load
@@ -141,7 +141,7 @@ def test_waits_of_a_training_are_those_of_one_step(tmp_path: Path):
 def test_of_too_many_messages_only_the_times_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     asked = load(scenario(tmp_path, STAR + TROUBLE))
     (whole,) = predict(asked, Session(engine="compiled")).to_dict()["collectives"]
-    monkeypatch.setattr("ringlab.commands.prediction.MOST_RECORDED", 0)
+    monkeypatch.setattr("ringlab.commands.predicting.prediction.MOST_RECORDED", 0)
     answer = predict(asked, Session(engine="compiled"))
     (entry,) = answer.to_dict()["collectives"]
     for key, value in entry["trouble"].items():

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import simcomm
 from collectives import InputError
 from ringlab.cli import app
-from ringlab.commands.winners import winners
+from ringlab.commands.predicting.winners import winners
 from ringlab.table import print_parts
 from simcomm.cluster.cluster import doublings
 from simcomm.selection import choose, winner_map

@@ -12,14 +12,14 @@ from collectives.errors import InputError
 from collectives.records.kineto import read_run
 from collectives.records.trace import Trace
 from collectives.units import parse_size
-from ringlab.commands.prediction import predict_whole
+from ringlab.commands.predicting.prediction import predict_whole
 from ringlab.pictures.played_runs import predict_runs
 from ringlab.pictures.plots import describe_curves, scaling_curves, waterfall
 from ringlab.pictures.traces import OneRun, algorithm_names
 from ringlab.session import Session
 from ringlab.shared.answer import Answer
 from ringlab.shared.loading import load_scenario
-from ringlab.shared.options import CalibrationOpt, JsonOpt, SetOpt
+from ringlab.shared.options import CalibrationOpt, JsonOpt, SetOpt, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import TerminalProgress
 from ringlab.table import Part
@@ -28,9 +28,22 @@ from simcomm.cluster.paths import keeping_paths
 from viz.captions import describe_failure
 
 KINDS = {"step": "a waterfall", "scaling": "a scaling curve", "path": "a critical path", "cluster": "a topology"}
-SizeOpt = Annotated[str | None, typer.Option(help="How large a buffer; the scenario's largest unless said.")]
 
 
+@dataclass(frozen=True)
+class DrawOptions:
+    """What is simulated for a picture, and where the answer is written."""
+
+    size: Annotated[str | None, typer.Option(help="How large a buffer; the scenario's largest unless said.")] = None
+    calibration: CalibrationOpt = None
+    json_to: JsonOpt = None
+
+    def session(self) -> Session:
+        """Return the session in which is drawn."""
+        return Session(calibration=self.calibration, progress=TerminalProgress())
+
+
+@with_groups
 def animate_command(
     source: Annotated[
         str,
@@ -52,9 +65,8 @@ def animate_command(
     algorithm: Annotated[
         str | None, typer.Option(help="Which of the scenario's algorithms; the last unless said, all in a player.")
     ] = None,
-    size: SizeOpt = None,
-    calibration: CalibrationOpt = None,
-    json_to: JsonOpt = None,
+    *,
+    drawn: DrawOptions,
     set_keys: SetOpt = None,
 ) -> None:
     """Show the messages of a collective: in a player, moving over the topology, or ranks against time.
@@ -62,15 +74,16 @@ def animate_command(
     A wrong program is drawn up to where it goes wrong.
     """
     viz.check_file(output, "a picture of messages")
-    check_outputs(json_to, output, reads=calibration)
-    session = Session(calibration=calibration, progress=TerminalProgress())
+    check_outputs(drawn.json_to, output, reads=drawn.calibration)
+    session = drawn.session()
     if is_record(source):
         answer = draw_trace(read_run(source), output, session)
     else:
-        answer = draw_scenario(load_scenario(source, *(set_keys or ())), output, algorithm, size, session)
-    deliver(answer, json_to)
+        answer = draw_scenario(load_scenario(source, *(set_keys or ())), output, algorithm, drawn.size, session)
+    deliver(answer, drawn.json_to)
 
 
+@with_groups
 def plot_command(
     kind: Annotated[
         str,
@@ -87,20 +100,19 @@ def plot_command(
     algorithm: Annotated[
         str | None, typer.Option(help="Whose critical path; the last of the scenario's unless said.")
     ] = None,
-    size: SizeOpt = None,
-    calibration: CalibrationOpt = None,
-    json_to: JsonOpt = None,
+    *,
+    drawn: DrawOptions,
     set_keys: SetOpt = None,
 ) -> None:
     """Draw a still picture of a scenario's prediction, or the critical path of a Trace."""
     _check_kind(kind, output)
-    check_outputs(json_to, output, reads=calibration)
-    session = Session(calibration=calibration, progress=TerminalProgress())
+    check_outputs(drawn.json_to, output, reads=drawn.calibration)
+    session = drawn.session()
     if is_record(source) and not set_keys:
         answer = plot_trace(kind, source, output)
     else:
-        answer = plot_scenario(load_scenario(source, *(set_keys or ())), kind, output, algorithm, size, session)
-    deliver(answer, json_to)
+        answer = plot_scenario(load_scenario(source, *(set_keys or ())), kind, output, algorithm, drawn.size, session)
+    deliver(answer, drawn.json_to)
 
 
 @dataclass(frozen=True)

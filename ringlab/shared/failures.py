@@ -11,6 +11,7 @@ from typing import Any
 
 import typer
 
+from collectives.errors import InputError, RunFailed
 from collectives.quoting import make_printable
 from collectives.variables import check_variables, is_first_rank
 from ringlab.shared.output import describe_system_error, is_reader_gone
@@ -54,8 +55,6 @@ def exit_with_a_line(app: typer.Typer) -> None:
         finally:
             _flush()
     except Exception as caught:
-        from collectives.errors import InputError
-
         error = caught.__cause__ if isinstance(caught.__cause__, EOFError) else caught  # typer would call it an abort
         if _is_unexpected(error) and sys.flags.dev_mode:
             raise
@@ -91,8 +90,6 @@ def _describe_usage(error: Any) -> str:
 
 
 def _is_unexpected(error: Exception) -> bool:
-    from collectives.errors import InputError, RunFailed
-
     return not isinstance(error, InputError | RunFailed | UsageError | OSError | MemoryError)
 
 

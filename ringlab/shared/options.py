@@ -1,7 +1,7 @@
 """The arguments and options that several commands share, and options in groups: a dataclass, each field an option."""
 
 from collections.abc import Callable
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, signature
 from pathlib import Path
@@ -32,24 +32,25 @@ BackendOpt = Annotated[str, typer.Option(metavar="gloo|nccl", help="What torch.d
 EmulateOpt = Annotated[
     bool, typer.Option("--emulate", help="Build the scenario's network on this machine and run on it.")
 ]
-ResumeOpt = Annotated[
-    str | None,
-    typer.Option("--resume", metavar="auto|FILE", help="Go on with a training from its newest checkpoint, or one."),
-]
-ElasticOpt = Annotated[
-    bool, typer.Option("--elastic", help="Under torchrun, take as many ranks as it has started this time.")
-]
-LogDirOpt = Annotated[
-    Path | None, typer.Option("--log-dir", metavar="DIR", help="Keep metrics and a log a rank of trainings there.")
-]
-TensorBoardOpt = Annotated[bool, typer.Option("--tensorboard", help="Keep curves for TensorBoard there too.")]
-ProfileOpt = Annotated[
-    str | None, typer.Option("--profile", metavar="STEPS", help="Keep torch's profile of these steps too: 10 or 10-12.")
-]
-PredictOpt = Annotated[
-    bool, typer.Option("--predict", help="Show the prediction before the run, and both side by side after it.")
-]
 ExplainOpt = Annotated[bool, typer.Option("--explain", help="Say all that is known below the tables.")]
+
+
+@dataclass(frozen=True)
+class RealOptions:
+    """How ranks of this machine are run."""
+
+    backend: BackendOpt = "gloo"
+    calibration: CalibrationOpt = None
+    emulate: EmulateOpt = False
+    timeout: TimeoutOpt = TIMEOUT_S
+
+
+@dataclass(frozen=True)
+class AnswerOptions:
+    """How much of an answer is said, and where its JSON is written."""
+
+    explain: ExplainOpt = False
+    json_to: JsonOpt = None
 
 
 def with_groups(command: Callable[..., None]) -> Callable[..., None]:
@@ -81,7 +82,11 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
         }
         command(**given, **made)
 
-    parameters = [parameter for name, one in asked.parameters.items() for parameter in options.get(name, [one])]
+    parameters = [
+        parameter.replace(kind=Parameter.KEYWORD_ONLY)
+        for name, one in asked.parameters.items()
+        for parameter in options.get(name, [one])
+    ]
     call.__signature__ = asked.replace(parameters=parameters)  # type: ignore[attr-defined]
     call.__annotations__ = {one.name: one.annotation for one in parameters}
     return call

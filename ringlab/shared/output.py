@@ -12,6 +12,9 @@ from typing import Any, NamedTuple
 
 import typer
 
+from collectives.errors import InputError, RunFailed
+from collectives.input_files import check_input
+from collectives.output_files import check_output, write_text
 from collectives.variables import is_first_rank
 from ringlab.shared.answer import Answer, Record, shorten
 from ringlab.shared.console import make_console, naming_standard_output
@@ -34,9 +37,6 @@ def check_outputs(*files: Path | str | None, reads: Path | None = None) -> None:
     To be called before what takes long, when all other input than the calibration that it ``reads`` is read. None is
     no file, and no more is ``-``, which is standard output and only the JSON's.
     """
-    from collectives.errors import InputError
-    from collectives.input_files import check_input
-    from collectives.output_files import check_output
 
     if reads is not None:
         check_input(reads)
@@ -71,7 +71,6 @@ def deliver(answer: Answer, json_to: str | None, *writers: Callable[[], object],
 @contextmanager
 def keep_broken_trace(path: Path | None) -> Iterator[None]:
     """Within the context, write the Trace of a run that breaks to the file of the run's own, and say so."""
-    from collectives.errors import RunFailed
 
     try:
         yield
@@ -114,8 +113,6 @@ def write_json(answer: Record, json_to: str | None) -> None:
     """Write the answer as JSON to a file or, for ``-``, to standard output. Raises InputError, and OSError."""
     if json_to is None:
         return
-    from collectives.errors import InputError
-    from collectives.output_files import write_text
 
     content = shorten(answer.to_dict())
     if _has_infinity(content):  # which JSON has not

@@ -1,80 +1,92 @@
 """``ringlab run``: a scenario on real processes, with or without its prediction beside."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from typer import Option
 
 from collectives.errors import InputError
 from collectives.variables import is_first_rank
 from realcomm.launching.launcher import check_launch
 from realcomm.launching.torchrun import has_stale_store, ranks_started, spans_nodes
 from realcomm.watching.watch import Watch, parse_steps
-from ringlab.commands.compare import Comparison, check_comparable, make_comparison
-from ringlab.commands.measurement import RunAnswer, measure
-from ringlab.commands.prediction import Prediction, predict_whole
+from ringlab.commands.measuring.compare import Comparison, check_comparable, make_comparison
+from ringlab.commands.measuring.measurement import RunAnswer, measure
+from ringlab.commands.predicting.prediction import Prediction, predict_whole
 from ringlab.emulated.network import emulated, on_emulated
-from ringlab.session import Session
+from ringlab.session import Session, real_session
 from ringlab.shared.console import make_console
 from ringlab.shared.loading import load_scenario
-from ringlab.shared.options import (
-    TIMEOUT_S,
-    BackendOpt,
-    CalibrationOpt,
-    ElasticOpt,
-    EmulateOpt,
-    ExplainOpt,
-    JsonOpt,
-    LogDirOpt,
-    PredictOpt,
-    ProfileOpt,
-    ResumeOpt,
-    ScenarioArg,
-    SetOpt,
-    TensorBoardOpt,
-    TimeoutOpt,
-    TraceOpt,
-)
+from ringlab.shared.options import AnswerOptions, RealOptions, ScenarioArg, SetOpt, TraceOpt, with_groups
 from ringlab.shared.output import check_outputs, deliver, keep_broken_trace
-from ringlab.shared.progress import TerminalProgress
 from ringlab.shared.workload import leave_nccl_out
 from ringlab.table import Line, print_parts
 from scenarios import Scenario
 
 
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How a training goes on from a checkpoint, and what is kept of it."""
+
+    resume: Annotated[
+        str | None,
+        Option("--resume", metavar="auto|FILE", help="Go on with a training from its newest checkpoint, or one."),
+    ] = None
+    elastic: Annotated[
+        bool, Option("--elastic", help="Under torchrun, take as many ranks as it has started this time.")
+    ] = False
+    log_dir: Annotated[
+        Path | None, Option("--log-dir", metavar="DIR", help="Keep metrics and a log a rank of trainings there.")
+    ] = None
+    tensorboard: Annotated[bool, Option("--tensorboard", help="Keep curves for TensorBoard there too.")] = False
+    profile: Annotated[
+        str | None, Option("--profile", metavar="STEPS", help="Keep torch's profile of these steps too: 10 or 10-12.")
+    ] = None
+
+    def watch(self) -> Watch | None:
+        """Return what is kept of trainings. Raise InputError for what cannot be kept, or nowhere."""
+        if self.log_dir is None:
+            for option, is_given in (("--tensorboard", self.tensorboard), ("--profile", self.profile is not None)):
+                if is_given:
+                    raise InputError(f"{option} needs a folder to write to: give --log-dir too")
+            return None
+        watch = Watch(self.log_dir, self.tensorboard, None if self.profile is None else parse_steps(self.profile))
+        watch.check(resumes=self.resume is not None)
+        return watch
+
+
+@with_groups
 def command(
     scenario: ScenarioArg,
-    backend: BackendOpt = "gloo",
-    calibration: CalibrationOpt = None,
-    emulate: EmulateOpt = False,
-    timeout: TimeoutOpt = TIMEOUT_S,
-    resume: ResumeOpt = None,
-    elastic: ElasticOpt = False,
-    log_dir: LogDirOpt = None,
-    tensorboard: TensorBoardOpt = False,
-    profile: ProfileOpt = None,
-    predict: PredictOpt = False,
+    real: RealOptions,
+    training: TrainingOptions,
+    predict: Annotated[
+        bool, Option("--predict", help="Show the prediction before the run, and both side by side after it.")
+    ] = False,
     trace: TraceOpt = None,
-    explain: ExplainOpt = False,
-    json_to: JsonOpt = None,
+    *,
+    outputs: AnswerOptions,
     set_keys: SetOpt = None,
 ) -> None:
     """Run the scenario on real processes of this machine; also under torchrun."""
-    loaded = load_scenario(scenario, *(set_keys or ()), *(_as_many_ranks_as_there_are() if elastic else ()))
-    check_outputs(json_to, trace, reads=calibration)
-    session = Session(calibration=calibration, backend=backend, timeout_s=timeout, progress=TerminalProgress())
-    watch = _watch(log_dir, tensorboard, profile, resume)
+    as_started = _as_many_ranks_as_there_are() if training.elastic else []
+    loaded = load_scenario(scenario, *(set_keys or ()), *as_started)
+    check_outputs(outputs.json_to, trace, reads=real.calibration)
+    session, watch = real_session(real), training.watch()
     with keep_broken_trace(trace):
         answer: RunAnswer | Comparison
-        if predict and emulate:
+        if predict and real.emulate:
             raise InputError("--predict does not go with --emulate; `ringlab compare SCENARIO --emulate` does both")
         if predict:
-            show = partial(_show_prediction, quiet=json_to == "-")
-            answer = run_beside_prediction(loaded, show, session, resume=resume, watch=watch)
+            show = partial(_show_prediction, quiet=outputs.json_to == "-")
+            answer = run_beside_prediction(loaded, show, session, resume=training.resume, watch=watch)
         else:
-            answer = run(loaded, session, emulate=emulate, resume=resume, watch=watch)
+            answer = run(loaded, session, emulate=real.emulate, resume=training.resume, watch=watch)
     writers = [partial(answer.traces[-1].write, trace)] if trace is not None and answer.traces else []
-    deliver(answer, json_to, *writers, explain=explain)
+    deliver(answer, outputs.json_to, *writers, explain=outputs.explain)
     if watch is not None and is_first_rank():
         make_console(stderr=True).print(watch.describe(), soft_wrap=True)
 
@@ -83,19 +95,6 @@ def _as_many_ranks_as_there_are() -> list[str]:
     """Return the change of a scenario that has as many ranks as torchrun started; none elsewhere."""
     ranks = ranks_started()
     return [] if ranks is None else [f"cluster.world_size={ranks}"]
-
-
-def _watch(log_dir: Path | None, tensorboard: bool, profile: str | None, resume: str | None) -> Watch | None:
-    """Return what is kept of trainings. Raise InputError for what cannot be kept, or nowhere."""
-    if log_dir is None:
-        for option, is_given in (("--tensorboard", tensorboard), ("--profile", profile is not None)):
-            if is_given:
-                raise InputError(f"{option} needs a folder to write to: give --log-dir too")
-        return None
-
-    watch = Watch(log_dir, tensorboard, None if profile is None else parse_steps(profile))
-    watch.check(resumes=resume is not None)
-    return watch
 
 
 def _show_prediction(predicted: Prediction, quiet: bool) -> None:

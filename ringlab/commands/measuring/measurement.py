@@ -60,7 +60,7 @@ class RunAnswer(ScenarioAnswer[Number]):
         return found if self.emulated is None else found | {"emulated": self.emulated}
 
 
-class _Work(NamedTuple):
+class _Measured(NamedTuple):
     """What is measured of a scenario, ``auto`` resolved; rows that are equal are one run."""
 
     scenario: Scenario
@@ -84,12 +84,12 @@ class _Work(NamedTuple):
         return make_run_answer(self.scenario, collectives, self.trainings, training_traces)
 
 
-def _find_work(scenario: Scenario, calibration: Calibration | None) -> _Work:
+def _find_work(scenario: Scenario, calibration: Calibration | None) -> _Measured:
     """Return what is measured; the calibration resolves ``auto``, as ``predict`` does with the same one."""
     requests = resolve_requests(scenario.collective, scenario.cluster, calibration)
     trainings = [resolve_training(training, scenario.cluster, calibration) for training in scenario.trainings]
     check_programs(scenario, requests, trainings)
-    return _Work(scenario, requests, trainings)
+    return _Measured(scenario, requests, trainings)
 
 
 def measure(

@@ -17,7 +17,7 @@ from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace
 from collectives.records.transformer_shapes import flops_per_token, is_transformer, parse_transformer
 from collectives.units import count, format_size, format_time
-from ringlab.commands.predict_sweep import parse_sweep
+from ringlab.commands.predicting.predict_sweep import parse_sweep
 from ringlab.shared.answer import NOT_IN_JSON, Answer
 from ringlab.shared.models import find_job, find_source
 from ringlab.shared.output import Outputs, check_outputs, deliver
@@ -146,7 +146,7 @@ class Refused(NamedTuple):
     reason: str
 
 
-class Case(NamedTuple):
+class DevicesCase(NamedTuple):
     """The scenario with one value of the key that a what-if varies; "" where nothing varies."""
 
     value: str
@@ -165,7 +165,7 @@ class DevicesAnswer(Answer):
     cluster: str
     model: str
     compute: str  # where the times of one device come from
-    cases: tuple[Case, ...]
+    cases: tuple[DevicesCase, ...]
     key: str | None = None
     conclusions: tuple[str, ...] = ()
     # A step on the last number of devices.
@@ -243,7 +243,7 @@ def predict_devices(
     if not devices:
         raise InputError("devices is empty; give numbers of them, as 1,2,4,8")
     key, values = _parse_what_if(what_if)
-    cases, sources, base = list[Case](), list[str](), read_spread_training(scenario, overrides)
+    cases, sources, base = list[DevicesCase](), list[str](), read_spread_training(scenario, overrides)
     spread, model, last, divided = base, None, None, list[str]()
     for place, value in enumerate(values):
 
@@ -371,7 +371,7 @@ def _nccl_cluster(spread: SpreadTraining) -> NcclCluster | None:
 
 def _case(
     value: str, spread: SpreadTraining, model: StepModel, devices: Sequence[int], on_row: Callable[[int], None]
-) -> tuple[Case, StepPrediction | None]:
+) -> tuple[DevicesCase, StepPrediction | None]:
     """Return the rows of a value, and the last step that is predicted; ``on_row`` is told the place of each before."""
     rows, refused, last = list[DevicesRow](), list[Refused](), None
     for place, number in enumerate(devices):
@@ -383,7 +383,7 @@ def _case(
             continue
         rows.append(_row(found, spread))
         last = found
-    return Case(value, tuple(rows), tuple(refused)), last
+    return DevicesCase(value, tuple(rows), tuple(refused)), last
 
 
 def _row(found: StepPrediction, spread: SpreadTraining) -> DevicesRow:
@@ -456,7 +456,7 @@ def _trace(title: str, found: StepPrediction) -> Trace | None:
     return Trace(label, "predicted", len(hosts), elapsed, spans=Spans.of(spans).sorted(), nodes=hosts, hosts=hosts)
 
 
-def conclude(key: str | None, cases: Sequence[Case]) -> list[str]:
+def conclude(key: str | None, cases: Sequence[DevicesCase]) -> list[str]:
     """Return the sentences below the tables: what holds the training back, and what was left out.
 
     ``key`` is what a what-if varies, a case a value; None where nothing varies.
@@ -491,7 +491,7 @@ def conclude(key: str | None, cases: Sequence[Case]) -> list[str]:
     return [sentence[0].upper() + sentence[1:] for sentence in said]
 
 
-def _left_out(key: str | None, cases: Sequence[Case]) -> Iterator[str]:
+def _left_out(key: str | None, cases: Sequence[DevicesCase]) -> Iterator[str]:
     """Yield what was left out, and of reasons that differ in numbers only the first, with whose it is."""
     kinds: dict[tuple[str, tuple[int, ...]], tuple[list[str], list[str]]] = {}
     for case in cases:
@@ -524,7 +524,7 @@ def _listed(items: Sequence[object]) -> str:
     return f"{', '.join(shown)} and {last}" if shown else last
 
 
-def _what_if_table(key: str, cases: Sequence[Case]) -> Table:
+def _what_if_table(key: str, cases: Sequence[DevicesCase]) -> Table:
     """Return samples a second by value and number of devices, each with its efficiency.
 
     The heading is the last word of the key that varies; sentences below say all of it.

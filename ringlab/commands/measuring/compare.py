@@ -12,27 +12,16 @@ from collectives.errors import InputError
 from collectives.records.summary import COLLECTIVE_FIGURES, TRAINING_FIGURES
 from collectives.records.trace import Trace
 from realcomm.launching.launcher import check_launch
-from ringlab.commands.measurement import RunAnswer, measure, measure_in_turns, measure_when_free
-from ringlab.commands.prediction import Prediction, predict_whole
+from ringlab.commands.measuring.measurement import RunAnswer, measure, measure_in_turns, measure_when_free
+from ringlab.commands.predicting.prediction import Prediction, predict_whole
 from ringlab.emulated.network import as_built, calibrate_for_emulation, emulated, on_emulated
-from ringlab.session import Session
+from ringlab.session import Session, real_session
 from ringlab.shared.answer import NOT_IN_JSON
 from ringlab.shared.conclusions import Conclusions, conclude
 from ringlab.shared.figures import CollectiveFigures, Number, SideBySide, TrainingFigures, side_by_side
 from ringlab.shared.loading import load_scenario
-from ringlab.shared.options import (
-    TIMEOUT_S,
-    BackendOpt,
-    CalibrationOpt,
-    EmulateOpt,
-    ExplainOpt,
-    JsonOpt,
-    ScenarioArg,
-    SetOpt,
-    TimeoutOpt,
-)
+from ringlab.shared.options import AnswerOptions, RealOptions, ScenarioArg, SetOpt, with_groups
 from ringlab.shared.output import check_outputs, deliver
-from ringlab.shared.progress import TerminalProgress
 from ringlab.shared.ranges import parse_world_sizes
 from ringlab.shared.scenario_answer import ScenarioAnswer
 from ringlab.table import MOST_SENTENCES, keep_few
@@ -40,37 +29,42 @@ from scenarios import Scenario
 from simcomm.model.trouble import NO_TROUBLE
 
 
-def command(
-    scenario: ScenarioArg,
-    backend: BackendOpt = "gloo",
-    calibration: CalibrationOpt = None,
-    report: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Write a report with pictures.")] = None,
-    emulate: EmulateOpt = False,
-    timeout: TimeoutOpt = TIMEOUT_S,
-    explain: ExplainOpt = False,
+@dataclass(frozen=True)
+class HostsOptions:
+    """Trainings on several numbers of emulated hosts, predicted from a profile of one rank."""
+
     devices: Annotated[
         str | None,
         typer.Option(metavar="2,4,8", help="With --emulate: the trainings on so many hosts each, from --profile."),
-    ] = None,
+    ] = None
     profile: Annotated[
         Path | None, typer.Option(metavar="FILE.json", help="What `ringlab profile` says of one rank by itself.")
-    ] = None,
-    json_to: JsonOpt = None,
+    ] = None
+
+
+@with_groups
+def command(
+    scenario: ScenarioArg,
+    real: RealOptions,
+    report: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Write a report with pictures.")] = None,
+    *,
+    hosts: HostsOptions,
+    outputs: AnswerOptions,
     set_keys: SetOpt = None,
 ) -> None:
     """Predict and run, and show the error of each prediction."""
-    overrides = tuple(set_keys or ())
-    session = Session(calibration=calibration, backend=backend, timeout_s=timeout, progress=TerminalProgress())
-    if devices is not None or profile is not None:
-        if devices is None or profile is None or not emulate:
+    overrides, session = tuple(set_keys or ()), real_session(real)
+    json_to, explain = outputs.json_to, outputs.explain
+    if hosts.devices is not None or hosts.profile is not None:
+        if hosts.devices is None or hosts.profile is None or not real.emulate:
             raise InputError("--devices, --profile and --emulate go together: give all three, as --devices 2,4,8")
-        if report is not None or calibration is not None or backend != "gloo" or timeout != TIMEOUT_S:
+        if report is not None or real != RealOptions(emulate=True):
             raise InputError("--report, --calibration, --backend and --timeout do not go with --devices")
-        from ringlab.commands.profiled_rank import compare_devices  # others do without what emulates all
+        from ringlab.commands.measuring.profiled_rank import compare_devices  # others do without what emulates all
 
-        counts = parse_world_sizes(devices, "--devices")
-        check_outputs(json_to, reads=profile)
-        found = compare_devices(scenario, counts, *overrides, profile=profile, progress=session.progress)
+        counts = parse_world_sizes(hosts.devices, "--devices")
+        check_outputs(json_to, reads=hosts.profile)
+        found = compare_devices(scenario, counts, *overrides, profile=hosts.profile, progress=session.progress)
         deliver(found, json_to, explain=explain)
         return
     loaded = load_scenario(scenario, *overrides)
@@ -79,8 +73,8 @@ def command(
         import viz  # a comparison does without what draws
 
         viz.check_file(report, "a report")
-    check_outputs(json_to, report, reads=calibration)
-    answer = compare(loaded, session, emulate)
+    check_outputs(json_to, report, reads=real.calibration)
+    answer = compare(loaded, session, real.emulate)
     if report is not None:
         from ringlab.pictures.report import write_report
 

@@ -1,6 +1,7 @@
 """``ringlab predict``: a scenario, a sweep of one of its keys, or its training on several numbers of devices."""
 
 import sys
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,38 +9,46 @@ from typing import Annotated, Any
 import typer
 
 from collectives.errors import InputError
-from ringlab.commands.prediction import predict
+from ringlab.commands.predicting.prediction import predict
 from ringlab.session import Session
 from ringlab.shared.loading import load_scenario
-from ringlab.shared.options import CalibrationOpt, ExplainOpt, JsonOpt, ScenarioArg, SetOpt, TraceOpt
+from ringlab.shared.options import CalibrationOpt, ExplainOpt, JsonOpt, ScenarioArg, SetOpt, TraceOpt, with_groups
 from ringlab.shared.output import Outputs, check_outputs, deliver
 from ringlab.shared.progress import TerminalProgress
 from scenarios import Scenario
 
 
-def command(
-    scenario: ScenarioArg,
+@dataclass(frozen=True)
+class OneOptions:
+    """How a scenario is simulated, and what is written of one prediction."""
+
     engine: Annotated[
         str | None,
         typer.Option(
             metavar="simpy|compiled|approximate", help="What simulates; whichever suits the size unless said."
         ),
-    ] = None,
-    calibration: CalibrationOpt = None,
-    trace: TraceOpt = None,
-    report: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Write a report with pictures.")] = None,
-    explain: ExplainOpt = False,
+    ] = None
+    calibration: CalibrationOpt = None
+    trace: TraceOpt = None
+    report: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Write a report with pictures.")] = None
+    explain: ExplainOpt = False
+
+
+@dataclass(frozen=True)
+class SeveralOptions:
+    """Several predictions: with each value of a key, or on each number of devices."""
+
     sweep: Annotated[
         str | None,
         typer.Option(metavar="KEY=A..B", help="Predict with each value of a key: a range that doubles, or a list."),
-    ] = None,
+    ] = None
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the sweep, or --devices: .png, .svg, .pdf.")
-    ] = None,
+    ] = None
     devices: Annotated[
         str | None,
         typer.Option(metavar="1,2,4,8", help="Predict the training on so many devices each: rate, step, memory, cost."),
-    ] = None,
+    ] = None
     what_if: Annotated[
         str | None,
         typer.Option(
@@ -47,36 +56,50 @@ def command(
             metavar="KEY=A,B",
             help="Vary bandwidth, batch, bucket, precision or a key, with --devices (1,2,4,8 unless said).",
         ),
-    ] = None,
+    ] = None
+
+
+@with_groups
+def command(
+    scenario: ScenarioArg,
+    one: OneOptions,
+    several: SeveralOptions,
     json_to: JsonOpt = None,
     set_keys: SetOpt = None,
 ) -> None:
     """Simulate: times, algbw, busbw, training step by phase, scaling efficiency. ^C keeps what is done."""
     overrides = tuple(set_keys or ())
-    session = Session(calibration=calibration, engine=engine, progress=TerminalProgress())
-    if devices is not None or what_if is not None:
-        if sweep is not None or report is not None:
+    session = Session(calibration=one.calibration, engine=one.engine, progress=TerminalProgress())
+    if several.devices is not None or several.what_if is not None:
+        if several.sweep is not None or one.report is not None:
             raise InputError("--sweep and --report do not go with --devices; --what-if varies a key")
-        if calibration is not None or engine is not None:
+        if one.calibration is not None or one.engine is not None:
             raise InputError(
                 "--calibration and --engine do not go with --devices; training.compute says what is measured"
             )
-        from ringlab.commands.predict_devices import command as predict_devices  # others do without NCCL's model
+        from ringlab.commands.predicting.predict_devices import (
+            command as predict_devices,  # others do without NCCL's model
+        )
 
-        outputs = Outputs(json_to, plot, trace, explain)
-        predict_devices(scenario, overrides, "1,2,4,8" if devices is None else devices, what_if, outputs)
-    elif sweep is not None or plot is not None:
-        if sweep is None:
-            raise InputError(f"--plot {plot} draws a sweep: name a key and its values, --sweep cluster.hosts=2..64")
-        if trace is not None or report is not None or explain:
+        counts = "1,2,4,8" if several.devices is None else several.devices
+        outputs = Outputs(json_to, several.plot, one.trace, one.explain)
+        predict_devices(scenario, overrides, counts, several.what_if, outputs)
+    elif several.sweep is not None or several.plot is not None:
+        if several.sweep is None:
+            raise InputError(
+                f"--plot {several.plot} draws a sweep: name a key and its values, --sweep cluster.hosts=2..64"
+            )
+        if one.trace is not None or one.report is not None or one.explain:
             raise InputError(
                 "--trace, --report and --explain are about one prediction, --sweep is several; leave one out"
             )
-        from ringlab.commands.predict_sweep import command as predict_sweep  # one prediction does without processes
+        from ringlab.commands.predicting.predict_sweep import (
+            command as predict_sweep,  # one prediction does without processes
+        )
 
-        predict_sweep(scenario, overrides, sweep, session, Outputs(json_to, plot))
+        predict_sweep(scenario, overrides, several.sweep, session, Outputs(json_to, several.plot))
     else:
-        _predict_once(scenario, overrides, session, Outputs(json_to, report, trace, explain))
+        _predict_once(scenario, overrides, session, Outputs(json_to, one.report, one.trace, one.explain))
 
 
 def _predict_once(name: str, overrides: tuple[str, ...], session: Session, outputs: Outputs) -> None:

@@ -15,7 +15,7 @@ from collectives.checks import check_text
 from collectives.errors import InputError
 from collectives.quoting import cut, quote
 from collectives.units import count, format_size
-from ringlab.commands.prediction import Prediction, predict
+from ringlab.commands.predicting.prediction import Prediction, predict
 from ringlab.session import Session
 from ringlab.shared.answer import Answer
 from ringlab.shared.output import Outputs, check_outputs, deliver
@@ -49,7 +49,7 @@ class SweepPoint(NamedTuple):
     prediction: Prediction
 
 
-class SweepLine(NamedTuple):
+class SweptSeconds(NamedTuple):
     """One algorithm at one size, or one training: its seconds by value; None of a run that never ends."""
 
     name: str
@@ -93,14 +93,16 @@ class SweepAnswer(Answer):
         if self.interrupted:
             yield f"Stopped: {count(len(values), 'value')} predicted."
 
-    def lines(self) -> list[SweepLine]:
+    def lines(self) -> list[SweptSeconds]:
         """Return what was predicted of each algorithm, size and training across the values."""
         rows = [
             (name, point.value, seconds) for point in self.points for name, seconds in _named_seconds(point.prediction)
         ]
         names = dict.fromkeys(name for name, _, _ in rows)
         of = {name: [row for row in rows if row[0] == name] for name in names}
-        return [SweepLine(name, tuple(row[1] for row in of[name]), tuple(row[2] for row in of[name])) for name in names]
+        return [
+            SweptSeconds(name, tuple(row[1] for row in of[name]), tuple(row[2] for row in of[name])) for name in names
+        ]
 
     def draw(self, path: Path | str) -> None:
         """Write the times against the key as .png, .svg or .pdf. Raise InputError for another suffix.

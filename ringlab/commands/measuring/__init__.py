@@ -1,0 +1,1 @@
+"""Commands that run ranks of this machine, or measure it."""

@@ -1,0 +1,1 @@
+"""Commands that predict: of scenarios, sweeps, numbers of devices, NCCL, machines to rent."""
