@@ -1,12 +1,19 @@
 """Work in parts that do not depend on each other: in this process while it is quick, then on all cores or elsewhere."""
 
+import multiprocessing
 import os
+import pickle
 import signal
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from itertools import islice
+from multiprocessing.connection import wait as wait_for
+from multiprocessing.process import BaseProcess
 from threading import Thread
 from time import process_time, sleep
+from types import ModuleType
 from typing import TypeVar
 
 from collectives.records.environment import cores
@@ -16,6 +23,7 @@ Result = TypeVar("Result")
 
 WORTH_PROCESSES_S = 4.0  # of a core that are left: each process takes one to import what it needs
 LOOK_AFTER_S = 1.0  # of a core, after which it is seen how much is left; waiting for a busy machine is no work
+MOST_LOOKS = 10_000  # a millisecond each, at whether a process that was joined is known to have ended
 MOST_PENDING = 64  # parts that an executor is given before the first of them is done
 
 
@@ -43,22 +51,10 @@ def in_any_order(
         took = process_time() - begun
         is_long = number and took > LOOK_AFTER_S and took / number * (len(tasks) - number) > WORTH_PROCESSES_S
         if (takes_long or is_long) and cores() > 1:
-            yield from _by_processes(function, tasks, number)
+            with _processes(tasks[number:]) as pool:
+                yield from _submitted(pool, function, tasks, number)
             return
         yield number, function(task)
-
-
-def _by_processes(
-    function: Callable[[Task], Result], tasks: Sequence[Task], first: int
-) -> Iterator[tuple[int, Result]]:
-    """Yield the results of the tasks from ``first`` on, by a process a core."""
-    from joblib.externals.loky import ProcessPoolExecutor  # what is quick does without it
-
-    pool = ProcessPoolExecutor(min(cores(), len(tasks) - first), initializer=_begin, initargs=(os.getpid(),))
-    try:
-        yield from _submitted(pool, function, tasks, first)
-    finally:
-        pool.shutdown(kill_workers=True)  # whatever they are at
 
 
 def _submitted(
@@ -80,13 +76,53 @@ def _submitted(
             future.cancel()
 
 
-def _begin(owner: int) -> None:
+@contextmanager
+def _processes(tasks: Sequence[object]) -> Iterator[Executor]:
+    """Within the context, an executor with a process a core; they are ended with it, whatever they are at."""
+    before = {*multiprocessing.active_children()}
+    context = multiprocessing.get_context("spawn")  # this process may have threads, which a fork would not
+    pool = ProcessPoolExecutor(min(cores(), len(tasks)), context, _begin)
+    try:
+        with _without_main(tasks):
+            yield pool
+    finally:
+        ours = {*multiprocessing.active_children()} - before
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in ours:
+            process.kill()
+        for process in ours:
+            process.join()
+            _wait_until_known(process)
+
+
+def _wait_until_known(process: BaseProcess) -> None:
+    """Wait until it is known here that a process has ended: the pool's thread may have learned it a moment before."""
+    for _ in range(MOST_LOOKS):
+        if not process.is_alive():
+            return
+        sleep(0.001)
+
+
+@contextmanager
+def _without_main(tasks: Sequence[object]) -> Iterator[None]:
+    """Within the context, keep new processes from executing the main module again, unless it defines their work."""
+    main = sys.modules["__main__"]
+    if b"__main__" not in pickle.dumps(tasks[:1]):
+        sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+def _begin() -> None:
     """Prepare a process: an interrupt of the terminal is its owner's, with whom it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    Thread(target=_end_with, args=(owner,), daemon=True).start()
+    owner = multiprocessing.parent_process()
+    assert owner is not None
+    Thread(target=_end_with, args=(owner.sentinel,), daemon=True).start()
 
 
-def _end_with(owner: int) -> None:
-    while os.getppid() == owner:
-        sleep(0.2)
+def _end_with(sentinel: int) -> None:
+    wait_for([sentinel])
     os.kill(os.getpid(), signal.SIGKILL)
