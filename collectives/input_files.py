@@ -3,6 +3,7 @@
 import json
 import os
 import stat
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -102,8 +103,7 @@ def parse_json(text: str, parse_constant: Callable[[str], Any] | None = None) ->
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for number, key in enumerate(keys) if key in keys[:number])
+        twice = next(key for key, number in Counter(key for key, _ in pairs).items() if number > 1)
         raise ValueError(f"key {quote(twice)} is there twice in one object")
     return found
 

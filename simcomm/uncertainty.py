@@ -95,8 +95,8 @@ def of_emulated(seconds: float, parts: Sequence[float | None], slower: float | N
 def find_noise(calibration: Calibration) -> list[str]:
     """Return why a calibration is not to be trusted; nothing where it is.
 
-    >>> from collectives.calibration.calibration import Line, MachineLoad
-    >>> line, load = Line(1e-5, 1e-9, 0.05), MachineLoad(0.4, 0.0)
+    >>> from collectives.calibration.calibration import FittedLine, MachineLoad
+    >>> line, load = FittedLine(1e-5, 1e-9, 0.05), MachineLoad(0.4, 0.0)
     >>> find_noise(Calibration(2, 1, one_way=line, both_ways=line, reduction=line, load=load))
     ["other processes took 40% of this machine's cores"]
     """

@@ -15,9 +15,9 @@ from hostile_numbers import draw_model_profile, draw_pair, systematic_numbers
 from hostile_plans import systematic_plans
 from hostile_records import draw_nccl_tests, draw_profile, systematic_records
 from hostile_runs import HERE, Case
-from typer.main import get_command
 
 import simcomm
+from ringlab.cli import load_command
 from scenarios import shipped
 
 NET = {"net.json": files.as_json(files.TOPOLOGY), "net.graphml": files.GRAPHML.encode()}
@@ -281,10 +281,9 @@ ARGUMENTS = (
 
 
 def _options() -> Iterator[Case]:
-    commands = get_command(__import__("ringlab.cli", fromlist=["app"]).app).commands  # type: ignore[attr-defined]
     there = (("a.toml", STAR),)
     for name, base in BASES.items():
-        options = [option.opts[-1] for option in commands[name].params if option.opts[0].startswith("-")]
+        options = [option.opts[-1] for option in load_command(name).params if option.opts[0].startswith("-")]
         files_of = {"--json", "--trace", "--output", "--report"}
         for option in options:
             for value in ARGUMENTS:
@@ -426,9 +425,8 @@ def _set(draw: random.Random, name: str) -> Case:
 
 
 def _option(draw: random.Random, name: str) -> Case:
-    commands = get_command(__import__("ringlab.cli", fromlist=["app"]).app).commands  # type: ignore[attr-defined]
     command = draw.choice(("predict", "animate", "check", "winners", "hardware", "bench", "run"))
-    options = [option.opts[-1] for option in commands[command].params if option.opts[0].startswith("-")]
+    options = [option.opts[-1] for option in load_command(command).params if option.opts[0].startswith("-")]
     options = [option for option in options if option not in ("--json", "--trace", "--output", "--report", "--help")]
     words = list(BASES[command])
     for _ in range(draw.choice((1, 2, 3))):

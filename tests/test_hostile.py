@@ -52,7 +52,7 @@ def test_what_may_not_be_read_or_written_is_told_with_the_reason(tmp_path: Path)
     for arguments, said in (
         (
             ["star8", "--json", "closed/a.json"],
-            "closed/a.json cannot be written: closed is a directory in which you may not write",
+            f"closed/a.json cannot be written: {closed} is a directory in which you may not write",
         ),
         ([str(unreadable)], f"{unreadable}: Permission denied"),
     ):

@@ -76,9 +76,9 @@ def test_what_gloo_posts_itself_costs_its_share_in_its_own_collectives_only():
     assert slower is not None and slower.own_share == 1.0  # C++ is no slower than Python
     star = simcomm.star(8, "50 Mbit/s", "0 us", found)
     whole = replace(star, transport=fit_pair(PAIR))
-    gloo, ring = (simcomm.run(f"all_reduce/{name}", star, 4096, engine="simpy").elapsed for name in ("gloo", "ring"))
-    assert gloo < simcomm.run("all_reduce/gloo", whole, 4096, engine="simpy").elapsed
-    assert ring == simcomm.run("all_reduce/ring", whole, 4096, engine="simpy").elapsed
+    gloo, ring = (simcomm.run(f"all_reduce/{name}", star, 4096).elapsed for name in ("gloo", "ring"))
+    assert gloo < simcomm.run("all_reduce/gloo", whole, 4096).elapsed
+    assert ring == simcomm.run("all_reduce/ring", whole, 4096).elapsed
 
 
 def crowds(*waking: float, step: float = 70e-6) -> list[CrowdRound]:

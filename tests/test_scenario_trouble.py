@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 from command_line import Ringlab
@@ -18,7 +17,6 @@ from scenarios import load
 from simcomm.model.jitter import Jitter
 from simcomm.model.trouble import LinkTrouble, RankTrouble, Trouble
 from simcomm.repetition import repeat
-from simcomm.time_models.message_simulator import MessageSimulator
 
 STAR = """
 [cluster]
@@ -237,16 +235,11 @@ def test_compare_refuses_trouble(tmp_path: Path, ringlab: Ringlab):
     assert "cannot be brought about" in done.err
 
 
-@pytest.mark.parametrize(("repetitions", "loads"), [(1, False), (300, True)])
-def test_rows_beside_one_that_needs_machine_code_use_it_too(tmp_path: Path, repetitions: int, loads: bool) -> None:
-    file = tmp_path / "s.toml"
-    file.write_text(f"{STAR}\n[[what_if]]\ntitle = 'noise'\n[what_if.trouble]\nrepetitions = {repetitions}\n"
-                    "messages = { distribution = 'exponential', mean = '1 ns' }\n")  # fmt: skip
-    with patch.object(
-        MessageSimulator, "by_reference", autospec=True, side_effect=MessageSimulator.by_reference
-    ) as by_simpy:
-        found = predict(load(file))
-    assert bool(by_simpy.call_count) is not loads
-    assert found.collectives[0].time_s == pytest.approx(
-        predict(load(file), Session(engine="simpy")).collectives[0].time_s
+@pytest.mark.parametrize("repetitions", [1, 300])
+def test_the_engine_of_a_row_does_not_depend_on_the_rows_beside_it(tmp_path: Path, repetitions: int) -> None:
+    beside = (
+        f"\n[[what_if]]\ntitle = 'noise'\n[what_if.trouble]\nrepetitions = {repetitions}\n"
+        "messages = { distribution = 'exponential', mean = '1 ns' }\n"
     )
+    rows = [predict(load(scenario(tmp_path, text))).collectives[0] for text in (STAR, STAR + beside)]
+    assert len({(row.engine, row.method, row.time_s) for row in rows}) == 1

@@ -90,7 +90,7 @@ def parse_steps(text: str) -> ProfiledSteps:
     """Return the steps that ``--profile`` names: one, or the first and the last. Raise InputError.
 
     >>> parse_steps("10-12"), parse_steps("3")
-    (Steps(first=10, last=12), Steps(first=3, last=3))
+    (ProfiledSteps(first=10, last=12), ProfiledSteps(first=3, last=3))
     """
     match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", text, re.ASCII)
     steps = ProfiledSteps(int(match[1]), int(match[2] or match[1])) if match else ProfiledSteps(0, -1)
