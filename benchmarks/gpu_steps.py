@@ -209,18 +209,18 @@ def predict_mesh(case: Row, gpu: str) -> tuple[float, float, float, float] | Non
     from simcomm.mesh_search.columns import to_columns
     from simcomm.mesh_search.memory import memory_bytes
     from simcomm.mesh_search.runs import complete
+    from simcomm.mesh_search.search import Job
     from simcomm.mesh_search.step import step_seconds
     from simcomm.mesh_search.uncertainty import interval_factors, read_shipped
 
     if not is_transformer(case["model"]):
         return None
     kind, shape = parse_transformer(case["model"])
-    run = {
-        "layers": shape.layers, "hidden": shape.width, "heads": shape.heads, "kv_heads": shape.kv_heads,
-        "ffn": shape.hidden, "mlp_matrices": 3 if kind == "llama" else 2, "tied": int(kind != "llama"),
-        "vocab": shape.vocabulary, "seq": shape.context, "gpu": gpu, "gpus": 1, "micro_batch": case["batch_size"],
-        "grad_accum": 1, "precision": case["precision"], "compile": int(case["compiled"]),
-    }  # fmt: skip
+    job = Job(
+        kind=kind, shape=shape, seq=shape.context, batch=case["batch_size"], gpu=gpu, gpus=1, node_gpus=8, nic_rate=1e9,
+        precision=case["precision"], is_compiled=case["compiled"],
+    )  # fmt: skip
+    run = {**job.row, "micro_batch": case["batch_size"]}
     meshes, shipped = to_columns([complete(run)]), read_shipped()
     seconds = float(step_seconds(meshes, shipped.parameters).total[0])
     factor = float(interval_factors(meshes)[0])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from collectives.errors import InputError
 from collectives.records.transformer_shapes import parse_transformer
 from ringlab.commands.accuracy.meshes import mesh_accuracy
-from ringlab.jobs.mesh_files import FORMATS
+from ringlab.jobs.mesh_files import FORMATS, write_mesh
 from ringlab.table import render_html
 from simcomm.mesh_search.accuracy import judge
 from simcomm.mesh_search.columns import ZERO, to_columns
@@ -47,7 +47,7 @@ def kept(**about):
 def job(**about):
     _, shape = parse_transformer("llama3-8b")
     usual = {
-        "shape": shape, "mlp_matrices": 3, "is_tied": False, "seq": 4096, "batch": 256, "gpu": "H100 SXM", "gpus": 64,
+        "kind": "llama", "shape": shape, "seq": 4096, "batch": 256, "gpu": "H100 SXM", "gpus": 64,
         "node_gpus": 8, "nic_rate": 50e9,
     }  # fmt: skip
     return Job(**{**usual, **about})
@@ -139,6 +139,15 @@ def test_a_table_needs_few_columns(tmp_path):
     runs, refused = read_table(file)
     assert len(runs) == 1 and has_time(runs[0]) and runs[0]["step_s"] == pytest.approx(8 * 4096 / 8000 / 8)
     assert sorted(refused.values()) == [1, 1] and any("H9000" in reason for reason in refused)
+    head = "layers,hidden,heads,vocab,seq,gpu,gpus,micro_batch,ep,tokens_per_s_per_gpu,attention\n"
+    for cells, told in (
+        ("x,1,9", "micro_batch is 'x'"), ("0,1,9", "micro_batch is '0'"), ("1,0,9", "ep is '0'"),
+        ("1,1,fast", "tokens_per_s_per_gpu is 'fast'"), ("1,1,0", "tokens_per_s_per_gpu is '0'"),
+        ("1,1,9,slow", "attention 'slow'"), ("1,1,inf", "tokens_per_s_per_gpu is 'inf'"),
+    ):  # fmt: skip
+        file.write_text(f"{head}32,4096,32,128256,4096,H100 SXM,8,{cells}\n")
+        runs, refused = read_table(file)
+        assert not runs and told in next(iter(refused))
     file.write_text("layers,hidden\n1,2\n")
     with pytest.raises(InputError, match="column heads is missing"):
         read_table(file)
@@ -172,6 +181,23 @@ def test_search_orders_what_fits_and_offers_three_tries():
     front = pareto_front(found)
     assert front[0] == found.order[0] and (np.diff(found.memory.total[front]) < 0).all()
     assert found.describe(tries[0])["tp"] >= 1
+
+
+def test_what_would_fit_never_refuses_what_cannot_be_divided():
+    _, shape = parse_transformer("llama3-405b")
+    assert isinstance(what_would_fit(job(shape=shape, gpus=1, batch=7, seq=1025)), list)
+
+
+def test_torchtitan_is_written_for_models_that_it_has():
+    found = search(job())
+    with pytest.raises(InputError, match="no flavor of 'llama2-70b'; there are llama3-8b"):
+        write_mesh(found, "llama2-70b", "torchtitan")
+
+
+def test_cards_joined_by_pcie_exchange_at_its_rate():
+    fast, slow = (search(job(gpus=8, batch=32, peer_rate=rate)) for rate in (None, 30e9))
+    groups = slow.meshes.tp > 1
+    assert (slow.parts.tensor[groups] > fast.parts.tensor[groups]).all()
 
 
 def test_what_would_fit_is_said():

@@ -20,13 +20,15 @@ def can_torchtitan(mesh: Mesh) -> bool:
 
 
 def torchtitan(job: Job, mesh: Mesh, model: str) -> str:
-    """Return the TOML of torchtitan."""
+    """Return the TOML of torchtitan. Raise InputError for a model that it has not by name."""
+    if model not in FLAVORS:
+        raise InputError(f"export torchtitan: it has no flavor of {quote(model)}; there are {', '.join(FLAVORS)}")
     group, form = mesh["dp"], mesh["sharding"]
-    inner = max(1, job.node_gpus // mesh["tp"])
+    inner = min(group, max(1, job.node_gpus // mesh["tp"]))
     replicate, shard = {"ddp": (group, 1), "hsdp": (group // inner, inner)}.get(form, (1, group))
     schedule = "Interleaved1F1B" if mesh["vp"] > 1 else "1F1B"
     lines = [
-        "[model]", 'name = "llama3"', f'flavor = "{FLAVORS.get(model, "8B")}"  # {model}', "", "[training]",
+        "[model]", 'name = "llama3"', f'flavor = "{FLAVORS[model]}"', "", "[training]",
         f"local_batch_size = {mesh['micro_batch'] * (mesh['grad_accum'] if mesh['pp'] > 1 else 1)}",
         f"global_batch_size = {job.batch}", f"seq_len = {job.seq}", f"compile = {str(job.is_compiled).lower()}", "",
         "[parallelism]", f"data_parallel_replicate_degree = {replicate}", f"data_parallel_shard_degree = {shard}",
@@ -62,9 +64,8 @@ def megatron(job: Job, mesh: Mesh, model: str) -> str:
     ]  # fmt: skip
     if shape.kv_heads != shape.heads:
         found.append(f"--group-query-attention --num-query-groups {shape.kv_heads}")
-    if job.mlp_matrices > 2:
+    if job.kind == "llama":
         found.append("--swiglu --normalization RMSNorm --disable-bias-linear --position-embedding-type rope")
-    if not job.is_tied:
         found.append("--untie-embeddings-and-output-weights")
     if mesh["vp"] > 1:
         found.append(f"--num-layers-per-virtual-pipeline-stage {shape.layers // (mesh['pp'] * mesh['vp'])}")

@@ -1,11 +1,9 @@
 """What a device of a mesh keeps: bytes by parts, and how likely they fit."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
 
 import numpy as np
-from scipy.optimize import least_squares
 
 from simcomm.mesh_search.columns import FRAMEWORKS, RECOMPUTED, Array, Meshes
 from simcomm.mesh_search.step import count_parameters
@@ -30,23 +28,6 @@ DEEPSPEED = FRAMEWORKS.index("megatron-deepspeed")
 def is_megatron(m: Meshes) -> Array:
     """Return which trainings gather a tensor group's inputs again for backward, as Megatron does."""
     return np.isin(m.framework, [k for k, name in enumerate(FRAMEWORKS) if name.startswith(("megatron", "nemo"))])
-
-
-def fit_memory(meshes: Meshes, measured: Array, sources: Sequence[str]) -> dict[str, float]:
-    """Return the parameters that explain measured bytes best: residuals of 10 %, pseudo-Huber, sources as 60 rows."""
-    names = list(MEMORY_PRIORS)
-    counts = {source: list(sources).count(source) for source in set(sources)}
-    weights = np.sqrt([min(1.0, 60 / counts[source]) for source in sources])
-
-    def at(x: Array) -> dict[str, float]:
-        return {name: MEMORY_PRIORS[name] * float(np.exp(0.4 * move)) for name, move in zip(names, x, strict=True)}
-
-    def residuals(x: Array) -> Array:
-        r = np.log(memory_bytes(meshes, at(x)).total / measured) / 0.1
-        return np.concatenate([weights * np.sign(r) * 2 * np.sqrt(2 * (np.sqrt(1 + (r / 2) ** 2) - 1)), x])
-
-    best: Any = least_squares(residuals, np.zeros(len(names)), diff_step=np.full(len(names), 1e-3))
-    return at(best.x)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import csv
 import io
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,14 @@ USUAL = {  # of columns that a table may leave out
     "recompute": "none", "framework": "other", "status": "ok", "note": "", "source": "yours", "step_s": "",
     "memory_gb": "", "model": "", "tokens_per_s_per_gpu": "", "group": "",
 }  # fmt: skip
-MOST_WHOLE = 2**31
+MOST_WHOLE, MOST_NUMBER = 2**31, 1e12
+MAY_BE_ZERO = {
+    "tied", "experts", "top_k", "expert_ffn", "shared_ffn", "dense_layers", "window", "sequence_parallel", "async_tp",
+    "compile",
+}  # fmt: skip
+NAMED: dict[str, Collection[str]] = {
+    "sharding": ZERO, "precision": PRECISIONS, "recompute": RECOMPUTED, "attention": ("flash", "unfused"),
+}  # fmt: skip
 
 
 def read_table(path: Path = SHIPPED) -> tuple[list[dict[str, Any]], Counter[str]]:
@@ -34,13 +41,16 @@ def read_table(path: Path = SHIPPED) -> tuple[list[dict[str, Any]], Counter[str]
     Raises InputError for a file that is no table or lacks a column that is needed.
     """
     lines = [line for line in read_text(path).splitlines() if not line.startswith("#")]
-    reader = csv.DictReader(io.StringIO("\n".join(lines)))
-    columns = reader.fieldnames or []
+    try:
+        rows = list(csv.DictReader(io.StringIO("\n".join(lines))))
+    except csv.Error as error:
+        raise InputError(f"{path}: no table of comma-separated values: {error}") from error
+    columns = rows[0].keys() if rows else ()
     missing = [name for name in NEEDED if name not in columns]
     if missing:
         raise InputError(f"{path}: column {missing[0]} is missing; a table of runs has at least {', '.join(NEEDED)}")
     runs, refused = list[dict[str, Any]](), Counter[str]()
-    for row in reader:
+    for row in rows:
         try:
             runs.append(complete(row))
         except InputError as error:
@@ -54,57 +64,68 @@ def complete(row: Mapping[str, Any]) -> dict[str, Any]:
     for name in NEEDED:
         if name not in run:
             raise InputError(f"{name} is not said")
-    hidden, heads = _whole(run, "hidden"), _whole(run, "heads")
-    run.setdefault("kv_heads", heads)
-    run.setdefault("head_dim", hidden // max(heads, 1))
-    run.setdefault("ffn", 4 * hidden if str(run["mlp_matrices"]) == "2" else -(-8 * hidden // 3 // 256) * 256)
-    if run.get("recompute") == "unknown":
-        run["recompute"] = "none"
-    found = find_mesh_gpu(str(run["gpu"]))
-    run.setdefault("gpu_memory_gb", found.memory_bytes / 2**30)
-    for name in ("layers", "seq", "gpus", "tp", "cp", "pp"):
-        _whole(run, name)
-    split = int(run["tp"]) * int(run["cp"]) * int(run["pp"])
-    if min(int(run[name]) for name in ("tp", "cp", "pp", "gpus", "layers", "hidden", "heads", "seq")) < 1:
-        raise InputError("a size below 1")
-    run.setdefault("dp", int(run["gpus"]) // split)
-    if int(run["dp"]) * split != int(run["gpus"]):
-        raise InputError("the mesh does not multiply to the devices")
-    if "grad_accum" not in run:
-        batch = _whole(run, "global_batch") if "global_batch" in run else int(run["dp"]) * int(run["micro_batch"])
-        run["grad_accum"] = max(1, batch // (int(run["dp"]) * int(run["micro_batch"])))
-    run.setdefault("global_batch", int(run["dp"]) * int(run["micro_batch"]) * int(run["grad_accum"]))
-    run.setdefault("schedule", "interleaved" if int(run["vp"]) > 1 else "1f1b" if int(run["pp"]) > 1 else "none")
     for name in (*WHOLE, "grad_accum", "global_batch", "compile"):
-        run[name] = _whole(run, name)
-    for name, known in (("sharding", ZERO), ("precision", PRECISIONS), ("recompute", RECOMPUTED)):
+        if name in run:
+            run[name] = _whole(run, name)
+    for name in ("tokens_per_s_per_gpu", "step_s", "memory_gb", "nic_gbps"):
+        run[name] = _number(run, name)
+    run["recompute"] = "none" if run["recompute"] == "unknown" else run["recompute"]
+    for name, known in NAMED.items():
         if run[name] not in known:
             raise InputError(f"{name} {quote(str(run[name]))} is not known; {suggest(str(run[name]), known)}")
-    if run["framework"] not in FRAMEWORKS:
-        run["framework"] = "other"
-    if run["step_s"] == "" and run["tokens_per_s_per_gpu"] != "":
-        run["step_s"] = run["global_batch"] * run["seq"] / float(run["tokens_per_s_per_gpu"]) / run["gpus"]
-    for name in ("step_s", "memory_gb", "nic_gbps", "gpu_memory_gb"):
-        run[name] = _number(run, name)
+    run["framework"] = run["framework"] if run["framework"] in FRAMEWORKS else "other"
+    memory_bytes = find_mesh_gpu(str(run["gpu"])).memory_bytes
+    run.setdefault("gpu_memory_gb", memory_bytes / 2**30)
+    run["gpu_memory_gb"] = _number(run, "gpu_memory_gb")
+    _add_model(run)
+    _add_mesh(run)
     return run
+
+
+def _add_model(run: dict[str, Any]) -> None:
+    """Add what a model usually has where it is not said."""
+    gated = -(-8 * run["hidden"] // 3 // 256) * 256
+    usual = {
+        "kv_heads": run["heads"], "head_dim": run["hidden"] // run["heads"],
+        "ffn": gated if run["mlp_matrices"] > 2 else 4 * run["hidden"],
+    }  # fmt: skip
+    for name, value in usual.items():
+        run.setdefault(name, value)
+
+
+def _add_mesh(run: dict[str, Any]) -> None:
+    """Add what follows from the mesh and the batch. Raise InputError for a mesh of another number of devices."""
+    split = run["tp"] * run["cp"] * run["pp"]
+    run.setdefault("dp", max(1, run["gpus"] // split))
+    if run["dp"] * split != run["gpus"]:
+        mesh = " x ".join(f"{name} {run[name]}" for name in ("dp", "tp", "cp", "pp"))
+        raise InputError(f"{mesh} is not {run['gpus']} gpus")
+    samples = run["dp"] * run["micro_batch"]
+    run.setdefault("grad_accum", max(1, run.get("global_batch", samples) // samples))
+    run.setdefault("global_batch", samples * run["grad_accum"])
+    run.setdefault("schedule", "interleaved" if run["vp"] > 1 else "1f1b" if run["pp"] > 1 else "none")
+    if run["step_s"] is None and run["tokens_per_s_per_gpu"] is not None:
+        run["step_s"] = run["global_batch"] * run["seq"] / run["tokens_per_s_per_gpu"] / run["gpus"]
 
 
 def _whole(run: Mapping[str, Any], name: str) -> int:
     text = str(run[name])
-    if not (text.isascii() and text.isdecimal() and int(text[:12]) < MOST_WHOLE):
-        raise InputError(f"{name} is no whole number")
+    least = 0 if name in MAY_BE_ZERO else 1
+    if not (text.isascii() and text.isdecimal() and least <= int(text[:12]) < MOST_WHOLE):
+        raise InputError(f"{name} is {quote(text)}; give a whole number of at least {least}")
     return int(text)
 
 
 def _number(run: Mapping[str, Any], name: str) -> float | None:
-    if run[name] == "":
+    text = run[name]
+    if text == "":
         return None
     try:
-        value = float(run[name])
+        value = float(text)
     except ValueError:
-        raise InputError(f"{name} is no number") from None
-    if not 0 < value < 1e9:
-        raise InputError(f"{name} is not above 0")
+        value = 0.0
+    if not 0 < value < MOST_NUMBER:
+        raise InputError(f"{name} is {quote(str(text))}; give a number above 0")
     return value
 
 

@@ -9,10 +9,11 @@ import numpy as np
 
 from collectives.errors import InputError
 from collectives.records.model_profile import TransformerShape
+from collectives.records.transformer_shapes import flops_per_token
 from simcomm.mesh_search.columns import COLUMNS, RECOMPUTED, Array, Meshes, make_columns
 from simcomm.mesh_search.memory import Memory, memory_bytes
 from simcomm.mesh_search.runs import complete
-from simcomm.mesh_search.step import StepParts, count_parameters, step_seconds
+from simcomm.mesh_search.step import StepParts, step_seconds
 from simcomm.mesh_search.uncertainty import chance_to_fit, interval_factors, read_shipped
 
 FILL = 0.85  # of a device, above which allocators free and retry, and most published runs failed
@@ -30,18 +31,18 @@ FEATURES = {  # of a mesh, each of which may be off on a cluster by so much, as 
 class Job:
     """A training of a language model on devices of one kind.
 
-    ``batch`` counts sequences of ``seq`` tokens in a step of all devices, ``nic_rate`` bytes a second of a device.
+    ``batch`` counts sequences of ``seq`` tokens in a step of all devices; rates are bytes a second of a device.
     """
 
+    kind: str  # gpt, bert or llama
     shape: TransformerShape
-    mlp_matrices: int
-    is_tied: bool
     seq: int
     batch: int
     gpu: str
     gpus: int
     node_gpus: int
     nic_rate: float
+    peer_rate: float | None = None  # between GPUs of a node, where it is not the GPU's own
     precision: str = "bf16"
     framework: str = "other"
     attention: str = "flash"
@@ -50,14 +51,14 @@ class Job:
     @property
     def row(self) -> dict[str, Any]:
         """What all its meshes share, as a row of a table of runs."""
-        shape = self.shape
+        shape, is_llama = self.shape, self.kind == "llama"
         return {
             "layers": shape.layers, "hidden": shape.width, "heads": shape.heads, "kv_heads": shape.kv_heads,
-            "head_dim": shape.width // shape.heads, "ffn": shape.hidden, "mlp_matrices": self.mlp_matrices,
-            "vocab": shape.vocabulary, "tied": int(self.is_tied), "seq": self.seq, "gpu": self.gpu, "gpus": self.gpus,
-            "global_batch": self.batch, "node_gpus": self.node_gpus, "nic_gbps": self.nic_rate / 1e9,
-            "precision": self.precision, "framework": self.framework, "attention": self.attention,
-            "compile": int(self.is_compiled),
+            "head_dim": shape.width // shape.heads, "ffn": shape.hidden, "mlp_matrices": 3 if is_llama else 2,
+            "vocab": shape.vocabulary, "tied": int(not is_llama), "seq": self.seq, "gpu": self.gpu,
+            "gpus": self.gpus, "global_batch": self.batch, "node_gpus": self.node_gpus,
+            "nic_gbps": self.nic_rate / 1e9, "precision": self.precision, "framework": self.framework,
+            "attention": self.attention, "compile": int(self.is_compiled),
         }  # fmt: skip
 
 
@@ -113,7 +114,8 @@ def _columns(job: Job, found: Sequence[Mesh]) -> Meshes:
     table |= dict(zip(VARIED, zip(*found, strict=True), strict=True))
     table["sequence_parallel"] = [int(tp > 1) for tp in table["tp"]]
     table["schedule"] = ["interleaved" if vp > 1 else "1f1b" for vp in table["vp"]]
-    return make_columns(table)
+    meshes = make_columns(table)
+    return meshes if job.peer_rate is None else replace(meshes, peer_rate=np.full(len(found), job.peer_rate))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,11 +149,8 @@ class Found:
     @property
     def mfu(self) -> Array:
         """Shares of the data sheet's FLOPs, with the work of attention and none of recomputation."""
-        m = self.meshes
-        dense, experts, words = count_parameters(m)
-        active = dense + experts * np.where(m.experts > 0, m.top_k / np.maximum(m.experts, 1), 0)
-        flops = 6 * (m.layers * active + words) + 6 * m.layers * m.seq * m.heads * m.head_dim
-        result: Array = flops * self.tokens_per_s / (m.gpus * m.matrix)
+        flops = flops_per_token(self.job.kind, self.job.shape._replace(context=self.job.seq))
+        result: Array = flops * self.tokens_per_s / (self.meshes.gpus * self.meshes.matrix)
         return result
 
 
@@ -223,14 +222,17 @@ def why_slower(found: Found, number: int, than: int) -> str:
 
 def what_would_fit(job: Job, fill: float = FILL) -> list[str]:
     """Return what would make a job fit that does not: more devices, or less of each."""
-    advice = list[str]()
-    for gpus in (job.gpus * 2, job.gpus * 4, job.gpus * 8, job.gpus * 16):
-        larger = replace(job, gpus=gpus, batch=max(job.batch, gpus))
-        if len(search(larger, fill=fill).order):
-            advice.append(f"{gpus} devices")
-            break
-    if job.seq > 2048:
-        shorter = replace(job, seq=job.seq // 2)
-        if len(search(shorter, fill=fill).order):
-            advice.append(f"sequences of {job.seq // 2} tokens")
+    more = (job.gpus * factor for factor in (2, 4, 8, 16))
+    larger = next((n for n in more if _fits(replace(job, gpus=n, batch=n * max(1, job.batch // job.gpus)), fill)), None)
+    advice = [] if larger is None else [f"{larger} devices"]
+    if job.seq >= 2 * LEAST_TOKENS and _fits(replace(job, seq=job.seq // 2), fill):
+        advice.append(f"sequences of {job.seq // 2} tokens")
     return advice
+
+
+def _fits(job: Job, fill: float) -> bool:
+    """Return whether a mesh of a job fits; no mesh at all does not."""
+    try:
+        return len(search(job, fill=fill).order) > 0
+    except InputError:
+        return False

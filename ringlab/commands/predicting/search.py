@@ -22,9 +22,9 @@ from ringlab.shared.progress import TerminalProgress, computing
 from ringlab.shared.ranges import parse_world_sizes
 from ringlab.table import Part, Sentences, Table, format_digits
 from scenarios.loader import SpreadTraining, read_spread_training
+from simcomm.cluster.hardware_parts import find_link
 from simcomm.mesh.clusters import MeshCluster
 from simcomm.mesh_search.columns import FRAMEWORKS, to_columns
-from simcomm.mesh_search.fit import fit
 from simcomm.mesh_search.runs import has_time, read_table
 from simcomm.mesh_search.search import (
     FILL,
@@ -219,13 +219,15 @@ def make_job(training: SpreadTraining, devices: int, options: SearchOptions) -> 
     seq = options.seq or shape.context
     gpu = MeshCluster(training.cluster).gpu or system.gpu.name
     nic = system.nic / system.gpus if system.nic else 0.0
+    pcie = find_link(f"PCIe {system.pcie}.0 x{system.lanes}").bandwidth
     if devices > system.gpus and not nic:
         raise InputError(f"{training.cluster.title}: its network is not known; give nic and ports")
     return Job(
-        shape=shape, mlp_matrices=3 if kind == "llama" else 2, is_tied=kind != "llama", seq=seq,
+        kind=kind, shape=shape, seq=seq,
         batch=options.batch or asked.batch_size * devices,
         gpu=gpu, gpus=devices, node_gpus=max(system.gpus, system.domain or 1),
-        nic_rate=max(nic, 1e-3) * 1e9, precision=asked.precision, framework=options.framework,
+        nic_rate=max(nic, 1e-3) * 1e9, peer_rate=pcie if system.link == "pcie" else None,
+        precision=asked.precision, framework=options.framework,
         is_compiled=options.is_compiled,
     )  # fmt: skip
 
@@ -253,6 +255,8 @@ def adapted(runs: Path | None) -> tuple[Mapping[str, float], tuple[str, ...]]:
     shipped = read_shipped().parameters
     if runs is None:
         return shipped, ()
+    from simcomm.mesh_search.fit import fit  # scipy's optimizers are slow to import
+
     table, refused = read_table(runs)
     timed = [run for run in table if has_time(run)]
     if not timed:
