@@ -209,14 +209,14 @@ def predict_mesh(case: Row, gpu: str) -> tuple[float, float, float, float] | Non
     from simcomm.mesh_search.columns import to_columns
     from simcomm.mesh_search.memory import memory_bytes
     from simcomm.mesh_search.runs import complete
-    from simcomm.mesh_search.search import Job
+    from simcomm.mesh_search.search import MeshJob
     from simcomm.mesh_search.step import step_seconds
     from simcomm.mesh_search.uncertainty import interval_factors, read_shipped
 
     if not is_transformer(case["model"]):
         return None
     kind, shape = parse_transformer(case["model"])
-    job = Job(
+    job = MeshJob(
         kind=kind, shape=shape, seq=shape.context, batch=case["batch_size"], gpu=gpu, gpus=1, node_gpus=8, nic_rate=1e9,
         precision=case["precision"], is_compiled=case["compiled"],
     )  # fmt: skip

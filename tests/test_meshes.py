@@ -20,7 +20,15 @@ from simcomm.mesh_search.columns import ZERO, to_columns
 from simcomm.mesh_search.memory import memory_bytes
 from simcomm.mesh_search.parameters import PRIORS
 from simcomm.mesh_search.runs import complete, has_time, mark_slow, read_table
-from simcomm.mesh_search.search import FILL, Job, choose_tries, enumerate_meshes, pareto_front, search, what_would_fit
+from simcomm.mesh_search.search import (
+    FILL,
+    MeshJob,
+    choose_tries,
+    enumerate_meshes,
+    pareto_front,
+    search,
+    what_would_fit,
+)
 from simcomm.mesh_search.stages import deal_layers
 from simcomm.mesh_search.step import step_seconds
 from simcomm.mesh_search.uncertainty import chance_to_fit, read_shipped
@@ -50,7 +58,7 @@ def job(**about):
         "kind": "llama", "shape": shape, "seq": 4096, "batch": 256, "gpu": "H100 SXM", "gpus": 64,
         "node_gpus": 8, "nic_rate": 50e9,
     }  # fmt: skip
-    return Job(**{**usual, **about})
+    return MeshJob(**{**usual, **about})
 
 
 def test_the_shipped_table_is_read_whole():

@@ -8,7 +8,7 @@ from typing import Any
 
 from collectives.errors import InputError
 from collectives.quoting import quote, suggest
-from simcomm.mesh_search.search import Found, Job
+from simcomm.mesh_search.search import FoundMeshes, MeshJob
 
 Mesh = Mapping[str, Any]
 FLAVORS = {"llama3-8b": "8B", "llama3-70b": "70B", "llama3-405b": "405B"}  # of torchtitan's llama3
@@ -19,7 +19,7 @@ def can_torchtitan(mesh: Mesh) -> bool:
     return mesh["sharding"] in ("ddp", "zero2", "zero3", "hsdp")
 
 
-def torchtitan(job: Job, mesh: Mesh, model: str) -> str:
+def torchtitan(job: MeshJob, mesh: Mesh, model: str) -> str:
     """Return the TOML of torchtitan. Raise InputError for a model that it has not by name."""
     if model not in FLAVORS:
         raise InputError(f"export torchtitan: it has no flavor of {quote(model)}; there are {', '.join(FLAVORS)}")
@@ -51,7 +51,7 @@ def can_megatron(mesh: Mesh) -> bool:
     return mesh["sharding"] in ("ddp", "zero1")
 
 
-def megatron(job: Job, mesh: Mesh, model: str) -> str:
+def megatron(job: MeshJob, mesh: Mesh, model: str) -> str:
     """Return the arguments of Megatron-LM's ``pretrain_gpt.py``, a line each, as ``$(< FILE)`` takes them."""
     shape = job.shape
     found = [
@@ -87,7 +87,7 @@ def can_accelerate(mesh: Mesh) -> bool:
     return mesh["sharding"] in ("zero2", "zero3") and mesh["tp"] == mesh["cp"] == mesh["pp"] == 1
 
 
-def accelerate(job: Job, mesh: Mesh, model: str) -> str:
+def accelerate(job: MeshJob, mesh: Mesh, model: str) -> str:
     """Return the YAML of accelerate."""
     machines = max(1, job.gpus // job.node_gpus)
     precision = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8"}.get(job.precision, "no")
@@ -104,14 +104,14 @@ def accelerate(job: Job, mesh: Mesh, model: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-FORMATS: dict[str, tuple[Callable[[Mesh], bool], Callable[[Job, Mesh, str], str]]] = {
+FORMATS: dict[str, tuple[Callable[[Mesh], bool], Callable[[MeshJob, Mesh, str], str]]] = {
     "torchtitan": (can_torchtitan, torchtitan),
     "megatron": (can_megatron, megatron),
     "accelerate": (can_accelerate, accelerate),
 }
 
 
-def write_mesh(found: Found, model: str, format_name: str) -> tuple[int, str]:
+def write_mesh(found: FoundMeshes, model: str, format_name: str) -> tuple[int, str]:
     """Return the fastest mesh that a framework can express, and its configuration.
 
     Raises InputError for an unknown framework, and where it can express none of those that fit.

@@ -19,7 +19,7 @@ ALTERNATIVES = 8  # of one job, for a choice to be judged
 Tick = Callable[[int, int], object]
 
 
-class Errors(NamedTuple):
+class StepErrors(NamedTuple):
     """Of several runs: the median and nine in ten of |predicted / measured - 1|, its sign, and what intervals hold."""
 
     n: int
@@ -29,7 +29,7 @@ class Errors(NamedTuple):
     coverage80: float
 
 
-class Choice(NamedTuple):
+class ChoiceErrors(NamedTuple):
     """How a rule chooses among tried meshes: what it loses to the best, and in the best of three tries."""
 
     jobs: int
@@ -44,15 +44,15 @@ class Choice(NamedTuple):
 class MeshAccuracy:
     """What predictions of runs are worth; shares as fractions."""
 
-    sources: dict[str, Errors]
-    slow: dict[str, Errors]
-    all: Errors | None
+    sources: dict[str, StepErrors]
+    slow: dict[str, StepErrors]
+    all: StepErrors | None
     mean_of_medians: float
-    forms: dict[str, Errors]
-    gpus: dict[str, Errors]
+    forms: dict[str, StepErrors]
+    gpus: dict[str, StepErrors]
     memory: dict[str, float]
     failed: dict[str, float]
-    choice: dict[str, Choice]
+    choice: dict[str, ChoiceErrors]
     refused: dict[str, int]
     points: list[tuple[str, float, float, bool]]  # source, predicted and measured seconds, slow
 
@@ -75,17 +75,17 @@ def judge(
     factor = interval_factors(meshes)
     held = np.abs(np.log(predicted / measured)) <= np.log(factor)
 
-    def summarize(chosen: Array) -> Errors | None:
+    def summarize(chosen: Array) -> StepErrors | None:
         chosen = chosen & used
         if not chosen.any():
             return None
         found, size = errors[chosen], np.abs(errors[chosen])
-        return Errors(
+        return StepErrors(
             int(chosen.sum()), float(np.median(size)), float(np.quantile(size, 0.9)), float(np.median(found)),
             float(np.mean(held[chosen])),
         )  # fmt: skip
 
-    def by(labels: Array, among: Array) -> dict[str, Errors]:
+    def by(labels: Array, among: Array) -> dict[str, StepErrors]:
         found = {str(label): summarize((labels == label) & among) for label in dict.fromkeys(labels)}
         return {label: one for label, one in found.items() if one is not None}
 
@@ -157,7 +157,7 @@ def _judge_failures(runs: Sequence[dict[str, Any]]) -> dict[str, float]:
 
 def _judge_choices(
     runs: Sequence[dict[str, Any]], timed: Sequence[dict[str, Any]], predicted: Array
-) -> dict[str, Choice]:
+) -> dict[str, ChoiceErrors]:
     """Return what rules of choosing lose on jobs of which many meshes were tried; those that failed gain nothing."""
     failed = [run for run in runs if run["status"] != "ok"]
     tried = [*timed, *failed]
@@ -185,7 +185,7 @@ def _judge_choices(
     }  # fmt: skip
 
 
-def _judge_rule(score: Array, jobs: Sequence[Array], measured: Array, fits: Array) -> Choice:
+def _judge_rule(score: Array, jobs: Sequence[Array], measured: Array, fits: Array) -> ChoiceErrors:
     one, three, ranks = list[float](), list[float](), list[float]()
     for rows in jobs:
         allowed = rows[fits[rows]] if fits[rows].any() else rows
@@ -196,7 +196,7 @@ def _judge_rule(score: Array, jobs: Sequence[Array], measured: Array, fits: Arra
         done = rows[np.isfinite(measured[rows])]
         a, b = np.argsort(np.argsort(score[done])), np.argsort(np.argsort(measured[done]))
         ranks.append(float(np.corrcoef(a, b)[0, 1]))
-    return Choice(
+    return ChoiceErrors(
         len(jobs), float(np.median(one)), float(np.mean(one)), float(np.median(three)), float(np.mean(three)),
         float(np.median(ranks)),
     )  # fmt: skip

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from simcomm.mesh_search.columns import FRAMEWORKS, RECOMPUTED, Array, Meshes
-from simcomm.mesh_search.step import count_parameters
+from simcomm.mesh_search.step import count_parameters, expert_share, local_tokens
 
 MEMORY_PRIORS = {
     "act_hidden": 9.5,  # bytes an element of the hidden width, layer and token, kept until backward
@@ -58,7 +58,7 @@ def memory_bytes(meshes: Meshes, p: Mapping[str, float] = MEMORY_PRIORS) -> Memo
 
 
 def _stage(m: Meshes, p: Mapping[str, float], *, is_last: bool) -> Memory:
-    t, tokens = m.tp, m.micro_batch * m.seq / m.cp
+    t, tokens = m.tp, local_tokens(m)
     layers = m.last_layers if is_last else m.first_layers
     dense, experts, words = count_parameters(m)
     ends = np.where(m.pp > 1, 1.0, np.where(m.tied > 0, 1.0, 2.0))  # words and head
@@ -82,7 +82,7 @@ def _stage(m: Meshes, p: Mapping[str, float], *, is_last: bool) -> Memory:
     buffers = np.where((group > 1) & ~is_zero3, p["buffers"] * 4 * held, 0.0)
 
     sequence = np.where(m.sequence_parallel > 0, t, 1.0)
-    share = np.where(m.experts > 0, 1 - m.dense_layers / m.layers, 0.0)
+    share = expert_share(m)
     ffn = (1 - share) * m.mlp_matrices * m.ffn + share * 3 * (m.shared_ffn + m.top_k * m.expert_ffn)
     kept = p["act_hidden"] * m.hidden / sequence + p["act_heads"] * (m.heads + m.kv_heads) * m.head_dim / t
     selective = m.recompute == SELECTIVE

@@ -13,7 +13,7 @@ from collectives.records.transformer_shapes import flops_per_token
 from simcomm.mesh_search.columns import COLUMNS, RECOMPUTED, Array, Meshes, make_columns
 from simcomm.mesh_search.memory import Memory, memory_bytes
 from simcomm.mesh_search.runs import complete
-from simcomm.mesh_search.step import StepParts, step_seconds
+from simcomm.mesh_search.step import MeshSeconds, step_seconds
 from simcomm.mesh_search.uncertainty import chance_to_fit, interval_factors, read_shipped
 
 FILL = 0.85  # of a device, above which allocators free and retry, and most published runs failed
@@ -28,7 +28,7 @@ FEATURES = {  # of a mesh, each of which may be off on a cluster by so much, as 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class MeshJob:
     """A training of a language model on devices of one kind.
 
     ``batch`` counts sequences of ``seq`` tokens in a step of all devices; rates are bytes a second of a device.
@@ -75,7 +75,7 @@ VARIED = ("tp", "pp", "cp", "dp", "vp", "micro_batch", "grad_accum", "sharding",
 Mesh = tuple[int, int, int, int, int, int, int, str, str]
 
 
-def enumerate_meshes(job: Job) -> list[Mesh]:
+def enumerate_meshes(job: MeshJob) -> list[Mesh]:
     """Return all meshes of a job: ``VARIED`` of each. Raise InputError where there is none."""
     found = [*_meshes(job)]
     if not found:
@@ -86,7 +86,7 @@ def enumerate_meshes(job: Job) -> list[Mesh]:
     return found
 
 
-def _meshes(job: Job) -> Iterator[Mesh]:
+def _meshes(job: MeshJob) -> Iterator[Mesh]:
     shape = job.shape
     tensors = [t for t in divisors(shape.heads, MOST_TENSOR) if t == 1 or shape.hidden % t == 0]
     contexts = [c for c in (1, 2, 4, 8, MOST_CONTEXT) if c == 1 or (job.seq // c >= LEAST_TOKENS and job.seq % c == 0)]
@@ -108,7 +108,7 @@ def _meshes(job: Job) -> Iterator[Mesh]:
                     yield tp, pp, cp, dp, vp, micro, count, zero, recompute
 
 
-def _columns(job: Job, found: Sequence[Mesh]) -> Meshes:
+def _columns(job: MeshJob, found: Sequence[Mesh]) -> Meshes:
     shared = complete({**job.row, "tp": 1, "dp": job.gpus, "micro_batch": 1, "grad_accum": 1})
     table: dict[str, Sequence[Any]] = {name: [shared[name]] * len(found) for name in COLUMNS}
     table |= dict(zip(VARIED, zip(*found, strict=True), strict=True))
@@ -119,13 +119,13 @@ def _columns(job: Job, found: Sequence[Mesh]) -> Meshes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class FoundMeshes:
     """All meshes of a job, an array a figure; ``order`` names those that fit from the fastest on."""
 
-    job: Job
-    found: list[Mesh]
+    job: MeshJob
+    varied: list[Mesh]
     meshes: Meshes
-    parts: StepParts
+    parts: MeshSeconds
     memory: Memory
     factor: Array  # by which a step may be longer or shorter, at 80 %
     chance: Array  # to fit
@@ -133,7 +133,7 @@ class Found:
 
     def describe(self, number: int) -> dict[str, Any]:
         """Return a mesh by the names in ``VARIED``."""
-        return dict(zip(VARIED, self.found[number], strict=True))
+        return dict(zip(VARIED, self.varied[number], strict=True))
 
     @property
     def step_s(self) -> Array:
@@ -154,7 +154,7 @@ class Found:
         return result
 
 
-def search(job: Job, parameters: Mapping[str, float] | None = None, fill: float = FILL) -> Found:
+def search(job: MeshJob, parameters: Mapping[str, float] | None = None, fill: float = FILL) -> FoundMeshes:
     """Predict every mesh of a job; those that fill more than ``fill`` of a device's memory are not in the order."""
     found = enumerate_meshes(job)
     shipped = read_shipped()
@@ -162,13 +162,13 @@ def search(job: Job, parameters: Mapping[str, float] | None = None, fill: float 
     parts, memory = step_seconds(meshes, parameters or shipped.parameters), memory_bytes(meshes, shipped.memory)
     total = memory.total
     fits = np.flatnonzero(total <= fill * meshes.memory_bytes)
-    return Found(
-        job=job, found=found, meshes=meshes, parts=parts, memory=memory, factor=interval_factors(meshes),
+    return FoundMeshes(
+        job=job, varied=found, meshes=meshes, parts=parts, memory=memory, factor=interval_factors(meshes),
         chance=chance_to_fit(total, meshes.memory_bytes), order=fits[np.argsort(parts.total[fits], kind="stable")],
     )  # fmt: skip
 
 
-def choose_tries(found: Found, count: int = TRIES, among: int = 200) -> list[int]:
+def choose_tries(found: FoundMeshes, count: int = TRIES, among: int = 200) -> list[int]:
     """Return the meshes to try, the likeliest first: together they hold the fastest one as often as can be.
 
     What a cluster does to tensor groups, pipelines, ... is drawn at random, the same for all meshes that have it; the
@@ -199,7 +199,7 @@ def _features(m: Meshes, total: Array) -> Array:
     ], axis=1).astype(float)  # fmt: skip
 
 
-def pareto_front(found: Found) -> list[int]:
+def pareto_front(found: FoundMeshes) -> list[int]:
     """Return the meshes that no other beats in both rate and memory, from the fastest on."""
     total, front, least = found.memory.total, list[int](), float("inf")
     for number in found.order:
@@ -209,7 +209,7 @@ def pareto_front(found: Found) -> list[int]:
     return front
 
 
-def why_slower(found: Found, number: int, than: int) -> str:
+def why_slower(found: FoundMeshes, number: int, than: int) -> str:
     """Say in one line which parts of a step make one mesh slower than another."""
     mine, best = found.parts.take(number), found.parts.take(than)
     more = {name: mine[name] - best[name] for name in mine if name != "total" and mine[name] > best[name]}
@@ -220,7 +220,7 @@ def why_slower(found: Found, number: int, than: int) -> str:
     return ", ".join(f"{name} {more[name] * 1e3:+.0f} ms" for name in names)
 
 
-def what_would_fit(job: Job, fill: float = FILL) -> list[str]:
+def what_would_fit(job: MeshJob, fill: float = FILL) -> list[str]:
     """Return what would make a job fit that does not: more devices, or less of each."""
     more = (job.gpus * factor for factor in (2, 4, 8, 16))
     larger = next((n for n in more if _fits(replace(job, gpus=n, batch=n * max(1, job.batch // job.gpus)), fill)), None)
@@ -230,7 +230,7 @@ def what_would_fit(job: Job, fill: float = FILL) -> list[str]:
     return advice
 
 
-def _fits(job: Job, fill: float) -> bool:
+def _fits(job: MeshJob, fill: float) -> bool:
     """Return whether a mesh of a job fits; no mesh at all does not."""
     try:
         return len(search(job, fill=fill).order) > 0

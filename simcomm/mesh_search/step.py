@@ -10,6 +10,8 @@ from simcomm.mesh_search.devices import GENERATIONS
 
 TILE_ROWS, TILE_COLUMNS = 128, 256
 MEMORY_SHARE = 0.8  # of the data sheet's memory bandwidth
+MOST_HIDDEN = 0.98  # of an exchange, behind computing
+SCORE_BYTES = 26  # of memory, that the loss moves for a score, forward and back
 BACK_BYTES = 1.7  # what backward moves of forward's bytes
 SHARP = 6.0  # the power by which a device's time and the host's join
 SELECTIVE, FULL = RECOMPUTED.index("selective"), RECOMPUTED.index("full")
@@ -20,7 +22,7 @@ Parameters = Mapping[str, float]
 
 
 @dataclass(frozen=True)
-class StepParts:
+class MeshSeconds:
     """Seconds of a step, an array a part; ``total`` is more than their sum by stragglers and the framework's factor."""
 
     compute: Array
@@ -84,92 +86,110 @@ class Rates:
         waves = tiles / self.meshes.multiprocessors
         wave = (waves / np.maximum(1.0, np.ceil(waves))) ** p["wave"]
         share = wave * rows / (TILE_ROWS * np.ceil(rows / TILE_ROWS)) * inner / (inner + p["inner"])
-        odd = self._odd(columns) * self._odd(inner)
+        odd = self.odd(columns) * self.odd(inner)
         result: Array = share * np.where(self.meshes.precision == FLOAT32, 1.0, odd)  # those are of tensor cores
         return result
 
-    def _odd(self, n: Array) -> Array:
+    def odd(self, n: Array) -> Array:
+        """Return the share of the rate that a dimension leaves which is no multiple of 64."""
         divisor = np.gcd(np.maximum(1, np.floor(n)).astype(np.int64), 64)
         return (divisor / 64) ** self.p["align"] * np.where(divisor < 8, 0.5, 1.0)
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerSeconds:
     """Seconds of one layer and micro batch: forward and backward, with what is computed again; and the head's."""
 
     forward: Array
     backward: Array
-    products: Array  # of forward
     head: Array
 
 
-def layer_seconds(meshes: Meshes, p: Parameters, rates: Rates) -> Layer:
-    """Return what a device computes for one layer and micro batch."""
-    m = meshes
-    t, tokens = m.tp, m.micro_batch * m.seq / m.cp
-    qkv, queries = (m.heads + 2 * m.kv_heads) * m.head_dim, m.heads * m.head_dim
-    is_expert = m.experts > 0
-    share = np.where(is_expert, 1 - m.dense_layers / m.layers, 0.0)  # of layers that are experts'
+Both = tuple[Array, Array]  # seconds forward, and back
 
-    def both(rows: Array, columns: Array, inner: Array) -> tuple[Array, Array]:
-        ahead = rates.product(rows, columns, inner)
-        return ahead, rates.product(rows, inner, columns) + rates.product(columns, inner, rows)
 
-    def total(*pairs: tuple[Array, Array]) -> tuple[Array, Array]:
-        return sum(a for a, _ in pairs), sum(b for _, b in pairs)  # type: ignore[return-value]
-
-    ones = np.ones_like(tokens)
-    attention_products = total(both(tokens, qkv / t, m.hidden), both(tokens, m.hidden, queries / t))
-    dense = total(
-        both(tokens, (m.mlp_matrices - 1) * m.ffn / t, m.hidden), both(tokens, m.hidden, m.ffn / t)
-    )  # fmt: skip
-    per_expert = tokens / t * m.top_k * m.ep / np.maximum(m.experts, 1)
-    local = m.experts / m.ep
-    experts = total(both(per_expert, 2 * m.expert_ffn, m.hidden), both(per_expert, m.hidden, m.expert_ffn))
-    shared = total(
-        both(tokens, 2 * m.shared_ffn / t, m.hidden), both(tokens, m.hidden, m.shared_ffn / t)
-    )  # fmt: skip
-    mlp = tuple(
-        (1 - share) * d + share * (local * e + s) for d, e, s in zip(dense, experts, shared, strict=True)
-    )  # fmt: skip
-    products_f, products_b = attention_products[0] + mlp[0], attention_products[1] + mlp[1]
-
-    # attention; every second layer may look at a window only
-    reach = np.where(m.window > 0, 0.5 * (m.seq + np.minimum(m.seq, 2 * m.window)), m.seq)
-    flops = 2 * tokens * reach * m.heads * m.head_dim / t
-    flash = flops / rates.flash
-    scores = tokens * m.seq * m.heads / t
-    odd = rates._odd(m.head_dim) ** 2
-    unfused = 2 * flops / (m.matrix_16 * p["unfused"] * odd) + scores * p["score_bytes"] / rates.memory
-    attention_f = np.where(m.is_unfused, unfused, flash)
-    attention_b = np.where(m.is_unfused, 2 * unfused, 2.5 * flash)
-
-    ffn = (1 - share) * m.mlp_matrices * m.ffn + share * 3 * (m.shared_ffn + m.top_k * m.expert_ffn)
-    elements = m.hidden / np.where(m.sequence_parallel > 0, t, ones) * p["bytes_hidden"]
-    elements = elements + (ffn + queries + 2 * m.kv_heads * m.head_dim) / t * p["bytes_ffn"]
-    elements = elements + share * m.top_k * m.hidden / t * p["bytes_expert"]
-    fused = np.where(m.compiled > 0, p["fused"], 1.0)
-    bytes_f = tokens * elements * fused / rates.memory
-    bytes_b = BACK_BYTES * bytes_f
-
-    forward = products_f + attention_f + bytes_f
-    backward = products_b + attention_b + bytes_b
+def layer_seconds(m: Meshes, p: Parameters, rates: Rates) -> LayerSeconds:
+    """Return what a device computes for one layer and micro batch, no faster than its host launches it."""
+    products, attention = _products(m, rates), _attention(m, p, rates)
+    moved = _moved(m, p, rates)
+    forward = products[0] + attention[0] + moved
+    backward = products[1] + attention[1] + BACK_BYTES * moved
     again = np.select(
         [m.recompute == FULL, (m.recompute == SELECTIVE) & m.is_unfused, m.recompute == SELECTIVE],
-        [forward, attention_f, p["selective"] * (products_f + bytes_f)],
+        [forward, attention[0], p["selective"] * (products[0] + moved)],
         0.0,
     )
-    host = p["host_ms"] * 1e-3 * (1 + p["host_tensor"] * (t > 1)) * np.where(m.recompute == FULL, 4 / 3, 1.0)
-    host = host * np.where((m.compiled > 0) | is_nvidia(m), p["graph"], 1.0) + share * p["host_expert_ms"] * 1e-3
+    host = p["host_ms"] * 1e-3 * (1 + p["host_tensor"] * (m.tp > 1)) * np.where(m.recompute == FULL, 4 / 3, 1.0)
+    host = host * np.where((m.compiled > 0) | is_nvidia(m), p["graph"], 1.0)
+    host = host + expert_share(m) * p["host_expert_ms"] * 1e-3
     device = forward + backward + again
     scaled = _joined(device, host) / device
-    head = p["head"] * (
-        rates.product(tokens, m.vocab / t, m.hidden, sixteen=True)
-        + rates.product(tokens, m.hidden, m.vocab / t, sixteen=True)
-        + rates.product(m.vocab / t, m.hidden, tokens, sixteen=True)
+    return LayerSeconds(forward * scaled, (backward + again) * scaled, _head(m, p, rates))
+
+
+def expert_share(m: Meshes) -> Array:
+    """Return the share of layers that are experts'."""
+    return np.where(m.experts > 0, 1 - m.dense_layers / m.layers, 0.0)
+
+
+def local_tokens(m: Meshes) -> Array:
+    """Return the tokens of a micro batch on a device."""
+    result: Array = m.micro_batch * m.seq / m.cp
+    return result
+
+
+def _products(m: Meshes, rates: Rates) -> Both:
+    t, tokens, share = m.tp, local_tokens(m), expert_share(m)
+    qkv, queries = (m.heads + 2 * m.kv_heads) * m.head_dim, m.heads * m.head_dim
+
+    def pair(rows: Array, into: Array, out_of: Array) -> Both:
+        """Return the seconds of a product from the hidden width, and of the one back to it."""
+        sizes = [(rows, into, m.hidden), (rows, m.hidden, out_of)]
+        ahead = sum(rates.product(*size) for size in sizes)
+        back = sum(rates.product(a, c, b) + rates.product(b, c, a) for a, b, c in sizes)
+        return np.asarray(ahead), np.asarray(back)
+
+    attention = pair(tokens, qkv / t, queries / t)
+    dense = pair(tokens, (m.mlp_matrices - 1) * m.ffn / t, m.ffn / t)
+    routed = tokens / t * m.top_k * m.ep / np.maximum(m.experts, 1)  # to each expert
+    experts = pair(routed, 2 * m.expert_ffn, m.expert_ffn)
+    shared = pair(tokens, 2 * m.shared_ffn / t, m.shared_ffn / t)
+    forward, back = (
+        a + (1 - share) * d + share * (m.experts / m.ep * e + s)
+        for a, d, e, s in zip(attention, dense, experts, shared, strict=True)
     )
-    head = head + 26 * tokens * m.vocab / t / rates.memory
-    return Layer(forward * scaled, (backward + again) * scaled, products_f, head)
+    return forward, back
+
+
+def _attention(m: Meshes, p: Parameters, rates: Rates) -> Both:
+    """Return attention's seconds; every second layer may look at a window only."""
+    tokens = local_tokens(m)
+    reach = np.where(m.window > 0, 0.5 * (m.seq + np.minimum(m.seq, 2 * m.window)), m.seq)
+    flops = 2 * tokens * reach * m.heads * m.head_dim / m.tp
+    flash = flops / rates.flash
+    scores = tokens * m.seq * m.heads / m.tp
+    unfused = 2 * flops / (m.matrix_16 * p["unfused"] * rates.odd(m.head_dim) ** 2)
+    unfused = unfused + scores * p["score_bytes"] / rates.memory
+    return np.where(m.is_unfused, unfused, flash), np.where(m.is_unfused, 2 * unfused, 2.5 * flash)
+
+
+def _moved(m: Meshes, p: Parameters, rates: Rates) -> Array:
+    """Return the seconds of forward's operations that memory limits."""
+    share = expert_share(m)
+    ffn = (1 - share) * m.mlp_matrices * m.ffn + share * 3 * (m.shared_ffn + m.top_k * m.expert_ffn)
+    elements = m.hidden / np.where(m.sequence_parallel > 0, m.tp, 1.0) * p["bytes_hidden"]
+    elements = elements + (ffn + (m.heads + 2 * m.kv_heads) * m.head_dim) / m.tp * p["bytes_ffn"]
+    elements = elements + share * m.top_k * m.hidden / m.tp * p["bytes_expert"]
+    result: Array = local_tokens(m) * elements * np.where(m.compiled > 0, p["fused"], 1.0) / rates.memory
+    return result
+
+
+def _head(m: Meshes, p: Parameters, rates: Rates) -> Array:
+    """Return the seconds of the head and the loss, forward and back."""
+    tokens, words = local_tokens(m), m.vocab / m.tp
+    sizes = [(tokens, words, m.hidden), (tokens, m.hidden, words), (words, m.hidden, tokens)]
+    products = sum(rates.product(*size, sixteen=True) for size in sizes)
+    return np.asarray(p["head"] * products + SCORE_BYTES * tokens * words / rates.memory)
 
 
 @dataclass(frozen=True)
@@ -178,7 +198,6 @@ class Links:
 
     peer: Array
     net: Array  # a byte a GPU
-    nodes: Array
     hop: Array
     data_hop: Array
 
@@ -191,85 +210,94 @@ def find_links(meshes: Meshes, p: Parameters) -> Links:
     return Links(
         peer=1 / (p["nvlink"] * meshes.peer_rate),
         net=1 / (p["net"] * lost * meshes.nic_rate),
-        nodes=nodes,
         hop=np.where(efa, p["hop_efa_us"], p["hop_us"]) * 1e-6,
         data_hop=np.where(efa, p["data_hop_efa_us"], p["data_hop_us"]) * 1e-6,
     )
 
 
-def step_seconds(meshes: Meshes, p: Parameters) -> StepParts:
+def step_seconds(m: Meshes, p: Parameters) -> MeshSeconds:
     """Return the seconds of a step of each training, by parts."""
-    m = meshes
     rates, links = Rates(m, p), find_links(m, p)
     layer = layer_seconds(m, p, rates)
-    t, tokens = m.tp, m.micro_batch * m.seq / m.cp
-
-    # tensor groups: two gathers and two scatters forward, as many back; each again with full recomputation
-    is_across = t > m.node_gpus
-    byte = np.where(is_across, links.net / m.node_gpus, links.peer)
-    hop = np.where(is_across, links.hop, np.minimum(links.hop, p["hop_us"] * 1e-6))
-    one = 2 * tokens * m.hidden * (t - 1) / t * byte + p["collective_us"] * 1e-6 + hop * (t - 1)
-    hidden = np.where((m.async_tp > 0) | is_nvidia(m), p["tensor_async"], p["tensor_hidden"])
-    calls = np.where(m.recompute == FULL, 12, 8)
-    tensor = np.where(t > 1, calls * one * (1 - np.minimum(hidden, 0.98)), 0.0)
-    # context: keys and values go round, forward once, back twice
-    is_far = t * m.cp > m.node_gpus
-    pass_s = 4 * tokens * m.kv_heads * m.head_dim / t * np.where(is_far, links.net, links.peer) + links.hop
-    context = np.where(m.cp > 1, 3 * (m.cp - 1) * pass_s * (1 - np.minimum(p["context_hidden"], 0.98)), 0.0)
-
-    # experts: two exchanges forward, two back
-    share = np.where(m.experts > 0, 1 - m.dense_layers / m.layers, 0.0)
-    far = np.where(m.ep * 1.0 > m.node_gpus, links.net, links.peer)
-    sent = 2 * tokens / t * m.top_k * m.hidden * (m.ep - 1) / m.ep * far
-    expert = share * 4 * (sent + p["collective_us"] * 1e-6) * (1 - np.minimum(p["expert_hidden"], 0.98))
-    expert = np.where(m.ep > 1, expert, 0.0)
-
+    tensor, context, expert = _tensor(m, p, links), _context(m, p, links), _expert(m, p, links)
     compute_layer = layer.forward + layer.backward
     own = compute_layer + tensor + context + expert
     # on one cluster a layer of a tensor group takes no less than this where a pipeline crosses nodes
-    is_slowed = (m.framework == NANOTRON) & (m.pp > 1) & (t > 1) & (m.gpus > m.node_gpus)
-    floor = np.where(is_slowed, p["pipeline_tensor_ms"] * 1e-3 * t, 0.0)
-    tensor = tensor + _joined(own, floor) - own
-    own = _joined(own, floor)
+    is_slowed = (m.framework == NANOTRON) & (m.pp > 1) & (m.tp > 1) & (m.gpus > m.node_gpus)
+    floor = np.where(is_slowed, p["pipeline_tensor_ms"] * 1e-3 * m.tp, 0.0)
+    tensor, own = tensor + _joined(own, floor) - own, _joined(own, floor)
+
     most = np.maximum(m.most_layers * own, m.last_layers * own + layer.head)
     whole = m.layers * own + layer.head
-    far = m.tp * m.cp * m.dp * m.pp > m.node_gpus
-    p2p = 2 * tokens * m.hidden / np.where(m.sequence_parallel > 0, t, 1) * np.where(far, links.net, links.peer)
-    p2p = 2 * (p2p + links.hop)
-    shown = np.where(m.pp > 1, 2 * m.vp * p2p * p["p2p_exposed"], 0.0)
-    stage = most + shown
-    work = m.micro_batches * stage + np.where(m.pp > 1, (whole - most + (m.pp - 1) * p2p) / m.vp, 0.0)
-    work = np.where(m.pp > 1, work, m.micro_batches * whole)
-
+    message = _message(m, links)
+    shown = np.where(m.pp > 1, 2 * m.vp * message * p["p2p_exposed"], 0.0)
+    ends = (whole - most + (m.pp - 1) * message) / m.vp  # of a pipeline, which fills and drains
+    work = np.where(m.pp > 1, m.micro_batches * (most + shown) + ends, m.micro_batches * whole)
     data, optimizer = _data_seconds(m, p, links, layer, rates)
-    plain = work + data + optimizer
     factor = np.array([1.0, *(p[f"framework_{name}"] for name in FRAMEWORKS[1:])])[m.framework]
-    total = plain * (1 + p["jitter"] * np.sqrt(2 * np.log(np.maximum(m.gpus, 2)))) * factor
-    compute = m.micro_batches * np.where(m.pp > 1, whole / m.pp, whole)
+    waits = 1 + p["jitter"] * np.sqrt(2 * np.log(np.maximum(m.gpus, 2)))
     inside = m.micro_batches * m.layers / m.pp
-    return StepParts(
+    return MeshSeconds(
         compute=m.micro_batches * (m.layers * compute_layer + layer.head) / m.pp,
         tensor=inside * tensor,
         context=inside * context,
         expert=inside * expert,
-        bubble=work - compute - m.micro_batches * shown,
+        bubble=work - m.micro_batches * (whole / m.pp + shown),
         p2p=m.micro_batches * shown,
         data=data,
         optimizer=optimizer,
-        total=total,
+        total=(work + data + optimizer) * waits * factor,
     )
+
+
+def _shown(hidden: Array | float) -> Array:
+    """Return what is left of an exchange of which so much is hidden behind computing."""
+    return np.asarray(1 - np.minimum(hidden, MOST_HIDDEN))
+
+
+def _tensor(m: Meshes, p: Parameters, links: Links) -> Array:
+    """Return a layer's exchanges of a tensor group: two gathers and two scatters forward, as many back."""
+    t, is_across = m.tp, m.tp > m.node_gpus
+    byte = np.where(is_across, links.net / m.node_gpus, links.peer)
+    hop = np.where(is_across, links.hop, np.minimum(links.hop, p["hop_us"] * 1e-6))
+    one = 2 * local_tokens(m) * m.hidden * (t - 1) / t * byte + p["collective_us"] * 1e-6 + hop * (t - 1)
+    hidden = np.where((m.async_tp > 0) | is_nvidia(m), p["tensor_async"], p["tensor_hidden"])
+    calls = np.where(m.recompute == FULL, 12, 8)
+    return np.where(t > 1, calls * one * _shown(hidden), 0.0)
+
+
+def _context(m: Meshes, p: Parameters, links: Links) -> Array:
+    """Return what a layer's keys and values take to go round, forward once, back twice."""
+    byte = np.where(m.tp * m.cp > m.node_gpus, links.net, links.peer)
+    one = 4 * local_tokens(m) * m.kv_heads * m.head_dim / m.tp * byte + links.hop
+    return np.where(m.cp > 1, 3 * (m.cp - 1) * one * _shown(p["context_hidden"]), 0.0)
+
+
+def _expert(m: Meshes, p: Parameters, links: Links) -> Array:
+    """Return a layer's exchanges with experts: two forward, two back."""
+    byte = np.where(m.ep > m.node_gpus, links.net, links.peer)
+    sent = 2 * local_tokens(m) / m.tp * m.top_k * m.hidden * (m.ep - 1) / m.ep * byte
+    expert = expert_share(m) * 4 * (sent + p["collective_us"] * 1e-6) * _shown(p["expert_hidden"])
+    return np.where(m.ep > 1, expert, 0.0)
+
+
+def _message(m: Meshes, links: Links) -> Array:
+    """Return what a micro batch takes from a stage to the next, there and back."""
+    byte = np.where(m.gpus > m.node_gpus, links.net, links.peer)
+    sent = 2 * local_tokens(m) * m.hidden / np.where(m.sequence_parallel > 0, m.tp, 1) * byte
+    return np.asarray(2 * (sent + links.hop))
 
 
 def count_parameters(m: Meshes) -> tuple[Array, Array, Array]:
     """Return parameters of a layer but its experts, of a layer's experts, and of the words (once)."""
     qkv, queries = (m.heads + 2 * m.kv_heads) * m.head_dim, m.heads * m.head_dim
-    share = np.where(m.experts > 0, 1 - m.dense_layers / m.layers, 0.0)
+    share = expert_share(m)
     mlp = (1 - share) * m.mlp_matrices * m.hidden * m.ffn + share * 3 * m.hidden * m.shared_ffn
     layer = m.hidden * (qkv + queries) + mlp + 2 * m.hidden
     return layer, share * m.experts * 3 * m.hidden * m.expert_ffn, m.vocab * m.hidden
 
 
-def _data_seconds(m: Meshes, p: Parameters, links: Links, layer: Layer, rates: Rates) -> tuple[Array, Array]:
+def _data_seconds(m: Meshes, p: Parameters, links: Links, layer: LayerSeconds, rates: Rates) -> tuple[Array, Array]:
     """Return what gradients' and parameters' exchange shows, and the optimizer."""
     dense, experts, words = count_parameters(m)
     held = (m.most_layers * dense + words * np.where(m.pp > 1, 1, np.where(m.tied > 0, 1, 2))) / m.tp

@@ -9,7 +9,7 @@ from collectives.errors import InputError
 from ringlab.session import Session
 from ringlab.shared.answer import Answer
 from ringlab.table import Part, Sentences, Table
-from simcomm.mesh_search.accuracy import Choice, Errors, MeshAccuracy, judge
+from simcomm.mesh_search.accuracy import ChoiceErrors, MeshAccuracy, StepErrors, judge
 from simcomm.mesh_search.runs import SHIPPED, read_table
 
 MOST_ADAPTED = 100
@@ -106,11 +106,11 @@ def mesh_accuracy(
     return MeshAccuracyAnswer(leave_one_out=leave_one_out, adapted_to=calibrate, found=found)
 
 
-def _plain(rows: Mapping[str, Errors | Choice]) -> dict[str, Any]:
+def _plain(rows: Mapping[str, StepErrors | ChoiceErrors]) -> dict[str, Any]:
     return {name: row._asdict() for name, row in rows.items()}
 
 
-def _rows(errors: Mapping[str, Errors]) -> list[list[str]]:
+def _rows(errors: Mapping[str, StepErrors]) -> list[list[str]]:
     return [
         [name, str(row.n), f"{row.median:.1%}"[:-1], f"{row.p90:.1%}"[:-1], f"{row.signed:+.1%}"[:-1],
          f"{row.coverage80:.0%}"[:-1]]
@@ -118,7 +118,7 @@ def _rows(errors: Mapping[str, Errors]) -> list[list[str]]:
     ]  # fmt: skip
 
 
-def _choices(choices: Mapping[str, Choice]) -> list[list[str]]:
+def _choices(choices: Mapping[str, ChoiceErrors]) -> list[list[str]]:
     return [
         [name, str(row.jobs), *(f"{share:.1%}"[:-1] for share in row[1:5]), f"{row.rank:.2f}"]
         for name, row in choices.items()

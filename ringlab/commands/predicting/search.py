@@ -28,8 +28,8 @@ from simcomm.mesh_search.columns import FRAMEWORKS, to_columns
 from simcomm.mesh_search.runs import has_time, read_table
 from simcomm.mesh_search.search import (
     FILL,
-    Found,
-    Job,
+    FoundMeshes,
+    MeshJob,
     choose_tries,
     pareto_front,
     search,
@@ -125,7 +125,7 @@ class SearchAnswer(Answer):
     precision: str
     notes: tuple[str, ...]
     cases: tuple[Case, ...]
-    found: tuple[Found, ...] = field(default=(), compare=False, metadata=NOT_IN_JSON)
+    found: tuple[FoundMeshes, ...] = field(default=(), compare=False, metadata=NOT_IN_JSON)
 
     def show(self) -> Iterator[Part]:
         """Yield for each number of devices its fastest meshes and the three to try."""
@@ -151,10 +151,10 @@ class SearchAnswer(Answer):
         draw_meshes(f"{self.model} on {self.machine}", [_dots(one) for one in self.found], path)
 
 
-def _dots(found: Found) -> "MeshDots":
+def _dots(found: FoundMeshes) -> "MeshDots":
     from viz.meshes import MeshDots
 
-    described = [found.describe(number) for number in range(len(found.found))]
+    described = [found.describe(number) for number in range(len(found.varied))]
     return MeshDots(
         title=f"{found.job.gpus} devices, {found.job.batch} sequences of {found.job.seq}",
         rates=found.tokens_per_s.tolist(), memory_gib=(found.memory.total / 2**30).tolist(),
@@ -205,7 +205,7 @@ def _tries(case: Case) -> Iterator[str]:
         yield "Try, as they differ in what is uncertain: " + "; ".join(row.mesh for row in case.tries) + "."
 
 
-def make_job(training: SpreadTraining, devices: int, options: SearchOptions) -> Job:
+def make_job(training: SpreadTraining, devices: int, options: SearchOptions) -> MeshJob:
     """Return what is to be searched for so many devices. Raise InputError for a model or cluster that it is not for."""
     asked, system = training.training, getattr(training.cluster, "system", None)
     if system is None:
@@ -222,7 +222,7 @@ def make_job(training: SpreadTraining, devices: int, options: SearchOptions) -> 
     pcie = find_link(f"PCIe {system.pcie}.0 x{system.lanes}").bandwidth
     if devices > system.gpus and not nic:
         raise InputError(f"{training.cluster.title}: its network is not known; give nic and ports")
-    return Job(
+    return MeshJob(
         kind=kind, shape=shape, seq=seq,
         batch=options.batch or asked.batch_size * devices,
         gpu=gpu, gpus=devices, node_gpus=max(system.gpus, system.domain or 1),
@@ -268,17 +268,17 @@ def adapted(runs: Path | None) -> tuple[Mapping[str, float], tuple[str, ...]]:
     return found, (f"Adapted to {len(timed)} runs of {runs}{left}.",)
 
 
-def _case(found: Found, price: float | None, top: int, why: bool, fill: float) -> Case:
+def _case(found: FoundMeshes, price: float | None, top: int, why: bool, fill: float) -> Case:
     chosen = [int(number) for number in found.order[:top]]
     rows = tuple(_row(found, number, price, chosen[0] if why and number != chosen[0] else None) for number in chosen)
     return Case(
-        devices=found.job.gpus, batch=found.job.batch, meshes=len(found.found), fitting=len(found.order), best=rows,
+        devices=found.job.gpus, batch=found.job.batch, meshes=len(found.varied), fitting=len(found.order), best=rows,
         tries=tuple(_row(found, number, price, None) for number in choose_tries(found)),
         would_fit=() if rows else tuple(what_would_fit(found.job, fill)),
     )  # fmt: skip
 
 
-def _row(found: Found, number: int, price: float | None, than: int | None) -> MeshRow:
+def _row(found: FoundMeshes, number: int, price: float | None, than: int | None) -> MeshRow:
     run, seconds = found.describe(number), float(found.step_s[number])
     rate, factor = float(found.tokens_per_s[number]), float(found.factor[number])
     parts = found.parts.take(number)
