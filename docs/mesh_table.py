@@ -61,7 +61,21 @@ def steps() -> str:
         held = sum(one[1] <= row["step_s"] <= one[2] for one, row in known)
         said.append(f"{title}: {off[0]:.0%} of the time and {off[1]:.0%} of the memory, {held} of {len(known)} in 80 %")
     heads = "model | batch: | precision | step, ms: | predict: | search: | memory, GiB: | predict: | search:"
-    return table(heads, rows) + "\nMedian errors of " + ";\nof ".join(said) + ".\n"
+    return table(heads, rows) + "\nMedian errors of " + ";\nof ".join(said) + ".\n" + _odd_vocabulary()
+
+
+def _odd_vocabulary() -> str:
+    """Return what GPT-2's words, an odd number, cost a product of matrices, beside one of a multiple of 64."""
+    products = read_results("gpu_steps")["products"]
+    odd, even = (
+        max(
+            2 * one["m"] * one["n"] * one["k"] / one["seconds"] / 1e12
+            for one in products
+            if (one["n"], one["k"]) == size
+        )
+        for size in ((50257, 768), (3072, 768))
+    )
+    return f"GPT-2's head, with its 50,257 words, reaches {odd:.0f} TFLOP/s where its MLP reaches {even:.0f}.\n"
 
 
 PARTS: Parts = {"docs/meshes.md": {"mesh errors": errors, "mesh choices": choices, "mesh h200": steps}}

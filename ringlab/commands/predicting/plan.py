@@ -1,6 +1,6 @@
 """``ringlab plan``: which machines to rent for a training, by time and money, and how sure that is."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -240,26 +240,23 @@ def plan(
     questions, unknown = _questions(fitting, predicting)
     spot = Interruptions(wanted.interruptions_per_day, wanted.lost_per_interruption)
 
+    named = [(choice.instances, question) for choice, question in questions]
     quotes, interrupted = dict[int, Quote](), False
-    with computing(progress, f"predicting {len(questions)} choices of machines") as tick:
-        try:
-            named = [(choice.instances, question) for choice, question in questions]
+    try:
+        with computing(progress, f"predicting {len(questions)} choices of machines") as tick:
             for number, rate in predict_all(named, executor=executor, kept=options.kept):
                 quotes[number] = make_quote(questions[number][0], rate, samples, spot)
                 tick(0, len(quotes), len(questions), "choices")
-        except KeyboardInterrupt:
-            if not quotes:
-                raise
-            interrupted = True
+    except KeyboardInterrupt:
+        if not quotes:
+            raise
+        interrupted = True
     limits = PlanLimits(wanted.deadline or inf, wanted.budget or inf)
     found = make_plan([quotes[number] for number in sorted(quotes)], limits, predicting.predict, spot)
 
     source = "snapshot" if options.prices is None else str(options.prices)
     notes = [_note_on_prices(rentals, f"the {source}" if options.prices is None else source, when)]
-    if found.beyond:
-        notes.append(f"{found.beyond} of {len(quotes)} choices are beyond the deadline or the budget")
-    if unknown:
-        notes.append(f"left out, as too little is known of it: {', '.join(sorted(unknown))}")
+    notes += _notes_on_choices(found, len(quotes), unknown)
     return PlanAnswer(
         title=form.title,
         file=str(path),
@@ -281,6 +278,13 @@ def plan(
         does_not_fit=tuple(too_small),
         interrupted=interrupted,
     )
+
+
+def _notes_on_choices(found: Plan, quoted: int, unknown: Collection[str]) -> Iterator[str]:
+    if found.beyond:
+        yield f"{found.beyond} of {quoted} choices are beyond the deadline or the budget"
+    if unknown:
+        yield f"left out, as too little is known of it: {', '.join(sorted(unknown))}"
 
 
 @contextmanager
