@@ -15,7 +15,7 @@ from collectives import InputError, verify
 from collectives.catalogue import find_algorithm, load_file
 from collectives.programs import sandbox
 from collectives.programs.guest import end_processes
-from collectives.programs.recorded import RecordedProgram, read_recording
+from collectives.programs.recorded import RecordedProgram, read_transcript
 from collectives.programs.sandbox import ProgramFile
 from collectives.schedule.symbolic_build import SMALL, build_compact
 from collectives.verdict import prove
@@ -268,7 +268,7 @@ def test_of_a_program_that_branches_on_its_rank_the_ranks_are_not_asked_one_by_o
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (found,) = load_file(write(tmp_path, BRANCHED))
-    monkeypatch.setattr(RecordedProgram, "_recording", lambda *of: pytest.fail("every rank is recorded"))
+    monkeypatch.setattr(RecordedProgram, "_transcript", lambda *of: pytest.fail("every rank is recorded"))
     assert build_compact(found, SMALL + 8).messages == SMALL + 8
 
 
@@ -303,10 +303,10 @@ WHOLE = {"channels": [[1], [0]], "steps": 1, "operations": 0, "shifted": 0, "vec
         ({"channels": [[1]]}, bytes(8)),
     ],
 )
-def test_what_is_no_recording_is_refused(changes: dict[str, object], body: bytes, tmp_path: Path) -> None:
-    assert read_recording(WHOLE, bytes(8), "all", 2, ProgramFile(tmp_path / "my.py")).counts == [[1], [0]]
+def test_what_is_no_transcript_is_refused(changes: dict[str, object], body: bytes, tmp_path: Path) -> None:
+    assert read_transcript(WHOLE, bytes(8), "all", 2, ProgramFile(tmp_path / "my.py")).counts == [[1], [0]]
     with pytest.raises((KeyError, TypeError, ValueError, IndexError)):
-        read_recording(WHOLE | changes, body, "all", 2, ProgramFile(tmp_path / "my.py"))
+        read_transcript(WHOLE | changes, body, "all", 2, ProgramFile(tmp_path / "my.py"))
 
 
 def test_limits_that_are_none_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

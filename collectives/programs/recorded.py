@@ -1,6 +1,6 @@
 """A rank program of a user's file as this process has it: what its ranks say, recorded elsewhere and read as numbers.
 
-Nothing of a recording is trusted: it is checked to be one, and what it says is held to the rules and proved like any
+Nothing of a transcript is trusted: it is checked to be one, and what it says is held to the rules and proved like any
 program.
 """
 
@@ -47,7 +47,7 @@ class Shown:
 
 
 class RecordedFailure(NamedTuple):
-    """What ended a recording: where, in which way, and what to say."""
+    """What ended a transcript: where, in which way, and what to say."""
 
     at: tuple[int, int, int]  # rank, channel, step; the step is -1 where the program did not begin
     how: str
@@ -59,7 +59,7 @@ class RecordedFailure(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Recording:
+class Transcript:
     """The steps of some ranks: ``counts[rank][channel]`` steps each, every step its line and its operations."""
 
     counts: list[list[int]]
@@ -138,7 +138,7 @@ class RecordedProgram:
         first = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in leading]
         own = [_parameter(one) for one in described["parameters"]]
         self.__signature__ = inspect.Signature(first + own)
-        self._recordings: OrderedDict[Any, Recording | ProgramEnded] = OrderedDict()
+        self._transcripts: OrderedDict[Any, Transcript | ProgramEnded] = OrderedDict()
         self.counts: dict[Any, Any] = {}
 
     def __call__(self, rank: Any, world_size: int, root: int = 0, **parameters: Any) -> tuple[Iterator[Step], ...]:
@@ -148,35 +148,35 @@ class RecordedProgram:
         if isinstance(rank, DigitRank) and len(rank.radix) == 1:
             return self._record(world_size, root, parameters, "shifted").channels(0)
         number = int(rank)  # other symbols raise Diverges, before all ranks are recorded for nothing
-        return self._recording(world_size, root, parameters).channels(number)
+        return self._transcript(world_size, root, parameters).channels(number)
 
     def table(self, world_size: int, root: int = 0, **parameters: Any) -> Ints:
-        """Return all operations of all ranks as ``Recording.table`` does. Raise what the program raised, too."""
-        return self._recording(world_size, root, parameters).table()
+        """Return all operations of all ranks as ``Transcript.table`` does. Raise what the program raised, too."""
+        return self._transcript(world_size, root, parameters).table()
 
     def find_line(self, at: tuple[int, int, int] | None, world_size: int, root: int, **parameters: Any) -> int | None:
         """Return the line that yields a step of a rank and channel; without one that in which the program begins."""
         if at is None:
             return self.first_line
-        recording = self._recordings.get(_key(world_size, root, parameters))
-        return (recording.line(*at) if isinstance(recording, Recording) else 0) or self.first_line
+        transcript = self._transcripts.get(_key(world_size, root, parameters))
+        return (transcript.line(*at) if isinstance(transcript, Transcript) else 0) or self.first_line
 
-    def _recording(self, world_size: int, root: int, parameters: Parameters) -> Recording:
-        """Return the recording of all ranks, the same one for as long as it is kept."""
+    def _transcript(self, world_size: int, root: int, parameters: Parameters) -> Transcript:
+        """Return the transcript of all ranks, the same one for as long as it is kept."""
         key = _key(world_size, root, parameters)
-        if key not in self._recordings:
-            self._recordings[key] = self._record(world_size, root, parameters, "all")
-            kept = [len(one.numbers) for one in self._recordings.values() if isinstance(one, Recording)]
-            while len(self._recordings) > 1 and sum(kept) > MOST_KEPT:
-                self._recordings.popitem(last=False)
+        if key not in self._transcripts:
+            self._transcripts[key] = self._record(world_size, root, parameters, "all")
+            kept = [len(one.numbers) for one in self._transcripts.values() if isinstance(one, Transcript)]
+            while len(self._transcripts) > 1 and sum(kept) > MOST_KEPT:
+                self._transcripts.popitem(last=False)
                 kept.pop(0)
-        found = self._recordings[key]
+        found = self._transcripts[key]
         if isinstance(found, ProgramEnded):
             raise found
         return found
 
-    def _record(self, world_size: int, root: int, parameters: Parameters, ranks: Any) -> Recording:
-        ended = self._recordings.get(key := _key(world_size, root, parameters))
+    def _record(self, world_size: int, root: int, parameters: Parameters, ranks: Any) -> Transcript:
+        ended = self._transcripts.get(key := _key(world_size, root, parameters))
         if isinstance(ended, ProgramEnded):  # whichever rank it is asked for: it would end again
             raise ended
         question = {
@@ -186,19 +186,19 @@ class RecordedProgram:
         try:
             header, body = self.file.ask(question)
         except ProgramEnded as error:
-            self._recordings[key] = error
+            self._transcripts[key] = error
             raise
         try:
             if "diverges" in header:
                 raise Diverges(_differing(header["diverges"], ranks))
-            return read_recording(header, body, ranks, world_size, self.file)
+            return read_transcript(header, body, ranks, world_size, self.file)
         except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
             raise self.file.unreadable(error) from error
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what another process needs to say the same without the user's file."""
-        return self.__dict__ | {"_recordings": OrderedDict(
-            (key, one) for key, one in self._recordings.items() if isinstance(one, Recording)
+        return self.__dict__ | {"_transcripts": OrderedDict(
+            (key, one) for key, one in self._transcripts.items() if isinstance(one, Transcript)
         )}  # fmt: skip
 
 
@@ -270,8 +270,8 @@ def _rule(program: RecordedProgram, rule: str, described: Any) -> Any:
     return Shown(make_printable(described)) if isinstance(described, str) else described
 
 
-def read_recording(header: dict[str, Any], body: bytes, ranks: Any, world_size: int, file: ProgramFile) -> Recording:
-    """Return the recording in a guest's answer. Raises KeyError, TypeError, ValueError or IndexError if it is none."""
+def read_transcript(header: dict[str, Any], body: bytes, ranks: Any, world_size: int, file: ProgramFile) -> Transcript:
+    """Return the transcript in a guest's answer. Raises KeyError, TypeError, ValueError or IndexError if it is none."""
     counts = [[_whole(count) for count in channels] for channels in header["channels"]]
     steps, operations, shifted, vectors = (_whole(header[key]) for key in ("steps", "operations", "shifted", "vectors"))
     width = len(ranks) if isinstance(ranks, list) else 0
@@ -296,7 +296,7 @@ def read_recording(header: dict[str, Any], body: bytes, ranks: Any, world_size: 
     failures = {failure.at[0]: failure for failure in (_failure(one, counts, file) for one in header["failures"])}
     if len(counts) < (world_size if ranks == "all" else 1) and len(counts) - 1 not in failures:
         raise ValueError("ranks of which nothing is said")
-    return Recording(counts, lines.copy(), np.cumsum(sizes, dtype=np.int32), numbers, odd, failures)
+    return Transcript(counts, lines.copy(), np.cumsum(sizes, dtype=np.int32), numbers, odd, failures)
 
 
 def _odd(value: Any) -> Any:

@@ -108,7 +108,7 @@ class Recorder:
             self.numbers.append(whole)
 
     def _describe(self, error: BaseException, at: list[int], program: Any) -> dict[str, Any]:
-        """Return what ended the recording: where, in which way, and what to say."""
+        """Return what ended the transcript: where, in which way, and what to say."""
         file, how, text = self.algorithm.source, "refused", first_line(error, most=1000)
         line = line_in(error, file) or find_line(program, self.file) or self.begin
         if isinstance(error, Undefined):
@@ -120,7 +120,7 @@ class Recorder:
         return {"at": at, "how": how, "text": text, "line": line}
 
     def answer(self) -> tuple[dict[str, Any], bytes]:
-        """Return header and bytes of the frame that brings the recording to who asked for it."""
+        """Return header and bytes of the frame that brings the transcript to who asked for it."""
         header = {
             "channels": self.channels, "steps": len(self.steps) // 2, "operations": len(self.numbers) // 5,
             "odd": self.odd, "shifted": len(self.shifted) // 4, "vectors": len(self.vectors),

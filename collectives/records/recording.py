@@ -1,0 +1,405 @@
+"""The recording of a run: what each rank called and computed, in its order, without the times of communication.
+
+A *call* is one rank's part of a collective, or its half of a message. Each *stream* of a rank (its host; of a GPU also
+what it computes on) has a log, whose entries say when it posted a call, when it waited for one, and for how long it
+computed before. So one run of a program, on virtual ranks or real ones, can be replayed on any cluster, by any
+algorithm. On disk a recording is JSON with a schema version, long columns packed as those of a Trace.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from collectives.checks import MOST_SECONDS, check_printable
+from collectives.errors import InputError
+from collectives.records.columns import Column, Columnar, Floats, columns_to_plain, read_columns
+from collectives.records.files import read_record, write_content
+from collectives.spec import find_spec
+
+MOST_RECORDING_BYTES = 256 << 20  # of a file
+MOST_RECORDED_RANKS = 1 << 20
+MOST_CALL_BYTES = 1 << 53  # of one call: whole numbers that a float holds
+
+
+class CallKind(IntEnum):
+    """What a call is."""
+
+    COLLECTIVE = 0
+    SEND = 1
+    RECV = 2
+
+
+class Did(IntEnum):
+    """What an entry of a log says that its stream did."""
+
+    POST = 0  # began a call, and goes on
+    WAIT = 1  # went on when a call was done
+    BEGIN = 2  # a span, such as a training step
+    END = 3
+    SIGNAL = 4  # let other streams that await this number go on
+    AWAIT = 5  # went on when that signal had been given
+
+
+class RecordedCall(NamedTuple):
+    """One rank's part of a collective, or its half of a message; what numbers stand for is in the Recording.
+
+    ``key`` is the same for all parts of a collective, and for the two halves of a message. Of a collective ``elements``
+    are those of the buffer as a Request counts them, ``group`` its ranks; of a message ``nbytes`` counts, and ``peer``
+    is the other rank of the world. ``root`` is a rank of the group.
+    """
+
+    rank: int
+    kind: int  # a CallKind
+    key: int
+    nbytes: int  # of the buffer, or of the message
+    verb: int = 0  # a collective's name, of ``verbs``: "all_reduce"
+    group: int = 0  # of ``groups``
+    elements: int = 0
+    dtype: int = 0  # of ``dtypes``
+    itemsize: int = 1  # bytes of an element
+    op: int = 0  # of ``ops``
+    root: int = 0
+    peer: int = 0  # the other rank of a message
+    tag: int = 0  # of a message
+    line: int = 0  # of ``lines``: calls of one line and rank are done one after the other; 0: of none
+    site: int = 0  # of ``sites``: where the program calls; 0: not known
+
+
+class LogEntry(NamedTuple):
+    """What a stream did, after it had computed for some seconds since its entry before."""
+
+    stream: int
+    did: int  # a Did
+    number: int  # of a call, of ``marks``, or of a signal
+    seconds: float
+    took: float = 0.0  # seconds that doing it took where the run was real; 0 where not known
+
+
+class RankGroup(NamedTuple):
+    """Ranks of the world that call collectives together, in their order."""
+
+    name: str
+    ranks: tuple[int, ...]
+
+
+class ExecutionStream(NamedTuple):
+    """What goes through a log of its own: a rank, or one stream of a rank's device; ``tail`` seconds end it."""
+
+    rank: int
+    name: str
+    tail: float = 0.0  # seconds computed after the last entry
+
+
+class SourceLine(NamedTuple):
+    """A line of the program that was recorded."""
+
+    file: str
+    line: int
+    text: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}" if self.file else "a line that is not known"
+
+
+class Mark(NamedTuple):
+    """A span's name, and in which step of the run it is."""
+
+    name: str
+    step: int = 0
+
+
+class _RecordColumns(Columnar[Any]):
+    """Rows of numbers alone."""
+
+    row: ClassVar[Any]
+
+    def __init__(self, **columns: npt.ArrayLike) -> None:
+        """Keep columns of one length, each an array or one number for all; what is not given is as in a row."""
+        super().__init__(self.row._field_defaults | columns)
+
+    @classmethod
+    def of(cls, rows: Iterable[Any]) -> Self:
+        """Return these rows as columns."""
+        columns: list[Any] = list(zip(*rows, strict=True)) or [np.zeros(0)] * len(cls.COLUMNS)
+        return cls(**dict(zip(cls.row._fields, map(np.array, columns), strict=True)))
+
+    @classmethod
+    def from_plain(cls, plain: object) -> Self:
+        """Return the rows that ``to_plain`` returned. Raise ValueError that says what is wrong with it."""
+        return cls(**read_columns(plain, cls.COLUMNS))
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the rows as JSON knows them."""
+        return columns_to_plain(self)
+
+    def select(self, which: npt.NDArray[Any] | slice) -> Self:
+        """Return some rows: by index, by a slice, or where an array of bool says so."""
+        return type(self)(**{name: column[which] for name, column in self.kept.items()})
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, type(self)):
+            return NotImplemented
+        return self._equal_columns(other, list(self.COLUMNS))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _make_rows(self, columns: dict[str, list[Any]]) -> Iterator[Any]:
+        return map(self.row._make, zip(*(columns[name] for name in self.row._fields), strict=True))
+
+
+class RecordedCalls(_RecordColumns):
+    """The calls of a recording as columns; iterate or index for rows."""
+
+    row = RecordedCall
+    rank = Column(np.int64)
+    kind = Column(np.int64)
+    key = Column(np.int64)
+    nbytes = Column(np.int64)
+    verb = Column(np.int64)
+    group = Column(np.int64)
+    elements = Column(np.int64)
+    dtype = Column(np.int64)
+    itemsize = Column(np.int64)
+    op = Column(np.int64)
+    root = Column(np.int64)
+    peer = Column(np.int64)
+    tag = Column(np.int64)
+    line = Column(np.int64)
+    site = Column(np.int64)
+
+
+class LogEntries(_RecordColumns):
+    """The logs of all streams as columns, stream by stream, each in its order."""
+
+    row = LogEntry
+    stream = Column(np.int64)
+    did = Column(np.int64)
+    number = Column(np.int64)
+    seconds = Column(np.float64)
+    took = Column(np.float64)
+
+
+@dataclass(repr=False)
+class Recording:
+    """What the ranks of a run called and computed; ``RecordingBuilder`` makes one call by call.
+
+    >>> from collectives.records.recording_builder import CollectiveCall, RecordingBuilder
+    >>> builder = RecordingBuilder("ring.py", world_size=2)
+    >>> for rank in range(2):
+    ...     call = builder.collective(rank, "first", CollectiveCall("all_reduce", (0, 1), elements=1024))
+    ...     builder.post(rank, call, seconds=1e-3)
+    ...     builder.wait(rank, call)
+    >>> builder.recording()
+    <Recording of ring.py: 2 ranks, 2 calls, where: virtual>
+    """
+
+    SCHEMA_VERSION: ClassVar[int] = 1
+
+    title: str  # the program and its arguments
+    where: str  # it was recorded: "virtual", "gloo", "nccl", "chakra" or "kineto"
+    world_size: int
+    calls: RecordedCalls
+    entries: LogEntries
+    streams: tuple[ExecutionStream, ...]  # a rank's first one is its host
+    groups: tuple[RankGroup, ...]
+    verbs: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    ops: tuple[str, ...]
+    lines: tuple[str, ...]  # ordered communicators; the first is none: ""
+    sites: tuple[SourceLine, ...]  # the first is not known
+    marks: tuple[Mark, ...]
+    notes: tuple[str, ...] = ()  # what the recording leaves out, a sentence each
+
+    def __repr__(self) -> str:
+        return f"<Recording of {self.title}: {self.world_size} ranks, {len(self.calls)} calls, where: {self.where}>"
+
+    def computed(self) -> Floats:
+        """Return the seconds that each rank computed, in all its streams; shape [world_size]."""
+        rank = np.array([stream.rank for stream in self.streams], np.int64)
+        tails = np.bincount(rank, [stream.tail for stream in self.streams], self.world_size)
+        found: Floats = tails + np.bincount(rank[self.entries.stream], self.entries.seconds, self.world_size)
+        return found
+
+    def took(self) -> Floats:
+        """Return the seconds from each rank's first entry to its end as they were; shape [world_size].
+
+        Of a run that was not real, those that it computed.
+        """
+        rank = np.array([stream.rank for stream in self.streams], np.int64)
+        return self.computed() + np.bincount(rank[self.entries.stream], self.entries.took, self.world_size)
+
+    def site(self, call: int) -> SourceLine:
+        """Return where the program makes a call."""
+        return self.sites[int(self.calls.site[call])]
+
+    def describe(self, call: int) -> str:
+        """Return a call as a sentence has it: what, of which ranks, how many bytes, at which line."""
+        made = self.calls[call]
+        where = f" at {self.sites[made.site]}" if made.site else ""
+        if made.kind == CallKind.COLLECTIVE:
+            group = self.groups[made.group]
+            return f"{self.verbs[made.verb]} of {made.nbytes} bytes in group {group.name!r}{where}"
+        to = "send to" if made.kind == CallKind.SEND else "recv from"
+        return f"{to} rank {made.peer} of {made.nbytes} bytes, tag {made.tag}{where}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the recording as its file holds it: plain JSON, long columns packed."""
+        said = {one.name: getattr(self, one.name) for one in fields(Recording)}
+        said |= {"calls": self.calls.to_plain(), "entries": self.entries.to_plain()}
+        return {"schema_version": self.SCHEMA_VERSION, **said}
+
+    def write(self, path: Path | str) -> None:
+        """Write the recording to ``path`` as JSON, whole or not at all; ``read_recording`` reads it."""
+        write_content(path, self.to_dict())
+
+    def check(self, name: str = "recording") -> None:
+        """Raise InputError that begins with ``name`` for what no run can have left."""
+        for problem in _problems(self):
+            raise InputError(f"{name}: {problem}")
+
+
+def read_recording(path: Path | str) -> Recording:
+    """Return the recording in a file that ``Recording.write`` wrote.
+
+    Raises InputError that names the file and what is wrong with it.
+    """
+    recording = read_record(path, Recording, MOST_RECORDING_BYTES)
+    recording.check(f"{path}: not a recording")
+    return recording
+
+
+def _problems(recording: Recording) -> Iterator[str]:
+    """Yield what no run can have left, the first thing of each kind."""
+    if not 1 <= recording.world_size <= MOST_RECORDED_RANKS:
+        yield f"world_size is {recording.world_size}; give 1 to {MOST_RECORDED_RANKS}"
+    yield from _name_problems(recording)
+    yield from _number_problems(recording)
+    yield from _call_problems(recording)
+    yield from _log_problems(recording)
+    yield from _collective_problems(recording)
+
+
+def _name_problems(recording: Recording) -> Iterator[str]:
+    """Yield texts that cannot be shown, and groups and streams of ranks that do not exist."""
+    texts = [recording.title, recording.where, *recording.verbs, *recording.dtypes, *recording.ops, *recording.lines]
+    texts += [one.name for one in recording.groups] + [one.name for one in recording.marks]
+    texts += [one.name for one in recording.streams]
+    for text in texts + [text for site in recording.sites for text in (site.file, site.text)]:
+        check_printable("a text", text)
+    for name in recording.verbs:
+        find_spec(name)
+    for number, group in enumerate(recording.groups):
+        if len(set(group.ranks)) != len(group.ranks) or not group.ranks:
+            yield f"groups.{number}: its ranks are {list(group.ranks)[:8]}; give each once"
+        if not set(group.ranks) <= set(range(recording.world_size)):
+            yield f"groups.{number}: its ranks are {list(group.ranks)[:8]}, not of 0..{recording.world_size - 1}"
+    for number, stream in enumerate(recording.streams):
+        if not 0 <= stream.rank < recording.world_size:
+            yield f"streams.{number} is of rank {stream.rank} of {recording.world_size}"
+        if not 0 <= stream.tail <= MOST_SECONDS:
+            yield f"streams.{number} computes for {stream.tail} seconds"
+    for rank in sorted(set(range(recording.world_size)) - {stream.rank for stream in recording.streams})[:1]:
+        yield f"streams: none is of rank {rank}"
+    if not recording.sites or not recording.lines or recording.lines[0] != "":
+        yield "sites and lines begin with one that is none"
+
+
+def _number_problems(recording: Recording) -> Iterator[str]:
+    """Yield numbers that stand for nothing."""
+    calls, entries = recording.calls, recording.entries
+    limits: list[tuple[str, npt.NDArray[Any], int]] = [
+        ("calls.rank", calls.rank, recording.world_size),
+        ("calls.kind", calls.kind, len(CallKind)),
+        ("calls.line", calls.line, len(recording.lines)),
+        ("calls.site", calls.site, len(recording.sites)),
+        ("calls.nbytes", calls.nbytes, MOST_CALL_BYTES),
+        ("calls.elements", calls.elements, MOST_CALL_BYTES),
+        ("entries.stream", entries.stream, len(recording.streams)),
+        ("entries.did", entries.did, len(Did)),
+    ]
+    collective = calls.kind == CallKind.COLLECTIVE
+    known = {"verb": recording.verbs, "group": recording.groups, "op": recording.ops}
+    for name, names in known.items():
+        limits.append((f"calls.{name} of collectives", getattr(calls, name)[collective], len(names)))
+    limits.append(("calls.peer of messages", calls.peer[~collective], recording.world_size))
+    for what, most in (((Did.POST, Did.WAIT), len(calls)), ((Did.BEGIN, Did.END), len(recording.marks))):
+        limits.append(("entries.number", entries.number[np.isin(entries.did, what)], most))
+    for name, column, limit in limits:
+        for at in np.flatnonzero((column < 0) | (column >= limit))[:1].tolist():
+            yield f"{name}.{at} is {column[at]}; there are {limit}"
+    for name in ("seconds", "took"):
+        column = getattr(entries, name)
+        for at in np.flatnonzero(~((column >= 0) & (column <= MOST_SECONDS)))[:1].tolist():
+            yield f"entries.{name}.{at} is {column[at]}; give seconds from 0 to {MOST_SECONDS:g}"
+    for at in np.flatnonzero((calls.itemsize < 1) | (calls.itemsize > 16))[:1].tolist():
+        yield f"calls.itemsize.{at} is {calls.itemsize[at]}; give 1 to 16 bytes"
+
+
+def _call_problems(recording: Recording) -> Iterator[str]:
+    """Yield halves of messages that cannot meet: of other ends, or more than two of a key."""
+    calls = recording.calls
+    messages = np.flatnonzero(calls.kind != CallKind.COLLECTIVE)
+    key, kind = calls.key[messages], calls.kind[messages]
+    order = np.lexsort((kind, key))
+    same = np.flatnonzero(key[order][1:] == key[order][:-1])
+    first, second = messages[order[same]], messages[order[same + 1]]
+    for at in np.flatnonzero(calls.kind[first] == calls.kind[second])[:1].tolist():
+        yield f"calls {first[at]} and {second[at]} are the same half of message {calls.key[first[at]]}"
+    unlike = (calls.rank[first] != calls.peer[second]) | (calls.peer[first] != calls.rank[second])
+    for at in np.flatnonzero(unlike)[:1].tolist():
+        yield f"calls {first[at]} and {second[at]} are of one message, and do not name each other's ranks"
+
+
+def _log_problems(recording: Recording) -> Iterator[str]:
+    """Yield logs that are not in order, and calls that are posted twice, by another rank, or waited for before."""
+    entries, calls = recording.entries, recording.calls
+    if (np.diff(entries.stream) < 0).any():
+        yield "entries are not stream by stream"
+    rank = np.array([stream.rank for stream in recording.streams], np.int64)[entries.stream]
+    at = np.full(len(calls), -1, np.int64)
+    posts = np.flatnonzero(entries.did == Did.POST)
+    times = np.bincount(entries.number[posts], minlength=len(calls))
+    for call in np.flatnonzero(times > 1)[:1].tolist():
+        yield f"call {call} is posted {times[call]} times"
+    at[entries.number[posts]] = posts
+    of_calls = np.flatnonzero(entries.did <= Did.WAIT)
+    call, stream = entries.number[of_calls], entries.stream[of_calls]
+    late = (at[call] < 0) | ((entries.stream[at[call]] == stream) & (at[call] > of_calls))
+    for one in of_calls[late][:1].tolist():
+        yield f"entries.{one} waits for call {entries.number[one]}, which is not posted before"
+    for one in of_calls[calls.rank[call] != rank[of_calls]][:1].tolist():
+        yield f"entries.{one} is of rank {rank[one]}, and its call {entries.number[one]} is not"
+    signals = entries.number[entries.did == Did.SIGNAL]
+    if len(np.unique(signals)) < len(signals):
+        yield "entries: a signal is given twice"
+
+
+def _collective_problems(recording: Recording) -> Iterator[str]:
+    """Yield collectives whose ranks disagree on what it is, or of which one is not in the group or comes twice."""
+    calls = recording.calls
+    collective = np.flatnonzero(calls.kind == CallKind.COLLECTIVE)
+    by_key = collective[np.lexsort((calls.rank[collective], calls.key[collective]))]
+    key = calls.key[by_key]
+    same = np.flatnonzero(key[1:] == key[:-1])
+    first, second = by_key[same], by_key[same + 1]
+    for name in ("verb", "group", "root"):
+        column = getattr(calls, name)
+        for at in np.flatnonzero(column[first] != column[second])[:1].tolist():
+            both = (f"rank {calls.rank[call]}: {recording.describe(call)}" for call in (first[at], second[at]))
+            yield f"one collective with another {name}: {' - '.join(both)}"
+    for at in np.flatnonzero(calls.rank[first] == calls.rank[second])[:1].tolist():
+        yield f"calls {first[at]} and {second[at]} are one rank's part of one collective"
+    sizes = np.array([len(group.ranks) for group in recording.groups], np.int64)
+    members = np.array([(at, rank) for at, group in enumerate(recording.groups) for rank in group.ranks], np.int64)
+    members = members.reshape(-1, 2)
+    width = max(1, recording.world_size)
+    outside = ~np.isin(calls.group[by_key] * width + calls.rank[by_key], members[:, 0] * width + members[:, 1])
+    for call in by_key[outside][:1].tolist():
+        yield f"call {call} is of rank {calls.rank[call]}, which is not in its group"
+    for call in by_key[calls.root[by_key] >= sizes[calls.group[by_key]]][:1].tolist():
+        yield f"call {call} has root {calls.root[call]} of {sizes[calls.group[call]]} ranks"

@@ -1,0 +1,205 @@
+"""A recording made call by call: names become numbers, and the logs of all streams one table."""
+
+from collections.abc import Hashable
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from collectives.records.recording import (
+    CallKind,
+    Did,
+    ExecutionStream,
+    LogEntries,
+    Mark,
+    RankGroup,
+    RecordedCall,
+    RecordedCalls,
+    Recording,
+    SourceLine,
+)
+
+Name = TypeVar("Name", bound=Hashable)
+UNKNOWN = SourceLine("", 0)
+WORLD = "world"  # the name of a group that is given none
+
+
+class Numbers(dict[Name, int]):
+    """Numbers of names, from 0 on in the order in which they are first asked for."""
+
+    def __missing__(self, name: Name) -> int:
+        self[name] = number = len(self)
+        return number
+
+
+class CollectiveCall(NamedTuple):
+    """What a collective is, the same for all ranks of its group.
+
+    ``elements`` are those of the whole buffer, as a Request counts them: of an all_gather its result, of a
+    reduce_scatter its input.
+    """
+
+    verb: str  # "all_reduce"
+    ranks: tuple[int, ...]  # of the world, in the order of the group
+    elements: int
+    itemsize: int = 4
+    dtype: str = "float32"
+    op: str = "sum"
+    root: int = 0  # counted in the group
+    group: str = WORLD
+
+
+class RecordingBuilder:
+    """Calls and logs so far; ``recording`` returns them as a Recording.
+
+    Keys may be whatever can be a key of a dict: all parts of a collective have one, and both halves of a message. A
+    rank's own stream has its number; ``stream`` makes others.
+
+    >>> builder = RecordingBuilder("exchange.py", world_size=2)
+    >>> there = builder.send(0, 1, 64, key="hello")
+    >>> builder.post(0, there), builder.wait(0, there)
+    (None, None)
+    >>> here = builder.recv(1, 0, 64, key="hello")
+    >>> builder.post(1, here, seconds=0.5), builder.wait(1, here)
+    (None, None)
+    >>> builder.recording().computed().tolist()
+    [0.0, 0.5]
+    """
+
+    def __init__(self, title: str, world_size: int, where: str = "virtual") -> None:
+        self.title, self.world_size, self.where = title, world_size, where
+        self.notes: list[str] = []
+        self._calls: list[RecordedCall] = []
+        self._streams = [ExecutionStream(rank, "host") for rank in range(world_size)]
+        self._logs: list[list[tuple[int, int, float, float]]] = [[] for _ in range(world_size)]
+        self._keys, self._groups = Numbers[Any](), Numbers[RankGroup]()
+        self._verbs, self._dtypes, self._ops = Numbers[str](), Numbers[str](), Numbers[str]()
+        self._lines, self._sites = Numbers[str]({"": 0}), Numbers[SourceLine]({UNKNOWN: 0})
+        self._marks, self._signals = Numbers[Mark](), Numbers[Any]()
+
+    def stream(self, rank: int, name: str) -> int:
+        """Return the number of a further stream of a rank, such as a device's stream of computing."""
+        self._streams.append(ExecutionStream(rank, name))
+        self._logs.append([])
+        return len(self._streams) - 1
+
+    def collective(
+        self, rank: int, key: Hashable, what: CollectiveCall, *, line: str = "", site: SourceLine = UNKNOWN
+    ) -> int:
+        """Return the number of a rank's part of a collective.
+
+        ``line`` names a communicator whose calls are done one after the other, as NCCL does; unless given, of none.
+        """
+        call = RecordedCall(
+            rank=rank,
+            kind=CallKind.COLLECTIVE,
+            key=self._keys[key],
+            nbytes=what.elements * what.itemsize,
+            verb=self._verbs[what.verb],
+            group=self._groups[RankGroup(what.group, what.ranks)],
+            elements=what.elements,
+            dtype=self._dtypes[what.dtype],
+            itemsize=what.itemsize,
+            op=self._ops[what.op],
+            root=what.root,
+            line=self._lines[line],
+            site=self._sites[site],
+        )
+        return self._add(call)
+
+    def send(
+        self,
+        rank: int,
+        peer: int,
+        nbytes: int,
+        *,
+        key: Hashable,
+        tag: int = 0,
+        line: str = "",
+        site: SourceLine = UNKNOWN,
+    ) -> int:
+        """Return the number of a send from ``rank`` to ``peer``, both of the world."""
+        return self._half(CallKind.SEND, rank, peer, nbytes, key, (tag, self._lines[line], self._sites[site]))
+
+    def recv(
+        self,
+        rank: int,
+        peer: int,
+        nbytes: int,
+        *,
+        key: Hashable,
+        tag: int = 0,
+        line: str = "",
+        site: SourceLine = UNKNOWN,
+    ) -> int:
+        """Return the number of a receive by ``rank`` from ``peer``, both of the world."""
+        return self._half(CallKind.RECV, rank, peer, nbytes, key, (tag, self._lines[line], self._sites[site]))
+
+    def _half(
+        self, kind: CallKind, rank: int, peer: int, nbytes: int, key: Hashable, more: tuple[int, int, int]
+    ) -> int:
+        tag, line, site = more
+        number = self._keys[key]
+        return self._add(RecordedCall(rank, kind, number, nbytes, peer=peer, tag=tag, line=line, site=site))
+
+    def _add(self, call: RecordedCall) -> int:
+        self._calls.append(call)
+        return len(self._calls) - 1
+
+    def post(self, stream: int, call: int, seconds: float = 0.0, took: float = 0.0) -> None:
+        """Say that a stream begins a call, after it has computed for some seconds since its entry before."""
+        self._logs[stream].append((Did.POST, call, seconds, took))
+
+    def wait(self, stream: int, call: int, seconds: float = 0.0, took: float = 0.0) -> None:
+        """Say that a stream waits until a call of its rank is done."""
+        self._logs[stream].append((Did.WAIT, call, seconds, took))
+
+    def begin(self, stream: int, name: str, step: int = 0, seconds: float = 0.0) -> None:
+        """Say that a span begins, such as a training step."""
+        self._logs[stream].append((Did.BEGIN, self._marks[Mark(name, step)], seconds, 0.0))
+
+    def end(self, stream: int, name: str, step: int = 0, seconds: float = 0.0) -> None:
+        """Say that a span ends that has begun."""
+        self._logs[stream].append((Did.END, self._marks[Mark(name, step)], seconds, 0.0))
+
+    def signal(self, stream: int, signal: Hashable, seconds: float = 0.0) -> None:
+        """Say that a stream lets those go on that await a signal, as an event of a device does; it is given once."""
+        self._logs[stream].append((Did.SIGNAL, self._signals[signal], seconds, 0.0))
+
+    def await_signal(self, stream: int, signal: Hashable, seconds: float = 0.0) -> None:
+        """Say that a stream goes on when a signal has been given."""
+        self._logs[stream].append((Did.AWAIT, self._signals[signal], seconds, 0.0))
+
+    def compute(self, stream: int, seconds: float) -> None:
+        """Say that a stream computes for so long after its last entry, and then ends."""
+        one = self._streams[stream]
+        self._streams[stream] = one._replace(tail=one.tail + seconds)
+
+    def recording(self) -> Recording:
+        """Return what was recorded so far. Raise InputError for what no run can have left."""
+        lengths = [len(log) for log in self._logs]
+        table = [entry for log in self._logs for entry in log]
+        did, number, seconds, took = zip(*table, strict=True) if table else ([], [], [], [])
+        found = Recording(
+            title=self.title,
+            where=self.where,
+            world_size=self.world_size,
+            calls=RecordedCalls.of(self._calls),
+            entries=LogEntries(
+                stream=np.repeat(np.arange(len(lengths)), lengths),
+                did=np.array(did, np.int64),
+                number=np.array(number, np.int64),
+                seconds=np.array(seconds, np.float64),
+                took=np.array(took, np.float64),
+            ),
+            streams=tuple(self._streams),
+            groups=tuple(self._groups),
+            verbs=tuple(self._verbs),
+            dtypes=tuple(self._dtypes),
+            ops=tuple(self._ops),
+            lines=tuple(self._lines),
+            sites=tuple(self._sites),
+            marks=tuple(self._marks),
+            notes=tuple(self.notes),
+        )
+        found.check()
+        return found

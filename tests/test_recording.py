@@ -1,0 +1,118 @@
+"""Recordings: what is made, written and read again, and what is refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collectives.errors import InputError
+from collectives.records.recording import Did, Recording, SourceLine, read_recording
+from collectives.records.recording_builder import CollectiveCall, RecordingBuilder
+
+
+def ring(world_size: int = 4) -> RecordingBuilder:
+    """An all_reduce of all ranks, then each sends to its right."""
+    builder = RecordingBuilder("train.py --steps 1", world_size)
+    line = SourceLine("train.py", 12, "dist.all_reduce(x)")
+    whole = CollectiveCall("all_reduce", tuple(range(world_size)), elements=1000)
+    for rank in range(world_size):
+        builder.begin(rank, "step", 3, seconds=0.25)
+        call = builder.collective(rank, ("reduce", 0), whole, site=line)
+        builder.post(rank, call, seconds=0.5)
+        builder.wait(rank, call, took=0.125)
+        right, left = (rank + 1) % world_size, (rank - 1) % world_size
+        halves = [builder.send(rank, right, 64, key=(rank, right)), builder.recv(rank, left, 64, key=(left, rank))]
+        for half in halves:
+            builder.post(rank, half)
+        for half in halves:
+            builder.wait(rank, half)
+        builder.end(rank, "step", 3)
+        builder.compute(rank, 2.0)
+    return builder
+
+
+def test_a_recording_is_the_same_after_a_file(tmp_path: Path) -> None:
+    made = ring().recording()
+    made.write(tmp_path / "run.json")
+    read = read_recording(tmp_path / "run.json")
+    assert read.to_dict() == made.to_dict()
+    assert (read.calls, read.entries, read.streams) == (made.calls, made.entries, made.streams)
+    assert read.computed().tolist() == [2.75] * 4
+    assert read.took().tolist() == [2.875] * 4
+    assert read.describe(0) == "all_reduce of 4000 bytes in group 'world' at train.py:12"
+    assert read.describe(1) == "send to rank 1 of 64 bytes, tag 0"
+
+
+def test_a_device_of_a_rank_has_a_log_of_its_own() -> None:
+    builder = RecordingBuilder("gpu.py", 1)
+    device = builder.stream(0, "compute")
+    builder.signal(0, "launched", seconds=1e-6)
+    builder.await_signal(device, "launched")
+    builder.compute(device, 1.0)
+    made = builder.recording()
+    assert [(entry.stream, Did(entry.did)) for entry in made.entries] == [(0, Did.SIGNAL), (1, Did.AWAIT)]
+    assert made.computed().tolist() == [1.000001]
+
+
+def entry(builder: RecordingBuilder, **changes: Any) -> None:
+    log = builder._logs[changes.pop("stream")]
+    log.append((changes["did"], changes["number"], changes.get("seconds", 0.0), 0.0))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda b: entry(b, stream=0, did=Did.POST, number=0), "call 0 is posted 2 times"),
+        (lambda b: entry(b, stream=1, did=Did.WAIT, number=0), "is of rank 1, and its call 0 is not"),
+        (lambda b: entry(b, stream=0, did=Did.WAIT, number=99), "entries.number.* is 99; there are 12"),
+        (lambda b: entry(b, stream=0, did=Did.WAIT, number=0, seconds=-1.0), "give seconds from 0"),
+        (lambda b: b.wait(0, b.send(0, 1, 8, key="new")), "waits for call 12, which is not posted before"),
+        (lambda b: b.send(0, 1, 8, key=(0, 1)), "are the same half of message"),
+        (lambda b: b.recv(2, 0, 8, key=(b.send(0, 1, 8, key="x"), b._keys["x"])[0] and "x"), "do not name each other"),
+        (lambda b: b.collective(0, ("reduce", 0), CollectiveCall("all_reduce", (0,), 8)), "with another group"),
+        (lambda b: b.collective(0, "other", CollectiveCall("all_reduce", (1,), 8)), "not in its group"),
+        (lambda b: b.collective(0, "other", CollectiveCall("broadcast", (0, 1), 8, root=2)), "root 2 of 2 ranks"),
+        (lambda b: b.collective(0, "other", CollectiveCall("all_reduce", (0, 7), 8)), r"\[0, 7\], not of 0..3"),
+        (lambda b: b.collective(0, "other", CollectiveCall("allreduce", (0, 1), 8)), "allreduce"),
+        (lambda b: [b.signal(0, "s"), b.signal(1, "s")], "a signal is given twice"),
+    ],
+)
+def test_what_no_run_can_have_left_is_refused(change: Any, message: str) -> None:
+    builder = ring()
+    change(builder)
+    with pytest.raises(InputError, match=message):
+        builder.recording()
+
+
+def test_ranks_that_do_not_agree_on_a_collective_are_named() -> None:
+    builder = RecordingBuilder("wrong.py", 2)
+    builder.collective(0, "k", CollectiveCall("all_reduce", (0, 1), 8), site=SourceLine("wrong.py", 3))
+    builder.collective(1, "k", CollectiveCall("broadcast", (0, 1), 8), site=SourceLine("wrong.py", 5))
+    with pytest.raises(InputError, match=r"rank 0: all_reduce .* at wrong.py:3 - rank 1: broadcast .* at wrong.py:5"):
+        builder.recording()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("schema_version", 99, "not a recording of schema version 1"),
+        ("world_size", 0, "world_size is 0"),
+        ("world_size", "four", "world_size"),
+        ("calls", {"rows": 1}, "columns is missing"),
+        ("streams", [], "none is of rank 0"),
+        ("other", 1, "other"),
+        ("title", "two\u202eracks", "letters that can be shown"),
+    ],
+)
+def test_a_file_is_read_strictly(key: str, value: object, message: str, tmp_path: Path) -> None:
+    content = ring().recording().to_dict() | {key: value}
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(InputError, match=message):
+        read_recording(path)
+
+
+def test_an_empty_recording_is_one() -> None:
+    made: Recording = RecordingBuilder("nothing.py", 2).recording()
+    assert (len(made.calls), made.took().tolist()) == (0, [0.0, 0.0])
