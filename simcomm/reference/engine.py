@@ -2,6 +2,7 @@
 
 A rank has three verbs. It *posts* operations, *waits* for them, and *computes* for a while; a step of its program posts
 all its operations and waits for all of them. A message starts when both its halves, a send and a receive, are posted.
+Halves meet within one collective of the run, so any number of collectives, of any ranks, go on at once.
 """
 
 from collections import defaultdict, deque
@@ -102,6 +103,9 @@ def _offsets(total: int, n: int, chunks: int) -> tuple[int, ...]:
 class Simulation:
     """Virtual ranks in virtual time on one cluster; ``messages`` and ``spans`` fill up as it runs.
 
+    It may also be fed while it runs, from callbacks of events of ``env``: ``env.process(simulation.collective(...))``
+    begins one rank's part, and ``post`` one half of a message, at that instant, whether or not the others have come.
+
     >>> import simcomm
     >>> simulation = Simulation(simcomm.star(2, "8 Gbit/s", "1 us"), Transport())
     >>> simulation.run(simulation.compute("forward", Site(0, rank, 0, 0), seconds=2.5) for rank in range(2))
@@ -116,7 +120,7 @@ class Simulation:
         self.messages: list[Message] = []
         self.spans: list[Span] = []
         self.failed: dict[int, float] = {}  # ranks that have stopped, and when
-        self._waiting: defaultdict[tuple[int, int, int], deque[Half]] = defaultdict(deque)  # by src, dst and channel
+        self._waiting: defaultdict[tuple[int, ...], deque[Half]] = defaultdict(deque)  # by collective, ends, channel
         self._under_way: dict[Half, Half] = {}  # receivers by sender
 
     def run(self, ranks: Iterable[Process]) -> float:
@@ -159,7 +163,10 @@ class Simulation:
     ) -> Process:
         """Carry out one rank's part in a collective: run its channels at the same time, and wait for all of them.
 
-        ``index`` says which collective of the run it is.
+        It begins when this process does, so each rank's when that rank posts it; a rank that is late holds up whoever
+        needs its messages, and nobody else. ``index`` says which collective of the run it is, the same for all of its
+        ranks and for no other collective or message. The programs name ranks of the cluster: those of a group are
+        ``collectives.step.on_group`` of it.
         """
         channels = [
             self.env.process(self._channel(index, rank, channel, program, buffer, operator))
@@ -177,23 +184,36 @@ class Simulation:
             if self.trouble.ranks:
                 yield from self._stop_if_failed(rank)
             site = Site(index, rank, channel, number)
-            halves = [self._post(site, op, buffer, nbytes) for op in step if (nbytes := _message_bytes(op, buffer))]
+            halves = [self._post_chunks(site, op, buffer) for op in step if _message_bytes(op, buffer)]
             local = [(op, buffer.read(op.chunk, op.count)) for op in step if op.kind.is_local]
             yield self.env.all_of([half.done for half in halves])
             received = [(half.op, half.data) for half in halves if half.op.kind.receives]
             yield from self._land(site, [*received, *local], buffer, operator)
 
-    def _post(self, site: Site, op: Operation, buffer: Buffer, nbytes: int) -> Half:
-        """Post one half of a message. Start the message if the other half is there, else queue this one."""
+    def _post_chunks(self, site: Site, op: Operation, buffer: Buffer) -> Half:
+        """Post an operation on chunks of a buffer."""
+        data = buffer.read(op.chunk, op.count) if op.kind is SEND else None
+        return self.post(site, op, buffer.nbytes(op.chunk, op.count), data)
+
+    def post(self, site: Site, op: Operation, nbytes: int, data: Array | None = None) -> Half:
+        """Post one half of a message of ``nbytes``. Start it if the other half is there, else queue this one.
+
+        The k-th send from a rank to another meets the k-th receive there, of the same ``site.collective`` and
+        ``site.channel``; a message of a program's own has a ``collective`` to itself. Wait for ``done`` of the half.
+        """
         sends = op.kind is SEND
-        half = Half(op, site, buffer.read(op.chunk, op.count) if sends else None, self.env.event())
-        queue = self._waiting[(site.rank, op.peer, site.channel) if sends else (op.peer, site.rank, site.channel)]
-        if queue and (queue[0].op.kind is SEND) != sends:
-            other = queue.popleft()
-            sender, receiver = (half, other) if sends else (other, half)
-            self.env.process(self._message(sender, receiver, nbytes))
-        else:
+        half = Half(op, site, data, self.env.event())
+        ends = (site.rank, op.peer) if sends else (op.peer, site.rank)
+        key = (site.collective, *ends, site.channel)
+        queue = self._waiting[key]
+        if not queue or (queue[0].op.kind is SEND) == sends:
             queue.append(half)
+            return half
+        other = queue.popleft()
+        if not queue:
+            del self._waiting[key]  # else a long run keeps one for each pair of ranks of each collective
+        sender, receiver = (half, other) if sends else (other, half)
+        self.env.process(self._message(sender, receiver, nbytes))
         return half
 
     def _message(self, sender: Half, receiver: Half, nbytes: int) -> Process:

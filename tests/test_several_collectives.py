@@ -1,0 +1,89 @@
+"""Several collectives at once on the reference engine: each rank's part begins when that rank posts it."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import simpy
+
+import simcomm
+from collectives import find_algorithm
+from collectives.step import Kind, Operation, on_group
+from simcomm.cluster.calibrated import resolve_transport
+from simcomm.reference.engine import Buffer, Simulation, Site
+from simcomm.schedules import verified_schedule
+
+STAR = simcomm.star(4, "8 Gbit/s", "1 us")
+Process = Iterator[simpy.Event]
+
+
+def part(simulation: Simulation, name: str, group: tuple[int, ...], rank: int, index: int) -> Any:
+    """One rank's part of a collective of a group on a buffer of a megabyte."""
+    schedule = verified_schedule(find_algorithm(name), len(group))
+    programs = [on_group(iter(program), group) for program in schedule.programs[group.index(rank)]]
+    return simulation.collective(rank, programs, Buffer(schedule.algorithm, len(group), 250_000, 4, None), "sum", index)
+
+
+def simulate(ranks: Any) -> tuple[float, Simulation]:
+    simulation = Simulation(*resolve_transport(STAR))
+    return simulation.run(rank(simulation) for rank in ranks), simulation
+
+
+def test_groups_reduce_at_once_and_neither_holds_up_the_other() -> None:
+    def both(rank: int, group: tuple[int, ...], number: int) -> Any:
+        return lambda simulation: part(simulation, "all_reduce/ring", group, rank, number)
+
+    elapsed, simulation = simulate(both(rank, group, at) for at, group in enumerate([(0, 2), (1, 3)]) for rank in group)
+    assert elapsed == simcomm.run("all_reduce/ring", simcomm.star(2, "8 Gbit/s", "1 us"), nbytes=1_000_000).elapsed
+    assert {(message.src, message.dst, message.collective) for message in simulation.messages} == {
+        (0, 2, 0), (2, 0, 0), (1, 3, 1), (3, 1, 1)
+    }  # fmt: skip
+    assert not simulation._waiting
+
+
+def test_ranks_that_call_two_collectives_in_two_orders_do_not_mix_them_up() -> None:
+    """Both are under way at once, as asynchronous calls are: halves meet within a collective."""
+
+    def rank(number: int) -> Any:
+        def run(simulation: Simulation) -> Process:
+            order = (0, 1) if number == 0 else (1, 0)
+            parts = [part(simulation, "all_reduce/ring", (0, 1), number, index) for index in order]
+            yield simulation.env.all_of([simulation.env.process(one) for one in parts])
+
+        return run
+
+    _, simulation = simulate(map(rank, range(2)))
+    pairs = [(message.collective, message.step, message.dst_step) for message in simulation.messages]
+    assert len(pairs) == 8
+    assert all(step == dst_step for _, step, dst_step in pairs)
+
+
+def test_a_late_rank_holds_up_who_needs_it_and_a_root_leaves_early() -> None:
+    ends = {}
+
+    def rank(number: int) -> Any:
+        def run(simulation: Simulation) -> Process:
+            yield simulation.env.timeout(1.0 if number == 3 else 0.0)
+            yield from part(simulation, "broadcast/naive", (0, 1, 2, 3), number, 0)
+            ends[number] = simulation.env.now
+
+        return run
+
+    simulate(map(rank, range(4)))
+    alone = simcomm.run("broadcast/naive", STAR, nbytes=1_000_000).elapsed
+    assert ends[3] == ends[0] == pytest.approx(1.0 + alone / 3, rel=1e-3)
+    assert ends[1] < ends[2] < 0.01
+
+
+def test_a_message_of_a_programs_own_meets_its_half() -> None:
+    def rank(number: int) -> Any:
+        def run(simulation: Simulation) -> Process:
+            kind = (Kind.SEND, Kind.RECV)[number]
+            yield simulation.env.timeout(0.5 * number)
+            yield simulation.post(Site(7, number, 0, 0), Operation(kind, 1 - number, 0, 1, 0), 1_000_000).done
+
+        return run
+
+    elapsed, simulation = simulate(map(rank, range(2)))
+    assert elapsed == pytest.approx(0.501002)
+    assert [(message.collective, message.src_waited) for message in simulation.messages] == [(7, 0.5)]
