@@ -24,7 +24,7 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[test]' $(PINS)
 	touch $@
 
-# Machine code is kept beside the sources that it is made of, for all who run the engine later, tests side by side too.
+# Machine code is kept in the user's cache folder, by the place of the sources that it is made of, for all who run the engine later, tests side by side too.
 $(COMPILED): $(STAMP) $(wildcard simcomm/*.py simcomm/compiled/*/*.py simcomm/model/*.py simcomm/cluster/paths.py)
 	$(BIN)/python -m simcomm.machine_code
 	touch $@
@@ -85,7 +85,7 @@ pictures: $(STAMP) ## draw the pictures of the documentation, those of docs/gall
 	$(BIN)/ringlab plot cluster docs/fat_tree.toml -o docs/pictures/fat-tree.png
 	$(BIN)/ringlab explain two-p5 -o docs/pictures/two-p5-rings.png
 	$(BIN)/ringlab accuracy --plot docs/pictures/accuracy.png
-	$(BIN)/ringlab plan docs/rent_resnet50.toml --plot docs/pictures/plan.png
+	$(BIN)/ringlab plan examples/rent_resnet50.toml --plot docs/pictures/plan.png
 	mkdir -p $(OUT)
 	$(BIN)/ringlab predict examples/gpt2_xl.toml --devices 8 --trace $(OUT)/pipeline.json \
 		--set 'training.parallelism={pipeline = 4, microbatches = 8}'

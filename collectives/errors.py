@@ -22,6 +22,13 @@ class NotKnown(InputError):  # noqa: N818 - what it is
     """A name that nothing is known of, in a row among others, which may do without it."""
 
 
+class TorchMissing(InputError, ModuleNotFoundError):  # noqa: N818 - what is missing
+    """Something was asked for that needs torch, which this installation was made without."""
+
+    def __init__(self, package: str = "torch") -> None:
+        super().__init__(f"this needs {package}, which is not installed here: pip install 'ringlab[torch]'")
+
+
 class ProgramError(InputError):
     """A rank program that cannot work. Names the rank, step and operation; ``world_size`` is the one it fails at.
 

@@ -22,6 +22,18 @@ BEGIN = '{"key": "'  # of every line of a file of lines
 T = TypeVar("T")
 
 
+def cache_folder() -> Path:
+    """Return the folder of all that is kept between commands, as XDG has it. Raise InputError without a home.
+
+    >>> cache_folder().name
+    'ringlab'
+    """
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ringlab"
+    except RuntimeError as error:
+        raise InputError("there is no home folder to keep anything in; set XDG_CACHE_HOME to a folder") from error
+
+
 def check_output(path: Path | str) -> None:
     """Raise InputError for a file that cannot be written: to be refused before there is anything to write.
 

@@ -13,7 +13,7 @@ from benchmarks.studies.published_rentals import Story, dollars_a_million, stori
 from ringlab.commands.predicting.plan import plan
 from ringlab.table import print_parts
 
-EXAMPLE = Path(__file__).with_name("rent_resnet50.toml")
+EXAMPLE = Path(__file__).parents[1] / "examples" / "rent_resnet50.toml"
 COLUMNS = 100  # of the terminal in the example
 WIDTH = 120  # characters of a line
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ringlab.commands.check import CheckAnswer, check
     from ringlab.commands.doctor import DoctorAnswer, doctor
     from ringlab.commands.draw import Picture
+    from ringlab.commands.init import Beginnings, init
     from ringlab.commands.measuring.bench import BenchAnswer, BenchOptions, bench
     from ringlab.commands.measuring.calibrate import CalibrationAnswer, calibrate
     from ringlab.commands.measuring.compare import Comparison
@@ -45,6 +46,7 @@ _MODULES = {
     "ringlab.commands.measuring.model_parallel": ("ModelParallelAnswer", "model_parallel"),
     "ringlab.commands.measuring.profile": ("ProfileAnswer", "profile_model"),
     "ringlab.commands.draw": ("Picture",),
+    "ringlab.commands.init": ("Beginnings", "init"),
     "ringlab.commands.predicting.plan": ("PlanAnswer", "plan"),
     "ringlab.commands.predicting.prediction": ("Prediction",),
     "ringlab.commands.measuring.profiled_rank": ("ProfiledRank", "compare_devices"),
@@ -56,8 +58,12 @@ _MODULES = {
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
+if TYPE_CHECKING:
+    __version__: str
+
 __all__ = [
     "AccuracyAnswer",
+    "Beginnings",
     "BenchAnswer",
     "BenchOptions",
     "CalibrationAnswer",
@@ -89,6 +95,7 @@ __all__ = [
     "doctor",
     "explain",
     "hardware",
+    "init",
     "list_names",
     "load",
     "model_parallel",
@@ -104,6 +111,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return import_module("importlib.metadata").version("ringlab")
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOME[name]), name)

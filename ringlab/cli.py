@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+import ringlab
 from collectives.input_files import inputs_protected
 from ringlab.shared.failures import exit_with_a_line
 from ringlab.shared.signals import exit_on_signals
@@ -84,6 +85,10 @@ COMMANDS = {  # by name: where the function is, and the first line of its help
         "ringlab.jobs.kubernetes:k8s",
         "Write a Job of Kubernetes that runs the scenario under torchrun; `kubectl apply -f FILE` starts it.",
     ),
+    "init": (
+        "ringlab.commands.init:command",
+        "Write an example or a shipped scenario to change; without a name list them.",
+    ),
     "list": (
         "ringlab.commands.catalogue:list_command",
         "List the algorithms, presets, models and scenarios that there are.",
@@ -92,7 +97,6 @@ COMMANDS = {  # by name: where the function is, and the first line of its help
 app = typer.Typer(
     help="Predict, run, compare and see how a training job scales.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -131,9 +135,7 @@ def main() -> None:
 
 def _show_version(is_wanted: bool) -> None:
     if is_wanted:
-        from importlib.metadata import version
-
-        typer.echo(f"ringlab {version('ringlab')}")
+        typer.echo(f"ringlab {ringlab.__version__}")
         raise typer.Exit
 
 

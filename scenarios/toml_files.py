@@ -9,6 +9,7 @@ from typing import Any
 from collectives.errors import InputError
 from collectives.input_files import MEBIBYTE, read_text, reason
 from collectives.quoting import cut, quote, suggest
+from collectives.records.model_profile import shipped_model_profiles
 from collectives.units import TomlFloat
 
 Table = dict[str, Any]
@@ -43,6 +44,11 @@ def find(reference: str) -> Path:
 
 
 def _accepted(reference: str) -> str:
+    if reference in shipped_model_profiles():
+        return (
+            f"{reference} is a model, and a scenario says where it is trained, too: `ringlab init llama-fsdp` writes "
+            f'one, in which you set training.model = "{reference}"'
+        )
     return f"name a scenario file, or a shipped scenario; {suggest(reference, shipped())}"
 
 

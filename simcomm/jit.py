@@ -7,7 +7,8 @@ Compiled functions work on arrays that Python holds and make none themselves, so
 inlined unless they are long and called from many places: numba hands on an array as seven numbers.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -18,6 +19,7 @@ from numba.core import event
 from numba.core.runtime.nrt import rtsys
 
 from collectives.errors import InputError
+from collectives.output_files import cache_folder
 from simcomm.compiling import tell_of_compiling
 
 if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
@@ -66,12 +68,25 @@ def compile_and_cache(function: Function, **options: Any) -> Function:
     """Compile a function for Python to call: once for this machine, or once a process where no folder is writable."""
     options = {"error_model": "numpy", "nogil": True, **options}  # a thread can then end the process meanwhile
     try:
-        compiled = numba.njit(cache=True, **options)(function)
-    except RuntimeError:  # neither __pycache__ nor the user's cache folder can be written
+        with _kept_in_cache_folder():
+            compiled = numba.njit(cache=True, **options)(function)
+    except RuntimeError:  # neither the cache folder nor a place beside the source can be written
         return numba.njit(**options)(function)  # type: ignore[no-any-return]
     if numba.version_info.short == LOADED_AT_ONCE:
         _load_at_once(compiled)
     return compiled  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _kept_in_cache_folder() -> Iterator[None]:
+    """Within the context, have numba keep code where the user's caches are, unless NUMBA_CACHE_DIR names a folder."""
+    told = numba.config.CACHE_DIR  # type: ignore[attr-defined]
+    with suppress(InputError):  # there is no home: beside the source, if it can be written
+        numba.config.CACHE_DIR = told or str(cache_folder() / "machine-code")  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        numba.config.CACHE_DIR = told  # type: ignore[attr-defined]
 
 
 def _load_at_once(compiled: Any) -> None:

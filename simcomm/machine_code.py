@@ -2,8 +2,8 @@
 
     python -m simcomm.machine_code
 
-`make install` does this. What numba makes lies beside the sources, or in the user's cache folder where that place
-cannot be written, and is made again by whoever needs it first when a source has changed.
+`make install` does this. What numba makes lies in the user's cache folder, or beside the sources where that cannot
+be written, and is made again by whoever needs it first when a source has changed.
 """
 
 import sys

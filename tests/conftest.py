@@ -1,6 +1,7 @@
 """What every test may rely on."""
 
 import gc
+import os
 import signal
 import sys
 from collections.abc import Generator, Iterator
@@ -12,12 +13,17 @@ import pytest
 from command_line import Ringlab, in_this_process
 
 from collectives.errors import RunFailed
+from collectives.output_files import cache_folder
 from collectives.training.workload import Training
 from realcomm.training.trainer import preload_for
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "docs"))  # the programs that write pages share a module
 
 gc.set_threshold(100_000)  # what thousands of tests and their imports hold is no garbage
+
+os.environ.setdefault(
+    "NUMBA_CACHE_DIR", str(cache_folder() / "machine-code")
+)  # also where a test has caches of its own
 
 # How long an example takes is up to what else the machine does.
 hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])

@@ -84,8 +84,8 @@ with told_of_compiling(lambda note: print("compiles")):
 
 
 def run_program(folder: Path) -> list[str]:
-    """What a program of its own prints that needs the code, which lies beside it."""
-    environment = os.environ | {"PYTHONPATH": str(SIMCOMM.parent)}
+    """What a program of its own prints that needs the code, which lies in a cache folder of its own."""
+    environment = os.environ | {"PYTHONPATH": str(SIMCOMM.parent), "XDG_CACHE_HOME": str(folder / "cache")}
     environment.pop("NUMBA_CACHE_DIR", None)
     done = subprocess.run(
         [sys.executable, "program.py"], cwd=folder, env=environment, capture_output=True, text=True, timeout=120
@@ -99,7 +99,7 @@ def test_code_that_cannot_be_read_is_compiled_again(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     assert (run_program(tmp_path), run_program(tmp_path)) == (["compiles", "42"], ["42"])
     for ending, damage in (("nbi", b""), ("nbc", b"other bytes")):  # the index, and the code
-        [file] = (tmp_path / "__pycache__").glob(f"*.{ending}")
+        [file] = (tmp_path / "cache" / "ringlab" / "machine-code").rglob(f"*.{ending}")
         file.write_bytes(damage)
         assert (run_program(tmp_path), run_program(tmp_path)) == (["compiles", "42"], ["42"]), ending
 

@@ -5,6 +5,9 @@ import sys
 import zipfile
 from pathlib import Path
 
+from scenarios.examples import EXAMPLES
+
+PACKAGES = ("collectives", "simcomm", "realcomm", "scenarios", "viz", "ringlab")
 ROOT = Path(__file__).parent.parent
 
 
@@ -16,6 +19,8 @@ def test_the_wheel_carries_the_scenarios_and_leaves_the_tests_out(tmp_path):
     for scenario in (ROOT / "scenarios").glob("*.toml"):
         assert f"scenarios/{scenario.name}" in names
     assert {"ringlab/cli.py", "collectives/algorithms/ring.py", "viz/report.html.jinja"} <= set(names)
+    assert {f"{package}/py.typed" for package in PACKAGES} <= set(names)
+    assert {f"scenarios/examples/{file}" for files in EXAMPLES.values() for file in files} <= set(names)
     assert not [name for name in names if name.startswith(("tests/", "examples/", "benchmarks/"))]
 
 

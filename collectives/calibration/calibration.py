@@ -1,6 +1,5 @@
 """What was measured of a machine to predict runs on it: realcomm writes it, simcomm reads it."""
 
-import os
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -12,6 +11,7 @@ from collectives.calibration.pair_probes import PairProbes
 from collectives.checks import MOST_SECONDS, check_number
 from collectives.costs.hops import EXCHANGE, FAN_IN, FAN_OUT, Hop
 from collectives.errors import InputError
+from collectives.output_files import cache_folder
 from collectives.quoting import quote
 from collectives.records.environment import describe_environment
 from collectives.records.files import read_record, write_record
@@ -266,11 +266,7 @@ def cache_file(ranks: int, backend: str = "gloo") -> Path:
     >>> cache_file(2).name
     'calibration-gloo-2.json'
     """
-    try:
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    except RuntimeError as error:
-        raise InputError("there is no home folder to keep calibrations in; set XDG_CACHE_HOME to a folder") from error
-    return cache / "ringlab" / f"calibration-{backend}-{ranks}.json"
+    return cache_folder() / f"calibration-{backend}-{ranks}.json"
 
 
 def is_cached(ranks: int, backend: str = "gloo") -> bool:

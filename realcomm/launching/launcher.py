@@ -22,7 +22,7 @@ from realcomm.launching.failures import Failure, LaunchFailed, TimedOut, failure
 from realcomm.launching.interrupts import HeldInterrupts
 from realcomm.launching.server import server_folder, start_server, wait_for_server, without_main
 from realcomm.launching.status import STOPPED, Board, Slot, process_state
-from realcomm.launching.torch_process import check_torch_variables
+from realcomm.launching.torch_process import check_torch
 from realcomm.launching.torchrun import run_under_torchrun, under_torchrun
 from realcomm.launching.types import Progress, RankNetwork, Worker
 from realcomm.launching.worker import FAILURE, PROGRESS, RESULT, SO_FAR, TELL, Assignment, run_worker
@@ -93,7 +93,7 @@ def check_launch(world_size: int, backend: str, timeout: float) -> None:
     """
     check_whole_number("world_size", world_size, at_least=1)
     check_variables()
-    check_torch_variables()
+    check_torch()
     most = _RANKS_PER_CORE * cores()
     if world_size > most and not under_torchrun():
         raise InputError(

@@ -13,8 +13,9 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from importlib.machinery import PathFinder
 
-from collectives.errors import RunFailed
+from collectives.errors import RunFailed, TorchMissing
 from collectives.variables import refused
 
 PREFIXES = ("TORCH", "PYTORCH")
@@ -33,6 +34,7 @@ dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
 dist.all_reduce(torch.zeros(1))
 os._exit(0)
 """
+WITH_TORCH = ("torch", "torchvision", "sklearn")  # what `ringlab[torch]` brings
 VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 PRELOAD = "realcomm.launching.compiler_preload"  # whose import is ``import_compiler()``, to be preloaded
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
@@ -40,13 +42,34 @@ MOST_FREE = 2**31 - 1  # bytes at the end of the heap that are not given back
 LARGEST = 32 << 20  # bytes of the largest piece that the heap takes; the most that glibc accepts
 
 
-def check_torch_variables() -> None:
-    """Raise InputError for a variable that torch does not bear. Without any it takes no time, else that of an import.
+def check_torch() -> None:
+    """Raise InputError where torch is not installed, or for a variable that it does not bear.
 
-    >>> check_torch_variables()
+    Without any such variable it takes no time, else that of an import.
+
+    >>> check_torch()
     """
+    check_installed("torch")
     names = tuple(name for name in sorted(os.environ) if name.startswith(PREFIXES) and not name.startswith(HARMLESS))
     _check(tuple((name, os.environ[name]) for name in names))
+
+
+def check_installed(package: str) -> None:
+    """Raise TorchMissing unless a package of ``WITH_TORCH`` is installed.
+
+    >>> check_installed("torchvision")
+    """
+    if not is_installed(package):
+        raise TorchMissing(package)
+
+
+def is_installed(package: str) -> bool:
+    """Return whether a package is installed, without importing it.
+
+    >>> is_installed("no_such_package")
+    False
+    """
+    return package in sys.modules or PathFinder.find_spec(package) is not None
 
 
 @cache

@@ -20,6 +20,7 @@ from collectives.output_files import TEMPORARY, check_output, sync_folder, write
 from collectives.quoting import quote
 from collectives.records.files import read_record, write_record
 
+AUTO = "auto"  # go on from the newest whole checkpoint
 MOST_BYTES = 64 << 30  # of a checkpoint
 MOST_MANIFEST_BYTES = MEBIBYTE
 NAME = re.compile(r"step-\d{8,}(\.\d+)?\.pt")

@@ -24,6 +24,7 @@ from realcomm.execution.group_memory import host_group
 from realcomm.launching.status import set_status
 from realcomm.launching.torchrun import under_torchrun
 from realcomm.training.checkpoint_folder import (
+    AUTO,
     Checkpoint,
     CheckpointFolder,
     Value,
@@ -35,7 +36,6 @@ from realcomm.training.checkpoint_folder import (
 from realcomm.training.datasets import Shard
 from realcomm.training.observing import EpochRecord, Observed, Observer, State, StepRecord
 
-AUTO = "auto"  # go on from the newest whole checkpoint
 PHASE = "checkpoint"
 _NOT_ALLOWED = re.compile(r"(?:GLOBAL|global|function|class) (\S+\.\w+)")
 _KEPT_OR_CHECKED = {"checkpoints", "checkpoint_every", "check_every", "inspect_every"}

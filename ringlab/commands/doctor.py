@@ -4,7 +4,6 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 from collectives.calibration.calibration import cache_file, read_calibration
@@ -12,13 +11,14 @@ from collectives.errors import InputError, RunFailed
 from collectives.records.environment import cores, describe_environment
 from collectives.units import count, format_bandwidth
 from realcomm.emulation.trial import try_emulation
+from realcomm.launching.torch_process import WITH_TORCH, is_installed
 from ringlab.shared.answer import Answer, Record
 from ringlab.shared.options import JsonOpt
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import Progress, TerminalProgress, computing
 from ringlab.table import Part, Table
 
-PACKAGES = ("torch", "torchvision", "simpy", "networkx", "numba", "scipy", "matplotlib", "sklearn", "pydantic")
+PACKAGES = ("simpy", "networkx", "numba", "scipy", "matplotlib", "pydantic", *WITH_TORCH)
 
 
 def command(json_to: JsonOpt = None) -> None:
@@ -80,8 +80,11 @@ def _python() -> Finding:
 
 
 def _packages() -> Finding:
-    missing = [name for name in PACKAGES if find_spec(name) is None]
-    return Finding("packages", not missing, f"missing: {', '.join(missing)}" if missing else "all there")
+    missing = [name for name in PACKAGES if not is_installed(name)]
+    if not missing:
+        return Finding("packages", True, "all there")
+    cure = "; predicting does without, running needs pip install 'ringlab[torch]'" * ({*missing} <= {*WITH_TORCH})
+    return Finding("packages", False, f"missing: {', '.join(missing)}{cure}")
 
 
 def _processor() -> Finding:
@@ -99,7 +102,7 @@ def _memory() -> Finding:
 
 
 def _torch(subject: str, look: Callable[[], tuple[bool, str]]) -> Finding:
-    return Finding(subject, *(look() if find_spec("torch") else (False, "torch is not installed")))
+    return Finding(subject, *(look() if is_installed("torch") else (False, "torch is not installed")))
 
 
 def _gloo() -> Finding:

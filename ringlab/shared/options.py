@@ -9,7 +9,28 @@ from typing import Annotated, Any, get_origin, get_type_hints
 
 import typer
 
-ScenarioArg = Annotated[str, typer.Argument(metavar="SCENARIO", help="A scenario file, or the name of a shipped one.")]
+
+def complete_scenario(incomplete: str) -> list[str]:
+    """Return what a shell offers for a scenario: shipped ones, folders and files of TOML that begin so.
+
+    >>> complete_scenario("two-")
+    ['two-p5', 'two-racks']
+    """
+    from scenarios.toml_files import shipped  # a command is read without
+
+    there = sorted(Path().glob(f"{incomplete}*")) if not Path(incomplete).is_absolute() else []
+    files = [f"{path}/" if path.is_dir() else str(path) for path in there if path.is_dir() or path.suffix == ".toml"]
+    return [*(name for name in shipped() if name.startswith(incomplete)), *files]
+
+
+ScenarioArg = Annotated[
+    str,
+    typer.Argument(
+        metavar="SCENARIO",
+        help="A scenario file, or the name of a shipped one.",
+        autocompletion=complete_scenario,
+    ),
+]
 SetOpt = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the scenario.")]
 JsonOpt = Annotated[
     str | None, typer.Option("--json", metavar="FILE", help="Write the answer as JSON; - for standard output.")

@@ -13,13 +13,14 @@ import viz
 from collectives.checks import check_path
 from collectives.errors import InputError, NotKnown
 from collectives.units import count, format_size
+from realcomm.launching.torch_process import is_installed
 from realcomm.measuring.torch_estimates import TorchMachine, estimate_with_torch
 from ringlab.shared.answer import Answer
 from ringlab.shared.progress import Progress, computing
 from ringlab.table import NOTHING, Part, Sentences, Table, format_or_dash
 from simcomm.accuracy.calibration_gain import Gain, measure_gains
 from simcomm.accuracy.judging import ClassScore, Judged, SystemScore, baseline_medians, score_classes, score_systems
-from simcomm.accuracy.nccl import alpha_beta, compare_series, judged_series, model_predictor, tuner_formula
+from simcomm.accuracy.nccl import Baseline, alpha_beta, compare_series, judged_series, model_predictor, tuner_formula
 from simcomm.accuracy.stated_choices import describe_choices
 from simcomm.nccl.descriptions import OWN_DATA, System, put_aside, read_systems
 from simcomm.nccl.measured.tables import LEAST_BANDWIDTH, MeasuredTable, read_table
@@ -136,7 +137,9 @@ def accuracy(
     directory = OWN_DATA if data is None else check_path("data", data)
     systems, tables, notes = read_judged(directory, only_put_aside)
     fit, values = "as shipped" if parameters is None else "given", parameters or {}
-    baselines = {"torch": torch_estimate, "tuner": tuner_formula, "alpha-beta": alpha_beta}
+    baselines: dict[str, Baseline] = {"tuner": tuner_formula, "alpha-beta": alpha_beta}
+    if is_installed("torch"):
+        baselines = {"torch": torch_estimate, **baselines}
     with computing(progress, f"predicting the tables of {count(len(tables), 'system')}"):
         compared = compare_series(judged_series(systems, tables), model_predictor(values), baselines)
         gains = measure_gains(systems, tables, calibrate, values) if calibrate else []

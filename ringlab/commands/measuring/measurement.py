@@ -16,7 +16,7 @@ from collectives.training.workload import Training
 from realcomm.calibration.blocks import make_calibration
 from realcomm.calibration.calibration import run_in_turns as launch_turns
 from realcomm.launching.torchrun import spans_nodes
-from realcomm.training.checkpointing import AUTO, find_start, newest_note
+from realcomm.training.checkpoint_folder import AUTO
 from realcomm.training.trainer import preload_for
 from ringlab.session import Session
 from ringlab.shared.answer import NOT_IN_JSON
@@ -136,6 +136,8 @@ def _telling_how_it_goes_on(job: Training, progress: Progress) -> Iterator[None]
         yield
     except RunFailed:
         if job.checkpoints is not None:
+            from realcomm.training.checkpointing import newest_note  # imports torch, which --help does without
+
             progress.note(newest_note(job))
         raise
 
@@ -154,6 +156,8 @@ def _find_starts(
             f"--resume {resume} is one checkpoint, and the scenario has a training for each of {names}; "
             "take --resume auto, or choose one with --set training.gradient_sync=NAME"
         )
+    from realcomm.training.checkpointing import find_start  # imports torch, which --help does without
+
     starts = [find_start(job, world_size, resume) for job in trainings]
     for start in starts:
         for note in start.notes:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
@@ -12,7 +12,6 @@ from collectives.errors import InputError
 from collectives.variables import is_first_rank
 from realcomm.launching.launcher import check_launch
 from realcomm.launching.torchrun import has_stale_store, ranks_started, spans_nodes
-from realcomm.watching.watch import Watch, parse_steps
 from ringlab.commands.measuring.compare import Comparison, check_comparable, make_comparison
 from ringlab.commands.measuring.measurement import RunAnswer, measure
 from ringlab.commands.predicting.prediction import Prediction, predict_whole
@@ -25,6 +24,9 @@ from ringlab.shared.output import check_outputs, deliver, keep_broken_trace
 from ringlab.shared.workload import leave_nccl_out
 from ringlab.table import Line, print_parts
 from scenarios import Scenario
+
+if TYPE_CHECKING:
+    from realcomm.watching.watch import Watch
 
 
 @dataclass(frozen=True)
@@ -46,13 +48,15 @@ class TrainingOptions:
         str | None, Option("--profile", metavar="STEPS", help="Keep torch's profile of these steps too: 10 or 10-12.")
     ] = None
 
-    def watch(self) -> Watch | None:
+    def watch(self) -> "Watch | None":
         """Return what is kept of trainings. Raise InputError for what cannot be kept, or nowhere."""
         if self.log_dir is None:
             for option, is_given in (("--tensorboard", self.tensorboard), ("--profile", self.profile is not None)):
                 if is_given:
                     raise InputError(f"{option} needs a folder to write to: give --log-dir too")
             return None
+        from realcomm.watching.watch import Watch, parse_steps  # imports torch, which --help does without
+
         watch = Watch(self.log_dir, self.tensorboard, None if self.profile is None else parse_steps(self.profile))
         watch.check(resumes=self.resume is not None)
         return watch
@@ -110,7 +114,7 @@ def run(
     *,
     emulate: bool = False,
     resume: str | Path | None = None,
-    watch: Watch | None = None,
+    watch: "Watch | None" = None,
 ) -> RunAnswer:
     """Run a scenario on real processes of this machine, or with ``emulate`` on its network, built here.
 
@@ -147,7 +151,7 @@ def run_beside_prediction(
     session: Session,
     *,
     resume: str | Path | None = None,
-    watch: Watch | None = None,
+    watch: "Watch | None" = None,
 ) -> Comparison:
     """Predict a scenario, ``show`` that, then run it as ``run`` does; return both side by side.
 

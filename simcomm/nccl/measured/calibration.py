@@ -7,7 +7,6 @@ processes it asks about. It does not age; delete the file to be rid of it.
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -20,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from collectives.errors import InputError
+from collectives.output_files import cache_folder
 from collectives.records.files import read_record, write_record
 from collectives.units import count
 from simcomm.nccl.descriptions import System, describe_system
@@ -258,8 +258,7 @@ def calibration_file(system: System) -> Path:
     hardware = [key for key in HARDWARE if system.nodes > 1 or key not in NETWORK]
     key = {"gpu": system.gpu.name, **{key: getattr(system, key) for key in hardware}}
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
-    cache_folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache_folder / "ringlab" / f"nccl-{digest}.json"
+    return cache_folder() / f"nccl-{digest}.json"
 
 
 def find_calibration(system: System) -> Adapted | None:

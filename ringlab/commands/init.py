@@ -1,0 +1,87 @@
+"""``ringlab init``: a file to begin with, written where you are."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from collectives.checks import check_text
+from collectives.errors import InputError
+from collectives.input_files import read_text
+from collectives.output_files import write_text
+from ringlab.shared.answer import Answer
+from ringlab.shared.console import make_console
+from ringlab.shared.output import check_outputs
+from ringlab.table import Line, Part, Table, print_parts
+from scenarios.examples import beginnings, describe_beginning, find_beginning
+
+
+def command(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="An example or a shipped scenario.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write it there, not under its own name here.")
+    ] = None,
+) -> None:
+    """Write an example or a shipped scenario to change; without a name list them."""
+    print_parts(init(name, output).show(), make_console())
+
+
+@dataclass(frozen=True, repr=False)
+class Beginnings(Answer):
+    """The files that ``init`` wrote; without a name none, and what there is."""
+
+    kind = "init"
+
+    files: tuple[str, ...] = ()
+    usage: tuple[str, ...] = ()  # commands that use them
+
+    def __repr__(self) -> str:
+        return f"<Beginnings: {', '.join(self.files) or 'nothing written'}>"
+
+    def show(self) -> Iterator[Part]:
+        if not self.files:
+            rows = [[name, describe_beginning(files)] for name, files in beginnings().items()]
+            yield Table("Files to begin with", ["name", "about"], rows, words=2)
+            yield "`ringlab init NAME` writes one here."
+            return
+        yield Line(f"written: {', '.join(self.files)}")
+        if self.usage:
+            yield "Next:"
+        for line in self.usage:
+            yield Line(f"  {line}")
+
+
+def init(name: str | None = None, output: Path | str | None = None) -> Beginnings:
+    """Write the files of an example, or of a shipped scenario, and return which; without a name write nothing.
+
+    ``output`` names the first file; the others lie beside it. Raises InputError for a name that is not known, and for
+    a file that is there already.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     init("llama-fsdp", f"{folder}/mine.toml").usage[0]
+    'ringlab predict mine.toml --devices 8,16'
+    """
+    if name is None:
+        if output is not None:
+            raise InputError(f"-o {output}: name what to write there; `ringlab init` lists what there is")
+        return Beginnings()
+    sources = find_beginning(check_text("name", name, "llama-fsdp"))
+    first = Path(sources[0].name if output is None else output)
+    targets = [first, *(first.with_suffix(source.suffix) for source in sources[1:])]
+    for target in targets:
+        if target.exists():
+            raise InputError(f"{target} is there already; name another file with -o")
+    check_outputs(*targets)
+    texts = [read_text(source) for source in sources]
+    for target, text in zip(targets, texts, strict=True):
+        write_text(target, text)
+    said = [line.lstrip("# ") for line in texts[0].splitlines() if line.lstrip("# ").startswith("ringlab ")]
+    usage = [
+        line.replace(f"examples/{sources[0].name}", str(first)).replace(sources[0].name, str(first)) for line in said
+    ]
+    return Beginnings(
+        tuple(map(str, targets)), tuple(usage) or (f"ringlab predict {first}",) * (first.suffix == ".toml")
+    )

@@ -1,0 +1,85 @@
+"""Predicting, checking, planning and drawing, in a process to which torch is as if it were not installed."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HIDING = """if True:
+    import json, sys
+    from importlib.machinery import PathFinder
+    from pathlib import Path
+    hidden, find = {"torch", "torchvision", "sklearn"}, PathFinder.find_spec
+    PathFinder.find_spec = lambda name, *rest: None if name.partition(".")[0] in hidden else find(name, *rest)
+    from ringlab import cli
+    for words in json.loads(sys.argv[1]):
+        sys.argv, status = ["ringlab", *words], 0
+        try:
+            cli.main()
+        except SystemExit as end:
+            status = end.code or 0
+        print(f"\\nSTATUS {status}", file=sys.stderr, flush=True)
+    assert not {*sys.modules} & hidden
+"""
+WORKS = (
+    ("predict", "star8", "--report", "report.html"),
+    ("predict", "two-p5"),
+    ("init", "llama-fsdp", "-o", "llama.toml"),
+    ("predict", "llama.toml", "--devices", "8"),
+    ("search", "llama.toml", "--devices", "16"),
+    ("init", "rent-resnet50", "-o", "rent.toml"),
+    ("plan", "rent.toml"),
+    ("init", "my-algorithm"),
+    ("check", "my_algorithm.py"),
+    ("animate", "two-racks", "-o", "player.html"),
+    ("animate", "two-racks", "-o", "still.png"),
+    ("plot", "step", "trouble", "-o", "step.png"),
+    ("explain", "two-p5"),
+    ("profile", "llama-7b"),
+    ("list",),
+    ("run", "--help"),
+    ("compare", "--help"),
+)
+REFUSED = (
+    ("run", "quickstart"),
+    ("compare", "quickstart"),
+    ("bench",),
+    ("calibrate",),
+    ("profile", "squeezenet1_0"),
+)
+
+
+def run_hiding_torch(folder: Path, commands: tuple[tuple[str, ...], ...]) -> list[list[str]]:
+    """Run commands one after the other in one process; return the lines of standard error of each, its status last."""
+    call = [sys.executable, "-c", HIDING, json.dumps(commands)]
+    done = subprocess.run(call, cwd=folder, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    said = [[]]
+    for line in filter(None, done.stderr.splitlines()):
+        said[-1].append(line)
+        if line.startswith("STATUS "):
+            said.append([])
+    return said[:-1]
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, ...], list[str]]:
+    """What each command said on standard error, with its status last."""
+    folder, commands = tmp_path_factory.mktemp("without"), WORKS + REFUSED
+    found = dict(zip(commands, run_hiding_torch(folder, commands), strict=True))
+    assert {"report.html", "player.html", "still.png", "step.png"} <= {path.name for path in folder.iterdir()}
+    return found
+
+
+@pytest.mark.parametrize("words", WORKS, ids=" ".join)
+def test_what_predicts_and_draws_works(words: tuple[str, ...], outcomes: dict[tuple[str, ...], list[str]]) -> None:
+    assert outcomes[words][-1] == "STATUS 0", outcomes[words]
+
+
+@pytest.mark.parametrize("words", REFUSED, ids=" ".join)
+def test_what_needs_torch_says_so(words: tuple[str, ...], outcomes: dict[tuple[str, ...], list[str]]) -> None:
+    *_, line, status = outcomes[words]
+    assert status == "STATUS 2"
+    assert line == "ringlab: this needs torch, which is not installed here: pip install 'ringlab[torch]'"
