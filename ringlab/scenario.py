@@ -31,12 +31,12 @@ if TYPE_CHECKING:  # predictions do without what compares and draws
     from ringlab.commands.predicting.winners import WinnersAnswer
 
 
-Named = str | Path | scenarios.Scenario  # the name of a shipped scenario, a file, or a scenario that is loaded
+Named = str | Path | scenarios.LoadedScenario  # the name of a shipped scenario, a file, or a scenario that is loaded
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
 
 
-class Scenario(scenarios.Scenario):
+class Scenario(scenarios.LoadedScenario):
     """A scenario that can be predicted, run, compared and drawn.
 
     ``calibration`` is a ``Calibration`` or the file of one; unless given, it is the cached one of this machine.
@@ -302,7 +302,7 @@ def load(reference: str | Path, *overrides: str) -> Scenario:
     return extend(scenarios.load(reference, overrides))
 
 
-def extend(found: scenarios.Scenario) -> Scenario:
+def extend(found: scenarios.LoadedScenario) -> Scenario:
     """Return a scenario that can be predicted, run, compared and drawn, from one that is only read."""
     return Scenario(**{one.name: getattr(found, one.name) for one in fields(found)})
 
@@ -386,6 +386,6 @@ def plot(
 def _find(scenario: Named) -> Scenario:
     if isinstance(scenario, str | Path):
         return load(scenario)
-    if not isinstance(scenario, scenarios.Scenario):
+    if not isinstance(scenario, scenarios.LoadedScenario):
         raise InputError(f"scenario is {scenario!r}; give the name of one, like 'star8', a file, or what load returns")
     return scenario if isinstance(scenario, Scenario) else extend(scenario)

@@ -15,7 +15,7 @@ from collectives.units import count
 from ringlab.shared.options import TIMEOUT_S, RealOptions
 from ringlab.shared.progress import NoProgress, Progress, TerminalProgress, Tick, computing
 from ringlab.shared.workload import predictable
-from scenarios import Scenario
+from scenarios import LoadedScenario
 from simcomm.time_models.choice import time_model
 from simcomm.uncertainty import find_noise
 
@@ -49,7 +49,7 @@ class Session:
         """Return a context for computing that may take long, which is shown only if it does."""
         return computing(self.progress, text)
 
-    def find_calibration(self, scenario: Scenario) -> Calibration | None:
+    def find_calibration(self, scenario: LoadedScenario) -> Calibration | None:
         """Return the calibration given or read from a file; else the cached one, if one is needed and is fresh.
 
         Raises InputError for a file that cannot be used, or a value that is neither a calibration nor a file.
@@ -67,21 +67,21 @@ class Session:
             return None  # written by another version: as good as none
         return cached if cached.is_fresh() else None
 
-    def is_calibrated(self, scenario: Scenario) -> bool:
+    def is_calibrated(self, scenario: LoadedScenario) -> bool:
         """Return whether there is a calibration with all that the scenario needs, or it needs none."""
         if self.calibration is not None or needed_ranks(scenario) is None:
             return True
         found = self.find_calibration(scenario)
         return found is not None and _has_phases(found, scenario)
 
-    def find_or_calibrate(self, scenario: Scenario) -> Calibration | None:
+    def find_or_calibrate(self, scenario: LoadedScenario) -> Calibration | None:
         """Return what ``find_calibration`` does; where that lacks something that the scenario needs, calibrate now."""
         ranks = needed_ranks(scenario)
         if ranks is None or self.is_calibrated(scenario):
             return self.find_calibration(scenario)
         return self.calibrate(ranks, _trainings_to_time(scenario), accept_noise=True)[0]
 
-    def calibration_to_choose(self, scenario: Scenario) -> Calibration | None:
+    def calibration_to_choose(self, scenario: LoadedScenario) -> Calibration | None:
         """Return what resolving ``auto`` needs before a run: nothing where no algorithm is ``auto``.
 
         Ranks that a launcher has started do not calibrate: they would do it beside each other. Raises InputError.
@@ -94,7 +94,9 @@ class Session:
             return None
         return self.find_calibration(scenario) if ranks_started() is not None else self.find_or_calibrate(scenario)
 
-    def calibrate_for(self, scenario: Scenario, ranks: int = 2, accept_noise: bool = False) -> tuple[Calibration, str]:
+    def calibrate_for(
+        self, scenario: LoadedScenario, ranks: int = 2, accept_noise: bool = False
+    ) -> tuple[Calibration, str]:
         """Calibrate what a scenario needs, with ``ranks`` where it needs no certain number of them."""
         asked = scenario.collective.requests(scenario.cluster.world_size) if scenario.collective else ()
         requests = time_model(scenario.cluster).requests_to_time(asked)
@@ -167,7 +169,7 @@ def real_session(options: RealOptions) -> Session:
     )
 
 
-def needed_ranks(scenario: Scenario) -> int | None:
+def needed_ranks(scenario: LoadedScenario) -> int | None:
     """Return for how many ranks this machine must be calibrated to predict the scenario; None where it need not be."""
     clusters = [scenario.cluster, *(other.cluster for other in scenario.what_ifs)]
     if all(cluster.transport is not None for cluster in clusters) and not _trainings_to_time(scenario):
@@ -175,12 +177,12 @@ def needed_ranks(scenario: Scenario) -> int | None:
     return scenario.cluster.calibration_ranks
 
 
-def _trainings_to_time(scenario: Scenario) -> list[Training]:
+def _trainings_to_time(scenario: LoadedScenario) -> list[Training]:
     """Return the trainings whose computing times the scenario does not say."""
     return [training for training in predictable(scenario.trainings) if training.compute is None]
 
 
-def _has_phases(calibration: Calibration, scenario: Scenario) -> bool:
+def _has_phases(calibration: Calibration, scenario: LoadedScenario) -> bool:
     """Return whether a calibration has all that computing in a scenario's trainings takes."""
     model = time_model(scenario.cluster, calibration)
     return all(model.is_calibrated_for(training) for training in _trainings_to_time(scenario))

@@ -1,4 +1,4 @@
-"""``Scenario``: requests and trainings about a cluster, read from a TOML file."""
+"""``LoadedScenario``: requests and trainings about a cluster, read from a TOML file."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -69,7 +69,7 @@ class WhatIf:
 
 
 @dataclass(frozen=True, repr=False)
-class Scenario:
+class LoadedScenario:
     """The content of a scenario file, with clusters built and algorithms found."""
 
     title: str
@@ -84,7 +84,7 @@ class Scenario:
         return f"<Scenario {self.title!r}: {self.cluster.title}>"
 
 
-def load(reference: str | Path, overrides: Sequence[str] = ()) -> Scenario:
+def load(reference: str | Path, overrides: Sequence[str] = ()) -> LoadedScenario:
     """Return the scenario in a file, or the shipped one of that name, with ``section.key=value`` overrides in turn.
 
     Files that it names are sought beside it, for a shipped scenario in the current folder, where its model did not come
@@ -199,7 +199,7 @@ class Builder:
             raise InputError(f"{self.where}: training is missing; give a [training] table, what is to be predicted")
         return form.training
 
-    def scenario(self, form: "ScenarioForm") -> Scenario:
+    def scenario(self, form: "ScenarioForm") -> LoadedScenario:
         cluster = self.build_cluster(form.cluster, "cluster", form.nccl)
         what_ifs, clusters, cables = list[WhatIf](), [cluster], CablesTogether()
         for number, other in enumerate(form.what_if):
@@ -210,7 +210,7 @@ class Builder:
         collective = self._collective(form.collective, clusters) if form.collective else None
         trainings = self._trainings(form.training, clusters) if form.training else ()
         trouble = self._trouble(form.trouble, cluster, "trouble")
-        return Scenario(
+        return LoadedScenario(
             form.title or make_printable(self.path.stem),
             self.path,
             cluster,

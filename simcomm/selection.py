@@ -28,7 +28,7 @@ class Candidate(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Choice:
+class AlgorithmChoice:
     """The fastest algorithm, and the candidates from the fastest to the slowest."""
 
     algorithm: Algorithm
@@ -55,7 +55,7 @@ class WinnerMap:
     cluster: str
     sizes: tuple[int, ...]
     world_sizes: tuple[int, ...]
-    choices: tuple[tuple[Choice, ...], ...]
+    choices: tuple[tuple[AlgorithmChoice, ...], ...]
 
     def __repr__(self) -> str:
         counts = f"{len(self.world_sizes)} world sizes, {len(self.sizes)} sizes"
@@ -99,7 +99,7 @@ def choose(
     root: int = 0,
     calibration: Calibration | None = None,
     among: Iterable[Algorithm] | None = None,
-) -> Choice:
+) -> AlgorithmChoice:
     """Choose the algorithm that is predicted to be fastest, of the library's unless ``among`` names others.
 
     Algorithms that do not exist for so many ranks are left out; of equally fast ones the one with the fewest operations
@@ -115,14 +115,14 @@ def choose(
     return _choose(time_model(cluster, calibration).estimator(request), among)
 
 
-def _choose(estimator: Estimator, among: Iterable[Algorithm] | None) -> Choice:
+def _choose(estimator: Estimator, among: Iterable[Algorithm] | None) -> AlgorithmChoice:
     found = _narrow(_contenders(estimator.request, among, estimator), estimator, names=2)
     exact = (Candidate(each.algorithm, each.least) for each in found if each.is_exact)
     candidates = sorted(exact, key=lambda candidate: candidate.seconds)
     equal = [candidate for candidate in candidates if candidate.seconds <= candidates[0].seconds * (1 + SAME)]
     best = min(equal, key=lambda candidate: _effort(candidate.algorithm, estimator)) if equal[1:] else equal[0]
     others = (candidate for candidate in candidates if candidate is not best)
-    return Choice(best.algorithm, best.seconds, (best, *others))
+    return AlgorithmChoice(best.algorithm, best.seconds, (best, *others))
 
 
 def _fastest(request: Request, cluster: Cluster, calibration: Calibration | None) -> Algorithm:
@@ -250,7 +250,7 @@ def winner_map(
     >>> winner_map("broadcast", simcomm.star(8, "10 Gbit/s", "5 us"), [64, 1 << 24], [8]).winners
     [['binomial', 'double_tree[slices=32]']]
     """
-    found, network = dict[int, tuple[Choice, ...]](), cluster
+    found, network = dict[int, tuple[AlgorithmChoice, ...]](), cluster
     for world_size in sorted(set(world_sizes), reverse=True):
         requests = [make_request(auto(collective), world_size, nbytes, dtype=dtype) for nbytes in sizes]
         estimator = time_model(network.on_first(world_size), calibration).estimator(requests[0])

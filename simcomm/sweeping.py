@@ -72,7 +72,7 @@ class Sweep:
                     yield SweepRow(cluster.title, cluster.world_size, algorithm.full_name, nbytes, seconds)
 
 
-class Block(NamedTuple):
+class SweepBlock(NamedTuple):
     """What is predicted in one go: an algorithm for one number of ranks, on clusters, at sizes."""
 
     clusters: tuple[Cluster, ...]  # with their transports
@@ -185,7 +185,9 @@ class _Asked:
             for size in self.sizes
         ]
 
-    def blocks(self, requests: Sequence[Request], wanted: npt.NDArray[np.bool_]) -> Iterator[tuple[Block, list[int]]]:
+    def blocks(
+        self, requests: Sequence[Request], wanted: npt.NDArray[np.bool_]
+    ) -> Iterator[tuple[SweepBlock, list[int]]]:
         """Yield what is wanted block by block, with the places of its predictions in the answer."""
         numbers = np.arange(wanted.size).reshape(wanted.shape)
         by_ranks = sorted(range(len(self.clusters)), key=lambda c: self.clusters[c].world_size)
@@ -197,11 +199,11 @@ class _Asked:
                     places = [numbers[c, a][wanted[c, a]].tolist() for c in part]
                     if any(places):
                         asked = tuple(tuple(requests[place] for place in each) for each in places)
-                        block = Block(tuple(self.clusters[c] for c in part), asked, self.trouble)
+                        block = SweepBlock(tuple(self.clusters[c] for c in part), asked, self.trouble)
                         yield block, [place for each in places for place in each]
 
 
-def predict_block(block: Block) -> list[float]:
+def predict_block(block: SweepBlock) -> list[float]:
     """Return the seconds of a block's requests, cluster by cluster."""
     first = next(request for requests in block.requests for request in requests)
     schedule = compact_schedule(first.algorithm, block.clusters[0].world_size, first.root)

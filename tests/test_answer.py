@@ -29,7 +29,7 @@ from ringlab.shared.figures import side_by_side
 from ringlab.shared.progress import NoProgress
 from ringlab.shared.scenario_answer import PHASES
 from ringlab.table import Sentences, format_digits, keep_few, print_parts
-from scenarios import CollectiveComparison, Scenario, WhatIf
+from scenarios import CollectiveComparison, LoadedScenario, WhatIf
 from simcomm.selection import choose
 from viz.report import render_tables
 
@@ -41,7 +41,7 @@ JOBS = tuple(
 NAIVE, RING = (find_algorithm(f"all_reduce/{name}") for name in ("naive", "ring"))
 LINE = FittedLine(2e-5, 1e-9, 0.0)
 MEASURED = Calibration(2, 1, one_way=LINE, both_ways=LINE, reduction=LINE)
-SCENARIO = Scenario("two", Path("two.toml"), STAR2, None, JOBS, (WhatIf("eight hosts", STAR8),))
+SCENARIO = LoadedScenario("two", Path("two.toml"), STAR2, None, JOBS, (WhatIf("eight hosts", STAR8),))
 
 
 SECONDS = ("step_s", "forward_s", "backward_s", "sync_s", "optimizer_s")
@@ -116,7 +116,7 @@ def test_the_worst_error_is_that_of_the_worst_row(compared):
 
 def test_the_sentence_about_a_size_is_about_that_size():
     comparison = CollectiveComparison("all_reduce", (RING, NAIVE), (64, 8 << 20), "float32", "sum", 0)
-    predicted = predict(Scenario("sizes", Path("sizes.toml"), STAR8, comparison, (), ()))
+    predicted = predict(LoadedScenario("sizes", Path("sizes.toml"), STAR8, comparison, (), ()))
     (ring, naive), (sentence,) = predicted.collectives[2:], predicted.conclusions
     assert (ring.bytes, naive.bytes) == (8 << 20, 8 << 20)
     times = format_time(ring.time_s), format_time(naive.time_s)
@@ -162,7 +162,7 @@ def test_what_limits_a_run_or_that_the_machine_is_busy_makes_no_sixth_line(
     for module in ("predicting.prediction", "measuring.compare"):
         monkeypatch.setattr(f"ringlab.commands.{module}.conclude", lambda *_: Conclusions(*keep_few(said)))
     comparison = CollectiveComparison("all_reduce", (RING,), (64,), "float32", "sum", 0)
-    scenario = Scenario("sizes", Path("sizes.toml"), STAR8, comparison, (), ())
+    scenario = LoadedScenario("sizes", Path("sizes.toml"), STAR8, comparison, (), ())
     predicted = predict(scenario)
     assert predicted.limits
     ran = RunAnswer(title="", file="", cluster="", collectives=(), training=())
@@ -201,7 +201,9 @@ def test_auto_is_chosen_for_each_size_and_cluster_and_says_so():
     comparison = CollectiveComparison("all_reduce", (auto("all_reduce"), RING), (64, 1 << 20), "float32", "sum", 0)
     links = [(f"h{i}", f"s{i // 4}", "10 Gbit/s", "1 us") for i in range(8)] + [("s0", "s1", "1 Gbit/s", "1 us")]
     racks = simcomm.from_links(links)  # where sending to all at once is quick for short messages only
-    asked = Scenario("auto", Path("auto.toml"), racks, comparison, (auto_training,), (WhatIf("two hosts", STAR2),))
+    asked = LoadedScenario(
+        "auto", Path("auto.toml"), racks, comparison, (auto_training,), (WhatIf("two hosts", STAR2),)
+    )
     predicted = predict(asked)
     for found, cluster in ((predicted, racks), (predicted.what_ifs[0], STAR2)):
         small, ring, large, _ = found.collectives
@@ -217,7 +219,7 @@ def test_auto_is_chosen_for_each_size_and_cluster_and_says_so():
 def test_variants_of_one_algorithm_are_told_apart():
     variants = tuple(find_algorithm(f"all_reduce/chain[slices={slices}]") for slices in (2, 4))
     comparison = CollectiveComparison("all_reduce", variants, (1 << 20,), "float32", "sum", 0)
-    asked = Scenario("chains", Path("chains.toml"), STAR8, comparison, (), ())
+    asked = LoadedScenario("chains", Path("chains.toml"), STAR8, comparison, (), ())
     predicted = predict(asked)
     shown = io.StringIO()
     console = PlainConsole(file=shown, width=80)
@@ -297,7 +299,7 @@ def test_rows_that_are_equal_are_measured_once(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("realcomm.train", measure)
     comparison = CollectiveComparison("all_reduce", (RING, NAIVE, RING), (64, 66, 128), "float32", "sum", 0)
     jobs = (JOBS[1], JOBS[1])
-    answer = measurement.measure(Scenario("twice", Path("twice.toml"), STAR2, comparison, jobs, ()))
+    answer = measurement.measure(LoadedScenario("twice", Path("twice.toml"), STAR2, comparison, jobs, ()))
     assert [one.bytes for one in answer.collectives] == [64] * 6 + [128] * 3
     assert len(answer.training) == 2 and answer.training[0] == answer.training[1]
     assert len(ran) == 2 * 2 + 1

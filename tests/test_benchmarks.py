@@ -13,7 +13,7 @@ import pytest
 from curves_table import by_recipe
 
 import simcomm
-from scenarios import Scenario, load
+from scenarios import LoadedScenario, load
 from simcomm.compiled.planning import routes
 from simcomm.model.jitter import Jitter
 
@@ -311,7 +311,7 @@ def test_what_is_called_a_prediction_is_the_command_line(monkeypatch: pytest.Mon
 
     monkeypatch.setitem(commands.__globals__, "command", once)
     rows = [row for row in commands(1, 64) if "memory" not in row["name"]]
-    scenarios = {row["name"]: one for row, one in zip(rows, asked, strict=True) if isinstance(one, Scenario)}
+    scenarios = {row["name"]: one for row, one in zip(rows, asked, strict=True) if isinstance(one, LoadedScenario)}
     assert list(scenarios) == [row["name"] for row in rows if row["name"].startswith("predict ")]
     (jittered,) = (one for one in scenarios.values() if one.trouble.is_random)
     assert jittered is scenarios["predict a ring all-reduce, 256 ranks on a star, uniform jitter"]

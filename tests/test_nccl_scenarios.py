@@ -17,7 +17,7 @@ from collectives import InputError
 from collectives.declaration import nccl
 from ringlab.commands.predicting.explain import explain
 from ringlab.commands.predicting.prediction import predict
-from scenarios import Scenario, load
+from scenarios import LoadedScenario, load
 from simcomm.nccl.clusters import NcclCluster, nccl_cluster
 from simcomm.nccl.descriptions import describe_system, read_systems
 from simcomm.nccl.predict import predict_collective
@@ -30,11 +30,11 @@ OWN = '[collective]\nname = "all_reduce"\nalgorithms = ["nccl", "ring"]\nsizes =
 SHIPPED = ("dgx-h100", "rtx4090-4x", "two-p5")
 
 
-def read(folder: Path, text: str) -> Scenario:
+def read(folder: Path, text: str) -> LoadedScenario:
     return load(write(folder, text))
 
 
-def own_cluster(scenario: Scenario) -> NcclCluster:
+def own_cluster(scenario: LoadedScenario) -> NcclCluster:
     assert isinstance(scenario.cluster, NcclCluster)
     return scenario.cluster
 
@@ -196,7 +196,7 @@ def test_a_run_says_what_it_leaves_out_and_a_comparison_is_refused(
 ):
     asked: list[list[str]] = []
 
-    def instead(scenario: Scenario, *_: Any, **__: Any) -> None:
+    def instead(scenario: LoadedScenario, *_: Any, **__: Any) -> None:
         assert scenario.collective is not None
         asked.append([algorithm.label for algorithm in scenario.collective.algorithms])
         raise InputError("this test starts no ranks")

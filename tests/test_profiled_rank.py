@@ -15,7 +15,7 @@ from collectives.training.workload import Training
 from ringlab.commands.accuracy.here import AccuracyHere
 from ringlab.commands.measuring.profiled_rank import ProfiledRank, computing_of
 from ringlab.emulated.rows import EmulatedRow
-from scenarios import Scenario, load
+from scenarios import LoadedScenario, load
 from simcomm.cluster.calibrated import as_emulated
 
 SCENARIO = Path(__file__).parent.parent / "examples" / "emulated_hosts.toml"
@@ -74,11 +74,11 @@ def test_a_profile_of_another_model_and_one_without_times_are_refused() -> None:
 def test_the_command_shows_steps_and_refuses_half_of_its_options(
     ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    file, asked = tmp_path / "one.json", list[list[tuple[str, Scenario]]]()
+    file, asked = tmp_path / "one.json", list[list[tuple[str, LoadedScenario]]]()
     profile().write(file)
     rows = tuple(EmulatedRow("2", f"ring: {phase}", 2, None, 1.1, 1.0) for phase in ("step", "sync"))
 
-    def measure(scenarios: list[tuple[str, Scenario]], *rest: object) -> AccuracyHere:
+    def measure(scenarios: list[tuple[str, LoadedScenario]], *rest: object) -> AccuracyHere:
         asked.append(scenarios)
         return AccuracyHere(rows, {"4": "a queue dropped packets"}, 3.0)
 

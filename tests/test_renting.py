@@ -14,7 +14,7 @@ from simcomm.cluster.hardware_parts import parts
 from simcomm.mesh.compute import MEASURED_SPREAD
 from simcomm.renting.break_evens import PAYS_OFF, interruptions, price_of_other, second_node
 from simcomm.renting.measuring import Measurement, spread_after, worth
-from simcomm.renting.plan import Plan, PlanLimits, make_plan, pareto_front
+from simcomm.renting.plan import PlanLimits, RentalPlan, make_plan, pareto_front
 from simcomm.renting.quotes import Choice, Interruptions, Quote, Rate, list_choices, make_quote
 from simcomm.renting.rentals import COLUMNS, Rental, read_rentals
 from simcomm.scaling.uncertain import Uncertain, chance_less
@@ -169,7 +169,7 @@ def test_break_even_points() -> None:
     assert again.cost.median == pytest.approx(single.cost.median)
 
 
-def plan_of(*quotes: Quote, limits: PlanLimits = PlanLimits()) -> Plan:  # noqa: B008 - it is frozen
+def plan_of(*quotes: Quote, limits: PlanLimits = PlanLimits()) -> RentalPlan:  # noqa: B008 - it is frozen
     return make_plan(quotes, limits, flat, Interruptions())
 
 

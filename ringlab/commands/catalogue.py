@@ -17,7 +17,7 @@ from collectives.errors import InputError
 from collectives.quoting import close_names, quote
 from collectives.records.model_profile import find_model_profile, shipped_model_profiles
 from collectives.units import format_time
-from ringlab.shared.answer import Answer, Record
+from ringlab.shared.answer import Answer, AnswerRecord
 from ringlab.shared.options import JsonOpt
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.table import NOTHING, Line, Part, Table
@@ -66,7 +66,7 @@ def hardware_command(
 
 
 @dataclass(frozen=True)
-class Name(Record):
+class Name(AnswerRecord):
     """Something that has a name, and a line about it."""
 
     name: str
@@ -86,7 +86,7 @@ class Names(Answer):
         return f"<Names: {', '.join(f'{len(getattr(self, part.name))} {part.name}' for part in fields(self))}>"
 
     def to_dict(self) -> dict[str, Any]:
-        return Record.to_dict(self)
+        return AnswerRecord.to_dict(self)
 
     def show(self) -> Iterator[Part]:
         for part in fields(self):

@@ -12,7 +12,7 @@ from collectives.records.environment import cores, describe_environment
 from collectives.units import count, format_bandwidth
 from realcomm.emulation.trial import try_emulation
 from realcomm.launching.torch_process import WITH_TORCH, is_installed
-from ringlab.shared.answer import Answer, Record
+from ringlab.shared.answer import Answer, AnswerRecord
 from ringlab.shared.options import JsonOpt
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import Progress, TerminalProgress, computing
@@ -28,7 +28,7 @@ def command(json_to: JsonOpt = None) -> None:
 
 
 @dataclass(frozen=True)
-class Finding(Record):
+class Finding(AnswerRecord):
     """One thing that was looked at."""
 
     subject: str

@@ -23,7 +23,7 @@ from ringlab.shared.options import CalibrationOpt, JsonOpt, SetOpt, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import TerminalProgress
 from ringlab.table import Part
-from scenarios import Scenario
+from scenarios import LoadedScenario
 from simcomm.cluster.paths import keeping_paths
 from viz.captions import describe_failure
 
@@ -153,7 +153,7 @@ def draw_trace(trace: Trace, path: Path | str, session: Session) -> Picture:
 
 
 def draw_scenario(
-    scenario: Scenario, path: Path | str, algorithm: str | None, size: str | None, session: Session
+    scenario: LoadedScenario, path: Path | str, algorithm: str | None, size: str | None, session: Session
 ) -> Picture:
     """Simulate one of the scenario's algorithms and draw it; the progress is told which, where it was not said.
 
@@ -187,7 +187,7 @@ def plot_trace(kind: str, source: Path | str, path: Path | str) -> Picture:
 
 
 def plot_scenario(
-    scenario: Scenario, kind: str, path: Path | str, algorithm: str | None, size: str | None, session: Session
+    scenario: LoadedScenario, kind: str, path: Path | str, algorithm: str | None, size: str | None, session: Session
 ) -> Picture:
     """Simulate what a picture of a scenario needs, and draw it as .png, .svg or .pdf.
 
@@ -217,6 +217,6 @@ def _check_kind(kind: str, path: Path | str) -> None:
     viz.check_file(path, KINDS[kind])
 
 
-def _one_run(scenario: Scenario, algorithm: str | None, size: str | None, session: Session) -> OneRun:
+def _one_run(scenario: LoadedScenario, algorithm: str | None, size: str | None, session: Session) -> OneRun:
     nbytes = None if size is None else parse_size(size)
     return OneRun(scenario, session.find_calibration(scenario), session.engine, algorithm, nbytes)

@@ -15,12 +15,12 @@ from realcomm.emulation.network import EmulatedNetwork
 from realcomm.emulation.plan import plan_network
 from ringlab.session import Session
 from ringlab.shared.progress import Progress
-from scenarios import Scenario
+from scenarios import LoadedScenario
 from simcomm.cluster.calibrated import as_emulated
 from simcomm.cluster.cluster import Cluster
 from simcomm.model.trouble import NO_TROUBLE
 
-AnyScenario = TypeVar("AnyScenario", bound=Scenario)
+AnyScenario = TypeVar("AnyScenario", bound=LoadedScenario)
 
 
 def on_emulated(scenario: AnyScenario) -> AnyScenario:
@@ -86,7 +86,7 @@ def hosts_bandwidth(cluster: Cluster) -> float:
     return Counter(one.bandwidth for one in plan.directions if one.src in plan.hosts).most_common(1)[0][0]
 
 
-def calibrate_for_emulation(scenario: Scenario, session: Session) -> Calibration:
+def calibrate_for_emulation(scenario: LoadedScenario, session: Session) -> Calibration:
     """Measure two emulated hosts, and the trainings' computing on as many processes as the cluster has ranks.
 
     The pair has links of the bandwidth that most of the cluster's hosts have.

@@ -23,11 +23,11 @@ from realcomm.measuring.collective_run import make_trace, measure_all
 from realcomm.measuring.measurement import RankFigures, TimedRequest
 from realcomm.training.trainer import train_each
 from ringlab.emulated.network import as_built, emulated, hosts_bandwidth
-from ringlab.shared.answer import Record
+from ringlab.shared.answer import AnswerRecord
 from ringlab.shared.figures import training_figures
 from ringlab.shared.progress import Progress, Tick
 from ringlab.shared.workload import resolve_requests
-from scenarios import Scenario
+from scenarios import LoadedScenario
 from simcomm.uncertainty import of_emulated
 
 WITHIN = 0.15  # an error that is not more is small; what is more is looked for in the traces
@@ -41,7 +41,7 @@ TIMEOUT_S = 900.0  # of one calibration
 
 
 @dataclass(frozen=True)
-class EmulatedRow(Record):
+class EmulatedRow(AnswerRecord):
     """One prediction beside its measurement."""
 
     scenario: str
@@ -78,7 +78,7 @@ class EmulatedCalibrator:
         self.pairs: dict[float, PairProbes] = {}  # by bytes/s of the hosts' links
         self.crowds: dict[str, list[CrowdRound]] = {}  # that were measured again, by the scenario before which
 
-    def calibrate(self, scenario: Scenario) -> Calibration:
+    def calibrate(self, scenario: LoadedScenario) -> Calibration:
         """Return what a scenario is predicted by, measured now but for pairs that one before it needed.
 
         Of a crowd measured before, the larger one is measured again, as what cores do drifts. Trainings compute in as
@@ -95,7 +95,7 @@ class EmulatedCalibrator:
             return from_pair(self.pairs[bandwidth].with_crowds(rounds), cores())
         return with_pair(self._computing or self._calibrate_computing(scenario.trainings), self.pairs[bandwidth])
 
-    def _measure_crowd(self, scenario: Scenario, bandwidth: float) -> list[CrowdRound]:
+    def _measure_crowd(self, scenario: LoadedScenario, bandwidth: float) -> list[CrowdRound]:
         with self._progress.task(f"calibrating what cores do, before {name_of(scenario)}") as tick:
             self.crowds[name_of(scenario)] = probe_crowd(bandwidth, timeout=TIMEOUT_S, progress=tick)
         return self.crowds[name_of(scenario)]
@@ -107,7 +107,7 @@ class EmulatedCalibrator:
 
 
 def compare_here(
-    scenario: Scenario, calibration: Calibration, refused: dict[str, str], progress: Progress
+    scenario: LoadedScenario, calibration: Calibration, refused: dict[str, str], progress: Progress
 ) -> list[EmulatedRow]:
     """Return the rows of one scenario, predicted before anything is measured; say in ``refused`` which are left out."""
     requests, ranks = [*_requests(scenario)], scenario.cluster.world_size
@@ -132,14 +132,14 @@ def compare_here(
     return rows + trained
 
 
-def _predict(scenario: Scenario, requests: Sequence[Request], calibration: Calibration) -> list[float]:
+def _predict(scenario: LoadedScenario, requests: Sequence[Request], calibration: Calibration) -> list[float]:
     """Return the seconds of each request."""
     predict = partial(simcomm.run, cluster=scenario.cluster, calibration=calibration, record=False)
     return [predict(request).elapsed for request in requests]
 
 
 def _stated(
-    scenario: Scenario, requests: Sequence[Request], calibration: Calibration, predicted: Sequence[float]
+    scenario: LoadedScenario, requests: Sequence[Request], calibration: Calibration, predicted: Sequence[float]
 ) -> list[float | None]:
     """Return the uncertainty of each prediction."""
     parts = [_predict(scenario, requests, part) for part in calibration.parts]
@@ -158,7 +158,7 @@ def _measurement(request: Request, predicted: float) -> TimedRequest:
 
 
 def _measure(
-    scenario: Scenario,
+    scenario: LoadedScenario,
     measurements: Sequence[TimedRequest],
     network: EmulatedNetwork,
     refused: dict[str, str],
@@ -183,7 +183,7 @@ def _measure(
 
 
 def _measure_once(
-    scenario: Scenario,
+    scenario: LoadedScenario,
     measurements: dict[int, TimedRequest],
     network: EmulatedNetwork,
     attempt: int,
@@ -211,7 +211,7 @@ def _measure_once(
     return traces, wrong
 
 
-def _requests(scenario: Scenario) -> Iterable[tuple[int, Request]]:
+def _requests(scenario: LoadedScenario) -> Iterable[tuple[int, Request]]:
     """Yield sizes and requests of a scenario and, beside all_reduce, all_to_all at sizes that the ranks divide."""
     comparison, ranks = scenario.collective, scenario.cluster.world_size
     for request in resolve_requests(comparison, scenario.cluster, None):
@@ -226,7 +226,7 @@ def _label(request: Request) -> str:
 
 
 def _train(
-    scenario: Scenario, calibration: Calibration, network: EmulatedNetwork, progress: Progress
+    scenario: LoadedScenario, calibration: Calibration, network: EmulatedNetwork, progress: Progress
 ) -> Iterable[EmulatedRow]:
     """Yield the phases of each training's step, predicted before they are measured."""
     simulated, slower, *parts = (
@@ -247,7 +247,7 @@ def _train(
                 yield EmulatedRow(*row, uncertainty=stated)
 
 
-def _train_virtually(training: Training, scenario: Scenario, calibration: Calibration) -> Trace:
+def _train_virtually(training: Training, scenario: LoadedScenario, calibration: Calibration) -> Trace:
     return simcomm.train(training, cluster=scenario.cluster, calibration=calibration, record=False)
 
 
@@ -264,7 +264,7 @@ def training_steps(predicted: float) -> int:
 
 
 def _train_undisturbed(
-    scenario: Scenario, steps: Sequence[int], network: EmulatedNetwork, progress: Progress
+    scenario: LoadedScenario, steps: Sequence[int], network: EmulatedNetwork, progress: Progress
 ) -> tuple[list[Trace], int]:
     """Return the traces of a scenario's trainings, and the attempts that they took. Raise RunFailed."""
     names = ", ".join(training.sync_name for training in scenario.trainings)
@@ -280,11 +280,11 @@ def _train_undisturbed(
         return _train_once(scenario, steps, network, tick), ATTEMPTS
 
 
-def _train_once(scenario: Scenario, steps: Sequence[int], network: EmulatedNetwork, tick: Tick) -> list[Trace]:
+def _train_once(scenario: LoadedScenario, steps: Sequence[int], network: EmulatedNetwork, tick: Tick) -> list[Trace]:
     return train_each(
         scenario.trainings, scenario.cluster, steps=steps, timeout=TIMEOUT_S, progress=tick, network=network
     )
 
 
-def name_of(scenario: Scenario) -> str:
+def name_of(scenario: LoadedScenario) -> str:
     return Path(scenario.path).stem

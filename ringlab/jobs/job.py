@@ -20,7 +20,7 @@ from collectives.quoting import quote
 from ringlab.shared.console import make_console
 from ringlab.shared.loading import load_scenario
 from ringlab.shared.output import check_outputs
-from scenarios import Scenario
+from scenarios import LoadedScenario
 
 PORT = 29500
 WAIT_S = 900  # how long a node waits for the others, which may have to fetch an image of many gigabytes
@@ -140,7 +140,7 @@ def load_job(scenario: str, options: JobOptions, output: Path | None) -> Job:
     return make_job(loaded, scenario, options)
 
 
-def make_job(scenario: Scenario, reference: str, options: JobOptions | None = None) -> Job:
+def make_job(scenario: LoadedScenario, reference: str, options: JobOptions | None = None) -> Job:
     """Return the job of a scenario, which ``reference`` names; its nodes are the scenario's hosts, unless said.
 
     Raise InputError for numbers of nodes and of ranks on each that do not make up the scenario's ranks, and for a
@@ -154,7 +154,7 @@ def make_job(scenario: Scenario, reference: str, options: JobOptions | None = No
     return Job(reference, scenario.title, nodes, ranks_per_node, resumes, options)
 
 
-def _lay_out(scenario: Scenario, nodes: int | None, ranks_per_node: int | None) -> tuple[int, int]:
+def _lay_out(scenario: LoadedScenario, nodes: int | None, ranks_per_node: int | None) -> tuple[int, int]:
     """Return nodes and ranks on each, which the scenario's cluster says where nobody does. Raise InputError."""
     cluster = scenario.cluster
     if nodes is None and ranks_per_node is None:

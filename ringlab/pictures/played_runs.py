@@ -10,7 +10,7 @@ from collectives.records.trace import Trace
 from collectives.units import format_bandwidth, format_time
 from ringlab.pictures.traces import OneRun, algorithm_names
 from ringlab.shared.progress import Tick
-from scenarios import Scenario
+from scenarios import LoadedScenario
 from simcomm.model.trouble import NO_TROUBLE
 from viz.player.page import MOST_RUNS, PlayedRun
 
@@ -81,7 +81,7 @@ def _say_what_if(run: OneRun, trace: Trace) -> str:
     return f"With {WIDER:g} times the bandwidth {where}: {format_time(trace.elapsed)} → {format_time(then)}."
 
 
-def _mend(scenario: Scenario, cables: set[frozenset[str]], limits: RunLimits) -> Scenario:
+def _mend(scenario: LoadedScenario, cables: set[frozenset[str]], limits: RunLimits) -> LoadedScenario:
     """Return the scenario with its slow cables mended, or its full ones wider."""
     troubled = [one for one in scenario.trouble.links if frozenset(one.between) in cables]
     if limits.kind == "slow" and troubled:

@@ -13,8 +13,8 @@ from collectives.units import count, format_size
 from ringlab.shared.figures import ClusterFigures, CollectiveFigures, SideBySide, TrainingFigures, training_figures
 from ringlab.shared.progress import Progress, Tick
 from ringlab.shared.scenario_answer import ScenarioAnswer
-from ringlab.shared.workload import Work, count_work, predictable, resolve_training
-from scenarios import Scenario
+from ringlab.shared.workload import WorkCount, count_work, predictable, resolve_training
+from scenarios import LoadedScenario
 from simcomm.cluster.cluster import Cluster, doublings
 from simcomm.model.trouble import NO_TROUBLE
 from simcomm.time_models.choice import time_model
@@ -63,14 +63,14 @@ def _bars(group: str, name: str, whole: Any, parts: Mapping[str, Any]) -> "Itera
             )
 
 
-def describe_curves(scenario: Scenario) -> str:
+def describe_curves(scenario: LoadedScenario) -> str:
     """Return the line under the title of the scaling curve."""
     quiet = "" if scenario.trouble == NO_TROUBLE else " without trouble"
     return f"{scenario.cluster.title}; so many of its hosts, predicted{quiet}"
 
 
 def scaling_curves(
-    scenario: Scenario,
+    scenario: LoadedScenario,
     calibration: Calibration | None,
     tick: Tick = lambda *_: None,
     progress: Progress | None = None,
@@ -117,7 +117,7 @@ class _Point(NamedTuple):
 
     training: Training
     cluster: Cluster
-    work: Work
+    work: WorkCount
 
 
 def _points(

@@ -20,7 +20,7 @@ from ringlab.shared.figures import SideBySide
 from ringlab.shared.progress import Progress, Tick
 from ringlab.shared.scenario_answer import ScenarioAnswer
 from ringlab.shared.workload import MOST_LOOKED_AT
-from scenarios import Scenario
+from scenarios import LoadedScenario
 from simcomm.cluster.calibrated import resolve_transport
 from simcomm.cluster.cluster import IDEAL, Cluster
 from viz.accuracy import Dots, accuracy_figure
@@ -32,7 +32,7 @@ from viz.topology import MOST_NODES, topology_figure
 from viz.waterfall import MOST_BARS, waterfall_figure
 
 
-def write_report(answer: ScenarioAnswer[Any], scenario: Scenario, path: Path | str, session: Session) -> None:
+def write_report(answer: ScenarioAnswer[Any], scenario: LoadedScenario, path: Path | str, session: Session) -> None:
     """Write the answer as one HTML page: its cluster, waterfall, scaling curve and player, and predicted and measured.
 
     What is too large to be drawn is left out, and so is a run in which nothing is sent. Raises InputError for another
@@ -71,7 +71,7 @@ def _is_shown(trace: Trace) -> bool:
 
 
 def _pictures(
-    answer: ScenarioAnswer[Any], scenario: Scenario, calibration: Calibration | None
+    answer: ScenarioAnswer[Any], scenario: LoadedScenario, calibration: Calibration | None
 ) -> Iterator[tuple[str, bytes]]:
     """Yield caption and picture of the cluster and the waterfall, each where there is one."""
     cluster = _calibrated(scenario, calibration)
@@ -84,7 +84,7 @@ def _pictures(
         yield said, _png(waterfall_figure("Where the time goes", subtitle, bars))
 
 
-def _calibrated(scenario: Scenario, calibration: Calibration | None) -> Cluster:
+def _calibrated(scenario: LoadedScenario, calibration: Calibration | None) -> Cluster:
     """Return the scenario's cluster with what was measured of this machine, where it needs that and has it."""
     try:
         return resolve_transport(scenario.cluster, calibration)[0]
@@ -100,7 +100,7 @@ def _critical(runs: Sequence[PlayedRun]) -> Iterator[tuple[str, bytes]]:
         yield "What the end of the run waited for, one after the other, and in all.", _png(path_figure(quickest.trace))
 
 
-def _assumptions(scenario: Scenario, calibration: Calibration | None) -> Iterator[str]:
+def _assumptions(scenario: LoadedScenario, calibration: Calibration | None) -> Iterator[str]:
     """Yield what the predictions stand on, in sentences."""
     transport = _calibrated(scenario, calibration).transport
     if transport == IDEAL:
@@ -147,7 +147,7 @@ def _is_compared(value: SideBySide) -> bool:
     return bool(value.predicted) and bool(value.measured)
 
 
-def _player(answer: ScenarioAnswer[Any], scenario: Scenario, predicted: Sequence[PlayedRun]) -> str:
+def _player(answer: ScenarioAnswer[Any], scenario: LoadedScenario, predicted: Sequence[PlayedRun]) -> str:
     """Return the page that plays the measured runs and their predictions; empty where nothing was drawn."""
     measured = [trace for trace in getattr(answer, "traces", ()) if len(trace.messages)]
     runs = beside_measured(predicted, measured) or predicted

@@ -13,7 +13,7 @@ from collectives.records.trace import Trace
 from collectives.request import Request
 from collectives.training.workload import Training
 from ringlab.shared.workload import predictable, resolve_training
-from scenarios import Scenario
+from scenarios import LoadedScenario
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.planning import engine_input
 from simcomm.failing_run import run_to_failure
@@ -31,7 +31,7 @@ class OneRun:
     Where the scenario asks for no collective, it is the first steps of a training.
     """
 
-    scenario: Scenario
+    scenario: LoadedScenario
     calibration: Calibration | None = None
     engine: str | None = None
     algorithm: str | None = None
@@ -103,7 +103,7 @@ def _check_recorded(asked: Request | Training, cluster: Cluster) -> None:
         check_messages(carried.algorithm, cluster.world_size, carried.root, carried.times, most, too_many)
 
 
-def check_traceable(scenario: Scenario) -> None:
+def check_traceable(scenario: LoadedScenario) -> None:
     """Raise TooLarge where a trace surely has too many messages to be written, before anything is simulated."""
     try:
         OneRun(scenario).check_recordable()
@@ -111,7 +111,7 @@ def check_traceable(scenario: Scenario) -> None:
         raise TooLarge(f"--trace: {error}; or leave --trace out") from error
 
 
-def algorithm_names(scenario: Scenario) -> list[str]:
+def algorithm_names(scenario: LoadedScenario) -> list[str]:
     """Return the names of a scenario's runs, of which the last is taken unless another is named."""
     if scenario.collective is not None:
         return [algorithm.label for algorithm in scenario.collective.programs]

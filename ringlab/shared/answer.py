@@ -10,7 +10,7 @@ SCHEMA_VERSION = 2  # of every answer's JSON; raised when a key changes
 NOT_IN_JSON = {"json": False}  # the metadata of a field that is no part of the JSON
 
 
-class Record:
+class AnswerRecord:
     """Base of the dataclasses that answers are made of."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -18,7 +18,7 @@ class Record:
         return _fields(self)
 
 
-class Answer(Record):
+class Answer(AnswerRecord):
     """What a command found: its JSON names its kind, and ``show`` says what a reader sees."""
 
     kind: ClassVar[str]

@@ -12,7 +12,7 @@ from ringlab.shared.figures import ClusterFigures, CollectiveFigures, SideBySide
 from ringlab.shared.scenario_answer import ScenarioAnswer
 from ringlab.shared.workload import predictable
 from ringlab.table import keep_few
-from scenarios import Scenario
+from scenarios import LoadedScenario
 from simcomm.cluster.cluster import Cluster
 from simcomm.repetition import LinkPart, StuckRun, TroubleFigures, Waiting
 
@@ -30,7 +30,7 @@ class Conclusions(NamedTuple):
     explanations: tuple[str, ...]
 
 
-def conclude(answer: ScenarioAnswer[Any], scenario: Scenario, grounds: Sequence[str] = ()) -> Conclusions:
+def conclude(answer: ScenarioAnswer[Any], scenario: LoadedScenario, grounds: Sequence[str] = ()) -> Conclusions:
     """Return the fastest algorithm and sync, why clusters differ, the worst error, and what trouble does.
 
     Last are the ``grounds`` of the predictions. Where these are too many, the first are among what explains the rest,
@@ -136,7 +136,7 @@ def _worst_error(answer: ScenarioAnswer[Any]) -> list[str]:
     return [f"The predictions are off by at most {worst:.0%}, for {name}."]
 
 
-def _why_clusters_differ(answer: ScenarioAnswer[Any], scenario: Scenario) -> list[str]:
+def _why_clusters_differ(answer: ScenarioAnswer[Any], scenario: LoadedScenario) -> list[str]:
     """Return why the ring gains more on one cluster than on another, from what the busiest rank sends."""
     syncs = {one.sync_name: one.gradient_sync for one in predictable(scenario.trainings) if one.gradient_sync}
     here = _ring_gain(answer.training)

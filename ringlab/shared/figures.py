@@ -9,14 +9,14 @@ from typing import Any, Generic, TypeVar, cast
 from collectives.records.summary import collective_entry, training_entry
 from collectives.records.trace import Trace
 from collectives.training.workload import Training
-from ringlab.shared.answer import Record
+from ringlab.shared.answer import AnswerRecord
 from simcomm.repetition import TroubleFigures
 
 Number = float | None  # seconds or a rate; None of a run that never ends
 
 
 @dataclass(frozen=True)
-class SideBySide(Record):
+class SideBySide(AnswerRecord):
     """A prediction beside its measurement; None for what is not known."""
 
     predicted: float | None
@@ -29,7 +29,7 @@ class SideBySide(Record):
 N = TypeVar("N")
 
 
-class Figures(Record):
+class Figures(AnswerRecord):
     """What was found of a collective or a training; in the JSON all about its trouble stands in one table."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class TrainingFigures(Figures, Generic[N]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClusterFigures(Record, Generic[N]):
+class ClusterFigures(AnswerRecord, Generic[N]):
     """What was found about one cluster: the scenario's own or that of a what-if."""
 
     title: str

@@ -16,7 +16,7 @@ from collectives.errors import InputError, RunFailed
 from collectives.input_files import check_input
 from collectives.output_files import check_output, write_text
 from collectives.variables import is_first_rank
-from ringlab.shared.answer import Answer, Record, shorten
+from ringlab.shared.answer import Answer, AnswerRecord, shorten
 from ringlab.shared.console import make_console, naming_standard_output
 from ringlab.shared.signals import INTERRUPTED
 from ringlab.table import print_parts
@@ -109,7 +109,7 @@ def is_reader_gone(error: Exception) -> bool:
     return isinstance(error, OSError) and error.errno == errno.EPIPE and not error.filename
 
 
-def write_json(answer: Record, json_to: str | None) -> None:
+def write_json(answer: AnswerRecord, json_to: str | None) -> None:
     """Write the answer as JSON to a file or, for ``-``, to standard output. Raises InputError, and OSError."""
     if json_to is None:
         return

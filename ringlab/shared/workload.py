@@ -9,7 +9,7 @@ from collectives.declaration import NCCL
 from collectives.errors import InputError
 from collectives.request import Request, make_request
 from collectives.training.workload import Training
-from scenarios import CollectiveComparison, Scenario
+from scenarios import CollectiveComparison, LoadedScenario
 from simcomm.cluster.cluster import Cluster
 from simcomm.model.trouble import Trouble
 from simcomm.schedules import compact_schedule, verified_schedule
@@ -47,7 +47,7 @@ def predictable(trainings: Sequence[Training]) -> list[Training]:
     return [training for training in trainings if training.gradient_sync is not None]
 
 
-def leave_nccl_out(scenario: Scenario) -> Scenario:
+def leave_nccl_out(scenario: LoadedScenario) -> LoadedScenario:
     """Return the scenario without what NCCL itself does, for another backend. Raise InputError if nothing is left."""
     collective = scenario.collective
     if collective is not None:
@@ -61,7 +61,7 @@ def leave_nccl_out(scenario: Scenario) -> Scenario:
     return replace(scenario, collective=collective, trainings=trainings)
 
 
-def check_programs(scenario: Scenario, requests: Sequence[Request], trainings: Sequence[Training]) -> None:
+def check_programs(scenario: LoadedScenario, requests: Sequence[Request], trainings: Sequence[Training]) -> None:
     """Raise ProgramError for an algorithm that cannot work, before anything is measured."""
     called = [(request.algorithm, request.root) for request in requests if request.algorithm.has_program]
     called += [(training.program, 0) for training in trainings if training.program is not None]
@@ -69,7 +69,7 @@ def check_programs(scenario: Scenario, requests: Sequence[Request], trainings: S
         verified_schedule(algorithm, scenario.cluster.world_size, root)
 
 
-class Work(NamedTuple):
+class WorkCount(NamedTuple):
     """What there is to simulate for a row."""
 
     messages: int = 0  # of all repetitions
@@ -82,13 +82,13 @@ def is_auto(asked: Request | Training) -> bool:
     return algorithm is not None and algorithm.by_model
 
 
-def count_work(asked: Request | Training, model: TimeModel, trouble: Trouble) -> Work:
+def count_work(asked: Request | Training, model: TimeModel, trouble: Trouble) -> WorkCount:
     """Return how many messages are to be simulated, 0 of what none carries.
 
     Raises TooLarge, and ProgramError for a program that cannot work.
     """
     carried = model.carried(asked)
     if carried is None:
-        return Work()
+        return WorkCount()
     messages = compact_schedule(carried.algorithm, model.cluster.world_size, carried.root).messages
-    return Work(carried.times * messages * trouble.runs, carried.times)
+    return WorkCount(carried.times * messages * trouble.runs, carried.times)

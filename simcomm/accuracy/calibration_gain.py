@@ -53,7 +53,7 @@ class Gain:
 
 
 @dataclass(frozen=True)
-class _Measured:
+class _MeasuredSeries:
     """A series with the model's points at all of its sizes, and the rows that are judged."""
 
     system: System
@@ -82,17 +82,17 @@ def measure_gains(
 
 def _measured(
     systems: Mapping[str, System], tables: Mapping[str, MeasuredTable], fitted: Mapping[str, Parameters]
-) -> Iterator[_Measured]:
+) -> Iterator[_MeasuredSeries]:
     for slug, table in tables.items():
         system, values = systems[slug], fitted.get(slug)
         for series in () if system.skip else table.series(system.ranks).values():
             if series.collective in COLLECTIVES:
                 points = find_points(system, series.collective, series.nbytes, parameters=values)
                 judged = np.flatnonzero(np.isin(series.nbytes, series.evenly().nbytes))
-                yield _Measured(system, series, points, judged, values)
+                yield _MeasuredSeries(system, series, points, judged, values)
 
 
-def _gain(measured: Sequence[_Measured], sizes: Sequence[float]) -> Gain | None:
+def _gain(measured: Sequence[_MeasuredSeries], sizes: Sequence[float]) -> Gain | None:
     """Return the gain by rows of these sizes; None where no table has them."""
     pairs = [found for one in measured if (found := _adapted(one, sizes))]
     if not pairs:
@@ -101,7 +101,7 @@ def _gain(measured: Sequence[_Measured], sizes: Sequence[float]) -> Gain | None:
     return Gain(tuple(sizes), before, after)
 
 
-def _adapted(one: _Measured, sizes: Sequence[float]) -> tuple[Judged, Judged] | None:
+def _adapted(one: _MeasuredSeries, sizes: Sequence[float]) -> tuple[Judged, Judged] | None:
     """Return a series without the rows measured, predicted before and after; None where rows or sizes are missing."""
     known = measured_rows(one.series, sizes)
     others = np.setdiff1d(one.judged, known)

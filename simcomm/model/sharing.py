@@ -11,7 +11,7 @@ RISING = -1.0  # in place of a rate
 Capacities = dict[Link, tuple[float, float]]  # bytes/s of a link for one flow alone, and for several
 
 
-class Flow(Protocol):
+class SharedFlow(Protocol):
     """A message in flight: the links that it crosses, when it arrived there, and its rate in bytes/s."""
 
     links: tuple[Link, ...]
@@ -19,7 +19,7 @@ class Flow(Protocol):
     rate: float
 
 
-Sharing = Callable[[Iterable[Flow], Capacities], None]
+Sharing = Callable[[Iterable[SharedFlow], Capacities], None]
 
 
 class _FillingLink:
@@ -29,7 +29,7 @@ class _FillingLink:
 
     def __init__(self, number: int) -> None:
         self.number = number  # of links that a flow met before
-        self.flows: list[Flow] = []
+        self.flows: list[SharedFlow] = []
         self.rising = 0  # how many of the flows may still become faster
         self.left = 0.0  # bytes/s that those share
 
@@ -39,7 +39,7 @@ class _FillingLink:
         return self.left / self.rising
 
 
-def fair(flows: Iterable[Flow], capacities: Capacities) -> None:
+def fair(flows: Iterable[SharedFlow], capacities: Capacities) -> None:
     """Set the rate of every flow to its max-min fair share, by progressive filling.
 
     The rates are the same to the last bit for the same flows in the same order: the search for the tightest link uses
@@ -57,7 +57,7 @@ def fair(flows: Iterable[Flow], capacities: Capacities) -> None:
                 heappush(heap, (link.left / link.rising, link.number, link))
 
 
-def _empty_links(flows: Iterable[Flow], capacities: Capacities) -> dict[Link, _FillingLink]:
+def _empty_links(flows: Iterable[SharedFlow], capacities: Capacities) -> dict[Link, _FillingLink]:
     """Return the links that flows cross, each with its whole capacity left; mark the rates of the flows as rising."""
     links: dict[Link, _FillingLink] = {}
     for flow in flows:
@@ -89,7 +89,7 @@ def _freeze(tightest: _FillingLink, links: dict[Link, _FillingLink]) -> set[_Fil
     return touched
 
 
-def fifo(flows: Iterable[Flow], capacities: Capacities) -> None:
+def fifo(flows: Iterable[SharedFlow], capacities: Capacities) -> None:
     """Give each link to one flow at a time, in arrival order: a flow waits until its whole route is free.
 
     The flow that arrived first is first on all its links, so flows never wait for each other in a circle. It is as

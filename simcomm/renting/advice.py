@@ -3,7 +3,7 @@
 from math import floor, log10
 
 from simcomm.renting.measuring import MINUTES, Worth, half_width
-from simcomm.renting.plan import Plan
+from simcomm.renting.plan import RentalPlan
 from simcomm.renting.quotes import Choice
 
 SHARE = 0.8  # of the intervals
@@ -11,7 +11,7 @@ LEAST_DOLLARS = 1e-6
 UNSURE = 0.9  # of the first being cheaper than its rival: below it the advice is to measure first
 
 
-def advise(found: Plan) -> str:
+def advise(found: RentalPlan) -> str:
     """Return a sentence that says what to rent, for what and how sure that is, and where it pays what to measure."""
     first = found.first
     low, high = first.cost.interval(SHARE)

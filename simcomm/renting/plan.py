@@ -29,7 +29,7 @@ class PlanLimits:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RentalPlan:
     """What to rent. ``quotes`` are within the limits, the cheapest first; the front is of these, the soonest first."""
 
     quotes: tuple[Quote, ...]
@@ -47,7 +47,7 @@ class Plan:
         return self.quotes[0]
 
 
-def make_plan(quotes: Sequence[Quote], limits: PlanLimits, predict: Predict, spot: Interruptions) -> Plan:
+def make_plan(quotes: Sequence[Quote], limits: PlanLimits, predict: Predict, spot: Interruptions) -> RentalPlan:
     """Return the plan for these quotes. Raise InputError, with the nearest, where none is within the limits."""
     ranked = sorted(quotes, key=lambda quote: (quote.cost.median, quote.hours.median, quote.choice.rental.key))
     within = [quote for quote in ranked if limits.fit(quote)]
@@ -56,7 +56,7 @@ def make_plan(quotes: Sequence[Quote], limits: PlanLimits, predict: Predict, spo
     front = [within[place] for place in pareto_front([quote.point for quote in within])]
     chance = chance_less(within[0].cost, within[1].cost) if len(within) > 1 else 1.0
     rival = max(within[1:MOST_CONTENDERS], key=lambda quote: chance_less(quote.cost, within[0].cost), default=None)
-    return Plan(
+    return RentalPlan(
         quotes=tuple(within),
         front=tuple(front),
         chance_first=chance,

@@ -20,7 +20,7 @@ from ringlab.emulated.rows import WITHIN, EmulatedCalibrator, EmulatedRow, compa
 from ringlab.shared.answer import Answer
 from ringlab.shared.progress import NoProgress, Progress
 from ringlab.table import NOTHING, Part, Sentences, Table, time_unit
-from scenarios import Scenario, load, shipped
+from scenarios import LoadedScenario, load, shipped
 
 SHOWN = 12  # of the rows that are off by most
 
@@ -180,7 +180,7 @@ def accuracy_here(names: Sequence[str] = (), *, progress: Progress | None = None
 
 
 def measure_here(
-    scenarios: Sequence[tuple[str, Scenario]], computing: Calibration | None, progress: Progress
+    scenarios: Sequence[tuple[str, LoadedScenario]], computing: Calibration | None, progress: Progress
 ) -> AccuracyHere:
     """Return predictions of named scenarios beside what was measured; ``computing`` is of what ranks compute, if known.
 

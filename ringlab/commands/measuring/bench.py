@@ -28,7 +28,7 @@ from realcomm.launching.launcher import check_launch
 from realcomm.measuring.collective_run import measure_all
 from realcomm.measuring.measurement import RankFigures, TimedRequest
 from ringlab.emulated.network import on_emulated
-from ringlab.shared.answer import Answer, Record
+from ringlab.shared.answer import Answer, AnswerRecord
 from ringlab.shared.console import make_console
 from ringlab.shared.loading import load_scenario
 from ringlab.shared.options import BackendOpt, JsonOpt, with_groups
@@ -36,7 +36,7 @@ from ringlab.shared.output import check_outputs, write_files, write_json
 from ringlab.shared.ranges import grow_sizes
 from ringlab.shared.signals import INTERRUPTED
 from ringlab.table import Part, Table
-from scenarios import Scenario
+from scenarios import LoadedScenario
 from simcomm.cluster.cluster import Cluster
 from simcomm.schedules import verified_schedule
 from simcomm.selection import resolve_auto
@@ -113,7 +113,7 @@ def command(
 
 
 @dataclass(frozen=True, kw_only=True)
-class BenchRow(Record):
+class BenchRow(AnswerRecord):
     """One algorithm at one size. Times in seconds, rates in 1e9 bytes/s; None of a buffer without an element."""
 
     collective: str
@@ -238,7 +238,7 @@ def bench(
     *,
     backend: str = "gloo",
     timeout: float = 600.0,
-    emulated: Scenario | None = None,
+    emulated: LoadedScenario | None = None,
 ) -> BenchAnswer:
     """Measure collectives on real processes of this machine, and predict each where a calibration is cached.
 
@@ -254,7 +254,7 @@ def bench(
 
 
 def prepare(
-    options: BenchOptions, *, backend: str = "gloo", timeout: float = 600.0, emulated: Scenario | None = None
+    options: BenchOptions, *, backend: str = "gloo", timeout: float = 600.0, emulated: LoadedScenario | None = None
 ) -> Benchmark:
     """Return the benchmark, ready to start; on the cluster of a scenario if one is to be ``emulated``.
 

@@ -15,13 +15,13 @@ from collectives.request import Request
 from collectives.training.workload import Training
 from collectives.units import count, format_size
 from ringlab.session import Session
-from ringlab.shared.answer import Answer, Record
+from ringlab.shared.answer import Answer, AnswerRecord
 from ringlab.shared.loading import load_scenario
 from ringlab.shared.options import TIMEOUT_S, BackendOpt, JsonOpt, SetOpt, TimeoutOpt, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import NoProgress, Progress, TerminalProgress
 from ringlab.table import NOTHING, Part, Table, format_ratio, format_whole_percent, time_unit
-from scenarios import Scenario, shipped
+from scenarios import LoadedScenario, shipped
 from simcomm.cluster.presets import machine_entries
 from simcomm.nccl.catalogue import match_gpu
 from simcomm.nccl.descriptions import System, describe_system, own_machines, read_systems
@@ -149,7 +149,7 @@ def calibrate(
 
 
 @dataclass(frozen=True)
-class MeasuredRow(Record):
+class NcclRow(AnswerRecord):
     """A measured row, and what was predicted before; seconds."""
 
     collective: str
@@ -165,11 +165,11 @@ class NcclCalibrationAnswer(Answer):
     system: str
     hosts: int
     ranks: int
-    rows: tuple[MeasuredRow, ...]
+    rows: tuple[NcclRow, ...]
     file: str
 
     def to_dict(self) -> dict[str, Any]:
-        return {"kind": "nccl calibration", **Record.to_dict(self)}
+        return {"kind": "nccl calibration", **AnswerRecord.to_dict(self)}
 
     def show(self) -> Iterator[Part]:
         """Yield each measured row beside what was predicted without it."""
@@ -191,7 +191,7 @@ class NcclCalibrationAnswer(Answer):
 
 def calibrate_nccl(
     file: Path | str,
-    scenario: Scenario | None = None,
+    scenario: LoadedScenario | None = None,
     system: str | None = None,
     keys: Sequence[str] = (),
     collective: str | None = None,
@@ -208,7 +208,7 @@ def calibrate_nccl(
     calibration = make_calibration(found, run, str(file))
     measured = describe_system(found.slug, calibration.system)
     rows = tuple(
-        MeasuredRow(name, nbytes, seconds, float(predict_seconds(measured, name, nbytes)[0]))
+        NcclRow(name, nbytes, seconds, float(predict_seconds(measured, name, nbytes)[0]))
         for name, nbytes, seconds in calibration.rows
     )
     calibration.adapted()
@@ -227,7 +227,7 @@ def _check_gpu(file: Path | str, run: NcclTestsRun, system: System) -> None:
         )
 
 
-def _of_scenario(scenario: Scenario) -> System:
+def _of_scenario(scenario: LoadedScenario) -> System:
     system = getattr(scenario.cluster, "system", None)
     if not isinstance(system, System):
         raise InputError(f'{scenario.path}: nccl-tests measure NCCL; give a scenario with transport = "nccl"')

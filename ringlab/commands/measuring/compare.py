@@ -25,7 +25,7 @@ from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.ranges import parse_world_sizes
 from ringlab.shared.scenario_answer import ScenarioAnswer
 from ringlab.table import MOST_SENTENCES, keep_few
-from scenarios import Scenario
+from scenarios import LoadedScenario
 from simcomm.model.trouble import NO_TROUBLE
 
 
@@ -109,7 +109,7 @@ def gpu_names() -> list[str]:
     return [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
 
 
-def check_comparable(scenario: Scenario, backend: str = "gloo") -> None:
+def check_comparable(scenario: LoadedScenario, backend: str = "gloo") -> None:
     """Raise InputError unless the scenario can be both predicted and measured on this machine."""
     try:
         scenario.cluster.check_measurable(backend, gpu_names)
@@ -123,7 +123,7 @@ def check_comparable(scenario: Scenario, backend: str = "gloo") -> None:
 
 
 def make_comparison(
-    scenario: Scenario, predicted: Prediction, measured: RunAnswer, calibration: Calibration | None
+    scenario: LoadedScenario, predicted: Prediction, measured: RunAnswer, calibration: Calibration | None
 ) -> Comparison:
     """Return the prediction and the measurement of a scenario in one answer; None where something was only measured."""
     collectives = {_identity(one): one for one in predicted.collectives}
@@ -180,7 +180,7 @@ def _with_prediction(
     }
 
 
-def compare(scenario: Scenario, session: Session, emulate: bool = False) -> Comparison:
+def compare(scenario: LoadedScenario, session: Session, emulate: bool = False) -> Comparison:
     """Run a scenario in turns with calibrating, in one launch, and predict it from the calibration alone.
 
     With a calibration of before, the scenario is predicted from that and run by itself. With ``emulate`` its network is
@@ -204,7 +204,7 @@ def compare(scenario: Scenario, session: Session, emulate: bool = False) -> Comp
     return make_comparison(scenario, predicted, measured, found)
 
 
-def _compare_emulated(scenario: Scenario, session: Session) -> Comparison:
+def _compare_emulated(scenario: LoadedScenario, session: Session) -> Comparison:
     found = session.find_calibration(scenario) if session.calibration is not None else None
     with emulated(scenario.cluster, session.progress) as network:
         found = found or calibrate_for_emulation(scenario, session)

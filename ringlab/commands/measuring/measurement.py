@@ -25,7 +25,7 @@ from ringlab.shared.figures import Number, collective_figures, training_figures
 from ringlab.shared.progress import Progress
 from ringlab.shared.scenario_answer import ScenarioAnswer
 from ringlab.shared.workload import check_programs, resolve_requests, resolve_training
-from scenarios import Scenario
+from scenarios import LoadedScenario
 
 if TYPE_CHECKING:
     from realcomm.launching.types import RankNetwork
@@ -60,10 +60,10 @@ class RunAnswer(ScenarioAnswer[Number]):
         return found if self.emulated is None else found | {"emulated": self.emulated}
 
 
-class _Measured(NamedTuple):
+class _ToMeasure(NamedTuple):
     """What is measured of a scenario, ``auto`` resolved; rows that are equal are one run."""
 
-    scenario: Scenario
+    scenario: LoadedScenario
     requests: list[Request]
     trainings: list[Training]
 
@@ -84,16 +84,16 @@ class _Measured(NamedTuple):
         return make_run_answer(self.scenario, collectives, self.trainings, training_traces)
 
 
-def _find_work(scenario: Scenario, calibration: Calibration | None) -> _Measured:
+def _find_work(scenario: LoadedScenario, calibration: Calibration | None) -> _ToMeasure:
     """Return what is measured; the calibration resolves ``auto``, as ``predict`` does with the same one."""
     requests = resolve_requests(scenario.collective, scenario.cluster, calibration)
     trainings = [resolve_training(training, scenario.cluster, calibration) for training in scenario.trainings]
     check_programs(scenario, requests, trainings)
-    return _Measured(scenario, requests, trainings)
+    return _ToMeasure(scenario, requests, trainings)
 
 
 def measure(
-    scenario: Scenario,
+    scenario: LoadedScenario,
     calibration: Calibration | None = None,
     session: Session | None = None,
     *,
@@ -166,7 +166,10 @@ def _find_starts(
 
 
 def make_run_answer(
-    scenario: Scenario, collectives: Sequence[Trace], trainings: Sequence[Training], training_traces: Sequence[Trace]
+    scenario: LoadedScenario,
+    collectives: Sequence[Trace],
+    trainings: Sequence[Training],
+    training_traces: Sequence[Trace],
 ) -> RunAnswer:
     """Return the answer about a scenario from the traces of its collectives and trainings."""
     cluster = scenario.cluster
@@ -186,7 +189,7 @@ def make_run_answer(
 
 
 def measure_in_turns(
-    scenario: Scenario, calibration: Calibration | None, session: Session
+    scenario: LoadedScenario, calibration: Calibration | None, session: Session
 ) -> tuple[RunAnswer, Calibration]:
     """Run a scenario in turns with calibrating; return what was measured and the calibration, which shares no number.
 

@@ -13,7 +13,7 @@ from collectives.records.environment import cores
 from collectives.records.model_profile import ModelProfile
 from collectives.records.spans import Spans
 from collectives.records.trace import Trace
-from ringlab.shared.answer import Record
+from ringlab.shared.answer import AnswerRecord
 from simcomm.mesh.layers import cut_stages
 from simcomm.mesh.pipeline import StageTimes, pipeline_program
 
@@ -39,7 +39,7 @@ class ModelParallelRow(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class ModelParallelAnswer(Record):
+class ModelParallelAnswer(AnswerRecord):
     """What ``model_parallel`` found."""
 
     model: str

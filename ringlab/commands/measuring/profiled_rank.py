@@ -18,7 +18,7 @@ from ringlab.emulated.rows import WITHIN, EmulatedRow
 from ringlab.shared.answer import SCHEMA_VERSION, Answer
 from ringlab.shared.progress import NoProgress, Progress
 from ringlab.table import Part, Sentences, Table, format_or_dash
-from scenarios import Scenario, load
+from scenarios import LoadedScenario, load
 
 STEP = ": step"  # of the rows of a training, the one of its whole step
 UNKNOWN = FittedLine(0.0, 0.0, 0.0)  # of messages on this machine, which hosts with a network of their own do not send
@@ -114,7 +114,7 @@ def compare_devices(
     return ProfiledRank(first.title, str(first.path), str(profile), known.measured[-1].device, found)
 
 
-def _only_trainings(scenario: Scenario) -> Scenario:
+def _only_trainings(scenario: LoadedScenario) -> LoadedScenario:
     return replace(scenario, collective=None, what_ifs=())
 
 

@@ -23,7 +23,7 @@ from ringlab.shared.options import AnswerOptions, RealOptions, ScenarioArg, SetO
 from ringlab.shared.output import check_outputs, deliver, keep_broken_trace
 from ringlab.shared.workload import leave_nccl_out
 from ringlab.table import Line, print_parts
-from scenarios import Scenario
+from scenarios import LoadedScenario
 
 if TYPE_CHECKING:
     from realcomm.watching.watch import Watch
@@ -109,7 +109,7 @@ def _show_prediction(predicted: Prediction, quiet: bool) -> None:
 
 
 def run(
-    scenario: Scenario,
+    scenario: LoadedScenario,
     session: Session,
     *,
     emulate: bool = False,
@@ -146,7 +146,7 @@ def run(
 
 
 def run_beside_prediction(
-    scenario: Scenario,
+    scenario: LoadedScenario,
     show: Callable[[Prediction], None],
     session: Session,
     *,

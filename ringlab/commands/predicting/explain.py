@@ -13,13 +13,13 @@ from collectives.costs.bounds import bus_factor
 from collectives.declaration import nccl
 from collectives.errors import InputError
 from collectives.units import count, format_bandwidth, format_size, format_time
-from ringlab.shared.answer import Answer, Record
+from ringlab.shared.answer import Answer, AnswerRecord
 from ringlab.shared.loading import load_scenario
 from ringlab.shared.options import JsonOpt, ScenarioArg, SetOpt
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import Progress, TerminalProgress, computing, draw_to
 from ringlab.table import Line, Part, Table, format_or_dash, format_ratio, time_unit
-from scenarios import Scenario
+from scenarios import LoadedScenario
 from simcomm.nccl.channels import open_channels
 from simcomm.nccl.clusters import NcclCluster
 from simcomm.nccl.communicator import Communicator, make_communicator
@@ -82,7 +82,7 @@ def command(
 
 
 @dataclass(frozen=True)
-class OptionExplained(Record):
+class OptionExplained(AnswerRecord):
     """An algorithm with a protocol that NCCL could take: seconds, those that its tuner reckons with, why not."""
 
     algorithm: str
@@ -94,7 +94,7 @@ class OptionExplained(Record):
 
 
 @dataclass(frozen=True)
-class SizeExplained(Record):
+class SizeExplained(AnswerRecord):
     """What NCCL does at one size."""
 
     bytes: int
@@ -108,7 +108,7 @@ class SizeExplained(Record):
 
 
 @dataclass(frozen=True)
-class ClusterExplained(Record):
+class ClusterExplained(AnswerRecord):
     """What NCCL sees of a cluster and does on it."""
 
     title: str
@@ -159,7 +159,7 @@ class Explanation(Answer):
             yield from (f"  note: {note}" for note in cluster.notes)
 
 
-def explain(scenario: Scenario, progress: Progress | None = None) -> Explanation:
+def explain(scenario: LoadedScenario, progress: Progress | None = None) -> Explanation:
     """Return what NCCL would do on the scenario's clusters that it joins. Raise InputError where it joins none.
 
     >>> from scenarios import load

@@ -17,7 +17,7 @@ from collectives.checks import check_number
 from collectives.errors import InputError
 from collectives.quoting import quote, suggest
 from collectives.records.model_profile import read_model_profile, shipped_model_profiles
-from ringlab.shared.answer import Answer, Record
+from ringlab.shared.answer import Answer, AnswerRecord
 from ringlab.shared.models import find_job
 from ringlab.shared.options import ExplainOpt, JsonOpt, ScenarioArg, SetOpt, with_groups
 from ringlab.shared.output import check_outputs, deliver
@@ -30,7 +30,7 @@ from simcomm.renting.advice import SHARE, advise
 from simcomm.renting.break_evens import BreakEven
 from simcomm.renting.fitting import fitting_choices
 from simcomm.renting.measuring import MINUTES, half_width
-from simcomm.renting.plan import Plan, PlanLimits, make_plan
+from simcomm.renting.plan import PlanLimits, RentalPlan, make_plan
 from simcomm.renting.predicting import Predicting, Question, predict_all
 from simcomm.renting.quotes import Choice, Interruptions, Quote, list_choices, make_quote
 from simcomm.renting.rentals import OLD_AFTER_DAYS, Rental, is_old, newest_date, read_rentals
@@ -90,7 +90,7 @@ def command(
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanRow(Record):
+class PlanRow(AnswerRecord):
     """A choice within the limits; times are hours, money is dollars."""
 
     rank: int
@@ -129,7 +129,7 @@ class PlanRow(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeasureFirst(Record):
+class MeasureFirst(AnswerRecord):
     """A short run that is expected to bring more than it costs."""
 
     run: str
@@ -280,7 +280,7 @@ def plan(
     )
 
 
-def _notes_on_choices(found: Plan, quoted: int, unknown: Collection[str]) -> Iterator[str]:
+def _notes_on_choices(found: RentalPlan, quoted: int, unknown: Collection[str]) -> Iterator[str]:
     if found.beyond:
         yield f"{found.beyond} of {quoted} choices are beyond the deadline or the budget"
     if unknown:
@@ -354,7 +354,7 @@ def _note_on_prices(rentals: Sequence[Rental], source: str, today: date) -> str:
     return f"prices of {source}, the newest of {newest_date(rentals).isoformat()}{more if old else ''}"
 
 
-def _row(rank: int, one: Quote, found: Plan, limits: PlanLimits, today: date) -> PlanRow:
+def _row(rank: int, one: Quote, found: RentalPlan, limits: PlanLimits, today: date) -> PlanRow:
     choice, rental = one.choice, one.choice.rental
     return PlanRow(
         rank=rank,
@@ -381,7 +381,7 @@ def _row(rank: int, one: Quote, found: Plan, limits: PlanLimits, today: date) ->
     )
 
 
-def _measure_first(found: Plan) -> MeasureFirst | None:
+def _measure_first(found: RentalPlan) -> MeasureFirst | None:
     best = found.measure
     return best and MeasureFirst(
         run=best.measurement.what,

@@ -15,7 +15,7 @@ from ringlab.shared.loading import load_scenario
 from ringlab.shared.options import CalibrationOpt, ExplainOpt, JsonOpt, ScenarioArg, SetOpt, TraceOpt, with_groups
 from ringlab.shared.output import Outputs, check_outputs, deliver
 from ringlab.shared.progress import TerminalProgress
-from scenarios import Scenario
+from scenarios import LoadedScenario
 
 
 @dataclass(frozen=True)
@@ -127,14 +127,14 @@ def _predict_once(name: str, overrides: tuple[str, ...], session: Session, outpu
     deliver(answer, outputs.json_to, *(() if answer.interrupted else writers), explain=outputs.explain)
 
 
-def _write_trace(scenario: Scenario, session: Session, path: Path) -> None:
+def _write_trace(scenario: LoadedScenario, session: Session, path: Path) -> None:
     from ringlab.pictures.traces import OneRun  # a table of times does without
 
     with session.computing(f"writing {path}"):
         OneRun(scenario, session.find_calibration(scenario), session.engine).simulate().write(path)
 
 
-def _offer_calibration(scenario: Scenario, name: str, session: Session) -> None:
+def _offer_calibration(scenario: LoadedScenario, name: str, session: Session) -> None:
     """Calibrate what the scenario needs and lacks, if a person at the terminal agrees.
 
     A machine that is not calm is said to be so, and its calibration used all the same: one command is enough. Raises

@@ -30,7 +30,7 @@ from ringlab.shared.progress import Tick
 from ringlab.shared.scenario_answer import ScenarioAnswer
 from ringlab.shared.workload import (
     MOST_LOOKED_AT,
-    Work,
+    WorkCount,
     count_work,
     is_auto,
     predictable,
@@ -38,7 +38,7 @@ from ringlab.shared.workload import (
     resolve_training,
 )
 from ringlab.table import MOST_SENTENCES, keep_few
-from scenarios import Scenario
+from scenarios import LoadedScenario
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.paths import keeping_paths
 from simcomm.compiled.planning.engine_input import MOST_MESSAGES
@@ -73,7 +73,7 @@ class Prediction(ScenarioAnswer[Number]):
         return [*self.conclusions, *([self.limits] if self.limits and self.limits not in self.explanations else ())]
 
 
-def predict(scenario: Scenario, session: Session | None = None, in_turns: bool = False) -> Prediction:
+def predict(scenario: LoadedScenario, session: Session | None = None, in_turns: bool = False) -> Prediction:
     """Simulate a scenario and its what-ifs; an interrupt ends it, and what is done by then is the answer.
 
     What is too large to be simulated is left out, and named below the tables, unless nothing else is asked for.
@@ -112,7 +112,7 @@ def predict(scenario: Scenario, session: Session | None = None, in_turns: bool =
         return replace(answer, interrupted=True, conclusions=(stopped,))
 
 
-def predict_whole(scenario: Scenario, session: Session, in_turns: bool = False) -> Prediction:
+def predict_whole(scenario: LoadedScenario, session: Session, in_turns: bool = False) -> Prediction:
     """Return what ``predict`` does. Raise KeyboardInterrupt where that was interrupted."""
     found = predict(scenario, session, in_turns)
     if found.interrupted:
@@ -120,7 +120,7 @@ def predict_whole(scenario: Scenario, session: Session, in_turns: bool = False) 
     return found
 
 
-def _conclude(answer: Prediction, scenario: Scenario, limits: str, refused: Sequence[TooLarge]) -> Prediction:
+def _conclude(answer: Prediction, scenario: LoadedScenario, limits: str, refused: Sequence[TooLarge]) -> Prediction:
     """Return the answer with the sentences below its tables, of which ``limits`` may be one too many to be shown."""
     left_out = "; ".join(dict.fromkeys(map(str, refused)))
     concluded = conclude(answer, scenario, [*([f"Left out: {left_out}."] if left_out else []), *_grounds(scenario)])
@@ -129,7 +129,7 @@ def _conclude(answer: Prediction, scenario: Scenario, limits: str, refused: Sequ
     return replace(answer, **concluded._asdict(), limits=limits)
 
 
-def _grounds(scenario: Scenario) -> list[str]:
+def _grounds(scenario: LoadedScenario) -> list[str]:
     """Return of each cluster that NCCL joins what its predictions stand on."""
     clusters = {scenario.cluster.title: scenario.cluster} | {one.title: one.cluster for one in scenario.what_ifs}
     algorithms = scenario.collective.algorithms if scenario.collective else ()
@@ -146,7 +146,7 @@ class Row(NamedTuple):
     asked: Asked
     cluster: Cluster
     trouble: Trouble
-    work: Work
+    work: WorkCount
 
     @property
     def name(self) -> str:
@@ -159,7 +159,7 @@ class Row(NamedTuple):
         return self.work.messages > allowed(MOST_MESSAGES) * self.trouble.runs * self.work.collectives
 
 
-def _by_cluster(scenario: Scenario, found: Sequence[tuple[Row, Figures]]) -> list[ClusterFigures[Number]]:
+def _by_cluster(scenario: LoadedScenario, found: Sequence[tuple[Row, Figures]]) -> list[ClusterFigures[Number]]:
     """Return the figures of the scenario's own cluster and of its what-ifs."""
     places = [(scenario.title, scenario.cluster), *((other.title, other.cluster) for other in scenario.what_ifs)]
     return [
@@ -177,7 +177,7 @@ def _by_cluster(scenario: Scenario, found: Sequence[tuple[Row, Figures]]) -> lis
 class _Simulator:
     """The collectives and trainings of a scenario, simulated on one cluster after the other."""
 
-    scenario: Scenario
+    scenario: LoadedScenario
     calibration: Calibration | None
     engine: str | None
     known: dict[tuple[int, Asked], Figures] = field(default_factory=dict)  # of rows that were simulated
@@ -202,7 +202,7 @@ class _Simulator:
             seen: set[Asked] = set()
             for one in every:
                 try:
-                    work = Work() if one in seen else count_work(one, model, trouble)
+                    work = WorkCount() if one in seen else count_work(one, model, trouble)
                 except TooLarge as error:
                     self._refuse(one, error)
                     continue

@@ -14,7 +14,7 @@ from collectives.quoting import quote, suggest
 from collectives.records.transformer_shapes import EXAMPLE, TRANSFORMERS, is_transformer, parse_transformer
 from collectives.training.recipe import check_known
 from ringlab.jobs.mesh_files import FORMATS, write_mesh
-from ringlab.shared.answer import NOT_IN_JSON, Answer, Record
+from ringlab.shared.answer import NOT_IN_JSON, Answer, AnswerRecord
 from ringlab.shared.console import make_console
 from ringlab.shared.options import JsonOpt, ScenarioArg, SetOpt, with_groups
 from ringlab.shared.output import check_outputs, deliver
@@ -72,7 +72,7 @@ class SearchOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeshRow(Record):
+class MeshRow(AnswerRecord):
     """A mesh with what is predicted of it."""
 
     mesh: str
@@ -100,7 +100,7 @@ class MeshRow(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case(Record):
+class Case(AnswerRecord):
     """What was found for one number of devices."""
 
     devices: int

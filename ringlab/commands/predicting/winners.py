@@ -26,10 +26,10 @@ from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import Progress, TerminalProgress, computing, draw_to
 from ringlab.shared.ranges import grow_sizes, parse_world_sizes
 from ringlab.table import NOTHING, Part, Row, Table
-from scenarios import Scenario
+from scenarios import LoadedScenario
 from simcomm import star
 from simcomm.cluster.cluster import MOST_RANKS, Cluster
-from simcomm.selection import Choice, WinnerMap, winner_map
+from simcomm.selection import AlgorithmChoice, WinnerMap, winner_map
 
 MOST_CELLS = 5000
 SIZES = ("256", "256M", 2.0)  # the first, the last, and the factor from one to the next
@@ -198,7 +198,7 @@ def winners(
 
 
 def scenario_winners(
-    scenario: Scenario, collective: str | None, ranks: str | None, sizes: Sizes, algorithms: Sequence[str],
+    scenario: LoadedScenario, collective: str | None, ranks: str | None, sizes: Sizes, algorithms: Sequence[str],
     session: Session,
 ) -> WinnersAnswer:  # fmt: skip
     """Return the winners on a scenario's cluster, of its own collective unless another is given. Raise InputError."""
@@ -224,7 +224,7 @@ def _world_sizes(cluster: Cluster, ranks: str | None) -> list[int]:
     return world_sizes
 
 
-def _cell(world_size: int, nbytes: int, choice: Choice) -> dict[str, Any]:
+def _cell(world_size: int, nbytes: int, choice: AlgorithmChoice) -> dict[str, Any]:
     second = choice.next_best
     return {
         "world_size": world_size,
@@ -236,7 +236,7 @@ def _cell(world_size: int, nbytes: int, choice: Choice) -> dict[str, Any]:
     }
 
 
-def _stretch(name: str, cells: list[tuple[int, Choice]]) -> list[str]:
+def _stretch(name: str, cells: list[tuple[int, AlgorithmChoice]]) -> list[str]:
     sizes = " to ".join(dict.fromkeys(format_size(nbytes) for nbytes in (cells[0][0], cells[-1][0])))
     gains = [choice.gain for _, choice in cells if isfinite(choice.gain)]
     shown = " to ".join(dict.fromkeys(f"{gain:.2f}" for gain in (min(gains), max(gains)))) if gains else NOTHING

@@ -45,7 +45,7 @@ class Phases(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Work:
+class LocalWork:
     """What takes a rank time by itself, as a span of a trace says it; ``channel`` may be one of the trouble's."""
 
     name: str
@@ -63,7 +63,7 @@ class Deed:
     transfer: Transfer[Extent] | None = None
     seconds: float = 0.0
     held: float = 0.0  # seconds for which the rank keeps a core
-    work: Work | None = None
+    work: LocalWork | None = None
 
 
 @dataclass
@@ -78,7 +78,7 @@ class TcpPlan:
     first_deed: list[int] = field(default_factory=lambda: [0])  # [ranks + 1]
     begins: list[list[int]] = field(default_factory=list)  # [ranks, collectives]: the first deed of each ...
     ends: list[list[int]] = field(default_factory=list)  # ... and the one after its last
-    works: list[tuple[int, int, Work]] = field(default_factory=list)  # by deed: its rank, and what it is
+    works: list[tuple[int, int, LocalWork]] = field(default_factory=list)  # by deed: its rank, and what it is
     messages: list[tuple[int, int, int, int, float]] = field(default_factory=list)  # src, dst, data, notice, nbytes
     sends: list[tuple[int, int, int, int, int]] = field(default_factory=list)  # collective and site of each message
     streams: dict[tuple[int, int], int] = field(default_factory=dict)  # numbers by ranks
@@ -188,7 +188,7 @@ def _computing(inputs: EngineInput, phases: Phases | None, *what: int) -> Iterat
     for channel in what:
         name, seconds = known[channel]
         if seconds > 0:
-            yield Deed(kind, seconds=seconds, held=seconds, work=Work(name, channel, inputs.index, inputs.index))
+            yield Deed(kind, seconds=seconds, held=seconds, work=LocalWork(name, channel, inputs.index, inputs.index))
 
 
 def _deeds(inputs: EngineInput, rank: int, computes: int) -> Iterator[Deed]:
@@ -199,7 +199,7 @@ def _deeds(inputs: EngineInput, rank: int, computes: int) -> Iterator[Deed]:
 
     def reduce(step: SliceStep[Extent], write: Write[Extent]) -> Iterator[Deed]:
         if (seconds := gamma * write.target.nbytes) > 0:
-            work = Work("reduce", step.channel, step.step.number, inputs.index)
+            work = LocalWork("reduce", step.channel, step.step.number, inputs.index)
             yield Deed(kind, step, None, seconds, seconds, work)
 
     def post(step: SliceStep[Extent], start: float = 0.0) -> Iterator[Deed]:
