@@ -1,6 +1,6 @@
 """Which algorithm is fastest for a size, a number of ranks and a cluster, by the model."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import NamedTuple
@@ -56,6 +56,19 @@ class WinnerMap:
     sizes: tuple[int, ...]
     world_sizes: tuple[int, ...]
     choices: tuple[tuple[AlgorithmChoice, ...], ...]
+
+    @classmethod
+    def of_rows(
+        cls,
+        collective: str,
+        cluster: Cluster,
+        sizes: Sequence[int],
+        world_sizes: Sequence[int],
+        rows: Mapping[int, tuple[AlgorithmChoice, ...]],
+    ) -> "WinnerMap":
+        """Return the map of what ``winner_rows`` yields, by the world size."""
+        choices = tuple(rows[world_size] for world_size in world_sizes)
+        return cls(collective, cluster.title, tuple(sizes), tuple(world_sizes), choices)
 
     def __repr__(self) -> str:
         counts = f"{len(self.world_sizes)} world sizes, {len(self.sizes)} sizes"
@@ -239,24 +252,35 @@ def winner_map(
     dtype: str = "float32",
     among: Sequence[Algorithm] | None = None,
     calibration: Calibration | None = None,
-    on_row: Callable[[int], None] = lambda world_size: None,
 ) -> WinnerMap:
     """Choose for each of ``sizes`` (bytes) on the cluster's first hosts, as many as each of ``world_sizes``.
 
-    Closed forms are taken as though every buffer fell into equal chunks. ``on_row`` is called with each
-    world size when it is done. Raises InputError.
+    Closed forms are taken as though every buffer fell into equal chunks. Raises InputError.
 
     >>> import simcomm
     >>> winner_map("broadcast", simcomm.star(8, "10 Gbit/s", "5 us"), [64, 1 << 24], [8]).winners
     [['binomial', 'double_tree[slices=32]']]
     """
-    found, network = dict[int, tuple[AlgorithmChoice, ...]](), cluster
+    asked = collective, cluster, sizes, world_sizes
+    found = dict(winner_rows(*asked, dtype=dtype, among=among, calibration=calibration))
+    return WinnerMap.of_rows(*asked, found)
+
+
+def winner_rows(
+    collective: str,
+    cluster: Cluster,
+    sizes: Sequence[int],
+    world_sizes: Sequence[int],
+    *,
+    dtype: str = "float32",
+    among: Sequence[Algorithm] | None = None,
+    calibration: Calibration | None = None,
+) -> Iterator[tuple[int, tuple[AlgorithmChoice, ...]]]:
+    """Yield each world size, the largest first, with what ``winner_map`` chooses for it. Raises InputError."""
+    network = cluster
     for world_size in sorted(set(world_sizes), reverse=True):
         requests = [make_request(auto(collective), world_size, nbytes, dtype=dtype) for nbytes in sizes]
         estimator = time_model(network.on_first(world_size), calibration).estimator(requests[0])
         if estimator.star is not None:  # which has no idle hosts
             network = replace(network, graph=estimator.cluster.graph, hosts=estimator.cluster.hosts)
-        found[world_size] = tuple(_choose(estimator.for_request(request), among) for request in requests)
-        on_row(world_size)
-    rows = [found[world_size] for world_size in world_sizes]
-    return WinnerMap(collective, cluster.title, tuple(sizes), tuple(world_sizes), tuple(rows))
+        yield world_size, tuple(_choose(estimator.for_request(request), among) for request in requests)

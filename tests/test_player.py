@@ -25,6 +25,7 @@ from simcomm.cluster.topologies import two_level_tree
 from simcomm.model.trouble import LinkTrouble, Trouble
 from viz.player import runs as player_runs
 from viz.player.page import PlayedRun, render_player, write_player
+from viz.report import ReportParts
 
 pytestmark = pytest.mark.browser
 
@@ -388,7 +389,7 @@ def test_many_ranks_open_by_groups(browser: Browser, folder: Path, monkeypatch: 
 
 def test_a_report_plays_the_runs_within(browser: Browser, folder: Path) -> None:
     player = render_player("Two runs", player_pages.star(("ring", "naive"), 1 << 20))
-    viz.write_report({"kind": "prediction", "conclusions": []}, {}, folder / "report.html", player=player)
+    viz.write_report({"kind": "prediction"}, ReportParts(player=player), folder / "report.html")
     page = browser.new_page()
     problems: list[str] = []
     page.on("console", lambda message: problems.append(message.text))

@@ -22,6 +22,7 @@ from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.traces import make_trace
 from simcomm.model.trouble import Trouble
 from simcomm.schedules import unverified_schedule
+from viz.report import ReportParts
 
 ZEROS = base64.b64encode(zlib.compress(bytes(1 << 20))).decode()  # of many times the memory that it should take
 ONES = base64.b64encode(zlib.compress(b"\xff" * 16)).decode()
@@ -64,7 +65,7 @@ def test_what_is_no_path_is_refused(trace: Trace, path: Any):
         lambda path: viz.animate(trace, path),
         lambda path: viz.draw_topology(simcomm.star(2, "10 Gbit/s", "5 us").graph, hosts, "Two", path),
         lambda path: viz.draw_winners(found, path),
-        lambda path: viz.write_report({"kind": "prediction"}, {}, path),
+        lambda path: viz.write_report({"kind": "prediction"}, ReportParts(), path),
         simcomm.read_cluster,
     ]
     for call in calls:

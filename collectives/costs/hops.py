@@ -141,9 +141,18 @@ def find_hops(algorithm: Algorithm, world_size: int, root: int) -> dict[int, Hop
             else:
                 pattern, width, together = RELAY, 1, 1
                 is_first = _before(depth, site) == _before(depth, src) == 0
-            reduces = bool(schedule.kind[index] == Kind.RECV_REDUCE)
-            chunks = int(schedule.chunk[match]), int(schedule.into[index]), int(schedule.count[index])
-            found[index] = HopKind(src, site, *chunks, pattern, width, together, reduces, is_first)
+            found[index] = HopKind(
+                src=src,
+                dst=site,
+                chunk=int(schedule.chunk[match]),
+                into=int(schedule.into[index]),
+                count=int(schedule.count[index]),
+                pattern=pattern,
+                width=width,
+                together=together,
+                reduces=bool(schedule.kind[index] == Kind.RECV_REDUCE),
+                is_first=is_first,
+            )
     return found
 
 

@@ -4,26 +4,23 @@ The tensors of a list have one shape and type. All other arguments, what is retu
 ``realcomm.functions.tensor_collectives`` describes. The examples show rank 0 of two.
 """
 
-from collections.abc import Sequence
-
 import torch
 
 from collectives.declaration import Algorithm
 from realcomm.functions.tensor_call import (
+    AlikeTensors,
     CallBuffer,
     Copies,
     Group,
     Op,
+    Tensors,
     check_input,
-    check_list,
     check_output,
     find_root,
     first_tensor,
     run_collective,
 )
 from realcomm.functions.work import Handle
-
-Tensors = Sequence[torch.Tensor]
 
 
 def all_gather(
@@ -44,7 +41,7 @@ def all_gather(
 
     def prepare(rank: int, world_size: int) -> CallBuffer:
         check_input(tensor, "tensor", group)
-        outputs = check_list(tensor_list, "tensor_list", tensor, "tensor", world_size, group, is_output=True)
+        outputs = AlikeTensors(tensor, "tensor", group).check_outputs(tensor_list, "tensor_list", world_size)
         return CallBuffer(world_size * tensor.numel(), tensor, [(tensor, rank)], _numbered(outputs))
 
     return run_collective("all_gather", algorithm, prepare, group, async_op)
@@ -69,7 +66,7 @@ def reduce_scatter(
 
     def prepare(rank: int, world_size: int) -> CallBuffer:
         check_output(output, "output", group)
-        inputs = check_list(input_list, "input_list", output, "output", world_size, group, is_output=False)
+        inputs = AlikeTensors(output, "output", group).check_inputs(input_list, "input_list", world_size)
         return CallBuffer(world_size * output.numel(), output, _numbered(inputs), [(output, rank)])
 
     return run_collective("reduce_scatter", algorithm, prepare, group, async_op, op)
@@ -93,9 +90,9 @@ def all_to_all(
 
     def prepare(rank: int, world_size: int) -> CallBuffer:
         first = first_tensor(input_tensor_list, "input_tensor_list", group)
-        like = first, "input_tensor_list[0]", world_size, group
-        inputs = check_list(input_tensor_list, "input_tensor_list", *like, is_output=False)
-        outputs = check_list(output_tensor_list, "output_tensor_list", *like, is_output=True)
+        alike = AlikeTensors(first, "input_tensor_list[0]", group)
+        inputs = alike.check_inputs(input_tensor_list, "input_tensor_list", world_size)
+        outputs = alike.check_outputs(output_tensor_list, "output_tensor_list", world_size)
         return CallBuffer(world_size * first.numel(), first, _numbered(inputs), _numbered(outputs))
 
     return run_collective("all_to_all", algorithm, prepare, group, async_op)
@@ -125,16 +122,7 @@ def gather(
         check_input(tensor, "tensor", group)
         root = find_root(group, dst, group_dst, "dst")
         wanted = world_size if rank == root else 0
-        outputs = check_list(
-            tensors=gather_list,
-            name="gather_list",
-            like=tensor,
-            like_name="tensor",
-            wanted=wanted,
-            group=group,
-            is_output=True,
-            root_name="dst",
-        )
+        outputs = AlikeTensors(tensor, "tensor", group).check_outputs(gather_list, "gather_list", wanted, "dst")
         return CallBuffer(world_size * tensor.numel(), tensor, [(tensor, rank)], _numbered(outputs), root=root)
 
     return run_collective("gather", algorithm, prepare, group, async_op)
@@ -164,16 +152,7 @@ def scatter(
         check_output(tensor, "tensor", group)
         root = find_root(group, src, group_src, "src")
         wanted = world_size if rank == root else 0
-        inputs = check_list(
-            tensors=scatter_list,
-            name="scatter_list",
-            like=tensor,
-            like_name="tensor",
-            wanted=wanted,
-            group=group,
-            is_output=False,
-            root_name="src",
-        )
+        inputs = AlikeTensors(tensor, "tensor", group).check_inputs(scatter_list, "scatter_list", wanted, "src")
         return CallBuffer(world_size * tensor.numel(), tensor, _numbered(inputs), [(tensor, rank)], root=root)
 
     return run_collective("scatter", algorithm, prepare, group, async_op)

@@ -18,6 +18,7 @@ from realcomm.execution.group_memory import Recent, keep_for
 from realcomm.functions.work import Handle, start_work
 from realcomm.launching.group import backends
 
+Tensors = Sequence[torch.Tensor]
 Group = dist.ProcessGroup | None
 Op = str | dist.ReduceOp | dist.ReduceOp.RedOpType
 
@@ -138,34 +139,40 @@ def check_parts(large: torch.Tensor, large_name: str, small: torch.Tensor, small
         )
 
 
-def check_list(
-    tensors: Sequence[torch.Tensor] | None,
-    name: str,
-    like: torch.Tensor,
-    like_name: str,
-    wanted: int,
-    group: Group,
-    is_output: bool,
-    root_name: str = "",
-) -> Sequence[torch.Tensor]:
-    """Return the tensors of a list. Raise InputError unless there are ``wanted`` of the shape and type of ``like``.
+class AlikeTensors(NamedTuple):
+    """What the tensors of a list of a call must be like: the tensor in the argument ``name``."""
 
-    Where none is wanted, ``root_name`` is the argument that says which rank gives the list.
-    """
-    found = () if tensors is None else tensors
-    if not isinstance(found, list | tuple):
-        raise WrongType(f"{name} is a {type(found).__name__}; it must be a list of tensors")
-    if len(found) != wanted:
-        needed = f"one for each rank, {wanted}" if wanted else f"none; only {root_name} gives them"
-        raise InputError(f"{name} holds {len(found)} tensors where there must be {needed}")
-    for number, tensor in enumerate(found):
-        (check_output if is_output else check_input)(tensor, f"{name}[{number}]", group)
-        if (tensor.shape, tensor.dtype, tensor.device) != (like.shape, like.dtype, like.device):
-            raise InputError(
-                f"{name}[{number}] is {describe_tensor(tensor)} and {like_name} is {describe_tensor(like)}; they must "
-                f"be alike, as unequal parts are not supported"
-            )
-    return found
+    like: torch.Tensor
+    name: str
+    group: Group
+
+    def check_inputs(self, tensors: Tensors | None, name: str, wanted: int, root_name: str = "") -> Tensors:
+        """Return the tensors of a list. Raise InputError unless there are ``wanted`` of the same shape and type.
+
+        Where none is wanted, ``root_name`` is the argument that says which rank gives the list.
+        """
+        found = () if tensors is None else tensors
+        if not isinstance(found, list | tuple):
+            raise WrongType(f"{name} is a {type(found).__name__}; it must be a list of tensors")
+        if len(found) != wanted:
+            needed = f"one for each rank, {wanted}" if wanted else f"none; only {root_name} gives them"
+            raise InputError(f"{name} holds {len(found)} tensors where there must be {needed}")
+        like = self.like
+        for number, tensor in enumerate(found):
+            check_input(tensor, f"{name}[{number}]", self.group)
+            if (tensor.shape, tensor.dtype, tensor.device) != (like.shape, like.dtype, like.device):
+                raise InputError(
+                    f"{name}[{number}] is {describe_tensor(tensor)} and {self.name} is {describe_tensor(like)}; they "
+                    f"must be alike, as unequal parts are not supported"
+                )
+        return found
+
+    def check_outputs(self, tensors: Tensors | None, name: str, wanted: int, root_name: str = "") -> Tensors:
+        """Do as ``check_inputs``; also raise InputError where elements of a tensor are the same memory."""
+        found = self.check_inputs(tensors, name, wanted, root_name)
+        for number, tensor in enumerate(found):
+            check_output(tensor, f"{name}[{number}]", self.group)
+        return found
 
 
 def first_tensor(tensors: object, name: str, group: Group) -> torch.Tensor:

@@ -42,12 +42,11 @@ def measure(
     device: str = "cpu",
     precision: str = "float32",
     steps: int = 5,
-    loading: Training | None = None,
     threads: int | None = None,
 ) -> Measured:
     """Return how long a batch takes on a device, layer by layer: medians of ``steps`` steps.
 
-    ``loading`` is the training whose data are loaded too. A processor computes with ``threads``, unless said with as
+    Loading the batch is no part of it: see ``load_seconds``. A processor computes with ``threads``, unless said with as
     many as torch takes. Raises InputError for a device that is not there, for a batch that does not fit, and for a
     model that fails.
     """
@@ -60,7 +59,7 @@ def measure(
         raise InputError(f"threads is {threads}, but {device} is no processor; leave it out, or give device cpu")
     try:
         torch.set_num_threads(before if threads is None else check_whole_number("threads", threads, at_least=1))
-        return _measure(source, profile, batch_size, where, precision, steps, loading)
+        return _measure(source, profile, batch_size, where, precision, steps)
     except torch.OutOfMemoryError as error:
         raise InputError(f"a batch of {batch_size} does not fit into the memory of {device}; give fewer") from error
     except InputError:
@@ -78,7 +77,6 @@ def _measure(
     device: torch.device,
     precision: str,
     steps: int,
-    loading: Training | None,
 ) -> Measured:
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -93,7 +91,6 @@ def _measure(
     forward, backward = (
         tuple(phases[name] * share for share in shares[name]) for name in ("forward", "backward")
     )  # fmt: skip
-    seconds = _load_seconds(loading, batch_size) if loading is not None else 0.0
     step = median(sum(row) for row in rows)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
     source_name = f"ringlab profile, median of {steps} steps, torch {torch.__version__}"
@@ -104,7 +101,7 @@ def _measure(
         forward=forward,
         backward=backward,
         optimizer=phases["optimizer"],
-        loading=seconds,
+        loading=0.0,
         step=step,
         source=source_name,
         threads=torch.get_num_threads() if device.type == "cpu" else 0,
@@ -214,8 +211,8 @@ def _normalised(values: Sequence[float]) -> list[float]:
     return [value / whole for value in values] if whole > 0 else [1 / len(values)] * len(values)
 
 
-def _load_seconds(training: Training, batch_size: int, batches: int = 5) -> float:
-    """Return what it takes one process to load a batch."""
+def load_seconds(training: Training, batch_size: int, batches: int = 5) -> float:
+    """Return what it takes one process to load a batch of a training's images. Raise InputError if there is none."""
     loader: DataLoader[Any] = DataLoader(load_images(training, train=True), batch_size, drop_last=True)
 
     def times() -> Iterator[float]:

@@ -20,6 +20,7 @@ from ringlab.shared.figures import SideBySide
 from ringlab.shared.progress import Progress, Tick
 from ringlab.shared.scenario_answer import ScenarioAnswer
 from ringlab.shared.workload import MOST_LOOKED_AT
+from ringlab.table import Sentences, render_html
 from scenarios import LoadedScenario
 from simcomm.cluster.calibrated import resolve_transport
 from simcomm.cluster.cluster import IDEAL, Cluster
@@ -27,6 +28,7 @@ from viz.accuracy import Dots, accuracy_figure
 from viz.curves import scaling_figure
 from viz.path_strip import path_figure
 from viz.player.page import PlayedRun, render_player
+from viz.report import ReportParts
 from viz.style import render_figure
 from viz.topology import MOST_NODES, topology_figure
 from viz.waterfall import MOST_BARS, waterfall_figure
@@ -48,16 +50,18 @@ def write_report(answer: ScenarioAnswer[Any], scenario: LoadedScenario, path: Pa
             curves = scaling_curves(scenario, known, tick, session.progress)
             caption = "Predicted on so many of the cluster's hosts, beside as many times what one rank does."
             pictures[caption] = _png(scaling_figure("How it scales", describe_curves(scenario), curves))
-        viz.write_report(
-            answer=answer.to_dict() | {"limits": getattr(answer, "limits", "")},
+        what_ifs = answer.show_what_ifs()
+        parts = ReportParts(
+            tables=render_html(part for part in answer.show() if not isinstance(part, Sentences)),
+            what_ifs="" if what_ifs is None else what_ifs.to_html(),
             pictures=pictures,
-            path=path,
-            player=_player(answer, scenario, runs),
-            compared=dict(_compared(answer)) if is_compared else {},
-            headline=headline(answer),
             critical=dict(_critical(runs)),
+            compared=dict(_compared(answer)) if is_compared else {},
+            player=_player(answer, scenario, runs),
+            headline=headline(answer),
             assumptions=list(_assumptions(scenario, known)),
         )
+        viz.write_report(answer.to_dict() | {"limits": getattr(answer, "limits", "")}, parts, path)
 
 
 def _runs(run: OneRun, tick: Tick, progress: Progress) -> list[PlayedRun]:

@@ -5,13 +5,16 @@ A table has a section for each cluster, so that what-ifs stand beside.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, ClassVar, Generic
 
 from collectives.records.environment import describe_environment
+from collectives.units import format_size, format_time
 from ringlab.shared.answer import SCHEMA_VERSION, Answer, to_plain
 from ringlab.shared.figures import ClusterFigures, CollectiveFigures, N, Number, SideBySide, TrainingFigures
 from ringlab.table import (
     NOTHING,
+    Cell,
     Format,
     Line,
     Part,
@@ -27,6 +30,7 @@ from ringlab.table import (
 MOST_EXACT = 0.01  # from here on an uncertainty is shown as whole per cents
 LEAST_SHARE = 0.001
 SIDES = ("predicted", "measured")
+ERRORS = (("good", 0.10), ("fair", 0.25), ("poor", inf))  # up to so much
 PHASES = ("step", "forward", "backward", "sync", "optimizer")
 Entry = CollectiveFigures[Any] | TrainingFigures[Any]
 Clusters = Sequence[ClusterFigures[Any]]
@@ -109,11 +113,31 @@ class ScenarioAnswer(Answer, Generic[N]):
         """What stands under the tables before the explanations."""
         return self.conclusions
 
-    def _repr_html_(self) -> str:
-        """Return what a notebook shows: conclusions and tables."""
-        from viz.report import render_tables  # who asks no notebook does without it
+    def show_what_ifs(self) -> Table | None:
+        """Return a row for each what-if: its step, or its collective at the largest size, and how many times as long.
 
-        return render_tables(self.to_dict())
+        Of several algorithms it is the quickest of the answer's own. None without what-ifs or without times.
+        """
+        own, *others = (_predicted_seconds(cluster) for cluster in self.clusters)
+        if not others or not own:
+            return None
+        chosen = min(own, key=lambda name: own[name])
+        rows = [["as it is", format_time(own[chosen]), NOTHING]]
+        for cluster, times in zip(self.what_ifs, others, strict=True):
+            then = times.get(chosen)
+            factor = f"{then / own[chosen]:.3g} times" if then else NOTHING
+            rows.append([cluster.title, format_time(then) if then else "never ends", factor])
+        return Table(None, [f"with {', '.join(chosen)}", "step" if self.training else "time", "as long"], rows)
+
+
+def _predicted_seconds(cluster: ClusterFigures[Any]) -> dict[tuple[str, ...], float]:
+    """Return what each training, or each collective at the largest size, takes by the prediction, by its name."""
+    largest = max((one.bytes for one in cluster.collectives), default=0)
+    found: list[tuple[tuple[str, ...], Value]] = [((one.gradient_sync,), one.step_s) for one in cluster.training]
+    found = found or [
+        ((one.algorithm, format_size(largest)), one.time_s) for one in cluster.collectives if one.bytes == largest
+    ]
+    return {name: seconds for name, value in found if (seconds := _side(value, SIDES[0]))}
 
 
 def _grouped(
@@ -140,20 +164,38 @@ def _collectives(clusters: Clusters, is_compared: bool) -> Iterator[Part]:
     size, write_size = size_unit(entry.bytes for entry in entries)
     rates = () if is_compared else ("algbw", "busbw")[of_nccl:]
 
-    def row(entry: CollectiveFigures[Any]) -> Row:
+    def row(entry: CollectiveFigures[Any], rivals: Sequence[CollectiveFigures[Any]]) -> Row:
         interval = " to ".join(map(form, entry.interval_s)) if entry.interval_s else NOTHING
         return [
             entry.algorithm,
             write_size(entry.bytes),
-            *_cells(entry.time_s, form, is_compared),
+            *_timed(entry, rivals, form, is_compared),
             *(format_or_dash(getattr(entry, f"{rate}_GBps"), format_digits) for rate in rates),
             *([interval, entry.choice or NOTHING] if of_nccl else ()),
         ]
 
+    def rows(cluster: ClusterFigures[Any]) -> list[Row]:
+        return [row(entry, cluster.collectives) for entry in cluster.collectives]
+
     headings = ["algorithm", f"size\n({size})", *_headings("time", unit, is_compared)]
     headings += [f"{rate}\n(GB/s)" for rate in rates]
     headings += [f"80 % interval\n({unit})", "choice"] if of_nccl else []
-    return _grouped("Collectives", headings, clusters, lambda cluster: [*map(row, cluster.collectives)], words=2)
+    return _grouped("Collectives", headings, clusters, rows, words=2)
+
+
+def _timed(
+    entry: CollectiveFigures[Any], rivals: Sequence[CollectiveFigures[Any]], form: Format, is_compared: bool
+) -> list[Cell]:
+    """Return the cells of a time; on a page with its range, and a bar: its share of the slowest in the same case."""
+    case = [one for one in rivals if (one.world_size, one.bytes) == (entry.world_size, entry.bytes)]
+    cells = _cells(entry.time_s, form, is_compared)
+    for index, side in enumerate(SIDES if is_compared else SIDES[:1]):
+        own, low, high = (_side(value, side) for value in (entry.time_s, entry.time_min_s, entry.time_max_s))
+        slowest = max(_side(one.time_s, side) or 0.0 for one in case)
+        note = f"{form(low)} to {form(high)}" if low is not None and high is not None and low < high else ""
+        share = own / slowest if own and slowest and len(case) > 1 else 0.0
+        cells[index] = cells[index]._replace(note=note, share=share)
+    return cells
 
 
 def _training(clusters: Clusters) -> Iterator[Part]:
@@ -263,8 +305,14 @@ def _phase_unit(clusters: Clusters) -> tuple[str, Format]:
     return time_unit(_seconds(_phase(entry, name) for entry in entries for name in PHASES))
 
 
+def _side(value: Value, side: str) -> float | None:
+    """Return the predicted or the measured half of a value, or the value itself where it is one number."""
+    found: float | None = getattr(value, side) if isinstance(value, SideBySide) else value
+    return found
+
+
 def _measured(value: Value) -> float | None:
-    return value.measured if isinstance(value, SideBySide) else value
+    return _side(value, "measured")
 
 
 def _seconds(values: Iterable[Value]) -> Iterable[float | None]:
@@ -280,15 +328,22 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f}"
 
 
-def _cells(value: Value, form: Format, is_compared: bool) -> Row:
+def _cells(value: Value, form: Format, is_compared: bool) -> list[Cell]:
     """Return one number, or predicted, measured and error; a prediction alone leaves the other two open."""
     if isinstance(value, SideBySide):
-        error = NOTHING if value.error is None else f"{100 * value.error:+.0f}" + " ?" * (not value.trusted)
         predicted = format_or_dash(value.predicted, form) + _give_or_take(value.predicted, value.uncertainty)
-        return [predicted, format_or_dash(value.measured, form), error]
+        return [Cell(predicted), Cell(format_or_dash(value.measured, form)), _error(value.error, value.trusted)]
     if is_compared:
-        return [format_or_dash(value, form), NOTHING, NOTHING]
-    return ["never" if value is None else form(value)]
+        return [Cell(format_or_dash(value, form)), Cell(NOTHING), Cell(NOTHING)]
+    return [Cell("never" if value is None else form(value))]
+
+
+def _error(error: float | None, is_trusted: bool) -> Cell:
+    """Return the cell of a prediction's error, of good, fair or poor kind, or with a mark as not to be trusted."""
+    if error is None:
+        return Cell(NOTHING)
+    text = f"{100 * error:+.0f}"
+    return Cell(text, next(kind for kind, most in ERRORS if abs(error) <= most)) if is_trusted else Cell(f"{text} ?")
 
 
 def _give_or_take(value: float | None, uncertainty: float | None) -> str:

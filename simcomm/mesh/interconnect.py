@@ -14,7 +14,7 @@ from collectives.training.parallelism import CONTENTION
 from simcomm.cluster.cluster import Cluster
 from simcomm.mesh.calls import Group, sent_bytes
 from simcomm.mesh.shared_links import StepLinks
-from simcomm.mesh.terms import read_parameters, server_seconds
+from simcomm.mesh.terms import ParameterServers, read_parameters
 from simcomm.nccl.descriptions import System, describe_preset
 from simcomm.nccl.predict import predict_among_others, predict_seconds
 from simcomm.nccl.settings import NcclSettings
@@ -116,14 +116,17 @@ class NcclInterconnect:
 
         GPUs that reach each other serve an equal part each, else one process on the host has all.
         """
-        values, local, nodes = read_parameters(), min(self.node, group.size), -(-group.size // self.node)
+        values, local = read_parameters(), min(self.node, group.size)
         kind = link_kind(replace(self.system, nodes=1))
-        seconds = server_seconds(
-            values, nbytes, largest, group.size, nodes, staged=kind == "host",
+        servers = ParameterServers(
+            gpus=group.size,
+            nodes=-(-group.size // self.node),
+            staged=kind == "host",
             busbw=self._reached("all_reduce", Group(local)) * 1e9 / float(values[f"eff_{kind}"]),
-            paths=host_paths(self.system.layout, local), nic=self.nic or inf,
-        )  # fmt: skip
-        return Served(float(seconds), is_spread=kind != "host")
+            paths=host_paths(self.system.layout, local),
+            nic=self.nic or inf,
+        )
+        return Served(float(servers.seconds(values, nbytes, largest)), is_spread=kind != "host")
 
 
 def link_kind(system: System) -> str:
@@ -212,11 +215,15 @@ class NodeInterconnect:
     def serve(self, nbytes: float, largest: float, group: Group) -> Served:
         """Return what servers on the GPUs take, as in ``NcclInterconnect``."""
         local, staged = min(self.gpus, group.size), self.machine.kind == "host"
-        seconds = server_seconds(
-            read_parameters(), nbytes, largest, group.size, -(-group.size // self.gpus), staged=staged,
-            busbw=self.machine.bandwidth(local) * 1e9, paths=self.paths, nic=self.nic or inf,
-        )  # fmt: skip
-        return Served(float(seconds), is_spread=not staged)
+        servers = ParameterServers(
+            gpus=group.size,
+            nodes=-(-group.size // self.gpus),
+            staged=staged,
+            busbw=self.machine.bandwidth(local) * 1e9,
+            paths=self.paths,
+            nic=self.nic or inf,
+        )
+        return Served(float(servers.seconds(read_parameters(), nbytes, largest)), is_spread=not staged)
 
 
 @dataclass

@@ -7,6 +7,7 @@ Every term takes numbers, or columns of them: a step (``simcomm/mesh/step.py``) 
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,32 +83,33 @@ def loading_felt(values: Mapping[str, float], share: Number) -> Number:
     return 1 - (1 - share) ** values["input_power"]
 
 
-def server_seconds(
-    values: Mapping[str, float],
-    nbytes: Number,
-    largest: Number,
-    gpus: Number,
-    nodes: Number,
-    *,
-    staged: "NDArray[np.bool_] | bool",
-    busbw: Number,
-    paths: Number,
-    nic: Number,
-) -> Number:
-    """Return what fetching ``nbytes`` of weights and sending as many of gradients takes with a parameter server.
+class ParameterServers(NamedTuple):
+    """GPUs that a parameter server serves, and what joins them: columns or one of them. Bandwidths are bytes/s.
 
     GPUs that reach each other hold an equal share of the variables each, so that all links work at once. Where all is
-    ``staged`` it goes through the host's memory, over so many ``paths``, and what belongs to the ``largest`` layer from
-    one GPU. Bandwidths are bytes/s.
+    ``staged`` it goes through the host's memory, over so many ``paths``.
     """
-    there = 2 * nbytes * (gpus - 1)
-    spread = there / gpus / (values["ps_eff"] * busbw)
-    of_one = 2 * largest * (gpus - 1) / (values["ps_one_GBps"] * 1e9)
-    through_host = np.maximum(there / (values["ps_GBps"] * 1e9 * paths), of_one)
-    inside = np.where(staged, through_host, spread)
-    between = np.where(nodes > 1, 2 * nbytes * (nodes - 1) / nodes / nic, 0.0)
-    found: Number = np.where(gpus == nodes, 0.0, inside) + between
-    return found
+
+    gpus: Number
+    nodes: Number
+    staged: "NDArray[np.bool_] | bool"
+    busbw: Number
+    paths: Number
+    nic: Number
+
+    def seconds(self, values: Mapping[str, float], nbytes: Number, largest: Number) -> Number:
+        """Return what fetching ``nbytes`` of weights and sending as many of gradients takes.
+
+        What belongs to the ``largest`` layer, so many bytes, comes from one GPU where all is staged.
+        """
+        there = 2 * nbytes * (self.gpus - 1)
+        spread = there / self.gpus / (values["ps_eff"] * self.busbw)
+        of_one = 2 * largest * (self.gpus - 1) / (values["ps_one_GBps"] * 1e9)
+        through_host = np.maximum(there / (values["ps_GBps"] * 1e9 * self.paths), of_one)
+        inside = np.where(self.staged, through_host, spread)
+        between = np.where(self.nodes > 1, 2 * nbytes * (self.nodes - 1) / self.nodes / self.nic, 0.0)
+        found: Number = np.where(self.gpus == self.nodes, 0.0, inside) + between
+        return found
 
 
 @cache

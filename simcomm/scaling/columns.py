@@ -33,12 +33,12 @@ from simcomm.mesh.job import TrainingJob
 from simcomm.mesh.terms import (
     LINK_KINDS,
     Floats,
+    ParameterServers,
     copy_seconds,
     expected_maximum,
     loading_added,
     loading_felt,
     process_seconds,
-    server_seconds,
     steal_share,
     straggler_seconds,
 )
@@ -222,10 +222,8 @@ def _communication(cases: Cases, values: Mapping[str, float], alone: Floats) -> 
     ends = cases.ready * backward[:, None] - (1 - steal)[:, None] * before
     end = np.where(cases.buckets > 0, ends, -np.inf).max(axis=1) + whole
     exposed = np.clip((end - backward - steal * whole) / (1 - steal), 0.0, whole)
-    served = server_seconds(
-        values, cases.gradient_bytes, cases.largest, cases.gpus, cases.nodes, staged=cases.staged, busbw=cases.busbw,
-        paths=cases.paths, nic=cases.nic,
-    )  # fmt: skip
+    servers = ParameterServers(cases.gpus, cases.nodes, cases.staged, cases.busbw, cases.paths, cases.nic)
+    served = servers.seconds(values, cases.gradient_bytes, cases.largest)
     overlapped, after = cases.sync == DDP, np.where(cases.sync == PS, served, whole)
     return np.where(overlapped, exposed, after), np.where(overlapped, steal * (whole - exposed), 0.0)
 

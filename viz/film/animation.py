@@ -108,7 +108,7 @@ class Film:
 
     def _draw_footer(self) -> None:
         draw = self._canvas
-        draw.box(BAR.left, BAR.bottom, BAR.right - BAR.left, BAR.top - BAR.bottom, FAINT)
+        draw.fill(BAR, FAINT)
         for share in self._progress.marks():
             draw.axes.plot([BAR.at(share, 0)[0]] * 2, [BAR.bottom - 4, BAR.bottom - 1], color=GREY, linewidth=0.8)
         if self._trace.failure is not None:
@@ -124,11 +124,11 @@ class Film:
         """Draw what a dot and a ring stand for, in a row below the cluster."""
         draw, x, y = self._canvas, 30.0, 72
         if len(self._trace.messages):
-            draw.box(x - 7, y - 7, 14, 14, CHUNK_ZERO, round_by=7)
+            draw.fill(Box.around(x, y, 7), CHUNK_ZERO, round_by=7)
             draw.text(x, y, "k" if self._scene.numbered else "", 9, text_colour(CHUNK_ZERO), "center", bold=True)
             x += 28 + draw.text_width(draw.text(x + 13, y, self._dot_words(), 11, GREY))
         for name, colour in phases.items():
-            draw.box(x - 5, y - 5, 10, 10, PAPER, colour, round_by=5, line=3)
+            draw.fill(Box.around(x, y, 5), PAPER, colour, round_by=5, line=3)
             x += 28 + draw.text_width(draw.text(x + 11, y, name, 11, GREY))
 
     def _dot_words(self) -> str:

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 from matplotlib.text import Text
 
+from viz.layout.geometry import Box
 from viz.style import INK, PAPER
 
 AnArtist = TypeVar("AnArtist", bound=Artist)
@@ -62,21 +63,14 @@ class Canvas:
             words = words[:-1]
             text.set_text(words.rstrip() + "…")
 
-    def box(
-        self,
-        x: float,
-        y: float,
-        width: float,
-        height: float,
-        colour: str,
-        edge: str = "none",
-        round_by: float = 3,
-        line: float = 1,
-    ) -> None:
-        """Draw a filled box with round corners, its lower left corner at (x, y)."""
+    def fill(self, box: Box, colour: str, edge: str = "none", round_by: float = 3, line: float = 1) -> None:
+        """Draw a filled box with round corners."""
+        width, height = box.right - box.left, box.top - box.bottom
         style = f"round,pad=0,rounding_size={min(round_by, width / 2, height / 2)}"
         self.axes.add_patch(
-            FancyBboxPatch((x, y), width, height, boxstyle=style, facecolor=colour, edgecolor=edge, linewidth=line)
+            FancyBboxPatch(
+                (box.left, box.bottom), width, height, boxstyle=style, facecolor=colour, edgecolor=edge, linewidth=line
+            )
         )
 
     def add_moving(self, artist: AnArtist) -> AnArtist:

@@ -153,12 +153,13 @@ def _buffers_panel(canvas: Canvas, known: Filling, box: Box) -> Panel:
     left = box.left + 52
     colours = chunk_colours(chunks)
     for chunk, colour in enumerate(colours):
-        canvas.box(left + chunk * wide + 1, top + 2, wide - 2, 13, colour)
+        at = left + chunk * wide
+        canvas.fill(Box(at + 1, top + 2, at + wide - 1, top + 15), colour)
         middle = left + (chunk + 0.5) * wide
         canvas.text(middle, top + 8.5, str(chunk), min(10, 0.55 * wide), text_colour(colour), "center", bold=True)
     corners = np.array([(left + c * wide + 1, top - (r + 1) * height + 1) for r in range(ranks) for c in range(chunks)])
     for x, y in corners:
-        canvas.box(x, y, wide - 2, height - 2, PANE, round_by=0)
+        canvas.fill(Box(x, y, x + wide - 2, y + height - 2), PANE, round_by=0)
     bars = Bars(canvas, corners, colours * ranks)
 
     def show(time: float) -> None:
@@ -181,7 +182,7 @@ def _received_panel(canvas: Canvas, trace: Trace, box: Box) -> Panel:
     corners = np.array([(box.left + 54, top - (r + 1) * height + 0.2 * height) for r in range(trace.world_size)])
     room = box.right - box.left - 54
     for x, y in corners:
-        canvas.box(x, y, room, 0.6 * height, PANE, round_by=0)
+        canvas.fill(Box(x, y, x + room, y + 0.6 * height), PANE, round_by=0)
     bars = Bars(canvas, corners, [RECEIVED])
 
     def show(time: float) -> None:

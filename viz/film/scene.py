@@ -10,7 +10,7 @@ from collectives.records.trace import Trace
 from collectives.units import format_bandwidth
 from viz.film.canvas import POINTS, Canvas
 from viz.film.motion import Ints, Motion, length, link_use, phases_at
-from viz.layout.geometry import Edge, Layout, natural_order
+from viz.layout.geometry import Box, Edge, Layout, natural_order
 from viz.style import BUSY, FAINT, GREY, INK, PANE, PAPER, WRONG, chunk_colours, rgb, text_colour, use_colour
 
 LONGEST_QUEUE = 6  # dots one behind the other at one position; further ones hide each other
@@ -49,7 +49,7 @@ class Scene:
 
     def _draw_memory(self, canvas: Canvas) -> None:
         if box := self._layout.memory:
-            canvas.box(box.left, box.bottom, box.right - box.left, box.top - box.bottom, PANE, FAINT, round_by=8)
+            canvas.fill(box, PANE, FAINT, round_by=8)
             rates = [link.bandwidth for link in self._trace.links if np.isfinite(link.bandwidth)]
             words = ["memory of this machine", *(format_bandwidth(rate) for rate in rates[:1])]
             canvas.text(box.left + 12, box.bottom + 12, "  ·  ".join(words), 11, GREY)
@@ -100,7 +100,7 @@ class Scene:
         (x, y), radius = self._layout.positions[node], self._layout.radii[node]
         kind = self._layout.kinds.get(node)
         tall, round_by = SHAPES.get(kind or "", (1.0, 1.0))
-        canvas.box(x - radius, y - tall * radius, 2 * radius, 2 * tall * radius, PANE, GREY, round_by=round_by * radius)
+        canvas.fill(Box.around(x, y, radius, tall * radius), PANE, GREY, round_by=round_by * radius)
         if radius >= 6:
             words = canvas.text(x, y, LETTERS.get(kind or "", node), min(11, 0.8 * radius), GREY, "center")
             canvas.fit(words, 2 * radius + 8)

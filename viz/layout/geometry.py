@@ -32,6 +32,12 @@ class Box:
     right: float
     top: float
 
+    @classmethod
+    def around(cls, x: float, y: float, radius: float, tall: float | None = None) -> "Box":
+        """Return the box that reaches so far from a point to both sides, and up and down, as far unless said."""
+        tall = radius if tall is None else tall
+        return cls(x - radius, y - tall, x + radius, y + tall)
+
     @property
     def middle(self) -> Point:
         """The point in the middle."""

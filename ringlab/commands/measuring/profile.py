@@ -195,13 +195,15 @@ def _profile(model: str, timing: ProfileOptions) -> ProfileAnswer:
     if timing.trace is not None:
         measured = measured_by_profiler(timing.trace, profile, batch_size, timing.device)
     else:
-        from realcomm.profiling.measured import measure  # imports torch
+        from realcomm.profiling.measured import load_seconds, measure  # imports torch
         from realcomm.profiling.model_sources import find_model
 
         measured = measure(
             find_model(model, shape), profile, batch_size, device=timing.device, precision=timing.precision,
-            steps=timing.steps, loading=loading, threads=timing.threads,
+            steps=timing.steps, threads=timing.threads,
         )  # fmt: skip
+        if loading is not None:
+            measured = measured._replace(loading=load_seconds(loading, batch_size))
     return ProfileAnswer(replace(profile, measured=(measured,)))
 
 

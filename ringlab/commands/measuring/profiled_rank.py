@@ -133,8 +133,18 @@ def computing_of(profile: ModelProfile, trainings: Sequence[Training], where: st
             continue
         points += [ComputePoint(*kind, processes, one.threads, phases, 0.0) for processes in {1, cores()}]
         gradients = [(each.nbytes, each.ready) for each in profile.gradients(backward=one.backward)]
-        free = [(training.gradient_bytes, 0.0)]
-        overlaps.append(OverlapPoint(*kind, cores(), one.threads, gradients, free, 0.0, 0.0, 0.0))
+        overlaps.append(
+            OverlapPoint(
+                *kind,
+                processes=cores(),
+                threads=one.threads,
+                gradients=gradients,
+                all_reduce=[(training.gradient_bytes, 0.0)],
+                steal=0.0,
+                copies_s=0.0,
+                broadcast_s=0.0,
+            )
+        )
     return Calibration(cores(), 1, UNKNOWN, UNKNOWN, UNKNOWN, compute=points, overlap=overlaps)
 
 

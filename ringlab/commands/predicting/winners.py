@@ -29,7 +29,7 @@ from ringlab.table import NOTHING, Part, Row, Table
 from scenarios import LoadedScenario
 from simcomm import star
 from simcomm.cluster.cluster import MOST_RANKS, Cluster
-from simcomm.selection import AlgorithmChoice, WinnerMap, winner_map
+from simcomm.selection import AlgorithmChoice, WinnerMap, winner_rows
 
 MOST_CELLS = 5000
 SIZES = ("256", "256M", 2.0)  # the first, the last, and the factor from one to the next
@@ -184,17 +184,14 @@ def winners(
     if len(found) * len(world_sizes) > MOST_CELLS:
         raise InputError(f"{len(found)} sizes for {len(world_sizes)} numbers of ranks: {MOST_CELLS} cells at most")
     among = [find_algorithm(name, collective) for name in check_sequence("algorithms", algorithms, of="names")] or None
-    options: dict[str, Any] = {"dtype": dtype, "among": among, "calibration": calibration}
+    rows = dict[int, tuple[AlgorithmChoice, ...]]()
     with computing(progress, f"choosing at {len(world_sizes)} world sizes and {len(found)} sizes") as tick:
-        total, done = sum(world_sizes), 0
-
-        def on_row(world_size: int) -> None:
-            nonlocal done
-            done += world_size  # which take the longer the larger they are
-            tick(0, done, total, f"ranks, down to {world_size}")
-
-        choices = winner_map(collective, cluster, found, world_sizes, **options, on_row=on_row)
-    return WinnersAnswer(choices, dtype)
+        for world_size, row in winner_rows(
+            collective, cluster, found, world_sizes, dtype=dtype, among=among, calibration=calibration
+        ):
+            rows[world_size] = row  # takes the longer the more ranks there are
+            tick(0, sum(rows), sum(world_sizes), f"ranks, down to {world_size}")
+    return WinnersAnswer(WinnerMap.of_rows(collective, cluster, found, world_sizes, rows), dtype)
 
 
 def scenario_winners(
