@@ -8,10 +8,20 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from collectives.declaration import AUTO, GLOO, UNDECIDED, Algorithm, GloosOwn, NcclsOwn, declared_in, nccl
+from collectives.declaration import (
+    AUTO,
+    GLOO,
+    UNDECIDED,
+    Algorithm,
+    GloosOwn,
+    NcclsOwn,
+    Parameter,
+    declared_in,
+    nccl,
+    split_parameters,
+)
 from collectives.errors import InputError
 from collectives.input_files import MEBIBYTE, check_input
-from collectives.parameters import Parameter, split_parameters
 from collectives.quoting import quote, suggest
 from collectives.spec import find_spec
 
@@ -146,7 +156,7 @@ def _rebuild(collective: str, *fields: Any) -> Algorithm:
 
 def _gloos_own() -> GloosOwn:
     """Return what gloo itself does, which is made of programs of the library."""
-    found: GloosOwn = importlib.import_module("collectives.algorithms.gloo").ALL_REDUCE
+    found: GloosOwn = importlib.import_module("collectives.algorithms.ring").ALL_REDUCE
     return found
 
 

@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import scenarios
 from collectives.calibration.calibration import Calibration, cache_file, is_cached, read_calibration
 from collectives.checks import check_path, check_sequence, check_whole_number
 from collectives.errors import InputError, RunFailed
@@ -186,3 +187,9 @@ def _has_phases(calibration: Calibration, scenario: LoadedScenario) -> bool:
     """Return whether a calibration has all that computing in a scenario's trainings takes."""
     model = time_model(scenario.cluster, calibration)
     return all(model.is_calibrated_for(training) for training in _trainings_to_time(scenario))
+
+
+def load_scenario(reference: str | Path, *overrides: str) -> scenarios.LoadedScenario:
+    """Return what ``scenarios.load`` does; a network of very many links takes seconds to build."""
+    with computing(TerminalProgress(), f"reading {reference} and building its network"):
+        return scenarios.load(reference, overrides)

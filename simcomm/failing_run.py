@@ -17,8 +17,7 @@ from collectives.schedule.rules import first_offence
 from collectives.step import Step
 from simcomm.cluster.calibrated import resolve_transport
 from simcomm.cluster.cluster import Cluster
-from simcomm.reference.engine import Buffer, Simulation
-from simcomm.reference.traces import make_trace
+from simcomm.reference.engine import Buffer, Simulation, make_trace
 
 MOST_STEPS = 10_000  # of a rank that are simulated; a program that never ends has gone wrong long before
 SHORTEST = 1e-6  # seconds that a run is shown to take in which nothing happens

@@ -29,7 +29,7 @@ from simcomm.compiled.planning.trouble import link_changes, link_records_of, pla
 from simcomm.compiled.traces import make_trace
 from simcomm.model.jitter import Jitter
 from simcomm.model.trouble import NO_TROUBLE, LinkTrouble, RankTrouble, Trouble
-from simcomm.reference.traces import make_trace as make_reference_trace
+from simcomm.reference.engine import make_trace as make_reference_trace
 
 ENGINES = ("simpy", "compiled")
 CLOSE, TINY = 1e-9, 1e-150  # an infinitely wide link takes no time in one engine, and next to none in the other

@@ -27,12 +27,10 @@ from ringlab.cli import app
 from ringlab.commands.check import check
 from ringlab.commands.predicting import prediction
 from ringlab.scenario import load
-from ringlab.session import Session
+from ringlab.session import Session, load_scenario
 from ringlab.shared import progress as terminal_progress
 from ringlab.shared import workload
-from ringlab.shared.console import PlainConsole
-from ringlab.shared.loading import load_scenario
-from ringlab.shared.progress import TerminalProgress, computing
+from ringlab.shared.progress import PlainConsole, TerminalProgress, computing
 from simcomm.cluster.calibrated import as_emulated
 from simcomm.compiling import told_of_compiling
 from simcomm.model.trouble import NO_TROUBLE

@@ -17,7 +17,7 @@ from simcomm.compiled.planning.link_seconds import busiest_link_seconds
 from simcomm.selection import choose, library_candidates, resolve_auto, winner_map
 from simcomm.time_models.choice import time_model
 from simcomm.time_models.estimator import Estimator
-from simcomm.time_models.star_costs import star_model
+from simcomm.time_models.message_simulator import star_model
 
 TRANSPORT = Transport("test", overhead=3e-6, goodput=0.9, gamma=1e-10)
 STAR = simcomm.star(8, "10 Gbit/s", "5 us", TRANSPORT)

@@ -1,4 +1,4 @@
-"""Bruck's algorithms: ceil(log2 p) steps for any number of ranks.
+"""Bruck's algorithms and the barrier by dissemination: ceil(log2 p) steps for any number of ranks.
 
 Bruck, Ho, Kipnis, Upfal, Weathersby, "Efficient algorithms for all-to-all communications in multiport message-passing
 systems", IEEE Transactions on Parallel and Distributed Systems 8 (1997); Thakur et al. (2005).
@@ -6,7 +6,18 @@ systems", IEEE Transactions on Parallel and Distributed Systems 8 (1997); Thakur
 
 from collectives.algorithms.tree import consecutive_runs, doublings
 from collectives.declaration import algorithm
-from collectives.step import Program, copy, recv, send
+from collectives.step import Program, copy, recv, recv_reduce, send
+
+
+@algorithm("barrier", name="dissemination", chunks=1)
+def dissemination_barrier(rank: int, world_size: int) -> Program:
+    """No rank leaves before all have come. ceil(log2 p) steps of a token each, the fewest possible.
+
+    Hensgen, Finkel, Manber, "Two algorithms for barrier synchronization", International Journal of Parallel
+    Programming 17 (1988). For any p; if it is no power of two, some ranks count twice, which a barrier allows.
+    """
+    for distance in doublings(world_size):
+        yield send((rank + distance) % world_size, 0), recv_reduce((rank - distance) % world_size, 0)
 
 
 @algorithm("all_gather", name="bruck")

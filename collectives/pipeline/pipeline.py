@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Generic, NamedTuple
 
 from collectives.declaration import Algorithm
-from collectives.pipeline.bound_steps import BoundStep, E, SliceMemory, Transfer, bind_steps, staging_elements
+from collectives.pipeline.bound_steps import BoundStep, E, Extent, SliceMemory, Transfer, bind_steps, staging_elements
 from collectives.proof.completion import Completed, completion_order
 from collectives.request import Request
 from collectives.schedule.build import build_schedule
@@ -177,3 +177,17 @@ def _regions(index: int, chunks: Iterable[int]) -> list[Region]:
 
 def _written(step: SliceStep[E], program: tuple[Step, ...]) -> list[Region]:
     return [region for op in program[step.step.number] for region in _regions(step.slice, op.target)]
+
+
+def plan_pipeline(request: Request, rank: int, world_size: int, *, step_by_step: bool = False) -> Pipeline[Extent]:
+    """Return what a rank posts and awaits as the executor does; ``step_by_step`` posts and awaits each step by itself.
+
+    >>> from collectives import find_algorithm
+    >>> pipeline = plan_pipeline(Request(find_algorithm("all_reduce/ring"), 100), 0, 4)
+    >>> [send.nbytes for step in pipeline.steps for send in step.step.sends]
+    [100, 100, 100, 100, 100, 100]
+    """
+    builder = PipelineBuilder[Extent](
+        request, rank, world_size, lambda elements: Extent(elements, request.itemsize), grouped=step_by_step
+    )
+    return builder.build(Extent(request.elements, request.itemsize))

@@ -16,9 +16,8 @@ from ringlab.commands.predicting.prediction import predict_whole
 from ringlab.pictures.played_runs import predict_runs
 from ringlab.pictures.plots import describe_curves, scaling_curves, waterfall
 from ringlab.pictures.traces import OneRun, algorithm_names
-from ringlab.session import Session
+from ringlab.session import Session, load_scenario
 from ringlab.shared.answer import Answer
-from ringlab.shared.loading import load_scenario
 from ringlab.shared.options import CalibrationOpt, JsonOpt, SetOpt, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import TerminalProgress

@@ -17,9 +17,9 @@ from collectives.checks import check_whole_number
 from collectives.errors import InputError
 from collectives.output_files import write_text
 from collectives.quoting import quote
-from ringlab.shared.console import make_console
-from ringlab.shared.loading import load_scenario
+from ringlab.session import load_scenario
 from ringlab.shared.output import check_outputs
+from ringlab.shared.progress import make_console
 from scenarios import LoadedScenario
 
 PORT = 29500

@@ -18,10 +18,7 @@ from collectives.records.waits import Record
 from collectives.schedule.build import build_schedule
 from collectives.schedule.symmetric import SymmetricSchedule
 from collectives.step import Kind
-from simcomm.compiled.kernel.arrays import Floats
-from simcomm.compiled.kernel.links import LinkChange, LinkRecords
-from simcomm.compiled.kernel.plan import Plan
-from simcomm.compiled.over_tcp import simulate_tcp
+from simcomm.compiled.kernel.arrays import Floats, LinkChange, LinkRecords, Plan
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.planning.link_records import make_link_records
 from simcomm.compiled.planning.schedule_plan import most_in_flight
@@ -37,6 +34,7 @@ from simcomm.compiled.shortcuts.max_plus import MaxPlusRun, is_synchronous
 from simcomm.compiled.shortcuts.partition import find_partition
 from simcomm.compiled.shortcuts.quotient import make_quotient
 from simcomm.compiled.shortcuts.standstill import standstill
+from simcomm.compiled.tcp.run import simulate_tcp
 from simcomm.compiled.timing import MessageTimes, PostTimes, Timing
 from simcomm.model.same_time import SAME_ARRIVAL
 from simcomm.model.trouble import IDLE_CHANGES

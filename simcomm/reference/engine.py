@@ -16,13 +16,15 @@ import numpy.typing as npt
 import simpy
 
 from collectives.declaration import Algorithm
-from collectives.records.messages import Message
-from collectives.records.spans import Span
-from collectives.records.trace import Unfinished
+from collectives.records.messages import Message, Messages
+from collectives.records.spans import Span, Spans
+from collectives.records.trace import Trace, Unfinished, name_in_library
+from collectives.schedule.call import ProgramCall
 from collectives.step import SEND, Kind, Operation, Step, offset
 from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster
 from simcomm.model.sharing import SHARING_RULES
+from simcomm.model.traced_links import trace_links
 from simcomm.model.trouble import NO_TROUBLE, Trouble
 from simcomm.reference.network import Network
 
@@ -244,3 +246,28 @@ class Simulation:
 def _message_bytes(op: Operation, buffer: Buffer) -> int:
     """Return the bytes that an operation sends or receives; an empty message is neither sent nor costed."""
     return 0 if op.kind.is_local else buffer.nbytes(op.chunk, op.count)
+
+
+def make_trace(simulation: Simulation, schedule: ProgramCall, elapsed: float, facts: dict[str, float]) -> Trace:
+    """Return what a simulation recorded: messages and spans in order of time, links, and what never ended."""
+    cluster, transport = simulation.cluster, simulation.transport
+    carried = [simulation.network.carried[edge] for edge in cluster.graph.edges]
+    return Trace(
+        title=schedule.algorithm.full_name,
+        kind="predicted",
+        world_size=cluster.world_size,
+        elapsed=elapsed,
+        messages=Messages.of(simulation.messages).sorted(),
+        spans=Spans.of(simulation.spans).sorted(),
+        links=trace_links(cluster, transport, carried, elapsed, simulation.trouble),
+        nodes=list(cluster.graph),
+        hosts=list(cluster.hosts),
+        facts=facts,
+        engine="simpy",
+        method="events",
+        failed=simulation.failed,
+        unfinished=simulation.unfinished(),
+        algorithm=name_in_library(schedule.algorithm),
+        root=schedule.root,
+        chunks=schedule.chunks,
+    )

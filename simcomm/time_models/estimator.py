@@ -17,9 +17,8 @@ from simcomm import compiled
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.schedules import unverified_schedule, verified_schedule
-from simcomm.time_models.message_simulator import MessageSimulator
+from simcomm.time_models.message_simulator import MessageSimulator, without_idle_hosts
 from simcomm.time_models.options import TIMES_ONLY
-from simcomm.time_models.star_costs import without_idle_hosts
 
 FEW_RANKS = 8  # up to so many, each algorithm is simulated as by ``simcomm.run``, which counts its messages
 

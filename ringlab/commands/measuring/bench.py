@@ -28,11 +28,11 @@ from realcomm.launching.launcher import check_launch
 from realcomm.measuring.collective_run import measure_all
 from realcomm.measuring.measurement import RankFigures, TimedRequest
 from ringlab.emulated.network import on_emulated
+from ringlab.session import load_scenario
 from ringlab.shared.answer import Answer, AnswerRecord
-from ringlab.shared.console import make_console
-from ringlab.shared.loading import load_scenario
 from ringlab.shared.options import BackendOpt, JsonOpt, with_groups
 from ringlab.shared.output import check_outputs, write_files, write_json
+from ringlab.shared.progress import make_console
 from ringlab.shared.ranges import grow_sizes
 from ringlab.shared.signals import INTERRUPTED
 from ringlab.table import Part, Table

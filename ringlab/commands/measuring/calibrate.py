@@ -14,9 +14,8 @@ from collectives.quoting import close_names
 from collectives.request import Request
 from collectives.training.workload import Training
 from collectives.units import count, format_size
-from ringlab.session import Session
+from ringlab.session import Session, load_scenario
 from ringlab.shared.answer import Answer, AnswerRecord
-from ringlab.shared.loading import load_scenario
 from ringlab.shared.options import TIMEOUT_S, BackendOpt, JsonOpt, SetOpt, TimeoutOpt, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import NoProgress, Progress, TerminalProgress

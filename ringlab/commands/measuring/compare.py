@@ -15,11 +15,10 @@ from realcomm.launching.launcher import check_launch
 from ringlab.commands.measuring.measurement import RunAnswer, measure, measure_in_turns, measure_when_free
 from ringlab.commands.predicting.prediction import Prediction, predict_whole
 from ringlab.emulated.network import as_built, calibrate_for_emulation, emulated, on_emulated
-from ringlab.session import Session, real_session
+from ringlab.session import Session, load_scenario, real_session
 from ringlab.shared.answer import NOT_IN_JSON
 from ringlab.shared.conclusions import Conclusions, conclude
 from ringlab.shared.figures import CollectiveFigures, Number, SideBySide, TrainingFigures, side_by_side
-from ringlab.shared.loading import load_scenario
 from ringlab.shared.options import AnswerOptions, RealOptions, ScenarioArg, SetOpt, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.ranges import parse_world_sizes

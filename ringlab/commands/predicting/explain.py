@@ -13,8 +13,8 @@ from collectives.costs.bounds import bus_factor
 from collectives.declaration import nccl
 from collectives.errors import InputError
 from collectives.units import count, format_bandwidth, format_size, format_time
+from ringlab.session import load_scenario
 from ringlab.shared.answer import Answer, AnswerRecord
-from ringlab.shared.loading import load_scenario
 from ringlab.shared.options import JsonOpt, ScenarioArg, SetOpt
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import Progress, TerminalProgress, computing, draw_to

@@ -28,10 +28,9 @@ from scenarios.plan_form import PlanForm, parse_hours
 from simcomm.mesh.compute import measured_rate
 from simcomm.renting.advice import SHARE, advise
 from simcomm.renting.break_evens import BreakEven
-from simcomm.renting.fitting import fitting_choices
 from simcomm.renting.measuring import MINUTES, half_width
 from simcomm.renting.plan import PlanLimits, RentalPlan, make_plan
-from simcomm.renting.predicting import Predicting, Question, predict_all
+from simcomm.renting.predicting import Predicting, Question, fitting_choices, predict_all
 from simcomm.renting.quotes import Choice, Interruptions, Quote, list_choices, make_quote
 from simcomm.renting.rentals import OLD_AFTER_DAYS, Rental, is_old, newest_date, read_rentals
 from simcomm.scaling.gpu_rates import GpuRates

@@ -10,8 +10,7 @@ import typer
 
 from collectives.errors import InputError
 from ringlab.commands.predicting.prediction import predict
-from ringlab.session import Session
-from ringlab.shared.loading import load_scenario
+from ringlab.session import Session, load_scenario
 from ringlab.shared.options import CalibrationOpt, ExplainOpt, JsonOpt, ScenarioArg, SetOpt, TraceOpt, with_groups
 from ringlab.shared.output import Outputs, check_outputs, deliver
 from ringlab.shared.progress import TerminalProgress

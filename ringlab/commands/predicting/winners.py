@@ -18,9 +18,8 @@ from collectives.quoting import quote
 from collectives.records.environment import describe_environment
 from collectives.spec import find_spec
 from collectives.units import format_size
-from ringlab.session import Session
+from ringlab.session import Session, load_scenario
 from ringlab.shared.answer import SCHEMA_VERSION, Answer
-from ringlab.shared.loading import load_scenario
 from ringlab.shared.options import CalibrationOpt, JsonOpt, SetOpt, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import Progress, TerminalProgress, computing, draw_to

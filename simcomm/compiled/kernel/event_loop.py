@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from simcomm.compiled.kernel.arrays import LinkChange
 from simcomm.compiled.kernel.arrivals import admit_arrivals
 from simcomm.compiled.kernel.calendar import release, set_due
 from simcomm.compiled.kernel.fair_levels import restore_fairness
@@ -22,7 +23,6 @@ from simcomm.compiled.kernel.flow_groups import (
     update_finishes,
 )
 from simcomm.compiled.kernel.heap import drop, least, second_least
-from simcomm.compiled.kernel.links import LinkChange
 from simcomm.compiled.kernel.pairing_heap import take_due
 from simcomm.compiled.kernel.world import DUE, FREE, FRESH, READY, THROUGH, WINDOW, World
 from simcomm.jit import entry, inline, source_hash

@@ -7,8 +7,7 @@ import numpy as np
 from collectives.schedule.symmetric import SymmetricSchedule
 from collectives.schedule.table import order_by_step, runs_of_steps
 from collectives.step import Kind
-from simcomm.compiled.kernel.arrays import Floats, Ints, Records
-from simcomm.compiled.kernel.plan import NO_FLOATS, STAGE, Plan
+from simcomm.compiled.kernel.arrays import NO_FLOATS, STAGE, Floats, Ints, Plan, Records
 from simcomm.compiled.planning.routes import Pairs
 from simcomm.compiled.planning.schedule_plan import ChunkSizes, SchedulePlan, make_messages
 

@@ -16,8 +16,7 @@ from collectives.schedule.symmetric import SymmetricSchedule
 from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.routing import Router
-from simcomm.compiled.kernel.arrays import Bools, Floats, Ints
-from simcomm.compiled.kernel.links import LinkRecords
+from simcomm.compiled.kernel.arrays import Bools, Floats, Ints, LinkRecords
 from simcomm.compiled.planning.cyclic_plan import cyclic_pairs, distances, plan_cyclic, sent_messages
 from simcomm.compiled.planning.link_records import check_some_routes, make_link_records
 from simcomm.compiled.planning.private_links import cyclic_one_at_a_time, one_at_a_time, private_links

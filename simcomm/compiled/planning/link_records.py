@@ -7,8 +7,7 @@ from collectives.errors import TooLarge
 from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.routing import Router
-from simcomm.compiled.kernel.arrays import Bools, Ints, LongInts, Records
-from simcomm.compiled.kernel.links import HOP, LINK_PAIR, ROUTE, UNLIMITED, LinkRecords
+from simcomm.compiled.kernel.arrays import HOP, LINK_PAIR, ROUTE, UNLIMITED, Bools, Ints, LinkRecords, LongInts, Records
 from simcomm.compiled.planning.distinct import number_distinct
 from simcomm.compiled.planning.private_links import SingleMessages, private_links
 from simcomm.compiled.planning.routes import HOPS_AT_ONCE, Pairs, Routes, alone_rates, find_routes, pieces

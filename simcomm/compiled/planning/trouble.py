@@ -7,9 +7,7 @@ import numpy as np
 
 from collectives.request import reduced_counts
 from collectives.step import Kind
-from simcomm.compiled.kernel.arrays import Floats, Ints, Records
-from simcomm.compiled.kernel.links import UNLIMITED, LinkChange, LinkRecords
-from simcomm.compiled.kernel.plan import STAGE, Plan
+from simcomm.compiled.kernel.arrays import STAGE, UNLIMITED, Floats, Ints, LinkChange, LinkRecords, Plan, Records
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.planning.link_records import make_link_records
 from simcomm.compiled.planning.schedule_plan import stages_of

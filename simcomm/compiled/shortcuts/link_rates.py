@@ -9,8 +9,7 @@ from math import inf
 import networkx as nx
 import numpy as np
 
-from simcomm.compiled.kernel.arrays import Floats
-from simcomm.compiled.kernel.links import UNLIMITED
+from simcomm.compiled.kernel.arrays import UNLIMITED, Floats
 from simcomm.compiled.planning.routes import Routes
 from simcomm.model.trouble import Trouble
 

@@ -4,8 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simcomm.compiled.kernel.arrays import Ints, LongInts, Records
-from simcomm.compiled.kernel.plan import NO_FLOATS, Plan
+from simcomm.compiled.kernel.arrays import NO_FLOATS, Ints, LongInts, Plan, Records
 from simcomm.compiled.planning.routes import Routes
 from simcomm.compiled.planning.schedule_plan import make_messages, make_stages
 from simcomm.compiled.shortcuts.labelled_pairs import LabelledPairs

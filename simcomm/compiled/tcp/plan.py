@@ -10,8 +10,7 @@ import numpy as np
 
 from collectives.errors import InputError
 from collectives.pipeline.bound_steps import Extent, Transfer, Write
-from collectives.pipeline.extents import plan_pipeline
-from collectives.pipeline.pipeline import SliceStep
+from collectives.pipeline.pipeline import SliceStep, plan_pipeline
 from collectives.records.spans import Spans
 from collectives.step import SEND
 from collectives.training.workload import ComputePhases
