@@ -24,8 +24,9 @@ from collectives.input_files import inputs_protected, read_bytes
 from collectives.output_files import check_output, write_text
 from collectives.quoting import make_printable
 from ringlab.cli import app
+from ringlab.shared.console import make_console
 from ringlab.shared.output import write_files, write_json
-from ringlab.shared.progress import TerminalProgress, make_console
+from ringlab.shared.progress import TerminalProgress
 from simcomm.renting.predicting import RateFile
 from simcomm.sweep_file import SweepFile
 

@@ -17,7 +17,7 @@ from collectives.input_files import check_input
 from collectives.output_files import check_output, write_text
 from collectives.variables import is_first_rank
 from ringlab.shared.answer import Answer, AnswerRecord, shorten
-from ringlab.shared.progress import make_console, naming_standard_output
+from ringlab.shared.console import make_console, naming_standard_output
 from ringlab.shared.signals import INTERRUPTED
 from ringlab.table import print_parts
 

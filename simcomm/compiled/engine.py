@@ -34,7 +34,7 @@ from simcomm.compiled.shortcuts.max_plus import MaxPlusRun, is_synchronous
 from simcomm.compiled.shortcuts.partition import find_partition
 from simcomm.compiled.shortcuts.quotient import make_quotient
 from simcomm.compiled.shortcuts.standstill import standstill
-from simcomm.compiled.tcp.run import simulate_tcp
+from simcomm.compiled.tcp.run import TcpRun
 from simcomm.compiled.timing import MessageTimes, PostTimes, Timing
 from simcomm.model.same_time import SAME_ARRIVAL
 from simcomm.model.trouble import IDLE_CHANGES
@@ -276,3 +276,23 @@ def _with_mean_division(inputs: EngineInput, timing: Timing) -> Timing:
     finished = timing.finished + division_seconds(inputs)
     finished[late] = np.inf
     return timing._replace(elapsed=float(finished.max()), finished=finished, failed=timing.failed.union(late))
+
+
+def simulate_tcp(inputs: EngineInput, *, messages: bool = False) -> Timing:
+    """Return the timing of a request whose transport has TCP terms; with ``messages`` the times of each.
+
+    Shortcuts know nothing of connections, so that it is always found by events. Raises InputError for more messages or
+    segments than fit into memory. A rank that waits for ever finishes at infinity.
+    """
+    inputs = inputs.with_table()
+    run = TcpRun([inputs])
+    timing = Timing(float(run.finished.max(initial=0.0)), run.finished, inputs.sent, "events")
+    return with_messages(timing, inputs, run)._replace(reductions=run.plan.spans(run.done)) if messages else timing
+
+
+def with_messages(timing: Timing, inputs: EngineInput, run: TcpRun) -> Timing:
+    """Return the timing of a collective of a run with the times of its messages."""
+    sent, received, end = run.message_times(inputs)
+    nbytes = inputs.schedule_plan.plan.messages["nbytes"].copy()
+    times = MessageTimes(*inputs.names, nbytes, np.maximum(sent, received), end)
+    return timing._replace(times=times, posted=PostTimes(sent, received))

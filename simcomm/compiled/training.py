@@ -16,13 +16,13 @@ from collectives.records.spans import Spans, join_spans
 from collectives.records.trace import Trace
 from collectives.records.waits import BriefTrace, Record
 from collectives.training.workload import ComputePhases
-from simcomm.compiled.engine import MOST_BRIEF, by_shortcut, one_by_one
+from simcomm.compiled.engine import MOST_BRIEF, by_shortcut, one_by_one, with_messages
 from simcomm.compiled.kernel.arrays import Floats
 from simcomm.compiled.planning.engine_input import MOST_RECORDED, EngineInput
 from simcomm.compiled.shortcuts.standstill import Standstill
 from simcomm.compiled.shortcuts.waits import path_by_steps, waited_by_steps
 from simcomm.compiled.tcp.plan import Phases
-from simcomm.compiled.tcp.run import TcpRun, with_messages
+from simcomm.compiled.tcp.run import TcpRun
 from simcomm.compiled.timing import Timing
 from simcomm.compiled.traces import (
     failures,

@@ -15,9 +15,10 @@ from collectives.records.transformer_shapes import EXAMPLE, TRANSFORMERS, is_tra
 from collectives.training.recipe import check_known
 from ringlab.jobs.mesh_files import FORMATS, write_mesh
 from ringlab.shared.answer import NOT_IN_JSON, Answer, AnswerRecord
+from ringlab.shared.console import make_console
 from ringlab.shared.options import JsonOpt, ScenarioArg, SetOpt, with_groups
 from ringlab.shared.output import check_outputs, deliver
-from ringlab.shared.progress import TerminalProgress, computing, make_console
+from ringlab.shared.progress import TerminalProgress, computing
 from ringlab.shared.ranges import parse_world_sizes
 from ringlab.table import Part, Sentences, Table, format_digits
 from scenarios.loader import SpreadTraining, read_spread_training

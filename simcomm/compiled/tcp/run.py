@@ -9,7 +9,6 @@ from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.planning.routes import Routes, find_routes
 from simcomm.compiled.tcp.plan import Phases, TcpPlan, plan_tcp, records_of, rows_of_sends
 from simcomm.compiled.tcp.records import EVENT, RANK, SEGMENT, SEGMENT_PACKETS, SHAPED_LINK, STATE, TERMS, TcpWorld
-from simcomm.compiled.timing import MessageTimes, PostTimes, Timing
 
 MOST_AT_ONCE = 6_000_000  # segments; each takes about 150 bytes
 EVENTS_A_LOOK = 1_000_000  # between two looks at whether there was an interrupt
@@ -131,23 +130,3 @@ def _most_segments(inputs: EngineInput, items: Records, streams: Records, terms:
     what = f"{inputs.schedule.describe()}: {most:,} segments of TCP may be under way at once"
     check_fits(most, MOST_AT_ONCE, what, "ask for smaller buffers, or give [cluster.terms] a window")
     return most
-
-
-def simulate_tcp(inputs: EngineInput, *, messages: bool = False) -> Timing:
-    """Return the timing of a request whose transport has TCP terms; with ``messages`` the times of each.
-
-    Shortcuts know nothing of connections, so that it is always found by events. Raises InputError for more messages or
-    segments than fit into memory. A rank that waits for ever finishes at infinity.
-    """
-    inputs = inputs.with_table()
-    run = TcpRun([inputs])
-    timing = Timing(float(run.finished.max(initial=0.0)), run.finished, inputs.sent, "events")
-    return with_messages(timing, inputs, run)._replace(reductions=run.plan.spans(run.done)) if messages else timing
-
-
-def with_messages(timing: Timing, inputs: EngineInput, run: TcpRun) -> Timing:
-    """Return the timing of a collective of a run with the times of its messages."""
-    sent, received, end = run.message_times(inputs)
-    nbytes = inputs.schedule_plan.plan.messages["nbytes"].copy()
-    times = MessageTimes(*inputs.names, nbytes, np.maximum(sent, received), end)
-    return timing._replace(times=times, posted=PostTimes(sent, received))
