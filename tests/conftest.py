@@ -11,6 +11,7 @@ from typing import Any
 import hypothesis
 import pytest
 from command_line import Ringlab, in_this_process
+from virtual_runs import VirtualRuns, virtual_runs
 
 from collectives.errors import RunFailed
 from collectives.output_files import cache_folder
@@ -44,6 +45,13 @@ def ringlab(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("COLUMNS", "160")
     return in_this_process(monkeypatch, capsys)
+
+
+@pytest.fixture(scope="session")
+def virtual() -> Iterator[VirtualRuns]:
+    """Run programs on virtual ranks, in forks of a server that imports torch once."""
+    with virtual_runs() as runs:
+        yield runs
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,4 +1,4 @@
-"""The direction of imports: the front door, scenarios, the three wings, collectives; and torch in one wing only."""
+"""The direction of imports: front door, scenarios, wings, collectives; torch in real and virtual ranks only."""
 
 import ast
 import subprocess
@@ -16,10 +16,12 @@ MAY_IMPORT = {
     "simcomm": {"collectives"},
     "realcomm": {"collectives"},
     "viz": {"collectives"},
+    "virtual": {"simcomm", "collectives"},
     "scenarios": {"simcomm", "collectives"},
-    "ringlab": {"scenarios", "simcomm", "realcomm", "viz", "collectives"},
+    "ringlab": {"scenarios", "simcomm", "virtual", "realcomm", "viz", "collectives"},
 }
 TORCH = {"torch", "torchvision"}
+WITH_TORCH = ("realcomm", "virtual")
 MODULES = sorted(path for package in MAY_IMPORT for path in (ROOT / package).rglob("*.py"))
 
 
@@ -67,9 +69,9 @@ def test_imports_point_one_way(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", [p for p in MODULES if package_of(p) != "realcomm"], ids=lambda path: str(path.relative_to(ROOT))
+    "path", [p for p in MODULES if package_of(p) not in WITH_TORCH], ids=lambda path: str(path.relative_to(ROOT))
 )
-def test_torch_is_imported_by_realcomm_only(path: Path) -> None:
+def test_torch_is_imported_by_real_and_virtual_ranks_only(path: Path) -> None:
     assert not imported(run_at_import(parsed(path))) & TORCH
 
 
@@ -80,7 +82,7 @@ def test_collectives_never_touch_torch(path: Path) -> None:
     assert not imported(ast.walk(parsed(path))) & TORCH
 
 
-@pytest.mark.parametrize("names", ["collectives", "simcomm, scenarios, viz", "ringlab.cli"])
+@pytest.mark.parametrize("names", ["collectives", "simcomm, scenarios, viz", "ringlab.cli", "virtual.hosting.host"])
 def test_importing_leaves_torch_out(names: str) -> None:
     code = f"import sys, {names}; print(*sorted({{name.partition('.')[0] for name in sys.modules}} & {TORCH!r}))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)

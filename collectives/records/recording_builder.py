@@ -134,6 +134,11 @@ class RecordingBuilder:
         """Return the number of a receive by ``rank`` from ``peer``, both of the world."""
         return self._half(CallKind.RECV, rank, peer, nbytes, key, (tag, self._lines[line], self._sites[site]))
 
+    def meet(self, sender: int, receiver: int) -> None:
+        """Say that two halves are of one message, where that is known only when they meet."""
+        sent = self._calls[sender]
+        self._calls[receiver] = self._calls[receiver]._replace(key=sent.key, peer=sent.rank, tag=sent.tag)
+
     def _half(
         self, kind: CallKind, rank: int, peer: int, nbytes: int, key: Hashable, more: tuple[int, int, int]
     ) -> int:

@@ -1,0 +1,151 @@
+"""A simulation that is fed while it runs: messages and parts of collectives come as virtual ranks post them.
+
+Any number of collectives, of any groups of ranks, may be under way at once, and a rank's part in one begins whenever
+that rank comes to it.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from math import inf
+from typing import NamedTuple
+
+import simpy
+
+from collectives.declaration import Algorithm
+from collectives.records.messages import Messages
+from collectives.records.spans import Span, Spans
+from collectives.records.trace import Trace
+from collectives.request import reduced_slice
+from collectives.step import Operation, on_group, recv, send
+from collectives.transport import Transport
+from simcomm.cluster.cluster import Cluster
+from simcomm.model.traced_links import trace_links
+from simcomm.model.trouble import DIVISION, NO_TROUBLE, Trouble
+from simcomm.reference.engine import Buffer, Process, Simulation, Site
+from simcomm.schedules import verified_schedule
+
+Act = Callable[[], object]
+
+
+class Part(NamedTuple):
+    """One rank's part in a collective of a group."""
+
+    number: int  # of the collective, among all of the run
+    ranks: tuple[int, ...]  # of the group, as numbers of the world
+    me: int  # the rank's place among them
+    algorithm: Algorithm
+    root: int  # its place among them
+    elements: int
+    itemsize: int
+    op: str
+
+
+class PointToPoint(NamedTuple):
+    """A message of a program's own, whose halves are both posted."""
+
+    src: int
+    dst: int
+    nbytes: int
+    number: int  # among all messages and collectives of the run
+    src_posted: float
+    dst_posted: float
+
+
+class LiveSimulation(Simulation):
+    """Virtual time on a cluster, into which messages and parts of collectives are put while it runs.
+
+    It carries no data: time never decides what they are.
+
+    >>> import simcomm
+    >>> from collectives import find_algorithm
+    >>> live, ends = LiveSimulation(simcomm.star(4, "10 Gbit/s", "5 us"), Transport()), []
+    >>> for me in range(4):
+    ...     part = Part(0, (0, 1, 2, 3), me, find_algorithm("all_reduce/ring"), 0, 1 << 18, 4, "sum")
+    ...     live.begin(part, lambda: ends.append(live.now))
+    >>> while live.step():
+    ...     pass
+    >>> round(max(ends) * 1e3, 6)  # in ms, as ``simcomm.run`` says
+    1.318291
+    """
+
+    def __init__(self, cluster: Cluster, transport: Transport, trouble: Trouble = NO_TROUBLE) -> None:
+        super().__init__(cluster, transport, trouble)
+        if trouble.links:
+            self.env.process(self.network.change(trouble.changes()))
+
+    @property
+    def now(self) -> float:
+        """Seconds since the start of the run."""
+        return float(self.env.now)
+
+    def at(self, time: float, act: Act) -> None:
+        """Call ``act`` at a time, or now if that has passed."""
+        event = simpy.Event(self.env)
+        event._ok, event._value = True, None
+        event.callbacks = [lambda _: act()]
+        self.env.schedule(event, delay=max(0.0, time - self.env.now))
+
+    def step(self) -> bool:
+        """Let the next thing happen. Return whether there was one."""
+        if self.env.peek() == inf:
+            return False
+        self.env.step()
+        return True
+
+    def send(self, message: PointToPoint, done: Act) -> None:
+        """Carry a message from now on; ``done`` is called when it has arrived."""
+        self.env.process(self._send(message, done))
+
+    def begin(self, part: Part, done: Act) -> None:
+        """Carry out a rank's part in a collective from now on; ``done`` is called when it is through with it."""
+        self.env.process(self._part(part, done))
+
+    def span(self, rank: int, name: str, begin: float, end: float) -> None:
+        """Record what a rank did for a while."""
+        if end > begin:
+            self.spans.append(Span(rank, name, 0, begin, end))
+
+    def _send(self, message: PointToPoint, done: Act) -> Process:
+        src, dst, nbytes, number, *posted = message
+        sender = self.post(Site(number, src, 0, 0), send(dst, 0), nbytes)
+        receiver = self.post(Site(number, dst, 0, 0), recv(src, 0), nbytes)
+        sender.posted, receiver.posted = posted
+        yield receiver.done
+        done()
+
+    def _part(self, part: Part, done: Act) -> Process:
+        rank, world_size = part.ranks[part.me], len(part.ranks)
+        buffer = Buffer(part.algorithm, world_size, part.elements, part.itemsize, None)
+        programs = _renamed(part.algorithm, part.ranks, part.root)[part.me]
+        yield from self.collective(rank, programs, buffer, part.op, part.number)
+        if part.op == "mean":
+            reduced = reduced_slice(part.algorithm.spec, part.me, world_size, part.root, part.elements)
+            seconds = self.transport.gamma * (reduced.stop - reduced.start) * part.itemsize
+            steps = max(map(len, programs), default=0)
+            yield from self.compute("reduce", Site(part.number, rank, DIVISION, steps), seconds)
+        done()
+
+    def trace(self, title: str, elapsed: float) -> Trace:
+        """Return what has happened up to now, and what never ended."""
+        carried = [self.network.carried[edge] for edge in self.cluster.graph.edges]
+        return Trace(
+            title=title,
+            kind="predicted",
+            world_size=self.cluster.world_size,
+            elapsed=elapsed,
+            messages=Messages.of(self.messages).sorted(),
+            spans=Spans.of(self.spans).sorted(),
+            links=trace_links(self.cluster, self.transport, carried, elapsed, self.trouble),
+            nodes=list(self.cluster.graph),
+            hosts=list(self.cluster.hosts),
+            engine="simpy",
+            method="events",
+            unfinished=self.unfinished(),
+        )
+
+
+@lru_cache(maxsize=256)
+def _renamed(algorithm: Algorithm, ranks: Sequence[int], root: int) -> list[list[list[tuple[Operation, ...]]]]:
+    """Return the programs of all ranks of a group, by rank and channel, with peers as ranks of the world."""
+    schedule = verified_schedule(algorithm, len(ranks), root)
+    return [[list(on_group(iter(program), ranks)) for program in channels] for channels in schedule.programs]

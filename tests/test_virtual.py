@@ -1,0 +1,57 @@
+"""Programs on virtual ranks: their values are right, and their times those of ``simcomm.run``."""
+
+from pathlib import Path
+
+import pytest
+from virtual_runs import VirtualRuns, star
+
+import simcomm
+from collectives.errors import InputError
+from virtual.options import VirtualOptions
+from virtual.process.programs import Program
+
+PROGRAMS = Path(__file__).parent / "virtual_programs"
+
+
+@pytest.mark.parametrize("elements", [1 << 18, 1001, 3])
+def test_a_collective_takes_what_it_takes_alone(virtual: VirtualRuns, elements: int) -> None:
+    ran = virtual(PROGRAMS / "all_reduce.py", 8, str(elements), timing="live")
+    values, seconds = zip(*(ran.lines(rank)[0].split() for rank in range(8)), strict=True)
+    exact = simcomm.run("all_reduce/ring", star(8), nbytes=4 * elements).elapsed
+    assert {*values} == {"36.0"}
+    assert ran.outcome.jobs[0].elapsed == pytest.approx(exact + 2 * 5e-8, rel=1e-12)  # the program reads two clocks
+    assert max(map(float, seconds)) == pytest.approx(exact + 5e-8, rel=1e-12)
+
+
+def test_a_ring_by_hand_takes_what_the_librarys_takes(virtual: VirtualRuns) -> None:
+    ran = virtual(PROGRAMS / "ring.py", 8, timing="live")
+    assert all(ran.lines(rank) == ["True"] for rank in range(8))
+    assert ran.outcome.jobs[0].elapsed == simcomm.run("all_reduce/ring", star(8), nbytes=1 << 20).elapsed
+
+
+def test_a_run_without_a_calendar_has_the_same_values_and_calls(virtual: VirtualRuns) -> None:
+    live = virtual(PROGRAMS / "ring.py", 4, timing="live")
+    recorded = virtual(PROGRAMS / "ring.py", 4, timing="recorded")
+    assert sorted(live.out.splitlines()) == sorted(recorded.out.splitlines())
+    assert live.recording is not None and recorded.recording is not None
+    assert len(live.recording.calls) == len(recorded.recording.calls) == 4 * 6 * 2
+    assert live.trace is not None and recorded.trace is None and len(live.trace.messages) == 4 * 6
+
+
+def test_two_runs_are_equal_to_the_bit(virtual: VirtualRuns) -> None:
+    first, second = (virtual(PROGRAMS / "all_reduce.py", 4, "1001", timing="live") for _ in range(2))
+    assert first.out == second.out
+
+
+def test_a_program_that_is_none_is_refused(virtual: VirtualRuns, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="No such file"):
+        virtual(tmp_path / "none.py", 2)
+    broken = tmp_path / "broken.py"
+    broken.write_text("def (:\n")
+    with pytest.raises(InputError, match=r"broken\.py: this is no program of Python"):
+        virtual(broken, 2)
+
+
+def test_more_ranks_than_the_cluster_has_are_refused() -> None:
+    with pytest.raises(InputError, match="5 ranks do not fit"):
+        VirtualOptions(Program("x.py"), 5, star(4))

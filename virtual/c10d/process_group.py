@@ -1,0 +1,313 @@
+"""The process group of a virtual rank: every verb as what it exchanges, and what must be alike on all ranks."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from virtual.c10d.work import VirtualWork
+from virtual.matching.exchanges import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    Broadcast,
+    Exchange,
+    Gather,
+    Reduce,
+    ReduceScatter,
+    Scatter,
+)
+from virtual.matching.group import Group
+from virtual.matching.posted import Call, Half, Likeness, Shape
+from virtual.ranks.rank import Did, Rank
+from virtual.ranks.sites import find_site, is_asked_by_program
+
+Tensors = Sequence[torch.Tensor]
+OPERATORS = {
+    "SUM": "sum",
+    "AVG": "mean",
+    "PRODUCT": "product",
+    "MIN": "min",
+    "MAX": "max",
+    "BAND": "band",
+    "BOR": "bor",
+    "BXOR": "bxor",
+    "PREMUL_SUM": "sum",
+}
+SHOWN = 3  # tensors of a call, in words
+
+
+class VirtualBackend:
+    """What c10d asks of a backend beside the process group."""
+
+    supports_coalescing = supports_splitting = supports_tensor_alloc = supports_time_estimate = False
+
+    @staticmethod
+    def name() -> str:
+        """Return the name of the backend."""
+        return "virtual"
+
+
+def read_operator(options: Any) -> tuple[str, Any]:
+    """Return the name of a reduction, and the factor that each rank's data is multiplied by before, or None."""
+    asked = getattr(options, "reduceOp", options)
+    name = str(getattr(asked, "op", asked)).rpartition(".")[2]
+    factor = asked.__getstate__()[1] if name == "PREMUL_SUM" else None
+    return OPERATORS[name], factor
+
+
+class VirtualProcessGroup(dist.ProcessGroup):
+    """The verbs of ``torch.distributed`` on virtual ranks.
+
+    The caller's rank is that of the calling thread: torch keeps some groups where all ranks find them.
+    """
+
+    def __init__(self, group: Group, place: int) -> None:
+        super().__init__(place, len(group.ranks))
+        self.group, self._place = group, place
+        self._name, self._description = group.name, "undefined"
+
+    # -- what c10d asks
+
+    def rank(self) -> int:
+        """Return the caller's place in the group."""
+        caller = self.group.world.me()
+        return self._place if caller is None else self.group.places.get(caller.number, self._place)
+
+    def getBackendName(self) -> str:  # noqa: N802 - as C++ calls it
+        """Return a name that DDP's Reducer does not know: of gloo and NCCL it looks for the C++ backend."""
+        return "virtual"
+
+    def _get_backend(self, device: Any) -> type[VirtualBackend]:
+        return VirtualBackend
+
+    def getGroupName(self) -> str:  # noqa: N802 - as C++ calls it
+        """Return the name under which c10d finds the group."""
+        return self._name
+
+    def setGroupName(self, name: str) -> None:  # noqa: N802 - as C++ calls it
+        """Take the name under which c10d finds the group."""
+        self._name = name
+
+    def getGroupDesc(self) -> str:  # noqa: N802 - as C++ calls it
+        """Return what the program calls the group."""
+        return self._description
+
+    def setGroupDesc(self, description: str) -> None:  # noqa: N802 - as C++ calls it
+        """Take what the program calls the group."""
+        self._description = description
+
+    _set_group_name, _set_group_desc = setGroupName, setGroupDesc
+    group_name = property(lambda self: self._name)
+    group_desc = property(lambda self: self._description)
+
+    def shutdown(self) -> None:
+        """Do nothing: there is nothing to free."""
+
+    def abort(self) -> None:
+        """Do nothing: there is nothing to free."""
+
+    # -- how everything is posted
+
+    def _caller(self) -> Rank:
+        rank = self.group.world.me()
+        if rank is None or rank.number not in self.group.places:
+            raise RuntimeError(f"a call of group {self._name} by a thread that is none of its ranks")
+        world = self.group.world
+        world.computing.charge(rank)
+        world.check(rank)
+        return rank
+
+    def _call(self, verb: str, exchange: Exchange, shown: Tensors, result: Any, **alike: Any) -> VirtualWork:
+        """Post the caller's part of a collective. ``shown`` are its tensors in words; ``alike`` is of a Likeness."""
+        rank, group = self._caller(), self.group
+        dtype = exchange.dtype if shown else None
+        rooted = exchange.from_root or exchange.to_root
+        root = group.ranks[exchange.root] if rooted else None
+        op = alike.pop("op", "")
+        lengths = alike.pop("lengths", tuple(tensor.numel() for tensor in shown))
+        words = [str(Shape.of(tensor)) for tensor in shown[:SHOWN]]
+        words += [f"{len(shown)} tensors"] * (len(shown) > SHOWN) + [op] * bool(op)
+        words += [f"{'src' if exchange.from_root else 'dst'}={root}"] * rooted
+        call = Call(rank, group, f"{verb}({', '.join(words)})", find_site(), shown)
+        call.likeness, call.exchange = Likeness(verb, lengths, dtype, op, root), exchange
+        return self._posted(call, result, group.call)
+
+    def _posted(self, posted: Any, result: Any, post: Any) -> VirtualWork:
+        rank = posted.rank
+        posted.is_programs = is_asked_by_program()
+        rank.history.append(Did(posted.what, posted.site, rank.clock))
+        work = VirtualWork(posted, result)
+        post(posted)
+        self.group.world.computing.forget(rank)
+        return work
+
+    # -- the verbs
+
+    def allreduce(self, tensors: Tensors, opts: Any = None) -> VirtualWork:
+        """Reduce tensors in place on all ranks."""
+        op, factor = ("sum", None) if opts is None else read_operator(opts)
+        exchange = AllReduce(self.rank(), op=op, factor=factor, given=tensors)
+        return self._call("all_reduce", exchange, tensors, tensors, op=op)
+
+    allreduce_coalesced = allreduce
+
+    def reduce(self, tensors: Tensors, opts: Any) -> VirtualWork:
+        """Reduce tensors in place on the root."""
+        op, factor = read_operator(opts)
+        exchange = Reduce(self.rank(), opts.rootRank, op, factor, given=tensors, taken=tensors)
+        return self._call("reduce", exchange, tensors, tensors, op=op)
+
+    def broadcast(self, tensors: Tensors, opts: Any) -> VirtualWork:
+        """Copy the root's tensors to all ranks."""
+        exchange = Broadcast(self.rank(), opts.rootRank, given=tensors, taken=tensors)
+        return self._call("broadcast", exchange, tensors, tensors)
+
+    def barrier(self, opts: Any = None) -> VirtualWork:
+        """Wait for all ranks."""
+        return self._call("barrier", Exchange(self.rank()), [], [])
+
+    def allgather(self, outs: Sequence[Tensors], ins: Tensors, opts: Any = None) -> VirtualWork:
+        """Copy the tensor of each rank into the list of each."""
+        size = len(self.group.ranks)
+        if len(outs[0]) != size:
+            raise ValueError(
+                f"all_gather into a list of {len(outs[0])} tensors in a group of {size} ranks: one for each is needed"
+            )
+        taken = [[one] for one in outs[0]]
+        return self._all_gather("all_gather", ins, taken, outs)
+
+    def allgather_coalesced(self, outs: Sequence[Tensors], ins: Tensors, opts: Any = None) -> VirtualWork:
+        """Copy the tensors of each rank into the lists of each; ``outs[i]`` are rank i's."""
+        return self._all_gather("all_gather_coalesced", ins, outs, outs)
+
+    def all_gather_single(self, out: torch.Tensor, inp: torch.Tensor, opts: Any = None) -> VirtualWork:
+        """Copy the tensor of each rank into one tensor on each."""
+        return self.all_gather_single_coalesced([out], [inp], opts)
+
+    def all_gather_single_coalesced(self, outs: Tensors, ins: Tensors, opts: Any = None) -> VirtualWork:
+        """Copy the tensors of each rank into one tensor each on each."""
+        size = len(self.group.ranks)
+        columns = [_pieces(out, size, "all_gather_into_tensor", inp) for out, inp in zip(outs, ins, strict=True)]
+        taken = list(zip(*columns, strict=True))
+        return self._all_gather("all_gather_into_tensor", ins, taken, list(outs))
+
+    _allgather_base = all_gather_single
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+
+    def _all_gather(self, verb: str, ins: Tensors, taken: Any, result: Any) -> VirtualWork:
+        exchange = AllGather(self.rank(), given=ins, taken=taken, world_size=len(self.group.ranks))
+        lengths = tuple(one.numel() for tensors in taken for one in tensors)
+        mine = [one.numel() for one in taken[self.rank()]]
+        if mine != [one.numel() for one in ins]:
+            raise ValueError(f"{verb}: a rank gives {_lengths(ins)} elements and takes {mine} of itself")
+        return self._call(verb, exchange, ins, result, lengths=lengths)
+
+    def reduce_scatter(self, outs: Tensors, ins: Sequence[Tensors], opts: Any) -> VirtualWork:
+        """Reduce lists of tensors; each rank ends with the one of its place."""
+        size = len(self.group.ranks)
+        if len(ins[0]) != size:
+            raise ValueError(
+                f"reduce_scatter of a list of {len(ins[0])} tensors in a group of {size} ranks: one for each is needed"
+            )
+        return self._reduce_scatter("reduce_scatter", outs, [ins[0]], opts)
+
+    def reduce_scatter_single(self, out: torch.Tensor, inp: torch.Tensor, opts: Any) -> VirtualWork:
+        """Reduce a tensor; each rank ends with the part of its place."""
+        return self.reduce_scatter_single_coalesced([out], [inp], opts)
+
+    def reduce_scatter_single_coalesced(self, outs: Tensors, ins: Tensors, opts: Any) -> VirtualWork:
+        """Reduce several tensors; each rank ends with the parts of its place."""
+        size, verb = len(self.group.ranks), "reduce_scatter_tensor"
+        pieces = [_pieces(inp, size, verb, out) for out, inp in zip(outs, ins, strict=True)]
+        return self._reduce_scatter(verb, list(outs), pieces, opts)
+
+    _reduce_scatter_base = reduce_scatter_single
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
+    def _reduce_scatter(self, verb: str, outs: Tensors, pieces: Sequence[Tensors], opts: Any) -> VirtualWork:
+        op, factor = read_operator(opts)
+        exchange = ReduceScatter(self.rank(), op=op, factor=factor, taken=outs, pieces=pieces)
+        lengths = tuple(one.numel() for parts in pieces for one in parts)
+        return self._call(verb, exchange, outs, outs, op=op, lengths=lengths)
+
+    def alltoall(self, outs: Tensors, ins: Tensors, opts: Any = None) -> VirtualWork:
+        """Send a tensor to each rank, and receive one of each."""
+        return self._all_to_all("all_to_all", outs, ins, outs)
+
+    def all_to_all_single(
+        self, out: torch.Tensor, inp: torch.Tensor, out_sizes: Any, in_sizes: Any, opts: Any = None
+    ) -> VirtualWork:
+        """Send a part of a tensor to each rank, and receive a part of another of each."""
+        size = len(self.group.ranks)
+        outs, ins = _split(out, out_sizes, size), _split(inp, in_sizes, size)
+        return self._all_to_all("all_to_all_single", outs, ins, [out])
+
+    alltoall_base = all_to_all_single
+
+    def _all_to_all(self, verb: str, outs: Tensors, ins: Tensors, result: Any) -> VirtualWork:
+        size, me = len(self.group.ranks), self.rank()
+        if len(ins) != size or len(outs) != size:
+            raise ValueError(f"{verb}: {len(ins)} parts to send and {len(outs)} to take in a group of {size} ranks")
+        return self._call(verb, AllToAll(me, given=ins, taken=outs), ins, result, lengths=())
+
+    def gather(self, outs: Sequence[Tensors], ins: Tensors, opts: Any) -> VirtualWork:
+        """Copy the tensor of each rank into the root's list."""
+        size, root, me = len(self.group.ranks), opts.rootRank, self.rank()
+        taken = outs[0] if me == root else ()
+        exchange = Gather(me, root, given=ins, taken=taken, world_size=size)
+        return self._call("gather", exchange, ins, outs)
+
+    def scatter(self, outs: Tensors, ins: Sequence[Tensors], opts: Any) -> VirtualWork:
+        """Copy one of the root's tensors to each rank."""
+        size, root, me = len(self.group.ranks), opts.rootRank, self.rank()
+        given = ins[0] if me == root else ()
+        exchange = Scatter(me, root, given=given, taken=outs, world_size=size)
+        return self._call("scatter", exchange, outs, outs)
+
+    # -- messages
+
+    def send(self, tensors: Tensors, peer: int, tag: int = 0) -> VirtualWork:
+        """Send a tensor to a rank of the group."""
+        return self._message(tensors, peer, tag, True, "send")
+
+    def recv(self, tensors: Tensors, peer: int, tag: int = 0) -> VirtualWork:
+        """Receive a tensor of a rank of the group."""
+        return self._message(tensors, peer, tag, False, "recv")
+
+    def recv_anysource(self, tensors: Tensors, tag: int = 0) -> VirtualWork:
+        """Receive a tensor of whichever rank has sent one."""
+        return self._message(tensors, None, tag, False, "recv")
+
+    recvAnysource = recv_anysource  # noqa: N815 - as C++ calls it
+
+    def _message(self, tensors: Tensors, peer: int | None, tag: int, sends: bool, verb: str) -> VirtualWork:
+        rank, tensor = self._caller(), tensors[0]
+        who = "any rank" if peer is None else f"{self.group.ranks[peer]}"
+        words = [f"{'to' if sends else 'from'} {who}", str(Shape.of(tensor))] + [f"tag {tag}"] * (tag > 0)
+        half = Half(rank, self.group, f"{verb}({', '.join(words)})", find_site(), tensors)
+        half.sends, half.peer, half.tag = sends, peer, tag
+        half.version = None if tensor.is_inference() else tensor._version
+        return self._posted(half, tensors, self.group.message)
+
+
+def _pieces(whole: torch.Tensor, size: int, verb: str, part: torch.Tensor) -> Tensors:
+    """Return a flat tensor's equal parts, one for each rank. Raise ValueError unless they are as long as ``part``."""
+    if whole.numel() != size * part.numel():
+        raise ValueError(f"{verb}: {whole.numel()} elements are not {size} ranks times {part.numel()}")
+    flat = whole.detach()
+    return flat.view(size, *part.shape).unbind(0) if flat.is_contiguous() else flat.reshape(-1).chunk(size)
+
+
+def _split(tensor: torch.Tensor, sizes: Any, ranks: int) -> Tensors:
+    """Return the parts of a tensor along its first dimension: of these sizes, or one for each rank."""
+    if sizes is not None and len(sizes):
+        return tensor.detach().split(list(sizes))
+    if tensor.shape[0] % ranks:
+        raise ValueError(f"all_to_all_single: {tensor.shape[0]} rows do not fall into {ranks} equal parts")
+    return tensor.detach().chunk(ranks)
+
+
+def _lengths(tensors: Tensors) -> list[int]:
+    return [one.numel() for one in tensors]

@@ -1,0 +1,107 @@
+"""The store through which the ranks of a job meet; waiting for a key is a wait of the rank."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+from virtual.ranks.rank import Job, Rank, Waiting
+from virtual.ranks.sites import find_site
+from virtual.ranks.world import World
+
+Value = bytes | bytearray | str
+
+
+class VirtualStore(dist.Store):
+    """Keys and values that the ranks of a job share."""
+
+    def __init__(self, world: World, job: Job, values: dict[str, bytes]) -> None:
+        super().__init__()
+        self.world, self.job, self.values = world, job, values
+
+    def clone(self) -> "VirtualStore":
+        """Return a store of the same keys."""
+        return VirtualStore(self.world, self.job, self.values)
+
+    def set(self, key: str, value: Value) -> None:
+        """Set a key, and see who waits for it."""
+        self.values[key] = value.encode() if isinstance(value, str) else bytes(value)
+        self.world.progress += 1
+        self.world.poke_all(self.job.ranks)
+
+    def get(self, key: str) -> bytes:
+        """Return the value of a key when it is there."""
+        self.wait([key])
+        return self.values[key]
+
+    def multi_get(self, keys: Sequence[str]) -> list[bytes]:
+        """Return the values of keys when they are there."""
+        self.wait(list(keys))
+        return [self.values[key] for key in keys]
+
+    def multi_set(self, keys: Sequence[str], values: Sequence[Value]) -> None:
+        """Set several keys."""
+        for key, value in zip(keys, values, strict=True):
+            self.set(key, value)
+
+    def append(self, key: str, value: Value) -> None:
+        """Append to the value of a key."""
+        more = value.encode() if isinstance(value, str) else bytes(value)
+        self.set(key, self.values.get(key, b"") + more)
+
+    def has_extended_api(self) -> bool:
+        """Return that several keys can be asked for at once."""
+        return True
+
+    def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
+        """Have the calling rank wait for keys. The timeout is real time's, and of no account."""
+        if self.check(keys):
+            return
+        rank = self._caller()
+        what = f"store.wait({', '.join(keys)})"
+        self.world.wait_until(rank, lambda: self.check(keys), Waiting(what, find_site(), tuple(keys)))
+
+    def check(self, keys: str | Sequence[str]) -> bool:
+        """Return whether keys are there."""
+        return all(key in self.values for key in ([keys] if isinstance(keys, str) else keys))
+
+    def add(self, key: str, amount: int) -> int:
+        """Add to the number of a key, which begins with 0; return the sum."""
+        total = int(self.values.get(key, b"0")) + amount
+        self.set(key, str(total))
+        return total
+
+    def compare_set(self, key: str, expected: Value, desired: Value) -> bytes:
+        """Set a key if its value is the expected one, or if it is not there and none is expected; return its value."""
+        before = expected.encode() if isinstance(expected, str) else bytes(expected)
+        if (key not in self.values and not before) or self.values.get(key) == before:
+            self.set(key, desired)
+        return self.values.get(key, before)
+
+    def delete_key(self, key: str) -> bool:
+        """Remove a key; return whether it was there."""
+        return self.values.pop(key, None) is not None
+
+    def num_keys(self) -> int:
+        """Return how many keys there are."""
+        return len(self.values)
+
+    def list_keys(self) -> list[str]:
+        """Return all keys."""
+        return list(self.values)
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Do nothing: what is waited for in vain is told at once."""
+
+    def barrier(self, key: str, world_size: int, *args: Any) -> None:
+        """Wait until so many ranks have come to a barrier of this name."""
+        if self.add(f"{key}/count", 1) == world_size:
+            self.set(f"{key}/done", b"1")
+        self.wait([f"{key}/done"])
+
+    def _caller(self) -> Rank:
+        rank = self.world.me()
+        if rank is None:
+            raise RuntimeError("a store of virtual ranks is waited at by a thread that is not a rank's")
+        return rank

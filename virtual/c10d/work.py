@@ -1,0 +1,158 @@
+"""The handle of what a rank has posted: waiting for it takes virtual time."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from virtual.matching.posted import Call, Half, Posted
+from virtual.ranks.rank import Rank, Waiting
+from virtual.ranks.world import World
+
+POLL_S = 1e-6  # that a look takes: a loop of looks would never end otherwise
+VAIN_POLLS = 100_000  # looks at what never is done
+
+
+class VirtualWork(dist.Work):
+    """The handle of a rank's part of a collective, or of its half of a message."""
+
+    def __init__(self, posted: Call | Half, result: Any) -> None:
+        super().__init__()
+        self.posted, self.outcome = posted, result
+        self._future: torch.futures.Future[Any] | None = None
+        posted.rank.unwaited[id(self)] = self
+
+    @property
+    def _world(self) -> World:
+        return self.posted.group.world
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Wait until it is done. The timeout is real time's, and of no account."""
+        posted = self.posted
+        rank, world = posted.rank, self._world
+        rank.unwaited.pop(id(self), None)
+        world.computing.charge(rank)
+        posted.group.note_wait(posted)
+        world.wait_until(rank, self._is_done, Waiting(posted.what, posted.site, posted))
+        if rank.futures:
+            set_futures(rank)
+        return True
+
+    def _is_done(self) -> bool:
+        return self.posted.is_done
+
+    def is_completed(self) -> bool:
+        """Return whether it is done by now; to look takes a microsecond."""
+        rank = self.posted.rank
+        poll(self._world, rank, Waiting(self.posted.what, self.posted.site, self.posted))
+        if self.posted.is_done:
+            rank.unwaited.pop(id(self), None)
+        return self.posted.is_done
+
+    def is_success(self) -> bool:
+        """Return whether it is done; it never fails by itself."""
+        return self.posted.is_done
+
+    def exception(self) -> None:
+        """Return that nothing went wrong."""
+
+    def synchronize(self) -> None:
+        """Wait until it is done."""
+        self.wait()
+
+    def block_current_stream(self) -> None:
+        """Wait until it is done: a rank's clock is that of its stream."""
+        self.wait()
+
+    def result(self) -> Any:
+        """Return the tensors that hold the result."""
+        return self.outcome
+
+    def source_rank(self) -> int:
+        """Return of which rank of the group a message was received."""
+        source = self.posted.source if isinstance(self.posted, Half) else None
+        return -1 if source is None else source
+
+    _source_rank = source_rank
+
+    def get_future(self) -> "torch.futures.Future[Any]":
+        """Return a future that is set when the rank itself gets there, never by another rank's thread."""
+        posted = self.posted
+        posted.rank.unwaited.pop(id(self), None)
+        if self._future is None:
+            self._future = torch.futures.Future()
+            if posted.is_done:
+                posted.group.note_wait(posted)
+                self._future.set_result(self.outcome)
+            else:
+                posted.rank.futures.append(self)
+                self._set_before_backward_ends()
+        return self._future
+
+    def set_future(self) -> None:
+        """Set the future, which calls what is to follow."""
+        self._world.computing.charge(self.posted.rank)
+        self.posted.group.note_wait(self.posted)
+        assert self._future is not None
+        self._future.set_result(self.outcome)
+
+    def _set_before_backward_ends(self) -> None:
+        """Have all futures set before the Reducer of DDP waits for them in C++, with the baton in its hand."""
+        if torch._C._current_graph_task_id() == -1:
+            return
+        world, rank = self._world, self.posted.rank
+        if torch._C._current_autograd_node() is None:  # in a callback after backward: a static graph's first step
+            drain(world, rank)
+        else:
+            engine = torch.autograd.Variable._execution_engine
+            engine.queue_callback(lambda: drain(world, rank))
+
+
+def poll(world: World, rank: Rank, waiting: Waiting) -> None:
+    """Have a rank look whether something is done, and others go on meanwhile; end what looks for ever."""
+    rank.spend(POLL_S)
+    seen = rank.extra.setdefault("polls", [world.progress, 0])
+    if seen[0] != world.progress:
+        seen[:] = [world.progress, 0]
+    seen[1] += 1
+    if seen[1] > VAIN_POLLS:
+        rank.waiting = waiting
+        world.stop(rank.job, world.judge.standstill(rank.job))
+    world.catch_up(rank, waiting)
+    if not world.calendar.has_time:
+        world.give_way(rank)
+
+
+def set_futures(rank: Rank) -> None:
+    """Set the futures of what is done, which may post more."""
+    while (work := next((work for work in rank.futures if work.posted.is_done), None)) is not None:
+        rank.futures.remove(work)
+        work.set_future()
+
+
+def drain(world: World, rank: Rank) -> None:
+    """Wait until all futures of a rank are set."""
+    while rank.futures:
+        wait_for_a_future(world, rank)
+
+
+def wait_for_a_future(world: World, rank: Rank) -> None:
+    """Wait until a future of a rank can be set, and set it."""
+    first: Posted = rank.futures[0].posted
+    waiting = Waiting(first.what, first.site, first)
+    world.wait_until(rank, lambda: any(work.posted.is_done for work in rank.futures), waiting)
+    set_futures(rank)
+
+
+def waiting_for_futures(world: World, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return ``Future.wait`` that lets virtual time pass."""
+
+    def wait(self: Any) -> Any:
+        rank = world.me()
+        while rank is not None and not self.done() and rank.futures:
+            wait_for_a_future(world, rank)
+        return original(self)
+
+    return wait

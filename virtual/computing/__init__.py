@@ -1,0 +1,1 @@
+"""How long what a rank computes takes: nothing, as measured, or by a model of flops and bytes."""

@@ -1,0 +1,27 @@
+"""Which way of timing what ranks compute is meant by a word."""
+
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from collectives.errors import InputError
+from collectives.quoting import quote
+from virtual.computing.simple import MeasuredComputing, NoComputing
+from virtual.ranks.rank import Rank
+from virtual.ranks.world import Computing
+
+
+class CountedComputing(Computing, Protocol):
+    """How long computing takes, and what a rank runs in so that it is counted."""
+
+    def counting(self, rank: Rank) -> AbstractContextManager[object]:
+        """Return the context in which a rank runs."""
+        ...
+
+
+def choose_computing(word: str, scale: float = 1.0) -> CountedComputing:
+    """Return what ``zero``, ``measured``, ``model`` or the name of a GPU means. Raise InputError for another word."""
+    if word == "zero":
+        return NoComputing()
+    if word == "measured":
+        return MeasuredComputing(scale)
+    raise InputError(f"compute is {quote(word)}; there are zero, measured, model and the GPUs of `ringlab hardware`")

@@ -1,0 +1,164 @@
+"""The host: it starts the server, has it carry out a run, and passes on what the program prints while it goes on."""
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Self
+
+from collectives.errors import InputError, RunFailed
+from virtual.hosting.protocol import ENDED, REFUSED, STARTED, here
+from virtual.options import VirtualOptions
+from virtual.outcome import Finished, read_finished
+
+START = (
+    "import sys, json, socket; sys.path[:] = json.loads(sys.argv[1]); from virtual.hosting.server import serve;"
+    "serve(socket.socket(fileno=int(sys.argv[2])), json.loads(sys.argv[3]))"
+)
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+PIECE = 1 << 16  # bytes of output that are read at once
+
+Show = Callable[[str, str], object]
+
+
+def show_on_own(stream: str, text: str) -> None:
+    """Write a piece of a program's standard output or error to this process's own."""
+    file = sys.stdout if stream == "stdout" else sys.stderr
+    file.write(text)
+    file.flush()
+
+
+class VirtualHost:
+    """A context in which programs run on virtual ranks, each in a process of its own.
+
+    ``preloaded`` modules are imported once, before the first run.
+    """
+
+    def __init__(self, preloaded: Sequence[str] = ()) -> None:
+        self._control, theirs = socket.socketpair()
+        call = [sys.executable, "-c", START, json.dumps(sys.path), str(theirs.fileno()), json.dumps(list(preloaded))]
+        self._server = subprocess.Popen(
+            call,
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **ONE_THREAD},
+            start_new_session=True,  # an interrupt of the terminal is answered here
+        )
+        theirs.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the server, and a run that goes on."""
+        self._control.close()
+        try:
+            self._server.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._server.kill()
+            self._server.wait()
+
+    def run(self, options: VirtualOptions, *, timeout: float = 600.0, show: Show = show_on_own) -> Finished:
+        """Run a program and return what it came to; ``show`` gets what it prints, by stream and piece.
+
+        Raises InputError for what is refused, and RunFailed for a run of more than ``timeout`` seconds or that has
+        ended this process's child in another way than a program does.
+        """
+        with TemporaryDirectory(prefix="ringlab-virtual-") as name:
+            folder = Path(name)
+            here(options).write(folder)
+            run = _HostedRun(self._control, folder, time.monotonic() + timeout, show)
+            status = run.wait()
+            if (folder / REFUSED).exists():
+                raise InputError((folder / REFUSED).read_text())
+            if status is None:
+                raise RunFailed(f"{options.program.title} has not ended in {timeout:g} s; give --timeout more")
+            if status not in (0, 1):
+                how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+                raise RunFailed(f"the process of {options.program.title} {how}")
+            return read_finished(folder)
+
+
+class _HostedRun:
+    """One run, from the request to its end."""
+
+    def __init__(self, control: socket.socket, folder: Path, deadline: float, show: Show) -> None:
+        self._control, self._deadline, self._show = control, deadline, show
+        self._process: int | None = None
+        pipes = [os.pipe(), os.pipe()]
+        self._streams = {read: name for (read, _), name in zip(pipes, ("stdout", "stderr"), strict=True)}
+        self._rest = dict.fromkeys(self._streams, b"")
+        socket.send_fds(control, [os.fsencode(folder)], [write for _, write in pipes])
+        for _, write in pipes:
+            os.close(write)
+
+    def wait(self) -> int | None:
+        """Return the status with which it has ended; None where it was ended as its time was over."""
+        status: int | None = None
+        ended = is_late = False
+        try:
+            while self._streams or not ended:
+                left = self._deadline - time.monotonic()
+                if left <= 0 and not is_late:
+                    is_late = True
+                    self._kill()
+                waited_for = [*self._streams, *([] if ended else [self._control])]
+                ready, _, _ = select.select(waited_for, [], [], max(0.0, left) if not is_late else 10.0)
+                if is_late and not ready:
+                    break
+                for file in ready:
+                    if file is self._control:
+                        ended, status = self._hear()
+                    else:
+                        self._pass_on(file)
+        finally:
+            if not ended:
+                self._kill()
+            for file in self._streams:
+                os.close(file)
+        return None if is_late else status
+
+    def _hear(self) -> tuple[bool, int | None]:
+        """Read what the server says; return whether the run has ended, and how."""
+        said = self._control.recv(PIECE)
+        if not said:
+            raise RunFailed("the process that runs programs on virtual ranks has ended")
+        ended, status = False, None
+        for line in said.decode().splitlines():
+            word, _, number = line.partition(" ")
+            if word == STARTED:
+                self._process = int(number)
+            elif word == ENDED:
+                ended, status = True, int(number)
+        return ended, status
+
+    def _pass_on(self, file: int) -> None:
+        piece = os.read(file, PIECE)
+        if not piece:
+            os.close(file)
+            name = self._streams.pop(file)
+            if self._rest[file]:
+                self._show(name, self._rest[file].decode(errors="replace"))
+            return
+        whole, _, self._rest[file] = (self._rest[file] + piece).rpartition(b"\n")
+        if whole:
+            self._show(self._streams[file], whole.decode(errors="replace") + "\n")
+
+    def _kill(self) -> None:
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process, signal.SIGKILL)

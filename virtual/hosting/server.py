@@ -1,0 +1,79 @@
+"""The server: it has imported torch once, and forks a process for each run that it is asked for."""
+
+import os
+import select
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+
+from collectives.errors import InputError, ProgramError
+from virtual.hosting.protocol import CRASHED, ENDED, REFUSED, STARTED, read_request
+from virtual.running import VirtualRun
+
+MOST_PATH = 4096  # bytes of a request, which is the path of a folder
+
+
+def serve(control: socket.socket, preloaded: Sequence[str]) -> None:
+    """Carry out runs, one after the other, until the host closes its end. ``preloaded`` modules are imported once."""
+    for name in preloaded:
+        import_module(name)
+    while True:
+        asked, files, _, _ = socket.recv_fds(control, MOST_PATH, 2)
+        if not asked:
+            return
+        process = os.fork()
+        if process == 0:
+            control.close()
+            carry_out(Path(os.fsdecode(asked)), files)
+        for file in files:
+            os.close(file)
+        control.sendall(f"{STARTED} {process}\n".encode())
+        status = _wait(process, control)
+        if status is None:
+            return
+        control.sendall(f"{ENDED} {status}\n".encode())
+
+
+def _wait(process: int, control: socket.socket) -> int | None:
+    """Return how a run has ended; None where the host has ended before, and the run is ended for that."""
+    handle = os.pidfd_open(process)
+    ready, _, _ = select.select([handle, control], [], [])
+    if control in ready and not control.recv(1, socket.MSG_PEEK):
+        os.killpg(process, signal.SIGKILL)
+    os.close(handle)
+    _, status = os.waitpid(process, 0)
+    return None if control in ready else os.waitstatus_to_exitcode(status)
+
+
+def carry_out(folder: Path, outputs: Sequence[int]) -> None:
+    """Carry out the run that a folder holds the request for, write what it came to there, and end this process."""
+    status = CRASHED
+    try:
+        os.setsid()
+        for number, file in enumerate(outputs, 1):
+            os.dup2(file, number)
+        status = _run(folder)
+    except BaseException:  # whatever it is, the process must not go on as a second server
+        traceback.print_exc()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(status)  # threads of ranks that never end
+
+
+def _run(folder: Path) -> int:
+    request = read_request(folder)
+    os.chdir(request.folder)
+    os.environ.clear()
+    os.environ.update(request.environment)
+    try:
+        finished = VirtualRun(request.options).carry_out()
+        finished.write(folder)
+    except (InputError, ProgramError) as error:
+        (folder / REFUSED).write_text(str(error))
+        return 2
+    return finished.outcome.status

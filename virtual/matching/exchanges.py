@@ -1,0 +1,261 @@
+"""What data the ranks of a group exchange in a collective: who gives what, and who takes what of it.
+
+Ranks are those of the group. Reductions go in the order of ranks, whatever algorithm takes the time, so that results
+are the same in every run.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any, ClassVar
+
+import torch
+
+Tensors = Sequence[torch.Tensor]
+REDUCTIONS: dict[str, Any] = {
+    "sum": torch.add,
+    "mean": torch.add,  # divided once at the end
+    "product": torch.mul,
+    "min": torch.minimum,
+    "max": torch.maximum,
+    "band": torch.bitwise_and,
+    "bor": torch.bitwise_or,
+    "bxor": torch.bitwise_xor,
+}
+
+
+def reduce_tensors(tensors: Tensors, op: str, factor: Any = None) -> torch.Tensor:
+    """Return the reduction of tensors of one shape in their order; with a ``factor`` each is multiplied by it before.
+
+    >>> reduce_tensors([torch.tensor([1, 2]), torch.tensor([3, 4])], "max").tolist()
+    [3, 4]
+    """
+    if factor is not None:
+        tensors = [tensor * factor for tensor in tensors]
+    if tensors[0].dtype is torch.bool:
+        named = {"sum": torch.logical_or, "max": torch.logical_or, "product": torch.logical_and}
+        return reduce(named.get(op, REDUCTIONS[op]), tensors)
+    combine, total = REDUCTIONS[op], tensors[0].clone()
+    for other in tensors[1:]:
+        combine(total, other, out=total)
+    if op != "mean":
+        return total
+    return total.div_(len(tensors)) if total.is_floating_point() or total.is_complex() else total // len(tensors)
+
+
+def put(target: torch.Tensor, value: torch.Tensor) -> None:
+    """Write a value of as many elements into a tensor."""
+    target.detach().copy_(value.reshape(target.shape))
+
+
+@dataclass(eq=False)
+class Exchange:
+    """One rank's part: what it gives and where it takes the result. A barrier's is this one, without data."""
+
+    collective: ClassVar[str] = "barrier"  # of ``collectives.spec``, whose algorithms take the time
+    from_root: ClassVar[bool] = False  # all that a rank needs is the root's
+    to_root: ClassVar[bool] = False  # only the root needs the others
+    me: int = 0
+    root: int = 0
+    op: str = "sum"
+    factor: Any = None
+    given: Tensors = ()
+    taken: Any = ()
+
+    @property
+    def elements(self) -> int:
+        """Elements of the whole buffer, as a Request counts them; of a barrier one token a rank is enough."""
+        return 0
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the elements."""
+        return self.given[0].dtype if self.given else torch.float32
+
+    def keep(self) -> None:
+        """Copy what the rank gives, as it may go on before all have taken it."""
+        self.given = [tensor.detach().clone() for tensor in self.given]
+
+    def take(self, root: "Exchange") -> None:
+        """Take what the root gives, where ``from_root``."""
+
+    @classmethod
+    def fits(cls, parts: "Sequence[Any]") -> bool:
+        """Return whether what each gives is as long as what others take of it."""
+        return True
+
+    @classmethod
+    def move(cls, parts: "Sequence[Any]") -> None:
+        """Exchange the data of all ranks, given in their order."""
+
+
+def count(tensors: Tensors) -> int:
+    """Return the elements of tensors together."""
+    return sum(tensor.numel() for tensor in tensors)
+
+
+@dataclass(eq=False)
+class AllReduce(Exchange):
+    """All end with the reduction of all; each gives the tensors that it takes the result in."""
+
+    collective: ClassVar[str] = "all_reduce"
+
+    @property
+    def elements(self) -> int:
+        return count(self.given)
+
+    @classmethod
+    def move(cls, parts: Sequence[Exchange]) -> None:
+        for which in range(len(parts[0].given)):
+            columns = [part.given[which].detach() for part in parts]
+            flat = [one.reshape(-1) for one in columns] if len({one.shape for one in columns}) > 1 else columns
+            total = reduce_tensors(flat, parts[0].op, parts[0].factor)
+            for part in parts:
+                put(part.given[which], total)
+
+
+@dataclass(eq=False)
+class Reduce(Exchange):
+    """The root ends with the reduction of all."""
+
+    collective: ClassVar[str] = "reduce"
+    to_root: ClassVar[bool] = True
+
+    @property
+    def elements(self) -> int:
+        return count(self.given)
+
+    @classmethod
+    def move(cls, parts: Sequence[Exchange]) -> None:
+        root = parts[parts[0].root]
+        for which, target in enumerate(root.taken):
+            given = [part.given[which].detach().reshape(target.shape) for part in parts]
+            put(target, reduce_tensors(given, root.op, root.factor))
+
+
+@dataclass(eq=False)
+class Broadcast(Exchange):
+    """All end with what the root gives."""
+
+    collective: ClassVar[str] = "broadcast"
+    from_root: ClassVar[bool] = True
+
+    @property
+    def elements(self) -> int:
+        return count(self.given)
+
+    def take(self, root: Exchange) -> None:
+        for target, value in zip(self.taken, root.given, strict=True):
+            put(target, value.detach())
+
+
+@dataclass(eq=False)
+class AllGather(Exchange):
+    """All end with what each gives; ``taken[i]`` are the tensors that take what rank i gives."""
+
+    collective: ClassVar[str] = "all_gather"
+    world_size: int = 1
+
+    @property
+    def elements(self) -> int:
+        return sum(count(tensors) for tensors in self.taken)
+
+    @classmethod
+    def move(cls, parts: Sequence[Exchange]) -> None:
+        for part in parts:
+            for targets, other in zip(part.taken, parts, strict=True):
+                for target, value in zip(targets, other.given, strict=True):
+                    put(target, value.detach())
+
+
+@dataclass(eq=False)
+class ReduceScatter(Exchange):
+    """Each ends with the reduction of one part of what all give; ``given[i]`` of each of ``pieces`` is rank i's."""
+
+    collective: ClassVar[str] = "reduce_scatter"
+    pieces: Sequence[Tensors] = field(default=())  # for each tensor that is taken, the parts of all ranks
+
+    @property
+    def elements(self) -> int:
+        return sum(count(parts) for parts in self.pieces)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.taken[0].dtype  # type: ignore[no-any-return]
+
+    @classmethod
+    def move(cls, parts: "Sequence[ReduceScatter]") -> None:  # type: ignore[override]
+        found = []
+        for part in parts:
+            for which, target in enumerate(part.taken):
+                mine = [other.pieces[which][part.me].detach().reshape(target.shape) for other in parts]
+                found.append((target, reduce_tensors(mine, part.op, part.factor)))
+        for target, value in found:  # at last: a rank may take its part in its own input
+            put(target, value)
+
+
+@dataclass(eq=False)
+class AllToAll(Exchange):
+    """Each gives a tensor to each, and takes one of each; where they differ in size the longest counts for time."""
+
+    collective: ClassVar[str] = "all_to_all"
+
+    @property
+    def elements(self) -> int:
+        return len(self.given) * max(tensor.numel() for tensor in self.given)
+
+    @classmethod
+    def fits(cls, parts: Sequence[Exchange]) -> bool:
+        return all(
+            target.numel() == other.given[part.me].numel() and target.dtype == other.given[part.me].dtype
+            for part in parts
+            for target, other in zip(part.taken, parts, strict=True)
+        )
+
+    @classmethod
+    def move(cls, parts: Sequence[Exchange]) -> None:
+        found = [
+            (target, other.given[part.me].detach().clone())
+            for part in parts
+            for target, other in zip(part.taken, parts, strict=True)
+        ]
+        for target, value in found:
+            put(target, value)
+
+
+@dataclass(eq=False)
+class Gather(Exchange):
+    """The root ends with what each gives."""
+
+    collective: ClassVar[str] = "gather"
+    to_root: ClassVar[bool] = True
+    world_size: int = 1
+
+    @property
+    def elements(self) -> int:
+        return count(self.given) * self.world_size
+
+    @classmethod
+    def move(cls, parts: Sequence[Exchange]) -> None:
+        for target, other in zip(parts[parts[0].root].taken, parts, strict=True):
+            put(target, other.given[0].detach())
+
+
+@dataclass(eq=False)
+class Scatter(Exchange):
+    """Each ends with the part of what the root gives that is its own."""
+
+    collective: ClassVar[str] = "scatter"
+    from_root: ClassVar[bool] = True
+    world_size: int = 1
+
+    @property
+    def elements(self) -> int:
+        return count(self.taken) * self.world_size
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.taken[0].dtype  # type: ignore[no-any-return]
+
+    def take(self, root: Exchange) -> None:
+        put(self.taken[0], root.given[self.me].detach())

@@ -1,0 +1,177 @@
+"""What the members of a process group share: their collectives, their messages, and the order that NCCL keeps."""
+
+from collections import defaultdict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from virtual.matching.posted import Call, Collective, Half, Posted
+from virtual.matching.recorder import Recorder
+from virtual.matching.timing import Timing
+from virtual.ranks.neutral import Neutral
+from virtual.ranks.rank import Job
+from virtual.ranks.world import World
+
+Act = Callable[[], object]
+
+
+@dataclass(eq=False)
+class Batch:
+    """Messages or a collective of one rank that NCCL begins together; the next of its line waits for all of them."""
+
+    mark: object  # of messages that were given to one ``batch_isend_irecv``
+    waiting: list[tuple[Posted, Act]] = field(default_factory=list)
+    left: int = 0  # that are not done
+
+
+class Group:
+    """The members of a process group and what they have posted.
+
+    ``ranks`` are numbers of the job's ranks; ranks of the group are places among them. ``is_ordered``: calls of a
+    member are carried out one after the other, as by the stream of a communicator of NCCL.
+    """
+
+    def __init__(self, world: World, timing: Timing, recorder: Recorder, job: Job, name: str, ranks: tuple[int, ...]):
+        self.world, self.timing, self.recorder, self.job = world, timing, recorder, job
+        self.name, self.ranks = name, ranks
+        self.places = {rank: place for place, rank in enumerate(ranks)}
+        self.is_ordered = False
+        self.timeout = 1800.0  # seconds
+        self.counts = [0] * len(ranks)  # collectives that each rank has called
+        self.collectives: dict[int, Collective] = {}  # that not all ranks are through with
+        self.sends: defaultdict[tuple[int, int, int], deque[Half]] = defaultdict(deque)  # not met; by src, dst, tag
+        self.receives: defaultdict[tuple[int | None, int, int], deque[Half]] = defaultdict(deque)
+        self.met: defaultdict[tuple[int, int], int] = defaultdict(int)  # messages by src and dst
+        self._lines: defaultdict[tuple[int, int | None], deque[Batch]] = defaultdict(deque)
+
+    def note_wait(self, posted: Posted) -> None:
+        """Have it recorded that a rank waits for what it has posted."""
+        self.recorder.wait(posted)
+
+    # -- collectives
+
+    def call(self, call: Call) -> None:
+        """Have the calling rank post its part of its next collective."""
+        place = self.places[call.rank.number]
+        call.number = self.counts[place]
+        self.counts[place] += 1
+        self.recorder.collective(call)
+        self._post(call, None, lambda: self._join(place, call))
+
+    def _join(self, place: int, call: Call) -> None:
+        """Be the calendar's event that a rank comes to a collective."""
+        call.time = self.timing.now
+        collective = self.collectives.get(call.number)
+        if collective is None:
+            collective = Collective(self, call.number, self.timing.new_key())
+            self.collectives[call.number] = collective
+        collective.calls[place] = call
+        if call.likeness != next(iter(collective.calls.values())).likeness:
+            collective.is_unlike = True
+        elif collective.is_complete and not collective.is_unlike:
+            collective.is_unlike = not type(call.exchange).fits([one.exchange for one in collective.in_order()])
+        if collective.is_unlike:
+            if collective.is_complete:  # else it is told when no more can come
+                self.world.stop(self.job, self.world.judge.unlike_calls(collective))
+            return
+        self._move(collective, call)
+        self.timing.begin(collective, call)
+        if collective.is_complete:
+            del self.collectives[call.number]
+
+    def _move(self, collective: Collective, call: Call) -> None:
+        """Move the data that can be moved now that a rank has come."""
+        exchange, calls = call.exchange, collective.calls
+        with Neutral():
+            if exchange.from_root:
+                root = calls.get(exchange.root)
+                arrived = list(calls.values()) if call is root else [call] if root is not None else []
+                for other in arrived:
+                    if other is not root or exchange.collective == "scatter":
+                        other.exchange.take(root.exchange)
+                if call is root and not collective.is_complete:
+                    exchange.keep()
+            elif collective.is_complete:
+                type(exchange).move([one.exchange for one in collective.in_order()])
+            elif exchange.to_root:
+                exchange.keep()
+
+    # -- messages
+
+    def message(self, half: Half) -> None:
+        """Have the calling rank post its half of a message."""
+        self.recorder.message(half)
+        self._post(half, half.peer, lambda: self._meet(half))
+
+    def _meet(self, half: Half) -> None:
+        """Be the calendar's event that a half is posted."""
+        half.time = self.timing.now
+        me = self.places[half.rank.number]
+        other = self._find_receive(half, me) if half.sends else self._find_send(half, me)
+        if other is None:
+            queue = self.sends[me, half.peer, half.tag] if half.sends else self.receives[half.peer, me, half.tag]  # type: ignore[index]
+            queue.append(half)
+            return
+        sender, receiver = (half, other) if half.sends else (other, half)
+        src, dst = self.places[sender.rank.number], self.places[receiver.rank.number]
+        self.met[src, dst] += 1
+        sent, received = sender.tensors[0], receiver.tensors[0]
+        if sent.numel() != received.numel() or sent.dtype != received.dtype:
+            self.world.stop(self.job, self.world.judge.unlike_halves(sender, receiver))
+            return
+        self.recorder.meet(sender, receiver)
+        receiver.source = src
+        self.timing.send(sender, receiver, lambda: self._arrive(sender, receiver))
+
+    def _find_receive(self, half: Half, me: int) -> Half | None:
+        for source in (me, None):
+            queue = self.receives.get((source, half.peer, half.tag))  # type: ignore[arg-type]
+            if queue:
+                return queue.popleft()
+        return None
+
+    def _find_send(self, half: Half, me: int) -> Half | None:
+        if half.peer is not None:
+            queue = self.sends.get((half.peer, me, half.tag))
+            return queue.popleft() if queue else None
+        found = [queue for (_, dst, tag), queue in self.sends.items() if queue and (dst, tag) == (me, half.tag)]
+        return min(found, key=lambda queue: queue[0].time).popleft() if found else None
+
+    def _arrive(self, sender: Half, receiver: Half) -> None:
+        with Neutral():
+            target = receiver.tensors[0].detach()
+            target.copy_(sender.tensors[0].detach().reshape(target.shape))
+        receiver.finish()
+        sender.finish()
+
+    # -- the order of calls
+
+    def _post(self, posted: Posted, peer: int | None, act: Act) -> None:
+        """Let something be posted at the rank's clock, behind what is before it in its line."""
+        rank = posted.rank
+        if not self.is_ordered:
+            self.world.calendar.at(rank.clock, act)
+            return
+        line = self._lines[rank.number, None if rank.batch is not None else peer]
+        if line and rank.batch is not None and line[-1].mark is rank.batch:
+            batch = line[-1]
+        else:
+            batch = Batch(rank.batch)
+            line.append(batch)
+        batch.left += 1
+        posted.when_done = lambda: self._pass_line(line, batch)
+        if batch is line[0]:
+            self.world.calendar.at(rank.clock, act)
+        else:
+            posted.is_held_back = True
+            batch.waiting.append((posted, act))
+
+    def _pass_line(self, line: deque[Batch], batch: Batch) -> None:
+        """Begin what is next in a line when all of a batch is done."""
+        batch.left -= 1
+        if batch.left or line[0] is not batch:
+            return
+        line.popleft()
+        if line:
+            for posted, act in line[0].waiting:
+                posted.is_held_back = False
+                self.world.calendar.at(self.timing.now, act)

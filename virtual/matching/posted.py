@@ -1,0 +1,152 @@
+"""What a rank has posted: its part of a collective, or its half of a message. Diagnosis reads all of it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import torch
+
+from virtual.matching.exchanges import Exchange
+from virtual.ranks.rank import Rank
+from virtual.ranks.sites import Site
+from virtual.ranks.world import World
+
+
+class Shape(NamedTuple):
+    """A tensor's sizes and type, as messages show them."""
+
+    sizes: tuple[int, ...]
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> "Shape":
+        """Return what shape a tensor has."""
+        return cls(tuple(tensor.shape), tensor.dtype)
+
+    def __str__(self) -> str:
+        return f"{list(self.sizes)} {str(self.dtype).removeprefix('torch.')}"
+
+
+class Likeness(NamedTuple):
+    """What must be the same on all ranks that call one collective."""
+
+    verb: str  # as the program called it: "all_reduce", "all_gather_into_tensor"
+    lengths: tuple[int, ...]  # elements of its tensors, where they must be alike
+    dtype: torch.dtype | None
+    op: str  # "sum"; empty where nothing is reduced
+    root: int | None  # a rank of the world
+
+
+NOTHING = Likeness("", (), None, "", None)
+
+
+class Members(Protocol):
+    """What a ``Group`` is to what was posted in it."""
+
+    world: World
+    name: str
+    ranks: tuple[int, ...]  # of the job, in the order of the group
+    places: dict[int, int]  # in the group, by rank
+    collectives: "dict[int, Collective]"  # that not all ranks have come to, by number
+
+    def note_wait(self, posted: "Posted") -> None:
+        """Have it recorded that a rank waits for what it has posted."""
+        ...
+
+
+@dataclass(eq=False)
+class Posted:
+    """What was posted, by whom and where, and whether it is done."""
+
+    rank: Rank
+    group: "Members"
+    what: str  # in words: "all_reduce([4] float32, sum)"
+    site: Site
+    tensors: Sequence[torch.Tensor]
+    time: float = 0.0  # when it was posted, seconds
+    is_done: bool = False
+    call: int | None = None  # its number in the recording, if it is there
+    recorded: int | None = None  # the same until it has been waited for
+    is_programs: bool = False  # whether the program itself called it, rather than a module of torch
+    is_held_back: bool = False  # by calls of the same communicator that NCCL does before it
+    when_done: Callable[[], object] | None = None
+
+    def finish(self) -> None:
+        """Say that it is done, and see whether its rank can go on."""
+        self.is_done = True
+        if self.when_done is not None:
+            self.when_done()
+        self.group.world.progress += 1
+        self.group.world.poke(self.rank)
+
+
+@dataclass(eq=False)
+class Call(Posted):
+    """One rank's part of a collective."""
+
+    likeness: Likeness = NOTHING
+    exchange: Exchange = field(default_factory=Exchange)
+    number: int = 0  # of the collective in its group
+
+    @property
+    def buffer_elements(self) -> int:
+        """Elements of the whole buffer, as a Request counts them; of a barrier a token a rank."""
+        return self.exchange.elements if self.exchange.collective != "barrier" else len(self.group.ranks)
+
+    @property
+    def missing(self) -> list[int]:
+        """The ranks of the world that have not come to the collective."""
+        collective = self.group.collectives.get(self.number)
+        return [] if collective is None else collective.missing
+
+
+@dataclass(eq=False)
+class Half(Posted):
+    """One half of a message; ``peer`` is a rank of the group, None where any will do."""
+
+    sends: bool = True
+    peer: int | None = None
+    tag: int = 0
+    version: int | None = None  # of the tensor when it was posted: another means that it was changed
+    source: int | None = None  # of what was received: a rank of the group
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the message."""
+        return self.tensors[0].numel() * self.tensors[0].element_size()
+
+    @property
+    def peer_in_world(self) -> int | None:
+        """The peer as a rank of the world."""
+        return None if self.peer is None else self.group.ranks[self.peer]
+
+
+@dataclass(eq=False)
+class Collective:
+    """The k-th collective of a group, as far as its ranks have come to it."""
+
+    group: Members
+    number: int  # in its group
+    key: int  # among all of the run
+    calls: dict[int, Call] = field(default_factory=dict)  # by rank of the group
+    is_unlike: bool = False  # its calls are not alike
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all ranks have come."""
+        return len(self.calls) == len(self.group.ranks)
+
+    @property
+    def missing(self) -> list[int]:
+        """The ranks of the world that have not come."""
+        return [rank for place, rank in enumerate(self.group.ranks) if place not in self.calls]
+
+    def finish_if_complete(self) -> None:
+        """Finish the calls of all ranks if all have come."""
+        if self.is_complete:
+            for call in self.in_order():
+                call.finish()
+
+    def in_order(self) -> list[Call]:
+        """Return the calls of all ranks, in the order of the group."""
+        return [self.calls[place] for place in range(len(self.calls))]

@@ -1,0 +1,84 @@
+"""What ranks post and wait for goes into the recording of their job."""
+
+from functools import lru_cache
+
+from collectives.quoting import make_printable
+from collectives.records.recording import Recording, SourceLine
+from collectives.records.recording_builder import CollectiveCall, RecordingBuilder
+from virtual.matching.posted import Call, Half, Posted
+from virtual.ranks.rank import Rank
+from virtual.ranks.sites import Site
+
+
+class Recorder:
+    """Writes the calls of one job's ranks into a recording, with the seconds that each has computed between."""
+
+    def __init__(self, title: str, world_size: int) -> None:
+        self.world_size = world_size
+        self._builder = RecordingBuilder(title, world_size)
+        self._recorded = [0.0] * world_size  # seconds computed that are in the log, by rank
+        self._halves = 0
+
+    def collective(self, call: Call) -> None:
+        """Record that a rank posts its part of a collective; one of a single rank or without data is none."""
+        exchange, group = call.exchange, call.group
+        elements = call.buffer_elements
+        if len(group.ranks) < 2 or not elements:
+            return
+        what = CollectiveCall(
+            exchange.collective,
+            group.ranks,
+            elements,
+            exchange.dtype.itemsize,
+            str(exchange.dtype).removeprefix("torch."),
+            exchange.op,
+            exchange.root,
+            group.name,
+        )
+        key, line = (id(group), call.number), group.name if group.is_ordered else ""
+        self._post(call, self._builder.collective(call.rank.number, key, what, line=line, site=_line(call.site)))
+
+    def message(self, half: Half) -> None:
+        """Record that a rank posts its half of a message; which other half it meets is known later."""
+        rank, group = half.rank.number, half.group
+        self._halves += 1
+        peer = half.peer_in_world
+        add = self._builder.send if half.sends else self._builder.recv
+        line = f"{group.name} {min(rank, peer or 0)}-{max(rank, peer or 0)}" if group.is_ordered else ""
+        key = ("half", self._halves)
+        other = rank if peer is None else peer
+        found = add(rank, other, half.nbytes, key=key, tag=half.tag, line=line, site=_line(half.site))
+        self._post(half, found)
+
+    def meet(self, sender: Half, receiver: Half) -> None:
+        """Record that two halves are one message."""
+        if sender.call is not None and receiver.call is not None:
+            self._builder.meet(sender.call, receiver.call)
+
+    def wait(self, posted: Posted) -> None:
+        """Record that a rank waits for what it has posted, the first time that it does."""
+        if posted.recorded is not None:
+            rank = posted.rank
+            self._builder.wait(rank.number, posted.recorded, self._seconds(rank))
+            posted.recorded = None
+
+    def recording(self, ranks: list[Rank]) -> Recording:
+        """Return what was recorded, ranks computing after their last calls too."""
+        for rank in ranks:
+            self._builder.compute(rank.number, self._seconds(rank))
+        return self._builder.recording()
+
+    def _post(self, posted: Posted, number: int) -> None:
+        posted.recorded = posted.call = number
+        rank = posted.rank
+        self._builder.post(rank.number, number, self._seconds(rank))
+
+    def _seconds(self, rank: Rank) -> float:
+        """Return the seconds that a rank has computed since its last entry."""
+        before, self._recorded[rank.number] = self._recorded[rank.number], rank.computed
+        return rank.computed - before
+
+
+@lru_cache(maxsize=4096)
+def _line(site: Site) -> SourceLine:
+    return SourceLine(make_printable(site.file), site.line, make_printable(site.text))

@@ -1,0 +1,59 @@
+"""How a program is run on virtual ranks, as plain data that may pass between processes."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from collectives.checks import check_whole_number
+from collectives.errors import InputError
+from simcomm.cluster.cluster import Cluster
+from virtual.process.programs import Program
+
+COMPUTE = ("zero", "model", "measured")  # or a GPU of the hardware catalogue
+TIMING = ("auto", "live", "recorded")
+BACKENDS = ("gloo", "nccl")
+MOST_LIVE = 16  # ranks that ``auto`` times while they run
+MOST_RANKS = 4096
+
+
+@dataclass(frozen=True)
+class VirtualOptions:
+    """What is run, on how many ranks, on what, and how time is found.
+
+    ``ranks`` 0: the program starts ranks itself. ``per_node`` ranks are on a machine; as many as there are unless
+    said. ``acts_as`` is the backend whose rules hold, in place of the one that the program asks for. ``own`` are
+    packages of which each rank has modules of its own, as processes have.
+    """
+
+    program: Program
+    ranks: int
+    cluster: Cluster
+    per_node: int | None = None
+    compute: str = "zero"
+    compute_scale: float = 1.0  # of what is measured
+    timing: Literal["auto", "live", "recorded"] = "auto"
+    acts_as: str | None = None
+    gpu: bool = False
+    own: frozenset[str] = frozenset()
+    strict: bool = False
+    algorithms: dict[str, str] = field(default_factory=dict)  # by collective
+
+    def __post_init__(self) -> None:
+        check_whole_number("ranks", self.ranks, at_least=0)
+        if self.ranks > MOST_RANKS:
+            raise InputError(f"{self.ranks} virtual ranks are too many for one process; at most {MOST_RANKS}")
+        if self.ranks > self.cluster.world_size:
+            raise InputError(f"{self.ranks} ranks do not fit: {self.cluster.title} has {self.cluster.world_size}")
+        if self.timing not in TIMING:
+            raise InputError(f"timing is {self.timing!r}; there are {', '.join(TIMING)}")
+        if self.acts_as not in (None, *BACKENDS):
+            raise InputError(f"the backend is {self.acts_as!r}; there are {' and '.join(BACKENDS)}")
+
+    @property
+    def is_live(self) -> bool:
+        """Whether times are found while the program runs."""
+        return self.timing == "live" or (self.timing == "auto" and self.ranks <= MOST_LIVE)
+
+    @property
+    def local_ranks(self) -> int:
+        """Ranks on a machine."""
+        return self.per_node or self.ranks or self.cluster.world_size

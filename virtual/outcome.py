@@ -1,0 +1,86 @@
+"""What a run on virtual ranks came to, and the files by which it passes from the process that ran it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, NamedTuple
+
+from collectives.records.files import read_record, write_record
+from collectives.records.recording import Recording, read_recording
+from collectives.records.trace import Trace, read_trace
+from virtual.ranks.finding import Finding
+
+OUTCOME, TRACE, RECORDING = "outcome.json", "trace.json", "recording-{}.json"
+
+
+@dataclass(frozen=True)
+class RankOutcome:
+    """One rank's run, in seconds of virtual time."""
+
+    number: int
+    finished: float
+    computed: float
+    waited: float
+
+
+@dataclass(frozen=True, repr=False)
+class JobOutcome:
+    """The ranks that were started together. Without a calendar times are computing alone, until it is replayed."""
+
+    ranks: tuple[RankOutcome, ...]
+    finding: Finding | None = None
+    is_recorded: bool = False
+
+    @property
+    def elapsed(self) -> float:
+        """When the last rank ended, seconds."""
+        return max((rank.finished for rank in self.ranks), default=0.0)
+
+    def __repr__(self) -> str:
+        end = f", {self.finding.kind}" if self.finding is not None else ""
+        return f"<JobOutcome: {len(self.ranks)} ranks, {self.elapsed:.6g} s{end}>"
+
+
+@dataclass(frozen=True)
+class VirtualOutcome:
+    """A run of a program: its jobs, of which one that starts no processes has one, and its mistakes."""
+
+    SCHEMA_VERSION: ClassVar[int] = 1
+
+    title: str
+    jobs: tuple[JobOutcome, ...]
+    is_live: bool  # times were found while it ran
+    findings: tuple[Finding, ...] = ()
+    seconds: float = 0.0  # of real time that it took
+
+    @property
+    def status(self) -> int:
+        """The exit status: 1 with a mistake."""
+        return int(bool(self.findings))
+
+
+class Finished(NamedTuple):
+    """What a run came to, with what it recorded: a Recording of each job that communicated, a Trace if it was timed."""
+
+    outcome: VirtualOutcome
+    recordings: tuple[Recording | None, ...]  # by job
+    trace: Trace | None
+
+    def write(self, folder: Path) -> None:
+        """Write all of it into files of a folder, the outcome last."""
+        for number, recording in enumerate(self.recordings):
+            if recording is not None:
+                recording.write(folder / RECORDING.format(number))
+        if self.trace is not None:
+            self.trace.write(folder / TRACE)
+        write_record(folder / OUTCOME, self.outcome)
+
+
+def read_finished(folder: Path) -> Finished:
+    """Return what ``Finished.write`` has written. Raises InputError."""
+    outcome = read_record(folder / OUTCOME, VirtualOutcome)
+    recordings = tuple(
+        read_recording(folder / RECORDING.format(number)) if job.is_recorded else None
+        for number, job in enumerate(outcome.jobs)
+    )
+    trace = read_trace(folder / TRACE) if outcome.is_live else None
+    return Finished(outcome, recordings, trace)

@@ -1,0 +1,76 @@
+"""Clocks that a program reads say virtual time, and sleeping takes it."""
+
+import time
+import timeit
+from collections.abc import Callable
+from typing import Any
+
+from virtual.process.replaced import Replaced
+from virtual.ranks.rank import Waiting
+from virtual.ranks.sites import find_site
+from virtual.ranks.world import World
+
+EPOCH_S = 1_800_000_000.0  # what ``time.time`` says when a run begins
+READ_S = 5e-8  # that reading a clock takes: a loop that waits for a time would never end otherwise
+CLOCKS = {"time": EPOCH_S, "perf_counter": 0.0, "monotonic": 0.0}
+
+
+def install_clocks(world: World, replaced: Replaced) -> None:
+    """Have the clocks of Python say the calling rank's time; threads of the runtime read real ones."""
+    for name, start in CLOCKS.items():
+        read = _clock(world, getattr(time, name), start)
+        replaced.put(time, name, read)
+        replaced.put(time, f"{name}_ns", _in_ns(world, getattr(time, f"{name}_ns"), read))
+    replaced.put(time, "sleep", _sleep(world, time.sleep))
+    _replace_timeit(replaced)
+
+
+def _clock(world: World, real: Callable[[], float], start: float) -> Callable[[], float]:
+    def read() -> float:
+        rank = world.me()
+        if rank is None:
+            return real()
+        world.computing.charge(rank)
+        rank.spend(READ_S)
+        return start + rank.clock
+
+    return read
+
+
+def _in_ns(world: World, real: Callable[[], int], read: Callable[[], float]) -> Callable[[], int]:
+    return lambda: real() if world.me() is None else round(read() * 1e9)
+
+
+def _sleep(world: World, real: Callable[[float], None]) -> Callable[[float], None]:
+    def sleep(seconds: float) -> None:
+        rank = world.me()
+        if rank is None:
+            real(seconds)
+            return
+        if seconds < 0:
+            raise ValueError("sleep length must be non-negative")
+        world.computing.charge(rank)
+        rank.spend(seconds)
+        waiting = Waiting("time.sleep()", find_site())
+        world.catch_up(rank, waiting)
+        if not world.calendar.has_time:
+            rank.waiting = waiting
+            world.give_way(rank)
+            rank.waiting = None
+        world.computing.forget(rank)
+
+    return sleep
+
+
+def _replace_timeit(replaced: Replaced) -> None:
+    """Replace the clock that ``timeit`` has taken when it was imported, also as a default argument."""
+    before = timeit.default_timer
+
+    def timer() -> float:
+        return time.perf_counter()
+
+    replaced.put(timeit, "default_timer", timer)
+    functions: list[Any] = [timeit.Timer.__init__, timeit.timeit, timeit.repeat]
+    for function in functions:
+        defaults = tuple(timer if value is before else value for value in function.__defaults__)
+        replaced.put(function, "__defaults__", defaults)

@@ -1,0 +1,124 @@
+"""c10d makes groups of virtual ranks, whichever backend the program asks for."""
+
+import os
+from collections.abc import Callable, Iterator
+from threading import get_ident
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import device_mesh
+from torch.distributed import distributed_c10d as c10d
+
+from virtual.c10d.process_group import VirtualProcessGroup
+from virtual.c10d.rank_worlds import RankWorlds
+from virtual.c10d.store import VirtualStore
+from virtual.c10d.work import waiting_for_futures
+from virtual.matching.group import Group
+from virtual.matching.recorder import Recorder
+from virtual.matching.timing import Timing
+from virtual.process.replaced import Replaced
+from virtual.ranks.rank import Job, Rank
+from virtual.ranks.sites import find_site
+from virtual.ranks.world import World
+
+NAME = "virtual"  # of the backend
+
+
+class GroupMaker:
+    """Makes the groups of all jobs. ``acts_as`` is the backend whose rules hold: "gloo", "nccl", or as asked for."""
+
+    def __init__(self, world: World, timing: Timing, title: str, acts_as: str | None) -> None:
+        self.world, self.timing, self.title, self.acts_as = world, timing, title, acts_as
+
+    def install(self, replaced: Replaced) -> None:
+        """Take c10d over."""
+        dist.Backend.register_backend(NAME, self._create, extended_api=True, devices=["cpu", "cuda"])
+        replaced.put(c10d, "_world", RankWorlds(self.world))
+        torch._C._distributed_c10d._set_thread_isolation_mode(True)
+        replaced.put(torch._C.Future, "wait", waiting_for_futures(self.world, torch._C.Future.wait))
+        replaced.put(c10d, "_new_process_group_helper", self._as_virtual(c10d._new_process_group_helper))
+        replaced.put(c10d, "_get_pg_default_device", lambda group=None: torch.device("cpu"))
+        replaced.put(c10d, "rendezvous", self._meet)
+        replaced.put(device_mesh.DeviceMesh, "__init__", _of_its_thread(device_mesh.DeviceMesh.__init__))
+        for module in (dist, c10d):
+            replaced.put(module, "monitored_barrier", _monitored_barrier)
+            replaced.put(module, "batch_isend_irecv", self._together(c10d.batch_isend_irecv))
+
+    def caller(self) -> Rank:
+        """Return the calling rank. Raise RuntimeError for another thread."""
+        rank = self.world.me()
+        if rank is None:
+            raise RuntimeError("torch.distributed is called by a thread that is no rank's")
+        return rank
+
+    def _create(self, options: Any, _: Any) -> VirtualProcessGroup:
+        """Be what c10d calls for a new group."""
+        rank = self.caller()
+        ranks = tuple(options.global_ranks_in_group) or tuple(range(options.group_size))
+        key = (rank.meetings, str(options.group_id), ranks)
+        groups = rank.job.groups
+        if key not in groups:
+            recorder = self._recorder(rank.job, max(ranks) + 1)
+            groups[key] = Group(self.world, self.timing, recorder, rank.job, str(options.group_id), ranks)
+            groups[key].timeout = options.timeout.total_seconds()
+        return VirtualProcessGroup(groups[key], options.group_rank)
+
+    def _recorder(self, job: Job, ranks: int) -> Recorder:
+        """Return the recorder of a job, made with its first group, which is of all its ranks."""
+        if not job.logs:
+            job.logs.append(Recorder(self.title, max(ranks, len(job.ranks))))
+        found: Recorder = job.logs[0]
+        return found
+
+    def _as_virtual(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function that makes groups, as one that makes those of virtual ranks."""
+
+        def make(size: int, place: int, ranks: list[int], asked: Any, store: Any, *args: Any, **named: Any) -> Any:
+            named.pop("device_id", None), named.pop("backend_options", None)
+            made, own_store = original(size, place, ranks, NAME, store, *args, **named)
+            name = "gloo" if asked in (None, "undefined", "") else str(asked)
+            if isinstance(made, VirtualProcessGroup):
+                c10d._world.pg_map[made] = (name, c10d._world.pg_map[made][1])
+                made.group.is_ordered = "nccl" in (self.acts_as or name)
+            self.caller().made_groups.append((tuple(ranks), find_site()))
+            return made, own_store
+
+        return make
+
+    def _meet(self, url: Any, rank: int = -1, world_size: int = -1, **_: Any) -> Iterator[tuple[Any, int, int]]:
+        """Yield a store, the rank and the world's size; a second ``init_process_group`` meets at a fresh store."""
+        caller = self.caller()
+        caller.meetings += 1
+        number = int(os.environ.get("RANK", rank)) if rank < 0 else rank
+        size = int(os.environ.get("WORLD_SIZE", world_size)) if world_size < 0 else world_size
+        values = caller.job.stores.setdefault(caller.meetings, {})
+        yield VirtualStore(self.world, caller.job, values), number, size
+
+    def _together(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Return ``batch_isend_irecv`` that marks what it posts as one batch."""
+
+        def batched(operations: Any) -> Any:
+            rank = self.caller()
+            rank.batch = object()
+            try:
+                return original(operations)
+            finally:
+                rank.batch = None
+
+        return batched
+
+
+def _of_its_thread(original: Callable[..., None]) -> Callable[..., None]:
+    """Return ``DeviceMesh.__init__`` whose hash, by which torch keeps caches, is of the thread too."""
+
+    def init(self: Any, *args: Any, **named: Any) -> None:
+        original(self, *args, **named)
+        self._thread_id, self._hash = get_ident(), None
+
+    return init
+
+
+def _monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bool = False) -> Any:
+    """Wait for all ranks: who does not come is told anyway."""
+    return dist.barrier(group)

@@ -1,0 +1,62 @@
+"""What of the interpreter is each rank's own: import locks, signal handlers, and the threads that a rank starts."""
+
+import signal
+import threading
+from collections.abc import Callable
+from importlib import _bootstrap as bootstrap  # type: ignore[attr-defined]
+from typing import Any
+
+from virtual.process.replaced import Replaced
+from virtual.ranks.world import World
+
+
+def install_interpreter(world: World, replaced: Replaced) -> None:
+    """Have imports, signals and threads of a rank be its own."""
+    replaced.put(bootstrap, "_get_module_lock", _lock_of_rank(world, bootstrap._get_module_lock))
+    replaced.put(signal, "signal", _handler_of_rank(world, signal.signal))
+    replaced.put(threading.Thread, "start", _start_for_rank(world, threading.Thread.start))
+
+
+def _lock_of_rank(world: World, original: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Return what finds the lock under which a module is imported: of a program's own module one for each rank."""
+
+    def lock(name: str) -> Any:
+        rank = world.me()
+        if rank is not None and world.belongings.may_be_owned(name):
+            name = f"{name} of rank {rank.number} of job {rank.job.number}"
+        return original(name)
+
+    return lock
+
+
+def _handler_of_rank(world: World, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``signal.signal`` that keeps a rank's handlers: only the main thread, which is no rank's, has them."""
+
+    def install(number: Any, handler: Any) -> Any:
+        rank = world.me()
+        if rank is None:
+            return original(number, handler)
+        kept = rank.extra.setdefault("signal handlers", {})
+        before = kept.get(number, signal.getsignal(number))
+        kept[number] = handler
+        return before
+
+    return install
+
+
+def _start_for_rank(world: World, original: Callable[[threading.Thread], None]) -> Callable[[threading.Thread], None]:
+    """Return ``Thread.start`` whose thread speaks for the rank that starts it."""
+
+    def start(self: threading.Thread) -> None:
+        rank = world.me()
+        if rank is not None:
+            carry_out = self.run
+
+            def run() -> None:
+                world.adopt_thread(rank)
+                carry_out()
+
+            self.run = run  # type: ignore[method-assign]
+        original(self)
+
+    return start

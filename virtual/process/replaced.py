@@ -1,0 +1,33 @@
+"""Replacing attributes of modules and classes, all of which a process that goes on can have back."""
+
+from typing import Any
+
+_MISSING = object()
+
+
+class Replaced:
+    """What was replaced, so that it can be put back.
+
+    >>> import math
+    >>> replaced = Replaced()
+    >>> replaced.put(math, "pi", 3)
+    >>> replaced.restore(); math.pi > 3
+    True
+    """
+
+    def __init__(self) -> None:
+        self._before: list[tuple[Any, str, Any]] = []
+
+    def put(self, owner: Any, name: str, value: Any) -> None:
+        """Replace an attribute."""
+        self._before.append((owner, name, getattr(owner, name, _MISSING)))
+        setattr(owner, name, value)
+
+    def restore(self) -> None:
+        """Put back all that was replaced, the last first."""
+        for owner, name, before in reversed(self._before):
+            if before is _MISSING:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, before)
+        self._before.clear()

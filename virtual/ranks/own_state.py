@@ -1,0 +1,100 @@
+"""What of the process belongs to each rank: it is put aside when the baton goes, and put back when it comes."""
+
+import os
+import random
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+from virtual.ranks.sites import is_users
+
+SEED = 12345  # that numpy and random begin with on rank 0, as processes begin with seeds that differ
+
+
+@dataclass(eq=False)
+class OwnState:
+    """Arguments, environment, modules of the program, random numbers and torch's defaults of one rank."""
+
+    environment: dict[bytes, bytes]
+    argv: list[str]
+    path: list[str]
+    main: ModuleType | None = None
+    modules: dict[str, ModuleType] = field(default_factory=dict)
+    torch_numbers: torch.Tensor | None = None
+    python_numbers: Any = None
+    numpy_numbers: Any = None
+    dtype: torch.dtype = torch.float32
+
+    def seed(self, number: int) -> None:
+        """Begin with random numbers of its own in numpy and ``random``; torch's begin alike, as in processes."""
+        self.numpy_numbers = np.random.MT19937(SEED + number)
+        self.python_numbers = random.Random(SEED + number).getstate()
+
+
+class Belongings:
+    """Puts the state of ranks aside and back. ``owned`` are packages of which each rank has modules of its own."""
+
+    def __init__(self, folder: str, owned: frozenset[str] = frozenset()) -> None:
+        self.folder, self.owned = folder.rstrip(os.sep) + os.sep, owned
+        self.names: set[str] = set()  # of modules that each rank has of its own
+        self._known = set(sys.modules)  # looked at already
+        self._count = len(sys.modules)
+
+    def put_aside(self, own: OwnState) -> None:
+        """Keep what is the running rank's."""
+        own.argv, own.path, own.main = sys.argv, sys.path, sys.modules.get("__main__")
+        own.torch_numbers = torch.get_rng_state()
+        own.numpy_numbers = np.random.get_bit_generator()
+        own.python_numbers = random.getstate()
+        own.dtype = torch.get_default_dtype()
+        modules = sys.modules
+        if len(modules) != self._count:
+            self._look_for_modules()
+        own.modules = {name: modules.pop(name) for name in self.names if name in modules}
+
+    def put_back(self, own: OwnState) -> None:
+        """Have the process be this rank's."""
+        os.environ._data = own.environment  # type: ignore[attr-defined]
+        sys.argv, sys.path = own.argv, own.path
+        sys.modules.update(own.modules)
+        self._count = len(sys.modules)
+        if own.main is not None:
+            sys.modules["__main__"] = own.main
+        if own.torch_numbers is not None:
+            torch.set_rng_state(own.torch_numbers)
+        if own.numpy_numbers is not None:
+            np.random.set_bit_generator(own.numpy_numbers)
+        if own.python_numbers is not None:
+            random.setstate(own.python_numbers)
+        if torch.get_default_dtype() is not own.dtype:
+            torch.set_default_dtype(own.dtype)
+
+    def is_owned(self, name: str) -> bool:
+        """Return whether each rank has a module of this name of its own."""
+        top = name.partition(".")[0]
+        if top in self.owned:
+            return True
+        found = sys.modules.get(name)
+        file = getattr(found, "__file__", None) or ""
+        return file.startswith(self.folder) and is_users(file)
+
+    def may_be_owned(self, name: str) -> bool:
+        """Return whether a module that is yet to be imported will be each rank's own."""
+        top = name.partition(".")[0]
+        if top in self.owned:
+            return True
+        return Path(f"{self.folder}{top}.py").exists() or Path(self.folder, top).is_dir()
+
+    def _look_for_modules(self) -> None:
+        for name in sys.modules.keys() - self._known - self.names:
+            if name == "__main__":
+                continue
+            if self.is_owned(name):
+                self.names.add(name)
+            else:
+                self._known.add(name)

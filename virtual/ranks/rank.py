@@ -1,0 +1,109 @@
+"""A virtual rank, and the job that it belongs to."""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from threading import Lock, Thread
+from typing import Any
+
+from virtual.ranks.finding import Finding
+from virtual.ranks.own_state import OwnState
+from virtual.ranks.sites import NOWHERE, Site
+
+REMEMBERED = 6  # calls of a rank that are kept for messages
+
+
+class Stopped(BaseException):
+    """The job has ended: every thread of it unwinds."""
+
+
+class State(Enum):
+    """What a rank is doing."""
+
+    NEW = "new"  # has not begun
+    READY = "ready"  # can go on as soon as it gets the baton
+    RUNNING = "running"
+    WAITING = "waiting"
+    DONE = "done"
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """What a rank waits for, as diagnosis reads it."""
+
+    what: str  # in words: "all_reduce([4] float32, sum)", "store.get(x)"
+    site: Site
+    of: Any = None  # the ``Call``, ``Half`` or names of keys that it waits for
+
+
+@dataclass(frozen=True)
+class Did:
+    """A call that a rank has made before."""
+
+    what: str
+    site: Site
+    time: float  # seconds of the rank's clock
+
+
+@dataclass(eq=False)
+class Job:
+    """Ranks that were started together: those of the command, or of one spawn of the program.
+
+    Groups and stores belong to a job, so that what ranks of another job make does not meet them.
+    """
+
+    number: int  # 0: of the command itself
+    ranks: list["Rank"] = field(default_factory=list)
+    finding: Finding | None = None  # why it was stopped
+    stores: dict[int, dict[str, bytes]] = field(default_factory=dict)  # by how many groups of the world were before
+    groups: dict[Any, Any] = field(default_factory=dict)  # what members share, by name and members
+    logs: list[Any] = field(default_factory=list)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all of its ranks have ended."""
+        return all(rank.state is State.DONE for rank in self.ranks)
+
+
+@dataclass(eq=False)
+class Rank:
+    """One virtual rank: its thread, its clock, and what it has posted and waits for.
+
+    ``clock`` is its own time in seconds of the run; it is ahead of the calendar's while the rank computes.
+    """
+
+    number: int  # in its job; -1: the program that starts ranks, which is none
+    job: Job
+    body: Callable[["Rank"], None]
+    own: OwnState
+    local: int = 0  # its number on its machine
+    clock: float = 0.0
+    computed: float = 0.0  # seconds in which it computed or slept
+    waited: float = 0.0  # seconds in which it waited for others
+    busy_since: float = 0.0
+    state: State = State.NEW
+    waiting: Waiting | None = None
+    is_ready: Callable[[], bool] | None = None  # whether what it waits for is there
+    thread: Thread | None = None
+    baton: Lock = field(default_factory=Lock)
+    history: deque[Did] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    futures: list[Any] = field(default_factory=list)  # works whose futures are not set yet
+    unwaited: dict[int, Any] = field(default_factory=dict)  # works that nobody has waited for, by id
+    made_groups: list[tuple[tuple[int, ...], Site]] = field(default_factory=list)  # members, and where; in order
+    meetings: int = 0  # how many groups of the world it has made
+    batch: Any = None  # of messages that are posted together, while they are
+    error: BaseException | None = None
+    ended_at: Site = NOWHERE
+    extra: dict[str, Any] = field(default_factory=dict)  # what patches keep of it, by name
+
+    def __post_init__(self) -> None:
+        self.baton.acquire()
+
+    def __repr__(self) -> str:
+        return f"<Rank {self.number} of job {self.job.number}: {self.state.value}>"
+
+    def spend(self, seconds: float) -> None:
+        """Compute, sleep or poll for a while."""
+        self.clock += seconds
+        self.computed += seconds

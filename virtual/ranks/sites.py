@@ -1,0 +1,88 @@
+"""Where a rank is in the user's program: the file and line of the innermost frame that is the user's."""
+
+import linecache
+import os
+import sys
+import sysconfig
+import threading
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+from types import FrameType
+from typing import NamedTuple
+
+OURS = Path(__file__).resolve().parents[2]  # the folder of Ringlab's packages
+OWN_PACKAGES = ("virtual", "simcomm", "collectives", "scenarios", "ringlab")
+_LIBRARIES = tuple(
+    dict.fromkeys(
+        str(path) + os.sep
+        for path in [
+            *(OURS / name for name in OWN_PACKAGES),
+            Path(threading.__file__).parent,
+            *(Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")),
+        ]
+    )
+)
+
+
+class Site(NamedTuple):
+    """A line of the user's program.
+
+    >>> str(Site("/home/ada/train.py", 12))
+    'train.py:12'
+    """
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{Path(self.file).name}:{self.line}"
+
+    @property
+    def text(self) -> str:
+        """The line itself, without the blanks around it; empty where it cannot be read."""
+        return linecache.getline(self.file, self.line).strip()
+
+
+NOWHERE = Site("?", 0)
+
+
+@lru_cache(maxsize=4096)
+def is_users(file: str) -> bool:
+    """Return whether a file is the user's program, and no library."""
+    return not file.startswith(("<", *_LIBRARIES))
+
+
+def find_site(frame: FrameType | None = None) -> Site:
+    """Return the innermost line of the user's program that is being carried out in this thread."""
+    frame = frame or sys._getframe(1)
+    while frame is not None:
+        if is_users(frame.f_code.co_filename):
+            return Site(frame.f_code.co_filename, frame.f_lineno)
+        frame = frame.f_back
+    return NOWHERE
+
+
+def find_stack() -> tuple[Site, ...]:
+    """Return all lines of the user's program that are being carried out in this thread, the innermost first."""
+    found, frame = [], sys._getframe(1)
+    while frame is not None:
+        if is_users(frame.f_code.co_filename):
+            found.append(Site(frame.f_code.co_filename, frame.f_lineno))
+        frame = frame.f_back
+    return tuple(found)
+
+
+PASSED_THROUGH = ("distributed_c10d.py", "c10d_logger.py", "_contextlib.py", "contextlib.py")
+
+
+def is_asked_by_program(through: Iterable[str] = PASSED_THROUGH) -> bool:
+    """Return whether the user's program itself called torch.distributed, rather than another module of torch."""
+    frame: FrameType | None = sys._getframe(1)
+    ours = str(OURS / "virtual") + os.sep
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith(ours) and name.rpartition(os.sep)[2] not in through:
+            return is_users(name)
+        frame = frame.f_back
+    return False

@@ -1,0 +1,237 @@
+"""All virtual ranks, and the baton: one of them runs, and who waits lets things happen until another can go on."""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from threading import Event, Thread, get_ident
+from typing import Protocol
+
+from virtual.ranks.calendar import Calendar
+from virtual.ranks.finding import Finding
+from virtual.ranks.judging import Judge
+from virtual.ranks.neutral import Neutral
+from virtual.ranks.own_state import Belongings
+from virtual.ranks.rank import Job, Rank, State, Stopped, Waiting
+from virtual.ranks.sites import NOWHERE, Site, is_users
+
+STACK_BYTES = 16 << 20  # of a rank's thread: autograd and dynamo recurse
+
+
+class Computing(Protocol):
+    """How long what a rank computes takes."""
+
+    def charge(self, rank: Rank) -> None:
+        """Put what the rank has computed since it was last asked on its clock."""
+        ...
+
+    def forget(self, rank: Rank) -> None:
+        """Leave out what was done since then: it was none of the rank's."""
+        ...
+
+
+class World:
+    """All ranks of a run. The rank that runs has the baton; the others' threads sleep on a lock of their own.
+
+    A rank runs until it must wait. Its own thread then lets things happen until some rank can go on, and wakes that
+    one: there is no other thread, no race, and the order of ranks is that of virtual time.
+    """
+
+    def __init__(self, calendar: Calendar, judge: Judge, computing: Computing, belongings: Belongings) -> None:
+        self.calendar, self.judge, self.computing, self.belongings = calendar, judge, computing, belongings
+        self.jobs: list[Job] = []
+        self.findings: list[Finding] = []
+        self.switches = 0  # how often the baton has gone to another
+        self.progress = 0  # how much has been done of what ranks wait for
+        self._by_thread: dict[int, Rank] = {}
+        self._ready: deque[Rank] = deque()
+        self._is_over = Event()
+
+    # -- ranks
+
+    @property
+    def ranks(self) -> list[Rank]:
+        """All ranks of all jobs."""
+        return [rank for job in self.jobs for rank in job.ranks]
+
+    def me(self) -> Rank | None:
+        """Return the rank that this thread is of; None for a thread of the runtime."""
+        return self._by_thread.get(get_ident())
+
+    def new_job(self) -> Job:
+        """Return a job without ranks."""
+        self.jobs.append(Job(len(self.jobs)))
+        return self.jobs[-1]
+
+    def add(self, rank: Rank) -> None:
+        """Have a rank begin now, or as soon as it is its turn."""
+        rank.clock = rank.busy_since = self.calendar.now
+        rank.job.ranks.append(rank)
+        rank.thread = Thread(target=self._carry_out, args=(rank,), daemon=True, name=f"rank{rank.number}")
+        rank.own.seed(rank.number)
+        self._ready.append(rank)
+
+    def adopt_thread(self, rank: Rank) -> None:
+        """Have this thread, which a rank has started, speak for that rank."""
+        self._by_thread[get_ident()] = rank
+
+    def run(self) -> None:
+        """Run all ranks to their ends, or until no rank can go on."""
+        threading.stack_size(STACK_BYTES)
+        following = self._next_rank()
+        if following is not None:
+            self._pass_baton(following)
+            self._is_over.wait()
+
+    def _carry_out(self, rank: Rank) -> None:
+        """Be the thread of a rank, from its first turn to its end."""
+        rank.baton.acquire()
+        self._by_thread[get_ident()] = rank
+        rank.state = State.RUNNING
+        self.belongings.put_back(rank.own)
+        self.computing.forget(rank)
+        try:
+            rank.body(rank)
+        except Stopped:
+            pass
+        except BaseException as error:
+            rank.error, rank.ended_at = error, _site_of(error)
+            if rank.job.finding is None:
+                self.stop(rank.job, self.judge.raised(rank, error))
+        self._end(rank)
+
+    def _end(self, rank: Rank) -> None:
+        with suppress(Stopped):
+            self.catch_up(rank)
+        self.calendar.span(rank.number, "compute", rank.busy_since, rank.clock)
+        rank.state, rank.waiting = State.DONE, None
+        for other in self.ranks:
+            self.poke(other)
+        self._give_on(rank)
+
+    # -- waiting
+
+    def wait_until(self, rank: Rank, is_ready: Callable[[], bool], waiting: Waiting) -> None:
+        """Have the calling rank wait until something holds; the calendar catches up with its clock first.
+
+        Raises Stopped where the job ends meanwhile.
+        """
+        self.catch_up(rank, waiting)
+        if not is_ready():
+            begin, rank.waiting, rank.is_ready = rank.clock, waiting, is_ready
+            rank.state = State.WAITING
+            self._give_on(rank)
+            self.calendar.span(rank.number, waiting.what.partition("(")[0], begin, rank.clock)
+            rank.waited += rank.clock - begin
+            rank.busy_since, rank.waiting = rank.clock, None
+        self.computing.forget(rank)
+
+    def catch_up(self, rank: Rank, waiting: Waiting | None = None) -> None:
+        """Let all happen that happens before the calling rank's clock. Raise Stopped where its job has ended."""
+        self.computing.charge(rank)
+        self.check(rank)
+        calendar = self.calendar
+        if calendar.has_time and calendar.now < rank.clock:
+            calendar.span(rank.number, "compute", rank.busy_since, rank.clock)
+            rank.busy_since = rank.clock
+            rank.state, rank.waiting = State.WAITING, waiting
+            calendar.at(rank.clock, lambda: self._wake(rank))
+            self._give_on(rank)
+            rank.waiting = None
+
+    def give_way(self, rank: Rank) -> None:
+        """Let the others go on, for a rank that polls where there is no calendar."""
+        self.check(rank)
+        self._make_ready(rank)
+        self._give_on(rank)
+
+    def poke(self, rank: Rank) -> None:
+        """See whether a rank that waits can go on."""
+        if rank.state is State.WAITING and rank.is_ready is not None and rank.is_ready():
+            self._make_ready(rank)
+
+    def poke_all(self, ranks: Iterable[Rank]) -> None:
+        """See which of several ranks can go on."""
+        for rank in ranks:
+            self.poke(rank)
+
+    def check(self, rank: Rank) -> None:
+        """Raise Stopped if the rank's job has ended, as every call of the program's does."""
+        if rank.job.finding is not None and rank.state is not State.DONE:
+            raise Stopped
+
+    # -- ends
+
+    def stop(self, job: Job, finding: Finding) -> None:
+        """End a job: all its ranks unwind. What was found first counts."""
+        if job.finding is None:
+            job.finding = finding
+            self.findings.append(finding)
+            for rank in job.ranks:
+                if rank.state is State.WAITING:
+                    self._make_ready(rank)
+
+    def _at_a_standstill(self) -> bool:
+        """Find what is wrong where nothing can happen. Return whether some rank goes on for that: to its end."""
+        for job in reversed(self.jobs):
+            if not job.is_over and job.finding is None:
+                self.stop(job, self.judge.standstill(job))
+                return True
+        return False
+
+    # -- the baton
+
+    def _wake(self, rank: Rank) -> None:
+        """Let a rank go on whose clock the calendar has come to, unless its job has ended before."""
+        if rank.state is State.WAITING and rank.is_ready is None:
+            self._make_ready(rank)
+
+    def _make_ready(self, rank: Rank) -> None:
+        rank.is_ready, rank.state = None, State.READY
+        rank.clock = max(rank.clock, self.calendar.now)
+        self._ready.append(rank)
+
+    def _next_rank(self) -> Rank | None:
+        """Let things happen until a rank can go on; return it, or None where all have ended."""
+        ready = self._ready
+        while not ready:
+            with Neutral():
+                while not ready and self.calendar.step():
+                    pass
+            if not ready and not self._at_a_standstill():
+                return None
+        return ready.popleft()
+
+    def _give_on(self, me: Rank) -> None:
+        """Give the baton to who can go on, which may be the calling rank; return when that has it again."""
+        following = self._next_rank()
+        if following is not me:
+            is_done = me.state is State.DONE
+            self.switches += 1
+            if is_done and following is None:
+                self._is_over.set()
+                return
+            assert following is not None, "a rank that waits is never the last"
+            self.belongings.put_aside(me.own)
+            self._pass_baton(following)
+            if is_done:
+                return
+            me.baton.acquire()
+            self.belongings.put_back(me.own)
+        me.state = State.RUNNING
+        self.check(me)
+
+    def _pass_baton(self, rank: Rank) -> None:
+        if rank.thread is not None and not rank.thread.is_alive():
+            rank.thread.start()
+        rank.baton.release()
+
+
+def _site_of(error: BaseException) -> Site:
+    """Return the innermost line of the program in the traceback of an exception."""
+    found, trace = NOWHERE, error.__traceback__
+    while trace is not None:
+        if is_users(trace.tb_frame.f_code.co_filename):
+            found = Site(trace.tb_frame.f_code.co_filename, trace.tb_lineno)
+        trace = trace.tb_next
+    return found

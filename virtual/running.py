@@ -1,0 +1,153 @@
+"""A program on virtual ranks, in this process, which is to end afterwards: much of torch and Python is replaced."""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+
+import torch
+
+from collectives.quoting import make_printable
+from collectives.records.recording import Recording
+from simcomm.cluster.calibrated import resolve_transport
+from simcomm.program_algorithms import ProgramAlgorithms
+from virtual.computing.choice import choose_computing
+from virtual.matching.recorder import Recorder
+from virtual.matching.timing import Timing, Untimed
+from virtual.options import VirtualOptions
+from virtual.outcome import Finished, JobOutcome, RankOutcome, VirtualOutcome
+from virtual.process.clocks import install_clocks
+from virtual.process.groups import GroupMaker
+from virtual.process.interpreter import install_interpreter
+from virtual.process.output import RankedOutput
+from virtual.process.replaced import Replaced
+from virtual.process.spawning import Spawner
+from virtual.ranks.judging import Judge, PlainJudge
+from virtual.ranks.own_state import Belongings, OwnState
+from virtual.ranks.rank import Job, Rank
+from virtual.ranks.world import World
+from virtual.timing.live import LiveTiming
+
+ADDRESS, PORT, RUN = "127.0.0.1", "29500", "virtual"  # of a rendezvous that nobody connects to
+
+
+class VirtualRun:
+    """One run of a program: its world, and what is replaced for it."""
+
+    def __init__(self, options: VirtualOptions, judge: Judge | None = None) -> None:
+        self.options = options
+        self.timing = _make_timing(options)
+        self.computing = choose_computing(options.compute, options.compute_scale)
+        belongings = Belongings(options.program.folder, options.own)
+        self.world = World(self.timing, judge or PlainJudge(), self.computing, belongings)
+        self.replaced = Replaced()
+        self._outputs: list[RankedOutput] = []
+
+    def carry_out(self) -> Finished:
+        """Run the program to its end, or until it has gone wrong, and return what it came to."""
+        program, begin = self.options.program, time.perf_counter()
+        if not program.is_module:
+            _ = program.code  # refused before anything runs
+        torch.set_num_threads(1)
+        if hasattr(os, "sched_setaffinity"):  # a second core only makes the hand-over slower
+            os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+        self._install()
+        try:
+            self._add_ranks()
+            self.world.run()
+        finally:
+            self.replaced.restore()
+        for output in self._outputs:
+            output.end()
+        return self._finish(time.perf_counter() - begin)
+
+    def _install(self) -> None:
+        world, options, replaced = self.world, self.options, self.replaced
+        GroupMaker(world, self.timing, make_printable(options.program.title), options.acts_as).install(replaced)
+        install_clocks(world, replaced)
+        install_interpreter(world, replaced)
+        Spawner(world, options.program, self._start).install(replaced)
+        for name in ("stdout", "stderr"):
+            self._outputs.append(RankedOutput(getattr(sys, name), world, name))
+            replaced.put(sys, name, self._outputs[-1])
+        replaced.put(sys, "path", [options.program.folder, *sys.path])
+        replaced.put(sys, "argv", options.program.argv)
+        replaced.put(os.environ, "_data", dict(os.environ._data))  # type: ignore[attr-defined]
+
+    def _add_ranks(self) -> None:
+        job, ranks = self.world.new_job(), self.options.ranks
+        for number in range(ranks) if ranks else [-1]:
+            environment = dict(os.environ._data)  # type: ignore[attr-defined]
+            if ranks:
+                environment |= _as_torchrun(number, ranks, self.options.local_ranks)
+            own = OwnState(environment, list(sys.argv), list(sys.path))
+            body = self._body(self.options.program.carry_out)
+            self.world.add(Rank(number, job, body, own, max(0, number) % self.options.local_ranks))
+
+    def _start(self, rank: Rank) -> None:
+        """Have a rank begin that the program has started."""
+        body = rank.body
+        rank.body = self._body(lambda: body(rank))
+        self.world.add(rank)
+
+    def _body(self, carry_out: Callable[[], object]) -> Callable[[Rank], None]:
+        """Return what a rank does: a piece of the program, in the modes in which computing takes time."""
+
+        def body(rank: Rank) -> None:
+            with self.computing.counting(rank):
+                try:
+                    carry_out()
+                except SystemExit as end:
+                    if end.code not in (None, 0):
+                        raise
+
+        return body
+
+    def _finish(self, seconds: float) -> Finished:
+        title, timing = make_printable(self.options.program.title), self.timing
+        recordings = tuple(_recording(job) for job in self.world.jobs)
+        jobs = tuple(_job_outcome(*both) for both in zip(self.world.jobs, recordings, strict=True))
+        elapsed = max((job.elapsed for job in jobs), default=0.0)
+        trace = timing.simulation.trace(title, elapsed) if isinstance(timing, LiveTiming) else None
+        outcome = VirtualOutcome(title, jobs, trace is not None, tuple(self.world.findings), seconds)
+        return Finished(outcome, recordings, trace)
+
+
+def _make_timing(options: VirtualOptions) -> Timing:
+    if not options.is_live:
+        return Untimed()
+    cluster, transport = resolve_transport(options.cluster)
+    return LiveTiming(cluster, transport, ProgramAlgorithms(options.algorithms))
+
+
+def _as_torchrun(number: int, ranks: int, local_ranks: int) -> dict[bytes, bytes]:
+    """Return the variables by which torchrun tells a process which rank it is."""
+    node = number // local_ranks
+    said = {
+        "RANK": number,
+        "WORLD_SIZE": ranks,
+        "LOCAL_RANK": number % local_ranks,
+        "LOCAL_WORLD_SIZE": min(local_ranks, ranks - node * local_ranks),
+        "GROUP_RANK": node,
+        "GROUP_WORLD_SIZE": -(-ranks // local_ranks),
+        "ROLE_RANK": number,
+        "ROLE_WORLD_SIZE": ranks,
+        "ROLE_NAME": "default",
+        "MASTER_ADDR": ADDRESS,
+        "MASTER_PORT": PORT,
+        "TORCHELASTIC_RUN_ID": RUN,
+        "TORCHELASTIC_RESTART_COUNT": 0,
+        "TORCHELASTIC_MAX_RESTARTS": 0,
+    }
+    return {name.encode(): str(value).encode() for name, value in said.items()}
+
+
+def _recording(job: Job) -> Recording | None:
+    """Return the recording of a job that communicated and went right."""
+    recorders: list[Recorder] = job.logs
+    return recorders[0].recording(job.ranks) if recorders and job.finding is None else None
+
+
+def _job_outcome(job: Job, recording: Recording | None) -> JobOutcome:
+    ranks = tuple(RankOutcome(one.number, one.clock, one.computed, one.waited) for one in job.ranks)
+    return JobOutcome(ranks, job.finding, recording is not None)
