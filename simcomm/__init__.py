@@ -22,6 +22,7 @@ from simcomm.model.trouble import LinkTrouble, RankTrouble, Trouble
 from simcomm.simulate import run, train
 
 if TYPE_CHECKING:
+    from simcomm.recorded.replay import replay
     from simcomm.selection import choose
     from simcomm.sweeping import sweep
 
@@ -49,6 +50,7 @@ __all__ = [
     "preset",
     "rail_aware",
     "read_cluster",
+    "replay",
     "ring",
     "run",
     "shortest",
@@ -62,11 +64,15 @@ __all__ = [
 ]
 
 
-_LATER = {"choose": "simcomm.selection", "sweep": "simcomm.sweeping"}  # slow to import, and not always needed
+_LATER = {  # slow to import, and not always needed
+    "choose": "simcomm.selection",
+    "replay": "simcomm.recorded.replay",
+    "sweep": "simcomm.sweeping",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Import ``choose`` and ``sweep`` when they are first asked for."""
+    """Import ``choose``, ``replay`` and ``sweep`` when they are first asked for."""
     if name in _LATER:
         found = getattr(import_module(_LATER[name]), name)
         globals()[name] = found

@@ -126,7 +126,7 @@ def test_every_instant_is_in_order_while_links_change(seed: int):
     inputs = case.inputs(trouble)
     links, plan = link_records_of(inputs), plan_in_trouble(inputs)
     world, before = new_world(plan, links, most_in_flight(plan), messages=True), 0.0
-    for change in islice(link_changes(inputs, links), 20):
+    for change in islice(link_changes(inputs.trouble, inputs.cluster.graph, links), 20):
         before = go_on(world, before, change.time)
         world.clock[0] = max(before, change.time)
         change_bandwidth(world, change, 1 << 40)

@@ -172,7 +172,8 @@ def by_events(inputs: EngineInput, *, messages: bool = False, window: float = 0.
         inputs = inputs.with_table()
     inputs.check_some_routes()
     links = link_records_of(inputs)
-    changes = link_changes(inputs, links) if inputs.trouble.links_change else ()
+    trouble = inputs.trouble
+    changes = link_changes(trouble, inputs.cluster.graph, links) if trouble.links_change else ()
     world = run_kernel(plan_in_trouble(inputs), links, messages=messages, changes=changes, window=window)
     mark_late_failures(inputs, world.agents)
     timing = _timing(inputs, world.agents["finished"], "events")

@@ -14,9 +14,11 @@ from collectives.records.spans import Span, Spans, join_spans
 from collectives.records.trace import Trace, TracedLink, Unfinished, name_in_library
 from collectives.records.waits import BriefTrace
 from collectives.step import Kind, offset
+from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.complete import each_link
 from simcomm.compiled.kernel.arrays import Floats
 from simcomm.compiled.planning.engine_input import EngineInput
+from simcomm.compiled.planning.routes import Pairs, Routes
 from simcomm.compiled.planning.trouble import division_seconds
 from simcomm.compiled.shortcuts.standstill import Standstill
 from simcomm.compiled.shortcuts.waits import path_by_steps, waited_by_steps
@@ -90,7 +92,8 @@ def trace_messages(inputs: EngineInput, timing: Timing, base: float = 0.0) -> Me
 
     They are in the order of a Trace.
     """
-    return Messages(pair_routes(inputs), collective=inputs.index, **_message_columns(inputs, timing, base))
+    routes = pair_routes(inputs.cluster, inputs.pairs, inputs.routes)
+    return Messages(routes, collective=inputs.index, **_message_columns(inputs, timing, base))
 
 
 def _message_columns(inputs: EngineInput, timing: Timing, base: float) -> dict[str, npt.NDArray[Any]]:
@@ -123,16 +126,16 @@ def _receiver_columns(inputs: EngineInput, arrived: Indices) -> dict[str, npt.ND
     }
 
 
-def pair_routes(inputs: EngineInput) -> MessageRoutes:
-    """Return the route of each pair of ranks that send to each other, in the order of the plan's pairs."""
-    nodes = list(inputs.cluster.graph)
+def pair_routes(cluster: Cluster, pairs: Pairs, routes: Routes) -> MessageRoutes:
+    """Return the nodes of the route of each pair of ranks, in the order of the pairs."""
+    nodes = list(cluster.graph)
     number = {node: place for place, node in enumerate(nodes)}
-    ends = np.array([(number[a], number[b]) for a, b, _ in each_link(inputs.cluster.graph)], np.int64).reshape(-1, 2)
-    link, first = inputs.routes.hop_link, inputs.routes.first_hop.astype(np.int64)
-    hosts = np.array([number[host] for host in inputs.cluster.hosts], np.int64)
+    ends = np.array([(number[a], number[b]) for a, b, _ in each_link(cluster.graph)], np.int64).reshape(-1, 2)
+    link, first = routes.hop_link, routes.first_hop.astype(np.int64)
+    hosts = np.array([number[host] for host in cluster.hosts], np.int64)
     begins = first[:-1] + np.arange(len(first) - 1)  # a route has a node more than links
     node = np.empty(len(link) + len(begins), np.int64)
-    node[begins] = hosts[inputs.pairs.src]
+    node[begins] = hosts[pairs.src]
     node[np.delete(np.arange(len(node)), begins)] = ends[link, 1]
     return MessageRoutes(np.append(begins, len(node)), node, nodes)
 

@@ -20,7 +20,8 @@ from simcomm.hashing import hash_name
 from simcomm.model.jitter import Jitter, uniform
 
 MESSAGE, COMPUTE = 1, 2  # what a random number is for
-DIVISION, FORWARD, BACKWARD, OPTIMIZER = -1, -2, -3, -4  # what a rank computes by itself, in place of a channel
+# What a rank computes by itself, in place of a channel: the last is what a recorded program computes.
+DIVISION, FORWARD, BACKWARD, OPTIMIZER, PROGRAM = -1, -2, -3, -4, -5
 CHUNK_BITS = 32  # of a number for step and chunk of a message
 IDLE_CHANGES = 10_000  # changes of links in a row while nothing else is due, after which nothing else will happen
 
@@ -195,7 +196,8 @@ class Trouble:
     def slowdown(self, index: Any, rank: Any, channel: Any, step: Any) -> npt.NDArray[np.float64]:
         """Return how many times as long ranks compute in a step of the run's collective number ``index``.
 
-        Channels below 0 are what a rank computes by itself: ``DIVISION``, ``FORWARD``, ``BACKWARD``, ``OPTIMIZER``.
+        Channels below 0 are what a rank computes by itself: ``DIVISION``, ``FORWARD``, ``BACKWARD``, ``OPTIMIZER``,
+        ``PROGRAM``.
         """
         factors = np.ones(np.shape(rank))
         for trouble in self.ranks:

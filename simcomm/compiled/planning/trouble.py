@@ -11,7 +11,7 @@ from simcomm.compiled.kernel.arrays import STAGE, UNLIMITED, Floats, Ints, LinkC
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.planning.link_records import make_link_records
 from simcomm.compiled.planning.schedule_plan import stages_of
-from simcomm.model.trouble import DIVISION
+from simcomm.model.trouble import DIVISION, Trouble
 
 
 def plan_in_trouble(inputs: EngineInput) -> Plan:
@@ -107,13 +107,12 @@ def link_records_of(inputs: EngineInput) -> LinkRecords:
     return make_link_records(routes._replace(alone=finite[0], shared=finite[1]), private, inputs.posted)
 
 
-def link_changes(inputs: EngineInput, records: LinkRecords) -> Iterator[LinkChange]:
+def link_changes(trouble: Trouble, graph: "nx.DiGraph[str]", records: LinkRecords) -> Iterator[LinkChange]:
     """Yield every change of a link's bandwidth, in order of time; there may be no end of them."""
-    graph: nx.DiGraph[str] = inputs.cluster.graph
     number = {link: index for index, link in enumerate(graph.edges)}
     route = np.repeat(np.arange(len(records.routes), dtype=np.int32), records.routes["hops"])
     crossing: dict[int, Ints] = {}
-    for change in inputs.trouble.changes():
+    for change in trouble.changes():
         link = number[change.link]
         if link not in crossing:
             crossing[link] = np.unique(route[records.hops["link"] == link])

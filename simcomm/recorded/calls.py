@@ -1,0 +1,112 @@
+"""The calls of a recording as a replay sees them: parts that never came added, and each collective with its shape."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from collectives.records.columns import Bools, Ints
+from collectives.records.recording import CallKind, Recording
+from simcomm.recorded.segments import NEVER, Segments
+from simcomm.recorded.templates import Shape
+
+
+@dataclass(frozen=True)
+class ReplayedCalls:
+    """Calls by number: those of the recording, and behind them the parts of collectives that no rank called.
+
+    Collectives are numbered by their keys; ``part`` has the call of each rank of each one's group.
+    """
+
+    rank: Ints  # [calls]
+    is_collective: Bools  # [calls]
+    posted: Ints  # [calls]: the segment, or NEVER
+    member: Ints  # [calls]: of a part of a collective, which rank of the group
+    collective: Ints  # [calls]: the number of its collective; NEVER of messages
+    shapes: tuple[Shape, ...]
+    groups: tuple[tuple[int, ...], ...]  # ranks of the world, by the recording's number
+    shape: Ints  # [collectives]: of ``shapes``
+    group: Ints  # [collectives]
+    key: Ints  # [collectives]
+    first_part: Ints  # [collectives + 1]: of ``parts``
+    parts: Ints  # calls, collective by collective, in the order of the group
+    send: Ints  # [messages]: call, or NEVER where that half is missing
+    recv: Ints  # [messages]
+
+
+def find_calls(recording: Recording, segments: Segments) -> ReplayedCalls:
+    """Return the calls of a recording. A call that is not posted counts as one that never comes."""
+    calls = recording.calls
+    is_collective = calls.kind == CallKind.COLLECTIVE
+    own = np.flatnonzero(is_collective)
+    _, first, collective_of_own = np.unique(calls.key[own], return_index=True, return_inverse=True)
+    group = calls.group[own[first]]
+    sizes = np.array([len(one.ranks) for one in recording.groups], np.int64)
+    first_part = np.append(0, np.cumsum(sizes[group]))
+    member_of_own = _members(recording, calls.group[own], calls.rank[own])
+    parts = np.full(first_part[-1], NEVER)
+    parts[first_part[collective_of_own] + member_of_own] = own
+    missing = np.flatnonzero(parts == NEVER)
+    collective_of_missing = np.searchsorted(first_part, missing, side="right") - 1
+    member_of_missing = missing - first_part[collective_of_missing]
+    parts[missing] = len(calls) + np.arange(len(missing))
+    member, collective = np.zeros(len(calls), np.int64), np.full(len(calls), NEVER)
+    member[own], collective[own] = member_of_own, collective_of_own
+    shapes, shape = _shapes(recording, own, collective_of_own, first)
+    flat = np.concatenate([np.array(one.ranks, np.int64) for one in recording.groups] or [np.zeros(0, np.int64)])
+    begins = np.append(0, np.cumsum(sizes))
+    send, recv = _messages(recording)
+    return ReplayedCalls(
+        rank=np.append(calls.rank, flat[begins[group[collective_of_missing]] + member_of_missing]),
+        is_collective=np.append(is_collective, np.ones(len(missing), np.bool_)),
+        posted=np.append(segments.posted, np.full(len(missing), NEVER)),
+        member=np.append(member, member_of_missing),
+        collective=np.append(collective, collective_of_missing),
+        shapes=shapes,
+        groups=tuple(one.ranks for one in recording.groups),
+        shape=shape,
+        group=group,
+        key=calls.key[own[first]],
+        first_part=first_part,
+        parts=parts,
+        send=send,
+        recv=recv,
+    )
+
+
+def _members(recording: Recording, group: Ints, rank: Ints) -> Ints:
+    """Return which rank of its group each rank of the world is."""
+    width = recording.world_size
+    codes = np.array([at * width + one for at, each in enumerate(recording.groups) for one in each.ranks], np.int64)
+    members = np.array([member for each in recording.groups for member in range(len(each.ranks))], np.int64)
+    order = np.argsort(codes, kind="stable")
+    found: Ints = members[order[np.searchsorted(codes[order], group * width + rank)]]
+    return found
+
+
+def _shapes(recording: Recording, own: Ints, collective: Ints, first: Ints) -> tuple[tuple[Shape, ...], Ints]:
+    """Return the distinct shapes, and that of each collective: the elements of the rank that has most."""
+    calls, lead = recording.calls, own[first]
+    elements = np.zeros(len(first), np.int64)
+    np.maximum.at(elements, collective, calls.elements[own])
+    sizes = np.array([len(one.ranks) for one in recording.groups], np.int64)[calls.group[lead]]
+    columns = (calls.verb[lead], sizes, calls.root[lead], elements, calls.itemsize[lead], calls.op[lead])
+    distinct, shape = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+    found = tuple(
+        Shape(recording.verbs[verb], ranks, root, number, itemsize, recording.ops[op])
+        for verb, ranks, root, number, itemsize, op in distinct.tolist()
+    )
+    return found, shape.reshape(-1)
+
+
+def _messages(recording: Recording) -> tuple[Ints, Ints]:
+    """Return the calls of both halves of each message, in the order of keys."""
+    calls = recording.calls
+    halves = np.flatnonzero(calls.kind != CallKind.COLLECTIVE)
+    _, message = np.unique(calls.key[halves], return_inverse=True)
+    number = int(message.max(initial=-1)) + 1
+    ends = []
+    for kind in (CallKind.SEND, CallKind.RECV):
+        end, which = np.full(number, NEVER), calls.kind[halves] == kind
+        end[message[which]] = halves[which]
+        ends.append(end)
+    return ends[0], ends[1]

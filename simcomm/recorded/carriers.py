@@ -1,0 +1,132 @@
+"""What carries the calls of a recording on a cluster: its network, the memory of this machine, or NCCL."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from collectives.calibration.calibration import Calibration, cached_calibration
+from collectives.catalogue import find_algorithm
+from collectives.costs.hops import EXCHANGE, RELAY, Hop
+from collectives.declaration import AUTO, NCCL, Algorithm, auto, nccl
+from collectives.errors import InputError, Undefined
+from collectives.records.columns import Bools, Floats, Ints
+from collectives.request import Request
+from collectives.spec import find_spec
+from collectives.transport import Transport
+from simcomm.cluster.calibrated import resolve_transport
+from simcomm.cluster.cluster import Cluster
+from simcomm.recorded.templates import Shape, Template, hop_template, network_template
+from simcomm.selection import resolve_auto
+
+DEFAULTS = {
+    "all_reduce": "ring", "all_gather": "ring", "reduce_scatter": "ring", "broadcast": "binomial",
+    "reduce": "binomial", "all_to_all": "pairwise", "gather": "naive", "scatter": "naive", "barrier": "dissemination",
+}  # fmt: skip
+IDLE = 5e-5  # seconds of computing after which the event loop of a rank of this machine sleeps
+
+
+@dataclass
+class NetworkCarrier:
+    """Messages over the links of a network, which they share; ``algorithms`` has a name for some collectives."""
+
+    collectives_cross: ClassVar[bool] = True  # links of the network; otherwise messages take their own seconds
+    messages_cross: ClassVar[bool] = True  # likewise, messages of a program's own
+    has_lines: ClassVar[bool] = False  # whether a group's calls are one after the other though nothing says so
+
+    cluster: Cluster
+    calibration: Calibration | None = None
+    algorithms: Mapping[str, str] = field(default_factory=dict)
+    notes: dict[str, None] = field(default_factory=dict, init=False)  # sentences, each once
+    _chosen: dict[tuple[Shape, tuple[int, ...]], Algorithm] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for collective, name in self.algorithms.items():
+            find_spec(collective)
+            if name not in (AUTO, NCCL):
+                find_algorithm(name, collective)
+        self.resolved, transport = resolve_transport(self.cluster, self.calibration)
+        self.transport: Transport = replace(transport, tcp=None)
+        if transport.tcp is not None:
+            self.notes["windows and buffers of TCP are left out: messages share the links of their routes"] = None
+
+    def algorithm(self, shape: Shape, ranks: tuple[int, ...]) -> Algorithm:
+        """Return the algorithm of a collective of these ranks; the default where one does not do for so many."""
+        name = self.algorithms.get(shape.verb, self.default(shape.verb))
+        key = shape, ranks if name == AUTO else ()
+        if key not in self._chosen:
+            self._chosen[key] = self._choose(name, shape, ranks)
+        return self._chosen[key]
+
+    def default(self, verb: str) -> str:
+        """Return the name of the algorithm of a collective where none is given."""
+        return DEFAULTS[verb]
+
+    def _choose(self, name: str, shape: Shape, ranks: tuple[int, ...]) -> Algorithm:
+        if name == NCCL:
+            return nccl(shape.verb)
+        if name == AUTO:
+            group = replace(self.resolved, hosts=tuple(self.resolved.hosts[rank] for rank in ranks))
+            request = Request(auto(shape.verb), shape.elements, op=shape.op, root=shape.root)
+            return resolve_auto(request, group, self.calibration).algorithm
+        found, instead = find_algorithm(name, shape.verb), DEFAULTS[shape.verb]
+        try:
+            network_template(found, _fitted(shape, found), 0.0)
+        except (Undefined, InputError) as error:
+            if name == instead:
+                raise
+            self.notes[f"{shape.verb} of {shape.ranks} ranks by {instead}, not {name}: {error}"] = None
+            return find_algorithm(instead, shape.verb)
+        return found
+
+    def seconds_inside(self, shape: Shape, ranks: tuple[int, ...]) -> float | None:
+        """Return what a backend takes that does the collective inside, from when the last rank has come; else None."""
+        return None
+
+    def template(self, shape: Shape, ranks: tuple[int, ...]) -> Template:
+        """Return a collective as messages."""
+        algorithm = self.algorithm(shape, ranks)
+        return network_template(algorithm, _fitted(shape, algorithm), self.transport.gamma)
+
+    def message_seconds(self, pairs: Ints, nbytes: Floats, exchanges: Bools, computed: Floats) -> Floats:
+        """Return what messages of a program's own take beside their links.
+
+        ``pairs`` [messages, 2] are their ranks; ``exchanges`` says which come while their ranks send the other way, and
+        ``computed`` for how long the ranks had computed before.
+        """
+        return np.zeros(len(nbytes))
+
+
+class HopCarrier(NetworkCarrier):
+    """Processes of this machine: a message takes what its hop took in the calibration."""
+
+    collectives_cross = messages_cross = False
+
+    @cached_property
+    def hops(self) -> Calibration:
+        """The calibration, which has hops. Raises InputError where it has none."""
+        found = self.calibration or cached_calibration(self.cluster.world_size)
+        if not found.hops and self.cluster.world_size > 1:
+            raise InputError("the calibration has no hops; make one with `ringlab calibrate`")
+        return found
+
+    def template(self, shape: Shape, ranks: tuple[int, ...]) -> Template:
+        algorithm = self.algorithm(shape, ranks)
+        return hop_template(algorithm, _fitted(shape, algorithm), self.hops)
+
+    def message_seconds(self, pairs: Ints, nbytes: Floats, exchanges: Bools, computed: Floats) -> Floats:
+        kinds, which = np.unique(
+            np.stack([nbytes.astype(np.int64), exchanges, computed > IDLE], axis=1), axis=0, return_inverse=True
+        )
+        hops = (Hop(EXCHANGE if both else RELAY, 1, False, size, bool(first)) for size, both, first in kinds.tolist())
+        seconds: Floats = np.array([self.hops.hop_seconds(hop) for hop in hops])[which.reshape(-1)]
+        return seconds
+
+
+def _fitted(shape: Shape, algorithm: Algorithm) -> Shape:
+    """Return the shape with as many elements as the algorithm can work on: more, where chunks must be equal."""
+    elements = max(shape.elements, int(algorithm.spec.repeats))
+    chunks = algorithm.chunks(shape.ranks) if algorithm.needs_equal_chunks else 1
+    return shape._replace(elements=-(-elements // chunks) * chunks)

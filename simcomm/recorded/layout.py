@@ -1,0 +1,251 @@
+"""Segments and calls as stages of agents: those of streams first, then those of calls that go on beside their ranks.
+
+A stream is an agent. Its stages are, segment by segment, what it computes before and what it does: post halves and wait
+for them, or the steps of a collective that it does nothing beside. Each other call has agents of its own, a channel
+each: a stage that begins it, its steps or its half of a message, and one that ends it. What begins and ends calls, and
+what streams tell each other, are *signals*: messages that take no time.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from collectives.records.columns import Bools, Floats, Ints
+from collectives.records.recording import Did, Recording
+from simcomm.model.trouble import DIVISION, PROGRAM
+from simcomm.recorded.calls import ReplayedCalls
+from simcomm.recorded.segments import NEVER, Segments
+from simcomm.recorded.stages import NO_RANK, Stages, Work
+from simcomm.recorded.templates import Template
+from simcomm.recorded.ways import Way
+
+Pairs = list[tuple[Ints, Ints]]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a plan is made of, and where in it segments, halves of messages and steps of collectives are."""
+
+    stages: Stages
+    segment_stage: Ints  # [segments]: what each does, of a collective its first step; of a mark what comes next
+    last_stage: Ints  # [streams]: what each computes at its end
+    half: Ints  # [calls]: the stage that posts a half of a message
+    bases: list[Ints]  # of each way [collectives * ranks, channels]: the first step of each channel of each part
+    never: int  # a stage that never begins
+
+
+def lay_out(recording: Recording, segments: Segments, calls: ReplayedCalls, ways: list[Way], line: Ints) -> Layout:
+    """Return the layout of a recording; ``line`` [calls] says which are done one after the other, 0 of none."""
+    making = _Making(recording, segments, calls, line)
+    making.choose_inline(ways)
+    making.lay_streams()
+    making.lay_halves()
+    bases = [making.lay_way(way) for way in ways]
+    making.join_calls()
+    making.join_lines()
+    making.join_signals()
+    stages = making.stages
+    return Layout(stages, making.segment_stage, making.last_stage, making.half, bases, making.never)
+
+
+class _Making:
+    """A layout in the making."""
+
+    def __init__(self, recording: Recording, segments: Segments, calls: ReplayedCalls, line: Ints) -> None:
+        self.recording, self.segments, self.calls, self.line = recording, segments, calls, line
+        self.stages = Stages()
+        self.rank_of_stream: Ints = np.array([stream.rank for stream in recording.streams], np.int64)
+        more = np.zeros(len(calls.rank) - len(segments.blocking), np.bool_)
+        unordered = line == 0
+        self.merged: Bools = np.append(segments.blocking, more) & ~calls.is_collective & unordered
+        self.inline: Bools = np.append(segments.alone, more) & calls.is_collective & unordered
+        self.length: Ints = np.ones(len(calls.rank), np.int64)  # of inline calls: stages
+        self.half: Ints = np.full(len(calls.rank), NEVER)
+        self.begins: Pairs = []  # stages that begin calls beside, and whose
+        self.ends: Pairs = []
+
+    def choose_inline(self, ways: list[Way]) -> None:
+        """Leave as steps of their streams only collectives of a single channel, and count their stages."""
+        for way in ways:
+            calls = way.parts.reshape(-1)
+            if way.template is None or way.template.channels > 1:
+                self.inline[calls] = False
+                continue
+            own = way.template.lengths + (way.template.division > 0)
+            self.length[calls] = np.tile(own, len(way.collectives))
+
+    def lay_streams(self) -> None:
+        """Lay out the stages of streams, one more at the end of each."""
+        segments, entries = self.segments, self.recording.entries
+        seconds, streams = entries.seconds[segments.first], len(self.recording.streams)
+        body = (~np.isin(segments.did, (Did.BEGIN, Did.END))).astype(np.int64)
+        inline = np.flatnonzero(self.inline)
+        body[self.calls.posted[inline]] = self.length[inline]
+        number = body + (seconds > 0)
+        lengths = np.bincount(segments.stream, number, streams).astype(np.int64) + 1
+        first = self.stages.add(self.rank_of_stream, lengths)
+        before = np.cumsum(number) - number
+        of_stream = np.append(0, np.cumsum(np.bincount(segments.stream, number, streams)).astype(np.int64))
+        begin = first[segments.stream] + before - of_stream[segments.stream]
+        self.segment_stage: Ints = begin + (seconds > 0)
+        self.last_stage: Ints = first + lengths - 1
+        never = self.stages.add(np.array([NO_RANK]), 2)
+        self.never = int(never[0]) + 1
+        self.stages.signal(never + 1, never)
+        first_entry = np.searchsorted(entries.stream, np.arange(streams + 1))
+        place = segments.first - first_entry[segments.stream], segments.first
+        self._compute(begin, seconds, segments.stream, place)
+        tails = np.array([stream.tail for stream in self.recording.streams])
+        ends = np.diff(first_entry), first_entry[1:]
+        self._compute(self.last_stage, tails, np.arange(streams), ends)
+
+    def _compute(self, stage: Ints, seconds: Floats, stream: Ints, place: tuple[Ints, Ints]) -> None:
+        self.stages.compute(Work(stage, seconds, self.rank_of_stream[stream], stream, np.array(PROGRAM), *place))
+
+    def lay_halves(self) -> None:
+        """Lay out halves of messages: those that are waited for at once belong to their streams."""
+        merged = np.flatnonzero(self.merged)
+        self.half[merged] = self.segment_stage[self.calls.posted[merged]]
+        beside = np.flatnonzero(~self.merged & ~self.calls.is_collective)
+        first = self.stages.add(self.calls.rank[beside], 3)
+        self.half[beside] = first + 1
+        self.begins.append((first, beside))
+        self.ends.append((first + 2, beside))
+
+    def lay_way(self, way: Way) -> Ints:
+        """Lay out the parts of collectives of a way; return the first step of each channel of each."""
+        calls = way.parts.reshape(-1)
+        if way.template is None:
+            return self._lay_inside(way, calls)
+        template, inline = way.template, self.inline[calls]
+        bases = np.empty((len(calls), template.channels), np.int64)
+        bases[inline] = self.segment_stage[self.calls.posted[calls[inline]]][:, None]
+        rows = np.flatnonzero(~inline)
+        beside, member = calls[rows], self.calls.member[calls[rows]]
+        lengths = template.lengths.reshape(template.ranks, -1)
+        joined = template.division.any() and template.channels > 1
+        divided = (template.division > 0) & (template.channels == 1)
+        each = lengths[member] + 2 + divided[member][:, None]
+        first = self.stages.add(np.repeat(self.calls.rank[beside], template.channels), each.reshape(-1))
+        bases[rows] = first.reshape(each.shape) + 1
+        of_agent, last = np.repeat(beside, template.channels), first + each.reshape(-1) - 1
+        self.begins.append((first, of_agent))
+        if joined:
+            join = self.stages.add(self.calls.rank[beside], 2)
+            self.stages.signal(last, np.repeat(join, template.channels))
+            self.ends.append((join + 1, beside))
+            self._divide(template, beside, join)
+        else:
+            self.ends.append((last, of_agent))
+        if divided.any():
+            at = bases[:, 0] + np.tile(lengths[:, 0], len(way.collectives))
+            self._divide(template, calls, at)
+        self._reduce(way, bases)
+        return bases
+
+    def _divide(self, template: Template, calls: Ints, stage: Ints) -> None:
+        """Let ranks divide what they hold of a mean."""
+        seconds = template.division[self.calls.member[calls]]
+        step = np.full(len(calls), template.step.max(initial=-1) + 1)
+        number = self.calls.key[self.calls.collective[calls]]
+        entry = np.array(NO_RANK)
+        self.stages.compute(Work(stage, seconds, self.calls.rank[calls], number, np.array(DIVISION), step, entry))
+
+    def _reduce(self, way: Way, bases: Ints) -> None:
+        """Let steps take what they reduce."""
+        template = way.template
+        assert template is not None
+        busy = np.flatnonzero(template.cost > 0)
+        member, channel = np.divmod(template.agent[busy], template.channels)
+        table = bases.reshape(len(way.collectives), template.ranks, template.channels)
+        stage = table[:, member, channel] + template.place[busy]
+        rank = self.calls.rank[way.parts[:, member]]
+        number = np.broadcast_to(self.calls.key[way.collectives][:, None], stage.shape)
+        columns = [template.cost[busy], rank, number, channel, template.step[busy], np.array(NO_RANK)]
+        flat = [np.broadcast_to(column, stage.shape).reshape(-1) for column in columns]
+        self.stages.compute(Work(stage.reshape(-1), *flat))
+
+    def _lay_inside(self, way: Way, calls: Ints) -> Ints:
+        """Lay out parts that meet inside of a backend: all leave so many seconds after the last has come."""
+        first = self.stages.add(self.calls.rank[calls], 3)
+        hub = self.stages.add(np.full(len(way.collectives), NO_RANK), 2)
+        meet, ranks = first + 1, way.parts.shape[1]
+        self.stages.signal(meet, np.repeat(hub, ranks))
+        self.stages.signal(np.repeat(hub + 1, ranks), meet)
+        seconds, none = np.full(len(hub), way.seconds), np.array(NO_RANK)
+        self.stages.compute(Work(hub, seconds, none, self.calls.key[way.collectives], none, np.array(0), none))
+        self.begins.append((first, calls))
+        self.ends.append((first + 2, calls))
+        return meet[:, None]
+
+    def join_calls(self) -> None:
+        """Let streams begin the calls that they post, and go on when those that they wait for have ended."""
+        begin, call = _joined(self.begins)
+        posted = self.calls.posted[call]
+        source = np.full(len(call), self.never)
+        source[posted >= 0] = self.segment_stage[posted[posted >= 0]]
+        self.stages.signal(source, begin)
+        waits = self.segments.wait_call, self.segments.wait_segment
+        beside = ~(self.merged | self.inline)[waits[0]]
+        call, segment = (column[beside] for column in waits)
+        end, ended = _joined(self.ends)
+        order = np.argsort(ended, kind="stable")
+        at, which = _all_pairs(call, ended[order])
+        self.stages.signal(end[order][which], self.segment_stage[segment[at]])
+
+    def join_lines(self) -> None:
+        """Let calls of a line begin when those before have ended; messages posted at once begin together."""
+        lined = np.flatnonzero((self.line > 0) & (self.calls.posted >= 0))
+        if not len(lined):
+            return
+        entry, rank, line = self.segments.post_entry[lined], self.calls.rank[lined], self.line[lined]
+        order = np.lexsort((entry, line, rank))
+        lined, entry, rank, line = (column[order] for column in (lined, entry, rank, line))
+        same = (rank[1:] == rank[:-1]) & (line[1:] == line[:-1])
+        message = ~self.calls.is_collective[lined]
+        posted = self.calls.posted[lined]
+        together = same & message[1:] & message[:-1] & (posted[1:] == posted[:-1]) & (entry[1:] == entry[:-1] + 1)
+        batch = np.append(0, np.cumsum(~together))
+        follows = np.zeros(int(batch[-1]) + 1, np.bool_)  # of a batch: another of its line comes before
+        follows[batch[1:][~together]] = same[~together]
+        batch_of_call = np.full(len(self.calls.rank), NEVER)
+        batch_of_call[lined] = batch
+        begin, begun = _joined(self.begins)
+        end, ended = _joined(self.ends)
+        of_begin, of_end = batch_of_call[begun], batch_of_call[ended]
+        later = np.flatnonzero((of_begin >= 0) & follows[of_begin])
+        order = np.argsort(of_end, kind="stable")
+        at, which = _all_pairs(of_begin[later] - 1, of_end[order])
+        self.stages.signal(end[order][which], begin[later][at])
+
+    def join_signals(self) -> None:
+        """Let streams go on that await a signal, when it has been given; what gives it does not wait for them."""
+        entries = self.recording.entries
+        did, number = entries.did[self.segments.first], entries.number[self.segments.first]
+        given, awaited = np.flatnonzero(did == Did.SIGNAL), np.flatnonzero(did == Did.AWAIT)
+        given = given[np.argsort(number[given], kind="stable")]
+        relay = self.stages.add(self.rank_of_stream[self.segments.stream[given]], 2)
+        self.stages.signal(self.segment_stage[given], relay)
+        at, which = _all_pairs(number[awaited], number[given])
+        self.stages.signal(relay[which] + 1, self.segment_stage[awaited[at]])
+        missing = awaited[~np.isin(number[awaited], number[given])]
+        self.stages.signal(np.full(len(missing), self.never), self.segment_stage[missing])
+
+
+def _joined(pairs: Pairs) -> tuple[Ints, Ints]:
+    """Return stages and calls of all pairs."""
+    none = np.zeros(0, np.int64)
+    return np.concatenate([none, *(stage for stage, _ in pairs)]), np.concatenate([none, *(call for _, call in pairs)])
+
+
+def _all_pairs(wanted: Ints, ascending: Ints) -> tuple[Ints, Ints]:
+    """Return all pairs of equal entries: indices into ``wanted``, and into ``ascending``.
+
+    >>> [each.tolist() for each in _all_pairs(np.array([7, 3]), np.array([3, 7, 7]))]
+    [[0, 0, 1], [1, 2, 0]]
+    """
+    low, high = ascending.searchsorted(wanted), ascending.searchsorted(wanted, side="right")
+    counts = high - low
+    at = np.repeat(np.arange(len(wanted)), counts)
+    within = np.arange(len(at)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return at, low[at] + within

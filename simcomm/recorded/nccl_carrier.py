@@ -1,0 +1,87 @@
+"""NCCL as what carries the calls of a recording: its model's times for what it does itself.
+
+A collective takes what the model says from when the last of its ranks has come. Calls of one communicator are done one
+after the other, those of different ones side by side, without taking bandwidth from each other.
+"""
+
+from collections import Counter
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+
+from collectives.declaration import NCCL
+from collectives.records.columns import Bools, Floats, Ints
+from simcomm.nccl.clusters import NcclCluster
+from simcomm.nccl.descriptions import System
+from simcomm.nccl.measured.calibration import predict_calibrated
+from simcomm.recorded.carriers import NetworkCarrier
+from simcomm.recorded.templates import Shape
+
+BARRIER_BYTES = 4  # of the all_reduce that a barrier is
+MESSAGE = "send_recv"
+LEFT_OUT = "groups of NCCL do not take bandwidth from each other"
+
+
+class NcclCarrier(NetworkCarrier):
+    """GPUs that NCCL joins; an algorithm of the library is messages over its links."""
+
+    cluster: NcclCluster
+    messages_cross, has_lines = False, True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.notes[LEFT_OUT] = None
+
+    @cached_property
+    def _known(self) -> dict[tuple[str, int, System], float]:
+        return {}
+
+    def default(self, verb: str) -> str:
+        return NCCL
+
+    def seconds_inside(self, shape: Shape, ranks: tuple[int, ...]) -> float | None:
+        if self.algorithm(shape, ranks).has_program:
+            return None
+        nbytes = shape.elements * shape.itemsize
+        if shape.verb in ("gather", "scatter"):  # the root's messages, one after the other
+            return sum(self._seconds(MESSAGE, nbytes // len(ranks), (ranks[shape.root], one)) for one in ranks)
+        if shape.verb == "barrier":
+            return self._seconds("all_reduce", BARRIER_BYTES, ranks)
+        return self._seconds(shape.verb, nbytes, ranks)
+
+    def _seconds(self, collective: str, nbytes: int, ranks: tuple[int, ...]) -> float:
+        """Return what NCCL takes among some ranks, of nothing no time."""
+        if len(set(ranks)) == 1 or nbytes < 1:
+            return 0.0
+        part = part_of(self.cluster.system, ranks)
+        key = collective, nbytes, part
+        if key not in self._known:
+            settings = self.cluster.settings
+            self._known[key] = predict_calibrated(part, collective, nbytes, settings=settings).seconds
+        return self._known[key]
+
+    def message_seconds(self, pairs: Ints, nbytes: Floats, exchanges: Bools, computed: Floats) -> Floats:
+        gpus = self.cluster.system.gpus
+        sizes = np.stack([nbytes.astype(np.int64), pairs[:, 0] // gpus == pairs[:, 1] // gpus], axis=1)
+        kinds, which = np.unique(sizes, axis=0, return_inverse=True)
+        seconds = [self._seconds(MESSAGE, size, (0, 1) if here else (0, gpus)) for size, here in kinds.tolist()]
+        found: Floats = np.array(seconds)[which.reshape(-1)]
+        return found
+
+
+def part_of(system: System, ranks: tuple[int, ...]) -> System:
+    """Return the hosts and GPUs that a group is on, with its share of the NICs, as other groups have theirs.
+
+    >>> from simcomm.nccl.descriptions import describe_preset
+    >>> part = part_of(describe_preset("dgx-h100", 4, 8), (0, 8, 16, 24))
+    >>> part.nodes, part.gpus
+    (4, 1)
+    """
+    local = Counter(rank // system.gpus for rank in ranks)
+    gpus = max(local.values())
+    if (len(local), gpus) == (system.nodes, system.gpus):
+        return system
+    return replace(
+        system, nodes=len(local), gpus=gpus, nic=system.nic * gpus / system.gpus if len(local) > 1 else system.nic
+    )

@@ -1,0 +1,162 @@
+"""A collective of a group as a template: its stages and messages, to be put wherever ranks call it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from collectives.calibration.calibration import Calibration, read_curve
+from collectives.costs.hops import find_hops
+from collectives.declaration import Algorithm
+from collectives.records.columns import Floats, Ints
+from collectives.request import Request, reduced_counts
+from collectives.schedule.table import OperationColumns
+from collectives.step import Kind
+from simcomm.compiled.planning.schedule_plan import ChunkSizes, plan_table, stages_of
+from simcomm.schedules import compact_schedule
+
+
+class TemplateMessages(NamedTuple):
+    """The messages of a collective; one entry of each array for each."""
+
+    source: Ints  # the stage that sends it
+    sink: Ints
+    src: Ints  # rank of the group
+    dst: Ints
+    nbytes: Floats
+    seconds: Floats  # that it takes where it crosses no links
+    channel: Ints
+    step: Ints
+    dst_step: Ints
+    chunk: Ints
+    count: Ints  # type: ignore[assignment]
+    into: Ints
+    reduces: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Template:
+    """A collective: stages of each channel of each rank of the group, and the messages between them."""
+
+    algorithm: str
+    ranks: int
+    channels: int
+    agent: Ints  # [stages]: rank * channels + channel
+    place: Ints  # [stages]: among those of its agent
+    step: Ints  # [stages]: of the program
+    cost: Floats  # [stages]: seconds of reducing after the messages
+    lengths: Ints  # [ranks * channels]: stages of each
+    division: Floats  # [ranks]: seconds that a mean takes at the end; 0 where there is none
+    messages: TemplateMessages
+
+
+class Shape(NamedTuple):
+    """What calls of collectives have in common that are alike but for their ranks."""
+
+    verb: str
+    ranks: int
+    root: int
+    elements: int
+    itemsize: int
+    op: str
+
+
+@lru_cache(maxsize=4096)
+def network_template(algorithm: Algorithm, shape: Shape, gamma: float) -> Template:
+    """Return a collective whose messages cross a network, ``gamma`` seconds a byte reduced. Raise InputError."""
+    schedule = compact_schedule(algorithm, shape.ranks, shape.root).table()
+    sizes = ChunkSizes(schedule.chunks, shape.elements, shape.itemsize, gamma)
+    planned = plan_table(schedule, sizes)
+    cost = planned.plan.cost if len(planned.plan.cost) else np.zeros(len(planned.plan.stages) - 1)
+    division: Floats = _division_elements(algorithm, shape) * shape.itemsize * gamma
+    assert planned.sends is not None
+    seconds = np.zeros(len(planned.sends))
+    return _make(algorithm, shape, schedule.columns, (planned.sends, seconds, cost, division))
+
+
+def hop_template(algorithm: Algorithm, shape: Shape, calibration: Calibration) -> Template:
+    """Return a collective on the processes of this machine, by the times of its hops. Raise InputError."""
+    template = network_template(algorithm, shape, 0.0)
+    request = Request(algorithm, shape.elements, op=shape.op, root=shape.root)
+    schedule = compact_schedule(algorithm, shape.ranks, shape.root).table()
+    columns, sizes = schedule.columns, ChunkSizes(schedule.chunks, shape.elements, shape.itemsize, 0.0)
+    kinds = find_hops(algorithm, shape.ranks, shape.root)
+    by_send = {(kind.src, kind.dst, kind.chunk): kind for kind in kinds.values()}
+    seconds = []
+    ends = zip(*(getattr(template.messages, name).tolist() for name in _ENDS), strict=True)
+    for src, dst, channel, step, dst_step, chunk in ends:
+        kind = by_send[(src, channel, step), (dst, channel, dst_step), chunk]
+        hop = kind.hop(request, shape.ranks)._replace(nbytes=_hop_bytes(kind.count, schedule.chunks, shape))
+        seconds.append(calibration.hop_seconds(hop) * kind.together)
+    stage, starts = stages_of(columns)
+    nbytes = np.where(columns.kind >= Kind.COPY, sizes.nbytes(columns.chunk, columns.count), 0.0)
+    cost = np.bincount(stage, [_local_seconds(calibration, int(one)) for one in nbytes.tolist()], len(starts))
+    whole = _local_seconds(calibration, shape.elements * shape.itemsize)
+    division = _division_elements(algorithm, shape) / max(1, shape.elements) * whole
+    messages = template.messages._replace(seconds=np.array(seconds, np.float64))
+    fields = {**vars(template), "cost": cost.astype(np.float64), "division": division, "messages": messages}
+    return Template(**fields)
+
+
+_ENDS: Sequence[str] = ("src", "dst", "channel", "step", "dst_step", "chunk")
+
+
+def _hop_bytes(count: int, chunks: int, shape: Shape) -> int:
+    """Return the bytes of a hop of some chunks; chunks of almost equal length count as equal."""
+    return count * -(-shape.elements // chunks) * shape.itemsize
+
+
+def _local_seconds(calibration: Calibration, nbytes: int) -> float:
+    """Return the seconds in which a rank reduces so many bytes while all others do."""
+    points = calibration.reduction.points
+    return read_curve(points, nbytes) if points and nbytes else calibration.reduction.per_byte * nbytes
+
+
+def _division_elements(algorithm: Algorithm, shape: Shape) -> Floats:
+    """Return how many elements each rank divides at the end."""
+    if shape.op != "mean":
+        return np.zeros(shape.ranks)
+    return reduced_counts(algorithm.spec, shape.ranks, shape.root, shape.elements).astype(np.float64)
+
+
+def _make(
+    algorithm: Algorithm, shape: Shape, columns: OperationColumns, found: tuple[Ints, Floats, Floats, Floats]
+) -> Template:
+    """Return the template of a table; ``found`` are its sends, their seconds, costs of stages, and divisions."""
+    sends, seconds, cost, division = found
+    stage, starts = stages_of(columns)
+    channels = int(columns.channel.max(initial=0)) + 1
+    agent = columns.rank[starts].astype(np.int64) * channels + columns.channel[starts]
+    lengths = np.bincount(agent, minlength=shape.ranks * channels)
+    order = np.argsort(agent, kind="stable")
+    place = np.empty(len(agent), np.int64)
+    place[order] = np.arange(len(agent)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    receives = columns.match[sends]
+    sizes = ChunkSizes(algorithm.chunks(shape.ranks), shape.elements, shape.itemsize, 0.0)
+    named = {name: getattr(columns, name)[sends].astype(np.int64) for name in ("channel", "step", "chunk", "count")}
+    messages = TemplateMessages(
+        source=stage[sends].astype(np.int64),
+        sink=stage[receives].astype(np.int64),
+        src=columns.rank[sends].astype(np.int64),
+        dst=columns.rank[receives].astype(np.int64),
+        nbytes=sizes.nbytes(columns.chunk[sends], columns.count[sends]),
+        seconds=seconds,
+        dst_step=columns.step[receives].astype(np.int64),
+        into=columns.into[receives].astype(np.int64),
+        reduces=columns.kind[receives] == Kind.RECV_REDUCE,
+        **named,
+    )
+    return Template(
+        algorithm=algorithm.full_name,
+        ranks=shape.ranks,
+        channels=channels,
+        agent=agent,
+        place=place,
+        step=columns.step[starts].astype(np.int64),
+        cost=cost,
+        lengths=lengths,
+        division=np.asarray(division, np.float64),
+        messages=messages,
+    )

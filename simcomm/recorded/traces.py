@@ -1,0 +1,120 @@
+"""The Trace of a replayed run: its messages, what ranks computed, named by the recording's marks, and the links."""
+
+import numpy as np
+
+from collectives.records.columns import Bools, Ints
+from collectives.records.messages import MessageRoutes, Messages
+from collectives.records.recording import Did, Mark, Recording
+from collectives.records.spans import Spans
+from collectives.records.trace import Trace, TracedLink
+from simcomm.compiled.planning.routes import find_routes
+from simcomm.compiled.traces import pair_routes
+from simcomm.model.traced_links import trace_links
+from simcomm.model.trouble import DIVISION, PROGRAM
+from simcomm.recorded.plan import number_routes
+from simcomm.recorded.replayed_run import ReplayedRun
+from simcomm.recorded.stages import NO_RANK
+from simcomm.recorded.stuck import find_unfinished
+
+COMPUTE, REDUCE = Mark("compute"), "reduce"  # spans of what no mark names; of what collectives reduce
+METHOD = "replay"
+NAMES = ("src", "dst", "step", "chunk", "channel", "dst_step", "count", "into", "reduces", "collective")
+
+
+def make_trace(run: ReplayedRun) -> Trace:
+    """Return all that happened in a run."""
+    cluster, failed = run.cluster, {}
+    if run.trouble.fails_ranks:
+        agents = run.world.agents["failed"][: len(run.recording.streams)] > 0
+        ranks = sorted({run.recording.streams[at].rank for at in np.flatnonzero(agents).tolist()})
+        failed = {rank: run.trouble.fails_at(rank) for rank in ranks}
+    messages, links = _messages_and_links(run)
+    return Trace(
+        title=run.recording.title,
+        kind="predicted",
+        world_size=run.recording.world_size,
+        elapsed=run.elapsed,
+        messages=messages,
+        spans=_spans(run),
+        links=links,
+        nodes=list(cluster.graph),
+        hosts=list(cluster.hosts),
+        facts={"time_min_s": run.elapsed, "time_max_s": run.elapsed},
+        engine="compiled",
+        method=METHOD,
+        failed=failed,
+        unfinished=find_unfinished(run),
+    )
+
+
+def _messages_and_links(run: ReplayedRun) -> tuple[Messages, list[TracedLink]]:
+    """Return the messages that arrived, in the order of a Trace, and every link with the bytes that crossed it."""
+    made, cluster = run.messages, run.cluster
+    shown: Bools = made.crosses | (not run.carrier.messages_cross and not run.carrier.collectives_cross)
+    pairs, route = number_routes(made, shown, cluster.world_size)
+    routes = find_routes(cluster, run.carrier.transport, pairs)
+    known = pair_routes(cluster, pairs, routes)
+    with_none = MessageRoutes(np.append(0, known.first), known.node, known.names)
+    begun = np.isfinite(run.message_begin)
+    nbytes = np.bincount(route[begun], made.nbytes[begun], len(pairs.src) + 1)[1:]
+    carried = np.bincount(routes.hop_link, np.repeat(nbytes, np.diff(routes.first_hop)), len(cluster.graph.edges))
+    links = trace_links(cluster, run.carrier.transport, carried.tolist(), run.elapsed, run.trouble)
+    arrived = np.flatnonzero(np.isfinite(run.message_end))
+    columns = {name: getattr(made, name)[arrived] for name in NAMES}
+    messages = Messages(
+        with_none,
+        nbytes=made.nbytes[arrived].astype(np.int64),
+        end=run.message_end[arrived],
+        route=route[arrived],
+        src_posted=run.started[made.source[arrived]],
+        dst_posted=run.started[made.sink[arrived]],
+        **columns,
+    )
+    return messages.sorted(), links
+
+
+def _spans(run: ReplayedRun) -> Spans:
+    """Return what ranks computed: of programs named by the innermost mark around it, of collectives ``reduce``."""
+    work = run.planned.work
+    end = run.work_end
+    kept = np.flatnonzero(np.isfinite(end) & (work.rank != NO_RANK))
+    name_of_mark, marks = _marks_at(run.recording, work.entry[kept], work.number[kept])
+    of_program = work.channel[kept] == PROGRAM
+    names = list(dict.fromkeys([REDUCE, *(mark.name for mark in marks)]))
+    number = np.array([names.index(mark.name) for mark in marks], np.int64)
+    step = np.array([mark.step for mark in marks], np.int64)
+    begin = np.where(of_program, run.started[work.stage[kept]], end[kept] - work.seconds[kept])
+    return Spans(
+        tuple(names),
+        rank=work.rank[kept],
+        name=np.where(of_program, number[name_of_mark], 0),
+        step=np.where(of_program, step[name_of_mark], work.step[kept]),
+        begin=begin,
+        end=end[kept],
+        channel=np.where(of_program | (work.channel[kept] == DIVISION), 0, work.channel[kept]),
+        collective=np.where(of_program, step[name_of_mark], work.number[kept]),
+    ).sorted()
+
+
+def _marks_at(recording: Recording, entry: Ints, stream: Ints) -> tuple[Ints, tuple[Mark, ...]]:
+    """Return which mark is the innermost around what streams compute before entries, and the marks."""
+    entries, marks = recording.entries, (*recording.marks, COMPUTE)
+    changes, opened = [-1], [len(marks) - 1]
+    told = np.flatnonzero((entries.did == Did.BEGIN) | (entries.did == Did.END))
+    stack: list[int] = []
+    before = -1
+    for at in told.tolist():
+        of = int(entries.stream[at])
+        if of != before:
+            stack, before = [], of
+            changes.append(int(np.searchsorted(entries.stream, of)) + of)
+            opened.append(len(marks) - 1)
+        mark = int(entries.number[at])
+        if entries.did[at] == Did.BEGIN:
+            stack.append(mark)
+        elif mark in stack:
+            del stack[len(stack) - 1 - stack[::-1].index(mark) :]
+        changes.append(at + 1 + of)
+        opened.append(stack[-1] if stack else len(marks) - 1)
+    place = np.searchsorted(changes, entry + stream, side="right") - 1
+    return np.array(opened, np.int64)[np.maximum(place, 0)], marks

@@ -1,0 +1,193 @@
+"""Random recordings, and the oracle of their replay: the reference engine, fed as ranks post."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import simpy
+from hypothesis import strategies as st
+
+from collectives import find_algorithm
+from collectives.catalogue import library
+from collectives.errors import InputError, Undefined
+from collectives.records.recording import CallKind, Did, RecordedCall, Recording
+from collectives.records.recording_builder import CollectiveCall, RecordingBuilder
+from collectives.request import reduced_slice
+from collectives.step import Kind, Operation, on_group
+from simcomm.cluster.calibrated import resolve_transport
+from simcomm.cluster.cluster import Cluster
+from simcomm.model.trouble import DIVISION, NO_TROUBLE, PROGRAM, Trouble
+from simcomm.recorded.carriers import DEFAULTS
+from simcomm.reference.engine import Buffer, Simulation, Site
+from simcomm.schedules import verified_schedule
+
+Process = Iterator[Any]
+SECONDS = (0.0, 0.0, 0.0, 1e-5, 2e-5, 3.7e-4)
+SIZES = (1, 7, 400, 25_000)
+
+
+class Live:
+    """A recording carried out by the reference engine: when each stream is through, by stream."""
+
+    def __init__(
+        self, recording: Recording, cluster: Cluster, algorithms: dict[str, str], trouble: Trouble = NO_TROUBLE
+    ) -> None:
+        self.recording, self.algorithms = recording, DEFAULTS | algorithms
+        self.simulation = Simulation(*resolve_transport(cluster), trouble)
+        self.env = self.simulation.env
+        self.done = [self.env.event() for _ in recording.calls]
+        self.calls = list(recording.calls)
+        self.signals: defaultdict[int, simpy.Event] = defaultdict(self.env.event)
+        self.finished = [np.inf] * len(recording.streams)
+        self.before: dict[tuple[int, int], list[simpy.Event]] = {}  # of a rank and line: what the next call waits for
+        self.batch: dict[tuple[int, int], tuple[int, list[simpy.Event]]] = {}
+        self.simulation.run(map(self._stream, range(len(recording.streams))))
+
+    def _stream(self, stream: int) -> Process:
+        rank, entries = self.recording.streams[stream].rank, self.recording.entries
+        own = np.flatnonzero(entries.stream == stream).tolist()
+        for place, at in enumerate(own):
+            entry = entries[at]
+            yield from self._compute(stream, rank, place, entry.seconds)
+            yield from self.simulation._stop_if_failed(rank)
+            if entry.did == Did.POST:
+                self._post(entry.number, at)
+            elif entry.did == Did.WAIT:
+                yield self.done[entry.number]
+            elif entry.did == Did.SIGNAL:
+                self.signals[entry.number].succeed()
+            elif entry.did == Did.AWAIT:
+                yield self.signals[entry.number]
+        yield from self.simulation._stop_if_failed(rank)
+        yield from self._compute(stream, rank, len(own), self.recording.streams[stream].tail)
+        self.finished[stream] = float(self.env.now)
+
+    def _compute(self, stream: int, rank: int, place: int, seconds: float) -> Process:
+        yield from self.simulation.compute("compute", Site(stream, rank, PROGRAM, place), seconds)
+
+    def _post(self, number: int, entry: int) -> None:
+        """Begin a call, in its line if it has one; messages of a line that are posted at once begin together."""
+        call = self.calls[number]
+        where, first = (call.rank, call.line), []
+        if call.line:
+            last, batch = self.batch.get(where, (-2, []))
+            together = last == entry - 1 and self.recording.entries.seconds[entry] == 0
+            if call.kind == CallKind.COLLECTIVE or not together:
+                self.before[where], batch = batch, []
+            first = list(self.before.get(where, ()))
+            batch.append(self.done[number])
+            self.batch[where] = (-2 if call.kind == CallKind.COLLECTIVE else entry), batch
+        self.env.process(self._call(call, number, first))
+
+    def _call(self, call: RecordedCall, number: int, first: list[simpy.Event]) -> Process:
+        yield self.env.all_of(first)
+        if call.kind == CallKind.COLLECTIVE:
+            yield from self._collective(call)
+        else:
+            kind = Kind.SEND if call.kind == CallKind.SEND else Kind.RECV
+            half = self.simulation.post(
+                Site(call.key, call.rank, 0, 0), Operation(kind, call.peer, 0, 1, 0), call.nbytes
+            )
+            yield half.done
+        self.done[number].succeed()
+
+    def _collective(self, call: RecordedCall) -> Process:
+        verb, ranks = self.recording.verbs[call.verb], self.recording.groups[call.group].ranks
+        algorithm = find_algorithm(self.algorithms[verb], verb)
+        schedule = verified_schedule(algorithm, len(ranks), call.root)
+        me, op = ranks.index(call.rank), self.recording.ops[call.op]
+        programs = [on_group(iter(program), ranks) for program in schedule.programs[me]]
+        buffer = Buffer(algorithm, len(ranks), call.elements, call.itemsize, None)
+        yield from self.simulation.collective(call.rank, programs, buffer, op, call.key)
+        if op == "mean":
+            reduced = reduced_slice(algorithm.spec, me, len(ranks), call.root, call.elements)
+            seconds = self.simulation.transport.gamma * (reduced.stop - reduced.start) * call.itemsize
+            site = Site(call.key, call.rank, DIVISION, schedule.steps)
+            yield from self.simulation.compute("reduce", site, seconds)
+
+
+def algorithms_for(verb: str, sizes: tuple[int, ...]) -> list[str]:
+    """The library's algorithms of a collective that do for all these numbers of ranks."""
+    found = []
+    for algorithm in library().values():
+        if algorithm.spec.name == verb:
+            try:
+                for size in sizes:
+                    verified_schedule(algorithm, size)
+                found.append(algorithm.label)
+            except (InputError, Undefined):
+                pass
+    return found
+
+
+@st.composite
+def recordings(draw: st.DrawFn, *, devices: bool = True) -> tuple[Recording, dict[str, str]]:
+    """A program that ends, in which ranks post in one order of the world, and algorithms for its collectives."""
+    ranks = draw(st.integers(2, 4))
+    builder = RecordingBuilder("drawn.py", ranks)
+    waiting: list[list[int]] = [[] for _ in range(ranks)]  # calls that a rank has yet to wait for
+    chosen: dict[str, str] = {}
+    pause = partial(draw, st.sampled_from(SECONDS))
+    for number in range(draw(st.integers(1, 6))):
+        what = draw(st.sampled_from(["collective", "collective", "message", "exchange", "device"]))
+        line = draw(st.sampled_from(["", "", "line"]))
+        if what == "collective":
+            posted = _collective(draw, builder, ranks, number, line, chosen)
+        elif what == "device" and devices:
+            posted = []
+            rank = draw(st.integers(0, ranks - 1))
+            device = builder.stream(rank, f"device {number}")
+            builder.signal(rank, ("to", number), seconds=pause())
+            builder.await_signal(device, ("to", number), seconds=pause())
+            builder.signal(device, ("from", number), seconds=pause())
+            builder.await_signal(rank, ("from", number), seconds=pause())
+            builder.compute(device, pause())
+        else:
+            src, dst = draw(st.permutations(range(ranks)))[:2]
+            ends = [(src, dst), (dst, src)] if what == "exchange" else [(src, dst)]
+            posted = []
+            for a, b in ends:
+                nbytes = 8 * draw(st.sampled_from(SIZES))
+                posted += [(a, builder.send(a, b, nbytes, key=(number, a), line=line))]
+                posted += [(b, builder.recv(b, a, nbytes, key=(number, a), line=line))]
+        first = {rank for rank, _ in posted}
+        for rank, call in posted:
+            builder.post(rank, call, seconds=pause() if rank in first else 0.0)
+            first.discard(rank)
+            waiting[rank].append(call)
+        for rank in {rank for rank, _ in posted}:
+            if draw(st.booleans()):
+                _wait(builder, rank, waiting, pause())
+    for rank in range(ranks):
+        _wait(builder, rank, waiting, pause())
+        builder.compute(rank, pause())
+    return builder.recording(), chosen
+
+
+def _collective(
+    draw: st.DrawFn, builder: RecordingBuilder, ranks: int, number: int, line: str, chosen: dict[str, str]
+) -> list[tuple[int, int]]:
+    group = tuple(draw(st.permutations(range(ranks)))[: draw(st.integers(2, ranks))])
+    verb = draw(st.sampled_from(sorted(DEFAULTS)))
+    if verb not in chosen:
+        chosen[verb] = draw(st.sampled_from(algorithms_for(verb, (2, 3, 4))))
+    spec = find_algorithm(chosen[verb], verb).spec
+    elements = draw(st.sampled_from(SIZES)) * len(group)
+    what = CollectiveCall(
+        verb,
+        group,
+        elements,
+        op=draw(st.sampled_from(["sum", "mean"])) if spec.reduces else "sum",
+        root=draw(st.integers(0, len(group) - 1)) if spec.rooted else 0,
+        group=f"group of {group}",
+    )
+    return [(rank, builder.collective(rank, number, what, line=line)) for rank in group]
+
+
+def _wait(builder: RecordingBuilder, rank: int, waiting: list[list[int]], seconds: float) -> None:
+    for call in waiting[rank]:
+        builder.wait(rank, call, seconds=seconds)
+        seconds = 0.0
+    waiting[rank].clear()

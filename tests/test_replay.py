@@ -1,0 +1,199 @@
+"""The replay of recordings: equal to a single collective's run, and to the reference engine fed as ranks post."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from replay_cases import Live, recordings
+
+import simcomm
+from collectives.catalogue import library
+from collectives.declaration import nccl
+from collectives.errors import InputError
+from collectives.records.recording import Recording, SourceLine
+from collectives.records.recording_builder import CollectiveCall, RecordingBuilder
+from collectives.transport import Transport
+from simcomm.cluster.cluster import Cluster
+from simcomm.model.jitter import Jitter
+from simcomm.model.trouble import LinkTrouble, RankTrouble, Trouble
+from simcomm.nccl.clusters import nccl_cluster
+from simcomm.nccl.descriptions import describe_preset
+from simcomm.recorded.replay import Replayer, replay
+from simcomm.recorded.stuck import describe_stuck
+from simcomm.recorded.traces import make_trace
+
+COSTLY = Transport("costly", overhead=3e-6, goodput=0.9, gamma=1e-10)
+TREE = replace(simcomm.two_level_tree(4, 2, "25 Gbit/s", "2 us", 4.0), transport=COSTLY)
+
+
+def one_collective(verb: str, ranks: int, elements: int, op: str = "sum") -> Recording:
+    builder = RecordingBuilder("one.py", ranks)
+    what = CollectiveCall(verb, tuple(range(ranks)), elements, op=op)
+    for rank in range(ranks):
+        call = builder.collective(rank, "only", what)
+        builder.post(rank, call)
+        builder.wait(rank, call)
+    return builder.recording()
+
+
+@pytest.mark.parametrize("name", library())
+def test_a_single_collective_takes_what_it_takes_alone_to_the_last_bit(name: str) -> None:
+    algorithm, op = library()[name], "mean" if library()[name].spec.reduces else "sum"
+    alone = simcomm.run(name, TREE, nbytes=1 << 20, op=op, engine="compiled")
+    elements = (1 << 18) // 8 * 8
+    found = replay(one_collective(algorithm.spec.name, 8, elements, op), TREE, {algorithm.spec.name: algorithm.label})
+    assert found.elapsed == alone.elapsed
+    ours, theirs = make_trace(found).messages, alone.messages
+    assert len(ours) == len(theirs)
+    assert ours.end.tolist() == theirs.end.tolist()
+    assert ours.begin.tolist() == theirs.begin.tolist()
+    assert [message.route for message in ours][:3] == [message.route for message in theirs][:3]
+    assert found.elapsed == pytest.approx(simcomm.run(name, TREE, nbytes=1 << 20, op=op).elapsed, rel=1e-12)
+
+
+def clusters(ranks: int) -> list[Cluster]:
+    star = simcomm.star(ranks, "10 Gbit/s", "5 us")
+    around = simcomm.ring(ranks, "10 Gbit/s", "1 us")
+    return [star, replace(star, transport=COSTLY), replace(around, transport=COSTLY), replace(star, sharing="fifo")]
+
+
+TROUBLES = [
+    Trouble(),
+    Trouble(ranks=(RankTrouble(0, slowdown=2.5),)),
+    Trouble(links=(LinkTrouble(("h0", "s0"), 0.25),)),
+    Trouble(links=(LinkTrouble(("h0", "s0"), 0.0, at=1e-4, lasting=2e-4),)),
+    Trouble(messages=Jitter("uniform", 1e-5), compute=Jitter("uniform", 0.3), seed=7),
+    Trouble(ranks=(RankTrouble(1, fails_at=2e-4),)),
+]
+
+
+@settings(max_examples=150, deadline=None)
+@given(recordings(), st.integers(0, 3))
+def test_a_replay_is_the_live_run(drawn: tuple[Recording, dict[str, str]], which: int) -> None:
+    recording, chosen = drawn
+    check_equal(recording, chosen, clusters(recording.world_size)[which], Trouble())
+
+
+@settings(max_examples=100, deadline=None)
+@given(recordings(), st.sampled_from(TROUBLES), st.sampled_from([0, 1, 3]))
+def test_a_replay_is_the_live_run_in_trouble(
+    drawn: tuple[Recording, dict[str, str]], trouble: Trouble, at: int
+) -> None:
+    recording, chosen = drawn
+    check_equal(recording, chosen, clusters(recording.world_size)[at], trouble)
+
+
+def check_equal(recording: Recording, chosen: dict[str, str], cluster: Cluster, trouble: Trouble) -> None:
+    found = replay(recording, cluster, chosen, trouble=trouble)
+    live = Live(recording, cluster, chosen, trouble)
+    np.testing.assert_allclose(found.finished_streams, live.finished, rtol=1e-9)
+    if not found.is_complete:
+        return
+    last = max(live.finished)
+    ours = {(m.collective, m.src, m.dst, m.channel, m.step, m.chunk): m for m in make_trace(found).messages}
+    for message in live.simulation.messages:
+        name = message.collective, message.src, message.dst, message.channel, message.step, message.chunk
+        assert (ours[name].begin, ours[name].end) == pytest.approx((message.begin, message.end), rel=1e-9)
+    if found.elapsed <= last * (1 + 1e-9):
+        assert len(ours) == len(live.simulation.messages)
+
+
+def test_ranks_that_wait_for_ever_are_told_with_their_lines() -> None:
+    builder = RecordingBuilder("hang.py", 3)
+    what, line = CollectiveCall("all_reduce", (0, 1, 2), 100), SourceLine("hang.py", 7)
+    for rank in range(2):
+        call = builder.collective(rank, 0, what, site=line)
+        builder.post(rank, call)
+        builder.wait(rank, call)
+    send = builder.send(2, 0, 64, key="lost", site=SourceLine("hang.py", 9))
+    builder.post(2, send)
+    builder.wait(2, send)
+    found = replay(builder.recording(), simcomm.star(3, "10 Gbit/s", "5 us"))
+    assert not found.is_complete
+    assert describe_stuck(found) == [
+        "ranks 0, 1 wait for ever for all_reduce of 400 bytes in group 'world' at hang.py:7: rank 2 never comes to it "
+        "(its last call: send to rank 0 of 64 bytes, tag 0 at hang.py:9)",
+        "rank 2 waits for ever for send to rank 0 of 64 bytes, tag 0 at hang.py:9: rank 0 never receives it "
+        "(its last call: all_reduce of 400 bytes in group 'world' at hang.py:7)",
+    ]
+    assert {one.rank for one in make_trace(found).unfinished} == {0, 1, 2}
+
+
+def test_ranks_that_wait_in_a_circle_are_told() -> None:
+    builder = RecordingBuilder("circle.py", 2)
+    for rank in range(2):
+        other = 1 - rank
+        for call in (builder.recv(rank, other, 8, key=(other, rank)), builder.send(rank, other, 8, key=(rank, other))):
+            builder.post(rank, call)
+            builder.wait(rank, call)
+    found = replay(builder.recording(), simcomm.star(2, "10 Gbit/s", "5 us"))
+    assert "rank 1 has not come to send to rank 0" in describe_stuck(found)[0]
+
+
+def ddp(ranks: int, buckets: int = 3) -> Recording:
+    """Buckets that are reduced while backward goes on, in a communicator that does one after the other."""
+    builder, group = RecordingBuilder("ddp.py", ranks), tuple(range(ranks))
+    for rank in range(ranks):
+        builder.begin(rank, "forward", 4)
+        builder.end(rank, "forward", 4, seconds=2e-3)
+        builder.begin(rank, "backward", 4)
+        calls = []
+        for bucket in range(buckets):
+            what = CollectiveCall("all_reduce", group, 1 << 20)
+            calls.append(builder.collective(rank, bucket, what, line="world"))
+            builder.post(rank, calls[-1], seconds=1e-3)
+        for call in calls:
+            builder.wait(rank, call)
+        builder.end(rank, "backward", 4)
+        builder.compute(rank, 5e-4)
+    return builder.recording()
+
+
+def test_marks_name_what_ranks_compute() -> None:
+    trace = make_trace(replay(ddp(4), simcomm.star(4, "10 Gbit/s", "5 us")))
+    own = [(span.name, span.step, round(span.begin, 6), round(span.end, 6)) for span in trace.spans if span.rank == 2]
+    assert own[:4] == [
+        ("forward", 4, 0.0, 2e-3), ("backward", 4, 2e-3, 3e-3), ("backward", 4, 3e-3, 4e-3), ("backward", 4, 4e-3, 5e-3)
+    ]  # fmt: skip
+    assert own[4][0] == "compute"
+    one = simcomm.run("all_reduce/ring", simcomm.star(4, "10 Gbit/s", "5 us"), nbytes=4 << 20).elapsed
+    assert trace.elapsed == pytest.approx(3e-3 + 3 * one + 5e-4)
+
+
+def test_one_recording_answers_for_many_clusters_and_algorithms() -> None:
+    replayer = Replayer(ddp(8))
+    slow, fast = (replayer.on(simcomm.star(8, f"{rate} Gbit/s", "5 us")).elapsed for rate in (1, 100))
+    tree = replayer.on(simcomm.star(8, "1 Gbit/s", "5 us"), {"all_reduce": "naive"}).elapsed
+    assert fast < slow < tree
+    chosen = replayer.on(simcomm.star(8, "1 Gbit/s", "5 us"), {"all_reduce": "auto"}).elapsed
+    assert chosen <= slow * (1 + 1e-9)
+
+
+def test_nccl_does_calls_of_a_group_one_after_the_other() -> None:
+    dgx = nccl_cluster(describe_preset("dgx-h100", 1, 8))
+    alone = simcomm.run(nccl("all_reduce"), dgx, nbytes=4 << 20).elapsed
+    found = replay(one_collective("all_reduce", 8, 1 << 20), dgx)
+    assert found.elapsed == alone
+    assert replay(ddp(8), dgx).elapsed == pytest.approx(5e-3 + alone + 5e-4)
+    ring = replay(one_collective("all_reduce", 8, 1 << 20), dgx, {"all_reduce": "ring"})
+    assert ring.elapsed == simcomm.run("all_reduce/ring", dgx, nbytes=4 << 20, engine="compiled").elapsed
+
+
+@pytest.mark.parametrize(
+    ("cluster", "algorithms", "message"),
+    [
+        (simcomm.star(3, "1 Gbit/s", "5 us"), {}, "3 ranks, and the recording 4"),
+        (simcomm.star(4, "1 Gbit/s", "5 us"), {"all_reduce": "rign"}, "no algorithm is called"),
+        (simcomm.star(4, "1 Gbit/s", "5 us"), {"allreduce": "ring"}, "no collective is called"),
+    ],
+)
+def test_what_cannot_be_replayed_is_refused(cluster: Cluster, algorithms: dict[str, str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        replay(ddp(4), cluster, algorithms)
+
+
+def test_an_algorithm_that_does_not_do_for_a_group_gives_way_and_says_so() -> None:
+    found = replay(ddp(3), simcomm.star(3, "1 Gbit/s", "5 us"), {"all_reduce": "torus[columns=2]"})
+    assert any("all_reduce of 3 ranks by ring" in note for note in found.carrier.notes)
