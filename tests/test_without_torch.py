@@ -56,7 +56,7 @@ def run_hiding_torch(folder: Path, commands: tuple[tuple[str, ...], ...]) -> lis
     call = [sys.executable, "-c", HIDING, json.dumps(commands)]
     done = subprocess.run(call, cwd=folder, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
-    said = [[]]
+    said = list[list[str]]([[]])
     for line in filter(None, done.stderr.splitlines()):
         said[-1].append(line)
         if line.startswith("STATUS "):
