@@ -37,8 +37,8 @@ from benchmarks.studies.faults_on_purpose import Fault
 from collectives.output_files import TEMPORARY, write_text
 from collectives.records.environment import describe_environment
 from realcomm.training import trainer
-from realcomm.training.checkpoint_folder import find_newest
-from realcomm.training.checkpoint_folder import AUTO, from_bytes
+from realcomm.training.checkpoint_folder import AUTO, find_newest
+from realcomm.training.checkpointing import from_bytes
 from ringlab.__main__ import main as main_of_process
 from ringlab.cli import main as main_of_ringlab
 
