@@ -42,6 +42,14 @@ class ProgramError(InputError):
         self.world_size, self.rank, self.step, self.lands = world_size, rank, step, lands
 
 
+class Deadlock(ProgramError):  # noqa: N818 - what happened
+    """Ranks that wait for each other, and none of which has failed; ``circle`` has them."""
+
+    def __init__(self, message: str, world_size: int, circle: tuple[int, ...], step: int) -> None:
+        super().__init__(message, world_size, circle[0], step)
+        self.circle = circle
+
+
 class ProgramEnded(InputError):  # noqa: N818 - what happened
     """A user's file that was ended, or ended itself, instead of answering; ``at`` is the rank, channel and step."""
 

@@ -1,6 +1,9 @@
 """A wrong program is simulated up to where it goes wrong, and drawn with a mark there."""
 
+import json
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +17,7 @@ from collectives.records.limits import _stuck_words
 from simcomm.failing_run import run_to_failure
 from viz.captions import describe_failure
 from viz.film.animation import Film
+from viz.player.buffers import follow_buffers
 from viz.style import WRONG, rgb
 
 # mypy: allow-untyped-defs
@@ -105,10 +109,75 @@ sizes = ["1 KiB"]
 """)
     done = ringlab("animate", scenario, "-o", tmp_path / "wrong.png")
     assert (done.status, done.err) == (0, "")
-    said = (
-        "WRONG  all_reduce/wrong goes wrong at rank 0, step 0 (send_before_receive.py:10): deadlock: rank 0 in step 0"
-    )
-    assert done.out.startswith(said)
+    assert done.out.startswith("WRONG  all_reduce/wrong comes to a deadlock: rank 0 in step 0 (line 10 of")
     assert (tmp_path / "wrong.png").stat().st_size > 1000
     film = Film(failing(load_file(file)[0], 3)[0], 2, 1)
     assert red_pixels(film.frame(0)[20:]) > 100
+
+
+OWN = """
+from collectives import algorithm, recv, recv_reduce, send
+
+@algorithm("all_reduce")
+def ring(rank, world_size):
+    left, right = (rank - 1) % world_size, (rank + 1) % world_size
+    for step in range(world_size - {fewer}):
+        yield send(right, (rank - 1 - step) % world_size){then}recv_reduce(left, (rank - 2 - step) % world_size)
+    for step in range(world_size - 1):
+        yield send(right, (rank - step) % world_size), recv(left, (rank - 1 - step) % world_size)
+"""
+
+
+def own_program(folder: Path, fewer: int = 1, then: str = ", ") -> Path:
+    """A ring of a user's own, in a file: right, or with a step too many, or with sends that nobody receives yet."""
+    file = folder / "mine.py"
+    file.write_text(OWN.format(fewer=fewer, then=then))
+    return file
+
+
+def played(page: Path) -> dict[str, Any]:
+    """The first run in a page of the player."""
+    text = re.search(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', page.read_text(), re.S)
+    assert text is not None
+    run: dict[str, Any] = json.loads(text[1])["runs"][0]
+    return run
+
+
+def test_buffers_of_a_right_program_of_ones_own_are_those_of_the_library(ringlab: Ringlab, tmp_path: Path) -> None:
+    pages = [tmp_path / "mine.html", tmp_path / "named.html", tmp_path / "ours.html"]
+    file = own_program(tmp_path)
+    assert ringlab("animate", file, "-o", pages[0]).status == 0
+    assert ringlab("animate", "star8", "--algorithm", f"{file}:ring", "-o", pages[1]).status == 0
+    assert ringlab("animate", "star8", "--algorithm", "ring", "-o", pages[2]).status == 0
+    mine, named, ours = (played(page)["buffers"] for page in pages)
+    assert mine == named == ours
+
+
+def test_buffers_of_a_wrong_program_are_followed_up_to_where_it_goes_wrong(ringlab: Ringlab, tmp_path: Path) -> None:
+    page = tmp_path / "wrong.html"
+    done = ringlab("animate", own_program(tmp_path, fewer=0), "-o", page)
+    assert "would be counted twice" in done.out
+    trace, _ = failing(load_file(tmp_path / "mine.py")[0], 4)
+    buffers = follow_buffers(trace)
+    assert buffers is not None and len(buffers.carried) == len(trace.messages)
+    changed = trace.messages.select(np.unique(buffers.message))
+    assert changed.step[changed.dst == 0].max() == 3  # the step too many, whose chunk would be counted twice
+    assert played(page)["wrong"] and played(page)["failed"]
+
+
+def test_a_deadlock_is_a_circle_in_which_no_rank_has_failed(ringlab: Ringlab, tmp_path: Path) -> None:
+    page = tmp_path / "dead.html"
+    file = own_program(tmp_path, then="\n        yield ")
+    done = ringlab("animate", file, "-o", page)
+    assert done.out.startswith("WRONG  all_reduce/ring comes to a deadlock: rank 0 in step 0")
+    run = played(page)
+    assert (run["failed"], run["count"]) == ([], 0)
+    assert [(rank, peer) for rank, peer, *_ in run["unfinished"]] == [(rank, (rank + 1) % 8) for rank in range(8)]
+    assert run["limits"]["heading"] == "8 ranks wait for each other"
+
+
+def test_a_file_of_several_collectives_asks_for_a_name(ringlab: Ringlab, tmp_path: Path) -> None:
+    file = own_program(tmp_path)
+    file.write_text(file.read_text() + '\n@algorithm("barrier")\ndef wait(rank, world_size):\n    yield ()\n')
+    done = ringlab("animate", file, "-o", tmp_path / "x.html")
+    assert done == (2, "", f"ringlab: {file}: name one of its algorithms; there are {file}:ring, {file}:wait\n")

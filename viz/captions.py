@@ -63,6 +63,8 @@ def describe_failure(trace: Trace) -> str:
     if failure is None:
         return ""
     where = f" ({failure.where})" if failure.where else ""
+    if failure.circle:
+        return f"comes to a {failure.text}"
     at = f"rank {failure.rank}, " + ("at its end" if failure.step is None else f"step {failure.step}")
     return f"goes wrong at {at}{where}: {failure.text}"
 

@@ -170,7 +170,8 @@ class _TraceEvents:
         self._add_tracks(stuck, "never ended", 400)
         failures = [(rank, time, "failed") for rank, time in self.trace.failed.items() if time <= self.trace.elapsed]
         if self.trace.failure is not None:
-            failures.append((self.trace.failure.rank, self.trace.elapsed, self.trace.failure.text))
+            why = self.trace.failure
+            failures += [(rank, self.trace.elapsed, why.text) for rank in why.ranks]
         for rank, time, text in failures:
             event = {"ph": "i", "s": "p", "name": text, "cat": "failure", "pid": self.pid[rank], "ts": _ns(time) / 1000}
             self.events.append({**event, "tid": self.pid[rank]})

@@ -70,8 +70,18 @@ def space_time_figure(trace: Trace) -> Figure:
     _draw_spans(axes, spans, behind=len(messages) > 0)
     _draw_messages(axes, sample)
     if trace.failure is not None:
-        at = [min(trace.failure.at, until)], [trace.failure.rank]
-        axes.scatter(*at, s=110, marker="X", color=WRONG, edgecolors=PAPER, linewidths=1, zorder=6, clip_on=False)
+        at = [min(trace.failure.at, until)] * len(trace.failure.ranks)
+        axes.scatter(
+            at,
+            trace.failure.ranks,
+            s=110,
+            marker="X",
+            color=WRONG,
+            edgecolors=PAPER,
+            linewidths=1,
+            zorder=6,
+            clip_on=False,
+        )
     _label_axes(axes, trace.world_size, until)
     _draw_heading(figure, trace, height, _describe_omissions(trace, until, len(sample), len(messages)))
     return figure

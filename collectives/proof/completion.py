@@ -7,7 +7,9 @@ needs no buffering from any backend. Matching is static, so this one order stand
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from collectives.errors import ProgramError
+import numpy as np
+
+from collectives.errors import Deadlock
 from collectives.schedule.schedule import Schedule
 
 
@@ -26,7 +28,7 @@ def completion_order(schedule: Schedule) -> Iterator[Completed]:
     """Yield each step of each channel of each rank, in an order in which they can complete.
 
     A step is posted when the one before it on its channel is complete, and completes when the other halves of its
-    messages are posted. Raises ProgramError on a deadlock.
+    messages are posted, which of a half that meets nothing never is. Raises Deadlock.
 
     >>> from collectives import find_algorithm
     >>> from collectives.schedule.build import build_schedule
@@ -68,12 +70,15 @@ def _meetings(schedule: Schedule, number: dict[tuple[int, int], int]) -> list[li
     for index, match in enumerate(schedule.match.tolist()):
         if match >= 0:
             meetings[actor[index]][steps[index]].append((actor[match], steps[match], index))
+    for index in np.flatnonzero((schedule.match < 0) & (schedule.peer >= 0)).tolist():  # of a wrong program
+        own = actor[index]
+        meetings[own][steps[index]].append((own, len(meetings[own]), index))
     return meetings
 
 
 def _deadlock(
     schedule: Schedule, actors: list[tuple[int, int]], position: list[int], meetings: list[list[list[Meeting]]]
-) -> ProgramError:
+) -> Deadlock:
     """Return the error that names the ranks which wait for each other in a circle."""
     blocking = {
         actor: next(met for met in meetings[actor][at] if position[met[0]] < met[1])
@@ -87,9 +92,10 @@ def _deadlock(
         actor = blocking[actor][0]
     circle = circle[circle.index(actor) :]
     waits = "; ".join(_wait(schedule, actors, actor, position[actor], blocking[actor]) for actor in circle)
-    rank, step = actors[circle[0]][0], position[circle[0]]
+    ranks = tuple(actors[actor][0] for actor in circle)
     advice = "What must overlap belongs in one step: yield send(...), recv(...)"
-    return ProgramError(f"{schedule.describe()}: deadlock: {waits}. {advice}", schedule.world_size, rank, step)
+    message = f"{schedule.describe()}: deadlock: {waits}. {advice}"
+    return Deadlock(message, schedule.world_size, ranks, position[circle[0]])
 
 
 def _wait(schedule: Schedule, actors: list[tuple[int, int]], actor: int, step: int, met: Meeting) -> str:

@@ -1,9 +1,12 @@
 """Whose data each message of a program carries, and what it leaves where it lands: for pictures of the buffers."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from operator import or_
 
-from collectives.proof.completion import completion_order
+from collectives.errors import Deadlock
+from collectives.proof.completion import Completed, completion_order
 from collectives.proof.verifier import SymbolicRun
 from collectives.schedule.schedule import Schedule
 from collectives.step import Kind, Operation
@@ -40,11 +43,45 @@ def follow_contributions(schedule: Schedule) -> Contributions:
     >>> follow_contributions(build_schedule(find_algorithm("reduce/naive"), 2)).landings
     {(1, 0, 0, 0, 0, 1): LandedMessage(rank=0, step=0, into=0, carried=[2], after=[(0, 0, 3)])}
     """
-    run = SymbolicRun(schedule)
+    return _follow(SymbolicRun(schedule), completion_order(schedule))
+
+
+def follow_wrong_contributions(schedule: Schedule) -> Contributions:
+    """Return what ``follow_contributions`` does of a program that is wrong, as far as its steps complete.
+
+    A message whose step at the receiver never completes carries what it carries, and leaves nothing.
+    """
+    run = _UnjudgedRun(schedule)
+    found = _follow(run, _until_a_deadlock(schedule))
+    for index, (carried, _) in run.in_flight.items():
+        sent = schedule.operation(index)
+        found.landings[_sent(schedule, index)] = LandedMessage(sent.peer, 0, sent.chunk, list(carried), [])
+    return found
+
+
+class _UnjudgedRun(SymbolicRun):
+    """A symbolic run that goes on where chunks are empty, of other data, or count twice."""
+
+    def _read(self, rank: int, index: int, op: Operation) -> tuple[list[int], list[int]]:
+        chunks = slice(op.chunk, op.chunk + op.count)
+        return self.who[rank][chunks], self.origin[rank][chunks]
+
+    def _reduce(self, rank: int, index: int, op: Operation, values: list[int], origins: list[int]) -> list[int]:
+        return [*map(or_, self.who[rank][op.into : op.into + op.count], values)]
+
+
+def _until_a_deadlock(schedule: Schedule) -> Iterator[Completed]:
+    with suppress(Deadlock):
+        yield from completion_order(schedule)
+
+
+def _follow(run: SymbolicRun, order: Iterable[Completed]) -> Contributions:
+    """Complete steps in this order, and return who contributed to what."""
+    schedule = run.schedule
     start = [row[: schedule.chunks] for row in run.who]
     landings: dict[Sent, LandedMessage] = {}
     last: dict[tuple[int, int], LandedMessage] = {}  # the last message that landed, by rank and channel
-    for rank, channel, step in completion_order(schedule):
+    for rank, channel, step in order:
         operations = list(enumerate(schedule.programs[rank][channel][step], run.first[rank][channel][step]))
         receives = [index for index, operation in operations if operation.kind in (Kind.RECV, Kind.RECV_REDUCE)]
         arriving = [(index, run.in_flight[run.match[index]][0]) for index in receives]

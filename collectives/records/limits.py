@@ -19,7 +19,7 @@ from collectives.records.columns import Floats, Ints
 from collectives.records.critical_path import fullest_link
 from collectives.records.link_loads import LinkLoads, link_loads
 from collectives.records.summary import PHASES
-from collectives.records.trace import Trace
+from collectives.records.trace import ProgramFailure, Trace
 from collectives.records.waits import critical_path
 from collectives.units import format_bandwidth, format_time
 
@@ -266,6 +266,8 @@ def _cable_name(trace: Trace, numbers: Sequence[int], ranks: Mapping[str, str]) 
 
 def _stuck_words(trace: Trace) -> tuple[str, str]:
     """Return where a program goes wrong, which rank failed, or which ranks wait for each other and how many more."""
+    if trace.failure is not None and trace.failure.circle:
+        return _circle_words(trace.failure)
     if trace.failure is not None:
         where = f"{trace.failure.where}: " if trace.failure.where else ""
         step = "at its end" if trace.failure.step is None else f"in step {trace.failure.step}"
@@ -283,6 +285,19 @@ def _stuck_words(trace: Trace) -> tuple[str, str]:
         return "The run never ends", " ".join(words)
     heading = f"Rank {failed[0].split()[0]} fails" if len(failed) == 1 else f"{len(failed)} ranks fail"
     return heading, " ".join([f"Rank {', '.join(failed)}: nothing that needs it goes on.", *words])
+
+
+def _circle_words(failure: ProgramFailure) -> tuple[str, str]:
+    """Return how many ranks wait for each other, for whom the first of them does, and what is to be done.
+
+    >>> waits = "deadlock: rank 0 waits for rank 1; rank 1 waits for rank 0. Post both in one step"
+    >>> _circle_words(ProgramFailure(0, 0, "my.py:9", waits, circle=(0, 1)))
+    ('2 ranks wait for each other', 'my.py:9: deadlock: rank 0 waits for rank 1. Post both in one step')
+    """
+    first, _, others = failure.text.partition("; ")
+    _, _, advice = others.rpartition(". ")
+    where = f"{failure.where}: " if failure.where else ""
+    return f"{len(failure.circle)} ranks wait for each other", f"{where}{first}. {advice}"
 
 
 def _slow_words(trace: Trace, loads: LinkLoads, slow: Sequence[Cable]) -> tuple[str, str]:

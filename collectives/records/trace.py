@@ -82,6 +82,18 @@ class ProgramFailure(NamedTuple):
     where: str  # file and line that yields the step, such as "my.py:9"; empty where it is not known
     text: str
     at: float = 0.0  # seconds; from then on the rank does nothing
+    lands: bool = False  # whether the step takes place, and what arrives in it is wrong
+    circle: tuple[int, ...] = ()  # of a deadlock: the ranks that wait for each other, none of which has failed
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks that are to be marked: the one that goes wrong, or all of a deadlock."""
+        return self.circle or (self.rank,)
+
+    @property
+    def steps(self) -> int | None:
+        """How many steps of its program the rank takes; None: all that it can."""
+        return None if self.circle or self.step is None else self.step + self.lands
 
 
 MOST_BYTES = 256 << 20  # of a file; one of two million jittered messages has 60 MB
@@ -120,6 +132,7 @@ class Trace:
     root: int = 0
     chunks: int = 0  # into which the program cuts the buffer; 0: not known
     choice: str = ""  # of what NCCL does itself: its algorithm, protocol and channels
+    program: Any = field(default=None, init=False, compare=False)  # an Algorithm, where it is at hand; in no file
 
     def __post_init__(self) -> None:
         check_printable("title", self.title)
@@ -162,9 +175,14 @@ class Trace:
         sent = np.bincount(self.messages.src, self.messages.nbytes, self.world_size)
         return [int(nbytes) for nbytes in sent.tolist()]
 
+    def of_program(self, program: Algorithm) -> "Trace":
+        """Keep which program this is a run of: its name where it is in the library, and for pictures itself."""
+        self.algorithm, self.program = name_in_library(program), program
+        return self
+
     def to_dict(self) -> dict[str, Any]:
         """Return the trace as its file holds it: plain JSON, long columns packed."""
-        said = {one.name: getattr(self, one.name) for one in fields(Trace)}
+        said = {one.name: getattr(self, one.name) for one in fields(Trace) if one.init}
         said |= {"messages": self.messages.to_plain(), "spans": self.spans.to_plain()}
         return {"schema_version": self.SCHEMA_VERSION, **said}
 

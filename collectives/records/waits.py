@@ -68,7 +68,9 @@ class BriefTrace(Trace):
     @classmethod
     def of(cls, trace: Trace, waited: dict[tuple[int, int], float], path: list[Leg]) -> "BriefTrace":
         """Return a trace with how long each rank waited for a peer, and its critical path."""
-        return cls(**{one.name: getattr(trace, one.name) for one in fields(trace)}, waited=waited, path=path)
+        return cls(
+            **{one.name: getattr(trace, one.name) for one in fields(trace) if one.init}, waited=waited, path=path
+        )
 
 
 def waiting_seconds(trace: Trace) -> dict[tuple[int, int], float]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from collectives.records.messages import Message, Messages
 from collectives.records.spans import Span, Spans
-from collectives.records.trace import Trace, Unfinished, name_in_library
+from collectives.records.trace import Trace, Unfinished
 from collectives.request import Request
 from collectives.step import Kind, Operation, extent
 from realcomm.execution.events import EXECUTION, Account, Event
@@ -63,10 +63,9 @@ def trace_broken_run(request: Request, cluster: Ranks, error: LaunchFailed) -> T
         trace,
         title=request.algorithm.full_name,
         facts={"nbytes": float(request.nbytes)},
-        algorithm=name_in_library(request.algorithm),
         root=request.root,
         chunks=request.algorithm.chunks(cluster.world_size),
-    )
+    ).of_program(request.algorithm)
 
 
 def latest_accounts(error: LaunchFailed) -> dict[int, Account]:

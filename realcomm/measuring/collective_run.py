@@ -16,7 +16,7 @@ from collectives.errors import InputError
 from collectives.proof.verifier import verify
 from collectives.records.messages import Message, Messages
 from collectives.records.spans import Span, Spans
-from collectives.records.trace import Trace, name_in_library
+from collectives.records.trace import Trace
 from collectives.request import Array, Request, make_request
 from collectives.step import Kind, extent
 from realcomm.execution.broken_run import tracing_what_breaks
@@ -133,10 +133,9 @@ def make_trace(cluster: Ranks, measurement: TimedRequest, ranks: list[RankMeasur
         nodes=list(dict.fromkeys(hosts)),
         hosts=hosts,
         facts=facts,
-        algorithm=name_in_library(measurement.request.algorithm),
         root=measurement.request.root,
         chunks=measurement.request.algorithm.chunks(cluster.world_size),
-    )
+    ).of_program(measurement.request.algorithm)
 
 
 def _messages(measurement: TimedRequest, ranks: list[RankMeasurement], start: float) -> Iterator[Message]:

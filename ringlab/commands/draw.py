@@ -13,6 +13,7 @@ from collectives.records.kineto import read_run
 from collectives.records.trace import Trace
 from collectives.units import parse_size
 from ringlab.commands.predicting.prediction import predict_whole
+from ringlab.pictures.drawn_scenario import load_drawn
 from ringlab.pictures.played_runs import predict_runs
 from ringlab.pictures.plots import describe_curves, scaling_curves, waterfall
 from ringlab.pictures.traces import OneRun, algorithm_names
@@ -47,8 +48,8 @@ def animate_command(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="SCENARIO|TRACE",
-            help="A scenario, a .trace.json file, or what torch's profiler wrote: FILE.json or FOLDER/.",
+            metavar="SCENARIO|FILE.py[:NAME]|TRACE",
+            help="A scenario, your own algorithms, a .trace.json file, or torch's profile: FILE.json or FOLDER/.",
         ),
     ],
     output: Annotated[
@@ -62,7 +63,8 @@ def animate_command(
         ),
     ],
     algorithm: Annotated[
-        str | None, typer.Option(help="Which of the scenario's algorithms; the last unless said, all in a player.")
+        str | None,
+        typer.Option(help="Which of the scenario's algorithms, or FILE.py:NAME; else the last, in a player all."),
     ] = None,
     *,
     drawn: DrawOptions,
@@ -78,7 +80,8 @@ def animate_command(
     if is_record(source):
         answer = draw_trace(read_run(source), output, session)
     else:
-        answer = draw_scenario(load_scenario(source, *(set_keys or ())), output, algorithm, drawn.size, session)
+        scenario, named = load_drawn(source, algorithm, set_keys or ())
+        answer = draw_scenario(scenario, output, named, drawn.size, session)
     deliver(answer, drawn.json_to)
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from collectives.records.columns import Bools, Ints, shrink
 from collectives.records.messages import MessageRoutes, Messages
 from collectives.records.spans import Span, Spans, join_spans
-from collectives.records.trace import Trace, TracedLink, Unfinished, name_in_library
+from collectives.records.trace import Trace, TracedLink, Unfinished
 from collectives.records.waits import BriefTrace
 from collectives.step import Kind, offset
 from simcomm.cluster.cluster import Cluster
@@ -49,7 +49,8 @@ def make_trace(inputs: EngineInput, timing: Timing, facts: dict[str, float], *, 
         return only
     spans = join_spans([trace_reductions(inputs, timing), Spans.of(_trace_mean_division(inputs, timing))]).sorted()
     links = link_records(inputs, [timing], only.elapsed)  # before there are messages: both take memory while made
-    return replace(only, messages=trace_messages(inputs, timing), spans=spans, links=links)
+    whole = replace(only, messages=trace_messages(inputs, timing), spans=spans, links=links)
+    return whole.of_program(inputs.schedule.algorithm)
 
 
 def stopped(inputs: EngineInput, timing: Timing) -> Standstill:
@@ -81,10 +82,9 @@ def trace_nothing(inputs: EngineInput, elapsed: float, method: str) -> Trace:
         hosts=list(cluster.hosts),
         engine="compiled",
         method=method,
-        algorithm=name_in_library(schedule.algorithm),
         root=schedule.root,
         chunks=schedule.chunks,
-    )
+    ).of_program(schedule.algorithm)
 
 
 def trace_messages(inputs: EngineInput, timing: Timing, base: float = 0.0) -> Messages:

@@ -18,7 +18,7 @@ import simpy
 from collectives.declaration import Algorithm
 from collectives.records.messages import Message, Messages
 from collectives.records.spans import Span, Spans
-from collectives.records.trace import Trace, Unfinished, name_in_library
+from collectives.records.trace import Trace, Unfinished
 from collectives.schedule.call import ProgramCall
 from collectives.step import SEND, Kind, Operation, Step, offset
 from collectives.transport import Transport
@@ -267,7 +267,6 @@ def make_trace(simulation: Simulation, schedule: ProgramCall, elapsed: float, fa
         method="events",
         failed=simulation.failed,
         unfinished=simulation.unfinished(),
-        algorithm=name_in_library(schedule.algorithm),
         root=schedule.root,
         chunks=schedule.chunks,
-    )
+    ).of_program(schedule.algorithm)

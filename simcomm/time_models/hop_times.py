@@ -14,7 +14,7 @@ from collectives.costs.hops import HopKind, Site, find_hops
 from collectives.proof.completion import completion_order
 from collectives.records.messages import Message, Messages
 from collectives.records.spans import Span, Spans
-from collectives.records.trace import Trace, name_in_library
+from collectives.records.trace import Trace
 from collectives.request import Request, reduced_slice
 from collectives.schedule.schedule import Schedule
 from collectives.step import extent
@@ -192,7 +192,6 @@ def make_trace(
         facts=facts,
         engine="measured",
         method=METHOD,
-        algorithm=name_in_library(request.algorithm),
         root=request.root,
         chunks=request.algorithm.chunks(cluster.world_size),
-    )
+    ).of_program(request.algorithm)

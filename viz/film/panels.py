@@ -87,7 +87,8 @@ class StepCounter:
         if ((begin <= time) & (time < end)).any():
             return "reducing"
         if self._failure is not None and time >= self._failure.at:
-            return f"rank {self._failure.rank} has gone wrong"
+            stuck = len(self._failure.circle)
+            return f"{stuck} ranks wait for each other" if stuck else f"rank {self._failure.rank} has gone wrong"
         return "done" if time >= self._elapsed else ""
 
     def marks(self) -> npt.NDArray[np.float64]:

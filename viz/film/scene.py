@@ -77,12 +77,14 @@ class Scene:
         ]
 
     def _add_mark(self, canvas: Canvas) -> Artist | None:
-        """Return the cross over the rank that goes wrong, if one does; it is shown from then on."""
+        """Return the crosses over ranks that go wrong or wait for each other; they are shown from then on."""
         if self._trace.failure is None:
             return None
-        x, y = self._layout.positions[self._layout.hosts[self._trace.failure.rank]]
+        at = np.array([self._layout.positions[self._layout.hosts[rank]] for rank in self._trace.failure.ranks])
         size = (1.9 * max(self._layout.radius, 5) * POINTS) ** 2
-        return canvas.add_moving(canvas.axes.scatter([x], [y], s=size, marker="x", color=WRONG, linewidths=4, zorder=9))
+        return canvas.add_moving(
+            canvas.axes.scatter(at[:, 0], at[:, 1], s=size, marker="x", color=WRONG, linewidths=4, zorder=9)
+        )
 
     def _draw_nodes(self, canvas: Canvas) -> None:
         positions, radius = self._layout.positions, self._layout.radius

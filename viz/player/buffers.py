@@ -7,11 +7,18 @@ import numpy as np
 import numpy.typing as npt
 
 from collectives.catalogue import find_algorithm, library
+from collectives.declaration import Algorithm
 from collectives.errors import InputError, ProgramError
-from collectives.proof.contributions import Contributions, LandedMessage, follow_contributions
+from collectives.proof.contributions import (
+    Contributions,
+    LandedMessage,
+    follow_contributions,
+    follow_wrong_contributions,
+)
 from collectives.records.messages import Messages
 from collectives.records.trace import Trace
 from collectives.schedule.build import build_schedule
+from collectives.schedule.sound import sound_schedule
 
 MOST_RANKS = 64  # whose buffers are followed
 MOST_EXACT = 16  # ranks that are told apart; of more, how many have contributed is said
@@ -100,17 +107,24 @@ class _Encoder:
 
 
 def _contributions(trace: Trace) -> Contributions | None:
-    """Return who contributes what in the program of a trace; None where that is not known.
+    """Return who contributes what in the program of a trace, up to where it goes wrong; None where it is not known.
 
-    A trace may come from a file of somebody else, so only names of the library are looked up.
+    A trace may come from a file of somebody else, so a program that is not at hand is looked up in the library only.
     """
-    name = trace.algorithm or trace.title
-    if trace.title.startswith("training/"):
-        return None  # each sync begins with other gradients
-    if trace.world_size > MOST_RANKS or name.partition("[")[0] not in library():
-        return None
+    if trace.title.startswith("training/") or trace.world_size > MOST_RANKS:
+        return None  # each sync of a training begins with other gradients
     try:
-        schedule = build_schedule(find_algorithm(name), trace.world_size, trace.root)
-        return follow_contributions(schedule)
+        program = trace.program or _find_in_library(trace.algorithm or trace.title)
+        if program is None:
+            return None
+        if trace.failure is None:
+            return follow_contributions(build_schedule(program, trace.world_size, trace.root))
+        failure = trace.failure
+        sound = sound_schedule(program, trace.world_size, trace.root, failure.rank, failure.steps)
+        return follow_wrong_contributions(sound)
     except (InputError, ProgramError):
         return None
+
+
+def _find_in_library(name: str) -> Algorithm | None:
+    return find_algorithm(name) if name.partition("[")[0] in library() else None

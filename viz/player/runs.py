@@ -251,6 +251,7 @@ def export_run(
         "used": len(limits.cables),
         "use": pack(loads.use),
         "failed": _failed(trace),
+        "wrong": trace.failure is not None,
         "unfinished": [[wait.rank, wait.peer, int(wait.sends), wait.step, wait.since] for wait in trace.unfinished],
     }
     if in_groups or len(trace.messages) > MOST_IN_FULL:
@@ -279,7 +280,7 @@ def _whole(trace: Trace, name: str) -> dict[str, Any]:
 def _failed(trace: Trace) -> list[list[float]]:
     """Return the ranks that stop, and when; also those whose program goes wrong."""
     failed = dict(trace.failed)
-    if trace.failure is not None:
+    if trace.failure is not None and not trace.failure.circle:
         failed.setdefault(trace.failure.rank, trace.failure.at)
     return [[rank, time] for rank, time in failed.items()]
 

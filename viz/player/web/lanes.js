@@ -45,6 +45,7 @@ export const fromPixel = (box, px) => (((px - box.x) / box.w) * (view.to - view.
 export function drawLanes() {
   const canvas = find('lanes'),
     [g, w, h] = clear(canvas);
+  if (w < 1 || h < 1) return; // the window is too small for lanes, or they are hidden
   onLanes.boxes = boxes(w, h);
   paintOnce(canvas, w);
   g.drawImage(painted, 0, 0, w, h);

@@ -5,7 +5,7 @@ import {sharpness} from './canvas.js';
 import {isTimed, pause, play, seek, stepProgram, total, watchingSeconds} from './clock.js';
 import {readColours} from './colours.js';
 import {inflate} from './columns.js';
-import {digits, max, min, round, time} from './format.js';
+import {clamp, digits, max, round, time} from './format.js';
 import {forgetPlaces, isDark, race, setDark, setView, showRun, showRuns} from './choices.js';
 import {takeHands} from './hands.js';
 import {drawLanes} from './lanes.js';
@@ -47,7 +47,7 @@ function frame(now) {
 
 /** Move the clock by the time since the last frame; who wants little motion gets a step at a time. */
 function advance(now) {
-  const seconds = last ? min(0.1, (now - last) / 1000) : 0;
+  const seconds = last ? clamp((now - last) / 1000, 0, 0.1) : 0; // a frame may be told of an earlier time than the last
   last = now;
   lateFrames = seconds > LATE ? lateFrames + 1 : 0;
   if (lateFrames > 8) sharpness.most = 1;

@@ -14,10 +14,11 @@ export function headline() {
   if (isRacing()) return raceWords();
   const run = firstRun(),
     other = partner(run);
-  const what = run.nbytes ? `${time(run.elapsed)} for ${size(run.nbytes)}` : time(run.elapsed);
+  const bytes = run.nbytes ? `${size(run.nbytes)} ` : '',
+    what = run.complete ? `${time(run.elapsed)} ${bytes && `for ${bytes}`}` : `${bytes}`;
   const end = run.complete ? '' : ', never finished',
     kind = run.kind === 'predicted' ? 'predicted by simulation' : run.kind;
-  const own = `${run.name}: ${what} on ${many(data.ranks, 'rank')}, ${kind}${end}.`;
+  const own = `${run.name}: ${what}on ${many(data.ranks, 'rank')}, ${kind}${end}.`;
   return other ? `${own} ${capital(other.kind)}: ${time(other.elapsed)}.` : own;
 }
 
@@ -66,6 +67,7 @@ export function caption() {
 
 function captionOf(run) {
   if (run.aggregate) return aggregateWords(run);
+  if (!run.count && !run.complete) return `Nothing happens. ${troubleWords(run)}`;
   if (view.x <= 0) return startWords(run);
   if (isOver(run)) return endWords(run);
   const trouble = troubleWords(run),
@@ -125,7 +127,7 @@ function troubleWords(run) {
     );
   const more = run.unfinished.length > 3 && waits.length === 3 ? `, and ${run.unfinished.length - 3} more wait` : '';
   return (
-    (failed.length ? `${capital(ordered(failed))} failed. ` : '') +
+    (failed.length ? `${capital(ordered(failed))} ${run.wrong ? 'went wrong' : 'failed'}. ` : '') +
     (waits.length ? `For ever: ${waits.join('; ')}${more}.` : '')
   );
 }
@@ -169,7 +171,9 @@ function stepWords(run, active) {
 
 /** The clock, large, and of what it is. */
 export const clockWords = () =>
-  isTimed()
+  shownRuns().every(run => !run.count && !run.complete)
+    ? ['', '']
+    : isTimed()
     ? [clockTime(view.x, total()), `of ${clockTime(total(), total())}`]
     : [`step ${min(floor(view.x + 1e-6), total() - 1)}`, `of ${total()}`];
 
@@ -246,7 +250,7 @@ function phaseStory(run) {
 
 /** Who failed, and who waits for whom for ever. */
 function troubleStory(run) {
-  const failed = run.failed.map(([rank, at]) => `Rank ${rank} fails at ${time(at)}.`);
+  const failed = run.failed.map(([rank, at]) => `Rank ${rank} ${run.wrong ? 'goes wrong' : 'fails'} at ${time(at)}.`);
   const waits = run.unfinished.map(([rank, peer, sends, step, since]) => {
     const what = `to ${sends ? 'send to' : 'receive from'} rank ${peer}`;
     return `Rank ${rank} waits from ${time(since)} on in step ${step} of its program ${what}.`;
