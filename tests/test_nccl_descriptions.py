@@ -37,7 +37,7 @@ def test_every_system_has_a_table_and_a_source():
         sources = {row["slug"]: row["source"] for row in csv.DictReader(file)}
     tables = {path.stem for path in OWN_DATA.glob("*.csv")} - {"systems"}
     assert SYSTEMS.keys() == tables == sources.keys()
-    assert all(source.startswith(("https://", "a public file on GitHub")) for source in sources.values())
+    assert all(source.startswith(("https://", "a file on GitHub")) for source in sources.values())
     assert put_aside() < SYSTEMS.keys()
     assert not {slug for slug in put_aside() if SYSTEMS[slug].skip}
 

@@ -181,7 +181,7 @@ def put_aside(directory: Path | str = OWN_DATA) -> frozenset[str]:
     """Return the slugs in a directory's ``put_aside.txt``: systems that no fit and no choice of structure may see.
 
     >>> len(put_aside())
-    15
+    23
     """
     path = Path(directory) / "put_aside.txt"
     return frozenset(read_text(path).split()) if path.is_file() else frozenset()
