@@ -127,7 +127,7 @@ def sentence() -> str:
     scores = read_results("accuracy")["left_out"]["classes"]
     errors = ", ".join(f"{_percent(scores[c]['median'])} {title}" for c, title in CLASSES.items())
     text = f"NCCL on published systems, each left out of the fit, is predicted with a median error of {errors}\n"
-    others = ", ".join(f"{100 * (one.median or 0):.0f} % {CLASSES[c]}" for c, one in score_unseen()["authors by whom the widths are chosen"].items())
+    others = ", ".join(f"{100 * (one.median or 0):.0f} % {CLASSES[c]}" for c, one in score_unseen()["seen"].items())
     text += "(`python benchmarks/accuracy.py`, [docs/accuracy.md](docs/accuracy.md)). On systems of authors that the "
     text += (
         f"model has never seen it is {others}: expect that of a machine of your own, for which the 80 % interval of "

@@ -115,7 +115,7 @@ def _quantiles(rows: Judged) -> tuple[float, float]:
 
 def scores() -> dict[str, dict[str, ClassScore]]:
     """Return the scores of the authors by whom widths are chosen."""
-    return {"authors by whom the widths are chosen": score_classes(judge())}
+    return {"seen": score_classes(judge())}
 
 
 def describe() -> Iterator[str]:
