@@ -1,7 +1,7 @@
 """Fit the parameters of NCCL's model to published tables: ``make fit-nccl`` writes its ``parameters.toml`` again.
 
 The logarithms of predicted times are fitted to those of measured ones. Every system has the same weight in each class
-of sizes. Slopes are found by differences of those parameters that a system's time depends on.
+of sizes. Slopes are found by differences of all parameters at once.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,11 +14,11 @@ from benchmarks.studies.fitting import Floats, Springs, cauchy, fit_least_square
 from simcomm.accuracy.judging import class_of
 from simcomm.nccl.descriptions import System, read_systems
 from simcomm.nccl.measured.tables import MeasuredTable, SizeSeries, read_tables
-from simcomm.nccl.parameters import FILE, Parameters, RecordingParameters, read_definitions, read_parameters
+from simcomm.nccl.parameters import FILE, EachMoved, Parameters, read_definitions, read_parameters
 from simcomm.nccl.predict import COLLECTIVES, predict_seconds
 
 SCALE = 0.24  # of Cauchy's loss, in log time
-STEP = 1e-4  # of the differences, in the logarithm of a parameter
+STEP = 1e-4  # of the differences, a share of each parameter
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Observations:
     def log_predicted(self, values: Parameters) -> Floats:
         """Return the logarithms of the predicted seconds of all rows."""
         times = [predict_seconds(self.system, one.collective, one.nbytes, parameters=values) for one in self.series]
-        return np.log(np.concatenate(times))
+        return np.log(np.concatenate(times, axis=-1))
 
 
 class Fit(NamedTuple):
@@ -72,40 +72,21 @@ def fit_parameters(
     """Return the parameters of least cost, from ``start`` or the priors."""
     springs = Springs.of(read_definitions())
     begin = springs.start(start)
-    depends = [_read_by(one, springs, begin) for one in observations]
 
     def residuals(logs: Floats) -> Floats:
         values = springs.values(logs)
         return np.concatenate([one.log_predicted(values) - one.log_seconds for one in observations]) / SCALE
 
     def slopes(logs: Floats) -> Floats:
-        return np.vstack(
-            [_slopes(one, springs, logs, columns) for one, columns in zip(observations, depends, strict=True)]
-        )
+        moved = EachMoved(springs.values(logs), STEP)
+        plain, *others = np.concatenate([one.log_predicted(moved) for one in observations], axis=1)
+        return (np.array(others) - plain).T / STEP / SCALE
 
     weights = np.concatenate([one.weights for one in observations])
     logs, cost = fit_least_squares(
         springs, residuals, begin, cauchy, weights=weights, slopes=slopes, ftol=tolerance, xtol=tolerance
     )
     return Fit(springs.values(logs), cost, bool(np.array_equal(logs, begin)))
-
-
-def _read_by(one: Observations, springs: Springs, logs: Floats) -> list[int]:
-    """Return the parameters that a system's times depend on, by number."""
-    recording = RecordingParameters(springs.values(logs))
-    one.log_predicted(recording)
-    return [index for index, name in enumerate(springs.names) if name in recording.read]
-
-
-def _slopes(one: Observations, springs: Springs, logs: Floats, columns: Sequence[int]) -> Floats:
-    """Return the slopes of a system's residuals by all parameters."""
-    plain = one.log_predicted(springs.values(logs))
-    found = np.zeros((len(plain), len(logs)))
-    for column in columns:
-        moved = logs.copy()
-        moved[column] += STEP
-        found[:, column] = (one.log_predicted(springs.values(moved)) - plain) / STEP / SCALE
-    return found
 
 
 def main() -> None:

@@ -6,6 +6,8 @@ some bytes to move (``src/enqueue.cc``; the thresholds are printed in logs as ``
 thread block, which has a rate of its own: with few channels the blocks are the limit, and not the links.
 """
 
+from collections.abc import Sequence
+from functools import reduce
 from math import log2
 
 import numpy as np
@@ -112,9 +114,18 @@ BUFFER = 4 * 2**20  # bytes of Simple for a channel and peer, of eight slots; a 
 NVLINKS = ("nvswitch", "mesh", "bridge", "xgmi")
 
 
+def least(rates: Sequence[float]) -> float:
+    """Return the least of some rates, infinity of none; of columns (``EachMoved``) row by row.
+
+    >>> least([2.0, 1.0]), least([])
+    (1.0, inf)
+    """
+    return reduce(np.minimum, rates) if rates else float("inf")
+
+
 def aged(comm: Communicator, values: Parameters) -> float:
     """Return how much longer latencies inside a host are than on hosts of 2025."""
-    return float((1 + values["age"]) ** (2025 - comm.year))
+    return (1 + values["age"]) ** (2025 - comm.year)
 
 
 def hop_class(hop: HopGroup) -> str:
@@ -126,7 +137,7 @@ def hop_rate(comm: Communicator, hop: HopGroup, values: Parameters) -> float:
     """Return the GB/s that software reaches on the hops of a kind."""
     rate = hop.rate * values[f"share.{hop.kind}"]
     if hop.kind not in NVLINKS and comm.generation in ("kepler", "maxwell"):
-        rate = min(rate, comm.host.pcie_rate * values["share.old_gpu"])
+        rate = least([rate, comm.host.pcie_rate * values["share.old_gpu"]])
     return rate
 
 
@@ -136,9 +147,9 @@ def inside_rate(comm: Communicator, values: Parameters, *, is_chain: bool = Fals
     Between two GPUs a chain sends one way only, and PCIe gives more of its rate than with traffic both ways.
     """
     if not is_chain or comm.nodes > 1:
-        return min((hop_rate(comm, hop, values) for hop in comm.hops if hop.count), default=float("inf"))
+        return least([hop_rate(comm, hop, values) for hop in comm.hops if hop.count])
     one_way = values["share.one_way"] if comm.local == 2 and not comm.is_nvlink else 1.0
-    return min((hop_rate(comm, hop, values) * one_way for hop in comm.chain if hop.count), default=float("inf"))
+    return least([hop_rate(comm, hop, values) * one_way for hop in comm.chain if hop.count])
 
 
 def inside_hop(comm: Communicator, protocol: str, values: Parameters) -> float:
@@ -169,9 +180,9 @@ def between_rate(comm: Communicator, values: Parameters) -> float:
         rate *= values["share.guessed"]
     if not network.gdr:
         slow = network.kind.startswith("efa")
-        rate = min(rate, network.staging * values["share.staged_slow" if slow else "share.staged"])
+        rate = least([rate, network.staging * values["share.staged_slow" if slow else "share.staged"]])
     if network.kind == "tcp":
-        rate = min(rate, open_channels(comm) * values["tcp.socket"])
+        rate = least([rate, open_channels(comm) * values["tcp.socket"]])
     return rate
 
 
@@ -217,8 +228,8 @@ def collective_rates(comm: Communicator, values: Parameters, *, is_chain: bool =
         (inside_rate(comm, values, is_chain=is_chain), inside_hop(comm, "simple", values)),
         (between_rate(comm, values) * share_of_nics(comm), between_hop(comm, "simple", values)),
     ):
-        window = buffer / (2 * hop * 1000) if hop else float("inf")
-        rates.append(min(link, channels * min(channel_rate(comm), window)))
+        window = buffer / (2000 * hop) if np.any(hop) else float("inf")
+        rates.append(least([link, channels * least([channel_rate(comm), window])]))
     return rates[0], rates[1] if comm.network else float("inf")
 
 

@@ -11,7 +11,7 @@ from math import ceil, log2
 import numpy as np
 
 from collectives.costs.bounds import bus_factor
-from simcomm.nccl.channels import aged, between_hop, between_rate, hop_rate, inside_hop, ramp_class
+from simcomm.nccl.channels import aged, between_hop, between_rate, hop_rate, inside_hop, least, ramp_class
 from simcomm.nccl.communicator import Communicator
 from simcomm.nccl.parameters import Floats, Parameters
 from simcomm.nccl.topology import HopGroup, exchange_rate
@@ -80,7 +80,8 @@ def _seconds_a_gigabyte(comm: Communicator, collective: str, values: Parameters)
     if comm.local == 1:
         return across
     kind, rate = exchange_rate(comm.host) if comm.local <= comm.host.gpus else (comm.hops[0].kind, comm.hops[0].rate)
-    return max(across, slot_share(comm, collective) / hop_rate(comm, HopGroup(kind, 1, rate), values))
+    slowest: float = np.maximum(across, slot_share(comm, collective) / hop_rate(comm, HopGroup(kind, 1, rate), values))
+    return slowest
 
 
 LONG_MESSAGE = 2048  # bytes from which on MPICH reduces and scatters, then gathers: twice the stages
@@ -99,9 +100,9 @@ def mpi_microseconds(comm: Communicator, collective: str, sizes: Floats, values:
         if comm.harness == "mlsl":
             latency += values["mpi.mlsl"] * log2(comm.nodes)
         nic = comm.network.nic * values["mpi.nic"] * comm.nodes ** -values["mpi.hosts"]
-        rates.append(min(nic, values["tcp.socket"]) if kind == "tcp" else nic)
+        rates.append(least([nic, values["tcp.socket"]]) if kind == "tcp" else nic)
     stages = 1 + np.clip(np.log2(sizes / LONG_MESSAGE) / 2, 0, 1)
-    load = sizes * bus_factor(collective, comm.ranks) / 1000 / min(rates)
+    load = sizes * bus_factor(collective, comm.ranks) / 1000 / least(rates)
     wait = latency * stages
     times: Floats = wait + load + values["mpi.ramp"] * np.sqrt(wait * load)
     return times

@@ -10,8 +10,8 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from math import log
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,17 +65,25 @@ class Parameters(Mapping[str, float]):
         return Parameters({**self._values, **values})
 
 
-class RecordingParameters(Parameters):
-    """Values that note which were read: what a system's time depends on."""
+class EachMoved(Parameters):
+    """Values as columns: as they are in the first row, and in a row for each parameter with that one moved.
 
-    def __init__(self, values: Mapping[str, float]) -> None:
+    All that reads them is arithmetic over arrays, so a prediction by these is [1 + parameters, sizes]: it tells the
+    slopes by all parameters at once.
+
+    >>> EachMoved({"a": 1.0, "b": 2.0}, 0.5)["b"].ravel().tolist()
+    [2.0, 2.0, 3.0]
+    """
+
+    def __init__(self, values: Mapping[str, float], share: float) -> None:
         super().__init__(values)
-        self.read: set[str] = set()
+        moved = np.tile(np.array([*values.values()]), (1 + len(values), 1))
+        moved[1:] *= 1 + share * np.eye(len(values))
+        self._columns = dict(zip(values, moved.T[:, :, None], strict=True))
 
-    def __getitem__(self, name: str) -> float:
-        """Return the value of a parameter, and note that it was read."""
-        self.read.add(name)
-        return super().__getitem__(name)
+    def __getitem__(self, name: str) -> Any:
+        """Return the column of a parameter."""
+        return self._columns[name]
 
 
 def read_definitions(path: Path = FILE) -> dict[str, Parameter]:
@@ -116,6 +124,11 @@ def host_factors(cluster: str | None, nodes: int, sizes: Floats, values: Paramet
     """Return the factors on time at sizes in bytes; 1 where nothing is known of the hosts."""
     if cluster is None:
         return 1.0
-    logs = [log(values.get(name, 1.0)) for name in host_parameters(cluster, nodes)]
-    factors: Floats = np.exp(np.interp(np.log(sizes), [log(size) for size in CENTRES.values()], logs))
+    places = np.interp(np.log(sizes), np.log([*CENTRES.values()]), range(len(CENTRES)))
+    shares = np.maximum(0.0, 1 - np.abs(places - np.arange(len(CENTRES))[:, None]))
+    logs = [
+        np.log(values.get(name, 1.0)) * share
+        for name, share in zip(host_parameters(cluster, nodes), shares, strict=True)
+    ]
+    factors: Floats = np.exp(np.sum(logs, axis=0))
     return factors

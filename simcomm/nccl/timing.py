@@ -27,6 +27,7 @@ from simcomm.nccl.channels import (
     by_threshold,
     collective_rates,
     inside_hop,
+    least,
     open_channels,
     ramp_class,
     used_channels,
@@ -62,7 +63,7 @@ def find_route(comm: Communicator, collective: str, choice: Choice, values: Para
     n, nodes = comm.ranks, comm.nodes
     is_chain = collective in ("broadcast", "reduce")
     within, across = collective_rates(comm, values, is_chain=is_chain)
-    ring = min(within, across)
+    ring = least([within, across])
     twice = 2 if collective == "all_reduce" else 1
     if algorithm == "ring":
         crossing = 0 if nodes == 1 else twice * (nodes - 1)
@@ -72,7 +73,7 @@ def find_route(comm: Communicator, collective: str, choice: Choice, values: Para
     if algorithm == "tree":
         trunk = across * tree_gain(comm, values)
         hops = twice * (comm.local - 1) * inside + depth
-        return CandidateRoute(base, hops, depth, min(within, trunk), _ll_bandwidth(within, trunk, values))
+        return CandidateRoute(base, hops, depth, least([within, trunk]), _ll_bandwidth(within, trunk, values))
     if algorithm in ("nvls", "nvls_tree"):
         return _nvls_route(comm, depth, across, values)
     if algorithm == "pat":
@@ -83,7 +84,7 @@ def find_route(comm: Communicator, collective: str, choice: Choice, values: Para
 
 def _ll_bandwidth(within: float, across: float, values: Parameters) -> float:
     """Return what LL gets of links inside a node and of those between nodes."""
-    return min(within * values["share.ll_inside"], across * values["share.ll_between"])
+    return least([within * values["share.ll_inside"], across * values["share.ll_between"]])
 
 
 def tree_gain(comm: Communicator, values: Parameters) -> float:
@@ -94,16 +95,17 @@ def tree_gain(comm: Communicator, values: Parameters) -> float:
     """
     if comm.nodes == 1 or comm.version < (2, 10):
         return 1.0
-    return max(1.0, values["share.tree"] * (1 - 1 / comm.ranks) / (1 - 1 / comm.nodes))
+    gain: float = np.maximum(1.0, values["share.tree"] * (1 - 1 / comm.ranks) / (1 - 1 / comm.nodes))
+    return gain
 
 
 def _nvls_route(comm: Communicator, depth: float, across: float, values: Parameters) -> CandidateRoute:
     """Return the route of NVLS, which has the channels that it needs for its full rate, unless settings leave fewer."""
     name = "share.nvls_blackwell" if comm.generation == "blackwell" else "share.nvls"
     line, p = comm.hops[0].rate, comm.local
-    rate = line * min(values[name] * 2 * (p - 1) / (p + 1), 0.94 if comm.generation == "blackwell" else 2.0)
+    rate = line * least([values[name] * 2 * (p - 1) / (p + 1), 0.94 if comm.generation == "blackwell" else 2.0])
     rate *= min(1.0, float(used_channels(comm, "nvls", "simple", np.ones(1))[0]) / OF_NVLS[comm.generation])
-    rate = min(rate, across * tree_gain(comm, values))
+    rate = least([rate, across * tree_gain(comm, values)])
     return CandidateRoute(values["base.nvls"] * aged(comm, values), depth, depth, rate, 0.0)
 
 
@@ -141,7 +143,7 @@ def _simple_times(
     channels = open_channels(comm)
     chunk = (comm.settings.buffer_bytes or BUFFER) / 2
     loops = np.maximum(1.0, sizes / (comm.ranks * channels * chunk))
-    hops: Floats = np.full(len(sizes), route.hops)
+    hops: float | Floats = route.hops
     if comm.nodes > 1 and algorithm == "ring":
         growth = np.clip(np.log2(sizes / 65536) / 4, 0, 1)
         hops = hops + route.between * (values["plateau"] ** growth - 1)
@@ -163,7 +165,7 @@ def host_time(comm: Communicator, collective: str, channels: Floats, values: Par
         launch += values["launch.peer"] * comm.ranks
     if comm.version < (2, 14):
         return comm.one_process * (launch + values["launch.channel"] * channels)
-    return np.full(len(channels), comm.one_process * launch)
+    return np.zeros(len(channels)) + comm.one_process * launch
 
 
 def call_time(comm: Communicator, values: Parameters) -> float:

@@ -25,7 +25,7 @@ from collectives.units import count
 from simcomm.nccl.descriptions import System, describe_system
 from simcomm.nccl.measured.nccl_tests_rows import NcclTestsRun
 from simcomm.nccl.measured.tables import MeasuredRow, MeasuredTable
-from simcomm.nccl.parameters import Parameters, RecordingParameters, read_definitions, read_parameters
+from simcomm.nccl.parameters import EachMoved, Parameters, read_definitions, read_parameters
 from simcomm.nccl.predict import (
     COLLECTIVES,
     DEFAULTS,
@@ -46,7 +46,7 @@ NEAR, PER_DEVIATION = (
     0.065,
     0.75,
 )  # half-width of 80 %: at a measured row, and for each standard deviation of the process
-STEP = 1e-3  # of the differences, in the logarithm of a parameter
+STEP = 1e-3  # of the differences, a share of each parameter
 
 
 @dataclass(frozen=True)
@@ -84,17 +84,9 @@ def find_points(
     nbytes = np.atleast_1d(np.asarray(sizes, np.float64))
     values = parameters or read_parameters()
     names, spreads = _names_and_spreads()
-
-    def log_seconds(used: Parameters) -> Floats:
-        return np.log(predict_seconds(system, collective, nbytes, settings=settings, parameters=used))
-
-    recording = RecordingParameters(values)
-    plain = log_seconds(recording)
-    slopes = np.zeros((len(nbytes), len(names)))
-    for column, name in enumerate(names):
-        if name in recording.read:
-            moved = values.changed({name: values[name] * float(np.exp(STEP))})
-            slopes[:, column] = (log_seconds(moved) - plain) / STEP * spreads[column]
+    moved = EachMoved({name: values[name] for name in names}, STEP)
+    plain, *others = np.log(predict_seconds(system, collective, nbytes, settings=settings, parameters=moved))
+    slopes = (np.array(others) - plain).T / STEP * spreads
     return PredictedPoints(np.full(len(nbytes), collective), nbytes, plain, slopes)
 
 
