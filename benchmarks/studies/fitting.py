@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares, minimize
+from threadpoolctl import threadpool_limits
 
 from collectives.output_files import write_text
 from simcomm.nccl.parameters import Parameter, Parameters
@@ -99,7 +100,8 @@ def fit_least_squares(
 
     below = np.minimum(start, np.asarray(highest) - 1e-3)
     bounds = (np.full(len(start), -np.inf), np.broadcast_to(highest, start.shape))
-    best = least_squares(every, below, jac=jacobian, loss=rho, bounds=bounds, **options)
+    with threadpool_limits(1):  # the decompositions are small: threads wait for each other ten times as long
+        best = least_squares(every, below, jac=jacobian, loss=rho, bounds=bounds, **options)
     return np.asarray(best.x), 2 * float(best.cost)
 
 

@@ -1,7 +1,7 @@
 """Fit the parameters of NCCL's model to published tables: ``make fit-nccl`` writes its ``parameters.toml`` again.
 
 The logarithms of predicted times are fitted to those of measured ones. Every system has the same weight in each class
-of sizes. Slopes are found by differences of all parameters at once.
+of sizes. Slopes are found by differences, of all parameters that a system's time depends on at once.
 """
 
 from collections.abc import Mapping, Sequence
@@ -73,20 +73,36 @@ def fit_parameters(
     springs = Springs.of(read_definitions())
     begin = springs.start(start)
 
+    read = [_read_by(one, springs.values(begin)) for one in observations]
+
     def residuals(logs: Floats) -> Floats:
         values = springs.values(logs)
         return np.concatenate([one.log_predicted(values) - one.log_seconds for one in observations]) / SCALE
 
     def slopes(logs: Floats) -> Floats:
-        moved = EachMoved(springs.values(logs), STEP)
-        plain, *others = np.concatenate([one.log_predicted(moved) for one in observations], axis=1)
-        return (np.array(others) - plain).T / STEP / SCALE
+        values = springs.values(logs)
+        return np.vstack([_slopes(one, springs, values, names) for one, names in zip(observations, read, strict=True)])
 
     weights = np.concatenate([one.weights for one in observations])
     logs, cost = fit_least_squares(
         springs, residuals, begin, cauchy, weights=weights, slopes=slopes, ftol=tolerance, xtol=tolerance
     )
     return Fit(springs.values(logs), cost, bool(np.array_equal(logs, begin)))
+
+
+def _read_by(one: Observations, values: Parameters) -> list[str]:
+    """Return the parameters that a system's times depend on."""
+    recording = EachMoved(values, [], STEP)
+    one.log_predicted(recording)
+    return sorted(recording.read)
+
+
+def _slopes(one: Observations, springs: Springs, values: Parameters, names: Sequence[str]) -> Floats:
+    """Return the slopes of a system's residuals by the logarithms of all parameters; of ``names`` some are not 0."""
+    plain, *moved = one.log_predicted(EachMoved(values, names, STEP))
+    found = np.zeros((len(plain), len(springs.names)))
+    found[:, [springs.names.index(name) for name in names]] = (np.array(moved) - plain).T / STEP / SCALE
+    return found
 
 
 def main() -> None:

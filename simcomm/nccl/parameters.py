@@ -7,7 +7,7 @@ a factor for small, middle and large sizes, apart for one node and for several. 
 """
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -66,24 +66,29 @@ class Parameters(Mapping[str, float]):
 
 
 class EachMoved(Parameters):
-    """Values as columns: as they are in the first row, and in a row for each parameter with that one moved.
+    """Values as columns: as they are in the first row, and in a row for each of ``names`` with that one moved.
 
-    All that reads them is arithmetic over arrays, so a prediction by these is [1 + parameters, sizes]: it tells the
-    slopes by all parameters at once.
+    All that reads them is arithmetic over arrays, so a prediction by these is [1 + names, sizes]: it tells the slopes
+    by all of them at once. ``read`` are the names that were looked at: what a prediction depends on.
 
-    >>> EachMoved({"a": 1.0, "b": 2.0}, 0.5)["b"].ravel().tolist()
-    [2.0, 2.0, 3.0]
+    >>> moved = EachMoved({"a": 1.0, "b": 2.0}, ["b"], 0.5)
+    >>> moved["b"].ravel().tolist(), moved["a"].ravel().tolist(), moved.read == {"a", "b"}
+    ([2.0, 3.0], [1.0, 1.0], True)
     """
 
-    def __init__(self, values: Mapping[str, float], share: float) -> None:
+    def __init__(self, values: Mapping[str, float], names: Sequence[str], share: float) -> None:
         super().__init__(values)
-        moved = np.tile(np.array([*values.values()]), (1 + len(values), 1))
-        moved[1:] *= 1 + share * np.eye(len(values))
-        self._columns = dict(zip(values, moved.T[:, :, None], strict=True))
+        self.read: set[str] = set()
+        self._rows = {name: 1 + row for row, name in enumerate(names)}
+        self._share = share
 
     def __getitem__(self, name: str) -> Any:
-        """Return the column of a parameter."""
-        return self._columns[name]
+        """Return the column of a parameter, and note that it was read."""
+        self.read.add(name)
+        column = np.full((1 + len(self._rows), 1), super().__getitem__(name))
+        if name in self._rows:
+            column[self._rows[name]] *= 1 + self._share
+        return column
 
 
 def read_definitions(path: Path = FILE) -> dict[str, Parameter]:

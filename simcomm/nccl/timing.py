@@ -153,8 +153,7 @@ def _simple_times(
 
 
 def _soft_maximum(a: Floats, b: Floats) -> Floats:
-    top = np.maximum(a, b)
-    result: Floats = top * ((a / top) ** SHARPNESS + (b / top) ** SHARPNESS) ** (1 / SHARPNESS)
+    result: Floats = np.maximum(a, b) * (1 + (np.minimum(a, b) / np.maximum(a, b)) ** SHARPNESS) ** (1 / SHARPNESS)
     return result
 
 

@@ -84,7 +84,7 @@ def find_points(
     nbytes = np.atleast_1d(np.asarray(sizes, np.float64))
     values = parameters or read_parameters()
     names, spreads = _names_and_spreads()
-    moved = EachMoved({name: values[name] for name in names}, STEP)
+    moved = EachMoved(values, names, STEP)
     plain, *others = np.log(predict_seconds(system, collective, nbytes, settings=settings, parameters=moved))
     slopes = (np.array(others) - plain).T / STEP * spreads
     return PredictedPoints(np.full(len(nbytes), collective), nbytes, plain, slopes)
