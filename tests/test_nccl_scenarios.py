@@ -145,7 +145,7 @@ WRONG = {
     ),
     "unknown system": (
         '[cluster]\nsystem = "h100_2x8"\n' + OWN,
-        "cluster: system 'h100_2x8' is none of the 81 described",
+        "cluster: system 'h100_2x8' is none of the 114 described",
     ),
     "key of a description": (
         '[cluster]\nsystem = {gpus = 4, gpu = "A100 SXM", nick = 3}\n' + OWN,

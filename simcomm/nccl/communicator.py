@@ -190,8 +190,8 @@ def make_communicator(system: System, settings: NcclSettings) -> Communicator:
     if ranks < 2:
         raise InputError(f"{system.slug} is one GPU alone, which leaves NCCL nothing to do; give two or more")
     host = make_host(system, settings)
-    local = min(ranks, max(system.gpus, system.domain if host.link == "nvswitch" else 1))
-    nodes = ceil(ranks / local)
+    nodes = ceil(ranks / max(system.gpus, system.domain if host.link == "nvswitch" else 1))
+    local = system.gpus * ceil(system.nodes / nodes)  # hosts spread evenly over domains
     joined = replace(host, gpus=local) if local > host.gpus else host
     network = _make_network(system, settings, host, max(1, local // system.gpus)) if nodes > 1 else None
     return Communicator(
