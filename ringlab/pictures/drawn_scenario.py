@@ -7,7 +7,7 @@ from pathlib import Path
 from collectives.catalogue import load_file
 from collectives.errors import InputError
 from ringlab.pictures.traces import algorithm_names
-from ringlab.shared.loading import load_scenario
+from ringlab.session import load_scenario
 from scenarios import Scenario
 
 USUAL = "star8"  # the network on which a user's file is drawn where no scenario is named
