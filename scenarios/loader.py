@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from collectives.catalogue import find_algorithm
 from collectives.checks import check_sequence, check_text
@@ -18,18 +18,18 @@ from collectives.spec import item_bytes
 from collectives.training.parallelism import Parallelism
 from collectives.training.workload import ComputePhases, Training, is_file_reference
 from scenarios import toml_files
+from scenarios.cluster_forms import LinksForm
+from scenarios.fields import Reference
+from scenarios.forms import CollectiveForm, PlanScenarioForm, ScenarioForm, WhatIfForm
+from scenarios.messages import read_form
+from scenarios.nccl_forms import NcclForm
+from scenarios.network_form import ClusterForm, NetworkForm
+from scenarios.plan_form import PlanForm
+from scenarios.training_form import OVERLAPPED, Sync, TrainingForm
+from scenarios.trouble import TroubleForm
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.complete import CablesTogether
 from simcomm.model.trouble import NO_TROUBLE, Trouble, check_trouble
-
-if TYPE_CHECKING:
-    from scenarios.fields import Reference
-    from scenarios.forms import CollectiveForm, ScenarioForm, WhatIfForm
-    from scenarios.nccl_forms import NcclForm
-    from scenarios.network_form import ClusterForm
-    from scenarios.plan_form import PlanForm
-    from scenarios.training_form import Sync, TrainingForm
-    from scenarios.trouble import TroubleForm
 
 
 @dataclass(frozen=True)
@@ -94,9 +94,6 @@ def load(reference: str | Path, overrides: Sequence[str] = ()) -> LoadedScenario
     >>> load("star8", ["cluster.hosts=4"]).cluster.world_size
     4
     """
-    from scenarios.forms import ScenarioForm  # pydantic is slow to import
-    from scenarios.messages import read_form
-
     path, builder = builder_of(reference, overrides)
     return builder.scenario(read_form(toml_files.tables(path, overrides), builder.where, ScenarioForm))
 
@@ -109,7 +106,7 @@ class SpreadTraining:
     path: Path
     folder: Path  # of the files that it names
     cluster: Cluster
-    training: "TrainingForm"
+    training: TrainingForm
     algorithm: Algorithm | None  # of all_reduce on a simulated network
     parallelism: Parallelism
 
@@ -120,10 +117,6 @@ def read_spread_training(reference: str | Path, overrides: Sequence[str] = ()) -
     >>> read_spread_training("star8", ["training.parallelism={form = 'zero2'}"]).parallelism.form
     'zero2'
     """
-    from scenarios.forms import ScenarioForm
-    from scenarios.messages import read_form
-    from scenarios.training_form import OVERLAPPED
-
     path, builder = builder_of(reference, overrides)
     form = read_form(toml_files.tables(path, overrides), builder.where, ScenarioForm)
     training, cluster = builder.training(form), builder.build_cluster(form.cluster, "cluster", form.nccl)
@@ -150,15 +143,12 @@ class PlannedTraining:
 
     title: str
     path: Path
-    training: "TrainingForm"
-    plan: "PlanForm"
+    training: TrainingForm
+    plan: PlanForm
 
 
 def read_planned_training(reference: str, overrides: Sequence[str] = ()) -> PlannedTraining:
     """Return what a scenario says of a plan and of its training. Raise InputError that names file, key and value."""
-    from scenarios.forms import PlanScenarioForm
-    from scenarios.messages import read_form
-
     path, builder = builder_of(reference, overrides)
     form = read_form(toml_files.tables(path, overrides), builder.where, PlanScenarioForm)
     return PlannedTraining(form.title or make_printable(path.stem), path, builder.training(form), form.plan)
@@ -193,13 +183,13 @@ class Builder:
         except InputError as error:
             raise InputError(f"{self.where}: {key}: {error}") from error
 
-    def training(self, form: "ScenarioForm") -> "TrainingForm":
+    def training(self, form: ScenarioForm) -> TrainingForm:
         """Return the training of a whole form. Raise InputError where it has none."""
         if form.training is None:
             raise InputError(f"{self.where}: training is missing; give a [training] table, what is to be predicted")
         return form.training
 
-    def scenario(self, form: "ScenarioForm") -> LoadedScenario:
+    def scenario(self, form: ScenarioForm) -> LoadedScenario:
         cluster = self.build_cluster(form.cluster, "cluster", form.nccl)
         what_ifs, clusters, cables = list[WhatIf](), [cluster], CablesTogether()
         for number, other in enumerate(form.what_if):
@@ -220,14 +210,14 @@ class Builder:
             trouble,
         )
 
-    def _what_if(self, form: "WhatIfForm", key: str, whole: "ScenarioForm", own: Cluster) -> WhatIf:
+    def _what_if(self, form: WhatIfForm, key: str, whole: ScenarioForm, own: Cluster) -> WhatIf:
         cluster = own
         if form.cluster is not None or form.nccl is not None:
             place = "cluster" if form.cluster is None else f"{key}.cluster"
             cluster = self.build_cluster(form.cluster or whole.cluster, place, form.nccl or whole.nccl)
         return WhatIf(form.title, cluster, self._trouble(form.trouble, cluster, f"{key}.trouble"))
 
-    def _trouble(self, form: "TroubleForm | None", cluster: Cluster, key: str) -> Trouble:
+    def _trouble(self, form: TroubleForm | None, cluster: Cluster, key: str) -> Trouble:
         if form is None:
             return NO_TROUBLE
         trouble = form.trouble()
@@ -239,11 +229,8 @@ class Builder:
                 check_trouble(Trouble(links=(link,)), cluster.graph, cluster.world_size)
         return trouble
 
-    def build_cluster(self, form: "ClusterForm", key: str, settings: "NcclForm | None" = None) -> Cluster:
+    def build_cluster(self, form: ClusterForm, key: str, settings: NcclForm | None = None) -> Cluster:
         """Return the cluster of a table ``key``. Raise InputError that names the key."""
-        from scenarios.cluster_forms import LinksForm
-        from scenarios.network_form import NetworkForm
-
         with self.at(f"{key}.link" if isinstance(form, LinksForm) else key):
             cluster = form.build(self.folder)
         if settings is not None:
@@ -258,7 +245,7 @@ class Builder:
         with self.at(f"{key}.world_size"):
             return cluster if form.world_size is None else cluster.on_first(form.world_size)
 
-    def _collective(self, form: "CollectiveForm", clusters: Sequence[Cluster]) -> CollectiveComparison:
+    def _collective(self, form: CollectiveForm, clusters: Sequence[Cluster]) -> CollectiveComparison:
         with self.at("collective.root"):
             for cluster in clusters:
                 _check_root(form.root, cluster)
@@ -270,7 +257,7 @@ class Builder:
         sizes = tuple(nbytes // width * width for nbytes in form.sizes)
         return CollectiveComparison(form.name, algorithms, sizes, form.dtype, form.op, form.root)
 
-    def _trainings(self, form: "TrainingForm", clusters: Sequence[Cluster]) -> tuple[Training, ...]:
+    def _trainings(self, form: TrainingForm, clusters: Sequence[Cluster]) -> tuple[Training, ...]:
         try:
             syncs = form.check_run()
         except InputError as error:
@@ -305,7 +292,7 @@ class Builder:
         return images // world_size
 
     def _training(
-        self, sync: "Sync", clusters: Sequence[Cluster], key: str, compute: ComputePhases | None, given: dict[str, Any]
+        self, sync: Sync, clusters: Sequence[Cluster], key: str, compute: ComputePhases | None, given: dict[str, Any]
     ) -> Training:
         algorithm = None
         if sync.name != "ddp" or sync.parameters:
@@ -314,7 +301,7 @@ class Builder:
             return Training(algorithm, buckets=sync.buckets, compute=compute, **given)
 
     def find_algorithm(
-        self, reference: "Reference | Sync", collective: str, clusters: Sequence[Cluster], key: str
+        self, reference: Reference | Sync, collective: str, clusters: Sequence[Cluster], key: str
     ) -> Algorithm:
         """Return the algorithm that ``key`` names for all clusters. Raise InputError that names the key."""
         with self.at(key):
@@ -337,7 +324,7 @@ class Builder:
 
 def _find_nccl(collective: str, clusters: Sequence[Cluster]) -> Algorithm:
     """Return what stands for NCCL's own. Raise InputError for a collective or a cluster that NCCL's model has not."""
-    from simcomm.nccl.predict import COLLECTIVES
+    from simcomm.nccl.predict import COLLECTIVES  # most scenarios do without NCCL's model
 
     for cluster in clusters:
         cluster.check_joined_by_nccl()

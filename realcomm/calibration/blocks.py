@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean, median, quantiles
 from typing import NamedTuple, TypeVar
 
+import numpy as np
+
 from collectives.calibration.calibration import (
     Calibration,
     ComputePoint,
@@ -292,7 +294,6 @@ def fit_line(points: Points) -> FittedLine:
     >>> round(line.fixed * 1e6, 6), round(line.per_byte * 1e9, 6)  # microseconds, nanoseconds a byte
     (2.0, 1.0)
     """
-    import numpy as np
     from scipy.optimize import nnls  # slow to import
 
     if not points:

@@ -13,7 +13,6 @@ from realcomm.calibration.blocks import CalibrationBlock, Setting, make_calibrat
 from realcomm.calibration.load import LoadWatch, watch_load
 from realcomm.calibration.plan import CalibrationPlan, make_plan
 from realcomm.launching.launcher import launch
-from realcomm.launching.server import preload
 from realcomm.launching.types import Progress, Ranks
 from realcomm.measuring.collective_run import make_trace as make_collective_trace
 from realcomm.training.model_files import check_model
@@ -22,6 +21,8 @@ from realcomm.training.trainer import preload_for
 
 if TYPE_CHECKING:
     from realcomm.calibration.plan import RankTurns
+
+CALIBRATOR = "realcomm.calibration.calibrator:take_turns"  # which only ranks import, as torch comes with it
 
 ALONE_TURNS = 3  # of a calibration without runs
 
@@ -57,7 +58,7 @@ def calibrate(
     _prepare(trainings)
     plan = make_plan(ranks, requests, trainings, all_sizes=all_sizes, turns=ALONE_TURNS)
     with watch_load() as load:
-        found = launch(_worker, ranks, plan, backend=backend, timeout=timeout, progress=progress)
+        found = launch(CALIBRATOR, ranks, plan, backend=backend, timeout=timeout, progress=progress)
     return make_calibration(_blocks(found), _setting(ranks, backend, found, load))
 
 
@@ -81,7 +82,7 @@ def run_in_turns(
     plan = make_plan(ranks, requests, trainings, runs=True)
     with watch_load() as load:
         found = launch(
-            _worker, ranks, plan, backend=backend, timeout=timeout, progress=progress, renews=bool(trainings)
+            CALIBRATOR, ranks, plan, backend=backend, timeout=timeout, progress=progress, renews=bool(trainings)
         )
     collectives = [
         make_collective_trace(cluster, measurement, [rank.collectives[number] for rank in found])
@@ -93,12 +94,6 @@ def run_in_turns(
         collectives,
         _training_traces(plan, cluster, trainings, found),
     )
-
-
-def _worker(rank: int, world_size: int, plan: CalibrationPlan) -> "RankTurns":
-    from realcomm.calibration.calibrator import take_turns  # torch comes with it
-
-    return take_turns(rank, world_size, plan)
 
 
 def _setting(ranks: int, backend: str, found: "Sequence[RankTurns]", load: LoadWatch) -> Setting:
@@ -125,7 +120,6 @@ def _training_traces(
 
 def _prepare(trainings: Sequence[Training]) -> None:
     """Have the ranks' modules imported. Raise InputError for missing images and hostile models, before any rank."""
-    preload("realcomm.calibration.calibrator")
     preload_for(trainings)
     for training in trainings:
         check_model(training)

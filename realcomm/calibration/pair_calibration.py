@@ -18,6 +18,8 @@ from realcomm.emulation.network import emulate
 from realcomm.launching.launcher import launch
 from realcomm.launching.types import Progress
 
+WORKERS = "realcomm.calibration.pair_worker"  # which only ranks import, as torch comes with it
+
 CROWDS = (4, 8)  # ranks on two hosts, half of them on each
 CROWD_BANDWIDTH = 100e6 / 8  # bytes/s, at least: what a crowd takes of the cores is not to wait for its links
 
@@ -50,7 +52,9 @@ def calibrate_pair(
         reduction=[],
     )
     with emulate(_Pair(bandwidth, 2)) as network:
-        found: PairProbes = launch(_worker, 2, asked, timeout=timeout, progress=progress, network=network)[0]
+        found: PairProbes = launch(
+            f"{WORKERS}:probe_pair", 2, asked, timeout=timeout, progress=progress, network=network
+        )[0]
     if crowd is not None:
         return replace(found, crowds=crowd.crowds)
     rounds = (probe_crowd(bandwidth, ranks, timeout=timeout, progress=progress) for ranks in CROWDS)
@@ -65,7 +69,9 @@ def probe_crowd(
     Takes some ten seconds.
     """
     with emulate(_Pair(max(bandwidth, CROWD_BANDWIDTH), ranks)) as network:
-        found: list[CrowdRound] = launch(_crowd, ranks, timeout=timeout, progress=progress, network=network)[0]
+        found: list[CrowdRound] = launch(
+            f"{WORKERS}:time_crowd", ranks, timeout=timeout, progress=progress, network=network
+        )[0]
     return found
 
 
@@ -106,18 +112,6 @@ def with_pair(calibration: Calibration, pair: PairProbes) -> Calibration:
     of_computing = calibration.parts or [alone] * len(of_pair)
     parts = [replace(here, pair=own) for here, own in zip(of_computing, of_pair, strict=True)]
     return replace(calibration, pair=pair, parts=parts)
-
-
-def _worker(rank: int, world_size: int, asked: PairProbes) -> PairProbes:
-    from realcomm.calibration.pair_worker import probe_pair  # torch comes with it
-
-    return probe_pair(rank, world_size, asked)
-
-
-def _crowd(rank: int, world_size: int) -> list[CrowdRound]:
-    from realcomm.calibration.pair_worker import time_crowd  # torch comes with it
-
-    return time_crowd(rank, world_size)
 
 
 @dataclass(frozen=True)

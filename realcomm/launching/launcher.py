@@ -20,7 +20,7 @@ from collectives.records.environment import cores, threads_per_rank
 from collectives.variables import check_variables
 from realcomm.launching.failures import Failure, LaunchFailed, TimedOut, failure_by_exit, root_cause
 from realcomm.launching.interrupts import HeldInterrupts
-from realcomm.launching.server import server_folder, start_server, wait_for_server, without_main
+from realcomm.launching.server import preload, server_folder, start_server, wait_for_server, without_main
 from realcomm.launching.status import STOPPED, Board, Slot, process_state
 from realcomm.launching.torch_process import check_torch
 from realcomm.launching.torchrun import run_under_torchrun, under_torchrun
@@ -48,6 +48,8 @@ def launch(
 ) -> list[Any]:
     """Call ``worker(rank, world_size, *args)`` in ``world_size`` processes of this machine; return the results by rank.
 
+    A worker named as "module:function" is imported by the ranks only, whose module may be slow to import.
+
     The processes are joined in the default group of torch.distributed, have ``threads`` compute threads each (by
     default their share of the cores), and are gone when this returns. Under torchrun this process works as its rank
     instead, and every rank returns all results. ``worker``, ``args`` and the results must be picklable.
@@ -63,7 +65,9 @@ def launch(
     >>> launch(max, 2)  # doctest: +SKIP
     [2, 2]
     """
-    if not callable(worker):
+    if isinstance(worker, str):
+        preload(worker.partition(":")[0])
+    elif not callable(worker):
         raise InputError(f"worker is {quote(worker)}; give a function of (rank, world_size)")
     check_launch(world_size, backend, timeout)
     if network is not None:

@@ -14,7 +14,7 @@ from realcomm.launching.failures import TimedOut, failure_by_exception, is_timeo
 from realcomm.launching.rendezvous import LocalRanks, Rendezvous, find_local_ranks, told_by_torchrun
 from realcomm.launching.status import get_status, private_slot, set_status, status_in
 from realcomm.launching.torch_process import keep_freed_memory
-from realcomm.launching.types import Progress, Worker
+from realcomm.launching.types import Progress, Worker, find_worker
 
 
 def under_torchrun() -> bool:
@@ -178,7 +178,7 @@ def _results(worker: Worker, rank: int, world_size: int, args: Sequence[Any]) ->
     import torch.distributed as dist
 
     set_status("working")
-    result = worker(rank, world_size, *args)
+    result = find_worker(worker)(rank, world_size, *args)
     set_status("exchanging results")
     results: list[Any] = [None] * world_size
     dist.all_gather_object(results, result)  # pickles of our own ranks

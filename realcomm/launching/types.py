@@ -1,12 +1,23 @@
 """The types of what a caller passes to a launch: the work, what receives its progress, and the ranks."""
 
 from collections.abc import Callable, Sequence
+from pkgutil import resolve_name
 from typing import Any, Protocol, runtime_checkable
 
 from realcomm.launching.namespaces import HostNamespaces
 
-Worker = Callable[..., Any]  # (rank, world_size, *args): what every rank calls
+Worker = Callable[..., Any] | str  # (rank, world_size, *args): what every rank calls, or its name, "module:function"
 Progress = Callable[[int, int, int, str], None]  # (rank, done, total, text): called in the launcher
+
+
+def find_worker(worker: Worker) -> Callable[..., Any]:
+    """Return the function that every rank calls; the module of one that is named is imported here, in the rank.
+
+    >>> find_worker("math:hypot")(3, 4)
+    5.0
+    """
+    found: Callable[..., Any] = resolve_name(worker) if isinstance(worker, str) else worker
+    return found
 
 
 class RankNetwork(Protocol):

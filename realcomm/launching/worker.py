@@ -18,6 +18,7 @@ from realcomm.launching.failures import failure_by_exception
 from realcomm.launching.namespaces import HostNamespaces, enter
 from realcomm.launching.status import Board, done_so_far, get_status, set_status, status_in
 from realcomm.launching.torch_process import keep_freed_memory
+from realcomm.launching.types import find_worker
 
 RESULT, PROGRESS, FAILURE, SO_FAR = "result", "progress", "failure", "so far"
 TELL = b"tell"  # what this rank has done so far, the launcher asks
@@ -101,7 +102,7 @@ def _work(assignment: Assignment, payload: bytes) -> object:
     join_by_file(assignment.folder / "store", assignment.backend, rank, world_size, assignment.timeout, interface)
     set_status("working")
     worker, arguments = pickle.loads(payload)  # written by our own launcher
-    return worker(rank, world_size, *arguments)
+    return find_worker(worker)(rank, world_size, *arguments)
 
 
 def _pickle_by_value(message: object) -> bytes:

@@ -22,12 +22,10 @@ from collectives.step import Kind, extent
 from realcomm.execution.broken_run import tracing_what_breaks
 from realcomm.execution.events import Event
 from realcomm.launching.launcher import check_launch, launch
-from realcomm.launching.server import preload
-from realcomm.launching.status import report_progress
 from realcomm.launching.types import Progress, RankNetwork, Ranks
-from realcomm.measuring.measurement import RankFigures, RankMeasurement, TimedRequest
+from realcomm.measuring.measurement import FOUND, RankFigures, RankMeasurement, TimedRequest
 
-FOUND = "found "  # begins the progress text of a worker that has finished a measurement; its figures follow
+WORKERS = "realcomm.measuring.rank_measurement"  # which only ranks import, as torch comes with it
 
 
 def run(
@@ -73,12 +71,11 @@ def run(
         verify(request.algorithm, cluster.world_size, request.root)
     elif backend != request.algorithm.backend:
         raise InputError(f"{request.algorithm.full_name} is what NCCL itself does, and the backend is {backend}")
-    preload("realcomm.measuring.rank_measurement")
     with _save(buffers) as inputs:
         measurement = TimedRequest(request, warmup, repetitions, inputs)
         with tracing_what_breaks(request, cluster):
             ranks = launch(
-                *(_worker, cluster.world_size, measurement),
+                *(f"{WORKERS}:measure_rank", cluster.world_size, measurement),
                 backend=backend,
                 timeout=timeout,
                 progress=progress,
@@ -87,12 +84,6 @@ def run(
     for buffer, rank in zip(buffers or (), ranks, strict=False):
         buffer[:] = rank.data
     return make_trace(cluster, measurement, ranks)
-
-
-def _worker(rank: int, world_size: int, measurement: TimedRequest) -> RankMeasurement:
-    from realcomm.measuring.rank_measurement import measure_rank  # torch comes with it
-
-    return measure_rank(rank, world_size, measurement)
 
 
 def _check_counts(warmup: int, repetitions: int | None) -> None:
@@ -191,18 +182,10 @@ def measure_all(
             found(measurements[done], RankFigures(*json.loads(text.removeprefix(FOUND))))
 
     by_rank: list[list[RankMeasurement]] = launch(
-        *(_sweep_worker, ranks, list(measurements)), backend=backend, timeout=timeout, progress=receive, network=network
+        *(f"{WORKERS}:measure_each", ranks, list(measurements)),
+        backend=backend,
+        timeout=timeout,
+        progress=receive,
+        network=network,
     )
     return [list(of_ranks) for of_ranks in zip(*by_rank, strict=True)]
-
-
-def _sweep_worker(rank: int, world_size: int, measurements: Sequence[TimedRequest]) -> list[RankMeasurement]:
-    from realcomm.measuring.rank_measurement import figures_of, measure_rank  # torch comes with it
-
-    measured = []
-    for number, measurement in enumerate(measurements):
-        measured.append(measure_rank(rank, world_size, measurement))
-        figures = figures_of(measured[-1])
-        if rank == 0:
-            report_progress(number, len(measurements), FOUND + json.dumps(figures))
-    return measured

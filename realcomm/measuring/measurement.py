@@ -9,6 +9,8 @@ import numpy.typing as npt
 from collectives.request import Request
 from realcomm.execution.events import Event
 
+FOUND = "found "  # begins the progress text of a worker that has finished a measurement; its figures follow
+
 
 @dataclass(frozen=True)
 class TimedRequest:

@@ -1,6 +1,7 @@
 """One rank's part of a measurement: check the result once, run on real data if there is any, then time repetitions."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median_low
@@ -14,7 +15,7 @@ from realcomm.execution.events import Event
 from realcomm.execution.own_collective import OwnCollective, Runner, make_runner
 from realcomm.launching.group import own_device
 from realcomm.launching.status import report_progress, set_status
-from realcomm.measuring.measurement import RankFigures, RankMeasurement, TimedRequest
+from realcomm.measuring.measurement import FOUND, RankFigures, RankMeasurement, TimedRequest
 from realcomm.measuring.timing import (
     Interval,
     exact_input,
@@ -152,3 +153,14 @@ def _rare_report(executor: Runner, repetitions: int) -> Callable[[int], None]:
             report_progress(done, repetitions, executor.request.algorithm.full_name)
 
     return report
+
+
+def measure_each(rank: int, world_size: int, measurements: Sequence[TimedRequest]) -> list[RankMeasurement]:
+    """Measure one request after the other; rank 0 reports the figures of each when it is done."""
+    measured = []
+    for number, measurement in enumerate(measurements):
+        measured.append(measure_rank(rank, world_size, measurement))
+        figures = figures_of(measured[-1])
+        if rank == 0:
+            report_progress(number, len(measurements), FOUND + json.dumps(figures))
+    return measured

@@ -8,7 +8,8 @@ that executes it was made. That also holds for operations in place and for funct
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,7 +21,8 @@ from torch.utils.flop_counter import flop_registry
 from collectives.errors import InputError, describe_error
 from collectives.quoting import quote
 from collectives.records.model_profile import Layer, ModelProfile
-from realcomm.profiling.model_sources import ModelSource, loss_of
+from realcomm.profiling.model_sources import ModelSource, find_model, loss_of
+from realcomm.training.models import build_from_file
 
 WHOLE = "(model)"  # the layer of what the outermost module computes itself
 LOSS = "loss"
@@ -260,3 +262,15 @@ def _tensors(value: Any) -> list[Tensor]:
 
 def _nbytes(tensor: Tensor) -> int:
     return tensor.numel() * tensor.element_size()
+
+
+def profile_named(text: str, sample: tuple[int, ...] | None) -> ModelProfile:
+    """Return the profile of the model that ``text`` names. Raise InputError."""
+    return profile_on_meta(find_model(text, sample))
+
+
+def trace_in_guest(path: Path, name: str, text: str, sample: list[int] | None) -> dict[str, Any]:
+    """Return the fields of the profile of a user's file, in the process that is there for the file."""
+    source = find_model(text, None if sample is None else tuple(sample))
+    source = source._replace(build=lambda: build_from_file(f"{path}:{name}"), file=path)
+    return asdict(profile_on_meta(source))

@@ -3,10 +3,8 @@
 What comes back from there is plain data. The process that asks for a file's imports no torch.
 """
 
-from dataclasses import asdict
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from collectives.errors import InputError
 from collectives.records.files import parse_record
@@ -24,25 +22,13 @@ def trace_model(text: str, sample: tuple[int, ...] | None = None) -> ModelProfil
     """
     if is_file_reference(text):
         given = [text, None if sample is None else [*sample]]
-        file, found = ask_file(text, f"{__name__}:trace_in_guest", given, ("realcomm.profiling.meta",))
+        file, found = ask_file(text, "realcomm.profiling.meta:trace_in_guest", given, ("realcomm.profiling.meta",))
         if not isinstance(found, dict):
             raise file.unreadable(TypeError("it is no object"))
         return parse_record(found, ModelProfile, file.path)
-    from realcomm.profiling.meta import profile_on_meta  # imports torch
-    from realcomm.profiling.model_sources import find_model
+    from realcomm.profiling.meta import profile_named  # imports torch
 
-    return profile_on_meta(find_model(text, sample))
-
-
-def trace_in_guest(path: Path, name: str, text: str, sample: list[int] | None) -> dict[str, Any]:
-    """Return the fields of the profile, in the process that is there for the file."""
-    from realcomm.profiling.meta import profile_on_meta
-    from realcomm.profiling.model_sources import find_model
-    from realcomm.training.models import build_from_file
-
-    source = find_model(text, None if sample is None else tuple(sample))
-    source = source._replace(build=lambda: build_from_file(f"{path}:{name}"), file=path)
-    return asdict(profile_on_meta(source))
+    return profile_named(text, sample)
 
 
 def measured_by_profiler(path: Path | str, profile: ModelProfile, batch_size: int, device: str) -> Measured:
