@@ -144,19 +144,16 @@ def played(page: Path) -> dict[str, Any]:
 
 
 def test_buffers_of_a_right_program_of_ones_own_are_those_of_the_library(ringlab: Ringlab, tmp_path: Path) -> None:
-    pages = [tmp_path / "mine.html", tmp_path / "named.html", tmp_path / "ours.html"]
-    file = own_program(tmp_path)
-    assert ringlab("animate", file, "-o", pages[0]).status == 0
-    assert ringlab("animate", "star8", "--algorithm", f"{file}:ring", "-o", pages[1]).status == 0
-    assert ringlab("animate", "star8", "--algorithm", "ring", "-o", pages[2]).status == 0
-    mine, named, ours = (played(page)["buffers"] for page in pages)
-    assert mine == named == ours
+    mine, ours = tmp_path / "mine.html", tmp_path / "ours.html"
+    assert ringlab("animate", own_program(tmp_path), "-o", mine).status == 0
+    assert ringlab("animate", "star8", "--algorithm", "ring", "-o", ours).status == 0
+    assert played(mine)["buffers"] == played(ours)["buffers"]
 
 
 def test_buffers_of_a_wrong_program_are_followed_up_to_where_it_goes_wrong(ringlab: Ringlab, tmp_path: Path) -> None:
     page = tmp_path / "wrong.html"
-    done = ringlab("animate", own_program(tmp_path, fewer=0), "-o", page)
-    assert "would be counted twice" in done.out
+    done = ringlab("animate", "two-racks", "--algorithm", f"{own_program(tmp_path, fewer=0)}:ring", "-o", page)
+    assert "would be counted twice" in done.out  # not the library's own ring
     trace, _ = failing(load_file(tmp_path / "mine.py")[0], 4)
     buffers = follow_buffers(trace)
     assert buffers is not None and len(buffers.carried) == len(trace.messages)

@@ -6,14 +6,13 @@ from pathlib import Path
 
 from collectives.catalogue import load_file
 from collectives.errors import InputError
-from ringlab.pictures.traces import algorithm_names
 from ringlab.session import load_scenario
-from scenarios import Scenario
+from scenarios import LoadedScenario
 
 USUAL = "star8"  # the network on which a user's file is drawn where no scenario is named
 
 
-def load_drawn(source: str, algorithm: str | None, set_keys: Sequence[str] = ()) -> tuple[Scenario, str | None]:
+def load_drawn(source: str, algorithm: str | None, set_keys: Sequence[str] = ()) -> tuple[LoadedScenario, str | None]:
     """Return the scenario to draw, and which of its algorithms; of a user's ``FILE.py[:NAME]`` it is a shipped one.
 
     An algorithm in a file that the scenario does not name takes the place of those that it has. Raises InputError.
@@ -23,9 +22,10 @@ def load_drawn(source: str, algorithm: str | None, set_keys: Sequence[str] = ())
             raise InputError(f"--algorithm {algorithm} beside {source}; name the algorithm as FILE.py:NAME instead")
         return _with_programs(USUAL, source, set_keys), None
     scenario = load_scenario(source, *set_keys)
-    name = (algorithm or "").rpartition(".py:")[2]
-    known = [label.partition("[")[0] for label in algorithm_names(scenario)]
-    if algorithm is None or not names_program(algorithm) or name in known:
+    if algorithm is None or not names_program(algorithm):
+        return scenario, algorithm
+    programs = scenario.collective.programs if scenario.collective else ()
+    if algorithm.rpartition(".py:")[2] in [one.name for one in programs if one.source]:
         return scenario, algorithm
     return _with_programs(source, algorithm, set_keys), None
 
@@ -39,7 +39,7 @@ def names_program(reference: str) -> bool:
     return reference.endswith(".py") or ".py:" in reference
 
 
-def _with_programs(scenario: str, reference: str, set_keys: Sequence[str]) -> Scenario:
+def _with_programs(scenario: str, reference: str, set_keys: Sequence[str]) -> LoadedScenario:
     """Return a scenario whose algorithms are those of a file, or one of them."""
     file, _, name = reference.partition(".py:")
     path = Path(f"{file}.py" if name else reference)
