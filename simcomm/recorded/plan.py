@@ -7,9 +7,8 @@ import numpy as np
 from collectives.budget import check_fits
 from collectives.records.columns import Bools, Floats, Ints
 from simcomm.cluster.cluster import Cluster
+from simcomm.compiled.kernel.arrays import NO_FLOATS, STAGE, UNLIMITED, LinkRecords, Plan
 from simcomm.compiled.kernel.arrays import Ints as KernelInts
-from simcomm.compiled.kernel.links import UNLIMITED, LinkRecords
-from simcomm.compiled.kernel.plan import NO_FLOATS, STAGE, Plan
 from simcomm.compiled.planning.engine_input import MOST_MESSAGES
 from simcomm.compiled.planning.link_records import make_link_records
 from simcomm.compiled.planning.routes import Pairs, Routes, find_routes
