@@ -206,12 +206,7 @@ def predict_devices(case: Row, preset: str, folder: Path) -> tuple[float, float,
 def predict_mesh(case: Row, gpu: str) -> tuple[float, float, float, float] | None:
     """Return the same by the closed forms of `ringlab search`; None for what is no transformer."""
     from collectives.records.transformer_shapes import is_transformer, parse_transformer
-    from simcomm.mesh_search.columns import to_columns
-    from simcomm.mesh_search.memory import memory_bytes
-    from simcomm.mesh_search.runs import complete
-    from simcomm.mesh_search.search import MeshJob
-    from simcomm.mesh_search.step import step_seconds
-    from simcomm.mesh_search.uncertainty import interval_factors, read_shipped
+    from simcomm.mesh_search.search import MeshJob, SearchedMesh, predict_meshes
 
     if not is_transformer(case["model"]):
         return None
@@ -220,11 +215,9 @@ def predict_mesh(case: Row, gpu: str) -> tuple[float, float, float, float] | Non
         kind=kind, shape=shape, seq=shape.context, batch=case["batch_size"], gpu=gpu, gpus=1, node_gpus=8, nic_rate=1e9,
         precision=case["precision"], is_compiled=case["compiled"],
     )  # fmt: skip
-    run = {**job.row, "micro_batch": case["batch_size"]}
-    meshes, shipped = to_columns([complete(run)]), read_shipped()
-    seconds = float(step_seconds(meshes, shipped.parameters).total[0])
-    factor = float(interval_factors(meshes)[0])
-    return seconds, seconds / factor, seconds * factor, float(memory_bytes(meshes, shipped.memory).total[0])
+    found = predict_meshes(job, [SearchedMesh(micro_batch=case["batch_size"])])
+    seconds, factor = float(found.step_s[0]), float(found.factors([0])[0])
+    return seconds, seconds / factor, seconds * factor, float(found.memory.total[0])
 
 
 def predict_beside(path: Path, preset: str, gpu: str) -> None:

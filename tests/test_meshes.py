@@ -29,9 +29,9 @@ from simcomm.mesh_search.search import (
     search,
     what_would_fit,
 )
-from simcomm.mesh_search.stages import deal_layers
+from simcomm.mesh_search.stages import LayerSizes, deal_layers
 from simcomm.mesh_search.step import step_seconds
-from simcomm.mesh_search.uncertainty import chance_to_fit, read_shipped
+from simcomm.mesh_search.uncertainty import believe, chance_to_run, find_slopes, read_shipped
 
 P = read_shipped().parameters
 MODEL = {
@@ -73,10 +73,11 @@ def test_published_runs_are_predicted_as_well_as_the_pages_say():
     assert found.mean_of_medians < 0.06
     assert found.all.median < 0.06
     assert found.memory["median"] < 0.08
-    assert found.failed["auc"] > 0.95
+    assert found.failed["auc"] > 0.97
     assert found.choice["model"].regret_median < found.choice["playbook"].regret_median
     assert found.choice["model"].best_of_3_median < 0.01
-    assert 0.75 < found.all.coverage80 < 0.95
+    assert found.choice["model, slow mode left out"].best_of_3_mean < 0.03
+    assert found.all.coverage80 > 0.9  # of sources that were fitted; those left out: benchmarks/studies/mesh_fit.py
     assert {*found.slow} == {"ultrascale"}
 
 
@@ -130,7 +131,7 @@ def test_a_pipeline_of_many_micro_batches_has_a_small_bubble():
     ],
 )  # fmt: skip
 def test_layers_are_dealt_as_frameworks_deal_them(framework, layers, pp, most, last):
-    found = deal_layers(framework, layers, pp, 1, 4096, 32, 32, 128, 14336, 3, 131072, 0)
+    found = deal_layers(framework, layers, pp, LayerSizes(4096, 32, 32, 128, 14336, 3, 131072))
     assert (found[0], found[2]) == (most, last)
 
 
@@ -172,8 +173,9 @@ def test_slow_runs_are_told_by_measured_figures():
 def test_search_finds_every_mesh_that_multiplies():
     meshes = enumerate_meshes(job())
     assert len(meshes) == len({*meshes}) > 1000
-    for tp, pp, cp, dp, vp, micro, count, _, _ in meshes:
-        assert tp * pp * cp * dp == 64 and dp * micro * count == 256 and 32 % (pp * vp) == 0
+    for one in meshes:
+        assert one.tp * one.pp * one.cp * one.dp == 64 and 32 % (one.pp * one.vp) == 0
+        assert one.dp * one.micro_batch * one.grad_accum == 256
     with pytest.raises(InputError, match="there is no mesh of 64 devices for a batch of 3"):
         enumerate_meshes(job(batch=3, shape=job().shape._replace(layers=1, heads=1, kv_heads=1)))
 
@@ -188,7 +190,6 @@ def test_search_orders_what_fits_and_offers_three_tries():
     assert tries[0] == found.order[0] and len({*tries}) == 3
     front = pareto_front(found)
     assert front[0] == found.order[0] and (np.diff(found.memory.total[front]) < 0).all()
-    assert found.describe(tries[0])["tp"] >= 1
 
 
 def test_what_would_fit_never_refuses_what_cannot_be_divided():
@@ -216,8 +217,11 @@ def test_what_would_fit_is_said():
 
 
 def test_the_chance_to_fit_falls_with_what_is_kept():
-    chances = chance_to_fit(np.array([40e9, 60e9, 70e9, 80e9, 100e9]), np.full(5, 80 * 2.0**30))
+    meshes = to_columns([run()] * 5)
+    chances = chance_to_run(meshes, np.array([40e9, 60e9, 70e9, 80e9, 100e9]))
     assert (np.diff(chances) < 0).all() and chances[0] > 0.95 and chances[-1] < 0.1
+    empty = to_columns([run(layers=8, pp=8, dp=8, framework="nanotron")])
+    assert chance_to_run(empty, np.array([1e9])) < 0.5
 
 
 SCENARIO = """
@@ -245,9 +249,7 @@ def test_the_command_lists_the_fastest_meshes(ringlab, scenario, tmp_path):
         "search", str(scenario), "--devices", "8,64", "--why", "--json", str(tmp_path / "a.json")
     )
     assert status == 0, err
-    assert (
-        "tokens/s" in out and "Try, as they differ in what is uncertain" in out and "slower than the fastest by" in out
-    )
+    assert "tokens/s" in out and "Try, as they differ in what is uncertain" in out and "Why the others lose" in out
     answer = json.loads((tmp_path / "a.json").read_text())
     assert [case["devices"] for case in answer["cases"]] == [8, 64]
     best = answer["cases"][1]["best"][0]
@@ -265,8 +267,113 @@ def test_the_command_adapts_to_runs_of_ones_own(ringlab, scenario, tmp_path):
     assert ringlab("search", str(scenario), "--json", str(fast))[0] == 0
     status, out, _ = ringlab("search", str(scenario), "--runs", str(runs), "--json", str(slow))
     assert status == 0 and "Adapted to 3 runs" in out
-    rates = [json.loads(file.read_text())["cases"][0]["best"][0]["tokens_per_s"] for file in (fast, slow)]
-    assert rates[1] < 0.8 * rates[0]
+    best = [json.loads(file.read_text())["cases"][0]["best"][0] for file in (fast, slow)]
+    assert best[1]["tokens_per_s"] < 0.8 * best[0]["tokens_per_s"]
+    widths = [one["tokens_interval"][1] / one["tokens_per_s"] for one in best]
+    assert widths[1] < widths[0]  # and it is surer
+
+
+def test_runs_are_kept_and_used_until_they_are_removed(ringlab, scenario, tmp_path):
+    runs, answer = tmp_path / "runs.csv", tmp_path / "answer.json"
+    head = "layers,hidden,heads,kv_heads,ffn,vocab,seq,gpu,gpus,sharding,micro_batch,grad_accum,step_s\n"
+    runs.write_text(head + "32,4096,32,8,14336,128256,8192,H100,8,zero3,1,4,6.0\n")
+    status, out, err = ringlab("calibrate", "--runs", str(runs), "--json", str(answer))
+    assert status == 0 and "Kept in" in out, err
+    kept = json.loads(answer.read_text())["kept"][0]
+    assert kept["gpu"] == "H100 SXM" and kept["within_after"] < kept["within"]
+    assert abs(kept["runs"][0]["after"] / 6.0 - 1) < abs(kept["runs"][0]["before"] / 6.0 - 1)
+    assert "Adapted to 1 runs on H100 SXM" in ringlab("search", str(scenario))[1]
+    assert "Adapted" not in ringlab("search", str(scenario), "--framework", "megatron")[1]
+    Path(kept["file"]).unlink()
+    assert "Adapted" not in ringlab("search", str(scenario))[1]
+
+
+@pytest.mark.parametrize(
+    "column, told",
+    [("micro_bach", "did you mean micro_batch"), ("colour", "column 'colour' is not known")],
+)
+def test_a_column_that_nobody_knows_is_refused(ringlab, tmp_path, column, told):
+    runs = tmp_path / "runs.csv"
+    head = f"layers,hidden,heads,vocab,seq,gpu,gpus,{column},step_s\n"
+    runs.write_text(head + "32,4096,32,128256,8192,H100,8,1,6.0\n")
+    status, _, err = ringlab("calibrate", "--runs", str(runs))
+    assert status == 2 and told in err
+    assert not [*tmp_path.glob("cache/ringlab/meshes*")]
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.lists(st.sampled_from(range(0, 1200, 7)), min_size=1, max_size=4, unique=True), st.floats(0.5, 2.0))
+def test_runs_bring_predictions_nearer_and_make_them_surer(rows, factor):
+    timed = [one for one in read_table()[0] if has_time(one)]
+    meshes, belief = to_columns([timed[row] for row in rows]), believe()
+    measured = factor * step_seconds(meshes, belief.parameters).total
+    after = belief.adapted(meshes, measured)
+    left = np.abs(np.log(step_seconds(meshes, after.parameters).total / measured)).sum()
+    assert left <= abs(np.log(factor)) * len(rows) + 1e-9
+    slopes = find_slopes(meshes, belief.parameters)
+    assert (after.deviations(slopes) <= belief.deviations(slopes) + 1e-9).all()
+
+
+def test_the_runs_to_make_are_those_that_leave_least_unsure():
+    found = search(job())
+    belief, slopes = found.belief, found.fastest
+    chosen = belief.choose_runs(slopes, 3)
+    assert len({*chosen}) == 3
+
+    def left(rows):
+        return (belief.after_runs(slopes.slopes[rows]).deviations(slopes) ** 2).sum()
+
+    assert left(chosen[:1]) == pytest.approx(min(left([row]) for row in range(len(slopes.logs))))
+    assert left(chosen) < left([0, 1, 2]) < left([])
+
+
+def test_adapters_need_little_and_what_the_host_keeps_is_not_on_the_device():
+    _, shape = parse_transformer("llama-7b")
+    card = job(shape=shape, seq=2048, batch=4, gpu="RTX 4090", gpus=1, node_gpus=1, nic_rate=0.0)
+    whole = search(card)
+    assert not len(whole.order)
+    remedies = {one.change: one.found for one in what_would_fit(card)}
+    assert any("LoRA" in name for name in remedies) and any("host" in name for name in remedies)
+    assert not any("devices" in name for name in remedies)  # no network is known
+    lora, host = remedies["LoRA of rank 16"], remedies["states and gradients kept by the host"]
+    assert float(lora.memory.optimizer[0]) < 0.02 * float(whole.memory.optimizer[0])
+    assert float(lora.step_s[lora.order[0]]) < float(host.step_s[host.order[0]])
+    assert float(host.memory.optimizer.max()) == 0 and 90e9 < float(host.host_bytes[0]) < 130e9
+    packed = remedies["LoRA of rank 16 beside weights of 4 bits"]
+    assert float(packed.memory.weights[0]) < 0.35 * float(lora.memory.weights[0])
+
+
+def test_states_of_8_bits_and_momentum_alone_keep_less():
+    kinds = {name: kept(optimizer=name, sharding="ddp") for name in ("adamw", "sgd", "adamw8bit")}
+    assert kinds["adamw"] > kinds["sgd"] > kinds["adamw8bit"]
+
+
+def test_a_zero_bubble_schedule_waits_a_third_as_long():
+    def bubble(schedule):
+        return step_seconds(to_columns([run(pp=8, dp=8, grad_accum=8, schedule=schedule)]), P).take(0)["bubble"]
+
+    assert 0.2 < bubble("zero_bubble") / bubble("1f1b") < 0.6
+
+
+def test_experts_are_divided_among_devices():
+    many = job(experts=8, top_k=2, batch=128)
+    found = search(many)
+    assert {one.ep for one in found.searched} == {1, 2, 4, 8}
+    alike = [n for n, one in enumerate(found.searched) if (one.sharding, one.tp, one.pp) == ("ddp", 1, 1)]
+    dense, divided = ([n for n in alike if found.searched[n].ep == ep] for ep in (1, 8))
+    assert found.memory.weights[divided].min() < 0.4 * found.memory.weights[dense].min()
+    assert (found.parts.expert[divided] > 0).all()
+    with pytest.raises(InputError, match="ep 3 does not divide 8 experts"):
+        run(experts=8, top_k=2, expert_ffn=14336, ep=3)
+    with pytest.raises(InputError, match="tp 5 does not divide 32 heads"):
+        run(tp=5, gpus=320)
+
+
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bf16", "fp8", "mxfp8"])
+def test_fewer_bits_are_quicker(precision):
+    order = ["float32", "tf32", "bf16", "fp8"]
+    faster = order[order.index(precision) + 1] if precision in order[:-1] else "fp8"
+    assert seconds(precision=faster, micro_batch=4) <= 1.03 * seconds(precision=precision, micro_batch=4)
 
 
 def test_the_fastest_mesh_is_exported_to_frameworks(ringlab, scenario, tmp_path):
@@ -291,8 +398,24 @@ def test_the_fastest_mesh_is_exported_to_frameworks(ringlab, scenario, tmp_path)
 def test_every_mesh_that_a_framework_can_express_multiplies(framework):
     found = search(job())
     can, write = FORMATS[framework]
-    meshes = [found.describe(int(number)) for number in found.order if can(found.describe(int(number)))][::25]
+    meshes = [one for number in found.order if can(one := found.searched[int(number)])][::25]
     assert meshes and all(write(found.job, mesh, "llama3-8b") for mesh in meshes)
+
+
+def test_the_command_varies_what_one_asks_about(ringlab, scenario, tmp_path):
+    file = tmp_path / "a.json"
+    options = ("--tokens", "1e10", "--deadline", "2 days", "--budget", "9000", "--json", str(file))
+    status, out, err = ringlab("search", str(scenario), "--what-if", "preset=dgx-h100,dgx-b200,rtx4090-pcie", *options)
+    assert status == 0, err
+    answer = json.loads(file.read_text())
+    assert [case["value"] for case in answer["cases"]] == ["dgx-h100", "dgx-b200"] and answer["key"] == "preset"
+    assert any("rtx4090-pcie" in one for one in answer["refused"])
+    best = [case["best"][0] for case in answer["cases"]]
+    assert best[1]["tokens_per_s"] > 1.5 * best[0]["tokens_per_s"]
+    money = best[0]["money"]
+    assert money["hours"] == pytest.approx(1e10 / best[0]["tokens_per_s"] / 3600, rel=1e-5)
+    assert money["dollars_interval"][0] < money["dollars"] < money["dollars_interval"][1]
+    assert 0 <= money["chance_within_limits"] <= 1 and "For 1e+10 tokens" in out
 
 
 def test_the_answer_about_published_runs():
@@ -334,6 +457,14 @@ def test_rows_of_ones_own_bring_a_source_nearer():
         (("--set", 'cluster.transport="ideal"'), "transport"),
         (("--plot", "a.doc"), "a picture of meshes is written as"),
         (("--framework", "jaxtitan"), "jaxtitan"),
+        (("--devices", "12"), "12 devices do not fill hosts of 8"),
+        (("--bits", "4"), "give --lora RANK too"),
+        (("--optimizer", "lion"), "optimizer 'lion' is not known"),
+        (("--offload", "everything"), "offload 'everything' is not known"),
+        (("--deadline", "3 days"), "give --tokens"),
+        (("--tokens", "1e9", "--deadline", "soon"), "--deadline: 'soon' is no duration"),
+        (("--what-if", "colour=red"), "--what-if 'colour' is not known"),
+        (("--what-if", "seq=long"), "give whole numbers above 0"),
     ],
 )
 def test_the_command_refuses_bad_input(ringlab, scenario, options, told):

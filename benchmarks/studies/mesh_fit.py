@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy.optimize import least_squares, minimize
+from scipy.optimize import least_squares, minimize, minimize_scalar
+from scipy.special import expit
 from scipy.stats import norm
 
 from collectives.output_files import write_text
@@ -24,7 +25,7 @@ from simcomm.mesh_search.memory import MEMORY_PRIORS, memory_bytes
 from simcomm.mesh_search.parameters import FITTED, PRIORS
 from simcomm.mesh_search.runs import has_memory, has_time, mark_slow, measured_memory, read_table
 from simcomm.mesh_search.step import step_seconds
-from simcomm.mesh_search.uncertainty import CLASSES, classify
+from simcomm.mesh_search.uncertainty import Z_80, find_slopes
 
 LOT_SEED, LOT_SOURCES = 20261126, ("ultrascale", "llm-foundry")
 
@@ -44,28 +45,50 @@ def summarize(name: str, errors: Array) -> str:
     return f"{name:18} {len(errors):5} median {median:6.1%} p90 {ninety:6.1%} signed {np.median(errors):+6.1%}"
 
 
-def leave_out(meshes: Meshes, measured: Array, sources: Array) -> Array:
-    """Return the logarithms of predicted by measured, each source by a fit that has not seen it."""
-    logs = np.zeros(len(measured))
+def leave_out(meshes: Meshes, measured: Array, sources: Array) -> tuple[Array, Array]:
+    """Return the logarithms of predicted by measured, each source by a fit that has not seen it, and what moves them.
+
+    That is the sum of the squares of what a prior's deviation of each parameter adds to the logarithm.
+    """
+    logs, moved = np.zeros(len(measured)), np.zeros(len(measured))
     for name in dict.fromkeys(sources):
         mine = sources == name
         p = fit(meshes.take(~mine), measured[~mine], sources[~mine])
-        logs[mine] = np.log(step_seconds(meshes.take(mine), p).total / measured[mine])
+        slopes = find_slopes(meshes.take(mine), p)
+        logs[mine], moved[mine] = slopes.logs - np.log(measured[mine]), (slopes.slopes**2).sum(axis=1)
         print("left out", summarize(name, np.expm1(logs[mine])), flush=True)
-    return logs
+    return logs, moved
 
 
-def half_widths(meshes: Meshes, logs: Array, sources: Array) -> dict[str, float]:
-    """Return by class the half width of the logarithm that holds 80 % of errors, sources alike in each class."""
-    classes, widths = classify(meshes), dict[str, float]()
-    for number, name in enumerate(CLASSES):
-        chosen = classes == number
-        counts = {source: np.sum(sources[chosen] == source) for source in set(sources[chosen])}
-        weights = np.array([1 / counts[source] for source in sources[chosen]])
-        order = np.argsort(np.abs(logs[chosen]))
-        share = np.cumsum(weights[order]) / weights.sum()
-        widths[name] = float(np.abs(logs[chosen])[order][np.searchsorted(share, 0.8)])
-    return widths
+def find_noise(logs: Array, sources: Array) -> float:
+    """Return the deviation of what is left of each run's logarithm where its source was fitted too, sources alike."""
+    left = [np.median(np.abs(logs[sources == name])) for name in dict.fromkeys(sources)]
+    return float(np.mean(left) / norm.ppf(0.75))
+
+
+def fit_shared(logs: Array, moved: Array, sources: Array, noise: float) -> float:
+    """Return by how much a source that is not seen differs in each parameter: the likeliest, of normals.
+
+    Sources count alike.
+    """
+    weights = 1 / np.array([np.sum(sources == source) for source in sources])
+
+    def loss(x: float) -> float:
+        deviation = np.sqrt(np.exp(2 * x) * moved + noise**2)
+        return float(np.sum(weights * (0.5 * (logs / deviation) ** 2 + np.log(deviation))))
+
+    return float(np.exp(minimize_scalar(loss, bounds=(-4, 2), method="bounded").x))
+
+
+def judge_deviations(logs: Array, moved: Array, sources: Array, noise: float) -> dict[str, float]:
+    """Return which share of each source's runs intervals of 80 % hold that are made from the others."""
+    held = dict[str, float]()
+    for name in dict.fromkeys(sources):
+        mine = sources == name
+        shared = fit_shared(logs[~mine], moved[~mine], sources[~mine], noise)
+        deviation = np.sqrt(shared**2 * moved[mine] + noise**2)
+        held[str(name)] = float(np.mean(np.abs(logs[mine]) <= Z_80 * deviation))
+    return held
 
 
 def fit_memory(meshes: Meshes, measured: Array, sources: Sequence[str]) -> dict[str, float]:
@@ -84,28 +107,36 @@ def fit_memory(meshes: Meshes, measured: Array, sources: Sequence[str]) -> dict[
 
 
 def fit_chance(runs: Sequence[dict[str, Any]], p: dict[str, float]) -> dict[str, float]:
-    """Return the share of a GPU's memory above which half of the runs failed, and the logarithm's deviation."""
+    """Return what failures depend on: the filled share of memory, and whether there are more stages than layers."""
     known = [run for run in runs if run["source"] == "ultrascale"]
     meshes = to_columns(known)
     fill = np.log(memory_bytes(meshes, p).total / meshes.memory_bytes)
     failed = np.array([run["status"] != "ok" for run in known])
+    has_empty = meshes.pp >= np.maximum(2, meshes.layers)
 
     def loss(x: Array) -> float:
-        chance = np.clip(0.04 + 0.95 * norm.cdf((fill - x[0]) / np.exp(x[1])), 1e-9, 1 - 1e-9)
-        return -float(np.sum(np.where(failed, np.log(chance), np.log(1 - chance))))
+        middle, spread, empty, others = x[0], np.exp(x[1]), expit(x[2]), expit(x[3])
+        runs_through = others * norm.cdf((middle - fill) / spread) * np.where(has_empty, 1 - empty, 1.0)
+        chance = np.clip(runs_through, 1e-3, 1 - 1e-3)
+        return -float(np.sum(np.where(failed, np.log(1 - chance), np.log(chance))))
 
-    best = minimize(loss, np.array([-0.1, -2.0]), method="Nelder-Mead").x
-    return {"fill": float(np.exp(best[0])), "spread": float(np.exp(best[1]))}
+    best = minimize(loss, np.array([-0.1, -2.0, 0.0, 3.0]), method="Nelder-Mead", options={"maxiter": 4000}).x
+    return {
+        "fill": float(np.exp(best[0])), "spread": float(np.exp(best[1])), "empty_stages": float(expit(best[2])),
+        "others": float(expit(best[3])),
+    }  # fmt: skip
 
 
 def write_shipped(runs: list[dict[str, Any]], meshes: Meshes, measured: Array, sources: Array) -> None:
     """Fit to all runs, and write parameters, intervals and memory."""
-    logs = leave_out(meshes, measured, sources)
+    parameters, left_out = fit(meshes, measured, sources), leave_out(meshes, measured, sources)
+    noise = find_noise(np.log(step_seconds(meshes, parameters).total / measured), sources)
     everything = read_table()[0]
     remembered = [run for run in everything if has_memory(run)]
     memory = fit_memory(to_columns(remembered), measured_memory(remembered), [run["source"] for run in remembered])
     found = {
-        "parameters": fit(meshes, measured, sources), "half_widths": half_widths(meshes, logs, sources),
+        "parameters": parameters,
+        "deviations": {"shared": fit_shared(*left_out, sources, noise), "noise": noise},
         "memory": memory, "chance": fit_chance(everything, memory),
     }  # fmt: skip
     write_text(FITTED, json.dumps(found, indent=1) + "\n")
@@ -136,9 +167,11 @@ def main() -> None:
         print("fitted  ", summarize(name, errors[names == name]))
     print("fitted  ", summarize("all", errors), f"mean of medians {_mean(errors, names):.1%}", flush=True)
     if not options.fitted_only:
-        logs = leave_out(mine, seconds, names)
+        logs, moved = leave_out(mine, seconds, names)
         print("left out", summarize("all", np.expm1(logs)), f"mean of medians {_mean(np.expm1(logs), names):.1%}")
-        print(half_widths(mine, logs, names))
+        noise = find_noise(np.log1p(errors), names)
+        print(f"shared {fit_shared(logs, moved, names, noise):.3f} noise {noise:.3f}")
+        print("80 % made of others hold", judge_deviations(logs, moved, names, noise))
     if options.open:
         for name in LOT_SOURCES:
             chosen = ~slow & aside & (sources == name)

@@ -3,108 +3,106 @@
 Sources of the names: torchtitan's ``job_config.py``, Megatron-LM's ``arguments.py``, accelerate's guide of FSDP2.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from collectives.errors import InputError
 from collectives.quoting import quote, suggest
-from simcomm.mesh_search.search import FoundMeshes, MeshJob
+from simcomm.mesh_search.search import FoundMeshes, MeshJob, SearchedMesh
 
-Mesh = Mapping[str, Any]
 FLAVORS = {"llama3-8b": "8B", "llama3-70b": "70B", "llama3-405b": "405B"}  # of torchtitan's llama3
 
 
-def can_torchtitan(mesh: Mesh) -> bool:
+def can_torchtitan(mesh: SearchedMesh) -> bool:
     """Return whether torchtitan knows the form: replicas, or parameters divided."""
-    return mesh["sharding"] in ("ddp", "zero2", "zero3", "hsdp")
+    return mesh.sharding in ("ddp", "zero2", "zero3", "hsdp")
 
 
-def torchtitan(job: MeshJob, mesh: Mesh, model: str) -> str:
+def torchtitan(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
     """Return the TOML of torchtitan. Raise InputError for a model that it has not by name."""
     if model not in FLAVORS:
         raise InputError(f"export torchtitan: it has no flavor of {quote(model)}; there are {', '.join(FLAVORS)}")
-    group, form = mesh["dp"], mesh["sharding"]
-    inner = min(group, max(1, job.node_gpus // mesh["tp"]))
+    group, form = mesh.dp, mesh.sharding
+    inner = min(group, max(1, job.node_gpus // mesh.tp))
     replicate, shard = {"ddp": (group, 1), "hsdp": (group // inner, inner)}.get(form, (1, group))
-    schedule = "Interleaved1F1B" if mesh["vp"] > 1 else "1F1B"
+    schedule = "Interleaved1F1B" if mesh.vp > 1 else "1F1B"
     lines = [
         "[model]", 'name = "llama3"', f'flavor = "{FLAVORS[model]}"', "", "[training]",
-        f"local_batch_size = {mesh['micro_batch'] * (mesh['grad_accum'] if mesh['pp'] > 1 else 1)}",
+        f"local_batch_size = {mesh.micro_batch * (mesh.grad_accum if mesh.pp > 1 else 1)}",
         f"global_batch_size = {job.batch}", f"seq_len = {job.seq}", f"compile = {str(job.is_compiled).lower()}", "",
         "[parallelism]", f"data_parallel_replicate_degree = {replicate}", f"data_parallel_shard_degree = {shard}",
         f'fsdp_reshard_after_forward = "{"never" if form == "zero2" else "default"}"',
-        f"tensor_parallel_degree = {mesh['tp']}", f"context_parallel_degree = {mesh['cp']}",
-        f"pipeline_parallel_degree = {mesh['pp']}",
+        f"tensor_parallel_degree = {mesh.tp}", f"context_parallel_degree = {mesh.cp}",
+        f"pipeline_parallel_degree = {mesh.pp}",
     ]  # fmt: skip
-    if mesh["pp"] > 1:
+    if mesh.pp > 1:
         lines += [
             f'pipeline_parallel_schedule = "{schedule}"',
-            f"pipeline_parallel_microbatch_size = {mesh['micro_batch']}",
-            f"pipeline_parallel_layers_per_stage = {job.shape.layers // (mesh['pp'] * mesh['vp'])}",
+            f"pipeline_parallel_microbatch_size = {mesh.micro_batch}",
+            f"pipeline_parallel_layers_per_stage = {job.shape.layers // (mesh.pp * mesh.vp)}",
         ]
-    lines += ["", "[activation_checkpoint]", f'mode = "{mesh["recompute"]}"', 'selective_ac_option = "op"']
+    lines += ["", "[activation_checkpoint]", f'mode = "{mesh.recompute}"', 'selective_ac_option = "op"']
     return "\n".join(lines) + "\n"
 
 
-def can_megatron(mesh: Mesh) -> bool:
+def can_megatron(mesh: SearchedMesh) -> bool:
     """Return whether Megatron-LM knows the form: replicas, or optimizer states divided."""
-    return mesh["sharding"] in ("ddp", "zero1")
+    return mesh.sharding in ("ddp", "zero1")
 
 
-def megatron(job: MeshJob, mesh: Mesh, model: str) -> str:
+def megatron(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
     """Return the arguments of Megatron-LM's ``pretrain_gpt.py``, a line each, as ``$(< FILE)`` takes them."""
     shape = job.shape
     found = [
         f"--num-layers {shape.layers}", f"--hidden-size {shape.width}", f"--ffn-hidden-size {shape.hidden}",
         f"--num-attention-heads {shape.heads}", f"--seq-length {job.seq}", f"--max-position-embeddings {job.seq}",
         f"--tokenizer-type NullTokenizer --vocab-size {shape.vocabulary}",
-        f"--micro-batch-size {mesh['micro_batch']}", f"--global-batch-size {job.batch}",
-        f"--tensor-model-parallel-size {mesh['tp']}", f"--pipeline-model-parallel-size {mesh['pp']}",
-        f"--context-parallel-size {mesh['cp']}", "--overlap-grad-reduce", "--use-flash-attn",
+        f"--micro-batch-size {mesh.micro_batch}", f"--global-batch-size {job.batch}",
+        f"--tensor-model-parallel-size {mesh.tp}", f"--pipeline-model-parallel-size {mesh.pp}",
+        f"--context-parallel-size {mesh.cp}", "--overlap-grad-reduce", "--use-flash-attn",
     ]  # fmt: skip
     if shape.kv_heads != shape.heads:
         found.append(f"--group-query-attention --num-query-groups {shape.kv_heads}")
     if job.kind == "llama":
         found.append("--swiglu --normalization RMSNorm --disable-bias-linear --position-embedding-type rope")
         found.append("--untie-embeddings-and-output-weights")
-    if mesh["vp"] > 1:
-        found.append(f"--num-layers-per-virtual-pipeline-stage {shape.layers // (mesh['pp'] * mesh['vp'])}")
-    if mesh["tp"] > 1:
+    if mesh.vp > 1:
+        found.append(f"--num-layers-per-virtual-pipeline-stage {shape.layers // (mesh.pp * mesh.vp)}")
+    if mesh.tp > 1:
         found.append("--sequence-parallel")
-    if mesh["sharding"] == "zero1":
+    if mesh.sharding == "zero1":
         found.append("--use-distributed-optimizer --overlap-param-gather")
-    if mesh["recompute"] == "full":
+    if mesh.recompute == "full":
         found.append("--recompute-granularity full --recompute-method uniform --recompute-num-layers 1")
-    elif mesh["recompute"] == "selective":
+    elif mesh.recompute == "selective":
         found.append("--recompute-granularity selective")
     precision = {"bf16": "--bf16", "fp16": "--fp16", "fp8": "--bf16 --fp8-format hybrid"}
     found += [precision[job.precision]] if job.precision in precision else []
     return "\n".join(found) + "\n"
 
 
-def can_accelerate(mesh: Mesh) -> bool:
+def can_accelerate(mesh: SearchedMesh) -> bool:
     """Return whether accelerate's FSDP plugin knows the form: parameters or gradients divided, and nothing else."""
-    return mesh["sharding"] in ("zero2", "zero3") and mesh["tp"] == mesh["cp"] == mesh["pp"] == 1
+    return mesh.sharding in ("zero2", "zero3") and mesh.tp == mesh.cp == mesh.pp == 1
 
 
-def accelerate(job: MeshJob, mesh: Mesh, model: str) -> str:
+def accelerate(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
     """Return the YAML of accelerate."""
     machines = max(1, job.gpus // job.node_gpus)
     precision = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8"}.get(job.precision, "no")
     lines = [
-        f"# {model}: micro batch {mesh['micro_batch']}, gradient_accumulation_steps {mesh['grad_accum']}",
+        f"# {model}: micro batch {mesh.micro_batch}, gradient_accumulation_steps {mesh.grad_accum}",
         "compute_environment: LOCAL_MACHINE", "distributed_type: FSDP", f"num_machines: {machines}",
         f"num_processes: {job.gpus}", "machine_rank: 0", f'mixed_precision: "{precision}"', "fsdp_config:",
-        "  fsdp_version: 2", f"  fsdp_reshard_after_forward: {str(mesh['sharding'] == 'zero3').lower()}",
+        "  fsdp_version: 2", f"  fsdp_reshard_after_forward: {str(mesh.sharding == 'zero3').lower()}",
         "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP",
-        f"  fsdp_activation_checkpointing: {str(mesh['recompute'] == 'full').lower()}",
+        f"  fsdp_activation_checkpointing: {str(mesh.recompute == 'full').lower()}",
         "  fsdp_state_dict_type: SHARDED_STATE_DICT", "  fsdp_cpu_ram_efficient_loading: true",
         "  fsdp_offload_params: false",
     ]  # fmt: skip
     return "\n".join(lines) + "\n"
 
 
-FORMATS: dict[str, tuple[Callable[[Mesh], bool], Callable[[MeshJob, Mesh, str], str]]] = {
+FORMATS: dict[str, tuple[Callable[[SearchedMesh], bool], Callable[[MeshJob, SearchedMesh, str], str]]] = {
     "torchtitan": (can_torchtitan, torchtitan),
     "megatron": (can_megatron, megatron),
     "accelerate": (can_accelerate, accelerate),
@@ -120,8 +118,8 @@ def write_mesh(found: FoundMeshes, model: str, format_name: str) -> tuple[int, s
         raise InputError(f"export {quote(format_name)} is not known; {suggest(format_name, FORMATS)}")
     can, write = FORMATS[format_name]
     for number in found.order:
-        mesh = found.describe(int(number))
-        can_recompute = format_name != "accelerate" or mesh["recompute"] != "selective"
+        mesh = found.searched[int(number)]
+        can_recompute = format_name != "accelerate" or mesh.recompute != "selective"
         if can(mesh) and can_recompute:
             return int(number), write(found.job, mesh, model)
     raise InputError(f"export {format_name}: none of the meshes that fit can be expressed there")

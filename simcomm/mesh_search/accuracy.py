@@ -12,7 +12,7 @@ from simcomm.mesh_search.fit import fit
 from simcomm.mesh_search.memory import memory_bytes
 from simcomm.mesh_search.runs import has_memory, has_time, mark_slow, measured_memory
 from simcomm.mesh_search.step import step_seconds
-from simcomm.mesh_search.uncertainty import CLASSES, classify, interval_factors, read_shipped
+from simcomm.mesh_search.uncertainty import CLASSES, Belief, believe, chance_to_run, classify, find_slopes, read_shipped
 
 FILL = 0.85  # of the memory that a choice may take
 ALTERNATIVES = 8  # of one job, for a choice to be judged
@@ -59,20 +59,20 @@ class MeshAccuracy:
 
 def judge(
     runs: Sequence[dict[str, Any]], refused: Mapping[str, int] = Counter(), *, leave_one_out: bool = False,
-    adapt_to: int = 0, tick: Tick = lambda done, whole: None,
+    adapt_to: int = 0, are_chosen: bool = True, tick: Tick = lambda done, whole: None,
 ) -> MeshAccuracy:  # fmt: skip
     """Predict runs, and compare.
 
     With ``leave_one_out`` each source is predicted by a fit that has not seen it, with ``adapt_to`` by one that has
-    seen so many of its rows, which are not judged.
+    seen so many of its rows, which are not judged: those of which the times tell most, or rows spread over the source.
     """
     timed = [run for run in runs if has_time(run)]
     measured = np.array([run["step_s"] for run in timed], dtype=float)
     sources = np.array([run["source"] for run in timed], dtype=str)
     meshes, slow = to_columns(timed), mark_slow(timed)
-    predicted, used = predict(meshes, measured, sources, slow, leave_one_out, adapt_to, tick)
+    about = JudgedRuns(meshes, measured, sources, slow)
+    predicted, factor, used, beliefs = about.predict(leave_one_out, adapt_to, are_chosen, tick)
     errors = predicted / measured - 1
-    factor = interval_factors(meshes)
     held = np.abs(np.log(predicted / measured)) <= np.log(factor)
 
     def summarize(chosen: Array) -> StepErrors | None:
@@ -100,7 +100,7 @@ def judge(
         gpus=by(np.array([run["gpu"] for run in timed], dtype=str), ~slow),
         memory=_judge_memory(runs),
         failed=_judge_failures(runs),
-        choice=_judge_choices(runs, timed, predicted),
+        choice=_judge_choices([*timed, *(run for run in runs if run["status"] != "ok")], slow, beliefs),
         refused=dict(refused),
         points=[
             (str(source), float(a), float(b), bool(is_slow))
@@ -109,26 +109,52 @@ def judge(
     )  # fmt: skip
 
 
-def predict(
-    meshes: Meshes, measured: Array, sources: Array, slow: Array, leave_one_out: bool, adapt_to: int, tick: Tick
-) -> tuple[Array, Array]:
-    """Return the predicted seconds of all runs, and which of them are judged."""
-    shipped, used = read_shipped().parameters, np.ones(len(measured), dtype=bool)
-    predicted = step_seconds(meshes, shipped).total
-    names = list(dict.fromkeys(sources))
-    for number, name in enumerate(names if leave_one_out or adapt_to else ()):
-        tick(number, len(names))
-        mine, around = sources == name, shipped
-        if leave_one_out:
-            others = ~mine & ~slow
-            around = fit(meshes.take(others), measured[others], sources[others])
-        if adapt_to:
-            rows = np.flatnonzero(mine & ~slow)
-            seen = rows[np.linspace(0, len(rows) - 1, min(adapt_to, len(rows))).round().astype(int)]
-            around = fit(meshes.take(seen), measured[seen], sources[seen], around)
-            used[seen] = False
-        predicted[mine] = step_seconds(meshes.take(mine), around).total
-    return predicted, used
+class Predicted(NamedTuple):
+    """Seconds of runs, the factors that hold 80 %, which runs are judged, and what is believed of each source."""
+
+    seconds: Array
+    factors: Array
+    used: Array
+    beliefs: dict[str, Belief]
+
+
+@dataclass(frozen=True)
+class JudgedRuns:
+    """Runs that are predicted: their times, sources, and which are slow."""
+
+    meshes: Meshes
+    measured: Array
+    sources: Array
+    slow: Array
+
+    def predict(self, leave_one_out: bool, adapt_to: int, are_chosen: bool, tick: Tick) -> Predicted:
+        """Return the predictions of all runs."""
+        predicted, factor = np.zeros(len(self.measured)), np.zeros(len(self.measured))
+        used = np.ones(len(self.measured), dtype=bool)
+        names, beliefs = list(dict.fromkeys(self.sources)), dict[str, Belief]()
+        for number, name in enumerate(names):
+            tick(number, len(names))
+            mine, belief = self.sources == name, believe()
+            if leave_one_out:
+                belief = believe(self._fit(~mine & ~self.slow))
+            if adapt_to:
+                seen = self._choose(np.flatnonzero(mine & ~self.slow), belief, adapt_to, are_chosen)
+                belief = belief.adapted(self.meshes.take(seen), self.measured[seen])
+                used[seen] = False
+            slopes = find_slopes(self.meshes.take(mine), belief.parameters)
+            predicted[mine], factor[mine] = np.exp(slopes.logs), belief.factors_of(slopes)
+            beliefs[str(name)] = belief
+        return Predicted(predicted, factor, used, beliefs)
+
+    def _fit(self, chosen: Array) -> dict[str, float]:
+        return fit(self.meshes.take(chosen), self.measured[chosen], self.sources[chosen])
+
+    def _choose(self, rows: Array, belief: Belief, count: int, are_chosen: bool) -> Array:
+        """Return rows to be adapted to: those that tell most of all, or rows from the first to the last."""
+        if are_chosen:
+            slopes = find_slopes(self.meshes.take(rows), belief.parameters)
+            return np.asarray(rows[belief.choose_runs(slopes, count)])
+        return np.asarray(rows[np.linspace(0, len(rows) - 1, min(count, len(rows))).round().astype(int)])
 
 
 def _judge_memory(runs: Sequence[dict[str, Any]]) -> dict[str, float]:
@@ -148,41 +174,49 @@ def _judge_failures(runs: Sequence[dict[str, Any]]) -> dict[str, float]:
     if not failed.any() or failed.all():
         return {}
     meshes = to_columns(known)
-    fill = memory_bytes(meshes, read_shipped().memory).total / meshes.memory_bytes
-    order = np.argsort(np.argsort(fill))
+    risk = 1 - chance_to_run(meshes, memory_bytes(meshes, read_shipped().memory).total)
+    order = np.argsort(np.argsort(risk))
     count = int(failed.sum())
     auc = (order[failed].sum() - count * (count - 1) / 2) / (count * (len(known) - count))
-    return {"n": len(known), "auc": float(auc), "accuracy": float(np.mean((fill > FILL) == failed))}
+    return {"n": len(known), "auc": float(auc), "accuracy": float(np.mean((risk > 0.5) == failed))}
 
 
 def _judge_choices(
-    runs: Sequence[dict[str, Any]], timed: Sequence[dict[str, Any]], predicted: Array
+    tried: Sequence[dict[str, Any]], slow: Array, beliefs: Mapping[str, Belief]
 ) -> dict[str, ChoiceErrors]:
-    """Return what rules of choosing lose on jobs of which many meshes were tried; those that failed gain nothing."""
-    failed = [run for run in runs if run["status"] != "ok"]
-    tried = [*timed, *failed]
+    """Return what rules of choosing lose on jobs of which many meshes were tried; those that failed gain nothing.
+
+    ``slow`` says of those that did not whether they were; ``beliefs`` by which parameters each source is predicted.
+    """
     measured = np.array([run["step_s"] if has_time(run) else np.inf for run in tried])
-    meshes = to_columns(tried)
-    guessed = step_seconds(meshes, read_shipped().parameters).total
-    guessed[: len(timed)] = predicted
+    meshes, names = to_columns(tried), np.array([run["source"] for run in tried], dtype=str)
+    guessed = np.zeros(len(tried))
+    for name in dict.fromkeys(names):
+        belief = beliefs.get(str(name)) or believe()
+        guessed[names == name] = step_seconds(meshes.take(names == name), belief.parameters).total
     fits = memory_bytes(meshes, read_shipped().memory).total <= FILL * meshes.memory_bytes
+    is_slow = np.concatenate([slow, np.zeros(len(tried) - len(slow), dtype=bool)])
     jobs = defaultdict[str, list[int]](list)
     for number, run in enumerate(tried):
         jobs[run["group"]].append(number)
     chosen = [np.array(rows) for rows in jobs.values() if np.isfinite(measured[rows]).sum() >= ALTERNATIVES]
     if not chosen:
         return {}
+    apart = [rows[~is_slow[rows]] for rows in chosen]
+    apart = [rows for rows in apart if np.isfinite(measured[rows]).sum() >= ALTERNATIVES]
     is_far = meshes.tp > meshes.node_gpus
-    rules = {
-        "model": guessed,
-        "model, any memory": guessed,
-        "smallest tensor group": meshes.tp * 1e6 + meshes.pp * 1e3 - meshes.micro_batch,
-        "playbook": is_far * 1e9 + meshes.tp * meshes.pp * 1e4 - (meshes.zero == 1) * 1e3 - meshes.micro_batch,
+    playbook = is_far * 1e9 + meshes.tp * meshes.pp * 1e4 - (meshes.zero == 1) * 1e3 - meshes.micro_batch
+    smallest = meshes.tp * 1e6 + meshes.pp * 1e3 - meshes.micro_batch
+    found = {
+        "model": _judge_rule(guessed, chosen, measured, fits),
+        "model, any memory": _judge_rule(guessed, chosen, measured, np.ones_like(fits)),
+        "smallest tensor group": _judge_rule(smallest, chosen, measured, fits),
+        "playbook": _judge_rule(playbook, chosen, measured, fits),
     }
-    return {
-        name: _judge_rule(score, chosen, measured, np.ones_like(fits) if name.endswith("any memory") else fits)
-        for name, score in rules.items()
-    }  # fmt: skip
+    if apart and is_slow.any():
+        found["model, slow mode left out"] = _judge_rule(guessed, apart, measured, fits)
+        found["playbook, slow mode left out"] = _judge_rule(playbook, apart, measured, fits)
+    return found
 
 
 def _judge_rule(score: Array, jobs: Sequence[Array], measured: Array, fits: Array) -> ChoiceErrors:

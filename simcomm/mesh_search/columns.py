@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from simcomm.mesh_search.devices import GENERATIONS, find_mesh_gpu
-from simcomm.mesh_search.stages import deal_layers
+from simcomm.mesh_search.stages import LayerSizes, deal_layers
 
 Array = np.ndarray[Any, Any]
 
@@ -52,6 +52,7 @@ class Meshes:
     shard: Array  # replicas that divide these: those of a node with hsdp, else all
     sequence_parallel: Array
     interleaved: Array
+    zero_bubble: Array  # a schedule that computes gradients of weights where others wait
     most_layers: Array  # of the stage that has most of them
     first_layers: Array
     last_layers: Array
@@ -63,6 +64,11 @@ class Meshes:
     async_tp: Array
     reduce_bytes: Array  # of a gradient that is reduced
     framework: Array
+    # what is trained, and where it is kept
+    optimizer: Array  # numbers in OPTIMIZERS
+    lora: Array  # rank of adapters, beside weights that are frozen; 0: all weights are trained
+    frozen_bytes: Array  # of a weight that is not trained
+    offload: Array  # numbers in OFFLOADED: what the host keeps
     # the machine
     generation: Array  # numbers in GENERATIONS
     is_limited: Array  # by power
@@ -75,6 +81,7 @@ class Meshes:
     node_gpus: Array
     nic_rate: Array  # bytes a second of a GPU that leave its node
     memory_bytes: Array
+    host_rate: Array  # bytes a second of a GPU to and from its host
 
     def __len__(self) -> int:
         return len(self.layers)
@@ -88,15 +95,11 @@ ZERO = {"ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3, "hsdp": 3}
 WHOLE = (
     "layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "mlp_matrices", "vocab", "tied", "experts", "top_k",
     "expert_ffn", "shared_ffn", "dense_layers", "window", "seq", "micro_batch", "gpus", "dp", "tp", "cp", "pp", "vp",
-    "ep", "sequence_parallel", "async_tp", "node_gpus",
-)  # fmt: skip
-DEALT = (  # what deal_layers takes
-    "framework", "layers", "pp", "vp", "hidden", "heads", "kv_heads", "head_dim", "ffn", "mlp_matrices", "vocab",
-    "tied",
+    "ep", "sequence_parallel", "async_tp", "node_gpus", "lora",
 )  # fmt: skip
 COLUMNS = (
     *WHOLE, "gpu", "sharding", "schedule", "grad_accum", "precision", "attention", "recompute", "framework", "compile",
-    "note", "nic_gbps", "gpu_memory_gb",
+    "note", "nic_gbps", "gpu_memory_gb", "optimizer", "frozen_bits", "offload",
 )  # fmt: skip
 PRECISIONS = {  # and the rate that products of them have
     "bf16": "matrix_16", "fp16": "matrix_16", "fp8": "matrix_8", "mxfp8": "matrix_8", "nvfp4": "matrix_4",
@@ -104,10 +107,14 @@ PRECISIONS = {  # and the rate that products of them have
 }  # fmt: skip
 PRECISION_NAMES = tuple(PRECISIONS)
 RECOMPUTED = ("none", "selective", "full")
+SCHEDULES = ("none", "1f1b", "interleaved", "zero_bubble")
+OPTIMIZERS = ("adamw", "adamw8bit", "sgd")
+OFFLOADED = ("none", "optimizer", "parameters")  # the host keeps nothing, optimizer states, or parameters too
+BITS = {"16": 2.0, "8": 1.0, "4": 0.516}  # bytes of a frozen weight: NF4 has .127 bits of scales (arXiv:2305.14314)
 FRAMEWORKS = (
     "other", "nanotron", "llm-foundry", "megatron-deepspeed", "megatron-bridge", "torchtitan", "nemo", "megatron",
 )  # fmt: skip
-GPU_RATES = ("matrix_16", "memory_rate", "peer_rate", "multiprocessors")
+GPU_RATES = ("matrix_16", "memory_rate", "peer_rate", "multiprocessors", "host_rate")
 
 
 def to_columns(runs: Sequence[Mapping[str, Any]]) -> Meshes:
@@ -121,8 +128,9 @@ def make_columns(table: Mapping[str, Sequence[Any]]) -> Meshes:
     gpus = [find_mesh_gpu(name) for name in table["gpu"]]
     for name in GPU_RATES:
         found[name] = np.array([float(getattr(gpu, name)) for gpu in gpus])
-    dealt = [deal_layers(*one) for one in zip(*(table[name] for name in DEALT), strict=True)]
-    most, first, last = np.array(dealt, dtype=float).reshape(-1, 3).T
+    sizes = map(LayerSizes._make, zip(*(table[name] for name in LayerSizes._fields), strict=True))
+    deals = zip(table["framework"], table["layers"], table["pp"], sizes, strict=True)
+    most, first, last = np.array([deal_layers(*one) for one in deals], dtype=float).reshape(-1, 3).T
     group = found["dp"] * found["cp"]
     of_node = np.clip(found["node_gpus"] // found["tp"], 1, group)
     precisions = table["precision"]
@@ -132,6 +140,10 @@ def make_columns(table: Mapping[str, Sequence[Any]]) -> Meshes:
         micro_batches=np.array(table["grad_accum"], dtype=float),
         zero=np.array([ZERO[one] for one in table["sharding"]]),
         interleaved=np.array([one == "interleaved" for one in table["schedule"]]),
+        zero_bubble=np.array([one == "zero_bubble" for one in table["schedule"]]),
+        optimizer=np.array([OPTIMIZERS.index(one) for one in table["optimizer"]]),
+        offload=np.array([OFFLOADED.index(one) for one in table["offload"]]),
+        frozen_bytes=np.array([BITS[str(one)] for one in table["frozen_bits"]]),
         precision=np.array([PRECISION_NAMES.index(one) for one in precisions]),
         matrix=np.array([getattr(gpu, PRECISIONS[one]) for gpu, one in zip(gpus, precisions, strict=True)]),
         item_bytes=np.array([4.0 if one in ("tf32", "float32") else 2.0 for one in precisions]),

@@ -8,6 +8,7 @@ from collectives.units import parse_bandwidth
 from simcomm.cluster.hardware_parts import find_link, find_part, memory_bytes
 
 GENERATIONS = ("other", "ampere", "hopper", "blackwell")
+USUAL_PCIE = "PCIe 4.0 x16"  # where the catalogue does not say it
 MULTIPROCESSORS = 100  # where the catalogue does not say them
 NAMES = {"A100": "A100 80GB SXM", "H100": "H100 SXM", "H100-500W": "H100 SXM", "H200": "H200 SXM"}
 HBM2E_RATE = 2.4e12  # assumed: five stacks of HBM2e, of H100s that are limited to 500 W
@@ -25,6 +26,7 @@ class MeshGpu(NamedTuple):
     memory_rate: float
     peer_rate: float  # to another GPU of the node, each way
     multiprocessors: float
+    host_rate: float  # to and from its host's memory, each way
     memory_bytes: float
     is_limited: bool  # by power
 
@@ -61,6 +63,7 @@ def find_mesh_gpu(name: str) -> MeshGpu:
         matrix_4=rate("fp4", "fp8", "fp16"),
         memory_rate=HBM2E_RATE if is_limited else float(parse_bandwidth(figures["memory_bandwidth"].value)),
         peer_rate=find_link(figures["nvlink" if "nvlink" in figures else "pcie"].value).bandwidth,
+        host_rate=find_link(figures["pcie"].value if "pcie" in figures else USUAL_PCIE).bandwidth,
         multiprocessors=float(figures["multiprocessors"].value) if "multiprocessors" in figures else MULTIPROCESSORS,
         memory_bytes=memory,
         is_limited=is_limited,

@@ -1,6 +1,6 @@
-"""Fit parameters to runs, held by what is known before: the priors, or a fit that a few rows of one's own adapt."""
+"""Fit parameters to runs of many sources, held by their priors."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,16 +26,14 @@ def soften(r: Array) -> Array:
     return result
 
 
-def fit(
-    meshes: Meshes, measured: Array, sources: Sequence[str] | Array, around: Mapping[str, float] | None = None
-) -> dict[str, float]:
+def fit(meshes: Meshes, measured: Array, sources: Sequence[str] | Array) -> dict[str, float]:
     """Return the parameters that explain ``measured`` seconds of steps best.
 
     Residuals are logarithms, pseudo-Huber beyond two deviations; a source weighs as 60 rows at most. Parameters are
-    held by their priors, or as widely ``around`` those of another fit.
+    held by their priors.
     """
     names = list(PRIORS)
-    medians = np.log([PRIORS[name].value if around is None else around[name] for name in names])
+    medians = np.log([PRIORS[name].value for name in names])
     spreads = np.array([PRIORS[name].spread for name in names])
     weights = weigh(sources)
 

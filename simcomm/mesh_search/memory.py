@@ -6,7 +6,16 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from simcomm.mesh_search.columns import FRAMEWORKS, RECOMPUTED, Array, Meshes
-from simcomm.mesh_search.step import count_parameters, expert_share, local_tokens
+from simcomm.mesh_search.counts import (
+    Held,
+    count_held,
+    count_parameters,
+    count_trained,
+    count_words,
+    data_division,
+    expert_share,
+    local_tokens,
+)
 
 MEMORY_PRIORS = {
     "act_hidden": 9.5,  # bytes an element of the hidden width, layer and token, kept until backward
@@ -18,6 +27,7 @@ MEMORY_PRIORS = {
     "buffers": 0.52,  # of 4 bytes a parameter, where gradients are reduced
     "in_flight": 1.17,
     "selective": 0.6,  # of what is kept, where torch recomputes every second operation
+    "transient": 8.0,  # bytes an element of it that a tensor group gathers at a time
     "gathered": 4.0,  # bytes an element of the hidden width that tensor groups keep gathered, by torch's autograd
 }
 SELECTIVE = RECOMPUTED.index("selective")
@@ -44,60 +54,105 @@ class Memory:
     @property
     def total(self) -> Array:
         """All of it."""
-        return sum((getattr(self, field.name) for field in fields(self)), np.zeros_like(self.weights))
+        return sum((getattr(self, name) for name in PART_NAMES), np.zeros_like(self.weights))
+
+
+PART_NAMES = tuple(field.name for field in fields(Memory))
 
 
 def memory_bytes(meshes: Meshes, p: Mapping[str, float] = MEMORY_PRIORS) -> Memory:
     """Return what the fuller one of the first and the last stage of each training keeps."""
     first, last = (_stage(meshes, p, is_last=is_last) for is_last in (False, True))
     fuller = last.total > first.total
-    parts = {
-        field.name: np.where(fuller, getattr(last, field.name), getattr(first, field.name)) for field in fields(Memory)
-    }
-    return Memory(**parts)
+    return Memory(*(np.where(fuller, getattr(last, name), getattr(first, name)) for name in PART_NAMES))
 
 
 def _stage(m: Meshes, p: Mapping[str, float], *, is_last: bool) -> Memory:
-    t, tokens = m.tp, local_tokens(m)
+    kept, one = _kept(m, p)
     layers = m.last_layers if is_last else m.first_layers
-    dense, experts, words = count_parameters(m)
-    ends = np.where(m.pp > 1, 1.0, np.where(m.tied > 0, 1.0, 2.0))  # words and head
-    held = (layers * dense + ends * words) / t + layers * experts / m.ep
-    group = m.dp * m.cp
+    weights, gradients, optimizer = _states(m, layers)
+    trained = count_held(m, count_trained(m), layers).all
+    buffers = np.where((m.dp * m.cp > 1) & (m.zero < 3), p["buffers"] * 4 * trained, 0.0)
+    activations = local_tokens(m) * kept * layers * _flying(m, p, is_last=is_last)
+    activations = activations + np.where(m.recompute == FULL, local_tokens(m) * one, 0.0)
+    at_once = p["transient"] * local_tokens(m) * m.hidden
+    activations = activations + np.where(m.tp > 1, at_once, 0.0)
+    logits = np.where(is_last | (m.pp == 1), p["logits"] * local_tokens(m) * m.vocab / m.tp, 0.0)
+    plain = weights + gradients + optimizer + activations + logits + buffers
+    rest = buffers + p["fragments"] * plain + p["context_gb"] * 1e9
+    return Memory(weights, gradients, optimizer, activations, logits, rest)
 
-    # weights of 16 bits with gradients and states of 32; fp16 of Megatron-DeepSpeed keeps gradients in 16
+
+def state_bytes(m: Meshes) -> Array:
+    """Return the bytes of a trained parameter that an optimizer keeps, with the weight in 32 bits.
+
+    One of 32 bits in place of 16 is that weight itself.
+    """
+    states = np.array([8.0, 2.0, 4.0])[m.optimizer]  # by OPTIMIZERS; momentum with sgd
+    return np.asarray(states + np.where(m.item_bytes > 2, 0.0, 4.0))
+
+
+def _states(m: Meshes, layers: Array) -> tuple[Array, Array, Array]:
+    """Return the bytes of weights, gradients and states of a stage of so many layers.
+
+    Weights are of 16 bits, or of 32 where these compute, with gradients and states of 32; fp16 of Megatron-DeepSpeed
+    keeps gradients in 16. What the host keeps is not here: with its states go the gradients, with its parameters all
+    but the layers at work.
+    """
+    whole, by = count_parameters(m), data_division(m)
+    held, trained = count_held(m, whole, layers), count_held(m, count_trained(m), layers)
     is_zero3 = m.zero == 3
-    group3 = m.shard
-    divided = np.where(is_zero3, 1 / group3, np.where(m.zero > 0, 1 / group, 1.0))
     is_whole = is_zero3 & (m.pp > 1)  # gathered once a step
-    gathered = (3 * (dense / t + experts / m.ep) + 2 * words / t) * 2
-    weights = np.where(
-        is_zero3, np.where(is_whole, 2 * held + 2 * held / group3, 2 * held / group3 + gathered), 2 * held
-    )
+    weights = _weights(m, held, trained)
+    work = (3 * m.item_bytes * (whole.layer / m.tp + whole.experts / m.ep)) + 2 * m.item_bytes * whole.words / m.tp
+    weights = np.where(is_zero3, np.where(is_whole, weights, work) + _weights(m, held, trained, by), weights)
+    own = np.where(m.lora > 0, m.item_bytes * trained.all, 0.0)
+    weights = np.where(m.offload > 1, np.minimum(weights, work + own), weights)
     each = np.where(m.framework == DEEPSPEED, 2.0, 4.0)
-    gradients = np.where(
-        is_zero3 & ~is_whole, 4 * held / group3, np.where(m.zero == 2, each * held / group, each * held)
-    )
-    optimizer = 12 * held * divided
-    buffers = np.where((group > 1) & ~is_zero3, p["buffers"] * 4 * held, 0.0)
+    is_divided = (is_zero3 & ~is_whole) | (m.zero == 2)
+    gradients = np.where(is_divided, np.where(is_zero3, 4.0, each) * trained.divided(m, by), each * trained.all)
+    is_kept = m.offload == 0
+    states = state_bytes(m) * trained.divided(m, by)
+    return weights, np.where(is_kept, gradients, 0.0), np.where(is_kept, states, 0.0)
 
+
+def _weights(m: Meshes, held: Held, trained: Held, by: Array | float = 1.0) -> Array:
+    """Return the bytes of weights that ``by`` devices divide; words that are frozen keep their bits, as heads do."""
+    divided = held.divided(m, np.asarray(by))
+    words = np.where(m.lora > 0, count_words(m) / by, 0.0)
+    item = np.where(m.lora > 0, np.minimum(m.frozen_bytes, m.item_bytes), m.item_bytes)
+    own = np.where(m.lora > 0, m.item_bytes * trained.divided(m, np.asarray(by)), 0.0)  # of adapters
+    result: Array = item * (divided - words) + m.item_bytes * words + own
+    return result
+
+
+def host_bytes(m: Meshes) -> Array:
+    """Return what a host keeps of its devices: gradients of 32 bits, states, and the weights that stream from it."""
+    by = data_division(m)
+    held, trained = (count_held(m, of, m.most_layers) for of in (count_parameters(m), count_trained(m)))
+    states = np.where(m.offload > 0, (4 + state_bytes(m)) * trained.divided(m, by), 0.0)
+    weights = np.where(m.offload > 1, _weights(m, held, trained, by), 0.0)
+    return np.asarray((states + weights) * np.minimum(m.gpus, m.node_gpus))
+
+
+def _kept(m: Meshes, p: Mapping[str, float]) -> tuple[Array, Array]:
+    """Return the bytes a token and layer that are kept until backward, and those of a layer that is not recomputed."""
+    t = m.tp
     sequence = np.where(m.sequence_parallel > 0, t, 1.0)
     share = expert_share(m)
     ffn = (1 - share) * m.mlp_matrices * m.ffn + share * 3 * (m.shared_ffn + m.top_k * m.expert_ffn)
     kept = p["act_hidden"] * m.hidden / sequence + p["act_heads"] * (m.heads + m.kv_heads) * m.head_dim / t
     selective = m.recompute == SELECTIVE
     kept = (kept + p["act_ffn"] * ffn / t) * np.where(selective & ~m.is_unfused, p["selective"], 1.0)
+    kept = kept * m.item_bytes / 2
     kept = kept + np.where(m.is_unfused & ~selective, 5 * m.seq * m.heads / t, 0.0)
     keeps_gathered = (m.sequence_parallel > 0) & (m.pp == 1) & ~is_megatron(m)
     kept = kept + np.where(keeps_gathered, p["gathered"] * m.hidden, 0.0)
-    one = kept
-    kept = np.where(m.recompute == FULL, 2 * m.hidden / sequence, kept)
+    return np.where(m.recompute == FULL, 2 * m.hidden / sequence, kept), kept
+
+
+def _flying(m: Meshes, p: Mapping[str, float], *, is_last: bool) -> Array:
+    """Return how many micro batches are between their forward and backward on the first or the last stage."""
     flying = np.minimum(m.micro_batches, 1.0 if is_last else m.pp)
     flying = np.where(m.interleaved, flying * (1 + (m.pp - 1) / (m.pp * m.vp)), flying)
-    flying = np.where((m.pp > 1) & (not is_last), flying * p["in_flight"], flying)
-    activations = tokens * kept * layers * flying + np.where(m.recompute == FULL, tokens * one, 0.0)
-    has_head = is_last | (m.pp == 1)
-    logits = np.where(has_head, p["logits"] * tokens * m.vocab / t, 0.0)
-    plain = weights + gradients + optimizer + activations + logits + buffers
-    rest = buffers + p["fragments"] * plain + p["context_gb"] * 1e9
-    return Memory(weights, gradients, optimizer, activations, logits, rest)
+    return np.where((m.pp > 1) & (not is_last), flying * p["in_flight"], flying)

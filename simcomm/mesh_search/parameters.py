@@ -69,7 +69,16 @@ PRIORS: dict[str, Prior] = {
     "head": Prior(1.0, 0.2),
     # one cluster's: pipelines over its network slow tensor groups inside of nodes
     "pipeline_tensor_ms": Prior(4.0, 0.5),
+    # what no published run here tells: held by other sources, and as unsure as they are
+    "zero_bubble": Prior(0.33, 0.4),  # of 1F1B's bubble, with the same memory (ZB-H1, https://arxiv.org/abs/2401.10241)
+    "host_link": Prior(0.75, 0.2),  # of PCIe, copies from pinned memory
+    "host_update": Prior(4.0, 0.5),  # 10^9 parameters a second that a node's processors update (ZeRO-Offload's table of
+    # CPU-Adam: 1 billion in .22 s, 10 in 2.6, https://arxiv.org/abs/2101.06840)
+    "unpack_bytes": Prior(6.0, 0.6),  # of memory, for a frozen weight of 8 or 4 bits: read, written, read as 16 bits
+    # releases of mixtures of experts differ by up to 1.7 times on one job
+    "experts": Prior(1.0, 0.25),
     # frameworks
+    "framework_other": Prior(1.0, 0.08),
     "framework_nanotron": Prior(1.0, 0.08),
     "framework_torchtitan": Prior(1.0, 0.08),
     "framework_megatron-deepspeed": Prior(1.0, 0.08),

@@ -12,7 +12,18 @@ import numpy as np
 from collectives.errors import InputError
 from collectives.input_files import read_text
 from collectives.quoting import quote, suggest
-from simcomm.mesh_search.columns import FRAMEWORKS, PRECISIONS, RECOMPUTED, WHOLE, ZERO, Array
+from simcomm.mesh_search.columns import (
+    BITS,
+    FRAMEWORKS,
+    OFFLOADED,
+    OPTIMIZERS,
+    PRECISIONS,
+    RECOMPUTED,
+    SCHEDULES,
+    WHOLE,
+    ZERO,
+    Array,
+)
 from simcomm.mesh_search.devices import find_mesh_gpu
 
 SHIPPED = Path(__file__).parent / "data" / "meshes.csv"
@@ -23,15 +34,20 @@ USUAL = {  # of columns that a table may leave out
     "window": 0, "tp": 1, "cp": 1, "pp": 1, "vp": 1, "ep": 1, "sequence_parallel": 0, "async_tp": 0, "compile": 0,
     "micro_batch": 1, "node_gpus": 8, "nic_gbps": 50, "sharding": "ddp", "precision": "bf16", "attention": "flash",
     "recompute": "none", "framework": "other", "status": "ok", "note": "", "source": "yours", "step_s": "",
-    "memory_gb": "", "model": "", "tokens_per_s_per_gpu": "", "group": "",
+    "memory_gb": "", "model": "", "tokens_per_s_per_gpu": "", "group": "", "lora": 0, "frozen_bits": "16",
+    "optimizer": "adamw", "offload": "none",
 }  # fmt: skip
+COMMENTS = (  # columns of which nothing is made
+    "row", "version", "mla", "mfu_percent", "tflops", "memory_kind",
+)  # fmt: skip
 MOST_WHOLE, MOST_NUMBER = 2**31, 1e12
 MAY_BE_ZERO = {
     "tied", "experts", "top_k", "expert_ffn", "shared_ffn", "dense_layers", "window", "sequence_parallel", "async_tp",
-    "compile",
+    "compile", "lora",
 }  # fmt: skip
 NAMED: dict[str, Collection[str]] = {
     "sharding": ZERO, "precision": PRECISIONS, "recompute": RECOMPUTED, "attention": ("flash", "unfused"),
+    "schedule": SCHEDULES, "optimizer": OPTIMIZERS, "offload": OFFLOADED, "frozen_bits": BITS,
 }  # fmt: skip
 
 
@@ -40,11 +56,7 @@ def read_table(path: Path = SHIPPED) -> tuple[list[dict[str, Any]], Counter[str]
 
     Raises InputError for a file that is no table or lacks a column that is needed.
     """
-    lines = [line for line in read_text(path).splitlines() if not line.startswith("#")]
-    try:
-        rows = list(csv.DictReader(io.StringIO("\n".join(lines))))
-    except csv.Error as error:
-        raise InputError(f"{path}: no table of comma-separated values: {error}") from error
+    rows = _read_rows(path)
     columns = rows[0].keys() if rows else ()
     missing = [name for name in NEEDED if name not in columns]
     if missing:
@@ -56,6 +68,20 @@ def read_table(path: Path = SHIPPED) -> tuple[list[dict[str, Any]], Counter[str]
         except InputError as error:
             refused[str(error)] += 1
     return runs, refused
+
+
+def read_head(path: Path) -> list[str]:
+    """Return the columns that a table has. Raise InputError for a file that is no table."""
+    rows = _read_rows(path)
+    return [name for name in (rows[0] if rows else ()) if name]
+
+
+def _read_rows(path: Path) -> list[dict[str, str]]:
+    lines = [line for line in read_text(path).splitlines() if not line.startswith("#")]
+    try:
+        return list(csv.DictReader(io.StringIO("\n".join(lines))))
+    except csv.Error as error:
+        raise InputError(f"{path}: no table of comma-separated values: {error}") from error
 
 
 def complete(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -71,7 +97,7 @@ def complete(row: Mapping[str, Any]) -> dict[str, Any]:
         run[name] = _number(run, name)
     run["recompute"] = "none" if run["recompute"] == "unknown" else run["recompute"]
     for name, known in NAMED.items():
-        if run[name] not in known:
+        if name in run and run[name] not in known:
             raise InputError(f"{name} {quote(str(run[name]))} is not known; {suggest(str(run[name]), known)}")
     run["framework"] = run["framework"] if run["framework"] in FRAMEWORKS else "other"
     memory_bytes = find_mesh_gpu(str(run["gpu"])).memory_bytes
@@ -100,12 +126,23 @@ def _add_mesh(run: dict[str, Any]) -> None:
     if run["dp"] * split != run["gpus"]:
         mesh = " x ".join(f"{name} {run[name]}" for name in ("dp", "tp", "cp", "pp"))
         raise InputError(f"{mesh} is not {run['gpus']} gpus")
+    _check_divided(run)
     samples = run["dp"] * run["micro_batch"]
     run.setdefault("grad_accum", max(1, run.get("global_batch", samples) // samples))
     run.setdefault("global_batch", samples * run["grad_accum"])
     run.setdefault("schedule", "interleaved" if run["vp"] > 1 else "1f1b" if run["pp"] > 1 else "none")
     if run["step_s"] is None and run["tokens_per_s_per_gpu"] is not None:
         run["step_s"] = run["global_batch"] * run["seq"] / run["tokens_per_s_per_gpu"] / run["gpus"]
+
+
+def _check_divided(run: Mapping[str, Any]) -> None:
+    """Raise InputError for a tensor group that does not divide the heads, and for experts that a group does not."""
+    if run["heads"] % run["tp"]:
+        raise InputError(f"tp {run['tp']} does not divide {run['heads']} heads")
+    if run["experts"] % run["ep"]:
+        raise InputError(f"ep {run['ep']} does not divide {run['experts']} experts")
+    if run["top_k"] > run["experts"]:
+        raise InputError(f"top_k is {run['top_k']} of {run['experts']} experts")
 
 
 def _whole(run: Mapping[str, Any], name: str) -> int:

@@ -1,9 +1,10 @@
 """All meshes for a model on so many devices: which are fastest, which fit, which three to try, and why others lose."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,20 +12,18 @@ from collectives.errors import InputError
 from collectives.records.model_profile import TransformerShape
 from collectives.records.transformer_shapes import flops_per_token
 from simcomm.mesh_search.columns import COLUMNS, RECOMPUTED, Array, Meshes, make_columns
-from simcomm.mesh_search.memory import Memory, memory_bytes
+from simcomm.mesh_search.memory import Memory, host_bytes, memory_bytes
 from simcomm.mesh_search.runs import complete
 from simcomm.mesh_search.step import MeshSeconds, step_seconds
-from simcomm.mesh_search.uncertainty import chance_to_fit, interval_factors, read_shipped
+from simcomm.mesh_search.uncertainty import Z_80, Belief, Slopes, believe, chance_to_run, find_slopes, read_shipped
 
 FILL = 0.85  # of a device, above which allocators free and retry, and most published runs failed
 MOST_TENSOR, MOST_CHUNKS, MOST_CONTEXT, MOST_MICRO = 64, 8, 16, 64
 LEAST_TOKENS = 1024  # of a sequence's part, with context parallelism
 TRIES = 3
 DRAWS = 400
-FEATURES = {  # of a mesh, each of which may be off on a cluster by so much, as a deviation of the logarithm
-    "tensor": 0.10, "pipeline": 0.10, "context": 0.15, "zero3": 0.08, "recompute": 0.04, "small batch": 0.06,
-    "across nodes": 0.12, "memory": 0.05,
-}  # fmt: skip
+AMONG = 100  # of the fastest meshes, from which those to try are chosen
+LORA_RANK = 16  # of what is proposed where nothing fits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,12 +40,19 @@ class MeshJob:
     gpu: str
     gpus: int
     node_gpus: int
-    nic_rate: float
+    nic_rate: float  # 0 where no network is known
     peer_rate: float | None = None  # between GPUs of a node, where it is not the GPU's own
     precision: str = "bf16"
     framework: str = "other"
     attention: str = "flash"
     is_compiled: bool = False
+    optimizer: str = "adamw"
+    offload: str = "none"
+    lora: int = 0
+    frozen_bits: str = "16"
+    experts: int = 0  # of each layer's MLP, of which a token visits ``top_k``
+    top_k: int = 0
+    with_zero_bubble: bool = False
 
     @property
     def row(self) -> dict[str, Any]:
@@ -57,8 +63,10 @@ class MeshJob:
             "head_dim": shape.width // shape.heads, "ffn": shape.hidden, "mlp_matrices": 3 if is_llama else 2,
             "vocab": shape.vocabulary, "tied": int(not is_llama), "seq": self.seq, "gpu": self.gpu,
             "gpus": self.gpus, "global_batch": self.batch, "node_gpus": self.node_gpus,
-            "nic_gbps": self.nic_rate / 1e9, "precision": self.precision, "framework": self.framework,
-            "attention": self.attention, "compile": int(self.is_compiled),
+            "nic_gbps": max(self.nic_rate, 1.0) / 1e9, "precision": self.precision, "framework": self.framework,
+            "attention": self.attention, "compile": int(self.is_compiled), "optimizer": self.optimizer,
+            "offload": self.offload, "lora": self.lora, "frozen_bits": self.frozen_bits, "experts": self.experts,
+            "top_k": self.top_k, "expert_ffn": shape.hidden if self.experts else 0,
         }  # fmt: skip
 
 
@@ -71,12 +79,37 @@ def divisors(number: int, most: int) -> list[int]:
     return [one for one in range(1, min(number, most) + 1) if number % one == 0]
 
 
-VARIED = ("tp", "pp", "cp", "dp", "vp", "micro_batch", "grad_accum", "sharding", "recompute")
-Mesh = tuple[int, int, int, int, int, int, int, str, str]
+class SearchedMesh(NamedTuple):
+    """A mesh and how it trains, by the names of columns."""
+
+    tp: int = 1
+    pp: int = 1
+    cp: int = 1
+    dp: int = 1
+    ep: int = 1
+    vp: int = 1
+    micro_batch: int = 1
+    grad_accum: int = 1
+    sharding: str = "ddp"
+    recompute: str = "none"
+    schedule: str = "1f1b"
+
+    @property
+    def name(self) -> str:
+        """A few words.
+
+        >>> SearchedMesh(dp=8, tp=2, micro_batch=4, sharding="zero3", recompute="full").name
+        'zero3 8, tp 2, mb 4, full'
+        """
+        axes = [f"{self.sharding} {self.dp}"]
+        axes += [f"{name} {size}" for name in ("tp", "cp", "ep", "pp", "vp") if (size := getattr(self, name)) > 1]
+        axes += ["zero-bubble"] if self.schedule == "zero_bubble" else []
+        again = [] if self.recompute == "none" else [self.recompute]
+        return ", ".join([*axes, f"mb {self.micro_batch}", *again])
 
 
-def enumerate_meshes(job: MeshJob) -> list[Mesh]:
-    """Return all meshes of a job: ``VARIED`` of each. Raise InputError where there is none."""
+def enumerate_meshes(job: MeshJob) -> list[SearchedMesh]:
+    """Return all meshes of a job. Raise InputError where there is none."""
     found = [*_meshes(job)]
     if not found:
         raise InputError(
@@ -86,7 +119,7 @@ def enumerate_meshes(job: MeshJob) -> list[Mesh]:
     return found
 
 
-def _meshes(job: MeshJob) -> Iterator[Mesh]:
+def _meshes(job: MeshJob) -> Iterator[SearchedMesh]:
     shape = job.shape
     tensors = [t for t in divisors(shape.heads, MOST_TENSOR) if t == 1 or shape.hidden % t == 0]
     contexts = [c for c in (1, 2, 4, 8, MOST_CONTEXT) if c == 1 or (job.seq // c >= LEAST_TOKENS and job.seq % c == 0)]
@@ -94,26 +127,40 @@ def _meshes(job: MeshJob) -> Iterator[Mesh]:
         dp, rest = divmod(job.gpus, tp * pp * cp)
         if rest or (tp > job.node_gpus and tp % job.node_gpus) or job.batch % dp:
             continue
-        chunks = [v for v in divisors(shape.layers // pp, MOST_CHUNKS) if v == 1 or pp > 1]
-        zeros: tuple[str, ...] = (
-            ("ddp",) if dp * cp == 1 else ("ddp", "zero1") if pp > 1 else ("ddp", "zero1", "zero2", "zero3")
-        )
-        zeros += ("hsdp",) if pp == 1 and tp < job.node_gpus < dp * cp * tp else ()
+        experts = [e for e in divisors(job.experts, job.experts) if dp * cp % e == 0] or [1]
         for micro in (m for m in divisors(job.batch // dp, MOST_MICRO) if m & (m - 1) == 0):
             count = job.batch // dp // micro
             if pp > 1 and count < pp:
                 continue
-            for vp, zero, recompute in product(chunks, zeros, RECOMPUTED):
-                if vp == 1 or count % pp == 0:
-                    yield tp, pp, cp, dp, vp, micro, count, zero, recompute
+            one = SearchedMesh(tp=tp, pp=pp, cp=cp, dp=dp, micro_batch=micro, grad_accum=count)
+            rows = product(_schedules(job, pp, count), _shardings(job, one), RECOMPUTED, experts)
+            for (schedule, vp), sharding, recompute, ep in rows:
+                yield one._replace(vp=vp, ep=ep, sharding=sharding, recompute=recompute, schedule=schedule)
 
 
-def _columns(job: MeshJob, found: Sequence[Mesh]) -> Meshes:
+def _schedules(job: MeshJob, pp: int, count: int) -> list[tuple[str, int]]:
+    """Return schedules with the chunks of a device."""
+    if pp == 1:
+        return [("none", 1)]
+    chunks = [v for v in divisors(job.shape.layers // pp, MOST_CHUNKS) if v > 1 and count % pp == 0]
+    found = [("1f1b", 1), *(("interleaved", v) for v in chunks)]
+    return [*found, ("zero_bubble", 1)] if job.with_zero_bubble else found
+
+
+def _shardings(job: MeshJob, mesh: SearchedMesh) -> tuple[str, ...]:
+    """Return what the data axis may divide."""
+    size, is_one_stage = mesh.dp * mesh.cp, mesh.pp == 1
+    if size == 1:
+        return ("ddp",)
+    whole = ("ddp", "zero1", "zero2", "zero3") if is_one_stage else ("ddp", "zero1", "zero3")
+    return (*whole, "hsdp") if is_one_stage and mesh.tp < job.node_gpus < size * mesh.tp else whole
+
+
+def _columns(job: MeshJob, found: Sequence[SearchedMesh]) -> Meshes:
     shared = complete({**job.row, "tp": 1, "dp": job.gpus, "micro_batch": 1, "grad_accum": 1})
     table: dict[str, Sequence[Any]] = {name: [shared[name]] * len(found) for name in COLUMNS}
-    table |= dict(zip(VARIED, zip(*found, strict=True), strict=True))
+    table |= dict(zip(SearchedMesh._fields, zip(*found, strict=True), strict=True))
     table["sequence_parallel"] = [int(tp > 1) for tp in table["tp"]]
-    table["schedule"] = ["interleaved" if vp > 1 else "1f1b" for vp in table["vp"]]
     meshes = make_columns(table)
     return meshes if job.peer_rate is None else replace(meshes, peer_rate=np.full(len(found), job.peer_rate))
 
@@ -123,17 +170,28 @@ class FoundMeshes:
     """All meshes of a job, an array a figure; ``order`` names those that fit from the fastest on."""
 
     job: MeshJob
-    varied: list[Mesh]
+    searched: Sequence[SearchedMesh]
     meshes: Meshes
     parts: MeshSeconds
     memory: Memory
-    factor: Array  # by which a step may be longer or shorter, at 80 %
-    chance: Array  # to fit
+    belief: Belief
+    chance: Array  # not to fail
     order: Array
 
-    def describe(self, number: int) -> dict[str, Any]:
-        """Return a mesh by the names in ``VARIED``."""
-        return dict(zip(VARIED, self.varied[number], strict=True))
+    def factors(self, numbers: Sequence[int] | Array) -> Array:
+        """Return the factors by which the steps of some may be longer or shorter, at 80 %."""
+        chosen = np.asarray(numbers, dtype=int)
+        return self.belief.factors_of(find_slopes(self.meshes.take(chosen), self.belief.parameters))
+
+    @cached_property
+    def fastest(self) -> Slopes:
+        """The fastest that fit, with what parameters do to them."""
+        return find_slopes(self.meshes.take(self.order[:AMONG]), self.belief.parameters)
+
+    @property
+    def host_bytes(self) -> Array:
+        """Bytes that a host keeps of what is offloaded to it."""
+        return host_bytes(self.meshes)
 
     @property
     def step_s(self) -> Array:
@@ -149,54 +207,61 @@ class FoundMeshes:
     @property
     def mfu(self) -> Array:
         """Shares of the data sheet's FLOPs, with the work of attention and none of recomputation."""
-        flops = flops_per_token(self.job.kind, self.job.shape._replace(context=self.job.seq))
+        job = self.job
+        hidden = job.shape.hidden * max(1, job.top_k)
+        flops = flops_per_token(job.kind, job.shape._replace(context=job.seq, hidden=hidden))
         result: Array = flops * self.tokens_per_s / (self.meshes.gpus * self.meshes.matrix)
         return result
 
 
-def search(job: MeshJob, parameters: Mapping[str, float] | None = None, fill: float = FILL) -> FoundMeshes:
+def search(job: MeshJob, belief: Belief | None = None, fill: float = FILL) -> FoundMeshes:
     """Predict every mesh of a job; those that fill more than ``fill`` of a device's memory are not in the order."""
-    found = enumerate_meshes(job)
-    shipped = read_shipped()
-    meshes = _columns(job, found)
-    parts, memory = step_seconds(meshes, parameters or shipped.parameters), memory_bytes(meshes, shipped.memory)
+    return predict_meshes(job, enumerate_meshes(job), belief, fill)
+
+
+def predict_meshes(
+    job: MeshJob, searched: Sequence[SearchedMesh], belief: Belief | None = None, fill: float = FILL
+) -> FoundMeshes:
+    """Predict some meshes of a job. Raise InputError for a job that cannot be expressed."""
+    known, meshes = belief or believe(), _columns(job, searched)
+    parts, memory = step_seconds(meshes, known.parameters), memory_bytes(meshes, read_shipped().memory)
     total = memory.total
     fits = np.flatnonzero(total <= fill * meshes.memory_bytes)
     return FoundMeshes(
-        job=job, varied=found, meshes=meshes, parts=parts, memory=memory, factor=interval_factors(meshes),
-        chance=chance_to_fit(total, meshes.memory_bytes), order=fits[np.argsort(parts.total[fits], kind="stable")],
+        job=job, searched=searched, meshes=meshes, parts=parts, memory=memory, belief=known,
+        chance=chance_to_run(meshes, total), order=fits[np.argsort(parts.total[fits], kind="stable")],
     )  # fmt: skip
 
 
-def choose_tries(found: FoundMeshes, count: int = TRIES, among: int = 200) -> list[int]:
-    """Return the meshes to try, the likeliest first: together they hold the fastest one as often as can be.
+def choose_tries(found: FoundMeshes, count: int = TRIES) -> list[int]:
+    """Return the meshes to try, the fastest first: together they hold the fastest one as often as can be.
 
-    What a cluster does to tensor groups, pipelines, ... is drawn at random, the same for all meshes that have it; the
-    next one is that which raises the expected rate of the best most.
+    Parameters are drawn as they are believed, the same for all meshes; the next one is that which raises the expected
+    rate of the best most.
     """
-    numbers = found.order[:among]
-    if not len(numbers):
+    if not len(found.order):
         return []
-    rng = np.random.default_rng(0)
-    features = _features(found.meshes.take(numbers), found.memory.total[numbers])
-    spread = np.array(list(FEATURES.values()))
-    moves = features @ (rng.standard_normal((len(FEATURES), DRAWS)) * spread[:, None])
-    rates = np.exp(np.log(found.tokens_per_s[numbers])[:, None] + moves + 0.02 * rng.standard_normal(moves.shape))
-    chosen = [0]
-    while len(chosen) < min(count, len(numbers)):
-        best = rates[chosen].max(axis=0)
+    logs = found.belief.draw(found.fastest, DRAWS)
+    rates = np.exp(logs.min() - logs)
+    chosen, best = [0], rates[0]
+    while len(chosen) < min(count, len(rates)):
         gain = np.maximum(rates - best, 0).mean(axis=1)
         gain[chosen] = -1
         chosen.append(int(np.argmax(gain)))
-    return [int(numbers[one]) for one in chosen]
+        best = np.maximum(best, rates[chosen[-1]])
+    return [int(found.order[one]) for one in chosen]
 
 
-def _features(m: Meshes, total: Array) -> Array:
-    """Return which features each mesh has, in the order of ``FEATURES``."""
-    return np.stack([
-        m.tp > 1, m.pp > 1, m.cp > 1, m.zero == 3, m.recompute > 0, m.micro_batch * m.seq / m.cp < 4096,
-        m.tp > m.node_gpus, total > 0.8 * m.memory_bytes,
-    ], axis=1).astype(float)  # fmt: skip
+def choose_runs(found: FoundMeshes, count: int = TRIES) -> tuple[list[int], float, float]:
+    """Return the meshes whose times would tell most of all others, and half the interval's logarithm before and after.
+
+    These are medians of the meshes among the fastest.
+    """
+    slopes = found.fastest
+    chosen = found.belief.choose_runs(slopes, count)
+    taught = found.belief.after_runs(slopes.slopes[chosen])
+    before, after = (float(np.median(one.deviations(slopes))) for one in (found.belief, taught))
+    return [int(found.order[one]) for one in chosen], Z_80 * before, Z_80 * after
 
 
 def pareto_front(found: FoundMeshes) -> list[int]:
@@ -209,30 +274,40 @@ def pareto_front(found: FoundMeshes) -> list[int]:
     return front
 
 
-def why_slower(found: FoundMeshes, number: int, than: int) -> str:
-    """Say in one line which parts of a step make one mesh slower than another."""
-    mine, best = found.parts.take(number), found.parts.take(than)
-    more = {name: mine[name] - best[name] for name in mine if name != "total" and mine[name] > best[name]}
-    lost = mine["total"] - best["total"]
-    if not more or lost <= 0:
-        return "as fast"
-    names = sorted(more, key=lambda name: -more[name])[:2]
-    return ", ".join(f"{name} {more[name] * 1e3:+.0f} ms" for name in names)
+class Remedy(NamedTuple):
+    """What would make a job fit that does not, and the meshes that then do."""
+
+    change: str
+    found: FoundMeshes
 
 
-def what_would_fit(job: MeshJob, fill: float = FILL) -> list[str]:
-    """Return what would make a job fit that does not: more devices, or less of each."""
-    more = (job.gpus * factor for factor in (2, 4, 8, 16))
-    larger = next((n for n in more if _fits(replace(job, gpus=n, batch=n * max(1, job.batch // job.gpus)), fill)), None)
-    advice = [] if larger is None else [f"{larger} devices"]
-    if job.seq >= 2 * LEAST_TOKENS and _fits(replace(job, seq=job.seq // 2), fill):
-        advice.append(f"sequences of {job.seq // 2} tokens")
-    return advice
-
-
-def _fits(job: MeshJob, fill: float) -> bool:
-    """Return whether a mesh of a job fits; no mesh at all does not."""
-    try:
-        return len(search(job, fill=fill).order) > 0
-    except InputError:
-        return False
+def what_would_fit(job: MeshJob, belief: Belief | None = None, fill: float = FILL) -> list[Remedy]:
+    """Return what would make a job fit, one change each: of the optimizer, of what is trained, of where it is kept."""
+    adapters = {"lora": LORA_RANK, "offload": "none", "frozen_bits": "16"}
+    changes: list[tuple[str, dict[str, Any]]] = [
+        ("AdamW with states of 8 bits", {"optimizer": "adamw8bit"}),
+        ("states and gradients kept by the host", {"offload": "optimizer"}),
+        ("parameters kept by the host too", {"offload": "parameters"}),
+        (f"LoRA of rank {LORA_RANK}", adapters),
+        (f"LoRA of rank {LORA_RANK} beside weights of 4 bits", {**adapters, "frozen_bits": "4"}),
+        (f"sequences of {job.seq // 2} tokens", {"seq": job.seq // 2}),
+    ]
+    for factor in (2, 4, 8, 16):
+        batch = job.batch if job.batch >= factor * job.gpus else factor * job.batch
+        changes.append((f"{factor * job.gpus} devices", {"gpus": factor * job.gpus, "batch": batch}))
+    found = list[Remedy]()
+    for name, change in changes:
+        gpus = change.get("gpus", job.gpus)
+        if gpus > job.node_gpus and (not job.nic_rate or gpus % job.node_gpus):
+            continue  # nothing joins so many
+        if all(getattr(job, key) == value for key, value in change.items()) or (
+            "gpus" in change and any("devices" in one.change for one in found)
+        ):
+            continue
+        try:
+            one = search(replace(job, **change), belief, fill)
+        except InputError:
+            continue  # there is no such mesh
+        if len(one.order):
+            found.append(Remedy(name, one))
+    return found

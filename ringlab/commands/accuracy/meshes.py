@@ -91,10 +91,16 @@ class MeshAccuracyAnswer(Answer):
 
 
 def mesh_accuracy(
-    data: Path | None = None, *, leave_one_out: bool = False, calibrate: int = 0, session: Session | None = None
+    data: Path | None = None,
+    *,
+    leave_one_out: bool = False,
+    calibrate: int = 0,
+    are_chosen: bool = True,
+    session: Session | None = None,
 ) -> MeshAccuracyAnswer:
     """Return how far predictions of runs are off: the shipped ones, or those of ``meshes.csv`` in ``data``.
 
+    With ``calibrate`` each source is adapted to so many of its rows: those that tell most, or spread over the source.
     Raises InputError for a table that cannot be read, or has no run with a time.
     """
     if not 0 <= calibrate <= MOST_ADAPTED:
@@ -102,7 +108,7 @@ def mesh_accuracy(
     path = SHIPPED if data is None else data / "meshes.csv" if data.is_dir() else data
     runs, refused = read_table(path)
     with (session or Session()).computing("predicting runs on meshes"):
-        found = judge(runs, refused, leave_one_out=leave_one_out, adapt_to=calibrate)
+        found = judge(runs, refused, leave_one_out=leave_one_out, adapt_to=calibrate, are_chosen=are_chosen)
     return MeshAccuracyAnswer(leave_one_out=leave_one_out, adapted_to=calibrate, found=found)
 
 

@@ -1,4 +1,4 @@
-"""``ringlab calibrate``: what a prediction of this machine needs, measured; or a user's own nccl-tests output, kept."""
+"""``ringlab calibrate``: what a prediction of this machine needs, measured; or a user's own measurements, kept."""
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +14,7 @@ from collectives.quoting import close_names
 from collectives.request import Request
 from collectives.training.workload import Training
 from collectives.units import count, format_size
+from ringlab.commands.measuring.calibrate_runs import calibrate_runs
 from ringlab.session import Session, load_scenario
 from ringlab.shared.answer import Answer, AnswerRecord
 from ringlab.shared.options import TIMEOUT_S, BackendOpt, JsonOpt, SetOpt, TimeoutOpt, with_groups
@@ -42,6 +43,9 @@ class CalibrateOptions:
         Path | None,
         Option("--nccl-tests", metavar="FILE", help="Adapt NCCL's predictions to your nccl-tests output."),
     ] = None
+    runs: Annotated[
+        Path | None, Option("--runs", metavar="FILE.csv", help="Adapt predictions of meshes to your own training runs.")
+    ] = None
     system: Annotated[
         str | None, Option(metavar="NAME", help="The machine that it was measured on; else by its GPU's name.")
     ] = None
@@ -60,9 +64,14 @@ def command(
     json_to: JsonOpt = None,
     set_keys: SetOpt = None,
 ) -> None:
-    """Measure this machine's messages, reductions and training phases, and keep them; or read nccl-tests' output."""
+    """Measure this machine's messages, reductions and training phases, and keep them; or keep what you measured."""
     check_outputs(json_to)
     file, system, keys = options.nccl_tests, options.system, set_keys or []
+    if options.runs is not None:
+        if file is not None or scenario is not None or keys:
+            raise InputError("--runs FILE.csv says all of its runs itself: give no scenario, --set or --nccl-tests")
+        deliver(calibrate_runs(options.runs), json_to)
+        return
     if file is None and (system is not None or options.collective is not None):
         raise InputError("--system and --collective say what --nccl-tests FILE measured, and no such file is given")
     if file is not None and scenario is not None and system is not None:

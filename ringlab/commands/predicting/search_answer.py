@@ -1,0 +1,257 @@
+"""What ``ringlab search`` answers: meshes with rates, memory and money, as records and tables."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ringlab.shared.answer import NOT_IN_JSON, Answer, AnswerRecord
+from ringlab.table import NOTHING, Part, Sentences, Table, format_digits
+from simcomm.mesh_search.losers import name_family
+from simcomm.mesh_search.search import FoundMeshes, pareto_front
+
+if TYPE_CHECKING:
+    from viz.meshes import MeshDots
+
+PARTS = ("compute", "tensor", "context", "expert", "bubble", "p2p", "data", "host", "optimizer")
+GIB = 2**30
+
+
+@dataclass(frozen=True, kw_only=True)
+class Money(AnswerRecord):
+    """What a training on so many tokens takes and costs, with intervals of 80 %."""
+
+    hours: float
+    hours_interval: tuple[float, float]
+    dollars: float | None = None
+    dollars_interval: tuple[float, float] | None = None
+    chance_within_limits: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeshRow(AnswerRecord):
+    """A mesh with what is predicted of it."""
+
+    mesh: str
+    tensor: int
+    pipeline: int
+    context: int
+    expert: int
+    data: int
+    virtual: int
+    schedule: str
+    form: str
+    micro_batch: int
+    microbatches: int
+    recompute: str
+    step_s: float
+    step_interval: tuple[float, float]
+    parts: dict[str, float]
+    tokens_per_s: float
+    tokens_interval: tuple[float, float]
+    mfu: float
+    tflops_per_gpu: float
+    memory_bytes: float
+    memory_parts: dict[str, float]
+    host_bytes: float
+    chance_to_run: float
+    dollars_per_billion_tokens: float | None = None
+    dollars_interval: tuple[float, float] | None = None
+    money: Money | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemedyRow(AnswerRecord):
+    """A change with which a training fits, and the fastest mesh then."""
+
+    change: str
+    best: MeshRow
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learning(AnswerRecord):
+    """Runs of which the times would tell most, and half the interval of all meshes before and after."""
+
+    runs: tuple[str, ...]
+    within: float
+    within_after: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case(AnswerRecord):
+    """What was found for one number of devices, of one value of what varies."""
+
+    value: str
+    devices: int
+    machine: str
+    batch: int
+    seq: int
+    meshes: int
+    fitting: int
+    best: tuple[MeshRow, ...]
+    tries: tuple[MeshRow, ...] = ()
+    learning: Learning | None = None
+    losers: tuple[tuple[str, str], ...] = ()  # kinds of meshes, and why each loses
+    would_fit: tuple[RemedyRow, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchAnswer(Answer):
+    """What ``ringlab search`` found."""
+
+    kind = "search"
+    title: str
+    file: str
+    model: str
+    precision: str
+    notes: tuple[str, ...]
+    cases: tuple[Case, ...]
+    key: str | None = None  # what varies
+    refused: tuple[str, ...] = ()  # values that cannot be, and why
+    tokens: float | None = None
+    found: tuple[FoundMeshes, ...] = field(default=(), compare=False, metadata=NOT_IN_JSON)
+
+    def show(self) -> Iterator[Part]:
+        """Yield cases beside each other where there are several, else the fastest meshes of the one."""
+        if len(self.cases) > 1:
+            yield self._overview()
+        for case in self.cases if self.key is None else ():
+            yield from self._case(case)
+        if self.tokens is not None:
+            yield Sentences(tuple(self._choice()), wrap=True)
+        if self.refused or self.notes:
+            yield Sentences((*self.refused, *self.notes), wrap=True)
+
+    def _overview(self) -> Table:
+        heads = [] if self.key is None else [self.key]
+        heads += ["devices", "fastest that fits", "tokens/s", "80 % within", "MFU", "$ a billion\ntokens"]
+        heads += [] if self.tokens is None else ["days", "$", "chance"]
+        rows = [[*([] if self.key is None else [case.value]), str(case.devices), *self._cells(case)]
+                for case in self.cases]  # fmt: skip
+        return Table(f"{self.model}: the fastest of each", heads, rows, words=1 if self.key is None else 3)
+
+    def _cells(self, case: Case) -> list[str]:
+        if not case.best:
+            return ["none fits", *[NOTHING] * (4 if self.tokens is None else 7)]
+        row = case.best[0]
+        cells = [row.mesh, f"{row.tokens_per_s:,.0f}", _range(row.tokens_interval), f"{row.mfu:.0%}", _dollars(row)]
+        if row.money is None:
+            return cells
+        chance = row.money.chance_within_limits
+        cost = NOTHING if row.money.dollars is None else f"{row.money.dollars:,.0f}"
+        return [*cells, format_digits(row.money.hours / 24), cost, NOTHING if chance is None else f"{chance:.0%}"]
+
+    def _choice(self) -> Iterator[str]:
+        """Yield which case is cheapest of those that likely keep the limits."""
+        rows = [(case, case.best[0]) for case in self.cases if case.best]
+        priced = [(case, row, row.money) for case, row in rows if row.money is not None]
+        within = [one for one in priced if (one[2].chance_within_limits or 0.0) >= 0.5]
+        for case, row, money in sorted(within, key=lambda one: one[2].dollars or one[2].hours)[:1]:
+            low, high = money.hours_interval
+            cost = ""
+            if money.dollars is not None and money.dollars_interval is not None:
+                cost = f" for ${money.dollars:,.0f} ({_range(money.dollars_interval)})"
+            value = f"{self.key} {case.value}, " if self.key else ""
+            days = f"{money.hours / 24:.3g} days ({low / 24:.3g} to {high / 24:.3g})"
+            yield (
+                f"For {self.tokens:.3g} tokens, cheapest within the limits: {value}{case.devices} x {case.machine}, "
+                f"{row.mesh}: {days}{cost}; within the limits with {money.chance_within_limits or 0:.0%}."
+            )
+        if priced and not within:
+            yield f"For {self.tokens:.3g} tokens none of these is likely within the limits."
+
+    def _case(self, case: Case) -> Iterator[Part]:
+        head = f"{self.model} on {case.devices} x {case.machine}, {case.batch} sequences of {case.seq} tokens"
+        if not case.best:
+            yield from _nothing_fits(head, case)
+            return
+        yield _rates(head, case)
+        yield _seconds(case)
+        if case.losers:
+            yield Table("Why the others lose", ["kind", "its best mesh"], [list(one) for one in case.losers], words=2)
+        yield Sentences(tuple(_sentences(case)), wrap=True)
+
+    def draw(self, path: Path) -> None:
+        """Draw rate against memory, with the meshes that no other beats in both."""
+        from viz.meshes import draw_meshes
+
+        draw_meshes(self.model, [_dots(one) for one in self.found], path)
+
+
+def _dots(found: FoundMeshes) -> "MeshDots":
+    from viz.meshes import MeshDots
+
+    return MeshDots(
+        title=f"{found.job.gpus} x {found.job.gpu}, {found.job.batch} sequences of {found.job.seq}",
+        rates=found.tokens_per_s.tolist(), memory_gib=(found.memory.total / GIB).tolist(),
+        forms=[name_family(one) for one in found.searched], names=[one.name for one in found.searched],
+        front=pareto_front(found), limit_gib=float(found.meshes.memory_bytes[0]) / GIB,
+    )  # fmt: skip
+
+
+def _range(bounds: tuple[float, float]) -> str:
+    return f"{bounds[0]:,.0f} to {bounds[1]:,.0f}"
+
+
+def _dollars(row: MeshRow) -> str:
+    if row.dollars_per_billion_tokens is None or row.dollars_interval is None:
+        return NOTHING
+    low, high = map(format_digits, row.dollars_interval)
+    return f"{format_digits(row.dollars_per_billion_tokens)} ({low} to {high})"
+
+
+def _rates(title: str, case: Case) -> Table:
+    rows = [
+        [
+            row.mesh, f"{row.tokens_per_s:,.0f}", _range(row.tokens_interval), f"{row.mfu:.0%}",
+            format_digits(row.tflops_per_gpu), _dollars(row),
+        ]
+        for row in case.best
+    ]  # fmt: skip
+    return Table(title, ["mesh", "tokens/s", "80 % within", "MFU", "TFLOP/s\na GPU", "$ a billion\ntokens"], rows)
+
+
+def _seconds(case: Case) -> Table:
+    shown = [name for name in PARTS if any(row.parts[name] > 0.005 * row.step_s for row in case.best)]
+    has_host = any(row.host_bytes for row in case.best)
+    rows = [
+        [
+            row.mesh, format_digits(row.step_s), *(f"{row.parts[name] / row.step_s:.0%}" for name in shown),
+            f"{row.memory_bytes / GIB:.1f}", *([f"{row.host_bytes / GIB:.0f}"] if has_host else []),
+            f"{row.chance_to_run:.0%}",
+        ]
+        for row in case.best
+    ]  # fmt: skip
+    heads = ["mesh", "step\n(s)", *shown, "memory\n(GiB)", *(["of a host\n(GiB)"] if has_host else []), "runs"]
+    return Table(None, heads, rows)
+
+
+def _nothing_fits(head: str, case: Case) -> Iterator[Part]:
+    yield f"{head}: none of {case.meshes} meshes fits."
+    for name, reason in case.losers:
+        yield f"The nearest, {name}: {reason}."
+    if not case.would_fit:
+        yield "No change of the optimizer, of what is trained or where it is kept, nor 16 times the devices would help."
+        return
+    rows = [
+        [
+            one.change, one.best.mesh, f"{one.best.tokens_per_s:,.0f}", _range(one.best.tokens_interval),
+            f"{one.best.memory_bytes / GIB:.1f}",
+            f"{one.best.host_bytes / GIB:.0f}" if one.best.host_bytes else NOTHING,
+        ]
+        for one in case.would_fit
+    ]  # fmt: skip
+    heads = ["with", "mesh", "tokens/s", "80 % within", "memory\n(GiB)", "of a host\n(GiB)"]
+    yield Table("What would make it fit, one change each", heads, rows, words=2)
+
+
+def _sentences(case: Case) -> Iterator[str]:
+    yield f"{case.meshes} meshes, of which {case.fitting} fit; the fastest: {case.best[0].mesh}."
+    if len(case.tries) > 1:
+        yield "Try, as they differ in what is uncertain: " + "; ".join(row.mesh for row in case.tries) + "."
+    if case.learning is not None:
+        one = case.learning
+        yield (
+            f"Most is told of your cluster by runs of: {'; '.join(one.runs)}. Given to `ringlab calibrate --runs`, "
+            f"they bring what 80 % lie within from {one.within:.0%} to {one.within_after:.0%}."
+        )

@@ -1,0 +1,96 @@
+"""A scenario's training as a job whose meshes are predicted by closed forms: a transformer on described GPUs."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from typer import Option
+
+from collectives.errors import InputError
+from collectives.quoting import quote
+from collectives.records.transformer_shapes import EXAMPLE, TRANSFORMERS, is_transformer, parse_transformer
+from collectives.training.recipe import check_known
+from scenarios.loader import SpreadTraining
+from simcomm.cluster.hardware_parts import find_link
+from simcomm.mesh.clusters import MeshCluster
+from simcomm.mesh_search.columns import BITS, FRAMEWORKS, OFFLOADED, OPTIMIZERS, PRECISIONS
+from simcomm.mesh_search.search import MeshJob
+
+
+@dataclass(frozen=True)
+class MeshOptions:
+    """How a training of a language model differs from what its scenario says."""
+
+    batch: Annotated[
+        int | None, Option(min=1, metavar="N", help="Sequences in a step of all devices; else batch_size a device.")
+    ] = None
+    seq: Annotated[int | None, Option(min=16, metavar="N", help="Tokens of a sequence; else the model's context.")] = (
+        None
+    )
+    precision: Annotated[
+        str | None, Option(metavar="NAME", help="bf16, fp8, mxfp8, nvfp4, tf32, float32; else the scenario's.")
+    ] = None
+    framework: Annotated[
+        str, Option(metavar="NAME", help="What trains: torchtitan, nanotron, megatron, llm-foundry, ...")
+    ] = "other"
+    is_compiled: Annotated[bool, Option("--compile", help="Layers are compiled.")] = False
+    optimizer: Annotated[
+        str | None, Option(metavar="NAME", help="adamw, adamw8bit or sgd; else the scenario's, else adamw.")
+    ] = None
+    offload: Annotated[
+        str, Option(metavar="WHAT", help="What the host keeps: none, optimizer (states), or parameters too.")
+    ] = "none"
+    lora: Annotated[
+        int, Option(min=0, max=4096, metavar="RANK", help="Adapters of this rank are trained, weights are frozen.")
+    ] = 0
+    bits: Annotated[str, Option(metavar="16|8|4", help="Bits of a frozen weight; 4 is QLoRA.")] = "16"
+    with_zero_bubble: Annotated[bool, Option("--zero-bubble", help="Zero-bubble schedules of pipelines too.")] = False
+
+    def check(self) -> None:
+        """Raise InputError for a name that is not known, and for bits of weights that are not frozen."""
+        for option, value, known in (
+            ("precision", self.precision, PRECISIONS), ("framework", self.framework, FRAMEWORKS),
+            ("optimizer", self.optimizer, OPTIMIZERS), ("offload", self.offload, OFFLOADED), ("bits", self.bits, BITS),
+        ):  # fmt: skip
+            if value is not None:
+                check_known(option, value, tuple(known))
+        if self.bits != "16" and not self.lora:
+            raise InputError(f"--bits {self.bits} is of frozen weights: give --lora RANK too")
+
+
+def make_job(spread: SpreadTraining, devices: int, options: MeshOptions) -> MeshJob:
+    """Return what is to be searched for so many devices. Raise InputError for a model or cluster that it is not for."""
+    training, system = spread.training, getattr(spread.cluster, "system", None)
+    if system is None:
+        raise InputError('search is about described GPU machines: give cluster.preset and transport = "nccl"')
+    if not is_transformer(training.model):
+        raise InputError(
+            f"model {quote(training.model)} is no transformer by its dimensions; give {EXAMPLE}, or a name: "
+            + ", ".join(TRANSFORMERS)
+        )
+    kind, shape = parse_transformer(training.model)
+    node = max(system.gpus, system.domain or 1)
+    nic = system.nic / system.gpus if system.nic else 0.0
+    if devices > node and not nic:
+        raise InputError(
+            f"{devices} devices of {spread.cluster.title}: its hosts have {node} and its network is not known; give "
+            "cluster.nic and cluster.net, or up to as many devices as a host has"
+        )
+    if devices > node and devices % node:
+        raise InputError(f"{devices} devices do not fill hosts of {node}; give a multiple of {node}, or up to {node}")
+    form = spread.parallelism
+    pcie = find_link(f"PCIe {system.pcie}.0 x{system.lanes}").bandwidth
+    return MeshJob(
+        kind=kind, shape=shape, seq=options.seq or shape.context,
+        batch=options.batch or training.batch_size * devices,
+        gpu=MeshCluster(spread.cluster).gpu or system.gpu.name, gpus=devices, node_gpus=node,
+        nic_rate=nic * 1e9, peer_rate=pcie if system.link == "pcie" else None,
+        precision=options.precision or training.precision, framework=options.framework,
+        is_compiled=options.is_compiled, optimizer=options.optimizer or _optimizer(training),
+        offload=options.offload, lora=options.lora, frozen_bits=options.bits,
+        experts=form.experts, top_k=form.top_k if form.experts else 0, with_zero_bubble=options.with_zero_bubble,
+    )  # fmt: skip
+
+
+def _optimizer(training: Any) -> str:
+    """Return the optimizer that a scenario names; language models are trained by AdamW where it names none."""
+    return str(training.optimizer) if "optimizer" in training.model_fields_set else "adamw"
