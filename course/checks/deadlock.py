@@ -1,0 +1,53 @@
+"""Checks of lesson 2: deadlocks."""
+
+from types import ModuleType
+
+import torch
+import torch.distributed as dist
+
+from course.exercise import ALPHA, BETA, Exercise, WrongAnswer, expect_equal
+
+ELEMENTS = 1 << 18
+
+
+def exchange(lesson: ModuleType) -> None:
+    rank = dist.get_rank()
+    mine, theirs = torch.full((8,), float(rank)), torch.full((8,), -1.0)
+    lesson.exchange(mine, theirs, rank ^ 1)
+    expect_equal(theirs, torch.full((8,), float(rank ^ 1)), f"rank {rank}: theirs")
+    expect_equal(mine, torch.full((8,), float(rank)), f"rank {rank}: mine, which must stay,")
+
+
+def shift(lesson: ModuleType) -> None:
+    rank, left = dist.get_rank(), (dist.get_rank() - 1) % dist.get_world_size()
+    mine, received = torch.full((ELEMENTS,), float(rank)), torch.full((ELEMENTS,), -1.0)
+    lesson.shift(mine, received)
+    expect_equal(received, torch.full((ELEMENTS,), float(left)), f"rank {rank}: received, of rank {left},")
+
+
+def circle(lesson: ModuleType) -> None:
+    cases: list[tuple[dict[int, int], list[int]]] = [
+        ({0: 1, 1: 0}, [0, 1]),
+        ({0: 1, 1: 2, 2: 3, 3: 1}, [1, 2, 3]),
+        ({5: 2, 2: 7, 7: 5, 1: 5}, [2, 7, 5]),
+        ({0: 1, 1: 2}, []),
+        ({}, []),
+    ]
+    for waits_for, wanted in cases:
+        found = lesson.circle(dict(waits_for))
+        if found != wanted:
+            raise WrongAnswer(f"circle({waits_for}) should be {wanted} and is {found!r}")
+
+
+EXERCISES = [
+    Exercise("exchange", exchange, (2, 4)),
+    Exercise(
+        "shift",
+        shift,
+        (2, 3, 5),
+        most_seconds=lambda p: 1.01 * (ALPHA + 4 * ELEMENTS * BETA),
+        hint="all ranks can send at the same time: post the send and the receive before you wait for either",
+    ),
+    Exercise("circle", circle),
+]
+PREDICTED = {"ranks that end if all send first": 0, "ranks that end if rank 0 receives first": 4}

@@ -1,0 +1,52 @@
+"""Checks of lesson 7: hierarchical all_reduce over a thin trunk."""
+
+from types import ModuleType
+
+import torch.distributed as dist
+
+from course.checks.collectives import total, values
+from course.exercise import ALPHA, BETA, Exercise, WrongAnswer, expect_equal
+
+ELEMENTS = 1 << 16
+
+
+def racks(world_size: int) -> list[list[int]]:
+    return [list(range(0, world_size, 2)), list(range(1, world_size, 2))]
+
+
+def make_groups(lesson: ModuleType) -> None:
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    inside, across = lesson.make_groups(racks(world_size))
+    wanted = racks(world_size)[rank % 2], [rank - rank % 2, rank - rank % 2 + 1]
+    for group, ranks, name in ((inside, wanted[0], "inside its rack"), (across, wanted[1], "across the racks")):
+        found = dist.get_process_group_ranks(group)
+        if found != ranks:
+            raise WrongAnswer(f"rank {rank}: the group {name} should be of ranks {ranks} and is of {found}")
+
+
+def hierarchical_all_reduce(lesson: ModuleType) -> None:
+    inside, across = lesson.make_groups(racks(dist.get_world_size()))
+    tensor = values(dist.get_rank(), ELEMENTS)
+    lesson.hierarchical_all_reduce(tensor, inside, across)
+    expect_equal(tensor, total(ELEMENTS), f"rank {dist.get_rank()}: the sum")
+
+
+def seconds(p: int) -> float:
+    """Rings inside the racks, then an exchange of all parts over the trunk, which they share."""
+    hosts, nbytes = p // 2, 4 * ELEMENTS
+    inside = 2 * (hosts - 1) * (ALPHA + nbytes / hosts * BETA)
+    return inside + 2 * (2 * ALPHA + nbytes / 2 * BETA)
+
+
+EXERCISES = [
+    Exercise("make_groups", make_groups, (4, 8), racks=2),
+    Exercise(
+        "hierarchical_all_reduce",
+        hierarchical_all_reduce,
+        (4, 8),
+        racks=2,
+        most_seconds=lambda p: 1.1 * seconds(p),
+        hint="only the stage in the middle may cross the trunk, and each rank with its part alone",
+    ),
+]
+PREDICTED: dict[str, float] = {}

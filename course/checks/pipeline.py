@@ -1,0 +1,94 @@
+"""Checks of lesson 10: GPipe and 1F1B."""
+
+import time
+from collections.abc import Callable
+from types import ModuleType
+
+import torch
+import torch.distributed as dist
+
+from course.exercise import ALPHA, BETA, Exercise, WrongAnswer, expect_close, expect_equal
+
+MICRO_BATCHES, FORWARD, BACKWARD = 6, 10e-3, 20e-3  # seconds
+
+
+class Stage:
+    """Doubles activations in forward, triples gradients in backward, and takes virtual time for it."""
+
+    def __init__(self) -> None:
+        self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
+        self.is_first, self.is_last = self.rank == 0, self.rank == self.world_size - 1
+        self.kept: set[int] = set()
+        self.done: list[int] = []
+        self.most_kept = 0
+
+    def empty(self) -> torch.Tensor:
+        return torch.empty(4)
+
+    def forward(self, micro_batch: int, inputs: torch.Tensor | None) -> torch.Tensor:
+        time.sleep(FORWARD)
+        wanted = torch.full((4,), (micro_batch + 1.0) * 2**self.rank)
+        if not self.is_first:
+            if inputs is None:
+                raise WrongAnswer(f"rank {self.rank}: forward of micro batch {micro_batch} was called without inputs")
+            expect_equal(inputs, wanted, f"rank {self.rank}: the inputs of micro batch {micro_batch}")
+        self.kept.add(micro_batch)
+        self.most_kept = max(self.most_kept, len(self.kept))
+        return 2 * wanted
+
+    def backward(self, micro_batch: int, gradient: torch.Tensor | None) -> torch.Tensor:
+        time.sleep(BACKWARD)
+        wanted = torch.full((4,), (micro_batch + 1.0) * 3 ** (self.world_size - 1 - self.rank))
+        if micro_batch not in self.kept:
+            raise WrongAnswer(f"rank {self.rank}: backward of micro batch {micro_batch}, of which there is no forward")
+        if not self.is_last:
+            if gradient is None:
+                raise WrongAnswer(f"rank {self.rank}: backward of micro batch {micro_batch} was called without gradient")
+            expect_equal(gradient, wanted, f"rank {self.rank}: the gradient of micro batch {micro_batch}")
+        self.kept.remove(micro_batch)
+        self.done.append(micro_batch)
+        return 3 * wanted
+
+
+def run(schedule: Callable[[Stage, int], None]) -> Stage:
+    stage = Stage()
+    schedule(stage, MICRO_BATCHES)
+    if sorted(stage.done) != list(range(MICRO_BATCHES)):
+        raise WrongAnswer(f"rank {stage.rank}: backward was run for micro batches {stage.done}, not for each once")
+    return stage
+
+
+def gpipe(lesson: ModuleType) -> None:
+    run(lesson.gpipe)
+
+
+def one_f_one_b(lesson: ModuleType) -> None:
+    stage = run(lesson.one_f_one_b)
+    most = min(stage.world_size - stage.rank, MICRO_BATCHES)
+    if stage.most_kept > most:
+        raise WrongAnswer(f"rank {stage.rank} keeps {stage.most_kept} micro batches at once; 1F1B needs {most}")
+
+
+def bubble(lesson: ModuleType) -> None:
+    for stages, micro_batches in ((1, 4), (4, 8), (8, 64)):
+        wanted = (stages - 1) / (micro_batches + stages - 1)
+        expect_close(lesson.bubble(stages, micro_batches), wanted, f"bubble({stages}, {micro_batches})")
+
+
+def seconds(p: int) -> float:
+    steps = MICRO_BATCHES + p - 1
+    return 1.01 * steps * (FORWARD + BACKWARD) + 4 * (steps + p) * (ALPHA + 16 * BETA)
+
+
+HINT = "a stage that waits for its neighbour to take a message cannot compute: see the waits in `--show`"
+EXERCISES = [
+    Exercise("gpipe", gpipe, (1, 2, 4), most_seconds=seconds, hint=HINT),
+    Exercise("one_f_one_b", one_f_one_b, (1, 2, 4), most_seconds=seconds, hint=HINT),
+    Exercise("bubble", bubble),
+]
+PREDICTED = {
+    "seconds of a step": 11 * 0.03,
+    "bubble": 3 / 11,
+    "kept by rank 0, GPipe": 8,
+    "kept by rank 0, 1F1B": 4,
+}

@@ -1,0 +1,49 @@
+"""Checks of lesson 4: the ring."""
+
+from types import ModuleType
+
+import torch.distributed as dist
+
+from course.checks.collectives import total, values
+from course.exercise import ALPHA, BETA, Exercise, expect_close, expect_equal
+
+ELEMENTS = 100_003  # which no number of ranks divides
+
+
+def ring_all_reduce(lesson: ModuleType) -> None:
+    tensor = values(dist.get_rank(), ELEMENTS)
+    lesson.ring_all_reduce(tensor)
+    expect_equal(tensor, total(ELEMENTS), f"rank {dist.get_rank()}: the sum")
+
+
+def seconds(p: int, nbytes: int) -> float:
+    return 2 * (p - 1) * (ALPHA + nbytes / p * BETA)
+
+
+def ring_seconds(lesson: ModuleType) -> None:
+    for p, nbytes in ((2, 1000), (8, 8 << 20)):
+        expect_close(lesson.ring_seconds(p, nbytes, ALPHA, BETA), seconds(p, nbytes), f"ring_seconds({p}, {nbytes}, ..)")
+
+
+def ring_wins_from(lesson: ModuleType) -> None:
+    for p in (3, 8, 64):
+        wanted = ALPHA / BETA * p * (p - 2) / (p - 1) ** 2
+        expect_close(lesson.ring_wins_from(p, ALPHA, BETA), wanted, f"ring_wins_from({p}, 10 us, 10 Gbit/s)")
+
+
+EXERCISES = [
+    Exercise(
+        "ring_all_reduce",
+        ring_all_reduce,
+        (1, 2, 4, 8),
+        most_bytes=lambda p: 2 * (p - 1) * 4 * -(-ELEMENTS // p),
+        most_seconds=lambda p: 1.01 * seconds(p, 4 * (ELEMENTS + p)) + 1e-9,
+        hint="a rank sends one p-th of the buffer in each of 2 (p - 1) steps, and receives at the same time",
+    ),
+    Exercise("ring_seconds", ring_seconds),
+    Exercise("ring_wins_from", ring_wins_from),
+]
+PREDICTED = {
+    "seconds of the ring, 8 MiB on 8 ranks": seconds(8, 8 << 20),
+    "bytes that a rank sends": 2 * 7 * (8 << 20) / 8,
+}

@@ -1,0 +1,76 @@
+"""Checks of lesson 9: tensor and sequence parallel."""
+
+from types import ModuleType
+
+import torch
+import torch.distributed as dist
+
+from course.exercise import Exercise, WrongAnswer, expect_equal
+
+HIDDEN, WIDTH, TOKENS = 4, 8, 8
+
+
+def tensors() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    first = torch.arange(float(WIDTH * HIDDEN)).reshape(WIDTH, HIDDEN) % 7 - 3
+    second = torch.arange(float(WIDTH * HIDDEN)).reshape(HIDDEN, WIDTH) % 5 - 2
+    inputs = torch.arange(float(TOKENS * HIDDEN)).reshape(TOKENS, HIDDEN) % 3 - 1
+    return first, second, inputs
+
+
+def functions(lesson: ModuleType) -> None:
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    whole = torch.arange(float(TOKENS)).reshape(TOKENS, 1)
+    part = whole.chunk(world_size)[rank]
+    cases = [
+        ("Copy", whole, whole, whole * world_size),
+        ("Sum", whole, whole * world_size, whole),
+        ("GatherSequence", part, whole, part * world_size),
+        ("ScatterSequence", whole, part * world_size, whole),
+    ]
+    for name, inputs, wanted, gradient in cases:
+        inputs = inputs.clone().requires_grad_()
+        outputs = getattr(lesson, name).apply(inputs)
+        expect_equal(outputs.detach(), wanted, f"rank {rank}: {name}'s forward")
+        outputs.backward(part if name == "ScatterSequence" else whole)
+        expect_equal(inputs.grad, gradient, f"rank {rank}: {name}'s backward")
+
+
+def mlp(lesson: ModuleType, sequence: bool) -> None:
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    first, second, inputs = tensors()
+    whole = [tensor.clone().requires_grad_() for tensor in (first, second, inputs)]
+    result = torch.relu(whole[2] @ whole[0].T) @ whole[1].T
+    result.square().sum().backward()
+    layer = lesson.ParallelMLP(first, second, sequence=sequence)
+    if layer.first.shape != (WIDTH // world_size, HIDDEN) or layer.second.shape != (HIDDEN, WIDTH // world_size):
+        raise WrongAnswer(f"rank {rank}: its parts are {list(layer.first.shape)} and {list(layer.second.shape)}")
+    mine = (inputs.chunk(world_size)[rank] if sequence else inputs).clone().requires_grad_()
+    outputs = layer(mine)
+    wanted = result.detach().chunk(world_size)[rank] if sequence else result.detach()
+    by = "by parts of the sequence, " if sequence else ""
+    expect_equal(outputs.detach(), wanted, f"rank {rank}: {by}the outputs")
+    outputs.square().sum().backward()
+    gradient = whole[2].grad.chunk(world_size)[rank] if sequence else whole[2].grad
+    expect_equal(mine.grad, gradient, f"rank {rank}: {by}the gradient of the inputs")
+    expect_equal(layer.first.grad, whole[0].grad.chunk(world_size)[rank], f"rank {rank}: {by}first.grad")
+    expect_equal(layer.second.grad, whole[1].grad.chunk(world_size, dim=1)[rank], f"rank {rank}: {by}second.grad")
+
+
+def parallel_mlp(lesson: ModuleType) -> None:
+    mlp(lesson, sequence=False)
+    mlp(lesson, sequence=True)
+
+
+BYTES = 4 * TOKENS * HIDDEN
+
+EXERCISES = [
+    Exercise("Copy, Sum, GatherSequence, ScatterSequence", functions, (1, 2, 4)),
+    Exercise(
+        "ParallelMLP",
+        parallel_mlp,
+        (1, 2, 4),
+        most_bytes=lambda p: 2 * 2 * 2 * (p - 1) * BYTES / p,
+        hint="one all_reduce in forward and one in backward, or a gather and a scatter in their place, are enough",
+    ),
+]
+PREDICTED = {"collectives in forward": 1, "collectives in backward": 1}

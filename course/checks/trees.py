@@ -1,0 +1,69 @@
+"""Checks of lesson 5: trees, halving and doubling."""
+
+import math
+from types import ModuleType
+
+import torch.distributed as dist
+
+from course.checks.collectives import total, values
+from course.exercise import ALPHA, BETA, Exercise, expect_close, expect_equal
+
+ELEMENTS = 1 << 14
+
+
+def tree_broadcast(lesson: ModuleType) -> None:
+    tensor = values(dist.get_rank(), ELEMENTS)
+    lesson.tree_broadcast(tensor)
+    expect_equal(tensor, values(0, ELEMENTS), f"rank {dist.get_rank()}: the tensor of rank 0")
+
+
+def halving_doubling_all_reduce(lesson: ModuleType) -> None:
+    tensor = values(dist.get_rank(), ELEMENTS)
+    lesson.halving_doubling_all_reduce(tensor)
+    expect_equal(tensor, total(ELEMENTS), f"rank {dist.get_rank()}: the sum")
+
+
+def tree_seconds(lesson: ModuleType) -> None:
+    for p, nbytes in ((2, 1000), (64, 4)):
+        wanted = 2 * math.log2(p) * (ALPHA + nbytes * BETA)
+        expect_close(lesson.tree_seconds(p, nbytes, ALPHA, BETA), wanted, f"tree_seconds({p}, {nbytes}, ..)")
+
+
+def crossing(p: int) -> float:
+    depth = math.log2(p)
+    return ALPHA / BETA * p * (p - 1 - depth) / (p * depth - (p - 1))
+
+
+def ring_wins_from(lesson: ModuleType) -> None:
+    for p in (4, 64):
+        expect_close(lesson.ring_wins_from(p, ALPHA, BETA), crossing(p), f"ring_wins_from({p}, 10 us, 10 Gbit/s)")
+
+
+def halving_seconds(p: int) -> float:
+    return 2 * math.log2(p) * ALPHA + 2 * (p - 1) / p * 4 * ELEMENTS * BETA
+
+
+EXERCISES = [
+    Exercise(
+        "tree_broadcast",
+        tree_broadcast,
+        (1, 2, 5, 8),
+        most_seconds=lambda p: 1.01 * math.ceil(math.log2(p)) * (ALPHA + 4 * ELEMENTS * BETA) + 1e-9,
+        hint="in every round each rank that has the tensor sends it to one that has not, so that their number doubles",
+    ),
+    Exercise(
+        "halving_doubling_all_reduce",
+        halving_doubling_all_reduce,
+        (2, 4, 8),
+        most_bytes=lambda p: 2 * (p - 1) * 4 * ELEMENTS // p,
+        most_seconds=lambda p: 1.01 * halving_seconds(p),
+        hint="the first exchange is of half of the buffer, the next of a quarter, and both directions go on at once",
+    ),
+    Exercise("tree_seconds", tree_seconds),
+    Exercise("ring_wins_from", ring_wins_from),
+]
+PREDICTED = {
+    "seconds by the ring": 2 * 63 * (ALPHA + 4 / 64 * BETA),
+    "seconds by the tree": 2 * 6 * (ALPHA + 4 * BETA),
+    "bytes from which the ring is better": crossing(64),
+}

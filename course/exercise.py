@@ -1,0 +1,62 @@
+"""What an exercise of a lesson asks of a learner's function, and the words in which a check says what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+LATENCY = 5e-6  # seconds of each link of the lessons' clusters: 10 us from host to host
+BANDWIDTH = 1.25e9  # bytes per second: 10 Gbit/s
+ALPHA, BETA = 2 * LATENCY, 1 / BANDWIDTH
+
+
+class WrongAnswer(Exception):
+    """What a learner's function does, and what it should do; ``read`` is where to read on."""
+
+    def __init__(self, text: str, read: str = "") -> None:
+        super().__init__(text)
+        self.read = read
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """One function or class of a lesson: how it is tried, and what it may cost.
+
+    Each rank of each world size calls ``check`` with the learner's module; it raises ``WrongAnswer``. ``most_bytes``
+    and ``most_seconds`` give what one rank may send, and the virtual time of the slowest, for a world size.
+    """
+
+    name: str
+    check: Callable[[ModuleType], None]
+    world_sizes: tuple[int, ...] = (1,)
+    racks: int = 0  # behind a thin trunk; 0: all hosts at one switch
+    most_bytes: Callable[[int], float] | None = None
+    most_seconds: Callable[[int], float] | None = None
+    hint: str = ""  # for a function that is right and costs too much
+
+
+def expect_equal(got: Tensor, wanted: Tensor, what: str) -> None:
+    """Raise WrongAnswer that names the first element which differs."""
+    if got.shape != wanted.shape:
+        raise WrongAnswer(f"{what} has the shape {list(got.shape)} and should have {list(wanted.shape)}")
+    differs = ~got.isclose(wanted, rtol=1e-4, atol=1e-5)
+    if differs.any():
+        place = differs.nonzero()[0].tolist()
+        where = "".join(f"[{index}]" for index in place)
+        raise WrongAnswer(
+            f"{what} is {got[tuple(place)]:g} at {where} and should be {wanted[tuple(place)]:g} "
+            f"({int(differs.sum())} of {differs.numel()} elements differ)"
+        )
+
+
+def expect_close(got: Any, wanted: float, what: str) -> None:
+    """Raise WrongAnswer unless a number is within a thousandth of what it should be."""
+    if not isinstance(got, (int, float)):
+        raise WrongAnswer(f"{what} should be a number and is {got!r}")
+    if abs(got - wanted) > 1e-3 * abs(wanted) + 1e-12:
+        raise WrongAnswer(f"{what} should be {wanted:.6g} and is {got:.6g}")

@@ -1,0 +1,77 @@
+# %% [markdown]
+# # 3. broadcast, reduce and all_reduce by hand
+#
+# Eight hosts at a switch, 10 Gbit/s and 10 us each, as in lesson 1. Every rank holds 8 MiB of gradients, and all need
+# their sum.
+#
+# **Question.** Rank 0 receives all of them, one after the other, adds them up and sends the sum back. How long does it
+# take? And which part of it would twice the bandwidth save?
+#
+# **Predict first.**
+
+# %%
+PREDICTIONS = {"seconds of the all_reduce of 8 MiB on 8 ranks": None}
+
+# %% [markdown]
+# ## Your turn
+#
+# With `dist.send` and `dist.recv` only. Tensors are changed in place; on ranks that are not asked to hold a result they
+# must be as they were.
+
+# %%
+import os
+
+import torch
+import torch.distributed as dist
+
+
+def broadcast(tensor: torch.Tensor, src: int) -> None:
+    """Give all ranks the tensor of rank ``src``."""
+    raise NotImplementedError
+
+
+def reduce(tensor: torch.Tensor, dst: int) -> None:
+    """Add up the tensors of all ranks on rank ``dst``; those of the others stay as they are."""
+    raise NotImplementedError
+
+
+def all_reduce(tensor: torch.Tensor) -> None:
+    """Give all ranks the sum of all tensors."""
+    raise NotImplementedError
+
+
+def all_reduce_seconds(world_size: int, nbytes: int, alpha: float, beta: float) -> float:
+    """Return how long your all_reduce takes, if rank 0 receives one message at a time and a message alpha + n * beta."""
+    raise NotImplementedError
+
+
+# %% [markdown]
+# ## Run it
+
+
+# %%
+def main() -> None:
+    """Sum 1 MiB over all ranks by hand, beside torch's own all_reduce."""
+    dist.init_process_group("gloo")
+    mine = torch.arange(1 << 18, dtype=torch.float32) % 7 + dist.get_rank()
+    torchs = mine.clone()
+    all_reduce(mine)
+    dist.all_reduce(torchs)
+    print("equal to torch's" if torch.equal(mine, torchs) else "not what torch's all_reduce gives")
+    dist.destroy_process_group()
+
+
+if "RANK" in os.environ:
+    main()
+
+# %% [markdown]
+# ## What real clusters do
+#
+# Nobody sums through one rank, but checkpoints and metrics still go there. `ringlab predict star8` puts this algorithm
+# (`naive`) beside better ones on eight hosts, `ringlab predict two-p5` what NCCL does on sixteen GPUs.
+#
+# ## Beyond
+#
+# 1. Let rank 0 post all receives at once (`dist.irecv`). What is saved: alpha, beta, or both?
+# 2. `all_reduce` as `reduce` and `broadcast` moves 2 (p - 1) n bytes over the link of rank 0. What is the least that
+#    any rank must send and receive? (Lesson 4 reaches it.)
