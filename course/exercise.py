@@ -54,9 +54,9 @@ def expect_equal(got: Tensor, wanted: Tensor, what: str) -> None:
         )
 
 
-def expect_close(got: Any, wanted: float, what: str) -> None:
-    """Raise WrongAnswer unless a number is within a thousandth of what it should be."""
+def expect_close(got: Any, wanted: float, what: str, within: float = 1e-3) -> None:
+    """Raise WrongAnswer unless a number is within a fraction of what it should be."""
     if not isinstance(got, (int, float)):
         raise WrongAnswer(f"{what} should be a number and is {got!r}")
-    if abs(got - wanted) > 1e-3 * abs(wanted) + 1e-12:
+    if abs(got - wanted) > within * abs(wanted) + 1e-12:
         raise WrongAnswer(f"{what} should be {wanted:.6g} and is {got:.6g}")

@@ -59,7 +59,7 @@ def main() -> None:
     dist.destroy_process_group()
 
 
-if "RANK" in os.environ:
+if __name__ == "__main__" and "RANK" in os.environ:
     main()
 
 # %% [markdown]

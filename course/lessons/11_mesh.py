@@ -67,7 +67,7 @@ def main() -> None:
         print(f"not {mesh}: {reason}")
 
 
-if "RANK" in os.environ:
+if __name__ == "__main__" and "RANK" in os.environ:
     main()
 
 # %% [markdown]

@@ -1,0 +1,173 @@
+"""A learner's file judged: each exercise on virtual ranks, by its result, its bytes, its time, and that it ends."""
+
+import ast
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+import simcomm
+from collectives.errors import RunFailed
+from collectives.quoting import make_printable
+from collectives.units import format_size, format_time
+from course.exercise import Exercise
+from course.files import Lesson
+from course.trial import NOTE, PREDICTIONS
+from simcomm.cluster.cluster import Cluster
+from simcomm.cluster.placement import place_round_robin
+from virtual.hosting.host import VirtualHost
+from virtual.options import VirtualOptions
+from virtual.outcome import Finished
+from virtual.process.programs import Program
+
+TRIAL_SECONDS = 60.0  # of real time, at most
+MOST_TEXT = 2000  # characters of what is said
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What was found of one exercise: ``right``, ``wrong`` or ``to do``; where it is wrong, what, and in which line."""
+
+    exercise: str
+    state: str
+    world_sizes: tuple[int, ...] = ()  # that passed
+    text: str = ""
+    line: int = 0
+    source: str = ""  # of that line
+    elapsed_s: float | None = None  # virtual, on the last world size
+    sent_bytes: int | None = None  # by the busiest rank
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a learner has predicted, and what it is."""
+
+    name: str
+    is_so: float
+    said: float | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A learner's file judged."""
+
+    lesson: int
+    file: str
+    exercises: tuple[Judged, ...]
+    predictions: tuple[Prediction, ...]
+
+    @property
+    def is_right(self) -> bool:
+        """Whether all exercises are."""
+        return all(one.state == "right" for one in self.exercises)
+
+
+def judge(lesson: Lesson, path: Path, host: VirtualHost, show: Callable[[str, str], object]) -> Verdict:
+    """Try every exercise of a lesson with a learner's file; ``show`` gets what the file prints."""
+    said: dict[str, float] = {}
+    judged = []
+    for exercise in lesson.checks.EXERCISES:
+        judged.append(_Trials(lesson, path.resolve(), host, show, exercise, said).judge())
+    wanted = lesson.checks.PREDICTED
+    predictions = tuple(Prediction(name, value, said.get(name)) for name, value in wanted.items())
+    return Verdict(lesson.number, str(path), tuple(judged), predictions)
+
+
+def make_cluster(exercise: Exercise, world_size: int) -> Cluster:
+    """Return the network of an exercise: 10 Gbit/s and 5 us a link, with racks a trunk that is no wider."""
+    if exercise.racks:
+        hosts = world_size // exercise.racks
+        return place_round_robin(
+            simcomm.two_level_tree(exercise.racks, hosts, "10 Gbit/s", "5 us", oversubscription=hosts)
+        )
+    return simcomm.star(world_size, "10 Gbit/s", "5 us")
+
+
+@dataclass(frozen=True)
+class _Trials:
+    """One exercise, tried on one world size after the other until it is wrong."""
+
+    lesson: Lesson
+    path: Path
+    host: VirtualHost
+    show: Callable[[str, str], object]
+    exercise: Exercise
+    said: dict[str, float]
+
+    def judge(self) -> Judged:
+        name, passed = self.exercise.name, list[int]()
+        elapsed, sent = None, None
+        for world_size in self.exercise.world_sizes:
+            found, finished = self._try(world_size)
+            if finished is not None:
+                elapsed, sent = finished.outcome.jobs[0].elapsed, most_sent(finished)
+                found = found or next(self._too_much(world_size, elapsed, sent), None)
+            if found is not None:
+                on = f"on {world_size} ranks: " if max(self.exercise.world_sizes) > 1 else ""
+                line = found.get("line") or self._line_of(name)
+                text = make_printable(f"{on}{found['text']}"[:MOST_TEXT])
+                state = "to do" if found.get("to_do") else "wrong"
+                return Judged(name, state, tuple(passed), text, line, self._source(line), elapsed, sent)
+            passed.append(world_size)
+        return Judged(name, "right", tuple(passed), elapsed_s=elapsed, sent_bytes=sent)
+
+    def _try(self, world_size: int) -> tuple[dict[str, Any] | None, Finished | None]:
+        """Return what is wrong, if anything, and the run, if it came to an end."""
+        with TemporaryDirectory(prefix="ringlab-learn-") as folder:
+            asked = (str(self.path), str(self.lesson.number), self.exercise.name, folder)
+            program = Program("course.trial", asked, is_module=True)
+            options = VirtualOptions(program, world_size, make_cluster(self.exercise, world_size), timing="live")
+            try:
+                finished = self.host.run(options, timeout=TRIAL_SECONDS, show=self.show)
+            except RunFailed as error:
+                return {"text": f"it does not end: {error}"}, None
+            notes = Path(folder)
+            if (notes / PREDICTIONS).exists():
+                self.said.update(json.loads((notes / PREDICTIONS).read_text()))
+            for rank in range(world_size):
+                if (notes / NOTE.format(rank)).exists():
+                    found: dict[str, Any] = json.loads((notes / NOTE.format(rank)).read_text())
+                    return found, finished
+            return self._mistake(finished), finished
+
+    def _mistake(self, finished: Finished) -> dict[str, Any] | None:
+        """Return what the virtual ranks found: a deadlock, calls that do not fit, ..."""
+        for finding in finished.outcome.findings:
+            lines = [site.line for _, site in finding.where if Path(site.file).resolve() == self.path]
+            return {"text": finding.text, "line": (lines or [0])[0]}
+        return None
+
+    def _too_much(self, world_size: int, elapsed: float, sent: int) -> Iterator[dict[str, Any]]:
+        """Yield what a right result costs too much of."""
+        exercise = self.exercise
+        if exercise.most_bytes is not None and sent > exercise.most_bytes(world_size):
+            most = format_size(int(exercise.most_bytes(world_size)))
+            yield {"text": f"the result is right, but a rank sends {format_size(sent)} where {most} do: {exercise.hint}"}
+        if exercise.most_seconds is not None and elapsed > exercise.most_seconds(world_size):
+            most = format_time(exercise.most_seconds(world_size))
+            yield {"text": f"the result is right, but takes {format_time(elapsed)} where {most} do: {exercise.hint}"}
+
+    def _line_of(self, name: str) -> int:
+        """Return the line in which a learner's function begins, 0 where it is not there."""
+        try:
+            nodes = ast.parse(self.path.read_bytes()).body
+        except SyntaxError:
+            return 0
+        lines = [node.lineno for node in nodes if getattr(node, "name", None) == name]
+        return (lines or [0])[-1]
+
+    def _source(self, line: int) -> str:
+        lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
+        return make_printable(lines[line - 1].strip()) if 0 < line <= len(lines) else ""
+
+
+def most_sent(finished: Finished) -> int:
+    """Return the bytes that the busiest rank has sent."""
+    messages = finished.trace.messages if finished.trace is not None else None
+    if messages is None or not len(messages):
+        return 0
+    return int(np.bincount(messages.src, weights=messages.nbytes).max())

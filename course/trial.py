@@ -1,0 +1,73 @@
+"""Try one exercise of a lesson with a learner's file: what each virtual rank executes.
+
+    python -m course.trial FILE LESSON EXERCISE NOTES
+
+What a rank has to say of it, it writes into the folder NOTES: ``rank-0.json``; rank 0 its predictions too.
+"""
+
+import json
+import resource
+import sys
+import traceback
+import warnings
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch.distributed as dist
+
+from course.exercise import WrongAnswer
+from course.files import find_lesson
+
+CPU_SECONDS, MEMORY = 60, 8 << 30  # of one trial, all its ranks
+PREDICTIONS, NOTE = "predictions.json", "rank-{}.json"
+
+
+def main() -> None:
+    """Load the learner's file and call the exercise's check; exit with status 1 where it does not pass."""
+    path, number, name, notes = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], Path(sys.argv[4])
+    warnings.simplefilter("ignore")
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 5))
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+    exercise = next(one for one in find_lesson(number).checks.EXERCISES if one.name == name)
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    try:
+        lesson = load(path)
+        if rank == 0:
+            (notes / PREDICTIONS).write_text(json.dumps(numbers_in(getattr(lesson, "PREDICTIONS", None))))
+        exercise.check(lesson)
+    except Exception as error:
+        (notes / NOTE.format(rank)).write_text(json.dumps(describe(error, path)))
+        sys.exit(1)
+
+
+def load(path: Path) -> ModuleType:
+    """Execute a learner's file as a module, not as a program."""
+    lesson = ModuleType("lesson")
+    lesson.__file__ = str(path)
+    sys.modules["lesson"] = lesson
+    exec(compile(path.read_bytes(), str(path), "exec"), lesson.__dict__)
+    return lesson
+
+
+def numbers_in(predictions: Any) -> dict[str, float]:
+    """Return what a learner has predicted, without what is no number."""
+    if not isinstance(predictions, dict):
+        return {}
+    return {str(name): float(said) for name, said in predictions.items() if isinstance(said, (int, float))}
+
+
+def describe(error: Exception, path: Path) -> dict[str, Any]:
+    """Return what went wrong, in words, and the learner's line, 0 where it is in none."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    line = (lines or [0])[-1] or 0
+    if isinstance(error, SyntaxError) and error.filename == str(path):
+        line = error.lineno or 0
+    is_wrong = isinstance(error, WrongAnswer)
+    text = str(error) if is_wrong else f"{type(error).__name__}: {error}"
+    return {"text": text, "line": 0 if is_wrong else line, "to_do": isinstance(error, NotImplementedError)}
+
+
+if __name__ == "__main__":
+    main()
