@@ -15,19 +15,15 @@ BANDWIDTH = 1.25e9  # bytes per second: 10 Gbit/s
 ALPHA, BETA = 2 * LATENCY, 1 / BANDWIDTH
 
 
-class WrongAnswer(Exception):
-    """What a learner's function does, and what it should do; ``read`` is where to read on."""
-
-    def __init__(self, text: str, read: str = "") -> None:
-        super().__init__(text)
-        self.read = read
+class WrongAnswerError(Exception):
+    """What a learner's function does, and what it should do."""
 
 
 @dataclass(frozen=True)
 class Exercise:
     """One function or class of a lesson: how it is tried, and what it may cost.
 
-    Each rank of each world size calls ``check`` with the learner's module; it raises ``WrongAnswer``. ``most_bytes``
+    Each rank of each world size calls ``check`` with the learner's module; it raises ``WrongAnswerError``. ``most_bytes``
     and ``most_seconds`` give what one rank may send, and the virtual time of the slowest, for a world size.
     """
 
@@ -40,23 +36,33 @@ class Exercise:
     hint: str = ""  # for a function that is right and costs too much
 
 
+@dataclass(frozen=True)
+class Shown:
+    """How a lesson's file is run to be shown, and which algorithm of ours is played beside it."""
+
+    ranks: int
+    reference: str = ""
+    nbytes: int = 0
+    racks: int = 0
+
+
 def expect_equal(got: Tensor, wanted: Tensor, what: str) -> None:
-    """Raise WrongAnswer that names the first element which differs."""
+    """Raise WrongAnswerError that names the first element which differs."""
     if got.shape != wanted.shape:
-        raise WrongAnswer(f"{what} has the shape {list(got.shape)} and should have {list(wanted.shape)}")
+        raise WrongAnswerError(f"{what} has the shape {list(got.shape)} and should have {list(wanted.shape)}")
     differs = ~got.isclose(wanted, rtol=1e-4, atol=1e-5)
     if differs.any():
         place = differs.nonzero()[0].tolist()
         where = "".join(f"[{index}]" for index in place)
-        raise WrongAnswer(
+        raise WrongAnswerError(
             f"{what} is {got[tuple(place)]:g} at {where} and should be {wanted[tuple(place)]:g} "
             f"({int(differs.sum())} of {differs.numel()} elements differ)"
         )
 
 
 def expect_close(got: Any, wanted: float, what: str, within: float = 1e-3) -> None:
-    """Raise WrongAnswer unless a number is within a fraction of what it should be."""
+    """Raise WrongAnswerError unless a number is within a fraction of what it should be."""
     if not isinstance(got, (int, float)):
-        raise WrongAnswer(f"{what} should be a number and is {got!r}")
+        raise WrongAnswerError(f"{what} should be a number and is {got!r}")
     if abs(got - wanted) > within * abs(wanted) + 1e-12:
-        raise WrongAnswer(f"{what} should be {wanted:.6g} and is {got:.6g}")
+        raise WrongAnswerError(f"{what} should be {wanted:.6g} and is {got:.6g}")

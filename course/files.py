@@ -7,6 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 from collectives.errors import InputError
+from course.exercise import Shown
 
 FOLDER = Path(__file__).parent
 NAMES = (
@@ -54,6 +55,12 @@ class Lesson:
         """The module with its ``EXERCISES`` and its ``PREDICTED`` numbers."""
         return import_module(f"course.checks.{NAMES[self.number - 1]}")
 
+    @property
+    def shown(self) -> Shown:
+        """How its file is run to be shown."""
+        found: Shown = self.checks.SHOWN
+        return found
+
 
 LESSONS = tuple(Lesson(number) for number in range(1, len(NAMES) + 1))
 
@@ -91,3 +98,13 @@ def fill(skeleton: str, functions: str) -> str:
 def is_named(node: ast.stmt) -> bool:
     """Whether a statement defines a function or a class."""
     return isinstance(node, (ast.FunctionDef, ast.ClassDef))
+
+
+def lesson_of(path: Path) -> Lesson | None:
+    """Return the lesson whose file name a file has, or begins with its number; None where it has none.
+
+    >>> lesson_of(Path("ada/04_ring.py")).title, lesson_of(Path("notes.py"))
+    ('The ring, and when it wins', None)
+    """
+    number = path.name.partition("_")[0]
+    return LESSONS[int(number) - 1] if number.isdecimal() and 1 <= int(number) <= len(LESSONS) else None

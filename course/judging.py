@@ -29,7 +29,7 @@ MOST_TEXT = 2000  # characters of what is said
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedExercise:
     """What was found of one exercise: ``right``, ``wrong`` or ``to do``; where it is wrong, what, and in which line."""
 
     exercise: str
@@ -43,7 +43,7 @@ class Judged:
 
 
 @dataclass(frozen=True)
-class Prediction:
+class PredictedNumber:
     """What a learner has predicted, and what it is."""
 
     name: str
@@ -52,13 +52,13 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class JudgedLesson:
     """A learner's file judged."""
 
     lesson: int
     file: str
-    exercises: tuple[Judged, ...]
-    predictions: tuple[Prediction, ...]
+    exercises: tuple[JudgedExercise, ...]
+    predictions: tuple[PredictedNumber, ...]
 
     @property
     def is_right(self) -> bool:
@@ -66,24 +66,22 @@ class Verdict:
         return all(one.state == "right" for one in self.exercises)
 
 
-def judge(lesson: Lesson, path: Path, host: VirtualHost, show: Callable[[str, str], object]) -> Verdict:
+def judge(lesson: Lesson, path: Path, host: VirtualHost, show: Callable[[str, str], object]) -> JudgedLesson:
     """Try every exercise of a lesson with a learner's file; ``show`` gets what the file prints."""
     said: dict[str, float] = {}
     judged = []
     for exercise in lesson.checks.EXERCISES:
         judged.append(_Trials(lesson, path.resolve(), host, show, exercise, said).judge())
     wanted = lesson.checks.PREDICTED
-    predictions = tuple(Prediction(name, value, said.get(name)) for name, value in wanted.items())
-    return Verdict(lesson.number, str(path), tuple(judged), predictions)
+    predictions = tuple(PredictedNumber(name, value, said.get(name)) for name, value in wanted.items())
+    return JudgedLesson(lesson.number, str(path), tuple(judged), predictions)
 
 
-def make_cluster(exercise: Exercise, world_size: int) -> Cluster:
+def make_cluster(racks: int, world_size: int) -> Cluster:
     """Return the network of an exercise: 10 Gbit/s and 5 us a link, with racks a trunk that is no wider."""
-    if exercise.racks:
-        hosts = world_size // exercise.racks
-        return place_round_robin(
-            simcomm.two_level_tree(exercise.racks, hosts, "10 Gbit/s", "5 us", oversubscription=hosts)
-        )
+    if racks:
+        hosts = world_size // racks
+        return place_round_robin(simcomm.two_level_tree(racks, hosts, "10 Gbit/s", "5 us", oversubscription=hosts))
     return simcomm.star(world_size, "10 Gbit/s", "5 us")
 
 
@@ -98,7 +96,7 @@ class _Trials:
     exercise: Exercise
     said: dict[str, float]
 
-    def judge(self) -> Judged:
+    def judge(self) -> JudgedExercise:
         name, passed = self.exercise.name, list[int]()
         elapsed, sent = None, None
         for world_size in self.exercise.world_sizes:
@@ -109,18 +107,19 @@ class _Trials:
             if found is not None:
                 on = f"on {world_size} ranks: " if max(self.exercise.world_sizes) > 1 else ""
                 line = found.get("line") or self._line_of(name)
-                text = make_printable(f"{on}{found['text']}"[:MOST_TEXT])
+                lines = f"{on}{found['text']}"[:MOST_TEXT].splitlines()
+                text = "\n".join(map(make_printable, lines))
                 state = "to do" if found.get("to_do") else "wrong"
-                return Judged(name, state, tuple(passed), text, line, self._source(line), elapsed, sent)
+                return JudgedExercise(name, state, tuple(passed), text, line, self._source(line), elapsed, sent)
             passed.append(world_size)
-        return Judged(name, "right", tuple(passed), elapsed_s=elapsed, sent_bytes=sent)
+        return JudgedExercise(name, "right", tuple(passed), elapsed_s=elapsed, sent_bytes=sent)
 
     def _try(self, world_size: int) -> tuple[dict[str, Any] | None, Finished | None]:
         """Return what is wrong, if anything, and the run, if it came to an end."""
         with TemporaryDirectory(prefix="ringlab-learn-") as folder:
             asked = (str(self.path), str(self.lesson.number), self.exercise.name, folder)
             program = Program("course.trial", asked, is_module=True)
-            options = VirtualOptions(program, world_size, make_cluster(self.exercise, world_size), timing="live")
+            options = VirtualOptions(program, world_size, make_cluster(self.exercise.racks, world_size), timing="live")
             try:
                 finished = self.host.run(options, timeout=TRIAL_SECONDS, show=self.show)
             except RunFailed as error:
@@ -146,7 +145,9 @@ class _Trials:
         exercise = self.exercise
         if exercise.most_bytes is not None and sent > exercise.most_bytes(world_size):
             most = format_size(int(exercise.most_bytes(world_size)))
-            yield {"text": f"the result is right, but a rank sends {format_size(sent)} where {most} do: {exercise.hint}"}
+            yield {
+                "text": f"the result is right, but a rank sends {format_size(sent)} where {most} do: {exercise.hint}"
+            }
         if exercise.most_seconds is not None and elapsed > exercise.most_seconds(world_size):
             most = format_time(exercise.most_seconds(world_size))
             yield {"text": f"the result is right, but takes {format_time(elapsed)} where {most} do: {exercise.hint}"}

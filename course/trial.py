@@ -16,7 +16,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from course.exercise import WrongAnswer
+from course.exercise import WrongAnswerError
 from course.files import find_lesson
 
 CPU_SECONDS, MEMORY = 60, 8 << 30  # of one trial, all its ranks
@@ -64,7 +64,7 @@ def describe(error: Exception, path: Path) -> dict[str, Any]:
     line = (lines or [0])[-1] or 0
     if isinstance(error, SyntaxError) and error.filename == str(path):
         line = error.lineno or 0
-    is_wrong = isinstance(error, WrongAnswer)
+    is_wrong = isinstance(error, WrongAnswerError)
     text = str(error) if is_wrong else f"{type(error).__name__}: {error}"
     return {"text": text, "line": 0 if is_wrong else line, "to_do": isinstance(error, NotImplementedError)}
 

@@ -77,6 +77,10 @@ COMMANDS = {  # by name: where the function is, and the first line of its help
         "ringlab.commands.predicting.plan:command",
         "Choose the cheapest machines to rent for a training: time against money, how sure, and what to measure first.",
     ),
+    "learn": (
+        "ringlab.commands.learn:command",
+        "Learn collectives and distributed training in eleven lessons; without a number list them.",
+    ),
     "slurm": (
         "ringlab.jobs.slurm:slurm",
         "Write a batch file of Slurm that runs the scenario under torchrun; `sbatch FILE` submits it.",

@@ -5,7 +5,7 @@ from types import ModuleType
 import torch
 import torch.distributed as dist
 
-from course.exercise import ALPHA, BETA, Exercise, expect_close, expect_equal
+from course.exercise import ALPHA, BETA, Exercise, Shown, expect_close, expect_equal
 
 ELEMENTS = 1000
 
@@ -46,7 +46,9 @@ def all_reduce(lesson: ModuleType) -> None:
 def all_reduce_seconds(lesson: ModuleType) -> None:
     for p, nbytes in ((2, 1000), (8, 8 << 20)):
         wanted = 2 * (p - 1) * (ALPHA + nbytes * BETA)
-        expect_close(lesson.all_reduce_seconds(p, nbytes, ALPHA, BETA), wanted, f"all_reduce_seconds({p}, {nbytes}, ..)")
+        expect_close(
+            lesson.all_reduce_seconds(p, nbytes, ALPHA, BETA), wanted, f"all_reduce_seconds({p}, {nbytes}, ..)"
+        )
 
 
 def one_by_one(p: int) -> float:
@@ -60,3 +62,4 @@ EXERCISES = [
     Exercise("all_reduce_seconds", all_reduce_seconds),
 ]
 PREDICTED = {"seconds of the all_reduce of 8 MiB on 8 ranks": 14 * (ALPHA + (8 << 20) * BETA)}
+SHOWN = Shown(8, "all_reduce/naive", 1 << 20)

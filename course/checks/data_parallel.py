@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from course.exercise import ALPHA, BETA, Exercise, WrongAnswer, expect_equal
+from course.exercise import ALPHA, BETA, Exercise, Shown, WrongAnswerError, expect_equal
 
 LAYERS, WIDTH, BACKWARD = 5, 256, 1e-3  # seconds that backward takes to reach the layer before
 
@@ -56,7 +56,7 @@ def expected_means() -> list[torch.Tensor]:
 def expect_means(of: nn.Module) -> None:
     for number, (parameter, mean) in enumerate(zip(of.parameters(), expected_means(), strict=True)):
         if parameter.grad is None:
-            raise WrongAnswer(f"rank {dist.get_rank()}: parameter {number} has no gradient")
+            raise WrongAnswerError(f"rank {dist.get_rank()}: parameter {number} has no gradient")
         expect_equal(parameter.grad, mean, f"rank {dist.get_rank()}: the gradient of parameter {number}")
 
 
@@ -66,7 +66,7 @@ def average_gradients(lesson: ModuleType) -> None:
     mine.frozen = nn.Parameter(torch.zeros(3))  # type: ignore[assignment]  # without a gradient
     lesson.average_gradients(mine)
     if mine.frozen.grad is not None:
-        raise WrongAnswer("a parameter without a gradient has one afterwards")
+        raise WrongAnswerError("a parameter without a gradient has one afterwards")
     del mine.frozen
     expect_means(mine)
 
@@ -97,3 +97,4 @@ EXERCISES = [
     ),
 ]
 PREDICTED = {"seconds if averaging waits": 0.072, "seconds if it overlaps": 0.048}
+SHOWN = Shown(4)

@@ -5,7 +5,7 @@ from types import ModuleType
 import torch
 import torch.distributed as dist
 
-from course.exercise import ALPHA, BETA, Exercise, WrongAnswer, expect_equal
+from course.exercise import ALPHA, BETA, Exercise, Shown, WrongAnswerError, expect_equal
 
 ELEMENTS = 1 << 18
 
@@ -36,7 +36,7 @@ def circle(lesson: ModuleType) -> None:
     for waits_for, wanted in cases:
         found = lesson.circle(dict(waits_for))
         if found != wanted:
-            raise WrongAnswer(f"circle({waits_for}) should be {wanted} and is {found!r}")
+            raise WrongAnswerError(f"circle({waits_for}) should be {wanted} and is {found!r}")
 
 
 EXERCISES = [
@@ -51,3 +51,4 @@ EXERCISES = [
     Exercise("circle", circle),
 ]
 PREDICTED = {"ranks that end if all send first": 0, "ranks that end if rank 0 receives first": 4}
+SHOWN = Shown(4)

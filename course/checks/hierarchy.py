@@ -5,7 +5,7 @@ from types import ModuleType
 import torch.distributed as dist
 
 from course.checks.collectives import total, values
-from course.exercise import ALPHA, BETA, Exercise, WrongAnswer, expect_equal
+from course.exercise import ALPHA, BETA, Exercise, Shown, WrongAnswerError, expect_equal
 
 ELEMENTS = 1 << 16
 
@@ -21,7 +21,7 @@ def make_groups(lesson: ModuleType) -> None:
     for group, ranks, name in ((inside, wanted[0], "inside its rack"), (across, wanted[1], "across the racks")):
         found = dist.get_process_group_ranks(group)
         if found != ranks:
-            raise WrongAnswer(f"rank {rank}: the group {name} should be of ranks {ranks} and is of {found}")
+            raise WrongAnswerError(f"rank {rank}: the group {name} should be of ranks {ranks} and is of {found}")
 
 
 def hierarchical_all_reduce(lesson: ModuleType) -> None:
@@ -50,3 +50,4 @@ EXERCISES = [
     ),
 ]
 PREDICTED: dict[str, float] = {}
+SHOWN = Shown(8, "all_reduce/ring", 8 << 20, racks=2)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from collectives.records.transformer_shapes import parse_transformer
-from course.exercise import Exercise, WrongAnswer, expect_close
+from course.exercise import Exercise, Shown, WrongAnswerError, expect_close
 from simcomm.mesh_search.search import FoundMeshes, MeshJob, search
 
 DEVICES, BATCH, TOKENS, PRICE, BUDGET = 64, 128, 10e9, 2.5, 7500.0
@@ -30,14 +30,14 @@ def found() -> FoundMeshes:
 def numbers_of(mesh: Any, whose: str) -> list[int]:
     """Return all meshes that are as a learner describes one; they differ in the chunks of a pipeline's stage."""
     if not isinstance(mesh, dict) or set(mesh) != set(KEYS):
-        raise WrongAnswer(f"{whose} should be a dict with the keys {', '.join(KEYS)} and is {mesh!r}")
+        raise WrongAnswerError(f"{whose} should be a dict with the keys {', '.join(KEYS)} and is {mesh!r}")
     product = mesh["tensor"] * mesh["pipeline"] * mesh["context"] * mesh["data"]
     if product != DEVICES:
-        raise WrongAnswer(f"{whose}: {mesh} is a mesh of {product} devices, not of {DEVICES}")
+        raise WrongAnswerError(f"{whose}: {mesh} is a mesh of {product} devices, not of {DEVICES}")
     wanted = {KEYS[key]: value for key, value in mesh.items()}
     same = [n for n in range(len(found().varied)) if wanted.items() <= found().describe(n).items()]
     if not same:
-        raise WrongAnswer(
+        raise WrongAnswerError(
             f"{whose}: {mesh} is no mesh that `ringlab search` knows: do heads, layers and batch divide, and are there "
             "as many micro batches as stages?"
         )
@@ -60,23 +60,29 @@ def choose(lesson: ModuleType) -> None:
     every = found()
     same = [n for n in numbers_of(lesson.choose(), "choose()") if n in every.order]
     if not same:
-        raise WrongAnswer("choose(): the mesh does not fit into 80 GiB: divide more, or recompute")
+        raise WrongAnswerError("choose(): the mesh does not fit into 80 GiB: divide more, or recompute")
     seconds, least = every.step_s[same].min(), every.step_s[every.order[0]]
     if seconds > 1.1 * least:
-        raise WrongAnswer(f"choose(): the step takes {seconds:.2f} s; the fastest mesh that fits takes {least:.2f} s")
+        raise WrongAnswerError(
+            f"choose(): the step takes {seconds:.2f} s; the fastest mesh that fits takes {least:.2f} s"
+        )
     cost = TOKENS / every.tokens_per_s[same].max() / 3600 * DEVICES * PRICE
     if cost > BUDGET:
-        raise WrongAnswer(f"choose(): the training costs {cost:,.0f} dollars of {BUDGET:,.0f}")
+        raise WrongAnswerError(f"choose(): the training costs {cost:,.0f} dollars of {BUDGET:,.0f}")
 
 
 def defend(lesson: ModuleType) -> None:
     cases = lesson.defend()
     if len(cases) != 3 or len({reason for _, reason in cases}) != 3:
-        raise WrongAnswer(f"defend() should return three meshes with three different reasons and returns {cases!r}")
+        raise WrongAnswerError(
+            f"defend() should return three meshes with three different reasons and returns {cases!r}"
+        )
     for mesh, reason in cases:
         true = reasons(numbers_of(mesh, "defend()"))
         if reason not in true:
-            raise WrongAnswer(f"defend(): what speaks against {mesh} is {' or '.join(sorted(true))}, not {reason!r}")
+            raise WrongAnswerError(
+                f"defend(): what speaks against {mesh} is {' or '.join(sorted(true))}, not {reason!r}"
+            )
 
 
 def reasons(numbers: list[int]) -> set[str]:
@@ -103,3 +109,4 @@ EXERCISES = [
     Exercise("defend", defend),
 ]
 PREDICTED = predicted()
+SHOWN = Shown(1)

@@ -2,7 +2,7 @@
 
 from types import ModuleType
 
-from course.exercise import ALPHA, BETA, Exercise, WrongAnswer, expect_close
+from course.exercise import ALPHA, BETA, Exercise, Shown, WrongAnswerError, expect_close
 
 SIZES = 1 << 10, 1 << 16, 1 << 22
 
@@ -17,7 +17,7 @@ def fit(lesson: ModuleType) -> None:
     seconds = [3e-6 + nbytes * 4e-9 for nbytes in SIZES]
     found = lesson.fit(list(SIZES), seconds)
     if not isinstance(found, tuple) or len(found) != 2:
-        raise WrongAnswer(f"fit should return the two numbers alpha and beta and returns {found!r}")
+        raise WrongAnswerError(f"fit should return the two numbers alpha and beta and returns {found!r}")
     expect_close(found[1], 4e-9, "beta of points on the line 3 us + n * 4 ns")
     expect_close(found[0], 3e-6, "alpha of points on the line 3 us + n * 4 ns")
 
@@ -36,3 +36,4 @@ PREDICTED = {
     "seconds of 64 MiB": ALPHA + (64 << 20) * BETA,
     "bytes where both cost the same": ALPHA / BETA,
 }
+SHOWN = Shown(2)

@@ -7,7 +7,7 @@ from types import ModuleType
 import torch
 import torch.distributed as dist
 
-from course.exercise import ALPHA, BETA, Exercise, WrongAnswer, expect_close, expect_equal
+from course.exercise import ALPHA, BETA, Exercise, Shown, WrongAnswerError, expect_close, expect_equal
 
 MICRO_BATCHES, FORWARD, BACKWARD = 6, 10e-3, 20e-3  # seconds
 
@@ -30,7 +30,9 @@ class Stage:
         wanted = torch.full((4,), (micro_batch + 1.0) * 2**self.rank)
         if not self.is_first:
             if inputs is None:
-                raise WrongAnswer(f"rank {self.rank}: forward of micro batch {micro_batch} was called without inputs")
+                raise WrongAnswerError(
+                    f"rank {self.rank}: forward of micro batch {micro_batch} was called without inputs"
+                )
             expect_equal(inputs, wanted, f"rank {self.rank}: the inputs of micro batch {micro_batch}")
         self.kept.add(micro_batch)
         self.most_kept = max(self.most_kept, len(self.kept))
@@ -40,10 +42,14 @@ class Stage:
         time.sleep(BACKWARD)
         wanted = torch.full((4,), (micro_batch + 1.0) * 3 ** (self.world_size - 1 - self.rank))
         if micro_batch not in self.kept:
-            raise WrongAnswer(f"rank {self.rank}: backward of micro batch {micro_batch}, of which there is no forward")
+            raise WrongAnswerError(
+                f"rank {self.rank}: backward of micro batch {micro_batch}, of which there is no forward"
+            )
         if not self.is_last:
             if gradient is None:
-                raise WrongAnswer(f"rank {self.rank}: backward of micro batch {micro_batch} was called without gradient")
+                raise WrongAnswerError(
+                    f"rank {self.rank}: backward of micro batch {micro_batch} was called without gradient"
+                )
             expect_equal(gradient, wanted, f"rank {self.rank}: the gradient of micro batch {micro_batch}")
         self.kept.remove(micro_batch)
         self.done.append(micro_batch)
@@ -54,7 +60,7 @@ def run(schedule: Callable[[Stage, int], None]) -> Stage:
     stage = Stage()
     schedule(stage, MICRO_BATCHES)
     if sorted(stage.done) != list(range(MICRO_BATCHES)):
-        raise WrongAnswer(f"rank {stage.rank}: backward was run for micro batches {stage.done}, not for each once")
+        raise WrongAnswerError(f"rank {stage.rank}: backward was run for micro batches {stage.done}, not for each once")
     return stage
 
 
@@ -66,7 +72,7 @@ def one_f_one_b(lesson: ModuleType) -> None:
     stage = run(lesson.one_f_one_b)
     most = min(stage.world_size - stage.rank, MICRO_BATCHES)
     if stage.most_kept > most:
-        raise WrongAnswer(f"rank {stage.rank} keeps {stage.most_kept} micro batches at once; 1F1B needs {most}")
+        raise WrongAnswerError(f"rank {stage.rank} keeps {stage.most_kept} micro batches at once; 1F1B needs {most}")
 
 
 def bubble(lesson: ModuleType) -> None:
@@ -92,3 +98,4 @@ PREDICTED = {
     "kept by rank 0, GPipe": 8,
     "kept by rank 0, 1F1B": 4,
 }
+SHOWN = Shown(4)

@@ -5,7 +5,7 @@ from types import ModuleType
 import torch.distributed as dist
 
 from course.checks.collectives import total, values
-from course.exercise import ALPHA, BETA, Exercise, expect_close, expect_equal
+from course.exercise import ALPHA, BETA, Exercise, Shown, expect_close, expect_equal
 
 ELEMENTS = 100_003  # which no number of ranks divides
 
@@ -22,7 +22,9 @@ def seconds(p: int, nbytes: int) -> float:
 
 def ring_seconds(lesson: ModuleType) -> None:
     for p, nbytes in ((2, 1000), (8, 8 << 20)):
-        expect_close(lesson.ring_seconds(p, nbytes, ALPHA, BETA), seconds(p, nbytes), f"ring_seconds({p}, {nbytes}, ..)")
+        expect_close(
+            lesson.ring_seconds(p, nbytes, ALPHA, BETA), seconds(p, nbytes), f"ring_seconds({p}, {nbytes}, ..)"
+        )
 
 
 def ring_wins_from(lesson: ModuleType) -> None:
@@ -47,3 +49,4 @@ PREDICTED = {
     "seconds of the ring, 8 MiB on 8 ranks": seconds(8, 8 << 20),
     "bytes that a rank sends": 2 * 7 * (8 << 20) / 8,
 }
+SHOWN = Shown(8, "all_reduce/ring", 8 << 20)

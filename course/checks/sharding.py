@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from course.exercise import Exercise, WrongAnswer, expect_close, expect_equal
+from course.exercise import Exercise, Shown, WrongAnswerError, expect_close, expect_equal
 
 SHAPES = (5, 3), (7,), (2, 2)  # 26 numbers, which 4 does not divide
 LR, MOMENTUM = 0.1, 0.9
@@ -31,7 +31,9 @@ def sharded_momentum(lesson: ModuleType) -> None:
     numel = sum(parameter.numel() for parameter in mine)
     kept = sharded.momentum_buffer.numel()
     if kept != -(-numel // world_size):
-        raise WrongAnswer(f"momentum_buffer keeps {kept} numbers; of {numel} each of {world_size} ranks keeps one part")
+        raise WrongAnswerError(
+            f"momentum_buffer keeps {kept} numbers; of {numel} each of {world_size} ranks keeps one part"
+        )
     for step in range(3):
         for number, shape in enumerate(SHAPES):
             mine[number].grad = gradients(rank, step)[number]
@@ -48,7 +50,9 @@ def sharded_linear(lesson: ModuleType) -> None:
     weight = torch.arange(32.0).reshape(8, 4) % 7 - 3
     layer = lesson.ShardedLinear(weight.clone())
     if layer.shard.shape != (8 // world_size, 4):
-        raise WrongAnswer(f"rank {rank}: shard is {list(layer.shard.shape)}; each rank keeps {8 // world_size} rows")
+        raise WrongAnswerError(
+            f"rank {rank}: shard is {list(layer.shard.shape)}; each rank keeps {8 // world_size} rows"
+        )
     batches = [torch.arange(12.0).reshape(3, 4) % 5 + r for r in range(world_size)]
     whole = weight.clone().requires_grad_()
     for batch in batches:
@@ -59,7 +63,7 @@ def sharded_linear(lesson: ModuleType) -> None:
     outputs.square().sum().backward()
     expect_equal(inputs.grad, 2 * (batches[rank] @ weight.T) @ weight, f"rank {rank}: the gradient of the inputs")
     if layer.shard.grad is None:
-        raise WrongAnswer(f"rank {rank}: shard.grad is missing after backward")
+        raise WrongAnswerError(f"rank {rank}: shard.grad is missing after backward")
     expect_equal(layer.shard.grad, whole.grad.chunk(world_size)[rank], f"rank {rank}: shard.grad, the mean,")
 
 
@@ -81,3 +85,4 @@ EXERCISES = [
     ),
 ]
 PREDICTED = {"GB in stage 0": 112, "GB in stage 1": 38.5, "GB in stage 2": 26.25, "GB in stage 3": 14}
+SHOWN = Shown(4)

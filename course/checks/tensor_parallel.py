@@ -5,7 +5,7 @@ from types import ModuleType
 import torch
 import torch.distributed as dist
 
-from course.exercise import Exercise, WrongAnswer, expect_equal
+from course.exercise import Exercise, Shown, WrongAnswerError, expect_equal
 
 HIDDEN, WIDTH, TOKENS = 4, 8, 8
 
@@ -43,7 +43,7 @@ def mlp(lesson: ModuleType, sequence: bool) -> None:
     result.square().sum().backward()
     layer = lesson.ParallelMLP(first, second, sequence=sequence)
     if layer.first.shape != (WIDTH // world_size, HIDDEN) or layer.second.shape != (HIDDEN, WIDTH // world_size):
-        raise WrongAnswer(f"rank {rank}: its parts are {list(layer.first.shape)} and {list(layer.second.shape)}")
+        raise WrongAnswerError(f"rank {rank}: its parts are {list(layer.first.shape)} and {list(layer.second.shape)}")
     mine = (inputs.chunk(world_size)[rank] if sequence else inputs).clone().requires_grad_()
     outputs = layer(mine)
     wanted = result.detach().chunk(world_size)[rank] if sequence else result.detach()
@@ -74,3 +74,4 @@ EXERCISES = [
     ),
 ]
 PREDICTED = {"collectives in forward": 1, "collectives in backward": 1}
+SHOWN = Shown(4)

@@ -58,7 +58,9 @@ def main() -> None:
     seconds = [measure(nbytes) for nbytes in sizes]
     alpha, beta = fit(sizes, seconds)
     if dist.get_rank() == 0:
-        print(f"alpha {alpha * 1e6:.2f} us, bandwidth {8e-9 / beta:.2f} Gbit/s, half size {half_size(alpha, beta):.0f} B")
+        print(
+            f"alpha {alpha * 1e6:.2f} us, bandwidth {8e-9 / beta:.2f} Gbit/s, half size {half_size(alpha, beta):.0f} B"
+        )
     dist.destroy_process_group()
 
 

@@ -41,7 +41,7 @@ def all_reduce(tensor: torch.Tensor) -> None:
 
 
 def all_reduce_seconds(world_size: int, nbytes: int, alpha: float, beta: float) -> float:
-    """Return how long your all_reduce takes, if rank 0 receives one message at a time and a message alpha + n * beta."""
+    """Return how long your all_reduce takes: rank 0 receives one message at a time, each in alpha + n * beta."""
     raise NotImplementedError
 
 

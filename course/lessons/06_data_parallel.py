@@ -25,7 +25,7 @@ from torch import nn
 
 
 def average_gradients(model: nn.Module) -> None:
-    """Replace each parameter's gradient by its mean over all ranks, after backward; a missing gradient stays missing."""
+    """Replace each parameter's gradient by its mean over all ranks, after backward; where it is None it stays so."""
     raise NotImplementedError
 
 

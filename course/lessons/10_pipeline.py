@@ -54,7 +54,7 @@ def bubble(stages: int, micro_batches: int) -> float:
 
 # %%
 class Stage:
-    """One linear layer of a chain, trained to give zeros: the loss is the sum of the squares of the last activations."""
+    """One linear layer of a chain, trained to give zeros: the loss is the sum of squares of the last activations."""
 
     def __init__(self, batches: list[torch.Tensor]) -> None:
         self.batches = batches

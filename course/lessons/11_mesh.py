@@ -2,8 +2,8 @@
 # # 11. Choose the mesh for a model and a budget, and defend it
 #
 # Llama 2 70B (80 layers, width 8192, 64 heads) is to be trained on 10 billion tokens, on 64 H100 in hosts of eight,
-# joined by 400 Gbit/s for each GPU: batches of 128 sequences of 4096 tokens, bf16. A GPU costs 2.50 dollars an hour, and
-# you have 7,500 dollars.
+# joined by 400 Gbit/s for each GPU: batches of 128 sequences of 4096 tokens, bf16. A GPU costs 2.50 dollars an hour,
+# and you have 7,500 dollars.
 #
 # **Question.** Lessons 6 to 10 gave you data, sharded, tensor and pipeline parallel. Which sizes of each, which micro
 # batch, what is recomputed?
@@ -18,7 +18,7 @@ PREDICTIONS = {"tokens a second": None, "MFU": None}
 # ## Your turn
 #
 # First the two formulas; then the choice. `ringlab search` tells what each mesh would do, as far as published trainings
-# tell: this file beside it is the scenario, `ringlab init llama2_70b`.
+# tell: this file beside it is the scenario, `ringlab init llama2-70b`.
 
 # %%
 import os
@@ -49,8 +49,8 @@ def choose() -> dict:
 def defend() -> list[tuple[dict, str]]:
     """Return three other meshes, each with what speaks against it.
 
-    That is "memory" where it does not fit; else the part of the step that grows most beside the fastest mesh: "compute",
-    "tensor", "context", "bubble", "p2p" or "data". No two of the three have the same reason.
+    That is "memory" where it does not fit; else the part of the step that grows most beside the fastest mesh:
+    "compute", "tensor", "context", "bubble", "p2p" or "data". No two of the three have the same reason.
     """
     raise NotImplementedError
 

@@ -1,0 +1,240 @@
+"""``ringlab learn``: the lessons of the course: opened, judged on virtual ranks, shown in the player, graded."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import simcomm
+from collectives.errors import InputError
+from collectives.output_files import write_text
+from collectives.quoting import quote
+from collectives.units import format_size, format_time
+from course.files import LESSONS, Lesson, find_lesson, lesson_of
+from course.judging import JudgedExercise, JudgedLesson, judge, make_cluster
+from realcomm.launching.torch_process import check_torch
+from ringlab.shared.answer import Answer
+from ringlab.shared.options import JsonOpt
+from ringlab.shared.output import check_outputs, deliver
+from ringlab.table import Cell, Line, Part, Table
+from scenarios import load
+from virtual.hosting.host import VirtualHost, show_on_own
+from virtual.options import VirtualOptions
+from virtual.process.programs import Program
+from viz.player.page import PlayedRun, write_player
+
+MOST_FILES = 1000  # of a class
+STATES = {"right": "good", "to do": "fair", "wrong": "poor"}
+
+
+def command(
+    number: Annotated[int | None, typer.Argument(metavar="[LESSON]", help="Its number.")] = None,
+    file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Yours; else one of its name here.")] = None,
+    is_checked: Annotated[bool, typer.Option("--check", help="Judge your file on virtual ranks.")] = False,
+    is_shown: Annotated[bool, typer.Option("--show", help="Run your file and write a player of its messages.")] = False,
+    on: Annotated[str | None, typer.Option(metavar="SCENARIO", help="Another cluster for --show.")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="The player of --show.")] = None,
+    grade: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Judge all lessons in a class's folder.")] = None,
+    json_to: JsonOpt = None,
+) -> None:
+    """Learn collectives and distributed training in eleven lessons; without a number list them.
+
+    A lesson is a program of torch.distributed with functions that you write: `ringlab learn 4` puts it here.
+    """
+    if sum((is_checked, is_shown, grade is not None)) > 1:
+        raise InputError("--check, --show and --grade are three commands; give one of them")
+    check_outputs(json_to, output)
+    if grade is not None:
+        answer: Answer = grade_folder(grade)
+    elif number is None:
+        answer = ListedLessons(tuple(ListedLesson(one.number, one.title, one.file_name) for one in LESSONS))
+    elif is_checked:
+        answer = check_lesson(number, file)
+    elif is_shown:
+        answer = show_lesson(number, file, on, output)
+    else:
+        answer = open_lesson(number, file)
+    deliver(answer, json_to)
+    if isinstance(answer, CheckedLessons) and not answer.is_right:
+        raise typer.Exit(1)
+
+
+@dataclass(frozen=True)
+class ListedLesson:
+    """A lesson of the list."""
+
+    number: int
+    title: str
+    file: str
+
+
+@dataclass(frozen=True)
+class ListedLessons(Answer):
+    """What lessons there are."""
+
+    kind = "lessons"
+
+    lessons: tuple[ListedLesson, ...]
+
+    def show(self) -> Iterator[Part]:
+        rows = [[str(one.number), one.title, one.file] for one in self.lessons]
+        yield Table("The course", ["lesson", "", "file"], rows, words=2)
+        yield "`ringlab learn 1` writes the first one here; then --check and --show."
+
+
+@dataclass(frozen=True)
+class OpenedLesson(Answer):
+    """A lesson's file, written to begin with."""
+
+    kind = "lesson"
+
+    lesson: int
+    file: str
+
+    def show(self) -> Iterator[Part]:
+        yield Line(f"written: {self.file}")
+        yield f"Read it, predict, write the functions; then `ringlab learn {self.lesson} --check`."
+
+
+def open_lesson(number: int, file: Path | None = None) -> OpenedLesson:
+    """Write a lesson's skeleton. Raises InputError for a file that is there already."""
+    lesson = find_lesson(number)
+    target = file or Path(lesson.file_name)
+    if target.exists():
+        raise InputError(f"{target} is there already; name another file, or --check it")
+    write_text(target, lesson.skeleton)
+    return OpenedLesson(number, str(target))
+
+
+@dataclass(frozen=True)
+class CheckedLessons(Answer):
+    """Learners' files, judged."""
+
+    kind = "checked lessons"
+
+    files: tuple[JudgedLesson, ...]
+    left_out: tuple[str, ...] = ()  # files that are no lesson's
+
+    @property
+    def is_right(self) -> bool:
+        """Whether everything is."""
+        return all(file.is_right for file in self.files)
+
+    def show(self) -> Iterator[Part]:
+        if len(self.files) == 1:
+            yield from _show_one(self.files[0])
+            return
+        rows = []
+        for file in self.files:
+            right = sum(one.state == "right" for one in file.exercises)
+            wrong = next((one for one in file.exercises if one.state != "right"), None)
+            said = f"{wrong.exercise}: {_first_line(wrong)}" if wrong is not None else ""
+            rows.append([file.file, str(file.lesson), f"{right} of {len(file.exercises)}", said])
+        yield Table("Lessons, judged", ["file", "lesson", "right", "the first that is not"], rows, words=4)
+        if self.left_out:
+            yield f"No lesson by their names: {', '.join(self.left_out)}."
+
+
+def _show_one(file: JudgedLesson) -> Iterator[Part]:
+    rows = []
+    for one in file.exercises:
+        passed = ", ".join(map(str, one.world_sizes)) or "-"
+        took = format_time(one.elapsed_s) if one.elapsed_s else "-"
+        sent = format_size(one.sent_bytes) if one.sent_bytes else "-"
+        rows.append([one.exercise, Cell(one.state, STATES[one.state]), passed, took, sent])
+    headings = ["exercise", "is", "right on ranks", "virtual time", "sent by a rank"]
+    yield Table(f"Lesson {file.lesson}: {find_lesson(file.lesson).title}", headings, rows, words=1)
+    for one in file.exercises:
+        if one.state == "to do":
+            yield Line(f"{one.exercise} is to do: line {one.line}")
+        elif one.state == "wrong":
+            yield Line(f"{one.exercise}, line {one.line}: {one.source}", "bold")
+            for line in one.text.splitlines():
+                yield Line(f"  {line}", wrap=True)
+    said = [one for one in file.predictions if one.said is not None]
+    if said and file.is_right:
+        rows = [[one.name, f"{one.said:.4g}", f"{one.is_so:.4g}"] for one in said]
+        yield Table("Your predictions", ["", "predicted", "is"], rows, words=1)
+
+
+def _first_line(one: JudgedExercise) -> str:
+    return f"line {one.line}: {one.text.splitlines()[0]}" if one.state == "wrong" and one.text else one.state
+
+
+def check_lesson(number: int, file: Path | None = None) -> CheckedLessons:
+    """Judge a learner's file. Raises InputError for one that is not there."""
+    lesson = find_lesson(number)
+    check_torch()
+    with VirtualHost() as host:
+        return CheckedLessons((judge(lesson, _mine(lesson, file), host, show_on_own),))
+
+
+def grade_folder(folder: Path) -> CheckedLessons:
+    """Judge all files of lessons in a folder and the folders in it. Raises InputError where there is none."""
+    if not folder.is_dir():
+        raise InputError(f"{folder} is no folder")
+    files = sorted(path for path in folder.rglob("*.py") if path.is_file())
+    found = {path: lesson for path in files if (lesson := lesson_of(path)) is not None}
+    if not found:
+        raise InputError(f"{folder}: no file there is a lesson's by its name, such as {LESSONS[0].file_name}")
+    if len(found) > MOST_FILES:
+        raise InputError(f"{folder}: {len(found)} lessons are too many; at most {MOST_FILES}")
+    check_torch()
+    with VirtualHost() as host:
+        judged = tuple(judge(lesson, path, host, _say_nothing) for path, lesson in found.items())
+    return CheckedLessons(judged, tuple(str(path.relative_to(folder)) for path in files if path not in found))
+
+
+def _say_nothing(stream: str, text: str) -> None:
+    """Leave out what graded files print."""
+
+
+@dataclass(frozen=True)
+class ShownLesson(Answer):
+    """A learner's run on virtual ranks, and its player."""
+
+    kind = "shown lesson"
+
+    lesson: int
+    ranks: int
+    elapsed_s: float
+    findings: tuple[str, ...]
+    player: str
+
+    def show(self) -> Iterator[Part]:
+        yield Line(f"{self.ranks} virtual ranks took {format_time(self.elapsed_s)}")
+        for finding in self.findings:
+            for line in finding.splitlines():
+                yield Line(line)
+        if self.player:
+            yield Line(f"written: {self.player}")
+
+
+def show_lesson(number: int, file: Path | None, on: str | None, output: Path | None) -> ShownLesson:
+    """Run a learner's file on virtual ranks and write a player of its messages, beside the library's algorithm."""
+    lesson = find_lesson(number)
+    mine, shown = _mine(lesson, file), lesson.shown
+    cluster = make_cluster(shown.racks, shown.ranks) if on is None else load(on, []).cluster
+    ranks = min(shown.ranks, cluster.world_size)
+    options = VirtualOptions(Program(str(mine)), ranks, cluster, timing="live")
+    check_torch()
+    with VirtualHost() as host:
+        finished = host.run(options)
+    runs = [PlayedRun(finished.trace, "yours")] if finished.trace is not None and len(finished.trace.messages) else []
+    if runs and shown.reference and ranks == cluster.world_size:
+        trace = simcomm.run(shown.reference, cluster, nbytes=shown.nbytes, record=True)
+        runs.append(PlayedRun(trace, shown.reference))
+    player = output or mine.with_suffix(".html")
+    if runs:
+        write_player(f"Lesson {number}: {lesson.title}", runs, player)
+    findings = tuple(finding.text for finding in finished.outcome.findings)
+    return ShownLesson(number, ranks, finished.outcome.jobs[0].elapsed, findings, str(player) if runs else "")
+
+
+def _mine(lesson: Lesson, file: Path | None) -> Path:
+    path = file or Path(lesson.file_name)
+    if not path.is_file():
+        raise InputError(f"{quote(str(path))} is not here; `ringlab learn {lesson.number}` writes it")
+    return path
