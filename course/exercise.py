@@ -23,8 +23,8 @@ class WrongAnswerError(Exception):
 class Exercise:
     """One function or class of a lesson: how it is tried, and what it may cost.
 
-    Each rank of each world size calls ``check`` with the learner's module; it raises ``WrongAnswerError``. ``most_bytes``
-    and ``most_seconds`` give what one rank may send, and the virtual time of the slowest, for a world size.
+    Each rank of each world size calls ``check`` with the learner's module; it raises ``WrongAnswerError``. For a world
+    size ``most_bytes`` gives what one rank may send, and ``most_seconds`` the virtual time of the slowest.
     """
 
     name: str

@@ -10,6 +10,7 @@ from collectives.errors import InputError
 from course.exercise import Shown
 
 FOLDER = Path(__file__).parent
+PREDICTIONS, NOTE = "predictions.json", "rank-{}.json"  # what a trial leaves
 NAMES = (
     "message",
     "deadlock",
@@ -84,9 +85,8 @@ def fill(skeleton: str, functions: str) -> str:
     <BLANKLINE>
     f()
     """
-    mine = {node.name: ast.get_source_segment(functions, node) for node in ast.parse(functions).body if is_named(node)}
-    lines = skeleton.splitlines()
-    known = [node for node in ast.parse(skeleton).body if is_named(node)]
+    mine = {node.name: ast.get_source_segment(functions, node) or "" for node in named(functions)}
+    lines, known = skeleton.splitlines(), named(skeleton)
     for node in reversed(known):
         if node.name in mine:
             lines[node.lineno - 1 : node.end_lineno] = mine.pop(node.name).splitlines()
@@ -95,9 +95,9 @@ def fill(skeleton: str, functions: str) -> str:
     return "\n".join(lines) + ("\n" if skeleton.endswith("\n") else "")
 
 
-def is_named(node: ast.stmt) -> bool:
-    """Whether a statement defines a function or a class."""
-    return isinstance(node, (ast.FunctionDef, ast.ClassDef))
+def named(text: str) -> list[ast.FunctionDef | ast.ClassDef]:
+    """Return the functions and classes of a file, in their order."""
+    return [node for node in ast.parse(text).body if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
 
 
 def lesson_of(path: Path) -> Lesson | None:

@@ -15,8 +15,7 @@ from collectives.errors import RunFailed
 from collectives.quoting import make_printable
 from collectives.units import format_size, format_time
 from course.exercise import Exercise
-from course.files import Lesson
-from course.trial import NOTE, PREDICTIONS
+from course.files import NOTE, PREDICTIONS, Lesson
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.placement import place_round_robin
 from virtual.hosting.host import VirtualHost

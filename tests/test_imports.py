@@ -18,10 +18,11 @@ MAY_IMPORT = {
     "viz": {"collectives"},
     "virtual": {"simcomm", "collectives"},
     "scenarios": {"simcomm", "collectives"},
-    "ringlab": {"scenarios", "simcomm", "virtual", "realcomm", "viz", "collectives"},
+    "course": {"virtual", "simcomm", "collectives"},
+    "ringlab": {"course", "scenarios", "simcomm", "virtual", "realcomm", "viz", "collectives"},
 }
 TORCH = {"torch", "torchvision"}
-WITH_TORCH = ("realcomm", "virtual")
+WITH_TORCH = ("realcomm", "virtual", "course")
 MODULES = sorted(path for package in MAY_IMPORT for path in (ROOT / package).rglob("*.py"))
 
 

@@ -47,15 +47,15 @@ def hierarchical_all_reduce(tensor: torch.Tensor, inside: dist.ProcessGroup, acr
 
 # %%
 def main() -> None:
-    """Sum 8 MiB over two racks, beside torch's own all_reduce."""
+    """Sum 8 MiB over two racks."""
     dist.init_process_group("gloo")
     world_size = dist.get_world_size()
     inside, across = make_groups([list(range(0, world_size, 2)), list(range(1, world_size, 2))])
-    mine = torch.arange(1 << 21, dtype=torch.float32) % 7 + dist.get_rank()
-    torchs = mine.clone()
+    numbers = torch.arange(1 << 21, dtype=torch.float32) % 7
+    mine = numbers + dist.get_rank()
     hierarchical_all_reduce(mine, inside, across)
-    dist.all_reduce(torchs)
-    print("equal to torch's" if torch.equal(mine, torchs) else "not what torch's all_reduce gives")
+    is_right = torch.equal(mine, world_size * numbers + world_size * (world_size - 1) / 2)
+    print("the sum is right" if is_right else f"the sum begins with {mine[:4].tolist()}")
     dist.destroy_process_group()
 
 

@@ -18,7 +18,7 @@ from realcomm.launching.torch_process import check_torch
 from ringlab.shared.answer import Answer
 from ringlab.shared.options import JsonOpt
 from ringlab.shared.output import check_outputs, deliver
-from ringlab.table import Cell, Line, Part, Table
+from ringlab.table import Cell, Line, Part, Row, Table
 from scenarios import load
 from virtual.hosting.host import VirtualHost, show_on_own
 from virtual.options import VirtualOptions
@@ -138,7 +138,7 @@ class CheckedLessons(Answer):
 
 
 def _show_one(file: JudgedLesson) -> Iterator[Part]:
-    rows = []
+    rows: list[Row] = []
     for one in file.exercises:
         passed = ", ".join(map(str, one.world_sizes)) or "-"
         took = format_time(one.elapsed_s) if one.elapsed_s else "-"
@@ -155,8 +155,8 @@ def _show_one(file: JudgedLesson) -> Iterator[Part]:
                 yield Line(f"  {line}", wrap=True)
     said = [one for one in file.predictions if one.said is not None]
     if said and file.is_right:
-        rows = [[one.name, f"{one.said:.4g}", f"{one.is_so:.4g}"] for one in said]
-        yield Table("Your predictions", ["", "predicted", "is"], rows, words=1)
+        beside = [[one.name, f"{one.said:.4g}", f"{one.is_so:.4g}"] for one in said]
+        yield Table("Your predictions", ["", "predicted", "is"], beside, words=1)
 
 
 def _first_line(one: JudgedExercise) -> str:

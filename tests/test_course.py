@@ -1,0 +1,83 @@
+"""The course: every solution passes, every mistake is told at its line, and the files are opened, judged and graded."""
+
+import re
+from pathlib import Path
+
+import pytest
+from command_line import Ringlab
+from virtual_runs import VirtualRuns
+
+from collectives.errors import InputError
+from course.files import FOLDER, LESSONS, Lesson, fill, find_lesson
+from course.judging import judge
+
+MISTAKES = sorted((Path(__file__).parent / "course_mistakes").glob("*/*.py"))
+TOLD = re.compile(r"# told: (?P<exercise>\w[\w, ]*) \| (?P<words>[^|]+?)(?: \| (?P<source>.+))?$", re.MULTILINE)
+
+
+def solved(lesson: Lesson, folder: Path, *changes: Path) -> Path:
+    """Write a lesson's file with its solution, and changes to it."""
+    text = lesson.skeleton
+    for functions in (FOLDER / "solutions" / lesson.file_name, *changes):
+        text = fill(text, functions.read_text())
+    path = folder / lesson.file_name
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.file_name)
+def test_the_solution_is_right(lesson: Lesson, virtual: VirtualRuns, tmp_path: Path) -> None:
+    found = judge(lesson, solved(lesson, tmp_path), virtual.host, lambda *_: None)
+    assert {one.exercise: (one.state, one.text) for one in found.exercises} == {
+        one.name: ("right", "") for one in lesson.checks.EXERCISES
+    }
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.file_name)
+def test_the_skeleton_is_to_be_done(lesson: Lesson, virtual: VirtualRuns, tmp_path: Path) -> None:
+    path = tmp_path / lesson.file_name
+    path.write_text(lesson.skeleton)
+    found = judge(lesson, path, virtual.host, lambda *_: None)
+    assert not found.is_right
+    for one in found.exercises:
+        assert one.state == "to do" or (lesson.number == 2 and one.text.startswith("on 2 ranks: deadlock")), one
+
+
+@pytest.mark.parametrize("file", MISTAKES, ids=lambda file: f"{file.parent.name}/{file.stem}")
+def test_a_mistake_is_told(file: Path, virtual: VirtualRuns, tmp_path: Path) -> None:
+    """Its first line says which exercise is wrong, words of what is told, and, where known, the line at fault."""
+    wanted = TOLD.search(file.read_text())
+    assert wanted is not None, "the first line should be: # told: exercise | words | line"
+    lesson = find_lesson(int(file.parent.name))
+    found = judge(lesson, solved(lesson, tmp_path, file), virtual.host, lambda *_: None)
+    wrong = next(one for one in found.exercises if one.state != "right")
+    assert wrong.exercise == wanted["exercise"]
+    assert re.search(wanted["words"], wrong.text), wrong.text
+    if wanted["source"]:
+        assert wrong.source == wanted["source"].strip()
+
+
+def test_a_lesson_is_opened_once(ringlab: Ringlab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert ringlab("learn", 4).status == 0
+    assert Path("04_ring.py").read_text() == LESSONS[3].skeleton
+    again = ringlab("learn", 4)
+    assert again.status == 2 and "04_ring.py is there already" in again.err
+
+
+def test_there_is_no_lesson_of_another_number() -> None:
+    with pytest.raises(InputError, match="there is no lesson 12; lessons are 1 to 11"):
+        find_lesson(12)
+
+
+def test_a_class_is_graded(tmp_path: Path) -> None:
+    from ringlab.commands.learn import grade_folder
+
+    for name in ("ada", "grace"):
+        (tmp_path / name).mkdir()
+    solved(LESSONS[3], tmp_path / "ada")
+    (tmp_path / "grace" / "04_ring.py").write_text(LESSONS[3].skeleton)
+    (tmp_path / "grace" / "notes.py").write_text("")
+    answer = grade_folder(tmp_path)
+    assert [(Path(one.file).parent.name, one.is_right) for one in answer.files] == [("ada", True), ("grace", False)]
+    assert answer.left_out == ("grace/notes.py",)
