@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 from collectives.errors import InputError
-from course.exercise import Shown
+from course.checks.exercise import Shown
 
 FOLDER = Path(__file__).parent
 PREDICTIONS, NOTE = "predictions.json", "rank-{}.json"  # what a trial leaves

@@ -14,7 +14,7 @@ import simcomm
 from collectives.errors import RunFailed
 from collectives.quoting import make_printable
 from collectives.units import format_size, format_time
-from course.exercise import Exercise
+from course.checks.exercise import Exercise
 from course.files import NOTE, PREDICTIONS, Lesson
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.placement import place_round_robin

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from course.exercise import WrongAnswerError
+from course.checks.exercise import WrongAnswerError
 from course.files import NOTE, PREDICTIONS, find_lesson
 
 CPU_SECONDS, MEMORY = 60, 8 << 30  # of one trial, all its ranks

@@ -5,7 +5,7 @@ from types import ModuleType
 import torch
 import torch.distributed as dist
 
-from course.exercise import ALPHA, BETA, Exercise, Shown, expect_close, expect_equal
+from course.checks.exercise import ALPHA, BETA, Exercise, Shown, expect_close, expect_equal
 
 ELEMENTS = 1000
 

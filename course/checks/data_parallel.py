@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from course.exercise import ALPHA, BETA, Exercise, Shown, WrongAnswerError, expect_equal
+from course.checks.exercise import ALPHA, BETA, Exercise, Shown, WrongAnswerError, expect_equal
 
 LAYERS, WIDTH, BACKWARD = 5, 256, 1e-3  # seconds that backward takes to reach the layer before
 

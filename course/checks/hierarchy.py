@@ -5,7 +5,7 @@ from types import ModuleType
 import torch.distributed as dist
 
 from course.checks.collectives import total, values
-from course.exercise import ALPHA, BETA, Exercise, Shown, WrongAnswerError, expect_equal
+from course.checks.exercise import ALPHA, BETA, Exercise, Shown, WrongAnswerError, expect_equal
 
 ELEMENTS = 1 << 16
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from collectives.records.transformer_shapes import parse_transformer
-from course.exercise import Exercise, Shown, WrongAnswerError, expect_close
+from course.checks.exercise import Exercise, Shown, WrongAnswerError, expect_close
 from simcomm.mesh_search.search import FoundMeshes, MeshJob, search
 
 DEVICES, BATCH, TOKENS, PRICE, BUDGET = 64, 128, 10e9, 2.5, 7500.0

@@ -2,7 +2,7 @@
 
 from types import ModuleType
 
-from course.exercise import ALPHA, BETA, Exercise, Shown, WrongAnswerError, expect_close
+from course.checks.exercise import ALPHA, BETA, Exercise, Shown, WrongAnswerError, expect_close
 
 SIZES = 1 << 10, 1 << 16, 1 << 22
 

@@ -7,7 +7,7 @@ from types import ModuleType
 import torch
 import torch.distributed as dist
 
-from course.exercise import ALPHA, BETA, Exercise, Shown, WrongAnswerError, expect_close, expect_equal
+from course.checks.exercise import ALPHA, BETA, Exercise, Shown, WrongAnswerError, expect_close, expect_equal
 
 MICRO_BATCHES, FORWARD, BACKWARD = 6, 10e-3, 20e-3  # seconds
 

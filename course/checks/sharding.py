@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from course.exercise import Exercise, Shown, WrongAnswerError, expect_close, expect_equal
+from course.checks.exercise import Exercise, Shown, WrongAnswerError, expect_close, expect_equal
 
 SHAPES = (5, 3), (7,), (2, 2)  # 26 numbers, which 4 does not divide
 LR, MOMENTUM = 0.1, 0.9

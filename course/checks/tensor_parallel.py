@@ -5,7 +5,7 @@ from types import ModuleType
 import torch
 import torch.distributed as dist
 
-from course.exercise import Exercise, Shown, WrongAnswerError, expect_equal
+from course.checks.exercise import Exercise, Shown, WrongAnswerError, expect_equal
 
 HIDDEN, WIDTH, TOKENS = 4, 8, 8
 
