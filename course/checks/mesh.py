@@ -35,7 +35,7 @@ def numbers_of(mesh: Any, whose: str) -> list[int]:
     if product != DEVICES:
         raise WrongAnswerError(f"{whose}: {mesh} is a mesh of {product} devices, not of {DEVICES}")
     wanted = {KEYS[key]: value for key, value in mesh.items()}
-    same = [n for n in range(len(found().varied)) if wanted.items() <= found().describe(n).items()]
+    same = [n for n, one in enumerate(found().searched) if wanted.items() <= one._asdict().items()]
     if not same:
         raise WrongAnswerError(
             f"{whose}: {mesh} is no mesh that `ringlab search` knows: do heads, layers and batch divide, and are there "
