@@ -22,11 +22,15 @@ from virtual.process.interpreter import install_interpreter
 from virtual.process.output import RankedOutput
 from virtual.process.replaced import Replaced
 from virtual.process.spawning import Spawner
-from virtual.ranks.judging import Judge, PlainJudge
+from virtual.diagnosis.judge import Diagnosis
+from virtual.ranks.judging import Judge
+from virtual.ranks.finding import Finding
 from virtual.ranks.own_state import Belongings, OwnState
 from virtual.ranks.rank import Job, Rank
 from virtual.ranks.world import World
 from virtual.timing.live import LiveTiming
+from virtual.watching.everything import tell_silent, watch_everything, watching
+from virtual.watching.observed import Observer
 
 ADDRESS, PORT, RUN = "127.0.0.1", "29500", "virtual"  # of a rendezvous that nobody connects to
 
@@ -39,7 +43,8 @@ class VirtualRun:
         self.timing = _make_timing(options)
         self.computing = choose_computing(options.compute, options.compute_scale)
         belongings = Belongings(options.program.folder, options.own)
-        self.world = World(self.timing, judge or PlainJudge(), self.computing, belongings)
+        self.world = World(self.timing, judge or Diagnosis(), self.computing, belongings)
+        self.world.watch = watch_everything(options.strict)
         self.replaced = Replaced()
         self._outputs: list[RankedOutput] = []
 
@@ -65,6 +70,7 @@ class VirtualRun:
         world, options, replaced = self.world, self.options, self.replaced
         GroupMaker(world, self.timing, make_printable(options.program.title), options.acts_as).install(replaced)
         install_clocks(world, replaced)
+        Observer(world).install(replaced)
         install_interpreter(world, replaced)
         Spawner(world, options.program, self._start).install(replaced)
         for name in ("stdout", "stderr"):
@@ -94,7 +100,7 @@ class VirtualRun:
         """Return what a rank does: a piece of the program, in the modes in which computing takes time."""
 
         def body(rank: Rank) -> None:
-            with self.computing.counting(rank):
+            with self.computing.counting(rank), watching(self.world.watch, rank):
                 try:
                     carry_out()
                 except SystemExit as end:
@@ -103,13 +109,18 @@ class VirtualRun:
 
         return body
 
+    def _findings(self) -> tuple[Finding, ...]:
+        """Return what stopped jobs, and what did not but makes their numbers wrong."""
+        silent = [finding for job in self.world.jobs for finding in tell_silent(self.world.watch, job)]
+        return (*self.world.findings, *silent)
+
     def _finish(self, seconds: float) -> Finished:
         title, timing = make_printable(self.options.program.title), self.timing
         recordings = tuple(_recording(job) for job in self.world.jobs)
         jobs = tuple(_job_outcome(*both) for both in zip(self.world.jobs, recordings, strict=True))
         elapsed = max((job.elapsed for job in jobs), default=0.0)
         trace = timing.simulation.trace(title, elapsed) if isinstance(timing, LiveTiming) else None
-        outcome = VirtualOutcome(title, jobs, trace is not None, tuple(self.world.findings), seconds)
+        outcome = VirtualOutcome(title, jobs, trace is not None, self._findings(), seconds)
         return Finished(outcome, recordings, trace)
 
 

@@ -21,7 +21,7 @@ from virtual.matching.exchanges import (
 from virtual.matching.group import Group
 from virtual.matching.posted import Call, Half, Likeness, Shape
 from virtual.ranks.rank import Did, Rank
-from virtual.ranks.sites import find_site, is_asked_by_program
+from virtual.ranks.sites import find_asked, is_asked_by_program
 
 Tensors = Sequence[torch.Tensor]
 OPERATORS = {
@@ -130,7 +130,10 @@ class VirtualProcessGroup(dist.ProcessGroup):
         words = [str(Shape.of(tensor)) for tensor in shown[:SHOWN]]
         words += [f"{len(shown)} tensors"] * (len(shown) > SHOWN) + [op] * bool(op)
         words += [f"{'src' if exchange.from_root else 'dst'}={root}"] * rooted
-        call = Call(rank, group, f"{verb}({', '.join(words)})", find_site(), shown)
+        site, asked = find_asked()
+        if "object" in asked:
+            verb = asked  # as the program knows it, rather than by the tensors that carry what is pickled
+        call = Call(rank, group, f"{verb}({', '.join(words)})", site, shown, asked=asked)
         call.likeness, call.exchange = Likeness(verb, lengths, dtype, op, root), exchange
         return self._posted(call, result, group.call)
 
@@ -286,7 +289,8 @@ class VirtualProcessGroup(dist.ProcessGroup):
         rank, tensor = self._caller(), tensors[0]
         who = "any rank" if peer is None else f"{self.group.ranks[peer]}"
         words = [f"{'to' if sends else 'from'} {who}", str(Shape.of(tensor))] + [f"tag {tag}"] * (tag > 0)
-        half = Half(rank, self.group, f"{verb}({', '.join(words)})", find_site(), tensors)
+        site, asked = find_asked()
+        half = Half(rank, self.group, f"{verb}({', '.join(words)})", site, tensors, asked=asked)
         half.sends, half.peer, half.tag = sends, peer, tag
         half.version = None if tensor.is_inference() else tensor._version
         return self._posted(half, tensors, self.group.message)

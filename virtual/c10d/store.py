@@ -1,6 +1,6 @@
 """The store through which the ranks of a job meet; waiting for a key is a wait of the rank."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -27,6 +27,7 @@ class VirtualStore(dist.Store):
     def set(self, key: str, value: Value) -> None:
         """Set a key, and see who waits for it."""
         self.values[key] = value.encode() if isinstance(value, str) else bytes(value)
+        self._watch(self.world.watch.key_set, [key])
         self.world.progress += 1
         self.world.poke_all(self.job.ranks)
 
@@ -57,10 +58,12 @@ class VirtualStore(dist.Store):
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
         """Have the calling rank wait for keys. The timeout is real time's, and of no account."""
         if self.check(keys):
+            self._watch(self.world.watch.key_seen, keys)
             return
         rank = self._caller()
         what = f"store.wait({', '.join(keys)})"
         self.world.wait_until(rank, lambda: self.check(keys), Waiting(what, find_site(), tuple(keys)))
+        self._watch(self.world.watch.key_seen, keys)
 
     def check(self, keys: str | Sequence[str]) -> bool:
         """Return whether keys are there."""
@@ -69,6 +72,7 @@ class VirtualStore(dist.Store):
     def add(self, key: str, amount: int) -> int:
         """Add to the number of a key, which begins with 0; return the sum."""
         total = int(self.values.get(key, b"0")) + amount
+        self._watch(self.world.watch.key_seen, [key])
         self.set(key, str(total))
         return total
 
@@ -99,6 +103,13 @@ class VirtualStore(dist.Store):
         if self.add(f"{key}/count", 1) == world_size:
             self.set(f"{key}/done", b"1")
         self.wait([f"{key}/done"])
+
+    def _watch(self, event: Callable[[Rank, str], None], keys: Sequence[str]) -> None:
+        """Tell who watches of keys, if a rank has asked."""
+        rank = self.world.me()
+        if rank is not None:
+            for key in keys:
+                event(rank, key)
 
     def _caller(self) -> Rank:
         rank = self.world.me()

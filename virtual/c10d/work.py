@@ -36,6 +36,7 @@ class VirtualWork(dist.Work):
         world.computing.charge(rank)
         posted.group.note_wait(posted)
         world.wait_until(rank, self._is_done, Waiting(posted.what, posted.site, posted))
+        world.watch.waited(posted)
         if rank.futures:
             set_futures(rank)
         return True
@@ -95,6 +96,7 @@ class VirtualWork(dist.Work):
         """Set the future, which calls what is to follow."""
         self._world.computing.charge(self.posted.rank)
         self.posted.group.note_wait(self.posted)
+        self._world.watch.waited(self.posted)
         assert self._future is not None
         self._future.set_result(self.outcome)
 

@@ -19,6 +19,7 @@ class Batch:
     """Messages or a collective of one rank that NCCL begins together; the next of its line waits for all of them."""
 
     mark: object  # of messages that were given to one ``batch_isend_irecv``
+    first: Posted
     waiting: list[tuple[Posted, Act]] = field(default_factory=list)
     left: int = 0  # that are not done
 
@@ -55,6 +56,7 @@ class Group:
         call.number = self.counts[place]
         self.counts[place] += 1
         self.recorder.collective(call)
+        self.world.watch.posted(call)
         self._post(call, None, lambda: self._join(place, call))
 
     def _join(self, place: int, call: Call) -> None:
@@ -73,10 +75,20 @@ class Group:
             if collective.is_complete:  # else it is told when no more can come
                 self.world.stop(self.job, self.world.judge.unlike_calls(collective))
             return
-        self._move(collective, call)
+        if collective.is_complete:
+            self._move_last(collective, call)
+        else:
+            self._move(collective, call)
         self.timing.begin(collective, call)
         if collective.is_complete:
             del self.collectives[call.number]
+
+    def _move_last(self, collective: Collective, call: Call) -> None:
+        """Move the data when the last rank has come, before those who watch and after."""
+        with Neutral():
+            self.world.watch.complete(collective)
+        self._move(collective, call)
+        self.world.watch.moved(collective)
 
     def _move(self, collective: Collective, call: Call) -> None:
         """Move the data that can be moved now that a rank has come."""
@@ -100,6 +112,7 @@ class Group:
     def message(self, half: Half) -> None:
         """Have the calling rank post its half of a message."""
         self.recorder.message(half)
+        self.world.watch.posted(half)
         self._post(half, half.peer, lambda: self._meet(half))
 
     def _meet(self, half: Half) -> None:
@@ -119,6 +132,7 @@ class Group:
             self.world.stop(self.job, self.world.judge.unlike_halves(sender, receiver))
             return
         self.recorder.meet(sender, receiver)
+        self.world.watch.met(sender, receiver)
         receiver.source = src
         self.timing.send(sender, receiver, lambda: self._arrive(sender, receiver))
 
@@ -140,6 +154,7 @@ class Group:
         with Neutral():
             target = receiver.tensors[0].detach()
             target.copy_(sender.tensors[0].detach().reshape(target.shape))
+        self.world.watch.arrived(sender, receiver)
         receiver.finish()
         sender.finish()
 
@@ -155,14 +170,14 @@ class Group:
         if line and rank.batch is not None and line[-1].mark is rank.batch:
             batch = line[-1]
         else:
-            batch = Batch(rank.batch)
+            batch = Batch(rank.batch, posted)
             line.append(batch)
         batch.left += 1
         posted.when_done = lambda: self._pass_line(line, batch)
         if batch is line[0]:
             self.world.calendar.at(rank.clock, act)
         else:
-            posted.is_held_back = True
+            posted.behind = line[0].first
             batch.waiting.append((posted, act))
 
     def _pass_line(self, line: deque[Batch], batch: Batch) -> None:
@@ -173,5 +188,5 @@ class Group:
         line.popleft()
         if line:
             for posted, act in line[0].waiting:
-                posted.is_held_back = False
+                posted.behind = None
                 self.world.calendar.at(self.timing.now, act)

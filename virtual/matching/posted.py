@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 
@@ -68,8 +68,21 @@ class Posted:
     call: int | None = None  # its number in the recording, if it is there
     recorded: int | None = None  # the same until it has been waited for
     is_programs: bool = False  # whether the program itself called it, rather than a module of torch
-    is_held_back: bool = False  # by calls of the same communicator that NCCL does before it
+    behind: "Posted | None" = None  # a call of the same communicator that NCCL does before it
+    asked: str = ""  # the function that the program called for it: "backward", "all_gather_object"
     when_done: Callable[[], object] | None = None
+    contents: Any = None  # what its tensors held; of who watches, as all below
+    clock: Any = None  # what its rank knew of others when it was posted
+    learnt: Any = None  # what its rank knows of others when it has waited
+    came: float = 0.0  # when its rank posted it, seconds
+    ready: float | None = None  # when all whom it needs had come, seconds
+
+    way: ClassVar[str] = "calls"  # a collective; or "sends", "receives"
+
+    @property
+    def awaits(self) -> tuple[int, ...]:
+        """The ranks of the world that it waits for."""
+        return ()
 
     def finish(self) -> None:
         """Say that it is done, and see whether its rank can go on."""
@@ -94,10 +107,10 @@ class Call(Posted):
         return self.exchange.elements if self.exchange.collective != "barrier" else len(self.group.ranks)
 
     @property
-    def missing(self) -> list[int]:
+    def awaits(self) -> tuple[int, ...]:
         """The ranks of the world that have not come to the collective."""
         collective = self.group.collectives.get(self.number)
-        return [] if collective is None else collective.missing
+        return () if collective is None else tuple(collective.missing)
 
 
 @dataclass(eq=False)
@@ -109,6 +122,16 @@ class Half(Posted):
     tag: int = 0
     version: int | None = None  # of the tensor when it was posted: another means that it was changed
     source: int | None = None  # of what was received: a rank of the group
+
+    @property
+    def way(self) -> str:  # type: ignore[override]
+        """Which half it is."""
+        return "sends" if self.sends else "receives"
+
+    @property
+    def awaits(self) -> tuple[int, ...]:
+        """The peer as a rank of the world; nobody where any rank will do."""
+        return () if self.peer_in_world is None else (self.peer_in_world,)
 
     @property
     def nbytes(self) -> int:

@@ -19,7 +19,6 @@ from virtual.matching.recorder import Recorder
 from virtual.matching.timing import Timing
 from virtual.process.replaced import Replaced
 from virtual.ranks.rank import Job, Rank
-from virtual.ranks.sites import find_site
 from virtual.ranks.world import World
 
 NAME = "virtual"  # of the backend
@@ -81,7 +80,6 @@ class GroupMaker:
             if isinstance(made, VirtualProcessGroup):
                 c10d._world.pg_map[made] = (name, c10d._world.pg_map[made][1])
                 made.group.is_ordered = "nccl" in (self.acts_as or name)
-            self.caller().made_groups.append((tuple(ranks), find_site()))
             return made, own_store
 
         return make
@@ -92,8 +90,11 @@ class GroupMaker:
         caller.meetings += 1
         number = int(os.environ.get("RANK", rank)) if rank < 0 else rank
         size = int(os.environ.get("WORLD_SIZE", world_size)) if world_size < 0 else world_size
+        caller.world_size = size
         values = caller.job.stores.setdefault(caller.meetings, {})
-        yield VirtualStore(self.world, caller.job, values), number, size
+        store = VirtualStore(self.world, caller.job, values)
+        caller.stores.append(store)
+        yield store, number, size
 
     def _together(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Return ``batch_isend_irecv`` that marks what it posts as one batch."""

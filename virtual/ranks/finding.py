@@ -1,20 +1,121 @@
-"""What stopped a job: a mistake of the program, told with ranks and lines."""
+"""A mistake of the program: what kind of, where each rank concerned is, whom it waits for, and what to change."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from virtual.ranks.sites import Site
 
+SHOWN_PAIRS = 8  # of ranks that wait for each other, in words
+
+
+def format_runs(numbers: Iterable[int]) -> str:
+    """Return whole numbers in words, runs of them as ranges.
+
+    >>> format_runs([0, 1, 2, 5]), format_runs([3]), format_runs([])
+    ('0-2, 5', '3', '')
+    """
+    runs: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def format_ranks(numbers: Iterable[int]) -> str:
+    """Return ranks in words.
+
+    >>> format_ranks([0, 1, 2, 5]), format_ranks([3])
+    ('ranks 0-2, 5', 'rank 3')
+    """
+    found = set(numbers)
+    return f"rank{'s' if len(found) != 1 else ''} {format_runs(found)}"
+
 
 @dataclass(frozen=True)
-class Finding:
-    """A mistake: what kind of, in words, and where each rank concerned is."""
+class Place:
+    """Where some ranks are, and what they do there; ``awaits`` are the ranks that each of them waits for, in order."""
 
-    kind: str  # "deadlock", "mismatch", "size", "raised", "exit"
-    text: str  # several lines, the first of which stands alone
-    where: tuple[tuple[int, Site], ...] = ()  # ranks and their lines
+    ranks: tuple[int, ...]
+    what: str
+    site: Site | None = None
+    awaits: tuple[tuple[int, ...], ...] = ()
+    before: tuple[str, ...] = ()  # what they did before, in words
+
+    @property
+    def lines(self) -> list[str]:
+        """The place in words: the line of the program, and under it what is done there."""
+        at = f"{self.site}  {self.site.text}".rstrip() if self.site is not None else ""
+        said = [f"  {format_ranks(self.ranks)}{f' at {at}' if at else ''}"]
+        what = "; ".join(part for part in (self.what, self._waiting_in_words()) if part)
+        said += [f"      {what}"] if what else []
+        if self.before:
+            said.append("      before that: " + "; ".join(self.before))
+        return said
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain JSON."""
-        places = [{"rank": rank, "file": site.file, "line": site.line} for rank, site in self.where]
-        return {"kind": self.kind, "text": self.text, "where": places}
+        awaits = {str(rank): list(others) for rank, others in zip(self.ranks, self.awaits, strict=False)}
+        site = self.site
+        where = {"file": site.file, "line": site.line, "text": site.text} if site is not None else {}
+        return {"ranks": list(self.ranks), "what": self.what, **where, "awaits": awaits, "before": list(self.before)}
+
+    def _waiting_in_words(self) -> str:
+        if not any(self.awaits):
+            return ""
+        if len(set(self.awaits)) == 1:
+            return f"waits for {format_ranks(self.awaits[0])}"
+        pairs = [f"{rank} for {format_runs(others) or 'anyone'}" for rank, others in self._pairs()]
+        return "waiting: " + ", ".join(pairs[:SHOWN_PAIRS]) + ", ..." * (len(pairs) > SHOWN_PAIRS)
+
+    def _pairs(self) -> list[tuple[int, tuple[int, ...]]]:
+        return list(zip(self.ranks, self.awaits, strict=True))
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A mistake of the program. ``circle`` are ranks each of which waits for the next, and the last for the first."""
+
+    kind: str  # "deadlock", "verb", "shape"; docs/virtual.md has them all
+    title: str  # a sentence
+    places: tuple[Place, ...] = ()
+    advice: str = ""  # what to change
+    circle: tuple[int, ...] = field(default=())
+    time: float = 0.0  # of virtual time, seconds
+
+    @property
+    def text(self) -> str:
+        """The finding in several lines, the first of which stands alone."""
+        when = f" (at {self.time * 1e3:.3f} ms of virtual time)" if self.time else ""
+        lines = [f"{self.kind}: {self.title}{when}"]
+        lines += [line for place in self.places for line in place.lines]
+        if self.circle:
+            lines.append("  circle: " + " -> ".join(map(str, [*self.circle, self.circle[0]])))
+        if self.advice:
+            lines.append(f"  change: {self.advice}")
+        return "\n".join(lines)
+
+    @property
+    def where(self) -> tuple[tuple[int, Site], ...]:
+        """Each rank concerned, and its line."""
+        return tuple((rank, place.site) for place in self.places if place.site for rank in place.ranks)
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks concerned."""
+        return tuple(sorted({rank for place in self.places for rank in place.ranks}))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain JSON."""
+        return {
+            "kind": self.kind,
+            "title": self.title,
+            "ranks": format_runs(self.ranks),
+            "places": [place.to_dict() for place in self.places],
+            "advice": self.advice,
+            "circle": list(self.circle),
+            "time": self.time,
+            "text": self.text,
+        }

@@ -78,6 +78,7 @@ class Rank:
     body: Callable[["Rank"], None]
     own: OwnState
     local: int = 0  # its number on its machine
+    world_size: int = 0  # of the group of the world that it has made or joins
     clock: float = 0.0
     computed: float = 0.0  # seconds in which it computed or slept
     waited: float = 0.0  # seconds in which it waited for others
@@ -90,7 +91,8 @@ class Rank:
     history: deque[Did] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     futures: list[Any] = field(default_factory=list)  # works whose futures are not set yet
     unwaited: dict[int, Any] = field(default_factory=dict)  # works that nobody has waited for, by id
-    made_groups: list[tuple[tuple[int, ...], Site]] = field(default_factory=list)  # members, and where; in order
+    stores: list[Any] = field(default_factory=list)  # that c10d wraps in C++, which keeps no Python object alive
+    made_groups: list[tuple[tuple[int, ...], Site]] = field(default_factory=list)  # ranks as given, and where
     meetings: int = 0  # how many groups of the world it has made
     batch: Any = None  # of messages that are posted together, while they are
     error: BaseException | None = None

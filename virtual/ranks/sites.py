@@ -45,6 +45,7 @@ class Site(NamedTuple):
 
 
 NOWHERE = Site("?", 0)
+WRAPPERS = ("wrapper", "_wrapped_call_impl", "_call_impl", "decorate_context")  # around functions of torch
 
 
 @lru_cache(maxsize=4096)
@@ -61,6 +62,24 @@ def find_site(frame: FrameType | None = None) -> Site:
             return Site(frame.f_code.co_filename, frame.f_lineno)
         frame = frame.f_back
     return NOWHERE
+
+
+def find_asked(frame: FrameType | None = None) -> tuple[Site, str]:
+    """Return the line of ``find_site``, and the name of the function that it calls.
+
+    >>> import torch
+    >>> find_asked(sys._getframe())[1]
+    ''
+    """
+    frame, asked = frame or sys._getframe(1), ""
+    while frame is not None:
+        code = frame.f_code
+        if is_users(code.co_filename):
+            return Site(code.co_filename, frame.f_lineno), asked
+        if code.co_name not in WRAPPERS:
+            asked = code.co_name
+        frame = frame.f_back
+    return NOWHERE, asked
 
 
 def find_stack() -> tuple[Site, ...]:

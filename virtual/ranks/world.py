@@ -12,6 +12,7 @@ from virtual.ranks.finding import Finding
 from virtual.ranks.judging import Judge
 from virtual.ranks.neutral import Neutral
 from virtual.ranks.own_state import Belongings
+from virtual.ranks.watching import Watchers
 from virtual.ranks.rank import Job, Rank, State, Stopped, Waiting
 from virtual.ranks.sites import NOWHERE, Site, is_users
 
@@ -41,6 +42,7 @@ class World:
         self.calendar, self.judge, self.computing, self.belongings = calendar, judge, computing, belongings
         self.jobs: list[Job] = []
         self.findings: list[Finding] = []
+        self.watch = Watchers()
         self.switches = 0  # how often the baton has gone to another
         self.progress = 0  # how much has been done of what ranks wait for
         self._by_thread: dict[int, Rank] = {}

@@ -1,0 +1,15 @@
+# kind: verb
+# ranks: 4
+import torch, torch.distributed as dist
+
+def save(model, path="/dev/null"):
+    if dist.get_rank() == 0:
+        torch.save(model.state_dict(), path)
+        dist.barrier()  # told: 0
+
+dist.init_process_group("gloo")
+model = torch.nn.Linear(3, 3)
+for step in range(3):
+    count = torch.ones(1)
+    dist.all_reduce(count)  # told: 1-3
+    save(model)

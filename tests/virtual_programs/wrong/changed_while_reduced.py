@@ -1,0 +1,11 @@
+# kind: in flight
+# ranks: 4
+# Statistics go on being counted while their sum is under way.
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+counts = torch.zeros(8)
+for i in range(3):
+    counts += 1
+    work = dist.all_reduce(counts, async_op=True)  # told: 0-3
+    counts[i] += 1
+    work.wait()

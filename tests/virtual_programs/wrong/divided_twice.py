@@ -1,0 +1,17 @@
+# kind: divided twice
+# ranks: 2
+# DDP has averaged already.
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+model = DDP(torch.nn.Linear(4, 1))
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+torch.manual_seed(dist.get_rank())
+for _ in range(3):
+    opt.zero_grad()
+    model(torch.randn(4, 4)).square().mean().backward()
+    for p in model.parameters():
+        p.grad /= dist.get_world_size()
+    opt.step()  # told: 0-1

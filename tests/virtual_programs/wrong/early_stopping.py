@@ -1,0 +1,18 @@
+# kind: verb
+# ranks: 2
+# Each rank looks at its own loss to see whether it is time to stop.
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))
+best, patience = 1e9, 0
+for epoch in range(6):
+    loss = net(torch.ones(1, 2) * (1 + dist.get_rank() * epoch)).square().mean()
+    loss.backward()  # told: 0
+    if loss.item() >= best:
+        patience += 1
+        if patience > 0 and dist.get_rank() == 1 and epoch > 2:
+            break
+    best = loss.item()
+dist.barrier()  # told: 1

@@ -1,0 +1,21 @@
+# kind: never waited
+# ranks: 2
+# Averaging in hooks, and nobody waits before the step.
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
+
+def average(p):
+    dist.all_reduce(p.grad.div_(2), async_op=True)  # told: 0-1
+
+for p in net.parameters():
+    p.register_post_accumulate_grad_hook(average)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+torch.manual_seed(dist.get_rank())
+for _ in range(2):
+    opt.zero_grad()
+    net(torch.randn(2, 4)).mean().backward()
+    opt.step()

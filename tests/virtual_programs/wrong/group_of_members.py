@@ -1,0 +1,12 @@
+# kind: new_group
+# ranks: 4
+# Only those who are in it make the group.
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+if rank % 2 == 0:
+    evens = dist.new_group([0, 2])  # told: 0, 2
+    dist.all_reduce(torch.ones(1), group=evens)
+dist.barrier()

@@ -1,0 +1,11 @@
+# kind: new_group
+# ranks: 4
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+r = dist.get_rank()
+lists = [[0, 1], [2, 3]]
+if r >= 2:
+    lists = lists[::-1]     # "mine first"
+groups = [dist.new_group(l) for l in lists]  # told: 0-1; 2-3
+t = torch.ones(1)
+dist.all_reduce(t, group=groups[0])

@@ -1,0 +1,7 @@
+# kind: never waited
+# ranks: 3
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.ones(16) * dist.get_rank()
+dist.all_reduce(total, async_op=True)  # told: 0-2
+print(total[0].item())

@@ -1,0 +1,16 @@
+# kind: unlike parameters
+# ranks: 3
+# The checkpoint goes into rank 0's model after DDP has made all equal.
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+model = DDP(torch.nn.Linear(3, 1))
+if dist.get_rank() == 0:
+    model.module.load_state_dict({"weight": torch.ones(1, 3), "bias": torch.ones(1)})
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(2):
+    opt.zero_grad()
+    model(torch.ones(2, 3)).mean().backward()
+    opt.step()  # told: 0; 1-2

@@ -1,0 +1,18 @@
+# kind: backward of a reduced loss
+# ranks: 2
+# all_reduce is not differentiable: the gradients are each rank's own.
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 1)
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+torch.manual_seed(dist.get_rank())
+for _ in range(2):
+    opt.zero_grad()
+    loss = model(torch.randn(4, 4)).square().mean()
+    dist.all_reduce(loss)
+    loss = loss / dist.get_world_size()
+    loss.backward()  # told: 0-1
+    opt.step()

@@ -1,0 +1,17 @@
+# kind: unlike buffers
+# ranks: 2
+# A pruning mask drawn by each rank for itself; DDP would broadcast it, but is told not to.
+import torch, torch.distributed as dist
+class Pruned(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(6, 6)
+        self.register_buffer("mask", (torch.rand(6, 6) > 0.5).float())
+    def forward(self, x):
+        return torch.nn.functional.linear(x, self.linear.weight * self.mask, self.linear.bias)
+
+dist.init_process_group("gloo")
+torch.manual_seed(dist.get_rank())
+model = torch.nn.parallel.DistributedDataParallel(Pruned(), broadcast_buffers=False, init_sync=False)
+model.eval()
+print(model(torch.ones(1, 6)).sum().item())  # told: 0; 1

@@ -1,0 +1,9 @@
+# kind: message size
+# ranks: 2
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+if dist.get_rank() == 0:
+    dist.send(torch.arange(4), 1)  # told: 0
+else:
+    ids = torch.empty(4)
+    dist.recv(ids, 0)  # told: 1

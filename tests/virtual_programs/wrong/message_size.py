@@ -1,0 +1,14 @@
+# kind: message size
+# ranks: 2
+# The receiver forgot that the batch dimension goes with it.
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+HIDDEN, BATCH = 6, 4
+if dist.get_rank() == 0:
+    activations = torch.randn(BATCH, HIDDEN)
+    dist.send(activations, dst=1)  # told: 0
+else:
+    buffer = torch.empty(HIDDEN)
+    dist.recv(buffer, src=0)  # told: 1

@@ -1,0 +1,11 @@
+# kind: non-member
+# ranks: 4
+# All ranks reduce in a group that only two are in; torch warns once and goes on.
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+first = dist.new_group([0, 1])
+value = torch.tensor([1.0])
+dist.all_reduce(value, group=first)  # told: 2-3
+print(dist.get_rank(), value.item())

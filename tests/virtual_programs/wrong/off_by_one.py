@@ -1,0 +1,14 @@
+# kind: peer
+# ranks: 4
+# The scatter of a learner: part i goes to rank i + 1.
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+rank, n = dist.get_rank(), dist.get_world_size()
+part = torch.zeros(2)
+if rank == 0:
+    for i, p in enumerate(torch.arange(6.0).view(3, 2)[:2]):
+        dist.send(p.clone(), dst=i + 2)
+elif rank < 3:
+    dist.recv(part, src=0)  # told: 1

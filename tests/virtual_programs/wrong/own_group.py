@@ -1,0 +1,13 @@
+# kind: new_group
+# ranks: 4
+# Every rank makes the group of its own host, and not that of the other.
+import os
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+host = dist.get_rank() // 2
+ranks = [2 * host, 2 * host + 1]
+local = dist.new_group(ranks)  # told: 0-1; 2-3
+t = torch.ones(1)
+dist.all_reduce(t, group=local)

@@ -1,0 +1,15 @@
+# kind: early end
+# ranks: 2
+# A rank skips a batch with a NaN in it; DDP of the other waits for its gradients.
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+dist.init_process_group("gloo")
+r = dist.get_rank()
+model = DDP(torch.nn.Linear(2, 2))
+for step in range(4):
+    x = torch.ones(3, 2)
+    if r == 1 and step == 2:
+        x[0, 0] = float("nan")
+    if torch.isnan(x).any():
+        continue
+    model(x).sum().backward()  # told: 0

@@ -1,0 +1,21 @@
+# kind: unlike buffers
+# ranks: 2
+# Running statistics are each rank's own, and so are the results of the evaluation.
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = DDP(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)), broadcast_buffers=False)
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+torch.manual_seed(dist.get_rank())
+for _ in range(3):
+    opt.zero_grad()
+    model(torch.randn(8, 4)).square().mean().backward()
+    opt.step()
+model.eval()
+with torch.no_grad():
+    correct = (model(torch.ones(2, 4)) > 0).sum()  # told: 0; 1
+dist.all_reduce(correct)

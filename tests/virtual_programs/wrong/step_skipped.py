@@ -1,0 +1,17 @@
+# kind: steps of some ranks
+# ranks: 2
+# A rank skips the step where its own loss is too large.
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+for step in range(5):
+    scale = 50.0 if (rank, step) == (1, 2) else 1.0
+    loss = model(torch.ones(2, 2) * scale).abs().mean()
+    loss.backward()
+    if loss.item() < 20.0 and scale < 2.0:
+        optimizer.step()  # told: 0
+    optimizer.zero_grad()

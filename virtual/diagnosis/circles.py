@@ -1,0 +1,69 @@
+"""Ranks that wait for each other in a circle."""
+
+import networkx as nx
+
+from virtual.diagnosis.places import awaited, awaited_post, waiting_places
+from virtual.matching.posted import Posted
+from virtual.ranks.finding import Finding, format_ranks
+from virtual.ranks.rank import Job, Rank
+
+RECEIVE_FIRST = "let one side of each pair send first, or post irecv before send, or give both to batch_isend_irecv"
+SEND_FIRST = (
+    "a send may return only when it is received: let even ranks send first and odd ranks receive first, "
+    "or use isend and irecv, or batch_isend_irecv"
+)
+GROUP_ORDER = "call the collectives of all groups in one order on all ranks, such as by the number of the group"
+ELSEWHERE = "move the message before the collective on both ranks, or behind it on both"
+
+
+def tell_circle(job: Job) -> Finding | None:
+    """Tell of ranks that wait for each other, with a shortest circle of them, and of all who wait for them."""
+    by_number = {rank.number: rank for rank in job.ranks if rank.waiting is not None}
+    graph: nx.DiGraph[int] = nx.DiGraph()
+    for number, rank in by_number.items():
+        graph.add_edges_from((number, other) for other in awaited(rank) if other in by_number)
+    circle = find_circle(graph)
+    if not circle:
+        return None
+    knots = {number for knot in nx.strongly_connected_components(graph) if len(knot) > 1 for number in knot}
+    held = sorted(knots.union(*(nx.ancestors(graph, number) for number in knots)))
+    kind, title, advice = _name([by_number[number] for number in sorted(knots)])
+    rest = f"; {format_ranks(set(held) - knots)} wait for them" if len(held) > len(knots) else ""
+    places = waiting_places([by_number[number] for number in held])
+    return Finding(kind, title + rest, places, advice, tuple(circle))
+
+
+def find_circle(graph: "nx.DiGraph[int]") -> list[int]:
+    """Return the nodes of a shortest circle from its smallest node on, each before the one that it points to.
+
+    >>> find_circle(nx.DiGraph([(4, 0), (0, 2), (2, 1), (1, 0)])), find_circle(nx.DiGraph([(0, 1)]))
+    ([0, 2, 1], [])
+    """
+    found: list[int] = []
+    for start in sorted(graph):
+        for following in sorted(graph.successors(start)):
+            if nx.has_path(graph, following, start):
+                path = nx.shortest_path(graph, following, start)
+                if not found or len(path) < len(found):
+                    found = [start, *path[:-1]]
+    return found
+
+
+def _name(members: list[Rank]) -> tuple[str, str, str]:
+    """Return the kind of a circle, what to say of it, and what to change."""
+    posts = [post for post in map(awaited_post, members) if post is not None]
+    ways = {post.way for post in posts}
+    who = format_ranks([rank.number for rank in members])
+    if ways == {"receives"}:
+        return "deadlock", f"{who} all receive first, and nobody has sent", RECEIVE_FIRST
+    if ways == {"sends"}:
+        return "deadlock", f"{who} all send first, and nobody receives", SEND_FIRST
+    if ways == {"calls"}:
+        names = ", ".join(sorted({_group_name(post) for post in posts}))
+        title = f"{who} are each in a collective of another group ({names}), and wait for each other"
+        return "group order", title, GROUP_ORDER
+    return "deadlock", f"{who} wait for each other in a circle", ELSEWHERE if "calls" in ways else RECEIVE_FIRST
+
+
+def _group_name(post: Posted) -> str:
+    return f"{list(post.group.ranks)}"

@@ -1,0 +1,104 @@
+"""Ranks that ended before others were through, that failed, that never came, or that wait for a key nobody sets."""
+
+import re
+from difflib import get_close_matches
+
+from virtual.diagnosis.places import awaited_post, others_of, state_places, waiting_places
+from virtual.matching.posted import Posted
+from virtual.ranks.finding import Finding, Place, format_ranks
+from virtual.ranks.rank import Job, Rank, State
+
+EVEN = (
+    "let all ranks make the same number of calls: have as many batches on each (drop_last=True, or Join), decide to "
+    "stop together (all_reduce the flag), and keep return, break and `if rank` away from collectives"
+)
+UNUSED = "have every parameter take part in the loss, remove those that do not, or give find_unused_parameters=True"
+BARRIER_KEY = "barrier_key"  # in what c10d calls the keys at which ranks meet
+SHOWN_LINES = 6  # of an exception's text
+
+
+def tell_early_end(job: Job) -> Finding | None:
+    """Tell of ranks that have ended while others wait for them in a collective."""
+    by_number = {rank.number: rank for rank in job.ranks}
+    for rank in job.ranks:
+        post = awaited_post(rank)
+        ended = [number for number in (post.awaits if post else ()) if by_number[number].state is State.DONE]
+        if post is not None and ended:
+            return _tell_ended(job, post, ended)
+    return None
+
+
+def _tell_ended(job: Job, post: Posted, ended: list[int]) -> Finding:
+    group = post.group
+    counts = sorted({group.counts[group.places[number]] for number in ended})
+    after = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    there = [rank for rank in job.ranks if rank.waiting is not None]
+    title = (
+        f"{format_ranks(ended)} ended after {after} collectives of this group, and others are in number "
+        f"{group.counts[group.places[post.rank.number]]}"
+    )
+    places = waiting_places(there) + _ended_places(job, ended)
+    return Finding("early end", title, places, EVEN, time=group.world.calendar.now)
+
+
+def _ended_places(job: Job, ended: list[int]) -> tuple[Place, ...]:
+    """Return the last calls of ranks that have ended."""
+    together: dict[tuple[str, ...], list[int]] = {}
+    for rank in job.ranks:
+        if rank.number in ended:
+            last = [f"{did.what} at {did.site}" for did in list(rank.history)[-1:]]
+            together.setdefault(tuple(last), []).append(rank.number)
+    return tuple(
+        Place(tuple(numbers), "has ended" if len(numbers) == 1 else "have ended", before=last)
+        for last, numbers in together.items()
+    )
+
+
+def tell_keys(job: Job) -> Finding | None:
+    """Tell of a rank that waits for a key of the store that nobody sets."""
+    waiting = [rank for rank in job.ranks if rank.waiting is not None and isinstance(rank.waiting.of, tuple)]
+    if not waiting:
+        return None
+    keys = [str(key) for rank in waiting if rank.waiting is not None for key in rank.waiting.of]
+    there = [key for store in job.stores.values() for key in store if BARRIER_KEY not in key]
+    close = get_close_matches(keys[0], there, n=1)
+    advice = f"was {close[0]!r} meant, which is there?" if close else "set it on some rank before the others wait for it"
+    title = f"{format_ranks([rank.number for rank in waiting])} wait for the key {keys[0]!r}, which nobody sets"
+    others = [rank for rank in job.ranks if rank not in waiting]
+    return Finding("store key", title, waiting_places(waiting) + state_places(others), advice)
+
+
+def tell_missing_ranks(job: Job) -> Finding | None:
+    """Tell of a world that is larger than the number of ranks that there are."""
+    waiting = [rank for rank in job.ranks if _joins(rank)]
+    size = max((rank.world_size for rank in waiting), default=0)
+    if size <= len(job.ranks):
+        return None
+    title = f"init_process_group waits for {size} ranks, and {len(job.ranks)} were started"
+    advice = f"start {size} processes, or give world_size={len(job.ranks)}"
+    return Finding("missing ranks", title, waiting_places(waiting), advice)
+
+
+def _joins(rank: Rank) -> bool:
+    """Return whether a rank waits for others to make the group of the world."""
+    keys = rank.waiting.of if rank.waiting is not None else None
+    return isinstance(keys, tuple) and any(BARRIER_KEY in str(key) for key in keys)
+
+
+def tell_exception(rank: Rank, error: BaseException) -> Finding:
+    """Tell of an exception that ended a rank, and where the others were."""
+    said = str(error).strip().splitlines()[:SHOWN_LINES]
+    words = "\n      ".join([f"raised {type(error).__name__}: {said[0] if said else ''}", *said[1:]])
+    place = Place((rank.number,), words, rank.ended_at)
+    others = state_places(others_of(rank.job, [rank.number]))
+    if "finished reduction in the prior iteration" in str(error):
+        title = f"DDP of rank {rank.number} waits for gradients of parameters that took no part in the loss"
+        return Finding("unused parameters", title + _which_parameters(str(error)), (place, *others), UNUSED)
+    title = f"rank {rank.number} raised {type(error).__name__}"
+    advice = "the others wait for it; on real ranks they would hang until the group's timeout"
+    return Finding("exception", title, (place, *others), advice if len(rank.job.ranks) > 1 else "")
+
+
+def _which_parameters(text: str) -> str:
+    found = re.search(r"did not receive grad for rank \d+: ([^\n]+)", text)
+    return f": {found[1].strip().rstrip('.')}" if found else ""

@@ -1,0 +1,156 @@
+"""Who hears of what ranks do, to find mistakes that stop nothing."""
+
+from collections.abc import Callable
+from typing import Any
+
+from virtual.ranks.finding import Finding, Place
+from virtual.ranks.rank import Job, Rank
+from virtual.ranks.sites import Site
+
+Key = tuple[int, str, str, str, Site | None]
+
+
+class Watcher:
+    """Hears of what ranks do. Each kind of mistake has one that knows it, and overrides what it must hear.
+
+    What it finds is kept by kind, title and line, so that it is told once, with all ranks that it is true of.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[Key, set[int]] = {}
+        self._told: list[tuple[int, Finding]] = []
+
+    # -- what matching says
+
+    def posted(self, posted: Any) -> None:
+        """Hear of a ``Posted`` before it is matched."""
+
+    def complete(self, collective: Any) -> None:
+        """Hear of a ``Collective`` to which all ranks have come, before its data moves."""
+
+    def moved(self, collective: Any) -> None:
+        """Hear that the data of a complete collective has moved."""
+
+    def met(self, sender: Any, receiver: Any) -> None:
+        """Hear of a message's two halves, before its data moves."""
+
+    def arrived(self, sender: Any, receiver: Any) -> None:
+        """Hear that the data of a message has moved."""
+
+    def waited(self, posted: Any) -> None:
+        """Hear that a rank has waited for what it has posted."""
+
+    def key_set(self, rank: Rank, key: str) -> None:
+        """Hear that a rank sets a key of the store."""
+
+    def key_seen(self, rank: Rank, key: str) -> None:
+        """Hear that a rank has read or awaited a key of the store."""
+
+    # -- what the program does with torch
+
+    def backward_begins(self, rank: Rank, roots: tuple[Any, ...]) -> None:
+        """Hear of the tensors that backward begins with."""
+
+    def backward_ended(self, rank: Rank) -> None:
+        """Hear that backward has ended."""
+
+    def made_optimizer(self, rank: Rank, optimizer: Any) -> None:
+        """Hear of a new optimizer."""
+
+    def stepping(self, rank: Rank, optimizer: Any) -> None:
+        """Hear that an optimizer that no other calls is about to step."""
+
+    def stepped(self, rank: Rank, optimizer: Any) -> None:
+        """Hear that it has stepped."""
+
+    def wrapped(self, rank: Rank, ddp: Any) -> None:
+        """Hear that a module has become DistributedDataParallel."""
+
+    def forward_begins(self, rank: Rank, ddp: Any) -> None:
+        """Hear that a DistributedDataParallel is called."""
+
+    def sampling(self, rank: Rank, sampler: Any) -> None:
+        """Hear that a DistributedSampler is gone through."""
+
+    def made_sampler(self, rank: Rank, sampler: Any) -> None:
+        """Hear of a new DistributedSampler."""
+
+    def batch_drawn(self, rank: Rank) -> None:
+        """Hear that a rank takes a batch of a DataLoader."""
+
+    def opened(self, rank: Rank, path: str, writes: bool) -> None:
+        """Hear that a rank reads or writes a file."""
+
+    def made_group(self, rank: Rank, ranks: tuple[int, ...], is_local: bool) -> None:
+        """Hear of ``new_group`` with its ranks as given; ``is_local``: only members need to call it."""
+
+    def looked_up_place(self, rank: Rank, group: Any) -> None:
+        """Hear that the program asks for a rank's place in a group."""
+
+    def outside(self, rank: Rank, verb: str) -> None:
+        """Hear that a rank calls a collective of a group that it is not in."""
+
+    def ended(self, job: Job) -> None:
+        """Hear that a job has ended well, to look at what is left."""
+
+    def mode(self, rank: Rank) -> Any:
+        """Return the mode in which a rank's operators are looked at, or None."""
+        return None
+
+    # -- what it tells
+
+    def find(self, kind: str, title: str, rank: Rank, site: Site | None, advice: str) -> None:
+        """Note a mistake of a rank at a line; ``{ranks}`` in the title is where all ranks stand that it is true of."""
+        self._found.setdefault((rank.job.number, kind, title, advice, site), set()).add(rank.number)
+
+    def tell(self, job: Job, finding: Finding) -> None:
+        """Note a mistake that is complete."""
+        self._told.append((job.number, finding))
+
+    def findings(self, job: Job, naming: Callable[[set[int]], str]) -> list[Finding]:
+        """Return what was noted of a job, as findings."""
+        found = [finding for number, finding in self._told if number == job.number]
+        for (number, kind, title, advice, site), ranks in self._found.items():
+            if number == job.number:
+                place = Place(tuple(sorted(ranks)), "", site)
+                found.append(Finding(kind, title.replace("{ranks}", naming(ranks)), (place,), advice))
+        return found
+
+
+EVENTS = tuple(
+    name
+    for name, value in vars(Watcher).items()
+    if callable(value) and not name.startswith("_") and name not in ("find", "tell", "findings", "mode")
+)
+
+
+class Watchers:
+    """Passes each event on to those who want to hear of it; without watchers to nobody."""
+
+    posted: Callable[..., None]
+    complete: Callable[..., None]
+    moved: Callable[..., None]
+    met: Callable[..., None]
+    arrived: Callable[..., None]
+    waited: Callable[..., None]
+    key_set: Callable[..., None]
+    key_seen: Callable[..., None]
+    ended: Callable[..., None]
+
+    def __init__(self, watchers: tuple[Watcher, ...] = ()) -> None:
+        self.watchers = watchers
+        for name in EVENTS:
+            mine = [getattr(one, name) for one in watchers if getattr(type(one), name) is not getattr(Watcher, name)]
+            setattr(self, name, _passing_on(mine))
+
+
+def _passing_on(hearers: list[Callable[..., None]]) -> Callable[..., None]:
+    """Return a function that calls all, as directly as may be."""
+    if len(hearers) == 1:
+        return hearers[0]
+
+    def pass_on(*said: Any) -> None:
+        for hearer in hearers:
+            hearer(*said)
+
+    return pass_on

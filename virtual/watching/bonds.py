@@ -1,0 +1,123 @@
+"""Which parameters of which ranks should be equal: those whose gradients are reduced together."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.weak import WeakIdKeyDictionary
+
+from virtual.ranks.rank import Rank
+from virtual.ranks.watching import Watcher
+from virtual.watching.logs import OptimizerLog, OptimizerLogs
+from virtual.watching.samples import are_equal, is_constant, is_plain
+
+MOST_FORGOTTEN = 0.5  # of an optimizer's parameters may be outside of all bonds, and are meant to be in
+
+
+@dataclass(eq=False)
+class Bond:
+    """One parameter of each rank of a group; ``by_ddp``: DDP reduces its gradient."""
+
+    parameters: dict[Rank, torch.Tensor]
+    by_ddp: bool = False
+    compared: int = 0  # steps that were compared
+
+
+class Bonds(Watcher):
+    """Finds bonds: where DDP wraps a module, and where the program reduces gradients by itself."""
+
+    def __init__(self, logs: OptimizerLogs) -> None:
+        super().__init__()
+        self.logs = logs
+        self._of: dict[Rank, WeakIdKeyDictionary] = {}
+        self._wrapped: dict[tuple[Any, int], dict[Rank, Any]] = {}
+        self._counts: dict[tuple[Rank, Any], int] = {}
+        self.modules: dict[Rank, list[Any]] = {}
+
+    def of(self, rank: Rank, parameter: torch.Tensor) -> Bond | None:
+        """Return the bond of a rank's parameter."""
+        mine = self._of.get(rank)
+        return None if mine is None else mine.get(parameter)
+
+    def wrapped(self, rank: Rank, ddp: Any) -> None:
+        self.modules.setdefault(rank, []).append(ddp)
+        group = getattr(ddp.process_group, "group", None)
+        if group is None or len(group.ranks) < 2:
+            return
+        number = self._counts.get((rank, group), 0)
+        self._counts[rank, group] = number + 1
+        met = self._wrapped.setdefault((group, number), {})
+        met[rank] = ddp
+        if len(met) == len(group.ranks):
+            lists = [_managed(one) for one in met.values()]
+            for parameters in zip(*lists, strict=False):
+                self.tie(dict(zip(met, parameters, strict=True)), by_ddp=True)
+
+    def complete(self, collective: Any) -> None:
+        """Tie the parameters whose gradients are given to an all_reduce together."""
+        calls = collective.in_order()
+        if calls[0].exchange.collective != "all_reduce" or not calls[0].is_programs or len(calls) < 2:
+            return
+        if not calls[0].tensors[0].is_floating_point():
+            return
+        found = [self.find_reduced(call.rank, call.tensors[0]) for call in calls]
+        if all(found) and len({len(parameters) for parameters in found}) == 1:
+            for parameters in zip(*found, strict=True):
+                if len({one.shape for one in parameters}) == 1:
+                    self.tie({call.rank: one for call, one in zip(calls, parameters, strict=True)})
+
+    def find_reduced(self, rank: Rank, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """Return the parameters whose gradients a tensor holds: one, or all of an optimizer where it is flat."""
+        for log in self.logs.of_rank(rank):
+            parameters = log.with_gradients
+            for one in parameters:
+                if one.grad.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr():
+                    return [one]
+            if len(parameters) > 1 and sum(one.numel() for one in parameters) == tensor.numel():
+                return parameters
+        return []
+
+    def tie(self, parameters: dict[Rank, torch.Tensor], by_ddp: bool = False) -> Bond:
+        """Have parameters be meant to be equal from now on, unless they are already."""
+        first_rank, first = next(iter(parameters.items()))
+        known = self.of(first_rank, first)
+        if known is not None:
+            return known
+        bond = Bond(parameters, by_ddp)
+        for rank, parameter in parameters.items():
+            self._of.setdefault(rank, WeakIdKeyDictionary())[parameter] = bond
+        return bond
+
+    def tie_forgotten(self, logs: Sequence[OptimizerLog]) -> None:
+        """Tie parameters that are outside of all bonds while most of their optimizers' are in, and began equal."""
+        first = logs[0]
+        bonds = [self.of(first.rank, one) for one in first.parameters]
+        group = {log.rank for log in logs}
+        tied = sum(bond is not None and bond.parameters.keys() == group for bond in bonds)
+        if tied == len(bonds) or tied < MOST_FORGOTTEN * len(bonds):
+            return
+        for place, bond in enumerate(bonds):
+            if bond is None:
+                self._tie_if_equal(logs, place)
+
+
+    def tie_mixed(self, logs: Sequence[OptimizerLog]) -> None:
+        """Tie the parameters of optimizers whose gradients ranks have mixed by messages, if they began equal."""
+        for place, shape in enumerate(one.shape for one in logs[0].parameters):
+            alike = [log.parameters[place] for log in logs if place < len(log.parameters)]
+            if len(alike) == len(logs) and all(one.shape == shape for one in alike):
+                self._tie_if_equal(logs, place)
+
+    def _tie_if_equal(self, logs: Sequence[OptimizerLog], place: int) -> None:
+        """Tie a parameter of several ranks that begins with the same values, which somebody drew."""
+        found = [log.steps[0].before[place] for log in logs if 0 in log.steps]
+        samples = [one for one in found if one is not None]
+        if len(samples) == len(logs) and are_equal(samples) and not is_constant(samples[0]):
+            self.tie({log.rank: log.parameters[place] for log in logs})
+
+
+def _managed(ddp: Any) -> list[torch.Tensor]:
+    """Return the parameters whose gradients DDP reduces."""
+    ignored = getattr(ddp, "parameters_to_ignore", set())
+    return [one for name, one in ddp.module.named_parameters() if one.requires_grad and name not in ignored and is_plain(one)]

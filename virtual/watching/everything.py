@@ -1,0 +1,64 @@
+"""All watchers of a run, those that others need before them."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from virtual.ranks.finding import Finding, format_ranks
+from virtual.ranks.rank import Job, Rank
+from virtual.ranks.watching import Watcher, Watchers
+from virtual.watching.bonds import Bonds
+from virtual.watching.clocks import Clocks
+from virtual.watching.files import FileRaces
+from virtual.watching.gradients import Gradients
+from virtual.watching.grouping import Grouping
+from virtual.watching.idle import Idleness
+from virtual.watching.in_flight import InFlight
+from virtual.watching.lateness import Lateness
+from virtual.watching.loaders import Samplers
+from virtual.watching.logs import OptimizerLogs
+from virtual.watching.losses import ReducedLosses
+from virtual.watching.random_numbers import DropoutSeeds
+from virtual.watching.reads import Reads
+from virtual.watching.replicas import Replicas
+
+
+def watch_everything(strict: bool) -> Watchers:
+    """Return who hears of what ranks do; ``strict``: those too who cost time, or tell of what may be meant."""
+    logs, clocks = OptimizerLogs(), Clocks()
+    bonds = Bonds(logs)
+    more: tuple[Watcher, ...] = (DropoutSeeds(), Reads()) if strict else ()
+    return Watchers(
+        (
+            logs,
+            bonds,
+            clocks,
+            Gradients(logs, bonds, strict),
+            Replicas(logs, bonds),
+            Idleness(logs),
+            ReducedLosses(),
+            Samplers(),
+            FileRaces(clocks),
+            InFlight(),
+            Lateness(),
+            Grouping(),
+            *more,
+        )
+    )
+
+
+def tell_silent(watchers: Watchers, job: Job) -> list[Finding]:
+    """Return the mistakes of a job that has ended that stopped nothing."""
+    if job.finding is None:
+        watchers.ended(job)
+    return [finding for one in watchers.watchers for finding in one.findings(job, format_ranks)]
+
+
+@contextmanager
+def watching(watchers: Watchers, rank: Rank) -> Iterator[None]:
+    """A context in which a rank's operators are looked at by those who want to."""
+    with ExitStack() as stack:
+        for one in watchers.watchers:
+            mode = one.mode(rank)
+            if mode is not None:
+                stack.enter_context(mode)
+        yield

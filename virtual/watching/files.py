@@ -1,0 +1,77 @@
+"""Files that ranks race for: nothing says which of them comes first."""
+
+import os
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from virtual.ranks.finding import Finding, Place
+from virtual.ranks.rank import Job, Rank
+from virtual.ranks.sites import NOWHERE, Site, find_site
+from virtual.ranks.watching import Watcher
+from virtual.watching.clocks import Clocks
+
+UNTOLD = (".py", ".pyc", ".lock", ".so")  # code, and files that are there to be fought for
+NO_FILES = ("/dev/", "/proc/", "/sys/")
+SAVE_ONCE = "save on rank 0 alone (if dist.get_rank() == 0), or in a file of each rank's own"
+BARRIER = "put a barrier between writing and reading, for all ranks"
+
+
+class Access(NamedTuple):
+    """A rank's reading or writing of a file: ``number`` is what its clock counted."""
+
+    rank: Rank
+    writes: bool
+    number: int
+    site: Site
+
+
+@dataclass
+class Race:
+    """Ranks that read and write one file at two lines."""
+
+    writers: set[int]
+    readers: set[int]
+
+
+class FileRaces(Watcher):
+    """Knows who has opened which file, and what comes after what."""
+
+    def __init__(self, clocks: Clocks) -> None:
+        super().__init__()
+        self.clocks = clocks
+        self._accesses: dict[tuple[int, str], list[Access]] = {}
+        self._races: dict[tuple[int, str, Site, Site], Race] = {}
+
+    def opened(self, rank: Rank, path: str, writes: bool) -> None:
+        site = find_site()
+        if site == NOWHERE or path.endswith(UNTOLD) or path.startswith(NO_FILES):
+            return
+        before = self._accesses.setdefault((rank.job.number, path), [])
+        clock = self.clocks.of(rank)
+        for other in before:
+            if other.rank is not rank and (writes or other.writes) and clock[other.rank.number] < other.number:
+                self._note(rank, path, writes, site, other)
+        before.append(Access(rank, writes, self.clocks.tick(rank), site))
+
+    def _note(self, rank: Rank, path: str, writes: bool, site: Site, other: Access) -> None:
+        lines = (other.site, site) if other.writes else (site, other.site)
+        race = self._races.setdefault((rank.job.number, path, *lines), Race(set(), set()))
+        for number, wrote in ((rank.number, writes), (other.rank.number, other.writes)):
+            (race.writers if wrote else race.readers).add(number)
+
+    def ended(self, job: Job) -> None:
+        for (number, path, written, other), race in self._races.items():
+            if number == job.number:
+                self.tell(job, _tell_race(os.path.basename(path), written, other, race))
+        self._races.clear()
+
+
+def _tell_race(name: str, written: Site, other: Site, race: Race) -> Finding:
+    writers = Place(tuple(sorted(race.writers)), f"writes {name}", written)
+    if not race.readers:
+        places = (writers,) if written == other else (writers, Place(writers.ranks, f"writes {name}", other))
+        title = f"{name} is written by several ranks, and nothing says who comes last"
+        return Finding("file race", title, places, SAVE_ONCE)
+    title = f"{name} is read where nothing says that it has been written"
+    places = (writers, Place(tuple(sorted(race.readers)), f"reads {name}", other))
+    return Finding("file race", title, places, BARRIER)

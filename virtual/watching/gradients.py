@@ -1,0 +1,219 @@
+"""Gradients whose sum is never divided, or divided twice, or that DDP has already reduced; equal ones of all ranks."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from virtual.ranks.rank import Rank
+from virtual.ranks.sites import Site, find_site
+from virtual.ranks.watching import Watcher
+from virtual.watching.bonds import Bond, Bonds
+from virtual.watching.logs import OptimizerLog, OptimizerLogs
+from virtual.watching.losses import read_loss_factor
+from virtual.watching.samples import Values, are_equal, find_ratio, is_close, is_constant, take_sample
+
+FEW = 8  # values of each parameter that factors are found by
+DIVIDE = "divide by the number of ranks (grad /= dist.get_world_size()), reduce with ReduceOp.AVG, or divide the loss"
+ONCE = "divide once: DDP and ReduceOp.AVG have done it already"
+LEAVE = "leave the averaging to DDP, or do not wrap the module"
+SAMPLER = "give the loader a DistributedSampler, or each rank its own part of the data: data[rank::world_size]"
+SEEDS = "give each rank its own data: by a DistributedSampler, a slice that depends on the rank, or a seed of its own"
+
+
+@dataclass
+class Reduced:
+    """An all_reduce of a parameter's gradient, or of a flat tensor that holds those of several."""
+
+    parameters: list[torch.Tensor]
+    given: list[Values]
+    op: str
+    is_early: bool  # while backward went on, so that nobody knows what it was before
+    site: Site
+    result: list[Values] = field(default_factory=list)
+
+
+@dataclass
+class Backward:
+    """What a rank's gradients were at the end of the last backward."""
+
+    factor: float | None = None  # by which the loss is a multiple of a mean; None where that is not known
+    gradients: dict[int, Values] = field(default_factory=dict)  # by id of the parameter
+    reduced: list[Reduced] = field(default_factory=list)
+    is_over: bool = False
+    since_step: int = 0  # backwards since the last step
+    has_messages: bool = False  # since backward has ended
+
+
+class Gradients(Watcher):
+    """Follows what gradients are multiplied by, from the loss to the step."""
+
+    def __init__(self, logs: OptimizerLogs, bonds: Bonds, strict: bool) -> None:
+        super().__init__()
+        self.logs, self.bonds, self.strict = logs, bonds, strict
+        self._backwards: dict[Rank, Backward] = {}
+        self._drawn: set[Rank] = set()
+        self._equal: dict[Any, int] = {}
+        self._mixed: dict[tuple[int, int], list[OptimizerLog]] = {}
+        self._early: set[Any] = set()  # posted while backward went on
+        self._steps: dict[tuple[Rank, str], int] = {}
+
+    # -- events
+
+    def batch_drawn(self, rank: Rank) -> None:
+        self._drawn.add(rank)
+
+    def backward_begins(self, rank: Rank, roots: tuple[Any, ...]) -> None:
+        now = self._backwards.setdefault(rank, Backward())
+        now.factor, now.is_over = read_loss_factor(roots), False
+        now.since_step += 1
+
+    def backward_ended(self, rank: Rank) -> None:
+        now = self._backwards.setdefault(rank, Backward())
+        now.is_over = True
+        parameters = [one for log in self.logs.of_rank(rank) for one in log.with_gradients]
+        now.gradients = {id(one): take_sample(one.grad, FEW) for one in parameters}
+
+    def posted(self, posted: Any) -> None:
+        now = self._backwards.get(posted.rank)
+        if now is not None and not now.is_over:
+            self._early.add(posted)
+
+    def complete(self, collective: Any) -> None:
+        calls = collective.in_order()
+        first = calls[0]
+        early = [call for call in calls if call in self._early]
+        self._early.difference_update(early)
+        if first.exchange.collective != "all_reduce" or len(calls) < 2 or not first.tensors:
+            return
+        if not first.tensors[0].is_floating_point():
+            return
+        found = [self.bonds.find_reduced(call.rank, call.tensors[0]) for call in calls]
+        is_of_ddp = not first.is_programs and first.asked == "backward"
+        if not is_of_ddp and not all(found):
+            return
+        self._compare_given(collective, calls, found, is_of_ddp)
+        if not is_of_ddp:
+            for call, parameters in zip(calls, found, strict=True):
+                given = _samples(call.tensors[0], parameters)
+                reduced = Reduced(parameters, given, call.likeness.op, bool(early), call.site)
+                self._backwards.setdefault(call.rank, Backward()).reduced.append(reduced)
+
+    def moved(self, collective: Any) -> None:
+        for call in collective.calls.values():
+            now = self._backwards.get(call.rank)
+            last = now.reduced[-1] if now is not None and now.reduced else None
+            if last is not None and not last.result and last.site == call.site:
+                last.result = _samples(call.tensors[0], last.parameters)
+
+    def arrived(self, sender: Any, receiver: Any) -> None:
+        for half in (sender, receiver):
+            now = self._backwards.get(half.rank)
+            if now is not None and now.is_over:
+                now.has_messages = True
+
+    def stepping(self, rank: Rank, optimizer: Any) -> None:
+        now = self._backwards.get(rank)
+        log = self.logs.of(rank, optimizer)
+        if now is not None and log.is_watched(log.count):
+            self._judge(rank, now, log.with_gradients)
+            if log.count == 0 and now.has_messages and self._are_mixed(now, log.with_gradients):
+                met = self._mixed.setdefault((rank.job.number, log.number), [])
+                met.append(log)
+                if len(met) == len(rank.job.ranks):
+                    self.bonds.tie_mixed(met)
+
+    def stepped(self, rank: Rank, optimizer: Any) -> None:
+        self._backwards[rank] = Backward()
+        self._drawn.discard(rank)
+
+    def _are_mixed(self, now: Backward, parameters: list[torch.Tensor]) -> bool:
+        """Return whether gradients have been changed since backward, by more than a factor."""
+        pairs = [(take_sample(one.grad, FEW), now.gradients.get(id(one))) for one in parameters]
+        return any(old is not None and old.any() and find_ratio(new, old) is None for new, old in pairs)
+
+    # -- what gradients are multiplied by
+
+    def _judge(self, rank: Rank, now: Backward, parameters: list[torch.Tensor]) -> None:
+        if now.factor is None or now.since_step != 1 or not parameters:
+            return
+        bonds = [self.bonds.of(rank, one) for one in parameters]
+        if any(bond is None for bond in bonds):
+            return
+        factors, site, ranks = self._factors(rank, now, parameters, [bond for bond in bonds if bond is not None])
+        if not factors or ranks < 2:
+            return
+        if all(is_close(factor, 1.0) for factor in factors) and site is not None:
+            title = f"the sum of the gradients of {ranks} ranks is never divided, so a step is {ranks} times as long as meant"
+            self._second_time(rank, "undivided sum", title, site, DIVIDE)
+        elif all(is_close(factor, 1.0 / ranks**2) for factor in factors):
+            title = f"gradients are divided by {ranks} twice, so a step is a {_part(ranks)} of what is meant"
+            self._second_time(rank, "divided twice", title, find_site(), ONCE)
+
+    def _second_time(self, rank: Rank, kind: str, title: str, site: Site, advice: str) -> None:
+        """Tell of what has happened in two steps: one alone may be a try."""
+        self._steps[rank, kind] = self._steps.get((rank, kind), 0) + 1
+        if self._steps[rank, kind] == 2:
+            self.find(kind, title, rank, site, advice)
+
+    def _factors(
+        self, rank: Rank, now: Backward, parameters: list[torch.Tensor], bonds: list[Bond]
+    ) -> tuple[list[float], Site | None, int]:
+        """Return by what each gradient is a multiple of the sum over ranks, where it is reduced, and by how many ranks."""
+        assert now.factor is not None
+        found: list[float] = []
+        site, ranks = None, len(bonds[0].parameters)
+        for parameter, bond in zip(parameters, bonds, strict=True):
+            present = take_sample(parameter.grad, FEW)
+            before = now.gradients.get(id(parameter))
+            reduced = [(one, at) for one in now.reduced for at, mine in enumerate(one.parameters) if mine is parameter]
+            if before is None or len(bond.parameters) != ranks or len(reduced) > 1 or bool(reduced) == bond.by_ddp or any(one.is_early for one, _ in reduced):
+                return [], None, 0
+            scale: float | None = 1.0 / ranks
+            if reduced:
+                one, at = reduced[0]
+                site, scale = one.site, find_ratio(one.given[at], before)
+                scale = None if scale is None else scale / (ranks if one.op == "mean" else 1)
+                before = one.result[at] if one.result else before
+            ratio = find_ratio(present, before)
+            if ratio is not None and scale is not None:
+                found.append(ratio * scale * now.factor)
+            elif present.any():
+                return [], None, 0
+        return found, site, ranks
+
+    # -- gradients of several ranks
+
+    def _compare_given(self, collective: Any, calls: list[Any], found: list[Any], is_of_ddp: bool) -> None:
+        """Look whether all ranks give equal gradients to be reduced."""
+        given = [take_sample(call.tensors[0]) for call in calls]
+        if is_constant(given[0]) or not are_equal(given):
+            return
+        bonds = [self.bonds.of(calls[0].rank, one) for one in found[0]]
+        if not is_of_ddp and all(bond is not None and bond.by_ddp for bond in bonds):
+            for call in calls:
+                title = "gradients that DDP has averaged are reduced once more"
+                self.find("reduced beside DDP", title, call.rank, call.site, LEAVE)
+            return
+        loaded = all(call.rank in self._drawn for call in calls)
+        if not (self.strict or loaded):
+            return
+        key = (collective.group, calls[0].site)
+        step = max((log.count for log in self.logs.of_rank(calls[0].rank)), default=0)
+        first = self._equal.setdefault(key, step)
+        if step > first:
+            for call in calls:
+                title = "{ranks} have equal gradients before they are averaged: all compute on the same batch"
+                self.find("same batch", title, call.rank, call.site, SAMPLER if loaded else SEEDS)
+
+
+def _samples(tensor: torch.Tensor, parameters: list[torch.Tensor]) -> list[Values]:
+    """Return a sample of each parameter's gradient in a tensor that holds one of them, or all one after the other."""
+    if len(parameters) == 1:
+        return [take_sample(tensor, FEW)]
+    parts = tensor.detach().reshape(-1).split([one.numel() for one in parameters])
+    return [take_sample(part, FEW) for part in parts]
+
+
+def _part(ranks: int) -> str:
+    return {2: "half", 3: "third", 4: "quarter"}.get(ranks, f"{ranks}th")

@@ -1,0 +1,53 @@
+"""Groups that are used in ways that nobody means: by those outside, in another order, or not at all."""
+
+from typing import Any
+
+from virtual.diagnosis.group_making import tell_missing_groups, tell_unlike_groups
+from virtual.ranks.rank import Job, Rank
+from virtual.ranks.sites import find_site
+from virtual.ranks.watching import Watcher
+
+MEMBERS = "let members alone call it: if dist.get_rank() in ranks"
+SORTED = (
+    "new_group sorts its ranks, so that the results are those of ranks in rising order; look places up with "
+    "dist.get_group_rank, or sort the list"
+)
+BY_PLACE = ("all_gather", "gather", "scatter", "reduce_scatter", "all_to_all")
+
+
+class Grouping(Watcher):
+    """Hears of groups that the program makes, and of what it does with them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._unsorted: dict[tuple[int, frozenset[int]], tuple[int, ...]] = {}
+        self._looked_up: set[tuple[int, frozenset[int]]] = set()
+
+    def outside(self, rank: Rank, verb: str) -> None:
+        title = f"{{ranks}} call {verb} of a group that they are not in; nothing happens, and the tensor stays as it is"
+        self.find("non-member", title, rank, find_site(), MEMBERS)
+
+    def made_group(self, rank: Rank, ranks: tuple[int, ...], is_local: bool) -> None:
+        if list(ranks) != sorted(ranks):
+            self._unsorted[rank.job.number, frozenset(ranks)] = ranks
+        if not is_local:
+            rank.made_groups.append((ranks, find_site()))
+
+    def looked_up_place(self, rank: Rank, group: Any) -> None:
+        found = getattr(group, "group", None)
+        if found is not None:
+            self._looked_up.add((rank.job.number, frozenset(found.ranks)))
+
+    def posted(self, posted: Any) -> None:
+        if not self._unsorted or not posted.is_programs or not posted.what.startswith(BY_PLACE):
+            return
+        key = (posted.rank.job.number, frozenset(posted.group.ranks))
+        if key in self._unsorted and key not in self._looked_up:
+            given = list(self._unsorted[key])
+            title = f"the group was made of ranks {given}, and {posted.asked or posted.what} orders by {sorted(given)}"
+            self.find("rank order", title, posted.rank, posted.site, SORTED)
+
+    def ended(self, job: Job) -> None:
+        finding = tell_unlike_groups(job) or tell_missing_groups(job)
+        if finding is not None:
+            self.tell(job, finding)

@@ -1,0 +1,50 @@
+"""Ranks that make a group and never use it, and optimizers whose parameters get no gradients."""
+
+from typing import Any
+
+from virtual.ranks.finding import Finding, format_ranks
+from virtual.ranks.rank import Job, Rank
+from virtual.ranks.sites import find_site
+from virtual.ranks.watching import Watcher
+from virtual.watching.logs import OptimizerLogs
+from virtual.watching.samples import are_unlike, is_plain, take_sample
+
+AVERAGE = "wrap the module in DistributedDataParallel, or average gradients after each backward"
+MAKE_LATER = "make the optimizer after the module has its parameters: behind fully_shard, FSDP or to_empty"
+
+
+class Idleness(Watcher):
+    """Counts what ranks post, and looks for gradients where optimizers step."""
+
+    def __init__(self, logs: OptimizerLogs) -> None:
+        super().__init__()
+        self.logs = logs
+        self._busy: set[int] = set()  # jobs in which something was posted
+        self._learnt: set[Rank] = set()  # have gone through backward since their last step
+
+    def posted(self, posted: Any) -> None:
+        self._busy.add(posted.rank.job.number)
+
+    def backward_ended(self, rank: Rank) -> None:
+        self._learnt.add(rank)
+
+    def stepping(self, rank: Rank, optimizer: Any) -> None:
+        log = self.logs.of(rank, optimizer)
+        wanting = [one for one in log.parameters if one.requires_grad]
+        if log.count == 0 and rank in self._learnt and wanting and all(one.grad is None for one in wanting):
+            title = "an optimizer steps whose parameters have no gradients, so nothing is learnt"
+            self.find("no gradients", title, rank, find_site(), MAKE_LATER)
+        self._learnt.discard(rank)
+
+    def ended(self, job: Job) -> None:
+        if job.number in self._busy or len(job.ranks) < 2 or not all(rank.world_size for rank in job.ranks):
+            return
+        logs = [next((log for log in self.logs.of_rank(rank) if log.count > 1), None) for rank in job.ranks]
+        values = [[one for one in log.parameters if is_plain(one)] for log in logs if log is not None]
+        if len(values) < len(job.ranks) or len({tuple(one.shape for one in found) for found in values}) > 1:
+            return
+        pairs = [(a, b) for other in values[1:] for a, b in zip(values[0], other, strict=True)]
+        if any(are_unlike(take_sample(a), take_sample(b), 0.0) for a, b in pairs):
+            who = format_ranks([rank.number for rank in job.ranks])
+            title = f"{who} have made a group and never communicate; each trains a model of its own"
+            self.tell(job, Finding("no communication", title, advice=AVERAGE))

@@ -1,0 +1,93 @@
+"""Tensors that are written to while a message or collective is at work on them, and handles nobody waits for."""
+
+from typing import Any, NamedTuple
+
+import torch
+
+from virtual.ranks.neutral import Neutral
+from virtual.ranks.rank import Job
+from virtual.ranks.watching import Watcher
+from virtual.watching.samples import Values, are_equal, is_plain, take_sample
+
+WAIT_FIRST = "wait() on the handle before the tensor is written to, or give it a tensor of its own (clone)"
+NEVER = "keep the handle and wait() on it before the tensor is used"
+
+
+class Content(NamedTuple):
+    """How often a tensor had been written to, and a few of its values where it shares memory with others."""
+
+    version: int
+    values: Values | None
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> "Content":
+        """Return what a tensor holds now."""
+        is_part = tensor.numel() * tensor.element_size() < tensor.untyped_storage().nbytes()
+        return cls(-1 if tensor.is_inference() else tensor._version, take_sample(tensor) if is_part else None)
+
+    def is_like(self, other: "Content") -> bool:
+        """Return whether nothing was written between; to write to other parts of the memory is none of it."""
+        if self.version == other.version:
+            return True
+        return self.values is not None and other.values is not None and are_equal([self.values, other.values])
+
+
+class InFlight(Watcher):
+    """Compares how often tensors had been written to when they were posted, carried and waited for."""
+
+    def posted(self, posted: Any) -> None:
+        if posted.is_programs and is_watched(posted):
+            posted.contents = self._read(posted)
+
+    def complete(self, collective: Any) -> None:
+        for call in collective.calls.values():
+            self._compare(call)
+
+    def moved(self, collective: Any) -> None:
+        for call in collective.calls.values():
+            self._renew(call)
+
+    def met(self, sender: Any, receiver: Any) -> None:
+        self._compare(receiver)
+
+    def arrived(self, sender: Any, receiver: Any) -> None:
+        self._compare(sender)
+        self._renew(receiver)
+
+    def waited(self, posted: Any) -> None:
+        if posted.contents is not None:
+            self._compare(posted)
+            posted.contents = None
+
+    def ended(self, job: Job) -> None:
+        for rank in job.ranks:
+            for work in rank.unwaited.values():
+                posted = work.posted
+                if posted.is_programs and len(posted.group.ranks) > 1:
+                    title = f"nobody waits for {posted.what.partition('(')[0]} on {{ranks}}, so its result may be read early"
+                    self.find("never waited", title, rank, posted.site, NEVER)
+
+    def _read(self, posted: Any) -> list[Content]:
+        with Neutral():
+            return [Content.of(tensor) for tensor in posted.tensors if is_plain(tensor)]
+
+    def _renew(self, posted: Any) -> None:
+        if posted.contents is not None:
+            posted.contents = self._read(posted)
+
+    def _compare(self, posted: Any) -> None:
+        if posted.contents is None:
+            return
+        if not all(map(Content.is_like, posted.contents, self._read(posted))):
+            verb = posted.what.partition("(")[0]
+            title = f"{{ranks}} wrote to a tensor while {verb} was at work on it"
+            self.find("in flight", title, posted.rank, posted.site, WAIT_FIRST)
+            posted.contents = None
+
+
+def is_watched(posted: Any) -> bool:
+    """Return whether a tensor's writing says something: what a root gives is taken before all have come."""
+    if posted.way != "calls":
+        return True
+    exchange = posted.exchange
+    return not exchange.from_root or (exchange.me == exchange.root and exchange.collective == "broadcast")

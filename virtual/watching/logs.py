@@ -1,0 +1,102 @@
+"""What each rank's optimizers did: samples of parameters and gradients before and after each step."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+
+from virtual.ranks.rank import Rank
+from virtual.ranks.sites import Site, find_site
+from virtual.ranks.watching import Watcher
+from virtual.watching.samples import Values, is_plain, take_sample
+
+EVERY_STEP = 8  # first steps that are looked at; of later ones those whose number is a power of two
+KEPT = 4  # steps of which samples are kept
+
+
+@dataclass
+class Step:
+    """A step of an optimizer: its parameters' values before and after, by their place."""
+
+    backwards: int  # that the rank had gone through before
+    site: Site
+    before: list[Values | None]
+    after: list[Values | None] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class OptimizerLog:
+    """The steps of an optimizer of one rank."""
+
+    rank: Rank
+    optimizer: Any
+    number: int  # among the rank's optimizers, in the order in which they were made
+    steps: dict[int, Step] = field(default_factory=dict)
+    count: int = 0  # of steps
+    backwards: int = 0  # of the rank, before the last step
+    last: Site | None = None  # where it stepped last
+
+    @property
+    def parameters(self) -> list[torch.Tensor]:
+        """All parameters, in their order."""
+        return [one for group in self.optimizer.param_groups for one in group["params"]]
+
+    @property
+    def with_gradients(self) -> list[torch.Tensor]:
+        """The parameters that have gradients, in their order."""
+        return [one for one in self.parameters if one.grad is not None and is_plain(one.grad)]
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """The learning rate of each group of parameters."""
+        return tuple(float(group.get("lr", 0.0)) for group in self.optimizer.param_groups)
+
+    def is_watched(self, step: int) -> bool:
+        """Return whether a step is looked at."""
+        return step < EVERY_STEP or step & (step - 1) == 0
+
+    def take(self) -> list[Values | None]:
+        """Return samples of all parameters; None of those that are shards, or no tensors of this machine."""
+        return [take_sample(one) if is_plain(one) else None for one in self.parameters]
+
+
+class OptimizerLogs(Watcher):
+    """Keeps the logs of all ranks, for those who compare them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.logs: dict[Rank, "WeakKeyDictionary[Any, OptimizerLog]"] = {}
+        self.backwards: dict[Rank, int] = {}
+
+    def of(self, rank: Rank, optimizer: Any) -> OptimizerLog:
+        """Return the log of an optimizer."""
+        mine = self.logs.setdefault(rank, WeakKeyDictionary())
+        if optimizer not in mine:
+            mine[optimizer] = OptimizerLog(rank, optimizer, len(mine))
+        return mine[optimizer]
+
+    def of_rank(self, rank: Rank) -> Iterator[OptimizerLog]:
+        """Yield the logs of a rank's optimizers."""
+        yield from self.logs.get(rank, {}).values()
+
+    def made_optimizer(self, rank: Rank, optimizer: Any) -> None:
+        self.of(rank, optimizer)
+
+    def backward_ended(self, rank: Rank) -> None:
+        self.backwards[rank] = self.backwards.get(rank, 0) + 1
+
+    def stepping(self, rank: Rank, optimizer: Any) -> None:
+        log = self.of(rank, optimizer)
+        log.last = find_site()
+        if log.is_watched(log.count):
+            log.steps[log.count] = Step(self.backwards.get(rank, 0), log.last, log.take())
+            log.steps.pop(log.count - KEPT, None)
+
+    def stepped(self, rank: Rank, optimizer: Any) -> None:
+        log = self.of(rank, optimizer)
+        if log.count in log.steps:
+            log.steps[log.count].after = log.take()
+        log.count += 1
+        log.backwards = self.backwards.get(rank, 0)

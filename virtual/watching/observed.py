@@ -1,0 +1,177 @@
+"""Where in torch and Python watchers hear of what a program does."""
+
+import builtins
+import io
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import optimizer as optimizers
+from torch.utils.data import DistributedSampler
+from torch.utils.data import dataloader as loading
+
+from virtual.process.replaced import Replaced
+from virtual.ranks.neutral import Neutral
+from virtual.ranks.rank import Rank
+from virtual.ranks.sites import is_asked_by_program
+from virtual.ranks.world import World
+
+HOOK = 1 << 40  # a number that torch gives to no hook of its own
+DEPTH = "optimizers that step"
+
+
+class Observer:
+    """Tells the watchers of a world what the calling ranks do. What it does itself is not the ranks' computing."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def install(self, replaced: Replaced) -> None:
+        """Listen, until all is restored."""
+        for function, event in ((loading._BaseDataLoaderIter.__next__, "batch_drawn"),):
+            replaced.put(loading._BaseDataLoaderIter, "__next__", self._before(function, event, with_owner=False))
+        replaced.put(DistributedSampler, "__iter__", self._before(DistributedSampler.__iter__, "sampling"))
+        replaced.put(DistributedSampler, "__init__", self._after(DistributedSampler.__init__, "made_sampler"))
+        ddp = DistributedDataParallel
+        replaced.put(ddp, "__init__", self._after(ddp.__init__, "wrapped"))
+        replaced.put(ddp, "forward", self._before(ddp.forward, "forward_begins"))
+        replaced.put(torch.autograd, "backward", self._backward(torch.autograd.backward))
+        made = self._after(optimizers.Optimizer.__init__, "made_optimizer")
+        replaced.put(optimizers.Optimizer, "__init__", made)
+        self._install_steps(replaced)
+        self._install_groups(replaced)
+        self._install_files(replaced)
+
+    @contextmanager
+    def telling(self, rank: Rank) -> Iterator[None]:
+        """A context in which watchers look at what is the rank's."""
+        self.world.computing.charge(rank)
+        with Neutral():
+            yield
+        self.world.computing.forget(rank)
+
+    def tell(self, event: str, *said: Any) -> None:
+        """Tell of something that the calling rank does; of other threads nothing."""
+        rank = self.world.me()
+        if rank is not None and rank.number >= 0 and rank.job.finding is None:
+            with self.telling(rank):
+                getattr(self.world.watch, event)(rank, *said)
+
+    def _before(self, function: Callable[..., Any], event: str, with_owner: bool = True) -> Callable[..., Any]:
+        def told(owner: Any, *args: Any, **named: Any) -> Any:
+            self.tell(event, *[owner] * with_owner)
+            return function(owner, *args, **named)
+
+        return told
+
+    def _after(self, function: Callable[..., Any], event: str) -> Callable[..., Any]:
+        def told(owner: Any, *args: Any, **named: Any) -> Any:
+            result = function(owner, *args, **named)
+            self.tell(event, owner)
+            return result
+
+        return told
+
+    def _backward(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def told(tensors: Any, *args: Any, **named: Any) -> Any:
+            roots = (tensors,) if isinstance(tensors, torch.Tensor) else tuple(tensors)
+            self.tell("backward_begins", roots)
+            result = function(tensors, *args, **named)
+            self.tell("backward_ended")
+            return result
+
+        return told
+
+    # -- optimizers
+
+    def _install_steps(self, replaced: Replaced) -> None:
+        before, after = OrderedDict(optimizers._global_optimizer_pre_hooks), OrderedDict(
+            optimizers._global_optimizer_post_hooks
+        )
+        before[HOOK], after[HOOK] = self._stepping, self._stepped
+        replaced.put(optimizers, "_global_optimizer_pre_hooks", before)
+        replaced.put(optimizers, "_global_optimizer_post_hooks", after)
+
+    def _stepping(self, optimizer: Any, args: Any, named: Any) -> None:
+        rank = self.world.me()
+        if rank is not None:
+            rank.extra[DEPTH] = rank.extra.get(DEPTH, 0) + 1
+            if rank.extra[DEPTH] == 1:
+                self.tell("stepping", optimizer)
+
+    def _stepped(self, optimizer: Any, args: Any, named: Any) -> None:
+        rank = self.world.me()
+        if rank is not None:
+            rank.extra[DEPTH] -= 1
+            if rank.extra[DEPTH] == 0:
+                self.tell("stepped", optimizer)
+
+    # -- groups
+
+    def _install_groups(self, replaced: Replaced) -> None:
+        for module in (dist, c10d):
+            replaced.put(module, "new_group", self._new_group(c10d.new_group))
+            for name in ("get_rank", "get_group_rank", "get_process_group_ranks"):
+                if hasattr(module, name):
+                    replaced.put(module, name, self._looking_up(getattr(c10d, name)))
+        replaced.put(c10d, "_warn_not_in_group", self._outside(c10d._warn_not_in_group))
+
+    def _new_group(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def told(ranks: Any = None, *args: Any, **named: Any) -> Any:
+            if ranks is not None and is_asked_by_program():
+                ranks = list(ranks)
+                self.tell("made_group", tuple(ranks), bool(named.get("use_local_synchronization")))
+            return function(ranks, *args, **named)
+
+        return told
+
+    def _looking_up(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def told(group: Any = None, *args: Any, **named: Any) -> Any:
+            if group is not None and is_asked_by_program():
+                self.tell("looked_up_place", group)
+            return function(group, *args, **named)
+
+        return told
+
+    def _outside(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def told(verb: str) -> Any:
+            if is_asked_by_program():
+                self.tell("outside", verb)
+            return function(verb)
+
+        return told
+
+    # -- files
+
+    def _install_files(self, replaced: Replaced) -> None:
+        opening = self._opening(builtins.open)
+        replaced.put(builtins, "open", opening)
+        replaced.put(io, "open", opening)
+        replaced.put(torch, "save", self._saving(torch.save))
+
+    def _opening(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def told(file: Any, mode: str = "r", *args: Any, **named: Any) -> Any:
+            if isinstance(file, str | os.PathLike) and self.world.me() is not None:
+                self._tell_of_file(file, "w" in mode or "+" in mode, "a" in mode or "x" in mode)
+            return function(file, mode, *args, **named)
+
+        return told
+
+    def _saving(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def told(obj: Any, f: Any, *args: Any, **named: Any) -> Any:
+            if isinstance(f, str | os.PathLike):
+                self._tell_of_file(f, True, False)
+            return function(obj, f, *args, **named)
+
+        return told
+
+    def _tell_of_file(self, file: Any, writes: bool, is_shared: bool) -> None:
+        """Tell of a file; appending and creating alone are ways to share one."""
+        if not is_shared:
+            self.tell("opened", os.path.abspath(os.fspath(file)), writes)

@@ -1,0 +1,83 @@
+"""Tensors that are read while they are received or reduced, or where only the root of a reduction has the result."""
+
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from virtual.ranks.rank import Rank
+from virtual.ranks.sites import Site, find_site
+from virtual.ranks.watching import Watcher
+
+WAIT_FIRST = "wait() on the handle before the tensor is read"
+ALL_REDUCE = "use all_reduce where all ranks need the result, or let the root alone read it"
+QUIET = ("detach", "alias", "set_", "record_stream", "_has_compatible_shallow_copy_type")
+
+
+class Reads(Watcher):
+    """Knows the memory that a rank must not read; a ``ReadingMode`` asks it of every operator."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._busy: dict[Rank, dict[int, Any]] = {}  # what was posted and is not waited for, by address
+        self._undefined: dict[Rank, dict[int, Any]] = {}  # what reduce has left on others than the root
+
+    def mode(self, rank: Rank) -> "ReadingMode":
+        """Return the mode in which a rank's operators are looked at."""
+        return ReadingMode(self, rank)
+
+    def posted(self, posted: Any) -> None:
+        if posted.is_programs and posted.way != "sends":
+            mine = self._busy.setdefault(posted.rank, {})
+            mine.update({tensor.untyped_storage().data_ptr(): posted for tensor in posted.tensors})
+
+    def waited(self, posted: Any) -> None:
+        mine = self._busy.get(posted.rank, {})
+        for tensor in posted.tensors:
+            if mine.get(tensor.untyped_storage().data_ptr()) is posted:
+                del mine[tensor.untyped_storage().data_ptr()]
+        if posted.way == "calls" and posted.is_programs and posted.exchange.to_root:
+            if posted.exchange.collective == "reduce" and posted.exchange.me != posted.exchange.root:
+                mine = self._undefined.setdefault(posted.rank, {})
+                mine.update({tensor.untyped_storage().data_ptr(): posted for tensor in posted.tensors})
+
+    def looks(self, rank: Rank, reads: list[int], writes: list[int]) -> None:
+        """See what an operator of a rank reads and writes, as addresses."""
+        busy, undefined = self._busy.get(rank, {}), self._undefined.get(rank, {})
+        for address in reads:
+            if address in busy:
+                self._read_early(rank, busy[address], find_site())
+            if address in undefined:
+                self._read_elsewhere(rank, undefined.pop(address), find_site())
+        for address in writes:
+            undefined.pop(address, None)
+
+    def is_idle(self, rank: Rank) -> bool:
+        """Return whether there is nothing to look for."""
+        return not self._busy.get(rank) and not self._undefined.get(rank)
+
+    def _read_early(self, rank: Rank, posted: Any, site: Site) -> None:
+        verb = posted.what.partition("(")[0]
+        self.find("in flight", f"a tensor is read before {verb} of {posted.site} is waited for", rank, site, WAIT_FIRST)
+
+    def _read_elsewhere(self, rank: Rank, posted: Any, site: Site) -> None:
+        title = f"{{ranks}} read what reduce ({posted.site}) has left of a tensor, which only its root may"
+        self.find("reduced elsewhere", title, rank, site, ALL_REDUCE)
+
+
+class ReadingMode(TorchDispatchMode):
+    """Tells of every operator what memory it reads and writes."""
+
+    def __init__(self, reads: Reads, rank: Rank) -> None:
+        super().__init__()
+        self.reads, self.rank = reads, rank
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not self.reads.is_idle(self.rank) and not func.is_view:
+            name = func.name().partition("::")[2].partition(".")[0]
+            if not name.startswith(QUIET) and "c10d" not in func.name():
+                plain = [one for one in args if type(one) in (torch.Tensor, torch.nn.Parameter)]
+                addresses = [one.untyped_storage().data_ptr() for one in plain]
+                overwrites = name in ("zero_", "fill_", "copy_", "normal_", "uniform_")
+                self.reads.looks(self.rank, addresses[overwrites:], addresses[:1] if overwrites else [])
+        return func(*args, **(kwargs or {}))

@@ -1,0 +1,227 @@
+"""Parameters, states of optimizers and buffers that should be equal on ranks: where and when they first are not."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+
+from virtual.ranks.finding import Finding, Place, format_ranks
+from virtual.ranks.rank import Job, Rank
+from virtual.ranks.sites import Site, find_site
+from virtual.ranks.watching import Watcher
+from virtual.watching.bonds import Bond, Bonds
+from virtual.watching.logs import OptimizerLog, OptimizerLogs, Step
+from virtual.watching.names import name_parameter
+from virtual.watching.samples import Values, are_unlike, is_plain, take_sample
+
+BEFORE = "begin alike: broadcast rank 0's parameters after they are made or loaded, seed alike, or wrap the module in DDP"
+AFTER = (
+    "average the gradient of every parameter on all ranks, in every step; call the DDP module itself rather than what "
+    "it wraps, and leave no_sync() for the last micro-batch"
+)
+LOADED = "load the optimizer's state on all ranks, from one checkpoint"
+RATE = "let all ranks take the learning rate by the same numbers: reduce what a scheduler is given"
+SKIPPED = "let all ranks step, or none: decide together (all_reduce the flag), and never under `if rank == ...`"
+BUFFERS = "leave broadcast_buffers=True, use SyncBatchNorm, or reduce the statistics before evaluating"
+
+
+class Replicas(Watcher):
+    """Compares what ranks hold after the steps of their optimizers."""
+
+    def __init__(self, logs: OptimizerLogs, bonds: Bonds) -> None:
+        super().__init__()
+        self.logs, self.bonds = logs, bonds
+        self._silent: set[Any] = set()  # optimizers' numbers, by job, of which something was told
+        self._evaluated: dict[tuple[Any, int], dict[Rank, tuple[Any, dict[str, Values], Site]]] = {}
+        self._calls: dict[Any, int] = {}
+        self._states: dict[tuple[int, int], dict[Rank, tuple[OptimizerLog, frozenset[int], Site]]] = {}
+
+    # -- parameters
+
+    def stepping(self, rank: Rank, optimizer: Any) -> None:
+        log = self.logs.of(rank, optimizer)
+        key = (rank.job.number, log.number)
+        if key in self._silent:
+            return
+        if log.count == 0:
+            self._compare_states(key, log)
+        peers = self._peers(log)
+        if peers and all(log.count in one.steps for one in peers):
+            rates = {one: one.rates for one in peers}
+            if log.count == 0:
+                self.bonds.tie_forgotten(peers)
+            if len(set(rates.values())) > 1:
+                said = {one: f"learning rate {', '.join(f'{rate:g}' for rate in found)}" for one, found in rates.items()}
+                title = f"before step {log.count + 1} learning rates are not the same on {_ranks(peers)}"
+                self._tell(key, "unlike optimizer state", title, said, RATE)
+                return
+            self._compare(key, peers, log.count, is_after=False)
+
+    def stepped(self, rank: Rank, optimizer: Any) -> None:
+        log = self.logs.of(rank, optimizer)
+        step, key = log.count - 1, (rank.job.number, log.number)
+        peers = self._peers(log)
+        if key not in self._silent and peers and all(step in one.steps and one.steps[step].after for one in peers):
+            self._compare(key, peers, step, is_after=True)
+
+    def _peers(self, log: OptimizerLog) -> list[OptimizerLog]:
+        """Return the logs of the ranks whose parameters are bound to this one's, it among them; else nothing."""
+        bonds = [self.bonds.of(log.rank, one) for one in log.parameters]
+        ranks = {rank for bond in bonds if bond is not None for rank in bond.parameters}
+        found = [one for rank in ranks for one in self.logs.of_rank(rank) if one.number == log.number]
+        return sorted(found, key=lambda one: one.rank.number) if len(found) == len(ranks) else []
+
+    def _compare(self, key: Any, peers: list[OptimizerLog], step: int, is_after: bool) -> None:
+        """Compare parameters before the first step, or after any; tell of the first that is not equal."""
+        if not is_after and step > 0:
+            return
+        unlike = [bond for bond in self._bonds(peers) if self._is_unlike(bond, peers, step, is_after)]
+        if not unlike:
+            return
+        values = {log: self._sample(unlike[0], log, step, is_after) for log in peers if log.rank in unlike[0].parameters}
+        first = peers[0]
+        name = name_parameter(first.rank, unlike[0].parameters[first.rank], self.bonds.modules.get(first.rank, ()))
+        more = f" and {len(unlike) - 1} more of {len(first.parameters)} parameters" if len(unlike) > 1 else ""
+        steps = {log.steps[step].backwards for log in peers}
+        if is_after and len(steps) > 1:
+            self._tell_skipped(key, peers, step, name + more)
+            return
+        when = f"after step {step + 1}" if is_after else "before the first step"
+        title = f"{when} {name}{more} is not the same on {_ranks(peers)}"
+        said = _show(name, {log: value for log, value in values.items() if value is not None})
+        self._tell(key, "unlike parameters", title, said, AFTER if is_after else BEFORE)
+
+    def _bonds(self, peers: list[OptimizerLog]) -> list[Bond]:
+        found = [self.bonds.of(peers[0].rank, one) for one in peers[0].parameters]
+        return list(dict.fromkeys(bond for bond in found if bond is not None))
+
+    def _is_unlike(self, bond: Bond, peers: list[OptimizerLog], step: int, is_after: bool) -> bool:
+        samples, scale = [], 0.0
+        for log in peers:
+            if log.rank in bond.parameters:
+                value = self._sample(bond, log, step, is_after)
+                if value is None:
+                    return False
+                samples.append(value)
+                before = self._sample(bond, log, step, False)
+                if is_after and before is not None and before.shape == value.shape and value.size:
+                    scale = max(scale, float(np.abs(value - before).max()))
+        return any(are_unlike(samples[0], other, scale) for other in samples[1:])
+
+    def _sample(self, bond: Bond, log: OptimizerLog, step: int, is_after: bool) -> Values | None:
+        """Return a rank's sample of a bond's parameter; None where it is not in this optimizer."""
+        wanted = bond.parameters.get(log.rank)
+        for place, parameter in enumerate(log.parameters):
+            if parameter is wanted:
+                found: Step = log.steps[step]
+                return found.after[place] if is_after else found.before[place]
+        return None
+
+    # -- steps that only some ranks make
+
+    def _tell_skipped(self, key: Any, peers: list[OptimizerLog], step: int, name: str) -> None:
+        fewest = min(log.steps[step].backwards for log in peers)
+        more = [log for log in peers if log.steps[step].backwards == fewest]
+        others = [log for log in peers if log not in more]
+        title = (
+            f"{_ranks(more)} made step {step + 1} after backward {fewest}, and {_ranks(others)} did not; "
+            f"since then {name} is not the same"
+        )
+        said = {log: f"stepped after backward {log.steps[step].backwards}" for log in more}
+        self._tell(key, "steps of some ranks", title, said, SKIPPED)
+
+    def ended(self, job: Job) -> None:
+        logs = [log for rank in job.ranks for log in self.logs.of_rank(rank)]
+        for log in sorted(logs, key=lambda one: -one.count):
+            key = (job.number, log.number)
+            if key in self._silent or not log.count:
+                continue
+            bonds = [bond for one in log.parameters if (bond := self.bonds.of(log.rank, one)) is not None]
+            counts = {rank: self._count(rank, log.number) for bond in bonds for rank in bond.parameters}
+            if len(set(counts.values())) > 1 and any(_differs_now(bond) for bond in bonds):
+                most = [one for one in logs if one.number == log.number and one.count == log.count]
+                fewer = [rank.number for rank, count in counts.items() if count < log.count]
+                title = f"{_ranks(most)} made {log.count} steps, and {format_ranks(fewer)} fewer; their parameters differ"
+                said = {one: f"made {one.count} steps" for one in most}
+                self._tell(key, "steps of some ranks", title, said, SKIPPED)
+
+    def _count(self, rank: Rank, number: int) -> int:
+        return max((log.count for log in self.logs.of_rank(rank) if log.number == number), default=0)
+
+    # -- states of optimizers
+
+    def _compare_states(self, key: Any, log: OptimizerLog) -> None:
+        """Compare which parameters have a state before the first step: all ranks have loaded one, or none."""
+        met = self._states.setdefault(key, {})
+        there = frozenset(at for at, one in enumerate(log.parameters) if log.optimizer.state.get(one))
+        met[log.rank] = (log, there, find_site())
+        peers = self._peers(log)
+        if peers and all(one.rank in met for one in peers):
+            found = {one: met[one.rank][1] for one in peers}
+            if any(found.values()) and not all(found.values()):
+                said = {one: "has a state" if there else "has none" for one, there in found.items()}
+                title = f"before the first step the optimizer has a state on {_ranks([o for o, t in found.items() if t])} only"
+                self._tell(key, "unlike optimizer state", title, said, LOADED)
+
+    # -- buffers
+
+    def forward_begins(self, rank: Rank, ddp: Any) -> None:
+        """Compare the buffers of modules that are evaluated: what they differ by, results differ by."""
+        group = getattr(ddp.process_group, "group", None)
+        if ddp.training or group is None or len(group.ranks) < 2:
+            return
+        number = self.bonds.modules.get(rank, []).index(ddp) if ddp in self.bonds.modules.get(rank, []) else -1
+        which = self._calls.get((rank, number), 0)
+        self._calls[rank, number] = which + 1
+        met = self._evaluated.setdefault(((group, number), which), {})
+        buffers = {name: take_sample(one) for name, one in ddp.module.named_buffers() if is_plain(one)}
+        met[rank] = (ddp, buffers, find_site())
+        if len(met) == len(group.ranks):
+            self._compare_buffers((rank.job.number, "buffers", number), met)
+            del self._evaluated[(group, number), which]
+
+    def _compare_buffers(self, key: Any, met: dict[Rank, tuple[Any, dict[str, Values], Site]]) -> None:
+        first = next(iter(met.values()))[1]
+        for name in first:
+            found = {rank: buffers[name] for rank, (_, buffers, _) in met.items() if name in buffers}
+            values = list(found.values())
+            if key not in self._silent and any(are_unlike(values[0], other, 0.0) for other in values[1:]):
+                self._silent.add(key)
+                together = _group((rank, words, met[rank][2]) for rank, words in _show(name, found).items())
+                title = f"the buffer {name} is not the same on {format_ranks([r.number for r in met])} where it is evaluated"
+                self.tell(next(iter(met)).job, Finding("unlike buffers", title, together, BUFFERS))
+
+    def _tell(self, key: Any, kind: str, title: str, said: dict[OptimizerLog, str], advice: str) -> None:
+        self._silent.add(key)
+        places = _group((log.rank, words, log.last) for log, words in said.items())
+        self.tell(next(iter(said)).rank.job, Finding(kind, title, places, advice))
+
+
+def _group(said: Iterable[tuple[Rank, str, Site | None]]) -> tuple[Place, ...]:
+    together: dict[tuple[str, Site | None], list[int]] = {}
+    for rank, words, site in said:
+        together.setdefault((words, site), []).append(rank.number)
+    return tuple(Place(tuple(sorted(numbers)), words, site) for (words, site), numbers in together.items())
+
+
+def _ranks(logs: Iterable[OptimizerLog]) -> str:
+    return format_ranks([log.rank.number for log in logs])
+
+
+def _show(name: str, samples: "dict[Any, Values]") -> dict[Any, str]:
+    """Return for each owner the value of its sample where they first differ, in words.
+
+    >>> _show("w", {0: np.array([1.0, 2.0]), 1: np.array([1.0, 2.5])})
+    {0: 'w has 2 where they first differ', 1: 'w has 2.5 where they first differ'}
+    """
+    if len({sample.shape for sample in samples.values()}) > 1:
+        return dict.fromkeys(samples, f"{name} is of another shape")
+    differs = (np.stack([*samples.values()]) != next(iter(samples.values()))).any(axis=0)
+    at = int(differs.argmax())
+    return {owner: f"{name} has {sample[at]:.6g} where they first differ" for owner, sample in samples.items()}
+
+
+def _differs_now(bond: Bond) -> bool:
+    samples = [take_sample(parameter) for parameter in bond.parameters.values() if isinstance(parameter, torch.Tensor)]
+    return any(are_unlike(samples[0], other, 0.0) for other in samples[1:])

@@ -1,0 +1,69 @@
+"""A few values of a tensor, by which tensors of many ranks are compared."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+Values = npt.NDArray[np.float64]
+MOST = 64  # values of a sample
+ROUNDING = 1e-4  # relative difference that is no other value
+
+
+def is_plain(tensor: Any) -> bool:
+    """Return whether something is a tensor with values of its own, neither a shard nor a fake."""
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.device.type != "meta"
+
+
+def take_sample(tensor: torch.Tensor, most: int = MOST) -> Values:
+    """Return at most so many values of a tensor, evenly from all of it."""
+    flat = tensor.detach().reshape(-1)
+    step = -(-flat.numel() // most)
+    if step > 1:
+        flat = flat[::step]
+    if flat.is_complex():
+        flat = torch.view_as_real(flat).reshape(-1)
+    found: Values = flat.double().numpy().copy()
+    return found
+
+
+def are_equal(samples: Sequence[Values]) -> bool:
+    """Return whether samples are the same to the bit."""
+    first = samples[0]
+    return all(one.shape == first.shape and np.array_equal(one, first, equal_nan=True) for one in samples[1:])
+
+
+def is_constant(sample: Values) -> bool:
+    """Return whether a sample has only one value, as zeros and ones have that nobody drew."""
+    return sample.size == 0 or bool((sample == sample[0]).all())
+
+
+def are_unlike(a: Values, b: Values, scale: float) -> bool:
+    """Return whether two samples differ by more than rounding does; ``scale`` is how far values have moved."""
+    if a.shape != b.shape:
+        return True
+    with np.errstate(invalid="ignore"):
+        off = np.abs(a - b) > ROUNDING * np.abs(a) + 0.01 * scale
+    return bool(np.isnan(a) is not np.isnan(b)) if a.size == 0 else bool(off.mean() > 0.02)
+
+
+def find_ratio(a: Values, b: Values) -> float | None:
+    """Return by what a sample is a multiple of another; None where it is none, or where all is zero.
+
+    >>> find_ratio(np.array([2.0, 0.0, 6.0]), np.array([1.0, 0.0, 3.0]))
+    2.0
+    """
+    if a.shape != b.shape:
+        return None
+    there = np.abs(b) > 1e-30
+    if not there.any():
+        return None
+    ratio = float(np.median(a[there] / b[there]))
+    return ratio if np.abs(a - ratio * b).max() <= ROUNDING * np.abs(a).max() else None
+
+
+def is_close(value: float, wanted: float) -> bool:
+    """Return whether a factor is the wanted one but for rounding."""
+    return abs(value - wanted) <= 1e-3 * wanted
