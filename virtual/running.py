@@ -12,6 +12,7 @@ from collectives.records.recording import Recording
 from simcomm.cluster.calibrated import resolve_transport
 from simcomm.program_algorithms import ProgramAlgorithms
 from virtual.computing.choice import choose_computing
+from virtual.diagnosis.judge import Diagnosis
 from virtual.matching.recorder import Recorder
 from virtual.matching.timing import Timing, Untimed
 from virtual.options import VirtualOptions
@@ -22,9 +23,8 @@ from virtual.process.interpreter import install_interpreter
 from virtual.process.output import RankedOutput
 from virtual.process.replaced import Replaced
 from virtual.process.spawning import Spawner
-from virtual.diagnosis.judge import Diagnosis
-from virtual.ranks.judging import Judge
 from virtual.ranks.finding import Finding
+from virtual.ranks.judging import Judge
 from virtual.ranks.own_state import Belongings, OwnState
 from virtual.ranks.rank import Job, Rank
 from virtual.ranks.world import World

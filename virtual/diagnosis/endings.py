@@ -3,7 +3,7 @@
 import re
 from difflib import get_close_matches
 
-from virtual.diagnosis.places import awaited_post, others_of, state_places, waiting_places
+from virtual.diagnosis.places import awaited, awaited_post, others_of, state_places, waiting_places
 from virtual.matching.posted import Posted
 from virtual.ranks.finding import Finding, Place, format_ranks
 from virtual.ranks.rank import Job, Rank, State
@@ -62,7 +62,9 @@ def tell_keys(job: Job) -> Finding | None:
     keys = [str(key) for rank in waiting if rank.waiting is not None for key in rank.waiting.of]
     there = [key for store in job.stores.values() for key in store if BARRIER_KEY not in key]
     close = get_close_matches(keys[0], there, n=1)
-    advice = f"was {close[0]!r} meant, which is there?" if close else "set it on some rank before the others wait for it"
+    advice = (
+        f"was {close[0]!r} meant, which is there?" if close else "set it on some rank before the others wait for it"
+    )
     title = f"{format_ranks([rank.number for rank in waiting])} wait for the key {keys[0]!r}, which nobody sets"
     others = [rank for rank in job.ranks if rank not in waiting]
     return Finding("store key", title, waiting_places(waiting) + state_places(others), advice)
@@ -70,19 +72,14 @@ def tell_keys(job: Job) -> Finding | None:
 
 def tell_missing_ranks(job: Job) -> Finding | None:
     """Tell of a world that is larger than the number of ranks that there are."""
-    waiting = [rank for rank in job.ranks if _joins(rank)]
-    size = max((rank.world_size for rank in waiting), default=0)
-    if size <= len(job.ranks):
+    there = {rank.number for rank in job.ranks}
+    waiting = [rank for rank in job.ranks if not there.issuperset(awaited(rank))]
+    if not waiting:
         return None
-    title = f"init_process_group waits for {size} ranks, and {len(job.ranks)} were started"
-    advice = f"start {size} processes, or give world_size={len(job.ranks)}"
+    size = max(rank.world_size for rank in waiting)
+    title = f"the world is of {size} ranks, and {len(job.ranks)} were started"
+    advice = f"start {size} processes, or give world_size={len(job.ranks)}; real ranks wait in init_process_group"
     return Finding("missing ranks", title, waiting_places(waiting), advice)
-
-
-def _joins(rank: Rank) -> bool:
-    """Return whether a rank waits for others to make the group of the world."""
-    keys = rank.waiting.of if rank.waiting is not None else None
-    return isinstance(keys, tuple) and any(BARRIER_KEY in str(key) for key in keys)
 
 
 def tell_exception(rank: Rank, error: BaseException) -> Finding:
@@ -95,8 +92,14 @@ def tell_exception(rank: Rank, error: BaseException) -> Finding:
         title = f"DDP of rank {rank.number} waits for gradients of parameters that took no part in the loss"
         return Finding("unused parameters", title + _which_parameters(str(error)), (place, *others), UNUSED)
     title = f"rank {rank.number} raised {type(error).__name__}"
-    advice = "the others wait for it; on real ranks they would hang until the group's timeout"
-    return Finding("exception", title, (place, *others), advice if len(rank.job.ranks) > 1 else "")
+    advice = _after_exception(error) if len(rank.job.ranks) > 1 else ""
+    return Finding("exception", title, (place, *others), advice)
+
+
+def _after_exception(error: BaseException) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "if another rank is to write the file, put a barrier between writing and reading"
+    return "on real ranks the others would wait for it until the group's timeout"
 
 
 def _which_parameters(text: str) -> str:

@@ -14,9 +14,7 @@ def tell_unlike_halves(sender: Half, receiver: Half) -> Finding:
     """Tell of a message that is received into a tensor of another size or type."""
     sent, received = sender.tensors[0], receiver.tensors[0]
     what = "type" if sent.numel() == received.numel() else "size"
-    title = (
-        f"rank {receiver.rank.number} receives into a tensor of another {what} than rank {sender.rank.number} sends"
-    )
+    title = f"rank {receiver.rank.number} receives into a tensor of another {what} than rank {sender.rank.number} sends"
     places = tuple(Place((half.rank.number,), describe(half), half.site) for half in (sender, receiver))
     advice = "make both tensors of one shape and type; where the receiver cannot know the size, send it first"
     return Finding("message size", title, places, advice, time=sender.group.world.calendar.now)

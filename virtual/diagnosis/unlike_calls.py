@@ -31,7 +31,9 @@ TRAITS = (
         "give the same rank of the world as src or dst on all ranks",
         lambda like: like.root,
     ),
-    Trait("operator", "not all ranks reduce by the same operator", "give the same op on all ranks", lambda like: like.op),
+    Trait(
+        "operator", "not all ranks reduce by the same operator", "give the same op on all ranks", lambda like: like.op
+    ),
     Trait(
         "dtype",
         "the tensors are not of one type on all ranks",

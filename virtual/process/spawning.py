@@ -13,6 +13,7 @@ from torch.multiprocessing.spawn import ProcessRaisedException
 
 from virtual.process.programs import Program
 from virtual.process.replaced import Replaced
+from virtual.ranks.finding import Finding
 from virtual.ranks.own_state import OwnState
 from virtual.ranks.rank import Job, Rank, State, Waiting
 from virtual.ranks.sites import find_site, is_asked_by_program
@@ -109,8 +110,16 @@ class Spawned:
         finding = self.job.finding
         if finding is not None:
             first = finding.where[0][0] if finding.where else 0
-            raise ProcessRaisedException(finding.text, error_index=first, error_pid=100_000 + first)
+            raise RanksFailed(finding, first)
         return True
+
+
+class RanksFailed(ProcessRaisedException):
+    """What ``mp.spawn`` raises for a finding of the ranks that it has started; it is no other mistake of the caller."""
+
+    def __init__(self, finding: Finding, rank: int) -> None:
+        super().__init__(finding.text, error_index=rank, error_pid=100_000 + rank)
+        self.finding = finding
 
 
 class VirtualProcess:

@@ -44,6 +44,7 @@ class Site(NamedTuple):
         return linecache.getline(self.file, self.line).strip()
 
 
+_OURS = str(OURS / "virtual") + os.sep
 NOWHERE = Site("?", 0)
 WRAPPERS = ("wrapper", "_wrapped_call_impl", "_call_impl", "decorate_context")  # around functions of torch
 
@@ -76,7 +77,7 @@ def find_asked(frame: FrameType | None = None) -> tuple[Site, str]:
         code = frame.f_code
         if is_users(code.co_filename):
             return Site(code.co_filename, frame.f_lineno), asked
-        if code.co_name not in WRAPPERS:
+        if code.co_name not in WRAPPERS and not code.co_filename.startswith(_OURS):
             asked = code.co_name
         frame = frame.f_back
     return NOWHERE, asked
@@ -98,10 +99,9 @@ PASSED_THROUGH = ("distributed_c10d.py", "c10d_logger.py", "_contextlib.py", "co
 def is_asked_by_program(through: Iterable[str] = PASSED_THROUGH) -> bool:
     """Return whether the user's program itself called torch.distributed, rather than another module of torch."""
     frame: FrameType | None = sys._getframe(1)
-    ours = str(OURS / "virtual") + os.sep
     while frame is not None:
         name = frame.f_code.co_filename
-        if not name.startswith(ours) and name.rpartition(os.sep)[2] not in through:
+        if not name.startswith(_OURS) and name.rpartition(os.sep)[2] not in through:
             return is_users(name)
         frame = frame.f_back
     return False

@@ -12,9 +12,9 @@ from virtual.ranks.finding import Finding
 from virtual.ranks.judging import Judge
 from virtual.ranks.neutral import Neutral
 from virtual.ranks.own_state import Belongings
-from virtual.ranks.watching import Watchers
 from virtual.ranks.rank import Job, Rank, State, Stopped, Waiting
 from virtual.ranks.sites import NOWHERE, Site, is_users
+from virtual.ranks.watching import Watchers
 
 STACK_BYTES = 16 << 20  # of a rank's thread: autograd and dynamo recurse
 
@@ -97,9 +97,9 @@ class World:
         except Stopped:
             pass
         except BaseException as error:
-            rank.error, rank.ended_at = error, _site_of(error)
+            rank.state, rank.error, rank.ended_at = State.RUNNING, error, _site_of(error)
             if rank.job.finding is None:
-                self.stop(rank.job, self.judge.raised(rank, error))
+                self.stop(rank.job, getattr(error, "finding", None) or self.judge.raised(rank, error))
         self._end(rank)
 
     def _end(self, rank: Rank) -> None:
@@ -168,7 +168,8 @@ class World:
         """End a job: all its ranks unwind. What was found first counts."""
         if job.finding is None:
             job.finding = finding
-            self.findings.append(finding)
+            if finding not in self.findings:  # else of a job that this one waited for
+                self.findings.append(finding)
             for rank in job.ranks:
                 if rank.state is State.WAITING:
                     self._make_ready(rank)

@@ -101,7 +101,6 @@ class Bonds(Watcher):
             if bond is None:
                 self._tie_if_equal(logs, place)
 
-
     def tie_mixed(self, logs: Sequence[OptimizerLog]) -> None:
         """Tie the parameters of optimizers whose gradients ranks have mixed by messages, if they began equal."""
         for place, shape in enumerate(one.shape for one in logs[0].parameters):
@@ -120,4 +119,8 @@ class Bonds(Watcher):
 def _managed(ddp: Any) -> list[torch.Tensor]:
     """Return the parameters whose gradients DDP reduces."""
     ignored = getattr(ddp, "parameters_to_ignore", set())
-    return [one for name, one in ddp.module.named_parameters() if one.requires_grad and name not in ignored and is_plain(one)]
+    return [
+        one
+        for name, one in ddp.module.named_parameters()
+        if one.requires_grad and name not in ignored and is_plain(one)
+    ]

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 
 from virtual.ranks.rank import Rank
@@ -11,11 +12,20 @@ from virtual.ranks.watching import Watcher
 from virtual.watching.bonds import Bond, Bonds
 from virtual.watching.logs import OptimizerLog, OptimizerLogs
 from virtual.watching.losses import read_loss_factor
-from virtual.watching.samples import Values, are_equal, find_ratio, is_close, is_constant, take_sample
+from virtual.watching.samples import (
+    Values,
+    are_equal,
+    are_other_numbers,
+    find_ratio,
+    is_close,
+    is_constant,
+    take_sample,
+)
 
 FEW = 8  # values of each parameter that factors are found by
 DIVIDE = "divide by the number of ranks (grad /= dist.get_world_size()), reduce with ReduceOp.AVG, or divide the loss"
 ONCE = "divide once: DDP and ReduceOp.AVG have done it already"
+CHECK_SUM = "compare your own all_reduce with dist.all_reduce on numbers that differ by rank; is a chunk sent that is not whole?"
 LEAVE = "leave the averaging to DDP, or do not wrap the module"
 SAMPLER = "give the loader a DistributedSampler, or each rank its own part of the data: data[rank::world_size]"
 SEEDS = "give each rank its own data: by a DistributedSampler, a slice that depends on the rank, or a seed of its own"
@@ -54,7 +64,7 @@ class Gradients(Watcher):
         self._backwards: dict[Rank, Backward] = {}
         self._drawn: set[Rank] = set()
         self._equal: dict[Any, int] = {}
-        self._mixed: dict[tuple[int, int], list[OptimizerLog]] = {}
+        self._mixed: dict[tuple[int, int], dict[OptimizerLog, tuple[Values, Values]]] = {}
         self._early: set[Any] = set()  # posted while backward went on
         self._steps: dict[tuple[Rank, str], int] = {}
 
@@ -118,10 +128,7 @@ class Gradients(Watcher):
         if now is not None and log.is_watched(log.count):
             self._judge(rank, now, log.with_gradients)
             if log.count == 0 and now.has_messages and self._are_mixed(now, log.with_gradients):
-                met = self._mixed.setdefault((rank.job.number, log.number), [])
-                met.append(log)
-                if len(met) == len(rank.job.ranks):
-                    self.bonds.tie_mixed(met)
+                self._meet_mixed(now, log)
 
     def stepped(self, rank: Rank, optimizer: Any) -> None:
         self._backwards[rank] = Backward()
@@ -131,6 +138,23 @@ class Gradients(Watcher):
         """Return whether gradients have been changed since backward, by more than a factor."""
         pairs = [(take_sample(one.grad, FEW), now.gradients.get(id(one))) for one in parameters]
         return any(old is not None and old.any() and find_ratio(new, old) is None for new, old in pairs)
+
+    def _meet_mixed(self, now: Backward, log: OptimizerLog) -> None:
+        """Compare what messages have made of gradients with what was computed, when all ranks have come."""
+        parameters, rank = log.with_gradients, log.rank
+        computed = [now.gradients.get(id(one), np.zeros(0)) for one in parameters]
+        met = self._mixed.setdefault((rank.job.number, log.number), {})
+        met[log] = (np.concatenate(computed), np.concatenate([take_sample(one.grad, FEW) for one in parameters]))
+        if len(met) < len(rank.job.ranks):
+            return
+        self.bonds.tie_mixed([*met])
+        present = [new for _, new in met.values()]
+        if len({one.shape for pair in met.values() for one in pair}) == 1 and are_equal(present):
+            total = np.sum([old for old, _ in met.values()], axis=0)
+            if are_other_numbers(present[0], total):
+                for other in met:
+                    title = "messages leave the same gradients on all ranks, which are not in proportion to their sum"
+                    self.find("wrong sum", title, other.rank, other.last, CHECK_SUM)
 
     # -- what gradients are multiplied by
 
@@ -167,7 +191,13 @@ class Gradients(Watcher):
             present = take_sample(parameter.grad, FEW)
             before = now.gradients.get(id(parameter))
             reduced = [(one, at) for one in now.reduced for at, mine in enumerate(one.parameters) if mine is parameter]
-            if before is None or len(bond.parameters) != ranks or len(reduced) > 1 or bool(reduced) == bond.by_ddp or any(one.is_early for one, _ in reduced):
+            if (
+                before is None
+                or len(bond.parameters) != ranks
+                or len(reduced) > 1
+                or bool(reduced) == bond.by_ddp
+                or any(one.is_early for one, _ in reduced)
+            ):
                 return [], None, 0
             scale: float | None = 1.0 / ranks
             if reduced:

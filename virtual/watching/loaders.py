@@ -29,7 +29,7 @@ class Samplers(Watcher):
 
     def __init__(self) -> None:
         super().__init__()
-        self._logs: "WeakKeyDictionary[Any, SamplerLog]" = WeakKeyDictionary()
+        self._logs: WeakKeyDictionary[Any, SamplerLog] = WeakKeyDictionary()
         self._counts: dict[Rank, int] = {}
         self._met: dict[tuple[int, int], dict[Rank, Any]] = {}
         self._now: dict[Rank, tuple[Any, int, bool, Site]] = {}
@@ -66,7 +66,7 @@ class Samplers(Watcher):
             return
         if len({one.rank for one in samplers}) < len(met):
             title = f"several ranks take the same part of the data: rank= is {sorted(one.rank for one in samplers)}"
-            self._tell(met, {rank: "makes its sampler" for rank in met}, title, OWN_PLACE)
+            self._tell(met, dict.fromkeys(met, "makes its sampler"), title, OWN_PLACE)
         elif all(one.shuffle for one in samplers) and len({one.seed for one in samplers}) > 1:
             title = "every rank shuffles with a seed of its own, so parts overlap and some samples are left out"
             self._tell(met, {rank: f"seed {one.seed}" for rank, one in met.items()}, title, ONE_SEED)

@@ -67,7 +67,7 @@ class OptimizerLogs(Watcher):
 
     def __init__(self) -> None:
         super().__init__()
-        self.logs: dict[Rank, "WeakKeyDictionary[Any, OptimizerLog]"] = {}
+        self.logs: dict[Rank, WeakKeyDictionary[Any, OptimizerLog]] = {}
         self.backwards: dict[Rank, int] = {}
 
     def of(self, rank: Rank, optimizer: Any) -> OptimizerLog:

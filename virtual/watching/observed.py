@@ -91,8 +91,9 @@ class Observer:
     # -- optimizers
 
     def _install_steps(self, replaced: Replaced) -> None:
-        before, after = OrderedDict(optimizers._global_optimizer_pre_hooks), OrderedDict(
-            optimizers._global_optimizer_post_hooks
+        before, after = (
+            OrderedDict(optimizers._global_optimizer_pre_hooks),
+            OrderedDict(optimizers._global_optimizer_post_hooks),
         )
         before[HOOK], after[HOOK] = self._stepping, self._stepped
         replaced.put(optimizers, "_global_optimizer_pre_hooks", before)

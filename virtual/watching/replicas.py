@@ -15,7 +15,9 @@ from virtual.watching.logs import OptimizerLog, OptimizerLogs, Step
 from virtual.watching.names import name_parameter
 from virtual.watching.samples import Values, are_unlike, is_plain, take_sample
 
-BEFORE = "begin alike: broadcast rank 0's parameters after they are made or loaded, seed alike, or wrap the module in DDP"
+BEFORE = (
+    "begin alike: broadcast rank 0's parameters after they are made or loaded, seed alike, or wrap the module in DDP"
+)
 AFTER = (
     "average the gradient of every parameter on all ranks, in every step; call the DDP module itself rather than what "
     "it wraps, and leave no_sync() for the last micro-batch"
@@ -52,7 +54,9 @@ class Replicas(Watcher):
             if log.count == 0:
                 self.bonds.tie_forgotten(peers)
             if len(set(rates.values())) > 1:
-                said = {one: f"learning rate {', '.join(f'{rate:g}' for rate in found)}" for one, found in rates.items()}
+                said = {
+                    one: f"learning rate {', '.join(f'{rate:g}' for rate in found)}" for one, found in rates.items()
+                }
                 title = f"before step {log.count + 1} learning rates are not the same on {_ranks(peers)}"
                 self._tell(key, "unlike optimizer state", title, said, RATE)
                 return
@@ -79,7 +83,9 @@ class Replicas(Watcher):
         unlike = [bond for bond in self._bonds(peers) if self._is_unlike(bond, peers, step, is_after)]
         if not unlike:
             return
-        values = {log: self._sample(unlike[0], log, step, is_after) for log in peers if log.rank in unlike[0].parameters}
+        values = {
+            log: self._sample(unlike[0], log, step, is_after) for log in peers if log.rank in unlike[0].parameters
+        }
         first = peers[0]
         name = name_parameter(first.rank, unlike[0].parameters[first.rank], self.bonds.modules.get(first.rank, ()))
         more = f" and {len(unlike) - 1} more of {len(first.parameters)} parameters" if len(unlike) > 1 else ""
@@ -142,7 +148,9 @@ class Replicas(Watcher):
             if len(set(counts.values())) > 1 and any(_differs_now(bond) for bond in bonds):
                 most = [one for one in logs if one.number == log.number and one.count == log.count]
                 fewer = [rank.number for rank, count in counts.items() if count < log.count]
-                title = f"{_ranks(most)} made {log.count} steps, and {format_ranks(fewer)} fewer; their parameters differ"
+                title = (
+                    f"{_ranks(most)} made {log.count} steps, and {format_ranks(fewer)} fewer; their parameters differ"
+                )
                 said = {one: f"made {one.count} steps" for one in most}
                 self._tell(key, "steps of some ranks", title, said, SKIPPED)
 

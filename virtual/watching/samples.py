@@ -64,6 +64,19 @@ def find_ratio(a: Values, b: Values) -> float | None:
     return ratio if np.abs(a - ratio * b).max() <= ROUNDING * np.abs(a).max() else None
 
 
+def are_other_numbers(a: Values, b: Values) -> bool:
+    """Return whether a sample is far from all multiples of another, as no rounding or compression leaves it.
+
+    >>> are_other_numbers(np.array([1.0, 2.0]), np.array([2.0, 4.1])), are_other_numbers(np.ones(2), np.array([1.0, 3.0]))
+    (False, True)
+    """
+    size = float(b @ b)
+    if not size or not a.any():
+        return False
+    rest = a - float(a @ b) / size * b
+    return bool(np.abs(rest).max() > 0.2 * np.abs(a).max())
+
+
 def is_close(value: float, wanted: float) -> bool:
     """Return whether a factor is the wanted one but for rounding."""
     return abs(value - wanted) <= 1e-3 * wanted

@@ -1,5 +1,7 @@
 # ranks: 2
-import os, tempfile
+import os
+import tempfile
+
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP

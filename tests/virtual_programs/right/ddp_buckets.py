@@ -1,5 +1,7 @@
 # ranks: 4
-import torch, torch.nn as nn, torch.distributed as dist
+import torch
+import torch.distributed as dist
+import torch.nn as nn
 from torch.nn.parallel import DistributedDataParallel
 
 dist.init_process_group(backend="gloo")

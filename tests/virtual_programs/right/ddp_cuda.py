@@ -1,8 +1,12 @@
 # ranks: 2
 # options: --gpu
-import os, torch, torch.distributed as dist
+import os
+
+import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel as DDP
+
 local = int(os.environ["LOCAL_RANK"])
 torch.cuda.set_device(local)
 dist.init_process_group("nccl", device_id=torch.device(f"cuda:{local}"))

@@ -1,6 +1,7 @@
 # ranks: 2
 # Accumulate gradients over three micro-batches; only the last one communicates.
 import contextlib
+
 import torch
 import torch.distributed as dist
 

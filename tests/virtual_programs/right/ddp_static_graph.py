@@ -1,7 +1,9 @@
 # ranks: 2
-import torch, torch.distributed as dist
-from torch.utils.checkpoint import checkpoint
+import torch
+import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.checkpoint import checkpoint
+
 
 class Deep(torch.nn.Module):
     def __init__(self):

@@ -3,6 +3,7 @@
 import torch
 import torch.distributed as dist
 
+
 class TwoHeads(torch.nn.Module):
     def __init__(self):
         super().__init__()

@@ -1,5 +1,6 @@
 # ranks: 2
-import torch, torch.distributed as dist
+import torch
+import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 dist.init_process_group("gloo")

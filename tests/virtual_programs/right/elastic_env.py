@@ -1,5 +1,6 @@
 # ranks: 4
 import os
+
 import torch
 import torch.distributed as dist
 

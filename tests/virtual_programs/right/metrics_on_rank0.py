@@ -1,5 +1,7 @@
 # ranks: 3
-import torch, torch.distributed as dist
+import torch
+import torch.distributed as dist
+
 
 class Average:
     def __init__(self):

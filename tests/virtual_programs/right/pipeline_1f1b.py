@@ -1,5 +1,7 @@
 # ranks: 2
-import torch, torch.nn as nn, torch.distributed as dist
+import torch
+import torch.distributed as dist
+import torch.nn as nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
 dist.init_process_group("gloo")

@@ -1,6 +1,8 @@
 # ranks: 4
 # Pass a token round with blocking calls: even ranks send first.
-import torch, torch.distributed as dist
+import torch
+import torch.distributed as dist
+
 dist.init_process_group("gloo")
 r, n = dist.get_rank(), dist.get_world_size()
 tok = torch.tensor([r])

@@ -2,6 +2,7 @@
 # args: --world-size 3 --steps 2
 import argparse
 import os
+
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp

@@ -1,7 +1,11 @@
 # ranks: 4
 # args: --epochs 2
-import os, argparse, logging
-import torch, torch.distributed as dist
+import argparse
+import logging
+import os
+
+import torch
+import torch.distributed as dist
 
 logging.basicConfig(level=logging.INFO)
 log = logging.getLogger(__name__)

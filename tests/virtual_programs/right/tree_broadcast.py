@@ -2,6 +2,7 @@
 import torch
 import torch.distributed as dist
 
+
 def tree_broadcast(t, root=0):
     """Binomial tree, any number of ranks."""
     n = dist.get_world_size()

@@ -1,6 +1,8 @@
 # kind: file race
 # ranks: 3
-import os, tempfile
+import os
+import tempfile
+
 import torch
 import torch.distributed as dist
 

@@ -1,6 +1,8 @@
 # kind: verb
 # ranks: 4
-import torch, torch.distributed as dist
+import torch
+import torch.distributed as dist
+
 
 def save(model, path="/dev/null"):
     if dist.get_rank() == 0:

@@ -1,6 +1,7 @@
 # kind: divided twice
 # ranks: 4
-import torch, torch.distributed as dist
+import torch
+import torch.distributed as dist
 
 dist.init_process_group("gloo")
 n = dist.get_world_size()

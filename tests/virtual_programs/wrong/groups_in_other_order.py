@@ -1,6 +1,8 @@
 # kind: new_group
 # ranks: 4
-import torch, torch.distributed as dist
+import torch
+import torch.distributed as dist
+
 dist.init_process_group("gloo")
 r = dist.get_rank()
 lists = [[0, 1], [2, 3]]

@@ -2,6 +2,7 @@
 # ranks: 2
 # A layer is dropped at random, and each rank throws its own dice.
 import random
+
 import torch
 import torch.distributed as dist
 

@@ -1,8 +1,9 @@
-# kind: file race
+# kind: exception
 # ranks: 2
 # Rank 0 saves, all load, and nothing says that loading is later.
 import os
 import tempfile
+
 import torch
 import torch.distributed as dist
 
@@ -10,7 +11,7 @@ dist.init_process_group("gloo")
 path = os.path.join(tempfile.gettempdir(), "weights_of_epoch_3.pt")
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
 if dist.get_rank() == 0:
-    torch.save(model.module.state_dict(), path)  # told: 0
+    torch.save(model.module.state_dict(), path)
 model.module.load_state_dict(torch.load(path))  # told: 1
 dist.barrier()
 if dist.get_rank() == 0:

@@ -1,6 +1,8 @@
 # kind: verb
 # ranks: 4
-import torch, torch.distributed as dist
+import torch
+import torch.distributed as dist
+
 
 class Accuracy:
     def __init__(self):

@@ -1,7 +1,8 @@
 # kind: same batch
 # ranks: 2
 # Averaging by hand, and a loader of all the data on each rank.
-import torch, torch.distributed as dist
+import torch
+import torch.distributed as dist
 from torch.utils.data import DataLoader, TensorDataset
 
 dist.init_process_group("gloo")

@@ -1,6 +1,5 @@
 # kind: verb
 # ranks: 2
-import torch
 import torch.distributed as dist
 
 dist.init_process_group("gloo")

@@ -1,7 +1,9 @@
 # kind: missing message
 # ranks: 3
 # The first stage makes one micro-batch less than the others expect.
-import torch, torch.distributed as dist
+import torch
+import torch.distributed as dist
+
 dist.init_process_group("gloo")
 me, n = dist.get_rank(), dist.get_world_size()
 x = torch.zeros(4)

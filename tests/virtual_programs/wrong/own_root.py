@@ -1,6 +1,7 @@
 # kind: root
 # ranks: 3
 import os
+
 import torch
 import torch.distributed as dist
 

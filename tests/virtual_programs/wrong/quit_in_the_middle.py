@@ -1,6 +1,7 @@
 # kind: early end
 # ranks: 4
 import sys
+
 import torch
 import torch.distributed as dist
 

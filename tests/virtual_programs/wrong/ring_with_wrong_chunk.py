@@ -1,4 +1,4 @@
-# kind: unlike parameters
+# kind: wrong sum
 # ranks: 4
 """A learner's ring: the second half sends the wrong chunk round."""
 import torch
@@ -33,4 +33,4 @@ for _ in range(2):
     flat = layer.weight.grad.view(-1)
     ring_all_reduce(flat)
     flat /= dist.get_world_size()
-    opt.step()  # told: 0; 1; 2; 3
+    opt.step()  # told: 0-3

@@ -2,6 +2,7 @@
 # ranks: 2
 # Every rank looks at its own clock.
 import time
+
 import torch
 import torch.distributed as dist
 

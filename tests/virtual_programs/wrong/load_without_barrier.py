@@ -1,0 +1,18 @@
+# kind: file race
+# ranks: 2
+# Rank 0 saves, all load, and nothing says that loading is later.
+import os
+import tempfile
+
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+path = os.path.join(tempfile.gettempdir(), "weights_of_epoch_4.pt")
+model = torch.nn.Linear(2, 2)
+if dist.get_rank() == 0:
+    torch.save(model.state_dict(), path)  # told: 0
+model.load_state_dict(torch.load(path))  # told: 1
+dist.barrier()
+if dist.get_rank() == 0:
+    os.remove(path)
