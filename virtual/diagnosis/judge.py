@@ -4,8 +4,7 @@ from virtual.diagnosis.endings import tell_exception
 from virtual.diagnosis.messages import tell_unlike_halves
 from virtual.diagnosis.standstill import tell_standstill
 from virtual.diagnosis.unlike_calls import tell_unlike_calls
-from virtual.matching.group import Collective
-from virtual.matching.posted import Half
+from virtual.matching.posted import Collective, Half
 from virtual.ranks.finding import Finding
 from virtual.ranks.rank import Job, Rank
 

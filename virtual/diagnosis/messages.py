@@ -22,16 +22,16 @@ def tell_unlike_halves(sender: Half, receiver: Half) -> Finding:
 
 def tell_nccl_order(job: Job) -> Finding | None:
     """Tell of a message that has not begun, as NCCL does those of a communicator in the order of their calls."""
-    held = [(rank, post) for rank in job.ranks for post in _posted_by(rank) if post.behind is not None]
+    held = [(post, post.behind) for rank in job.ranks for post in _posted_by(rank) if post.behind is not None]
     if not held:
         return None
-    first, head = held[0][1], held[0][1].behind
+    first, head = held[0]
     title = (
-        f"on {format_ranks([rank.number for rank, _ in held])} {describe(first)} ({first.site}) has not begun: it "
+        f"on {format_ranks([post.rank.number for post, _ in held])} {describe(first)} ({first.site}) has not begun: it "
         f"queues behind {describe(head)} ({head.site}), as NCCL does the calls of a communicator one after the other"
     )
     together: dict[Site, list[Posted]] = {}
-    for post in {rank.number: post.behind for rank, post in held}.values():
+    for post in {before.rank.number: before for _, before in held}.values():
         together.setdefault(post.site, []).append(post)
     places = tuple(_heads(posts) for posts in together.values())
     advice = "give both messages to one batch_isend_irecv; on gloo this program runs, on NCCL it may hang"
@@ -73,9 +73,9 @@ def _left_pairs(group: Group) -> Iterator[tuple[Half, Half]]:
     receivers = [half for queue in group.receives.values() for half in queue]
     for sender in senders:
         for receiver in receivers:
-            if sender.peer == group.places[receiver.rank.number]:
-                if receiver.peer in (None, group.places[sender.rank.number]):
-                    yield sender, receiver
+            is_meant = receiver.peer in (None, group.places[sender.rank.number])
+            if is_meant and sender.peer == group.places[receiver.rank.number]:
+                yield sender, receiver
 
 
 def tell_lost_message(job: Job) -> Finding | None:

@@ -4,8 +4,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from virtual.diagnosis.places import describe, history_before, state_places
-from virtual.matching.group import Collective
-from virtual.matching.posted import Call, Likeness
+from virtual.matching.posted import Call, Collective, Likeness
 from virtual.ranks.finding import Finding, Place, format_ranks
 from virtual.ranks.sites import Site
 

@@ -87,8 +87,8 @@ class Group:
         """Move the data when the last rank has come, before those who watch and after."""
         with Neutral():
             self.world.watch.complete(collective)
-        self._move(collective, call)
-        self.world.watch.moved(collective)
+            self._move(collective, call)
+            self.world.watch.moved(collective)
 
     def _move(self, collective: Collective, call: Call) -> None:
         """Move the data that can be moved now that a rank has come."""

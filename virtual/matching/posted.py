@@ -1,5 +1,6 @@
 """What a rank has posted: its part of a collective, or its half of a message. Diagnosis reads all of it."""
 
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Protocol
@@ -7,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import torch
 
 from virtual.matching.exchanges import Exchange
-from virtual.ranks.rank import Rank
+from virtual.ranks.rank import Job, Rank
 from virtual.ranks.sites import Site
 from virtual.ranks.world import World
 
@@ -48,6 +49,12 @@ class Members(Protocol):
     ranks: tuple[int, ...]  # of the job, in the order of the group
     places: dict[int, int]  # in the group, by rank
     collectives: "dict[int, Collective]"  # that not all ranks have come to, by number
+    job: Job
+    timeout: float  # seconds
+    counts: list[int]  # collectives that each rank has called
+    sends: "defaultdict[tuple[int, int, int], deque[Half]]"  # that have not met; by source, destination and tag
+    met: defaultdict[tuple[int, int], int]  # messages by source and destination
+    is_ordered: bool  # calls are done one after the other, as NCCL does them
 
     def note_wait(self, posted: "Posted") -> None:
         """Have it recorded that a rank waits for what it has posted."""

@@ -72,14 +72,15 @@ def find_asked(frame: FrameType | None = None) -> tuple[Site, str]:
     >>> find_asked(sys._getframe())[1]
     ''
     """
-    frame, asked = frame or sys._getframe(1), ""
-    while frame is not None:
-        code = frame.f_code
+    here: FrameType | None = frame or sys._getframe(1)
+    asked = ""
+    while here is not None:
+        code = here.f_code
         if is_users(code.co_filename):
-            return Site(code.co_filename, frame.f_lineno), asked
+            return Site(code.co_filename, here.f_lineno), asked
         if code.co_name not in WRAPPERS and not code.co_filename.startswith(_OURS):
             asked = code.co_name
-        frame = frame.f_back
+        here = here.f_back
     return NOWHERE, asked
 
 

@@ -6,20 +6,20 @@ from contextlib import ExitStack, contextmanager
 from virtual.ranks.finding import Finding, format_ranks
 from virtual.ranks.rank import Job, Rank
 from virtual.ranks.watching import Watcher, Watchers
-from virtual.watching.bonds import Bonds
-from virtual.watching.clocks import Clocks
-from virtual.watching.files import FileRaces
-from virtual.watching.gradients import Gradients
-from virtual.watching.grouping import Grouping
-from virtual.watching.idle import Idleness
-from virtual.watching.in_flight import InFlight
-from virtual.watching.lateness import Lateness
-from virtual.watching.loaders import Samplers
-from virtual.watching.logs import OptimizerLogs
-from virtual.watching.losses import ReducedLosses
-from virtual.watching.random_numbers import DropoutSeeds
-from virtual.watching.reads import Reads
-from virtual.watching.replicas import Replicas
+from virtual.watching.calls.clocks import Clocks
+from virtual.watching.calls.files import FileRaces
+from virtual.watching.calls.grouping import Grouping
+from virtual.watching.calls.in_flight import InFlight
+from virtual.watching.calls.lateness import Lateness
+from virtual.watching.calls.reads import Reads
+from virtual.watching.training.bonds import Bonds
+from virtual.watching.training.gradients import Gradients
+from virtual.watching.training.idle import Idleness
+from virtual.watching.training.loaders import Samplers
+from virtual.watching.training.logs import OptimizerLogs
+from virtual.watching.training.losses import ReducedLosses
+from virtual.watching.training.random_numbers import DropoutSeeds
+from virtual.watching.training.replicas import Replicas
 
 
 def watch_everything(strict: bool) -> Watchers:

@@ -6,6 +6,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -175,4 +176,4 @@ class Observer:
     def _tell_of_file(self, file: Any, writes: bool, is_shared: bool) -> None:
         """Tell of a file; appending and creating alone are ways to share one."""
         if not is_shared:
-            self.tell("opened", os.path.abspath(os.fspath(file)), writes)
+            self.tell("opened", str(Path(os.fsdecode(file)).absolute()), writes)

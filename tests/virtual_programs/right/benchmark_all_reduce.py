@@ -1,9 +1,7 @@
 # ranks: 4
 import time
-
 import torch
 import torch.distributed as dist
-
 
 def timed(t, trials=3, warm_up=2):
     for _ in range(warm_up):

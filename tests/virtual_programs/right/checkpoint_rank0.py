@@ -1,7 +1,5 @@
 # ranks: 2
-import os
-import tempfile
-
+import os, tempfile
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP

@@ -2,7 +2,6 @@
 # Every rank holds one half of the layers; the norm of all gradients needs both.
 import torch
 import torch.distributed as dist
-
 dist.init_process_group("gloo")
 rank = dist.get_rank()
 torch.manual_seed(rank)

@@ -1,7 +1,5 @@
 # ranks: 4
-import torch
-import torch.distributed as dist
-import torch.nn as nn
+import torch, torch.nn as nn, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 dist.init_process_group(backend="gloo")

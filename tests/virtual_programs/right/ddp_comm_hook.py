@@ -1,6 +1,5 @@
 # ranks: 2
-import torch
-import torch.distributed as dist
+import torch, torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel as DDP

@@ -1,7 +1,6 @@
 # ranks: 2
 # Accumulate gradients over three micro-batches; only the last one communicates.
 import contextlib
-
 import torch
 import torch.distributed as dist
 

@@ -1,9 +1,7 @@
 # ranks: 2
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
+import torch, torch.distributed as dist
 from torch.utils.checkpoint import checkpoint
-
+from torch.nn.parallel import DistributedDataParallel as DDP
 
 class Deep(torch.nn.Module):
     def __init__(self):

@@ -3,7 +3,6 @@
 import torch
 import torch.distributed as dist
 
-
 class TwoHeads(torch.nn.Module):
     def __init__(self):
         super().__init__()

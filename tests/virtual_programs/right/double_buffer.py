@@ -1,8 +1,6 @@
 # ranks: 2
 # Computing goes on while a message is under way, in another buffer.
-import torch
-import torch.distributed as dist
-
+import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 r = dist.get_rank()
 peer = 1 - r

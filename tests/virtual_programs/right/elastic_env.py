@@ -1,6 +1,5 @@
 # ranks: 4
 import os
-
 import torch
 import torch.distributed as dist
 

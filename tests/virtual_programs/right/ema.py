@@ -1,8 +1,6 @@
 # ranks: 2
 import copy
-
-import torch
-import torch.distributed as dist
+import torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 dist.init_process_group("gloo")

@@ -1,6 +1,5 @@
 # ranks: 3
-import torch
-import torch.distributed as dist
+import torch, torch.distributed as dist
 from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
 dist.init_process_group("gloo")

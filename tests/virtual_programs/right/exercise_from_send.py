@@ -3,7 +3,6 @@
 import torch
 import torch.distributed as dist
 
-
 def broadcast(tensor, src):
     if dist.get_rank() == src:
         for other in range(dist.get_world_size()):

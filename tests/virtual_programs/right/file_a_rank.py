@@ -1,10 +1,6 @@
 # ranks: 2
-import os
-import tempfile
-
-import torch
-import torch.distributed as dist
-
+import os, tempfile
+import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 r = dist.get_rank()
 name = [tempfile.mkdtemp()] if r == 0 else [None]

@@ -8,7 +8,6 @@ torch.distributed.init_process_group("gloo")
 torch.manual_seed(42)
 layers = nn.Sequential(*(nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True) for _ in range(2)))
 from torch.distributed.device_mesh import init_device_mesh
-
 mesh = init_device_mesh("cpu", (dist.get_world_size(),))
 for layer in layers:
     fully_shard(layer, mesh=mesh)

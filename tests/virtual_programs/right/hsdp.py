@@ -1,7 +1,6 @@
 # ranks: 4
 """Hybrid sharding: sharded over two ranks, replicated over two pairs."""
-import torch
-import torch.distributed as dist
+import torch, torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard

@@ -1,8 +1,6 @@
 # ranks: 2
 # Each rank trains by itself; weights are averaged every second step.
-import torch
-import torch.distributed as dist
-
+import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 torch.manual_seed(0)
 net = torch.nn.Linear(4, 1)

@@ -1,8 +1,6 @@
 # ranks: 2
 # The loss is divided by the number of ranks, so that the sum of gradients is their mean.
-import torch
-import torch.distributed as dist
-
+import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 n = dist.get_world_size()
 torch.manual_seed(0)

@@ -2,7 +2,7 @@
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
 mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
 x = torch.tensor([float(dist.get_rank())])

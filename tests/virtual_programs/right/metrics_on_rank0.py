@@ -1,7 +1,5 @@
 # ranks: 3
-import torch
-import torch.distributed as dist
-
+import torch, torch.distributed as dist
 
 class Average:
     def __init__(self):

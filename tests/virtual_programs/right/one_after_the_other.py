@@ -1,7 +1,6 @@
 # ranks: 3
 # Ranks print (or download, or build) in turns.
 import torch.distributed as dist
-
 dist.init_process_group("gloo")
 for turn in range(dist.get_world_size()):
     if dist.get_rank() == turn:

@@ -2,7 +2,6 @@
 # Rank 0 serves, the others ask: whoever comes first is served first.
 import torch
 import torch.distributed as dist
-
 dist.init_process_group("gloo")
 rank, n = dist.get_rank(), dist.get_world_size()
 w = torch.zeros(4)

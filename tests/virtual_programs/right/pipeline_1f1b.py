@@ -1,7 +1,5 @@
 # ranks: 2
-import torch
-import torch.distributed as dist
-import torch.nn as nn
+import torch, torch.nn as nn, torch.distributed as dist
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
 dist.init_process_group("gloo")

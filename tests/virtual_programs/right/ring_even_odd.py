@@ -1,8 +1,6 @@
 # ranks: 4
 # Pass a token round with blocking calls: even ranks send first.
-import torch
-import torch.distributed as dist
-
+import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 r, n = dist.get_rank(), dist.get_world_size()
 tok = torch.tensor([r])

@@ -1,9 +1,7 @@
 # ranks: 4
 import os
-
 import torch
 import torch.distributed as dist
-
 dist.init_process_group(init_method="env://", backend="gloo", rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]))
 rank, size = dist.get_rank(), dist.get_world_size()
 left, right = (rank - 1 + size) % size, (rank + 1) % size

@@ -2,7 +2,6 @@
 # Only rank 0 reads the data; the others are sent their shards.
 import torch
 import torch.distributed as dist
-
 dist.init_process_group("gloo")
 rank, n = dist.get_rank(), dist.get_world_size()
 shard = torch.empty(4, 2)

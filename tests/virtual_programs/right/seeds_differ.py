@@ -1,7 +1,6 @@
 # ranks: 2
 # Equal weights, then a seed of each rank's own, so that dropout differs.
 import random
-
 import torch
 import torch.distributed as dist
 from torch import nn

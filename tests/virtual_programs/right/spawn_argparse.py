@@ -2,7 +2,6 @@
 # args: --world-size 3 --steps 2
 import argparse
 import os
-
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp

@@ -1,9 +1,7 @@
 # ranks: 2
 # The loss is a sum over samples, and so is its gradient over ranks; the number of all samples divides both.
-import torch
-import torch.distributed as dist
+import torch, torch.distributed as dist
 import torch.nn.functional as F
-
 dist.init_process_group("gloo")
 rank = dist.get_rank()
 torch.manual_seed(0)

@@ -1,11 +1,7 @@
 # ranks: 4
 # args: --epochs 2
-import argparse
-import logging
-import os
-
-import torch
-import torch.distributed as dist
+import os, argparse, logging
+import torch, torch.distributed as dist
 
 logging.basicConfig(level=logging.INFO)
 log = logging.getLogger(__name__)

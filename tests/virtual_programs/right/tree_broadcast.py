@@ -2,7 +2,6 @@
 import torch
 import torch.distributed as dist
 
-
 def tree_broadcast(t, root=0):
     """Binomial tree, any number of ranks."""
     n = dist.get_world_size()

@@ -1,9 +1,8 @@
 # ranks: 2
 # A small test set is evaluated on all ranks alike; only the training set is shared out, by slices.
-import torch
-import torch.distributed as dist
+import torch, torch.distributed as dist
+from torch.utils.data import DataLoader, TensorDataset, Subset
 from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.utils.data import DataLoader, Subset, TensorDataset
 
 dist.init_process_group("gloo")
 rank, n = dist.get_rank(), dist.get_world_size()

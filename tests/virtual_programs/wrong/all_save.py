@@ -1,8 +1,6 @@
 # kind: file race
 # ranks: 3
-import os
-import tempfile
-
+import os, tempfile
 import torch
 import torch.distributed as dist
 

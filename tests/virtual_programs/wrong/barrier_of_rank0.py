@@ -1,8 +1,6 @@
 # kind: verb
 # ranks: 4
-import torch
-import torch.distributed as dist
-
+import torch, torch.distributed as dist
 
 def save(model, path="/dev/null"):
     if dist.get_rank() == 0:

@@ -1,9 +1,7 @@
 # kind: in flight
 # ranks: 4
 # Statistics go on being counted while their sum is under way.
-import torch
-import torch.distributed as dist
-
+import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 counts = torch.zeros(8)
 for i in range(3):

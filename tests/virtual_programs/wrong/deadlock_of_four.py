@@ -1,9 +1,7 @@
 # kind: deadlock
 # ranks: 4
 # A tree in which a leaf waits for the sum before it has given its part.
-import torch
-import torch.distributed as dist
-
+import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 me = dist.get_rank()
 x = torch.tensor([1.0 * me])

@@ -1,7 +1,6 @@
 # kind: divided twice
 # ranks: 4
-import torch
-import torch.distributed as dist
+import torch, torch.distributed as dist
 
 dist.init_process_group("gloo")
 n = dist.get_world_size()

@@ -2,8 +2,8 @@
 # ranks: 2
 import torch
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+from torch.nn.parallel import DistributedDataParallel as DDP
 
 dist.init_process_group("gloo")
 torch.manual_seed(0)

@@ -1,8 +1,8 @@
 # kind: undivided sum
 # ranks: 2
-import torch
-import torch.distributed as dist
+import torch, torch.distributed as dist
 from torch import nn
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 dist.init_process_group("gloo")
 torch.manual_seed(0)

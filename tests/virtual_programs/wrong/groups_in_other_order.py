@@ -1,8 +1,6 @@
 # kind: new_group
 # ranks: 4
-import torch
-import torch.distributed as dist
-
+import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 r = dist.get_rank()
 lists = [[0, 1], [2, 3]]

@@ -1,8 +1,6 @@
 # kind: dtype
 # ranks: 4
-import torch
-import torch.distributed as dist
-
+import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 loss = torch.zeros(1)
 if dist.get_rank() == 3:

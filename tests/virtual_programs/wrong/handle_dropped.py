@@ -1,8 +1,6 @@
 # kind: never waited
 # ranks: 3
-import torch
-import torch.distributed as dist
-
+import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 total = torch.ones(16) * dist.get_rank()
 dist.all_reduce(total, async_op=True)  # told: 0-2

@@ -2,7 +2,6 @@
 # ranks: 2
 # A layer is dropped at random, and each rank throws its own dice.
 import random
-
 import torch
 import torch.distributed as dist
 

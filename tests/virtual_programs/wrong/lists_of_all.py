@@ -1,8 +1,6 @@
 # kind: exception
 # ranks: 2
-import torch
-import torch.distributed as dist
-
+import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 t = torch.ones(2)
 out = [torch.empty(2) for _ in range(dist.get_world_size())]

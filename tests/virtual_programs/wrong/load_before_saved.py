@@ -3,7 +3,6 @@
 # Rank 0 saves, all load, and nothing says that loading is later.
 import os
 import tempfile
-
 import torch
 import torch.distributed as dist
 

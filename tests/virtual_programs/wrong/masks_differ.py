@@ -1,10 +1,7 @@
 # kind: unlike buffers
 # ranks: 2
 # A pruning mask drawn by each rank for itself; DDP would broadcast it, but is told not to.
-import torch
-import torch.distributed as dist
-
-
+import torch, torch.distributed as dist
 class Pruned(torch.nn.Module):
     def __init__(self):
         super().__init__()

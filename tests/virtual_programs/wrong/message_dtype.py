@@ -1,8 +1,6 @@
 # kind: message size
 # ranks: 2
-import torch
-import torch.distributed as dist
-
+import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 if dist.get_rank() == 0:
     dist.send(torch.arange(4), 1)  # told: 0

@@ -1,8 +1,6 @@
 # kind: verb
 # ranks: 4
-import torch
-import torch.distributed as dist
-
+import torch, torch.distributed as dist
 
 class Accuracy:
     def __init__(self):

@@ -1,10 +1,8 @@
 # kind: unlike parameters
 # ranks: 2
 # The loop calls the module within, so DDP never hears of it.
-import torch
-import torch.distributed as dist
+import torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
-
 dist.init_process_group("gloo")
 ddp = DDP(torch.nn.Linear(4, 2))
 opt = torch.optim.SGD(ddp.parameters(), lr=0.1)

@@ -2,9 +2,8 @@
 # ranks: 2
 import torch
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, TensorDataset
-
+from torch.nn.parallel import DistributedDataParallel as DDP
 
 def main():
     dist.init_process_group("gloo")

@@ -1,8 +1,7 @@
 # kind: same batch
 # ranks: 2
 # Averaging by hand, and a loader of all the data on each rank.
-import torch
-import torch.distributed as dist
+import torch, torch.distributed as dist
 from torch.utils.data import DataLoader, TensorDataset
 
 dist.init_process_group("gloo")

@@ -1,5 +1,6 @@
 # kind: verb
 # ranks: 2
+import torch
 import torch.distributed as dist
 
 dist.init_process_group("gloo")

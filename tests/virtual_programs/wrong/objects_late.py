@@ -1,9 +1,7 @@
 # kind: verb
 # ranks: 3
 # rank 0 gathers names while the others reduce the loss
-import torch
-import torch.distributed as dist
-
+import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 if dist.get_rank() == 0:
     everyone = [None] * 3

@@ -1,7 +1,6 @@
 # kind: early end
 # ranks: 4
 import torch.distributed as dist
-
 dist.init_process_group("gloo")
 dist.barrier()
 if dist.get_rank() in (1, 2):

@@ -1,9 +1,7 @@
 # kind: missing message
 # ranks: 3
 # The first stage makes one micro-batch less than the others expect.
-import torch
-import torch.distributed as dist
-
+import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 me, n = dist.get_rank(), dist.get_world_size()
 x = torch.zeros(4)

@@ -1,8 +1,6 @@
 # kind: surplus message
 # ranks: 2
-import torch
-import torch.distributed as dist
-
+import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 batch = torch.ones(3)
 for i in range(5 if dist.get_rank() == 0 else 4):

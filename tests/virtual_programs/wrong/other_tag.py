@@ -1,8 +1,6 @@
 # kind: tag
 # ranks: 2
-import torch
-import torch.distributed as dist
-
+import torch, torch.distributed as dist
 GRADIENTS, WEIGHTS = 1, 2
 dist.init_process_group("gloo")
 t = torch.zeros(8)

@@ -3,7 +3,6 @@
 import torch
 import torch.distributed as dist
 
-
 def sync(t, rank):
     if rank == 0:
         return dist.broadcast(t, src=0)  # told: 0

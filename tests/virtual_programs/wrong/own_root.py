@@ -1,7 +1,6 @@
 # kind: root
 # ranks: 3
 import os
-
 import torch
 import torch.distributed as dist
 

@@ -1,7 +1,6 @@
 # kind: early end
 # ranks: 4
 import sys
-
 import torch
 import torch.distributed as dist
 

@@ -1,11 +1,7 @@
 # kind: file race
 # ranks: 2
-import json
-import os
-import tempfile
-
+import json, os, tempfile
 import torch.distributed as dist
-
 dist.init_process_group("gloo")
 folder = [tempfile.mkdtemp() if dist.get_rank() == 0 else None]
 dist.broadcast_object_list(folder)

@@ -1,9 +1,7 @@
 # kind: unlike parameters
 # ranks: 4
 # The ring of exercise 3, whose second half ends a step too early.
-import torch
-import torch.distributed as dist
-
+import torch, torch.distributed as dist
 
 def all_reduce_(t):
     me, n = dist.get_rank(), dist.get_world_size()

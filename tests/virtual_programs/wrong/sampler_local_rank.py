@@ -3,7 +3,6 @@
 # options: --per-node 2
 # LOCAL_RANK where the rank should be: two hosts train on the same half of the data.
 import os
-
 import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset

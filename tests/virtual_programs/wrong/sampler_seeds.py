@@ -3,8 +3,8 @@
 # Every rank shuffles in its own way, so that shards overlap and some samples are never seen.
 import torch
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+from torch.nn.parallel import DistributedDataParallel as DDP
 
 dist.init_process_group("gloo")
 data = TensorDataset(torch.arange(32.0).view(16, 2))

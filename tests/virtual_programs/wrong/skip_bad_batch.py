@@ -1,10 +1,8 @@
 # kind: early end
 # ranks: 2
 # A rank skips a batch with a NaN in it; DDP of the other waits for its gradients.
-import torch
-import torch.distributed as dist
+import torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
-
 dist.init_process_group("gloo")
 r = dist.get_rank()
 model = DDP(torch.nn.Linear(2, 2))

@@ -2,7 +2,7 @@
 # ranks: 3
 import datetime
 import time
-
+import torch
 import torch.distributed as dist
 
 dist.init_process_group("gloo", timeout=datetime.timedelta(minutes=5))

@@ -1,10 +1,9 @@
 # kind: exception
 # ranks: 0
 import os
-
+import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-
 
 def main(rank, size):
     os.environ.update(MASTER_ADDR="localhost", MASTER_PORT="29555")

@@ -1,9 +1,7 @@
 # kind: shape
 # ranks: 2
 # What a rank sends is not what the other has room for.
-import torch
-import torch.distributed as dist
-
+import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 r = dist.get_rank()
 sizes_out = [[1, 3], [2, 2]][r]

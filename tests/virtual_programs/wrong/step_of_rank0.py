@@ -1,10 +1,8 @@
 # kind: steps of some ranks
 # ranks: 3
 # Only the "master" steps.
-import torch
-import torch.distributed as dist
+import torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
-
 dist.init_process_group("gloo")
 model = DDP(torch.nn.Linear(3, 1))
 opt = torch.optim.SGD(model.parameters(), lr=0.1)

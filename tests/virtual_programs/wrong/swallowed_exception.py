@@ -1,9 +1,7 @@
 # kind: early end
 # ranks: 2
 # Out of memory on one rank is caught, and the rank goes on to the next batch alone.
-import torch
-import torch.distributed as dist
-
+import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 def step(i):
     if dist.get_rank() == 0 and i == 1:

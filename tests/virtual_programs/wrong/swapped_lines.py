@@ -1,8 +1,6 @@
 # kind: order
 # ranks: 2
-import torch
-import torch.distributed as dist
-
+import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 a, b = torch.zeros(3), torch.zeros(5)
 if dist.get_rank() == 0:

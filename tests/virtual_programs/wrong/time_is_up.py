@@ -2,7 +2,6 @@
 # ranks: 2
 # Every rank looks at its own clock.
 import time
-
 import torch
 import torch.distributed as dist
 

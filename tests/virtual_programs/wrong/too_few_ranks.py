@@ -1,10 +1,8 @@
 # kind: missing ranks
 # ranks: 0
 import os
-
 import torch.distributed as dist
 import torch.multiprocessing as mp
-
 
 def work(rank):
     os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = "localhost", "29444"

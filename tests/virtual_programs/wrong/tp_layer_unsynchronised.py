@@ -1,10 +1,8 @@
 # kind: unlike parameters
 # ranks: 2
 # Most gradients are summed over the sequence-parallel pair; that of one norm is forgotten.
-import torch
-import torch.distributed as dist
+import torch, torch.distributed as dist
 from torch import nn
-
 dist.init_process_group("gloo")
 r, n = dist.get_rank(), dist.get_world_size()
 torch.manual_seed(0)

@@ -1,9 +1,7 @@
 # kind: deadlock
 # ranks: 3
 # Rank 0 waits in a collective for rank 1, which waits for a message of rank 0.
-import torch
-import torch.distributed as dist
-
+import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 t = torch.ones(2)
 if dist.get_rank() == 1:

@@ -6,26 +6,29 @@ from typing import Any
 import numpy as np
 import torch
 
-from virtual.ranks.rank import Rank
-from virtual.ranks.sites import Site, find_site
-from virtual.ranks.watching import Watcher
-from virtual.watching.bonds import Bond, Bonds
-from virtual.watching.logs import OptimizerLog, OptimizerLogs
-from virtual.watching.losses import read_loss_factor
-from virtual.watching.samples import (
+from virtual.matching.samples import (
     Values,
     are_equal,
     are_other_numbers,
     find_ratio,
     is_close,
     is_constant,
+    sample_gradient,
     take_sample,
 )
+from virtual.ranks.rank import Rank
+from virtual.ranks.sites import Site, find_site
+from virtual.ranks.watching import Watcher
+from virtual.watching.training.bonds import Bond, Bonds
+from virtual.watching.training.logs import OptimizerLog, OptimizerLogs
+from virtual.watching.training.losses import read_loss_factor
 
 FEW = 8  # values of each parameter that factors are found by
 DIVIDE = "divide by the number of ranks (grad /= dist.get_world_size()), reduce with ReduceOp.AVG, or divide the loss"
 ONCE = "divide once: DDP and ReduceOp.AVG have done it already"
-CHECK_SUM = "compare your own all_reduce with dist.all_reduce on numbers that differ by rank; is a chunk sent that is not whole?"
+CHECK_SUM = (
+    "compare your own all_reduce with dist.all_reduce on numbers that differ by rank; is a chunk sent too early?"
+)
 LEAVE = "leave the averaging to DDP, or do not wrap the module"
 SAMPLER = "give the loader a DistributedSampler, or each rank its own part of the data: data[rank::world_size]"
 SEEDS = "give each rank its own data: by a DistributedSampler, a slice that depends on the rank, or a seed of its own"
@@ -82,7 +85,7 @@ class Gradients(Watcher):
         now = self._backwards.setdefault(rank, Backward())
         now.is_over = True
         parameters = [one for log in self.logs.of_rank(rank) for one in log.with_gradients]
-        now.gradients = {id(one): take_sample(one.grad, FEW) for one in parameters}
+        now.gradients = {id(one): sample_gradient(one, FEW) for one in parameters}
 
     def posted(self, posted: Any) -> None:
         now = self._backwards.get(posted.rank)
@@ -136,7 +139,7 @@ class Gradients(Watcher):
 
     def _are_mixed(self, now: Backward, parameters: list[torch.Tensor]) -> bool:
         """Return whether gradients have been changed since backward, by more than a factor."""
-        pairs = [(take_sample(one.grad, FEW), now.gradients.get(id(one))) for one in parameters]
+        pairs = [(sample_gradient(one, FEW), now.gradients.get(id(one))) for one in parameters]
         return any(old is not None and old.any() and find_ratio(new, old) is None for new, old in pairs)
 
     def _meet_mixed(self, now: Backward, log: OptimizerLog) -> None:
@@ -144,7 +147,7 @@ class Gradients(Watcher):
         parameters, rank = log.with_gradients, log.rank
         computed = [now.gradients.get(id(one), np.zeros(0)) for one in parameters]
         met = self._mixed.setdefault((rank.job.number, log.number), {})
-        met[log] = (np.concatenate(computed), np.concatenate([take_sample(one.grad, FEW) for one in parameters]))
+        met[log] = (np.concatenate(computed), np.concatenate([sample_gradient(one, FEW) for one in parameters]))
         if len(met) < len(rank.job.ranks):
             return
         self.bonds.tie_mixed([*met])
@@ -168,10 +171,10 @@ class Gradients(Watcher):
         if not factors or ranks < 2:
             return
         if all(is_close(factor, 1.0) for factor in factors) and site is not None:
-            title = f"the sum of the gradients of {ranks} ranks is never divided, so a step is {ranks} times as long as meant"
+            title = f"the sum of the gradients of {ranks} ranks is never divided: steps are {ranks} times what is meant"
             self._second_time(rank, "undivided sum", title, site, DIVIDE)
         elif all(is_close(factor, 1.0 / ranks**2) for factor in factors):
-            title = f"gradients are divided by {ranks} twice, so a step is a {_part(ranks)} of what is meant"
+            title = f"gradients are divided by {ranks} twice, so steps are a {_part(ranks)} of what is meant"
             self._second_time(rank, "divided twice", title, find_site(), ONCE)
 
     def _second_time(self, rank: Rank, kind: str, title: str, site: Site, advice: str) -> None:
@@ -183,12 +186,12 @@ class Gradients(Watcher):
     def _factors(
         self, rank: Rank, now: Backward, parameters: list[torch.Tensor], bonds: list[Bond]
     ) -> tuple[list[float], Site | None, int]:
-        """Return by what each gradient is a multiple of the sum over ranks, where it is reduced, and by how many ranks."""
+        """Return by what gradients are multiples of their sums, where they are reduced, and over how many ranks."""
         assert now.factor is not None
         found: list[float] = []
         site, ranks = None, len(bonds[0].parameters)
         for parameter, bond in zip(parameters, bonds, strict=True):
-            present = take_sample(parameter.grad, FEW)
+            present = sample_gradient(parameter, FEW)
             before = now.gradients.get(id(parameter))
             reduced = [(one, at) for one in now.reduced for at, mine in enumerate(one.parameters) if mine is parameter]
             if (

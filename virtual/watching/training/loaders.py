@@ -57,7 +57,7 @@ class Samplers(Watcher):
         sampler, epoch, is_again, site = self._now[rank]
         self._logs[sampler].learnt.add(epoch)
         if is_again:
-            title = f"an epoch is trained with the samples in the order of epoch {epoch} once more, as set_epoch is not called"
+            title = f"an epoch is trained in the order of epoch {epoch} once more, as set_epoch is not called"
             self.find("epoch", title, rank, site, SET_EPOCH)
 
     def _compare(self, met: dict[Rank, Any]) -> None:

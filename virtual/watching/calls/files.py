@@ -1,14 +1,14 @@
 """Files that ranks race for: nothing says which of them comes first."""
 
-import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 from virtual.ranks.finding import Finding, Place
 from virtual.ranks.rank import Job, Rank
 from virtual.ranks.sites import NOWHERE, Site, find_site
 from virtual.ranks.watching import Watcher
-from virtual.watching.clocks import Clocks
+from virtual.watching.calls.clocks import Clocks
 
 UNTOLD = (".py", ".pyc", ".lock", ".so")  # code, and files that are there to be fought for
 NO_FILES = ("/dev/", "/proc/", "/sys/")
@@ -62,7 +62,7 @@ class FileRaces(Watcher):
     def ended(self, job: Job) -> None:
         for (number, path, written, other), race in self._races.items():
             if number == job.number:
-                self.tell(job, _tell_race(os.path.basename(path), written, other, race))
+                self.tell(job, _tell_race(Path(path).name, written, other, race))
         self._races.clear()
 
 

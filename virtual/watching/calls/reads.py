@@ -36,10 +36,10 @@ class Reads(Watcher):
         for tensor in posted.tensors:
             if mine.get(tensor.untyped_storage().data_ptr()) is posted:
                 del mine[tensor.untyped_storage().data_ptr()]
-        if posted.way == "calls" and posted.is_programs and posted.exchange.to_root:
-            if posted.exchange.collective == "reduce" and posted.exchange.me != posted.exchange.root:
-                mine = self._undefined.setdefault(posted.rank, {})
-                mine.update({tensor.untyped_storage().data_ptr(): posted for tensor in posted.tensors})
+        is_reduce = posted.is_programs and posted.what.startswith("reduce(")
+        if is_reduce and posted.exchange.me != posted.exchange.root:
+            undefined = self._undefined.setdefault(posted.rank, {})
+            undefined.update({tensor.untyped_storage().data_ptr(): posted for tensor in posted.tensors})
 
     def looks(self, rank: Rank, reads: list[int], writes: list[int]) -> None:
         """See what an operator of a rank reads and writes, as addresses."""

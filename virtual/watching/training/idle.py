@@ -2,12 +2,12 @@
 
 from typing import Any
 
+from virtual.matching.samples import are_unlike, is_plain, take_sample
 from virtual.ranks.finding import Finding, format_ranks
 from virtual.ranks.rank import Job, Rank
 from virtual.ranks.sites import find_site
 from virtual.ranks.watching import Watcher
-from virtual.watching.logs import OptimizerLogs
-from virtual.watching.samples import are_unlike, is_plain, take_sample
+from virtual.watching.training.logs import OptimizerLogs
 
 AVERAGE = "wrap the module in DistributedDataParallel, or average gradients after each backward"
 MAKE_LATER = "make the optimizer after the module has its parameters: behind fully_shard, FSDP or to_empty"

@@ -4,10 +4,10 @@ from typing import Any, NamedTuple
 
 import torch
 
+from virtual.matching.samples import Values, are_equal, is_plain, take_sample
 from virtual.ranks.neutral import Neutral
 from virtual.ranks.rank import Job
 from virtual.ranks.watching import Watcher
-from virtual.watching.samples import Values, are_equal, is_plain, take_sample
 
 WAIT_FIRST = "wait() on the handle before the tensor is written to, or give it a tensor of its own (clone)"
 NEVER = "keep the handle and wait() on it before the tensor is used"
@@ -64,7 +64,8 @@ class InFlight(Watcher):
             for work in rank.unwaited.values():
                 posted = work.posted
                 if posted.is_programs and len(posted.group.ranks) > 1:
-                    title = f"nobody waits for {posted.what.partition('(')[0]} on {{ranks}}, so its result may be read early"
+                    verb = posted.what.partition("(")[0]
+                    title = f"nobody waits for {verb} on {{ranks}}, so its result may be read early"
                     self.find("never waited", title, rank, posted.site, NEVER)
 
     def _read(self, posted: Any) -> list[Content]:

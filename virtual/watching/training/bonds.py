@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
+from virtual.matching.samples import are_equal, is_constant, is_plain
 from virtual.ranks.rank import Rank
 from virtual.ranks.watching import Watcher
-from virtual.watching.logs import OptimizerLog, OptimizerLogs
-from virtual.watching.samples import are_equal, is_constant, is_plain
+from virtual.watching.training.logs import OptimizerLog, OptimizerLogs
 
 MOST_FORGOTTEN = 0.5  # of an optimizer's parameters may be outside of all bonds, and are meant to be in
 
@@ -72,7 +72,10 @@ class Bonds(Watcher):
         for log in self.logs.of_rank(rank):
             parameters = log.with_gradients
             for one in parameters:
-                if one.grad.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr():
+                if (
+                    one.grad is not None
+                    and one.grad.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr()
+                ):
                     return [one]
             if len(parameters) > 1 and sum(one.numel() for one in parameters) == tensor.numel():
                 return parameters
@@ -118,7 +121,7 @@ class Bonds(Watcher):
 
 def _managed(ddp: Any) -> list[torch.Tensor]:
     """Return the parameters whose gradients DDP reduces."""
-    ignored = getattr(ddp, "parameters_to_ignore", set())
+    ignored: set[str] = getattr(ddp, "parameters_to_ignore", set())
     return [
         one
         for name, one in ddp.module.named_parameters()

@@ -29,6 +29,11 @@ def take_sample(tensor: torch.Tensor, most: int = MOST) -> Values:
     return found
 
 
+def sample_gradient(parameter: torch.Tensor, most: int = MOST) -> Values:
+    """Return at most so many values of a parameter's gradient; none where there is no gradient."""
+    return np.zeros(0) if parameter.grad is None else take_sample(parameter.grad, most)
+
+
 def are_equal(samples: Sequence[Values]) -> bool:
     """Return whether samples are the same to the bit."""
     first = samples[0]
@@ -67,7 +72,8 @@ def find_ratio(a: Values, b: Values) -> float | None:
 def are_other_numbers(a: Values, b: Values) -> bool:
     """Return whether a sample is far from all multiples of another, as no rounding or compression leaves it.
 
-    >>> are_other_numbers(np.array([1.0, 2.0]), np.array([2.0, 4.1])), are_other_numbers(np.ones(2), np.array([1.0, 3.0]))
+    >>> total = np.array([2.0, 4.0])
+    >>> are_other_numbers(np.array([1.0, 2.1]), total), are_other_numbers(np.ones(2), total)
     (False, True)
     """
     size = float(b @ b)

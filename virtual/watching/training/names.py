@@ -18,6 +18,5 @@ def name_parameter(rank: Rank, parameter: torch.Tensor, wrapped: Iterable[Any]) 
     if not names:
         modules = [one for one in gc.get_objects() if issubclass(type(one), torch.nn.Module)]
         names = [name for module in modules for name, one in module.named_parameters() if one is parameter]
-    if names:
-        return max(names, key=len)
-    return f"a parameter of shape {list(parameter.shape)}"
+    found: str = max(names, key=len, default=f"a parameter of shape {list(parameter.shape)}")
+    return found

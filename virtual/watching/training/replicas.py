@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from virtual.matching.samples import Values, are_unlike, is_plain, take_sample
 from virtual.ranks.finding import Finding, Place, format_ranks
 from virtual.ranks.rank import Job, Rank
 from virtual.ranks.sites import Site, find_site
 from virtual.ranks.watching import Watcher
-from virtual.watching.bonds import Bond, Bonds
-from virtual.watching.logs import OptimizerLog, OptimizerLogs, Step
-from virtual.watching.names import name_parameter
-from virtual.watching.samples import Values, are_unlike, is_plain, take_sample
+from virtual.watching.training.bonds import Bond, Bonds
+from virtual.watching.training.logs import OptimizerLog, OptimizerLogs, Step
+from virtual.watching.training.names import name_parameter
 
 BEFORE = (
     "begin alike: broadcast rank 0's parameters after they are made or loaded, seed alike, or wrap the module in DDP"
@@ -169,7 +169,8 @@ class Replicas(Watcher):
             found = {one: met[one.rank][1] for one in peers}
             if any(found.values()) and not all(found.values()):
                 said = {one: "has a state" if there else "has none" for one, there in found.items()}
-                title = f"before the first step the optimizer has a state on {_ranks([o for o, t in found.items() if t])} only"
+                where = _ranks([one for one, there in found.items() if there])
+                title = f"before the first step the optimizer has a state on {where} only"
                 self._tell(key, "unlike optimizer state", title, said, LOADED)
 
     # -- buffers
@@ -197,7 +198,8 @@ class Replicas(Watcher):
             if key not in self._silent and any(are_unlike(values[0], other, 0.0) for other in values[1:]):
                 self._silent.add(key)
                 together = _group((rank, words, met[rank][2]) for rank, words in _show(name, found).items())
-                title = f"the buffer {name} is not the same on {format_ranks([r.number for r in met])} where it is evaluated"
+                who = format_ranks([rank.number for rank in met])
+                title = f"the buffer {name} is not the same on {who} where it is evaluated"
                 self.tell(next(iter(met)).job, Finding("unlike buffers", title, together, BUFFERS))
 
     def _tell(self, key: Any, kind: str, title: str, said: dict[OptimizerLog, str], advice: str) -> None:

@@ -7,10 +7,10 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from virtual.matching.samples import Values, is_plain, take_sample
 from virtual.ranks.rank import Rank
 from virtual.ranks.sites import Site, find_site
 from virtual.ranks.watching import Watcher
-from virtual.watching.samples import Values, is_plain, take_sample
 
 EVERY_STEP = 8  # first steps that are looked at; of later ones those whose number is a power of two
 KEPT = 4  # steps of which samples are kept

@@ -1,0 +1,93 @@
+"""The corpus of programs by which diagnosis is tested: what each wants, and what must be told of it.
+
+A right program has nothing to be told. A wrong one says ``# kind:`` what must be told, and at the end of lines
+``# told: 0-1; 3`` of which ranks a place of the finding must be there; ``# told`` alone: of any. Both may have
+``# ranks:`` (0: the program starts them itself), ``# args:`` and ``# options:`` as of the command.
+"""
+
+import re
+import shlex
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from virtual.ranks.finding import Finding
+
+FOLDER = Path(__file__).parent / "virtual_programs"
+HEADER = re.compile(r"^# (ranks|kind|args|options): (.*)$", re.MULTILINE)
+TOLD = re.compile(r"# told(?:: (?P<ranks>[-0-9,; ]+))?$")
+
+
+@dataclass(frozen=True)
+class CorpusProgram:
+    """A program of the corpus."""
+
+    path: Path
+
+    @cached_property
+    def text(self) -> str:
+        return self.path.read_text()
+
+    @cached_property
+    def said(self) -> dict[str, str]:
+        """What its header says."""
+        return dict(HEADER.findall(self.text))
+
+    @property
+    def ranks(self) -> int:
+        return int(self.said["ranks"])
+
+    @property
+    def arguments(self) -> list[str]:
+        return shlex.split(self.said.get("args", ""))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Its options as ``VirtualOptions`` has them."""
+        words = shlex.split(self.said.get("options", ""))
+        found: dict[str, Any] = {name: True for name in ("strict", "gpu") if f"--{name}" in words}
+        if "--as" in words:
+            found["acts_as"] = words[words.index("--as") + 1]
+        if "--per-node" in words:
+            found["per_node"] = int(words[words.index("--per-node") + 1])
+        return found
+
+    @property
+    def told(self) -> list[tuple[int, tuple[int, ...] | None]]:
+        """The lines that must be told, with their ranks where it matters."""
+        found: list[tuple[int, tuple[int, ...] | None]] = []
+        for number, line in enumerate(self.text.splitlines(), 1):
+            mark = TOLD.search(line)
+            if mark:
+                found += [(number, part) for part in map(read_ranks, (mark["ranks"] or "").split(";"))]
+        return found
+
+    def find_untold(self, findings: tuple[Finding, ...]) -> list[str]:
+        """Return what should have been told and was not."""
+        kind = self.said["kind"].strip()
+        mine = [finding for finding in findings if finding.kind == kind]
+        if not mine:
+            return [f"{kind}: {[finding.text for finding in findings]}"]
+        there = {(place.site.line, place.ranks) for one in mine for place in one.places if place.site is not None}
+        lines = {line for line, _ in there}
+        missing = [told for told in self.told if told not in there and not (told[1] is None and told[0] in lines)]
+        return [f"line {line} of ranks {ranks}: {mine[0].text}" for line, ranks in missing]
+
+
+def read_ranks(text: str) -> tuple[int, ...] | None:
+    """Return the ranks of a text such as "0-2, 5"; None of an empty one.
+
+    >>> read_ranks("0-2, 5"), read_ranks("")
+    ((0, 1, 2, 5), None)
+    """
+    found: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.strip().partition("-")
+        if first:
+            found += range(int(first), int(last or first) + 1)
+    return tuple(found) or None
+
+
+RIGHT = tuple(CorpusProgram(path) for path in sorted((FOLDER / "right").glob("*.py")))
+WRONG = tuple(CorpusProgram(path) for path in sorted((FOLDER / "wrong").glob("*.py")))

@@ -1,0 +1,53 @@
+"""Mistakes of programs on virtual ranks are told with kind, ranks and lines; of right programs nothing is told."""
+
+import pytest
+from mistake_corpus import RIGHT, WRONG, CorpusProgram
+from virtual_runs import Ran, VirtualRuns
+
+SLOW = {"dcp", "fsdp2", "hsdp", "mesh", "tp_sp"}  # more than a second each: of DTensor's first use
+
+
+def run(virtual: VirtualRuns, program: CorpusProgram, **options: object) -> Ran:
+    return virtual(
+        program.path, program.ranks, *program.arguments, **{"timing": "recorded", **program.options, **options}
+    )
+
+
+def name(program: CorpusProgram) -> str:
+    return program.path.stem
+
+
+@pytest.mark.parametrize(
+    "program", [pytest.param(one, marks=[pytest.mark.slow] * (name(one) in SLOW)) for one in RIGHT], ids=name
+)
+def test_nothing_is_told_of_a_right_program(virtual: VirtualRuns, program: CorpusProgram) -> None:
+    ran = run(virtual, program)
+    assert [finding.text for finding in ran.outcome.findings] == []
+
+
+@pytest.mark.parametrize("program", WRONG, ids=name)
+def test_a_mistake_is_told_with_its_ranks_and_lines(virtual: VirtualRuns, program: CorpusProgram) -> None:
+    ran = run(virtual, program)
+    assert program.find_untold(ran.outcome.findings) == []
+    assert ran.outcome.status == 1
+    for finding in ran.outcome.findings:
+        lines = finding.text.splitlines()
+        assert lines[0].startswith(f"{finding.kind}: ") and "{" not in lines[0]
+        assert finding.advice or finding.kind == "exception"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", RIGHT, ids=name)
+def test_nothing_is_told_of_a_right_program_that_is_timed(virtual: VirtualRuns, program: CorpusProgram) -> None:
+    assert [finding.text for finding in run(virtual, program, timing="live").outcome.findings] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", WRONG, ids=name)
+def test_a_mistake_is_told_where_ranks_are_timed(virtual: VirtualRuns, program: CorpusProgram) -> None:
+    assert program.find_untold(run(virtual, program, timing="live").outcome.findings) == []
+
+
+def test_the_corpus_has_what_it_should() -> None:
+    assert len(RIGHT) >= 30 and len(WRONG) >= 50
+    assert all("kind" in program.said for program in WRONG) and not any("kind" in program.said for program in RIGHT)
