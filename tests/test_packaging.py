@@ -5,9 +5,10 @@ import sys
 import zipfile
 from pathlib import Path
 
+from course.files import LESSONS
 from scenarios.examples import EXAMPLES
 
-PACKAGES = ("collectives", "simcomm", "realcomm", "scenarios", "viz", "ringlab")
+PACKAGES = ("collectives", "simcomm", "realcomm", "virtual", "scenarios", "viz", "course", "ringlab")
 ROOT = Path(__file__).parent.parent
 
 
@@ -21,7 +22,9 @@ def test_the_wheel_carries_the_scenarios_and_leaves_the_tests_out(tmp_path):
     assert {"ringlab/cli.py", "collectives/algorithms/ring.py", "viz/report.html.jinja"} <= set(names)
     assert {f"{package}/py.typed" for package in PACKAGES} <= set(names)
     assert {f"scenarios/examples/{file}" for files in EXAMPLES.values() for file in files} <= set(names)
-    assert not [name for name in names if name.startswith(("tests/", "examples/", "benchmarks/"))]
+    assert {f"course/lessons/{lesson.file_name}" for lesson in LESSONS} <= set(names)
+    left_out = ("tests/", "examples/", "benchmarks/", "course/solutions/")
+    assert not [name for name in names if name.startswith(left_out)]
 
 
 def test_the_code_is_formatted_and_linted():
