@@ -78,6 +78,7 @@ class VirtualRun:
             replaced.put(sys, name, self._outputs[-1])
         replaced.put(sys, "path", [options.program.folder, *sys.path])
         replaced.put(sys, "argv", options.program.argv)
+        replaced.put(sys, "excepthook", sys.excepthook)  # c10d puts its own before it, for each rank
         replaced.put(os.environ, "_data", dict(os.environ._data))  # type: ignore[attr-defined]
 
     def _add_ranks(self) -> None:

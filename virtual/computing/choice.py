@@ -3,8 +3,8 @@
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from collectives.errors import InputError
-from collectives.quoting import quote
+from virtual.computing.model import ModelledComputing
+from virtual.computing.rates import NOMINAL_CORE, find_rates
 from virtual.computing.simple import MeasuredComputing, NoComputing
 from virtual.ranks.rank import Rank
 from virtual.ranks.world import Computing
@@ -24,4 +24,4 @@ def choose_computing(word: str, scale: float = 1.0) -> CountedComputing:
         return NoComputing()
     if word == "measured":
         return MeasuredComputing(scale)
-    raise InputError(f"compute is {quote(word)}; there are zero, measured, model and the GPUs of `ringlab hardware`")
+    return ModelledComputing(NOMINAL_CORE if word == "model" else find_rates(word))
