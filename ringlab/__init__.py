@@ -113,6 +113,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return import_module("importlib.metadata").version("ringlab")
+    if name == "virtual":
+        return import_module("ringlab.virtual")
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOME[name]), name)

@@ -48,6 +48,10 @@ COMMANDS = {  # by name: where the function is, and the first line of its help
         "ringlab.commands.measuring.bench:command",
         "Measure collectives in the table of nccl-tests, beside their prediction. ^C keeps what is done.",
     ),
+    "virtual": (
+        "ringlab.commands.programs.virtual:command",
+        "Run a program of torch.distributed as it stands on virtual ranks: how long, who waits for whom, what hangs.",
+    ),
     "winners": (
         "ringlab.commands.predicting.winners:command",
         "Show where each algorithm wins by the model: the size of the buffer against the number of ranks.",
@@ -119,7 +123,8 @@ def load_command(name: str) -> TyperCommand:
     """Return a command with its options."""
     module, _, function = COMMANDS[name][0].partition(":")
     alone = typer.Typer(add_completion=False)
-    alone.command(name)(getattr(import_module(module), function))
+    found = import_module(module)
+    alone.command(name, **getattr(found, "SETTINGS", {}))(getattr(found, function))
     command = typer.main.get_command(alone)
     assert isinstance(command, TyperCommand)
     return command

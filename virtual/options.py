@@ -12,6 +12,7 @@ COMPUTE = ("zero", "model", "measured")  # or a GPU of the hardware catalogue
 TIMING = ("auto", "live", "recorded")
 BACKENDS = ("gloo", "nccl")
 MOST_LIVE = 16  # ranks that ``auto`` times while they run
+LIVE_MODELS = ("network", "emulated", "nccl")  # of time; hops of this machine are for the replay
 MOST_RANKS = 4096
 
 
@@ -45,13 +46,17 @@ class VirtualOptions:
             raise InputError(f"{self.ranks} ranks do not fit: {self.cluster.title} has {self.cluster.world_size}")
         if self.timing not in TIMING:
             raise InputError(f"timing is {self.timing!r}; there are {', '.join(TIMING)}")
+        if self.timing == "live" and self.cluster.time_model not in LIVE_MODELS:
+            raise InputError(f"{self.cluster.title} has measured hops, by which recorded runs alone are timed")
         if self.acts_as not in (None, *BACKENDS):
             raise InputError(f"the backend is {self.acts_as!r}; there are {' and '.join(BACKENDS)}")
 
     @property
     def is_live(self) -> bool:
         """Whether times are found while the program runs."""
-        return self.timing == "live" or (self.timing == "auto" and self.ranks <= MOST_LIVE)
+        if self.timing == "auto":
+            return self.ranks <= MOST_LIVE and self.cluster.time_model in LIVE_MODELS
+        return self.timing == "live"
 
     @property
     def local_ranks(self) -> int:

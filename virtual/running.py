@@ -9,8 +9,7 @@ import torch
 
 from collectives.quoting import make_printable
 from collectives.records.recording import Recording
-from simcomm.cluster.calibrated import resolve_transport
-from simcomm.program_algorithms import ProgramAlgorithms
+from simcomm.recorded.choice import find_carrier
 from virtual.computing.choice import choose_computing
 from virtual.diagnosis.judge import Diagnosis
 from virtual.matching.recorder import Recorder
@@ -128,8 +127,7 @@ class VirtualRun:
 def _make_timing(options: VirtualOptions) -> Timing:
     if not options.is_live:
         return Untimed()
-    cluster, transport = resolve_transport(options.cluster)
-    return LiveTiming(cluster, transport, ProgramAlgorithms(options.algorithms))
+    return LiveTiming(find_carrier(options.cluster, options.algorithms))
 
 
 def _as_torchrun(number: int, ranks: int, local_ranks: int) -> dict[bytes, bytes]:

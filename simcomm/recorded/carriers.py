@@ -73,7 +73,7 @@ class NetworkCarrier:
             return resolve_auto(request, group, self.calibration).algorithm
         found, instead = find_algorithm(name, shape.verb), DEFAULTS[shape.verb]
         try:
-            network_template(found, _fitted(shape, found), 0.0)
+            network_template(found, fitted(shape, found), 0.0)
         except (Undefined, InputError) as error:
             if name == instead:
                 raise
@@ -88,7 +88,7 @@ class NetworkCarrier:
     def template(self, shape: Shape, ranks: tuple[int, ...]) -> Template:
         """Return a collective as messages."""
         algorithm = self.algorithm(shape, ranks)
-        return network_template(algorithm, _fitted(shape, algorithm), self.transport.gamma)
+        return network_template(algorithm, fitted(shape, algorithm), self.transport.gamma)
 
     def message_seconds(self, pairs: Ints, nbytes: Floats, exchanges: Bools, computed: Floats) -> Floats:
         """Return what messages of a program's own take beside their links.
@@ -114,7 +114,7 @@ class HopCarrier(NetworkCarrier):
 
     def template(self, shape: Shape, ranks: tuple[int, ...]) -> Template:
         algorithm = self.algorithm(shape, ranks)
-        return hop_template(algorithm, _fitted(shape, algorithm), self.hops)
+        return hop_template(algorithm, fitted(shape, algorithm), self.hops)
 
     def message_seconds(self, pairs: Ints, nbytes: Floats, exchanges: Bools, computed: Floats) -> Floats:
         kinds, which = np.unique(
@@ -125,7 +125,7 @@ class HopCarrier(NetworkCarrier):
         return seconds
 
 
-def _fitted(shape: Shape, algorithm: Algorithm) -> Shape:
+def fitted(shape: Shape, algorithm: Algorithm) -> Shape:
     """Return the shape with as many elements as the algorithm can work on: more, where chunks must be equal."""
     elements = max(shape.elements, int(algorithm.spec.repeats))
     chunks = algorithm.chunks(shape.ranks) if algorithm.needs_equal_chunks else 1

@@ -1,10 +1,14 @@
-"""Live timing: each rank's part of a collective begins when that rank comes to it, message by message."""
+"""Live timing: each rank's part of a collective begins when that rank comes to it, message by message.
+
+Where a backend does collectives inside, as NCCL does, one takes what the model says from when the last rank has come.
+"""
 
 from collections.abc import Callable
 
-from collectives.transport import Transport
-from simcomm.cluster.cluster import Cluster
-from simcomm.program_algorithms import ProgramAlgorithms
+import numpy as np
+
+from simcomm.recorded.carriers import NetworkCarrier, fitted
+from simcomm.recorded.templates import Shape
 from simcomm.reference.live import LiveSimulation, Part, PointToPoint
 from virtual.matching.posted import Call, Collective, Half
 
@@ -12,12 +16,13 @@ Act = Callable[[], object]
 
 
 class LiveTiming:
-    """Collectives and messages of ranks on a simulated network, by rank programs of the library or one's own."""
+    """Collectives and messages of ranks as a carrier has them: on a simulated network, or by NCCL's model."""
 
     has_time = True
 
-    def __init__(self, cluster: Cluster, transport: Transport, algorithms: ProgramAlgorithms) -> None:
-        self.simulation, self.algorithms = LiveSimulation(cluster, transport), algorithms
+    def __init__(self, carrier: NetworkCarrier) -> None:
+        self.carrier = carrier
+        self.simulation = LiveSimulation(carrier.resolved, carrier.transport)
         self.at, self.step, self.span = self.simulation.at, self.simulation.step, self.simulation.span
         self._keys = 0
 
@@ -38,13 +43,25 @@ class LiveTiming:
         if size < 2 or not elements:
             collective.finish_if_complete()
             return
-        algorithm = self.algorithms.find(exchange.collective, size, elements)
+        asked = Shape(exchange.collective, size, exchange.root, elements, exchange.dtype.itemsize, exchange.op)
+        seconds = self.carrier.seconds_inside(asked, ranks)
+        if seconds is not None:
+            if collective.is_complete:
+                self.at(self.now + seconds, collective.finish_if_complete)
+            return
+        algorithm = self.carrier.algorithm(asked, ranks)
+        shape = fitted(asked, algorithm)
         me = collective.group.places[call.rank.number]
-        shape = elements, exchange.dtype.itemsize, exchange.op
-        self.simulation.begin(Part(collective.key, ranks, me, algorithm, exchange.root, *shape), call.finish)
+        sizes = shape.elements, shape.itemsize, shape.op
+        self.simulation.begin(Part(collective.key, ranks, me, algorithm, shape.root, *sizes), call.finish)
 
     def send(self, sender: Half, receiver: Half, arrived: Act) -> None:
-        """Carry a message on the network."""
+        """Carry a message on the network, or by what the carrier says that it takes."""
         ends = sender.rank.number, receiver.rank.number
-        message = PointToPoint(*ends, sender.nbytes, self.new_key(), sender.time, receiver.time)
-        self.simulation.send(message, arrived)
+        if self.carrier.messages_cross:
+            message = PointToPoint(*ends, sender.nbytes, self.new_key(), sender.time, receiver.time)
+            self.simulation.send(message, arrived)
+            return
+        alone, nbytes = np.zeros(1, np.bool_), np.array([float(sender.nbytes)])
+        seconds = self.carrier.message_seconds(np.array([ends]), nbytes, alone, np.zeros(1))
+        self.at(self.now + float(seconds[0]), arrived)

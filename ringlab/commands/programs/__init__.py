@@ -1,0 +1,1 @@
+"""Commands about programs of torch.distributed that a user brings."""

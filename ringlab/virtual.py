@@ -1,0 +1,36 @@
+"""Programs of torch.distributed on virtual ranks, from Python: ``ringlab.virtual.run``."""
+
+from pathlib import Path
+from typing import Any
+
+from ringlab.commands.programs.virtual import choose_cluster
+from ringlab.commands.programs.virtual_answer import VirtualAnswer
+from simcomm.cluster.cluster import Cluster
+from virtual.hosting.host import Show, VirtualHost, show_on_own
+from virtual.options import VirtualOptions
+from virtual.process.programs import Program
+
+__all__ = ["VirtualAnswer", "run"]
+
+
+def run(
+    program: str | Path,
+    *arguments: str,
+    ranks: int = 0,
+    on: str | Cluster | None = None,
+    timeout: float = 600.0,
+    show: Show = show_on_own,
+    **options: Any,
+) -> VirtualAnswer:
+    """Run a program of torch.distributed on virtual ranks, in a process of its own.
+
+    ``on`` is a cluster or what ``--on`` names; further options are those of ``VirtualOptions``. Raises InputError for
+    what is refused, and RunFailed for what has not ended in ``timeout`` seconds of real time.
+
+    >>> run("train.py", "--epochs", "1", ranks=64, on="two-racks")  # doctest: +SKIP
+    <VirtualAnswer of train.py --epochs 1: 64 ranks, 27.5 ms>
+    """
+    cluster = on if isinstance(on, Cluster) else choose_cluster(on, ranks)
+    asked = VirtualOptions(Program(str(program), arguments), ranks, cluster, **options)
+    with VirtualHost() as host:
+        return VirtualAnswer.of(host.run(asked, timeout=timeout, show=show), asked)

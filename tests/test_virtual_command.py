@@ -1,0 +1,98 @@
+"""``ringlab virtual``: options before the program, the program's own behind, and what it says."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import Ringlab
+from virtual_runs import VirtualRuns
+
+from virtual.hosting import host
+
+PROGRAMS = Path(__file__).parent / "virtual_programs"
+
+
+@pytest.fixture(autouse=True)
+def one_server(virtual: VirtualRuns, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands run in forks of the tests' server."""
+
+    class Shared:
+        def __enter__(self) -> host.VirtualHost:
+            return virtual.host
+
+        def __exit__(self, *_: Any) -> None:
+            pass
+
+    monkeypatch.setattr("ringlab.commands.programs.virtual.VirtualHost", Shared)
+    monkeypatch.setattr("ringlab.virtual.VirtualHost", Shared)
+
+
+def test_it_says_how_long_a_program_takes_and_writes_what_it_was(ringlab: Ringlab, tmp_path: Path) -> None:
+    files = {name: tmp_path / f"{name}.json" for name in ("json", "trace", "recording")}
+    options = [word for name, file in files.items() for word in (f"--{name}", file)]
+    done = ringlab("virtual", "--ranks", 4, "--on", "two-racks", *options, PROGRAMS / "all_reduce.py", "1000")
+    assert done.status == 0, done.err
+    assert "[rank 0] 10.0" in done.out and "of virtual time on" in done.out
+    answer = json.loads(files["json"].read_text())
+    assert (answer["kind"], answer["timing"], len(answer["ranks"])) == ("virtual", "live", 4)
+    assert answer["elapsed_s"] > 0 and answer["ranks"][0]["called_bytes"] == 4000
+    again = ringlab("virtual", "--ranks", 4, "--on", "two-racks", "--timing", "recorded", "--json", "-",
+                    PROGRAMS / "all_reduce.py", "1000")  # fmt: skip
+    assert json.loads(again.out)["elapsed_s"] == pytest.approx(answer["elapsed_s"], rel=1e-6)
+
+
+def test_a_program_that_hangs_is_told_and_ends_with_status_1(ringlab: Ringlab, tmp_path: Path) -> None:
+    program = tmp_path / "hang.py"
+    program.write_text(
+        "import torch, torch.distributed as dist\n"
+        "dist.init_process_group()\n"
+        "dist.recv(torch.ones(4), 1 - dist.get_rank())\n"
+    )
+    done = ringlab("virtual", "--ranks", 2, program)
+    assert done.status == 1
+    assert "hang.py:3" in done.out and "recv(from 1" in done.out
+
+
+def test_options_stop_at_the_program(ringlab: Ringlab, tmp_path: Path) -> None:
+    program = tmp_path / "said.py"
+    program.write_text("import sys\nprint(sys.argv[1:], __name__)\n")
+    done = ringlab("virtual", "--ranks", 1, program, "--n", "3", "--ranks", "7", "-m", "x")
+    assert "[rank 0] ['--n', '3', '--ranks', '7', '-m', 'x'] __main__" in done.out, done.err
+    done = ringlab("virtual", "--ranks", 1, program, "--", "--n")
+    assert "[rank 0] ['--n'] __main__" in done.out
+
+
+def test_a_module_takes_the_place_of_a_script(
+    ringlab: Ringlab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "said.py").write_text("import sys\nprint(sys.argv[1:], __name__)\n")
+    monkeypatch.chdir(tmp_path)
+    done = ringlab("virtual", "--ranks", 1, "-m", "said", "-q", "--ranks", "3")
+    assert "[rank 0] ['-q', '--ranks', '3'] __main__" in done.out, done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--ranks", "2"], "no program is named"),
+        (["--ranks", "2", "none.py"], "none.py: No such file or directory"),
+        (["--ranks", "99", "--on", "star8", "x.py"], "99 ranks do not fit"),
+        (["--on", "star9", "x.py"], "no scenario or machine is called 'star9'"),
+        (["--compute", "H1000", "--ranks", "1", str(PROGRAMS / "ring.py")], "compute is 'H1000'"),
+        (["--algorithm", "ring", "x.py"], "give COLLECTIVE=NAME"),
+        (["--as", "mpi", "x.py"], "there are gloo and nccl"),
+    ],
+)
+def test_what_is_refused(ringlab: Ringlab, arguments: list[str], said: str) -> None:
+    done = ringlab("virtual", *arguments)
+    assert done.status == 2 and said in done.err, done
+
+
+def test_from_python() -> None:
+    import ringlab
+
+    lines: list[str] = []
+    found = ringlab.virtual.run(PROGRAMS / "ring.py", ranks=4, on="star8", show=lambda stream, text: lines.append(text))
+    assert repr(found) == "<VirtualAnswer of ring.py: 4 ranks, 1.32 ms>"
+    assert "".join(lines).count("True") == 4
