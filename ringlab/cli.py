@@ -49,7 +49,7 @@ COMMANDS = {  # by name: where the function is, and the first line of its help
         "Measure collectives in the table of nccl-tests, beside their prediction. ^C keeps what is done.",
     ),
     "virtual": (
-        "ringlab.commands.programs.virtual:command",
+        "ringlab.commands.virtual:command",
         "Run a program of torch.distributed as it stands on virtual ranks: how long, who waits for whom, what hangs.",
     ),
     "winners": (

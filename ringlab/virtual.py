@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from ringlab.commands.programs.virtual import choose_cluster
-from ringlab.commands.programs.virtual_answer import VirtualAnswer
+from ringlab.commands.virtual import choose_cluster
+from ringlab.commands.virtual_answer import VirtualAnswer
 from simcomm.cluster.cluster import Cluster
 from virtual.hosting.host import Show, VirtualHost, show_on_own
 from virtual.options import VirtualOptions

@@ -24,7 +24,7 @@ def one_server(virtual: VirtualRuns, monkeypatch: pytest.MonkeyPatch) -> None:
         def __exit__(self, *_: Any) -> None:
             pass
 
-    monkeypatch.setattr("ringlab.commands.programs.virtual.VirtualHost", Shared)
+    monkeypatch.setattr("ringlab.commands.virtual.VirtualHost", Shared)
     monkeypatch.setattr("ringlab.virtual.VirtualHost", Shared)
 
 

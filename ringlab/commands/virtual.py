@@ -11,7 +11,7 @@ from typer.core import TyperCommand
 
 from collectives.errors import InputError
 from collectives.quoting import make_printable
-from ringlab.commands.programs.virtual_answer import VirtualAnswer
+from ringlab.commands.virtual_answer import VirtualAnswer
 from ringlab.shared.clusters import find_cluster
 from ringlab.shared.options import AnswerOptions, with_groups
 from ringlab.shared.output import check_outputs, deliver

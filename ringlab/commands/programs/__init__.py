@@ -1,1 +1,0 @@
-"""Commands about programs of torch.distributed that a user brings."""
