@@ -19,6 +19,10 @@ COMMANDS = {  # by name: where the function is, and the first line of its help
         "ringlab.commands.predicting.predict:command",
         "Simulate: times, algbw, busbw, training step by phase, scaling efficiency. ^C keeps what is done.",
     ),
+    "replay": (
+        "ringlab.commands.predicting.replay:command",
+        "Replay a recorded run on other networks and by other algorithms, without running it again.",
+    ),
     "explain": (
         "ringlab.commands.predicting.explain:command",
         "Say what NCCL would pick at each size and why: its topology, channels, rings and trees, and every candidate.",

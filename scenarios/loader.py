@@ -199,7 +199,7 @@ class Builder:
                 cables.add(cluster.graph, clusters[-1].graph)
         collective = self._collective(form.collective, clusters) if form.collective else None
         trainings = self._trainings(form.training, clusters) if form.training else ()
-        trouble = self._trouble(form.trouble, cluster, "trouble")
+        trouble = self.find_trouble(form.trouble, cluster, "trouble")
         return LoadedScenario(
             form.title or make_printable(self.path.stem),
             self.path,
@@ -215,9 +215,10 @@ class Builder:
         if form.cluster is not None or form.nccl is not None:
             place = "cluster" if form.cluster is None else f"{key}.cluster"
             cluster = self.build_cluster(form.cluster or whole.cluster, place, form.nccl or whole.nccl)
-        return WhatIf(form.title, cluster, self._trouble(form.trouble, cluster, f"{key}.trouble"))
+        return WhatIf(form.title, cluster, self.find_trouble(form.trouble, cluster, f"{key}.trouble"))
 
-    def _trouble(self, form: TroubleForm | None, cluster: Cluster, key: str) -> Trouble:
+    def find_trouble(self, form: TroubleForm | None, cluster: Cluster, key: str) -> Trouble:
+        """Return the trouble of a table ``key``. Raise InputError that names the key."""
         if form is None:
             return NO_TROUBLE
         trouble = form.trouble()

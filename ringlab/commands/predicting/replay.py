@@ -1,0 +1,332 @@
+"""``ringlab replay``: a recorded run on other networks, by other algorithms, without running it again."""
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, ClassVar, NamedTuple
+
+from typer import Argument, Option
+
+import viz
+from collectives.calibration.calibration import Calibration, read_calibration
+from collectives.catalogue import find_algorithm
+from collectives.declaration import AUTO, NCCL
+from collectives.errors import InputError
+from collectives.records.critical_path import divide_path
+from collectives.records.limits import find_limits
+from collectives.records.recording import Recording, read_recording
+from collectives.records.trace import Trace
+from collectives.spec import SPECS
+from collectives.units import format_size, format_time
+from ringlab.shared.answer import Answer, AnswerRecord
+from ringlab.shared.options import AnswerOptions, CalibrationOpt, with_groups
+from ringlab.shared.output import check_outputs, deliver
+from ringlab.shared.progress import NoProgress, Progress, TerminalProgress, computing
+from ringlab.table import Line, Part, Sentences, Table, format_ratio
+from scenarios.networks import HERE, read_network
+from simcomm.recorded.figures import call_figures, mark_figures, waiting_lines
+from simcomm.recorded.replay import Replayer
+from simcomm.recorded.replayed_run import ReplayedRun
+from simcomm.recorded.stuck import describe_stuck
+from simcomm.recorded.traces import make_trace
+
+MOST_LINES = 8  # of the program, in the table of where ranks wait
+PLACES = ("preset", "topology", "file", "link")  # keys that describe a network of its own
+
+
+@dataclass(frozen=True)
+class ReplayOptions:
+    """On what a recording is replayed."""
+
+    on: Annotated[
+        str, Option(metavar="NETWORK", help="A scenario, or keys of its [cluster]: 'preset=dgx-h100 nodes=8'.")
+    ] = HERE
+    algorithm: Annotated[
+        list[str] | None, Option(metavar="COLLECTIVE=NAME", help="By which algorithm: all_reduce=ring, auto or nccl.")
+    ] = None
+    what_if: Annotated[
+        list[str] | None,
+        Option("--what-if", metavar="TEXT", help="Replay it so too: another network, keys to change, COLLECTIVE=NAME."),
+    ] = None
+    calibration: CalibrationOpt = None
+
+
+@with_groups
+def command(
+    file: Annotated[Path, Argument(metavar="RUN.json", help="A recording, of ringlab record or ringlab virtual.")],
+    *,
+    options: ReplayOptions,
+    plot: Annotated[
+        Path | None,
+        Option(metavar="FILE", help="Draw it: .html a player; .png, .svg, .pdf; .gif, .mp4; .perfetto.json."),
+    ] = None,
+    trace: Annotated[Path | None, Option(metavar="FILE", help="Write all its messages, for ringlab animate.")] = None,
+    answer: AnswerOptions,
+) -> None:
+    """Replay a recorded run on other networks and by other algorithms, message by message, without running it again."""
+    if plot is not None:
+        viz.check_file(plot, "a picture of messages")
+    check_outputs(answer.json_to, plot, trace, reads=options.calibration)
+    found = replay_file(file, options, progress=TerminalProgress())
+    writers = [partial(viz.draw, found.trace, plot)] if plot is not None else []
+    writers += [partial(found.trace.write, trace)] if trace is not None else []
+    deliver(found, answer.json_to, *writers, explain=answer.explain)
+
+
+class AskedReplay(NamedTuple):
+    """A network and algorithms as a line of words says them."""
+
+    network: str
+    changes: tuple[str, ...]  # keys of the network
+    algorithms: dict[str, str]
+
+
+def read_what_if(text: str, own: AskedReplay) -> AskedReplay:
+    """Return what a what-if asks, in which its words stand before those of ``own``. Raise InputError.
+
+    >>> own = AskedReplay("star8", (), {"all_reduce": "ring"})
+    >>> read_what_if("all_reduce=naive bandwidth='1 Gbit/s'", own)
+    AskedReplay(network='star8', changes=('bandwidth=1 Gbit/s',), algorithms={'all_reduce': 'naive'})
+    >>> read_what_if("two-racks", own).network
+    'two-racks'
+    """
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise InputError(f"--what-if {text}: {error}") from error
+    algorithms, keys, network = dict(own.algorithms), list[str](), own.network
+    for word in words:
+        name, equals, value = word.partition("=")
+        if equals and name in SPECS:
+            algorithms[name] = value
+        elif equals:
+            keys.append(word)
+        else:
+            network = word
+    if not words:
+        raise InputError("--what-if is empty; give a network, keys like hosts=8, or all_reduce=ring")
+    if any(key.partition("=")[0].removeprefix("cluster.") in PLACES for key in keys):
+        return AskedReplay(shlex.join(keys), (), algorithms)
+    kept = own.changes if network == own.network else ()
+    return AskedReplay(network, (*kept, *keys), algorithms)
+
+
+def read_algorithms(texts: Sequence[str]) -> dict[str, str]:
+    """Return the algorithm of each collective that is given one. Raise InputError.
+
+    >>> read_algorithms(["all_reduce=ring"])
+    {'all_reduce': 'ring'}
+    """
+    found = {}
+    for text in texts:
+        collective, equals, name = text.partition("=")
+        if not equals or collective not in SPECS:
+            raise InputError(f"--algorithm {text}: write COLLECTIVE=NAME, for example all_reduce=ring")
+        if name not in (AUTO, NCCL):
+            find_algorithm(name, collective)
+        found[collective] = name
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayRow(AnswerRecord):
+    """A replay on one network; seconds."""
+
+    title: str
+    cluster: str
+    elapsed_s: float
+    complete: bool
+    computed_s: float  # by a rank, on average, in its first stream
+    waited_s: float
+    messages: int
+
+    def cells(self, own: float) -> list[str]:
+        """Return the row as it is shown."""
+        end = format_time(self.elapsed_s) if self.complete else f"never ends ({format_time(self.elapsed_s)})"
+        times = format_ratio(self.elapsed_s / own) if own and self.complete else "-"
+        return [self.title, end, times, format_time(self.computed_s), format_time(self.waited_s), f"{self.messages:,}"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallRow(AnswerRecord):
+    """All calls of a collective, or all messages of the program's own."""
+
+    what: str
+    number: int
+    bytes: int
+    wire_bytes: int
+    waited_s: float
+
+    def cells(self) -> list[str]:
+        """Return the row as it is shown."""
+        sizes = format_size(self.bytes), format_size(self.wire_bytes)
+        return [self.what, f"{self.number:,}", *sizes, format_time(self.waited_s)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LineRow(AnswerRecord):
+    """A line of the program at which ranks wait."""
+
+    what: str
+    line: str
+    text: str
+    calls: int
+    mean_s: float
+    most_s: float
+    most_rank: int
+
+    def cells(self) -> list[str]:
+        """Return the row as it is shown."""
+        most = f"{format_time(self.most_s)} ({self.most_rank})"
+        return [self.what, self.line, f"{self.calls:,}", format_time(self.mean_s), most]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MarkRow(AnswerRecord):
+    """The spans of one name that the recording marks."""
+
+    name: str
+    number: int
+    mean_s: float
+    most_s: float
+
+    def cells(self) -> list[str]:
+        """Return the row as it is shown."""
+        return [self.name, f"{self.number:,}", format_time(self.mean_s), format_time(self.most_s)]
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class ReplayAnswer(Answer):
+    """A recording on a network, and on others beside it."""
+
+    kind: ClassVar[str] = "replay"
+
+    title: str
+    file: str
+    where: str
+    ranks: int
+    calls: int
+    measured_s: float | None  # what it took where it was recorded, if that was on real ranks
+    own: ReplayRow
+    what_ifs: tuple[ReplayRow, ...]
+    collectives: tuple[CallRow, ...]
+    lines: tuple[LineRow, ...]
+    marks: tuple[MarkRow, ...]
+    critical_path: dict[str, float]  # seconds by kind: computing, bandwidth, latency, waiting
+    limits: str
+    stuck: tuple[str, ...]
+    notes: tuple[str, ...]
+    trace: Trace
+
+    def to_dict(self) -> dict[str, object]:
+        """Return what the command writes as JSON, without the messages."""
+        found = super().to_dict()
+        del found["trace"]
+        return found
+
+    def show(self) -> Iterator[Part]:
+        """Yield the tables and lines that a reader sees."""
+        yield Line(f"{self.title}: {self.calls:,} calls of {self.ranks} ranks, recorded on {self.where}", "bold")
+        own = self.own.elapsed_s if self.own.complete else 0.0
+        headings = ["network", "takes", "times", "a rank\ncomputes", "a rank\nwaits", "messages"]
+        yield Table(self.own.cluster, headings, [row.cells(own) for row in (self.own, *self.what_ifs)])
+        if self.measured_s is not None and own:
+            off = f"{self.own.elapsed_s / self.measured_s - 1:+.0%}"
+            yield f"Where it was recorded it took {format_time(self.measured_s)}: the replay is {off}."
+        yield from (Line(sentence, "bold") for sentence in self.stuck)
+        yield from self._tables()
+        parts = ", ".join(f"{format_time(seconds)} {kind}" for kind, seconds in self.critical_path.items())
+        said = [f"The critical path: {parts}."] if parts and not self.stuck else []
+        yield Sentences([*said, *([] if self.stuck else [self.limits])], self.notes, wrap=True)
+
+    def _tables(self) -> Iterator[Table]:
+        if self.collectives:
+            calls = [one.cells() for one in self.collectives]
+            yield Table("Calls", ["what", "calls", "of buffers", "sent", "a rank\nwaits"], calls)
+        if self.lines:
+            lines = [one.cells() for one in self.lines[:MOST_LINES]]
+            yield Table("Where ranks wait", ["for", "line", "calls", "a rank", "most (rank)"], lines, words=2)
+        if self.marks:
+            marks = [one.cells() for one in self.marks]
+            yield Table("Spans of the program", ["name", "times", "mean", "longest"], marks)
+
+
+def replay_file(file: Path | str, options: ReplayOptions, progress: Progress | None = None) -> ReplayAnswer:
+    """Return the replay of a recording in a file. Raise InputError for what cannot be read or replayed."""
+    progress = progress or NoProgress()
+    with computing(progress, f"reading {file}"):
+        recording = read_recording(file)
+    calibration = None if options.calibration is None else read_calibration(options.calibration)
+    own = AskedReplay(options.on, (), read_algorithms(options.algorithm or ()))
+    asked = [(text, read_what_if(text, own)) for text in options.what_if or ()]
+    with computing(progress, "replaying its messages"):
+        replayer = Replayer(recording)
+        run = _replayed(replayer, own, calibration)
+        what_ifs = [_row(text, _replayed(replayer, one, calibration)) for text, one in asked]
+        return _answer(str(file), recording, (options.on, run), what_ifs)
+
+
+def _replayed(replayer: Replayer, asked: AskedReplay, calibration: Calibration | None) -> ReplayedRun:
+    network = read_network(asked.network, replayer.recording.world_size, asked.changes)
+    algorithms: Mapping[str, str] = asked.algorithms
+    return replayer.on(network.cluster, algorithms, calibration=calibration, trouble=network.trouble)
+
+
+def _row(title: str, run: ReplayedRun) -> ReplayRow:
+    ranks = run.recording.world_size
+    busy, ends = float(run.busy.sum()) / ranks, [end for end in run.finished.tolist() if end < float("inf")]
+    mean = sum(ends) / len(ends) if ends else run.elapsed
+    return ReplayRow(
+        title=title,
+        cluster=run.cluster.title,
+        elapsed_s=run.elapsed,
+        complete=run.is_complete,
+        computed_s=busy,
+        waited_s=max(0.0, mean - busy),
+        messages=len(run.messages.src),
+    )
+
+
+def _answer(file: str, recording: Recording, named: tuple[str, ReplayedRun], what_ifs: list[ReplayRow]) -> ReplayAnswer:
+    title, run = named
+    trace, path = make_trace(run), dict[str, float]()
+    for part in divide_path(trace):
+        path[part.kind] = path.get(part.kind, 0.0) + part.end - part.begin
+    took = float(recording.took().max(initial=0.0)) if recording.entries.took.any() else None
+    limits = find_limits(trace)
+    return ReplayAnswer(
+        title=recording.title,
+        file=file,
+        where=recording.where,
+        ranks=recording.world_size,
+        calls=len(recording.calls),
+        measured_s=took,
+        own=_row(title, run),
+        what_ifs=tuple(what_ifs),
+        collectives=tuple(
+            CallRow(
+                what=one.what, number=one.number, bytes=one.nbytes, wire_bytes=one.wire_bytes, waited_s=one.waited_s
+            )
+            for one in call_figures(run)
+        ),
+        lines=tuple(
+            LineRow(
+                what=one.what,
+                line=str(one.site),
+                text=one.site.text,
+                calls=one.calls,
+                mean_s=one.mean_s,
+                most_s=one.most_s,
+                most_rank=one.most_rank,
+            )
+            for one in waiting_lines(run)
+        ),
+        marks=tuple(MarkRow(**one._asdict()) for one in mark_figures(run)),
+        critical_path=dict(sorted(path.items(), key=lambda item: -item[1])),
+        limits=f"{limits.heading}. {limits.sentence}",
+        stuck=tuple(describe_stuck(run)),
+        notes=(*recording.notes, *run.carrier.notes),
+        trace=trace,
+    )

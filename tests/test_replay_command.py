@@ -1,0 +1,93 @@
+"""``ringlab replay``: what it says of a recording, what it writes, and what it refuses."""
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import Ringlab
+
+from collectives.errors import InputError
+from collectives.records.recording import SourceLine
+from collectives.records.recording_builder import CollectiveCall, RecordingBuilder
+from collectives.records.trace import read_trace
+from ringlab.commands.predicting.replay import ReplayOptions, replay_file
+from scenarios.networks import read_network
+
+
+@pytest.fixture
+def run_file(tmp_path: Path) -> Path:
+    """Three steps of eight ranks, each of two buckets; rank 3 computes twice as long."""
+    builder = RecordingBuilder("train.py", 8)
+    for rank in range(8):
+        for step in range(3):
+            builder.begin(rank, "step", step)
+            calls = []
+            for bucket in range(2):
+                what = CollectiveCall("all_reduce", tuple(range(8)), 1 << 16)
+                site = SourceLine("train.py", 40, "loss.backward()")
+                calls.append(builder.collective(rank, (step, bucket), what, line="world", site=site))
+                builder.post(rank, calls[-1], seconds=2e-3 if rank == 3 else 1e-3)
+            for call in calls:
+                builder.wait(rank, call)
+            builder.end(rank, "step", step, seconds=5e-4)
+    builder.recording().write(tmp_path / "run.json")
+    return tmp_path / "run.json"
+
+
+def test_a_recording_is_replayed_drawn_and_written(run_file: Path, tmp_path: Path, ringlab: Ringlab) -> None:
+    files = [tmp_path / name for name in ("run.html", "run.trace.json", "answer.json")]
+    what_ifs = ["--what-if", "all_reduce=naive", "--what-if", "cluster.link.8.bandwidth='1 Gbit/s'"]
+    files_to = ["--plot", files[0], "--trace", files[1], "--json", files[2]]
+    done = ringlab("replay", run_file, "--on", "two-racks", *what_ifs, *files_to)
+    assert done.status == 0, done.err
+    assert "train.py: 48 calls of 8 ranks, recorded on virtual" in done.out
+    assert "train.py:40" in done.out
+    assert "sets the pace" in done.out
+    answer = json.loads(files[2].read_text())
+    own, (naive, wider) = answer["own"], answer["what_ifs"]
+    assert wider["elapsed_s"] < own["elapsed_s"] < naive["elapsed_s"]
+    assert answer["collectives"] == [
+        {"what": "all_reduce", "number": 6, "bytes": 6 << 18, "wire_bytes": 6 * 14 << 18}
+        | {"waited_s": pytest.approx(answer["lines"][0]["mean_s"])}
+    ]
+    assert [(mark["name"], mark["number"]) for mark in answer["marks"]] == [("step", 24)]
+    trace = read_trace(files[1])
+    assert (len(trace.messages), trace.elapsed) == (own["messages"], pytest.approx(own["elapsed_s"]))
+    assert files[0].stat().st_size > 10_000
+
+
+def test_a_replay_says_what_it_was_beside_what_was_measured(tmp_path: Path) -> None:
+    builder = RecordingBuilder("two.py", 2, where="gloo")
+    for rank in range(2):
+        call = builder.collective(rank, 0, CollectiveCall("all_reduce", (0, 1), 250_000))
+        builder.post(rank, call, seconds=1.0)
+        builder.wait(rank, call, took=0.5)
+    builder.recording().write(tmp_path / "run.json")
+    found = replay_file(
+        tmp_path / "run.json", ReplayOptions(on="topology=star hosts=2 bandwidth='8 Gbit/s' latency=0us")
+    )
+    assert found.measured_s == 1.5
+    assert "it took 1.5 s: the replay is -33%" in " ".join(part for part in found.show() if isinstance(part, str))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (ReplayOptions(on="star4"), "no such file; name a scenario file"),
+        (ReplayOptions(on="topology=star hosts=4 bandwidth='1 Gbit/s' latency=0us"), "4 ranks, and 8 are needed"),
+        (ReplayOptions(on="topology=stra hosts=8"), "stra"),
+        (ReplayOptions(on="two-racks", algorithm=["all_reduce"]), "write COLLECTIVE=NAME"),
+        (ReplayOptions(on="two-racks", algorithm=["all_reduce=rign"]), "no algorithm is called"),
+        (ReplayOptions(on="two-racks", what_if=["bandwidth='1 Gbit/s"]), "No closing quotation"),
+        (ReplayOptions(on="two-racks", what_if=[""]), "--what-if is empty"),
+    ],
+)
+def test_what_is_asked_wrongly_is_refused(run_file: Path, options: ReplayOptions, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        replay_file(run_file, options)
+
+
+def test_a_larger_network_is_used_in_part_and_its_trouble_is_read() -> None:
+    found = read_network("star8", 4, ["trouble.rank=[{rank = 1, slowdown = 2}]"])
+    assert (found.cluster.world_size, found.trouble.ranks[0].slowdown) == (4, 2)
+    assert read_network("this-machine", 3).cluster.world_size == 3
