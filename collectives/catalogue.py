@@ -21,11 +21,10 @@ from collectives.declaration import (
     split_parameters,
 )
 from collectives.errors import InputError
-from collectives.input_files import MEBIBYTE, check_input
+from collectives.input_files import FileBytes, check_input
 from collectives.quoting import quote, suggest
 from collectives.spec import find_spec
 
-MOST_BYTES = 4 * MEBIBYTE  # of a Python file
 FORMER_NAMES = {"all_to_all/naive": "all_to_all/direct"}  # which scenario files written earlier may still use
 
 
@@ -96,7 +95,7 @@ def load_file(path: Path) -> list[Algorithm]:
     from collectives.programs.recorded import load_recorded
 
     path = path.absolute()
-    check_input(path, MOST_BYTES)
+    check_input(path, FileBytes.PROGRAM)
     path = path.resolve()
     found = execute_file(path) if Here.is_guest else load_recorded(path)
     _check_names(path, found)

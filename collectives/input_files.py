@@ -14,7 +14,29 @@ from collectives.errors import InputError
 from collectives.quoting import quote
 
 MEBIBYTE = 1 << 20
-MOST_BYTES = 64 * MEBIBYTE  # of a file that is read as a whole
+
+
+class FileBytes:
+    """How many bytes a file may have that is read, by what it is; one that is larger is refused before it is read."""
+
+    USUAL = 64 * MEBIBYTE
+    PROGRAM = 4 * MEBIBYTE  # of Python
+    SCENARIO = 4 * MEBIBYTE  # some 50,000 links
+    IN_CONFIG_MAP = MEBIBYTE  # a scenario that travels with a Kubernetes job
+    GRAPH = 32 * MEBIBYTE  # some 200,000 links
+    MODEL_PROFILE = 16 * MEBIBYTE
+    TRACE = 256 * MEBIBYTE  # one of two million jittered messages has 60 MB
+    RECORDING = 256 * MEBIBYTE
+    PROFILER = 256 * MEBIBYTE  # packed or not; its text is in memory twice while it is read
+    NCCL_TESTS = 100_000_000  # a thousand times what a sweep prints
+    RENTALS = 64 * MEBIBYTE
+    KEPT_RATES = 256 * MEBIBYTE
+    SWEEP = 1024 * MEBIBYTE  # some four million predictions
+    LOG = 1024 * MEBIBYTE
+    MANIFEST = MEBIBYTE
+    CHECKPOINT = 64 << 30
+
+
 MADE_BY_THE_KERNEL = ("/proc/", "/sys/")
 KINDS = {
     stat.S_IFDIR: "a directory", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device",
@@ -39,7 +61,7 @@ def is_input(status: os.stat_result) -> bool:
     return (status.st_dev, status.st_ino) in (_files_read.get() or ())
 
 
-def check_input(path: Path, most_bytes: int = MOST_BYTES, will_change: bool = False) -> None:
+def check_input(path: Path, most_bytes: int = FileBytes.USUAL, will_change: bool = False) -> None:
     """Note a file that is about to be read, unless it is one that the command adds to.
 
     Raise InputError unless it is there, regular, no view of the kernel's like those in ``/proc``, and has no more than
@@ -64,7 +86,7 @@ def check_input(path: Path, most_bytes: int = MOST_BYTES, will_change: bool = Fa
         files.add((status.st_dev, status.st_ino))
 
 
-def read_bytes(path: Path, most_bytes: int = MOST_BYTES, will_change: bool = False) -> bytes:
+def read_bytes(path: Path, most_bytes: int = FileBytes.USUAL, will_change: bool = False) -> bytes:
     """Return the content of a regular file. Raise InputError, as ``check_input`` does."""
     check_input(path, most_bytes, will_change)
     try:
@@ -73,7 +95,7 @@ def read_bytes(path: Path, most_bytes: int = MOST_BYTES, will_change: bool = Fal
         raise InputError(f"{path}: {reason(error)}") from error
 
 
-def read_text(path: Path, most_bytes: int = MOST_BYTES, will_change: bool = False) -> str:
+def read_text(path: Path, most_bytes: int = FileBytes.USUAL, will_change: bool = False) -> str:
     """Return the UTF-8 text of a regular file, without a byte order mark. Raise InputError, which names the line.
 
     >>> read_text(Path("/dev/null"), 100)

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from collectives.errors import InputError
-from collectives.input_files import MEBIBYTE, read_text, reason
+from collectives.input_files import FileBytes, read_text, reason
 from collectives.quoting import cut, quote, suggest
 from collectives.records.model_profile import shipped_model_profiles
 from collectives.units import TomlFloat
 
 Table = dict[str, Any]
-MOST_BYTES = 4 * MEBIBYTE  # some 50,000 links
 
 
 def shipped() -> dict[str, Path]:
@@ -54,7 +53,7 @@ def _accepted(reference: str) -> str:
 
 def read(path: Path) -> Table:
     """Return the content of a TOML file. Raise InputError that names the file and the line."""
-    text = read_text(path, MOST_BYTES)
+    text = read_text(path, FileBytes.SCENARIO)
     try:
         return tomllib.loads(text, parse_float=TomlFloat)
     except (ValueError, RecursionError) as error:  # ValueError: also a whole number of thousands of digits

@@ -11,7 +11,7 @@ from typing import Any
 
 from collectives.checks import is_finite_number
 from collectives.errors import InputError
-from collectives.input_files import parse_json
+from collectives.input_files import FileBytes, parse_json
 from collectives.output_files import append_text, read_kept_lines
 from collectives.quoting import quote
 from collectives.records.environment import installed_version
@@ -19,7 +19,6 @@ from collectives.request import Request
 from simcomm.cluster.cluster import Cluster
 from simcomm.model.trouble import Trouble
 
-MOST_BYTES = 1 << 30  # some four million predictions
 KEY_DIGITS = 32
 
 Question = dict[str, Any]
@@ -92,7 +91,7 @@ class SweepFile:
         append_text(self.path, "".join(f"{line}\n" for line in lines))
 
     def _read(self) -> dict[str, float]:
-        return dict(read_kept_lines(self.path, self._line, MOST_BYTES))
+        return dict(read_kept_lines(self.path, self._line, FileBytes.SWEEP))
 
     def _line(self, line: str, number: int) -> tuple[str, float]:
         try:

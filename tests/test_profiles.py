@@ -14,7 +14,7 @@ import viz_traces
 import ringlab
 import viz
 from collectives import InputError, Trace
-from collectives.records import kineto
+from collectives.input_files import FileBytes
 from collectives.records.kineto import read_profile, read_run
 from realcomm.launching.launcher import launch
 
@@ -111,7 +111,7 @@ def test_what_is_no_profile_is_refused(tmp_path: Path, content: Any, message: st
 
 
 def test_a_file_that_inflates_without_end_or_is_cut_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(kineto, "MOST_BYTES", 1000)
+    monkeypatch.setattr(FileBytes, "PROFILER", 1000)
     (tmp_path / "bomb.json.gz").write_bytes(gzip.compress(bytes(1 << 20)))
     with pytest.raises(InputError, match="more than 1,000 bytes in it"):
         read_profile(tmp_path / "bomb.json.gz")

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from collectives.checks import check_path
 from collectives.errors import InputError
-from collectives.input_files import MOST_BYTES, parse_json, read_text
+from collectives.input_files import FileBytes, parse_json, read_text
 from collectives.output_files import write_text
 from collectives.quoting import quote
 
@@ -45,7 +45,7 @@ def write_content(path: Path | str, content: dict[str, Any], indent: int | None 
     write_text(path, text, durable)
 
 
-def read_record(path: Path | str, kind: type[AnyRecord], most_bytes: int = MOST_BYTES) -> AnyRecord:
+def read_record(path: Path | str, kind: type[AnyRecord], most_bytes: int = FileBytes.USUAL) -> AnyRecord:
     """Return the record of this kind in a file that ``write_record`` wrote.
 
     Raises InputError that names the file, the key and what is wrong with it; an unknown key is wrong too.

@@ -24,14 +24,12 @@ import numpy as np
 
 from collectives.checks import check_path
 from collectives.errors import InputError
-from collectives.input_files import read_bytes
+from collectives.input_files import FileBytes, read_bytes
 from collectives.quoting import quote
 from collectives.records.columns import Ints
 from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace, read_trace
 
-MOST_PACKED = 256 << 20  # bytes of a file
-MOST_BYTES = 256 << 20  # of its text, which is in memory twice while it is read
 MOST_RANKS = 65_536
 GZIP = 16 + zlib.MAX_WBITS
 SYNC = re.compile(r"(gloo|nccl|mpi|ucc|xccl):")
@@ -247,16 +245,16 @@ def _gpu_name(content: dict[str, Any]) -> str:
 
 def _parse(path: Path) -> Any:
     """Return the JSON in a file that may be packed by gzip, without taking more memory than a profile may."""
-    content = read_bytes(path, MOST_PACKED)
+    content = read_bytes(path, FileBytes.PROFILER)
     if content[:2] == b"\x1f\x8b":
         inflater = zlib.decompressobj(GZIP)
         try:
-            content = inflater.decompress(content, MOST_BYTES)
+            content = inflater.decompress(content, FileBytes.PROFILER)
         except zlib.error as error:
             raise InputError(f"{path}: not a gzip file: {error}") from error
         if not inflater.eof:
             raise InputError(
-                f"{path}: more than {MOST_BYTES:,} bytes in it, or an incomplete gzip file; profile fewer steps"
+                f"{path}: more than {FileBytes.PROFILER:,} bytes in it, or an incomplete gzip file; profile fewer steps"
             )
     try:
         return json.loads(content)

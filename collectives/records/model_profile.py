@@ -15,12 +15,12 @@ from typing import ClassVar, NamedTuple
 
 from collectives.checks import MOST_SECONDS, check_path
 from collectives.errors import InputError
+from collectives.input_files import FileBytes
 from collectives.quoting import quote, suggest
 from collectives.records.files import read_record, write_record
 from collectives.training.buckets import Gradient, gradients_of
 
 SHIPPED = Path(__file__).parent.parent / "model_profiles"
-MOST_BYTES = 16 << 20  # of a file
 TOKEN_BYTES = 8  # torch's embeddings take int64
 MOST_COUNTED = 10**15  # parameters, FLOPs or bytes of a sample, samples of a batch: a thousand times the largest models
 FLOPS_PER_BYTE = 50.0  # that a device does while it moves a byte, roughly, in float32; assumed, for shares of time
@@ -254,7 +254,7 @@ def read_model_profile(path: Path | str) -> ModelProfile:
     """Return the profile in a file. Raise InputError that names the file, the key and what is wrong with it."""
     path = check_path("profile", path)
     try:
-        return read_record(path, ModelProfile, MOST_BYTES)
+        return read_record(path, ModelProfile, FileBytes.MODEL_PROFILE)
     except InputError as error:
         raise InputError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
 

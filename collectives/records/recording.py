@@ -17,11 +17,11 @@ import numpy.typing as npt
 
 from collectives.checks import MOST_SECONDS, check_printable
 from collectives.errors import InputError
+from collectives.input_files import FileBytes
 from collectives.records.columns import Column, Columnar, Floats, columns_to_plain, read_columns
 from collectives.records.files import read_record, write_content
 from collectives.spec import find_spec
 
-MOST_RECORDING_BYTES = 256 << 20  # of a file
 MOST_RECORDED_RANKS = 1 << 20
 MOST_CALL_BYTES = 1 << 53  # of one call: whole numbers that a float holds
 
@@ -268,7 +268,7 @@ def read_recording(path: Path | str) -> Recording:
 
     Raises InputError that names the file and what is wrong with it.
     """
-    recording = read_record(path, Recording, MOST_RECORDING_BYTES)
+    recording = read_record(path, Recording, FileBytes.RECORDING)
     recording.check(f"{path}: not a recording")
     return recording
 

@@ -14,6 +14,7 @@ import numpy as np
 from collectives.checks import MOST_SECONDS, check_printable
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
+from collectives.input_files import FileBytes
 from collectives.records import messages as message_columns
 from collectives.records import spans as span_columns
 from collectives.records.files import read_record, write_content
@@ -94,9 +95,6 @@ class ProgramFailure(NamedTuple):
     def steps(self) -> int | None:
         """How many steps of its program the rank takes; None: all that it can."""
         return None if self.circle or self.step is None else self.step + self.lands
-
-
-MOST_BYTES = 256 << 20  # of a file; one of two million jittered messages has 60 MB
 
 
 @dataclass(repr=False)
@@ -212,7 +210,7 @@ def read_trace(path: Path | str) -> Trace:
     ...     read_trace(Path(folder, "barrier.trace.json"))
     <Trace barrier/naive: measured, 2 ranks, 150 us>
     """
-    trace = read_record(path, Trace, MOST_BYTES)
+    trace = read_record(path, Trace, FileBytes.TRACE)
     for problem in _problems(trace):
         raise InputError(f"{path}: not a trace: {problem}")
     return trace

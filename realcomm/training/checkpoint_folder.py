@@ -15,14 +15,12 @@ from types import TracebackType
 from typing import ClassVar, NamedTuple, Self
 
 from collectives.errors import InputError
-from collectives.input_files import MEBIBYTE, check_input, read_bytes, reason
+from collectives.input_files import MEBIBYTE, FileBytes, check_input, read_bytes, reason
 from collectives.output_files import TEMPORARY, check_output, sync_folder, write_bytes
 from collectives.quoting import quote
 from collectives.records.files import read_record, write_record
 
 AUTO = "auto"  # go on from the newest whole checkpoint
-MOST_BYTES = 64 << 30  # of a checkpoint
-MOST_MANIFEST_BYTES = MEBIBYTE
 NAME = re.compile(r"step-\d{8,}(\.\d+)?\.pt")
 _PIECE = 8 * MEBIBYTE  # that is hashed at once
 
@@ -58,7 +56,7 @@ class Checkpoint:
 
     def check(self) -> None:
         """Raise InputError unless the file has the size and the hash of its manifest."""
-        check_input(self.path, MOST_BYTES)
+        check_input(self.path, FileBytes.CHECKPOINT)
         digest, size = hashlib.sha256(), 0
         try:
             with self.path.open("rb") as file:
@@ -71,7 +69,7 @@ class Checkpoint:
 
     def read(self) -> bytes:
         """Return its content. Raise InputError as ``check`` does."""
-        content = read_bytes(self.path, MOST_BYTES)
+        content = read_bytes(self.path, FileBytes.CHECKPOINT)
         self._compare(len(content), hashlib.sha256(content).hexdigest())
         return content
 
@@ -132,13 +130,13 @@ def open_checkpoint(path: Path) -> Checkpoint:
     Traceback (most recent call last):
     collectives.errors.InputError: step-00000120.pt: no such file
     """
-    check_input(path, MOST_BYTES)
+    check_input(path, FileBytes.CHECKPOINT)
     manifest = manifest_of(path)
     if path == manifest:
         raise InputError(f"{path} is a manifest; name the checkpoint, {path.with_suffix('.pt').name}")
     if not manifest.exists():
         raise InputError(f"{path} has no manifest: {manifest.name} is to be beside it, as Ringlab writes it")
-    return Checkpoint(path, read_record(manifest, Manifest, MOST_MANIFEST_BYTES))
+    return Checkpoint(path, read_record(manifest, Manifest, FileBytes.MANIFEST))
 
 
 class Found(NamedTuple):

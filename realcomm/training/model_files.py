@@ -7,9 +7,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from collectives.catalogue import MOST_BYTES
 from collectives.errors import InputError, ProgramEnded
-from collectives.input_files import check_input
+from collectives.input_files import FileBytes, check_input
 from collectives.programs.limits import ProgramLimits, read_limits
 from collectives.programs.sandbox import ProgramFile
 from collectives.quoting import make_printable, quote
@@ -40,7 +39,7 @@ def check_model_file(text: str) -> Path:
     if not path.exists():
         raise InputError(f"model {quote(text)}: there is no file {file}; give FILE.py:{name}")
     try:
-        check_input(path, MOST_BYTES)
+        check_input(path, FileBytes.PROGRAM)
     except InputError as error:
         raise InputError(f"model {quote(text)}: {error}") from error
     return path

@@ -11,13 +11,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from collectives.errors import InputError
-from collectives.input_files import read_text, reason
+from collectives.input_files import FileBytes, read_text, reason
 from collectives.output_files import check_output
 from collectives.quoting import cut, quote
 
 Row = dict[str, Any]
 MOST_LINE = 1 << 20  # bytes: a longer line is none of ours
-MOST_BYTES = 1 << 30  # of a file that is read as a whole
 METRICS, LOCK = "metrics.jsonl", ".in-use"
 MOST_SHOWN = 200  # letters of a line that was cut off
 
@@ -133,7 +132,7 @@ def read_metrics(path: Path | str, gradient_sync: str | None = None, kind: str |
     one that is being written. Raises InputError, which names the line.
     """
     path = Path(path)
-    lines = read_text(path, MOST_BYTES).split("\n")
+    lines = read_text(path, FileBytes.LOG).split("\n")
     found: dict[object, Row] = {}
     for number, line in enumerate(lines[:-1], start=1):
         row = parse_row(line.encode())

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from typer import Option
 
 from collectives.errors import InputError
-from collectives.input_files import read_text
+from collectives.input_files import FileBytes, read_text
 from collectives.quoting import quote
 from ringlab.jobs.job import (
     FRESH_STORE,
@@ -33,7 +33,6 @@ from ringlab.jobs.job import (
 from ringlab.shared.options import ScenarioArg, with_groups
 from scenarios import load, shipped
 
-MOST_SCENARIO_BYTES = 1 << 20  # that a ConfigMap holds
 SCENARIO_FOLDER, WORK_FOLDER = "/etc/ringlab", "/data"
 
 Object = dict[str, Any]
@@ -140,7 +139,7 @@ def _without_none(found: Object) -> Object:
 
 def _read_alone(path: Path, job: Job) -> str:
     """Return the text of a scenario file. Raise InputError for one that needs other files, which the pods lack."""
-    text = read_text(path, MOST_SCENARIO_BYTES)
+    text = read_text(path, FileBytes.IN_CONFIG_MAP)
     with TemporaryDirectory() as folder:
         alone = Path(folder, path.name)
         alone.write_text(text)

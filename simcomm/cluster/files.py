@@ -14,7 +14,7 @@ import networkx as nx
 
 from collectives.checks import check_path
 from collectives.errors import InputError
-from collectives.input_files import MEBIBYTE, parse_json, read_text
+from collectives.input_files import FileBytes, parse_json, read_text
 from collectives.quoting import quote
 from collectives.transport import Transport
 from collectives.units import count
@@ -24,7 +24,6 @@ from simcomm.cluster.graph import natural_key, rank_nodes
 
 KEYS = ("directed", "multigraph", "graph", "nodes")  # of a graph in node-link form, besides its edges
 SUFFIXES = (".graphml", ".json")
-MOST_BYTES = 32 * MEBIBYTE  # some 200,000 links
 
 
 def read_cluster(path: Path | str, transport: Transport | None = IDEAL) -> Cluster:
@@ -48,7 +47,7 @@ def read_cluster(path: Path | str, transport: Transport | None = IDEAL) -> Clust
 
 
 def _from_graphml(path: Path) -> "nx.Graph[Any]":
-    text = read_text(path, MOST_BYTES)
+    text = read_text(path, FileBytes.GRAPH)
     try:
         graph = read_graphml(text)
     except InputError as error:
@@ -61,7 +60,7 @@ def _from_graphml(path: Path) -> "nx.Graph[Any]":
 
 
 def _from_json(path: Path) -> "nx.Graph[Any]":
-    text = read_text(path, MOST_BYTES)
+    text = read_text(path, FileBytes.GRAPH)
     try:
         content = parse_json(text)
     except (ValueError, RecursionError) as error:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from collectives.checks import is_finite_number
 from collectives.errors import InputError
-from collectives.input_files import parse_json
+from collectives.input_files import FileBytes, parse_json
 from collectives.output_files import append_text, read_kept_lines
 from collectives.quoting import quote
 from collectives.records.environment import installed_version
@@ -33,7 +33,6 @@ from simcomm.scaling.uncertain import NORMAL, Uncertain
 
 BLOCK = 64  # choices that a process is given at a time
 Z_80 = NORMAL.inv_cdf(0.9)
-MOST_BYTES = 1 << 28  # of a file of kept rates
 KEY_DIGITS = 32
 MOST_MOVED = 10.0  # by a cause, of the logarithm of a rate: that is 22,000 times as much
 
@@ -148,7 +147,7 @@ class RateFile:
     def __init__(self, path: Path | str) -> None:
         """Read the file if it is there. Raise InputError that names file and line for one that is not of rates."""
         self.path = Path(path)
-        self.known = dict(read_kept_lines(self.path, self._line, MOST_BYTES))
+        self.known = dict(read_kept_lines(self.path, self._line, FileBytes.KEPT_RATES))
 
     def add(self, key: str, label: str, rate: Rate) -> None:
         """Add a rate to the end of the file."""

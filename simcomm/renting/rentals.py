@@ -15,7 +15,7 @@ from math import isfinite
 from pathlib import Path
 
 from collectives.errors import InputError
-from collectives.input_files import read_text
+from collectives.input_files import FileBytes, read_text
 from collectives.quoting import quote, suggest
 from simcomm.cluster.hardware_parts import find_entry, find_link, find_part, parts
 from simcomm.cluster.presets import machine_entries
@@ -29,7 +29,6 @@ OURS = ("Provider", "Gpu", "Machine", "Interconnect", "P2P", "NicGbps", "Date", 
 COLUMNS = (*SKYPILOT, *OURS)
 INTERCONNECTS = ("NVSwitch", "NVLink mesh", "NVLink pairs", "PCIe")
 OF_MACHINES = {"switch": "NVSwitch", "cube-mesh": "NVLink mesh", "pairs": "NVLink pairs"}
-MOST_BYTES = 1 << 26
 MOST_GPUS = 1024  # of one machine
 OLD_AFTER_DAYS = 90  # GPU prices have halved within a year
 
@@ -76,7 +75,7 @@ def read_rentals(path: Path | str | None = None) -> tuple[Rental, ...]:
     >>> len(read_rentals()) > 90
     True
     """
-    return _shipped() if path is None else tuple(_read(read_text(Path(path), MOST_BYTES), str(path)))
+    return _shipped() if path is None else tuple(_read(read_text(Path(path), FileBytes.RENTALS), str(path)))
 
 
 @cache

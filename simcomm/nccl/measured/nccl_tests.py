@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from collectives.errors import InputError
-from collectives.input_files import parse_json, read_text
+from collectives.input_files import FileBytes, parse_json, read_text
 from collectives.quoting import suggest
 from simcomm.nccl.measured.nccl_tests_rows import (
     Device,
@@ -277,9 +277,6 @@ def _get(where: object, content: object, key: str, kind: Any) -> Any:
     return value
 
 
-MOST_BYTES = 100_000_000  # of a file: a thousand times what a sweep prints
-
-
 def read_nccl_tests(path: Path | str, collective: str | None = None) -> NcclTestsRun:
     """Return the rows that nccl-tests wrote to a file.
 
@@ -289,7 +286,7 @@ def read_nccl_tests(path: Path | str, collective: str | None = None) -> NcclTest
     path = Path(path)
     if collective is not None and collective not in COLLECTIVES:
         raise InputError(f"collective {collective!r} is not known; {suggest(collective, COLLECTIVES)}")
-    text = read_text(path, MOST_BYTES)
+    text = read_text(path, FileBytes.NCCL_TESTS)
     read = read_json if text.lstrip().startswith("{") else read_table
     run = read(path, text, COLLECTIVES[collective] if collective else None)
     if not run.rows:
