@@ -111,9 +111,9 @@ def test_what_is_no_profile_is_refused(tmp_path: Path, content: Any, message: st
 
 
 def test_a_file_that_inflates_without_end_or_is_cut_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(FileBytes, "PROFILER", 1000)
+    monkeypatch.setattr(FileBytes, "PROFILER", 2000)
     (tmp_path / "bomb.json.gz").write_bytes(gzip.compress(bytes(1 << 20)))
-    with pytest.raises(InputError, match="more than 1,000 bytes in it"):
+    with pytest.raises(InputError, match="more than 2,000 bytes in it"):
         read_profile(tmp_path / "bomb.json.gz")
     (tmp_path / "cut.json.gz").write_bytes(gzip.compress(b'{"traceEvents": []}')[:-9])
     with pytest.raises(InputError, match="or an incomplete gzip file"):
