@@ -119,7 +119,7 @@ one-rank: $(COMPILED) ## profile one rank, predict 2, 4 and 8 emulated hosts fro
 	$(BIN)/python docs/page_writer.py docs/parallelism.md
 
 .PHONY: bench-beside
-bench-beside: $(STAMP) ## compare the speed with another checkout, BEFORE=FOLDER (minutes)
+bench-beside: $(STAMP) ## compare the speed with another checkout or commit, BEFORE=FOLDER or COMMIT (minutes)
 	$(BIN)/python benchmarks/side_by_side.py --before $(BEFORE)
 
 .PHONY: gpu-wheels

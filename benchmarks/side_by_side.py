@@ -1,6 +1,6 @@
 """The same work in two checkouts of Ringlab, in alternation: did a change make anything slower?
 
-    python benchmarks/side_by_side.py --before FOLDER [--after FOLDER] [--parts ...] [--only ...] [--rounds 5] [--add]
+    python benchmarks/side_by_side.py --before FOLDER_OR_COMMIT [--after FOLDER] [--parts ...] [--only ...] [--rounds 5] [--add]
 
 A round does every piece of work once in each checkout, now the one first and now the other, so that whatever else the
 machine does meets both alike. *Commands* are whole processes, from their start to their end, in seconds of processors.
@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -117,8 +118,7 @@ def _python(checkout: Path, arguments: list[str], folder: Path) -> str:
 def calls(fewer: int) -> Iterator[tuple[str, Call]]:
     """Names and calls of public functions, by names that checkouts have had for long."""
     import simcomm
-    from collectives import Transport, find_algorithm, verify
-    from collectives.training.workload import ComputePhases, Training
+    from collectives import ComputePhases, Training, Transport, find_algorithm, verify
 
     ranks = 1024 // fewer
     random = Random(1)
@@ -272,7 +272,7 @@ def revision(checkout: Path) -> str:
 def main() -> None:
     """Read the options and measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--before", type=Path, help="folder of the checkout to compare with")
+    parser.add_argument("--before", help="folder of the checkout to compare with, or a commit of this one")
     parser.add_argument("--after", type=Path, default=ROOT, help="folder of the other one; this one unless said")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--rounds", type=int, default=5)
@@ -288,7 +288,28 @@ def main() -> None:
         return
     if asked.before is None:
         parser.error("--before FOLDER is needed: the checkout to compare with")
-    before, after = asked.before.resolve(), asked.after.resolve()
+    with checked_out(asked.before) as before:
+        measure(asked, work, before, asked.after.resolve())
+
+
+@contextmanager
+def checked_out(place: str) -> Iterator[Path]:
+    """Within the context, the folder of a checkout; that of a commit is made for it, and removed at the end."""
+    if Path(place).is_dir():
+        yield Path(place).resolve()
+        return
+    worktree = ["git", "-C", str(ROOT), "worktree"]
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder, "before")
+        subprocess.run([*worktree, "add", "--quiet", "--detach", str(made), place], check=True)
+        try:
+            yield made
+        finally:
+            subprocess.run([*worktree, "remove", "--force", str(made)], check=True)
+
+
+def measure(asked: argparse.Namespace, work: Asked, before: Path, after: Path) -> None:
+    """Measure all parts in both checkouts, and write the rows to the file asked for."""
     from collectives.output_files import write_text
     from collectives.records.environment import describe_environment
 
@@ -298,7 +319,7 @@ def main() -> None:
     }  # fmt: skip
     known = json.loads(asked.output.read_text()) if asked.add and asked.output.exists() else {**answer, "rows": []}
     if any(known[key] != answer[key] for key in answer):
-        parser.error(f"{asked.output} was measured elsewhere, or of other checkouts; measure it all again")
+        raise SystemExit(f"{asked.output} was measured elsewhere, or of other checkouts; measure it all again")
     rows = {(row["part"], row["name"]): row for row in known["rows"]}
     for part in asked.parts:
         measured = compare(part, before, after, asked.rounds, work)
