@@ -1,6 +1,8 @@
 """The same work in two checkouts of Ringlab, in alternation: did a change make anything slower?
 
-    python benchmarks/side_by_side.py --before FOLDER_OR_COMMIT [--after FOLDER] [--parts ...] [--only ...] [--rounds 5] [--add]
+    python benchmarks/side_by_side.py --before COMMIT [--after FOLDER] [--parts ...] [--only ...] [--rounds 5] [--add]
+
+``--before`` may be the folder of a checkout, too.
 
 A round does every piece of work once in each checkout, now the one first and now the other, so that whatever else the
 machine does meets both alike. *Commands* are whole processes, from their start to their end, in seconds of processors.
