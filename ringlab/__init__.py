@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from ringlab.commands.accuracy.nccl import AccuracyAnswer, accuracy
     from ringlab.commands.catalogue import HardwareCatalogue, HardwarePart, Names, hardware, list_names
     from ringlab.commands.check import CheckAnswer, check
+    from ringlab.commands.diagnosing.describe import Description, describe
+    from ringlab.commands.diagnosing.diagnose import DiagnosisAnswer, diagnose
     from ringlab.commands.doctor import DoctorAnswer, doctor
     from ringlab.commands.draw import Picture
     from ringlab.commands.init import Beginnings, init
@@ -41,6 +43,8 @@ _MODULES = {
     "ringlab.commands.measuring.compare": ("Comparison",),
     "ringlab.commands.predicting.predict_devices": ("DevicesAnswer", "predict_devices"),
     "ringlab.commands.predicting.explain": ("Explanation",),
+    "ringlab.commands.diagnosing.describe": ("Description", "describe"),
+    "ringlab.commands.diagnosing.diagnose": ("DiagnosisAnswer", "diagnose"),
     "ringlab.commands.doctor": ("DoctorAnswer", "doctor"),
     "ringlab.commands.catalogue": ("HardwareCatalogue", "HardwarePart", "Names", "hardware", "list_names"),
     "ringlab.commands.measuring.model_parallel": ("ModelParallelAnswer", "model_parallel"),
@@ -69,7 +73,9 @@ __all__ = [
     "CalibrationAnswer",
     "CheckAnswer",
     "Comparison",
+    "Description",
     "DevicesAnswer",
+    "DiagnosisAnswer",
     "DoctorAnswer",
     "Explanation",
     "HardwareCatalogue",
@@ -92,6 +98,8 @@ __all__ = [
     "check",
     "compare",
     "compare_devices",
+    "describe",
+    "diagnose",
     "doctor",
     "explain",
     "hardware",

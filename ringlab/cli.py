@@ -64,6 +64,14 @@ COMMANDS = {  # by name: where the function is, and the first line of its help
         "ringlab.commands.measuring.calibrate:command",
         "Measure this machine's messages, reductions and training phases, and keep them; or read nccl-tests' output.",
     ),
+    "diagnose": (
+        "ringlab.commands.diagnosing.diagnose:command",
+        "Say whether a run is as fast as it should be, from its logs and traces; if not, why, and what to do.",
+    ),
+    "describe": (
+        "ringlab.commands.diagnosing.describe:command",
+        "Describe the machine that logs and topologies tell of, as a scenario that other commands take.",
+    ),
     "doctor": ("ringlab.commands.doctor:command", "Look at what this machine can run, and what is missing."),
     "hardware": (
         "ringlab.commands.catalogue:hardware_command",

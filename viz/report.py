@@ -27,6 +27,10 @@ _KINDS = {
         "error = (predicted − measured) / measured. Below a time its range; the bar is its share of the slowest "
         "algorithm's in the same case.",
     ),
+    "diagnosis": (
+        "Diagnosis",
+        "A factor is measured over predicted time; its interval is that of the prediction, for a machine never seen.",
+    ),
 }
 SPACES = "\n\t\xa0\u2009\u202f"  # that are not printable by themselves, and harmless
 _SIGNATURES = {b"\x89PNG": "image/png", b"GIF8": "image/gif", b"\xff\xd8\xff": "image/jpeg"}
@@ -51,7 +55,7 @@ class ReportParts:
 
 
 def write_report(answer: Mapping[str, Any], parts: ReportParts, path: Path | str) -> None:
-    """Write the answer of ``predict``, ``run`` or ``compare`` as one HTML file.
+    """Write the answer of ``predict``, ``run``, ``compare`` or ``diagnose`` as one HTML file.
 
     From top to bottom: the question, the headline that answers it, the pictures, what limits it with the player,
     what-ifs, predicted against measured, the assumptions with where the numbers come from, and the tables folded away.

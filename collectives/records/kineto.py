@@ -55,6 +55,15 @@ class Slice(NamedTuple):
     begin: int
     end: int
     correlation: int | None = None
+    sent: "SentBytes | None" = None
+
+
+class SentBytes(NamedTuple):
+    """What a profile says of a collective's kernel: the collective, the bytes of a rank's larger buffer, its ranks."""
+
+    collective: str
+    nbytes: int
+    ranks: int
 
 
 class Profile(NamedTuple):
@@ -76,6 +85,15 @@ class PhaseTimes(NamedTuple):
 
     seconds: dict[str, list[float]]
     gpu: str
+
+
+def read_slices(path: Path | str) -> list[Profile]:
+    """Return what is in each rank's file, by rank. Raise InputError, as ``read_profile`` does.
+
+    >>> read_slices("rank0.json.gz")[0].rank  # doctest: +SKIP
+    0
+    """
+    return sorted((_read(file) for file in _files(path)), key=lambda one: one.rank)
 
 
 def read_profile(path: Path | str | Sequence[Path | str], title: str = "training/profiled") -> Trace:
@@ -282,7 +300,24 @@ def _slice(path: Path, number: int, event: dict[str, Any], base: int) -> Slice:
     return Slice(
         name, category, _thread(path, number, event), begin, begin + lasting,
         correlation if isinstance(correlation, int) else None,
+        _sent(arguments) if isinstance(arguments, dict) and "Collective name" in arguments else None,
     )  # fmt: skip
+
+
+ELEMENT_BYTES = {
+    "Float": 4, "Double": 8, "Half": 2, "BFloat16": 2, "Int": 4, "Long": 8, "Byte": 1, "Char": 1, "Bool": 1,
+    "Float8_e4m3fn": 1, "Float8_e5m2": 1,
+}  # fmt: skip
+
+
+def _sent(arguments: dict[str, Any]) -> SentBytes | None:
+    """Return the bytes of a collective, None where the profile does not say all that they follow from."""
+    elements = [arguments.get(key) for key in ("In msg nelems", "Out msg nelems")]
+    known = [one for one in elements if type(one) is int and 0 <= one < 1 << 50]
+    ranks, width = arguments.get("Group size"), ELEMENT_BYTES.get(str(arguments.get("dtype")))
+    if not known or type(ranks) is not int or width is None or not 1 <= ranks <= MOST_RANKS:
+        return None
+    return SentBytes(str(arguments["Collective name"])[:LONGEST_NAME], max(known) * width, ranks)
 
 
 def _time(path: Path, number: int, event: dict[str, Any], key: str) -> int:

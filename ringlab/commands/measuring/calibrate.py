@@ -1,7 +1,6 @@
 """``ringlab calibrate``: what a prediction of this machine needs, measured; or a user's own measurements, kept."""
 
-import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,21 +9,20 @@ from typer import Argument, Option
 
 from collectives.calibration.calibration import Calibration
 from collectives.errors import InputError
-from collectives.quoting import close_names
 from collectives.request import Request
 from collectives.training.workload import Training
 from collectives.units import count, format_size
 from ringlab.commands.measuring.calibrate_runs import calibrate_runs
 from ringlab.session import Session, load_scenario
 from ringlab.shared.answer import Answer, AnswerRecord
+from ringlab.shared.machine_words import machine_line, parse_keys
 from ringlab.shared.options import TIMEOUT_S, BackendOpt, JsonOpt, SetOpt, TimeoutOpt, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import NoProgress, Progress, TerminalProgress
 from ringlab.table import NOTHING, Part, Table, format_ratio, format_whole_percent, time_unit
-from scenarios import LoadedScenario, shipped
-from simcomm.cluster.presets import machine_entries
+from scenarios import LoadedScenario
 from simcomm.nccl.catalogue import match_gpu
-from simcomm.nccl.descriptions import System, describe_system, own_machines, read_systems
+from simcomm.nccl.descriptions import System, describe_system, read_systems
 from simcomm.nccl.measured.calibration import calibration_file, make_calibration
 from simcomm.nccl.measured.nccl_tests import read_nccl_tests
 from simcomm.nccl.measured.nccl_tests_rows import NcclTestsRun
@@ -244,12 +242,12 @@ def _of_scenario(scenario: LoadedScenario) -> System:
 
 def _of_words(file: Path | str, run: NcclTestsRun, name: str | None, keys: Sequence[str]) -> System:
     """Return the system by its name and keys, with the hosts and ranks of the run."""
-    where = {"nodes": run.hosts, "gpus": run.gpus, **_parse_keys(keys)}
+    where = {"nodes": run.hosts, "gpus": run.gpus, **parse_keys(keys)}
     systems = read_systems()
     if name in systems and not keys:
         return systems[name]
     if name is not None:
-        return describe_system(name, {**_machine_line(name), **where})
+        return describe_system(name, {**machine_line(name), **where})
     if "gpu" not in where:
         gpu = match_gpu(run.gpu_name)
         if gpu is None:
@@ -261,32 +259,3 @@ def _of_words(file: Path | str, run: NcclTestsRun, name: str | None, keys: Seque
             "--set net=ib --set nic=25 (GB/s of all NICs of a host)"
         )
     return describe_system(str(where["gpu"]), where)
-
-
-def _machine_line(name: str) -> dict[str, Any]:
-    """Return the beginning of a line: a described machine, or one of the hardware catalogue. Raise InputError."""
-    machines = own_machines()
-    if name in machines:
-        return {"machine": name}
-    described = [machine for machine, line in machines.items() if line.get("preset") == name]
-    if described:
-        return {"machine": described[0]}
-    if name in shipped():
-        raise InputError(f"--system {name}: that is a scenario; give it before the options, without --system")
-    close = close_names(name, [*machines, *machine_entries()])
-    meant = f"did you mean {' or '.join(close)}? " if close else ""
-    raise InputError(f"--system {name}: {meant}`ringlab hardware` lists the machines that there are")
-
-
-def _parse_keys(keys: Sequence[str]) -> Mapping[str, Any]:
-    """Return ``key=value`` texts as a line's keys; a value that TOML does not know is a text."""
-    found: dict[str, Any] = {}
-    for text in keys:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip().isidentifier():
-            raise InputError(f"--set {text}: give KEY=VALUE, for example nic=25")
-        try:
-            found[key.strip()] = tomllib.loads(f"value = {value}")["value"]
-        except tomllib.TOMLDecodeError:
-            found[key.strip()] = value.strip()
-    return found

@@ -179,7 +179,7 @@ def read_table(path: Path, text: str, collective: str | None) -> NcclTestsRun:
         line, where = PREFIX.sub("", raw).strip(), f"{path}: line {number}"
         if line.startswith("#"):
             reader.read_comment(where, line)
-        elif _is_row(line):
+        elif is_row(line):
             reader.read_row(where, line)
         elif reader.columns is not None and line and "NCCL " not in line:
             raise InputError(
@@ -188,7 +188,7 @@ def read_table(path: Path, text: str, collective: str | None) -> NcclTestsRun:
     return make_run(reader.rows, reader.first_devices, len(reader.first_devices), reader.version)
 
 
-def _is_row(line: str) -> bool:
+def is_row(line: str) -> bool:
     """Return whether a line is meant as a row: it begins with two numbers, and several words follow."""
     cells = line.split()
     return len(cells) >= 6 and all(NUMBER.match(cell) for cell in cells[:2])

@@ -1,0 +1,83 @@
+"""Cases of public threads: told right, wrong or not known. ``python -m benchmarks.studies.diagnosed_cases``.
+
+A case is right where a cause that its author or a maintainer found is among the first two, or where a healthy one is
+called normal; not known where the verdict is unknown; else wrong.
+"""
+
+import sys
+import tempfile
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from simcomm.diagnosis.verdict import Diagnosis, diagnose_files
+
+FOLDER = Path(__file__).parent / "diagnosed_threads"
+HALVES = ("known", "aside")
+MOST = 2  # causes among which the right one should be
+
+
+class Outcome(NamedTuple):
+    """What was made of a case: right, wrong or unknown, and the first causes."""
+
+    name: str
+    told: str
+    verdict: str
+    causes: tuple[str, ...]
+    wanted: tuple[str, ...]
+
+
+def read_cases(half: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the cases of a half by name."""
+    for path in sorted((FOLDER / half).glob("*.toml")):
+        yield path.stem, tomllib.loads(path.read_text(encoding="utf-8"))
+
+
+def diagnose_case(case: dict[str, Any]) -> Diagnosis:
+    """Return the diagnosis of a case's files."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = []
+        for file in case["files"]:
+            path = Path(folder, file["name"])
+            path.write_text(file["text"].lstrip("\n"), encoding="utf-8")
+            paths.append(path)
+        return diagnose_files(paths, case.get("given"), hangs=case.get("hangs", False))
+
+
+def judge_case(name: str, case: dict[str, Any]) -> Outcome:
+    """Return what was made of a case."""
+    found = diagnose_case(case)
+    causes = tuple(one.name for one in found.causes[:MOST])
+    wanted = tuple(case["causes"])
+    if found.verdict == "unknown":
+        told = "right" if case["verdict"] == "unknown" else "unknown"
+    elif not wanted:
+        told = "right" if found.verdict == case["verdict"] else "wrong"
+    elif set(causes) & set(wanted):
+        told = "right"
+    else:
+        told = "unknown" if not causes and found.verdict != "normal" else "wrong"
+    return Outcome(name, told, found.verdict, causes, wanted)
+
+
+def judge_half(half: str) -> list[Outcome]:
+    """Return what was made of each case of a half."""
+    return [judge_case(name, case) for name, case in read_cases(half)]
+
+
+def main() -> None:
+    """Print what was made of the cases of the halves that are named, of both unless any is."""
+    for half in sys.argv[1:] or HALVES:
+        outcomes = judge_half(half)
+        for one in outcomes:
+            print(f"{half:6} {one.told:8} {one.name:32} {one.verdict:8} {one.causes} for {one.wanted}")
+        tally = Counter(one.told for one in outcomes)
+        total = max(1, len(outcomes))
+        print(f"{half}: {len(outcomes)} cases; " + ", ".join(f"{tally[told]} {told} ({tally[told] / total:.0%})"
+                                                              for told in ("right", "wrong", "unknown")))  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""``ringlab describe``: the machine that pasted files describe, as a scenario that other commands take."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from typer import Option
+
+from collectives.errors import InputError
+from collectives.output_files import write_text
+from collectives.quoting import make_printable
+from ringlab.commands.diagnosing.diagnose import FilesArg, KeysOpt, SystemOpt, given_keys
+from ringlab.shared.answer import Answer
+from ringlab.shared.options import JsonOpt
+from ringlab.shared.output import check_outputs, deliver
+from ringlab.table import Part, Table
+from simcomm.diagnosis.evidence.facts import Facts, Setting
+from simcomm.diagnosis.evidence.machine import DescribedMachine, KeyValue, describe_machine
+from simcomm.diagnosis.reading import read_facts
+from simcomm.nccl.descriptions import System
+from simcomm.nccl.settings import VARIABLES
+
+SIZES = '["8 KiB", "64 KiB", "512 KiB", "4 MiB", "32 MiB", "256 MiB", "1 GiB"]'
+
+
+def command(
+    files: FilesArg,
+    output: Annotated[Path, Option("-o", "--output", metavar="FILE.toml", help="The scenario to write.")],
+    system: SystemOpt = None,
+    set_keys: KeysOpt = None,
+    json_to: JsonOpt = None,
+) -> None:
+    """Describe the machine that files tell of, as a scenario that other commands take; what is guessed is marked."""
+    if output.suffix != ".toml":
+        raise InputError(f"{output}: a described machine is written as .toml")
+    check_outputs(json_to, output)
+    answer = describe(files, system=system, keys=set_keys or ())
+    deliver(answer, json_to, lambda: write_text(output, answer.toml))
+
+
+@dataclass(frozen=True)
+class Description(Answer):
+    """The keys of the machine, each with what says it, and the scenario as text."""
+
+    kind: ClassVar[str] = "description"
+
+    keys: Mapping[str, Any]
+    origins: Mapping[str, str]
+    settings: Mapping[str, str]
+    toml: str
+    system: System
+
+    def to_dict(self) -> dict[str, Any]:
+        found = super().to_dict()
+        del found["system"]
+        return found
+
+    def show(self) -> Iterator[Part]:
+        """Yield the keys with what says each."""
+        rows = [[key, str(value), self.origins[key]] for key, value in self.keys.items()]
+        yield Table("The machine", ["key", "value", "said by"], rows, words=3)
+        if self.settings:
+            yield "NCCL's variables: " + ", ".join(f"{name}={value}" for name, value in self.settings.items())
+
+
+def describe(files: Sequence[Path | str], *, system: str | None = None, keys: Sequence[str] = ()) -> Description:
+    """Return the machine that the files describe, with P2P and GPUDirect as they were seen. Raise InputError.
+
+    >>> describe(["topo.txt", "system.xml"]).system.gpus  # doctest: +SKIP
+    8
+    """
+    facts = read_facts(files)
+    machine = describe_machine(facts, given_keys(system, keys))
+    if machine.missing:
+        raise InputError(f"{files[0]}: {machine.missing}")
+    known = {**machine.keys, **_seen(machine)}
+    line = {key: one.value for key, one in known.items()}
+    described = machine.system(**{key: one.value for key, one in _seen(machine).items()})
+    settings = _settings(facts)
+    origins = {key: _origin(one) for key, one in known.items()}
+    return Description(line, origins, settings, _toml(line, origins, settings, files), described)
+
+
+def _seen(machine: DescribedMachine) -> dict[str, KeyValue]:
+    """Return what was seen and goes with the machine: P2P over PCIe, GPUDirect where there are several hosts."""
+    system = machine.system()
+    found = dict(machine.seen)
+    if system.link not in ("pcie", "bridge"):
+        found.pop("p2p", None)
+    if system.nodes == 1:
+        found.pop("gdr", None)
+    return found
+
+
+def _origin(one: KeyValue) -> str:
+    """Return what says a key, in a line."""
+    if one.place is None:
+        return one.why if one.why.startswith(("guess", "as you")) else f"guess: {one.why}"
+    return f"{one.place.file}:{one.place.line}" if one.place.line else one.place.file
+
+
+def _settings(facts: Facts) -> dict[str, str]:
+    """Return the variables of NCCL's that a scenario's [nccl] takes, as they were set."""
+    taken = set(VARIABLES.values())
+    return {name: one.value for name, one in facts.settings().items() if name in taken and isinstance(one, Setting)}
+
+
+def _toml(
+    line: Mapping[str, Any], origins: Mapping[str, str], settings: Mapping[str, str], files: Sequence[Path | str]
+) -> str:
+    """Return a scenario: the machine's keys with their origins as comments, NCCL's variables, and sizes to look at."""
+    named = make_printable(", ".join(Path(file).name for file in files))
+    parts = [
+        f"# Described by `ringlab describe` from {named}.",
+        "# A key says which line it is from; what is guessed says so.",
+        "",
+    ]
+    parts += [f"title = {_value(f'Described from {named}')}", "", "[cluster.system]"]
+    parts += [f"{key} = {_value(value)}  # {make_printable(origins[key])}" for key, value in line.items()]
+    if settings:
+        parts += ["", "[nccl]", *(f"{name} = {_value(value)}" for name, value in settings.items())]
+    parts += ["", "[collective]", 'name = "all_reduce"', 'algorithms = ["nccl"]', f"sizes = {SIZES}", ""]
+    return "\n".join(parts)
+
+
+def _value(value: Any) -> str:
+    """Return a value as TOML writes it.
+
+    >>> _value(True), _value(12.5), _value('A "B"')
+    ('true', '12.5', '"A \\\\"B\\\\""')
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return repr(value)
+    text = make_printable(str(value)).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{text}"'

@@ -1,0 +1,311 @@
+"""``ringlab diagnose``: is it as fast as it should be; if not, what explains it, and what to set or measure next."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import typer
+from typer import Argument, Option
+
+import viz
+from collectives.units import count, format_size, format_time
+from ringlab.shared.answer import NOT_IN_JSON, Answer, AnswerRecord
+from ringlab.shared.machine_words import machine_line, parse_keys
+from ringlab.shared.options import JsonOpt, with_groups
+from ringlab.shared.output import check_outputs, deliver
+from ringlab.table import Line, Part, Table, format_or_dash, format_ratio, time_unit
+from simcomm.diagnosis.evidence.causes import Cause
+from simcomm.diagnosis.evidence.expectation import CLASSES
+from simcomm.diagnosis.evidence.facts import ProfiledCall, RunTrace
+from simcomm.diagnosis.rules.training import busbw, exposed_sync, phase_seconds, profiled_rates, step_seconds
+from simcomm.diagnosis.verdict import Diagnosis, diagnose_files
+
+FilesArg = Annotated[
+    list[Path], Argument(metavar="FILE...", help="Logs, tables, topologies, traces; of any known kind.")
+]
+SystemOpt = Annotated[
+    str | None,
+    Option("--system", metavar="NAME", help="The machine, where the files do not say it: `ringlab hardware`."),
+]
+KeysOpt = Annotated[
+    list[str] | None, Option("--set", metavar="KEY=VALUE", help="A key of the machine's description, as nic=100.")
+]
+
+
+@dataclass(frozen=True)
+class DiagnoseOptions:
+    """What the user adds to the files, and where the answer goes."""
+
+    hangs: Annotated[bool, Option("--hangs", help="It stands still: the log just ends.")] = False
+    report: Annotated[Path | None, Option(metavar="FILE.html", help="Write a report with pictures.")] = None
+
+
+@with_groups
+def command(
+    files: FilesArg,
+    *,
+    options: DiagnoseOptions,
+    system: SystemOpt = None,
+    set_keys: KeysOpt = None,
+    json_to: JsonOpt = None,
+) -> None:
+    """Say whether a run is as fast as it should be, from what its logs and traces show; if not, why, and what to do.
+
+    Exit status 1 where something is wrong.
+    """
+    if options.report is not None:
+        viz.check_file(options.report, "a report")
+    check_outputs(json_to, options.report)
+    answer = diagnose(files, system=system, keys=set_keys or (), hangs=options.hangs)
+    writers = list[Any]()
+    if options.report is not None:
+        from ringlab.pictures.diagnosis_page import write_diagnosis_page  # a verdict does without what draws
+
+        writers.append(partial(write_diagnosis_page, answer.found, answer, options.report))
+    deliver(answer, json_to, *writers)
+    if answer.verdict in ("slow", "hang"):
+        raise typer.Exit(1)
+
+
+def given_keys(system: str | None, keys: Sequence[str]) -> dict[str, Any]:
+    """Return the keys of a description that a user says by a machine's name and by single keys. Raise InputError."""
+    return {**(machine_line(system) if system is not None else {}), **parse_keys(keys)}
+
+
+@dataclass(frozen=True)
+class CauseFound(AnswerRecord):
+    """A cause as the answer says it."""
+
+    name: str
+    text: str
+    evidence: str
+    file: str
+    line: int
+    remedy: str
+    gain: float | None
+
+    @classmethod
+    def of(cls, cause: Cause) -> "CauseFound":
+        """Return what is said of a cause."""
+        place = cause.place
+        return cls(cause.name, cause.text, cause.evidence, place.file, place.line, cause.remedy, cause.gain)
+
+
+@dataclass(frozen=True)
+class TableFound(AnswerRecord):
+    """A collective of a table beside the prediction, by class of sizes: how many times longer, and the interval."""
+
+    file: str
+    line: int
+    collective: str
+    ranks: int
+    hosts: int
+    sizes: str
+    factor: float
+    factor_interval: tuple[float, float]
+    busbw_GBps: float  # noqa: N815 - as in other answers
+    predicted_busbw_GBps: float  # noqa: N815
+
+
+@dataclass(frozen=True)
+class StepFound(AnswerRecord):
+    """A training step: seconds by phase as the middle of the ranks, with the least and the greatest rank."""
+
+    phase: str
+    time_s: float
+    fastest_rank_s: float
+    slowest_rank_s: float
+    slowest_rank: int
+
+
+@dataclass(frozen=True)
+class CallFound(AnswerRecord):
+    """A collective of a profile: what it took beside what NCCL's model says; None where the machine is not known."""
+
+    collective: str
+    bytes: int
+    time_s: float
+    predicted_s: float | None
+    busbw_GBps: float  # noqa: N815
+    exposed_s: float
+
+
+@dataclass(frozen=True)
+class DiagnosisAnswer(Answer):
+    """The verdict first, then what explains it, the likeliest first, and what was read and compared."""
+
+    kind: ClassVar[str] = "diagnosis"
+
+    verdict: str
+    factor: float | None
+    factor_interval: tuple[float, float] | None
+    reason: str
+    causes: tuple[CauseFound, ...]
+    machine: Mapping[str, Any]
+    tables: tuple[TableFound, ...]
+    steps: tuple[StepFound, ...]
+    step_s: float | None
+    exposed_s: float | None
+    collectives: tuple[CallFound, ...]
+    files: tuple[tuple[str, str], ...]
+    found: Diagnosis = field(metadata=NOT_IN_JSON)
+
+    def to_dict(self) -> dict[str, Any]:
+        found = super().to_dict()
+        found["files"] = [{"file": file, "kind": kind} for file, kind in self.files]
+        return found
+
+    def show(self) -> Iterator[Part]:
+        """Yield the verdict, the causes with their lines and remedies, and the tables."""
+        yield Line(self.found.headline, "bold", wrap=True)
+        for number, cause in enumerate(self.causes, start=1):
+            gain = (
+                f" (without it {cause.gain:.2g} times as fast, by prediction)" if cause.gain and cause.gain > 1 else ""
+            )
+            yield Line(f"{number}. {cause.text}{gain}", wrap=True)
+            where = f"{cause.file}:{cause.line}" if cause.line else cause.file
+            shown = f": {cause.evidence}" if cause.evidence and cause.evidence != cause.file else ""
+            yield Line(f"   {where}{shown}", "dim", wrap=True)
+            yield Line(f"   -> {cause.remedy}", wrap=True)
+        yield from self._tables()
+        if self.machine:
+            said = ", ".join(f"{key} = {value}" for key, value in self.machine.items())
+            yield Line(f"The machine: {said}", "dim", wrap=True)
+        yield Line("Read: " + "; ".join(f"{file} ({kind})" for file, kind in self.files), "dim", wrap=True)
+
+    def _tables(self) -> Iterator[Part]:
+        if self.tables:
+            rows = [
+                [
+                    f"{one.collective}, {count(one.ranks, 'rank')} on {count(one.hosts, 'host')}",
+                    one.sizes,
+                    format_ratio(one.busbw_GBps),
+                    format_ratio(one.predicted_busbw_GBps),
+                    format_ratio(one.factor),
+                    " to ".join(map(format_ratio, one.factor_interval)),
+                ]
+                for one in self.tables
+            ]
+            headings = ["", "sizes", "busbw\n(GB/s)", "should be\n(GB/s)", "times\nlonger", "80 %\ninterval"]
+            yield Table("Measured beside what NCCL should need here", headings, rows, words=2)
+        if self.steps:
+            unit, form = time_unit(one.time_s for one in self.steps)
+            rows = [
+                [one.phase, form(one.time_s), form(one.fastest_rank_s), form(one.slowest_rank_s), str(one.slowest_rank)]
+                for one in self.steps
+            ]
+            headings = ["phase", f"middle\n({unit})", f"fastest\n({unit})", f"slowest\n({unit})", "slowest rank"]
+            whole = f"A training step of {format_time(self.step_s or 0.0)}, by phase"
+            yield Table(f"{whole}; {format_time(self.exposed_s or 0.0)} of sync stand alone", headings, rows)
+        if self.collectives:
+            unit, form = time_unit(one.time_s for one in self.collectives)
+            rows = [
+                [
+                    one.collective,
+                    format_size(one.bytes),
+                    form(one.time_s),
+                    format_or_dash(one.predicted_s, form),
+                    format_ratio(one.busbw_GBps),
+                    form(one.exposed_s),
+                ]
+                for one in self.collectives
+            ]
+            headings = [
+                "collective",
+                "size",
+                f"measured\n({unit})",
+                f"should be\n({unit})",
+                "busbw\n(GB/s)",
+                f"alone\n({unit})",
+            ]
+            yield Table("Collectives of the profile, the largest", headings, rows)
+
+
+MOST_CALLS = 8
+
+
+def diagnose(
+    files: Sequence[Path | str], *, system: str | None = None, keys: Sequence[str] = (), hangs: bool = False
+) -> DiagnosisAnswer:
+    """Return what is wrong with a run, from its logs, tables, topologies and traces.
+
+    ``system`` names the machine, and ``keys`` like ``nic=100`` describe it, where the files do not; ``hangs`` says that
+    it stands still. Raises InputError for a file that is refused.
+
+    >>> diagnose(["all_reduce.txt", "nccl.log"]).verdict  # doctest: +SKIP
+    'slow'
+    """
+    return make_answer(diagnose_files(files, given_keys(system, keys), hangs=hangs))
+
+
+def make_answer(found: Diagnosis) -> DiagnosisAnswer:
+    """Return the answer that says a diagnosis."""
+    factor = found.factor
+    return DiagnosisAnswer(
+        verdict=found.verdict,
+        factor=factor.value if factor else None,
+        factor_interval=(factor.low, factor.high) if factor else None,
+        reason=found.reason,
+        causes=tuple(map(CauseFound.of, found.causes)),
+        machine=found.case.machine.line(),
+        tables=tuple(_tables(found)),
+        **_training(found),
+        files=tuple(found.case.facts.files),
+        found=found,
+    )
+
+
+def _tables(found: Diagnosis) -> Iterator[TableFound]:
+    for one in found.case.comparisons:
+        run, series = one.table.run, one.series
+        bus = {
+            row.nbytes: row.busbw for row in run.rows if row.collective == series.collective and row.busbw is not None
+        }
+        for name, factor in one.factors().items():
+            largest = max(
+                nbytes for nbytes in bus or dict.fromkeys(map(int, series.nbytes), 0.0) if _is_in(name, nbytes)
+            )
+            rate = bus.get(largest) or 0.0
+            interval = (factor.low, factor.high)
+            at = int((series.nbytes == largest).argmax())
+            ratio = float(one.ratios[at])
+            yield TableFound(
+                one.place.file, one.place.line, series.collective, run.ranks, run.hosts, name, factor.value, interval,
+                rate, rate * ratio,
+            )  # fmt: skip
+
+
+def _is_in(name: str, nbytes: int) -> bool:
+    return any(name == one and above < nbytes <= most for one, above, most in CLASSES)
+
+
+def _training(found: Diagnosis) -> dict[str, Any]:
+    """Return the step by phases, and the largest collectives, of the first trace that has phases."""
+    traces = [one.trace for one in found.case.facts.of(RunTrace) if len(one.trace.spans)]
+    if not traces:
+        return {"steps": (), "step_s": None, "exposed_s": None, "collectives": tuple(_calls(found))}
+    trace = traces[0]
+    steps = []
+    for name, by_rank in phase_seconds(trace).items():
+        ordered = sorted(by_rank.values())
+        slowest = max(by_rank, key=by_rank.__getitem__)
+        steps.append(StepFound(name, ordered[len(ordered) // 2], ordered[0], ordered[-1], slowest))
+    steps.sort(key=lambda one: -one.time_s)
+    return {
+        "steps": tuple(steps[:12]),
+        "step_s": step_seconds(trace),
+        "exposed_s": exposed_sync(trace),
+        "collectives": tuple(_calls(found)),
+    }
+
+
+def _calls(found: Diagnosis) -> Iterator[CallFound]:
+    """Yield the largest collectives, each beside its prediction where the machine is known."""
+    predicted = {}
+    if not found.case.machine.missing:
+        predicted = {id(one): due for _, due, one in profiled_rates(found.case)}
+    calls = sorted(found.case.facts.of(ProfiledCall), key=lambda one: (-one.nbytes, one.end - one.begin))
+    for one in calls[:MOST_CALLS]:
+        yield CallFound(one.name, one.nbytes, one.end - one.begin, predicted.get(id(one)), busbw(one), one.exposed)

@@ -1,0 +1,42 @@
+"""A cause: what explains that something is slow or stands still, the line that shows it, and what it would gain."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import log
+
+from simcomm.diagnosis.evidence.facts import Place
+
+LEAST_FACTOR = 1.15  # below this nothing is to be explained
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What explains it: ``strength`` is how surely the line shows it, 0 to 1.
+
+    ``gain`` is how many times faster it should be without the cause, by prediction; None where nothing predicts it.
+    """
+
+    name: str
+    text: str
+    evidence: str
+    place: Place
+    remedy: str
+    strength: float
+    gain: float | None = None
+    is_hang: bool = False
+
+    def weight(self, factor: float | None) -> float:
+        """Return how well it explains a measured factor: its strength, less where it would explain another one."""
+        if factor is None or self.gain is None or factor <= LEAST_FACTOR:
+            return self.strength
+        apart = abs(log(max(self.gain, 1.0)) - log(factor)) / max(log(factor), log(2.0))
+        return self.strength * (1 - 0.5 * min(1.0, apart))
+
+
+def rank_causes(causes: Iterable[Cause], factor: float | None) -> tuple[Cause, ...]:
+    """Return causes, the likeliest first; of one name only the likeliest."""
+    best: dict[str, Cause] = {}
+    for one in causes:
+        if one.name not in best or one.weight(factor) > best[one.name].weight(factor):
+            best[one.name] = one
+    return tuple(sorted(best.values(), key=lambda one: -one.weight(factor)))

@@ -1,0 +1,323 @@
+"""The machine that facts describe: the keys of a described system, each with the line that says it or as a guess."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from collectives.errors import InputError
+from simcomm.cluster.hardware_parts import find_link, parts
+from simcomm.diagnosis.evidence.facts import (
+    Adapter,
+    CommRank,
+    Facts,
+    GpuSeen,
+    Hop,
+    LibraryVersion,
+    NetworkUsed,
+    NvLinks,
+    PathMatrix,
+    Place,
+    Port,
+    Processor,
+    RunTrace,
+    Setting,
+    Slot,
+    StartedTest,
+    TestTable,
+)
+from simcomm.nccl.catalogue import Gpu, match_gpu, usual_nic
+from simcomm.nccl.descriptions import System, describe_system
+
+NEAR = ("PIX", "PXB")  # over PCIe switches alone
+EFA = {"volta": "efa1", "turing": "efa1", "ampere": "efa1", "hopper": "efa2", "blackwell": "efa3"}
+NETWORKS = (  # how a network or plug-in is called: what a description calls it
+    ("Libfabric", "efa"),
+    ("OFI efa", "efa"),
+    ("OFI cxi", "slingshot"),
+    ("FasTrak", "fastrak"),
+    ("TCPX", "fastrak"),
+    ("IB", "ib"),
+    ("RoCE", "ib"),
+    ("Socket", "tcp"),
+)
+RDMA_NICS = ("mlx", "rocep", "ibp", "bnxt", "irdma", "rdma")
+
+
+@dataclass(frozen=True)
+class KeyValue:
+    """What a key of a description is: its value, and the place that says so; None where it is guessed, and then why."""
+
+    value: Any
+    place: Place | None
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class DescribedMachine:
+    """A machine: ``keys`` say what it is, ``seen`` how it was used; both in the words of a description."""
+
+    keys: Mapping[str, KeyValue]
+    seen: Mapping[str, KeyValue] = field(default_factory=dict)
+    missing: str = ""  # why it cannot be predicted; "" where it can
+
+    def line(self, **changes: Any) -> dict[str, Any]:
+        """Return the keys as a line of a description; changes replace them, and None takes a key out."""
+        found = {key: one.value for key, one in self.keys.items()} | changes
+        return {key: value for key, value in found.items() if value is not None}
+
+    def system(self, **changes: Any) -> System:
+        """Return the system as it should be, with some keys changed. Raise InputError."""
+        return describe_system("the machine", self.line(**changes))
+
+
+def describe_machine(facts: Facts, given: Mapping[str, Any] | None = None) -> DescribedMachine:
+    """Return what the facts say of the machine; ``given`` are keys that the user says. Raise InputError for those.
+
+    The keys are those of the hardware as it should work; what was seen of P2P and GPUDirect stands apart.
+    """
+    keys = {key: KeyValue(value, None, "as you say") for key, value in (given or {}).items()}
+    gpu = _find_gpu(facts) if "gpu" not in keys and "machine" not in keys else None
+    if gpu is not None:
+        keys["gpu"] = gpu
+    keys = {**dict(_counts(facts)), **keys}
+    known = _gpu_of(keys)
+    for found in (_links, _slots, _network, _software):
+        keys = {**dict(found(facts, known, keys)), **keys}
+    return DescribedMachine(keys, dict(_seen(facts)), _missing(keys))
+
+
+def _missing(keys: Mapping[str, KeyValue]) -> str:
+    """Return what has to be known before the machine can be predicted."""
+    if "machine" not in keys and "gpu" not in keys:
+        return "no file names the GPU; give --system NAME or --set 'gpu=\"A100 SXM\"'"
+    if "nodes" not in keys or "gpus" not in keys:
+        return "no file says how many GPUs and hosts there are; give --set nodes=1 --set gpus=8"
+    if keys["nodes"].value > 1 and "machine" not in keys and not {"net", "nic"} <= keys.keys():
+        return "no file says what joins the hosts; give --set net=ib --set nic=100 (GB/s of all NICs of a host)"
+    try:
+        describe_system("the machine", {key: one.value for key, one in keys.items()})
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def _gpu_of(keys: Mapping[str, KeyValue]) -> Gpu | None:
+    """Return the GPU of the catalogue; None where nothing says it."""
+    line = {key: one.value for key, one in keys.items() if key in ("gpu", "machine")}
+    try:
+        return describe_system("the machine", {"nodes": 1, "gpus": 1, "net": "ib", "nic": 1.0, **line}).gpu
+    except InputError:
+        return None
+
+
+def _find_gpu(facts: Facts) -> KeyValue | None:
+    """Return the GPU that a file names, by the catalogue's name."""
+    named = [(device.name, table.place) for table in facts.of(TestTable) for device in table.devices[:1]]
+    named += [(device.name, one.place) for one in facts.of(StartedTest) for device in one.devices[:1]]
+    named += [(one.name, one.place) for one in facts.of(GpuSeen)]
+    named += [(one.gpu, one.place) for one in facts.of(RunTrace) if one.gpu]
+    named += [(one.name, one.place) for one in facts.of(Slot) if one.kind == "gpu" and one.name]
+    for name, place in named:
+        gpu = match_gpu(name.replace("[", " ").replace("]", " "))
+        if gpu is not None:
+            return KeyValue(gpu.name, place)
+    return None
+
+
+def _counts(facts: Facts) -> Iterator[tuple[str, KeyValue]]:
+    """Yield hosts and GPUs of each: of the largest table, else of the communicator, else of one host's devices."""
+    tables = sorted(facts.of(TestTable), key=lambda one: one.run.ranks)
+    if tables:
+        largest = tables[-1]
+        yield "nodes", KeyValue(largest.run.hosts, largest.place)
+        yield "gpus", KeyValue(largest.run.gpus, largest.place)
+        return
+    comms = facts.of(CommRank)
+    if comms:
+        widest = max(comms, key=lambda one: one.ranks)
+        same = [one for one in comms if one.ranks == widest.ranks]
+        nodes = widest.nodes or max(1, len({one.host for one in same}))
+        local = max(Counter(one.host for one in {(c.rank, c.host): c for c in same}.values()).values())
+        gpus = widest.ranks // nodes if widest.ranks % nodes == 0 else local
+        yield "nodes", KeyValue(nodes, widest.place)
+        yield "gpus", KeyValue(gpus, widest.place)
+        return
+    for started in facts.of(StartedTest):
+        hosts = {device.host for device in started.devices}
+        yield "nodes", KeyValue(len(hosts), started.place)
+        yield "gpus", KeyValue(max(1, len(started.devices) // len(hosts)), started.place)
+        return
+    for count, place in _devices_of_a_host(facts):
+        yield "nodes", KeyValue(1, place)
+        yield "gpus", KeyValue(count, place)
+        return
+
+
+def _devices_of_a_host(facts: Facts) -> Iterator[tuple[int, Place]]:
+    yield from ((len(one.gpus), one.place) for one in facts.of(PathMatrix))
+    slots = {one.bus: one for one in facts.of(Slot) if one.kind == "gpu"}
+    if slots:
+        yield len(slots), next(iter(slots.values())).place
+    gpus = {one.index: one for one in facts.of(GpuSeen)}
+    if gpus:
+        yield len(gpus), gpus[min(gpus)].place
+
+
+def _links(facts: Facts, gpu: Gpu | None, keys: Mapping[str, KeyValue]) -> Iterator[tuple[str, KeyValue]]:
+    """Yield what joins the GPUs of a host: NVLink, its rate where that is not the GPU's whole, and the PCIe layout."""
+    for matrix in facts.of(PathMatrix):
+        paths = matrix.among_gpus()
+        if not paths:
+            continue
+        joined = [path for path in paths if path.startswith("NV")]
+        kind = _kind_of_link(paths, joined, gpu)
+        yield "link", KeyValue(kind, matrix.place)
+        if joined and kind in ("nvswitch", "bridge") and gpu is not None:
+            rate = int(max(joined, key=lambda one: int(one[2:]))[2:]) * _nvlink_rate(gpu)
+            if rate < 0.98 * gpu.nvlink:
+                yield "nvlink", KeyValue(rate, matrix.place)
+        others = [path for path in paths if not path.startswith("NV")]
+        if kind in ("pcie", "bridge") and others:
+            yield "layout", KeyValue(_layout(others), matrix.place)
+        return
+    for one in facts.of(NvLinks):
+        if one.to_switch:
+            yield "link", KeyValue("nvswitch", one.place)
+            return
+
+
+def _kind_of_link(paths: list[str], joined: list[str], gpu: Gpu | None) -> str:
+    if "XGMI" in paths:
+        return "xgmi"
+    if not joined:
+        return "pcie"
+    if gpu is not None and gpu.usual_link in ("mesh", "nvswitch") and len(joined) >= len(paths) / 2:
+        return gpu.usual_link
+    return "nvswitch" if len(joined) == len(paths) > 1 and len(set(joined)) == 1 else "bridge"
+
+
+def _nvlink_rate(gpu: Gpu) -> float:
+    """Return the GB/s of one NVLink of a GPU's generation, one way."""
+    figures = parts("generation")[gpu.generation]
+    return find_link(figures["nvlink"].value if "nvlink" in figures else "NVLink 2").bandwidth / 1e9
+
+
+def _layout(paths: list[str]) -> str:
+    """Return the layout of PCIe, by the paths between GPUs that no NVLink joins.
+
+    >>> _layout(["PIX", "SYS"]), _layout(["PHB", "NODE"]), _layout(["SYS", "NODE"])
+    ('switches', 'socket', 'two')
+    """
+    if all(path in NEAR for path in paths):
+        return "switch"
+    if any(path in NEAR for path in paths):
+        return "switches"
+    return "two" if "SYS" in paths else "socket"
+
+
+def _slots(facts: Facts, gpu: Gpu | None, keys: Mapping[str, KeyValue]) -> Iterator[tuple[str, KeyValue]]:
+    """Yield generation and lanes of the GPUs' slots where they are less than the GPU's, and whose the processor is."""
+    slots = [one for one in facts.of(Slot) if one.kind == "gpu"]
+    able = [(one.generation_can or one.generation, one.lanes_can or one.lanes, one) for one in slots]
+    generations = [(generation, one) for generation, _, one in able if generation]
+    if generations and gpu is not None:
+        most, one = max(generations, key=lambda pair: pair[0])
+        if most < gpu.pcie:
+            yield "pcie", KeyValue(most, one.place)
+    lanes = [(lanes, one) for _, lanes, one in able if lanes in (1, 2, 4, 8, 16)]
+    if lanes and max(lanes, key=lambda pair: pair[0])[0] != 16:
+        most, one = max(lanes, key=lambda pair: pair[0])
+        yield "lanes", KeyValue(most, one.place)
+    for processor in facts.of(Processor)[:1]:
+        yield "cpu", KeyValue(processor.vendor, processor.place)
+
+
+def name_of_network(name: str, gpu: Gpu | None) -> str | None:
+    """Return what a description calls a network that NCCL's log names; None for one that is not known.
+
+    >>> name_of_network("IBext_v8", None), name_of_network("Socket", None)
+    ('ib', 'tcp')
+    """
+    for part, kind in NETWORKS:
+        if part.lower() in name.lower():
+            generation = gpu.generation if gpu is not None else "ampere"
+            return EFA.get(generation, "efa1") if kind == "efa" else kind
+    return None
+
+
+def _network(facts: Facts, gpu: Gpu | None, keys: Mapping[str, KeyValue]) -> Iterator[tuple[str, KeyValue]]:
+    """Yield the network that the hosts have, and the rate of a host's NICs."""
+    used = [(name_of_network(one.name, gpu), one.place) for one in facts.of(NetworkUsed)]
+    used += [(name_of_network(one.detail, gpu), one.place) for one in facts.of(Hop) if one.transport == "NET"]
+    named = next(((name, place) for name, place in used if name not in (None, "tcp")), None)
+    has_rdma = _rdma_evidence(facts)
+    if named is None and has_rdma is not None:
+        named = "ib", has_rdma
+    if named is None and used and used[0][0] == "tcp":
+        named = "tcp", used[0][1]
+    if named is not None:
+        yield "net", KeyValue(*named)
+    network = keys["net"].value if "net" in keys else named[0] if named else None
+    yield from _nics(facts, gpu, keys, network)
+
+
+def _rdma_evidence(facts: Facts) -> Place | None:
+    """Return what shows that there are NICs with RDMA, whatever NCCL uses."""
+    ports = [
+        one.place for one in facts.of(Port) if one.is_up and (not one.is_ethernet or one.name.startswith(RDMA_NICS))
+    ]
+    listed = [
+        one.place for one in facts.of(Adapter) if one.kind in ("IB", "RoCE", "gdr") or one.name.startswith(RDMA_NICS)
+    ]
+    asked = [one.place for one in facts.of(Setting) if one.name == "NCCL_IB_HCA" and "mlx" in one.value]
+    nics = [one.place for one in facts.of(PathMatrix) if any(nic.startswith(RDMA_NICS) for nic in one.nics)]
+    slots = [one.place for one in facts.of(Slot) if "infiniband" in one.name.lower()]
+    return next(iter([*ports, *listed, *asked, *nics, *slots]), None)
+
+
+def _nics(
+    facts: Facts, gpu: Gpu | None, keys: Mapping[str, KeyValue], network: str | None
+) -> Iterator[tuple[str, KeyValue]]:
+    gpus = keys["gpus"].value if "gpus" in keys else 8
+    rates = {one.name: one for one in facts.of(Adapter) if one.gbit}
+    ports = {one.name: one for one in facts.of(Port) if one.is_up and one.gbit}
+    found = {name: (one.gbit / 8, one.place) for name, one in (rates or ports).items()}
+    if network in ("tcp", None) and not rates:
+        found = {name: one for name, one in found.items() if not name.startswith(RDMA_NICS)} or found
+    if found:
+        total = sum(rate for rate, _ in found.values()) if gpus > 1 else max(rate for rate, _ in found.values())
+        if total > 0:
+            yield "nic", KeyValue(round(total, 3), next(iter(found.values()))[1])
+        return
+    if network in (None, "tcp") or gpu is None:
+        return
+    listed = {one.name: one for one in facts.of(Adapter) if one.kind in ("IB", "RoCE")}
+    matrices = [one for one in facts.of(PathMatrix) if one.nics]
+    count = len(listed) or (len(matrices[0].nics) if matrices else gpus)
+    rate = usual_nic(network, gpu.generation) * (min(count, 8) if gpus > 1 else 1)
+    yield "nic", KeyValue(rate, None, f"guess: {count if gpus > 1 else 1} NICs as are usual beside {gpu.name}")
+    yield "nic_guess", KeyValue(True, None, "the rate of the NICs is a guess")
+
+
+def _software(facts: Facts, gpu: Gpu | None, keys: Mapping[str, KeyValue]) -> Iterator[tuple[str, KeyValue]]:
+    """Yield NCCL's version, and whether one process drives all GPUs of a host."""
+    versions = [(one.version, one.place) for one in facts.of(LibraryVersion)]
+    versions += [(one.run.version, one.place) for one in facts.of(TestTable) if one.run.version]
+    for version, place in versions[:1]:
+        yield "nccl", KeyValue(f"{version[0]}.{version[1]}", place)
+    for table in sorted(facts.of(TestTable), key=lambda one: -one.run.ranks)[:1]:
+        per_gpu = table.run.processes > table.run.hosts or table.run.gpus == 1
+        yield "procs", KeyValue("per_gpu" if per_gpu else "single", table.place)
+
+
+def _seen(facts: Facts) -> Iterator[tuple[str, KeyValue]]:
+    """Yield what the log shows of P2P and of GPUDirect RDMA."""
+    inside = [one for one in facts.of(Hop) if one.transport in ("P2P", "SHM")]
+    shared = [one for one in inside if one.transport == "SHM"]
+    if inside:
+        yield "p2p", KeyValue(not shared, (shared or inside)[0].place)
+    between = [one for one in facts.of(Hop) if one.transport == "NET" and "Socket" not in one.detail]
+    without = [one for one in between if not one.is_gdr]
+    if between:
+        yield "gdr", KeyValue(not without, (without or between)[0].place)

@@ -1,0 +1,35 @@
+"""Lines of a text, without what launchers put before each: ranks, time stamps, names of pods."""
+
+import re
+from typing import NamedTuple
+
+from simcomm.diagnosis.evidence.facts import Place
+
+PREFIXES = re.compile(
+    r"^(?:\[\d+,\d+\]<std(?:out|err)>:\s?"  # mpirun --tag-output
+    r"|\[\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[^\]]*\]\s?"  # NCCL_DEBUG_TIMESTAMP_FORMAT, --timestamp-output
+    r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S*\s+(?=\S+:\d+:\d+ \[)"
+    r"|\d+: (?=\S+:\d+:\d+ \[|#|\s+\d+\s+\d+\s)"  # srun --label
+    r"|\[?(?:default|rank)\d+\]?:\s?(?!\[E))"  # torchrun --tee
+)
+ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+class Line(NamedTuple):
+    """A line by its number, counted from 1."""
+
+    number: int
+    text: str
+
+    def place(self, file: str) -> Place:
+        """Return where it is."""
+        return Place.of(file, self.number, self.text)
+
+
+def clean(text: str) -> str:
+    r"""Return a line without colours and a launcher's prefix.
+
+    >>> clean("[1,0]<stdout>:# Rank  0"), clean("\x1b[32mok\x1b[0m")
+    ('# Rank  0', 'ok')
+    """
+    return PREFIXES.sub("", ESCAPES.sub("", text)).rstrip()

@@ -1,0 +1,157 @@
+"""Lines that NCCL and RCCL write with ``NCCL_DEBUG=INFO``, of versions since 2.4.
+
+The forms are those of src/init.cc, src/transport/*.cc, src/graph/*.cc and src/misc/*.cc of NVIDIA/nccl, and of
+aws-ofi-nccl. A line that is cut off within a form that is read here is refused.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+
+from collectives.errors import InputError
+from simcomm.diagnosis.evidence.facts import (
+    Adapter,
+    ChannelCount,
+    CommRank,
+    Complaint,
+    Fact,
+    Hop,
+    LibraryVersion,
+    Milestone,
+    NetworkUsed,
+    Place,
+    SearchedGraph,
+    Setting,
+)
+from simcomm.diagnosis.readers.lines import Line
+
+OF_NCCL = re.compile(
+    r"(?:(?P<host>[^\s:\[\]]+):\d+:\d+ )?(?:\[(?P<device>\d+)\] )?(?:\S+\.(?:cc|cpp|cu|h):\d+ )?"
+    r"(?:\S+:\d+ )?NCCL (?:INFO|WARN|TRACE|CALL) ?(?P<said>.*)"
+)
+VERSION = re.compile(r"\b[NR]CCL version (?:: )?(\d{1,2})\.(\d{1,3})\.\d+")
+SET = re.compile(r"(NCCL_[A-Z0-9_]{2,40}|RCCL_[A-Z0-9_]{2,40}) set (?:by environment )?to (\S.*)")
+ASSIGNED = re.compile(
+    r"(?:^|\s)(?:-x\s+|export\s+|-env\s+|--env\s+|-e\s+)?(NCCL_[A-Z0-9_]{2,40})=(['\"]?)([^\s'\"\\]+)\2"
+)
+HOP = re.compile(
+    r"(?:Channel|Ring) \d+(?:/\d+)? ?: (\d+)(?:\[[^\]]*\])? -> (\d+)(?:\[[^\]]*\])?(?: \[(send|receive)\])?(?: via "
+    r"(\S.*))?$"
+)
+VIA = re.compile(r"(P2P|SHM|NET|COLLNET|NVLS)(?:/(.*))?$")
+RING_OF = re.compile(r"(?:Channel|Ring) \d+(?:/\d+)? ?: +\d+ +\d+")
+COMM = re.compile(r"comm 0x[0-9a-f]+ rank (\d+) n[Rr]anks (\d+)(?:.* nNodes (\d+))?")
+CHANNELS = re.compile(r"(\d+) coll channels,(?: \d+ collnet channels,)?(?: (\d+) nvls channels,)?")
+USING = re.compile(r"Using network (\S.*)")
+ADAPTER = re.compile(r"\[\d+\]\s?(\{[^}]*\}|[^\s:;,]+)(?::(\d+))?(?:/(\w+))?")
+PATTERN = re.compile(
+    r"Pattern (\d+), crossNic \d+, nChannels (\d+), (?:bw|speed) ([\d.]+)/([\d.]+),(?: nvls [\d.]+,)? type (\w+)/(\w+)"
+)
+OLD_INTERFACE = re.compile(r"NET : Using interface ([^:\s]+):")
+NET_RATE = re.compile(r"NET\[([\d.]+)\] - NET/(\S+)")
+
+COMPLAINTS = (  # what a message stands for
+    ("no-ibverbs", r"Failed to open libibverbs"),
+    ("no-ib-device", r"NET/IB : No device found"),
+    ("ib-not-opened", r"ibv_open_device failed|NET/IB : Unable to open device"),
+    ("ib-completion", r"Got completion (?:from peer \S+ )?with (?:error|status=?) ?(?:12|IBV_WC_RETRY_EXC_ERR)"),
+    ("ib-protection", r"Got completion (?:from peer \S+ )?with (?:error|status=?) ?(?:4|10|11)\b"),
+    ("ib-queue-pair", r"ibv_modify_qp failed"),
+    ("ib-memory", r"ibv_reg_mr\w* failed"),
+    ("connection", r"(?:connect|Call to connect)\S* .*(?:Connection refused|timed? ?out|No route to host|unreachable)"),
+    ("no-interface", r"Bootstrap : no socket interface found|no usable (?:listening )?interface|Socket creation "
+                     r"failed"),
+    ("gdr-off", r"GPU Direct RDMA Disabled|GPU Direct RDMA \S* ?(?:is )?not (?:available|supported)|GDR 0\b"),
+    ("no-peermem", r"nv_?peer_?mem(?:ory)? (?:is )?not (?:loaded|found)|DMA-BUF is (?:not available|disabled)"),
+    ("efa-absent", r"Only EFA provider is supported|NET/OFI Couldn't find any optimal provider|No eligible providers"),
+    ("mismatch", r"Mismatched collective detected"),
+    ("p2p-refused", r"P2P is disabled between|peer access is not supported|could not enable "
+                    r"P2P|cudaIpcOpenMemHandle failed"),
+    ("no-path", r"Could not find a path for pattern"),
+    ("iommu-advice", r'Missing "(?:amd_iommu=on|iommu=pt)"'),
+    ("fine-grain", r'Missing "HSA_FORCE_FINE_GRAIN_PCIE=1"'),
+    ("numa-balancing", r"NUMA auto balancing enabled"),
+    ("shm-failed", r"(?:Error while creating shared memory|unable to allocate shared memory|posix_fallocate "
+                   r"failed|No space left on device)"),
+    ("nvls-absent", r"NVLS multicast support is not available"),
+    ("xid", r"NVRM: Xid|uncorrectable NVLink error|CUDA failure .* (?:unhandled|misaligned|illegal)"),
+    ("version-differs", r"wrong type \d+ != \d+|Message truncated|different NCCL versions"),
+)  # fmt: skip
+KNOWN_COMPLAINTS = tuple((key, re.compile(pattern, re.IGNORECASE)) for key, pattern in COMPLAINTS)
+MILESTONES = ("Connected all rings", "Connected all trees", "Init COMPLETE", "Init START", "Abort COMPLETE")
+
+
+def read(file: str, lines: list[Line]) -> Iterator[Fact]:
+    """Yield what NCCL's lines say, and variables of NCCL's that a command line sets."""
+    for line in lines:
+        if not line.text or line.text.startswith("#"):
+            continue
+        place = line.place(file)
+        if found := VERSION.search(line.text):
+            yield LibraryVersion(place, (int(found[1]), int(found[2])))
+        if (of_nccl := OF_NCCL.search(line.text)) is not None:
+            yield from _read_message(place, of_nccl["host"] or "", of_nccl["said"])
+        else:
+            for found in ASSIGNED.finditer(line.text):
+                yield Setting(place, found[1], found[3])
+            yield from _complaints(place, "", line.text)
+
+
+def _read_message(place: Place, host: str, said: str) -> Iterator[Fact]:
+    """Yield what one message of NCCL's says."""
+    if found := SET.search(said):
+        yield Setting(place, found[1], found[2].strip().rstrip("."), host)
+    if found := HOP.search(said):
+        yield _hop(place, host, found)
+    elif said.startswith(("Channel", "Ring")) and " -> " in said:
+        raise InputError(f"{place.file}: line {place.line}: {place.text[:60]!r} is cut off; NCCL writes ... via ...")
+    if found := COMM.search(said):
+        yield CommRank(place, int(found[1]), int(found[2]), host, int(found[3] or 0))
+    if found := CHANNELS.search(said):
+        yield ChannelCount(place, int(found[1]), int(found[2] or 0))
+    if found := PATTERN.search(said):
+        yield SearchedGraph(place, int(found[1]), int(found[2]), float(found[3]), float(found[4]), found[5], found[6])
+    if found := NET_RATE.search(said):
+        yield Adapter(place, found[2], "NET", host, float(found[1]) * 8)
+    for name in MILESTONES:
+        if name in said:
+            yield Milestone(place, name, host)
+    yield from _networks(place, host, said)
+    yield from _complaints(place, host, said)
+
+
+def _hop(place: Place, host: str, found: "re.Match[str]") -> Hop:
+    via = VIA.match((found[4] or "").strip())
+    if via is None:
+        if found[4] is None:
+            raise InputError(
+                f"{place.file}: line {place.line}: {place.text[:60]!r} is cut off; NCCL writes ... via ..."
+            )
+        return Hop(place, int(found[1]), int(found[2]), found[3] or "", "other", found[4], host)
+    parts = (via[2] or "").split("/")
+    nic = next((int(part) for part in parts if part.isdecimal()), None)
+    is_gdr = any(part.startswith("GDR") for part in parts)
+    return Hop(place, int(found[1]), int(found[2]), found[3] or "", via[1], parts[0], host, is_gdr, nic)
+
+
+def _networks(place: Place, host: str, said: str) -> Iterator[Fact]:
+    if found := USING.search(said):
+        yield NetworkUsed(place, found[1].strip(), host)
+    if found := OLD_INTERFACE.search(said):
+        yield Adapter(place, found[1], "Socket", host)
+    if found := re.search(r"NET/OFI Selected [Pp]rovider is (\S+)", said):
+        yield NetworkUsed(place, f"OFI {found[1].rstrip(',')}", host)
+    readers: tuple[tuple[str, Callable[[re.Match[str]], str]], ...] = (
+        ("NET/IB : Using ", lambda one: one[3] or "IB"),
+        ("NET/Socket : Using ", lambda one: "Socket"),
+    )
+    for start, kind in readers:
+        if start in said:
+            listed = said.split(start, 1)[1].split(" ; OOB")[0].split("; OOB")[0]
+            for found in ADAPTER.finditer(listed):
+                yield Adapter(place, found[1], kind(found), host)
+
+
+def _complaints(place: Place, host: str, said: str) -> Iterator[Fact]:
+    for key, pattern in KNOWN_COMPLAINTS:
+        if pattern.search(said):
+            yield Complaint(place, key, host)

@@ -1,0 +1,48 @@
+"""The matrix of ``nvidia-smi topo -m``: what joins each two GPUs and NICs of a host."""
+
+import re
+from collections.abc import Iterator
+
+from collectives.errors import InputError
+from simcomm.diagnosis.evidence.facts import Fact, PathMatrix
+from simcomm.diagnosis.readers.lines import Line
+
+HEAD = re.compile(r"^\s*(?:GPU0)(?:\s+\S+)*")
+NAME = re.compile(r"GPU\d{1,4}|NIC\d{1,4}|mlx\S*|bnxt\S*|rdma\S*|irdma\S*|efa\S*|ib\d+|rocep\S*|ibp\S*")
+CELL = re.compile(r"X|NV\d{1,2}|PIX|PXB|PXN|PHB|NODE|SYS|SOC|XGMI|PCIE|C2C")
+MOST_DEVICES = 128
+OLD = {"SOC": "SYS"}
+
+
+def read(file: str, lines: list[Line]) -> Iterator[Fact]:
+    """Yield each matrix. Raise InputError that names the line where one is not whole."""
+    for at, line in enumerate(lines):
+        words = line.text.split()
+        if words[:1] == ["GPU0"] and (len(words) == 1 or not CELL.fullmatch(words[1])):
+            yield _read_matrix(file, lines, at)
+
+
+def _read_matrix(file: str, lines: list[Line], at: int) -> PathMatrix:
+    names = []
+    for word in lines[at].text.split():
+        if not NAME.fullmatch(word):
+            break
+        names.append(word)
+    if len(names) > MOST_DEVICES:
+        raise InputError(f"{file}: line {lines[at].number}: {len(names)} devices, {MOST_DEVICES} at most")
+    cells: dict[tuple[str, str], str] = {}
+    rows = [line for line in lines[at + 1 : at + 1 + 2 * len(names)] if line.text.strip()]
+    for name, line in zip(names, rows, strict=False):
+        found = line.text.split()
+        given = found[1 : len(names) + 1]
+        wrong = next((cell for cell in given if not CELL.fullmatch(cell)), None)
+        if found[0] != name or len(given) < len(names) or wrong is not None:
+            raise InputError(
+                f"{file}: line {line.number}: the row of {name} should have {len(names)} of X, NV#, PIX, PXB, PHB, "
+                f"NODE and SYS{f', not {wrong!r}' if wrong else ''}"
+            )
+        cells |= {(name, other): OLD.get(cell, cell) for other, cell in zip(names, given, strict=True) if cell != "X"}
+    if len(rows) < len(names):
+        raise InputError(f"{file}: line {lines[at].number}: {len(names)} devices, and {len(rows)} rows below")
+    gpus = tuple(name for name in names if name.startswith("GPU"))
+    return PathMatrix(lines[at].place(file), gpus, tuple(name for name in names if name not in gpus), cells)

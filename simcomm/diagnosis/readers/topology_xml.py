@@ -1,0 +1,130 @@
+"""NCCL's XML of ``NCCL_TOPO_DUMP_FILE`` and ``NCCL_GRAPH_DUMP_FILE``, read by expat with no entity and no DTD."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+from xml.parsers import expat
+
+from collectives.errors import InputError
+from collectives.quoting import quote
+from simcomm.diagnosis.evidence.facts import Adapter, Fact, NvLinks, Place, Processor, SearchedGraph, Slot
+
+MOST_ELEMENTS = 100_000
+MOST_DEPTH = 64
+GT = {"2.5": 1, "5": 2, "5.0": 2, "8": 3, "8.0": 3, "16": 4, "16.0": 4, "32": 5, "32.0": 5, "64": 6, "64.0": 6}
+GPU_CLASSES, NIC_CLASSES, SWITCHED = ("0x0302", "0x0300"), ("0x0200", "0x0207"), "0x068000"
+VENDORS = {"AuthenticAMD": "amd", "GenuineIntel": "intel"}
+TYPES = {0: "LOC", 1: "NVL", 2: "NVB", 3: "C2C", 4: "PIX", 5: "PXB", 6: "PXN", 7: "PHB", 8: "SYS"}
+
+
+class _Builder:
+    """Makes facts of elements as they come."""
+
+    def __init__(self, file: str, text: str) -> None:
+        self.file, self.lines = file, text.splitlines()
+        self.facts: list[Fact] = []
+        self.elements, self.path, self.root = 0, list[tuple[str, dict[str, str]]](), ""
+        self.parser = expat.ParserCreate()
+        self.parser.StartElementHandler = self.start
+        self.parser.EndElementHandler = self.end
+        self.parser.StartDoctypeDeclHandler = self.refuse_declaration
+        self.parser.EntityDeclHandler = self.refuse_declaration
+
+    def refuse_declaration(self, *_: Any) -> None:
+        """Raise InputError: a file of NCCL's declares nothing, and entities can grow without end."""
+        raise InputError(
+            f"{self.file}: line {self.parser.CurrentLineNumber}: declares a document type or entity; NCCL's XML has "
+            f"none"
+        )
+
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        """Take an element. Raise InputError where there are too many, or too deep."""
+        self.elements += 1
+        if self.elements > MOST_ELEMENTS or len(self.path) >= MOST_DEPTH:
+            raise InputError(
+                f"{self.file}: line {self.parser.CurrentLineNumber}: more than {MOST_ELEMENTS:,} elements, or "
+                f"{MOST_DEPTH} of them nested"
+            )
+        self.root = self.root or name
+        self.path.append((name, attributes))
+        if self.elements == 1 and name not in ("system", "graphs"):
+            raise InputError(
+                f"{self.file}: line 1: <{name[:40]}> is no XML of NCCL's; it begins with <system> or <graphs>"
+            )
+        taken = getattr(self, f"take_{name}", None)
+        if taken is not None:
+            taken(attributes)
+
+    def end(self, _: str) -> None:
+        """Leave an element."""
+        self.path.pop()
+
+    def place(self) -> Place:
+        """Return where the parser is."""
+        number = self.parser.CurrentLineNumber
+        return Place.of(self.file, number, self.lines[number - 1] if number <= len(self.lines) else "")
+
+    def number(self, attributes: dict[str, str], key: str, usual: float = 0.0) -> float:
+        """Return an attribute as a number. Raise InputError for what is none."""
+        text = attributes.get(key)
+        if text is None or text in ("", "Unknown"):
+            return usual
+        if not re.fullmatch(r"-?\d{1,9}(\.\d{1,9})?", text):
+            raise InputError(f"{self.file}: line {self.parser.CurrentLineNumber}: {key} = {quote(text)} is no number")
+        return float(text)
+
+    def take_cpu(self, attributes: dict[str, str]) -> None:
+        """Take whose the processor is."""
+        vendor = (
+            "arm"
+            if attributes.get("arch", "").startswith(("arm", "aarch"))
+            else VENDORS.get(attributes.get("vendor", ""))
+        )
+        if vendor:
+            self.facts.append(Processor(self.place(), vendor))
+
+    def take_pci(self, attributes: dict[str, str]) -> None:
+        """Take a device's slot."""
+        kind = attributes.get("class", "")
+        name = "gpu" if kind.startswith(GPU_CLASSES) else "nic" if kind.startswith(NIC_CLASSES) else "bridge"
+        speed = attributes.get("link_speed", "").split(" ")[0]
+        lanes = int(self.number(attributes, "link_width"))
+        self.facts.append(Slot(self.place(), attributes.get("busid", ""), name, GT.get(speed, 0), lanes))
+
+    def take_nvlink(self, attributes: dict[str, str]) -> None:
+        """Take the NVLinks between a GPU and another or a switch."""
+        bus = next((said.get("busid", "") for name, said in reversed(self.path) if name == "pci"), "")
+        count = int(self.number(attributes, "count", 1))
+        self.facts.append(NvLinks(self.place(), bus, count, attributes.get("tclass") == SWITCHED))
+
+    def take_net(self, attributes: dict[str, str]) -> None:
+        """Take a NIC: its speed is there in Mbit/s."""
+        kind = "gdr" if attributes.get("gdr") == "1" else "no gdr"
+        self.facts.append(
+            Adapter(self.place(), attributes.get("name", ""), kind, "", self.number(attributes, "speed") / 1e3)
+        )
+
+    def take_graph(self, attributes: dict[str, str]) -> None:
+        """Take what the search found."""
+        inside, between = (self.number(attributes, key) for key in ("speedintra", "speedinter"))
+        self.facts.append(
+            SearchedGraph(
+                self.place(),
+                int(self.number(attributes, "pattern")),
+                int(self.number(attributes, "nchannels")),
+                inside,
+                between,
+                attributes.get("typeintra", ""),
+                attributes.get("typeinter", ""),
+            )
+        )
+
+
+def read(file: str, text: str) -> Iterator[Fact]:
+    """Yield what a topology or graph says. Raise InputError that names the line."""
+    builder = _Builder(file, text)
+    try:
+        builder.parser.Parse(text, True)
+    except expat.ExpatError as error:
+        raise InputError(f"{file}: line {error.lineno}: not XML: {expat.errors.messages[error.code]}") from error
+    yield from builder.facts

@@ -1,0 +1,55 @@
+"""What torch says of collectives that do not end: its watchdog, its wrapper that compares collectives, its store."""
+
+import re
+from collections.abc import Iterator
+
+from simcomm.diagnosis.evidence.facts import CollectiveMismatch, Complaint, Fact, Fingerprint, Progressing, RankTimeout
+from simcomm.diagnosis.readers.lines import Line
+
+RAN = re.compile(
+    r"(?:\[[Rr]ank (\d+)\]|Rank (\d+)\]).*?WorkNCCL\((?:SeqNum|OpSeqNum)=(\d+), OpType=(\w+)(?:, NumelIn=(\d+))?"
+)
+POSITION = re.compile(
+    r"\[PG (?:ID )?(\S+?)(?: PG GUID \S+)?(?:\s?\([^)]*\))? Rank (\d+)\].*last enqueued(?: NCCL)? work: (-?\d+), "
+    r"last completed(?: NCCL)? work: (-?\d+)"
+)
+MISMATCH = re.compile(
+    r"Rank (\d+) is running collective: CollectiveFingerPrint\(SequenceNumber=(\d+),? ?OpType=(\w+)(?:, "
+    r"TensorShape=\[([^\]]*)\])?"
+)
+SECOND = re.compile(
+    r"but Rank (\d+) is running collective: CollectiveFingerPrint\(SequenceNumber=(\d+),? ?OpType=(\w+)(?:, "
+    r"TensorShape=\[([^\]]*)\])?"
+)
+BAR = re.compile(r"^\s*(?:\[\S+\]:?)?\s*([A-Za-z][\w ()./#-]{2,60}?):?\s+(\d{1,3})%\|")
+STORE = re.compile(
+    r"(?:Timeout waiting for key|Socket Timeout|wait timeout after|Timed out initializing process group)"
+)
+UNUSED = re.compile(
+    r"Expected to have finished reduction in the prior iteration|parameters that were not used in producing loss"
+)
+
+
+def read(file: str, lines: list[Line]) -> Iterator[Fact]:
+    """Yield what each rank was in when it was given up."""
+    for line in lines:
+        if found := RAN.search(line.text):
+            elements = int(found[5]) if found[5] else None
+            yield RankTimeout(line.place(file), int(found[1] or found[2]), int(found[3]), found[4], elements)
+        if found := POSITION.search(line.text):
+            rank, enqueued, completed = int(found[2]), int(found[3]), int(found[4])
+            yield RankTimeout(line.place(file), rank, completed + 1, "", None, found[1], enqueued, completed)
+        if "running collective: CollectiveFingerPrint" in line.text:
+            one, other = MISMATCH.search(line.text), SECOND.search(line.text)
+            if one is not None and other is not None:
+                yield CollectiveMismatch(line.place(file), _fingerprint(one), _fingerprint(other))
+        if STORE.search(line.text):
+            yield Complaint(line.place(file), "store-timeout")
+        if UNUSED.search(line.text):
+            yield Complaint(line.place(file), "unused-parameters")
+        if found := BAR.match(line.text):
+            yield Progressing(line.place(file), found[1].strip(), min(1.0, int(found[2]) / 100))
+
+
+def _fingerprint(found: "re.Match[str]") -> Fingerprint:
+    return Fingerprint(int(found[1]), int(found[2]), found[3], found[4] or "")

@@ -1,0 +1,128 @@
+"""Files of any of the known formats, as facts: found out what each is, bounded in size, never executed or unpickled."""
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from collectives.errors import InputError
+from collectives.input_files import parse_json, read_bytes
+from simcomm.diagnosis.evidence.facts import Fact, Facts
+from simcomm.diagnosis.readers import (
+    devices,
+    flight_recorder,
+    nccl_log,
+    nccl_tests,
+    pair_rates,
+    profiles,
+    stacks,
+    step_log,
+    topology_matrix,
+    topology_xml,
+    watchdog,
+)
+from simcomm.diagnosis.readers.lines import Line, clean
+
+MOST_BYTES = 64 << 20  # of a text; profiles have their own limit
+MOST_LINES = 2_000_000
+MOST_LINE = 20_000  # letters, of which no format needs more
+MOST_FACTS = 2_000_000
+PICKLED = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
+AS_JSON = "import json, pickle, sys; json.dump(pickle.load(open(sys.argv[1], 'rb')), open(sys.argv[1] + '.json', 'w'))"
+KNOWN = (
+    "the output of nccl-tests or rccl-tests (text, or JSON of -J), a log of NCCL_DEBUG=INFO, nvidia-smi topo -m, "
+    "NCCL's topology or graph XML, lspci -vv, ibstat, ethtool, nvidia-smi, p2pBandwidthLatencyTest, torch's profile, "
+    "flight recorder (JSON) or watchdog log, py-spy dump, or a Trace of ringlab"
+)
+
+
+class LineReader(NamedTuple):
+    """A format of which a text may hold lines."""
+
+    name: str
+    read: Callable[[str, list[Line]], Iterable[Fact]]
+
+
+LINE_READERS = (
+    LineReader("nccl-tests", nccl_tests.read),
+    LineReader("NCCL's log", nccl_log.read),
+    LineReader("nvidia-smi topo -m", topology_matrix.read),
+    LineReader("devices", devices.read),
+    LineReader("rates between pairs", pair_rates.read),
+    LineReader("torch's watchdog", watchdog.read),
+    LineReader("stacks", stacks.read),
+    LineReader("step times", step_log.read),
+)
+
+
+def read_facts(paths: Iterable[Path | str]) -> Facts:
+    """Return what the files say. Raise InputError that names the file, the line and what would be accepted."""
+    facts = Facts()
+    for path in map(Path, paths):
+        names = set()
+        for name, fact in _read(path):
+            names.add(name)
+            facts.add(fact)
+            if len(facts) > MOST_FACTS:
+                raise InputError(f"{path}: more than {MOST_FACTS:,} facts; give a part of it")
+        if not names:
+            raise InputError(f"{path}: nothing in it is known; there may be {KNOWN}")
+        facts.files.append((str(path), ", ".join(sorted(names))))
+    return facts
+
+
+def _read(path: Path) -> Iterator[tuple[str, Fact]]:
+    """Yield each fact of a file with the name of its format."""
+    if path.is_dir() or path.name.endswith(".gz"):
+        yield from (("torch's profile", fact) for fact in profiles.read(path))
+        return
+    content = read_bytes(path, profiles.MOST_BYTES if path.name.endswith(".json") else MOST_BYTES)
+    if content[:2] in PICKLED:
+        raise InputError(
+            f'{path}: a pickle, which can run programs and is not read; where it was made: python -c "{AS_JSON}" FILE'
+        )
+    if b"\0" in content[:4096]:
+        raise InputError(f"{path}: a binary file; there may be {KNOWN}")
+    text = _decode(path, content)
+    head = text.lstrip()[:1]
+    if head == "{":
+        yield from _read_json(path, text)
+    elif head == "<":
+        yield from (("NCCL's topology", fact) for fact in topology_xml.read(str(path), text))
+    else:
+        yield from _read_lines(path, text)
+
+
+def _decode(path: Path, content: bytes) -> str:
+    try:
+        return content.decode().removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise InputError(f"{path}: line {line} is not UTF-8 text") from error
+
+
+def _read_json(path: Path, text: str) -> Iterator[tuple[str, Fact]]:
+    if '"traceEvents"' in text[: 1 << 20] or profiles.is_trace(text):
+        yield from (("a trace", fact) for fact in profiles.read(path))
+        return
+    try:
+        content: Any = parse_json(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not JSON: {error}") from error
+    if isinstance(content, dict) and flight_recorder.recognises(content):
+        yield from (("a flight recorder", fact) for fact in flight_recorder.read(path, content))
+    elif isinstance(content, dict) and "results" in content and "config" in content:
+        yield from (("nccl-tests", fact) for fact in nccl_tests.read_json_file(path))
+    else:
+        raise InputError(f"{path}: JSON of another kind; there may be {KNOWN}")
+
+
+def _read_lines(path: Path, text: str) -> Iterator[tuple[str, Fact]]:
+    raw = text.splitlines()
+    if len(raw) > MOST_LINES:
+        raise InputError(f"{path}: more than {MOST_LINES:,} lines; give a part of it")
+    for number, line in enumerate(raw, start=1):
+        if len(line) > MOST_LINE:
+            raise InputError(f"{path}: line {number}: {len(line):,} letters, {MOST_LINE:,} at most")
+    lines = [Line(number, clean(line)) for number, line in enumerate(raw, start=1)]
+    for reader in LINE_READERS:
+        yield from ((reader.name, fact) for fact in reader.read(str(path), lines))

@@ -1,0 +1,442 @@
+"""What stands still or breaks: which rank did not come to which collective, and where it is; starts that fail."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from simcomm.diagnosis.evidence.causes import Cause
+from simcomm.diagnosis.evidence.expectation import Case
+from simcomm.diagnosis.evidence.facts import (
+    Adapter,
+    CollectiveMismatch,
+    CommRank,
+    Hop,
+    Milestone,
+    Place,
+    Progressing,
+    RankTimeout,
+    RecordedCall,
+    StackTop,
+    StartedTest,
+)
+
+PREPARING = (
+    "token",
+    "map",
+    "group",
+    "preprocess",
+    "process",
+    "filter",
+    "generat",
+    "download",
+    "load",
+    "extract",
+    "split",
+)
+WAITING = (
+    "synchronize",
+    "all_reduce",
+    "allreduce",
+    "barrier",
+    "broadcast",
+    "all_gather",
+    "reduce_scatter",
+    "wait",
+    "nccl",
+    "_engine_run_backward",
+    "backward",
+    "monitored_barrier",
+    "recv",
+    "item",
+)
+MOST_NAMED = 8
+
+
+def _hang(name: str, text: str, place: Place, remedy: str, strength: float) -> Cause:
+    return Cause(name, text, place.text, place, remedy, strength, None, is_hang=True)
+
+
+def _ranks(numbers: Sequence[int]) -> str:
+    listed = ", ".join(map(str, numbers[:MOST_NAMED]))
+    more = f" and {len(numbers) - MOST_NAMED} more" if len(numbers) > MOST_NAMED else ""
+    return f"rank{'s' if len(numbers) > 1 else ''} {listed}{more}"
+
+
+def find_rank_behind(case: Case) -> Iterator[Cause]:
+    """Yield the ranks that did not come to a collective that others wait in, by torch's watchdog."""
+    timeouts = [one for one in case.facts.of(RankTimeout) if one.operation]
+    if not timeouts:
+        return
+    first: dict[int, RankTimeout] = {}
+    for one in timeouts:
+        if one.rank not in first or one.sequence < first[one.rank].sequence:
+            first[one.rank] = one
+    positions = {one.rank: one for one in case.facts.of(RankTimeout) if one.completed is not None}
+    yield from _behind_by_position(positions, first)
+    yield from _other_operation(first)
+    world = max(first) + 1
+    absent = [rank for rank in range(world) if rank not in first and rank not in positions]
+    some = next(iter(first.values()))
+    if absent and len(absent) <= world / 2 and len({one.sequence for one in first.values()}) == 1:
+        yield _hang(
+            "rank-absent",
+            f"{_ranks(absent)} did not come to {some.operation} {some.sequence}, or said nothing: the others wait in "
+            f"it",
+            some.place,
+            "look at that rank's own log and stack (py-spy dump)",
+            0.7,
+        )
+
+
+def _behind_by_position(positions: dict[int, RankTimeout], first: dict[int, RankTimeout]) -> Iterator[Cause]:
+    """Yield the ranks that completed or enqueued less than the others."""
+    enqueued = {rank: one.enqueued for rank, one in positions.items() if one.enqueued is not None}
+    if len(set(enqueued.values())) > 1:
+        least = min(enqueued.values())
+        behind = sorted(rank for rank, one in enqueued.items() if one == least)
+        if len(behind) <= len(enqueued) / 2:
+            one = positions[behind[0]]
+            waiting = next((t for rank, t in first.items() if rank not in behind), one)
+            yield _hang(
+                "rank-behind",
+                f"{_ranks(behind)} came as far as collective {least}, others to {max(enqueued.values())}: they wait in "
+                f"{waiting.operation} {waiting.sequence}",
+                one.place,
+                "see what that rank does (py-spy dump --pid): fewer batches, another branch, an exception that was "
+                "caught, a checkpoint or evaluation of its own",
+                0.9,
+            )
+    sequences = Counter(one.sequence for one in first.values())
+    if not positions and len(sequences) > 1:
+        least = min(sequences)
+        behind = sorted(rank for rank, one in first.items() if one.sequence == least)
+        if len(behind) <= len(first) / 2:
+            yield _hang(
+                "rank-behind",
+                f"{_ranks(behind)} stand{'s' if len(behind) == 1 else ''} in collective {least}, others in "
+                f"{max(sequences)}",
+                first[behind[0]].place,
+                "ranks took different numbers of collectives: look for branches and loops that depend on the rank or "
+                "its data",
+                0.8,
+            )
+
+
+def _other_operation(first: dict[int, RankTimeout]) -> Iterator[Cause]:
+    """Yield that ranks are in different collectives at one number, or of different sizes."""
+    for one in first.values():
+        for other in first.values():
+            if one.sequence != other.sequence or one.rank >= other.rank:
+                continue
+            if one.operation != other.operation:
+                yield _hang(
+                    "collective-mismatch",
+                    f"at collective {one.sequence} rank {one.rank} is in {one.operation}, rank {other.rank} in "
+                    f"{other.operation}",
+                    other.place,
+                    "ranks must call the same collectives in one order",
+                    0.9,
+                )
+                return
+            if None not in (one.elements, other.elements) and one.elements != other.elements:
+                yield _hang(
+                    "shape-mismatch",
+                    f"{one.operation} {one.sequence} has {one.elements} elements on rank {one.rank}, {other.elements} "
+                    f"on rank {other.rank}",
+                    other.place,
+                    "ranks must give tensors of one shape: look at what depends on a rank's data",
+                    0.9,
+                )
+                return
+
+
+def find_preparing(case: Case) -> Iterator[Cause]:
+    """Yield that a rank was still preparing data when the others' patience ended."""
+    waits = [one.place for one in case.facts.of(RankTimeout)]
+    complaint = case.facts.complaint("store-timeout")
+    waits += [complaint.place] if complaint else []
+    busy = [
+        one
+        for one in case.facts.of(Progressing)
+        if one.share < 1.0 and any(word in one.what.lower() for word in PREPARING)
+    ]
+    if waits and busy:
+        one = busy[-1]
+        yield _hang(
+            "rank-preparing",
+            f"a rank was at {one.share:.0%} of {one.what!r} while the others waited for it until the timeout",
+            one.place,
+            "prepare the data before the processes start, or give init_process_group a longer timeout (ddp_timeout)",
+            0.92,
+        )
+        return
+    early = [one for one in case.facts.of(RankTimeout) if one.operation and one.elements == 1 and one.sequence <= 10]
+    if early:
+        yield _hang(
+            "rank-preparing",
+            f"{early[0].operation} {early[0].sequence} with one element is a barrier near the start: another rank was "
+            f"probably still preparing data or a model",
+            early[0].place,
+            "prepare the data before the processes start, or give init_process_group a longer timeout",
+            0.6,
+        )
+
+
+def find_mismatch(case: Case) -> Iterator[Cause]:
+    """Yield ranks that are in different collectives, by torch's wrapper or NCCL's own check."""
+    for found in case.facts.of(CollectiveMismatch):
+        one, other = found.one, found.other
+        differs = one.operation != other.operation or one.sequence != other.sequence
+        name = "collective-mismatch" if differs else "shape-mismatch"
+        yield _hang(
+            name,
+            f"rank {one.rank} is in {one.operation} {one.sequence} [{one.shape}], rank {other.rank} in "
+            f"{other.operation} {other.sequence} [{other.shape}]",
+            found.place,
+            "ranks must call the same collectives with the same shapes: look at what depends on the rank or its data",
+            0.95,
+        )
+        return
+    complaint = case.facts.complaint("mismatch")
+    if complaint is not None:
+        yield _hang(
+            "collective-mismatch",
+            "NCCL finds ranks in different collectives",
+            complaint.place,
+            "set TORCH_DISTRIBUTED_DEBUG=DETAIL, which names them",
+            0.9,
+        )
+
+
+class _Position(NamedTuple):
+    last: RecordedCall
+    completed: int
+
+
+def find_recorded(case: Case) -> Iterator[Cause]:
+    """Yield which rank did not come to which collective, by flight recorders, and where it called the last one."""
+    groups: dict[str, dict[int, _Position]] = defaultdict(dict)
+    calls: dict[tuple[str, int], list[RecordedCall]] = defaultdict(list)
+    for one in case.facts.of(RecordedCall):
+        before = groups[one.group].get(one.rank)
+        completed = max(before.completed if before else -1, one.sequence if one.state == "completed" else -1)
+        last = one if before is None or one.sequence >= before.last.sequence else before.last
+        groups[one.group][one.rank] = _Position(last, completed)
+        calls[one.group, one.sequence].append(one)
+    for (group, sequence), same in calls.items():
+        kinds = {one.operation: one for one in same}
+        if len(kinds) > 1:
+            one, other = list(kinds.values())[:2]
+            yield _hang(
+                "collective-mismatch",
+                f"at collective {sequence} of group {group} rank {one.rank} is in {one.operation} {one.frame}, rank "
+                f"{other.rank} in {other.operation} {other.frame}",
+                other.place,
+                "ranks must call the same collectives in one order",
+                0.95,
+            )
+            break
+    for group, ranks in groups.items():
+        yield from _behind_in_group(group, ranks)
+
+
+def _behind_in_group(group: str, ranks: dict[int, _Position]) -> Iterator[Cause]:
+    furthest = max(one.last.sequence for one in ranks.values())
+    waiting = [one for one in ranks.values() if one.last.state != "completed"]
+    if not waiting:
+        return
+    absent = sorted(rank for rank, one in ranks.items() if one.last.sequence < furthest)
+    if absent and len(absent) < len(ranks):
+        one = ranks[absent[0]].last
+        ahead = next(p.last for p in ranks.values() if p.last.sequence == furthest)
+        where = f"; its last call was {one.operation} {one.sequence} from {one.frame}" if one.frame else ""
+        yield _hang(
+            "rank-behind",
+            f"{_ranks(absent)} did not come to {ahead.operation} {furthest} of group {group}, which "
+            f"{ahead.frame or 'others'} called{where}",
+            one.place,
+            "look at what that rank does instead (py-spy dump)",
+            0.95,
+        )
+    elif len({one.last.sequence for one in ranks.values()}) == 1:
+        late = sorted(rank for rank, one in ranks.items() if one.last.state == "scheduled")
+        if late and len(late) < len(ranks):
+            one = ranks[late[0]].last
+            yield _hang(
+                "rank-behind",
+                f"{_ranks(late)} called {one.operation} {one.sequence} but its GPU never began it: earlier work on its "
+                f"stream does not end",
+                one.place,
+                "look at kernels before it on that GPU",
+                0.8,
+            )
+
+
+def find_stack_apart(case: Case) -> Iterator[Cause]:
+    """Yield the process that stands elsewhere than the others."""
+    stacks = case.facts.of(StackTop)
+    if len(stacks) < 2:
+        return
+    apart = [one for one in stacks if not any(word in frame.lower() for frame in one.frames[:6] for word in WAITING)]
+    if apart and len(apart) < len(stacks):
+        one = apart[0]
+        own = next(
+            (frame for frame in one.frames if "site-packages" not in frame and "torch/" not in frame), one.frames[0]
+        )
+        yield _hang(
+            "rank-behind",
+            f"{one.process} is in {own}, and not in a collective, in which {len(stacks) - len(apart)} others wait",
+            one.place,
+            "what it does there the others wait for: is it meant for one rank alone?",
+            0.85,
+        )
+        return
+    tops = Counter(_call_site(one) for one in stacks)
+    if len(tops) > 1:
+        rare, count = tops.most_common()[-1]
+        one = next(each for each in stacks if _call_site(each) == rare)
+        if count < len(stacks) / 2 or len(stacks) == 2:
+            yield _hang(
+                "collective-mismatch",
+                f"{one.process} waits in {rare}, others in {tops.most_common(1)[0][0]}",
+                one.place,
+                "ranks are in different collectives: look for branches that depend on the rank or its data",
+                0.85,
+            )
+
+
+def _call_site(one: StackTop) -> str:
+    return next(
+        (frame for frame in one.frames if "torch/" not in frame and "site-packages" not in frame), one.frames[0]
+    )
+
+
+def find_broken_start(case: Case) -> Iterator[Cause]:
+    """Yield messages that say why a run never starts or breaks."""
+    known = {
+        "connection": (
+            "no-connection",
+            "ranks cannot reach each other over TCP",
+            "NCCL_SOCKET_IFNAME with the interface that joins the hosts; open the firewall between them",
+            0.7,
+        ),
+        "no-interface": (
+            "wrong-interface",
+            "NCCL finds no network interface to meet over",
+            "NCCL_SOCKET_IFNAME with an interface that is up; --network host for a container",
+            0.85,
+        ),
+        "ib-completion": (
+            "ib-path-broken",
+            "an InfiniBand or RoCE message was sent again and again and never acknowledged",
+            "look at MTU (equal on hosts and switches), GID index, cable and routing: ib_write_bw between the same "
+            "NICs",
+            0.85,
+        ),
+        "ib-queue-pair": (
+            "ib-path-broken",
+            "NICs of two hosts cannot be joined",
+            "pair NICs of one subnet: NCCL_IB_HCA, NCCL_IB_GID_INDEX=3 for RoCE v2",
+            0.8,
+        ),
+        "ib-protection": (
+            "gpudirect-broken",
+            "a NIC may not read or write memory that it was given",
+            "switch off ACS and the IOMMU, or GPUDirect (NCCL_NET_GDR_LEVEL=LOC) to see whether it is that",
+            0.75,
+        ),
+        "ib-memory": (
+            "memlock",
+            "memory cannot be registered with the NIC",
+            "ulimit -l unlimited; --ulimit memlock=-1",
+            0.85,
+        ),
+        "shm-failed": (
+            "shm-too-small",
+            "shared memory cannot be had",
+            "--shm-size=8g or --ipc=host for the container",
+            0.9,
+        ),
+        "version-differs": ("versions-differ", "ranks run different versions of NCCL", "one version on all hosts", 0.8),
+        "xid": ("gpu-fault", "a GPU or its driver failed", "look at dmesg for Xid; reset or replace it", 0.8),
+        "unused-parameters": (
+            "unused-parameters",
+            "parameters get no gradient, so their bucket never becomes ready",
+            "find_unused_parameters=True, or use all of them",
+            0.9,
+        ),
+    }
+    for key, (name, text, remedy, strength) in known.items():
+        complaint = case.facts.complaint(key)
+        if complaint is None:
+            continue
+        asked = case.facts.settings().get("NCCL_SOCKET_IFNAME")
+        loopback = _loopback(case)
+        if key == "connection" and loopback is not None:
+            yield _hang(
+                "wrong-interface",
+                f"NCCL meets over {loopback.name}, which leads to no other host",
+                loopback.place,
+                remedy,
+                0.9,
+            )
+        elif key == "connection" and asked is not None:
+            yield _hang(
+                "wrong-interface",
+                f"NCCL_SOCKET_IFNAME={asked.value} does not lead to the other host",
+                asked.place,
+                remedy,
+                0.75,
+            )
+        else:
+            yield _hang(name, text, complaint.place, remedy, strength)
+
+
+def _loopback(case: Case) -> Adapter | None:
+    """Return an interface that reaches no other host."""
+    return next((one for one in case.facts.of(Adapter) if one.name in ("lo", "docker0", "virbr0")), None)
+
+
+def find_stuck_start(case: Case) -> Iterator[Cause]:
+    """Yield why a test that listed its devices printed no row: where GPUs reach each other by P2P over PCIe, that."""
+    ready = [one for one in case.facts.of(Milestone) if one.name in ("Connected all rings", "Init COMPLETE")]
+    started = case.facts.of(StartedTest)
+    if not (started or (ready and case.hangs)) or case.comparisons or case.facts.of(RankTimeout):
+        return
+    over_pcie = [one for one in case.facts.of(Hop) if one.transport == "P2P"]
+    complaint = case.facts.complaint("acs", "iommu")
+    nvlinked = not case.machine.missing and case.machine.system().link in ("nvswitch", "mesh")
+    if over_pcie and not nvlinked:
+        place = complaint.place if complaint else over_pcie[0].place
+        yield _hang(
+            "acs-iommu",
+            "all ranks are connected by P2P over PCIe, and the first collective does not end: PCIe access control "
+            "(ACS) or an IOMMU holds their writes back",
+            place,
+            "NCCL_P2P_DISABLE=1 to see that it is that; then switch off IOMMU (VT-d, AMD-Vi) or ACS in the BIOS, or "
+            "boot with iommu=pt",
+            0.9 if complaint else 0.75,
+        )
+    comms = {one.rank for one in case.facts.of(CommRank)}
+    world = max((one.ranks for one in case.facts.of(CommRank)), default=0)
+    if started and comms and len(comms) < world <= 4096:
+        absent = [rank for rank in range(world) if rank not in comms]
+        one = case.facts.of(CommRank)[0]
+        yield _hang(
+            "rank-absent",
+            f"{_ranks(absent)} of {world} said nothing",
+            one.place,
+            "look at those ranks' logs and hosts",
+            0.5,
+        )
+
+
+RULES = (
+    find_rank_behind,
+    find_preparing,
+    find_mismatch,
+    find_recorded,
+    find_stack_apart,
+    find_broken_start,
+    find_stuck_start,
+)

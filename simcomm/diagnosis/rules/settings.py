@@ -1,0 +1,155 @@
+"""Variables of NCCL's that were set: what they take away, by prediction."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from collectives.errors import InputError
+from simcomm.diagnosis.evidence.causes import Cause
+from simcomm.diagnosis.evidence.expectation import Case
+from simcomm.diagnosis.evidence.facts import Setting
+from simcomm.nccl.settings import NcclSettings
+
+LEAST_GAIN = 1.05  # of a setting that is worth to be named
+ON = ("1", "true", "yes")
+
+
+class Harm(NamedTuple):
+    """What a variable may do: when it does, in the words of a description or of NCCL's settings."""
+
+    name: str  # of the cause
+    applies: Callable[[str], bool]
+    changes: Callable[[str], Mapping[str, Any]]  # of the description
+    settings: Callable[[str], Mapping[str, Any]]
+    text: str
+    is_between_hosts: bool = False  # whether it matters for several hosts only
+
+
+def _on(value: str) -> bool:
+    return value.lower() in ON
+
+
+def _nothing(value: str) -> Mapping[str, Any]:
+    return {}
+
+
+def _number(key: str) -> Callable[[str], Mapping[str, Any]]:
+    return lambda value: {key: int(value)} if value.isdecimal() else {}
+
+
+HARMS: dict[str, Harm] = {
+    "NCCL_P2P_DISABLE": Harm(
+        "p2p-disabled", _on, _nothing, lambda value: {"p2p_disable": True}, "P2P between GPUs is switched off"
+    ),
+    "NCCL_P2P_LEVEL": Harm(
+        "p2p-disabled",
+        lambda value: value in ("LOC", "0", "NVL", "1", "PIX", "PXB"),
+        _nothing,
+        lambda value: {"p2p_level": value},
+        "P2P is allowed over short paths only",
+    ),
+    "NCCL_SHM_DISABLE": Harm(
+        "shm-disabled",
+        _on,
+        _nothing,
+        lambda value: {"shm_disable": True},
+        "what P2P does not carry inside a host goes over the network, as host memory is switched off",
+    ),
+    "NCCL_IB_DISABLE": Harm(
+        "sockets-for-ib",
+        _on,
+        lambda value: {"net": "tcp", "gdr": False},
+        _nothing,
+        "InfiniBand and RoCE are switched off, so TCP sockets carry the traffic",
+        True,
+    ),
+    "NCCL_NET": Harm(
+        "sockets-for-ib",
+        lambda value: value.lower() == "socket",
+        lambda value: {"net": "tcp", "gdr": False},
+        _nothing,
+        "TCP sockets are asked for",
+        True,
+    ),
+    "NCCL_NET_GDR_LEVEL": Harm(
+        "no-gpudirect",
+        lambda value: value in ("LOC", "0"),
+        lambda value: {"gdr": False},
+        _nothing,
+        "GPUDirect RDMA is switched off, so bytes go through host memory",
+        True,
+    ),
+    "NCCL_ALGO": Harm(
+        "algorithm-forced",
+        lambda value: True,
+        _nothing,
+        lambda value: {"algo": value.lower()},
+        "the algorithm is forced",
+    ),
+    "NCCL_PROTO": Harm(
+        "protocol-forced",
+        lambda value: True,
+        _nothing,
+        lambda value: {"proto": value.lower()},
+        "the protocol is forced",
+    ),
+    "NCCL_MAX_NCHANNELS": Harm(
+        "few-channels", str.isdecimal, _nothing, _number("max_channels"), "there may be few channels"
+    ),
+    "NCCL_MAX_CTAS": Harm(
+        "few-channels", str.isdecimal, _nothing, _number("max_channels"), "there may be few channels"
+    ),
+    "NCCL_BUFFSIZE": Harm(
+        "small-buffers", str.isdecimal, _nothing, _number("buffer_bytes"), "buffers of a channel are small"
+    ),
+    "NCCL_NTHREADS": Harm("few-threads", str.isdecimal, _nothing, _number("threads"), "a channel has few threads"),
+    "NCCL_NVLS_ENABLE": Harm(
+        "nvls-disabled",
+        lambda value: value == "0",
+        _nothing,
+        lambda value: {"nvls": False},
+        "reduction in the NVSwitch is switched off",
+    ),
+}
+
+
+def find_harmful_settings(case: Case) -> Iterator[Cause]:
+    """Yield each variable that makes it slower by prediction, or by what it says where nothing can be predicted."""
+    for name, setting in case.facts.settings().items():
+        harm = HARMS.get(name)
+        if harm is None or not harm.applies(setting.value) or (harm.is_between_hosts and not has_several_hosts(case)):
+            continue
+        if name == "NCCL_P2P_LEVEL" and setting.value not in ("LOC", "0") and case.machine.missing:
+            continue
+        gain = _gain(case, harm, setting)
+        if gain is not None and gain < LEAST_GAIN:
+            continue
+        yield Cause(
+            harm.name,
+            f"{name}={setting.value}: {harm.text}",
+            setting.place.text,
+            setting.place,
+            f"unset {name}, and measure again",
+            0.9 if gain is not None else 0.55 if harm.name in WEAK else 0.8,
+            gain,
+        )
+
+
+WEAK = ("algorithm-forced", "protocol-forced", "few-channels", "small-buffers", "few-threads", "shm-disabled")
+
+
+def _gain(case: Case, harm: Harm, setting: Setting) -> float | None:
+    try:
+        given = harm.settings(setting.value)
+        NcclSettings(**given)
+    except InputError:
+        return None
+    return case.slowdown(harm.changes(setting.value), **given)
+
+
+def has_several_hosts(case: Case) -> bool:
+    """Return whether it is about several hosts, as far as the files say."""
+    nodes = case.machine.keys.get("nodes")
+    return nodes is None or nodes.value > 1
+
+
+RULES = (find_harmful_settings,)

@@ -1,0 +1,222 @@
+"""A training step: waiting for data, a rank that computes longer, collectives that nothing hides, steps that differ."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from statistics import median
+
+import numpy as np
+
+from collectives.costs.bounds import bus_factor
+from collectives.records.trace import Trace
+from simcomm.diagnosis.evidence.causes import Cause
+from simcomm.diagnosis.evidence.expectation import Case
+from simcomm.diagnosis.evidence.facts import Place, ProfiledCall, RunTrace, StepTime
+
+LOADING = ("data", "load", "fetch", "next batch", "__next__")
+COMPUTING = ("forward", "backward", "optimizer")
+SLOWER = 1.2  # times the middle of all ranks
+EXPOSED = 0.2  # of a step
+NAMES = {
+    "allreduce": "all_reduce",
+    "_allgather_base": "all_gather",
+    "allgather": "all_gather",
+    "_reduce_scatter_base": "reduce_scatter",
+    "reduce_scatter": "reduce_scatter",
+    "broadcast": "broadcast",
+    "alltoall_base": "all_to_all",
+    "reduce": "reduce",
+}
+
+
+def find_loading(case: Case) -> Iterator[Cause]:
+    """Yield that steps wait for data, by a log or by spans that are called so."""
+    times = case.facts.of(StepTime)
+    data, step = (sum(one.seconds for one in times if one.part == part) for part in ("data", "step"))
+    if times and step > 0 and 0.12 < data / max(step, data) < 1:
+        worst = max((one for one in times if one.part == "data"), key=lambda one: one.seconds)
+        yield _loading(data / max(step, data), worst.place)
+    for found in case.facts.of(RunTrace):
+        seconds = phase_seconds(found.trace)
+        whole = step_seconds(found.trace)
+        waiting = sum(
+            median(by_rank.values())
+            for name, by_rank in seconds.items()
+            if any(word in name.lower() for word in LOADING)
+        )
+        if whole and waiting > 0.12 * whole:
+            yield _loading(min(0.95, waiting / whole), found.place)
+
+
+def _loading(share: float, place: Place) -> Cause:
+    return Cause(
+        "data-loading",
+        f"{share:.0%} of a step waits for data",
+        place.text or place.file,
+        place,
+        "more workers (num_workers), persistent_workers, pin_memory and prefetch; or decode the data once beforehand",
+        0.9,
+        1 / (1 - share),
+    )
+
+
+def phase_seconds(trace: Trace) -> dict[str, dict[int, float]]:
+    """Return the seconds of a step that each rank spends in each phase, as the middle over steps."""
+    spent: dict[tuple[str, int], dict[int, float]] = defaultdict(lambda: defaultdict(float))
+    for span in trace.spans:
+        spent[span.name, span.rank][span.collective] += span.end - span.begin
+    found: dict[str, dict[int, float]] = defaultdict(dict)
+    for (name, rank), steps in spent.items():
+        found[name][rank] = median(steps.values())
+    return dict(found)
+
+
+def step_seconds(trace: Trace) -> float:
+    """Return how long a step lasts, as the middle over ranks and steps; 0 where there is none."""
+    bounds: dict[tuple[int, int], list[float]] = {}
+    for span in trace.spans:
+        edge = bounds.setdefault((span.rank, span.collective), [span.begin, span.end])
+        edge[0], edge[1] = min(edge[0], span.begin), max(edge[1], span.end)
+    return median(end - begin for begin, end in bounds.values()) if bounds else 0.0
+
+
+def find_straggler(case: Case) -> Iterator[Cause]:
+    """Yield the rank that computes longer than the others, for which they wait in each collective."""
+    for found in case.facts.of(RunTrace):
+        seconds = phase_seconds(found.trace)
+        own: dict[int, float] = defaultdict(float)
+        for name in COMPUTING:
+            for rank, value in seconds.get(name, {}).items():
+                own[rank] += value
+        if len(own) < 2:
+            continue
+        worst = max(own, key=own.__getitem__)
+        usual = median(value for rank, value in own.items() if rank != worst)
+        whole = step_seconds(found.trace)
+        if own[worst] > SLOWER * usual and usual > 0:
+            host = found.trace.hosts[worst] if worst < len(found.trace.hosts) else ""
+            gain = whole / max(whole - (own[worst] - usual), whole * 0.05) if whole else own[worst] / usual
+            yield Cause(
+                "slow-rank",
+                f"rank {worst}{f' on {host}' * bool(host)} computes {own[worst] / usual:.2g} times as long as the "
+                f"others, which wait for it",
+                found.place.file,
+                found.place,
+                "look at that GPU's clock, power cap, temperature and ECC errors (nvidia-smi -q), and at what else "
+                "runs on its host",
+                0.9,
+                gain,
+            )
+
+
+def find_exposed(case: Case) -> Iterator[Cause]:
+    """Yield that collectives take a part of the step in which nothing else is computed."""
+    calls = case.facts.of(ProfiledCall)
+    traces = case.facts.of(RunTrace)
+    for found in traces[:1]:
+        whole = step_seconds(found.trace)
+        steps = max(1, len({span.collective for span in found.trace.spans}))
+        ranks = {one.rank for one in calls}
+        exposed = (
+            median(sum(one.exposed for one in calls if one.rank == rank) / steps for rank in ranks) if ranks else None
+        )
+        exposed = exposed_sync(found.trace) if exposed is None else exposed
+        if whole and exposed / whole > EXPOSED:
+            share = exposed / whole
+            yield Cause(
+                "exposed-collectives",
+                f"collectives take {share:.0%} of a step with nothing computed beside them",
+                found.place.file,
+                found.place,
+                "overlap: smaller buckets (bucket_cap_mb), gradient_as_bucket_view, prefetch of FSDP; fewer or smaller "
+                "gradients: bf16, accumulation",
+                0.75,
+                1 / max(0.05, 1 - share),
+            )
+
+
+def exposed_sync(trace: Trace) -> float:
+    """Return the seconds of a step in which a rank is in sync and in no other phase, as the middle over ranks."""
+    by_rank: dict[int, float] = {}
+    steps = max(1, len({span.collective for span in trace.spans}))
+    for rank in range(trace.world_size):
+        own = [span for span in trace.spans if span.rank == rank]
+        busy = [(span.begin, span.end) for span in own if span.name in COMPUTING]
+        total = 0.0
+        for span in own:
+            if span.name == "sync":
+                hidden = sum(max(0.0, min(end, span.end) - max(begin, span.begin)) for begin, end in busy)
+                total += max(0.0, span.end - span.begin - hidden)
+        if own:
+            by_rank[rank] = total / steps
+    return median(by_rank.values()) if by_rank else 0.0
+
+
+def find_slow_collectives(case: Case) -> Iterator[Cause]:
+    """Yield that collectives of a profile run far below what NCCL's model says of the machine."""
+    if case.machine.missing:
+        return
+    rates = list(profiled_rates(case))
+    slow = [(measured, predicted, one) for measured, predicted, one in rates if measured > 2.5 * predicted]
+    if len(rates) >= 3 and len(slow) > len(rates) / 2:
+        measured, predicted, one = slow[len(slow) // 2]
+        yield Cause(
+            "slow-collectives",
+            f"{one.name} of {one.nbytes / 2**20:.4g} MiB takes {measured * 1e3:.3g} ms, {measured / predicted:.2g} "
+            f"times what NCCL should need here",
+            one.place.file,
+            one.place,
+            "measure with nccl-tests: a rank that comes late makes a collective long, a link makes all of them slow",
+            0.6,
+            float(np.median([each / due for each, due, _ in slow])),
+        )
+
+
+def profiled_rates(case: Case) -> Iterator[tuple[float, float, ProfiledCall]]:
+    """Yield measured and predicted seconds of each collective: the shortest of its ranks, which waits for nobody."""
+    from simcomm.nccl.predict import predict_seconds
+
+    groups: dict[tuple[str, int, int], list[ProfiledCall]] = defaultdict(list)
+    order: dict[tuple[int, str], int] = defaultdict(int)
+    for one in case.facts.of(ProfiledCall):
+        if one.nbytes >= 2**20 and one.name in NAMES and one.ranks > 1:
+            groups[one.name, one.nbytes, order[one.rank, one.name]].append(one)
+            order[one.rank, one.name] += 1
+    for (name, nbytes, _), same in groups.items():
+        least = min(same, key=lambda one: one.end - one.begin)
+        system = case.machine.system()
+        if least.ranks == system.ranks:
+            yield least.end - least.begin, float(predict_seconds(system, NAMES[name], [nbytes])[0]), least
+
+
+def busbw(one: ProfiledCall) -> float:
+    """Return the busbw of a profiled collective in GB/s, 0 where its bytes are not known."""
+    if one.name not in NAMES or not one.nbytes or one.end <= one.begin:
+        return 0.0
+    return one.nbytes * bus_factor(NAMES[one.name], one.ranks) / (one.end - one.begin) / 1e9
+
+
+def find_uneven_steps(case: Case) -> Iterator[Cause]:
+    """Yield that some steps take far longer than the others."""
+    for found in case.facts.of(RunTrace):
+        ends: dict[int, list[float]] = defaultdict(list)
+        for span in found.trace.spans:
+            ends[span.collective] += [span.begin, span.end]
+        lengths = {step: max(times) - min(times) for step, times in ends.items()}
+        if len(lengths) < 6:
+            continue
+        usual = median(lengths.values())
+        long = [step for step, length in lengths.items() if length > 1.5 * usual]
+        lost = sum(lengths[step] - usual for step in long)
+        if lost > 0.1 * sum(lengths.values()):
+            yield Cause(
+                "uneven-steps",
+                f"{len(long)} of {len(lengths)} steps take more than 1.5 times the usual {usual:.3g} s",
+                found.place.file,
+                found.place,
+                "look at what happens in them: loader, checkpoint, garbage collection, another job",
+                0.6,
+                sum(lengths.values()) / (sum(lengths.values()) - lost),
+            )
+
+
+RULES = (find_loading, find_straggler, find_exposed, find_slow_collectives, find_uneven_steps)

@@ -1,0 +1,79 @@
+"""A machine described from its own files is the catalogue's; its scenario is one that other commands take."""
+
+from pathlib import Path
+
+import pytest
+from pasted_files import (
+    NCCL_LOG,
+    dgx_matrix,
+    dgx_xml,
+    gpus_listed,
+    nccl_tests,
+    workstation_matrix,
+    write,
+)
+
+import ringlab
+from collectives.errors import InputError
+from simcomm.nccl.descriptions import describe_preset, describe_system
+from simcomm.nccl.measured.calibration import HARDWARE
+
+
+def hardware(system: object) -> dict[str, object]:
+    """All that a system's time depends on, but for what runs on it."""
+    return {key: getattr(system, key) for key in (*HARDWARE, "gpu", "cpu")}
+
+
+def test_a_dgx_h100_from_its_own_files_is_that_of_the_catalogue(tmp_path: Path) -> None:
+    files = [
+        write(tmp_path, "topo.txt", dgx_matrix()),
+        write(tmp_path, "system.xml", dgx_xml()),
+        write(tmp_path, "gpus.txt", gpus_listed("NVIDIA H100 80GB HBM3", 8)),
+    ]
+    found = ringlab.describe(files)
+    assert hardware(found.system) == hardware(describe_preset("dgx-h100", 1, 8))
+    assert not any("guess" in origin for origin in found.origins.values())
+
+
+def test_a_workstation_from_its_own_files_is_what_one_would_describe(tmp_path: Path) -> None:
+    files = [
+        write(tmp_path, "topo.txt", workstation_matrix()),
+        write(tmp_path, "gpus.txt", gpus_listed("NVIDIA GeForce RTX 4090", 4)),
+        write(tmp_path, "table.txt", nccl_tests(["w"], 4, "NVIDIA GeForce RTX 4090", [(2**28, 9.0)], per_gpu=False)),
+    ]
+    own = describe_system("own", {"nodes": 1, "gpus": 4, "gpu": "RTX 4090", "layout": "socket", "procs": "single"})
+    found = ringlab.describe(files).system
+    assert hardware(found) == hardware(own)
+    assert found.procs == own.procs
+
+
+def test_what_is_written_is_a_scenario_and_marks_what_is_guessed(tmp_path: Path) -> None:
+    log = write(tmp_path, "nccl.log", NCCL_LOG.format(gdr="/GDRDMA"))
+    table = write(tmp_path, "table.txt", nccl_tests(["n0", "n1"], 8, "NVIDIA H100 80GB HBM3", [(2**30, 90.0)]))
+    found = ringlab.describe([log, table])
+    path = write(tmp_path, "machine.toml", found.toml)
+    scenario = ringlab.load(str(path))
+    assert scenario.cluster.world_size == 16
+    assert scenario.predict().collectives[-1].time_s > 0
+    lines = found.toml.splitlines()
+    assert [line for line in lines if line.startswith("nic = ")] == [
+        "nic = 100.0  # guess: 2 NICs as are usual beside H100 SXM"
+    ]
+    assert f'nccl = "2.21"  # {log}:2' in lines
+    assert f"gdr = true  # {log}:7" in lines
+
+
+def test_what_was_seen_of_gpudirect_and_the_settings_go_into_the_scenario(tmp_path: Path) -> None:
+    text = NCCL_LOG.format(gdr="") + "n0:10:20 [0] NCCL INFO NCCL_ALGO set by environment to Ring\n"
+    log = write(tmp_path, "nccl.log", text)
+    listed = write(tmp_path, "gpus.txt", gpus_listed("NVIDIA A100-SXM4-80GB", 8))
+    found = ringlab.describe([log, listed], keys=["nic=200"])
+    assert (found.system.gdr, found.system.nic, found.system.nodes) == (False, 200.0, 2)
+    assert 'NCCL_ALGO = "Ring"' in found.toml
+    assert "nic = 200  # as you say" in found.toml
+
+
+def test_what_is_missing_is_said_with_what_to_give(tmp_path: Path) -> None:
+    topo = write(tmp_path, "topo.txt", workstation_matrix())
+    with pytest.raises(InputError, match="no file names the GPU; give --system"):
+        ringlab.describe([topo])

@@ -1,0 +1,247 @@
+"""The verdicts of ``ringlab diagnose``: slow or standing still, which host, rank or link, and normal."""
+
+import gzip
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import Ringlab
+from pasted_files import NCCL_LOG, dgx_matrix, gpus_listed, nccl_tests, write
+
+import ringlab
+from benchmarks.studies.diagnosed_emulation import BROKEN, FOLDER, files_of
+from simcomm.nccl.descriptions import describe_preset
+from simcomm.nccl.predict import predict_seconds
+
+A100, H100 = "NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3"
+
+
+def names(answer: ringlab.DiagnosisAnswer) -> list[str]:
+    """The causes, the likeliest first."""
+    return [one.name for one in answer.causes]
+
+
+def healthy_rows(times: float = 1.0) -> list[tuple[int, float]]:
+    """Sizes and busbw of eight H100 as the model has them, or so many times slower."""
+    sizes = [2**24, 2**26, 2**28, 2**30]
+    seconds = predict_seconds(describe_preset("dgx-h100", 1, 8), "all_reduce", sizes)
+    return [(size, size * 1.75 / one / times / 1e9) for size, one in zip(sizes, seconds.tolist(), strict=True)]
+
+
+def test_a_table_as_predicted_is_normal_and_says_by_how_much(tmp_path: Path) -> None:
+    answer = ringlab.diagnose([write(tmp_path, "t.txt", nccl_tests(["n0"], 8, H100, healthy_rows(), per_gpu=False))])
+    assert answer.verdict == "normal"
+    assert answer.causes == ()
+    assert answer.factor == pytest.approx(1.0, abs=0.01)
+    assert answer.factor_interval is not None
+    assert answer.factor_interval[0] < 1 < answer.factor_interval[1]
+
+
+def test_a_table_far_below_is_slow_by_its_factor(tmp_path: Path) -> None:
+    rows = healthy_rows(times=6.0)
+    answer = ringlab.diagnose([write(tmp_path, "t.txt", nccl_tests(["n0"], 8, H100, rows, per_gpu=False))])
+    assert (answer.verdict, round(answer.factor or 0)) == ("slow", 6)
+
+
+def test_p2p_switched_off_explains_it_and_says_what_it_would_gain(tmp_path: Path) -> None:
+    table = nccl_tests(["n0"], 8, H100, healthy_rows(times=20.0), per_gpu=False)
+    log = "n0:1:1 [0] NCCL INFO NCCL_P2P_DISABLE set by environment to 1\n"
+    files = [write(tmp_path, "t.txt", table), write(tmp_path, "nccl.log", log)]
+    answer = ringlab.diagnose(files)
+    first = answer.causes[0]
+    assert (answer.verdict, first.name, first.file, first.line) == ("slow", "p2p-disabled", str(files[1]), 1)
+    assert first.gain is not None
+    assert first.gain > 5
+    assert "unset NCCL_P2P_DISABLE" in first.remedy
+
+
+def test_a_setting_that_costs_nothing_by_prediction_is_no_cause(tmp_path: Path) -> None:
+    log = "n0:1:1 [0] NCCL INFO NCCL_NVLS_ENABLE set by environment to 0\n"
+    files = [
+        write(tmp_path, "t.txt", nccl_tests(["n0"], 8, A100, [(2**30, 60.0)])),
+        write(tmp_path, "nccl.log", log),
+    ]
+    assert "nvls-disabled" not in names(ringlab.diagnose(files))  # an A100 has no NVLS
+
+
+@pytest.mark.parametrize(
+    ("message", "cause"),
+    [
+        ("NCCL INFO Failed to open libibverbs.so[.1]\nn0:1:1 [0] NCCL INFO Using network Socket", "sockets-for-ib"),
+        ("NCCL WARN NET/IB : Got completion with error 12, opcode 1, len 0, vendor err 129", "ib-path-broken"),
+        ("NCCL WARN Mismatched collective detected, please check", "collective-mismatch"),
+        ("NCCL INFO Could not find a path for pattern 1, falling back to simple order", "graph-search-failed"),
+    ],
+)
+def test_a_known_message_is_a_cause_with_its_line(tmp_path: Path, message: str, cause: str) -> None:
+    path = write(tmp_path, "nccl.log", f"\nn0:1:1 [0] {message}\n")
+    found = ringlab.diagnose([path]).causes[0]
+    assert (found.name, found.file, found.line) == (cause, str(path), 2)
+
+
+def test_gpudirect_that_is_on_one_host_only_names_the_other(tmp_path: Path) -> None:
+    files = [
+        write(tmp_path, "nccl.log", NCCL_LOG.format(gdr="")),
+        write(tmp_path, "gpus.txt", gpus_listed(H100, 8)),
+    ]
+    first = ringlab.diagnose(files).causes[0]
+    assert first.name == "no-gpudirect"
+    assert "on n0, though it is on n1" in first.text
+    assert ringlab.diagnose([write(tmp_path, "ok.log", NCCL_LOG.format(gdr="/GDRDMA"))]).verdict == "unknown"
+
+
+def test_of_several_tables_the_host_that_no_fast_one_has_is_named(tmp_path: Path) -> None:
+    pairs = {("a", "b"): 90.0, ("a", "c"): 88.0, ("a", "d"): 40.0, ("b", "d"): 41.0}
+    files = [
+        write(tmp_path, f"{one}{other}.txt", nccl_tests([one, other], 8, A100, [(2**30, rate)]))
+        for (one, other), rate in pairs.items()
+    ]
+    first = ringlab.diagnose(files, keys=["net=ib", "nic=100"]).causes[0]
+    assert first.name == "slow-host"
+    assert first.text.startswith("d is in 2 of 2 slow runs")
+
+
+def test_processes_that_measured_apart_are_told(tmp_path: Path) -> None:
+    devices = [
+        f"# nThread 1 nGpus 1\n#  Rank  0 Group  0 Pid 1 on n{host} device  0 [0x03] {A100}\n" for host in range(2)
+    ]
+    rows = nccl_tests(["n0"], 1, A100, [(2**20, 1.0)]).partition("#       size")
+    path = write(tmp_path, "t.txt", "".join(devices) + rows[1] + "\n1048576 262144 float sum -1 10.0 104.86 0.00 0\n")
+    assert names(ringlab.diagnose([path]))[0] == "no-mpi"
+
+
+def flight_record(rank: int, last: int, state: str, operation: str = "nccl:all_reduce") -> dict[str, Any]:
+    """A rank's dump: collectives 0 to ``last``, the last of them in a state."""
+    frames = [{"name": "step", "filename": f"train{rank}.py", "line": 7}]
+    entries = [
+        {
+            "collective_seq_id": number, "profiling_name": operation if number == last else "nccl:all_reduce",
+            "state": state if number == last else "completed", "process_group": ["0", "default_pg"], "frames": frames,
+            "is_p2p": False, "input_sizes": [[4]],
+        }
+        for number in range(last + 1)
+    ]  # fmt: skip
+    return {"version": "2.4", "pg_config": {}, "entries": entries}
+
+
+def write_records(folder: Path, records: Sequence[dict[str, Any]]) -> list[Path]:
+    """Write the dumps of ranks 0, 1 and so on."""
+    return [write(folder, f"trace_rank_{rank}.json", json.dumps(one)) for rank, one in enumerate(records)]
+
+
+def test_a_flight_recorder_names_the_rank_that_did_not_come_and_where_it_is(tmp_path: Path) -> None:
+    records = [flight_record(0, 5, "started"), flight_record(1, 3, "completed"), flight_record(2, 5, "started")]
+    answer = ringlab.diagnose(write_records(tmp_path, records))
+    assert (answer.verdict, answer.causes[0].name) == ("hang", "rank-behind")
+    assert "rank 1 did not come to all_reduce 5" in answer.causes[0].text
+    assert "train1.py:7" in answer.causes[0].text
+
+
+def test_a_flight_recorder_tells_ranks_in_different_collectives(tmp_path: Path) -> None:
+    records = [flight_record(0, 2, "started"), flight_record(1, 2, "started", "nccl:broadcast")]
+    assert names(ringlab.diagnose(write_records(tmp_path, records)))[0] == "collective-mismatch"
+
+
+def test_a_watchdog_log_names_the_rank_that_is_behind(tmp_path: Path) -> None:
+    said = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum={}, OpType=ALLREDUCE, NumelIn=9) ran for 1 ms"
+    lines = [f"[rank{rank}]:[E1] [Rank {rank}] {said.format(8 if rank != 2 else 5)}" for rank in range(4)]
+    answer = ringlab.diagnose([write(tmp_path, "torchrun.log", "\n".join(lines))])
+    assert (answer.verdict, answer.causes[0].name) == ("hang", "rank-behind")
+    assert answer.causes[0].text.startswith("rank 2 stands in collective 5, others in 8")
+
+
+def test_stacks_name_the_process_that_is_elsewhere(tmp_path: Path) -> None:
+    waiting = "    all_reduce (torch/distributed/distributed_c10d.py:2501)\n    step (train.py:80)\n"
+    saving = "    save_checkpoint (train.py:120)\n    main (train.py:99)\n"
+    text = "".join(
+        f'Process {10 + rank}: python train.py --local-rank={rank}\nThread {rank} (active): "MainThread"\n'
+        + (saving if rank == 0 else waiting)
+        for rank in range(3)
+    )
+    answer = ringlab.diagnose([write(tmp_path, "dump.txt", text)])
+    assert answer.verdict == "hang"
+    assert "rank 0 is in save_checkpoint (train.py:120)" in answer.causes[0].text
+
+
+def profile(rank: int, backward_us: int, loading_us: int = 0) -> dict[str, Any]:
+    """A profile of torch's of eight steps on a GPU: forward and backward kernels, and an all_reduce behind them."""
+    events: list[dict[str, Any]] = []
+    at = 0
+
+    def add(name: str, category: str, length: int, **arguments: Any) -> None:
+        nonlocal at
+        events.append({"ph": "X", "name": name, "cat": category, "ts": at, "dur": length, "tid": 1, "args": arguments})
+        at += length
+
+    for step in range(8):
+        begin = at
+        if loading_us:
+            add("data_loading", "user_annotation", loading_us)
+        add("forward", "user_annotation", 1000)
+        add("backward", "user_annotation", backward_us)
+        message = {"Collective name": "allreduce", "In msg nelems": 2**24, "Group size": 2, "dtype": "Float"}
+        events.append(
+            {"ph": "X", "name": "gemm", "cat": "kernel", "ts": begin, "dur": at - begin, "tid": 7, "args": {}}
+        )
+        add("ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", "kernel", 5000 - backward_us, **message)
+        events.append(
+            {"ph": "X", "name": "nccl:all_reduce", "cat": "user_annotation", "ts": at - 10, "dur": 10, "tid": 1}
+        )
+        add(f"Optimizer.step#{step}", "cpu_op", 100)
+    return {"traceEvents": events, "distributedInfo": {"rank": rank, "world_size": 2}, "host_name": f"host{rank}"}
+
+
+def write_profiles(folder: Path, profiles: Sequence[dict[str, Any]]) -> Path:
+    """Write a profile a rank into a folder."""
+    for number, one in enumerate(profiles):
+        (folder / f"rank{number}.pt.trace.json.gz").write_bytes(gzip.compress(json.dumps(one).encode()))
+    return folder
+
+
+def test_profiles_name_the_rank_that_computes_longer_and_the_exposed_collective(tmp_path: Path) -> None:
+    answer = ringlab.diagnose([write_profiles(tmp_path, [profile(0, 1000), profile(1, 3000)])])
+    assert answer.verdict == "slow"
+    assert {"slow-rank", "exposed-collectives"} <= set(names(answer))
+    slow = next(one for one in answer.causes if one.name == "slow-rank")
+    assert slow.text.startswith("rank 1 on host1 computes")
+    assert {one.phase for one in answer.steps} >= {"forward", "backward", "optimizer"}
+    assert answer.collectives[0].bytes == 2**26
+
+
+def test_profiles_tell_that_steps_wait_for_data(tmp_path: Path) -> None:
+    answer = ringlab.diagnose([write_profiles(tmp_path, [profile(0, 4000, 6000), profile(1, 4000, 6000)])])
+    assert names(answer)[0] == "data-loading"
+
+
+NAMED = {"healthy": "", "slow-host": "rank 3 (h3)", "slow-link": "3 to 1", "lossy-rank": "the queue of h2"}
+
+
+@pytest.mark.parametrize("one", BROKEN, ids=lambda one: one.name)
+def test_real_runs_on_emulated_clusters_are_told_apart(one: Any) -> None:
+    answer = ringlab.diagnose(files_of(one, FOLDER))
+    assert answer.verdict == ("slow" if NAMED[one.name] else "normal")
+    assert NAMED[one.name] in (answer.causes[0].text if answer.causes else "")
+
+
+def test_the_command_ends_with_1_where_something_is_wrong_and_writes_json_and_a_page(
+    tmp_path: Path, ringlab: Ringlab
+) -> None:
+    good = write(tmp_path, "good.txt", nccl_tests(["n0"], 8, H100, healthy_rows(), per_gpu=False))
+    bad = write(tmp_path, "bad.log", "n0:1:1 [0] NCCL WARN Mismatched collective detected\n")
+    page, result = tmp_path / "page.html", tmp_path / "result.json"
+    assert ringlab("diagnose", str(good), "--report", str(page)).status == 0
+    done = ringlab("diagnose", str(bad), "--json", str(result))
+    assert (done.status, ringlab("diagnose", str(tmp_path / "none")).status) == (1, 2)
+    found = json.loads(result.read_text())
+    assert (found["verdict"], found["factor"]) == ("hang", None)
+    keys = {"text", "evidence", "file", "line", "remedy", "gain"}
+    assert keys <= found["causes"][0].keys()
+    assert "<h1>Normal</h1>" in page.read_text()
+    assert page.read_text().count("data:image/png") == 1
+
+
+def test_near_nics_of_a_dgx_are_no_cause(tmp_path: Path) -> None:
+    files = [write(tmp_path, "topo.txt", dgx_matrix()), write(tmp_path, "gpus.txt", gpus_listed(H100, 8))]
+    assert ringlab.diagnose(files, keys=["nodes=2"]).causes == ()
