@@ -1,21 +1,29 @@
-"""Cases of public threads: told right, wrong or not known. ``python -m benchmarks.studies.diagnosed_cases``.
+"""Cases of public threads: told right, wrong or not known.
+
+    python -m benchmarks.studies.diagnosed_cases [--write]
 
 A case is right where a cause that its author or a maintainer found is among the first two, or where a healthy one is
 called normal; not known where the verdict is unknown; else wrong.
 """
 
+import json
 import sys
 import tempfile
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.studies.diagnosed_healthy import judge_healthy
+from collectives.output_files import write_text
 from simcomm.diagnosis.verdict import Diagnosis, diagnose_files
 
 FOLDER = Path(__file__).parent / "diagnosed_threads"
 HALVES = ("known", "aside")
+RESULTS = Path(__file__).parents[1] / "results" / "diagnosed.json"
+TOLD = ("right", "wrong", "unknown")
 MOST = 2  # causes among which the right one should be
 
 
@@ -67,16 +75,32 @@ def judge_half(half: str) -> list[Outcome]:
     return [judge_case(name, case) for name, case in read_cases(half)]
 
 
+def describe_halves() -> dict[str, list[dict[str, Any]]]:
+    """Return what was made of the cases of both halves, as plain JSON."""
+    return {half: [one._asdict() for one in judge_half(half)] for half in HALVES}
+
+
+def write_results() -> None:
+    """Write what was made of all cases and healthy tables; what the half put aside showed at first stays."""
+    threads = describe_halves()
+    before = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else {}
+    today = datetime.now(UTC).date().isoformat()
+    first = before.get("first_opening") or {"date": today, "aside": threads["aside"]}
+    found = {"date": today, "first_opening": first, "threads": threads, "healthy": [*map(list, judge_healthy())]}
+    write_text(RESULTS, json.dumps(found, indent=1) + "\n")
+
+
 def main() -> None:
-    """Print what was made of the cases of the halves that are named, of both unless any is."""
-    for half in sys.argv[1:] or HALVES:
+    """Print what was made of the cases; ``--write`` also writes the results, with healthy tables."""
+    for half in HALVES:
         outcomes = judge_half(half)
         for one in outcomes:
             print(f"{half:6} {one.told:8} {one.name:32} {one.verdict:8} {one.causes} for {one.wanted}")
         tally = Counter(one.told for one in outcomes)
-        total = max(1, len(outcomes))
-        print(f"{half}: {len(outcomes)} cases; " + ", ".join(f"{tally[told]} {told} ({tally[told] / total:.0%})"
-                                                              for told in ("right", "wrong", "unknown")))  # fmt: skip
+        shares = ", ".join(f"{tally[told]} {told} ({tally[told] / len(outcomes):.0%})" for told in TOLD)
+        print(f"{half}: {len(outcomes)} cases; {shares}")
+    if "--write" in sys.argv:
+        write_results()
 
 
 if __name__ == "__main__":
