@@ -31,7 +31,10 @@ def command(
     set_keys: KeysOpt = None,
     json_to: JsonOpt = None,
 ) -> None:
-    """Describe the machine that files tell of, as a scenario that other commands take; what is guessed is marked."""
+    """Describe the machine that logs and topologies tell of, as a scenario that other commands take.
+
+    What is guessed is marked.
+    """
     if output.suffix != ".toml":
         raise InputError(f"{output}: a described machine is written as .toml")
     check_outputs(json_to, output)

@@ -51,7 +51,7 @@ def command(
     set_keys: KeysOpt = None,
     json_to: JsonOpt = None,
 ) -> None:
-    """Say whether a run is as fast as it should be, from what its logs and traces show; if not, why, and what to do.
+    """Say whether a run is as fast as it should be, from its logs and traces; if not, why, and what to do.
 
     Exit status 1 where something is wrong.
     """

@@ -4,16 +4,14 @@ from collections.abc import Callable, Iterator
 
 from simcomm.diagnosis.evidence.causes import Cause
 from simcomm.diagnosis.evidence.expectation import Case
-from simcomm.diagnosis.rules import hangs, host, network, runs, settings, tables, training
+from simcomm.diagnosis.rules.hangs import RULES as HANGS
+from simcomm.diagnosis.rules.host import RULES as HOST
+from simcomm.diagnosis.rules.network import RULES as NETWORK
+from simcomm.diagnosis.rules.runs import RULES as RUNS
+from simcomm.diagnosis.rules.settings import RULES as SETTINGS
+from simcomm.diagnosis.rules.tables import RULES as TABLES
+from simcomm.diagnosis.rules.training import RULES as TRAINING
 
 Rule = Callable[[Case], Iterator[Cause]]
 
-RULES: tuple[Rule, ...] = (
-    *settings.RULES,
-    *network.RULES,
-    *host.RULES,
-    *tables.RULES,
-    *hangs.RULES,
-    *training.RULES,
-    *runs.RULES,
-)
+RULES: tuple[Rule, ...] = (*SETTINGS, *NETWORK, *HOST, *TABLES, *HANGS, *TRAINING, *RUNS)

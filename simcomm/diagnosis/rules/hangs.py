@@ -9,7 +9,6 @@ from simcomm.diagnosis.evidence.expectation import Case
 from simcomm.diagnosis.evidence.facts import (
     Adapter,
     CollectiveMismatch,
-    CommRank,
     Hop,
     Milestone,
     Place,
@@ -416,18 +415,6 @@ def find_stuck_start(case: Case) -> Iterator[Cause]:
             "NCCL_P2P_DISABLE=1 to see that it is that; then switch off IOMMU (VT-d, AMD-Vi) or ACS in the BIOS, or "
             "boot with iommu=pt",
             0.9 if complaint else 0.75,
-        )
-    comms = {one.rank for one in case.facts.of(CommRank)}
-    world = max((one.ranks for one in case.facts.of(CommRank)), default=0)
-    if started and comms and len(comms) < world <= 4096:
-        absent = [rank for rank in range(world) if rank not in comms]
-        one = case.facts.of(CommRank)[0]
-        yield _hang(
-            "rank-absent",
-            f"{_ranks(absent)} of {world} said nothing",
-            one.place,
-            "look at those ranks' logs and hosts",
-            0.5,
         )
 
 

@@ -36,6 +36,7 @@ def find_slow_host(case: Case) -> Iterator[Cause]:
         factor = best / min(rates.values())
         name, count = runs.most_common(1)[0] if runs else ("", 0)
         if fast and runs and [*runs.values()].count(count) == 1:
+            worst = alike[min((at for at in slow if name in alike[at].hosts), key=rates.__getitem__)]
             text = (
                 f"{name} is in {count} of {len(slow)} slow runs and in no fast one: they are {factor:.2g} times slower"
             )
