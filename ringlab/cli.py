@@ -62,7 +62,7 @@ COMMANDS = {  # by name: where the function is, and the first line of its help
     ),
     "calibrate": (
         "ringlab.commands.measuring.calibrate:command",
-        "Measure this machine's messages, reductions and training phases, and keep them; or read nccl-tests' output.",
+        "Measure this machine's messages, reductions and training phases, and keep them; or keep what you measured.",
     ),
     "diagnose": (
         "ringlab.commands.diagnosing.diagnose:command",

@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.studies.nccl_unseen import PUT_ASIDE, UNSEEN, read_authors
+from benchmarks.studies.nccl_unseen import read_authors
 from collectives.costs.bounds import bus_factor
 from simcomm.diagnosis.verdict import Diagnosis, diagnose_files
 from simcomm.nccl.descriptions import System, put_aside, read_systems
 from simcomm.nccl.measured.calibration import write_line
-from simcomm.nccl.measured.tables import SizeSeries, read_put_aside_tables, read_table, read_tables
+from simcomm.nccl.measured.tables import SizeSeries, read_put_aside_tables, read_tables
 from simcomm.nccl.predict import COLLECTIVES
 
 PROGRAMS = {"all_to_all": "alltoall", "send_recv": "sendrecv"}
@@ -50,13 +50,11 @@ COUNTED = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
 
 def healthy_systems() -> Iterator[tuple[str, System, list[SizeSeries]]]:
     """Yield group, system and its collectives of each published system that is not said to be slow."""
-    own, other, authors = read_systems(), read_systems(UNSEEN), read_authors()
-    tables = {**read_tables(own), **read_put_aside_tables()}
-    for slug, system in own.items():
-        yield GROUPS[0 if slug not in put_aside() else 2], system, [*tables[slug].series(system.ranks).values()]
-    for slug, system in other.items():
-        series = [*read_table(UNSEEN / f"{slug}.csv").series(system.ranks).values()]
-        yield GROUPS[2 if authors[slug] in PUT_ASIDE else 1], system, series
+    systems, authors, hidden = read_systems(), read_authors(), put_aside()
+    tables = {**read_tables(systems), **read_put_aside_tables()}
+    for slug, system in systems.items():
+        group = GROUPS[2] if slug in hidden else GROUPS[1] if slug in authors else GROUPS[0]
+        yield group, system, [*tables[slug].series(system.ranks).values()]
 
 
 def is_judged(system: System) -> bool:
