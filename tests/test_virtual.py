@@ -1,5 +1,9 @@
 """Programs on virtual ranks: their values are right, and their times those of ``simcomm.run``."""
 
+import os
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,6 +40,48 @@ def test_a_run_without_a_calendar_has_the_same_values_and_calls(virtual: Virtual
     assert live.recording is not None and recorded.recording is not None
     assert len(live.recording.calls) == len(recorded.recording.calls) == 4 * 6 * 2
     assert live.trace is not None and recorded.trace is None and len(live.trace.messages) == 4 * 6
+
+
+def by_gloo(program: Path, ranks: int) -> list[str]:
+    """The lines that a program prints on real ranks, which meet on loopback."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    told = {"WORLD_SIZE": ranks, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "GLOO_SOCKET_IFNAME": "lo"}
+    call = [sys.executable, "-W", "ignore", str(program)]
+    processes = [
+        subprocess.Popen(
+            call,
+            env={
+                **os.environ,
+                "OMP_NUM_THREADS": "1",
+                "RANK": str(rank),
+                **{key: str(one) for key, one in told.items()},
+            },
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(ranks)
+    ]
+    try:
+        return [line for process in processes for line in process.communicate(timeout=100)[0].splitlines()]
+    finally:
+        for process in processes:
+            process.kill()
+
+
+def test_every_verb_has_the_values_of_gloo(virtual: VirtualRuns) -> None:
+    ran = virtual(PROGRAMS / "verbs.py", 3, timing="live")
+    recorded = virtual(PROGRAMS / "verbs.py", 3, timing="recorded")
+    lines = sorted(line for rank in range(3) for line in ran.lines(rank))
+    assert lines == sorted(line for rank in range(3) for line in recorded.lines(rank))
+    assert len(lines) > 140 and lines == sorted(by_gloo(PROGRAMS / "verbs.py", 3))
+    assert ran.outcome.findings == ()
+
+
+def test_a_second_group_of_the_world_meets_at_a_fresh_store(virtual: VirtualRuns) -> None:
+    ran = virtual(PROGRAMS / "init_again.py", 3)
+    assert ran.lines(1) == ["[3.0, 3.0]", "[6.0, 6.0]", "[9.0, 9.0]"]
 
 
 def test_two_runs_are_equal_to_the_bit(virtual: VirtualRuns) -> None:

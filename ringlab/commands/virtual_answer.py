@@ -20,6 +20,7 @@ from ringlab.table import Line, Part, Row, Table
 from simcomm.recorded.replay import ReplayedRun, replay
 from virtual.options import VirtualOptions
 from virtual.outcome import Finished
+from virtual.ranks.finding import Finding
 
 FEW = 16  # ranks that have a row each
 MANY_MESSAGES = 2_000_000  # more of which make no Trace
@@ -36,15 +37,6 @@ class VirtualRank(AnswerRecord):
     called_bytes: int  # of the buffers and messages of its calls
 
 
-@dataclass(frozen=True)
-class VirtualFinding(AnswerRecord):
-    """A mistake of the program."""
-
-    kind: str
-    text: str
-    where: tuple[dict[str, Any], ...] = ()
-
-
 @dataclass(frozen=True, repr=False)
 class VirtualAnswer(Answer):
     """What a program on virtual ranks came to."""
@@ -55,9 +47,9 @@ class VirtualAnswer(Answer):
     cluster: str
     ranks: tuple[VirtualRank, ...]
     elapsed_s: float
-    timing: str  # "live", "replayed", or "none" where nothing could be timed
+    timing: str  # "live", "replayed", or "none" of a run that was stopped
     jobs: int
-    findings: tuple[VirtualFinding, ...] = ()
+    findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
     real_s: float = 0.0
     recording: Recording | None = field(default=None, metadata=NOT_IN_JSON)
@@ -68,7 +60,6 @@ class VirtualAnswer(Answer):
     def of(cls, finished: Finished, options: VirtualOptions) -> "VirtualAnswer":
         """Return the answer of a run; one that was only recorded is replayed on the cluster."""
         outcome = finished.outcome
-        findings = tuple(VirtualFinding(**one.to_dict()) for one in outcome.findings)
         place = _last_with_ranks(finished)
         job, recording = outcome.jobs[place], finished.recordings[place]
         run = None
@@ -79,9 +70,9 @@ class VirtualAnswer(Answer):
             cluster=options.cluster.title,
             ranks=_ranks(job.ranks, run, recording),
             elapsed_s=job.elapsed if run is None else run.elapsed,
-            timing="live" if outcome.is_live else "none" if run is None else "replayed",
+            timing="none" if job.finding is not None else "live" if run is None else "replayed",
             jobs=len(outcome.jobs),
-            findings=findings,
+            findings=outcome.findings,
             notes=() if run is None else tuple(run.carrier.notes),
             real_s=outcome.seconds,
             recording=recording,
@@ -123,7 +114,7 @@ class VirtualAnswer(Answer):
 
     def show(self) -> Iterator[Part]:
         """Yield when ranks were through, who waited, and what is wrong."""
-        if self.timing != "none" and not self.findings:
+        if self.timing != "none":
             how = f"on {self.cluster}, " + ("timed while it ran" if self.timing == "live" else "replayed")
             yield Line(f"{self.program}: {format_time(self.elapsed_s)} of virtual time {how}", "bold")
             yield Table(None, ["", "finished", "computed", "waited", "called"], [*self._rows()])
