@@ -245,3 +245,20 @@ def test_the_command_ends_with_1_where_something_is_wrong_and_writes_json_and_a_
 def test_near_nics_of_a_dgx_are_no_cause(tmp_path: Path) -> None:
     files = [write(tmp_path, "topo.txt", dgx_matrix()), write(tmp_path, "gpus.txt", gpus_listed(H100, 8))]
     assert ringlab.diagnose(files, keys=["nodes=2"]).causes == ()
+
+
+def test_metrics_of_a_training_show_its_exposed_sync(tmp_path: Path) -> None:
+    row = '{"kind": "step", "step": %d, "forward_s": 0.01, "backward_s": 0.02, "sync_s": 0.05, "optimizer_s": 0.001}'
+    path = write(tmp_path, "metrics.jsonl", "".join(f"{row % step}\n" for step in range(8)))
+    answer = ringlab.diagnose([path])
+    assert names(answer) == ["exposed-collectives"]
+    assert answer.causes[0].text.startswith("collectives take 62% of a step")
+
+
+@pytest.mark.parametrize(("times", "verdict"), [(1.1, "normal"), (3.0, "slow")])
+def test_bench_is_held_against_its_own_prediction(tmp_path: Path, times: float, verdict: str) -> None:
+    rows = [
+        {"algorithm": "all_reduce/ring", "bytes": 64, "time_s": times * one, "predicted_s": one} for one in (1.0, 2.0)
+    ]
+    path = write(tmp_path, "bench.json", json.dumps({"kind": "bench", "collectives": rows}))
+    assert ringlab.diagnose([path]).verdict == verdict

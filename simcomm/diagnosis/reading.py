@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from collectives.errors import InputError
-from collectives.input_files import parse_json, read_bytes
+from collectives.input_files import FileBytes, parse_json, read_bytes
 from simcomm.diagnosis.evidence.facts import Fact, Facts
 from simcomm.diagnosis.readers import (
     devices,
     flight_recorder,
     nccl_log,
     nccl_tests,
+    own_records,
     pair_rates,
     profiles,
     stacks,
@@ -22,7 +23,6 @@ from simcomm.diagnosis.readers import (
 )
 from simcomm.diagnosis.readers.lines import Line, clean
 
-MOST_BYTES = 64 << 20  # of a text; profiles have their own limit
 MOST_LINES = 2_000_000
 MOST_LINE = 20_000  # letters, of which no format needs more
 MOST_FACTS = 2_000_000
@@ -31,7 +31,7 @@ AS_JSON = "import json, pickle, sys; json.dump(pickle.load(open(sys.argv[1], 'rb
 KNOWN = (
     "the output of nccl-tests or rccl-tests (text, or JSON of -J), a log of NCCL_DEBUG=INFO, nvidia-smi topo -m, "
     "NCCL's topology or graph XML, lspci -vv, ibstat, ethtool, nvidia-smi, p2pBandwidthLatencyTest, torch's profile, "
-    "flight recorder (JSON) or watchdog log, py-spy dump, or a Trace of ringlab"
+    "flight recorder (JSON) or watchdog log, py-spy dump, or a Trace, metrics.jsonl or bench --json of ringlab"
 )
 
 
@@ -75,7 +75,7 @@ def _read(path: Path) -> Iterator[tuple[str, Fact]]:
     if path.is_dir() or path.name.endswith(".gz"):
         yield from (("torch's profile", fact) for fact in profiles.read(path))
         return
-    content = read_bytes(path, profiles.MOST_BYTES if path.name.endswith(".json") else MOST_BYTES)
+    content = read_bytes(path, FileBytes.PROFILER if path.name.endswith(".json") else FileBytes.USUAL)
     if content[:2] in PICKLED:
         raise InputError(
             f'{path}: a pickle, which can run programs and is not read; where it was made: python -c "{AS_JSON}" FILE'
@@ -104,12 +104,17 @@ def _read_json(path: Path, text: str) -> Iterator[tuple[str, Fact]]:
     if '"traceEvents"' in text[: 1 << 20] or profiles.is_trace(text):
         yield from (("a trace", fact) for fact in profiles.read(path))
         return
+    if own_records.is_metrics(text):
+        yield from (("metrics", fact) for fact in own_records.read_metrics(path, text))
+        return
     try:
         content: Any = parse_json(text)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not JSON: {error}") from error
     if isinstance(content, dict) and flight_recorder.recognises(content):
         yield from (("a flight recorder", fact) for fact in flight_recorder.read(path, content))
+    elif isinstance(content, dict) and content.get("kind") == "bench":
+        yield from (("ringlab bench", fact) for fact in own_records.read_bench(path, content))
     elif isinstance(content, dict) and "results" in content and "config" in content:
         yield from (("nccl-tests", fact) for fact in nccl_tests.read_json_file(path))
     else:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from simcomm.diagnosis.evidence.causes import LEAST_FACTOR, Cause, rank_causes
 from simcomm.diagnosis.evidence.expectation import Case, Factor, compare_tables
-from simcomm.diagnosis.evidence.facts import Facts, Milestone, RankTimeout, RunTrace, StartedTest
+from simcomm.diagnosis.evidence.facts import BenchedRow, Facts, Milestone, RankTimeout, RunTrace, StartedTest
 from simcomm.diagnosis.evidence.machine import describe_machine
 from simcomm.diagnosis.reading import read_facts
 from simcomm.diagnosis.rules import RULES
@@ -34,6 +34,7 @@ OWN_FACTOR = (
     "packet-loss",
     "pcie-degraded",
     "slow-collectives",
+    "slow-bench",
     "no-mpi",
 )
 
@@ -132,6 +133,8 @@ def _judge(case: Case, factor: Factor | None, causes: tuple[Cause, ...]) -> tupl
     sure = next((one for one in causes if one.strength >= SURE and (one.gain is None or one.gain >= WORTH)), None)
     if sure is not None:
         return "slow", "the files show it, without a measured table"
+    if case.facts.of(BenchedRow):
+        return "normal", "collectives take what the calibration of this machine says"
     if any(trace.trace.spans or len(trace.trace.messages) for trace in case.facts.of(RunTrace)):
         return "normal", "no rank, link or phase stands out"
     return "unknown", case.machine.missing or "nothing was measured; give the output of nccl-tests"

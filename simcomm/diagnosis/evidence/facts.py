@@ -311,6 +311,15 @@ class ProfiledCall(Fact):
 
 
 @dataclass(frozen=True)
+class BenchedRow(Fact):
+    """A collective that ``ringlab bench`` measured beside its prediction, in seconds."""
+
+    algorithm: str
+    measured: float
+    predicted: float
+
+
+@dataclass(frozen=True)
 class StepTime(Fact):
     """Seconds of a part of a training step, as a log says it, of all steps that it tells of."""
 

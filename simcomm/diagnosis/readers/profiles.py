@@ -10,7 +10,6 @@ from collectives.records import kineto
 from collectives.records.trace import read_trace
 from simcomm.diagnosis.evidence.facts import Fact, Place, ProfiledCall, RunTrace
 
-MOST_BYTES = kineto.MOST_BYTES
 NCCL_KERNELS = ("ncclDevKernel", "ncclKernel", "rcclGenericKernel", "ncclDevFunc")
 HEAD = 100  # letters, in which a Trace of Ringlab's says so
 

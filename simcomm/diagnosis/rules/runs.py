@@ -9,11 +9,12 @@ import numpy as np
 from collectives.records.trace import Trace
 from simcomm.diagnosis.evidence.causes import Cause
 from simcomm.diagnosis.evidence.expectation import Case
-from simcomm.diagnosis.evidence.facts import Place, RunTrace
+from simcomm.diagnosis.evidence.facts import BenchedRow, Place, RunTrace
 
 LEAST_BYTES = 1024  # of a message that tells of a rate
 THIN = 0.65  # of the usual rate
 LATE = 4.0  # times the usual time of a message
+SLOWER_THAN_CALIBRATED = 1.5  # times: from there on it is no drift
 LEAST_LATE = 0.02  # share of a rank's messages that are late, from which it loses them
 
 
@@ -121,4 +122,15 @@ def _lossy(place: Place, trace: Trace, rank: int, share: float) -> Cause:
     )
 
 
-RULES = (find_thin_links, find_late_messages)
+def find_slow_bench(case: Case) -> Iterator[Cause]:
+    """Yield that ``bench`` took far longer than the calibration of the same machine says."""
+    rows = case.facts.of(BenchedRow)
+    ratios = [one.measured / one.predicted for one in rows]
+    if len(rows) >= 2 and median(ratios) > SLOWER_THAN_CALIBRATED:
+        worst = rows[int(np.argmax(ratios))]
+        text = f"collectives take {median(ratios):.2g} times what the calibration of this machine says"
+        remedy = "look at what else runs here; calibrate again where the machine has changed"
+        yield Cause("slow-bench", text, worst.place.text, worst.place, remedy, 0.7, median(ratios))
+
+
+RULES = (find_thin_links, find_late_messages, find_slow_bench)
