@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     from ringlab.commands.measuring.model_parallel import ModelParallelAnswer, model_parallel
     from ringlab.commands.measuring.profile import ProfileAnswer, profile_model
     from ringlab.commands.measuring.profiled_rank import ProfiledRank, compare_devices
+    from ringlab.commands.predicting.devices_answer import DevicesAnswer
     from ringlab.commands.predicting.explain import Explanation
     from ringlab.commands.predicting.plan import PlanAnswer, plan
-    from ringlab.commands.predicting.predict_devices import DevicesAnswer, predict_devices
+    from ringlab.commands.predicting.predict_devices import predict_devices
     from ringlab.commands.predicting.predict_sweep import SweepAnswer, predict_sweep
     from ringlab.commands.predicting.prediction import Prediction
     from ringlab.commands.predicting.winners import WinnersAnswer, winners
@@ -41,7 +42,8 @@ _MODULES = {
     "ringlab.commands.measuring.bench": ("BenchAnswer", "BenchOptions", "bench"),
     "ringlab.commands.measuring.calibrate": ("CalibrationAnswer", "calibrate"),
     "ringlab.commands.measuring.compare": ("Comparison",),
-    "ringlab.commands.predicting.predict_devices": ("DevicesAnswer", "predict_devices"),
+    "ringlab.commands.predicting.devices_answer": ("DevicesAnswer",),
+    "ringlab.commands.predicting.predict_devices": ("predict_devices",),
     "ringlab.commands.predicting.explain": ("Explanation",),
     "ringlab.commands.diagnosing.describe": ("Description", "describe"),
     "ringlab.commands.diagnosing.diagnose": ("DiagnosisAnswer", "diagnose"),

@@ -8,7 +8,7 @@ import pytest
 import ringlab
 from collectives.errors import InputError
 from collectives.training.parallelism import CONTENTION
-from ringlab.commands.predicting.predict_devices import DevicesRow
+from ringlab.commands.predicting.devices_answer import DevicesRow
 from simcomm.mesh.calls import Group
 from simcomm.mesh.interconnect import NcclInterconnect
 from simcomm.mesh.shared_links import LOADING, StepLinks, Traffic, delay_of
