@@ -15,7 +15,6 @@ from collectives import (
     on_group,
     recv,
     recv_reduce,
-    reduce,
     send,
     verify,
 )
@@ -64,19 +63,6 @@ def test_a_deadlock_of_two_names_only_the_two() -> None:
     assert "rank 2" not in message
 
 
-def test_off_by_one_chunk() -> None:
-    def wrong(rank, world_size):
-        left, right = (rank - 1) % world_size, (rank + 1) % world_size
-        for step in range(world_size - 1):
-            yield send(right, (rank - step) % world_size), recv_reduce(left, (rank - 2 - step) % world_size)
-
-    message = refusal("all_reduce", wrong, 4)
-    assert "rank 0, step 0: send(to rank 1, chunk 0), message 0 of rank 0 to rank 1, meets in its step 0" in message
-    assert message.endswith(
-        "recv_reduce(from rank 0, chunk 3): these are different chunks of the buffer; data keeps its place"
-    )
-
-
 def test_off_by_one_step() -> None:
     def wrong(rank, world_size):
         left, right = (rank - 1) % world_size, (rank + 1) % world_size
@@ -113,17 +99,6 @@ def test_a_contribution_that_is_overwritten_before_it_is_sent() -> None:
         "misses the contribution of rank 1: rank 1 does not send its own data before step 0, where recv(from rank 0, "
         "chunk 0) puts the data of rank 0 in its place; rank 0 receives chunk 0 last in step 1, where recv(from rank "
         "1, chunk 0) brings the data of rank 0"
-    )
-
-
-def test_double_count() -> None:
-    def wrong(rank, world_size):
-        yield from naive_reduce(rank, world_size, 0)
-        yield from naive_reduce(rank, world_size, 0)
-
-    assert refusal("all_reduce", wrong, 3, chunks=1) == (
-        "all_reduce/wrong, world size 3, rank 0, step 2: recv_reduce(from rank 1, chunk 0): the contribution of rank 1 "
-        "would be counted twice: chunk 0 already holds ranks 0, 1, 2 and rank 1 would be added"
     )
 
 
@@ -167,32 +142,6 @@ def test_unmatched_receive_and_send() -> None:
     assert refusal("all_reduce", sends, 2, chunks=1) == (
         "all_reduce/wrong, world size 2, rank 1, step 1: send(to rank 0, chunk 0) meets nothing: "
         "rank 1 sends 2 messages to rank 0, which receives 1 from it"
-    )
-
-
-def test_ends_of_different_count() -> None:
-    def wrong(rank, world_size):
-        yield send(1 - rank, 0, count=2), recv(1 - rank, 0)
-
-    assert "send(to rank 1, chunk 0..1)" in (message := refusal("all_reduce", wrong, 2))
-    assert message.endswith("recv(from rank 0, chunk 0): they disagree on how many chunks travel")
-
-
-def test_uneven_sizes_of_a_local_copy() -> None:
-    def wrong(rank, world_size):
-        yield copy(0, into=1)
-
-    assert refusal("all_reduce", wrong, 3).endswith(
-        "rank 0, step 0: copy(chunk 0 into 1): these are different chunks of the buffer; data keeps its place"
-    )
-
-
-def test_written_twice_in_one_step() -> None:
-    def wrong(rank, world_size):
-        yield recv(1 - rank, 0), recv_reduce(1 - rank, 0)
-
-    assert refusal("all_reduce", wrong, 2).endswith(
-        "rank 0, step 0: recv_reduce(from rank 1, chunk 0): chunk 0 is written twice in one step"
     )
 
 
@@ -244,16 +193,6 @@ def test_sends_undefined_scratch() -> None:
     assert refusal("all_reduce", wrong, 2, chunks=1, scratch=1) == (
         "all_reduce/wrong, world size 2, rank 0, step 0: send(to rank 1, chunk 1): "
         "chunk 1 holds nothing yet (scratch is undefined at the start)"
-    )
-
-
-def test_reduces_into_undefined_scratch() -> None:
-    def wrong(rank, world_size):
-        yield reduce(0, into=1)
-
-    assert (
-        "chunk 1 holds nothing yet (scratch is undefined at the start), so nothing can be reduced into it"
-        in refusal("all_reduce", wrong, 2, chunks=1, scratch=1)
     )
 
 
