@@ -11,7 +11,7 @@ from collectives.records.transformer_shapes import EXAMPLE, TRANSFORMERS, is_tra
 from collectives.training.recipe import check_known
 from scenarios.loader import SpreadTraining
 from simcomm.cluster.hardware_parts import find_link
-from simcomm.mesh.clusters import MeshCluster
+from simcomm.mesh.clusters import mesh_cluster
 from simcomm.mesh_search.columns import BITS, FRAMEWORKS, OFFLOADED, OPTIMIZERS, PRECISIONS
 from simcomm.mesh_search.search import MeshJob
 
@@ -82,7 +82,7 @@ def make_job(spread: SpreadTraining, devices: int, options: MeshOptions) -> Mesh
     return MeshJob(
         kind=kind, shape=shape, seq=options.seq or shape.context,
         batch=options.batch or training.batch_size * devices,
-        gpu=MeshCluster(spread.cluster).gpu or system.gpu.name, gpus=devices, node_gpus=node,
+        gpu=mesh_cluster(spread.cluster).gpu or system.gpu.name, gpus=devices, node_gpus=node,
         nic_rate=nic * 1e9, peer_rate=pcie if system.link == "pcie" else None,
         precision=options.precision or training.precision, framework=options.framework,
         is_compiled=options.is_compiled, optimizer=options.optimizer or _optimizer(training),

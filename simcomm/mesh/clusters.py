@@ -1,6 +1,7 @@
 """The devices of a cluster as a mesh takes them: what one is, and what joins so many."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
@@ -15,28 +16,67 @@ from simcomm.nccl.catalogue import gpus_of_host
 from simcomm.nccl.clusters import NcclCluster
 
 
-@dataclass(frozen=True)
-class MeshCluster:
+class MeshCluster(Protocol):
     """A cluster whose devices are taken for meshes of any number."""
-
-    cluster: Cluster
-    algorithm: Algorithm | None = None  # of all_reduce on a simulated network
-    contention: frozenset[str] = frozenset()  # what shares a host's links, where they are known
 
     @property
     def gpu(self) -> str | None:
         """The GPU's name in the hardware catalogue, with its memory where a preset says it; None for other devices."""
-        if not isinstance(self.cluster, NcclCluster):
-            return None
+
+    @property
+    def device(self) -> MeshDevice:
+        """One of the devices; its host's cores are also those of GPUs that are not used."""
+
+    def join(self, count: int) -> Interconnect:
+        """Return what joins so many of the devices. Raise InputError for a number that it cannot have."""
+
+
+def mesh_cluster(
+    cluster: Cluster, algorithm: Algorithm | None = None, contention: frozenset[str] = frozenset()
+) -> MeshCluster:
+    """Return a cluster as a mesh takes it; ``algorithm`` is of all_reduce on a simulated network.
+
+    ``contention`` says what shares a host's links, where they are known.
+    """
+    if isinstance(cluster, NcclCluster):
+        return GpuMeshCluster(cluster, contention)
+    return SimulatedMeshCluster(cluster, algorithm)
+
+
+@dataclass(frozen=True)
+class SimulatedMeshCluster:
+    """Devices of which nothing is known, on a simulated network."""
+
+    cluster: Cluster
+    algorithm: Algorithm | None = None
+    gpu: None = field(default=None, init=False)
+    device: MeshDevice = field(default=ANY_DEVICE, init=False)
+
+    def join(self, count: int) -> Interconnect:
+        """Return the network. Raise InputError where it has fewer hosts."""
+        if count > self.cluster.world_size:
+            raise InputError(
+                f"{self.cluster.title} has {self.cluster.world_size} devices; for {count} give a larger one, as "
+                f"--set cluster.hosts={count}"
+            )
+        return SimulatedInterconnect(self.cluster, self.algorithm)
+
+
+@dataclass(frozen=True)
+class GpuMeshCluster:
+    """GPUs of a described system, joined by NCCL's model."""
+
+    cluster: NcclCluster
+    contention: frozenset[str] = frozenset()
+
+    @property
+    def gpu(self) -> str | None:
         system = self.cluster.system
         name = str(machine_entries()[system.preset]["gpu"]) if system.preset in machine_entries() else system.gpu.name
         return name if name in parts("GPU") else None
 
     @property
     def device(self) -> MeshDevice:
-        """One of the devices; its host's cores are also those of GPUs that are not used."""
-        if not isinstance(self.cluster, NcclCluster):
-            return ANY_DEVICE
         system, gpu = self.cluster.system, self.gpu
         cores = CORES * (gpus_of_host(system.preset) if system.preset in machine_entries() else system.gpus)
         if gpu is None:
@@ -46,14 +86,7 @@ class MeshCluster:
         return MeshDevice(gpu, memory_bytes(gpu), bandwidth, cores)
 
     def join(self, count: int) -> Interconnect:
-        """Return what joins so many of the devices. Raise InputError for a number that it cannot have."""
-        if not isinstance(self.cluster, NcclCluster):
-            if count > self.cluster.world_size:
-                raise InputError(
-                    f"{self.cluster.title} has {self.cluster.world_size} devices; for {count} give a larger one, as "
-                    f"--set cluster.hosts={count}"
-                )
-            return SimulatedInterconnect(self.cluster, self.algorithm)
+        """Return as many hosts of the system as that takes. Raise InputError where they cannot be."""
         system = self.cluster.system
         nodes = -(-count // system.gpus)
         if nodes > 1 and count % system.gpus:

@@ -24,7 +24,7 @@ from ringlab.shared.ranges import parse_world_sizes
 from scenarios.loader import SpreadTraining, read_spread_training
 from simcomm.cluster.hardware_parts import find_part
 from simcomm.cluster.presets import machine_entries
-from simcomm.mesh.clusters import MeshCluster
+from simcomm.mesh.clusters import mesh_cluster
 from simcomm.mesh.step import StepModel, StepPrediction
 from simcomm.mesh_search.columns import PRECISIONS
 from simcomm.mesh_search.devices import find_mesh_gpu
@@ -137,7 +137,7 @@ def _step_model(spread: SpreadTraining, stated_batch: int) -> StepModel:
     Raise InputError where no times of computing are known.
     """
     training = spread.training
-    mesh = MeshCluster(spread.cluster, spread.algorithm, frozenset(training.contention))
+    mesh = mesh_cluster(spread.cluster, spread.algorithm, frozenset(training.contention))
     try:
         job = find_job(training, spread.folder)
     except InputError as error:
@@ -282,7 +282,7 @@ def _of_language(found: StepPrediction, spread: SpreadTraining) -> dict[str, flo
         return {}
     kind, shape = parse_transformer(spread.training.model)
     tokens = found.rate * shape.context
-    gpu, precision = MeshCluster(spread.cluster).gpu, PRECISIONS.get(spread.training.precision)
+    gpu, precision = mesh_cluster(spread.cluster).gpu, PRECISIONS.get(spread.training.precision)
     if gpu is None or precision is None or not {"fp16", "memory", "memory_bandwidth"} <= find_part("GPU", gpu).keys():
         return {"tokens_per_s": tokens}
     peak = getattr(find_mesh_gpu(gpu), precision)
