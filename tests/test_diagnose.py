@@ -262,3 +262,16 @@ def test_bench_is_held_against_its_own_prediction(tmp_path: Path, times: float, 
     ]
     path = write(tmp_path, "bench.json", json.dumps({"kind": "bench", "collectives": rows}))
     assert ringlab.diagnose([path]).verdict == verdict
+
+
+def test_a_rank_that_comes_late_to_collectives_is_told_by_who_waits(tmp_path: Path) -> None:
+    profiles = [profile(0, 1000), profile(1, 1000)]
+    for one, lasts in zip(profiles, (3000, 300), strict=True):
+        for event in one["traceEvents"]:
+            if event["name"] == "nccl:all_reduce":
+                event["dur"] = lasts
+    answer = ringlab.diagnose([write_profiles(tmp_path, profiles)])
+    late = next(one for one in answer.causes if one.name == "late-rank")
+    assert late.text.startswith("rank 1 comes last")
+    assert answer.step_s is not None
+    assert sum(answer.step_parts.values()) == pytest.approx(answer.step_s)

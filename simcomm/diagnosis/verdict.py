@@ -29,6 +29,7 @@ OWN_FACTOR = (
     "rate-collapses",
     "data-loading",
     "slow-rank",
+    "late-rank",
     "exposed-collectives",
     "uneven-steps",
     "packet-loss",

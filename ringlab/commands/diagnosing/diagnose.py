@@ -10,6 +10,7 @@ import typer
 from typer import Argument, Option
 
 import viz
+from collectives.costs.bounds import bus_factor
 from collectives.units import count, format_size, format_time
 from ringlab.shared.answer import NOT_IN_JSON, Answer, AnswerRecord
 from ringlab.shared.machine_words import machine_line, parse_keys
@@ -19,7 +20,14 @@ from ringlab.table import Line, Part, Table, format_or_dash, format_ratio, time_
 from simcomm.diagnosis.evidence.causes import Cause
 from simcomm.diagnosis.evidence.expectation import CLASSES
 from simcomm.diagnosis.evidence.facts import ProfiledCall, RunTrace
-from simcomm.diagnosis.rules.training import busbw, exposed_sync, phase_seconds, profiled_rates, step_seconds
+from simcomm.diagnosis.rules.training import (
+    busbw,
+    exposed_sync,
+    phase_seconds,
+    profiled_rates,
+    step_parts,
+    step_seconds,
+)
 from simcomm.diagnosis.verdict import Diagnosis, diagnose_files
 
 FilesArg = Annotated[
@@ -148,6 +156,7 @@ class DiagnosisAnswer(Answer):
     steps: tuple[StepFound, ...]
     step_s: float | None
     exposed_s: float | None
+    step_parts: Mapping[str, float]
     collectives: tuple[CallFound, ...]
     files: tuple[tuple[str, str], ...]
     found: Diagnosis = field(metadata=NOT_IN_JSON)
@@ -199,6 +208,10 @@ class DiagnosisAnswer(Answer):
             headings = ["phase", f"middle\n({unit})", f"fastest\n({unit})", f"slowest\n({unit})", "slowest rank"]
             whole = f"A training step of {format_time(self.step_s or 0.0)}, by phase"
             yield Table(f"{whole}; {format_time(self.exposed_s or 0.0)} of sync stand alone", headings, rows)
+        if self.step_s:
+            unit, form = time_unit(self.step_parts.values())
+            rows = [[name, form(one), f"{one / self.step_s:.0%}"] for name, one in self.step_parts.items() if one > 0]
+            yield Table("Where the step goes", ["", f"time\n({unit})", "share"], rows)
         if self.collectives:
             unit, form = time_unit(one.time_s for one in self.collectives)
             rows = [
@@ -258,34 +271,35 @@ def make_answer(found: Diagnosis) -> DiagnosisAnswer:
 
 
 def _tables(found: Diagnosis) -> Iterator[TableFound]:
+    """Yield each collective of each table by class of sizes, with the rates at the largest size of the class."""
     for one in found.case.comparisons:
-        run, series = one.table.run, one.series
-        bus = {
-            row.nbytes: row.busbw for row in run.rows if row.collective == series.collective and row.busbw is not None
-        }
-        for name, factor in one.factors().items():
-            largest = max(
-                nbytes for nbytes in bus or dict.fromkeys(map(int, series.nbytes), 0.0) if _is_in(name, nbytes)
-            )
-            rate = bus.get(largest) or 0.0
-            interval = (factor.low, factor.high)
-            at = int((series.nbytes == largest).argmax())
-            ratio = float(one.ratios[at])
+        run, sizes = one.table.run, one.series.nbytes
+        factor_of_rate = bus_factor(one.series.collective, run.ranks) / 1e9
+        for name, above, most in CLASSES:
+            within = [at for at, nbytes in enumerate(sizes.tolist()) if above < nbytes <= most]
+            if not within:
+                continue
+            factor, largest = one.factors()[name], within[-1]
+            counted = float(sizes[largest]) * factor_of_rate
             yield TableFound(
-                one.place.file, one.place.line, series.collective, run.ranks, run.hosts, name, factor.value, interval,
-                rate, rate * ratio,
-            )  # fmt: skip
-
-
-def _is_in(name: str, nbytes: int) -> bool:
-    return any(name == one and above < nbytes <= most for one, above, most in CLASSES)
+                file=one.place.file,
+                line=one.place.line,
+                collective=one.series.collective,
+                ranks=run.ranks,
+                hosts=run.hosts,
+                sizes=name,
+                factor=factor.value,
+                factor_interval=(factor.low, factor.high),
+                busbw_GBps=counted / float(one.series.seconds[largest]),
+                predicted_busbw_GBps=counted / float(one.predicted[largest]),
+            )
 
 
 def _training(found: Diagnosis) -> dict[str, Any]:
     """Return the step by phases, and the largest collectives, of the first trace that has phases."""
     traces = [one.trace for one in found.case.facts.of(RunTrace) if len(one.trace.spans)]
     if not traces:
-        return {"steps": (), "step_s": None, "exposed_s": None, "collectives": tuple(_calls(found))}
+        return {"steps": (), "step_s": None, "exposed_s": None, "step_parts": {}, "collectives": tuple(_calls(found))}
     trace = traces[0]
     steps = []
     for name, by_rank in phase_seconds(trace).items():
@@ -297,6 +311,7 @@ def _training(found: Diagnosis) -> dict[str, Any]:
         "steps": tuple(steps[:12]),
         "step_s": step_seconds(trace),
         "exposed_s": exposed_sync(trace),
+        "step_parts": step_parts(trace),
         "collectives": tuple(_calls(found)),
     }
 

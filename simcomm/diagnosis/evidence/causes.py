@@ -40,3 +40,8 @@ def rank_causes(causes: Iterable[Cause], factor: float | None) -> tuple[Cause, .
         if one.name not in best or one.weight(factor) > best[one.name].weight(factor):
             best[one.name] = one
     return tuple(sorted(best.values(), key=lambda one: -one.weight(factor)))
+
+
+def stands_still(name: str, text: str, place: Place, remedy: str, strength: float) -> Cause:
+    """Return a cause of a run that stands still or does not start."""
+    return Cause(name, text, place.text, place, remedy, strength, None, is_hang=True)

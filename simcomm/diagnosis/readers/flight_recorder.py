@@ -38,8 +38,9 @@ def read(path: Path, content: dict[str, Any]) -> Iterator[Fact]:
         group = entry.get("process_group", ["0"])
         place = Place.of(str(path), 0, f"entry {number}: {name} {sequence} {state}")
         sizes = f"{entry.get('input_sizes', '')}"[:80]
-        yield RecordedCall(place, rank, str(group[0] if isinstance(group, list) and group else group), sequence,
-                           name.rpartition(":")[2], state, sizes, _frame(entry))  # fmt: skip
+        named = str(group[0] if isinstance(group, list) and group else group)
+        operation = name.rpartition(":")[2]
+        yield RecordedCall(place, rank, named, sequence, operation, state, sizes=sizes, frame=_frame(entry))
 
 
 def _rank(path: Path, content: dict[str, Any]) -> int:

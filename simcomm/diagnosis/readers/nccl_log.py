@@ -130,7 +130,7 @@ def _hop(place: Place, host: str, found: "re.Match[str]") -> Hop:
     parts = (via[2] or "").split("/")
     nic = next((int(part) for part in parts if part.isdecimal()), None)
     is_gdr = any(part.startswith("GDR") for part in parts)
-    return Hop(place, int(found[1]), int(found[2]), found[3] or "", via[1], parts[0], host, is_gdr, nic)
+    return Hop(place, int(found[1]), int(found[2]), found[3] or "", via[1], parts[0], host, is_gdr=is_gdr, nic=nic)
 
 
 def _networks(place: Place, host: str, said: str) -> Iterator[Fact]:

@@ -48,9 +48,8 @@ def _calls(place: Place, profile: kineto.Profile) -> Iterator[ProfiledCall]:
         name, nbytes, ranks = one.sent or (one.name.split("(")[0], 0, profile.world_size)
         hidden = _overlap(busy, one.begin, one.end)
         seconds = (one.end - one.begin) / 1e9
-        yield ProfiledCall(
-            place, profile.rank, name, nbytes, ranks, one.begin / 1e9, one.end / 1e9, max(0.0, seconds - hidden / 1e9)
-        )
+        times = {"begin": one.begin / 1e9, "end": one.end / 1e9, "exposed": max(0.0, seconds - hidden / 1e9)}
+        yield ProfiledCall(place, profile.rank, name, nbytes, ranks, **times)
 
 
 def _merge(intervals: list[tuple[int, int]]) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:

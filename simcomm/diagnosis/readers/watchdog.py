@@ -38,7 +38,9 @@ def read(file: str, lines: list[Line]) -> Iterator[Fact]:
             yield RankTimeout(line.place(file), int(found[1] or found[2]), int(found[3]), found[4], elements)
         if found := POSITION.search(line.text):
             rank, enqueued, completed = int(found[2]), int(found[3]), int(found[4])
-            yield RankTimeout(line.place(file), rank, completed + 1, "", None, found[1], enqueued, completed)
+            yield RankTimeout(
+                line.place(file), rank, completed + 1, "", group=found[1], enqueued=enqueued, completed=completed
+            )
         if "running collective: CollectiveFingerPrint" in line.text:
             one, other = MISMATCH.search(line.text), SECOND.search(line.text)
             if one is not None and other is not None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 from simcomm.diagnosis.evidence.causes import Cause
 from simcomm.diagnosis.evidence.expectation import Case
+from simcomm.diagnosis.rules.broken_starts import RULES as BROKEN_STARTS
 from simcomm.diagnosis.rules.hangs import RULES as HANGS
 from simcomm.diagnosis.rules.host import RULES as HOST
 from simcomm.diagnosis.rules.network import RULES as NETWORK
@@ -14,4 +15,4 @@ from simcomm.diagnosis.rules.training import RULES as TRAINING
 
 Rule = Callable[[Case], Iterator[Cause]]
 
-RULES: tuple[Rule, ...] = (*SETTINGS, *NETWORK, *HOST, *TABLES, *HANGS, *TRAINING, *RUNS)
+RULES: tuple[Rule, ...] = (*SETTINGS, *NETWORK, *HOST, *TABLES, *HANGS, *BROKEN_STARTS, *TRAINING, *RUNS)

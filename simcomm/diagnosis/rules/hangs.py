@@ -1,17 +1,15 @@
-"""What stands still or breaks: which rank did not come to which collective, and where it is; starts that fail."""
+"""What stands still or breaks: which rank did not come to which collective, and where it is."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from simcomm.diagnosis.evidence.causes import Cause
+from simcomm.diagnosis.evidence.causes import Cause, stands_still
 from simcomm.diagnosis.evidence.expectation import Case
 from simcomm.diagnosis.evidence.facts import (
-    Adapter,
     CollectiveMismatch,
     Hop,
     Milestone,
-    Place,
     Progressing,
     RankTimeout,
     RecordedCall,
@@ -51,10 +49,6 @@ WAITING = (
 MOST_NAMED = 8
 
 
-def _hang(name: str, text: str, place: Place, remedy: str, strength: float) -> Cause:
-    return Cause(name, text, place.text, place, remedy, strength, None, is_hang=True)
-
-
 def _ranks(numbers: Sequence[int]) -> str:
     listed = ", ".join(map(str, numbers[:MOST_NAMED]))
     more = f" and {len(numbers) - MOST_NAMED} more" if len(numbers) > MOST_NAMED else ""
@@ -77,7 +71,7 @@ def find_rank_behind(case: Case) -> Iterator[Cause]:
     absent = [rank for rank in range(world) if rank not in first and rank not in positions]
     some = next(iter(first.values()))
     if absent and len(absent) <= world / 2 and len({one.sequence for one in first.values()}) == 1:
-        yield _hang(
+        yield stands_still(
             "rank-absent",
             f"{_ranks(absent)} did not come to {some.operation} {some.sequence}, or said nothing: the others wait in "
             f"it",
@@ -96,7 +90,7 @@ def _behind_by_position(positions: dict[int, RankTimeout], first: dict[int, Rank
         if len(behind) <= len(enqueued) / 2:
             one = positions[behind[0]]
             waiting = next((t for rank, t in first.items() if rank not in behind), one)
-            yield _hang(
+            yield stands_still(
                 "rank-behind",
                 f"{_ranks(behind)} came as far as collective {least}, others to {max(enqueued.values())}: they wait in "
                 f"{waiting.operation} {waiting.sequence}",
@@ -110,7 +104,7 @@ def _behind_by_position(positions: dict[int, RankTimeout], first: dict[int, Rank
         least = min(sequences)
         behind = sorted(rank for rank, one in first.items() if one.sequence == least)
         if len(behind) <= len(first) / 2:
-            yield _hang(
+            yield stands_still(
                 "rank-behind",
                 f"{_ranks(behind)} stand{'s' if len(behind) == 1 else ''} in collective {least}, others in "
                 f"{max(sequences)}",
@@ -128,7 +122,7 @@ def _other_operation(first: dict[int, RankTimeout]) -> Iterator[Cause]:
             if one.sequence != other.sequence or one.rank >= other.rank:
                 continue
             if one.operation != other.operation:
-                yield _hang(
+                yield stands_still(
                     "collective-mismatch",
                     f"at collective {one.sequence} rank {one.rank} is in {one.operation}, rank {other.rank} in "
                     f"{other.operation}",
@@ -138,7 +132,7 @@ def _other_operation(first: dict[int, RankTimeout]) -> Iterator[Cause]:
                 )
                 return
             if None not in (one.elements, other.elements) and one.elements != other.elements:
-                yield _hang(
+                yield stands_still(
                     "shape-mismatch",
                     f"{one.operation} {one.sequence} has {one.elements} elements on rank {one.rank}, {other.elements} "
                     f"on rank {other.rank}",
@@ -161,7 +155,7 @@ def find_preparing(case: Case) -> Iterator[Cause]:
     ]
     if waits and busy:
         one = busy[-1]
-        yield _hang(
+        yield stands_still(
             "rank-preparing",
             f"a rank was at {one.share:.0%} of {one.what!r} while the others waited for it until the timeout",
             one.place,
@@ -171,7 +165,7 @@ def find_preparing(case: Case) -> Iterator[Cause]:
         return
     early = [one for one in case.facts.of(RankTimeout) if one.operation and one.elements == 1 and one.sequence <= 10]
     if early:
-        yield _hang(
+        yield stands_still(
             "rank-preparing",
             f"{early[0].operation} {early[0].sequence} with one element is a barrier near the start: another rank was "
             f"probably still preparing data or a model",
@@ -187,7 +181,7 @@ def find_mismatch(case: Case) -> Iterator[Cause]:
         one, other = found.one, found.other
         differs = one.operation != other.operation or one.sequence != other.sequence
         name = "collective-mismatch" if differs else "shape-mismatch"
-        yield _hang(
+        yield stands_still(
             name,
             f"rank {one.rank} is in {one.operation} {one.sequence} [{one.shape}], rank {other.rank} in "
             f"{other.operation} {other.sequence} [{other.shape}]",
@@ -198,7 +192,7 @@ def find_mismatch(case: Case) -> Iterator[Cause]:
         return
     complaint = case.facts.complaint("mismatch")
     if complaint is not None:
-        yield _hang(
+        yield stands_still(
             "collective-mismatch",
             "NCCL finds ranks in different collectives",
             complaint.place,
@@ -226,7 +220,7 @@ def find_recorded(case: Case) -> Iterator[Cause]:
         kinds = {one.operation: one for one in same}
         if len(kinds) > 1:
             one, other = list(kinds.values())[:2]
-            yield _hang(
+            yield stands_still(
                 "collective-mismatch",
                 f"at collective {sequence} of group {group} rank {one.rank} is in {one.operation} {one.frame}, rank "
                 f"{other.rank} in {other.operation} {other.frame}",
@@ -249,7 +243,7 @@ def _behind_in_group(group: str, ranks: dict[int, _Position]) -> Iterator[Cause]
         one = ranks[absent[0]].last
         ahead = next(p.last for p in ranks.values() if p.last.sequence == furthest)
         where = f"; its last call was {one.operation} {one.sequence} from {one.frame}" if one.frame else ""
-        yield _hang(
+        yield stands_still(
             "rank-behind",
             f"{_ranks(absent)} did not come to {ahead.operation} {furthest} of group {group}, which "
             f"{ahead.frame or 'others'} called{where}",
@@ -261,7 +255,7 @@ def _behind_in_group(group: str, ranks: dict[int, _Position]) -> Iterator[Cause]
         late = sorted(rank for rank, one in ranks.items() if one.last.state == "scheduled")
         if late and len(late) < len(ranks):
             one = ranks[late[0]].last
-            yield _hang(
+            yield stands_still(
                 "rank-behind",
                 f"{_ranks(late)} called {one.operation} {one.sequence} but its GPU never began it: earlier work on its "
                 f"stream does not end",
@@ -282,7 +276,7 @@ def find_stack_apart(case: Case) -> Iterator[Cause]:
         own = next(
             (frame for frame in one.frames if "site-packages" not in frame and "torch/" not in frame), one.frames[0]
         )
-        yield _hang(
+        yield stands_still(
             "rank-behind",
             f"{one.process} is in {own}, and not in a collective, in which {len(stacks) - len(apart)} others wait",
             one.place,
@@ -295,7 +289,7 @@ def find_stack_apart(case: Case) -> Iterator[Cause]:
         rare, count = tops.most_common()[-1]
         one = next(each for each in stacks if _call_site(each) == rare)
         if count < len(stacks) / 2 or len(stacks) == 2:
-            yield _hang(
+            yield stands_still(
                 "collective-mismatch",
                 f"{one.process} waits in {rare}, others in {tops.most_common(1)[0][0]}",
                 one.place,
@@ -310,92 +304,6 @@ def _call_site(one: StackTop) -> str:
     )
 
 
-def find_broken_start(case: Case) -> Iterator[Cause]:
-    """Yield messages that say why a run never starts or breaks."""
-    known = {
-        "connection": (
-            "no-connection",
-            "ranks cannot reach each other over TCP",
-            "NCCL_SOCKET_IFNAME with the interface that joins the hosts; open the firewall between them",
-            0.7,
-        ),
-        "no-interface": (
-            "wrong-interface",
-            "NCCL finds no network interface to meet over",
-            "NCCL_SOCKET_IFNAME with an interface that is up; --network host for a container",
-            0.85,
-        ),
-        "ib-completion": (
-            "ib-path-broken",
-            "an InfiniBand or RoCE message was sent again and again and never acknowledged",
-            "look at MTU (equal on hosts and switches), GID index, cable and routing: ib_write_bw between the same "
-            "NICs",
-            0.85,
-        ),
-        "ib-queue-pair": (
-            "ib-path-broken",
-            "NICs of two hosts cannot be joined",
-            "pair NICs of one subnet: NCCL_IB_HCA, NCCL_IB_GID_INDEX=3 for RoCE v2",
-            0.8,
-        ),
-        "ib-protection": (
-            "gpudirect-broken",
-            "a NIC may not read or write memory that it was given",
-            "switch off ACS and the IOMMU, or GPUDirect (NCCL_NET_GDR_LEVEL=LOC) to see whether it is that",
-            0.75,
-        ),
-        "ib-memory": (
-            "memlock",
-            "memory cannot be registered with the NIC",
-            "ulimit -l unlimited; --ulimit memlock=-1",
-            0.85,
-        ),
-        "shm-failed": (
-            "shm-too-small",
-            "shared memory cannot be had",
-            "--shm-size=8g or --ipc=host for the container",
-            0.9,
-        ),
-        "version-differs": ("versions-differ", "ranks run different versions of NCCL", "one version on all hosts", 0.8),
-        "xid": ("gpu-fault", "a GPU or its driver failed", "look at dmesg for Xid; reset or replace it", 0.8),
-        "unused-parameters": (
-            "unused-parameters",
-            "parameters get no gradient, so their bucket never becomes ready",
-            "find_unused_parameters=True, or use all of them",
-            0.9,
-        ),
-    }
-    for key, (name, text, remedy, strength) in known.items():
-        complaint = case.facts.complaint(key)
-        if complaint is None:
-            continue
-        asked = case.facts.settings().get("NCCL_SOCKET_IFNAME")
-        loopback = _loopback(case)
-        if key == "connection" and loopback is not None:
-            yield _hang(
-                "wrong-interface",
-                f"NCCL meets over {loopback.name}, which leads to no other host",
-                loopback.place,
-                remedy,
-                0.9,
-            )
-        elif key == "connection" and asked is not None:
-            yield _hang(
-                "wrong-interface",
-                f"NCCL_SOCKET_IFNAME={asked.value} does not lead to the other host",
-                asked.place,
-                remedy,
-                0.75,
-            )
-        else:
-            yield _hang(name, text, complaint.place, remedy, strength)
-
-
-def _loopback(case: Case) -> Adapter | None:
-    """Return an interface that reaches no other host."""
-    return next((one for one in case.facts.of(Adapter) if one.name in ("lo", "docker0", "virbr0")), None)
-
-
 def find_stuck_start(case: Case) -> Iterator[Cause]:
     """Yield why a test that listed its devices printed no row: where GPUs reach each other by P2P over PCIe, that."""
     ready = [one for one in case.facts.of(Milestone) if one.name in ("Connected all rings", "Init COMPLETE")]
@@ -407,7 +315,7 @@ def find_stuck_start(case: Case) -> Iterator[Cause]:
     nvlinked = not case.machine.missing and case.machine.system().link in ("nvswitch", "mesh")
     if over_pcie and not nvlinked:
         place = complaint.place if complaint else over_pcie[0].place
-        yield _hang(
+        yield stands_still(
             "acs-iommu",
             "all ranks are connected by P2P over PCIe, and the first collective does not end: PCIe access control "
             "(ACS) or an IOMMU holds their writes back",
@@ -424,6 +332,5 @@ RULES = (
     find_mismatch,
     find_recorded,
     find_stack_apart,
-    find_broken_start,
     find_stuck_start,
 )

@@ -20,48 +20,33 @@ def find_slow_host(case: Case) -> Iterator[Cause]:
     tables = [one for one in case.facts.of(TestTable) if len(one.hosts) >= 2 and series_of(one)]
     for collective, ranks in sorted({(series_of(one)[0].collective, one.run.ranks) for one in tables}):
         alike = [one for one in tables if one.run.ranks == ranks and series_of(one)[0].collective == collective]
-        if len(alike) < 2:
-            continue
         size = max(set.intersection(*(set(series_of(one)[0].nbytes.tolist()) for one in alike)), default=0.0)
-        if not size:
+        if len(alike) < 2 or not size:
             continue
-        rates = {at: size / _seconds(one, size) for at, one in enumerate(alike)}
-        best = max(rates.values())
-        slow = [at for at, rate in rates.items() if rate < OFF * best]
-        if not slow:
-            continue
-        fast = {host for at, one in enumerate(alike) if at not in slow for host in one.hosts}
-        runs = Counter(host for at in slow for host in alike[at].hosts if host not in fast)
-        worst = alike[min(slow, key=rates.__getitem__)]
-        factor = best / min(rates.values())
-        name, count = runs.most_common(1)[0] if runs else ("", 0)
-        if fast and runs and [*runs.values()].count(count) == 1:
-            worst = alike[min((at for at in slow if name in alike[at].hosts), key=rates.__getitem__)]
-            text = (
-                f"{name} is in {count} of {len(slow)} slow runs and in no fast one: they are {factor:.2g} times slower"
-            )
-            yield Cause(
-                "slow-host",
-                text,
-                worst.place.text,
-                worst.place,
-                f"look at {name}'s NICs, cables, PCIe slots and GPUDirect; run it with a third host",
-                0.95,
-                factor,
-            )
-        else:
-            pairs = " and ".join(", ".join(alike[at].hosts) for at in slow[:3])
-            text = f"between {pairs} it is {factor:.2g} times slower than between the others"
-            yield Cause(
-                "slow-pair",
-                text,
-                worst.place.text,
-                worst.place,
-                "each host with a third one tells whether it is a host or the way between them: a cable, or flows that "
-                "collide on a switch (adaptive routing)",
-                0.85,
-                factor,
-            )
+        rated = sorted(((size / _seconds(one, size), one) for one in alike), key=lambda pair: pair[0])
+        slow = [one for rate, one in rated if rate < OFF * rated[-1][0]]
+        if slow:
+            yield _slow_host_or_pairs(slow, [one for _, one in rated if one not in slow], rated[-1][0] / rated[0][0])
+
+
+def _slow_host_or_pairs(slow: list[TestTable], fast: list[TestTable], factor: float) -> Cause:
+    """Return the host that most slow runs have and no fast one, else that the pairs of the slow runs are slow."""
+    well = {host for one in fast for host in one.hosts}
+    runs = Counter(host for one in slow for host in one.hosts if host not in well)
+    name, count = runs.most_common(1)[0] if runs else ("", 0)
+    if [*runs.values()].count(count) == 1:
+        place = next(one.place for one in slow if name in one.hosts)
+        text = f"{name} is in {count} of {len(slow)} slow runs and in no fast one: they are {factor:.2g} times slower"
+        remedy = f"look at {name}'s NICs, cables, PCIe slots and GPUDirect; run it with a third host"
+        return Cause("slow-host", text, place.text, place, remedy, 0.95, factor)
+    pairs = " and ".join(", ".join(one.hosts) for one in slow[:3])
+    text = f"between {pairs} it is {factor:.2g} times slower than between the others"
+    remedy = (
+        "each host with a third one tells whether it is a host or the way between them: a cable, or flows that "
+        "collide on "
+        "a switch (adaptive routing)"
+    )
+    return Cause("slow-pair", text, slow[0].place.text, slow[0].place, remedy, 0.85, factor)
 
 
 def _seconds(table: TestTable, size: float) -> float:

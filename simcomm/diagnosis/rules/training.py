@@ -15,6 +15,7 @@ from simcomm.diagnosis.evidence.facts import Place, ProfiledCall, RunTrace, Step
 LOADING = ("data", "load", "fetch", "next batch", "__next__")
 COMPUTING = ("forward", "backward", "optimizer")
 SLOWER = 1.2  # times the middle of all ranks
+LATE = 0.1  # of a step
 EXPOSED = 0.2  # of a step
 NAMES = {
     "allreduce": "all_reduce",
@@ -108,6 +109,47 @@ def find_straggler(case: Case) -> Iterator[Cause]:
             )
 
 
+def find_late_rank(case: Case) -> Iterator[Cause]:
+    """Yield the rank that comes last to the collectives: it waits least in them, and the others for it."""
+    for found in case.facts.of(RunTrace):
+        waits = phase_seconds(found.trace).get("sync", {})
+        whole = step_seconds(found.trace)
+        if len(waits) < 2 or not whole:
+            continue
+        last = min(waits, key=waits.__getitem__)
+        lost = median(seconds for rank, seconds in waits.items() if rank != last) - waits[last]
+        if lost > LATE * whole and waits[last] < 0.5 * (lost + waits[last]):
+            yield Cause(
+                "late-rank",
+                f"rank {last} comes last to the collectives: the others wait {lost / whole:.0%} of a step for it",
+                found.place.file,
+                found.place,
+                "look at what it does before them: loading, logging, a longer batch, a slower host",
+                0.8,
+                whole / max(whole - lost, 0.05 * whole),
+            )
+
+
+def step_parts(trace: Trace) -> dict[str, float]:
+    """Return where the seconds of a step go: the path of its slowest rank, as the middle over steps."""
+    seconds, whole = phase_seconds(trace), step_seconds(trace)
+    loads = [median(each.values()) for name, each in seconds.items() if any(word in name.lower() for word in LOADING)]
+    own: dict[int, float] = defaultdict(float)
+    for name in COMPUTING:
+        for rank, value in seconds.get(name, {}).items():
+            own[rank] += value
+    computing = median(own.values()) if own else 0.0
+    alone = sorted(exposed_by_rank(trace).values()) or [0.0]
+    found = {
+        "waits for data": sum(loads),
+        "computes": computing,
+        "waits for the slowest rank": max(own.values(), default=0.0) - computing,
+        "waits for late ranks": median(alone) - alone[0],
+        "collectives, nothing beside them": alone[0],
+    }
+    return {**found, "all else": max(0.0, whole - sum(found.values()))}
+
+
 def find_exposed(case: Case) -> Iterator[Cause]:
     """Yield that collectives take a part of the step in which nothing else is computed."""
     calls = case.facts.of(ProfiledCall)
@@ -136,6 +178,12 @@ def find_exposed(case: Case) -> Iterator[Cause]:
 
 def exposed_sync(trace: Trace) -> float:
     """Return the seconds of a step in which a rank is in sync and in no other phase, as the middle over ranks."""
+    by_rank = exposed_by_rank(trace)
+    return median(by_rank.values()) if by_rank else 0.0
+
+
+def exposed_by_rank(trace: Trace) -> dict[int, float]:
+    """Return the seconds of a step in which each rank is in sync and in no other phase."""
     by_rank: dict[int, float] = {}
     steps = max(1, len({span.collective for span in trace.spans}))
     for rank in range(trace.world_size):
@@ -148,7 +196,7 @@ def exposed_sync(trace: Trace) -> float:
                 total += max(0.0, span.end - span.begin - hidden)
         if own:
             by_rank[rank] = total / steps
-    return median(by_rank.values()) if by_rank else 0.0
+    return by_rank
 
 
 def find_slow_collectives(case: Case) -> Iterator[Cause]:
@@ -219,4 +267,4 @@ def find_uneven_steps(case: Case) -> Iterator[Cause]:
             )
 
 
-RULES = (find_loading, find_straggler, find_exposed, find_slow_collectives, find_uneven_steps)
+RULES = (find_loading, find_straggler, find_late_rank, find_exposed, find_slow_collectives, find_uneven_steps)

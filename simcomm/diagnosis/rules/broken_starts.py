@@ -1,0 +1,96 @@
+"""Messages that say why a run never starts or breaks."""
+
+from collections.abc import Iterator
+
+from simcomm.diagnosis.evidence.causes import Cause, stands_still
+from simcomm.diagnosis.evidence.expectation import Case
+from simcomm.diagnosis.evidence.facts import Adapter
+
+KNOWN = {  # by the key of a complaint: name, what it means, what to do, and how surely
+    "connection": (
+        "no-connection",
+        "ranks cannot reach each other over TCP",
+        "NCCL_SOCKET_IFNAME with the interface that joins the hosts; open the firewall between them",
+        0.7,
+    ),
+    "no-interface": (
+        "wrong-interface",
+        "NCCL finds no network interface to meet over",
+        "NCCL_SOCKET_IFNAME with an interface that is up; --network host for a container",
+        0.85,
+    ),
+    "ib-completion": (
+        "ib-path-broken",
+        "an InfiniBand or RoCE message was sent again and again and never acknowledged",
+        "look at MTU (equal on hosts and switches), GID index, cable and routing: ib_write_bw between the same NICs",
+        0.85,
+    ),
+    "ib-queue-pair": (
+        "ib-path-broken",
+        "NICs of two hosts cannot be joined",
+        "pair NICs of one subnet: NCCL_IB_HCA, NCCL_IB_GID_INDEX=3 for RoCE v2",
+        0.8,
+    ),
+    "ib-protection": (
+        "gpudirect-broken",
+        "a NIC may not read or write memory that it was given",
+        "switch off ACS and the IOMMU, or GPUDirect (NCCL_NET_GDR_LEVEL=LOC) to see whether it is that",
+        0.75,
+    ),
+    "ib-memory": (
+        "memlock",
+        "memory cannot be registered with the NIC",
+        "ulimit -l unlimited; --ulimit memlock=-1",
+        0.85,
+    ),
+    "shm-failed": (
+        "shm-too-small",
+        "shared memory cannot be had",
+        "--shm-size=8g or --ipc=host for the container",
+        0.9,
+    ),
+    "version-differs": ("versions-differ", "ranks run different versions of NCCL", "one version on all hosts", 0.8),
+    "xid": ("gpu-fault", "a GPU or its driver failed", "look at dmesg for Xid; reset or replace it", 0.8),
+    "unused-parameters": (
+        "unused-parameters",
+        "parameters get no gradient, so their bucket never becomes ready",
+        "find_unused_parameters=True, or use all of them",
+        0.9,
+    ),
+}
+
+
+def find_broken_start(case: Case) -> Iterator[Cause]:
+    """Yield what each known message says."""
+    for key, (name, text, remedy, strength) in KNOWN.items():
+        complaint = case.facts.complaint(key)
+        if complaint is None:
+            continue
+        asked = case.facts.settings().get("NCCL_SOCKET_IFNAME")
+        loopback = _loopback(case)
+        if key == "connection" and loopback is not None:
+            yield stands_still(
+                "wrong-interface",
+                f"NCCL meets over {loopback.name}, which leads to no other host",
+                loopback.place,
+                remedy,
+                0.9,
+            )
+        elif key == "connection" and asked is not None:
+            yield stands_still(
+                "wrong-interface",
+                f"NCCL_SOCKET_IFNAME={asked.value} does not lead to the other host",
+                asked.place,
+                remedy,
+                0.75,
+            )
+        else:
+            yield stands_still(name, text, complaint.place, remedy, strength)
+
+
+def _loopback(case: Case) -> Adapter | None:
+    """Return an interface that reaches no other host."""
+    return next((one for one in case.facts.of(Adapter) if one.name in ("lo", "docker0", "virbr0")), None)
+
+
+RULES = (find_broken_start,)
