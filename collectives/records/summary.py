@@ -1,9 +1,12 @@
 """The figures of a Trace: one entry, made the same way of a prediction and of a measurement."""
 
-from collections.abc import Mapping
 from statistics import fmean, median
+from typing import NamedTuple
+
+import numpy as np
 
 from collectives.costs.bounds import bus_factor
+from collectives.records.columns import Bools, Floats, Ints
 from collectives.records.trace import Trace
 from collectives.training.workload import Training
 
@@ -55,16 +58,14 @@ def training_entry(trace: Trace, training: Training) -> Entry:
     if not trace.is_complete:
         return _without(entry, TRAINING_FIGURES) | _simulated_by(trace)
     facts = {fact: trace.facts[fact] for fact in ("test_accuracy", "examples_seen") if fact in trace.facts}
-    steps = _seconds(trace, int(trace.facts["warmup_steps"]))
-    if not steps:
+    seconds = PhaseSeconds.of(trace, int(trace.facts["warmup_steps"]))
+    if not len(seconds.steps):
         return _without(entry, TRAINING_FIGURES) | facts
-    step_s = median(fmean(sum(phases.values()) for phases in ranks.values()) for ranks in steps.values())
+    step_s = seconds.median_over_steps(seconds.phases.sum(axis=0))
     entry["step_s"] = step_s
-    for name in PHASES:
-        entry[f"{name}_s"] = median(
-            sum(phases.get(name, 0.0) for phases in ranks.values()) / len(ranks) for ranks in steps.values()
-        )
-    exposed = trace.facts["exposed_s"] if "exposed_s" in trace.facts else _exposed(trace, steps)
+    for name, phase in zip(PHASES, seconds.phases, strict=True):
+        entry[f"{name}_s"] = seconds.median_over_steps(phase)
+    exposed = trace.facts["exposed_s"] if "exposed_s" in trace.facts else _exposed(trace, seconds)
     if exposed is not None:
         entry["exposed_s"] = exposed
     entry["samples_per_s"] = trace.world_size * trace.facts["batch_size"] / step_s
@@ -77,32 +78,48 @@ def _without(entry: Entry, names: tuple[str, ...]) -> Entry:
     return entry | dict.fromkeys(names)
 
 
-def _seconds(trace: Trace, warmup: int) -> dict[int, dict[int, dict[str, float]]]:
-    """Return seconds by step, rank and phase: of steps after warm-up, or of all where the run had no others."""
-    steps: dict[int, dict[int, dict[str, float]]] = {}
-    for span in trace.spans:
-        if span.name in PHASES:
-            phases = steps.setdefault(span.step, {}).setdefault(span.rank, {})
-            phases[span.name] = phases.get(span.name, 0.0) + span.end - span.begin
-    return {step: ranks for step, ranks in steps.items() if step >= warmup} or steps
+class PhaseSeconds(NamedTuple):
+    """What each phase takes each rank in each step: of steps after warm-up, or of all where the run had no others."""
+
+    steps: Ints  # [steps]: their numbers
+    phases: Floats  # [PHASES, steps, ranks]
+    took_part: Bools  # [steps, ranks]
+
+    @classmethod
+    def of(cls, trace: Trace, warmup: int) -> "PhaseSeconds":
+        """Return the seconds in the spans of a trace."""
+        spans = trace.spans.select(trace.spans.named(*PHASES))
+        steps, at = np.unique(spans.step, return_inverse=True)
+        site, shape = at * trace.world_size + spans.rank, (len(steps), trace.world_size)
+        took_part = np.bincount(site, minlength=len(steps) * trace.world_size).reshape(shape) > 0
+        seconds, masks = spans.end - spans.begin, [spans.named(name) for name in PHASES]
+        phases = [np.bincount(site[own], seconds[own], took_part.size).reshape(shape) for own in masks]
+        kept = steps >= warmup if (steps >= warmup).any() else np.ones(len(steps), np.bool_)
+        return cls(steps[kept], np.array(phases)[:, kept], took_part[kept])
+
+    def median_over_steps(self, values: Floats) -> float:
+        """Return the median over the steps of the mean of values [steps, ranks] over the ranks that took part."""
+        return median(fmean(row[there].tolist()) for row, there in zip(values, self.took_part, strict=True))
 
 
-def _exposed(trace: Trace, steps: Mapping[int, Mapping[int, Mapping[str, float]]]) -> float | None:
+def _exposed(trace: Trace, seconds: PhaseSeconds) -> float | None:
     """Return the seconds of a step's sync that backward does not hide, mean over the ranks; None without buckets.
 
     Backward has computed when it fills the last bucket. What is left of it then is waiting, as with torch's own sync,
     and so is the sync after it.
     """
-    filled, ends = dict[tuple[int, int], float](), dict[tuple[int, int], float]()
-    for span in trace.spans:
-        site = span.step, span.rank
-        if span.name.startswith("bucket "):
-            filled[site] = max(span.begin, filled.get(site, span.begin))
-        elif span.name == "backward":
-            ends[site] = span.end
+    spans = trace.spans
+    spans = spans.select(np.isin(spans.step, seconds.steps))
+    at = np.searchsorted(seconds.steps, spans.step)
+    buckets = spans.named(*(name for name in spans.names if name.startswith("bucket ")))
+    filled, ends = np.full((2, *seconds.took_part.shape), -np.inf)
+    np.maximum.at(filled, (at[buckets], spans.rank[buckets]), spans.begin[buckets])
+    backward = spans.named("backward")
+    np.maximum.at(ends, (at[backward], spans.rank[backward]), spans.end[backward])
+    counts = seconds.took_part & np.isfinite(filled) & np.isfinite(ends)
     waited = [
-        [phases.get("sync", 0.0) + max(0.0, ends[step, rank] - filled[step, rank]) for rank, phases in ranks.items()
-         if (step, rank) in filled and (step, rank) in ends]
-        for step, ranks in steps.items()
-    ]  # fmt: skip
-    return median(map(fmean, filter(None, waited))) if any(waited) else None
+        fmean((sync + np.maximum(0.0, end - full))[there].tolist())
+        for sync, end, full, there in zip(seconds.phases[PHASES.index("sync")], ends, filled, counts, strict=True)
+        if there.any()
+    ]
+    return median(waited) if waited else None

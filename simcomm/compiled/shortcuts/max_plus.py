@@ -10,7 +10,9 @@ never, and so do all that wait for it.
 
 The recurrence is homogeneous: where all ranks come later by the same d, they are through later by d. So once a step
 takes the same d for all ranks, those that follow and are like it do too, and are skipped: with one slow link that is so
-when its slowness has gone around. Where all ranks have the same delays, rates and sizes they are always at the same
+when its slowness has gone around. Where links are alike and chunks are not, a step is like the one before it seen from
+ranks further on: what chunk k meets there rank r meets here. So it is seen from a rank that goes around with its chunk
+whether a step takes all the same. Where all ranks have the same delays, rates and sizes they are always at the same
 time, and one stands for all.
 """
 
@@ -50,6 +52,8 @@ class Rows(NamedTuple):
     shift: Ints  # [rows]
     base: Ints  # [rows]
     last: Ints  # [steps]: of the steps that follow a step and are like it for every rank, itself among them
+    turn: Ints  # [steps]: how far up the ring ranks go on as their chunks do, from this step to the next
+    last_turned: Ints  # [steps]: of the steps that follow and are like it seen from ranks that so go on
     at: Ints  # [rows]: where the bytes are of rank 0; those of rank r are r further on where is_shifted
     is_shifted: Bools  # [rows]
     is_local: Bools  # [rows]: whether it is a copy or a reduction of what the rank has
@@ -95,6 +99,7 @@ class ChannelRun:
         self.trouble, self.rates = inputs.trouble, rates
         self._jitter = _StepJitter(self.rows, schedule, channel, inputs.trouble, inputs.index)
         alike = not inputs.trouble.touches_ranks and rates is None and inputs.starts is None and not keeps_steps
+        self.links_alike = not any((matrix != matrix[:, :1]).any() for matrix in (self.delay, self.rate))
         self.ranks = 1 if alike and self._is_uniform(p) else p  # one stands for all where they are always together
         self.failed = np.zeros(p, np.bool_)
         self.fails_at: Floats | None = None
@@ -112,7 +117,7 @@ class ChannelRun:
 
     def _is_uniform(self, p: int) -> bool:
         """Return whether all ranks have the same delays, rates and sizes."""
-        if any((matrix != matrix[:, :1]).any() for matrix in (self.delay, self.rate)):
+        if not self.links_alike:
             return False
         blocks = self._nbytes[: 2 * p * int(self.rows.is_shifted.any() and len(self._nbytes) // (2 * p))]
         blocks = blocks.reshape(-1, 2 * p)
@@ -127,15 +132,26 @@ class ChannelRun:
                 self.begun[step] = times
             before, times = times, self._take_step(step, times)
             done += 1
-            if may_skip and done % STEPS_PER_LOOK == 0 and self.rows.last[step] > step:
-                took = times - before
-                if took.max() - took.min() <= SAME_STEP * times[0]:
-                    times += took.max() * (self.rows.last[step] - step)
-                    step = self.rows.last[step]
+            if may_skip and done % STEPS_PER_LOOK == 0:
+                last, turn = self._steps_alike(step)
+                took = np.roll(times, -turn) - before
+                if last > step and took.max() - took.min() <= SAME_STEP * times[0]:
+                    times = np.roll(times, turn * (last - step)) + took.max() * (last - step)
+                    step = last
             step += 1
         if len(self.begun):
             self.begun[steps] = times
         return times
+
+    def _steps_alike(self, step: int) -> tuple[int, int]:
+        """Return the last of the steps that are like this one, and how far up the ring one looks from each to the next.
+
+        From ranks that go on it is so only where nothing is a rank's own.
+        """
+        rows = self.rows
+        if rows.last[step] > step or not self.links_alike or self.trouble.touches_ranks:
+            return int(rows.last[step]), 0
+        return int(rows.last_turned[step]), int(rows.turn[step])
 
     def _take_step(self, step: int, before: Floats) -> Floats:
         """Return when the ranks are through with a step that they come to at these times."""
@@ -307,6 +323,10 @@ def _rows(cyclic: SymmetricSchedule, channel: int, sizes: ChunkSizes) -> tuple[R
     nbytes = np.concatenate([twice, table[plain[0] + plain[1]] - table[plain[0]]]) * float(sizes.itemsize)
     first = np.searchsorted(step, np.arange(steps + 1))
     last = _last_alike(first, np.stack([sends, away, route, _bytes_of_all(nbytes, at, is_shifted, p)]))
+    beside = (shift - shift[np.repeat(first[:-1], np.diff(first))]) % p  # the first row of the step
+    block = np.where(is_shifted, at // (2 * p), at)
+    turned = np.stack([sends, away, route, is_shifted, block, np.where(is_shifted, beside, 0)])
+    turn = -np.diff(shift[first[:-1]], append=0) % p
     found = Rows(
         first=first,
         sends=sends,
@@ -316,6 +336,8 @@ def _rows(cyclic: SymmetricSchedule, channel: int, sizes: ChunkSizes) -> tuple[R
         shift=shift % p,
         base=base,
         last=last,
+        turn=turn,
+        last_turned=_last_alike(first, turned, turn),
         at=at,
         is_shifted=is_shifted,
         is_local=cyclic.kind[chosen] >= Kind.COPY,
@@ -332,13 +354,21 @@ def _bytes_of_all(nbytes: Floats, at: Ints, is_shifted: Bools, p: int) -> Floats
     return found
 
 
-def _last_alike(first: Ints, rows: Floats) -> Ints:
-    """Return of each step the last of those that follow it and have the same numbers; ``rows`` is [numbers, rows]."""
+def _last_alike(first: Ints, rows: Floats, to_next: Ints | None = None) -> Ints:
+    """Return of each step the last of those that follow it and have the same numbers; ``rows`` is [numbers, rows].
+
+    From each of them to the next is as far as from the one before, where ``to_next`` says how far.
+    """
     steps = len(first) - 1
     number = np.diff(first)
     like_next = np.append(number[1:] == number[:-1], False)[:steps]
     for row in range(int(number.max(initial=0))):
         here = np.flatnonzero(like_next & (number > row))
         like_next[here] &= (rows[:, first[here] + row] == rows[:, first[here + 1] + row]).all(axis=0)
-    ends = np.flatnonzero(~like_next)
+    ends = ~like_next
+    if to_next is not None:
+        ends[1:] |= (
+            to_next[1:] != to_next[:-1]
+        )  # a step after which it is farther is the last that is like those before
+    ends = np.flatnonzero(ends)
     return ends[np.searchsorted(ends, np.arange(steps))]
