@@ -1,10 +1,11 @@
 """How long one waits: for a command to start and answer, and for a thousand predictions; wall and processor seconds.
 
-    python benchmarks/waiting.py [--repetitions 5] [--parts start peers sweep] [-o FILE]
+    python benchmarks/waiting.py [--repetitions 5] [--parts start cliffs peers sweep] [-o FILE]
 
 Every row is run in a process of its own, so that imports and loading machine code count. The thousand are 8 numbers of
 hosts, 5 bandwidths, 5 algorithms and 5 sizes on a star: by one ``simcomm.sweep``, and one by one by ``simcomm.run``.
-*Peers* are those of a direct all-to-all in a user's file, told by how far they are or by their number.
+*Cliffs* are commands that once took far longer than their like: a ring whose chunks differ by an element, the winners on
+a machine with switches inside, all published trainings, and direct exchanges by gloo over TCP. *Peers* are those of a direct all-to-all in a user's file, told by how far they are or by their number.
 """
 
 import argparse
@@ -57,6 +58,18 @@ SCENARIO = """
 cluster = {{ topology = "star", hosts = {ranks}, bandwidth = "100 Gbit/s", latency = "1 us", transport = "ideal" }}
 collective = {{ name = "all_to_all", algorithms = ["program.py:{name}"], sizes = ["1 MiB"] }}
 """
+RING = """
+cluster = {{ topology = "star", hosts = {hosts}, bandwidth = "100 Gbit/s", latency = "5 us", transport = "ideal" }}
+[training]
+model = "resnet50"
+dataset = "digits"
+gradient_sync = "ring"
+compute = {{ forward = "25 ms", backward = "78 ms", optimizer = "7 ms" }}
+"""
+DIRECT = """
+cluster = { topology = "star", hosts = 128, bandwidth = "10 Gbit/s", latency = "5 us", transport = "gloo-tcp" }
+collective = { name = "all_reduce", algorithms = ["direct"], sizes = ["64 MiB"] }
+"""
 WAYS = {
     "sweep": "simcomm.sweep",
     "compiled": "simcomm.run one by one, the compiled engine",
@@ -91,8 +104,24 @@ def _environment() -> dict[str, str]:
 
 def start(asked: argparse.Namespace) -> Iterator[Row]:
     """Yield rows of commands that answer at once."""
-    for words, goal in ((("--help",), 0.15), (("predict", "star8"), 0.4), (("predict", "trouble"), 1.0)):
+    for words, goal in ((("--help",), 0.1), (("predict", "star8"), 0.3), (("predict", "trouble"), 1.0)):
         yield row("start", f"ringlab {' '.join(words)}", ["-m", "ringlab", *words], asked.repetitions, at_most_s=goal)
+
+
+def cliffs(asked: argparse.Namespace) -> Iterator[Row]:
+    """Yield rows of commands that once took far longer than their like."""
+    with TemporaryDirectory(prefix="ringlab-waiting-") as folder:
+        for hosts, goal in ((16384, 3.0), (65536, 12.0)):
+            scenario = Path(folder, f"{hosts}.toml")
+            scenario.write_text(RING.format(hosts=hosts), encoding="utf-8")
+            name = f"ringlab predict: ResNet-50 by a ring of {hosts:,} ranks"
+            yield row("cliffs", name, ["-m", "ringlab", "predict", str(scenario)], asked.repetitions, at_most_s=goal)
+        scenario = Path(folder, "direct.toml")
+        scenario.write_text(DIRECT, encoding="utf-8")
+        name = "ringlab predict: direct on 128 hosts with the terms of TCP"
+        yield row("cliffs", name, ["-m", "ringlab", "predict", str(scenario)], asked.repetitions, at_most_s=4.0)
+    for words, goal in ((("winners", "two-p5"), 2.0), (("accuracy", "--training"), 10.0)):
+        yield row("cliffs", f"ringlab {' '.join(words)}", ["-m", "ringlab", *words], asked.repetitions, at_most_s=goal)
 
 
 def peers(asked: argparse.Namespace) -> Iterator[Row]:
@@ -115,7 +144,7 @@ def sweep(asked: argparse.Namespace) -> Iterator[Row]:
         yield row("sweep", name, call, asked.repetitions, **goal)
 
 
-PARTS = {"start": start, "peers": peers, "sweep": sweep}
+PARTS = {"start": start, "cliffs": cliffs, "peers": peers, "sweep": sweep}
 
 
 def main() -> None:

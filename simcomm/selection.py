@@ -280,7 +280,7 @@ def winner_rows(
     network = cluster
     for world_size in sorted(set(world_sizes), reverse=True):
         requests = [make_request(auto(collective), world_size, nbytes, dtype=dtype) for nbytes in sizes]
-        estimator = time_model(network.on_first(world_size), calibration).estimator(requests[0])
+        estimator = time_model(network.on_first(world_size), calibration).estimator(requests[0]).for_many()
         if estimator.star is not None:  # which has no idle hosts
             network = replace(network, graph=estimator.cluster.graph, hosts=estimator.cluster.hosts)
         yield world_size, tuple(_choose(estimator.for_request(request), among) for request in requests)

@@ -31,6 +31,8 @@ class Estimator:
     request: Request  # whose own algorithm plays no part
     star: CostModel | None  # the cluster's costs, where it is a symmetric star
     faster_star: CostModel | None  # of a symmetric star on which no message is slower than on the cluster
+    few_ranks: int = FEW_RANKS
+    shared: dict[Algorithm, compiled.SharedInputs] | None = field(default=None, repr=False)  # of many requests
     last: list[EngineInput] = field(default_factory=list, repr=False)  # what the compiled engine was last asked
 
     @classmethod
@@ -53,6 +55,13 @@ class Estimator:
     def for_request(self, request: Request) -> "Estimator":
         """Return an estimator for another request on the same cluster, with what it knows of that."""
         return replace(self, request=request, last=[])
+
+    def for_many(self) -> "Estimator":
+        """Return an estimator for so many requests that machine code pays, however few ranks there are.
+
+        What the compiled engine works out of an algorithm is kept for the next request.
+        """
+        return replace(self, few_ranks=0, shared={}, last=[])
 
     @property
     def cluster(self) -> Cluster:
@@ -102,7 +111,7 @@ class Estimator:
 
         Raises Undefined, and TooLarge and ProgramError as ``simulate`` does.
         """
-        if self.world_size <= FEW_RANKS or self.faster_star is None:
+        if self.world_size <= self.few_ranks or self.faster_star is None:
             return 0.0
         return compiled.busiest_link_seconds(self._input(algorithm)) + self.division[0]
 
@@ -118,7 +127,7 @@ class Estimator:
 
     def simulate(self, algorithm: Algorithm) -> float:
         """Return the seconds by simulation. Raise Undefined, and ProgramError for an algorithm that cannot work."""
-        if self.world_size <= FEW_RANKS:
+        if self.world_size <= self.few_ranks:
             request = self.request.with_algorithm(algorithm, self.world_size)
             return self.simulator.collective(request, TIMES_ONLY).elapsed
         return self.simulator.timing(self._input(algorithm)).elapsed
@@ -131,5 +140,8 @@ class Estimator:
         if algorithm.source is not None:
             verified_schedule(algorithm, self.world_size, request.root)  # the library's own are proved by its tests
         schedule = unverified_schedule(algorithm, self.world_size, request.root)
-        self.last[:] = [EngineInput(request, schedule, self.cluster, self.simulator.transport)]
+        shared = {} if self.shared is None else self.shared
+        inputs = shared.get(algorithm) or compiled.SharedInputs(schedule, keeps_plans=False)
+        shared[algorithm] = inputs
+        self.last[:] = [inputs.next(request, self.cluster, self.simulator.transport)]
         return self.last[0]

@@ -28,6 +28,7 @@ from ringlab.table import NOTHING, Part, Row, Table
 from scenarios import LoadedScenario
 from simcomm import star
 from simcomm.cluster.cluster import MOST_RANKS, Cluster
+from simcomm.cluster.paths import keeping_paths
 from simcomm.selection import AlgorithmChoice, WinnerMap, winner_rows
 
 MOST_CELLS = 5000
@@ -184,7 +185,8 @@ def winners(
         raise InputError(f"{len(found)} sizes for {len(world_sizes)} numbers of ranks: {MOST_CELLS} cells at most")
     among = [find_algorithm(name, collective) for name in check_sequence("algorithms", algorithms, of="names")] or None
     rows = dict[int, tuple[AlgorithmChoice, ...]]()
-    with computing(progress, f"choosing at {len(world_sizes)} world sizes and {len(found)} sizes") as tick:
+    told = f"choosing at {len(world_sizes)} world sizes and {len(found)} sizes"
+    with computing(progress, told) as tick, keeping_paths():
         for world_size, row in winner_rows(
             collective, cluster, found, world_sizes, dtype=dtype, among=among, calibration=calibration
         ):

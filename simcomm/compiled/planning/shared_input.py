@@ -28,11 +28,12 @@ MOST_KEPT = 1_000_000  # messages of all plans that are kept
 class SharedInputs:
     """The inputs of one schedule without trouble, one after the other."""
 
-    def __init__(self, schedule: AnySchedule) -> None:
+    def __init__(self, schedule: AnySchedule, *, keeps_plans: bool = True) -> None:
+        """Take the schedule; ``keeps_plans`` where requests of one size come again."""
         self.schedule = schedule
         self._last: EngineInput | None = None
         self._plans: dict[tuple[int, int, float], SchedulePlan] = {}
-        self._keeps = MOST_KEPT // max(1, schedule.messages)
+        self._keeps = MOST_KEPT // max(1, schedule.messages) if keeps_plans else 0
 
     def next(self, request: Request, cluster: Cluster, transport: Transport) -> EngineInput:
         """Return the input of a request, with all that it has in common with the one before."""
