@@ -9,13 +9,14 @@ from pasted_files import (
     dgx_xml,
     gpus_listed,
     nccl_tests,
+    topo_matrix,
     workstation_matrix,
     write,
 )
 
 import ringlab
 from collectives.errors import InputError
-from simcomm.nccl.descriptions import describe_preset, describe_system
+from simcomm.nccl.descriptions import describe_preset
 from simcomm.nccl.measured.calibration import HARDWARE
 
 
@@ -35,16 +36,25 @@ def test_a_dgx_h100_from_its_own_files_is_that_of_the_catalogue(tmp_path: Path) 
     assert not any("guess" in origin for origin in found.origins.values())
 
 
-def test_a_workstation_from_its_own_files_is_what_one_would_describe(tmp_path: Path) -> None:
+def test_a_workstation_from_its_own_files_is_that_of_the_catalogue(tmp_path: Path) -> None:
     files = [
         write(tmp_path, "topo.txt", workstation_matrix()),
         write(tmp_path, "gpus.txt", gpus_listed("NVIDIA GeForce RTX 4090", 4)),
         write(tmp_path, "table.txt", nccl_tests(["w"], 4, "NVIDIA GeForce RTX 4090", [(2**28, 9.0)], per_gpu=False)),
     ]
-    own = describe_system("own", {"nodes": 1, "gpus": 4, "gpu": "RTX 4090", "layout": "socket", "procs": "single"})
     found = ringlab.describe(files).system
-    assert hardware(found) == hardware(own)
-    assert found.procs == own.procs
+    assert hardware(found) == hardware(describe_preset("rtx4090-pcie-4x", 1, 4))
+    assert found.procs == "single"
+
+
+def test_a_workstation_with_two_nvlink_bridges_is_that_of_the_catalogue(tmp_path: Path) -> None:
+    pairs = {(0, 1), (1, 0), (2, 3), (3, 2)}
+    cells = [["X" if a == b else "NV4" if (a, b) in pairs else "PHB" for b in range(4)] for a in range(4)]
+    files = [
+        write(tmp_path, "topo.txt", topo_matrix(cells, [f"GPU{gpu}" for gpu in range(4)])),
+        write(tmp_path, "gpus.txt", gpus_listed("NVIDIA GeForce RTX 3090", 4)),
+    ]
+    assert hardware(ringlab.describe(files).system) == hardware(describe_preset("rtx3090-nvlink-4x", 1, 4))
 
 
 def test_what_is_written_is_a_scenario_and_marks_what_is_guessed(tmp_path: Path) -> None:

@@ -275,3 +275,15 @@ def test_a_rank_that_comes_late_to_collectives_is_told_by_who_waits(tmp_path: Pa
     assert late.text.startswith("rank 1 comes last")
     assert answer.step_s is not None
     assert sum(answer.step_parts.values()) == pytest.approx(answer.step_s)
+
+
+@pytest.mark.parametrize(
+    "said", ["268435456 Bytes -> Algo 0 proto 0 time 25214.7", "AllReduce: 268435456 Bytes -> Algo TREE proto LL"]
+)
+def test_a_choice_of_the_tuner_that_our_model_finds_slow_is_told(tmp_path: Path, said: str) -> None:
+    log = f"n0:1:1 [0] NCCL INFO comm 0x1 rank 0 nranks 8 cudaDev 0\nn0:1:1 [0] NCCL INFO {said}\n"
+    files = [write(tmp_path, "nccl.log", log), write(tmp_path, "gpus.txt", gpus_listed(A100, 8))]
+    first = ringlab.diagnose(files).causes[0]
+    assert (first.name, first.line) == ("tuner-choice", 2)
+    assert first.gain is not None
+    assert first.gain > 1.3

@@ -191,6 +191,16 @@ class SearchedGraph(Fact):
 
 
 @dataclass(frozen=True)
+class TunerChoice(Fact):
+    """What NCCL's tuner took for a collective of a size, in the model's words."""
+
+    collective: str
+    nbytes: int
+    algorithm: str
+    protocol: str
+
+
+@dataclass(frozen=True)
 class GpuSeen(Fact):
     """A GPU as its driver names it."""
 

@@ -21,8 +21,10 @@ from simcomm.diagnosis.evidence.facts import (
     Place,
     SearchedGraph,
     Setting,
+    TunerChoice,
 )
 from simcomm.diagnosis.readers.lines import Line
+from simcomm.nccl.settings import ALGORITHMS, PROTOCOLS
 
 OF_NCCL = re.compile(
     r"(?:(?P<host>[^\s:\[\]]+):\d+:\d+ )?(?:\[(?P<device>\d+)\] )?(?:\S+\.(?:cc|cpp|cu|h):\d+ )?"
@@ -47,6 +49,11 @@ PATTERN = re.compile(
     r"Pattern (\d+), crossNic \d+, nChannels (\d+), (?:bw|speed) ([\d.]+)/([\d.]+),(?: nvls [\d.]+,)? type (\w+)/(\w+)"
 )
 OLD_INTERFACE = re.compile(r"NET : Using interface ([^:\s]+):")
+CHOSEN = re.compile(r"(?:(\w+): )?(\d{1,18}) Bytes -> Algo (\w+) proto (\w+)", re.IGNORECASE)
+FUNCTIONS = {
+    "allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter", "broadcast": "broadcast",
+    "reduce": "reduce",
+}  # fmt: skip
 NET_RATE = re.compile(r"NET\[([\d.]+)\] - NET/(\S+)")
 
 COMPLAINTS = (  # what a message stands for
@@ -112,6 +119,11 @@ def _read_message(place: Place, host: str, said: str) -> Iterator[Fact]:
         yield SearchedGraph(place, int(found[1]), int(found[2]), float(found[3]), float(found[4]), found[5], found[6])
     if found := NET_RATE.search(said):
         yield Adapter(place, found[2], "NET", host, float(found[1]) * 8)
+    if found := CHOSEN.search(said):
+        algorithm, protocol = _named(found[3], ALGORITHMS), _named(found[4], PROTOCOLS)
+        collective = FUNCTIONS.get((found[1] or "allreduce").lower())
+        if collective and algorithm and protocol:
+            yield TunerChoice(place, collective, int(found[2]), algorithm, protocol)
     for name in MILESTONES:
         if name in said:
             yield Milestone(place, name, host)
@@ -131,6 +143,17 @@ def _hop(place: Place, host: str, found: "re.Match[str]") -> Hop:
     nic = next((int(part) for part in parts if part.isdecimal()), None)
     is_gdr = any(part.startswith("GDR") for part in parts)
     return Hop(place, int(found[1]), int(found[2]), found[3] or "", via[1], parts[0], host, is_gdr=is_gdr, nic=nic)
+
+
+def _named(word: str, names: tuple[str, ...]) -> str | None:
+    """Return what NCCL's log means by a number, or by a name without underscores.
+
+    >>> _named("1", ALGORITHMS), _named("NVLSTREE", ALGORITHMS), _named("9", PROTOCOLS)
+    ('ring', 'nvls_tree', None)
+    """
+    if word.isdecimal():
+        return names[int(word)] if int(word) < len(names) else None
+    return next((name for name in names if name.replace("_", "") == word.lower().replace("_", "")), None)
 
 
 def _networks(place: Place, host: str, said: str) -> Iterator[Fact]:

@@ -6,10 +6,13 @@ from typing import Any, NamedTuple
 from collectives.errors import InputError
 from simcomm.diagnosis.evidence.causes import Cause
 from simcomm.diagnosis.evidence.expectation import Case
-from simcomm.diagnosis.evidence.facts import Setting
+from simcomm.diagnosis.evidence.facts import Setting, TunerChoice
+from simcomm.nccl.predict import predict_collective
 from simcomm.nccl.settings import NcclSettings
 
 LEAST_GAIN = 1.05  # of a setting that is worth to be named
+LARGE = 2**24  # bytes, from which on the choice decides the rate
+LEAST_SLOWER = 1.3  # times
 ON = ("1", "true", "yes")
 
 
@@ -152,4 +155,29 @@ def has_several_hosts(case: Case) -> bool:
     return nodes is None or nodes.value > 1
 
 
-RULES = (find_harmful_settings,)
+def find_slow_choice(case: Case) -> Iterator[Cause]:
+    """Yield that NCCL's tuner takes at a large size what our model finds slower than what it would take itself."""
+    if case.machine.missing or {"NCCL_ALGO", "NCCL_PROTO"} & case.facts.settings().keys():
+        return
+    for one in case.facts.of(TunerChoice):
+        if one.nbytes < LARGE:
+            continue
+        found = predict_collective(case.machine.system(), one.collective, one.nbytes)
+        times = {(each.algorithm, each.protocol): each.seconds for each in found.candidates if each.seconds}
+        taken, best = times.get((one.algorithm, one.protocol)), times.get((found.algorithm, found.protocol))
+        if taken and best and taken > LEAST_SLOWER * best:
+            yield Cause(
+                "tuner-choice",
+                f"at {one.nbytes / 2**20:.4g} MiB NCCL takes {one.algorithm} with {one.protocol}; "
+                f"{found.algorithm} with {found.protocol} should be faster",
+                one.place.text,
+                one.place,
+                f"measure with NCCL_ALGO={found.algorithm} NCCL_PROTO={found.protocol}; look at the topology that "
+                f"it found",
+                0.5,
+                taken / best,
+            )
+            return
+
+
+RULES = (find_harmful_settings, find_slow_choice)
