@@ -60,10 +60,10 @@ def _name(members: list[Rank]) -> tuple[str, str, str]:
         return "deadlock", f"{who} all send first, and nobody receives", SEND_FIRST
     if ways == {"calls"}:
         names = ", ".join(sorted({_group_name(post) for post in posts}))
-        title = f"{who} are each in a collective of another group ({names}), and wait for each other"
+        title = f"{who} are each in a collective of another group ({names}) and wait for each other"
         return "group order", title, GROUP_ORDER
     return "deadlock", f"{who} wait for each other in a circle", ELSEWHERE if "calls" in ways else RECEIVE_FIRST
 
 
 def _group_name(post: Posted) -> str:
-    return f"{list(post.group.ranks)}"
+    return f"{post.group.name} of {format_ranks(post.group.ranks)}"

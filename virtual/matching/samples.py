@@ -14,7 +14,8 @@ ROUNDING = 1e-4  # relative difference that is no other value
 
 def is_plain(tensor: Any) -> bool:
     """Return whether something is a tensor with values of its own, neither a shard nor a fake."""
-    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.device.type != "meta"
+    is_dense = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
+    return is_dense and tensor.device.type != "meta"
 
 
 def take_sample(tensor: torch.Tensor, most: int = MOST) -> Values:

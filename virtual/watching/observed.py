@@ -159,7 +159,8 @@ class Observer:
 
     def _opening(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def told(file: Any, mode: str = "r", *args: Any, **named: Any) -> Any:
-            if isinstance(file, str | os.PathLike) and self.world.me() is not None:
+            is_named = isinstance(file, str | os.PathLike) and "opener" not in named  # else made by tempfile
+            if is_named and self.world.me() is not None:
                 self._tell_of_file(file, "w" in mode or "+" in mode, "a" in mode or "x" in mode)
             return function(file, mode, *args, **named)
 

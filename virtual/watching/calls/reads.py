@@ -2,9 +2,9 @@
 
 from typing import Any
 
-import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from virtual.matching.samples import is_plain
 from virtual.ranks.rank import Rank
 from virtual.ranks.sites import Site, find_site
 from virtual.ranks.watching import Watcher
@@ -29,17 +29,17 @@ class Reads(Watcher):
     def posted(self, posted: Any) -> None:
         if posted.is_programs and posted.way != "sends":
             mine = self._busy.setdefault(posted.rank, {})
-            mine.update({tensor.untyped_storage().data_ptr(): posted for tensor in posted.tensors})
+            mine.update({tensor.untyped_storage().data_ptr(): posted for tensor in posted.tensors if is_plain(tensor)})
 
     def waited(self, posted: Any) -> None:
         mine = self._busy.get(posted.rank, {})
-        for tensor in posted.tensors:
+        for tensor in filter(is_plain, posted.tensors):
             if mine.get(tensor.untyped_storage().data_ptr()) is posted:
                 del mine[tensor.untyped_storage().data_ptr()]
         is_reduce = posted.is_programs and posted.what.startswith("reduce(")
         if is_reduce and posted.exchange.me != posted.exchange.root:
             undefined = self._undefined.setdefault(posted.rank, {})
-            undefined.update({tensor.untyped_storage().data_ptr(): posted for tensor in posted.tensors})
+            undefined.update({tensor.untyped_storage().data_ptr(): posted for tensor in posted.tensors if is_plain(tensor)})
 
     def looks(self, rank: Rank, reads: list[int], writes: list[int]) -> None:
         """See what an operator of a rank reads and writes, as addresses."""
@@ -76,7 +76,7 @@ class ReadingMode(TorchDispatchMode):
         if not self.reads.is_idle(self.rank) and not func.is_view:
             name = func.name().partition("::")[2].partition(".")[0]
             if not name.startswith(QUIET) and "c10d" not in func.name():
-                plain = [one for one in args if type(one) in (torch.Tensor, torch.nn.Parameter)]
+                plain = [one for one in args if is_plain(one)]
                 addresses = [one.untyped_storage().data_ptr() for one in plain]
                 overwrites = name in ("zero_", "fill_", "copy_", "normal_", "uniform_")
                 self.reads.looks(self.rank, addresses[overwrites:], addresses[:1] if overwrites else [])

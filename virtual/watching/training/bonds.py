@@ -59,7 +59,7 @@ class Bonds(Watcher):
         calls = collective.in_order()
         if calls[0].exchange.collective != "all_reduce" or not calls[0].is_programs or len(calls) < 2:
             return
-        if not calls[0].tensors[0].is_floating_point():
+        if not all(is_plain(call.tensors[0]) and call.tensors[0].is_floating_point() for call in calls):
             return
         found = [self.find_reduced(call.rank, call.tensors[0]) for call in calls]
         if all(found) and len({len(parameters) for parameters in found}) == 1:

@@ -13,6 +13,7 @@ from virtual.matching.samples import (
     find_ratio,
     is_close,
     is_constant,
+    is_plain,
     sample_gradient,
     take_sample,
 )
@@ -99,7 +100,7 @@ class Gradients(Watcher):
         self._early.difference_update(early)
         if first.exchange.collective != "all_reduce" or len(calls) < 2 or not first.tensors:
             return
-        if not first.tensors[0].is_floating_point():
+        if not all(is_plain(call.tensors[0]) and call.tensors[0].is_floating_point() for call in calls):
             return
         found = [self.bonds.find_reduced(call.rank, call.tensors[0]) for call in calls]
         is_of_ddp = not first.is_programs and first.asked == "backward"
