@@ -20,7 +20,7 @@ from virtual.matching.exchanges import (
 )
 from virtual.matching.group import Group
 from virtual.matching.posted import Call, Half, Likeness, Shape
-from virtual.ranks.rank import Did, Rank
+from virtual.ranks.rank import Did, Rank, Waiting
 from virtual.ranks.sites import find_asked, is_asked_by_program
 
 Tensors = Sequence[torch.Tensor]
@@ -98,6 +98,10 @@ class VirtualProcessGroup(dist.ProcessGroup):
         """Take what the program calls the group."""
         self._description = description
 
+    @property
+    def _device_types(self) -> list[torch.device]:
+        return [torch.device("cpu"), torch.device("cuda")]
+
     _set_group_name, _set_group_desc = setGroupName, setGroupDesc
     group_name = property(lambda self: self._name)
     group_desc = property(lambda self: self._description)
@@ -170,6 +174,18 @@ class VirtualProcessGroup(dist.ProcessGroup):
     def barrier(self, opts: Any = None) -> VirtualWork:
         """Wait for all ranks."""
         return self._call("barrier", Exchange(self.rank()), [], [])
+
+    def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
+        """Wait for all ranks. Raise RuntimeError as gloo does where some do not come, or at once without a timeout."""
+        work = self.barrier()
+        call, world = work.posted, self.group.world
+        if timeout is not None and not float(getattr(timeout, "total_seconds", lambda: timeout)()):
+            raise RuntimeError(f"Rank {self.rank()} timed out in monitoredBarrier after 0 ms.")
+        waiting = Waiting("monitored_barrier()", call.site, call, gives_up=True)
+        world.wait_until(call.rank, lambda: call.is_done, waiting)
+        if not call.is_done:
+            raise RuntimeError(f"Rank {call.awaits[0]} failed to pass monitoredBarrier in time")
+        work.wait()
 
     def allgather(self, outs: Sequence[Tensors], ins: Tensors, opts: Any = None) -> VirtualWork:
         """Copy the tensor of each rank into the list of each."""

@@ -38,6 +38,8 @@ def reduce_tensors(tensors: Tensors, op: str, factor: Any = None) -> torch.Tenso
     combine, total = REDUCTIONS[op], tensors[0].clone()
     for other in tensors[1:]:
         combine(total, other, out=total)
+    if total.is_sparse:
+        total = total.coalesce()
     if op != "mean":
         return total
     return total.div_(len(tensors)) if total.is_floating_point() or total.is_complex() else total // len(tensors)
@@ -45,7 +47,8 @@ def reduce_tensors(tensors: Tensors, op: str, factor: Any = None) -> torch.Tenso
 
 def put(target: torch.Tensor, value: torch.Tensor) -> None:
     """Write a value of as many elements into a tensor."""
-    target.detach().copy_(value.reshape(target.shape))
+    kept = target if target.is_sparse else target.detach()  # a sparse tensor's places are its own
+    kept.copy_(value if value.shape == target.shape else value.reshape(target.shape))
 
 
 @dataclass(eq=False)

@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import device_mesh
 from torch.distributed import distributed_c10d as c10d
+from torch.nn.parallel import DistributedDataParallel
 
 from virtual.c10d.process_group import VirtualProcessGroup
 from virtual.c10d.rank_worlds import RankWorlds
@@ -22,6 +23,7 @@ from virtual.ranks.rank import Job, Rank
 from virtual.ranks.world import World
 
 NAME = "virtual"  # of the backend
+LOGGED = {"gloo": ["gloo_socket_ifname", "gloo_device_transport"]}  # what DDP logs of a backend besides
 
 
 class GroupMaker:
@@ -39,9 +41,10 @@ class GroupMaker:
         replaced.put(c10d, "_new_process_group_helper", self._as_virtual(c10d._new_process_group_helper))
         replaced.put(c10d, "_get_pg_default_device", lambda group=None: torch.device("cpu"))
         replaced.put(c10d, "rendezvous", self._meet)
+        logged = _naming_backend(DistributedDataParallel._get_ddp_logging_data)
+        replaced.put(DistributedDataParallel, "_get_ddp_logging_data", logged)
         replaced.put(device_mesh.DeviceMesh, "__init__", _of_its_thread(device_mesh.DeviceMesh.__init__))
         for module in (dist, c10d):
-            replaced.put(module, "monitored_barrier", _monitored_barrier)
             replaced.put(module, "batch_isend_irecv", self._together(c10d.batch_isend_irecv))
 
     def caller(self) -> Rank:
@@ -120,6 +123,14 @@ def _of_its_thread(original: Callable[..., None]) -> Callable[..., None]:
     return init
 
 
-def _monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bool = False) -> Any:
-    """Wait for all ranks: who does not come is told anyway."""
-    return dist.barrier(group)
+def _naming_backend(original: Callable[[Any], dict[str, Any]]) -> Callable[[Any], dict[str, Any]]:
+    """Return what DDP logs with the backend and the variables of the rank, which C++ does not see."""
+
+    def logged(ddp: Any) -> dict[str, Any]:
+        found, backend = original(ddp), dist.get_backend(ddp.process_group)
+        variables = [name for name, value in found.items() if value == "N/A"] + LOGGED.get(backend, [])
+        known = {name: os.environ.get(name.upper(), "N/A") for name in variables}
+        threads = {"gloo_num_threads": 2} if backend == "gloo" else {}
+        return found | known | threads | {"backend_name": backend}
+
+    return logged

@@ -35,6 +35,7 @@ class Waiting:
     what: str  # in words: "all_reduce([4] float32, sum)", "store.get(x)"
     site: Site
     of: Any = None  # the ``Call``, ``Half`` or names of keys that it waits for
+    gives_up: bool = False  # when nothing can happen any more, in place of the whole job
 
 
 @dataclass(frozen=True)

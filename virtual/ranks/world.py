@@ -176,6 +176,10 @@ class World:
 
     def _at_a_standstill(self) -> bool:
         """Find what is wrong where nothing can happen. Return whether some rank goes on for that: to its end."""
+        for rank in self.ranks:
+            if rank.state is State.WAITING and rank.waiting is not None and rank.waiting.gives_up:
+                self._make_ready(rank)
+                return True
         for job in reversed(self.jobs):
             if not job.is_over and job.finding is None:
                 self.stop(job, self.judge.standstill(job))

@@ -39,7 +39,9 @@ class Reads(Watcher):
         is_reduce = posted.is_programs and posted.what.startswith("reduce(")
         if is_reduce and posted.exchange.me != posted.exchange.root:
             undefined = self._undefined.setdefault(posted.rank, {})
-            undefined.update({tensor.untyped_storage().data_ptr(): posted for tensor in posted.tensors if is_plain(tensor)})
+            undefined.update(
+                {tensor.untyped_storage().data_ptr(): posted for tensor in posted.tensors if is_plain(tensor)}
+            )
 
     def looks(self, rank: Rank, reads: list[int], writes: list[int]) -> None:
         """See what an operator of a rank reads and writes, as addresses."""

@@ -1,0 +1,37 @@
+"""Torch's own tests of process groups, each as a program on three virtual ranks."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from torch_own_tests import KNOWN, run_virtually, torch_host
+
+from virtual.hosting.host import VirtualHost
+
+FOUND = json.loads(KNOWN.read_text())
+PASSED, FAILED = FOUND["passed on gloo"], FOUND["fail on virtual ranks"]
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[VirtualHost]:
+    pytest.importorskip("expecttest", reason="torch's own tests import it")
+    with torch_host() as host:
+        yield host
+
+
+def test_nine_in_ten_of_those_that_gloo_passes_pass() -> None:
+    assert len(PASSED) >= 90 and FAILED.keys() <= {*PASSED}
+    assert all(FAILED.values()), "each that fails has its reason"
+    assert len(FAILED) <= 0.1 * len(PASSED)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in PASSED if name not in FAILED])
+def test_a_test_of_torch_passes(host: VirtualHost, name: str) -> None:
+    assert run_virtually(host, name) == "passed"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAILED)
+def test_what_is_known_to_fail_still_does(host: VirtualHost, name: str) -> None:
+    assert run_virtually(host, name) != "passed", "take it out of the list"
