@@ -64,7 +64,8 @@ def threads() -> str:
     groups = {
         "by which the rules were written": found["threads"]["known"],
         f"put aside, when they were opened ({first['date']})": first["aside"],
-        "put aside, later": found["threads"]["aside"],
+        "put aside, as the rules are now": found["threads"]["aside"],
+        "found when the rules stood": found["threads"]["later"],
     }
     rows = [[name, len(cases), *_shares([one["told"] for one in cases], TOLD)] for name, cases in groups.items()]
     return table(" | ".join([found["date"], "cases:", *(f"{one}:" for one in TOLD)]), rows)

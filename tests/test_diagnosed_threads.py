@@ -10,7 +10,7 @@ from benchmarks.studies.diagnosed_cases import FOLDER, HALVES, RESULTS, judge_ha
 LEAST_RIGHT, MOST_WRONG = 0.6, 0.1
 
 
-@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("half", ["known", "aside"])
 def test_most_are_told_right_and_few_wrong(half: str) -> None:
     outcomes = judge_half(half)
     tally = Counter(one.told for one in outcomes)
@@ -34,6 +34,6 @@ def test_there_are_forty_cases_with_their_sources_and_the_lot_says_which_half_ea
         for case in found:
             owner, repository, _, number = case["source"].removeprefix("https://github.com/").split("/")
             name = f"{owner}/{repository}#{number}"
-            assert name in candidates
+            assert (name in candidates) == (half != "later")
             assert (name in aside) == (half == "aside")
             assert case["found"]

@@ -21,7 +21,7 @@ from collectives.output_files import write_text
 from simcomm.diagnosis.verdict import Diagnosis, diagnose_files
 
 FOLDER = Path(__file__).parent / "diagnosed_threads"
-HALVES = ("known", "aside")
+HALVES = ("known", "aside", "later")
 RESULTS = Path(__file__).parents[1] / "results" / "diagnosed.json"
 TOLD = ("right", "wrong", "unknown")
 MOST = 2  # causes among which the right one should be
