@@ -158,6 +158,14 @@ class RecordingBuilder:
         """Say that a stream waits until a call of its rank is done."""
         self._logs[stream].append((Did.WAIT, call, seconds, took))
 
+    def take_back(self, stream: int) -> None:
+        """Take back the last entry of a stream."""
+        self._logs[stream].pop()
+
+    def entries(self, stream: int) -> int:
+        """Return how many entries a stream has."""
+        return len(self._logs[stream])
+
     def begin(self, stream: int, name: str, step: int = 0, seconds: float = 0.0) -> None:
         """Say that a span begins, such as a training step."""
         self._logs[stream].append((Did.BEGIN, self._marks[Mark(name, step)], seconds, 0.0))

@@ -84,21 +84,21 @@ class VirtualWork(dist.Work):
         posted.rank.unwaited.pop(id(self), None)
         if self._future is None:
             self._future = torch.futures.Future()
-            if posted.is_done:
-                posted.group.note_wait(posted)
-                self._future.set_result(self.outcome)
-            else:
+            if posted.is_done and self._world.calendar.has_time:
+                self.set_future()
+            else:  # without a calendar it is done too early to be known so
                 posted.rank.futures.append(self)
-                self._set_before_backward_ends()
+            self._set_before_backward_ends()
         return self._future
 
     def set_future(self) -> None:
         """Set the future, which calls what is to follow."""
-        self._world.computing.charge(self.posted.rank)
-        self.posted.group.note_wait(self.posted)
-        self._world.watch.waited(self.posted)
-        assert self._future is not None
-        self._future.set_result(self.outcome)
+        posted, future = self.posted, self._future
+        assert future is not None
+        self._world.computing.charge(posted.rank)
+        self._world.watch.waited(posted)
+        if not posted.group.note_wait_if_followed(posted, lambda: future.set_result(self.outcome)):
+            posted.rank.unrecorded.append(posted)
 
     def _set_before_backward_ends(self) -> None:
         """Have all futures set before the Reducer of DDP waits for them in C++, with the baton in its hand."""
@@ -138,6 +138,15 @@ def drain(world: World, rank: Rank) -> None:
     """Wait until all futures of a rank are set."""
     while rank.futures:
         wait_for_a_future(world, rank)
+    record_waits(world, rank)
+
+
+def record_waits(world: World, rank: Rank) -> None:
+    """Have it recorded that a rank has waited for all whose futures are set."""
+    world.computing.charge(rank)
+    for posted in rank.unrecorded:
+        posted.group.note_wait(posted)
+    rank.unrecorded.clear()
 
 
 def wait_for_a_future(world: World, rank: Rank) -> None:
@@ -155,6 +164,8 @@ def waiting_for_futures(world: World, original: Callable[[Any], Any]) -> Callabl
         rank = world.me()
         while rank is not None and not self.done() and rank.futures:
             wait_for_a_future(world, rank)
+        if rank is not None and rank.unrecorded:
+            record_waits(world, rank)
         return original(self)
 
     return wait

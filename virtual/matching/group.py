@@ -48,6 +48,10 @@ class Group:
         """Have it recorded that a rank waits for what it has posted."""
         self.recorder.wait(posted)
 
+    def note_wait_if_followed(self, posted: Posted, act: Act) -> bool:
+        """Do what follows on what was posted; have the wait recorded, and return so, only if that posts more."""
+        return self.recorder.wait_if_followed(posted, act)
+
     # -- collectives
 
     def call(self, call: Call) -> None:

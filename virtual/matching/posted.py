@@ -60,6 +60,10 @@ class Members(Protocol):
         """Have it recorded that a rank waits for what it has posted."""
         ...
 
+    def note_wait_if_followed(self, posted: "Posted", act: Callable[[], object]) -> bool:
+        """Do what follows on what was posted; have the wait recorded, and return so, only if that posts more."""
+        ...
+
 
 @dataclass(eq=False)
 class Posted:

@@ -1,5 +1,6 @@
 """What ranks post and wait for goes into the recording of their job."""
 
+from collections.abc import Callable
 from functools import lru_cache
 
 from collectives.quoting import make_printable
@@ -61,6 +62,25 @@ class Recorder:
             rank = posted.rank
             self._builder.wait(rank.number, posted.recorded, self._seconds(rank))
             posted.recorded = None
+
+    def wait_if_followed(self, posted: Posted, act: Callable[[], object]) -> bool:
+        """Do what follows on a call; record that the rank has waited for that only if it posts more by it.
+
+        Return whether it is recorded. What nothing follows on is waited for later.
+        """
+        number, rank = posted.recorded, posted.rank
+        if number is None:
+            act()
+            return True
+        before = self._recorded[rank.number]
+        self.wait(posted)
+        entries = self._builder.entries(rank.number)
+        act()
+        if self._builder.entries(rank.number) > entries:
+            return True
+        self._builder.take_back(rank.number)
+        self._recorded[rank.number], posted.recorded = before, number
+        return False
 
     def recording(self, ranks: list[Rank]) -> Recording:
         """Return what was recorded, ranks computing after their last calls too."""

@@ -91,6 +91,9 @@ class Rank:
     baton: Lock = field(default_factory=Lock)
     history: deque[Did] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     futures: list[Any] = field(default_factory=list)  # works whose futures are not set yet
+    unrecorded: list[Any] = field(
+        default_factory=list
+    )  # what was posted whose futures are set: it is yet to be waited for
     unwaited: dict[int, Any] = field(default_factory=dict)  # works that nobody has waited for, by id
     stores: list[Any] = field(default_factory=list)  # that c10d wraps in C++, which keeps no Python object alive
     made_groups: list[tuple[tuple[int, ...], Site]] = field(default_factory=list)  # ranks as given, and where
