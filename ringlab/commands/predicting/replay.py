@@ -65,7 +65,7 @@ def command(
     trace: Annotated[Path | None, Option(metavar="FILE", help="Write all its messages, for ringlab animate.")] = None,
     answer: AnswerOptions,
 ) -> None:
-    """Replay a recorded run on other networks and by other algorithms, message by message, without running it again."""
+    """Replay a recorded run on other networks and by other algorithms, without running it again."""
     if plot is not None:
         viz.check_file(plot, "a picture of messages")
     check_outputs(answer.json_to, plot, trace, reads=options.calibration)
