@@ -31,6 +31,10 @@ COMMANDS = {  # by name: where the function is, and the first line of its help
         "ringlab.commands.measuring.run:command",
         "Run the scenario on real processes of this machine; also under torchrun.",
     ),
+    "record": (
+        "ringlab.commands.measuring.record:command",
+        "Record what a program of torch.distributed calls and computes on real ranks; also under torchrun.",
+    ),
     "compare": (
         "ringlab.commands.measuring.compare:command",
         "Predict and run, and show the error of each prediction.",

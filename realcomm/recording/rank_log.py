@@ -1,0 +1,134 @@
+"""What one rank of a real run noted, in a file of its own; and all ranks' files joined to a recording."""
+
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar, NamedTuple
+
+from collectives.errors import RunFailed
+from collectives.records.files import read_record, write_record
+from collectives.records.recording import Did, Recording, SourceLine
+from collectives.records.recording_builder import UNKNOWN, CollectiveCall, RecordingBuilder
+
+MOST_LOG_BYTES = 256 << 20
+SEND, RECV = "send", "recv"
+LOOK_S = 0.05  # between looks for the files of other ranks
+UNEVEN = "parts of an all_to_all that differ in size are taken to be equal"
+UNWAITED = "a call whose end the program nowhere waits for holds up nobody"
+
+
+class NotedCall(NamedTuple):
+    """A call as its rank noted it: ``what`` is a collective, "send" or "recv"; a peer is a rank of the world."""
+
+    what: str
+    group: int
+    elements: int
+    itemsize: int
+    dtype: str
+    op: str
+    root: int
+    peer: int  # of a message; -1 of a receive whose source is not known yet
+    tag: int
+    site: int
+    is_sync: bool  # the program does not go on before it is done
+
+
+class NotedEntry(NamedTuple):
+    """What a rank did, after so many seconds of its own."""
+
+    did: int
+    number: int
+    seconds: float
+    took: float
+
+
+@dataclass
+class RankLog:
+    """The calls of a rank, and its log. ``groups`` are a name and ranks of the world each."""
+
+    SCHEMA_VERSION: ClassVar[int] = 1
+
+    rank: int
+    world_size: int
+    title: str
+    backend: str
+    calls: list[NotedCall] = field(default_factory=list)
+    entries: list[NotedEntry] = field(default_factory=list)
+    groups: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
+    sites: list[tuple[str, int, str]] = field(default_factory=list)
+    tail: float = 0.0
+    notes: list[str] = field(default_factory=list)
+
+    def write(self, folder: Path) -> None:
+        """Write the log as the file of its rank."""
+        write_record(folder / file_of(self.rank), self)
+
+
+def file_of(rank: int) -> str:
+    """Return the name of a rank's file."""
+    return f"rank{rank}.json"
+
+
+def read_logs(folder: Path, world_size: int, timeout: float) -> list[RankLog]:
+    """Return the logs of all ranks, as soon as they are there. Raise RunFailed that names those which are not."""
+    end = time.monotonic() + timeout
+    missing = list(range(world_size))
+    while missing := [rank for rank in missing if not (folder / file_of(rank)).exists()]:
+        if time.monotonic() > end:
+            named = ", ".join(map(str, missing[:8]))
+            raise RunFailed(f"{folder}: no log of rank {named} after {timeout:g} s: did it end?")
+        time.sleep(LOOK_S)
+    return [read_record(folder / file_of(rank), RankLog, MOST_LOG_BYTES) for rank in range(world_size)]
+
+
+def join_logs(logs: Sequence[RankLog]) -> Recording:
+    """Return the recording of all ranks. Raise InputError where they do not agree on what they called.
+
+    The k-th collective of a group on one rank is the k-th on the others; the k-th message with a tag from a rank to
+    another is the k-th received there.
+    """
+    first = logs[0]
+    builder = RecordingBuilder(first.title, first.world_size, first.backend)
+    for log in logs:
+        _add(builder, log)
+        builder.compute(log.rank, log.tail)
+    builder.notes += dict.fromkeys(note for log in logs for note in log.notes)
+    return builder.recording()
+
+
+def _add(builder: RecordingBuilder, log: RankLog) -> None:
+    """Add a rank's calls and log."""
+    times: defaultdict[object, int] = defaultdict(int)
+    waited = {entry.number for entry in log.entries if entry.did == Did.WAIT}
+    numbers = []
+    for call in log.calls:
+        numbers.append(_add_call(builder, log, call, times))
+    for entry in log.entries:
+        if entry.did == Did.POST:
+            builder.post(log.rank, numbers[entry.number], entry.seconds, entry.took)
+            if log.calls[entry.number].is_sync and entry.number not in waited:
+                builder.wait(log.rank, numbers[entry.number])
+        else:
+            builder.wait(log.rank, numbers[entry.number], entry.seconds, entry.took)
+    if any(not call.is_sync and number not in waited for number, call in enumerate(log.calls)):
+        log.notes.append(UNWAITED)
+
+
+def _add_call(builder: RecordingBuilder, log: RankLog, call: NotedCall, times: defaultdict[object, int]) -> int:
+    """Add a call; ``times`` counts those before it that are like it."""
+    name, ranks = log.groups[call.group]
+    site = SourceLine(*log.sites[call.site]) if call.site >= 0 else UNKNOWN
+    if call.what in (SEND, RECV):
+        ends = (log.rank, call.peer) if call.what == SEND else (call.peer, log.rank)
+        key: tuple[object, ...] = (name, ends, call.tag, times[call.what, name, ends, call.tag])
+        times[call.what, name, ends, call.tag] += 1
+        nbytes = call.elements * call.itemsize
+        post = builder.send if call.what == SEND else builder.recv
+        return post(log.rank, call.peer, nbytes, key=key, tag=max(0, call.tag), site=site)
+    key = (name, ranks, times[name, ranks])
+    times[name, ranks] += 1
+    what = CollectiveCall(call.what, ranks, call.elements, call.itemsize, call.dtype, call.op, call.root, group=name)
+    line = name if log.backend == "nccl" else ""
+    return builder.collective(log.rank, key, what, line=line, site=site)

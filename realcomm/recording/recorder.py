@@ -1,0 +1,238 @@
+"""A process that notes what it calls: kernels of c10d's operators and waits of works, replaced by ones that pass on."""
+
+import linecache
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from collectives.records.recording import Did
+from realcomm.recording.clocks import DeviceClock, HostClock
+from realcomm.recording.operators import OPERATORS, C10dOperator, flatten, names_of
+from realcomm.recording.rank_log import RECV, SEND, UNEVEN, NotedCall, NotedEntry, RankLog
+
+OURS = str(Path(__file__).parent)
+TORCH = str(Path(torch.__file__).parent)
+KEY = "BackendSelect"  # of the dispatcher: where no operator of c10d has a kernel, and all calls come by
+BELOW = torch._C._dispatch_keyset_full_after(torch._C.DispatchKey.BackendSelect)
+MOST_TEXT = 200  # characters of a line
+WAIT_INSIDE = ("_broadcast_coalesced", "_verify_params_across_processes")  # functions of C++ that wait for all
+MOST_WORKS = 4096  # that are remembered while nobody waits for them
+
+
+def _pass_on(overload: Any, keys: Any, arguments: tuple[Any, ...]) -> Any:
+    """Return what an operator's own kernel does, with the interpreter's lock released meanwhile.
+
+    A kernel that is called with the lock held may wait for gloo's threads, and these for the lock.
+    """
+    return overload.redispatch(keys & BELOW, *arguments)
+
+
+class CallRecorder:
+    """The notes of this process; ``install`` begins, ``finish`` returns them.
+
+    What it costs itself is in no time that it notes.
+    """
+
+    def __init__(self, title: str, rank: int, world_size: int) -> None:
+        self.log = RankLog(rank, world_size, title, "gloo")
+        self.clock: HostClock = HostClock()
+        self._library = torch.library.Library("c10d", "IMPL")
+        self._functional = torch.library.Library("_c10d_functional", "IMPL")
+        self._groups: dict[str, int] = {}
+        self._sites: dict[tuple[str, int], int] = {}
+        self._works: dict[int, tuple[Any, int]] = {}  # by id: the work, which keeps its id, and its call
+        self._by_storage: dict[int, int] = {}  # calls by where their buffers are, for works that tensors stand for
+        self._moments: list[tuple[Any, Any, Any, Any]] = []  # of what a rank did itself, and of what it called
+        self._entries: list[tuple[Did, int]] = []
+        self._last: Any = None
+        self._draining = False
+        self._wait = dist.Work.wait
+
+    def install(self) -> None:
+        """Replace kernels and waits, and begin to count when the process is in its group."""
+        for name, operator in OPERATORS.items():
+            self._replace(name, operator)
+        recorder, join = self, dist.init_process_group
+
+        def wait(work: Any, *arguments: Any, **named: Any) -> Any:
+            return recorder._on_wait(work, lambda: recorder._wait(work, *arguments, **named))
+
+        def init_process_group(*arguments: Any, **named: Any) -> None:
+            join(*arguments, **named)
+            recorder.begin()
+
+        for name in WAIT_INSIDE:
+            setattr(dist, name, self._waiting_inside(getattr(dist, name)))
+        dist.Work.wait = wait  # type: ignore[method-assign, assignment]
+        dist.init_process_group = dist.distributed_c10d.init_process_group = init_process_group
+        self._replace_functional_wait()
+
+    def begin(self) -> None:
+        """Begin to count time, on the clock of what the default group is carried by."""
+        if self._last is None:
+            if dist.get_backend() == "nccl":
+                self.log.backend, self.clock = "nccl", DeviceClock()
+            self._last = self.clock.now()
+
+    def _replace(self, name: str, operator: C10dOperator) -> None:
+        overload = getattr(torch.ops.c10d, name).default
+        names = names_of(overload)
+
+        def noted(keys: Any, *arguments: Any) -> Any:
+            named = dict(zip(names, arguments, strict=False))
+            return self._on_call(operator, named, lambda: _pass_on(overload, keys, arguments))
+
+        self._library.impl(name, noted, KEY, with_keyset=True)
+
+    def _waiting_inside(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function of torch that waits for all that it calls, with its waits noted."""
+
+        def noted(*arguments: Any, **named: Any) -> Any:
+            first = len(self.log.calls)
+            result = function(*arguments, **named)
+            for number in range(first, len(self.log.calls)):
+                now = self.clock.now()
+                self._entries.append((Did.WAIT, number))
+                self._moments.append((self._last, self._last, self._last, now))
+                self._last = now
+            self._works = {at: kept for at, kept in self._works.items() if kept[1] < first}
+            return result
+
+        return noted
+
+    def _replace_functional_wait(self) -> None:
+        overload = torch.ops._c10d_functional.wait_tensor.default
+
+        def noted(keys: Any, tensor: Any) -> Any:
+            number = self._by_storage.pop(tensor.untyped_storage().data_ptr(), -1)
+            if number < 0:
+                return _pass_on(overload, keys, (tensor,))
+            return self._timed(Did.WAIT, number, lambda: _pass_on(overload, keys, (tensor,)))
+
+        self._functional.impl("wait_tensor", noted, KEY, with_keyset=True)
+
+    def _on_call(self, operator: C10dOperator, named: dict[str, Any], call: Callable[[], Any]) -> Any:
+        self.begin()
+        own = self.clock.now()
+        number = self._note(operator, named)
+        result = self._timed(Did.POST, number, call, own)
+        work = result[-1] if isinstance(result, tuple) and result else result
+        if not isinstance(work, torch.ScriptObject):
+            self.log.calls[number] = self.log.calls[number]._replace(is_sync=True)
+        else:
+            found = dist.Work.unbox(work)
+            self._works[id(found)] = found, number
+            if len(self._works) > MOST_WORKS:
+                self._works.pop(next(iter(self._works)))
+            if named.get("async_op", True) and torch._C._current_graph_task_id() != -1:
+                self._drain_later()
+        for tensor in flatten(named[operator.tensors]):
+            self._by_storage[tensor.untyped_storage().data_ptr()] = number
+        self._last = self.clock.now()
+        return result
+
+    def _timed(self, did: Did, number: int, call: Callable[[], Any], own: Any = None) -> Any:
+        """Make a call, and note when; ``own`` is when the rank ended what it did itself, now unless given."""
+        begun = self.clock.now()
+        result = call()
+        ended = self.clock.now()
+        self._entries.append((did, number))
+        self._moments.append((self._last, begun if own is None else own, begun, ended))
+        self._last = self.clock.now()
+        return result
+
+    def _on_wait(self, work: Any, wait: Callable[[], Any]) -> Any:
+        found = self._works.pop(id(work), None)
+        if found is None:
+            return wait()
+        result = self._timed(Did.WAIT, found[1], wait)
+        self._find_source(work, found[1])
+        return result
+
+    def _find_source(self, work: Any, number: int) -> None:
+        """Note who sent what was received from whoever came first."""
+        call = self.log.calls[number]
+        if call.what == RECV and call.peer < 0:
+            ranks = self.log.groups[call.group][1]
+            self.log.calls[number] = call._replace(peer=ranks[work._source_rank()])
+
+    def _drain_later(self) -> None:
+        """Wait for what is under way at the end of backward, where DistributedDataParallel waits inside of torch."""
+        if not self._draining:
+            self._draining = True
+            torch.autograd.Variable._execution_engine.queue_callback(self._drain)
+
+    def _drain(self) -> None:
+        self._draining = False
+        for work, number in list(self._works.values()):
+            if not self.log.calls[number].is_sync:
+                self._on_wait(work, lambda work=work: self._wait(work))  # type: ignore[misc]
+
+    def _note(self, operator: C10dOperator, named: dict[str, Any]) -> int:
+        """Note a call; return its number."""
+        group = dist.ProcessGroup.unbox(named["process_group"])
+        at = self._group(group)
+        ranks = self.log.groups[at][1]
+        tensor = next(iter(flatten(named[operator.tensors])), None)
+        peer = named.get("dst", named.get("src", -1))
+        if named.get("input_split_sizes"):
+            self.log.notes.append(UNEVEN)
+        self.log.calls.append(
+            NotedCall(
+                what=operator.verb,
+                group=at,
+                elements=operator.elements(named, len(ranks)),
+                itemsize=4 if tensor is None else tensor.element_size(),
+                dtype="float32" if tensor is None else str(tensor.dtype).removeprefix("torch."),
+                op="sum",
+                root=named.get("root_rank", 0),
+                peer=ranks[peer] if peer >= 0 and operator.verb in (SEND, RECV) else -1,
+                tag=named.get("tag", 0),
+                site=self._site(),
+                is_sync=not named.get("async_op", True),
+            )
+        )
+        return len(self.log.calls) - 1
+
+    def _group(self, group: Any) -> int:
+        name = str(group.group_name)
+        if name not in self._groups:
+            self._groups[name] = len(self.log.groups)
+            self.log.groups.append((name, tuple(dist.get_process_group_ranks(group))))
+        return self._groups[name]
+
+    def _site(self) -> int:
+        """Return the line of the program that calls: the first frame that is neither torch's nor ours."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame.f_code.co_filename.startswith((OURS, TORCH, "<")):
+            frame = frame.f_back
+        if frame is None:
+            return -1
+        key = frame.f_code.co_filename, frame.f_lineno
+        if key not in self._sites:
+            self._sites[key] = len(self.log.sites)
+            text = linecache.getline(*key).strip()[:MOST_TEXT]
+            self.log.sites.append((Path(key[0]).name, key[1], text if text.isprintable() else ""))
+        return self._sites[key]
+
+    def finish(self) -> RankLog:
+        """Return the notes, when the program has ended."""
+        if self._last is None:
+            return self.log
+        end = self.clock.now()
+        pairs = [(last, own) for last, own, _, _ in self._moments]
+        pairs += [(begun, ended) for _, _, begun, ended in self._moments]
+        *seconds, tail = self.clock.seconds([*pairs, (self._last, end)])
+        number = len(self._moments)
+        self.log.tail = max(0.0, tail)
+        self.log.entries = [
+            NotedEntry(int(did), call, max(0.0, own), max(0.0, took))
+            for (did, call), own, took in zip(self._entries, seconds[:number], seconds[number:], strict=True)
+        ]
+        self.log.notes = list(dict.fromkeys(self.log.notes))
+        return self.log

@@ -1,0 +1,117 @@
+"""``ringlab record``: what the ranks of a program call and compute on this machine, as it is, in a file to replay."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any, ClassVar
+
+from typer import Argument, Option
+
+from collectives.calibration.calibration import cache_file, is_cached
+from collectives.checks import check_whole_number
+from collectives.errors import InputError
+from collectives.input_files import check_input
+from collectives.records.recording import Recording, read_recording
+from collectives.units import format_time
+from realcomm.launching.torchrun import ranks_started
+from realcomm.recording.launch import join_parts, parts_folder, start_ranks
+from ringlab.shared.answer import Answer
+from ringlab.shared.options import JsonOpt, TimeoutOpt
+from ringlab.shared.output import check_outputs, deliver
+from ringlab.table import Line, Part
+from simcomm.cluster.calibrated import this_machine
+from simcomm.recorded.replay import replay
+
+MOST_SCRIPT_BYTES = 16 << 20
+SETTINGS = {"context_settings": {"allow_interspersed_args": False}}  # what follows SCRIPT is its own
+JOIN_S = 60.0  # that rank 0 waits for the files of others when its own program has ended
+
+
+def command(
+    script: Annotated[str, Argument(metavar="SCRIPT", help="A program of torch.distributed, as torchrun starts it.")],
+    arguments: Annotated[list[str] | None, Argument(metavar="[ARGS]...", help="Its own arguments.")] = None,
+    *,
+    ranks: Annotated[int, Option(min=1, help="How many ranks to start; under torchrun those that there are.")] = 2,
+    output: Annotated[Path, Option("-o", "--output", metavar="RUN.json", help="The recording.")] = Path("run.json"),
+    module: Annotated[bool, Option("-m", help="SCRIPT is a module, as of python -m.")] = False,
+    timeout: TimeoutOpt = 600.0,
+    parts: Annotated[Path | None, Option(hidden=True)] = None,
+    json_to: JsonOpt = None,
+) -> None:
+    """Record what a program of torch.distributed calls and computes on real ranks; also under torchrun.
+
+    It runs as it is, over gloo or NCCL. Options of Ringlab come before SCRIPT.
+    """
+    if not module:
+        check_input(Path(script), MOST_SCRIPT_BYTES)
+    if ranks_started() is not None:
+        _record_rank([script, *(arguments or [])], output, parts or parts_folder(output), module)
+        return
+    check_outputs(json_to, output)
+    with TemporaryDirectory(prefix="ringlab-record-") as folder:
+        words = ["record", "--parts", folder, "-o", str(output.absolute()), *(["-m"] if module else []), script]
+        start_ranks(check_whole_number("ranks", ranks, at_least=1), [*words, *(arguments or [])], timeout)
+    deliver(describe_recording(read_recording(output), str(output)), json_to)
+
+
+def _record_rank(words: list[str], output: Path, folder: Path, module: bool) -> None:
+    """Execute the program as the rank that the environment says; rank 0 joins all ranks' files."""
+    from realcomm.recording.script import record_script  # imports torch, which the launching process does without
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{output}: its ranks' files cannot be written beside it: {error.strerror}") from error
+    record_script(Path(words[0]), words[1:], folder, as_module=module)
+    if os.environ["RANK"] == "0":
+        join_parts(folder, output, int(os.environ["WORLD_SIZE"]), JOIN_S)
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class RecordAnswer(Answer):
+    """What was recorded, and what its replay on this machine takes beside what it took."""
+
+    kind: ClassVar[str] = "record"
+
+    title: str
+    file: str
+    where: str
+    ranks: int
+    calls: int
+    took_s: float
+    computed_s: float  # by a rank, on average
+    replayed_s: float | None = None  # on this machine, where it is calibrated for so many ranks
+    notes: tuple[str, ...] = ()
+
+    def show(self) -> Iterator[Part]:
+        """Yield what was recorded."""
+        yield Line(f"{self.title}: {self.calls:,} calls of {self.ranks} ranks over {self.where}: {self.file}", "bold")
+        yield f"It took {format_time(self.took_s)}, of which a rank computed {format_time(self.computed_s)}."
+        if self.replayed_s is None:
+            wanted = f"`ringlab calibrate --ranks {self.ranks}`"
+            yield f"After {wanted} its replay on this machine stands here; `ringlab replay {self.file} --on ...` now."
+        else:
+            off = self.replayed_s / self.took_s - 1
+            yield f"Replayed on this machine it takes {format_time(self.replayed_s)}, {off:+.0%}."
+        yield from self.notes
+
+
+def describe_recording(recording: Recording, file: str) -> RecordAnswer:
+    """Return what a recording holds, and its replay on this machine where that is calibrated."""
+    ranks, replayed = recording.world_size, None
+    if ranks > 1 and recording.where == "gloo" and is_cached(ranks, "gloo") and cache_file(ranks, "gloo").exists():
+        replayed = replay(recording, this_machine(ranks)).elapsed
+    took: Any = recording.took()
+    return RecordAnswer(
+        title=recording.title,
+        file=file,
+        where=recording.where,
+        ranks=ranks,
+        calls=len(recording.calls),
+        took_s=float(took.max(initial=0.0)),
+        computed_s=float(recording.computed().mean()),
+        replayed_s=replayed,
+        notes=recording.notes,
+    )
