@@ -64,8 +64,8 @@ def threads() -> str:
     groups = {
         "by which the rules were written": found["threads"]["known"],
         f"put aside, when they were opened ({first['date']})": first["aside"],
-        "put aside, as the rules are now": found["threads"]["aside"],
-        "found when the rules stood": found["threads"]["later"],
+        "put aside, as the rules are now, which have seen them": found["threads"]["aside"],
+        "found when the rules stood, as they are now": found["threads"]["later"],
     }
     rows = [[name, len(cases), *_shares([one["told"] for one in cases], TOLD)] for name, cases in groups.items()]
     return table(" | ".join([found["date"], "cases:", *(f"{one}:" for one in TOLD)]), rows)

@@ -45,7 +45,8 @@ def read(file: str, lines: list[Line]) -> Iterator[Fact]:
             key = "lost" if int(found[1]) else "none lost"
             yield Counter(line.place(file), key, float(found[1]), f"dropped by the queue of {device or 'an interface'}")
     for line in lines:
-        yield from _states(file, line)
+        if "NCCL INFO" not in line.text:
+            yield from _states(file, line)
 
 
 def _slots(file: str, lines: list[Line]) -> Iterator[Fact]:

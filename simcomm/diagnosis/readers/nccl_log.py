@@ -77,6 +77,7 @@ COMPLAINTS = (  # what a message stands for
     ("iommu-advice", r'Missing "(?:amd_iommu=on|iommu=pt)"'),
     ("fine-grain", r'Missing "HSA_FORCE_FINE_GRAIN_PCIE=1"'),
     ("numa-balancing", r"NUMA auto balancing enabled"),
+    ("shm-permission", r"shm_open failed ?: (?:Permission denied|Operation not permitted)"),
     ("shm-failed", r"(?:Error while creating shared memory|unable to allocate shared memory|posix_fallocate "
                    r"failed|No space left on device)"),
     ("nvls-absent", r"NVLS multicast support is not available"),
@@ -84,6 +85,7 @@ COMPLAINTS = (  # what a message stands for
     ("version-differs", r"wrong type \d+ != \d+|Message truncated|different NCCL versions"),
 )  # fmt: skip
 KNOWN_COMPLAINTS = tuple((key, re.compile(pattern, re.IGNORECASE)) for key, pattern in COMPLAINTS)
+ANY_COMPLAINT = re.compile("|".join(pattern for _, pattern in COMPLAINTS), re.IGNORECASE)
 MILESTONES = ("Connected all rings", "Connected all trees", "Init COMPLETE", "Init START", "Abort COMPLETE")
 
 
@@ -92,25 +94,30 @@ def read(file: str, lines: list[Line]) -> Iterator[Fact]:
     for line in lines:
         if not line.text or line.text.startswith("#"):
             continue
+        if "NCCL INFO Channel " in line.text and " -> " not in line.text:
+            continue  # the order of a ring, of which a log has most
         place = line.place(file)
-        if found := VERSION.search(line.text):
+        if "CCL version" in line.text and (found := VERSION.search(line.text)):
             yield LibraryVersion(place, (int(found[1]), int(found[2])))
-        if (of_nccl := OF_NCCL.search(line.text)) is not None:
+        if "NCCL " in line.text and (of_nccl := OF_NCCL.search(line.text)) is not None:
             yield from _read_message(place, of_nccl["host"] or "", of_nccl["said"])
         else:
-            for found in ASSIGNED.finditer(line.text):
+            for found in ASSIGNED.finditer(line.text) if "NCCL_" in line.text else ():
                 yield Setting(place, found[1], found[3])
             yield from _complaints(place, "", line.text)
 
 
 def _read_message(place: Place, host: str, said: str) -> Iterator[Fact]:
     """Yield what one message of NCCL's says."""
+    if said.startswith(("Channel ", "Ring ")) and " -> " in said:
+        if (found := HOP.search(said)) is None:
+            raise InputError(
+                f"{place.file}: line {place.line}: {place.text[:60]!r} is cut off; NCCL writes ... via ..."
+            )
+        yield _hop(place, host, found)
+        return
     if found := SET.search(said):
         yield Setting(place, found[1], found[2].strip().rstrip("."), host)
-    if found := HOP.search(said):
-        yield _hop(place, host, found)
-    elif said.startswith(("Channel", "Ring")) and " -> " in said:
-        raise InputError(f"{place.file}: line {place.line}: {place.text[:60]!r} is cut off; NCCL writes ... via ...")
     if found := COMM.search(said):
         yield CommRank(place, int(found[1]), int(found[2]), host, int(found[3] or 0))
     if found := CHANNELS.search(said):
@@ -175,6 +182,8 @@ def _networks(place: Place, host: str, said: str) -> Iterator[Fact]:
 
 
 def _complaints(place: Place, host: str, said: str) -> Iterator[Fact]:
+    if ANY_COMPLAINT.search(said) is None:
+        return
     for key, pattern in KNOWN_COMPLAINTS:
         if pattern.search(said):
             yield Complaint(place, key, host)

@@ -17,6 +17,8 @@ STEP = re.compile(
 def read(file: str, lines: list[Line]) -> Iterator[Fact]:
     """Yield both of a line that has both: one of them alone is not comparable."""
     for line in lines:
+        if "NCCL INFO" in line.text:
+            continue
         data = DATA.search(line.text)
         rest = line.text if data is None else f"{line.text[: data.start()]} {line.text[data.end() :]}"
         step = STEP.search(rest)

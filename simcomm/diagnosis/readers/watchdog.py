@@ -33,6 +33,8 @@ UNUSED = re.compile(
 def read(file: str, lines: list[Line]) -> Iterator[Fact]:
     """Yield what each rank was in when it was given up."""
     for line in lines:
+        if "NCCL INFO" in line.text:
+            continue
         if found := RAN.search(line.text):
             elements = int(found[5]) if found[5] else None
             yield RankTimeout(line.place(file), int(found[1] or found[2]), int(found[3]), found[4], elements)

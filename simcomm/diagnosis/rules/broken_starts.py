@@ -43,6 +43,12 @@ KNOWN = {  # by the key of a complaint: name, what it means, what to do, and how
         "ulimit -l unlimited; --ulimit memlock=-1",
         0.85,
     ),
+    "shm-permission": (
+        "shm-permission",
+        "shared memory may not be written: /dev/shm refuses this user",
+        "chmod 1777 /dev/shm, or mount it for the container's user",
+        0.95,
+    ),
     "shm-failed": (
         "shm-too-small",
         "shared memory cannot be had",

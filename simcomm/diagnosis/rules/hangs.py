@@ -10,6 +10,7 @@ from simcomm.diagnosis.evidence.facts import (
     CollectiveMismatch,
     Hop,
     Milestone,
+    PathMatrix,
     Progressing,
     RankTimeout,
     RecordedCall,
@@ -17,6 +18,7 @@ from simcomm.diagnosis.evidence.facts import (
     StartedTest,
 )
 
+NEAR = ("PIX", "PXB")  # over PCIe switches alone
 PREPARING = (
     "token",
     "map",
@@ -305,25 +307,32 @@ def _call_site(one: StackTop) -> str:
 
 
 def find_stuck_start(case: Case) -> Iterator[Cause]:
-    """Yield why a test that listed its devices printed no row: where GPUs reach each other by P2P over PCIe, that."""
-    ready = [one for one in case.facts.of(Milestone) if one.name in ("Connected all rings", "Init COMPLETE")]
-    started = case.facts.of(StartedTest)
-    if not (started or (ready and case.hangs)) or case.comparisons or case.facts.of(RankTimeout):
+    """Yield why a first collective does not end: where GPUs reach each other by P2P over PCIe, that."""
+    facts = case.facts
+    ready = [one for one in facts.of(Milestone) if one.name in ("Connected all rings", "Init COMPLETE")]
+    started = facts.of(StartedTest)
+    if not (started or ready or case.hangs) or case.comparisons or facts.of(RankTimeout):
         return
-    over_pcie = [one for one in case.facts.of(Hop) if one.transport == "P2P"]
-    complaint = case.facts.complaint("acs", "iommu")
     nvlinked = not case.machine.missing and case.machine.system().link in ("nvswitch", "mesh")
-    if over_pcie and not nvlinked:
-        place = complaint.place if complaint else over_pcie[0].place
-        yield stands_still(
-            "acs-iommu",
-            "all ranks are connected by P2P over PCIe, and the first collective does not end: PCIe access control "
-            "(ACS) or an IOMMU holds their writes back",
-            place,
-            "NCCL_P2P_DISABLE=1 to see that it is that; then switch off IOMMU (VT-d, AMD-Vi) or ACS in the BIOS, or "
-            "boot with iommu=pt",
-            0.9 if complaint else 0.75,
-        )
+    hops = [] if nvlinked else [one.place for one in facts.of(Hop) if one.transport == "P2P"]
+    complaint = facts.complaint("acs", "iommu")
+    if hops and (started or case.hangs):
+        place, strength = (complaint.place, 0.9) if complaint else (hops[0], 0.75)
+        yield stands_still("acs-iommu", f"all ranks are connected by P2P over PCIe, {HELD_BACK}", place, TRY, strength)
+    elif case.hangs and not complaint:
+        for matrix in facts.of(PathMatrix):
+            if any(path in NEAR for path in matrix.among_gpus()):
+                text = f"GPUs on PCIe switches talk by P2P unless told otherwise, {HELD_BACK}, is the usual reason"
+                yield stands_still("acs-iommu", text, matrix.place, TRY, 0.5)
+
+
+HELD_BACK = (
+    "and the first collective does not end: PCIe access control (ACS) or an IOMMU, which holds their writes back"
+)
+TRY = (
+    "NCCL_P2P_DISABLE=1 to see that it is that; then switch off IOMMU (VT-d, AMD-Vi) or ACS in the BIOS, or boot with "
+    "iommu=pt"
+)
 
 
 RULES = (
