@@ -10,15 +10,13 @@ from dataclasses import dataclass
 from collectives.errors import InputError
 from collectives.quoting import quote
 
-MOST = 1_000_000
-
 
 @dataclass(frozen=True)
 class WholeNumbers:
     """A whole number within bounds, or, as a ``list``, several with commas between."""
 
     least: int
-    most: int = MOST
+    most: int = 1_000_000
     is_list: bool = False
 
     def accepts(self, text: str) -> bool:

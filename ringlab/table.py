@@ -23,7 +23,6 @@ from collectives.units import SIZES, TIMES
 NOTHING = "-"
 MOST_LETTERS = 5000  # of one text
 MOST_SENTENCES = 5  # under the tables of an answer; a line that says that there are more is one of them
-LEAST_WIDTH = 15  # characters of the column that names sections
 
 Format = Callable[[float], str]
 
@@ -106,7 +105,8 @@ class Table:
                 table.add_row(*map(_printable, row))
             return table
         columns = zip(*([_text(cell) for cell in row] for row in self.rows), strict=True)
-        room = max(LEAST_WIDTH, width - sum(map(_width, self.headings[1:], columns)) - 3)
+        # characters of the column that names sections, at least
+        room = max(15, width - sum(map(_width, self.headings[1:], columns)) - 3)
         for name, rows in self._by_section():
             lines = textwrap.wrap(name, room)
             lines[len(rows) - 1 :] = [" ".join(lines[len(rows) - 1 :])]  # the table wraps what is left

@@ -12,8 +12,6 @@ from scenarios.fields import Seconds, Section
 from simcomm.model.jitter import DISTRIBUTIONS, Jitter
 from simcomm.model.trouble import LinkTrouble, RankTrouble, Trouble
 
-MOST_REPETITIONS = 100_000
-
 
 def _known(distribution: str) -> str:
     if distribution not in DISTRIBUTIONS:
@@ -113,7 +111,7 @@ class TroubleForm(Section):
     """``[trouble]``: what goes wrong, and how often it is simulated."""
 
     seed: int = Field(0, ge=0, lt=2**63)
-    repetitions: int = Field(100, ge=1, le=MOST_REPETITIONS)
+    repetitions: int = Field(100, ge=1, le=100_000)
     rank: list[RankForm] = Field([])
     link: list[LinkForm] = Field([])
     messages: MessageJitterForm | None = None

@@ -23,8 +23,6 @@ Result = TypeVar("Result")
 
 WORTH_PROCESSES_S = 4.0  # of a core that are left: each process takes one to import what it needs
 LOOK_AFTER_S = 1.0  # of a core, after which it is seen how much is left; waiting for a busy machine is no work
-MOST_LOOKS = 10_000  # a millisecond each, at whether a process that was joined is known to have ended
-MOST_PENDING = 64  # parts that an executor is given before the first of them is done
 
 
 def in_any_order(
@@ -65,7 +63,8 @@ def _submitted(
     pending: dict[Future[Result], int] = {}
     try:
         while True:
-            for number in islice(left, MOST_PENDING - len(pending)):
+            # parts that an executor is given before the first of them is done
+            for number in islice(left, 64 - len(pending)):
                 pending[executor.submit(function, tasks[number])] = number
             if not pending:
                 return
@@ -97,7 +96,8 @@ def _processes(tasks: Sequence[object]) -> Iterator[Executor]:
 
 def _wait_until_known(process: BaseProcess) -> None:
     """Wait until it is known here that a process has ended: the pool's thread may have learned it a moment before."""
-    for _ in range(MOST_LOOKS):
+    # a millisecond each, until a process that was joined is known to have ended
+    for _ in range(10_000):
         if not process.is_alive():
             return
         sleep(0.001)

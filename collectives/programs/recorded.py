@@ -25,8 +25,6 @@ from collectives.spec import find_spec
 from collectives.step import Kind, Operation, Step
 from collectives.symbolic_rank import DigitRank, Diverges, VectorRank
 
-MOST_NAME = 100  # characters of an algorithm's name
-MOST_KEPT = 16_000_000  # operations in the recordings that a program keeps
 KINDS = tuple(Kind)
 Ints = npt.NDArray[np.int32]
 Parameters = dict[str, Any]
@@ -167,7 +165,8 @@ class RecordedProgram:
         if key not in self._transcripts:
             self._transcripts[key] = self._record(world_size, root, parameters, "all")
             kept = [len(one.numbers) for one in self._transcripts.values() if isinstance(one, Transcript)]
-            while len(self._transcripts) > 1 and sum(kept) > MOST_KEPT:
+            # operations in all transcripts that are kept
+            while len(self._transcripts) > 1 and sum(kept) > 16_000_000:
                 self._transcripts.popitem(last=False)
                 kept.pop(0)
         found = self._transcripts[key]
@@ -255,7 +254,7 @@ def load_recorded(path: Path) -> list[Algorithm]:
 def _recorded(file: ProgramFile, described: dict[str, Any]) -> Algorithm:
     """Return one of a file's algorithms. Raises InputError for a name that cannot be shown."""
     spec, name = find_spec(described["collective"]), str(described["name"])
-    if not name.isprintable() or not 0 < len(name) <= MOST_NAME:
+    if not name.isprintable() or not 0 < len(name) <= 100:
         shown = make_printable(name, most=80)
         raise InputError(f"{file.path}: the name {shown!r} cannot be shown on a line; give another")
     program = RecordedProgram(file, f"{spec.name}/{name}", described, first_arguments(spec))

@@ -44,7 +44,6 @@ DUMP_WAIT_S = 3.0  # at most for the interpreter to say in which line it is, on 
 LOOK_EVERY_S = 0.05  # at a guest and the processes that it has started
 SAY_AFTER_S = 2.0  # that something takes long
 MOST_PRINTED, MOST_OUTPUT = 20, 4096  # lines of a file that are passed on, and bytes of an answer's
-MOST_ANSWERED = 1 << 30  # bytes
 START = (
     "import sys, json, socket; sys.path[:] = json.loads(sys.argv[1]); from collectives.programs.guest import serve;"
     "serve(socket.socket(fileno=int(sys.argv[2])))"
@@ -242,7 +241,8 @@ class GuestProcess:
     def read_answer(self) -> Answer | None:
         """Return the header and the bytes that the guest has written; None for what is no answer."""
         size = os.fstat(self._talk.fileno()).st_size
-        header, _, body = os.pread(self._talk.fileno(), min(size, MOST_ANSWERED), 0).partition(b"\n")
+        # no answer has a gigabyte
+        header, _, body = os.pread(self._talk.fileno(), min(size, 1 << 30), 0).partition(b"\n")
         try:
             found = json.loads(header)
         except (ValueError, RecursionError):

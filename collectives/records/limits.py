@@ -30,7 +30,6 @@ SAME_PEAK = 1.1  # times the slowest peak: as slow
 MORE_LOADED = 1.1  # times the load of another cable
 FULL = 0.9  # of the greatest use: as full
 FULL_USE = 0.25  # of its bandwidth: what is used less does not set the pace
-FEW = 0.25  # of the cables in use
 LATE = 0.4  # of the critical path
 COMPUTING = 0.5  # of the time of a training
 ALL = 0.995  # of a whole: what is more is said to be all of it
@@ -229,7 +228,8 @@ def _full(cables: Sequence[Cable]) -> list[Cable]:
 
 def _are_few(some: Sequence[Cable], cables: Sequence[Cable]) -> bool:
     """Return whether a few cables are as said; two that no message tells apart are few among three times as many."""
-    return len(some) <= max(1, FEW * len(cables)) or (len(some) == 2 and len(cables) >= 6)
+    # a quarter of the cables in use are few
+    return len(some) <= max(1, 0.25 * len(cables)) or (len(some) == 2 and len(cables) >= 6)
 
 
 def _blame(trace: Trace, loads: LinkLoads, cables: Sequence[Cable]) -> tuple[list[Cable], float]:

@@ -13,8 +13,6 @@ from collectives.schedule.matching import match_halves, pair_keys
 from collectives.schedule.rules import first_offence
 from collectives.schedule.schedule import Schedule
 
-MOST_STEPS = 10_000  # of a rank that are looked at; a program that never ends has gone wrong long before
-
 
 def sound_schedule(algorithm: Algorithm, world_size: int, root: int, rank: int, steps: int | None) -> Schedule:
     """Return what ranks say up to where they break a rule or fail, of ``rank`` ``steps`` steps of a channel at most.
@@ -42,7 +40,8 @@ def _run_tolerantly(call: ProgramCall) -> Programs:
         with suppress(Exception, SystemExit):  # what it is has been told already
             for program in call.run(rank):
                 found[-1].append([])
-                for step in islice(program, MOST_STEPS):
+                # a program that never ends has gone wrong long before
+                for step in islice(program, 10_000):
                     found[-1][-1].append(step)
     return found
 

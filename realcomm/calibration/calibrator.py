@@ -40,10 +40,8 @@ from realcomm.training.stopwatch import Stopwatch
 
 REDUCTIONS = 9  # repetitions in a block
 STEPS_PER_PROBE = 1  # training steps of a block that use the same probe
-LEAST_STEPS = 6  # training steps of a block
 BESIDE_STEPS = 3  # of the pieces of torch's own sync, in a block
 LONE_STEPS = 3  # of one rank by itself, in a block
-MOST_PAUSES = 2  # of running in a turn, in which a block is calibrated; more trainings than that share one
 
 
 class CalibrationTraining:
@@ -242,7 +240,8 @@ def _train_in_turns(
         running.append(RunningTraining(rank, world_size, training, alone=alone))
     calibrator.warm_up()
     blocks = [calibrator.take_block()]
-    together = [running] if len(running) > MOST_PAUSES else [[one] for one in running] or [[]]
+    # a turn has two pauses in which a block is calibrated; more trainings than that share one
+    together = [running] if len(running) > 2 else [[one] for one in running] or [[]]
     for turn in range(turns):
         for trainings in together:
             for one in trainings:
@@ -258,7 +257,8 @@ class _TrainingCalibrator:
         self.rank, self.kind = rank, TrainingKind.of(plan.training)
         set_status("preparing the calibration of a training step")
         self._stand_in = CalibrationTraining(plan.training, rank, world_size, plan.probes)
-        self._steps = max(LEAST_STEPS, STEPS_PER_PROBE * len(plan.probes))
+        # training steps of a block, at least six
+        self._steps = max(6, STEPS_PER_PROBE * len(plan.probes))
         self._beside = OverlapCalibrator(self._stand_in) if plan.overlaps and own_device().type == "cpu" else None
         self._lone = {threads: LoneTraining(plan.training, threads) for threads in plan.lone_threads if rank == 0}
 

@@ -11,8 +11,6 @@ import psutil
 from collectives.calibration.calibration import MachineLoad
 from realcomm.launching.server import server_pid
 
-MOST_NAMES = 3
-
 
 class Counters(NamedTuple):
     """The kernel's counters at one instant, in seconds since the machine or process started."""
@@ -58,7 +56,7 @@ class LoadWatch:
             for pid, (name, seconds) in self._end.by_process.items()
             if pid in before and pid not in (os.getpid(), server_pid())
         ]
-        return [name for seconds, name in sorted(taken, reverse=True)[:MOST_NAMES] if seconds > total / 100]
+        return [name for seconds, name in sorted(taken, reverse=True)[:3] if seconds > total / 100]
 
 
 @contextmanager

@@ -38,7 +38,6 @@ WITH_TORCH = ("torch", "torchvision", "sklearn")  # what `ringlab[torch]` brings
 VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 PRELOAD = "realcomm.launching.compiler_preload"  # whose import is ``import_compiler()``, to be preloaded
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
-MOST_FREE = 2**31 - 1  # bytes at the end of the heap that are not given back
 LARGEST = 32 << 20  # bytes of the largest piece that the heap takes; the most that glibc accepts
 
 
@@ -153,4 +152,5 @@ def keep_freed_memory() -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None and not told:
         mallopt(M_MMAP_THRESHOLD, LARGEST)
-        mallopt(M_TRIM_THRESHOLD, MOST_FREE)
+        # bytes at the end of the heap that are not given back
+        mallopt(M_TRIM_THRESHOLD, 2**31 - 1)

@@ -18,7 +18,6 @@ from collectives.quoting import cut, quote
 Row = dict[str, Any]
 MOST_LINE = 1 << 20  # bytes: a longer line is none of ours
 METRICS, LOCK = "metrics.jsonl", ".in-use"
-MOST_SHOWN = 200  # letters of a line that was cut off
 
 
 class MetricsFile:
@@ -213,7 +212,7 @@ class LogFolder:
         metrics = self.path / METRICS
         if not metrics.exists():
             return
-        self.mended = cut(mend(metrics), MOST_SHOWN)
+        self.mended = cut(mend(metrics), 200)
         row = last_row(metrics)
         if row is not None:
             attempt = row.get("attempt")

@@ -16,7 +16,6 @@ from collectives.quoting import make_printable
 from collectives.variables import check_variables, is_first_rank
 from ringlab.shared.output import describe_system_error, is_reader_gone
 
-MOST_LETTERS = 3000  # of a message
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]  # of the click that typer brings along
 PACKAGES = Path(__file__).parents[2]
 
@@ -107,7 +106,7 @@ def _say(error: Exception) -> None:
 
     Of torchrun's ranks the first speaks, and another one that failed by itself.
     """
-    said = make_printable(describe_failure(error), keep="\n", most=MOST_LETTERS)
+    said = make_printable(describe_failure(error), keep="\n", most=3000)
     has_failed = str(getattr(error, "rank", "")) == os.environ.get("RANK") and not getattr(error, "lost_peer", False)
     if said and (is_first_rank() or has_failed) and not is_reader_gone(error):
         print(f"ringlab: {said}", file=sys.stderr)  # noqa: T201

@@ -27,8 +27,6 @@ from ringlab.table import (
     time_unit,
 )
 
-MOST_EXACT = 0.01  # from here on an uncertainty is shown as whole per cents
-LEAST_SHARE = 0.001
 SIDES = ("predicted", "measured")
 ERRORS = (("good", 0.10), ("fair", 0.25), ("poor", inf))  # up to so much
 PHASES = ("step", "forward", "backward", "sync", "optimizer")
@@ -240,7 +238,7 @@ def _results(cluster: ClusterFigures[Any]) -> Iterator[Part]:
         exposed = entry.sync_s if entry.exposed_s is None else entry.exposed_s
         samples, sync, step = (_measured(value) for value in (entry.samples_per_s, exposed, entry.step_s))
         share = sync / step if sync and step else 0.0
-        waited = share if share >= LEAST_SHARE else None  # torch's own sync on GPUs has no length
+        waited = share if share >= 0.001 else None  # torch's own sync on GPUs has no length
         return [
             entry.gradient_sync,
             format_or_dash(samples, format_digits),
@@ -350,4 +348,4 @@ def _give_or_take(value: float | None, uncertainty: float | None) -> str:
     """Return how far a prediction may be off: `` ± 6%``; nothing where that is not known."""
     if value is None or uncertainty is None:
         return ""
-    return f" ± {100 * uncertainty:.0f}%" if uncertainty >= MOST_EXACT else f" ± {100 * uncertainty:.1f}%"
+    return f" ± {100 * uncertainty:.0f}%" if uncertainty >= 0.01 else f" ± {100 * uncertainty:.1f}%"

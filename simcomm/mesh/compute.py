@@ -14,7 +14,6 @@ from simcomm.nccl.catalogue import match_gpu
 
 # Standard deviation of the log of a rate: one script on boxes of one kind differs by 3.2 % (published H100 series).
 MEASURED_SPREAD = 0.03
-LEAST_S = 1e-9  # of the stated phases of a step together
 
 
 class BlockTimes(NamedTuple):
@@ -107,7 +106,7 @@ def in_phases(profile: ModelProfile, phases: ComputePhases, batch: float) -> Com
 
     Raise InputError for phases in which nothing is computed.
     """
-    if phases.forward + phases.backward < LEAST_S:
+    if phases.forward + phases.backward < 1e-9:
         raise InputError("forward and backward take no time; give phases that take 1 ns together, or more")
     ahead, back = (
         tuple(seconds / batch * each / sum(work) for each in work)

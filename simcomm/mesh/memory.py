@@ -23,7 +23,6 @@ from simcomm.mesh.pipeline import order_of
 CONTEXT_BYTES = 1 << 30  # CUDA's context, NCCL's buffers and cuDNN's workspaces; assumed
 STATES = {"sgd": 1, "adamw": 2}  # float32 numbers that an optimizer keeps for each parameter, sgd with momentum
 WHOLE_STATES = ("ddp", "data_parallel", "parameter_server")  # forms whose devices all have the optimizer's states
-MOST_BATCH = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -260,7 +259,7 @@ def largest_batch(job: TrainingJob, memory: float) -> int:
         return max(one.total for one in memory_of(replace(job, batch=count * pieces))) <= memory
 
     low, high = 0, 1
-    while high < MOST_BATCH and fits(high):
+    while high < (1 << 24) and fits(high):
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2

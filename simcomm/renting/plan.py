@@ -11,7 +11,6 @@ from simcomm.renting.quotes import Choice, Interruptions, Quote, Rate
 from simcomm.scaling.uncertain import chance_less
 
 MOST_CONTENDERS = 40  # of the cheapest: those that a measurement can still put first
-MOST_PAIRED = 6  # of these, those that are measured together with the first
 
 Predict = Callable[[Choice], Rate]
 
@@ -128,7 +127,8 @@ def best_measurement(within: Sequence[Quote], everything: Iterable[Quote], rival
     contenders = within[:MOST_CONTENDERS]
     runs = {run.what: run for quote in contenders for run in _runs(quote, everything)}
     own = [*_runs(contenders[0], everything)]
-    others = [run for quote in (rival, *contenders[1:MOST_PAIRED]) for run in _runs(quote, everything)]
+    # so many of them are measured together with the first
+    others = [run for quote in (rival, *contenders[1:6]) for run in _runs(quote, everything)]
     pairs = {run.what: run for run in (_both(one, other) for one in own for other in others if one.runs != other.runs)}
     found = [worth(contenders, run, contenders[0], rival) for run in (*runs.values(), *pairs.values())]
     best = max(found, key=lambda each: each.gain)

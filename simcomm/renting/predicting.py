@@ -34,7 +34,6 @@ from simcomm.scaling.uncertain import NORMAL, Uncertain
 BLOCK = 64  # choices that a process is given at a time
 Z_80 = NORMAL.inv_cdf(0.9)
 KEY_DIGITS = 32
-MOST_MOVED = 10.0  # by a cause, of the logarithm of a rate: that is 22,000 times as much
 
 
 class Question(NamedTuple):
@@ -160,7 +159,8 @@ class RateFile:
         try:
             read: Any = parse_json(line)
             causes: Mapping[str, Any] = read["causes"]
-            if not all(is_finite_number(by) and abs(by) <= MOST_MOVED for by in causes.values()):
+            # of the logarithm of a rate: that is 22,000 times as much
+            if not all(is_finite_number(by) and abs(by) <= 10.0 for by in causes.values()):
                 raise ValueError("causes")
             rate = Uncertain(read["rate"], {str(name): float(by) for name, by in causes.items()})
             if not (is_finite_number(read["efficiency"]) and isinstance(read["bottleneck"], str)):

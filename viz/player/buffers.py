@@ -20,7 +20,6 @@ from collectives.records.trace import Trace
 from collectives.schedule.build import build_schedule
 from collectives.schedule.sound import sound_schedule
 
-MOST_RANKS = 64  # whose buffers are followed
 MOST_EXACT = 16  # ranks that are told apart; of more, how many have contributed is said
 COMPLETE = 1 << 30  # beside the contributors: the chunk is what the collective promises
 
@@ -111,7 +110,8 @@ def _contributions(trace: Trace) -> Contributions | None:
 
     A trace may come from a file of somebody else, so a program that is not at hand is looked up in the library only.
     """
-    if trace.title.startswith("training/") or trace.world_size > MOST_RANKS:
+    # buffers of more ranks are too small to be seen
+    if trace.title.startswith("training/") or trace.world_size > 64:
         return None  # each sync of a training begins with other gradients
     try:
         program = trace.program or _find_in_library(trace.algorithm or trace.title)

@@ -52,7 +52,6 @@ LEGEND = (
     '"our time" is a candidate\'s on the GPUs alone; the time of what NCCL picks is a mean over the candidates, by how '
     "near the tuner has them, with the launch and what was measured on such hosts"
 )
-MOST_GPUS = 8  # of a host whose paths are shown as a table
 WORDS = {  # of nvidia-smi topo -m, and of NCCL's log
     "NV": "NVLink",
     "XGMI": "xGMI",  # of rocm-smi --showtopo
@@ -274,7 +273,8 @@ def _options(found: NcclPrediction) -> Iterator[OptionExplained]:
 def _paths(cluster: ClusterExplained) -> Iterator[Part]:
     """Yield how the GPUs of a host talk, each pair where not all talk alike, with the words in plain English."""
     kinds = sorted({path for row in cluster.paths for path in row if path != "X"})
-    if len(kinds) > 1 and len(cluster.paths) <= MOST_GPUS:
+    # of more GPUs a table of paths is too wide
+    if len(kinds) > 1 and len(cluster.paths) <= 8:
         names = [f"GPU{number}" for number in range(len(cluster.paths))]
         rows = [[name, *row] for name, row in zip(names, cluster.paths, strict=True)]
         yield Table("Paths inside a host", ["", *names], rows, words=len(names) + 1)

@@ -4,15 +4,13 @@ import numpy as np
 
 from simcomm.compiled.kernel.arrays import Ints, LongInts
 
-MOST_TABLE_ENTRIES = 1 << 24  # where a table over all possible keys would have more, keys are sorted instead
-
-
 AT_ONCE = 1_000_000  # keys that are sorted at a time, which bounds the memory for that
 
 
 def number_distinct(keys: LongInts, below: int) -> tuple[LongInts, Ints]:
     """Return the distinct keys in ascending order, and for each key its number among them; keys are 0..below - 1."""
-    if below > MOST_TABLE_ENTRIES:
+    # a larger table over all possible keys takes longer than sorting those that there are
+    if below > (1 << 24):
         return _by_sorting(keys)
     number = np.zeros(below, np.int32)
     number[keys] = 1

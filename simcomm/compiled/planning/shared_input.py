@@ -21,8 +21,6 @@ from simcomm.compiled.planning.schedule_plan import SchedulePlan
 
 SPEEDS = {"bandwidth", "shared_bandwidth", "usable_bandwidth", "latency"}
 KNOWN_ROUTING = (shortest, rail_aware, ShortestRouter, RailAwareRouter, ListedRouter)  # see bandwidths by their ratios
-MOST_WIDTHS = 16  # of the links of a graph, each compared with each
-MOST_KEPT = 1_000_000  # messages of all plans that are kept
 
 
 class SharedInputs:
@@ -33,7 +31,8 @@ class SharedInputs:
         self.schedule = schedule
         self._last: EngineInput | None = None
         self._plans: dict[tuple[int, int, float], SchedulePlan] = {}
-        self._keeps = MOST_KEPT // max(1, schedule.messages) if keeps_plans else 0
+        # messages of all plans that are kept
+        self._keeps = 1_000_000 // max(1, schedule.messages) if keeps_plans else 0
 
     def next(self, request: Request, cluster: Cluster, transport: Transport) -> EngineInput:
         """Return the input of a request, with all that it has in common with the one before."""
@@ -91,9 +90,8 @@ def same_paths(one: Cluster, other: Cluster) -> bool:
             return False
         if widths.setdefault(data["bandwidth"], there["bandwidth"]) != there["bandwidth"]:
             return False
-    return len(widths) <= MOST_WIDTHS and all(
-        a / b == widths[a] / widths[b] for a, b in product(widths, repeat=2) if a != b
-    )
+    # each is compared with each
+    return len(widths) <= 16 and all(a / b == widths[a] / widths[b] for a, b in product(widths, repeat=2) if a != b)
 
 
 def _beside_speeds(data: Mapping[str, Any]) -> dict[str, Any]:

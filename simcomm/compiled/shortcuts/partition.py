@@ -21,9 +21,7 @@ from simcomm.compiled.shortcuts.labelled_pairs import LabelledPairs
 from simcomm.hashing import hash_numbers
 
 Hashes = npt.NDArray[np.uint64]
-MOST_ROUNDS = 40  # of refinement; where more are needed hardly anything is alike
 SLOT_BITS = 16  # of a hash that tell a few distinct ones apart
-MOST_COUNTS = 4  # numbers for each incidence, up to which all are counted in one table
 ROWS_AT_ONCE = 100_000  # of that table that are compared at a time, which bounds the memory for that
 LEAST_FOLD = 4  # times fewer pairs, or the quotient is not worth its plan
 
@@ -73,7 +71,8 @@ def _refine(given: LabelledPairs, routes: Routes, hops: Incidence) -> Partition 
     every = np.arange(len(given.src), dtype=np.int32)
     sides = Incidence(given.src, every), Incidence(given.dst, every)
     before = -1
-    for _ in range(MOST_ROUNDS):
+    # where more rounds are needed hardly anything is alike
+    for _ in range(40):
         on_route = _sum_by(_salt(links[hops.where], 3), hops.pair, len(every))
         ends = _salt(agents[given.src], 1) + _salt(agents[given.dst], 2)
         pairs = _number(hash_numbers(on_route + ends) + _salt(given.label, 4))
@@ -149,7 +148,8 @@ def _meet_alike(classes: Ints, met: Incidence) -> bool:
     keys = met.where.astype(np.int64)
     keys *= width
     keys += met.pair
-    if len(classes) * width <= MOST_COUNTS * len(keys):
+    # of so many numbers for each incidence all are counted in one table
+    if len(classes) * width <= 4 * len(keys):
         table = np.bincount(keys, minlength=len(classes) * width).reshape(-1, width)
         parts = range(0, len(table), ROWS_AT_ONCE)
         return all(np.array_equal(table[at : at + ROWS_AT_ONCE], table[like[at : at + ROWS_AT_ONCE]]) for at in parts)
