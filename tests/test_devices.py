@@ -11,6 +11,7 @@ import ringlab
 from collectives.errors import InputError
 from collectives.records.model_profile import Measured, find_model_profile
 from collectives.records.trace import read_trace
+from ringlab.commands.predicting.search import SearchOptions, find_meshes
 from simcomm.mesh.job import TrainingJob
 from simcomm.scaling.rates import predict_rate
 
@@ -97,11 +98,31 @@ def test_stated_phases_are_of_the_scenarios_batch_whatever_varies() -> None:
 
 
 def test_gpus_without_a_rate_are_as_published_ones_of_other_models() -> None:
-    found = ringlab.predict_devices("dgx-h100", [1, 8], "training={model='gpt2', batch_size=8, precision='bf16'}")
+    model = "bert:layers=6,width=512,heads=8,context=128,vocabulary=30522"
+    job = f"training={{model='{model}', batch_size=8, precision='bf16'}}"
+    found = ringlab.predict_devices("dgx-h100", [1, 8], job)
     assert found.compute.startswith("published rates of other models on one GPU: ")
     one, eight = found.cases[0].rows
-    assert 4 < eight.samples_per_s / one.samples_per_s < 8
+    assert 2 < eight.samples_per_s / one.samples_per_s < 8
     assert one.interval[1] / one.samples_per_s > 1.3
+
+
+def test_a_language_model_takes_as_long_as_search_says() -> None:
+    """One model of a step for both commands: the same mesh, form and machine have the same time, memory and width."""
+    scenario = str(ROOT / "examples/llama2_70b.toml")
+    mesh = "training.parallelism={form='zero1', tensor=4, pipeline=8, microbatches=64, sequence=true}"
+    (row,) = ringlab.predict_devices(scenario, [64], mesh, "training.batch_size=64").cases[0].rows
+    found = find_meshes(scenario, SearchOptions(devices="64", batch=128), top=10_000)
+    (same,) = (
+        one for one in found.cases[0].best
+        if (one.form, one.tensor, one.pipeline, one.virtual, one.context, one.micro_batch, one.recompute)
+        == ("zero1", 4, 8, 1, 1, 1, "none")
+    )  # fmt: skip
+    assert row.step_s == pytest.approx(same.step_s)
+    assert row.memory["total"] == pytest.approx(same.memory_bytes)
+    assert row.interval[1] / row.samples_per_s == pytest.approx(same.tokens_interval[1] / same.tokens_per_s, rel=1e-6)
+    assert row.mfu == pytest.approx(same.mfu) and 0.5 < row.efficiency < 1
+    assert sum(row.parts.values()) == pytest.approx(row.step_s)
 
 
 def test_a_rate_on_one_gpu_moves_another_and_published_rates_come_before_data_sheets() -> None:
@@ -141,7 +162,7 @@ def test_what_does_not_fit_is_left_out_and_alone_refused() -> None:
     found = ringlab.predict_devices(ROOT / GPT, [8, 16], what_if="form=ddp,fsdp")
     ddp, fsdp = found.cases
     assert ddp.rows == () and [row.devices for row in fsdp.rows] == [8, 16]
-    assert "does not fit into A100 40GB SXM: it takes 52.5 GiB of 40 GiB" in ddp.refused[0].reason
+    assert "does not fit into A100 40GB SXM: it takes 52.7 GiB of 40 GiB" in ddp.refused[0].reason
     assert fsdp.rows[1].memory["total"] < fsdp.rows[0].memory["total"] < 40 * 2**30
     assert fsdp.rows[0].epoch_cost == pytest.approx(4.1 * 8 * fsdp.rows[0].epoch_s / 3600)
     with pytest.raises(InputError, match="up to 2 samples a device fit"):

@@ -1,6 +1,8 @@
 """Steps on meshes: what closed forms must obey, how near published runs are, and the search over all meshes."""
 
 import json
+import subprocess
+import sys
 import tomllib
 from collections import Counter
 from pathlib import Path
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 from collectives.errors import InputError
 from collectives.records.transformer_shapes import parse_transformer
 from ringlab.commands.accuracy.meshes import mesh_accuracy
-from ringlab.jobs.mesh_files import FORMATS, write_mesh
+from ringlab.jobs.mesh_files import FORMATS, torch_script, write_mesh
 from ringlab.table import render_html
 from simcomm.mesh_search.accuracy import judge
 from simcomm.mesh_search.columns import ZERO, to_columns
@@ -23,6 +25,7 @@ from simcomm.mesh_search.runs import complete, has_time, mark_slow, read_table
 from simcomm.mesh_search.search import (
     FILL,
     MeshJob,
+    SearchedMesh,
     choose_tries,
     enumerate_meshes,
     pareto_front,
@@ -398,8 +401,33 @@ def test_the_fastest_mesh_is_exported_to_frameworks(ringlab, scenario, tmp_path)
 def test_every_mesh_that_a_framework_can_express_multiplies(framework):
     found = search(job())
     can, write = FORMATS[framework]
-    meshes = [one for number in found.order if can(one := found.searched[int(number)])][::25]
+    meshes = [one for number in found.order if can(found.job, one := found.searched[int(number)])][::25]
     assert meshes and all(write(found.job, mesh, "llama3-8b") for mesh in meshes)
+
+
+@pytest.mark.parametrize(
+    "mesh",
+    [
+        SearchedMesh(tp=2, pp=2, grad_accum=2, sharding="zero3"),
+        SearchedMesh(dp=4, sharding="hsdp", recompute="selective", grad_accum=2),
+    ],
+)
+def test_the_exported_script_trains_on_its_mesh(tmp_path, mesh):
+    """By gloo, of a small model: what is run on GPUs is the same file without --small."""
+    file = tmp_path / "train.py"
+    file.write_text(torch_script(job(gpus=4, batch=8, node_gpus=2), mesh, "llama3-8b"))
+    command = [
+        sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=4", "--rdzv-backend=c10d",
+        "--rdzv-endpoint=127.0.0.1:0", str(file), "--small", "--steps", "2",
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=tmp_path)
+    assert done.returncode == 0 and done.stdout.startswith("step_s "), done.stderr[-2000:]
+
+
+def test_a_script_is_refused_for_what_it_does_not_train():
+    found = search(job(experts=8, top_k=2, batch=128))
+    with pytest.raises(InputError, match="llama, without experts, adapters or offload"):
+        write_mesh(found, "llama3-8b", "torch")
 
 
 def test_the_command_varies_what_one_asks_about(ringlab, scenario, tmp_path):

@@ -244,6 +244,7 @@ def test_one_gpu_does_what_it_does_on_devices(scenario: str, tmp_path: Path) -> 
 def test_machines_are_refused_for_their_memory_as_devices_are(scenario: str, tmp_path: Path) -> None:
     """Several GPUs keep what is exchanged too: what one H200 has memory for, eight of them do not."""
     job = ["training.model=llama-7b", "training.batch_size=2", "training.precision=bf16", "training.optimizer=adamw"]
+    job.append("training.parallelism={form='ddp'}")
     found = ringlab.plan(scenario, *job, today=TODAY)
     devices = tmp_path / "devices.toml"
     devices.write_text('cluster = {preset = "p5en.48xlarge", nodes = 1, transport = "nccl"}\n[training]\n')
@@ -252,6 +253,19 @@ def test_machines_are_refused_for_their_memory_as_devices_are(scenario: str, tmp
     assert "H200" in " ".join(found.does_not_fit)
     assert not any(row.gpu.startswith("H200") and row.gpus > 1 for row in found.choices)
     assert any(row.gpu.startswith("B200") for row in found.choices)
+
+
+def test_a_language_model_is_planned_on_the_fastest_mesh_of_each_choice(scenario: str) -> None:
+    """What no mesh is stated for is searched: more fits, and nothing is slower than a mesh that is stated."""
+    job = ["training.model=llama-7b", "training.batch_size=2", "training.precision=bf16", "plan.providers=['Lambda']"]
+    free, stated = (
+        {row.label: row for row in ringlab.plan(scenario, *job, *given, today=TODAY).choices}
+        for given in ((), ("training.parallelism={form='zero1'}",))
+    )
+    assert free.keys() - stated.keys() and all(row.mesh for row in free.values())
+    assert not any(row.mesh for row in stated.values())
+    both = free.keys() & stated.keys()
+    assert both and all(free[one].samples_per_s > 0.999 * stated[one].samples_per_s for one in both)
 
 
 def test_models_that_are_not_shipped_are_planned(scenario: str, tmp_path: Path) -> None:

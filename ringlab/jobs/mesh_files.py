@@ -1,18 +1,23 @@
 """A mesh as the configuration of a framework: torchtitan's TOML, Megatron-LM's arguments, accelerate's FSDP file.
 
+Also as a script of plain PyTorch that trains on it: ``realcomm/training/mesh_script.py`` with the mesh in its head.
+
 Sources of the names: torchtitan's ``job_config.py``, Megatron-LM's ``arguments.py``, accelerate's guide of FSDP2.
 """
 
 from collections.abc import Callable
+from importlib.resources import files
 
 from collectives.errors import InputError
 from collectives.quoting import quote, suggest
 from simcomm.mesh_search.search import FoundMeshes, MeshJob, SearchedMesh
 
+SCRIPTED = ("bf16", "fp16", "float32", "tf32")
+OPENS, CLOSES = "MESH: dict[str, Any] = {\n", "}  # fmt: skip\n"
 FLAVORS = {"llama3-8b": "8B", "llama3-70b": "70B", "llama3-405b": "405B"}  # of torchtitan's llama3
 
 
-def can_torchtitan(mesh: SearchedMesh) -> bool:
+def can_torchtitan(job: MeshJob, mesh: SearchedMesh) -> bool:
     """Return whether torchtitan knows the form: replicas, or parameters divided."""
     return mesh.sharding in ("ddp", "zero2", "zero3", "hsdp")
 
@@ -44,7 +49,7 @@ def torchtitan(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def can_megatron(mesh: SearchedMesh) -> bool:
+def can_megatron(job: MeshJob, mesh: SearchedMesh) -> bool:
     """Return whether Megatron-LM knows the form: replicas, or optimizer states divided."""
     return mesh.sharding in ("ddp", "zero1")
 
@@ -80,7 +85,7 @@ def megatron(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
     return "\n".join(found) + "\n"
 
 
-def can_accelerate(mesh: SearchedMesh) -> bool:
+def can_accelerate(job: MeshJob, mesh: SearchedMesh) -> bool:
     """Return whether accelerate's FSDP plugin knows the form: parameters or gradients divided, and nothing else."""
     return mesh.sharding in ("zero2", "zero3") and mesh.tp == mesh.cp == mesh.pp == 1
 
@@ -102,10 +107,49 @@ def accelerate(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-FORMATS: dict[str, tuple[Callable[[SearchedMesh], bool], Callable[[MeshJob, SearchedMesh, str], str]]] = {
+def can_torch(job: MeshJob, mesh: SearchedMesh) -> bool:
+    """Return whether our own script runs the form: whole replicas where matrices are not divided, else FSDP.
+
+    A tensor group has to divide the heads of keys.
+    """
+    is_whole = mesh.sharding in ("ddp", "zero1")
+    is_divided = max(mesh.tp, mesh.pp) > 1 and mesh.dp > 1
+    return (
+        mesh.cp == mesh.ep == 1
+        and mesh.schedule != "zero_bubble"
+        and not (is_whole and is_divided)
+        and job.shape.kv_heads % mesh.tp == 0
+    )
+
+
+def torch_script(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
+    """Return a script that torchrun starts on the mesh's ranks. Raise InputError for a model that it has not."""
+    shape = job.shape
+    if job.kind != "llama" or job.experts or job.lora or job.offload != "none" or job.precision not in SCRIPTED:
+        raise InputError(
+            f"export torch: {quote(model)} in {job.precision} is not what the script trains: llama, without experts, "
+            f"adapters or offload, in {', '.join(SCRIPTED)}"
+        )
+    shard = min(mesh.dp, max(1, job.node_gpus // mesh.tp)) if mesh.sharding == "hsdp" else mesh.dp
+    about = {
+        "layers": shape.layers, "width": shape.width, "heads": shape.heads, "kv_heads": shape.kv_heads,
+        "hidden": shape.hidden, "vocabulary": shape.vocabulary, "seq": job.seq, "precision": job.precision,
+        "dp": mesh.dp, "tp": mesh.tp, "pp": mesh.pp, "vp": mesh.vp, "shard": shard, "sharding": mesh.sharding,
+        "micro_batch": mesh.micro_batch, "grad_accum": mesh.grad_accum, "recompute": mesh.recompute,
+        "compile": job.is_compiled,
+    }  # fmt: skip
+    text = (files("realcomm.training") / "mesh_script.py").read_text(encoding="utf-8")
+    before, _, rest = text.partition(OPENS)
+    after = rest[rest.index(CLOSES) + len(CLOSES) :]
+    lines = "".join(f"    {name!r}: {value!r},\n" for name, value in about.items())
+    return f"{before}{OPENS}{lines}{CLOSES}{after}"
+
+
+FORMATS: dict[str, tuple[Callable[[MeshJob, SearchedMesh], bool], Callable[[MeshJob, SearchedMesh, str], str]]] = {
     "torchtitan": (can_torchtitan, torchtitan),
     "megatron": (can_megatron, megatron),
     "accelerate": (can_accelerate, accelerate),
+    "torch": (can_torch, torch_script),
 }
 
 
@@ -120,6 +164,6 @@ def write_mesh(found: FoundMeshes, model: str, format_name: str) -> tuple[int, s
     for number in found.order:
         mesh = found.searched[int(number)]
         can_recompute = format_name != "accelerate" or mesh.recompute != "selective"
-        if can(mesh) and can_recompute:
+        if can(found.job, mesh) and can_recompute:
             return int(number), write(found.job, mesh, model)
     raise InputError(f"export {format_name}: none of the meshes that fit can be expressed there")

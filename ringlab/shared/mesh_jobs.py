@@ -1,7 +1,7 @@
 """A scenario's training as a job whose meshes are predicted by closed forms: a transformer on described GPUs."""
 
-from dataclasses import dataclass
-from typing import Annotated, Any
+from dataclasses import dataclass, replace
+from typing import Annotated
 
 from typer import Option
 
@@ -9,10 +9,15 @@ from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.records.transformer_shapes import EXAMPLE, TRANSFORMERS, is_transformer, parse_transformer
 from collectives.training.recipe import check_known
+from ringlab.shared.mesh_beliefs import find_belief
 from scenarios.loader import SpreadTraining
+from scenarios.training_form import TrainingForm
 from simcomm.cluster.hardware_parts import find_link
 from simcomm.mesh.clusters import mesh_cluster
+from simcomm.mesh.job import TrainingJob
+from simcomm.mesh.language import Host, LanguageModel, is_expressible
 from simcomm.mesh_search.columns import BITS, FRAMEWORKS, OFFLOADED, OPTIMIZERS, PRECISIONS
+from simcomm.mesh_search.devices import is_mesh_gpu
 from simcomm.mesh_search.search import MeshJob
 
 
@@ -57,10 +62,33 @@ class MeshOptions:
             raise InputError(f"--bits {self.bits} is of frozen weights: give --lora RANK too")
 
 
+def find_host(spread: SpreadTraining) -> Host | None:
+    """Return the hosts of a scenario's cluster, None where it is no described GPU machine."""
+    system = getattr(spread.cluster, "system", None)
+    if system is None:
+        return None
+    pcie = find_link(f"PCIe {system.pcie}.0 x{system.lanes}").bandwidth
+    return Host(
+        gpu=mesh_cluster(spread.cluster).gpu or system.gpu.name,
+        gpus=max(system.gpus, system.domain or 1),
+        nic_rate=system.nic / system.gpus * 1e9 if system.nic else 0.0,
+        peer_rate=pcie if system.link == "pcie" else None,
+    )
+
+
+def find_language_model(spread: SpreadTraining, job: TrainingJob) -> LanguageModel | None:
+    """Return a scenario's training as closed forms have it; None where they are not of it, or times are stated."""
+    host, training = find_host(spread), spread.training
+    named = replace(job, optimizer=named_optimizer(training))
+    if host is None or training.compute is not None or not is_expressible(named) or not is_mesh_gpu(host.gpu):
+        return None
+    return LanguageModel(named, host, find_belief(host.gpu, "other")[0])
+
+
 def make_job(spread: SpreadTraining, devices: int, options: MeshOptions) -> MeshJob:
     """Return what is to be searched for so many devices. Raise InputError for a model or cluster that it is not for."""
-    training, system = spread.training, getattr(spread.cluster, "system", None)
-    if system is None:
+    training, host = spread.training, find_host(spread)
+    if host is None:
         raise InputError('search is about described GPU machines: give cluster.preset and transport = "nccl"')
     if not is_transformer(training.model):
         raise InputError(
@@ -68,9 +96,8 @@ def make_job(spread: SpreadTraining, devices: int, options: MeshOptions) -> Mesh
             + ", ".join(TRANSFORMERS)
         )
     kind, shape = parse_transformer(training.model)
-    node = max(system.gpus, system.domain or 1)
-    nic = system.nic / system.gpus if system.nic else 0.0
-    if devices > node and not nic:
+    node = host.gpus
+    if devices > node and not host.nic_rate:
         raise InputError(
             f"{devices} devices of {spread.cluster.title}: its hosts have {node} and its network is not known; give "
             "cluster.nic and cluster.net, or up to as many devices as a host has"
@@ -78,19 +105,17 @@ def make_job(spread: SpreadTraining, devices: int, options: MeshOptions) -> Mesh
     if devices > node and devices % node:
         raise InputError(f"{devices} devices do not fill hosts of {node}; give a multiple of {node}, or up to {node}")
     form = spread.parallelism
-    pcie = find_link(f"PCIe {system.pcie}.0 x{system.lanes}").bandwidth
     return MeshJob(
         kind=kind, shape=shape, seq=options.seq or shape.context,
         batch=options.batch or training.batch_size * devices,
-        gpu=mesh_cluster(spread.cluster).gpu or system.gpu.name, gpus=devices, node_gpus=node,
-        nic_rate=nic * 1e9, peer_rate=pcie if system.link == "pcie" else None,
+        gpu=host.gpu, gpus=devices, node_gpus=node, nic_rate=host.nic_rate, peer_rate=host.peer_rate,
         precision=options.precision or training.precision, framework=options.framework,
-        is_compiled=options.is_compiled, optimizer=options.optimizer or _optimizer(training),
+        is_compiled=options.is_compiled, optimizer=options.optimizer or named_optimizer(training),
         offload=options.offload, lora=options.lora, frozen_bits=options.bits,
         experts=form.experts, top_k=form.top_k if form.experts else 0, with_zero_bubble=options.with_zero_bubble,
     )  # fmt: skip
 
 
-def _optimizer(training: Any) -> str:
+def named_optimizer(training: TrainingForm) -> str:
     """Return the optimizer that a scenario names; language models are trained by AdamW where it names none."""
     return str(training.optimizer) if "optimizer" in training.model_fields_set else "adamw"

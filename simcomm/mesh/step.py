@@ -18,6 +18,7 @@ from simcomm.mesh.compute import BlockTimes, Compute
 from simcomm.mesh.interconnect import Interconnect
 from simcomm.mesh.intervals import Shares, log_halfwidth
 from simcomm.mesh.job import ANY_DEVICE, MeshDevice, TrainingJob
+from simcomm.mesh.language import LanguageModel
 from simcomm.mesh.layer_collectives import LayerCollectives, find_layer_collectives
 from simcomm.mesh.layers import Stage, count_parameters, cut_stages, device_part, is_unit, split_tensors, visits
 from simcomm.mesh.memory import WHOLE_STATES, DeviceMemory, check_fit, check_form
@@ -92,6 +93,7 @@ class StepPrediction:
     network: bool = False  # whether several hosts exchange
     shared_between: tuple[SharedLink, ...] = ()  # links on which traffic holds other traffic back
     shared_within: tuple[tuple[str, SharedLink], ...] = ()  # by part: links on which messages of one collective do
+    deviations: tuple[float, float] | None = None  # of the logs of what scaling loses and of one device's rate, if said
 
     @property
     def parallelism(self) -> Parallelism:
@@ -160,6 +162,9 @@ class StepPrediction:
 
     def _widths(self, coverage: float) -> tuple[float, float]:
         """Return half the intervals of the logarithms of what scaling loses and of the rate of one device."""
+        if self.deviations is not None:
+            scaling, alone = (NormalDist().inv_cdf((1 + coverage) / 2) * one for one in self.deviations)
+            return scaling, alone
         scaling = float(log_halfwidth(self.rests_on, coverage)) if self.devices > 1 else 0.0
         return scaling, self.spread * NormalDist().inv_cdf((1 + coverage) / 2)
 
@@ -172,6 +177,7 @@ class StepModel:
     compute: Compute
     join: Callable[[int], Interconnect]
     device: MeshDevice = ANY_DEVICE
+    language: LanguageModel | None = None  # where closed forms are fitted to such trainings
 
     def predict(self, devices: int) -> StepPrediction:
         """Return a step on so many devices.
@@ -184,7 +190,12 @@ class StepModel:
         job = self.job.on(devices, fabric.node)
         check_form(job)
         check_tasks(job.model, job.parallelism)
-        return _Step(job, self.compute, fabric, devices, self.device).predict()
+        if self.language is None:
+            return _Step(job, self.compute, fabric, devices, self.device).predict()
+        step = self.language.step(devices, job.parallelism)
+        found = _Step(job, self.compute, fabric, devices, self.device._replace(memory=None)).predict()
+        parts = StepParts(**step.parts)
+        return replace(found, parts=parts, memory=(step.memory,), alone=step.alone, deviations=step.deviations)
 
 
 def check_tasks(profile: ModelProfile, form: Parallelism) -> None:

@@ -31,6 +31,18 @@ class MeshGpu(NamedTuple):
     is_limited: bool  # by power
 
 
+def is_mesh_gpu(name: str) -> bool:
+    """Return whether the catalogue says enough of a GPU.
+
+    >>> is_mesh_gpu("H100 SXM"), is_mesh_gpu("H9000")
+    (True, False)
+    """
+    try:
+        return bool(find_mesh_gpu(name))
+    except InputError:
+        return False
+
+
 @cache
 def find_mesh_gpu(name: str) -> MeshGpu:
     """Return what columns need of a GPU, by its name in the catalogue or in published runs.

@@ -93,6 +93,7 @@ class SearchedMesh(NamedTuple):
     sharding: str = "ddp"
     recompute: str = "none"
     schedule: str = "1f1b"
+    sequence_parallel: int = 1  # where there are tensor groups
 
     @property
     def name(self) -> str:
@@ -160,7 +161,7 @@ def _columns(job: MeshJob, found: Sequence[SearchedMesh]) -> Meshes:
     shared = complete({**job.row, "tp": 1, "dp": job.gpus, "micro_batch": 1, "grad_accum": 1})
     table: dict[str, Sequence[Any]] = {name: [shared[name]] * len(found) for name in COLUMNS}
     table |= dict(zip(SearchedMesh._fields, zip(*found, strict=True), strict=True))
-    table["sequence_parallel"] = [int(tp > 1) for tp in table["tp"]]
+    table["sequence_parallel"] = [int(one.tp > 1 and one.sequence_parallel > 0) for one in found]
     meshes = make_columns(table)
     return meshes if job.peer_rate is None else replace(meshes, peer_rate=np.full(len(found), job.peer_rate))
 
@@ -187,6 +188,11 @@ class FoundMeshes:
     def fastest(self) -> Slopes:
         """The fastest that fit, with what parameters do to them."""
         return find_slopes(self.meshes.take(self.order[:AMONG]), self.belief.parameters)
+
+    @property
+    def context_bytes(self) -> float:
+        """Bytes of a device that are neither the model's nor the training's."""
+        return read_shipped().memory["context_gb"] * 1e9
 
     @property
     def host_bytes(self) -> Array:

@@ -19,7 +19,7 @@ from simcomm.mesh_search.parameters import FITTED, PRIORS
 from simcomm.mesh_search.step import step_seconds
 
 CLASSES = ("data", "tensor", "pipeline", "experts")  # what a mesh has, the last one that it has
-Z_80 = 1.2816  # deviations of a normal that hold 80 % between them
+Z_80 = NormalDist().inv_cdf(0.9)  # deviations of a normal that hold 80 % between them
 MOVED = 0.02  # of a prior's deviation, by which differences are taken
 FAR = 2.0  # deviations from which on a measured run counts less
 ROUNDS = 4  # of adapting, each around what the one before found

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from math import inf
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 from collectives.checks import is_finite_number
 from collectives.errors import InputError
@@ -46,6 +46,10 @@ class Question(NamedTuple):
     nodes: int
     alone: Uncertain  # samples a second of one GPU
 
+    def answer(self) -> Rate:
+        """Return the predicted rate."""
+        return answer(self)
+
     @property
     def key(self) -> str:
         """What tells this question, and the version of this package, from all others."""
@@ -74,10 +78,15 @@ class Predicting:
         """Return the rate of one choice."""
         return answer(self.question(choice))
 
+    def memory(self, choice: Choice) -> float:
+        """Return the bytes that the fullest GPU keeps. Raise InputError for a mesh of another number of GPUs."""
+        return max(one.total for one in memory_of(self.job.on(choice.gpus, choice.rental.gpus)))
 
-def memory_on(job: TrainingJob, choice: Choice) -> float:
-    """Return the bytes that the GPU keeps that keeps most. Raise InputError for a mesh of another number of GPUs."""
-    return max(one.total for one in memory_of(job.on(choice.gpus, choice.rental.gpus)))
+    def refuse(self, choice: Choice, memory: float) -> NoReturn:
+        """Raise InputError that says what a choice, the largest there is, lacks, and what would fit."""
+        gpu = choice.rental.gpu
+        check_fit(self.job.on(choice.gpus, choice.rental.gpus), memory, f"{gpu}, the largest GPU that is for sale")
+        raise AssertionError(gpu)
 
 
 def answer(question: Question) -> Rate:
@@ -101,13 +110,40 @@ def answer(question: Question) -> Rate:
     return Rate(Uncertain(found.rate, causes), held, found.efficiency)
 
 
-def answer_all(questions: Sequence[Question]) -> list[Rate]:
+class AnyQuestion(Protocol):
+    """What is asked of a choice, and answers."""
+
+    @property
+    def key(self) -> str:
+        """What tells it from all others."""
+
+    def answer(self) -> Rate:
+        """Return the predicted rate."""
+
+
+class AnyPredicting(Protocol):
+    """What predicts the rates of choices."""
+
+    def question(self, choice: Choice) -> AnyQuestion:
+        """Return what is asked of a choice."""
+
+    def predict(self, choice: Choice) -> Rate:
+        """Return the rate of one choice."""
+
+    def memory(self, choice: Choice) -> float:
+        """Return the bytes that the fullest GPU keeps."""
+
+    def refuse(self, choice: Choice, memory: float) -> NoReturn:
+        """Raise InputError that says what a choice lacks."""
+
+
+def answer_all(questions: Sequence[AnyQuestion]) -> list[Rate]:
     """Return the rates of several."""
-    return [answer(question) for question in questions]
+    return [question.answer() for question in questions]
 
 
 def predict_all(
-    questions: Sequence[tuple[str, Question]],
+    questions: Sequence[tuple[str, AnyQuestion]],
     *,
     executor: Executor | None = None,
     kept: Path | str | None = None,
@@ -151,7 +187,7 @@ class RateFile:
     def add(self, key: str, label: str, rate: Rate) -> None:
         """Add a rate to the end of the file."""
         found = {"rate": rate.rate.median, "causes": dict(rate.rate.causes), "bottleneck": rate.bottleneck}
-        line = {"key": key, "choice": label, **found, "efficiency": rate.efficiency}
+        line = {"key": key, "choice": label, **found, "efficiency": rate.efficiency, "mesh": rate.mesh}
         append_text(self.path, f"{json.dumps(line)}\n")
         self.known[key] = rate
 
@@ -165,12 +201,13 @@ class RateFile:
             rate = Uncertain(read["rate"], {str(name): float(by) for name, by in causes.items()})
             if not (is_finite_number(read["efficiency"]) and isinstance(read["bottleneck"], str)):
                 raise ValueError("efficiency")
-            return str(read["key"]), Rate(rate, read["bottleneck"], float(read["efficiency"]))
+            kept = Rate(rate, read["bottleneck"], float(read["efficiency"]), str(read.get("mesh", "")))
+            return str(read["key"]), kept
         except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError, InputError) as error:
             raise InputError(f"{self.path}, line {number}: {quote(line)} is no rate of a plan; name another") from error
 
 
-def fitting_choices(choices: Sequence[Choice], job: TrainingJob) -> tuple[list[Choice], list[str]]:
+def fitting_choices(choices: Sequence[Choice], predicting: AnyPredicting) -> tuple[list[Choice], list[str]]:
     """Return the choices of which the mesh can be made and on which a batch fits, and the others in words.
 
     GPUs whose memory is not known are not refused. Raise InputError, with what would fit, where none is left.
@@ -182,7 +219,7 @@ def fitting_choices(choices: Sequence[Choice], job: TrainingJob) -> tuple[list[C
         mesh = (one.gpus, one.rental.gpus)
         try:
             if mesh not in meshes:
-                meshes[mesh] = memory_on(job, one)
+                meshes[mesh] = predicting.memory(one)
         except InputError as error:
             meshes[mesh], reason = inf, error if mesh >= max(meshes, default=mesh) else reason
         enough = meshes[mesh] <= memories.get(one.rental.gpu, inf)
@@ -193,9 +230,7 @@ def fitting_choices(choices: Sequence[Choice], job: TrainingJob) -> tuple[list[C
     if not small:
         raise reason  # of the most GPUs
     largest = max(small, key=lambda one: (memories[one.rental.gpu], -meshes[one.gpus, one.rental.gpus]))
-    gpu = largest.rental.gpu
-    check_fit(job.on(largest.gpus, largest.rental.gpus), memories[gpu], f"{gpu}, the largest GPU that is for sale")
-    raise AssertionError(gpu)
+    predicting.refuse(largest, memories[largest.rental.gpu])
 
 
 def _too_small(choices: Iterable[Choice], others: Collection[str]) -> list[str]:

@@ -59,6 +59,7 @@ class Rate(NamedTuple):
     rate: Uncertain
     bottleneck: str
     efficiency: float  # of so many GPUs without exchange
+    mesh: str = ""  # that is the fastest there, where it was searched
 
 
 class Interruptions(NamedTuple):

@@ -1,9 +1,9 @@
 """``ringlab plan``: which machines to rent for a training, by time and money, and how sure that is."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
 from math import inf
@@ -18,6 +18,7 @@ from collectives.errors import InputError
 from collectives.quoting import quote, suggest
 from collectives.records.model_profile import read_model_profile, shipped_model_profiles
 from ringlab.shared.answer import Answer, AnswerRecord
+from ringlab.shared.mesh_jobs import named_optimizer
 from ringlab.shared.models import find_job
 from ringlab.shared.options import ExplainOpt, JsonOpt, ScenarioArg, SetOpt, with_groups
 from ringlab.shared.output import check_outputs, deliver
@@ -26,11 +27,14 @@ from ringlab.table import Part, Sentences, Table, format_digits
 from scenarios.loader import PlannedTraining, read_planned_training
 from scenarios.plan_form import PlanForm, parse_hours
 from simcomm.mesh.compute import measured_rate
+from simcomm.mesh.job import TrainingJob
+from simcomm.mesh.language import is_expressible
 from simcomm.renting.advice import SHARE, advise
 from simcomm.renting.break_evens import BreakEven
+from simcomm.renting.language_models import LanguagePredicting
 from simcomm.renting.measuring import MINUTES, half_width
 from simcomm.renting.plan import PlanLimits, RentalPlan, make_plan
-from simcomm.renting.predicting import Predicting, Question, fitting_choices, predict_all
+from simcomm.renting.predicting import AnyPredicting, AnyQuestion, Predicting, fitting_choices, predict_all
 from simcomm.renting.quotes import Choice, Interruptions, Quote, list_choices, make_quote
 from simcomm.renting.rentals import OLD_AFTER_DAYS, Rental, is_old, newest_date, read_rentals
 from simcomm.scaling.gpu_rates import GpuRates
@@ -107,6 +111,7 @@ class PlanRow(AnswerRecord):
     samples_per_s: float
     efficiency: float
     bottleneck: str
+    mesh: str
     hours: float
     hours_80: tuple[float, float]
     cost: float
@@ -119,6 +124,7 @@ class PlanRow(AnswerRecord):
         return [
             f"{self.rank}{'*' * self.front}",
             self.label,
+            *([self.mesh] if self.mesh else []),
             self.bottleneck,
             format_digits(self.hours),
             format_digits(self.cost),
@@ -190,7 +196,8 @@ class PlanAnswer(Answer):
     def show(self) -> Iterator[Part]:
         """Yield the cheapest choices, with those of the Pareto front, then break-even points and the advice."""
         shown = [row for number, row in enumerate(self.choices) if number < MOST_ROWS or row.front]
-        headings = ["", "machines", "held back by", "hours", "$", "80 %", "$/h"]
+        meshes = ["mesh"] if any(row.mesh for row in shown) else []
+        headings = ["", "machines", *meshes, "held back by", "hours", "$", "80 %", "$/h"]
         title = f"{self.title}: {self.target_samples:,.0f} samples"
         yield Table(title, headings, [row.cells() for row in shown], words=3)
         if self.does_not_fit:
@@ -233,9 +240,9 @@ def plan(
         job = find_job(form.training, path.parent)
     rentals, known = _offered(read_rentals(options.prices), wanted, path), _known_rates(form)
     with _said_of(str(path)):
-        predicting = Predicting(job, GpuRates(job, known, {one.gpu for one in rentals}).rate)
+        predicting = _predicting(form, job, known, {one.gpu for one in rentals})
     with _said_of(f"{path}: training"):
-        fitting, too_small = fitting_choices([*list_choices(rentals, wanted.most_nodes, wanted.spot)], job)
+        fitting, too_small = fitting_choices([*list_choices(rentals, wanted.most_nodes, wanted.spot)], predicting)
     questions, unknown = _questions(fitting, predicting)
     spot = Interruptions(wanted.interruptions_per_day, wanted.lost_per_interruption)
 
@@ -327,11 +334,21 @@ def _known_rates(form: PlannedTraining) -> dict[str, float]:
     return found | dict(measured_rate(read_model_profile(place), str(place)) for place in places)
 
 
+def _predicting(
+    form: PlannedTraining, job: TrainingJob, known: Mapping[str, float], gpus: Collection[str]
+) -> AnyPredicting:
+    """Return what predicts rates: closed forms those of a language model of which none is stated."""
+    language = replace(job, optimizer=named_optimizer(form.training))
+    if not known and form.training.compute is None and is_expressible(language):
+        return LanguagePredicting(language, is_free="parallelism" not in form.training.model_fields_set)
+    return Predicting(job, GpuRates(job, known, gpus).rate)
+
+
 def _questions(
-    choices: Sequence[Choice], predicting: Predicting
-) -> tuple[list[tuple[Choice, Question]], dict[str, str]]:
+    choices: Sequence[Choice], predicting: AnyPredicting
+) -> tuple[list[tuple[Choice, AnyQuestion]], dict[str, str]]:
     """Return the choices with what is asked of each, and by GPU why nothing can be said. Raise InputError for none."""
-    found, unknown = list[tuple[Choice, Question]](), dict[str, str]()
+    found, unknown = list[tuple[Choice, AnyQuestion]](), dict[str, str]()
     for choice in choices:
         try:
             found.append((choice, predicting.question(choice)))
@@ -371,6 +388,7 @@ def _row(rank: int, one: Quote, found: RentalPlan, limits: PlanLimits, today: da
         samples_per_s=one.rate.rate.median,
         efficiency=one.rate.efficiency,
         bottleneck=one.rate.bottleneck,
+        mesh=one.rate.mesh,
         hours=one.hours.median,
         hours_80=one.hours.interval(SHARE),
         cost=one.cost.median,

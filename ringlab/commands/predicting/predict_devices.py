@@ -17,6 +17,7 @@ from collectives.records.transformer_shapes import flops_per_token, is_transform
 from collectives.units import count
 from ringlab.commands.predicting.devices_answer import DevicesAnswer, DevicesCase, DevicesRow, Refused, conclude
 from ringlab.commands.predicting.predict_sweep import parse_sweep
+from ringlab.shared.mesh_jobs import find_language_model
 from ringlab.shared.models import find_job, find_source
 from ringlab.shared.output import Outputs, check_outputs, deliver
 from ringlab.shared.progress import TerminalProgress, Tick, computing
@@ -142,6 +143,9 @@ def _step_model(spread: SpreadTraining, stated_batch: int) -> StepModel:
         job = find_job(training, spread.folder)
     except InputError as error:
         raise InputError(f"{spread.path}: training: {error}") from error
+    language = find_language_model(spread, job)
+    if language is not None:
+        return StepModel(language.job, language.compute, mesh.join, mesh.device, language)
     try:
         compute = find_compute(job, find_source(training, stated_batch), mesh.gpu)
     except InputError as error:

@@ -1,0 +1,293 @@
+"""Train a decoder of language on random tokens on the mesh that ``MESH`` says, and print how long a step takes.
+
+    torchrun --nproc-per-node=8 --nnodes=8 FILE --steps 20              on GPUs, by NCCL
+    torchrun --nproc-per-node=4 FILE --small                            the same mesh on CPUs, by gloo, of a small model
+
+Ringlab wrote ``MESH``; the rest is plain PyTorch: FSDP 2, tensor parallelism with divided sequences, pipelines.
+"""
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed import destroy_process_group, get_rank, get_world_size, init_process_group
+from torch.distributed._composable import replicate
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleInterleaved1F1B
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+
+MESH: dict[str, Any] = {
+    "layers": 4, "width": 64, "heads": 8, "kv_heads": 4, "hidden": 128, "vocabulary": 512, "seq": 64,
+    "precision": "bf16", "dp": 1, "tp": 2, "pp": 2, "vp": 1, "shard": 1, "sharding": "zero3", "micro_batch": 1,
+    "grad_accum": 2, "recompute": "none", "compile": False,
+}  # fmt: skip
+PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "float32": torch.float32, "tf32": torch.float32}
+SMALL = {"layers": 1, "width": 16, "hidden": 32, "vocabulary": 64, "seq": 16}  # at least, a head or a stage each
+
+
+class MeshAttention(nn.Module):
+    """Attention to the tokens before, with fewer heads of keys than of queries."""
+
+    def __init__(self, about: dict[str, Any]) -> None:
+        super().__init__()
+        width, self.head = about["width"], about["width"] // about["heads"]
+        self.queries = nn.Linear(width, width, bias=False)
+        self.keys = nn.Linear(width, about["kv_heads"] * self.head, bias=False)
+        self.values = nn.Linear(width, about["kv_heads"] * self.head, bias=False)
+        self.out = nn.Linear(width, width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return what attention adds."""
+        q, k, v = (
+            part(x).unflatten(-1, (-1, self.head)).transpose(1, 2) for part in (self.queries, self.keys, self.values)
+        )
+        found = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        return self.out(found.transpose(1, 2).flatten(-2))
+
+
+class MeshMlp(nn.Module):
+    """A gated MLP."""
+
+    def __init__(self, about: dict[str, Any]) -> None:
+        super().__init__()
+        self.gate = nn.Linear(about["width"], about["hidden"], bias=False)
+        self.up = nn.Linear(about["width"], about["hidden"], bias=False)
+        self.down = nn.Linear(about["hidden"], about["width"], bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return what the MLP adds."""
+        return self.down(nn.functional.silu(self.gate(x)) * self.up(x))
+
+
+class MeshBlock(nn.Module):
+    """A layer; with tensor parallelism it has a part of the sequence."""
+
+    def __init__(self, about: dict[str, Any]) -> None:
+        super().__init__()
+        self.attention_norm, self.mlp_norm = nn.RMSNorm(about["width"]), nn.RMSNorm(about["width"])
+        self.attention, self.mlp = MeshAttention(about), MeshMlp(about)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the layer's output."""
+        x = x + self.attention(self.attention_norm(x))
+        return x + self.mlp(self.mlp_norm(x))
+
+
+class MeshStage(nn.Module):
+    """Some layers of a model, behind the words where it is the first stage, before the head where it is the last."""
+
+    def __init__(self, about: dict[str, Any], numbers: range, is_first: bool, is_last: bool) -> None:
+        super().__init__()
+        self.words = nn.Embedding(about["vocabulary"], about["width"]) if is_first else None
+        self.blocks = nn.ModuleList(MeshBlock(about) for _ in numbers)
+        self.norm = nn.RMSNorm(about["width"]) if is_last else None
+        self.head = nn.Linear(about["width"], about["vocabulary"], bias=False) if is_last else None
+        self.run = recomputing(about["recompute"])
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return scores of words, or what the next stage takes."""
+        x = x if self.words is None else self.words(x)
+        for block in self.blocks:
+            x = self.run(block, x)
+        return x if self.norm is None or self.head is None else self.head(self.norm(x))
+
+
+def recomputing(kind: str) -> Callable[[nn.Module, Tensor], Tensor]:
+    """Return what runs a layer: keeping all, every second product of matrices and attention, or its input alone."""
+    if kind == "none":
+        return lambda block, x: block(x)
+    if kind == "full":
+        return lambda block, x: checkpoint(block, x, use_reentrant=False)
+
+    def contexts() -> Any:
+        seen = 0
+
+        def policy(_: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+            nonlocal seen
+            seen += op == torch.ops.aten.mm.default
+            is_kept = "attention" in str(op) or (op == torch.ops.aten.mm.default and seen % 2)
+            return CheckpointPolicy.MUST_SAVE if is_kept else CheckpointPolicy.PREFER_RECOMPUTE
+
+        return create_selective_checkpoint_contexts(policy)
+
+    return lambda block, x: checkpoint(block, x, use_reentrant=False, context_fn=contexts)
+
+
+def divide_matrices(stage: MeshStage, mesh: DeviceMesh) -> None:
+    """Divide the matrices of a stage among the ranks of a tensor group, and the sequence between them."""
+    whole = PrepareModuleInput(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),))
+    plan = {"attention_norm": SequenceParallel(), "mlp_norm": SequenceParallel(), "attention": whole, "mlp": whole}
+    plan |= {f"attention.{name}": ColwiseParallel() for name in ("queries", "keys", "values")}
+    plan |= {f"mlp.{name}": ColwiseParallel() for name in ("gate", "up")}
+    plan |= {name: RowwiseParallel(output_layouts=Shard(1)) for name in ("attention.out", "mlp.down")}
+    for block in stage.blocks:
+        parallelize_module(block, mesh, plan)
+    ends: dict[str, Any] = {}
+    if stage.words is not None:
+        ends["words"] = RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1))
+    if stage.head is not None:
+        ends |= {
+            "norm": SequenceParallel(),
+            "head": ColwiseParallel(input_layouts=Shard(1), output_layouts=Replicate()),
+        }
+    if ends:
+        parallelize_module(stage, mesh, ends)
+
+
+def divide_data(stage: MeshStage, about: dict[str, Any], mesh: DeviceMesh) -> None:
+    """Average gradients over the data axis: whole, or with parameters divided, layer by layer."""
+    if about["sharding"] in ("ddp", "zero1"):
+        if about["dp"] > 1:
+            replicate(stage, device_mesh=mesh["dp"])
+        return
+    axes = mesh["dp_replicate", "dp_shard"] if about["sharding"] == "hsdp" else mesh["dp"]
+    policy = MixedPrecisionPolicy(PRECISIONS[about["precision"]], torch.float32)
+    again = about["sharding"] != "zero2" and about["pp"] == 1
+    for block in stage.blocks:
+        fully_shard(block, mesh=axes, mp_policy=policy, reshard_after_forward=again)
+    fully_shard(stage, mesh=axes, mp_policy=policy, reshard_after_forward=again)
+
+
+def make_mesh(about: dict[str, Any], kind: str) -> DeviceMesh:
+    """Return the mesh of all ranks: stages furthest apart, tensor groups nearest."""
+    if about["sharding"] == "hsdp":
+        shape = (about["pp"], about["dp"] // about["shard"], about["shard"], about["tp"])
+        return init_device_mesh(kind, shape, mesh_dim_names=("pp", "dp_replicate", "dp_shard", "tp"))
+    return init_device_mesh(kind, (about["pp"], about["dp"], about["tp"]), mesh_dim_names=("pp", "dp", "tp"))
+
+
+def make_stages(about: dict[str, Any], mesh: DeviceMesh, device: torch.device) -> list[MeshStage]:
+    """Return the stages of this rank, divided as the mesh says."""
+    count, mine = about["pp"] * about["vp"], mesh.get_local_rank("pp")
+    each = about["layers"] // count
+    stages = []
+    for number in range(mine, count, about["pp"]):
+        layers = range(number * each, (number + 1) * each)
+        stage = MeshStage(about, layers, number == 0, number == count - 1).to(device)
+        if about["tp"] > 1:
+            divide_matrices(stage, mesh["tp"])
+        divide_data(stage, about, mesh)
+        if about["compile"]:
+            stage.compile()
+        stages.append(stage)
+    return stages
+
+
+def loss_of(scores: Tensor, words: Tensor) -> Tensor:
+    """Return the mean loss of the next words."""
+    return nn.functional.cross_entropy(scores.flatten(0, 1).float(), words.flatten())
+
+
+def step_of(
+    about: dict[str, Any], stages: list[MeshStage], mesh: DeviceMesh, device: torch.device
+) -> Callable[[], None]:
+    """Return what goes forward and back over a batch of this rank: micro batches in turn, or through stages."""
+    count, rows = about["grad_accum"], about["micro_batch"]
+
+    def words(size: int) -> Tensor:
+        return torch.randint(about["vocabulary"], (size, about["seq"]), device=device)
+
+    if about["pp"] == 1:
+
+        def in_turn() -> None:
+            for _ in range(count):
+                tokens = words(rows)
+                (loss_of(stages[0](tokens), tokens) / count).backward()
+
+        return in_turn
+    mine, whole = mesh.get_local_rank("pp"), about["pp"] * about["vp"]
+    parts = [
+        PipelineStage(stage, mine + place * about["pp"], whole, device, group=mesh.get_group("pp"))
+        for place, stage in enumerate(stages)
+    ]
+    schedule: Any
+    if about["vp"] > 1:
+        schedule = ScheduleInterleaved1F1B(parts, count, loss_fn=loss_of)
+    else:
+        schedule = Schedule1F1B(parts[0], count, loss_fn=loss_of)
+
+    def through() -> None:
+        tokens = words(rows * count)
+        given = (tokens,) if mine == 0 else ()
+        schedule.step(*given, target=tokens) if mine == about["pp"] - 1 else schedule.step(*given)
+
+    return through
+
+
+def make_optimizer(about: dict[str, Any], stages: list[MeshStage]) -> torch.optim.Optimizer:
+    """Return AdamW, with states divided over the data axis for zero1."""
+    parameters = [one for stage in stages for one in stage.parameters()]
+    if about["sharding"] == "zero1" and about["dp"] > 1:
+        return ZeroRedundancyOptimizer(parameters, torch.optim.AdamW, lr=1e-4)
+    return torch.optim.AdamW(parameters, lr=1e-4)
+
+
+def train(about: dict[str, Any], steps: int, device: torch.device) -> Iterator[float]:
+    """Yield the seconds of each step."""
+    mesh = make_mesh(about, device.type)
+    stages = make_stages(about, mesh, device)
+    forward_and_back, optimizer = step_of(about, stages, mesh, device), make_optimizer(about, stages)
+    is_cast = about["sharding"] in ("ddp", "zero1") and about["precision"] in ("bf16", "fp16")
+    wait = partial(torch.cuda.synchronize, device) if device.type == "cuda" else lambda: None
+    for _ in range(steps):
+        wait()
+        begun = time.perf_counter()
+        with torch.autocast(device.type, PRECISIONS[about["precision"]], enabled=is_cast):
+            forward_and_back()
+        optimizer.step()
+        optimizer.zero_grad()
+        wait()
+        yield time.perf_counter() - begun
+
+
+def made_small(about: dict[str, Any]) -> dict[str, Any]:
+    """Return a model of the same mesh that any machine has memory for."""
+    heads = about["tp"]
+    layers = about["pp"] * about["vp"] * SMALL["layers"]
+    sizes = {"layers": layers, "heads": heads, "kv_heads": heads, "width": SMALL["width"] * heads}
+    sizes |= {"hidden": SMALL["hidden"] * heads, "vocabulary": SMALL["vocabulary"] * about["tp"]}
+    return {**about, **sizes, "seq": SMALL["seq"] * about["tp"], "precision": "float32", "compile": False}
+
+
+def main() -> None:
+    """Train so many steps, and print the median of all but the first, tokens a second and memory."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--small", action="store_true", help="a small model on CPUs, by gloo")
+    asked = parser.parse_args()
+    about = made_small(MESH) if asked.small else MESH
+    is_gpu = torch.cuda.is_available() and not asked.small
+    init_process_group("nccl" if is_gpu else "gloo")
+    ranks = about["dp"] * about["tp"] * about["pp"]
+    if get_world_size() != ranks:
+        raise SystemExit(f"this mesh has {ranks} ranks, and torchrun has started {get_world_size()}")
+    device = torch.device("cuda", get_rank() % torch.cuda.device_count()) if is_gpu else torch.device("cpu")
+    if is_gpu:
+        torch.cuda.set_device(device)
+    torch.manual_seed(0)
+    seconds = sorted([*train(about, max(2, asked.steps), device)][1:])
+    if get_rank() == 0:
+        median = seconds[len(seconds) // 2]
+        tokens = about["dp"] * about["micro_batch"] * about["grad_accum"] * about["seq"]
+        memory = torch.cuda.max_memory_reserved(device) / 2**30 if is_gpu else 0.0
+        said = f"step_s {median:.4f} tokens_per_s {tokens / median:.0f} memory_gb {memory:.1f}"
+        print(said, flush=True)  # noqa: T201
+    destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

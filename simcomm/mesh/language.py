@@ -1,0 +1,176 @@
+"""A step of a language model on described GPUs: by the closed forms of ``simcomm/mesh_search/``, as `search` has it.
+
+Seconds by parts, memory and intervals are those of the forms, which are fitted to published runs on meshes; what is
+sent, and what the streams of a device do, is of the timeline.
+"""
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import sqrt
+from typing import NamedTuple
+
+import numpy as np
+
+from collectives.errors import InputError
+from collectives.records.transformer_shapes import is_transformer, parse_transformer
+from collectives.training.parallelism import Parallelism
+from collectives.units import format_size
+from simcomm.mesh.compute import Compute, at_rate
+from simcomm.mesh.job import TrainingJob
+from simcomm.mesh.memory import DeviceMemory
+from simcomm.mesh_search.columns import OPTIMIZERS, PRECISIONS
+from simcomm.mesh_search.search import FoundMeshes, MeshJob, SearchedMesh, predict_meshes
+from simcomm.mesh_search.uncertainty import Belief, Slopes, believe, find_slopes
+
+SHARDINGS = {"ddp": "ddp", "zero1": "zero1", "zero2": "zero2", "zero3": "zero3", "fsdp": "zero3", "hsdp": "hsdp"}
+KINDS = ("gpt", "llama")  # whose tokens see those before them
+SOURCE = "closed forms fitted to published runs of language models"
+LARGEST = 1 << 14  # samples of a device that are tried for what would fit
+
+
+class Host(NamedTuple):
+    """What GPUs a host has and what joins them; rates in bytes a second of a GPU, a peer's None for the GPU's own."""
+
+    gpu: str
+    gpus: int
+    nic_rate: float
+    peer_rate: float | None = None
+
+
+class LanguageStep(NamedTuple):
+    """Seconds of a step by the parts that a timeline has, bytes of its memory, one device's rate, and deviations."""
+
+    parts: dict[str, float]
+    memory: DeviceMemory
+    alone: float  # samples a second of one device
+    deviations: tuple[float, float]  # of the logarithms of what scaling loses, and of one device's rate
+
+
+def is_expressible(job: TrainingJob) -> bool:
+    """Return whether the closed forms are of such a model and form.
+
+    >>> from collectives.records.model_profile import find_model_profile
+    >>> is_expressible(TrainingJob(find_model_profile("gpt2"), 8, precision="bf16"))
+    True
+    """
+    form = job.parallelism
+    usual = (form.sync_every, form.gradient_bytes, form.overlap, form.half_weights) == (1, 0, True, False)
+    is_known = form.form in SHARDINGS and (form.pipeline == 1 or form.schedule in ("1f1b", "interleaved"))
+    is_text = is_transformer(job.model.model) and parse_transformer(job.model.model)[0] in KINDS
+    is_plain = job.loader is None and job.loader_rate is None and not job.variable_batches
+    return usual and is_known and is_text and is_plain and job.precision in PRECISIONS and job.optimizer in OPTIMIZERS
+
+
+@dataclass(frozen=True)
+class LanguageModel:
+    """A job that is expressible, on hosts of one kind."""
+
+    job: TrainingJob
+    host: Host
+    belief: Belief = field(default_factory=believe)
+
+    @cached_property
+    def alone(self) -> FoundMeshes:
+        """A step of the whole batch on one device, however much it keeps."""
+        pieces = self.job.parallelism.pieces
+        mesh = SearchedMesh(micro_batch=int(self.job.batch // pieces), grad_accum=pieces)
+        one = replace(self.mesh_job(1, Parallelism()), batch=int(self.job.batch))
+        return predict_meshes(one, [mesh._replace(recompute=self.job.parallelism.recompute)], self.belief)
+
+    @property
+    def compute(self) -> Compute:
+        """How long one device computes on each layer."""
+        found = at_rate(self.job.model, self.job.batch / float(self.alone.step_s[0]), SOURCE)
+        return replace(found, spread=float(self.belief.deviations(self._slopes(self.alone))[0]))
+
+    def mesh_job(self, devices: int, form: Parallelism) -> MeshJob:
+        """Return what the closed forms are asked."""
+        kind, shape = parse_transformer(self.job.model.model)
+        job = self.job
+        return MeshJob(
+            kind=kind, shape=shape, seq=shape.context, batch=int(job.batch) * max(1, form.data), gpu=self.host.gpu,
+            gpus=devices, node_gpus=self.host.gpus, nic_rate=self.host.nic_rate, peer_rate=self.host.peer_rate,
+            precision=job.precision, optimizer=job.optimizer, experts=form.experts,
+            top_k=form.top_k if form.experts else 0,
+        )  # fmt: skip
+
+    def step(self, devices: int, form: Parallelism) -> LanguageStep:
+        """Return a step on a mesh of so many devices. Raise InputError where it does not fit into their memory."""
+        return self.of_mesh(self.stated(devices, form), 0)
+
+    def stated(self, devices: int, form: Parallelism) -> FoundMeshes:
+        """Return the mesh of a form, which fills its devices as it may. Raise InputError where it does not fit."""
+        found = predict_meshes(self.mesh_job(devices, form), [self.mesh(form)], self.belief, fill=1.0)
+        self._check_fit(found, devices, form)
+        return found
+
+    def memory(self, devices: int, form: Parallelism) -> float:
+        """Return the bytes that the fullest device of a form's mesh keeps."""
+        return float(predict_meshes(self.mesh_job(devices, form), [self.mesh(form)], self.belief).memory.total[0])
+
+    def of_mesh(self, found: FoundMeshes, number: int) -> LanguageStep:
+        """Return the step of one of several meshes."""
+        parts, mesh = found.parts.take(number), found.searched[number]
+        total = parts.pop("total")
+        alone = self._alone_seconds(parts["optimizer"] * mesh.tp * mesh.pp)
+        waiting = total - sum(parts.values())  # for the slowest, and what frameworks differ by
+        pipeline = parts.pop("bubble") + parts.pop("p2p")
+        sync, inside = parts.pop("data") + parts.pop("host"), parts.pop("tensor") + parts.pop("context")
+        named = {**parts, "tensor": inside, "pipeline": pipeline, "sync": sync, "stragglers": waiting}
+        slopes = find_slopes(found.meshes.take(np.array([number])), self.belief.parameters)
+        one, several = (float(self.belief.deviations(each)[0]) for each in (self._slopes(self.alone), slopes))
+        more = sqrt(max(0.0, several**2 - one**2))
+        return LanguageStep(named, _device_memory(found, number), self.job.batch / alone, (more, min(one, several)))
+
+    def _alone_seconds(self, optimizer: float) -> float:
+        """Return the step of one device that exchanges nothing, and whose states are divided as those of the mesh."""
+        parts = self.alone.parts.take(0)
+        return parts["total"] - max(0.0, parts["optimizer"] - optimizer)
+
+    def mesh(self, form: Parallelism) -> SearchedMesh:
+        """Return a mesh as the closed forms have it."""
+        pieces = form.pieces
+        return SearchedMesh(
+            tp=form.tensor, pp=form.pipeline, dp=max(1, form.data), ep=form.expert, vp=form.virtual,
+            micro_batch=int(self.job.batch // pieces), grad_accum=pieces, sharding=SHARDINGS[form.form],
+            recompute=form.recompute, schedule=form.schedule if form.pipeline > 1 else "none",
+            sequence_parallel=int(form.sequence),
+        )  # fmt: skip
+
+    def _slopes(self, found: FoundMeshes) -> Slopes:
+        return find_slopes(found.meshes, self.belief.parameters)
+
+    def _check_fit(self, found: FoundMeshes, devices: int, form: Parallelism) -> None:
+        limit, total = float(found.meshes.memory_bytes[0]), float(found.memory.total[0])
+        if total <= limit:
+            return
+        kept = _device_memory(found, 0).as_dict()
+        parts = ", ".join(f"{name} {format_size(value)}" for name, value in kept.items() if value >= 1e6)
+        largest = self._largest_batch(devices, form, limit)
+        advice = f"up to {largest} samples a device fit" if largest else (
+            "not one sample fits: `ringlab search` finds meshes that do, and what would fit where none does"
+        )  # fmt: skip
+        raise InputError(
+            f"batch_size {self.job.batch:.0f} does not fit into {self.host.gpu}: it takes {format_size(total)} of "
+            f"{format_size(limit)} ({parts}); {advice}"
+        )
+
+    def _largest_batch(self, devices: int, form: Parallelism, limit: float) -> int:
+        """Return the most samples of a device that fit, of powers of two times the microbatches."""
+        sizes = [2**power for power in range(LARGEST.bit_length()) if 2**power * form.pieces < self.job.batch]
+        meshes = [self.mesh(form)._replace(micro_batch=size) for size in sizes]
+        if not meshes:
+            return 0
+        found = predict_meshes(self.mesh_job(devices, form), meshes, self.belief)
+        fitting = np.flatnonzero(found.memory.total <= limit)
+        return sizes[int(fitting[-1])] * form.pieces if len(fitting) else 0
+
+
+def _device_memory(found: FoundMeshes, number: int) -> DeviceMemory:
+    kept, context = found.memory, float(found.context_bytes)
+    return DeviceMemory(
+        parameters=float(kept.weights[number]), gradients=float(kept.gradients[number]),
+        optimizer=float(kept.optimizer[number]),
+        activations=float(kept.activations[number] + kept.logits[number]),
+        buffers=float(kept.rest[number]) - context, context=context,
+    )  # fmt: skip

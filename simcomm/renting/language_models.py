@@ -1,0 +1,109 @@
+"""Rates of choices for language models: of the fastest mesh that fits, or of the one that is stated."""
+
+import json
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import NamedTuple, NoReturn
+
+import numpy as np
+
+from collectives.errors import InputError
+from collectives.records.environment import installed_version
+from collectives.training.parallelism import Parallelism
+from collectives.units import format_size
+from simcomm.mesh.job import TrainingJob
+from simcomm.mesh.language import Host, LanguageModel
+from simcomm.mesh_search.devices import find_mesh_gpu
+from simcomm.mesh_search.search import FILL, FoundMeshes, search
+from simcomm.mesh_search.uncertainty import NAMES, find_slopes
+from simcomm.renting.quotes import Choice, Rate
+from simcomm.renting.rentals import Rental
+from simcomm.scaling.uncertain import Uncertain
+
+KEY_DIGITS = 32
+LEAST_CAUSE = 0.002  # of a rate's logarithm, that is kept apart
+WORDS = {"sync": "sync", "tensor": "tensor", "pipeline": "pipeline", "expert": "experts", "stragglers": "stragglers"}
+
+
+def host_of(rental: Rental) -> Host:
+    """Return a rental as a host of GPUs. Raise InputError for a GPU of which the catalogue says too little."""
+    gpu = find_mesh_gpu(rental.gpu)
+    is_pcie = not rental.interconnect.startswith("NV")
+    nic = (rental.nic_bandwidth or 0.0) / rental.gpus
+    return Host(rental.gpu, rental.gpus, nic, gpu.host_rate if is_pcie else None)
+
+
+class LanguageQuestion(NamedTuple):
+    """What the rate of a choice depends on; ``is_free``: the mesh is to be found."""
+
+    job: TrainingJob
+    host: Host
+    gpus: int
+    is_free: bool
+
+    @property
+    def key(self) -> str:
+        """What tells this question, and the version of this package, from all others."""
+        job = {**vars(self.job), "model": self.job.model.model, "contention": sorted(self.job.contention)}
+        content = [installed_version("ringlab"), "language", job, self.host, self.gpus, self.is_free]
+        return sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:KEY_DIGITS]
+
+    def find(self) -> FoundMeshes:
+        """Return the meshes, the fastest that fits first in their order. Raise InputError where there is none."""
+        model = LanguageModel(self.job, self.host)
+        if not self.is_free:
+            return model.stated(self.gpus, self.job.on(self.gpus, self.host.gpus).parallelism)
+        return search(model.mesh_job(self.gpus, Parallelism(data=self.gpus)), model.belief)
+
+    def answer(self) -> Rate:
+        """Return the predicted rate, wrong by what each parameter of the closed forms may be, and each run by itself.
+
+        A parameter is wrong alike for all machines.
+        """
+        model, found = LanguageModel(self.job, self.host), self.find()
+        number = int(found.order[0])
+        step = model.of_mesh(found, number)
+        slopes = find_slopes(found.meshes.take(np.array([number])), model.belief.parameters).slopes[0]
+        moved = -slopes * np.sqrt(np.diag(model.belief.covariance))
+        causes = {name: float(by) for name, by in zip(NAMES, moved, strict=True) if abs(by) > LEAST_CAUSE}
+        seconds = float(found.step_s[number])
+        rate = found.job.batch / seconds
+        held = max(WORDS, key=lambda name: step.parts.get(name, 0.0))
+        share = step.parts.get(held, 0.0) / seconds
+        what = "compute" if share < 0.02 else f"{WORDS[held]} {share:.0%}"
+        uncertain = Uncertain(rate, {**causes, f"a run on {self.gpus} x {self.host.gpu}": model.belief.noise})
+        mesh = found.searched[number].name
+        return Rate(uncertain, what, rate / (self.gpus * step.alone), mesh if self.is_free else "")
+
+
+@dataclass(frozen=True)
+class LanguagePredicting:
+    """A language model whose rates the closed forms say; ``is_free``: each choice has its own fastest mesh."""
+
+    job: TrainingJob
+    is_free: bool
+
+    def question(self, choice: Choice) -> LanguageQuestion:
+        """Return what is asked of a choice. Raise InputError for machines of which too little is known."""
+        return LanguageQuestion(self.job, host_of(choice.rental), choice.gpus, self.is_free)
+
+    def predict(self, choice: Choice) -> Rate:
+        """Return the rate of one choice."""
+        return self.question(choice).answer()
+
+    def memory(self, choice: Choice) -> float:
+        """Return the least that the fullest GPU has to have. Raise InputError where there is no mesh."""
+        question = self.question(choice)
+        if not self.is_free:
+            form = self.job.on(choice.gpus, choice.rental.gpus).parallelism
+            return LanguageModel(self.job, question.host).memory(choice.gpus, form)
+        return float(question.find().memory.total.min()) / FILL
+
+    def refuse(self, choice: Choice, memory: float) -> NoReturn:
+        """Raise InputError that says what a choice, the largest there is, lacks."""
+        needed = self.memory(choice)
+        raise InputError(
+            f"batch_size {self.job.batch:.0f} does not fit into {choice.rental.gpu}, the largest GPU that is for sale: "
+            f"{choice.gpus} of them need {format_size(needed)} of {format_size(memory)} each; give more in "
+            "plan.most_nodes, or see what would fit with `ringlab search`"
+        )
