@@ -4,8 +4,9 @@
 
 Every row is run in a process of its own, so that imports and loading machine code count. The thousand are 8 numbers of
 hosts, 5 bandwidths, 5 algorithms and 5 sizes on a star: by one ``simcomm.sweep``, and one by one by ``simcomm.run``.
-*Cliffs* are commands that once took far longer than their like: a ring whose chunks differ by an element, the winners on
-a machine with switches inside, all published trainings, and direct exchanges by gloo over TCP. *Peers* are those of a direct all-to-all in a user's file, told by how far they are or by their number.
+*Cliffs* are commands that once took far longer than their like: a ring whose chunks differ by an element, the winners
+on a machine with switches inside, all published trainings, and direct exchanges by gloo over TCP. *Peers* are those of
+a direct all-to-all in a user's file, told by how far they are or by their number.
 """
 
 import argparse

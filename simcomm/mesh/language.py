@@ -6,7 +6,6 @@ sent, and what the streams of a device do, is of the timeline.
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -37,13 +36,21 @@ class Host(NamedTuple):
     peer_rate: float | None = None
 
 
+class RateDeviations(NamedTuple):
+    """Standard deviations of logarithms: of the rate, of what scaling loses, of one device's rate."""
+
+    rate: float
+    scaling: float
+    alone: float
+
+
 class LanguageStep(NamedTuple):
     """Seconds of a step by the parts that a timeline has, bytes of its memory, one device's rate, and deviations."""
 
     parts: dict[str, float]
     memory: DeviceMemory
     alone: float  # samples a second of one device
-    deviations: tuple[float, float]  # of the logarithms of what scaling loses, and of one device's rate
+    deviations: RateDeviations
 
 
 def is_expressible(job: TrainingJob) -> bool:
@@ -118,9 +125,10 @@ class LanguageModel:
         sync, inside = parts.pop("data") + parts.pop("host"), parts.pop("tensor") + parts.pop("context")
         named = {**parts, "tensor": inside, "pipeline": pipeline, "sync": sync, "stragglers": waiting}
         slopes = find_slopes(found.meshes.take(np.array([number])), self.belief.parameters)
-        one, several = (float(self.belief.deviations(each)[0]) for each in (self._slopes(self.alone), slopes))
-        more = sqrt(max(0.0, several**2 - one**2))
-        return LanguageStep(named, _device_memory(found, number), self.job.batch / alone, (more, min(one, several)))
+        one = self._slopes(self.alone)
+        between = Slopes(slopes.logs, slopes.slopes - one.slopes)  # of the efficiency
+        deviations = RateDeviations(*(float(self.belief.deviations(each)[0]) for each in (slopes, between, one)))
+        return LanguageStep(named, _device_memory(found, number), self.job.batch / alone, deviations)
 
     def _alone_seconds(self, optimizer: float) -> float:
         """Return the step of one device that exchanges nothing, and whose states are divided as those of the mesh."""

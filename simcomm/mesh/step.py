@@ -18,7 +18,7 @@ from simcomm.mesh.compute import BlockTimes, Compute
 from simcomm.mesh.interconnect import Interconnect
 from simcomm.mesh.intervals import Shares, log_halfwidth
 from simcomm.mesh.job import ANY_DEVICE, MeshDevice, TrainingJob
-from simcomm.mesh.language import LanguageModel
+from simcomm.mesh.language import LanguageModel, RateDeviations
 from simcomm.mesh.layer_collectives import LayerCollectives, find_layer_collectives
 from simcomm.mesh.layers import Stage, count_parameters, cut_stages, device_part, is_unit, split_tensors, visits
 from simcomm.mesh.memory import WHOLE_STATES, DeviceMemory, check_fit, check_form
@@ -93,7 +93,7 @@ class StepPrediction:
     network: bool = False  # whether several hosts exchange
     shared_between: tuple[SharedLink, ...] = ()  # links on which traffic holds other traffic back
     shared_within: tuple[tuple[str, SharedLink], ...] = ()  # by part: links on which messages of one collective do
-    deviations: tuple[float, float] | None = None  # of the logs of what scaling loses and of one device's rate, if said
+    deviations: RateDeviations | None = None  # where the rate is not that of the timeline
 
     @property
     def parallelism(self) -> Parallelism:
@@ -128,6 +128,8 @@ class StepPrediction:
         """Return bounds of the rate: of one device's, and of what scaling loses, taken as independent."""
         scaling, alone = self._widths(coverage)
         width = exp(sqrt(scaling**2 + alone**2))
+        if self.deviations is not None:  # the two are not independent there
+            width = exp(NormalDist().inv_cdf((1 + coverage) / 2) * self.deviations.rate)
         return self.rate / width, self.rate * width
 
     def efficiency_interval(self, coverage: float = 0.8) -> tuple[float, float]:
@@ -163,8 +165,8 @@ class StepPrediction:
     def _widths(self, coverage: float) -> tuple[float, float]:
         """Return half the intervals of the logarithms of what scaling loses and of the rate of one device."""
         if self.deviations is not None:
-            scaling, alone = (NormalDist().inv_cdf((1 + coverage) / 2) * one for one in self.deviations)
-            return scaling, alone
+            quantile = NormalDist().inv_cdf((1 + coverage) / 2)
+            return quantile * self.deviations.scaling, quantile * self.deviations.alone
         scaling = float(log_halfwidth(self.rests_on, coverage)) if self.devices > 1 else 0.0
         return scaling, self.spread * NormalDist().inv_cdf((1 + coverage) / 2)
 
