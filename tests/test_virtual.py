@@ -11,6 +11,8 @@ from virtual_runs import VirtualRuns, star
 
 import simcomm
 from collectives.errors import InputError
+from ringlab.shared.clusters import find_cluster
+from simcomm.recorded.replay import replay
 from virtual.options import VirtualOptions
 from virtual.process.programs import Program
 
@@ -82,6 +84,35 @@ def test_every_verb_has_the_values_of_gloo(virtual: VirtualRuns) -> None:
 def test_a_second_group_of_the_world_meets_at_a_fresh_store(virtual: VirtualRuns) -> None:
     ran = virtual(PROGRAMS / "init_again.py", 3)
     assert ran.lines(1) == ["[3.0, 3.0]", "[6.0, 6.0]", "[9.0, 9.0]"]
+
+
+def test_a_program_that_spawns_processes_has_ranks_of_its_own_jobs(virtual: VirtualRuns) -> None:
+    ran = virtual(PROGRAMS / "spawning.py", 0)
+    assert "all right" in ran.out, ran.err
+    assert [len(job.ranks) for job in ran.outcome.jobs] == [1, 3, 2, 2, 2]
+    (finding,) = ran.outcome.findings
+    assert finding.kind == "early end" and "spawning.py" in finding.text
+
+
+def test_files_of_pytest_run(virtual: VirtualRuns) -> None:
+    options = VirtualOptions(
+        Program("pytest", ("-q", "-p", "no:cacheprovider", str(PROGRAMS / "spawning.py")), True), 0, star(8)
+    )
+    said: list[str] = []
+    finished = virtual.host.run(options, show=lambda stream, text: said.append(text))
+    assert "3 passed" in "".join(said) and finished.outcome.status == 0
+
+
+def test_a_program_for_gpus_runs_on_processors(virtual: VirtualRuns, tmp_path: Path) -> None:
+    cluster = find_cluster("dgx-h100", 4)
+    options = {"cluster": cluster, "gpu": True, "compute": "H100 SXM"}
+    ran = virtual(PROGRAMS / "gpu_training.py", 4, str(tmp_path / "model.pt"), timing="live", **options)
+    assert ran.outcome.findings == (), ran.outcome.findings
+    lines = ran.lines(3)
+    assert lines[3].endswith("nccl NVIDIA H100 SXM 4 3 True") and all(line.endswith("True") for line in lines[:3])
+    assert float(lines[2].split()[1]) < float(lines[0].split()[1])
+    assert ran.recording is not None
+    assert replay(ran.recording, cluster).elapsed == pytest.approx(ran.outcome.jobs[0].elapsed, rel=1e-9)
 
 
 def test_two_runs_are_equal_to_the_bit(virtual: VirtualRuns) -> None:

@@ -4,6 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
@@ -12,6 +13,9 @@ from collectives.records.recording import Recording
 from simcomm.recorded.choice import find_carrier
 from virtual.computing.choice import choose_computing
 from virtual.diagnosis.judge import Diagnosis
+from virtual.gpus.classes import install_classes
+from virtual.gpus.device import VirtualDevices
+from virtual.gpus.renaming import CudaOnCpu
 from virtual.matching.recorder import Recorder
 from virtual.matching.timing import Timing, Untimed
 from virtual.options import VirtualOptions
@@ -67,8 +71,12 @@ class VirtualRun:
 
     def _install(self) -> None:
         world, options, replaced = self.world, self.options, self.replaced
-        GroupMaker(world, self.timing, make_printable(options.program.title), options.acts_as).install(replaced)
+        title, usual = make_printable(options.program.title), "nccl" if options.gpu else "gloo"
+        GroupMaker(world, self.timing, title, options.acts_as, usual).install(replaced)
         install_clocks(world, replaced)
+        if options.gpu:
+            VirtualDevices(world, options.compute, options.local_ranks).install(replaced)
+            install_classes(replaced)
         Observer(world).install(replaced)
         install_interpreter(world, replaced)
         Spawner(world, options.program, self._start).install(replaced)
@@ -100,7 +108,7 @@ class VirtualRun:
         """Return what a rank does: a piece of the program, in the modes in which computing takes time."""
 
         def body(rank: Rank) -> None:
-            with self.computing.counting(rank), watching(self.world.watch, rank):
+            with self.computing.counting(rank), self._devices(), watching(self.world.watch, rank):
                 try:
                     carry_out()
                 except SystemExit as end:
@@ -108,6 +116,10 @@ class VirtualRun:
                         raise
 
         return body
+
+    def _devices(self) -> AbstractContextManager[object]:
+        """Return the mode in which what is asked of CUDA is done on the CPU, where there are to be GPUs."""
+        return CudaOnCpu() if self.options.gpu else nullcontext()
 
     def _findings(self) -> tuple[Finding, ...]:
         """Return what stopped jobs, and what did not but makes their numbers wrong."""

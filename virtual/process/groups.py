@@ -27,10 +27,14 @@ LOGGED = {"gloo": ["gloo_socket_ifname", "gloo_device_transport"]}  # what DDP l
 
 
 class GroupMaker:
-    """Makes the groups of all jobs. ``acts_as`` is the backend whose rules hold: "gloo", "nccl", or as asked for."""
+    """Makes the groups of all jobs.
 
-    def __init__(self, world: World, timing: Timing, title: str, acts_as: str | None) -> None:
-        self.world, self.timing, self.title, self.acts_as = world, timing, title, acts_as
+    ``acts_as`` is the backend whose rules hold: "gloo", "nccl", or as asked for; ``usual`` the one that a program has
+    which asks for none.
+    """
+
+    def __init__(self, world: World, timing: Timing, title: str, acts_as: str | None, usual: str = "gloo") -> None:
+        self.world, self.timing, self.title, self.acts_as, self.usual = world, timing, title, acts_as, usual
 
     def install(self, replaced: Replaced) -> None:
         """Take c10d over."""
@@ -79,7 +83,7 @@ class GroupMaker:
         def make(size: int, place: int, ranks: list[int], asked: Any, store: Any, *args: Any, **named: Any) -> Any:
             named.pop("device_id", None), named.pop("backend_options", None)
             made, own_store = original(size, place, ranks, NAME, store, *args, **named)
-            name = "gloo" if asked in (None, "undefined", "") else str(asked)
+            name = self.usual if asked in (None, "undefined", "") else str(asked)
             if isinstance(made, VirtualProcessGroup):
                 c10d._world.pg_map[made] = (name, c10d._world.pg_map[made][1])
                 made.group.is_ordered = "nccl" in (self.acts_as or name)

@@ -105,7 +105,7 @@ class World:
     def _end(self, rank: Rank) -> None:
         with suppress(Stopped):
             self.catch_up(rank)
-        self.calendar.span(rank.number, "compute", rank.busy_since, rank.clock)
+        self._span(rank, "compute", rank.busy_since, rank.clock)
         rank.state, rank.waiting = State.DONE, None
         for other in self.ranks:
             self.poke(other)
@@ -123,7 +123,7 @@ class World:
             begin, rank.waiting, rank.is_ready = rank.clock, waiting, is_ready
             rank.state = State.WAITING
             self._give_on(rank)
-            self.calendar.span(rank.number, waiting.what.partition("(")[0], begin, rank.clock)
+            self._span(rank, waiting.what.partition("(")[0], begin, rank.clock)
             rank.waited += rank.clock - begin
             rank.busy_since, rank.waiting = rank.clock, None
         self.computing.forget(rank)
@@ -134,7 +134,7 @@ class World:
         self.check(rank)
         calendar = self.calendar
         if calendar.has_time and calendar.now < rank.clock:
-            calendar.span(rank.number, "compute", rank.busy_since, rank.clock)
+            self._span(rank, "compute", rank.busy_since, rank.clock)
             rank.busy_since = rank.clock
             rank.state, rank.waiting = State.WAITING, waiting
             calendar.at(rank.clock, lambda: self._wake(rank))
@@ -161,6 +161,11 @@ class World:
         """Raise Stopped if the rank's job has ended, as every call of the program's does."""
         if rank.job.finding is not None and rank.state is not State.DONE:
             raise Stopped
+
+    def _span(self, rank: Rank, name: str, begin: float, end: float) -> None:
+        """Record what a rank did for a while; the program that starts ranks is none."""
+        if rank.number >= 0:
+            self.calendar.span(rank.number, name, begin, end)
 
     # -- ends
 

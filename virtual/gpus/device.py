@@ -1,0 +1,126 @@
+"""``torch.cuda`` and ``torch.accelerator`` of virtual ranks: as many devices as there are ranks on a machine."""
+
+import contextlib
+from collections import defaultdict
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from simcomm.cluster.hardware_parts import parts
+from virtual.gpus.streams import VirtualEvent, VirtualStream
+from virtual.process.replaced import Replaced
+from virtual.ranks.world import World
+
+USUAL = "H100 SXM"  # the GPU that a program sees where computing names none
+DOES_NOTHING = (
+    "synchronize", "empty_cache", "manual_seed", "manual_seed_all", "seed_all", "reset_peak_memory_stats", "init",
+    "_lazy_init", "reset_accumulated_memory_stats", "ipc_collect", "set_per_process_memory_fraction", "set_stream",
+    "set_sync_debug_mode",
+)  # fmt: skip
+IS_ZERO = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "utilization")
+CAPABILITY = {"pascal": (6, 0), "volta": (7, 0), "turing": (7, 5), "ampere": (8, 0), "ada": (8, 9), "hopper": (9, 0),
+              "blackwell": (10, 0)}  # fmt: skip
+
+
+def answering(value: Any = None) -> Callable[..., Any]:
+    """Return a function that returns ``value``: a new one each time, as dynamo refuses one under two names."""
+    return lambda *args, **named: value
+
+
+class VirtualDevices:
+    """The devices that ranks see."""
+
+    def __init__(self, world: World, gpu: str, per_node: int) -> None:
+        self.world, self.per_node = world, per_node
+        said = {key: str(value.value) for key, value in parts("GPU").get(gpu, parts("GPU")[USUAL]).items()}
+        memory = int(float(said["memory"].partition(" ")[0])) << 30
+        major, minor = CAPABILITY.get(said.get("generation", ""), (9, 0))
+        self.capability = major, minor
+        self.properties = SimpleNamespace(
+            name=f"NVIDIA {gpu}",
+            total_memory=memory,
+            major=major,
+            minor=minor,
+            multi_processor_count=int(said.get("multiprocessors", "132")),
+            warp_size=32,
+            max_threads_per_multi_processor=2048,
+            is_integrated=0,
+            L2_cache_size=50 << 20,
+            gcnArchName="",
+            uuid="",
+        )
+
+    def current(self, *args: Any) -> int:
+        """Return the number of the calling rank's device on its machine."""
+        rank = self.world.me()
+        return 0 if rank is None else int(rank.extra.get("device", 0))
+
+    def choose(self, device: Any) -> None:
+        """Set the calling rank's device."""
+        rank = self.world.me()
+        if rank is not None:
+            rank.extra["device"] = device if isinstance(device, int) else torch.device(device).index or 0
+
+    def install(self, replaced: Replaced) -> None:
+        """Have torch see the devices."""
+        cuda, accelerator = torch.cuda, torch.accelerator
+        for name in DOES_NOTHING:
+            replaced.put(cuda, name, answering())
+        for name in IS_ZERO:
+            replaced.put(cuda, name, answering(0))
+        for name, function in self._functions().items():
+            replaced.put(cuda, name, function)
+        for name, value in {"range_push": None, "range_pop": None, "mark": None}.items():
+            replaced.put(cuda.nvtx, name, answering(value))
+        replaced.put(cuda.nvtx, "range", lambda *args, **named: contextlib.nullcontext())
+        replaced.put(cuda.nccl, "version", answering((2, 27, 3)))
+        for name, function in self._accelerator_functions().items():
+            replaced.put(accelerator, name, function)
+        replaced.put(torch.Tensor, "record_stream", answering())
+
+    def _functions(self) -> dict[str, Any]:
+        memory = self.properties.total_memory
+        return {
+            "is_available": answering(True),
+            "is_initialized": answering(True),
+            "device_count": answering(self.per_node),
+            "set_device": self.choose,
+            "current_device": self.current,
+            "device": lambda *args: contextlib.nullcontext(),
+            "memory_stats": lambda *args, **named: defaultdict(int),
+            "mem_get_info": answering((memory, memory)),
+            "is_current_stream_capturing": answering(False),
+            "Event": VirtualEvent,
+            "Stream": VirtualStream,
+            "stream": contextlib.nullcontext,
+            "current_stream": lambda *args: VirtualStream(),
+            "default_stream": lambda *args: VirtualStream(),
+            "get_device_name": answering(self.properties.name),
+            "get_device_properties": answering(self.properties),
+            "get_device_capability": answering(self.capability),
+            "is_bf16_supported": answering(True),
+            "get_rng_state": lambda *args: torch.get_rng_state(),
+            "set_rng_state": answering(),
+            "get_rng_state_all": lambda: [torch.get_rng_state()],
+            "set_rng_state_all": answering(),
+        }
+
+    def _accelerator_functions(self) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            "is_available": answering(True),
+            "device_count": answering(self.per_node),
+            "current_accelerator": lambda check_available=False: torch.device("cuda"),
+            "device_index": lambda *args: contextlib.nullcontext(),
+            "current_stream": lambda *args: VirtualStream(),
+        }
+        for name in ("set_device_index", "set_device_idx"):
+            found[name] = self.choose
+        for name in ("current_device_index", "current_device_idx"):
+            found[name] = lambda *args: self.current()
+        for name in ("synchronize", "empty_cache", "set_stream", "reset_peak_memory_stats"):
+            found[name] = answering()
+        for name in IS_ZERO[:4]:
+            found[name] = answering(0)
+        return found

@@ -1,0 +1,73 @@
+"""Events and streams of a rank's device, by the rank's clock."""
+
+import time
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+
+
+class VirtualEvent:
+    """An event of a device: it is recorded when the rank's clock is there."""
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        self._time: float | None = None
+
+    def record(self, stream: Any = None) -> None:
+        """Take the time."""
+        self._time = time.perf_counter()
+
+    def elapsed_time(self, other: "VirtualEvent") -> float:
+        """Return the milliseconds until another event. Raises RuntimeError for one that was not recorded."""
+        if self._time is None or other._time is None:
+            raise RuntimeError("Both events must be recorded before calculating elapsed time.")
+        return (other._time - self._time) * 1e3
+
+    def synchronize(self) -> None:
+        """Do nothing: the host is where the device is."""
+
+    def wait(self, stream: Any = None) -> None:
+        """Do nothing: there is one stream."""
+
+    def query(self) -> bool:
+        """Return that it has happened."""
+        return True
+
+
+class VirtualStream:
+    """A stream of a device: all of a rank are one."""
+
+    device = torch.device("cpu")
+    cuda_stream = stream_id = device_index = 0
+    device_type = 1
+    priority = 0
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def wait_stream(self, stream: Any = None) -> None:
+        """Do nothing: there is one stream."""
+
+    wait_event = synchronize = wait_stream
+
+    def is_capturing(self) -> bool:
+        """Return that no graph is captured."""
+        return False
+
+    def record_event(self, event: VirtualEvent | None = None) -> VirtualEvent:
+        """Record an event, a new one unless given."""
+        event = event or VirtualEvent()
+        event.record()
+        return event
+
+    def query(self) -> bool:
+        """Return that all is done."""
+        return True
