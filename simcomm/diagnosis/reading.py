@@ -21,7 +21,7 @@ from simcomm.diagnosis.readers import (
     topology_xml,
     watchdog,
 )
-from simcomm.diagnosis.readers.lines import Line, clean
+from simcomm.diagnosis.readers.lines import LogLine, clean
 
 MOST_LINES = 2_000_000
 MOST_LINE = 20_000  # letters, of which no format needs more
@@ -39,7 +39,7 @@ class LineReader(NamedTuple):
     """A format of which a text may hold lines."""
 
     name: str
-    read: Callable[[str, list[Line]], Iterable[Fact]]
+    read: Callable[[str, list[LogLine]], Iterable[Fact]]
 
 
 LINE_READERS = (
@@ -128,6 +128,6 @@ def _read_lines(path: Path, text: str) -> Iterator[tuple[str, Fact]]:
     for number, line in enumerate(raw, start=1):
         if len(line) > MOST_LINE:
             raise InputError(f"{path}: line {number}: {len(line):,} letters, {MOST_LINE:,} at most")
-    lines = [Line(number, clean(line)) for number, line in enumerate(raw, start=1)]
+    lines = [LogLine(number, clean(line)) for number, line in enumerate(raw, start=1)]
     for reader in LINE_READERS:
         yield from ((reader.name, fact) for fact in reader.read(str(path), lines))

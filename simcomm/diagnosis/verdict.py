@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from simcomm.diagnosis.evidence.causes import LEAST_FACTOR, Cause, rank_causes
-from simcomm.diagnosis.evidence.expectation import Case, Factor, compare_tables
+from simcomm.diagnosis.evidence.expectation import DiagnosedCase, Factor, compare_tables
 from simcomm.diagnosis.evidence.facts import BenchedRow, Facts, Milestone, RankTimeout, RunTrace, StartedTest
 from simcomm.diagnosis.evidence.machine import describe_machine
 from simcomm.diagnosis.reading import read_facts
@@ -47,7 +47,7 @@ class Diagnosis:
     verdict: Verdict
     factor: Factor | None
     causes: tuple[Cause, ...]
-    case: Case
+    case: DiagnosedCase
     reason: str  # why the verdict is what it is
 
     @property
@@ -69,10 +69,10 @@ def diagnose_files(
 def diagnose_facts(facts: Facts, given: Mapping[str, Any] | None = None, *, hangs: bool = False) -> Diagnosis:
     """Return the diagnosis of facts; ``given`` are keys of the machine that the user says."""
     machine = describe_machine(facts, given)
-    return decide(Case(facts, machine, compare_tables(facts, machine), hangs))
+    return decide(DiagnosedCase(facts, machine, compare_tables(facts, machine), hangs))
 
 
-def decide(case: Case) -> Diagnosis:
+def decide(case: DiagnosedCase) -> Diagnosis:
     """Return the verdict of a case with its causes."""
     found = [cause for rule in RULES for cause in rule(case)]
     factor = case.worst.factor if case.worst else None
@@ -90,14 +90,14 @@ def _may_stop(cause: Cause) -> bool:
     return cause.name in ("acs-iommu", "no-mpi", "p2p-disabled", "no-gpudirect")
 
 
-def _is_stuck(case: Case) -> bool:
+def _is_stuck(case: DiagnosedCase) -> bool:
     """Return whether something began and did not end, though no rule says why."""
     facts = case.facts
     begun = facts.of(StartedTest) and any(one.name == "Init COMPLETE" for one in facts.of(Milestone))
     return bool(facts.of(RankTimeout)) or bool(begun and not case.comparisons)
 
 
-def _judge(case: Case, factor: Factor | None, causes: tuple[Cause, ...]) -> tuple[Verdict, str]:
+def _judge(case: DiagnosedCase, factor: Factor | None, causes: tuple[Cause, ...]) -> tuple[Verdict, str]:
     """Return whether it is slow: by what was measured, by what a cause would take, or by what the files show alone."""
     own = next((cause for cause in causes if cause.name in OWN_FACTOR and (cause.gain or 2.0) > LEAST_FACTOR), None)
     if factor is not None:

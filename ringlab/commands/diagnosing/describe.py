@@ -15,7 +15,7 @@ from ringlab.shared.answer import Answer
 from ringlab.shared.options import JsonOpt
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.table import Part, Table
-from simcomm.diagnosis.evidence.facts import Facts, Setting
+from simcomm.diagnosis.evidence.facts import Facts
 from simcomm.diagnosis.evidence.machine import DescribedMachine, KeyValue, describe_machine
 from simcomm.diagnosis.reading import read_facts
 from simcomm.nccl.descriptions import System
@@ -106,7 +106,7 @@ def _origin(one: KeyValue) -> str:
 def _settings(facts: Facts) -> dict[str, str]:
     """Return the variables of NCCL's that a scenario's [nccl] takes, as they were set."""
     taken = set(VARIABLES.values())
-    return {name: one.value for name, one in facts.settings().items() if name in taken and isinstance(one, Setting)}
+    return {name: one.value for name, one in facts.settings().items() if name in taken}
 
 
 def _toml(

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import log
 
-from simcomm.diagnosis.evidence.facts import Place
+from simcomm.diagnosis.evidence.facts import FilePlace
 
 LEAST_FACTOR = 1.15  # below this nothing is to be explained
 
@@ -19,7 +19,7 @@ class Cause:
     name: str
     text: str
     evidence: str
-    place: Place
+    place: FilePlace
     remedy: str
     strength: float
     gain: float | None = None
@@ -42,6 +42,6 @@ def rank_causes(causes: Iterable[Cause], factor: float | None) -> tuple[Cause, .
     return tuple(sorted(best.values(), key=lambda one: -one.weight(factor)))
 
 
-def stands_still(name: str, text: str, place: Place, remedy: str, strength: float) -> Cause:
+def stands_still(name: str, text: str, place: FilePlace, remedy: str, strength: float) -> Cause:
     """Return a cause of a run that stands still or does not start."""
     return Cause(name, text, place.text, place, remedy, strength, None, is_hang=True)

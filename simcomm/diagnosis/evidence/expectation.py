@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.errors import InputError
-from simcomm.diagnosis.evidence.facts import Facts, Place, TestTable
+from simcomm.diagnosis.evidence.facts import Facts, FilePlace, TestTable
 from simcomm.diagnosis.evidence.machine import DescribedMachine
 from simcomm.nccl.descriptions import System
 from simcomm.nccl.measured.tables import MeasuredTable, SizeSeries
@@ -33,7 +33,7 @@ class Factor:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ComparedTable:
     """A collective of a table beside the prediction; seconds by size, and the interval's limits in log time."""
 
     table: TestTable
@@ -43,7 +43,7 @@ class Comparison:
     limits: Floats  # [2, sizes]
 
     @property
-    def place(self) -> Place:
+    def place(self) -> FilePlace:
         """Where the table is."""
         return self.table.place
 
@@ -70,24 +70,24 @@ class Comparison:
         return list(self.factors().values())[-1]
 
 
-def compare_tables(facts: Facts, machine: DescribedMachine) -> tuple[Comparison, ...]:
+def compare_tables(facts: Facts, machine: DescribedMachine) -> tuple[ComparedTable, ...]:
     """Return each table's collectives beside the machine as it should be; none where it cannot be predicted."""
     if machine.missing:
         return ()
     return tuple(one for table in facts.of(TestTable) for one in compare_table(table, machine))
 
 
-def compare_table(table: TestTable, machine: DescribedMachine) -> tuple[Comparison, ...]:
+def compare_table(table: TestTable, machine: DescribedMachine) -> tuple[ComparedTable, ...]:
     """Return the collectives of a table beside the prediction for its own hosts and ranks."""
     system = machine.system(**shape_of(table))
     return tuple(compare_series(table, system, series) for series in series_of(table))
 
 
-def compare_series(table: TestTable, system: System, series: SizeSeries) -> Comparison:
+def compare_series(table: TestTable, system: System, series: SizeSeries) -> ComparedTable:
     """Return one collective beside the prediction for a system."""
     predicted = predict_seconds(system, series.collective, series.nbytes)
     limits = interval_log_limits(system, series.nbytes, coverage=COVERAGE)
-    return Comparison(table, system, series, predicted, limits)
+    return ComparedTable(table, system, series, predicted, limits)
 
 
 def series_of(table: TestTable) -> list[SizeSeries]:
@@ -104,16 +104,16 @@ def shape_of(table: TestTable) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Case:
+class DiagnosedCase:
     """What rules look at: the facts, the machine as it should be, and the tables beside it."""
 
     facts: Facts
     machine: DescribedMachine
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[ComparedTable, ...]
     hangs: bool = False  # whether the user says that it stands still
 
     @property
-    def worst(self) -> Comparison | None:
+    def worst(self) -> ComparedTable | None:
         """The comparison whose large sizes are furthest from the prediction."""
         return max(self.comparisons, key=lambda one: one.factor.value, default=None)
 

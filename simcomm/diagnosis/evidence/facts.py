@@ -12,7 +12,7 @@ from simcomm.nccl.measured.nccl_tests_rows import Device, NcclTestsRun
 MOST_QUOTED = 160  # letters of a line
 
 
-class Place(NamedTuple):
+class FilePlace(NamedTuple):
     """Where a fact is said: file, line counted from 1 (0: the file as a whole), and the line itself, shortened."""
 
     file: str
@@ -20,7 +20,7 @@ class Place(NamedTuple):
     text: str
 
     @classmethod
-    def of(cls, file: str, line: int, text: str) -> "Place":
+    def of(cls, file: str, line: int, text: str) -> "FilePlace":
         """Return a place with as much of the line as is quoted."""
         return cls(file, line, make_printable(" ".join(text.split()), most=MOST_QUOTED))
 
@@ -29,11 +29,11 @@ class Place(NamedTuple):
 class Fact:
     """What all facts have."""
 
-    place: Place
+    place: FilePlace
 
 
 @dataclass(frozen=True)
-class Setting(Fact):
+class VariableSet(Fact):
     """A variable of NCCL's that the environment set."""
 
     name: str
@@ -49,7 +49,7 @@ class LibraryVersion(Fact):
 
 
 @dataclass(frozen=True)
-class Hop(Fact):
+class LoggedHop(Fact):
     """How a channel goes from one rank to another: ``transport`` P2P, SHM or NET, with ``detail`` as the log has it."""
 
     source: int
@@ -115,7 +115,7 @@ class Milestone(Fact):
 
 
 @dataclass(frozen=True)
-class Slot(Fact):
+class PcieSlot(Fact):
     """A device on PCIe: generation and lanes as they are and as the device could; 0 where that is not said."""
 
     bus: str
@@ -279,7 +279,7 @@ class StackTop(Fact):
 
 
 @dataclass(frozen=True)
-class RecordedCall(Fact):
+class FlightCall(Fact):
     """A collective in a rank's flight recorder."""
 
     rank: int
@@ -358,10 +358,10 @@ class Facts:
     def __len__(self) -> int:
         return sum(map(len, self._rows.values()))
 
-    def settings(self) -> dict[str, Setting]:
+    def settings(self) -> dict[str, VariableSet]:
         """Return the variables that were set; of one set twice the first."""
-        found: dict[str, Setting] = {}
-        for one in self.of(Setting):
+        found: dict[str, VariableSet] = {}
+        for one in self.of(VariableSet):
             found.setdefault(one.name, one)
         return found
 
@@ -373,5 +373,5 @@ class Facts:
         """Return the hosts that devices, ranks and hops name."""
         names = [device.host for table in self.of(TestTable) for device in table.devices]
         names += [device.host for started in self.of(StartedTest) for device in started.devices]
-        names += [one.host for one in self.of(CommRank)] + [one.host for one in self.of(Hop)]
+        names += [one.host for one in self.of(CommRank)] + [one.host for one in self.of(LoggedHop)]
         return tuple(dict.fromkeys(filter(None, names)))

@@ -11,20 +11,20 @@ from simcomm.diagnosis.evidence.facts import (
     Adapter,
     CommRank,
     Facts,
+    FilePlace,
     GpuSeen,
-    Hop,
     LibraryVersion,
+    LoggedHop,
     NetworkUsed,
     NvLinks,
     PathMatrix,
-    Place,
+    PcieSlot,
     Port,
     Processor,
     RunTrace,
-    Setting,
-    Slot,
     StartedTest,
     TestTable,
+    VariableSet,
 )
 from simcomm.nccl.catalogue import Gpu, match_gpu, usual_nic
 from simcomm.nccl.descriptions import System, describe_system
@@ -49,7 +49,7 @@ class KeyValue:
     """What a key of a description is: its value, and the place that says so; None where it is guessed, and then why."""
 
     value: Any
-    place: Place | None
+    place: FilePlace | None
     why: str = ""
 
 
@@ -117,7 +117,7 @@ def _find_gpu(facts: Facts) -> KeyValue | None:
     named += [(device.name, one.place) for one in facts.of(StartedTest) for device in one.devices[:1]]
     named += [(one.name, one.place) for one in facts.of(GpuSeen)]
     named += [(one.gpu, one.place) for one in facts.of(RunTrace) if one.gpu]
-    named += [(one.name, one.place) for one in facts.of(Slot) if one.kind == "gpu" and one.name]
+    named += [(one.name, one.place) for one in facts.of(PcieSlot) if one.kind == "gpu" and one.name]
     for name, place in named:
         gpu = match_gpu(name.replace("[", " ").replace("]", " "))
         if gpu is not None:
@@ -154,9 +154,9 @@ def _counts(facts: Facts) -> Iterator[tuple[str, KeyValue]]:
         return
 
 
-def _devices_of_a_host(facts: Facts) -> Iterator[tuple[int, Place]]:
+def _devices_of_a_host(facts: Facts) -> Iterator[tuple[int, FilePlace]]:
     yield from ((len(one.gpus), one.place) for one in facts.of(PathMatrix))
-    slots = {one.bus: one for one in facts.of(Slot) if one.kind == "gpu"}
+    slots = {one.bus: one for one in facts.of(PcieSlot) if one.kind == "gpu"}
     if slots:
         yield len(slots), next(iter(slots.values())).place
     gpus = {one.index: one for one in facts.of(GpuSeen)}
@@ -218,7 +218,7 @@ def _layout(paths: list[str]) -> str:
 
 def _slots(facts: Facts, gpu: Gpu | None, keys: Mapping[str, KeyValue]) -> Iterator[tuple[str, KeyValue]]:
     """Yield generation and lanes of the GPUs' slots where they are less than the GPU's, and whose the processor is."""
-    slots = [one for one in facts.of(Slot) if one.kind == "gpu"]
+    slots = [one for one in facts.of(PcieSlot) if one.kind == "gpu"]
     able = [(one.generation_can or one.generation, one.lanes_can or one.lanes, one) for one in slots]
     generations = [(generation, one) for generation, _, one in able if generation]
     if generations and gpu is not None:
@@ -249,7 +249,7 @@ def name_of_network(name: str, gpu: Gpu | None) -> str | None:
 def _network(facts: Facts, gpu: Gpu | None, keys: Mapping[str, KeyValue]) -> Iterator[tuple[str, KeyValue]]:
     """Yield the network that the hosts have, and the rate of a host's NICs."""
     used = [(name_of_network(one.name, gpu), one.place) for one in facts.of(NetworkUsed)]
-    used += [(name_of_network(one.detail, gpu), one.place) for one in facts.of(Hop) if one.transport == "NET"]
+    used += [(name_of_network(one.detail, gpu), one.place) for one in facts.of(LoggedHop) if one.transport == "NET"]
     named = next(((name, place) for name, place in used if name not in (None, "tcp")), None)
     has_rdma = _rdma_evidence(facts)
     if named is None and has_rdma is not None:
@@ -262,7 +262,7 @@ def _network(facts: Facts, gpu: Gpu | None, keys: Mapping[str, KeyValue]) -> Ite
     yield from _nics(facts, gpu, keys, network)
 
 
-def _rdma_evidence(facts: Facts) -> Place | None:
+def _rdma_evidence(facts: Facts) -> FilePlace | None:
     """Return what shows that there are NICs with RDMA, whatever NCCL uses."""
     ports = [
         one.place for one in facts.of(Port) if one.is_up and (not one.is_ethernet or one.name.startswith(RDMA_NICS))
@@ -270,9 +270,9 @@ def _rdma_evidence(facts: Facts) -> Place | None:
     listed = [
         one.place for one in facts.of(Adapter) if one.kind in ("IB", "RoCE", "gdr") or one.name.startswith(RDMA_NICS)
     ]
-    asked = [one.place for one in facts.of(Setting) if one.name == "NCCL_IB_HCA" and "mlx" in one.value]
+    asked = [one.place for one in facts.of(VariableSet) if one.name == "NCCL_IB_HCA" and "mlx" in one.value]
     nics = [one.place for one in facts.of(PathMatrix) if any(nic.startswith(RDMA_NICS) for nic in one.nics)]
-    slots = [one.place for one in facts.of(Slot) if "infiniband" in one.name.lower()]
+    slots = [one.place for one in facts.of(PcieSlot) if "infiniband" in one.name.lower()]
     return next(iter([*ports, *listed, *asked, *nics, *slots]), None)
 
 
@@ -313,11 +313,11 @@ def _software(facts: Facts, gpu: Gpu | None, keys: Mapping[str, KeyValue]) -> It
 
 def _seen(facts: Facts) -> Iterator[tuple[str, KeyValue]]:
     """Yield what the log shows of P2P and of GPUDirect RDMA."""
-    inside = [one for one in facts.of(Hop) if one.transport in ("P2P", "SHM")]
+    inside = [one for one in facts.of(LoggedHop) if one.transport in ("P2P", "SHM")]
     shared = [one for one in inside if one.transport == "SHM"]
     if inside:
         yield "p2p", KeyValue(not shared, (shared or inside)[0].place)
-    between = [one for one in facts.of(Hop) if one.transport == "NET" and "Socket" not in one.detail]
+    between = [one for one in facts.of(LoggedHop) if one.transport == "NET" and "Socket" not in one.detail]
     without = [one for one in between if not one.is_gdr]
     if between:
         yield "gdr", KeyValue(not without, (without or between)[0].place)

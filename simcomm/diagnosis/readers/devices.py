@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterator
 
-from simcomm.diagnosis.evidence.facts import Complaint, Counter, Fact, GpuSeen, Port, Slot
-from simcomm.diagnosis.readers.lines import Line
+from simcomm.diagnosis.evidence.facts import Complaint, Counter, Fact, GpuSeen, PcieSlot, Port
+from simcomm.diagnosis.readers.lines import LogLine
 from simcomm.diagnosis.readers.topology_xml import GT
 
 DEVICE = re.compile(r"^((?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) (.*)$")
@@ -33,7 +33,7 @@ ECC = re.compile(r"(?:Volatile )?(?:DRAM|SRAM|Double Bit|Aggregate)?\s*Uncorrect
 P2P_REFUSED = re.compile(r"^\s*GPU\d+(?:\s+(?:X|OK|CNS|GNS|TNS|NS|U))+\s*$")
 
 
-def read(file: str, lines: list[Line]) -> Iterator[Fact]:
+def read(file: str, lines: list[LogLine]) -> Iterator[Fact]:
     """Yield slots, ports, counters and GPUs."""
     yield from _slots(file, lines)
     yield from _ports(file, lines)
@@ -49,7 +49,7 @@ def read(file: str, lines: list[Line]) -> Iterator[Fact]:
             yield from _states(file, line)
 
 
-def _slots(file: str, lines: list[Line]) -> Iterator[Fact]:
+def _slots(file: str, lines: list[LogLine]) -> Iterator[Fact]:
     """Yield the slot of each device that lspci describes, with what it could do."""
     bus, name, can = "", "", (0, 0)
     for line in lines:
@@ -58,7 +58,7 @@ def _slots(file: str, lines: list[Line]) -> Iterator[Fact]:
         elif found := ABILITY.search(line.text):
             can = GT.get(found[1], 0), int(found[2])
         elif found := STATE.search(line.text):
-            yield Slot(line.place(file), bus, _kind(name), GT.get(found[1], 0), int(found[2]), *can, name[:80])
+            yield PcieSlot(line.place(file), bus, _kind(name), GT.get(found[1], 0), int(found[2]), *can, name[:80])
         elif ACS.search(line.text):
             yield Complaint(line.place(file), "acs")
 
@@ -70,7 +70,7 @@ def _kind(name: str) -> str:
     return "nic" if "mellanox" in words or "infiniband" in words or "ethernet" in words else "bridge"
 
 
-def _ports(file: str, lines: list[Line]) -> Iterator[Fact]:
+def _ports(file: str, lines: list[LogLine]) -> Iterator[Fact]:
     """Yield the ports of ibstat, ibstatus and ethtool."""
     name, rate, up, layer, last = "", 0.0, False, "", None
     for line in lines:
@@ -94,7 +94,7 @@ def _ports(file: str, lines: list[Line]) -> Iterator[Fact]:
             yield Port(line.place(file), name or "NIC", float(found[1]) / 1e3, True, True)
 
 
-def _states(file: str, line: Line) -> Iterator[Fact]:
+def _states(file: str, line: LogLine) -> Iterator[Fact]:
     if found := LISTED.match(line.text):
         yield GpuSeen(line.place(file), int(found[1]), found[2])
     if (

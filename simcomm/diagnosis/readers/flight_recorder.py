@@ -7,7 +7,7 @@ from typing import Any
 
 from collectives.errors import InputError
 from collectives.quoting import quote
-from simcomm.diagnosis.evidence.facts import Fact, Place, RecordedCall
+from simcomm.diagnosis.evidence.facts import Fact, FilePlace, FlightCall
 
 MOST_ENTRIES = 200_000
 STATES = ("scheduled", "started", "completed")
@@ -36,11 +36,11 @@ def read(path: Path, content: dict[str, Any]) -> Iterator[Fact]:
         if entry.get("is_p2p"):
             continue
         group = entry.get("process_group", ["0"])
-        place = Place.of(str(path), 0, f"entry {number}: {name} {sequence} {state}")
+        place = FilePlace.of(str(path), 0, f"entry {number}: {name} {sequence} {state}")
         sizes = f"{entry.get('input_sizes', '')}"[:80]
         named = str(group[0] if isinstance(group, list) and group else group)
         operation = name.rpartition(":")[2]
-        yield RecordedCall(place, rank, named, sequence, operation, state, sizes=sizes, frame=_frame(entry))
+        yield FlightCall(place, rank, named, sequence, operation, state, sizes=sizes, frame=_frame(entry))
 
 
 def _rank(path: Path, content: dict[str, Any]) -> int:

@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple
 
-from simcomm.diagnosis.evidence.facts import Place
+from simcomm.diagnosis.evidence.facts import FilePlace
 
 PREFIXES = re.compile(
     r"^(?:\[\d+,\d+\]<std(?:out|err)>:\s?"  # mpirun --tag-output
@@ -15,15 +15,15 @@ PREFIXES = re.compile(
 ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
-class Line(NamedTuple):
+class LogLine(NamedTuple):
     """A line by its number, counted from 1."""
 
     number: int
     text: str
 
-    def place(self, file: str) -> Place:
+    def place(self, file: str) -> FilePlace:
         """Return where it is."""
-        return Place.of(file, self.number, self.text)
+        return FilePlace.of(file, self.number, self.text)
 
 
 def clean(text: str) -> str:

@@ -14,16 +14,16 @@ from simcomm.diagnosis.evidence.facts import (
     CommRank,
     Complaint,
     Fact,
-    Hop,
+    FilePlace,
     LibraryVersion,
+    LoggedHop,
     Milestone,
     NetworkUsed,
-    Place,
     SearchedGraph,
-    Setting,
     TunerChoice,
+    VariableSet,
 )
-from simcomm.diagnosis.readers.lines import Line
+from simcomm.diagnosis.readers.lines import LogLine
 from simcomm.nccl.settings import ALGORITHMS, PROTOCOLS
 
 OF_NCCL = re.compile(
@@ -89,7 +89,7 @@ ANY_COMPLAINT = re.compile("|".join(pattern for _, pattern in COMPLAINTS), re.IG
 MILESTONES = ("Connected all rings", "Connected all trees", "Init COMPLETE", "Init START", "Abort COMPLETE")
 
 
-def read(file: str, lines: list[Line]) -> Iterator[Fact]:
+def read(file: str, lines: list[LogLine]) -> Iterator[Fact]:
     """Yield what NCCL's lines say, and variables of NCCL's that a command line sets."""
     for line in lines:
         if not line.text or line.text.startswith("#"):
@@ -103,11 +103,11 @@ def read(file: str, lines: list[Line]) -> Iterator[Fact]:
             yield from _read_message(place, of_nccl["host"] or "", of_nccl["said"])
         else:
             for found in ASSIGNED.finditer(line.text) if "NCCL_" in line.text else ():
-                yield Setting(place, found[1], found[3])
+                yield VariableSet(place, found[1], found[3])
             yield from _complaints(place, "", line.text)
 
 
-def _read_message(place: Place, host: str, said: str) -> Iterator[Fact]:
+def _read_message(place: FilePlace, host: str, said: str) -> Iterator[Fact]:
     """Yield what one message of NCCL's says."""
     if said.startswith(("Channel ", "Ring ")) and " -> " in said:
         if (found := HOP.search(said)) is None:
@@ -117,7 +117,7 @@ def _read_message(place: Place, host: str, said: str) -> Iterator[Fact]:
         yield _hop(place, host, found)
         return
     if found := SET.search(said):
-        yield Setting(place, found[1], found[2].strip().rstrip("."), host)
+        yield VariableSet(place, found[1], found[2].strip().rstrip("."), host)
     if found := COMM.search(said):
         yield CommRank(place, int(found[1]), int(found[2]), host, int(found[3] or 0))
     if found := CHANNELS.search(said):
@@ -138,18 +138,20 @@ def _read_message(place: Place, host: str, said: str) -> Iterator[Fact]:
     yield from _complaints(place, host, said)
 
 
-def _hop(place: Place, host: str, found: "re.Match[str]") -> Hop:
+def _hop(place: FilePlace, host: str, found: "re.Match[str]") -> LoggedHop:
     via = VIA.match((found[4] or "").strip())
     if via is None:
         if found[4] is None:
             raise InputError(
                 f"{place.file}: line {place.line}: {place.text[:60]!r} is cut off; NCCL writes ... via ..."
             )
-        return Hop(place, int(found[1]), int(found[2]), found[3] or "", "other", found[4], host)
+        return LoggedHop(place, int(found[1]), int(found[2]), found[3] or "", "other", found[4], host)
     parts = (via[2] or "").split("/")
     nic = next((int(part) for part in parts if part.isdecimal()), None)
     is_gdr = any(part.startswith("GDR") for part in parts)
-    return Hop(place, int(found[1]), int(found[2]), found[3] or "", via[1], parts[0], host, is_gdr=is_gdr, nic=nic)
+    return LoggedHop(
+        place, int(found[1]), int(found[2]), found[3] or "", via[1], parts[0], host, is_gdr=is_gdr, nic=nic
+    )
 
 
 def _named(word: str, names: tuple[str, ...]) -> str | None:
@@ -163,7 +165,7 @@ def _named(word: str, names: tuple[str, ...]) -> str | None:
     return next((name for name in names if name.replace("_", "") == word.lower().replace("_", "")), None)
 
 
-def _networks(place: Place, host: str, said: str) -> Iterator[Fact]:
+def _networks(place: FilePlace, host: str, said: str) -> Iterator[Fact]:
     if found := USING.search(said):
         yield NetworkUsed(place, found[1].strip(), host)
     if found := OLD_INTERFACE.search(said):
@@ -181,7 +183,7 @@ def _networks(place: Place, host: str, said: str) -> Iterator[Fact]:
                 yield Adapter(place, found[1], kind(found), host)
 
 
-def _complaints(place: Place, host: str, said: str) -> Iterator[Fact]:
+def _complaints(place: FilePlace, host: str, said: str) -> Iterator[Fact]:
     if ANY_COMPLAINT.search(said) is None:
         return
     for key, pattern in KNOWN_COMPLAINTS:

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from collectives.errors import InputError
-from simcomm.diagnosis.evidence.facts import Fact, Place, StartedTest, TestTable
-from simcomm.diagnosis.readers.lines import Line
+from simcomm.diagnosis.evidence.facts import Fact, FilePlace, StartedTest, TestTable
+from simcomm.diagnosis.readers.lines import LogLine
 from simcomm.nccl.measured.nccl_tests import RANK, TableReader, is_row, read_nccl_tests
 from simcomm.nccl.measured.nccl_tests_rows import Device, make_run
 
@@ -19,7 +19,7 @@ NAMES = re.compile(
 OF_TABLE = re.compile(r"#(?!\s*\[)")
 
 
-def read(file: str, lines: list[Line]) -> Iterator[Fact]:
+def read(file: str, lines: list[LogLine]) -> Iterator[Fact]:
     """Yield a fact for each run in the lines. Raise InputError where a row is wrong."""
     asked = None
     for run in _split(lines):
@@ -28,9 +28,9 @@ def read(file: str, lines: list[Line]) -> Iterator[Fact]:
         yield from _read_run(file, run, asked)
 
 
-def _split(lines: list[Line]) -> Iterator[list[Line]]:
+def _split(lines: list[LogLine]) -> Iterator[list[LogLine]]:
     """Yield the lines of each run: a new one begins where a run says how it starts, or a rank is on another host."""
-    run: list[Line] = []
+    run: list[LogLine] = []
     hosts: dict[str, str] = {}
     has_rows = False
     for line in lines:
@@ -47,7 +47,7 @@ def _split(lines: list[Line]) -> Iterator[list[Line]]:
     yield run
 
 
-def _read_run(file: str, run: list[Line], asked: str | None) -> Iterator[Fact]:
+def _read_run(file: str, run: list[LogLine], asked: str | None) -> Iterator[Fact]:
     reader = TableReader(Path(file), asked and _known(asked))
     first, numbers, ended = None, list[int](), False
     for line in run:
@@ -84,4 +84,4 @@ def read_json_file(path: Path) -> Iterator[Fact]:
         Device(rank, 0, rank * run.processes // run.ranks, f"host{rank // run.gpus}", run.gpu_name)
         for rank in range(run.ranks)
     )
-    yield TestTable(Place(str(path), 0, ""), run, devices, (0,) * len(run.rows), True)
+    yield TestTable(FilePlace(str(path), 0, ""), run, devices, (0,) * len(run.rows), True)

@@ -10,7 +10,7 @@ from collectives.input_files import parse_json
 from collectives.quoting import quote
 from collectives.records.spans import Span
 from collectives.records.trace import Trace
-from simcomm.diagnosis.evidence.facts import BenchedRow, Fact, Place, RunTrace
+from simcomm.diagnosis.evidence.facts import BenchedRow, Fact, FilePlace, RunTrace
 
 PHASES = ("forward", "backward", "sync", "optimizer")
 LONGEST = 1e6  # seconds of a phase
@@ -47,7 +47,7 @@ def read_metrics(path: Path, text: str) -> Iterator[Fact]:
             ]
             at = ends[-1]
     if spans:
-        yield RunTrace(Place(str(path), 0, ""), Trace("training/metrics", "measured", 1, at, spans=spans))  # type: ignore[arg-type]  # rows become columns
+        yield RunTrace(FilePlace(str(path), 0, ""), Trace("training/metrics", "measured", 1, at, spans=spans))  # type: ignore[arg-type]  # rows become columns
 
 
 def _seconds(where: str, key: str, value: object) -> float:
@@ -65,7 +65,7 @@ def read_bench(path: Path, content: dict[str, Any]) -> Iterator[Fact]:
             raise InputError(f"{where} is {quote(row)}; bench writes objects with an algorithm there")
         measured, predicted = row.get("time_s"), row.get("predicted_s")
         if measured is not None and predicted is not None:
-            place = Place.of(str(path), 0, f"row {number}: {row['algorithm']}, {row.get('bytes')} bytes")
+            place = FilePlace.of(str(path), 0, f"row {number}: {row['algorithm']}, {row.get('bytes')} bytes")
             seconds = _seconds(where, "time_s", measured), _seconds(where, "predicted_s", predicted)
             if min(seconds) > 0:
                 yield BenchedRow(place, row["algorithm"], *seconds)

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 
 from collectives.errors import InputError
 from simcomm.diagnosis.evidence.facts import Complaint, Fact, PairRates
-from simcomm.diagnosis.readers.lines import Line
+from simcomm.diagnosis.readers.lines import LogLine
 
 TITLE = re.compile(r"^\s*((?:Uni|Bi)directional P2P=(?:Enabled|Disabled).*Bandwidth.*Matrix \(GB/s\))")
 ROW = re.compile(r"^\s*(\d{1,3})((?:\s+\d{1,6}(?:\.\d+)?)+)\s*$")
 REFUSED = re.compile(r"Device=\d+ CANNOT Access Peer Device=\d+")
 
 
-def read(file: str, lines: list[Line]) -> Iterator[Fact]:
+def read(file: str, lines: list[LogLine]) -> Iterator[Fact]:
     """Yield each matrix with P2P on. Raise InputError where a row has another length than the first."""
     for at, line in enumerate(lines):
         if REFUSED.search(line.text):
@@ -21,7 +21,7 @@ def read(file: str, lines: list[Line]) -> Iterator[Fact]:
             yield _read_matrix(file, lines, at, found[1])
 
 
-def _read_matrix(file: str, lines: list[Line], at: int, title: str) -> PairRates:
+def _read_matrix(file: str, lines: list[LogLine], at: int, title: str) -> PairRates:
     rows: list[tuple[float, ...]] = []
     for line in lines[at + 2 :]:
         found = ROW.match(line.text)

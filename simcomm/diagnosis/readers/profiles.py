@@ -8,7 +8,7 @@ import numpy as np
 from collectives.errors import InputError
 from collectives.records import kineto
 from collectives.records.trace import read_trace
-from simcomm.diagnosis.evidence.facts import Fact, Place, ProfiledCall, RunTrace
+from simcomm.diagnosis.evidence.facts import Fact, FilePlace, ProfiledCall, RunTrace
 
 NCCL_KERNELS = ("ncclDevKernel", "ncclKernel", "rcclGenericKernel", "ncclDevFunc")
 HEAD = 100  # letters, in which a Trace of Ringlab's says so
@@ -25,7 +25,7 @@ def is_trace(text: str) -> bool:
 
 def read(path: Path) -> Iterator[Fact]:
     """Yield the Trace in a file or folder and, of torch's profiles, each collective on a GPU. Raise InputError."""
-    place = Place(str(path), 0, "")
+    place = FilePlace(str(path), 0, "")
     if not kineto.is_profile(path):
         yield RunTrace(place, read_trace(path))
         return
@@ -39,7 +39,7 @@ def read(path: Path) -> Iterator[Fact]:
         yield from _calls(place, profile)
 
 
-def _calls(place: Place, profile: kineto.Profile) -> Iterator[ProfiledCall]:
+def _calls(place: FilePlace, profile: kineto.Profile) -> Iterator[ProfiledCall]:
     """Yield the collectives of a rank's GPU, with the part of each during which nothing else ran there."""
     kernels = [one for one in profile.slices if one.category == "kernel"]
     ours = [one for one in kernels if one.name.startswith(NCCL_KERNELS)]

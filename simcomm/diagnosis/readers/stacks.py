@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from simcomm.diagnosis.evidence.facts import Fact, StackTop
-from simcomm.diagnosis.readers.lines import Line
+from simcomm.diagnosis.readers.lines import LogLine
 
 PROCESS = re.compile(r"^Process (\d+): (.*)")
 THREAD = re.compile(r'^Thread (?:\d+|0x[0-9A-Fa-f]+) \((?:active|idle)[^)]*\)(?:: "([^"]*)")?')
@@ -14,10 +14,10 @@ MAIN = ("MainThread", "")
 MOST_FRAMES = 40
 
 
-def read(file: str, lines: list[Line]) -> Iterator[Fact]:
+def read(file: str, lines: list[LogLine]) -> Iterator[Fact]:
     """Yield the main thread's frames of each process, the innermost first; a rank stands for it where it is said."""
     process, header, frames, taking, count = "", None, list[str](), False, 0
-    for line in [*lines, Line(0, "Process 0: ")]:
+    for line in [*lines, LogLine(0, "Process 0: ")]:
         if found := PROCESS.match(line.text):
             if header is not None and frames:
                 yield StackTop(header.place(file), process, tuple(frames[:MOST_FRAMES]))

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from simcomm.diagnosis.evidence.facts import Fact, StepTime
-from simcomm.diagnosis.readers.lines import Line
+from simcomm.diagnosis.readers.lines import LogLine
 
 DATA = re.compile(
     r"\b(?:[Dd]ata(?:[ _]?(?:time|loading|load|wait))?|dataloader(?:[ _]time)?)[\s:=]+(\d+(?:\.\d+)?)\s*(ms|s\b)?"
@@ -14,7 +14,7 @@ STEP = re.compile(
 )
 
 
-def read(file: str, lines: list[Line]) -> Iterator[Fact]:
+def read(file: str, lines: list[LogLine]) -> Iterator[Fact]:
     """Yield both of a line that has both: one of them alone is not comparable."""
     for line in lines:
         if "NCCL INFO" in line.text:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from collectives.errors import InputError
 from simcomm.diagnosis.evidence.facts import Fact, PathMatrix
-from simcomm.diagnosis.readers.lines import Line
+from simcomm.diagnosis.readers.lines import LogLine
 
 HEAD = re.compile(r"^\s*(?:GPU0)(?:\s+\S+)*")
 NAME = re.compile(r"GPU\d{1,4}|NIC\d{1,4}|mlx\S*|bnxt\S*|rdma\S*|irdma\S*|efa\S*|ib\d+|rocep\S*|ibp\S*")
@@ -14,7 +14,7 @@ MOST_DEVICES = 128
 OLD = {"SOC": "SYS"}
 
 
-def read(file: str, lines: list[Line]) -> Iterator[Fact]:
+def read(file: str, lines: list[LogLine]) -> Iterator[Fact]:
     """Yield each matrix. Raise InputError that names the line where one is not whole."""
     for at, line in enumerate(lines):
         words = line.text.split()
@@ -22,7 +22,7 @@ def read(file: str, lines: list[Line]) -> Iterator[Fact]:
             yield _read_matrix(file, lines, at)
 
 
-def _read_matrix(file: str, lines: list[Line], at: int) -> PathMatrix:
+def _read_matrix(file: str, lines: list[LogLine], at: int) -> PathMatrix:
     names = []
     for word in lines[at].text.split():
         if not NAME.fullmatch(word):

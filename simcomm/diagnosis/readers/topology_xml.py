@@ -7,7 +7,7 @@ from xml.parsers import expat
 
 from collectives.errors import InputError
 from collectives.quoting import quote
-from simcomm.diagnosis.evidence.facts import Adapter, Fact, NvLinks, Place, Processor, SearchedGraph, Slot
+from simcomm.diagnosis.evidence.facts import Adapter, Fact, FilePlace, NvLinks, PcieSlot, Processor, SearchedGraph
 
 MOST_ELEMENTS = 100_000
 MOST_DEPTH = 64
@@ -17,7 +17,7 @@ VENDORS = {"AuthenticAMD": "amd", "GenuineIntel": "intel"}
 TYPES = {0: "LOC", 1: "NVL", 2: "NVB", 3: "C2C", 4: "PIX", 5: "PXB", 6: "PXN", 7: "PHB", 8: "SYS"}
 
 
-class _Builder:
+class TopologyReader:
     """Makes facts of elements as they come."""
 
     def __init__(self, file: str, text: str) -> None:
@@ -59,10 +59,10 @@ class _Builder:
         """Leave an element."""
         self.path.pop()
 
-    def place(self) -> Place:
+    def place(self) -> FilePlace:
         """Return where the parser is."""
         number = self.parser.CurrentLineNumber
-        return Place.of(self.file, number, self.lines[number - 1] if number <= len(self.lines) else "")
+        return FilePlace.of(self.file, number, self.lines[number - 1] if number <= len(self.lines) else "")
 
     def number(self, attributes: dict[str, str], key: str, usual: float = 0.0) -> float:
         """Return an attribute as a number. Raise InputError for what is none."""
@@ -89,7 +89,7 @@ class _Builder:
         name = "gpu" if kind.startswith(GPU_CLASSES) else "nic" if kind.startswith(NIC_CLASSES) else "bridge"
         speed = attributes.get("link_speed", "").split(" ")[0]
         lanes = int(self.number(attributes, "link_width"))
-        self.facts.append(Slot(self.place(), attributes.get("busid", ""), name, GT.get(speed, 0), lanes))
+        self.facts.append(PcieSlot(self.place(), attributes.get("busid", ""), name, GT.get(speed, 0), lanes))
 
     def take_nvlink(self, attributes: dict[str, str]) -> None:
         """Take the NVLinks between a GPU and another or a switch."""
@@ -122,7 +122,7 @@ class _Builder:
 
 def read(file: str, text: str) -> Iterator[Fact]:
     """Yield what a topology or graph says. Raise InputError that names the line."""
-    builder = _Builder(file, text)
+    builder = TopologyReader(file, text)
     try:
         builder.parser.Parse(text, True)
     except expat.ExpatError as error:

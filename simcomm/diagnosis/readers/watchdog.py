@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from simcomm.diagnosis.evidence.facts import CollectiveMismatch, Complaint, Fact, Fingerprint, Progressing, RankTimeout
-from simcomm.diagnosis.readers.lines import Line
+from simcomm.diagnosis.readers.lines import LogLine
 
 RAN = re.compile(
     r"(?:\[[Rr]ank (\d+)\]|Rank (\d+)\]).*?WorkNCCL\((?:SeqNum|OpSeqNum)=(\d+), OpType=(\w+)(?:, NumelIn=(\d+))?"
@@ -30,7 +30,7 @@ UNUSED = re.compile(
 )
 
 
-def read(file: str, lines: list[Line]) -> Iterator[Fact]:
+def read(file: str, lines: list[LogLine]) -> Iterator[Fact]:
     """Yield what each rank was in when it was given up."""
     for line in lines:
         if "NCCL INFO" in line.text:

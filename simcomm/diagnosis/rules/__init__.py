@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from simcomm.diagnosis.evidence.causes import Cause
-from simcomm.diagnosis.evidence.expectation import Case
+from simcomm.diagnosis.evidence.expectation import DiagnosedCase
 from simcomm.diagnosis.rules.broken_starts import RULES as BROKEN_STARTS
 from simcomm.diagnosis.rules.hangs import RULES as HANGS
 from simcomm.diagnosis.rules.host import RULES as HOST
@@ -13,6 +13,6 @@ from simcomm.diagnosis.rules.settings import RULES as SETTINGS
 from simcomm.diagnosis.rules.tables import RULES as TABLES
 from simcomm.diagnosis.rules.training import RULES as TRAINING
 
-Rule = Callable[[Case], Iterator[Cause]]
+Rule = Callable[[DiagnosedCase], Iterator[Cause]]
 
 RULES: tuple[Rule, ...] = (*SETTINGS, *NETWORK, *HOST, *TABLES, *HANGS, *BROKEN_STARTS, *TRAINING, *RUNS)

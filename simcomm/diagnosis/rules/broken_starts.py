@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from simcomm.diagnosis.evidence.causes import Cause, stands_still
-from simcomm.diagnosis.evidence.expectation import Case
+from simcomm.diagnosis.evidence.expectation import DiagnosedCase
 from simcomm.diagnosis.evidence.facts import Adapter
 
 KNOWN = {  # by the key of a complaint: name, what it means, what to do, and how surely
@@ -66,7 +66,7 @@ KNOWN = {  # by the key of a complaint: name, what it means, what to do, and how
 }
 
 
-def find_broken_start(case: Case) -> Iterator[Cause]:
+def find_broken_start(case: DiagnosedCase) -> Iterator[Cause]:
     """Yield what each known message says."""
     for key, (name, text, remedy, strength) in KNOWN.items():
         complaint = case.facts.complaint(key)
@@ -94,7 +94,7 @@ def find_broken_start(case: Case) -> Iterator[Cause]:
             yield stands_still(name, text, complaint.place, remedy, strength)
 
 
-def _loopback(case: Case) -> Adapter | None:
+def _loopback(case: DiagnosedCase) -> Adapter | None:
     """Return an interface that reaches no other host."""
     return next((one for one in case.facts.of(Adapter) if one.name in ("lo", "docker0", "virbr0")), None)
 

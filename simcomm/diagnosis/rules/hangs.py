@@ -5,15 +5,15 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from simcomm.diagnosis.evidence.causes import Cause, stands_still
-from simcomm.diagnosis.evidence.expectation import Case
+from simcomm.diagnosis.evidence.expectation import DiagnosedCase
 from simcomm.diagnosis.evidence.facts import (
     CollectiveMismatch,
-    Hop,
+    FlightCall,
+    LoggedHop,
     Milestone,
     PathMatrix,
     Progressing,
     RankTimeout,
-    RecordedCall,
     StackTop,
     StartedTest,
 )
@@ -57,7 +57,7 @@ def _ranks(numbers: Sequence[int]) -> str:
     return f"rank{'s' if len(numbers) > 1 else ''} {listed}{more}"
 
 
-def find_rank_behind(case: Case) -> Iterator[Cause]:
+def find_rank_behind(case: DiagnosedCase) -> Iterator[Cause]:
     """Yield the ranks that did not come to a collective that others wait in, by torch's watchdog."""
     timeouts = [one for one in case.facts.of(RankTimeout) if one.operation]
     if not timeouts:
@@ -145,7 +145,7 @@ def _other_operation(first: dict[int, RankTimeout]) -> Iterator[Cause]:
                 return
 
 
-def find_preparing(case: Case) -> Iterator[Cause]:
+def find_preparing(case: DiagnosedCase) -> Iterator[Cause]:
     """Yield that a rank was still preparing data when the others' patience ended."""
     waits = [one.place for one in case.facts.of(RankTimeout)]
     complaint = case.facts.complaint("store-timeout")
@@ -177,7 +177,7 @@ def find_preparing(case: Case) -> Iterator[Cause]:
         )
 
 
-def find_mismatch(case: Case) -> Iterator[Cause]:
+def find_mismatch(case: DiagnosedCase) -> Iterator[Cause]:
     """Yield ranks that are in different collectives, by torch's wrapper or NCCL's own check."""
     for found in case.facts.of(CollectiveMismatch):
         one, other = found.one, found.other
@@ -204,15 +204,15 @@ def find_mismatch(case: Case) -> Iterator[Cause]:
 
 
 class _Position(NamedTuple):
-    last: RecordedCall
+    last: FlightCall
     completed: int
 
 
-def find_recorded(case: Case) -> Iterator[Cause]:
+def find_recorded(case: DiagnosedCase) -> Iterator[Cause]:
     """Yield which rank did not come to which collective, by flight recorders, and where it called the last one."""
     groups: dict[str, dict[int, _Position]] = defaultdict(dict)
-    calls: dict[tuple[str, int], list[RecordedCall]] = defaultdict(list)
-    for one in case.facts.of(RecordedCall):
+    calls: dict[tuple[str, int], list[FlightCall]] = defaultdict(list)
+    for one in case.facts.of(FlightCall):
         before = groups[one.group].get(one.rank)
         completed = max(before.completed if before else -1, one.sequence if one.state == "completed" else -1)
         last = one if before is None or one.sequence >= before.last.sequence else before.last
@@ -267,7 +267,7 @@ def _behind_in_group(group: str, ranks: dict[int, _Position]) -> Iterator[Cause]
             )
 
 
-def find_stack_apart(case: Case) -> Iterator[Cause]:
+def find_stack_apart(case: DiagnosedCase) -> Iterator[Cause]:
     """Yield the process that stands elsewhere than the others."""
     stacks = case.facts.of(StackTop)
     if len(stacks) < 2:
@@ -306,7 +306,7 @@ def _call_site(one: StackTop) -> str:
     )
 
 
-def find_stuck_start(case: Case) -> Iterator[Cause]:
+def find_stuck_start(case: DiagnosedCase) -> Iterator[Cause]:
     """Yield why a first collective does not end: where GPUs reach each other by P2P over PCIe, that."""
     facts = case.facts
     ready = [one for one in facts.of(Milestone) if one.name in ("Connected all rings", "Init COMPLETE")]
@@ -314,7 +314,7 @@ def find_stuck_start(case: Case) -> Iterator[Cause]:
     if not (started or ready or case.hangs) or case.comparisons or facts.of(RankTimeout):
         return
     nvlinked = not case.machine.missing and case.machine.system().link in ("nvswitch", "mesh")
-    hops = [] if nvlinked else [one.place for one in facts.of(Hop) if one.transport == "P2P"]
+    hops = [] if nvlinked else [one.place for one in facts.of(LoggedHop) if one.transport == "P2P"]
     complaint = facts.complaint("acs", "iommu")
     if hops and (started or case.hangs):
         place, strength = (complaint.place, 0.9) if complaint else (hops[0], 0.75)

@@ -5,15 +5,24 @@ from collections.abc import Iterator
 from statistics import median
 
 from simcomm.diagnosis.evidence.causes import Cause
-from simcomm.diagnosis.evidence.expectation import Case
-from simcomm.diagnosis.evidence.facts import CommRank, Counter, Hop, PairRates, PathMatrix, Place, Slot, TestTable
+from simcomm.diagnosis.evidence.expectation import DiagnosedCase
+from simcomm.diagnosis.evidence.facts import (
+    CommRank,
+    Counter,
+    FilePlace,
+    LoggedHop,
+    PairRates,
+    PathMatrix,
+    PcieSlot,
+    TestTable,
+)
 
 NVLINKED = ("nvswitch", "mesh", "bridge")
 
 
-def find_unused_p2p(case: Case) -> Iterator[Cause]:
+def find_unused_p2p(case: DiagnosedCase) -> Iterator[Cause]:
     """Yield that GPUs which could write into each other's memory go through host memory."""
-    shared = [one for one in case.facts.of(Hop) if one.transport == "SHM"]
+    shared = [one for one in case.facts.of(LoggedHop) if one.transport == "SHM"]
     refused = case.facts.complaint("p2p-refused")
     gain = case.slowdown(p2p_disable=True)
     if not shared or gain is None or gain < 1.1:
@@ -33,11 +42,11 @@ def find_unused_p2p(case: Case) -> Iterator[Cause]:
     )
 
 
-def find_separated_containers(case: Case) -> Iterator[Cause]:
+def find_separated_containers(case: DiagnosedCase) -> Iterator[Cause]:
     """Yield that ranks of one host talk over the network or as if apart."""
     hosts = {one.rank: one.host for one in case.facts.of(CommRank) if one.host}
     hosts |= {device.rank: device.host for table in case.facts.of(TestTable) for device in table.devices}
-    for hop in case.facts.of(Hop):
+    for hop in case.facts.of(LoggedHop):
         same = hosts.get(hop.source) is not None and hosts.get(hop.source) == hosts.get(hop.target)
         if hop.transport == "NET" and same and "NCCL_SHM_DISABLE" not in case.facts.settings():
             yield Cause(
@@ -52,9 +61,9 @@ def find_separated_containers(case: Case) -> Iterator[Cause]:
             return
 
 
-def find_slots(case: Case) -> Iterator[Cause]:
+def find_slots(case: DiagnosedCase) -> Iterator[Cause]:
     """Yield GPUs with fewer PCIe lanes than they could have, or than the others have."""
-    slots = [one for one in case.facts.of(Slot) if one.kind == "gpu" and one.lanes]
+    slots = [one for one in case.facts.of(PcieSlot) if one.kind == "gpu" and one.lanes]
     most = max((one.lanes for one in slots), default=0)
     for slot in slots:
         can = max(slot.lanes_can, most)
@@ -83,7 +92,7 @@ def find_slots(case: Case) -> Iterator[Cause]:
         )
 
 
-def find_slow_pairs(case: Case) -> Iterator[Cause]:
+def find_slow_pairs(case: DiagnosedCase) -> Iterator[Cause]:
     """Yield the GPU whose best rate to another is far below those among the others."""
     for one in case.facts.of(PairRates):
         count = len(one.rates)
@@ -106,7 +115,7 @@ def find_slow_pairs(case: Case) -> Iterator[Cause]:
             )
 
 
-def find_acs(case: Case) -> Iterator[Cause]:
+def find_acs(case: DiagnosedCase) -> Iterator[Cause]:
     """Yield that PCIe's access control or an IOMMU sends P2P through the CPU."""
     complaint = case.facts.complaint("acs") or case.facts.complaint("iommu")
     if complaint is None:
@@ -122,7 +131,7 @@ def find_acs(case: Case) -> Iterator[Cause]:
     )
 
 
-def find_slowed_gpus(case: Case) -> Iterator[Cause]:
+def find_slowed_gpus(case: DiagnosedCase) -> Iterator[Cause]:
     """Yield GPUs that their driver slows or that have memory errors; and advice of RCCL's that was not followed."""
     for one in case.facts.of(Counter):
         if one.key == "throttled":
@@ -156,7 +165,7 @@ def find_slowed_gpus(case: Case) -> Iterator[Cause]:
             )
 
 
-def find_far_p2p(case: Case) -> Iterator[Cause]:
+def find_far_p2p(case: DiagnosedCase) -> Iterator[Cause]:
     """Yield that P2P between CPUs was asked for, which host memory beats."""
     setting = case.facts.settings().get("NCCL_P2P_LEVEL")
     if setting is None or setting.value not in ("SYS", "PHB", "5", "4", "3"):
@@ -177,19 +186,19 @@ def find_far_p2p(case: Case) -> Iterator[Cause]:
         )
 
 
-def _has_two_sockets(case: Case) -> bool:
+def _has_two_sockets(case: DiagnosedCase) -> bool:
     """Return whether more than four GPUs hang on PCIe alone, which one CPU's ports do not take."""
     gpus = case.machine.keys.get("gpus")
     return not case.machine.missing and gpus is not None and gpus.value > 4 and case.machine.system().link == "pcie"
 
 
-def find_mixed_transports(case: Case) -> Iterator[Cause]:
+def find_mixed_transports(case: DiagnosedCase) -> Iterator[Cause]:
     """Yield that some hops inside a host use P2P and some do not, where all GPUs are alike."""
-    inside = [one for one in case.facts.of(Hop) if one.transport in ("P2P", "SHM")]
+    inside = [one for one in case.facts.of(LoggedHop) if one.transport in ("P2P", "SHM")]
     tally = Tally(one.transport for one in inside)
-    slots = {one.lanes for one in case.facts.of(Slot) if one.kind == "gpu" and one.lanes}
+    slots = {one.lanes for one in case.facts.of(PcieSlot) if one.kind == "gpu" and one.lanes}
     if tally["P2P"] and tally["SHM"] and len(slots) > 1:
-        place: Place = next(one.place for one in inside if one.transport == "SHM")
+        place: FilePlace = next(one.place for one in inside if one.transport == "SHM")
         yield Cause(
             "mixed-slots",
             "GPUs with slots of several widths do not all reach each other by P2P",

@@ -4,17 +4,17 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from simcomm.diagnosis.evidence.causes import Cause
-from simcomm.diagnosis.evidence.expectation import Case
+from simcomm.diagnosis.evidence.expectation import DiagnosedCase
 from simcomm.diagnosis.evidence.facts import (
     Adapter,
     Counter,
-    Hop,
+    FilePlace,
+    LoggedHop,
     NetworkUsed,
     PathMatrix,
-    Place,
+    PcieSlot,
     Port,
     SearchedGraph,
-    Slot,
 )
 from simcomm.diagnosis.rules.settings import HARMS, has_several_hosts
 
@@ -36,10 +36,10 @@ WHY_SOCKETS = {  # by what NCCL complained of
 FAR = {"PIX": 0, "PXB": 0, "PXN": 0, "PHB": 1, "NODE": 2, "SYS": 3}
 
 
-def find_sockets(case: Case) -> Iterator[Cause]:
+def find_sockets(case: DiagnosedCase) -> Iterator[Cause]:
     """Yield that TCP carries what RDMA should, and why as far as the log says."""
     used = [one for one in case.facts.of(NetworkUsed) if one.name.lower().startswith("socket")]
-    hops = [one for one in case.facts.of(Hop) if one.transport == "NET" and "Socket" in one.detail]
+    hops = [one for one in case.facts.of(LoggedHop) if one.transport == "NET" and "Socket" in one.detail]
     complaint = case.facts.complaint("no-ibverbs", "ib-not-opened", "efa-absent", "no-ib-device")
     place = next((one.place for one in [*hops, *used]), complaint.place if complaint else None)
     other = [one for one in case.facts.of(NetworkUsed) if not one.name.lower().startswith("socket")]
@@ -68,9 +68,9 @@ def find_sockets(case: Case) -> Iterator[Cause]:
     )
 
 
-def find_missing_gpudirect(case: Case) -> Iterator[Cause]:
+def find_missing_gpudirect(case: DiagnosedCase) -> Iterator[Cause]:
     """Yield that NICs do not read the GPUs' memory, with the hosts on which they do not."""
-    between = [one for one in case.facts.of(Hop) if one.transport == "NET" and "Socket" not in one.detail]
+    between = [one for one in case.facts.of(LoggedHop) if one.transport == "NET" and "Socket" not in one.detail]
     without = [one for one in between if not one.is_gdr]
     complaint = case.facts.complaint("gdr-off", "no-peermem")
     place = without[0].place if without else complaint.place if complaint and not between else None
@@ -94,11 +94,11 @@ def find_missing_gpudirect(case: Case) -> Iterator[Cause]:
     )
 
 
-def find_idle_nics(case: Case) -> Iterator[Cause]:
+def find_idle_nics(case: DiagnosedCase) -> Iterator[Cause]:
     """Yield that NCCL sends over fewer NICs than there are."""
     used: dict[str, list[int]] = defaultdict(list)
-    places: dict[str, Place] = {}
-    for hop in case.facts.of(Hop):
+    places: dict[str, FilePlace] = {}
+    for hop in case.facts.of(LoggedHop):
         if hop.transport == "NET" and hop.nic is not None and "Socket" not in hop.detail:
             used[hop.host].append(hop.nic)
             places.setdefault(hop.host, hop.place)
@@ -117,7 +117,7 @@ def find_idle_nics(case: Case) -> Iterator[Cause]:
     yield from _few_by_setting(case)
 
 
-def _few_by_setting(case: Case) -> Iterator[Cause]:
+def _few_by_setting(case: DiagnosedCase) -> Iterator[Cause]:
     """Yield that NCCL_IB_HCA names fewer NICs than the host has."""
     setting = case.facts.settings().get("NCCL_IB_HCA")
     if setting is None or setting.value.startswith("^") or not has_several_hosts(case):
@@ -131,14 +131,14 @@ def _few_by_setting(case: Case) -> Iterator[Cause]:
         yield _few_nics(case, named, max(nics, ports), setting.place, "NCCL_IB_HCA: name all NICs, or unset it")
 
 
-def _few_nics(case: Case, used: int, there: int, place: Place, what: str) -> Cause:
+def _few_nics(case: DiagnosedCase, used: int, there: int, place: FilePlace, what: str) -> Cause:
     nic = case.machine.keys.get("nic")
     gain = case.slowdown({"nic": nic.value * used / there}) if nic is not None else None
     text = f"{used} of {there} NICs of a host {'is' if used == 1 else 'are'} used"
     return Cause("few-nics", text, place.text, place, f"look at {what}", 0.85, gain)
 
 
-def find_ports(case: Case) -> Iterator[Cause]:
+def find_ports(case: DiagnosedCase) -> Iterator[Cause]:
     """Yield ports that are down, or slower than their kin."""
     ports = [one for one in case.facts.of(Port) if one.gbit]
     best = max((one.gbit for one in ports if one.is_up), default=0.0)
@@ -154,7 +154,7 @@ def find_ports(case: Case) -> Iterator[Cause]:
                 0.75,
                 case.slowdown({"nic": best / 8 * 0.5}),
             )
-    for slot in case.facts.of(Slot):
+    for slot in case.facts.of(PcieSlot):
         if slot.kind == "nic" and 0 < slot.lanes < slot.lanes_can:
             yield Cause(
                 "nic-slot",
@@ -167,7 +167,7 @@ def find_ports(case: Case) -> Iterator[Cause]:
             )
 
 
-def find_far_nics(case: Case) -> Iterator[Cause]:
+def find_far_nics(case: DiagnosedCase) -> Iterator[Cause]:
     """Yield GPUs that have no NIC near them, where the hosts are several."""
     if not has_several_hosts(case):
         return
@@ -195,7 +195,7 @@ def find_far_nics(case: Case) -> Iterator[Cause]:
             return
 
 
-def find_loss(case: Case) -> Iterator[Cause]:
+def find_loss(case: DiagnosedCase) -> Iterator[Cause]:
     """Yield counters of lost, reordered or sent-again packets."""
     lost = [one for one in case.facts.of(Counter) if one.key == "lost"]
     if lost:
@@ -211,7 +211,7 @@ def find_loss(case: Case) -> Iterator[Cause]:
         )
 
 
-def find_failed_search(case: Case) -> Iterator[Cause]:
+def find_failed_search(case: DiagnosedCase) -> Iterator[Cause]:
     """Yield that NCCL's search for rings and trees failed, so that it takes one slow channel in plain order."""
     complaint = case.facts.complaint("no-path")
     failed = [

@@ -8,8 +8,8 @@ import numpy as np
 
 from collectives.records.trace import Trace
 from simcomm.diagnosis.evidence.causes import Cause
-from simcomm.diagnosis.evidence.expectation import Case
-from simcomm.diagnosis.evidence.facts import BenchedRow, Place, RunTrace
+from simcomm.diagnosis.evidence.expectation import DiagnosedCase
+from simcomm.diagnosis.evidence.facts import BenchedRow, FilePlace, RunTrace
 
 LEAST_BYTES = 1024  # of a message that tells of a rate
 THIN = 0.65  # of the usual rate
@@ -18,7 +18,7 @@ SLOWER_THAN_CALIBRATED = 1.5  # times: from there on it is no drift
 LEAST_LATE = 0.02  # share of a rank's messages that are late, from which it loses them
 
 
-def find_thin_links(case: Case) -> Iterator[Cause]:
+def find_thin_links(case: DiagnosedCase) -> Iterator[Cause]:
     """Yield the rank all of whose messages are slow, else the pair of ranks."""
     for found in case.facts.of(RunTrace):
         seconds = pair_seconds(found.trace)
@@ -90,7 +90,7 @@ def _mostly(slow: list[bool]) -> bool:
     return sum(slow) > len(slow) / 2
 
 
-def find_late_messages(case: Case) -> Iterator[Cause]:
+def find_late_messages(case: DiagnosedCase) -> Iterator[Cause]:
     """Yield the rank whose messages are now and then many times later than usual, as what is lost and sent again."""
     for found in case.facts.of(RunTrace):
         seconds = pair_seconds(found.trace)
@@ -109,7 +109,7 @@ def find_late_messages(case: Case) -> Iterator[Cause]:
             yield _lossy(found.place, found.trace, worst, shares[worst])
 
 
-def _lossy(place: Place, trace: Trace, rank: int, share: float) -> Cause:
+def _lossy(place: FilePlace, trace: Trace, rank: int, share: float) -> Cause:
     host = trace.hosts[rank] if rank < len(trace.hosts) else ""
     return Cause(
         "packet-loss",
@@ -122,7 +122,7 @@ def _lossy(place: Place, trace: Trace, rank: int, share: float) -> Cause:
     )
 
 
-def find_slow_bench(case: Case) -> Iterator[Cause]:
+def find_slow_bench(case: DiagnosedCase) -> Iterator[Cause]:
     """Yield that ``bench`` took far longer than the calibration of the same machine says."""
     rows = case.facts.of(BenchedRow)
     ratios = [one.measured / one.predicted for one in rows]

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 from collectives.errors import InputError
 from simcomm.diagnosis.evidence.causes import Cause
-from simcomm.diagnosis.evidence.expectation import Case
-from simcomm.diagnosis.evidence.facts import Setting, TunerChoice
+from simcomm.diagnosis.evidence.expectation import DiagnosedCase
+from simcomm.diagnosis.evidence.facts import TunerChoice, VariableSet
 from simcomm.nccl.predict import predict_collective
 from simcomm.nccl.settings import NcclSettings
 
@@ -115,7 +115,7 @@ HARMS: dict[str, Harm] = {
 }
 
 
-def find_harmful_settings(case: Case) -> Iterator[Cause]:
+def find_harmful_settings(case: DiagnosedCase) -> Iterator[Cause]:
     """Yield each variable that makes it slower by prediction, or by what it says where nothing can be predicted."""
     for name, setting in case.facts.settings().items():
         harm = HARMS.get(name)
@@ -140,7 +140,7 @@ def find_harmful_settings(case: Case) -> Iterator[Cause]:
 WEAK = ("algorithm-forced", "protocol-forced", "few-channels", "small-buffers", "few-threads", "shm-disabled")
 
 
-def _gain(case: Case, harm: Harm, setting: Setting) -> float | None:
+def _gain(case: DiagnosedCase, harm: Harm, setting: VariableSet) -> float | None:
     try:
         given = harm.settings(setting.value)
         NcclSettings(**given)
@@ -149,13 +149,13 @@ def _gain(case: Case, harm: Harm, setting: Setting) -> float | None:
     return case.slowdown(harm.changes(setting.value), **given)
 
 
-def has_several_hosts(case: Case) -> bool:
+def has_several_hosts(case: DiagnosedCase) -> bool:
     """Return whether it is about several hosts, as far as the files say."""
     nodes = case.machine.keys.get("nodes")
     return nodes is None or nodes.value > 1
 
 
-def find_slow_choice(case: Case) -> Iterator[Cause]:
+def find_slow_choice(case: DiagnosedCase) -> Iterator[Cause]:
     """Yield that NCCL's tuner takes at a large size what our model finds slower than what it would take itself."""
     if case.machine.missing or {"NCCL_ALGO", "NCCL_PROTO"} & case.facts.settings().keys():
         return

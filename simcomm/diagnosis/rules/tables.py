@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 
 from simcomm.diagnosis.evidence.causes import Cause
-from simcomm.diagnosis.evidence.expectation import Case, series_of
+from simcomm.diagnosis.evidence.expectation import DiagnosedCase, series_of
 from simcomm.diagnosis.evidence.facts import StartedTest, TestTable
 
 OFF = 0.75  # of the usual rate: below it a host or pair is off
@@ -15,7 +15,7 @@ COLLAPSE = 0.55  # of the best rate of a smaller size
 LARGE = 2**20  # bytes, from which on a rate should not fall
 
 
-def find_slow_host(case: Case) -> Iterator[Cause]:
+def find_slow_host(case: DiagnosedCase) -> Iterator[Cause]:
     """Yield the host that is in most slow tables and in no fast one; else the pairs of hosts."""
     tables = [one for one in case.facts.of(TestTable) if len(one.hosts) >= 2 and series_of(one)]
     for collective, ranks in sorted({(series_of(one)[0].collective, one.run.ranks) for one in tables}):
@@ -54,7 +54,7 @@ def _seconds(table: TestTable, size: float) -> float:
     return float(series.seconds[series.nbytes == size][0])
 
 
-def find_collapse(case: Case) -> Iterator[Cause]:
+def find_collapse(case: DiagnosedCase) -> Iterator[Cause]:
     """Yield that the rate of large sizes falls far below that of smaller ones, as where a network loses packets."""
     for table in case.facts.of(TestTable):
         for series in series_of(table):
@@ -83,7 +83,7 @@ def find_collapse(case: Case) -> Iterator[Cause]:
             )
 
 
-def find_no_mpi(case: Case) -> Iterator[Cause]:
+def find_no_mpi(case: DiagnosedCase) -> Iterator[Cause]:
     """Yield that processes measured each for itself: the test knows nothing of the others."""
     started = case.facts.of(StartedTest)
     tables = case.facts.of(TestTable)
@@ -112,7 +112,7 @@ def find_no_mpi(case: Case) -> Iterator[Cause]:
         )
 
 
-def find_small_sizes(case: Case) -> Iterator[Cause]:
+def find_small_sizes(case: DiagnosedCase) -> Iterator[Cause]:
     """Yield that only sizes were measured at which latency decides."""
     tables = [one for one in case.facts.of(TestTable) if series_of(one)]
     largest = max((series.nbytes[-1] for one in tables for series in series_of(one)), default=0.0)

@@ -9,8 +9,8 @@ import numpy as np
 from collectives.costs.bounds import bus_factor
 from collectives.records.trace import Trace
 from simcomm.diagnosis.evidence.causes import Cause
-from simcomm.diagnosis.evidence.expectation import Case
-from simcomm.diagnosis.evidence.facts import Place, ProfiledCall, RunTrace, StepTime
+from simcomm.diagnosis.evidence.expectation import DiagnosedCase
+from simcomm.diagnosis.evidence.facts import FilePlace, ProfiledCall, RunTrace, StepTime
 
 LOADING = ("data", "load", "fetch", "next batch", "__next__")
 COMPUTING = ("forward", "backward", "optimizer")
@@ -29,7 +29,7 @@ NAMES = {
 }
 
 
-def find_loading(case: Case) -> Iterator[Cause]:
+def find_loading(case: DiagnosedCase) -> Iterator[Cause]:
     """Yield that steps wait for data, by a log or by spans that are called so."""
     times = case.facts.of(StepTime)
     data, step = (sum(one.seconds for one in times if one.part == part) for part in ("data", "step"))
@@ -48,7 +48,7 @@ def find_loading(case: Case) -> Iterator[Cause]:
             yield _loading(min(0.95, waiting / whole), found.place)
 
 
-def _loading(share: float, place: Place) -> Cause:
+def _loading(share: float, place: FilePlace) -> Cause:
     return Cause(
         "data-loading",
         f"{share:.0%} of a step waits for data",
@@ -80,7 +80,7 @@ def step_seconds(trace: Trace) -> float:
     return median(end - begin for begin, end in bounds.values()) if bounds else 0.0
 
 
-def find_straggler(case: Case) -> Iterator[Cause]:
+def find_straggler(case: DiagnosedCase) -> Iterator[Cause]:
     """Yield the rank that computes longer than the others, for which they wait in each collective."""
     for found in case.facts.of(RunTrace):
         seconds = phase_seconds(found.trace)
@@ -109,7 +109,7 @@ def find_straggler(case: Case) -> Iterator[Cause]:
             )
 
 
-def find_late_rank(case: Case) -> Iterator[Cause]:
+def find_late_rank(case: DiagnosedCase) -> Iterator[Cause]:
     """Yield the rank that comes last to the collectives: it waits least in them, and the others for it."""
     for found in case.facts.of(RunTrace):
         waits = phase_seconds(found.trace).get("sync", {})
@@ -150,7 +150,7 @@ def step_parts(trace: Trace) -> dict[str, float]:
     return {**found, "all else": max(0.0, whole - sum(found.values()))}
 
 
-def find_exposed(case: Case) -> Iterator[Cause]:
+def find_exposed(case: DiagnosedCase) -> Iterator[Cause]:
     """Yield that collectives take a part of the step in which nothing else is computed."""
     calls = case.facts.of(ProfiledCall)
     traces = case.facts.of(RunTrace)
@@ -199,7 +199,7 @@ def exposed_by_rank(trace: Trace) -> dict[int, float]:
     return by_rank
 
 
-def find_slow_collectives(case: Case) -> Iterator[Cause]:
+def find_slow_collectives(case: DiagnosedCase) -> Iterator[Cause]:
     """Yield that collectives of a profile run far below what NCCL's model says of the machine."""
     if case.machine.missing:
         return
@@ -219,7 +219,7 @@ def find_slow_collectives(case: Case) -> Iterator[Cause]:
         )
 
 
-def profiled_rates(case: Case) -> Iterator[tuple[float, float, ProfiledCall]]:
+def profiled_rates(case: DiagnosedCase) -> Iterator[tuple[float, float, ProfiledCall]]:
     """Yield measured and predicted seconds of each collective: the shortest of its ranks, which waits for nobody."""
     from simcomm.nccl.predict import predict_seconds
 
@@ -243,7 +243,7 @@ def busbw(one: ProfiledCall) -> float:
     return one.nbytes * bus_factor(NAMES[one.name], one.ranks) / (one.end - one.begin) / 1e9
 
 
-def find_uneven_steps(case: Case) -> Iterator[Cause]:
+def find_uneven_steps(case: DiagnosedCase) -> Iterator[Cause]:
     """Yield that some steps take far longer than the others."""
     for found in case.facts.of(RunTrace):
         ends: dict[int, list[float]] = defaultdict(list)
