@@ -63,6 +63,15 @@ def test_options_stop_at_the_program(ringlab: Ringlab, tmp_path: Path) -> None:
     assert "[rank 0] ['--n'] __main__" in done.out
 
 
+def test_options_may_stand_right_behind_the_program(ringlab: Ringlab, tmp_path: Path) -> None:
+    program = tmp_path / "said.py"
+    program.write_text("import sys\nprint(sys.argv[1:])\n")
+    done = ringlab("virtual", program, "--ranks", 2, "--on=star8", "--lr", "3", "--on", "x")
+    assert "[rank 1] ['--lr', '3', '--on', 'x']" in done.out, done.err
+    done = ringlab("virtual", program, "--ranks", 2, "--", "--ranks", "7")
+    assert "[rank 1] ['--ranks', '7']" in done.out, done.err
+
+
 def test_a_module_takes_the_place_of_a_script(
     ringlab: Ringlab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,24 +25,34 @@ USUAL = 64  # ranks that there is room for where nobody says how many
 
 
 class ProgramCommand(TyperCommand):
-    """A command whose options stop at the program, whose own follow."""
+    """A command whose options stand before the program or, where none does, right behind it; others are its own."""
 
     def parse_args(self, context: Any, args: list[str]) -> list[str]:
-        """Read the options that stand before the program; leave all that follows to it."""
+        """Read the command's options; leave all that follows to the program."""
         return super().parse_args(context, self._separated(list(args)))
 
     def _separated(self, args: list[str]) -> list[str]:
-        """Return the arguments with ``--`` before the program; ``-m`` takes one more."""
+        """Return the arguments with ``--`` before the program."""
+        before, rest = self._split(args)
+        if rest[:1] == ["-m"]:
+            before, rest, name = [*before, *rest[:2]], rest[2:], []
+        else:
+            rest = rest[rest[:1] == ["--"] :]
+            name, rest = rest[:1], rest[1:]
+        ours = set[str]() if before else {name for one in self.params for name in one.opts} - {"-m"}
+        behind, rest = self._split(rest, ours)
+        return [*before, *behind, "--", *name, *rest[rest[:1] == ["--"] :]]
+
+    def _split(self, args: list[str], known: set[str] | None = None) -> tuple[list[str], list[str]]:
+        """Return the options at the beginning, of the known names alone where they are given, and what follows them."""
         flags = {name for one in self.params if getattr(one, "is_flag", False) for name in one.opts}
         flags |= {"--help", "-h"}
         place = 0
         while place < len(args) and args[place].startswith("-") and args[place] not in ("-m", "--"):
+            if known is not None and args[place].partition("=")[0] not in known:
+                break
             place += 1 if args[place] in flags or "=" in args[place] else 2
-        before, after = args[:place], args[place:]
-        if after[:1] == ["-m"]:
-            return [*before, *after[:2], "--", *after[2 + (after[2:3] == ["--"]) :]]
-        after = after[after[:1] == ["--"] :]
-        return [*before, "--", *after[:1], *after[1 + (after[1:2] == ["--"]) :]]
+        return args[:place], args[place:]
 
 
 SETTINGS = {"cls": ProgramCommand}
@@ -117,7 +127,8 @@ def command(
 ) -> None:
     """Run a program of torch.distributed as it stands on virtual ranks: how long, who waits for whom, what hangs.
 
-    Data is real, time is virtual. Options of the command stand before the program.
+    Data is real, time is virtual. Options of the command stand before the program or, where none does, right behind its
+    name; what follows another word, or --, is the program's own.
     """
     check_outputs(outputs.json_to, files.trace, files.recording, files.report)
     asked = make_options(_program(module, program or []), where, times, likeness)
