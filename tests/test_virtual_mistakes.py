@@ -8,9 +8,10 @@ SLOW = {"dcp", "fsdp2", "hsdp", "mesh", "tp_sp"}  # more than a second each: of 
 
 
 def run(virtual: VirtualRuns, program: CorpusProgram, **options: object) -> Ran:
-    return virtual(
-        program.path, program.ranks, *program.arguments, **{"timing": "recorded", **program.options, **options}
-    )
+    said = {"timing": "recorded", **program.options, **options}
+    ran = virtual(program.path, program.ranks, *program.arguments, **said)
+    assert "in vain" not in ran.err, ran.err
+    return ran
 
 
 def name(program: CorpusProgram) -> str:

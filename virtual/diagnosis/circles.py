@@ -4,7 +4,7 @@ import networkx as nx
 
 from virtual.diagnosis.places import awaited, awaited_post, waiting_places
 from virtual.matching.posted import Posted
-from virtual.ranks.finding import Finding, format_ranks
+from virtual.ranks.finding import Finding, format_ranks, say_wait
 from virtual.ranks.rank import Job, Rank
 
 RECEIVE_FIRST = "let one side of each pair send first, or post irecv before send, or give both to batch_isend_irecv"
@@ -28,7 +28,7 @@ def tell_circle(job: Job) -> Finding | None:
     knots = {number for knot in nx.strongly_connected_components(graph) if len(knot) > 1 for number in knot}
     held = sorted(knots.union(*(nx.ancestors(graph, number) for number in knots)))
     kind, title, advice = _name([by_number[number] for number in sorted(knots)])
-    rest = f"; {format_ranks(set(held) - knots)} wait for them" if len(held) > len(knots) else ""
+    rest = f"; {say_wait(set(held) - knots)} for them" if len(held) > len(knots) else ""
     places = waiting_places([by_number[number] for number in held])
     return Finding(kind, title + rest, places, advice, tuple(circle))
 

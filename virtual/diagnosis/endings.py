@@ -5,7 +5,7 @@ from difflib import get_close_matches
 
 from virtual.diagnosis.places import awaited, awaited_post, others_of, state_places, waiting_places
 from virtual.matching.posted import Posted
-from virtual.ranks.finding import Finding, Place, format_ranks
+from virtual.ranks.finding import Finding, Place, format_ranks, say_wait
 from virtual.ranks.rank import Job, Rank, State
 
 EVEN = (
@@ -65,7 +65,7 @@ def tell_keys(job: Job) -> Finding | None:
     advice = (
         f"was {close[0]!r} meant, which is there?" if close else "set it on some rank before the others wait for it"
     )
-    title = f"{format_ranks([rank.number for rank in waiting])} wait for the key {keys[0]!r}, which nobody sets"
+    title = f"{say_wait(rank.number for rank in waiting)} for the key {keys[0]!r}, which nobody sets"
     others = [rank for rank in job.ranks if rank not in waiting]
     return Finding("store key", title, waiting_places(waiting) + state_places(others), advice)
 

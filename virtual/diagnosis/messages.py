@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from virtual.diagnosis.places import awaited_post, describe, verb_of, waiting_places
 from virtual.matching.group import Group
 from virtual.matching.posted import Half, Posted
-from virtual.ranks.finding import Finding, Place, format_ranks
+from virtual.ranks.finding import Finding, Place, format_ranks, say_wait
 from virtual.ranks.rank import Job, Rank, State
 from virtual.ranks.sites import Site
 
@@ -117,7 +117,7 @@ def _held_by(job: Job, numbers: set[int]) -> list[Rank]:
 def _tell_peer(rank: Rank, post: Posted, waiting: list[Rank]) -> Finding:
     title = (
         f"rank {rank.number} sends to {format_ranks(post.awaits)}, which has ended, while "
-        f"{format_ranks([other.number for other in waiting])} waits for a message of rank {rank.number}"
+        f"{say_wait(other.number for other in waiting)} for a message of rank {rank.number}"
     )
     places = waiting_places([rank, *waiting])
     return Finding("peer", title, places, "is the destination off by one?")

@@ -9,7 +9,7 @@ from virtual.diagnosis.messages import tell_lost_message, tell_nccl_order, tell_
 from virtual.diagnosis.places import state_places
 from virtual.diagnosis.unlike_calls import tell_unlike_calls
 from virtual.matching.group import Group
-from virtual.ranks.finding import Finding, format_ranks
+from virtual.ranks.finding import Finding, say_wait
 from virtual.ranks.rank import Job, State
 
 Rule = Callable[[Job], Finding | None]
@@ -22,7 +22,7 @@ def tell_standstill(job: Job) -> Finding:
         if finding is not None:
             return finding
     waiting = [rank.number for rank in job.ranks if rank.state is not State.DONE]
-    title = f"{format_ranks(waiting)} of {len(job.ranks)} wait, and nothing can happen any more"
+    title = f"{say_wait(waiting)}, and nothing can happen any more"
     return Finding("deadlock", title, state_places(job.ranks))
 
 

@@ -9,6 +9,7 @@ import torch
 
 Values = npt.NDArray[np.float64]
 MOST = 64  # values of a sample
+OF_NUMPY = (torch.float32, torch.float64, torch.int64)  # types whose memory numpy reads as it is
 ROUNDING = 1e-4  # relative difference that is no other value
 
 
@@ -20,13 +21,14 @@ def is_plain(tensor: Any) -> bool:
 
 def take_sample(tensor: torch.Tensor, most: int = MOST) -> Values:
     """Return at most so many values of a tensor, evenly from all of it."""
-    flat = tensor.detach().reshape(-1)
-    step = -(-flat.numel() // most)
-    if step > 1:
-        flat = flat[::step]
+    step = max(1, -(-tensor.numel() // most))
+    if tensor.dtype in OF_NUMPY and tensor.is_contiguous():
+        found: Values = tensor.detach().numpy().reshape(-1)[::step].astype(np.float64)
+        return found
+    flat = tensor.detach().reshape(-1)[::step]
     if flat.is_complex():
         flat = torch.view_as_real(flat).reshape(-1)
-    found: Values = flat.double().numpy().copy()
+    found = flat.double().numpy().copy()
     return found
 
 

@@ -34,6 +34,16 @@ def format_ranks(numbers: Iterable[int]) -> str:
     return f"rank{'s' if len(found) != 1 else ''} {format_runs(found)}"
 
 
+def say_wait(numbers: Iterable[int]) -> str:
+    """Return ranks with what they do, in words.
+
+    >>> say_wait([3]), say_wait([0, 1])
+    ('rank 3 waits', 'ranks 0-1 wait')
+    """
+    found = set(numbers)
+    return f"{format_ranks(found)} wait{'s' if len(found) == 1 else ''}"
+
+
 @dataclass(frozen=True)
 class Place:
     """Where some ranks are, and what they do there; ``awaits`` are the ranks that each of them waits for, in order."""

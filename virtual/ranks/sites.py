@@ -79,7 +79,7 @@ def find_asked(frame: FrameType | None = None) -> tuple[Site, str]:
         if is_users(code.co_filename):
             return Site(code.co_filename, here.f_lineno), asked
         if code.co_name not in WRAPPERS and not code.co_filename.startswith(_OURS):
-            asked = code.co_name
+            asked = code.co_qualname.rpartition(".__")[0] or code.co_name
         here = here.f_back
     return NOWHERE, asked
 

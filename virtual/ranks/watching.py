@@ -139,18 +139,19 @@ class Watchers:
 
     def __init__(self, watchers: tuple[Watcher, ...] = ()) -> None:
         self.watchers = watchers
+        self.broken: dict[str, BaseException] = {}  # what went wrong in watchers, by their names
         for name in EVENTS:
-            mine = [getattr(one, name) for one in watchers if getattr(type(one), name) is not getattr(Watcher, name)]
-            setattr(self, name, _passing_on(mine))
+            mine = [one for one in watchers if getattr(type(one), name) is not getattr(Watcher, name)]
+            setattr(self, name, self._passing_on([(type(one).__name__, getattr(one, name)) for one in mine]))
 
+    def _passing_on(self, hearers: list[tuple[str, Callable[..., None]]]) -> Callable[..., None]:
+        """Return a function that calls all. An error of theirs is none of the program's: it is kept, to be told."""
 
-def _passing_on(hearers: list[Callable[..., None]]) -> Callable[..., None]:
-    """Return a function that calls all, as directly as may be."""
-    if len(hearers) == 1:
-        return hearers[0]
+        def pass_on(*said: Any) -> None:
+            for name, hearer in hearers:
+                try:
+                    hearer(*said)
+                except Exception as error:
+                    self.broken.setdefault(name, error)
 
-    def pass_on(*said: Any) -> None:
-        for hearer in hearers:
-            hearer(*said)
-
-    return pass_on
+        return pass_on

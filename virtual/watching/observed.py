@@ -3,6 +3,7 @@
 import builtins
 import io
 import os
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from torch.utils.data import dataloader as loading
 from virtual.process.replaced import Replaced
 from virtual.ranks.neutral import Neutral
 from virtual.ranks.rank import Rank
-from virtual.ranks.sites import is_asked_by_program
+from virtual.ranks.sites import is_asked_by_program, is_users
 from virtual.ranks.world import World
 
 HOOK = 1 << 40  # a number that torch gives to no hook of its own
@@ -135,7 +136,7 @@ class Observer:
 
     def _looking_up(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def told(group: Any = None, *args: Any, **named: Any) -> Any:
-            if group is not None and is_asked_by_program():
+            if group is not None and is_users(sys._getframe(1).f_code.co_filename):
                 self.tell("looked_up_place", group)
             return function(group, *args, **named)
 

@@ -1,5 +1,6 @@
 """Tensors that are written to while a message or collective is at work on them, and handles nobody waits for."""
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -14,22 +15,27 @@ NEVER = "keep the handle and wait() on it before the tensor is used"
 
 
 class Content(NamedTuple):
-    """How often a tensor had been written to, and a few of its values where it shares memory with others."""
+    """A tensor, how often it had been written to, and a few of its values where it shares memory with others."""
 
+    tensor: torch.Tensor
     version: int
     values: Values | None
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> "Content":
         """Return what a tensor holds now."""
-        is_part = tensor.numel() * tensor.element_size() < tensor.untyped_storage().nbytes()
-        return cls(-1 if tensor.is_inference() else tensor._version, take_sample(tensor) if is_part else None)
+        if tensor.numel() * tensor.element_size() >= tensor.untyped_storage().nbytes():
+            return cls(tensor, tensor._version, None)
+        with Neutral():
+            return cls(tensor, tensor._version, take_sample(tensor))
 
-    def is_like(self, other: "Content") -> bool:
-        """Return whether nothing was written between; to write to other parts of the memory is none of it."""
-        if self.version == other.version:
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether nothing was written since; to write to other parts of the memory is none of it."""
+        if self.version == self.tensor._version:
             return True
-        return self.values is not None and other.values is not None and are_equal([self.values, other.values])
+        now = Content.of(self.tensor).values
+        return self.values is not None and now is not None and are_equal([self.values, now])
 
 
 class InFlight(Watcher):
@@ -37,7 +43,7 @@ class InFlight(Watcher):
 
     def posted(self, posted: Any) -> None:
         if posted.is_programs and is_watched(posted):
-            posted.contents = self._read(posted)
+            posted.contents = _read(one for one in posted.tensors if is_plain(one) and not one.is_inference())
 
     def complete(self, collective: Any) -> None:
         for call in collective.calls.values():
@@ -68,22 +74,20 @@ class InFlight(Watcher):
                     title = f"nobody waits for {verb} on {{ranks}}, so its result may be read early"
                     self.find("never waited", title, rank, posted.site, NEVER)
 
-    def _read(self, posted: Any) -> list[Content]:
-        with Neutral():
-            return [Content.of(tensor) for tensor in posted.tensors if is_plain(tensor)]
-
     def _renew(self, posted: Any) -> None:
         if posted.contents is not None:
-            posted.contents = self._read(posted)
+            posted.contents = _read(content.tensor for content in posted.contents)
 
     def _compare(self, posted: Any) -> None:
-        if posted.contents is None:
-            return
-        if not all(map(Content.is_like, posted.contents, self._read(posted))):
+        if posted.contents is not None and not all(content.is_unchanged for content in posted.contents):
             verb = posted.what.partition("(")[0]
             title = f"{{ranks}} wrote to a tensor while {verb} was at work on it"
             self.find("in flight", title, posted.rank, posted.site, WAIT_FIRST)
             posted.contents = None
+
+
+def _read(tensors: Iterable[torch.Tensor]) -> list[Content]:
+    return [Content.of(tensor) for tensor in tensors]
 
 
 def is_watched(posted: Any) -> bool:

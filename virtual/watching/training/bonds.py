@@ -59,6 +59,8 @@ class Bonds(Watcher):
         calls = collective.in_order()
         if calls[0].exchange.collective != "all_reduce" or not calls[0].is_programs or len(calls) < 2:
             return
+        if not self.logs.are_watched(calls[0].rank):
+            return
         if not all(is_plain(call.tensors[0]) and call.tensors[0].is_floating_point() for call in calls):
             return
         found = [self.find_reduced(call.rank, call.tensors[0]) for call in calls]

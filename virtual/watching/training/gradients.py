@@ -85,6 +85,8 @@ class Gradients(Watcher):
     def backward_ended(self, rank: Rank) -> None:
         now = self._backwards.setdefault(rank, Backward())
         now.is_over = True
+        if not self.logs.are_watched(rank):
+            return
         parameters = [one for log in self.logs.of_rank(rank) for one in log.with_gradients]
         now.gradients = {id(one): sample_gradient(one, FEW) for one in parameters}
 
@@ -99,6 +101,8 @@ class Gradients(Watcher):
         early = [call for call in calls if call in self._early]
         self._early.difference_update(early)
         if first.exchange.collective != "all_reduce" or len(calls) < 2 or not first.tensors:
+            return
+        if not self.logs.are_watched(first.rank):
             return
         if not all(is_plain(call.tensors[0]) and call.tensors[0].is_floating_point() for call in calls):
             return

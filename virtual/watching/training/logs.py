@@ -81,6 +81,10 @@ class OptimizerLogs(Watcher):
         """Yield the logs of a rank's optimizers."""
         yield from self.logs.get(rank, {}).values()
 
+    def are_watched(self, rank: Rank) -> bool:
+        """Return whether the next step of some optimizer of a rank is looked at."""
+        return any(log.is_watched(log.count) for log in self.of_rank(rank))
+
     def made_optimizer(self, rank: Rank, optimizer: Any) -> None:
         self.of(rank, optimizer)
 

@@ -15,6 +15,7 @@ from virtual.watching.training.bonds import Bond, Bonds
 from virtual.watching.training.logs import OptimizerLog, OptimizerLogs, Step
 from virtual.watching.training.names import name_parameter
 
+MOST_PLACES = 4  # of unlike ranks that are told one by one
 BEFORE = (
     "begin alike: broadcast rank 0's parameters after they are made or loaded, seed alike, or wrap the module in DDP"
 )
@@ -34,6 +35,7 @@ class Replicas(Watcher):
     def __init__(self, logs: OptimizerLogs, bonds: Bonds) -> None:
         super().__init__()
         self.logs, self.bonds = logs, bonds
+        self._known_peers: dict[OptimizerLog, tuple[int, list[OptimizerLog]]] = {}  # by how many bonds there were
         self._silent: set[Any] = set()  # optimizers' numbers, by job, of which something was told
         self._evaluated: dict[tuple[Any, int], dict[Rank, tuple[Any, dict[str, Values], Site]]] = {}
         self._calls: dict[Any, int] = {}
@@ -71,10 +73,17 @@ class Replicas(Watcher):
 
     def _peers(self, log: OptimizerLog) -> list[OptimizerLog]:
         """Return the logs of the ranks whose parameters are bound to this one's, it among them; else nothing."""
-        bonds = [self.bonds.of(log.rank, one) for one in log.parameters]
-        ranks = {rank for bond in bonds if bond is not None for rank in bond.parameters}
+        bonds = [bond for one in log.parameters if (bond := self.bonds.of(log.rank, one)) is not None]
+        known = self._known_peers.get(log)
+        if known is not None and known[0] == len(bonds):
+            return known[1]
+        ranks = {rank for bond in bonds for rank in bond.parameters}
         found = [one for rank in ranks for one in self.logs.of_rank(rank) if one.number == log.number]
-        return sorted(found, key=lambda one: one.rank.number) if len(found) == len(ranks) else []
+        if len(found) < len(ranks):
+            return []
+        peers = sorted(found, key=lambda one: one.rank.number)
+        self._known_peers.update((one, (len(bonds), peers)) for one in peers)
+        return peers
 
     def _compare(self, key: Any, peers: list[OptimizerLog], step: int, is_after: bool) -> None:
         """Compare parameters before the first step, or after any; tell of the first that is not equal."""
@@ -141,7 +150,8 @@ class Replicas(Watcher):
         logs = [log for rank in job.ranks for log in self.logs.of_rank(rank)]
         for log in sorted(logs, key=lambda one: -one.count):
             key = (job.number, log.number)
-            if key in self._silent or not log.count:
+            counts_of = [one.count for one in logs if one.number == log.number]
+            if key in self._silent or (len(set(counts_of)) == 1 and len(counts_of) == len(job.ranks)):
                 continue
             bonds = [bond for one in log.parameters if (bond := self.bonds.of(log.rank, one)) is not None]
             counts = {rank: self._count(rank, log.number) for bond in bonds for rank in bond.parameters}
@@ -209,9 +219,15 @@ class Replicas(Watcher):
 
 
 def _group(said: Iterable[tuple[Rank, str, Site | None]]) -> tuple[Place, ...]:
+    """Return the places of what is said of ranks, equal words together; where most differ, two stand for all."""
     together: dict[tuple[str, Site | None], list[int]] = {}
     for rank, words, site in said:
         together.setdefault((words, site), []).append(rank.number)
+    if len(together) > MOST_PLACES and len({site for _, site in together}) == 1:
+        pairs = [(words, numbers[0]) for (words, _), numbers in together.items()]
+        told = ", ".join(f"{words} on rank {number}" for words, number in (pairs[0], pairs[1]))
+        everyone = sorted(number for numbers in together.values() for number in numbers)
+        return (Place(tuple(everyone), f"{told}; {len(together)} values in all", next(iter(together))[1]),)
     return tuple(Place(tuple(sorted(numbers)), words, site) for (words, site), numbers in together.items())
 
 
