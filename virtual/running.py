@@ -12,7 +12,7 @@ from collectives.quoting import make_printable
 from collectives.records.recording import Recording
 from simcomm.recorded.choice import find_carrier
 from virtual.computing.choice import choose_computing
-from virtual.diagnosis.judge import Diagnosis
+from virtual.diagnosis.judge import ProgramJudge
 from virtual.gpus.classes import install_classes
 from virtual.gpus.device import VirtualDevices
 from virtual.gpus.renaming import CudaOnCpu
@@ -33,7 +33,7 @@ from virtual.ranks.rank import Job, Rank
 from virtual.ranks.world import World
 from virtual.timing.live import LiveTiming
 from virtual.watching.everything import tell_silent, watch_everything, watching
-from virtual.watching.observed import Observer
+from virtual.watching.observed import ProgramObserver
 
 ADDRESS, PORT, RUN = "127.0.0.1", "29500", "virtual"  # of a rendezvous that nobody connects to
 
@@ -46,7 +46,7 @@ class VirtualRun:
         self.timing = _make_timing(options)
         self.computing = choose_computing(options.compute, options.compute_scale)
         belongings = Belongings(options.program.folder, options.own)
-        self.world = World(self.timing, judge or Diagnosis(), self.computing, belongings)
+        self.world = World(self.timing, judge or ProgramJudge(), self.computing, belongings)
         self.world.watch = watch_everything(options.strict)
         self.replaced = Replaced()
         self._outputs: list[RankedOutput] = []
@@ -77,7 +77,7 @@ class VirtualRun:
         if options.gpu:
             VirtualDevices(world, options.compute, options.local_ranks).install(replaced)
             install_classes(replaced)
-        Observer(world).install(replaced)
+        ProgramObserver(world).install(replaced)
         install_interpreter(world, replaced)
         Spawner(world, options.program, self._start).install(replaced)
         for name in ("stdout", "stderr"):

@@ -5,7 +5,7 @@ from difflib import get_close_matches
 
 from virtual.diagnosis.places import awaited, awaited_post, others_of, state_places, waiting_places
 from virtual.matching.posted import Posted
-from virtual.ranks.finding import Finding, Place, format_ranks, say_wait
+from virtual.ranks.finding import Finding, FindingPlace, format_ranks, say_wait
 from virtual.ranks.rank import Job, Rank, State
 
 EVEN = (
@@ -41,7 +41,7 @@ def _tell_ended(job: Job, post: Posted, ended: list[int]) -> Finding:
     return Finding("early end", title, places, EVEN, time=group.world.calendar.now)
 
 
-def _ended_places(job: Job, ended: list[int]) -> tuple[Place, ...]:
+def _ended_places(job: Job, ended: list[int]) -> tuple[FindingPlace, ...]:
     """Return the last calls of ranks that have ended."""
     together: dict[tuple[str, ...], list[int]] = {}
     for rank in job.ranks:
@@ -49,7 +49,7 @@ def _ended_places(job: Job, ended: list[int]) -> tuple[Place, ...]:
             last = [f"{did.what} at {did.site}" for did in list(rank.history)[-1:]]
             together.setdefault(tuple(last), []).append(rank.number)
     return tuple(
-        Place(tuple(numbers), "has ended" if len(numbers) == 1 else "have ended", before=last)
+        FindingPlace(tuple(numbers), "has ended" if len(numbers) == 1 else "have ended", before=last)
         for last, numbers in together.items()
     )
 
@@ -86,7 +86,7 @@ def tell_exception(rank: Rank, error: BaseException) -> Finding:
     """Tell of an exception that ended a rank, and where the others were."""
     said = str(error).strip().splitlines()[:SHOWN_LINES]
     words = "\n      ".join([f"raised {type(error).__name__}: {said[0] if said else ''}", *said[1:]])
-    place = Place((rank.number,), words, rank.ended_at)
+    place = FindingPlace((rank.number,), words, rank.ended_at)
     others = state_places(others_of(rank.job, [rank.number]))
     if "finished reduction in the prior iteration" in str(error):
         title = f"DDP of rank {rank.number} waits for gradients of parameters that took no part in the loss"

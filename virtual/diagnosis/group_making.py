@@ -1,6 +1,6 @@
 """Groups that not all ranks made, or not with the same lists in the same order."""
 
-from virtual.ranks.finding import Finding, Place, format_ranks
+from virtual.ranks.finding import Finding, FindingPlace, format_ranks
 from virtual.ranks.rank import Job, Rank
 from virtual.ranks.sites import Site
 
@@ -30,13 +30,13 @@ def tell_missing_groups(job: Job) -> Finding | None:
     return Finding("new_group", f"{format_ranks(late)} did not make this group", places, ALL_MAKE)
 
 
-def _places(ranks: list[Rank], at: int) -> tuple[tuple[Place, ...], bool]:
+def _places(ranks: list[Rank], at: int) -> tuple[tuple[FindingPlace, ...], bool]:
     """Return who made which group at which line, and whether each made one that it is in."""
     together: dict[tuple[tuple[int, ...], Site], list[int]] = {}
     for rank in ranks:
         together.setdefault(rank.made_groups[at], []).append(rank.number)
     places = tuple(
-        Place(tuple(numbers), f"made a group of {format_ranks(members)}", site)
+        FindingPlace(tuple(numbers), f"made a group of {format_ranks(members)}", site)
         for (members, site), numbers in together.items()
     )
     return places, all(number in members for (members, _), numbers in together.items() for number in numbers)

@@ -9,7 +9,7 @@ from virtual.ranks.finding import Finding
 from virtual.ranks.rank import Job, Rank
 
 
-class Diagnosis:
+class ProgramJudge:
     """Tells what stopped a job, with the ranks, their lines, what each waits for and what to change."""
 
     def standstill(self, job: Job) -> Finding:

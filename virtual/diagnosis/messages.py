@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from virtual.diagnosis.places import awaited_post, describe, verb_of, waiting_places
 from virtual.matching.group import Group
 from virtual.matching.posted import Half, Posted
-from virtual.ranks.finding import Finding, Place, format_ranks, say_wait
+from virtual.ranks.finding import Finding, FindingPlace, format_ranks, say_wait
 from virtual.ranks.rank import Job, Rank, State
 from virtual.ranks.sites import Site
 
@@ -15,7 +15,7 @@ def tell_unlike_halves(sender: Half, receiver: Half) -> Finding:
     sent, received = sender.tensors[0], receiver.tensors[0]
     what = "type" if sent.numel() == received.numel() else "size"
     title = f"rank {receiver.rank.number} receives into a tensor of another {what} than rank {sender.rank.number} sends"
-    places = tuple(Place((half.rank.number,), describe(half), half.site) for half in (sender, receiver))
+    places = tuple(FindingPlace((half.rank.number,), describe(half), half.site) for half in (sender, receiver))
     advice = "make both tensors of one shape and type; where the receiver cannot know the size, send it first"
     return Finding("message size", title, places, advice, time=sender.group.world.calendar.now)
 
@@ -38,10 +38,10 @@ def tell_nccl_order(job: Job) -> Finding | None:
     return Finding("nccl order", title, places, advice)
 
 
-def _heads(posts: list[Posted]) -> Place:
+def _heads(posts: list[Posted]) -> FindingPlace:
     numbers = tuple(post.rank.number for post in posts)
     what = describe(posts[0]) if len(posts) == 1 else verb_of(posts[0].what)
-    return Place(numbers, what, posts[0].site, tuple(post.awaits for post in posts))
+    return FindingPlace(numbers, what, posts[0].site, tuple(post.awaits for post in posts))
 
 
 def _posted_by(rank: Rank) -> list[Posted]:
@@ -61,7 +61,8 @@ def tell_tags(job: Job) -> Finding | None:
                     f"receives with tag {receiver.tag}"
                 )
                 places = tuple(
-                    Place((half.rank.number,), describe(half), half.site, (half.awaits,)) for half in (sender, receiver)
+                    FindingPlace((half.rank.number,), describe(half), half.site, (half.awaits,))
+                    for half in (sender, receiver)
                 )
                 return Finding("tag", title, places, "give both the same tag")
     return None

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from virtual.matching.posted import Posted
-from virtual.ranks.finding import Place
+from virtual.ranks.finding import FindingPlace
 from virtual.ranks.rank import Job, Rank, State
 from virtual.ranks.sites import Site
 
@@ -46,7 +46,7 @@ def awaited_post(rank: Rank) -> Posted | None:
     return found if isinstance(found, Posted) else None
 
 
-def waiting_places(ranks: Iterable[Rank]) -> tuple[Place, ...]:
+def waiting_places(ranks: Iterable[Rank]) -> tuple[FindingPlace, ...]:
     """Return where ranks wait, those of one line and verb together."""
     together: dict[tuple[Site, str, str], list[Rank]] = {}
     for rank in ranks:
@@ -58,27 +58,27 @@ def waiting_places(ranks: Iterable[Rank]) -> tuple[Place, ...]:
     return tuple(_waiting_place(site, members) for (site, _, _), members in together.items())
 
 
-def _waiting_place(site: Site, members: Sequence[Rank]) -> Place:
+def _waiting_place(site: Site, members: Sequence[Rank]) -> FindingPlace:
     said = [rank.waiting.what if rank.waiting is not None else "" for rank in members]
     posted = awaited_post(members[0])
     what = describe(posted) if posted is not None else said[0]
     if len(set(said)) > 1:
         what = verb_of(what)
     numbers = tuple(rank.number for rank in members)
-    return Place(numbers, what, site, tuple(awaited(rank) for rank in members))
+    return FindingPlace(numbers, what, site, tuple(awaited(rank) for rank in members))
 
 
-def state_places(ranks: Iterable[Rank]) -> tuple[Place, ...]:
+def state_places(ranks: Iterable[Rank]) -> tuple[FindingPlace, ...]:
     """Return where ranks are that may wait, have ended, or have not begun."""
     ranks = list(ranks)
     places = waiting_places(ranks)
     ended = [rank.number for rank in ranks if rank.state is State.DONE]
     others = [rank for rank in ranks if rank.state is not State.DONE and rank.waiting is None]
     if ended:
-        places += (Place(tuple(ended), "has ended" if len(ended) == 1 else "have ended"),)
+        places += (FindingPlace(tuple(ended), "has ended" if len(ended) == 1 else "have ended"),)
     for state in {rank.state for rank in others}:
         numbers = tuple(rank.number for rank in others if rank.state is state)
-        places += (Place(numbers, OTHERWISE.get(state, "can go on")),)
+        places += (FindingPlace(numbers, OTHERWISE.get(state, "can go on")),)
     return places
 
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from virtual.diagnosis.places import describe, history_before, state_places
 from virtual.matching.posted import Call, Collective, Likeness
-from virtual.ranks.finding import Finding, Place, format_ranks
+from virtual.ranks.finding import Finding, FindingPlace, format_ranks
 from virtual.ranks.sites import Site
 
 
@@ -75,12 +75,12 @@ def _first_unlike(calls: list[Call]) -> Trait:
     return SWAPPED if trait.kind in ("dtype", "shape", "operator") and len(lines) > 1 else trait
 
 
-def _places(calls: list[Call]) -> tuple[Place, ...]:
+def _places(calls: list[Call]) -> tuple[FindingPlace, ...]:
     together: dict[tuple[str, Site], list[Call]] = {}
     for call in calls:
         together.setdefault((call.what, call.site), []).append(call)
     return tuple(
-        Place(
+        FindingPlace(
             tuple(sorted(call.rank.number for call in members)),
             describe(members[0]),
             members[0].site,

@@ -45,7 +45,7 @@ def say_wait(numbers: Iterable[int]) -> str:
 
 
 @dataclass(frozen=True)
-class Place:
+class FindingPlace:
     """Where some ranks are, and what they do there; ``awaits`` are the ranks that each of them waits for, in order."""
 
     ranks: tuple[int, ...]
@@ -90,7 +90,7 @@ class Finding:
 
     kind: str  # "deadlock", "verb", "shape"; docs/virtual.md has them all
     title: str  # a sentence
-    places: tuple[Place, ...] = ()
+    places: tuple[FindingPlace, ...] = ()
     advice: str = ""  # what to change
     circle: tuple[int, ...] = field(default=())
     time: float = 0.0  # of virtual time, seconds

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from virtual.ranks.finding import Finding, Place
+from virtual.ranks.finding import Finding, FindingPlace
 from virtual.ranks.rank import Job, Rank
 from virtual.ranks.sites import Site
 
@@ -112,7 +112,7 @@ class Watcher:
         found = [finding for number, finding in self._told if number == job.number]
         for (number, kind, title, advice, site), ranks in self._found.items():
             if number == job.number:
-                place = Place(tuple(sorted(ranks)), "", site)
+                place = FindingPlace(tuple(sorted(ranks)), "", site)
                 found.append(Finding(kind, title.replace("{ranks}", naming(ranks)), (place,), advice))
         return found
 

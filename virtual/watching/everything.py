@@ -10,7 +10,7 @@ from virtual.watching.calls.clocks import Clocks
 from virtual.watching.calls.files import FileRaces
 from virtual.watching.calls.grouping import Grouping
 from virtual.watching.calls.in_flight import InFlight
-from virtual.watching.calls.lateness import Lateness
+from virtual.watching.calls.lateness import LateComers
 from virtual.watching.calls.reads import Reads
 from virtual.watching.training.bonds import Bonds
 from virtual.watching.training.gradients import Gradients
@@ -39,7 +39,7 @@ def watch_everything(strict: bool) -> Watchers:
             Samplers(),
             FileRaces(clocks),
             InFlight(),
-            Lateness(),
+            LateComers(),
             Grouping(),
             *more,
         )

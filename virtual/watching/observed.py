@@ -28,7 +28,7 @@ HOOK = 1 << 40  # a number that torch gives to no hook of its own
 DEPTH = "optimizers that step"
 
 
-class Observer:
+class ProgramObserver:
     """Tells the watchers of a world what the calling ranks do. What it does itself is not the ranks' computing."""
 
     def __init__(self, world: World) -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from virtual.ranks.finding import Finding, Place
+from virtual.ranks.finding import Finding, FindingPlace
 from virtual.ranks.rank import Job, Rank
 from virtual.ranks.sites import NOWHERE, Site, find_site
 from virtual.ranks.watching import Watcher
@@ -67,11 +67,11 @@ class FileRaces(Watcher):
 
 
 def _tell_race(name: str, written: Site, other: Site, race: Race) -> Finding:
-    writers = Place(tuple(sorted(race.writers)), f"writes {name}", written)
+    writers = FindingPlace(tuple(sorted(race.writers)), f"writes {name}", written)
     if not race.readers:
-        places = (writers,) if written == other else (writers, Place(writers.ranks, f"writes {name}", other))
+        places = (writers,) if written == other else (writers, FindingPlace(writers.ranks, f"writes {name}", other))
         title = f"{name} is written by several ranks, and nothing says who comes last"
         return Finding("file race", title, places, SAVE_ONCE)
     title = f"{name} is read where nothing says that it has been written"
-    places = (writers, Place(tuple(sorted(race.readers)), f"reads {name}", other))
+    places = (writers, FindingPlace(tuple(sorted(race.readers)), f"reads {name}", other))
     return Finding("file race", title, places, BARRIER)

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from virtual.ranks.finding import Finding, Place
+from virtual.ranks.finding import Finding, FindingPlace
 from virtual.ranks.rank import Rank
 from virtual.ranks.watching import Watcher
 
 ADVICE = "do slow work on one rank before the group is made, or give init_process_group a longer timeout="
 
 
-class Lateness(Watcher):
+class LateComers(Watcher):
     """Keeps a clock of each rank that goes on with its computing and with whom it waits for.
 
     Without a calendar ranks' own clocks count their computing alone.
@@ -40,7 +40,7 @@ class Lateness(Watcher):
                 f"rank {last.rank.number} comes to {last.what.partition('(')[0]} {late:.0f} s after rank "
                 f"{first.rank.number}; the group's timeout of {group.timeout:.0f} s ends the job before"
             )
-            place = Place((last.rank.number,), last.what, last.site)
+            place = FindingPlace((last.rank.number,), last.what, last.site)
             self.tell(group.job, Finding("timeout", title, (place,), ADVICE))
 
     def met(self, sender: Any, receiver: Any) -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from virtual.ranks.finding import Finding, Place
+from virtual.ranks.finding import Finding, FindingPlace
 from virtual.ranks.rank import Rank
 from virtual.ranks.sites import Site, find_site
 from virtual.ranks.watching import Watcher
@@ -75,5 +75,5 @@ class Samplers(Watcher):
         together: dict[tuple[str, Site], list[int]] = {}
         for rank, words in said.items():
             together.setdefault((words, self._logs[met[rank]].site), []).append(rank.number)
-        places = tuple(Place(tuple(sorted(numbers)), words, site) for (words, site), numbers in together.items())
+        places = tuple(FindingPlace(tuple(sorted(numbers)), words, site) for (words, site), numbers in together.items())
         self.tell(next(iter(met)).job, Finding("sampler", title, places, advice))

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from virtual.matching.samples import Values, are_unlike, is_plain, take_sample
-from virtual.ranks.finding import Finding, Place, format_ranks
+from virtual.ranks.finding import Finding, FindingPlace, format_ranks
 from virtual.ranks.rank import Job, Rank
 from virtual.ranks.sites import Site, find_site
 from virtual.ranks.watching import Watcher
@@ -218,7 +218,7 @@ class Replicas(Watcher):
         self.tell(next(iter(said)).rank.job, Finding(kind, title, places, advice))
 
 
-def _group(said: Iterable[tuple[Rank, str, Site | None]]) -> tuple[Place, ...]:
+def _group(said: Iterable[tuple[Rank, str, Site | None]]) -> tuple[FindingPlace, ...]:
     """Return the places of what is said of ranks, equal words together; where most differ, two stand for all."""
     together: dict[tuple[str, Site | None], list[int]] = {}
     for rank, words, site in said:
@@ -227,8 +227,8 @@ def _group(said: Iterable[tuple[Rank, str, Site | None]]) -> tuple[Place, ...]:
         pairs = [(words, numbers[0]) for (words, _), numbers in together.items()]
         told = ", ".join(f"{words} on rank {number}" for words, number in (pairs[0], pairs[1]))
         everyone = sorted(number for numbers in together.values() for number in numbers)
-        return (Place(tuple(everyone), f"{told}; {len(together)} values in all", next(iter(together))[1]),)
-    return tuple(Place(tuple(sorted(numbers)), words, site) for (words, site), numbers in together.items())
+        return (FindingPlace(tuple(everyone), f"{told}; {len(together)} values in all", next(iter(together))[1]),)
+    return tuple(FindingPlace(tuple(sorted(numbers)), words, site) for (words, site), numbers in together.items())
 
 
 def _ranks(logs: Iterable[OptimizerLog]) -> str:
