@@ -1,17 +1,21 @@
-"""The cluster that a word means: a scenario's, ready-made machines, this machine, or a graph in a file."""
+"""What words about a cluster or a machine mean: a scenario, ready-made machines, this one, a graph in a file, keys."""
 
+import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import scenarios
 import simcomm
 from collectives.errors import InputError
-from collectives.quoting import quote, suggest
+from collectives.quoting import close_names, quote, suggest
+from scenarios import shipped
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.files import SUFFIXES, read_cluster
 from simcomm.cluster.presets import machine_entries
 from simcomm.nccl.clusters import NcclCluster, nccl_cluster
-from simcomm.nccl.descriptions import describe_preset
+from simcomm.nccl.descriptions import describe_preset, own_machines
 
 HERE = "this-machine"
 
@@ -51,3 +55,32 @@ def with_ranks(cluster: Cluster, ranks: int) -> Cluster:
             raise InputError(f"{ranks} ranks do not fit: {cluster.title} has {cluster.world_size} GPUs")
         return nccl_cluster(replace(system, nodes=nodes, gpus=min(system.gpus, ranks)), cluster.settings)
     return cluster.on_first(ranks)
+
+
+def machine_line(name: str) -> dict[str, Any]:
+    """Return the beginning of a line: a described machine, or one of the hardware catalogue. Raise InputError."""
+    machines = own_machines()
+    if name in machines:
+        return {"machine": name}
+    described = [machine for machine, line in machines.items() if line.get("preset") == name]
+    if described:
+        return {"machine": described[0]}
+    if name in shipped():
+        raise InputError(f"--system {name}: that is a scenario; give it before the options, without --system")
+    close = close_names(name, [*machines, *machine_entries()])
+    meant = f"did you mean {' or '.join(close)}? " if close else ""
+    raise InputError(f"--system {name}: {meant}`ringlab hardware` lists the machines that there are")
+
+
+def parse_keys(keys: Sequence[str]) -> Mapping[str, Any]:
+    """Return ``key=value`` texts as a line's keys; a value that TOML does not know is a text."""
+    found: dict[str, Any] = {}
+    for text in keys:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip().isidentifier():
+            raise InputError(f"--set {text}: give KEY=VALUE, for example nic=25")
+        try:
+            found[key.strip()] = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            found[key.strip()] = value.strip()
+    return found

@@ -15,7 +15,7 @@ from collectives.records.recording import Did, Recording
 from simcomm.model.trouble import DIVISION, PROGRAM
 from simcomm.recorded.calls import ReplayedCalls
 from simcomm.recorded.segments import NEVER, Segments
-from simcomm.recorded.stages import NO_RANK, Stages, Work
+from simcomm.recorded.stages import NO_RANK, Stages, Tasks
 from simcomm.recorded.templates import Template
 from simcomm.recorded.ways import Way
 
@@ -23,7 +23,7 @@ Pairs = list[tuple[Ints, Ints]]
 
 
 @dataclass(frozen=True)
-class Layout:
+class ReplayLayout:
     """What a plan is made of, and where in it segments, halves of messages and steps of collectives are."""
 
     stages: Stages
@@ -34,7 +34,9 @@ class Layout:
     never: int  # a stage that never begins
 
 
-def lay_out(recording: Recording, segments: Segments, calls: ReplayedCalls, ways: list[Way], line: Ints) -> Layout:
+def lay_out(
+    recording: Recording, segments: Segments, calls: ReplayedCalls, ways: list[Way], line: Ints
+) -> ReplayLayout:
     """Return the layout of a recording; ``line`` [calls] says which are done one after the other, 0 of none."""
     making = _Making(recording, segments, calls, line)
     making.choose_inline(ways)
@@ -45,7 +47,7 @@ def lay_out(recording: Recording, segments: Segments, calls: ReplayedCalls, ways
     making.join_lines()
     making.join_signals()
     stages = making.stages
-    return Layout(stages, making.segment_stage, making.last_stage, making.half, bases, making.never)
+    return ReplayLayout(stages, making.segment_stage, making.last_stage, making.half, bases, making.never)
 
 
 class _Making:
@@ -100,7 +102,7 @@ class _Making:
         self._compute(self.last_stage, tails, np.arange(streams), ends)
 
     def _compute(self, stage: Ints, seconds: Floats, stream: Ints, place: tuple[Ints, Ints]) -> None:
-        self.stages.compute(Work(stage, seconds, self.rank_of_stream[stream], stream, np.array(PROGRAM), *place))
+        self.stages.compute(Tasks(stage, seconds, self.rank_of_stream[stream], stream, np.array(PROGRAM), *place))
 
     def lay_halves(self) -> None:
         """Lay out halves of messages: those that are waited for at once belong to their streams."""
@@ -149,7 +151,7 @@ class _Making:
         step = np.full(len(calls), template.step.max(initial=-1) + 1)
         number = self.calls.key[self.calls.collective[calls]]
         entry = np.array(NO_RANK)
-        self.stages.compute(Work(stage, seconds, self.calls.rank[calls], number, np.array(DIVISION), step, entry))
+        self.stages.compute(Tasks(stage, seconds, self.calls.rank[calls], number, np.array(DIVISION), step, entry))
 
     def _reduce(self, way: Way, bases: Ints) -> None:
         """Let steps take what they reduce."""
@@ -163,7 +165,7 @@ class _Making:
         number = np.broadcast_to(self.calls.key[way.collectives][:, None], stage.shape)
         columns = [template.cost[busy], rank, number, channel, template.step[busy], np.array(NO_RANK)]
         flat = [np.broadcast_to(column, stage.shape).reshape(-1) for column in columns]
-        self.stages.compute(Work(stage.reshape(-1), *flat))
+        self.stages.compute(Tasks(stage.reshape(-1), *flat))
 
     def _lay_inside(self, way: Way, calls: Ints) -> Ints:
         """Lay out parts that meet inside of a backend: all leave so many seconds after the last has come."""
@@ -173,7 +175,7 @@ class _Making:
         self.stages.signal(meet, np.repeat(hub, ranks))
         self.stages.signal(np.repeat(hub + 1, ranks), meet)
         seconds, none = np.full(len(hub), way.seconds), np.array(NO_RANK)
-        self.stages.compute(Work(hub, seconds, none, self.calls.key[way.collectives], none, np.array(0), none))
+        self.stages.compute(Tasks(hub, seconds, none, self.calls.key[way.collectives], none, np.array(0), none))
         self.begins.append((first, calls))
         self.ends.append((first + 2, calls))
         return meet[:, None]

@@ -8,7 +8,7 @@ from collectives.records.columns import Bools, Floats, Ints
 from collectives.records.recording import Recording
 from simcomm.recorded.calls import ReplayedCalls
 from simcomm.recorded.carriers import NetworkCarrier
-from simcomm.recorded.layout import Layout
+from simcomm.recorded.layout import ReplayLayout
 from simcomm.recorded.segments import NEVER, Segments
 from simcomm.recorded.ways import Way
 
@@ -37,7 +37,7 @@ def find_messages(
     recording: Recording,
     segments: Segments,
     calls: ReplayedCalls,
-    laid: tuple[Layout, list[Way]],
+    laid: tuple[ReplayLayout, list[Way]],
     carrier: NetworkCarrier,
 ) -> ReplayedMessages:
     """Return all messages of a layout with its ways: those of programs first."""
@@ -73,7 +73,7 @@ def _of_collectives(way: Way, bases: Ints, calls: ReplayedCalls, crosses: bool) 
 
 
 def _of_programs(
-    recording: Recording, segments: Segments, calls: ReplayedCalls, layout: Layout, carrier: NetworkCarrier
+    recording: Recording, segments: Segments, calls: ReplayedCalls, layout: ReplayLayout, carrier: NetworkCarrier
 ) -> ReplayedMessages:
     """Return the messages that programs send; the tag stands for the chunk, and the step is 0."""
     send, recv, made = calls.send, calls.recv, recording.calls

@@ -16,7 +16,7 @@ from simcomm.compiled.planning.schedule_plan import make_messages
 from simcomm.model.trouble import Trouble
 from simcomm.recorded.carriers import NetworkCarrier
 from simcomm.recorded.messages import ReplayedMessages
-from simcomm.recorded.stages import NO_RANK, Stages, Work
+from simcomm.recorded.stages import NO_RANK, Stages, Tasks
 
 SIGNAL_BYTES = 1.0  # of which a route without links takes no time
 
@@ -29,7 +29,7 @@ class ReplayPlan(NamedTuple):
     routes: Routes
     pairs: Pairs  # of route r + 1; route 0 has neither links nor delay
     signals: int
-    work: Work  # with the slowness of ranks in its seconds
+    work: Tasks  # with the slowness of ranks in its seconds
 
 
 def make_plan(stages: Stages, messages: ReplayedMessages, carrier: NetworkCarrier, trouble: Trouble) -> ReplayPlan:
@@ -60,7 +60,7 @@ def make_plan(stages: Stages, messages: ReplayedMessages, carrier: NetworkCarrie
     return ReplayPlan(plan, links, routes, pairs, len(source), work)
 
 
-def slowed(work: Work, trouble: Trouble) -> Work:
+def slowed(work: Tasks, trouble: Trouble) -> Tasks:
     """Return what computes with the slowness of its ranks; what belongs to no rank keeps its time."""
     if not trouble.ranks and trouble.compute is None:
         return work

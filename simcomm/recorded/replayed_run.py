@@ -12,7 +12,7 @@ from simcomm.cluster.cluster import Cluster
 from simcomm.model.trouble import Trouble
 from simcomm.recorded.calls import ReplayedCalls
 from simcomm.recorded.carriers import NetworkCarrier
-from simcomm.recorded.layout import Layout
+from simcomm.recorded.layout import ReplayLayout
 from simcomm.recorded.messages import ReplayedMessages
 from simcomm.recorded.plan import ReplayPlan
 from simcomm.recorded.segments import Segments
@@ -30,7 +30,7 @@ class ReplayedRun:
     calls: ReplayedCalls
     carrier: NetworkCarrier
     ways: list[Way]
-    layout: Layout
+    layout: ReplayLayout
     messages: ReplayedMessages
     planned: ReplayPlan
     trouble: Trouble

@@ -66,4 +66,14 @@ def find_segments(recording: Recording) -> Segments:
     waits_in = np.bincount(wait_segment, minlength=len(first))
     alone = blocking & (posted >= 0)
     alone[alone] = (posts_in[posted[alone]] == 1) & (waits_in[posted[alone]] == 1)
-    return Segments(first, stream[first], did[first], posted, post_entry, wait_call, wait_segment, blocking, alone)
+    return Segments(
+        first=first,
+        stream=stream[first],
+        did=did[first],
+        posted=posted,
+        post_entry=post_entry,
+        wait_call=wait_call,
+        wait_segment=wait_segment,
+        blocking=blocking,
+        alone=alone,
+    )

@@ -9,7 +9,7 @@ from collectives.records.columns import Floats, Ints
 NO_RANK = -1  # of an agent that belongs to no rank
 
 
-class Work(NamedTuple):
+class Tasks(NamedTuple):
     """Stages that compute; one entry of each array for each."""
 
     stage: Ints
@@ -34,7 +34,7 @@ class Stages:
         self._ranks: list[Ints] = []
         self._lengths: list[Ints] = []
         self._signals: list[tuple[Ints, Ints]] = []
-        self._work: list[Work] = []
+        self._work: list[Tasks] = []
 
     def add(self, ranks: Ints, lengths: Ints | int) -> Ints:
         """Add agents of these ranks, with so many stages each; return the first stage of each."""
@@ -49,10 +49,10 @@ class Stages:
         """Let each sink go on when its source has begun; sources must not begin before sinks may wait for them."""
         self._signals.append((source, sink))
 
-    def compute(self, work: Work) -> None:
+    def compute(self, work: Tasks) -> None:
         """Let stages compute after their messages."""
         takes = work.seconds > 0
-        self._work.append(Work._make(np.broadcast_to(column, takes.shape)[takes] for column in work))
+        self._work.append(Tasks._make(np.broadcast_to(column, takes.shape)[takes] for column in work))
 
     def agent(self) -> Ints:
         """Return the agent of each stage."""
@@ -69,7 +69,7 @@ class Stages:
         sources, sinks = np.concatenate([*pairs, np.zeros((2, 0), np.int64)], axis=1)
         return sources, sinks
 
-    def work(self) -> Work:
+    def work(self) -> Tasks:
         """Return all that computes."""
-        empty = Work._make(np.zeros(0, np.float64 if name == "seconds" else np.int64) for name in Work._fields)
-        return Work._make(map(np.concatenate, zip(empty, *self._work, strict=True)))
+        empty = Tasks._make(np.zeros(0, np.float64 if name == "seconds" else np.int64) for name in Tasks._fields)
+        return Tasks._make(map(np.concatenate, zip(empty, *self._work, strict=True)))

@@ -13,7 +13,7 @@ import viz
 from collectives.costs.bounds import bus_factor
 from collectives.units import count, format_size, format_time
 from ringlab.shared.answer import NOT_IN_JSON, Answer, AnswerRecord
-from ringlab.shared.machine_words import machine_line, parse_keys
+from ringlab.shared.clusters import machine_line, parse_keys
 from ringlab.shared.options import JsonOpt, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.table import Line, Part, Table, format_or_dash, format_ratio, time_unit

@@ -15,7 +15,7 @@ from collectives.units import count, format_size
 from ringlab.commands.measuring.calibrate_runs import calibrate_runs
 from ringlab.session import Session, load_scenario
 from ringlab.shared.answer import Answer, AnswerRecord
-from ringlab.shared.machine_words import machine_line, parse_keys
+from ringlab.shared.clusters import machine_line, parse_keys
 from ringlab.shared.options import TIMEOUT_S, BackendOpt, JsonOpt, SetOpt, TimeoutOpt, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import NoProgress, Progress, TerminalProgress
