@@ -9,6 +9,10 @@ NO_TEXT = " (its text cannot be had)"
 class InputError(ValueError):
     """Input that cannot be used. Its message is one a user can act on; the command line ends with exit status 2."""
 
+    def _render_traceback_(self) -> list[str]:
+        """Return the lines that a notebook shows in place of a traceback."""
+        return [f"{type(self).__name__}: {self}"]
+
 
 class Undefined(InputError):  # noqa: N818 - what the algorithm is there
     """An algorithm that does not exist for a world size. Its message says for which it does."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from html import escape
 from itertools import zip_longest
 from math import floor, log10
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import rich.table
 from rich import box
@@ -96,8 +96,11 @@ class Table:
             pad_edge=False,
             collapse_padding=True,
         )
-        for index, heading in enumerate(self.headings):
-            table.add_column(Text(heading), justify="left" if index < self.words else "right", overflow="fold")
+        words = [max(map(cell_len, heading.split()), default=0) for heading in self.headings]  # the longest of each
+        fits = sum(words) + len(words) + 1 <= width  # no word of a heading is broken then
+        for index, (heading, longest) in enumerate(zip(self.headings, words, strict=True)):
+            justify: Literal["left", "right"] = "left" if index < self.words else "right"
+            table.add_column(Text(heading), justify=justify, overflow="fold", min_width=longest if fits else None)
         if self.letters:  # the first column is read in one line
             table.columns[0].no_wrap = max(cell_len(_text(row[0])) for row in (self.headings, *self.rows)) <= width // 3
         if not self.sections:

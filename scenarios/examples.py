@@ -1,5 +1,6 @@
 """Files to begin with: examples and shipped scenarios, by name."""
 
+import json
 from pathlib import Path
 
 from collectives.errors import InputError
@@ -16,6 +17,7 @@ EXAMPLES = {
     "my-algorithm": ("my_algorithm.py",),
     "student": ("student.py",),
     "toy": ("toy.py",),
+    "notebook": ("notebook.ipynb",),
     "model-parallel": ("model_parallel.py",),
     "resnet-course": ("resnet_course.py", "resnet_course.toml"),
 }
@@ -45,5 +47,8 @@ def describe_beginning(files: tuple[Path, ...]) -> str:
     >>> describe_beginning(find_beginning("toy"))[:41]
     'The smallest data-parallel training: two '
     """
-    first = files[0].read_text(encoding="utf-8").partition("\n")[0]
+    text = files[0].read_text(encoding="utf-8")
+    first = text.partition("\n")[0]
+    if files[0].suffix == ".ipynb":
+        first = json.loads(text)["cells"][0]["source"][0].strip()
     return first.removeprefix("title = ").strip('#" ')

@@ -127,7 +127,7 @@ def read_spread_training(reference: str | Path, overrides: Sequence[str] = ()) -
     with builder.at("training.parallelism"):
         parallelism = training.mesh
     return SpreadTraining(
-        title=form.title or make_printable(path.stem),
+        title=builder.title(form),
         path=path,
         folder=builder.folder,
         cluster=cluster,
@@ -151,7 +151,7 @@ def read_planned_training(reference: str, overrides: Sequence[str] = ()) -> Plan
     """Return what a scenario says of a plan and of its training. Raise InputError that names file, key and value."""
     path, builder = builder_of(reference, overrides)
     form = read_form(toml_files.tables(path, overrides), builder.where, PlanScenarioForm)
-    return PlannedTraining(form.title or make_printable(path.stem), path, builder.training(form), form.plan)
+    return PlannedTraining(builder.title(form), path, builder.training(form), form.plan)
 
 
 def builder_of(reference: str | Path, overrides: Sequence[str] = ()) -> "tuple[Path, Builder]":
@@ -164,7 +164,7 @@ def builder_of(reference: str | Path, overrides: Sequence[str] = ()) -> "tuple[P
     path = toml_files.find(reference)
     where = f"{path} with --set {', --set '.join(map(cut, overrides))}" if overrides else str(path)
     folder = Path() if reference in toml_files.shipped() else path.parent
-    return path, Builder(where, path, folder)
+    return path, Builder(where, path, folder, tuple(overrides))
 
 
 @dataclass(frozen=True)
@@ -174,6 +174,16 @@ class Builder:
     where: str  # how messages begin
     path: Path
     folder: Path  # of the files that it names
+    overrides: tuple[str, ...] = ()
+
+    def title(self, form: "ScenarioForm") -> str:
+        """Return the title of a form; the file's own may be false of a cluster that the command line has changed."""
+        name = make_printable(self.path.stem)
+        keys = [text.partition("=")[0].strip() for text in self.overrides]
+        changed = [text for text, key in zip(self.overrides, keys, strict=True) if key.startswith("cluster.")]
+        if not changed or "title" in keys:
+            return form.title or name
+        return f"{name} with {', '.join(make_printable(cut(text)) for text in changed)}"
 
     @contextmanager
     def at(self, key: str) -> Iterator[None]:
@@ -201,7 +211,7 @@ class Builder:
         trainings = self._trainings(form.training, clusters) if form.training else ()
         trouble = self.find_trouble(form.trouble, cluster, "trouble")
         return LoadedScenario(
-            form.title or make_printable(self.path.stem),
+            self.title(form),
             self.path,
             cluster,
             collective,

@@ -102,9 +102,9 @@ def systematic_records() -> Iterator[Case]:
     for name, body in BODIES.items():
         there = (("mine.py", (HEAD + MINE + body).encode()),)
         writes = ("mine.py/",) if "own end" in name else ()  # whatever becomes of it
-        yield Case(f"program {name}", ("check", "mine.py", "--world-sizes", "1-3"), there, writes, QUICK)
+        yield Case(f"program {name}", ("check", "mine.py", "--ranks", "1-3"), there, writes, QUICK)
     for name, content in FILES.items():
-        yield Case(f"file {name}", ("check", "mine.py", "--world-sizes", "1-3"), (("mine.py", content),), (), QUICK)
+        yield Case(f"file {name}", ("check", "mine.py", "--ranks", "1-3"), (("mine.py", content),), (), QUICK)
     for before, after in NCCL_CHANGES:
         for count in (1, -1):
             yield _nccl(f"{before[:9]!r} {after[:9]!r} {count}", NCCL.replace(before, after, count).encode())
@@ -123,7 +123,7 @@ def _environments() -> Iterator[Case]:
     program, scenario = HEAD + MINE + RIGHT, files.toml(files.SCENARIOS["star"])
     for variable in ("RINGLAB_PROGRAM_SECONDS", "RINGLAB_PROGRAM_MEMORY"):
         for value in ("", "0", "-1", "nan", "inf", "1e999", "x", "9" * 400, "\x1b[31m", "1 GiB"):
-            command, there = ("check", "mine.py", "--world-sizes", "2"), (("mine.py", program.encode()),)
+            command, there = ("check", "mine.py", "--ranks", "2"), (("mine.py", program.encode()),)
             yield Case(f"{variable} {value[:9]!r}", command, there, (), ((variable, value),))
     values = {
         "COLUMNS": ("0", "-1", "1", "x", "9" * 30), "LINES": ("0", "x"), "TERM": ("dumb", ""), "NO_COLOR": ("", "1"),

@@ -80,7 +80,7 @@ def test_help_promises_nothing_that_is_not_there(ringlab, command):
 
 
 def test_check_shows_how_many_times_the_least_an_algorithm_takes(ringlab):
-    status, out, _ = ringlab("check", "all_reduce/naive", "--world-sizes", "8")
+    status, out, _ = ringlab("check", "all_reduce/naive", "--ranks", "8")
     (row,) = [line.split() for line in out.splitlines() if line.split()[:1] == ["8"]]
     assert status == 0 and row == ["8", "14", "(3)", "4.67", "14", "7", "(1.75)", "4"]
 
@@ -156,8 +156,8 @@ def test_set_changes_a_key(ringlab, star):
         (["animate", "none.trace.json", "-o", "a.png"], "none.trace.json"),
         (["check", "nothing.py"], "nothing.py: no such file"),
         (["check", "all_reduce/star"], "no algorithm is called 'all_reduce/star'"),
-        (["check", "all_reduce/ring", "--world-sizes", "1-"], "'1-' is neither"),
-        (["check", "all_reduce/ring", "--world-sizes", "0"], "from 1 to"),
+        (["check", "all_reduce/ring", "--ranks", "1-"], "'1-' is neither"),
+        (["check", "all_reduce/ring", "--ranks", "0"], "from 1 to"),
         (["predict"], "Missing argument"),
         (["predictt"], "No such command"),
     ],
@@ -176,12 +176,12 @@ def test_refused_input_is_one_message_and_status_2(ringlab, star, here, tmp_path
 
 
 def test_check_proves_ours_and_shows_the_price_of_the_unchunked_ring(ringlab):
-    status, out, _ = ringlab("check", "all_reduce/ring", "--world-sizes", "1-9")
+    status, out, _ = ringlab("check", "all_reduce/ring", "--ranks", "1-9")
     assert status == 0
     assert "RIGHT  all_reduce/ring: proved for 1 to 9 ranks." in out
-    status, out, _ = ringlab("check", "all_reduce/ring", "--world-sizes", "2,4,8")
+    status, out, _ = ringlab("check", "all_reduce/ring", "--ranks", "2,4,8")
     assert "proved for 2, 4, 8 ranks." in out
-    status, out, _ = ringlab("check", "all_reduce/unchunked_ring", "--world-sizes", "1-9")
+    status, out, _ = ringlab("check", "all_reduce/unchunked_ring", "--ranks", "1-9")
     assert status == 0
     assert "From 4 ranks on its busiest rank sends at least twice what it must" in out
 

@@ -196,7 +196,7 @@ def test_its_tricks_stay_in_its_process_and_what_it_prints_is_no_answer(tmp_path
     sys.stdout.close()
     yield ()"""
     code = "import sys; from ringlab import cli; sys.argv = ['ringlab', *sys.argv[1:]]; cli.main()"
-    arguments = ["check", str(write(tmp_path, tricks)), "--world-sizes", "2", "--json", "-"]
+    arguments = ["check", str(write(tmp_path, tricks)), "--ranks", "2", "--json", "-"]
     done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60)
     assert (done.returncode, json.loads(done.stdout)["algorithms"][0]["correct"]) == (1, False)
     assert "hostile.py prints: {\\x1b[31m{" in done.stderr and "\x1b" not in done.stderr

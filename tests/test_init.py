@@ -40,7 +40,8 @@ def test_without_a_name_all_are_listed_and_a_wrong_one_is_suggested(ringlab: Rin
     listed = ringlab("init").out
     assert [name for name in beginnings() if name not in listed] == []
     assert (
-        ringlab("init", "llama-fdsp").err == "ringlab: 'llama-fdsp' is no example; did you mean llama-fsdp? (of 16)\n"
+        ringlab("init", "llama-fdsp").err
+        == f"ringlab: 'llama-fdsp' is no example; did you mean llama-fsdp? (of {len(beginnings())})\n"
     )
 
 

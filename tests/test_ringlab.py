@@ -51,7 +51,7 @@ def test_overrides_are_those_of_the_command_line():
 
 def test_what_else_there_is_has_the_command_lines_json():
     assert shorten(ringlab.check("all_reduce/ring", "1-5").to_dict()) == as_json(
-        "check", "all_reduce/ring", "--world-sizes", "1-5"
+        "check", "all_reduce/ring", "--ranks", "1-5"
     )
     assert shorten(ringlab.hardware("dgx-h100").to_dict()) == as_json("hardware", "dgx-h100")
     assert shorten(ringlab.hardware().to_dict()) == as_json("hardware")

@@ -43,5 +43,5 @@ def test_names_of_all_sorts_are_helped(tmp_path: Path) -> None:
 
 
 def test_a_range_that_runs_backwards_is_turned() -> None:
-    with pytest.raises(InputError, match="--world-sizes '8-2': 8-2 runs backwards; write 2-8"):
+    with pytest.raises(InputError, match="--ranks '8-2': 8-2 runs backwards; write 2-8"):
         parse_world_sizes("8-2")

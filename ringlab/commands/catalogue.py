@@ -4,6 +4,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
+from itertools import groupby
 from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +15,7 @@ import viz
 from collectives.catalogue import library
 from collectives.checks import check_text, check_whole_number
 from collectives.errors import InputError
-from collectives.quoting import close_names, quote
+from collectives.quoting import close_names, quote, suggest
 from collectives.records.model_profile import find_model_profile, shipped_model_profiles
 from collectives.units import format_time
 from ringlab.shared.answer import Answer, AnswerRecord
@@ -41,10 +42,15 @@ SPEED_COLUMNS = ("line rate", "usable", "latency")
 Entry = dict[str, Any]
 
 
-def list_command(json_to: JsonOpt = None) -> None:
+def list_command(
+    kind: Annotated[
+        str | None, typer.Argument(metavar="[algorithms|presets|models|scenarios]", help="Only these.")
+    ] = None,
+    json_to: JsonOpt = None,
+) -> None:
     """List the algorithms, presets, models and scenarios that there are."""
     check_outputs(json_to)
-    deliver(list_names(), json_to)
+    deliver(list_names(kind), json_to)
 
 
 def hardware_command(
@@ -89,27 +95,39 @@ class Names(Answer):
         return AnswerRecord.to_dict(self)
 
     def show(self) -> Iterator[Part]:
-        for part in fields(self):
-            rows = [[name.name, name.about] for name in getattr(self, part.name)]
-            yield Table(part.name.capitalize(), ["name", "about"], rows, words=2)
+        for collective, names in groupby(self.algorithms, lambda one: one.name.partition("/")[0]):
+            rows = [[name.name, name.about.partition(". ")[2] or name.about] for name in names]
+            yield Table(f"Algorithms of {collective}", ["name", "about"], rows, words=2)
+        for part in fields(self)[1:]:
+            if names := getattr(self, part.name):
+                rows = [[name.name, name.about] for name in names]
+                yield Table(part.name.capitalize(), ["name", "about"], rows, words=2)
         yield "Use them as `ringlab check NAME`, `ringlab profile NAME` and `ringlab predict NAME`."
 
 
-def list_names() -> Names:
+def list_names(kind: str | None = None) -> Names:
     """Return names by kind, each with a line about it: an algorithm's docstring, a model's size, a scenario's title.
+
+    With a ``kind`` there are only names of that kind. Raises InputError for one that is not there.
 
     >>> [one.name for one in list_names().scenarios][:3]
     ['dgx-h100', 'quickstart', 'rtx4090-4x']
     """
     machines = {name: entry["title"] for name, entry in machine_entries().items()}
     sizes = {name: find_model_profile(name).parameters for name in shipped_model_profiles()}
-    docstrings = {name: found.function.__doc__ or "" for name, found in library().items()}
-    return Names(
+    docstrings = {name: found.function.__doc__ or "" for name, found in sorted(library().items())}
+    found = Names(
         algorithms=tuple(Name(name, text.partition("\n")[0]) for name, text in docstrings.items()),
         presets=tuple(Name(name, about) for name, about in (PRESETS | machines).items()),
         models=tuple(Name(name, f"{size / 1e6:,.4g} million parameters") for name, size in sizes.items()),
         scenarios=tuple(Name(name, tomllib.loads(path.read_text())["title"]) for name, path in shipped().items()),
     )
+    kinds = [part.name for part in fields(found)]
+    if kind is None:
+        return found
+    if kind not in kinds:
+        raise InputError(f"nothing is listed as {quote(kind)}; {suggest(kind, kinds)}")
+    return replace(found, **{other: () for other in kinds if other != kind})
 
 
 @dataclass(frozen=True, repr=False)

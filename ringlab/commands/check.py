@@ -31,7 +31,7 @@ HEADINGS = (
 
 def command(
     algorithms: Annotated[str, typer.Argument(metavar="FILE.py[:NAME]|COLLECTIVE/NAME|library", help="Yours or ours.")],
-    world_sizes: Annotated[str, typer.Option(metavar="LIST", help="Such as 1-8,16.")] = "1-33",
+    ranks: Annotated[str, typer.Option(metavar="LIST", help="Numbers of them, such as 1-8,16.")] = "1-33",
     json_to: JsonOpt = None,
 ) -> None:
     """Prove an algorithm right at many world sizes, or say what is wrong; its cost stands beside the least possible.
@@ -39,7 +39,7 @@ def command(
     ^C keeps what is done.
     """
     check_outputs(json_to)
-    answer = check(algorithms, world_sizes, progress=TerminalProgress())
+    answer = check(algorithms, ranks, progress=TerminalProgress())
     deliver(answer, json_to)
     if not answer.is_correct:
         raise typer.Exit(1)

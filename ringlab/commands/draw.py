@@ -1,7 +1,9 @@
 """``ringlab animate`` and ``ringlab plot``: pictures of a scenario's messages, or of a trace from a file."""
 
+from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -27,6 +29,7 @@ from scenarios import LoadedScenario
 from simcomm.cluster.paths import keeping_paths
 from viz.captions import describe_failure
 
+IMAGES = {".png": "image/png", ".gif": "image/gif", ".svg": "image/svg+xml"}
 KINDS = {"step": "a waterfall", "scaling": "a scaling curve", "path": "a critical path", "cluster": "a topology"}
 
 
@@ -132,6 +135,25 @@ class Picture(Answer):
         if self.problem is not None:
             yield f"WRONG  {self.problem}"
         yield f"{self.title}: {self.file}"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the picture itself, a player with its controls."""
+        shown = _embed(Path(self.file))
+        return f"{super()._repr_html_()}\n{shown}" if self.problem or not shown else shown
+
+
+MOST_EMBEDDED = 32 << 20  # bytes of a picture that becomes part of a notebook
+
+
+def _embed(path: Path) -> str:
+    """Return a picture as HTML that needs no file; nothing for one that a notebook cannot show, or is too large."""
+    suffix = path.suffix.lower()
+    if suffix not in (".html", *IMAGES) or path.stat().st_size > MOST_EMBEDDED:
+        return ""
+    if suffix == ".html":
+        page = escape(path.read_text(encoding="utf-8"))
+        return f'<iframe srcdoc="{page}" sandbox="allow-scripts" width="100%" height="640" frameborder="0"></iframe>'
+    return f'<img src="data:{IMAGES[suffix]};base64,{b64encode(path.read_bytes()).decode()}">'
 
 
 def is_record(source: str | Path) -> bool:

@@ -61,8 +61,8 @@ def init(name: str | None = None, output: Path | str | None = None) -> Beginning
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
-    ...     init("llama-fsdp", f"{folder}/mine.toml").usage[0]
-    'ringlab predict mine.toml --devices 8,16'
+    ...     init("llama-fsdp", f"{folder}/mine.toml").usage[0].split()[-2:]
+    ['--devices', '8,16']
     """
     if name is None:
         if output is not None:

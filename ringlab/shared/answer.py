@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from dataclasses import Field, fields, is_dataclass
 from typing import Any, ClassVar
 
+from collectives.errors import InputError
+from collectives.quoting import quote, suggest
 from ringlab.table import Part, render_html
 
 SCHEMA_VERSION = 2  # of every answer's JSON; raised when a key changes
@@ -36,6 +38,33 @@ class Answer(AnswerRecord):
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
         return render_html(self.show())
+
+    def to_pandas(self, table: str | None = None) -> Any:
+        """Return a list of ``to_dict`` as a DataFrame: the first with rows, or the one called ``table``.
+
+        Raises InputError for a name that is not there, and where pandas is not installed.
+        """
+        lists = {
+            key: rows for key, rows in self.to_dict().items() if isinstance(rows, list) and rows and is_row(rows[0])
+        }
+        if table is not None and table not in lists:
+            raise InputError(f"there is no table {quote(table)} in this answer; {suggest(table, lists)}")
+        if not lists:
+            raise InputError("there is no table in this answer")
+        try:
+            from pandas import json_normalize  # slow to import, and no part of what Ringlab needs
+        except ModuleNotFoundError as error:
+            raise InputError("to_pandas needs pandas, which is not installed here: pip install pandas") from error
+        return json_normalize(lists[table or next(iter(lists))])
+
+
+def is_row(value: object) -> bool:
+    """Return whether an entry of a list can be a row of a table.
+
+    >>> is_row({"time_s": 1.0}), is_row(1.0)
+    (True, False)
+    """
+    return isinstance(value, dict)
 
 
 def to_plain(value: Any) -> Any:

@@ -13,7 +13,7 @@ MOST_SIZES = 1000
 MOST_DIGITS = 18  # of a number of ranks
 
 
-def parse_world_sizes(text: str, option: str = "--world-sizes", most: int = 256) -> list[int]:
+def parse_world_sizes(text: str, option: str = "--ranks", most: int = 256) -> list[int]:
     """Return the numbers of ranks from 1 to ``most`` that a list names, in rising order. Raises InputError.
 
     >>> parse_world_sizes("16,1-4")

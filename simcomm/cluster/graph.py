@@ -22,6 +22,7 @@ from collectives.units import Bandwidth, Latency, parse_bandwidth, parse_latency
 Link = tuple[str, str]  # the nodes that one direction of a cable leads from and to
 KINDS = ("host", "gpu", "nic", "pcie", "cpu", "memory", "nvswitch", "switch")
 HOLDS_A_RANK = ("host", "gpu")
+MOST_LISTED = 12  # parts of a list of nodes
 MOST_LINKS = 450_000  # cables of networks that are built; each takes two kilobytes with what is made of it
 P2P_LEVELS = ("NVL", "PXB", "PHB", "SYS")  # over NVLink; PCIe switches; one CPU; several. Each includes those before it
 
@@ -122,3 +123,25 @@ def check_connected(graph: "nx.DiGraph[str]") -> None:
         raise InputError(
             f"the network is in {len(pieces)} pieces: no link leads from {', '.join(pieces[0])} to the rest"
         )
+
+
+def list_nodes(graph: "nx.DiGraph[str]") -> str:
+    """Return the names of all nodes, those that are numbered in a row as the first and the last.
+
+    >>> import simcomm
+    >>> list_nodes(simcomm.star(8, "1 GB/s", "1 us").graph)
+    'h0 to h7, s0'
+    """
+    numbered: dict[str, list[int]] = {}
+    for node in graph:
+        stem = node.rstrip("0123456789")
+        numbered.setdefault(stem if stem != node else node, []).append(int(node[len(stem) :] or 0))
+    parts = []
+    for stem, numbers in numbered.items():
+        own = sorted(numbers)
+        in_a_row = own == [*range(own[0], own[0] + len(own))]
+        if len(own) > 1 and in_a_row:
+            parts.append(f"{stem}{own[0]} to {stem}{own[-1]}")
+        else:
+            parts += [stem if stem in graph else f"{stem}{number}" for number in own]
+    return ", ".join(parts) if len(parts) <= MOST_LISTED else f"{', '.join(parts[:MOST_LISTED])} and others"

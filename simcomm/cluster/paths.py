@@ -21,7 +21,7 @@ import numpy.typing as npt
 from collectives.budget import SHORTER_ROUTES, allowed, check_fits
 from collectives.errors import InputError, TooLarge
 from simcomm.cluster.complete import complete_link_numbers, complete_links
-from simcomm.cluster.graph import node_kinds
+from simcomm.cluster.graph import list_nodes, node_kinds
 
 Ints = npt.NDArray[np.int64]
 
@@ -145,7 +145,8 @@ class ShortestPaths:
         try:
             return np.fromiter(map(self.number.__getitem__, names), np.int64, 2 * len(pairs)).reshape(-1, 2)
         except KeyError as error:
-            raise InputError(f"there is no node {error} in this network") from error
+            known = list_nodes(self._graph)
+            raise InputError(f"there is no node {error} in this network; there are {known}") from error
 
     def paths(self, ends: Ints, choices: Ints) -> RouteLinks:
         """Return the path of every pair in ``ends``; where there is none, no links.

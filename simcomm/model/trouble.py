@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from collectives.checks import check_number, check_whole_number
 from collectives.errors import InputError
-from simcomm.cluster.graph import Link
+from simcomm.cluster.graph import Link, list_nodes
 from simcomm.hashing import hash_name
 from simcomm.model.jitter import Jitter, uniform
 
@@ -290,7 +290,8 @@ def check_trouble(trouble: object, graph: "nx.DiGraph[str]", world_size: int) ->
         a, b = link.between
         if not graph.has_edge(a, b) or not graph.has_edge(b, a):
             neighbours = ", ".join(sorted(graph.successors(a))) if a in graph else ""
-            hint = f"{a} is linked to {neighbours}" if neighbours else f"there is no node {a}"
+            none = f"there is no node {a}; there are {list_nodes(graph)}"
+            hint = f"{a} is linked to {neighbours}" if neighbours else none
             raise InputError(f"no link between {a} and {b}; {hint}")
         _check_times(link)
     if trouble.repetitions < 1:

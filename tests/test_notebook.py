@@ -1,0 +1,56 @@
+"""The shipped notebook, cell by cell, and what a notebook shows of answers, pictures and errors."""
+
+import ast
+import json
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+import ringlab
+from collectives.errors import InputError
+from scenarios.examples import find_beginning
+
+
+def run_cell(source: str, names: dict[str, Any]) -> Any:
+    """Execute a cell; return the value of its last line, as a notebook shows it."""
+    tree = ast.parse(source)
+    last = ast.Expression(tree.body.pop().value) if isinstance(tree.body[-1], ast.Expr) else None
+    exec(compile(tree, "cell", "exec"), names)
+    return eval(compile(last, "cell", "eval"), names) if last else None
+
+
+def test_the_notebook_runs_from_top_to_bottom_and_shows_what_it_says(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    cells = json.loads(find_beginning("notebook")[0].read_text())["cells"]
+    names: dict[str, Any] = {}
+    answer, times, player, path, _ = (
+        run_cell("".join(cell["source"]), names) for cell in cells if cell["cell_type"] == "code"
+    )
+    assert answer._repr_html_().count("<table>") == 2 and times["ring"] < times["naive"]
+    assert player._repr_html_().startswith('<iframe srcdoc="&lt;!doctype html&gt;')
+    assert path._repr_html_().startswith('<img src="data:image/png;base64,')
+    assert capsys.readouterr().out.startswith("star9: no such file")
+
+
+def test_an_answer_is_a_table_of_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = ringlab.load("star8", "collective.sizes=8 MiB").predict()
+    pandas = ModuleType("pandas")
+    pandas.json_normalize = lambda rows: SimpleNamespace(rows=rows)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "pandas", pandas)
+    assert [row["algorithm"] for row in answer.to_pandas().rows] == ["naive", "ring"]
+    assert [row["gradient_sync"] for row in answer.to_pandas("training").rows] == ["naive", "ring"]
+    with pytest.raises(InputError, match="there is no table 'trainings' in this answer; did you mean training"):
+        answer.to_pandas("trainings")
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(InputError, match="pip install pandas"):
+        answer.to_pandas()
+
+
+def test_a_typo_is_one_line_in_a_notebook() -> None:
+    with pytest.raises(InputError) as problem:
+        ringlab.load("star9")
+    (line,) = problem.value._render_traceback_()
+    assert line.startswith("InputError: star9: no such file")
