@@ -6,7 +6,8 @@ from page_writer import Parts, read_results, table
 
 WAYS = {
     "shipped": "as shipped, fitted to all", "left_out": "each source left out of the fit",
-    "adapted_3": "so, and adapted to three of its rows", "adapted_8": "so, and to eight",
+    "adapted_3": "so, and adapted to three of its rows, those that tell most",
+    "adapted_3_spread": "so, but to rows spread over the source", "adapted_8": "so, to eight that tell most",
 }  # fmt: skip
 
 

@@ -60,5 +60,7 @@ def meshes_figure(title: str, jobs: Sequence[MeshDots]) -> Figure:
         axes.grid(color=FAINT, linewidth=0.5)
         if number == 0:
             axes.set_ylabel("tokens/s", color=INK)
-    figure.legend(loc="outside lower center", ncols=len(forms), frameon=False, fontsize=9, markerscale=2.5)
+    figure.legend(
+        loc="outside lower center", ncols=min(4 * len(jobs), len(forms)), frameon=False, fontsize=9, markerscale=2.5
+    )
     return figure

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from ringlab.shared.answer import NOT_IN_JSON, Answer, AnswerRecord
 from ringlab.table import NOTHING, Part, Sentences, Table, format_digits
-from simcomm.mesh_search.losers import name_family
-from simcomm.mesh_search.search import FoundMeshes, pareto_front
+from simcomm.mesh_search.search import FoundMeshes, SearchedMesh, pareto_front
 
 if TYPE_CHECKING:
     from viz.meshes import MeshDots
@@ -184,9 +183,15 @@ def _dots(found: FoundMeshes) -> "MeshDots":
     return MeshDots(
         title=f"{found.job.gpus} x {found.job.gpu}, {found.job.batch} sequences of {found.job.seq}",
         rates=found.tokens_per_s.tolist(), memory_gib=(found.memory.total / GIB).tolist(),
-        forms=[name_family(one) for one in found.searched], names=[one.name for one in found.searched],
+        forms=[_kind(one) for one in found.searched], names=[one.name for one in found.searched],
         front=pareto_front(found), limit_gib=float(found.meshes.memory_bytes[0]) / GIB,
     )  # fmt: skip
+
+
+def _kind(mesh: SearchedMesh) -> str:
+    """Return what a mesh has beside its data axis, or else what that divides: few enough for a legend."""
+    axes = [word for size, word in ((mesh.tp, "tensor"), (mesh.pp, "pipeline")) if size > 1]
+    return " and ".join(axes) if axes else mesh.sharding
 
 
 def _range(bounds: tuple[float, float]) -> str:
