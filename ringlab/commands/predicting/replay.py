@@ -1,7 +1,7 @@
 """``ringlab replay``: a recorded run on other networks, by other algorithms, without running it again."""
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,9 +14,11 @@ from collectives.calibration.calibration import Calibration, read_calibration
 from collectives.catalogue import find_algorithm
 from collectives.declaration import AUTO, NCCL
 from collectives.errors import InputError
+from collectives.other_formats.by_content import read_any_recording
+from collectives.other_formats.chakra import write_chakra
 from collectives.records.critical_path import divide_path
 from collectives.records.limits import find_limits
-from collectives.records.recording import Recording, read_recording
+from collectives.records.recording import Recording
 from collectives.records.trace import Trace
 from collectives.spec import SPECS
 from collectives.units import format_size, format_time
@@ -55,7 +57,9 @@ class ReplayOptions:
 
 @with_groups
 def command(
-    file: Annotated[Path, Argument(metavar="RUN.json", help="A recording, of ringlab record or ringlab virtual.")],
+    file: Annotated[
+        Path, Argument(metavar="RUN", help="A recording, one rank's .et of Chakra's traces, or profiles of torch.")
+    ],
     *,
     options: ReplayOptions,
     plot: Annotated[
@@ -63,6 +67,7 @@ def command(
         Option(metavar="FILE", help="Draw it: .html a player; .png, .svg, .pdf; .gif, .mp4; .perfetto.json."),
     ] = None,
     trace: Annotated[Path | None, Option(metavar="FILE", help="Write all its messages, for ringlab animate.")] = None,
+    chakra: Annotated[Path | None, Option(metavar="BASE", help="Write it as Chakra's traces: BASE.0.et, ...")] = None,
     answer: AnswerOptions,
 ) -> None:
     """Replay a recorded run on other networks and by other algorithms, without running it again."""
@@ -70,8 +75,9 @@ def command(
         viz.check_file(plot, "a picture of messages")
     check_outputs(answer.json_to, plot, trace, reads=options.calibration)
     found = replay_file(file, options, progress=TerminalProgress())
-    writers = [partial(viz.draw, found.trace, plot)] if plot is not None else []
+    writers: list[Callable[[], object]] = [partial(viz.draw, found.trace, plot)] if plot is not None else []
     writers += [partial(found.trace.write, trace)] if trace is not None else []
+    writers += [partial(write_chakra, read_any_recording(file), chakra)] if chakra is not None else []
     deliver(found, answer.json_to, *writers, explain=answer.explain)
 
 
@@ -257,7 +263,7 @@ def replay_file(file: Path | str, options: ReplayOptions, progress: Progress | N
     """Return the replay of a recording in a file. Raise InputError for what cannot be read or replayed."""
     progress = progress or NoProgress()
     with computing(progress, f"reading {file}"):
-        recording = read_recording(file)
+        recording = read_any_recording(file)
     calibration = None if options.calibration is None else read_calibration(options.calibration)
     own = AskedReplay(options.on, (), read_algorithms(options.algorithm or ()))
     asked = [(text, read_what_if(text, own)) for text in options.what_if or ()]

@@ -1,0 +1,281 @@
+"""Chakra's execution traces (MLCommons): a file ``NAME.RANK.et`` a rank, nodes that depend on nodes; in and out.
+
+Of the schema (``et_def.proto``, version 0.0.4) what says when ranks compute and communicate is read: nodes of computing
+with their duration, collectives, sends and receives, and what each depends on. A rank computes one node at a time, in
+the order of the file as far as dependencies allow; its calls go on beside. Where no process group is named by its ranks
+(``pg_ranks``, which Ringlab writes), a collective is of all ranks.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from pathlib import Path
+
+from collectives.errors import InputError
+from collectives.input_files import read_bytes
+from collectives.other_formats.wire import (
+    WireField,
+    bytes_field,
+    number_field,
+    read_delimited,
+    read_fields,
+    read_varint,
+    write_varint,
+)
+from collectives.output_files import write_bytes
+from collectives.quoting import make_printable
+from collectives.records.recording import CallKind, Did, RecordedCall, Recording
+from collectives.records.recording_builder import CollectiveCall, RecordingBuilder
+
+VERSION = "0.0.4"
+MOST_NODES = 2_000_000  # of a rank
+MOST_FILE_BYTES = 256 << 20
+COMP, SEND, RECV, COLLECTIVE = 4, 5, 6, 7  # types of nodes
+VERBS = {
+    0: "all_reduce", 1: "reduce", 2: "all_gather", 3: "gather", 4: "scatter", 5: "broadcast", 6: "all_to_all",
+    7: "reduce_scatter", 8: "reduce_scatter", 9: "barrier",
+}  # fmt: skip
+INT64, BOOL, STRING = 9, 27, 29  # fields of an attribute's value
+NUMBERS = (7, 9, 11, 13, 15, 17, BOOL)
+FILE = re.compile(r"(.*)\.(\d{1,7})\.et")
+MICRO = 1e6
+ROUNDED = "durations are whole microseconds in Chakra's traces"
+MEMORY = "nodes of memory and metadata are left out"
+
+
+@dataclass
+class ChakraNode:
+    """A node of a rank's trace."""
+
+    number: int
+    name: str = ""
+    kind: int = 0
+    after: list[int] = field(default_factory=list)  # nodes that it depends on
+    micros: int = 0
+    numbers: dict[str, int] = field(default_factory=dict)  # attributes
+    texts: dict[str, str] = field(default_factory=dict)
+
+    def to_bytes(self) -> bytes:
+        """Return the node as its message."""
+        found = number_field(1, self.number) + bytes_field(2, self.name.encode()) + number_field(3, self.kind)
+        found += b"".join(number_field(5, one) for one in self.after)
+        found += number_field(7, self.micros)
+        for name, value in self.numbers.items():
+            kind = BOOL if name.startswith("is_") else INT64
+            found += bytes_field(10, bytes_field(1, name.encode()) + number_field(kind, value))
+        for name, text in self.texts.items():
+            found += bytes_field(10, bytes_field(1, name.encode()) + bytes_field(STRING, text.encode()))
+        return found
+
+
+def _read_node(message: bytes) -> ChakraNode:
+    """Return a node. Raise ValueError for what is none."""
+    node = ChakraNode(-1)
+    for one in read_fields(message):
+        if one.number == 1:
+            node.number = one.whole
+        elif one.number == 2:
+            node.name = make_printable(one.text, most=100)
+        elif one.number == 3:
+            node.kind = one.whole
+        elif one.number in (4, 5):
+            node.after += _numbers(one)
+        elif one.number == 7:
+            node.micros = one.whole
+        elif one.number == 10:
+            _read_attribute(one.inner, node)
+    node.number = max(0, node.number)  # a number of 0 is not written
+    return node
+
+
+def _numbers(one: WireField) -> list[int]:
+    """Return the whole numbers of a repeated field, packed or not."""
+    if isinstance(one.value, int):
+        return [one.value]
+    found, at = list[int](), 0
+    while at < len(one.value):
+        value, at = read_varint(one.value, at)
+        found.append(value)
+    return found
+
+
+def _read_attribute(message: bytes, node: ChakraNode) -> None:
+    name = ""
+    for one in read_fields(message):
+        if one.number == 1:
+            name = one.text
+        elif one.number in NUMBERS:
+            node.numbers[name] = one.whole
+        elif one.number == STRING:
+            node.texts[name] = one.text
+
+
+def chakra_files(path: Path) -> list[Path]:
+    """Return the files of all ranks beside one of them, by rank. Raise InputError where one is missing."""
+    matched = FILE.fullmatch(path.name)
+    if matched is None:
+        raise InputError(f"{path}: Chakra's traces are NAME.RANK.et, for example ddp.0.et")
+    found = {}
+    for file in path.parent.glob("*.et"):
+        other = FILE.fullmatch(file.name)
+        if other is not None and other[1] == matched[1]:
+            found[int(other[2])] = file
+    for rank in range(len(found)):
+        if rank not in found:
+            raise InputError(f"{path.parent}: {matched[1]}.{rank}.et is missing, of {len(found)} ranks")
+    return [found[rank] for rank in range(len(found))]
+
+
+def read_chakra(path: Path) -> Recording:
+    """Return the recording that the traces of all ranks are, by the file of one. Raise InputError."""
+    files = chakra_files(path)
+    matched = FILE.fullmatch(path.name)
+    assert matched is not None
+    builder = RecordingBuilder(make_printable(matched[1], most=100), len(files), "chakra")
+    for rank, file in enumerate(files):
+        try:
+            _, *messages = read_delimited(read_bytes(file, MOST_FILE_BYTES), MOST_NODES)
+            nodes = [_read_node(message) for message in messages]
+            _Rank(builder, rank, nodes).play()
+        except (ValueError, UnicodeDecodeError) as error:
+            raise InputError(f"{file}: not a trace of Chakra's: {error}") from error
+    builder.notes.append(ROUNDED)
+    return builder.recording()
+
+
+class _Rank:
+    """The nodes of a rank, put into one log: a legal order, the lowest numbers first."""
+
+    def __init__(self, builder: RecordingBuilder, rank: int, nodes: Sequence[ChakraNode]) -> None:
+        self.builder, self.rank = builder, rank
+        self.nodes = {node.number: node for node in nodes}
+        if len(self.nodes) < len(nodes):
+            raise ValueError("two nodes have one id")
+        self.calls: dict[int, int] = {}  # of nodes that communicate
+        self.times: defaultdict[object, int] = defaultdict(int)
+
+    def play(self) -> None:
+        """Post, wait and compute. Raise ValueError for nodes that wait for each other, or for none that is there."""
+        left = {number: set(node.after) for number, node in self.nodes.items()}
+        behind: defaultdict[int, list[int]] = defaultdict(list)
+        for number, after in left.items():
+            for one in after:
+                if one not in self.nodes:
+                    raise ValueError(f"node {number} depends on node {one}, which is not there")
+                behind[one].append(number)
+        ready = [number for number, after in left.items() if not after]
+        heapify(ready)
+        done = 0
+        seconds = 0.0
+        while ready:
+            node = self.nodes[heappop(ready)]
+            seconds = self._do(node, seconds)
+            done += 1
+            for other in behind[node.number]:
+                left[other].discard(node.number)
+                if not left[other]:
+                    heappush(ready, other)
+        if done < len(self.nodes):
+            raise ValueError(f"{len(self.nodes) - done} nodes depend on each other in a circle")
+        self.builder.compute(self.rank, seconds)
+
+    def _do(self, node: ChakraNode, seconds: float) -> float:
+        """Add a node to the log, behind so many seconds of computing; return those that are not in the log yet."""
+        for one in sorted(node.after):
+            if one in self.calls:
+                self.builder.wait(self.rank, self.calls[one], seconds)
+                seconds = 0.0
+        if node.kind == COMP:
+            return seconds + node.micros / MICRO
+        if node.kind not in (SEND, RECV, COLLECTIVE):
+            if MEMORY not in self.builder.notes:
+                self.builder.notes.append(MEMORY)
+            return seconds
+        self.calls[node.number] = self._call(node)
+        self.builder.post(self.rank, self.calls[node.number], seconds)
+        return 0.0
+
+    def _call(self, node: ChakraNode) -> int:
+        nbytes = node.numbers.get("comm_size", 0)
+        if node.kind == COLLECTIVE:
+            name = node.texts.get("pg_name", "")
+            ranks = tuple(map(int, node.texts["pg_ranks"].split(","))) if "pg_ranks" in node.texts else None
+            ranks = ranks or tuple(range(self.builder.world_size))
+            kind = node.numbers.get("comm_type", 0)
+            if kind not in VERBS:
+                raise ValueError(f"node {node.number}: comm_type is {kind}")
+            what = CollectiveCall(
+                VERBS[kind], ranks, nbytes, 1, "uint8", root=node.numbers.get("root", 0), group=name or "world"
+            )
+            key = (name, ranks, self.times[name, ranks])
+            self.times[name, ranks] += 1
+            return self.builder.collective(self.rank, key, what)
+        sends, tag = node.kind == SEND, node.numbers.get("comm_tag", 0)
+        peer = node.numbers.get("comm_dst" if sends else "comm_src", 0)
+        ends = (self.rank, peer) if sends else (peer, self.rank)
+        number = self.times[sends, ends, tag]
+        self.times[sends, ends, tag] += 1
+        half = self.builder.send if sends else self.builder.recv
+        return half(self.rank, peer, nbytes, key=(ends, tag, number), tag=tag)
+
+
+def write_chakra(recording: Recording, base: Path) -> list[Path]:
+    """Write a recording as ``BASE.RANK.et``, and return the files. Streams of a rank are chains of nodes."""
+    files = []
+    for rank in range(recording.world_size):
+        nodes = _nodes_of(recording, rank)
+        messages = [bytes_field(1, VERSION.encode()), *(node.to_bytes() for node in nodes)]
+        files.append(base.with_name(f"{base.name}.{rank}.et"))
+        write_bytes(files[-1], b"".join(write_varint(len(message)) + message for message in messages))
+    return files
+
+
+class _Nodes(list[ChakraNode]):
+    """The nodes of a rank so far."""
+
+    def add(self, node: ChakraNode) -> int:
+        """Add a node; return its number."""
+        node.number = len(self)
+        self.append(node)
+        return node.number
+
+    def compute(self, seconds: float, after: list[int]) -> list[int]:
+        """Add what a stream computes; return what comes next depends on."""
+        micros = round(seconds * MICRO)
+        return [self.add(ChakraNode(0, "compute", COMP, after, micros, {"is_cpu_op": 0}))] if micros else after
+
+
+def _nodes_of(recording: Recording, rank: int) -> list[ChakraNode]:
+    """Return the nodes of a rank: each stream's computing and calls, which wait for what the log waits for."""
+    nodes, of_call, of_signal = _Nodes(), dict[int, int](), dict[int, list[int]]()
+    for stream in [number for number, one in enumerate(recording.streams) if one.rank == rank]:
+        after: list[int] = []  # what the stream's next node depends on
+        for entry in recording.entries.select(recording.entries.stream == stream):
+            after = nodes.compute(entry.seconds, after)
+            if entry.did == Did.POST:
+                of_call[entry.number] = nodes.add(_call_node(recording, entry.number, after))
+            elif entry.did == Did.WAIT:
+                after = [*after, of_call[entry.number]]
+            elif entry.did == Did.SIGNAL:
+                of_signal[entry.number] = after
+            elif entry.did == Did.AWAIT:
+                after = [*after, *of_signal.get(entry.number, [])]
+        nodes.compute(recording.streams[stream].tail, after)
+    return nodes
+
+
+def _call_node(recording: Recording, number: int, after: list[int]) -> ChakraNode:
+    """Return the node of a call."""
+    call: RecordedCall = recording.calls[number]
+    numbers = {"is_cpu_op": 0, "comm_size": call.nbytes}
+    if call.kind == CallKind.COLLECTIVE:
+        verb, group = recording.verbs[call.verb], recording.groups[call.group]
+        numbers |= {"comm_type": next(kind for kind, name in VERBS.items() if name == verb), "root": call.root}
+        texts = {"pg_name": group.name, "pg_ranks": ",".join(map(str, group.ranks))}
+        return ChakraNode(0, verb, COLLECTIVE, after, 0, numbers, texts)
+    sends = call.kind == CallKind.SEND
+    numbers |= {"comm_tag": call.tag, "comm_src": call.rank if sends else call.peer}
+    numbers["comm_dst"] = call.peer if sends else call.rank
+    return ChakraNode(0, "send" if sends else "recv", SEND if sends else RECV, after, 0, numbers)

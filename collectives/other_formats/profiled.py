@@ -1,0 +1,113 @@
+"""Profiles of torch (Kineto) of a real run over NCCL as a recording: collectives by their kernels, computing between.
+
+A collective's kernel says its name, bytes and ranks. A rank computes while another kernel of its GPU runs, and posts a
+collective where that begins; it waits for it before the first kernel of computing that begins after its end. Whether
+that kernel needed the result no profile says, so what overlapped in reality overlaps here, and no more.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from collectives.errors import InputError
+from collectives.records.kineto import Profile, Slice, read_slices
+from collectives.records.recording import Recording
+from collectives.records.recording_builder import CollectiveCall, RecordingBuilder
+from collectives.spec import SPECS
+
+NANO = 1e9
+SUB_GROUPS = "collectives of some ranks only are left out: a profile does not say which these are"
+VERBS = {
+    "allreduce": "all_reduce", "allgather": "all_gather", "alltoall": "all_to_all", "reducescatter": "reduce_scatter",
+}  # fmt: skip
+
+
+def verb_of(name: str) -> str | None:
+    """Return the collective that a kernel's name stands for, if any.
+
+    >>> verb_of("_reduce_scatter_base"), verb_of("allreduce_coalesced"), verb_of("send")
+    ('reduce_scatter', 'all_reduce', None)
+    """
+    plain = name.lower().removeprefix("nccl:").strip("_")
+    for text, verb in {**VERBS, **{verb: verb for verb in SPECS}}.items():
+        if plain.startswith(text):
+            return verb
+    return None
+
+
+def read_profiled(path: Path | str) -> Recording:
+    """Return the recording in the profiles of all ranks. Raise InputError where they have no collective of a GPU."""
+    profiles = read_slices(path)
+    world_size = max(profile.world_size for profile in profiles)
+    if sorted(profile.rank for profile in profiles) != list(range(world_size)):
+        found = ", ".join(str(profile.rank) for profile in profiles[:8])
+        raise InputError(f"{path}: profiles of ranks {found}, of {world_size}: give a folder with all of them")
+    builder = RecordingBuilder(Path(path).name or "profile", world_size, "kineto")
+    number = sum(_add(builder, profile) for profile in profiles)
+    if not number:
+        raise InputError(f"{path}: no collective of NCCL with its bytes; profile on GPUs, with record_shapes or not")
+    return builder.recording()
+
+
+class _Event(NamedTuple):
+    """A collective that begins, or a stretch of computing; nanoseconds. Of one instant computing comes last."""
+
+    begin: int
+    is_computing: bool
+    end: int
+    starts: bool  # a kernel starts there, rather than goes on
+    number: int  # of the collective's slice
+
+
+def _add(builder: RecordingBuilder, profile: Profile) -> int:
+    """Add a rank's log; return how many collectives it has."""
+    calls = sorted((one for one in profile.slices if one.sent is not None), key=lambda one: one.begin)
+    kernels = [one for one in profile.slices if one.category == "kernel" and not one.name.startswith("nccl")]
+    events = [_Event(one.begin, False, one.end, False, number) for number, one in enumerate(calls)]
+    events += _stretches(kernels, [one.begin for one in calls])
+    seconds, under_way, posted = 0.0, list[tuple[int, int]](), 0
+    for event in sorted(events):
+        if event.is_computing:
+            for end, call in under_way if event.starts else ():
+                if end <= event.begin:
+                    builder.wait(profile.rank, call, seconds)
+                    seconds = 0.0
+            under_way = [one for one in under_way if not event.starts or one[0] > event.begin]
+            seconds += (event.end - event.begin) / NANO
+            continue
+        made = _call(builder, profile.rank, calls[event.number], posted)
+        if made is not None:
+            builder.post(profile.rank, made, seconds)
+            seconds, posted = 0.0, posted + 1
+            under_way.append((event.end, made))
+    for _, call in under_way:
+        builder.wait(profile.rank, call, seconds)
+        seconds = 0.0
+    builder.compute(profile.rank, seconds)
+    return posted
+
+
+def _stretches(kernels: Sequence[Slice], cuts: Sequence[int]) -> Iterator[_Event]:
+    """Yield when kernels run, cut where collectives begin; what several do at once counts once."""
+    until, at = 0, 0
+    for kernel in sorted(kernels, key=lambda one: one.begin):
+        begin, starts = max(kernel.begin, until), kernel.begin >= until
+        while begin < kernel.end:
+            while at < len(cuts) and cuts[at] <= begin:
+                at += 1
+            end = min(kernel.end, cuts[at]) if at < len(cuts) else kernel.end
+            yield _Event(begin, True, end, starts, -1)
+            begin, starts = end, False
+        until = max(until, kernel.end)
+
+
+def _call(builder: RecordingBuilder, rank: int, one: Slice, number: int) -> int | None:
+    """Return a collective of all ranks; None for another."""
+    assert one.sent is not None
+    verb = verb_of(one.sent.collective)
+    if verb is None or one.sent.ranks != builder.world_size:
+        if SUB_GROUPS not in builder.notes:
+            builder.notes.append(SUB_GROUPS)
+        return None
+    what = CollectiveCall(verb, tuple(range(builder.world_size)), one.sent.nbytes, 1, "uint8")
+    return builder.collective(rank, number, what, line="world")

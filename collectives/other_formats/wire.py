@@ -1,0 +1,116 @@
+"""The few rules of protobuf's wire format that Chakra's messages need: varints, fields, messages behind their lengths.
+
+Written after the description at protobuf.dev/programming-guides/encoding; the library would be a dependency for three
+message types. Whatever is cut short or too long is refused.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+LONGEST_VARINT = 10  # bytes
+WIDTHS = {FIXED64: 8, FIXED32: 4}
+
+
+class WireField(NamedTuple):
+    """A field of a message: its number, and a whole number or bytes."""
+
+    number: int
+    value: int | bytes
+
+    @property
+    def whole(self) -> int:
+        """The value as a whole number. Raise ValueError for bytes."""
+        if isinstance(self.value, bytes):
+            raise ValueError(f"field {self.number} is no number")
+        return self.value
+
+    @property
+    def text(self) -> str:
+        """The value as text. Raise ValueError for a number, and for bytes that are no text."""
+        if isinstance(self.value, int):
+            raise ValueError(f"field {self.number} is no text")
+        return self.value.decode()
+
+    @property
+    def inner(self) -> bytes:
+        """The value as bytes. Raise ValueError for a number."""
+        if isinstance(self.value, int):
+            raise ValueError(f"field {self.number} is no message")
+        return self.value
+
+
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return a varint and where it ends. Raise ValueError for one that does not end.
+
+    >>> read_varint(write_varint(300), 0)
+    (300, 2)
+    """
+    value = 0
+    for place in range(LONGEST_VARINT):
+        if at + place >= len(data):
+            break
+        byte = data[at + place]
+        value |= (byte & 0x7F) << (7 * place)
+        if byte < 0x80:
+            return value & ((1 << 64) - 1), at + place + 1
+    raise ValueError(f"no number at byte {at}")
+
+
+def write_varint(value: int) -> bytes:
+    """Return a number from 0 on as a varint."""
+    found = bytearray()
+    while value > 0x7F:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    found.append(value)
+    return bytes(found)
+
+
+def read_fields(data: bytes) -> Iterator[WireField]:
+    """Yield the fields of a message. Raise ValueError where it is none.
+
+    >>> list(read_fields(number_field(1, 7) + bytes_field(2, b"a")))
+    [WireField(number=1, value=7), WireField(number=2, value=b'a')]
+    """
+    at = 0
+    while at < len(data):
+        key, at = read_varint(data, at)
+        kind, number = key & 7, key >> 3
+        if kind == VARINT:
+            value, at = read_varint(data, at)
+            yield WireField(number, value)
+            continue
+        if kind == BYTES:
+            size, at = read_varint(data, at)
+        elif kind in WIDTHS:
+            size = WIDTHS[kind]
+        else:
+            raise ValueError(f"no field at byte {at}")
+        if at + size > len(data):
+            raise ValueError(f"a field of {size} bytes at byte {at}, of {len(data)}")
+        yield WireField(number, data[at : at + size])
+        at += size
+
+
+def number_field(number: int, value: int) -> bytes:
+    """Return a field that is a whole number from 0 on."""
+    return write_varint(number << 3 | VARINT) + write_varint(value)
+
+
+def bytes_field(number: int, value: bytes) -> bytes:
+    """Return a field that is bytes: a text, or a message."""
+    return write_varint(number << 3 | BYTES) + write_varint(len(value)) + value
+
+
+def read_delimited(data: bytes, most: int) -> Iterator[bytes]:
+    """Yield messages that stand behind their lengths. Raise ValueError for one cut short, and more than ``most``."""
+    at = number = 0
+    while at < len(data):
+        size, at = read_varint(data, at)
+        if at + size > len(data):
+            raise ValueError(f"message {number} has {size} bytes, and {len(data) - at} are left")
+        if number >= most:
+            raise ValueError(f"more than {most} messages")
+        yield data[at : at + size]
+        at, number = at + size, number + 1

@@ -1,0 +1,161 @@
+"""Recordings from and to the formats of others: Chakra's execution traces, profiles of torch."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import simcomm
+from collectives.errors import InputError
+from collectives.other_formats.by_content import read_any_recording
+from collectives.other_formats.chakra import COLLECTIVE, COMP, ChakraNode, read_chakra, write_chakra
+from collectives.other_formats.wire import (
+    bytes_field,
+    number_field,
+    read_delimited,
+    read_fields,
+    read_varint,
+    write_varint,
+)
+from collectives.records.recording import Recording
+from collectives.records.recording_builder import CollectiveCall, RecordingBuilder
+from simcomm.recorded.replay import replay
+
+STAR = simcomm.star(2, "10 Gbit/s", "5 us")
+
+
+@given(st.integers(0, (1 << 64) - 1))
+def test_a_number_is_the_same_after_the_wire(value: int) -> None:
+    assert read_varint(write_varint(value), 0) == (value, len(write_varint(value)))
+
+
+@given(st.binary(max_size=60))
+def test_whatever_bytes_are_read_or_refused(data: bytes) -> None:
+    try:
+        fields = list(read_fields(data))
+    except ValueError:
+        return
+    assert all(field.number >= 0 for field in fields)
+
+
+def program() -> Recording:
+    """Two buckets that are reduced beside computing, then messages both ways; whole microseconds."""
+    builder = RecordingBuilder("ddp", 2)
+    for rank in range(2):
+        calls = []
+        for bucket in range(2):
+            what = CollectiveCall("all_reduce", (0, 1), 250_000)
+            calls.append(builder.collective(rank, bucket, what))
+            builder.post(rank, calls[-1], seconds=1e-3 * (1 + rank))
+        for call in calls:
+            builder.wait(rank, call)
+        other = 1 - rank
+        halves = [
+            builder.send(rank, other, 4096, key=(rank, other), tag=3),
+            builder.recv(rank, other, 4096, key=(other, rank), tag=3),
+        ]
+        for half in halves:
+            builder.post(rank, half)
+        for half in halves:
+            builder.wait(rank, half)
+        builder.compute(rank, 5e-4)
+    return builder.recording()
+
+
+def test_a_recording_takes_as_long_after_chakra(tmp_path: Path) -> None:
+    files = write_chakra(program(), tmp_path / "ddp")
+    assert [file.name for file in files] == ["ddp.0.et", "ddp.1.et"]
+    read = read_any_recording(files[1])
+    assert (read.world_size, read.where, len(read.calls)) == (2, "chakra", 8)
+    assert replay(read, STAR).elapsed == pytest.approx(replay(program(), STAR).elapsed, rel=1e-12)
+
+
+def trace_of(*nodes: ChakraNode) -> bytes:
+    messages = [bytes_field(1, b"0.0.4"), *(node.to_bytes() for node in nodes)]
+    return b"".join(write_varint(len(message)) + message for message in messages)
+
+
+def test_a_trace_as_astra_sim_has_it_is_read(tmp_path: Path) -> None:
+    """Dependencies packed, as protobuf writes them, and a collective that names no group is of all ranks."""
+    for rank in range(2):
+        packed = bytes_field(5, write_varint(0))
+        reduce = ChakraNode(1, "ALL_REDUCE", COLLECTIVE, [], 0, {"comm_type": 0, "comm_size": 1 << 20})
+        after = number_field(1, 2) + bytes_field(2, b"next") + number_field(3, COMP) + bytes_field(5, write_varint(1))
+        messages = [
+            bytes_field(1, b"0.0.4"),
+            ChakraNode(0, "work", COMP, [], 1500).to_bytes(),
+            reduce.to_bytes() + packed,
+            after + number_field(7, 500),
+        ]
+        content = b"".join(write_varint(len(message)) + message for message in messages)
+        (tmp_path / f"run.{rank}.et").write_bytes(content)
+    found = replay(read_chakra(tmp_path / "run.0.et"), STAR)
+    alone = simcomm.run("all_reduce/ring", STAR, nbytes=1 << 20).elapsed
+    assert found.elapsed == pytest.approx(1.5e-3 + alone + 5e-4)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\x05ab", "message 0 has 5 bytes, and 2 are left"),
+        (trace_of(ChakraNode(1, "a", COMP, [1])), "depend on each other in a circle"),
+        (trace_of(ChakraNode(1, "a", COMP, [7])), "depends on node 7, which is not there"),
+        (trace_of(ChakraNode(1, "a", COMP), ChakraNode(1, "b", COMP)), "two nodes have one id"),
+        (trace_of(ChakraNode(1, "a", COLLECTIVE, numbers={"comm_type": 77})), "comm_type is 77"),
+        (b"", "not a trace"),
+    ],
+)
+def test_what_is_no_trace_is_refused(content: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / "bad.0.et").write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        read_any_recording(tmp_path / "bad.0.et")
+
+
+def test_a_missing_rank_is_named(tmp_path: Path) -> None:
+    files = write_chakra(program(), tmp_path / "ddp")
+    files[0].unlink()
+    with pytest.raises(InputError, match=r"ddp\.0\.et is missing"):
+        read_any_recording(files[1])
+
+
+def test_messages_beyond_a_number_are_refused() -> None:
+    with pytest.raises(ValueError, match="more than 1 messages"):
+        list(read_delimited(b"\x00\x00", most=1))
+
+
+def profile(rank: int, ranks: int) -> dict[str, object]:
+    """A profile as torch writes it: computing, a collective beside computing, and computing that comes after it."""
+
+    def kernel(name: str, begin: float, seconds: float, **arguments: object) -> dict[str, object]:
+        return {"ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 7, "ts": begin, "dur": seconds} | {
+            "args": arguments
+        }
+
+    sent = {"Collective name": "allreduce", "In msg nelems": 262144, "Out msg nelems": 262144, "Group size": ranks}
+    return {
+        "distributedInfo": {"rank": rank, "world_size": ranks, "backend": "nccl"},
+        "traceEvents": [
+            kernel("gemm", 1000.0, 300.0),
+            kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 1200.0, 400.0, dtype="Float", **sent),
+            kernel("gemm", 1300.0, 200.0),
+            kernel("adam", 1650.0, 50.0),
+        ],
+    }
+
+
+def test_a_profile_of_a_run_over_nccl_is_a_recording(tmp_path: Path) -> None:
+    for rank in range(2):
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps(profile(rank, 2)))
+    read = read_any_recording(tmp_path)
+    assert (read.world_size, read.where, len(read.calls)) == (2, "kineto", 2)
+    assert read.computed() == pytest.approx([550e-6] * 2)
+    alone = simcomm.run("all_reduce/ring", STAR, nbytes=1 << 20).elapsed
+    assert replay(read, STAR).elapsed == pytest.approx(200e-6 + max(alone, 300e-6) + 50e-6)
+
+
+def test_profiles_of_some_ranks_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "rank1.json").write_text(json.dumps(profile(1, 2)))
+    with pytest.raises(InputError, match="profiles of ranks 1, of 2"):
+        read_any_recording(tmp_path)
