@@ -15,6 +15,7 @@ from collectives.units import format_size, format_time
 from course.files import LESSONS, Lesson, find_lesson, lesson_of
 from course.judging import JudgedExercise, JudgedLesson, judge, make_cluster
 from realcomm.launching.torch_process import check_torch
+from ringlab.commands.measuring.record import RecordAnswer, record_program
 from ringlab.shared.answer import Answer
 from ringlab.shared.options import JsonOpt
 from ringlab.shared.output import check_outputs, deliver
@@ -26,6 +27,7 @@ from virtual.process.programs import Program
 from viz.player.page import PlayedRun, write_player
 
 MOST_FILES = 1000  # of a class
+REAL_SECONDS = 120.0  # at most, of a run on real ranks
 STATES = {"right": "good", "to do": "fair", "wrong": "poor"}
 
 
@@ -34,6 +36,7 @@ def command(
     file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Yours; else one of its name here.")] = None,
     is_checked: Annotated[bool, typer.Option("--check", help="Judge your file on virtual ranks.")] = False,
     is_shown: Annotated[bool, typer.Option("--show", help="Run your file and write a player of its messages.")] = False,
+    real: Annotated[int | None, typer.Option(min=2, metavar="N", help="Run it on N real ranks over gloo.")] = None,
     on: Annotated[str | None, typer.Option(metavar="SCENARIO", help="Another cluster for --show.")] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="The player of --show.")] = None,
     grade: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Judge all lessons in a class's folder.")] = None,
@@ -43,8 +46,8 @@ def command(
 
     A lesson is a program of torch.distributed with functions that you write: `ringlab learn 4` puts it here.
     """
-    if sum((is_checked, is_shown, grade is not None)) > 1:
-        raise InputError("--check, --show and --grade are three commands; give one of them")
+    if sum((is_checked, is_shown, real is not None, grade is not None)) > 1:
+        raise InputError("--check, --show, --real and --grade are four ways; give one of them")
     check_outputs(json_to, output)
     if grade is not None:
         answer: Answer = grade_folder(grade)
@@ -52,6 +55,8 @@ def command(
         answer = ListedLessons(tuple(ListedLesson(one.number, one.title, one.file_name) for one in LESSONS))
     elif is_checked:
         answer = check_lesson(number, file)
+    elif real is not None:
+        answer = run_lesson(number, file, real)
     elif is_shown:
         answer = show_lesson(number, file, on, output)
     else:
@@ -231,6 +236,12 @@ def show_lesson(number: int, file: Path | None, on: str | None, output: Path | N
         write_player(f"Lesson {number}: {lesson.title}", runs, player)
     findings = tuple(finding.text for finding in finished.outcome.findings)
     return ShownLesson(number, ranks, finished.outcome.jobs[0].elapsed, findings, str(player) if runs else "")
+
+
+def run_lesson(number: int, file: Path | None, ranks: int) -> RecordAnswer:
+    """Run a learner's file on real ranks over gloo; the recording stands beside it. Raises RunFailed."""
+    mine = _mine(find_lesson(number), file)
+    return record_program([str(mine)], ranks, mine.with_suffix(".json"), REAL_SECONDS)
 
 
 def _mine(lesson: Lesson, file: Path | None) -> Path:

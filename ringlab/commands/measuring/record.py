@@ -50,10 +50,15 @@ def command(
         _record_rank([script, *(arguments or [])], output, parts or parts_folder(output), module)
         return
     check_outputs(json_to, output)
+    words = [*(["-m"] if module else []), script, *(arguments or [])]
+    deliver(record_program(words, check_whole_number("ranks", ranks, at_least=1), output, timeout), json_to)
+
+
+def record_program(words: list[str], ranks: int, output: Path, timeout: float) -> "RecordAnswer":
+    """Run a program, ``-m`` before a module, on real ranks over gloo and write what they called. Raises RunFailed."""
     with TemporaryDirectory(prefix="ringlab-record-") as folder:
-        words = ["record", "--parts", folder, "-o", str(output.absolute()), *(["-m"] if module else []), script]
-        start_ranks(check_whole_number("ranks", ranks, at_least=1), [*words, *(arguments or [])], timeout)
-    deliver(describe_recording(read_recording(output), str(output)), json_to)
+        start_ranks(ranks, ["record", "--parts", folder, "-o", str(output.absolute()), *words], timeout)
+    return describe_recording(read_recording(output), str(output))
 
 
 def _record_rank(words: list[str], output: Path, folder: Path, module: bool) -> None:
