@@ -32,6 +32,7 @@ from virtual.ranks.own_state import Belongings, OwnState
 from virtual.ranks.rank import Job, Rank
 from virtual.ranks.world import World
 from virtual.timing.live import LiveTiming
+from virtual.timing.stopped import mark_failure
 from virtual.watching.everything import tell_silent, watch_everything, watching
 from virtual.watching.observed import ProgramObserver
 
@@ -134,6 +135,8 @@ class VirtualRun:
         jobs = tuple(_job_outcome(*both) for both in zip(self.world.jobs, recordings, strict=True))
         elapsed = max((job.elapsed for job in jobs), default=0.0)
         trace = timing.simulation.trace(title, elapsed) if isinstance(timing, LiveTiming) else None
+        if trace is not None and self.world.findings:
+            trace = mark_failure(trace, self.world.findings[0])
         outcome = VirtualOutcome(title, jobs, trace is not None, self._findings(), seconds)
         return Finished(outcome, recordings, trace)
 

@@ -66,12 +66,7 @@ def find_site(frame: FrameType | None = None) -> Site:
 
 
 def find_asked(frame: FrameType | None = None) -> tuple[Site, str]:
-    """Return the line of ``find_site``, and the name of the function that it calls.
-
-    >>> import torch
-    >>> find_asked(sys._getframe())[1]
-    ''
-    """
+    """Return the line of ``find_site``, and the name of the function that it calls."""
     here: FrameType | None = frame or sys._getframe(1)
     asked = ""
     while here is not None:

@@ -1,0 +1,31 @@
+"""A run that was stopped, as a Trace: what had happened, and which ranks wait for each other."""
+
+from dataclasses import replace
+
+from collectives.records.spans import Span, Spans
+from collectives.records.trace import ProgramFailure, Trace
+from virtual.ranks.finding import Finding
+
+SHORTEST = 1e-6  # seconds that a run is shown to take in which nothing happens
+
+
+def mark_failure(trace: Trace, finding: Finding) -> Trace:
+    """Return a Trace that says where its program went wrong; ranks of a circle are marked, else the first that is told.
+
+    Of a run in which nothing has happened the ranks are shown where they wait.
+    """
+    elapsed = trace.elapsed or SHORTEST
+    places = [place for place in finding.places if place.ranks]
+    if not places:
+        return trace
+    waiting = [
+        Span(rank, place.what.partition("(")[0], 0, 0.0, elapsed)
+        for place in places
+        if place.site is not None
+        for rank in place.ranks
+    ]
+    spans = trace.spans if len(trace.messages) or len(trace.spans) else Spans.of(waiting).sorted()
+    where = str(places[0].site) if places[0].site is not None else ""
+    rank = finding.circle[0] if finding.circle else places[0].ranks[0]
+    failure = ProgramFailure(rank, None, where, finding.title, elapsed, circle=finding.circle)
+    return replace(trace, elapsed=elapsed, spans=spans, failure=failure)
