@@ -1,9 +1,12 @@
 """Mistakes of programs on virtual ranks are told with kind, ranks and lines; of right programs nothing is told."""
 
+from pathlib import Path
+
 import pytest
 from mistake_corpus import RIGHT, WRONG, CorpusProgram
 from virtual_runs import Ran, VirtualRuns
 
+ROOT = Path(__file__).parent.parent
 SLOW = {"dcp", "fsdp2", "hsdp", "mesh", "tp_sp"}  # more than a second each: of DTensor's first use
 
 
@@ -47,6 +50,25 @@ def test_nothing_is_told_of_a_right_program_that_is_timed(virtual: VirtualRuns, 
 @pytest.mark.parametrize("program", WRONG, ids=name)
 def test_a_mistake_is_told_where_ranks_are_timed(virtual: VirtualRuns, program: CorpusProgram) -> None:
     assert program.find_untold(run(virtual, program, timing="live").outcome.findings) == []
+
+
+def test_the_page_has_all_kinds_and_what_its_example_says(virtual: VirtualRuns) -> None:
+    page = (ROOT / "docs" / "virtual_mistakes.md").read_text()
+    rows = [row.split("|")[1] for row in page.splitlines() if row.startswith("| ") and not row.startswith("| what")]
+    kinds = {kind.strip() for row in rows for kind in row.split(",") if kind.strip(" -")}
+    assert kinds == {program.said["kind"].strip() for program in WRONG}
+    (finding,) = virtual(ROOT / "examples" / "uneven_batches.py", 4, timing="live").outcome.findings
+    assert f"```\n{finding.text}\n```" in page
+
+
+@pytest.mark.parametrize("name", ["send_round", "unequal_batches"])
+def test_a_hang_is_drawn_up_to_where_it_stops(virtual: VirtualRuns, name: str) -> None:
+    program = next(one for one in WRONG if one.path.stem == name)
+    ran = run(virtual, program, timing="live")
+    assert ran.trace is not None and ran.trace.failure is not None
+    assert ran.trace.failure.circle == ((0, 1, 2) if name == "send_round" else ())
+    assert ran.trace.failure.text.endswith(ran.outcome.findings[0].title)
+    assert {span.rank for span in ran.trace.spans} == {0, 1, 2}
 
 
 def test_the_corpus_has_what_it_should() -> None:

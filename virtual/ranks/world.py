@@ -105,7 +105,8 @@ class World:
     def _end(self, rank: Rank) -> None:
         with suppress(Stopped):
             self.catch_up(rank)
-        self._span(rank, "compute", rank.busy_since, rank.clock)
+        did = "compute" if rank.waiting is None else rank.waiting.what.partition("(")[0]
+        self._span(rank, did, rank.busy_since, rank.clock)
         rank.state, rank.waiting = State.DONE, None
         for other in self.ranks:
             self.poke(other)

@@ -27,5 +27,6 @@ def mark_failure(trace: Trace, finding: Finding) -> Trace:
     spans = trace.spans if len(trace.messages) or len(trace.spans) else Spans.of(waiting).sorted()
     where = str(places[0].site) if places[0].site is not None else ""
     rank = finding.circle[0] if finding.circle else places[0].ranks[0]
-    failure = ProgramFailure(rank, None, where, finding.title, elapsed, circle=finding.circle)
+    text = f"deadlock: {finding.title}" if finding.circle else finding.title
+    failure = ProgramFailure(rank, None, where, text, elapsed, circle=finding.circle)
     return replace(trace, elapsed=elapsed, spans=spans, failure=failure)
