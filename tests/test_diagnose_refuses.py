@@ -3,6 +3,7 @@
 import gzip
 import json
 import pickle
+import time
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,7 @@ TABLE = nccl_tests(["n0"], 2, "A100", [(2**20, 10.0)])
         ("trace_rank_0.json", '{"version": "2", "entries": [3]}', "entry 0 is 3"),
         ("dump.json", json.dumps({"version": "2", "entries": [{}]}), "which rank's"),
         ("words.txt", "it is slow, please help\n", "nothing in it is known"),
-        ("long.txt", "x" * 30_000, "line 1: 30,000 letters"),
+        ("long.txt", "x" * 300_000, "line 1: 300,000 letters"),
         ("empty.txt", "", "nothing in it is known"),
     ],
 )
@@ -70,7 +71,7 @@ def test_what_is_no_text_is_refused(tmp_path: Path, content: bytes, message: str
 
 def test_a_packed_bomb_and_a_large_file_are_refused(tmp_path: Path) -> None:
     packed = tmp_path / "rank0.json.gz"
-    packed.write_bytes(gzip.compress(b" " * (300 << 20), compresslevel=1))
+    packed.write_bytes(gzip.compress(b" " * (257 << 20), compresslevel=1))
     with pytest.raises(InputError, match="more than 268,435,456 bytes in it"):
         read_facts([packed])
     large = tmp_path / "large.txt"
@@ -94,3 +95,13 @@ def test_no_text_makes_anything_but_facts_or_a_refusal(text: str, at: int, put: 
             read_facts([path])
         except InputError as error:
             assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    "word", ["connect ", "LnkCap: Speed ", "Rank 1 is running collective: ", "-x NCCL_A=", "WorkNCCL("]
+)
+def test_lines_that_patterns_could_look_at_for_long_are_read_in_seconds(tmp_path: Path, word: str) -> None:
+    path = write(tmp_path, "slow.txt", "\n".join([word * (19_000 // len(word))] * 40 + ["NCCL version 2.21.5"]))
+    began = time.process_time()
+    read_facts([path])
+    assert time.process_time() - began < 10

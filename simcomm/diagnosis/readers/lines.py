@@ -12,6 +12,7 @@ PREFIXES = re.compile(
     r"|\d+: (?=\S+:\d+:\d+ \[|#|\s+\d+\s+\d+\s)"  # srun --label
     r"|\[?(?:default|rank)\d+\]?:\s?(?!\[E))"  # torchrun --tee
 )
+MOST_MATCHED = 2000  # letters of a line, in which it has said what it is; patterns may look at it from each
 ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
@@ -27,9 +28,9 @@ class LogLine(NamedTuple):
 
 
 def clean(text: str) -> str:
-    r"""Return a line without colours and a launcher's prefix.
+    r"""Return the beginning of a line without colours and a launcher's prefix.
 
     >>> clean("[1,0]<stdout>:# Rank  0"), clean("\x1b[32mok\x1b[0m")
     ('# Rank  0', 'ok')
     """
-    return PREFIXES.sub("", ESCAPES.sub("", text)).rstrip()
+    return PREFIXES.sub("", ESCAPES.sub("", text[:MOST_MATCHED])).rstrip()
