@@ -70,6 +70,7 @@ def by_gloo(program: Path, ranks: int) -> list[str]:
     finally:
         for process in processes:
             process.kill()
+            process.communicate()
 
 
 def test_every_verb_has_the_values_of_gloo(virtual: VirtualRuns) -> None:
