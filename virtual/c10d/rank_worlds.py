@@ -36,9 +36,9 @@ class RankWorlds:
         rank = self._ringlab_world.me()
         kept = self._ringlab_others if rank is None else rank.extra
         key = get_ident() if rank is None else "c10d"
-        if key not in kept:
-            kept[key] = RankKnowledge()
-        found: RankKnowledge = kept[key]
+        found: RankKnowledge | None = kept.get(key)
+        if found is None:
+            found = kept[key] = RankKnowledge()
         return found
 
     def __getattr__(self, name: str) -> Any:

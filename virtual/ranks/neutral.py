@@ -8,18 +8,27 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 
 class Neutral:
-    """A context in which what torch does is nobody's: a rank's modes neither see nor count it."""
+    """A context in which what torch does is nobody's: a rank's modes neither see nor count it.
+
+    It is the inference mode, which leaves versions of tensors as they are, as a backend's own writing does.
+    """
+
+    __slots__ = ("_functions", "_inference", "_modes")
 
     def __enter__(self) -> None:
-        self._entered: list[Any] = [torch.inference_mode()]
+        self._inference = torch._C._InferenceMode(True)
+        self._inference.__enter__()
+        self._modes: Any = None
         if torch._C._len_torch_dispatch_stack():
-            self._entered.append(_disable_current_modes())
-        self._entered.append(torch._C.DisableTorchFunction())
-        for context in self._entered:
-            context.__enter__()
+            self._modes = _disable_current_modes()
+            self._modes.__enter__()
+        self._functions = torch._C.DisableTorchFunction()
+        self._functions.__enter__()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for context in reversed(self._entered):
-            context.__exit__(kind, error, trace)
+        self._functions.__exit__(kind, error, trace)
+        if self._modes is not None:
+            self._modes.__exit__(kind, error, trace)
+        self._inference.__exit__(kind, error, trace)
