@@ -87,6 +87,18 @@ def test_a_second_group_of_the_world_meets_at_a_fresh_store(virtual: VirtualRuns
     assert ran.lines(1) == ["[3.0, 3.0]", "[6.0, 6.0]", "[9.0, 9.0]"]
 
 
+def test_stores_of_a_programs_own_meet_nowhere_and_rpc_is_refused(virtual: VirtualRuns) -> None:
+    ran = virtual(PROGRAMS / "stores.py", 3)
+    said = ["[9.0, 9.0] b'here' False", "torch.distributed.rpc cannot run on virtual ranks: "]
+    assert [[line.rstrip() for line in ran.lines(rank)] for rank in range(3)] == [
+        [line.rstrip() for line in said]
+    ] * 3, (
+        ran.out,
+        ran.err,
+        ran.outcome.findings,
+    )
+
+
 def test_a_program_that_spawns_processes_has_ranks_of_its_own_jobs(virtual: VirtualRuns) -> None:
     ran = virtual(PROGRAMS / "spawning.py", 0)
     assert "all right" in ran.out, ran.err
@@ -133,3 +145,12 @@ def test_a_program_that_is_none_is_refused(virtual: VirtualRuns, tmp_path: Path)
 def test_more_ranks_than_the_cluster_has_are_refused() -> None:
     with pytest.raises(InputError, match="5 ranks do not fit"):
         VirtualOptions(Program("x.py"), 5, star(4))
+
+
+def test_the_page_shows_what_a_hang_says(virtual: VirtualRuns, tmp_path: Path) -> None:
+    page = (Path(__file__).parent.parent / "docs" / "virtual.md").read_text()
+    program = page.partition("```python\n")[2].partition("```")[0]
+    shown = page.partition("```\ndeadlock")[2].partition("```")[0]
+    (tmp_path / "ring.py").write_text(program)
+    (finding,) = virtual(tmp_path / "ring.py", 4).outcome.findings
+    assert finding.text == f"deadlock{shown.rstrip()}"

@@ -23,6 +23,7 @@ from virtual.outcome import Finished, JobOutcome, RankOutcome, VirtualOutcome
 from virtual.process.clocks import install_clocks
 from virtual.process.groups import GroupMaker
 from virtual.process.interpreter import install_interpreter
+from virtual.process.meeting_places import install_stores
 from virtual.process.output import RankedOutput
 from virtual.process.replaced import Replaced
 from virtual.process.spawning import Spawner
@@ -74,6 +75,7 @@ class VirtualRun:
         world, options, replaced = self.world, self.options, self.replaced
         title, usual = make_printable(options.program.title), "nccl" if options.gpu else "gloo"
         GroupMaker(world, self.timing, title, options.acts_as, usual).install(replaced)
+        install_stores(world, replaced)
         install_clocks(world, replaced)
         if options.gpu:
             VirtualDevices(world, options.compute, options.local_ranks).install(replaced)

@@ -57,7 +57,7 @@ class Job:
     number: int  # 0: of the command itself
     ranks: list["Rank"] = field(default_factory=list)
     finding: Finding | None = None  # why it was stopped
-    stores: dict[int, dict[str, bytes]] = field(default_factory=dict)  # by how many groups of the world were before
+    stores: dict[Any, dict[str, bytes]] = field(default_factory=dict)  # by number of a group of the world, or place
     groups: dict[Any, Any] = field(default_factory=dict)  # what members share, by name and members
     logs: list[Any] = field(default_factory=list)
 
