@@ -15,7 +15,7 @@ from scenarios.training_form import TrainingForm
 from simcomm.cluster.hardware_parts import find_link
 from simcomm.mesh.clusters import mesh_cluster
 from simcomm.mesh.job import TrainingJob
-from simcomm.mesh.language import Host, LanguageModel, is_expressible
+from simcomm.mesh.language import SOURCE, Host, LanguageModel, is_expressible
 from simcomm.mesh_search.columns import BITS, FRAMEWORKS, OFFLOADED, OPTIMIZERS, PRECISIONS
 from simcomm.mesh_search.devices import is_mesh_gpu
 from simcomm.mesh_search.search import MeshJob
@@ -82,7 +82,9 @@ def find_language_model(spread: SpreadTraining, job: TrainingJob) -> LanguageMod
     named = replace(job, optimizer=named_optimizer(training))
     if host is None or training.compute is not None or not is_expressible(named) or not is_mesh_gpu(host.gpu):
         return None
-    return LanguageModel(named, host, find_belief(host.gpu, "other")[0])
+    belief, told = find_belief(host.gpu, "other")
+    adapted = "" if told is None else f", {told[0].lower()}{told[1:].removesuffix('.')}"
+    return LanguageModel(named, host, belief, SOURCE + adapted)
 
 
 def make_job(spread: SpreadTraining, devices: int, options: MeshOptions) -> MeshJob:

@@ -19,6 +19,7 @@ from simcomm.mesh.job import TrainingJob
 from simcomm.mesh.memory import DeviceMemory
 from simcomm.mesh_search.columns import OPTIMIZERS, PRECISIONS
 from simcomm.mesh_search.search import FoundMeshes, MeshJob, SearchedMesh, predict_meshes
+from simcomm.mesh_search.step import waits
 from simcomm.mesh_search.uncertainty import Belief, Slopes, believe, find_slopes
 
 SHARDINGS = {"ddp": "ddp", "zero1": "zero1", "zero2": "zero2", "zero3": "zero3", "fsdp": "zero3", "hsdp": "hsdp"}
@@ -75,6 +76,7 @@ class LanguageModel:
     job: TrainingJob
     host: Host
     belief: Belief = field(default_factory=believe)
+    source: str = SOURCE
 
     @cached_property
     def alone(self) -> FoundMeshes:
@@ -87,7 +89,7 @@ class LanguageModel:
     @property
     def compute(self) -> Compute:
         """How long one device computes on each layer."""
-        found = at_rate(self.job.model, self.job.batch / float(self.alone.step_s[0]), SOURCE)
+        found = at_rate(self.job.model, self.job.batch / float(self.alone.step_s[0]), self.source)
         return replace(found, spread=float(self.belief.deviations(self._slopes(self.alone))[0]))
 
     def mesh_job(self, devices: int, form: Parallelism) -> MeshJob:
@@ -120,7 +122,10 @@ class LanguageModel:
         parts, mesh = found.parts.take(number), found.searched[number]
         total = parts.pop("total")
         alone = self._alone_seconds(parts["optimizer"] * mesh.tp * mesh.pp)
-        waiting = total - sum(parts.values())  # for the slowest, and what frameworks differ by
+        devices = float(found.meshes.gpus[number])
+        waiting = total * (1 - 1 / float(waits(np.array(devices), self.belief.parameters)))  # for the slowest
+        factor = (total - waiting) / sum(parts.values())  # what frameworks differ by
+        parts = {name: seconds * factor for name, seconds in parts.items()}
         pipeline = parts.pop("bubble") + parts.pop("p2p")
         sync, inside = parts.pop("data") + parts.pop("host"), parts.pop("tensor") + parts.pop("context")
         named = {**parts, "tensor": inside, "pipeline": pipeline, "sync": sync, "stragglers": waiting}

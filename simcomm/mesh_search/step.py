@@ -39,6 +39,11 @@ class MeshSeconds:
         return {field.name: float(getattr(self, field.name)[number]) for field in fields(self)}
 
 
+def waits(devices: Array, p: Parameters) -> Array:
+    """Return how many times as long a step takes whose slowest of so many devices all wait for."""
+    return np.asarray(1 + p["jitter"] * np.sqrt(2 * np.log(np.maximum(devices, 2))))
+
+
 def step_seconds(m: Meshes, p: Parameters) -> MeshSeconds:
     """Return the seconds of a step of each training, by parts."""
     rates, links = Rates(m, p), find_links(m, p)
@@ -62,7 +67,6 @@ def step_seconds(m: Meshes, p: Parameters) -> MeshSeconds:
     optimizer = optimizer_seconds(m, p, rates.memory)
     factor = np.choose(m.framework, [p[f"framework_{name}"] for name in FRAMEWORKS])
     factor = factor * np.where(m.experts > 0, p["experts"], 1.0)
-    waits = 1 + p["jitter"] * np.sqrt(2 * np.log(np.maximum(m.gpus, 2)))
     inside = m.micro_batches * m.layers / m.pp
     return MeshSeconds(
         compute=m.micro_batches * (m.layers * compute_layer + layer.head) / m.pp,
@@ -74,5 +78,5 @@ def step_seconds(m: Meshes, p: Parameters) -> MeshSeconds:
         data=data,
         host=host,
         optimizer=optimizer,
-        total=(work + data + host + optimizer) * waits * factor,
+        total=(work + data + host + optimizer) * waits(m.gpus, p) * factor,
     )

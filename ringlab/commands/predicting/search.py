@@ -16,7 +16,7 @@ from ringlab.commands.predicting.search_answer import Case, Learning, MeshRow, M
 from ringlab.jobs.mesh_files import FORMATS, write_mesh
 from ringlab.shared.console import make_console
 from ringlab.shared.mesh_beliefs import find_belief
-from ringlab.shared.mesh_jobs import MeshOptions, make_job
+from ringlab.shared.mesh_jobs import MeshOptions, find_host, make_job
 from ringlab.shared.options import JsonOpt, ScenarioArg, SetOpt, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import TerminalProgress, computing
@@ -107,7 +107,7 @@ def find_meshes(
             for devices in _numbers(spread, used):
                 job = make_job(spread, devices, used)
                 belief, told = find_belief(job.gpu, job.framework, used.runs)
-                one, priced = search(job, belief, used.fill), _price(spread, job)
+                one, priced = search(job, belief, used.fill), _price(spread, base, job)
                 cases.append(_case(value, one, priced.dollars, asked, used.fill))
                 found.append(one)
                 notes += [note for note in (told, priced.note) if note is not None and note not in notes]
@@ -159,10 +159,10 @@ def _numbers(spread: SpreadTraining, options: SearchOptions) -> list[int]:
     return parse_world_sizes(options.devices, "--devices", most=1 << 20)
 
 
-def _price(spread: SpreadTraining, job: MeshJob) -> DevicePrice:
-    """Return what the scenario says of a device's price, else the cheapest of the price list."""
-    stated = spread.training.price_per_hour
-    if stated is not None:
+def _price(spread: SpreadTraining, base: SpreadTraining, job: MeshJob) -> DevicePrice:
+    """Return what the scenario says of its own GPU's price, else the cheapest of the price list."""
+    stated, own = spread.training.price_per_hour, find_host(base)
+    if stated is not None and own is not None and own.gpu == job.gpu:
         return DevicePrice(stated, None)
     found = cheapest_gpu(read_rentals(), job.gpu, job.gpus)
     if found is None:

@@ -117,28 +117,37 @@ class SearchAnswer(Answer):
         for case in self.cases if self.key is None else ():
             yield from self._case(case)
         if self.tokens is not None:
+            yield self._bill()
             yield Sentences(tuple(self._choice()), wrap=True)
         if self.refused or self.notes:
             yield Sentences((*self.refused, *self.notes), wrap=True)
 
     def _overview(self) -> Table:
-        heads = [] if self.key is None else [self.key]
-        heads += ["devices", "fastest that fits", "tokens/s", "80 % within", "MFU", "$ a billion\ntokens"]
-        heads += [] if self.tokens is None else ["days", "$", "chance"]
-        rows = [[*([] if self.key is None else [case.value]), str(case.devices), *self._cells(case)]
-                for case in self.cases]  # fmt: skip
-        return Table(f"{self.model}: the fastest of each", heads, rows, words=1 if self.key is None else 3)
+        heads = [*self._key_heads(), "fastest that fits", "tokens/s", "80 % within", "MFU", "$ a billion\ntokens"]
+        rows = [[*self._key_cells(case), *_best_cells(case)] for case in self.cases]
+        return Table(f"{self.model}: the fastest of each", heads, rows, words=len(self._key_heads()) + 1)
 
-    def _cells(self, case: Case) -> list[str]:
-        if not case.best:
-            return ["none fits", *[NOTHING] * (4 if self.tokens is None else 7)]
-        row = case.best[0]
-        cells = [row.mesh, f"{row.tokens_per_s:,.0f}", _range(row.tokens_interval), f"{row.mfu:.0%}", _dollars(row)]
-        if row.money is None:
-            return cells
-        chance = row.money.chance_within_limits
-        cost = NOTHING if row.money.dollars is None else f"{row.money.dollars:,.0f}"
-        return [*cells, format_digits(row.money.hours / 24), cost, NOTHING if chance is None else f"{chance:.0%}"]
+    def _bill(self) -> Table:
+        """Return what so many tokens take and cost, a line a case that fits."""
+        heads = [*self._key_heads(), "days", "80 % within", "$", "80 % within", "chance"]
+        rows = []
+        for case in self.cases:
+            money = case.best[0].money if case.best else None
+            if money is not None:
+                low, high = money.hours_interval
+                days = [format_digits(money.hours / 24), f"{low / 24:.3g} to {high / 24:.3g}"]
+                cost = [NOTHING, NOTHING]
+                if money.dollars is not None and money.dollars_interval is not None:
+                    cost = [f"{money.dollars:,.0f}", _range(money.dollars_interval)]
+                chance = NOTHING if money.chance_within_limits is None else f"{money.chance_within_limits:.0%}"
+                rows.append([*self._key_cells(case), *days, *cost, chance])
+        return Table(f"{self.tokens:.3g} tokens", heads, rows)
+
+    def _key_heads(self) -> list[str]:
+        return ["devices"] if self.key is None else [self.key, "devices"]
+
+    def _key_cells(self, case: Case) -> list[str]:
+        return [str(case.devices)] if self.key is None else [case.value, str(case.devices)]
 
     def _choice(self) -> Iterator[str]:
         """Yield which case is cheapest of those that likely keep the limits."""
@@ -192,6 +201,13 @@ def _kind(mesh: SearchedMesh) -> str:
     """Return what a mesh has beside its data axis, or else what that divides: few enough for a legend."""
     axes = [word for size, word in ((mesh.tp, "tensor"), (mesh.pp, "pipeline")) if size > 1]
     return " and ".join(axes) if axes else mesh.sharding
+
+
+def _best_cells(case: Case) -> list[str]:
+    if not case.best:
+        return ["none fits", *[NOTHING] * 4]
+    row = case.best[0]
+    return [row.mesh, f"{row.tokens_per_s:,.0f}", _range(row.tokens_interval), f"{row.mfu:.0%}", _dollars(row)]
 
 
 def _range(bounds: tuple[float, float]) -> str:
