@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.distributed import destroy_process_group, get_rank, get_world_size, init_process_group
-from torch.distributed._composable import replicate
+from torch.distributed._composable.replicate import replicate
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
@@ -56,7 +56,8 @@ class MeshAttention(nn.Module):
             part(x).unflatten(-1, (-1, self.head)).transpose(1, 2) for part in (self.queries, self.keys, self.values)
         )
         found = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-        return self.out(found.transpose(1, 2).flatten(-2))
+        added: Tensor = self.out(found.transpose(1, 2).flatten(-2))
+        return added
 
 
 class MeshMlp(nn.Module):
@@ -70,7 +71,8 @@ class MeshMlp(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return what the MLP adds."""
-        return self.down(nn.functional.silu(self.gate(x)) * self.up(x))
+        added: Tensor = self.down(nn.functional.silu(self.gate(x)) * self.up(x))
+        return added
 
 
 class MeshBlock(nn.Module):
@@ -84,7 +86,8 @@ class MeshBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the layer's output."""
         x = x + self.attention(self.attention_norm(x))
-        return x + self.mlp(self.mlp_norm(x))
+        found: Tensor = x + self.mlp(self.mlp_norm(x))
+        return found
 
 
 class MeshStage(nn.Module):
@@ -210,7 +213,7 @@ def step_of(
 
         return in_turn
     mine, whole = mesh.get_local_rank("pp"), about["pp"] * about["vp"]
-    parts = [
+    parts: list[Any] = [
         PipelineStage(stage, mine + place * about["pp"], whole, device, group=mesh.get_group("pp"))
         for place, stage in enumerate(stages)
     ]
