@@ -29,6 +29,7 @@ class JobOutcome:
     ranks: tuple[RankOutcome, ...]
     finding: Finding | None = None
     is_recorded: bool = False
+    steps: tuple[float, ...] = ()  # what each took from an optimizer's step to its next, of all ranks
 
     @property
     def elapsed(self) -> float:

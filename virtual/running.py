@@ -27,6 +27,7 @@ from virtual.process.meeting_places import install_stores
 from virtual.process.output import RankedOutput
 from virtual.process.replaced import Replaced
 from virtual.process.spawning import Spawner
+from virtual.process.steps import StepClock, step_seconds
 from virtual.ranks.finding import Finding
 from virtual.ranks.judging import Judge
 from virtual.ranks.own_state import Belongings, OwnState
@@ -50,7 +51,7 @@ class VirtualRun:
         belongings = Belongings(options.program.folder, options.own)
         self.world = World(self.timing, judge or ProgramJudge(), self.computing, belongings)
         self.world.watch = watch_everything(options.strict)
-        self.replaced = Replaced()
+        self.replaced, self.steps = Replaced(), StepClock(self.world)
         self._outputs: list[RankedOutput] = []
 
     def carry_out(self) -> Finished:
@@ -67,6 +68,7 @@ class VirtualRun:
             self.world.run()
         finally:
             self.replaced.restore()
+            self.steps.remove()
         for output in self._outputs:
             output.end()
         return self._finish(time.perf_counter() - begin)
@@ -76,6 +78,7 @@ class VirtualRun:
         title, usual = make_printable(options.program.title), "nccl" if options.gpu else "gloo"
         GroupMaker(world, self.timing, title, options.acts_as, usual).install(replaced)
         install_stores(world, replaced)
+        self.steps.install()
         install_clocks(world, replaced)
         if options.gpu:
             VirtualDevices(world, options.compute, options.local_ranks).install(replaced)
@@ -179,4 +182,5 @@ def _recording(job: Job) -> Recording | None:
 
 def _job_outcome(job: Job, recording: Recording | None) -> JobOutcome:
     ranks = tuple(RankOutcome(one.number, one.clock, one.computed, one.waited) for one in job.ranks)
-    return JobOutcome(ranks, job.finding, recording is not None)
+    steps = tuple(seconds for rank in job.ranks for seconds in step_seconds(rank))
+    return JobOutcome(ranks, job.finding, recording is not None, steps)

@@ -20,6 +20,7 @@ from collectives.records.recording import (
 
 Name = TypeVar("Name", bound=Hashable)
 UNKNOWN = SourceLine("", 0)
+STEP = "step"  # the mark of what is between the ends of an optimizer's steps
 WORLD = "world"  # the name of a group that is given none
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,17 @@ import numpy as np
 from collectives.errors import InputError
 from collectives.quoting import make_printable
 from collectives.records.recording import Recording
+from collectives.records.recording_builder import STEP
 from collectives.records.trace import Trace
 from collectives.units import count, format_size, format_time
 from ringlab.session import Session
 from ringlab.shared.answer import NOT_IN_JSON, Answer, AnswerRecord
 from ringlab.shared.clusters import with_ranks
 from ringlab.table import Line, Part, Row, Table
-from simcomm.recorded.replay import ReplayedRun, replay
+from simcomm.recorded.figures import mark_figures
+from simcomm.recorded.replay import replay
+from simcomm.recorded.replayed_run import ReplayedRun
+from simcomm.recorded.traces import make_trace
 from virtual.options import VirtualOptions
 from virtual.outcome import Finished
 from virtual.ranks.finding import Finding
@@ -49,6 +54,8 @@ class VirtualAnswer(Answer):
     elapsed_s: float
     timing: str  # "live", "replayed", or "none" of a run that was stopped
     jobs: int
+    steps: int = 0  # between the ends of an optimizer's steps
+    step_s: float | None = None  # what one takes in the mean
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
     real_s: float = 0.0
@@ -65,6 +72,7 @@ class VirtualAnswer(Answer):
         run = None
         if finished.trace is None and recording is not None:
             run = replay(recording, with_ranks(options.cluster, recording.world_size), options.algorithms)
+        steps = job.steps if run is None else _replayed_steps(run)
         return cls(
             program=outcome.title,
             cluster=options.cluster.title,
@@ -72,6 +80,8 @@ class VirtualAnswer(Answer):
             elapsed_s=job.elapsed if run is None else run.elapsed,
             timing="none" if job.finding is not None else "live" if run is None else "replayed",
             jobs=len(outcome.jobs),
+            steps=len(steps),
+            step_s=fmean(steps) if steps else None,
             findings=outcome.findings,
             notes=() if run is None else tuple(run.carrier.notes),
             real_s=outcome.seconds,
@@ -85,7 +95,7 @@ class VirtualAnswer(Answer):
         """All messages of the run; None where there are none, or too many."""
         if self.replayed is None or len(self.replayed.message_end) > MANY_MESSAGES:
             return self.live
-        return self.replayed.trace
+        return make_trace(self.replayed)
 
     def __repr__(self) -> str:
         end = f", {self.findings[0].kind}" if self.findings else ""
@@ -117,6 +127,8 @@ class VirtualAnswer(Answer):
         if self.timing != "none":
             how = f"on {self.cluster}, " + ("timed while it ran" if self.timing == "live" else "replayed")
             yield Line(f"{self.program}: {format_time(self.elapsed_s)} of virtual time {how}", "bold")
+            if self.step_s is not None:
+                yield Line(f"a step takes {format_time(self.step_s)} in the mean of {self.steps}")
             yield Table(None, ["", "finished", "computed", "waited", "called"], [*self._rows()])
         for finding in self.findings:
             first, *others = finding.text.splitlines()
@@ -146,10 +158,15 @@ def _last_with_ranks(finished: Finished) -> int:
     return (recorded or ranked or [0])[-1]
 
 
+def _replayed_steps(run: ReplayedRun) -> list[float]:
+    """Return what each step took in a replay, a mean for all."""
+    return [one.mean_s for one in mark_figures(run) if one.name == STEP for _ in range(one.number)]
+
+
 def _ranks(found: Sequence[Any], run: ReplayedRun | None, recording: Recording | None) -> tuple[VirtualRank, ...]:
-    called = np.zeros(len(found))
+    called = [0.0] * len(found)
     if recording is not None:
-        called = np.bincount(recording.calls.rank, recording.calls.nbytes, len(found))
+        called = np.bincount(recording.calls.rank, recording.calls.nbytes, len(found)).tolist()
     rows = []
     for place, one in enumerate(found):
         finished = one.finished if run is None else float(run.finished[place])

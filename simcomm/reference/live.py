@@ -7,7 +7,7 @@ that rank comes to it.
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import simpy
 
@@ -82,7 +82,8 @@ class LiveSimulation(Simulation):
         """Call ``act`` at a time, or now if that has passed."""
         event = simpy.Event(self.env)
         event._ok, event._value = True, None
-        event.callbacks = [lambda _: act()]
+        callbacks: list[Any] = [lambda _: act()]
+        event.callbacks = callbacks
         self.env.schedule(event, delay=max(0.0, time - self.env.now))
 
     def step(self) -> bool:

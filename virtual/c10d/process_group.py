@@ -64,7 +64,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
     """
 
     def __init__(self, group: Group, place: int) -> None:
-        super().__init__(place, len(group.ranks))
+        super().__init__(place, len(group.ranks))  # type: ignore[call-arg]  # of several ways one
         self.group, self._place = group, place
         self._name, self._description = group.name, "undefined"
 
@@ -212,8 +212,8 @@ class VirtualProcessGroup(dist.ProcessGroup):
         taken = list(zip(*columns, strict=True))
         return self._all_gather("all_gather_into_tensor", ins, taken, list(outs))
 
-    _allgather_base = all_gather_single
-    allgather_into_tensor_coalesced = all_gather_single_coalesced
+    _allgather_base = all_gather_single  # type: ignore[assignment]
+    allgather_into_tensor_coalesced = all_gather_single_coalesced  # type: ignore[assignment]
 
     def _all_gather(self, verb: str, ins: Tensors, taken: Any, result: Any) -> VirtualWork:
         exchange = AllGather(self.rank(), given=ins, taken=taken, world_size=len(self.group.ranks))
@@ -242,8 +242,8 @@ class VirtualProcessGroup(dist.ProcessGroup):
         pieces = [_pieces(inp, size, verb, out) for out, inp in zip(outs, ins, strict=True)]
         return self._reduce_scatter(verb, list(outs), pieces, opts)
 
-    _reduce_scatter_base = reduce_scatter_single
-    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+    _reduce_scatter_base = reduce_scatter_single  # type: ignore[assignment]
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced  # type: ignore[assignment]
 
     def _reduce_scatter(self, verb: str, outs: Tensors, pieces: Sequence[Tensors], opts: Any) -> VirtualWork:
         op, factor = read_operator(opts)
@@ -263,7 +263,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
         outs, ins = _split(out, out_sizes, size), _split(inp, in_sizes, size)
         return self._all_to_all("all_to_all_single", outs, ins, [out])
 
-    alltoall_base = all_to_all_single
+    alltoall_base = all_to_all_single  # type: ignore[assignment]
 
     def _all_to_all(self, verb: str, outs: Tensors, ins: Tensors, result: Any) -> VirtualWork:
         size, me = len(self.group.ranks), self.rank()

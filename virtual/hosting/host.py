@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from collectives.errors import InputError, RunFailed
 from virtual.hosting.protocol import ENDED, REFUSED, STARTED, here
@@ -116,7 +116,7 @@ class _HostedRun:
                 if left <= 0 and not is_late:
                     is_late = True
                     self._kill()
-                waited_for = [*self._streams, *([] if ended else [self._control])]
+                waited_for: list[Any] = [*self._streams, *([] if ended else [self._control])]
                 ready, _, _ = select.select(waited_for, [], [], max(0.0, left) if not is_late else 10.0)
                 if is_late and not ready:
                     break

@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from collectives.errors import InputError, ProgramError
 from virtual.hosting.protocol import CRASHED, ENDED, REFUSED, STARTED, read_request
@@ -41,7 +42,8 @@ def serve(control: socket.socket, preloaded: Sequence[str]) -> None:
 def _wait(process: int, control: socket.socket) -> int | None:
     """Return how a run has ended; None where the host has ended before, and the run is ended for that."""
     handle = os.pidfd_open(process)
-    ready, _, _ = select.select([handle, control], [], [])
+    watched: list[Any] = [handle, control]
+    ready, _, _ = select.select(watched, [], [])
     if control in ready and not control.recv(1, socket.MSG_PEEK):
         os.killpg(process, signal.SIGKILL)
     os.close(handle)

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 from collectives.quoting import make_printable
 from collectives.records.recording import Recording, SourceLine
-from collectives.records.recording_builder import CollectiveCall, RecordingBuilder
+from collectives.records.recording_builder import STEP, CollectiveCall, RecordingBuilder
 from virtual.matching.posted import Call, Half, Posted
 from virtual.ranks.rank import Rank
 from virtual.ranks.sites import Site
@@ -81,6 +81,12 @@ class Recorder:
         self._builder.take_back(rank.number)
         self._recorded[rank.number], posted.recorded = before, number
         return False
+
+    def step(self, rank: Rank, number: int) -> None:
+        """Record that an optimizer of a rank has ended its step of a number from 0 on, and the next begins."""
+        if number:
+            self._builder.end(rank.number, STEP, number, self._seconds(rank))
+        self._builder.begin(rank.number, STEP, number + 1, self._seconds(rank))
 
     def recording(self, ranks: list[Rank]) -> Recording:
         """Return what was recorded, ranks computing after their last calls too."""

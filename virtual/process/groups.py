@@ -40,7 +40,7 @@ class GroupMaker:
         """Take c10d over."""
         dist.Backend.register_backend(NAME, self._create, extended_api=True, devices=["cpu", "cuda"])
         replaced.put(c10d, "_world", RankWorlds(self.world))
-        torch._C._distributed_c10d._set_thread_isolation_mode(True)
+        torch._C._distributed_c10d._set_thread_isolation_mode(True)  # type: ignore[attr-defined]
         replaced.put(torch._C.Future, "wait", waiting_for_futures(self.world, torch._C.Future.wait))
         replaced.put(c10d, "_new_process_group_helper", self._as_virtual(c10d._new_process_group_helper))
         replaced.put(c10d, "_get_pg_default_device", lambda group=None: torch.device("cpu"))

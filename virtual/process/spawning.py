@@ -134,7 +134,8 @@ class VirtualProcess:
         kwargs: dict[str, Any] | None,
     ) -> None:
         self.spawner, self.target, self.arguments, self.named = spawner, target, args, dict(kwargs or {})
-        self.name, self.daemon, self.pid = name or "Process", False, None
+        self.name, self.daemon = name or "Process", False
+        self.pid: int | None = None
         self.rank: Rank | None = None
 
     def start(self) -> None:

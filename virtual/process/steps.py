@@ -1,0 +1,45 @@
+"""When the steps of optimizers end: what is between two of them is a step of training."""
+
+from typing import Any
+
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from virtual.matching.recorder import Recorder
+from virtual.ranks.rank import Rank
+from virtual.ranks.world import World
+
+STEPS = "ends of steps"  # by which a rank keeps them
+
+
+class StepClock:
+    """Notes when the first optimizer of each rank ends its steps."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._hook: Any = None
+
+    def install(self) -> None:
+        """Be told of every optimizer's step."""
+        self._hook = register_optimizer_step_post_hook(self._note)
+
+    def remove(self) -> None:
+        """Be told no more."""
+        self._hook.remove()
+
+    def _note(self, optimizer: Optimizer, args: Any, named: Any) -> None:
+        rank = self.world.me()
+        if rank is None or rank.extra.setdefault("optimizer", optimizer) is not optimizer:
+            return
+        self.world.computing.charge(rank)
+        ends: list[float] = rank.extra.setdefault(STEPS, [])
+        recorders: list[Recorder] = rank.job.logs
+        if recorders:
+            recorders[0].step(rank, len(ends))
+            ends.append(rank.clock)
+
+
+def step_seconds(rank: Rank) -> list[float]:
+    """Return what each step of a rank took by its clock."""
+    ends: list[float] = rank.extra.get(STEPS, [])
+    return [after - before for before, after in zip(ends, ends[1:], strict=False)]
