@@ -1,5 +1,6 @@
 """When the steps of optimizers end: what is between two of them is a step of training."""
 
+from itertools import pairwise
 from typing import Any
 
 from torch.optim import Optimizer
@@ -42,4 +43,4 @@ class StepClock:
 def step_seconds(rank: Rank) -> list[float]:
     """Return what each step of a rank took by its clock."""
     ends: list[float] = rank.extra.get(STEPS, [])
-    return [after - before for before, after in zip(ends, ends[1:], strict=False)]
+    return [after - before for before, after in pairwise(ends)]
