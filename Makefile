@@ -95,6 +95,12 @@ pictures: $(STAMP) ## draw the pictures of the documentation, those of docs/gall
 tables: $(COMPILED) ## write into the pages what programs make of them: tables of what was measured last
 	$(BIN)/python docs/page_writer.py
 
+.PHONY: docs
+docs: ## build the site of the documentation into out/site
+	test -d .venv-docs || $(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip install --quiet 'mkdocs-material>=9.5'
+	.venv-docs/bin/python docs/make_site.py
+
 .PHONY: bench
 bench: $(COMPILED) ## run every benchmark; each writes its figures, with the environment, into benchmarks/results (minutes)
 	for program in benchmarks/accuracy.py benchmarks/against_gloo.py benchmarks/beside_simgrid.py benchmarks/engine.py benchmarks/faults.py benchmarks/forms.py benchmarks/growth.py benchmarks/methods.py benchmarks/overlap.py benchmarks/nccl_structure.py benchmarks/parallelism.py benchmarks/renting.py benchmarks/traces.py benchmarks/training_curves.py benchmarks/waiting.py; do echo "$$program"; $(BIN)/python $$program || exit 1; done
@@ -141,4 +147,4 @@ oracle: $(STAMP) ## ask SimGrid again for the cases of the tests (needs g++ and 
 
 .PHONY: clean
 clean: ## remove what was made here, the virtual environment included
-	rm -rf $(VENV) .venv-oldest .venv-gpu wheels $(OUT) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-oldest .venv-gpu .venv-docs wheels $(OUT) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

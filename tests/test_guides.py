@@ -1,0 +1,37 @@
+"""The guides: every command in them runs in an empty folder, one after the other, and the site has every page."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from command_line import Ringlab
+from make_site import LINK, collect_pages
+
+ROOT = Path(__file__).parent.parent
+
+
+def commands(guide: str) -> list[list[str]]:
+    """The commands of Ringlab in the blocks of a guide, without those that need torch."""
+    blocks = re.findall(r"^```\n(.*?)^```", (ROOT / "docs" / f"guide_{guide}.md").read_text(), re.MULTILINE | re.DOTALL)
+    return [shlex.split(line)[1:] for block in blocks for line in block.splitlines() if line.startswith("ringlab ")]
+
+
+@pytest.mark.parametrize("guide", ["rent", "learn", "algorithm"])
+def test_every_command_of_a_guide_works(guide: str, ringlab: Ringlab, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = commands(guide)
+    assert len(found) >= 4
+    for words in found:
+        done = ringlab(*words)
+        assert done.status == 0, (words, done.err)
+
+
+def test_the_site_has_every_page_and_its_links_lead_somewhere(tmp_path: Path) -> None:
+    pages = collect_pages(tmp_path)
+    menu = (ROOT / "mkdocs.yml").read_text()
+    assert [page.name for page in pages if page.name not in menu] == []
+    for page in pages:
+        for _, _, link in LINK.findall(re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)):
+            file = link.partition("#")[0]
+            assert not file or "://" in file or (tmp_path / file).is_file(), (page.name, link)
