@@ -1,0 +1,98 @@
+"""How long a replay of a recording takes: seconds of the first and of a what-if, by kind of program.
+
+    python benchmarks/replaying.py [--messages 1000000] [-o FILE]
+
+All code is loaded before. *Buckets* are all_reduces that go on beside backward, one after the other, of 64 ranks on
+eight racks at 4:1; *ring by hand* is a program that sends and receives itself, a quarter as many messages. The time of a
+what-if is that of another replay of the same recording; making the Trace, with every message, is timed apart.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import simcomm
+from collectives.output_files import write_text
+from collectives.records.environment import describe_environment
+from collectives.records.recording import Recording
+from collectives.records.recording_builder import CollectiveCall, RecordingBuilder
+from simcomm.recorded.replay import Replayer
+from simcomm.recorded.traces import make_trace
+
+RESULTS = Path(__file__).parent / "results" / "replaying.json"
+RANKS = 64
+OF_A_RING = 2 * RANKS * (RANKS - 1)  # messages of an all_reduce
+
+
+def buckets(number: int) -> Recording:
+    """So many all_reduces of a megabyte in one line, all waited for at the end."""
+    builder, group = RecordingBuilder("buckets", RANKS), tuple(range(RANKS))
+    for rank in range(RANKS):
+        calls = []
+        for bucket in range(number):
+            what = CollectiveCall("all_reduce", group, 1 << 18)
+            calls.append(builder.collective(rank, bucket, what, line="world"))
+            builder.post(rank, calls[-1], seconds=1e-5)
+        for call in calls:
+            builder.wait(rank, call)
+    return builder.recording()
+
+
+def ring_by_hand(steps: int) -> Recording:
+    """So many exchanges of 4 KiB with both neighbours."""
+    builder = RecordingBuilder("ring by hand", RANKS)
+    for rank in range(RANKS):
+        right, left = (rank + 1) % RANKS, (rank - 1) % RANKS
+        for step in range(steps):
+            halves = [
+                builder.send(rank, right, 4096, key=(rank, step)),
+                builder.recv(rank, left, 4096, key=(left, step)),
+            ]
+            for half in halves:
+                builder.post(rank, half, seconds=1e-6)
+            for half in halves:
+                builder.wait(rank, half)
+    return builder.recording()
+
+
+def measure(recording: Recording) -> dict[str, Any]:
+    """Return the seconds of two replays and of a Trace."""
+    network = simcomm.two_level_tree(8, 8, "25 Gbit/s", "2 us", 4.0)
+    begun = perf_counter()
+    replayer = Replayer(recording)
+    run = replayer.on(network)
+    first = perf_counter()
+    run = replayer.on(network)
+    again = perf_counter()
+    make_trace(run)
+    return {
+        "program": recording.title,
+        "calls": len(recording.calls),
+        "messages": len(run.messages.src),
+        "first_s": first - begun,
+        "what_if_s": again - first,
+        "trace_s": perf_counter() - again,
+    }
+
+
+def main() -> None:
+    """Measure, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--messages", type=int, default=1_000_000)
+    parser.add_argument("-o", type=Path, default=RESULTS)
+    asked = parser.parse_args()
+    Replayer(buckets(1)).on(simcomm.two_level_tree(8, 8, "25 Gbit/s", "2 us", 4.0))  # loads machine code
+    rows = []
+    for recording in (
+        buckets(4), buckets(max(1, asked.messages // OF_A_RING)), ring_by_hand(max(1, asked.messages // 4 // RANKS))
+    ):  # fmt: skip
+        rows.append(measure(recording))
+        print(rows[-1], flush=True)
+    content = {"environment": describe_environment(), "rows": rows}
+    write_text(asked.o, json.dumps(content, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
