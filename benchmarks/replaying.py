@@ -3,8 +3,8 @@
     python benchmarks/replaying.py [--messages 1000000] [-o FILE]
 
 All code is loaded before. *Buckets* are all_reduces that go on beside backward, one after the other, of 64 ranks on
-eight racks at 4:1; *ring by hand* is a program that sends and receives itself, a quarter as many messages. The time of a
-what-if is that of another replay of the same recording; making the Trace, with every message, is timed apart.
+eight racks at 4:1; *ring by hand* is a program that sends and receives itself, a quarter as many messages. The time of
+a what-if is that of another replay of the same recording; making the Trace, with every message, is timed apart.
 """
 
 import argparse
