@@ -91,7 +91,7 @@ COMMANDS = {  # by name: where the function is, and the first line of its help
     ),
     "search": (
         "ringlab.commands.predicting.search:search_meshes",
-        "Search all meshes of data, tensor, pipeline and context parallelism for a language model on GPUs.",
+        "Search all meshes of data, tensor, pipeline, context and expert parallelism for a language model on GPUs.",
     ),
     "plan": (
         "ringlab.commands.predicting.plan:command",
