@@ -52,7 +52,7 @@ def package(requirement: str) -> str:
 
 def requirements(project: dict[str, Any]) -> list[str]:
     """Return what the project and its GPU tests need, but for what the machine brings."""
-    needed = project["dependencies"]
+    needed = [*project["dependencies"], *project["optional-dependencies"]["torch"]]
     tests = [line for line in project["optional-dependencies"]["test"] if package(line) in FOR_TESTS]
     return [line for line in [*needed, *tests] if package(line) not in BROUGHT]
 
@@ -154,7 +154,7 @@ def torch_version() -> str:
 def check_torch(present: str) -> None:
     """End with a message if a version of torch is older than the project needs."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    [needed] = [line for line in project["dependencies"] if package(line) == "torch"]
+    [needed] = [line for line in project["optional-dependencies"]["torch"] if package(line) == "torch"]
     oldest = needed.partition(">=")[2].partition(",")[0]
     if numbers(present) < numbers(oldest):
         raise SystemExit(f"{sys.executable} has torch {present}; {needed} is needed")

@@ -160,7 +160,8 @@ def test_all_of_it_on_the_cpu_with_gloo_in_the_place_of_nccl(tmp_path: Path):
 def test_the_wheels_are_of_all_that_the_project_needs_but_torch():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = {WHEELS["package"](line) for line in WHEELS["read_requirements"]()}
-    needed = {WHEELS["package"](line) for line in project["dependencies"]}
+    lines = [*project["dependencies"], *project["optional-dependencies"]["torch"]]
+    needed = {WHEELS["package"](line) for line in lines}
     assert wanted == needed - {"torch", "torchvision"} | {"pytest", "hypothesis"}
     options = WHEELS["target"]("3.12")
     assert options[options.index("--python-version") + 1] == "3.12" and "manylinux_2_28_x86_64" in options
