@@ -1,8 +1,8 @@
 """The corpus of programs by which diagnosis is tested: what each wants, and what must be told of it.
 
-A right program has nothing to be told. A wrong one says ``# kind:`` what must be told, and at the end of lines
-``# told: 0-1; 3`` of which ranks a place of the finding must be there; ``# told`` alone: of any. Both may have
-``# ranks:`` (0: the program starts them itself), ``# args:`` and ``# options:`` as of the command.
+A right program has nothing to be told. A wrong one says ``# kind:`` what must be told (``A or B``: either), and at the
+end of lines ``# told: 0-1; 3`` of which ranks a place of the finding must be there; ``# told`` alone: of any. Both may
+have ``# ranks:`` (0: the program starts them itself), ``# args:`` and ``# options:`` as of the command.
 """
 
 import re
@@ -54,6 +54,11 @@ class CorpusProgram:
         return found
 
     @property
+    def kinds(self) -> list[str]:
+        """The kinds of which one must be told; which one may depend on who comes first."""
+        return [kind.strip() for kind in self.said["kind"].split(" or ")]
+
+    @property
     def told(self) -> list[tuple[int, tuple[int, ...] | None]]:
         """The lines that must be told, with their ranks where it matters."""
         found: list[tuple[int, tuple[int, ...] | None]] = []
@@ -65,10 +70,9 @@ class CorpusProgram:
 
     def find_untold(self, findings: tuple[Finding, ...]) -> list[str]:
         """Return what should have been told and was not."""
-        kind = self.said["kind"].strip()
-        mine = [finding for finding in findings if finding.kind == kind]
+        mine = [finding for finding in findings if finding.kind in self.kinds]
         if not mine:
-            return [f"{kind}: {[finding.text for finding in findings]}"]
+            return [f"{self.kinds}: {[finding.text for finding in findings]}"]
         there = {(place.site.line, place.ranks) for one in mine for place in one.places if place.site is not None}
         lines = {line for line, _ in there}
         missing = [told for told in self.told if told not in there and not (told[1] is None and told[0] in lines)]

@@ -56,7 +56,7 @@ def test_the_page_has_all_kinds_and_what_its_example_says(virtual: VirtualRuns) 
     page = (ROOT / "docs" / "virtual_mistakes.md").read_text()
     rows = [row.split("|")[1] for row in page.splitlines() if row.startswith("| ") and not row.startswith("| what")]
     kinds = {kind.strip() for row in rows for kind in row.split(",") if kind.strip(" -")}
-    assert kinds == {program.said["kind"].strip() for program in WRONG}
+    assert kinds == {kind for program in WRONG for kind in program.kinds}
     (finding,) = virtual(ROOT / "examples" / "uneven_batches.py", 4, timing="live").outcome.findings
     assert f"```\n{finding.text}\n```" in page
 

@@ -1,4 +1,4 @@
-# kind: exception
+# kind: exception or file race
 # ranks: 2
 # Rank 0 saves, all load, and nothing says that loading is later.
 import os
