@@ -14,7 +14,6 @@ import typer
 from collectives.errors import InputError, RunFailed
 from collectives.quoting import make_printable
 from collectives.variables import check_variables, is_first_rank
-from ringlab.shared.output import describe_system_error, is_reader_gone
 
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]  # of the click that typer brings along
 PACKAGES = Path(__file__).parents[2]
@@ -132,3 +131,22 @@ def _flush() -> None:
         if error.errno != errno.EBADF:
             file = [] if error.errno == errno.EPIPE else ["standard output"]
             raise OSError(error.errno, error.strerror, *file) from error
+
+
+def is_reader_gone(error: Exception) -> bool:
+    """Return whether an error says that nobody reads standard output any more, as with ``| head -1``.
+
+    >>> is_reader_gone(BrokenPipeError(32, "Broken pipe"))
+    True
+    """
+    return isinstance(error, OSError) and error.errno == errno.EPIPE and not error.filename
+
+
+def describe_system_error(error: OSError) -> str:
+    """Return an error of the system as a line: the file and the reason.
+
+    >>> describe_system_error(OSError(28, "No space left on device", "a.json"))
+    'a.json: No space left on device'
+    """
+    files = [os.fsdecode(file) for file in (error.filename, error.filename2) if isinstance(file, str | bytes)]
+    return ": ".join([" and ".join(files)] * bool(files) + [error.strerror or str(error)])

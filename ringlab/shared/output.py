@@ -1,6 +1,5 @@
 """How a command hands over its answer: shown to the reader first, then written to the files that were asked for."""
 
-import errno
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from collectives.output_files import check_output, write_text
 from collectives.variables import is_first_rank
 from ringlab.shared.answer import Answer, AnswerRecord, shorten
 from ringlab.shared.console import make_console, naming_standard_output
+from ringlab.shared.failures import describe_system_error, is_reader_gone
 from ringlab.shared.signals import INTERRUPTED
 from ringlab.table import print_parts
 
@@ -100,15 +100,6 @@ def write_files(*writers: Callable[[], object]) -> None:
         raise errors[0]
 
 
-def is_reader_gone(error: Exception) -> bool:
-    """Return whether an error says that nobody reads standard output any more, as with ``| head -1``.
-
-    >>> is_reader_gone(BrokenPipeError(32, "Broken pipe"))
-    True
-    """
-    return isinstance(error, OSError) and error.errno == errno.EPIPE and not error.filename
-
-
 def write_json(answer: AnswerRecord, json_to: str | None) -> None:
     """Write the answer as JSON to a file or, for ``-``, to standard output. Raises InputError, and OSError."""
     if json_to is None:
@@ -134,13 +125,3 @@ def _has_infinity(content: Any) -> bool:
     if isinstance(content, dict | list | tuple):
         return any(map(_has_infinity, content.values() if isinstance(content, dict) else content))
     return isinstance(content, float) and isinf(content)
-
-
-def describe_system_error(error: OSError) -> str:
-    """Return an error of the system as a line: the file and the reason.
-
-    >>> describe_system_error(OSError(28, "No space left on device", "a.json"))
-    'a.json: No space left on device'
-    """
-    files = [os.fsdecode(file) for file in (error.filename, error.filename2) if isinstance(file, str | bytes)]
-    return ": ".join([" and ".join(files)] * bool(files) + [error.strerror or str(error)])
