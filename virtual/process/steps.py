@@ -14,7 +14,7 @@ STEPS = "ends of steps"  # by which a rank keeps them
 
 
 class StepClock:
-    """Notes when the first optimizer of each rank ends its steps."""
+    """Notes when the first optimizer of each rank that makes steps in a group ends them."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -30,14 +30,13 @@ class StepClock:
 
     def _note(self, optimizer: Optimizer, args: Any, named: Any) -> None:
         rank = self.world.me()
-        if rank is None or rank.extra.setdefault("optimizer", optimizer) is not optimizer:
+        recorders: list[Recorder] = [] if rank is None else rank.job.logs
+        if rank is None or not recorders or rank.extra.setdefault("optimizer", optimizer) is not optimizer:
             return
         self.world.computing.charge(rank)
         ends: list[float] = rank.extra.setdefault(STEPS, [])
-        recorders: list[Recorder] = rank.job.logs
-        if recorders:
-            recorders[0].step(rank, len(ends))
-            ends.append(rank.clock)
+        recorders[0].step(rank, len(ends))
+        ends.append(rank.clock)
 
 
 def step_seconds(rank: Rank) -> list[float]:
