@@ -31,3 +31,11 @@ def test_a_run_without_a_calendar_records_what_a_live_one_does(virtual: VirtualR
         assert ran.recording is not None
         found.append(replay(ran.recording, cluster).elapsed)
     assert found[0] == pytest.approx(found[1], rel=1e-12)
+
+
+def test_a_distributed_checkpoint_is_read_again_and_join_takes_unequal_batches(
+    virtual: VirtualRuns, tmp_path: Path
+) -> None:
+    ran = virtual(PROGRAM.with_name("kept.py"), 3, str(tmp_path / "kept"))
+    assert [ran.lines(rank) for rank in range(3)] == [["True", "joined"]] * 3, (ran.out, ran.err)
+    assert ran.outcome.findings == ()
