@@ -132,7 +132,8 @@ def _ll_load(
 ) -> Floats:
     """Return the us that LL's bytes take: each channel has its own rate, and a call opens channels with its size."""
     channels = used_channels(comm, *choice, sizes)
-    times: Floats = load * route.bandwidth / np.minimum(route.ll_bandwidth, channels * values["channel.ll"])
+    each = values["channel.ll" if comm.nodes == 1 else "channel.ll_net"]
+    times: Floats = load * route.bandwidth / np.minimum(route.ll_bandwidth, channels * each)
     return times
 
 
