@@ -95,7 +95,7 @@ def _is_rccl(system: System) -> bool:
 
 
 DESKTOP_LANES = 16  # for graphics cards, of consumer processors (Intel ARK, AMD product pages)
-PLUGINS = ("efa1", "efa2", "efa3", "fastrak", "slingshot")  # networks that NCCL reaches through a plug-in
+PLUGINS = ("efa1", "efa2", "efa3", "fastrak", "tcpx", "slingshot")  # networks that NCCL reaches through a plug-in
 
 
 @dataclass(frozen=True)
@@ -131,6 +131,7 @@ class Communicator:
     degraded: bool = False
     nic_is_guessed: bool = False
     has_ll128: bool = True  # whether NCCL has LL128 on by default for the GPU
+    cpu: str = "intel"  # whose the hosts' processors are
 
     @property
     def year(self) -> int:
@@ -213,6 +214,7 @@ def make_communicator(system: System, settings: NcclSettings) -> Communicator:
         degraded=system.degraded,
         nic_is_guessed=system.nic_guess and network is not None,
         has_ll128=system.gpu.has_ll128,
+        cpu=cpu_of(system),
     )
 
 

@@ -29,9 +29,11 @@ TREE_CORRECTION = {  # treeCorrectionFactor, by log2(bytes / 64), of a tree's ba
     "ll128": [1, 1, 1, 1, 1, .9, .8, .8, .8, .7, .6, .6, .6, .6, .6, .6, .8, .9, .9, .9, .9, 1, 1],
     "simple": [.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5, .5, .5, .5, .6, .7, .8, .7, .7, .8, .9, .9],
 }  # fmt: skip
-# Caps in GB/s by GPU generation; columns: one node, two nodes, more. llMaxBws; of a channel perChMaxRingLL128Bws,
-# perChMaxTreeLL128Bws, perChMaxTreeBws and perChMaxNVLSTreeBws.
-LL_CAP = {"volta": (39, 39, 20.4), "ampere": (87.7, 22.5, 19), "hopper": (141, 45, 35), "blackwell": (282, 90, 70)}
+# Caps in GB/s. llMaxBws by GPU generation on one node, by the maker of the CPUs on two nodes and on more; of a channel
+# perChMaxRingLL128Bws, perChMaxTreeLL128Bws, perChMaxTreeBws and perChMaxNVLSTreeBws by GPU generation, on one node, two
+# and more.
+LL_CAP = {"volta": 39.0, "ampere": 87.7, "hopper": 141.0, "blackwell": 282.0}
+LL_CAP_BETWEEN = {"others": (39.0, 20.4), "amd": (22.5, 19.0)}
 RING_LL128_CAP = {"volta": (20,) * 3, "ampere": (20,) * 3, "hopper": (36.7,) * 3, "blackwell": (40,) * 3}
 TREE_LL128_CAP = {"volta": (20,) * 3, "ampere": (20,) * 3, "hopper": (36.7, 36.7, 29), "blackwell": (55.6, 31.67, 20)}
 TREE_CAP = {
@@ -145,12 +147,14 @@ def _ring_bus(comm: Communicator, collective: str, protocol: str, bus: float, ch
 
 
 def _ll_cap(comm: Communicator) -> float:
-    """Return the most that LL may reach: by the GPUs on one node, by the CPUs' maker (taken as AMD) on several."""
+    """Return the most that LL may reach: by the GPUs on one node, by the CPUs' maker on several."""
     if comm.version < (2, 10):
         return float("inf")
+    if comm.nodes > 1:
+        return LL_CAP_BETWEEN["amd" if comm.cpu == "amd" else "others"][min(comm.nodes, 3) - 2]
     if comm.version < (2, 22):
-        return LL_CAP["ampere" if comm.generation in ("ampere", "hopper") else "volta"][min(comm.nodes, 3) - 1]
-    return _column(LL_CAP, comm)
+        return LL_CAP["ampere" if comm.generation in ("ampere", "hopper") else "volta"]
+    return LL_CAP.get(comm.generation, LL_CAP["volta"])
 
 
 def _tree_bus(comm: Communicator, protocol: str, bus: float, channels: int) -> float:
