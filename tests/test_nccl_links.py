@@ -130,7 +130,7 @@ def test_tcp_goes_through_host_memory_and_the_kernels_and_no_faster_than_its_soc
     assert between_hop(comm, "ll", VALUES) > VALUES["tcp.hop"] > 2 * between_hop(rdma, "ll", VALUES)
 
 
-@pytest.mark.parametrize("net", ["tcp", "efa2", "efa3", "slingshot", "fastrak", "opa"])
+@pytest.mark.parametrize("net", ["tcp", "efa2", "efa3", "slingshot", "fastrak", "tcpx", "opa"])
 def test_host_memory_makes_no_hop_faster_where_that_was_not_learned(net):
     line = {"nodes": 2, "gpus": 8, "gpu": "H100 SXM", "net": net, "nic": 50, "nccl": "2.21"}
     direct, staged = (communicator({**line, "gdr": gdr}) for gdr in (True, False))

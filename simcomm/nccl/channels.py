@@ -176,6 +176,8 @@ def between_rate(comm: Communicator, values: Parameters) -> float:
         return float("inf")
     kind = "efa" if network.kind.startswith("efa") else "ib" if network.kind == "ib" else "other_net"
     rate = network.nic * values[f"share.{kind}"]
+    if network.kind == "tcpx":
+        rate *= values["share.tcpx"]
     if comm.nic_is_guessed:
         rate *= values["share.guessed"]
     if not network.gdr:
@@ -202,7 +204,7 @@ def _message_time(comm: Communicator, network: NodeNetwork, protocol: str, value
     through host memory; only of EFA before p5 and of InfiniBand were hosts without it in the tables.
     """
     if network.kind == "tcp":
-        return values["tcp.hop"] + _memory_hop(comm, protocol, values)
+        return values["tcp.hop"] + values["tcp.thread"] + _memory_hop(comm, protocol, values)
     if network.gdr or network.kind == "ib":
         slow = values[f"slow.{network.kind}"] if network.kind != "ib" else 1.0
         return values[f"hop.net.{protocol}"] * slow * (1.0 if network.gdr else values["slow.ib_staged"])

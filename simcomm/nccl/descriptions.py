@@ -56,7 +56,7 @@ class Keys(BaseModel):
     p2p_level: Literal["LOC", "NVL", "PIX", "PXB", "PHB", "SYS"] | None = None
     host: Literal["desktop", "server"] | None = None
     domain: Count | None = None
-    net: Literal["ib", "efa1", "efa2", "efa3", "slingshot", "fastrak", "tcp", "opa"] | None = None
+    net: Literal["ib", "efa1", "efa2", "efa3", "slingshot", "fastrak", "tcpx", "tcp", "opa"] | None = None
     nic: Rate | None = None
     nic_guess: bool | None = None
     gdr: bool | None = None
@@ -111,7 +111,7 @@ class System:
     p2p_level: str | None  # NCCL_P2P_LEVEL, if set
     host: str  # server or desktop
     domain: int  # GPUs joined by NVLink
-    net: str | None  # ib, efa1, efa2, efa3, slingshot, fastrak, tcp or opa; None on one host unless stated
+    net: str | None  # ib, efa1, efa2, efa3, slingshot, fastrak, tcpx, tcp or opa; None on one host unless stated
     nic: float  # all ports of a host that NCCL may use; 0 where no NIC is known
     nic_guess: bool
     gdr: bool
