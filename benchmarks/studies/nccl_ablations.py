@@ -101,8 +101,8 @@ def _free_channels(comm: Communicator, collective: str, channels: Floats, values
     return _host_time(comm, collective, 0 * channels, values)
 
 
-def _gain_of_two(comm: Communicator, values: Parameters) -> float:
-    return _tree_gain(comm, values) if comm.nodes == 2 else 1.0
+def _gain_of_two(comm: Communicator, share: float) -> float:
+    return _tree_gain(comm, share) if comm.nodes == 2 else 1.0
 
 
 def _trusting(system: Any, settings: Any) -> Communicator:

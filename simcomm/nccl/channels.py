@@ -178,6 +178,8 @@ def between_rate(comm: Communicator, values: Parameters) -> float:
     rate = network.nic * values[f"share.{kind}"]
     if network.kind == "tcpx":
         rate *= values["share.tcpx"]
+    if comm.local == 1 and network.kind != "tcp":
+        rate *= values["share.one_rank"]
     if comm.nic_is_guessed:
         rate *= values["share.guessed"]
     if not network.gdr:

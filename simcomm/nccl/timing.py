@@ -71,7 +71,7 @@ def find_route(comm: Communicator, collective: str, choice: Choice, values: Para
         return CandidateRoute(base, hops, crossing * between, ring, _ll_bandwidth(within, across, values))
     depth = twice * ceil(log2(nodes)) * between if nodes > 1 else 0.0
     if algorithm == "tree":
-        trunk = across * tree_gain(comm, values)
+        trunk = across * tree_gain(comm, values["share.tree"])
         hops = twice * (comm.local - 1) * inside + depth
         return CandidateRoute(base, hops, depth, least([within, trunk]), _ll_bandwidth(within, trunk, values))
     if algorithm in ("nvls", "nvls_tree"):
@@ -87,15 +87,15 @@ def _ll_bandwidth(within: float, across: float, values: Parameters) -> float:
     return least([within * values["share.ll_inside"], across * values["share.ll_between"]])
 
 
-def tree_gain(comm: Communicator, values: Parameters) -> float:
-    """Return how much busbw a tree makes of the NICs' rate.
+def tree_gain(comm: Communicator, share: float) -> float:
+    """Return how much busbw a tree makes of the NICs' rate, of which it reaches a share.
 
     Over all N nodes the edges of a double binary tree carry (N-1) S up and as much down, so a NIC sends 2 S (N-1)/N,
     where a ring over n ranks sends 2 S (n-1)/n. Before 2.10 NCCL did not use the difference.
     """
     if comm.nodes == 1 or comm.version < (2, 10):
         return 1.0
-    gain: float = np.maximum(1.0, values["share.tree"] * (1 - 1 / comm.ranks) / (1 - 1 / comm.nodes))
+    gain: float = np.maximum(1.0, share * (1 - 1 / comm.ranks) / (1 - 1 / comm.nodes))
     return gain
 
 
@@ -105,7 +105,7 @@ def _nvls_route(comm: Communicator, depth: float, across: float, values: Paramet
     line, p = comm.hops[0].rate, comm.local
     rate = line * least([values[name] * 2 * (p - 1) / (p + 1), 0.94 if comm.generation == "blackwell" else 2.0])
     rate *= min(1.0, float(used_channels(comm, "nvls", "simple", np.ones(1))[0]) / OF_NVLS[comm.generation])
-    rate = least([rate, across * tree_gain(comm, values)])
+    rate = least([rate, across * tree_gain(comm, values["share.nvls_tree"])])
     return CandidateRoute(values["base.nvls"] * aged(comm, values), depth, depth, rate, 0.0)
 
 
