@@ -139,6 +139,11 @@ class Communicator:
         return generation_year(self.generation)
 
     @property
+    def is_rccl(self) -> bool:
+        """Whether the library is AMD's: launches of one process are in series there."""
+        return self.generation == "cdna"
+
+    @property
     def is_nvlink(self) -> bool:
         """Whether all hops inside a node are NVLink (or xGMI): NCCL's tuner knows NVLink and PCI only."""
         return self.local > 1 and all(hop.kind in ("nvswitch", "mesh", "bridge", "xgmi") for hop in self.hops)

@@ -163,6 +163,8 @@ def host_time(comm: Communicator, collective: str, channels: Floats, values: Par
     launch = values["launch"] * aged(comm, values) * (values["launch.desktop"] if comm.is_desktop else 1.0)
     if collective in ("all_to_all", "gather", "scatter"):
         launch += values["launch.peer"] * comm.ranks
+    if comm.is_rccl:
+        launch *= values["launch.rccl"]
     if comm.version < (2, 14):
         return comm.one_process * (launch + values["launch.channel"] * channels)
     return np.zeros(len(channels)) + comm.one_process * launch
@@ -213,5 +215,6 @@ def predict_microseconds(comm: Communicator, collective: str, sizes: Floats, val
         on_gpu = np.exp(found.blend({choice: np.log(times) for choice, times in found.times.items()}))
         channels = found.blend({choice: used_channels(comm, *choice, sizes) for choice in found.times})
     host = host_time(comm, collective, channels, values)
-    result: Floats = (on_gpu**OVERLAP + host**OVERLAP) ** (1 / OVERLAP) + call_time(comm, values)
+    overlap = 1.0 if comm.is_rccl and comm.one_process > 1 else OVERLAP
+    result: Floats = (on_gpu**overlap + host**overlap) ** (1 / overlap) + call_time(comm, values)
     return result
