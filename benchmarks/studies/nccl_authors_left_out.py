@@ -32,9 +32,13 @@ KNOWN = (4096.0, 4194304.0, inf)  # bytes of the rows that are known, inf: the l
 
 @cache
 def read_pages() -> dict[str, str]:
-    """Return the page that each system was published on: a repository of GitHub, or an issue in one."""
+    """Return the author of each system where ``systems.csv`` names one, else the page that it was published on.
+
+    That is a repository of GitHub, or an issue in one.
+    """
     rows = csv.DictReader(read_text(OWN_DATA / "systems.csv").splitlines())
-    return {row["slug"]: found[0] for row in rows if (found := PAGE.match(row["source"]))}
+    found = {row["slug"]: row["author"] or PAGE.match(row["source"]) for row in rows}
+    return {slug: one if isinstance(one, str) else one[0] for slug, one in found.items() if one}
 
 
 def author_of(system: System) -> str:

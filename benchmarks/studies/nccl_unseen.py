@@ -10,16 +10,16 @@ writes ``simcomm/nccl/intervals.toml``.
 import argparse
 import csv
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 
 import numpy as np
 
+from benchmarks.studies.nccl_authors_left_out import author_of, compare_without_authors
 from collectives.input_files import read_text
 from collectives.output_files import write_text
 from simcomm.accuracy.judging import SIZE_CLASSES, ClassScore, Judged, score_classes
-from simcomm.accuracy.nccl import compare_series, judged_series, model_predictor
 from simcomm.nccl.communicator import make_communicator
 from simcomm.nccl.descriptions import OWN_DATA, System, read_systems
 from simcomm.nccl.intervals import (
@@ -36,7 +36,8 @@ from simcomm.nccl.measured.tables import read_tables
 from simcomm.nccl.settings import NcclSettings
 
 LOT = 33  # the seed by which a third of the authors is put aside, drawn before any of their rows was looked at
-LEAST_ONE_NODE, LEAST_SEVERAL = (0.27, 0.28, 0.32), (0.33, 0.40, 0.37)  # what own systems, authors left out, need
+DRAW = 1  # of the authors that are left out of a refit
+LEAST = 0.1  # in log time: two sound tables of one machine differ by about as much (nccl_noise.py)
 
 
 @cache
@@ -61,20 +62,19 @@ def draw_put_aside() -> frozenset[str]:
     return frozenset(slug for slug, author in read_authors().items() if author in drawn)
 
 
-def judge() -> Judged:
-    """Return all rows of these systems beside what the shipped model says of them, but of none put aside.
+def judge_left_out() -> Judged:
+    """Return the rows of all systems, but of none put aside, beside a refit that has not seen their authors.
 
     They are also keyed by author; ``several`` says whether a system has several nodes, ``wider`` how many times as wide
-    its intervals are.
+    its intervals are, ``later`` whether its author came after the model's first structure.
     """
-    systems, authors = read_systems(), read_authors()
-    tables = read_tables(slug for slug in systems if slug in authors)
-    found = compare_series(judged_series(systems, tables), model_predictor({}), {})
-    slugs = found.keys["system"].tolist()
+    systems = read_systems()
+    found = compare_without_authors(systems, read_tables(systems), DRAW)
     columns = {
-        "author": np.array([authors[slug] for slug in slugs]),
-        "several": np.array([systems[slug].nccl_nodes > 1 for slug in slugs]),
-        "wider": np.array([_widening(systems[slug]) for slug in slugs]),
+        "author": np.array([author_of(systems[slug]) for slug in found.keys["system"]]),
+        "several": np.array([systems[slug].nccl_nodes > 1 for slug in found.keys["system"]]),
+        "wider": np.array([_widening(systems[slug]) for slug in found.keys["system"]]),
+        "later": np.isin(found.keys["system"], [*read_authors()]),
     }
     return replace(found, keys={**found.keys, **columns})
 
@@ -86,17 +86,18 @@ def _widening(system: System) -> float:
 
 
 def fit_widths(judged: Judged) -> NcclWidths:
-    """Return limits that leave a tenth of the rows below and a tenth above, of the authors that are not put aside.
+    """Return limits that would leave a tenth of the rows of a further author below and a tenth above.
 
-    Each author counts the same. No limit is below what the model's own systems need.
+    Each author counts the same, and limits are those of one author more than there are (n + 1 of n). No limit is nearer
+    than two tables of one machine.
     """
     groups = judged.by("several")
-    return NcclWidths(_limits(groups[False], LEAST_ONE_NODE), _limits(groups[True], LEAST_SEVERAL))
+    return NcclWidths(_limits(groups[False]), _limits(groups[True]))
 
 
-def _limits(group: Judged, least: Sequence[float]) -> LogLimits:
+def _limits(group: Judged) -> LogLimits:
     found = [_quantiles(group.take(group.keys["class"] == size_class)) for size_class in SIZE_CLASSES]
-    sides = zip(*((max(-low, own), max(high, own)) for (low, high), own in zip(found, least, strict=True)), strict=True)
+    sides = zip(*((max(-low, LEAST), max(high, LEAST)) for low, high in found), strict=True)
     return LogLimits(*(tuple(round(one, 2) for one in side) for side in sides))
 
 
@@ -109,7 +110,8 @@ def _quantiles(rows: Judged) -> tuple[float, float]:
     weights = np.concatenate([np.full(len(one), 1 / len(one) / len(each)) for one in each])
     every = np.concatenate(each)
     order = np.argsort(every)
-    low, high = np.interp([(1 - COVERAGE) / 2, (1 + COVERAGE) / 2], np.cumsum(weights[order]), every[order])
+    outside = max(0.0, 1 - (1 + COVERAGE) / 2 * (len(each) + 1) / len(each))
+    low, high = np.interp([outside, 1 - outside], np.cumsum(weights[order]), every[order])
     return float(low), float(high)
 
 

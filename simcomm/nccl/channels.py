@@ -17,7 +17,8 @@ from simcomm.nccl.communicator import PLUGINS, Communicator, NodeNetwork
 from simcomm.nccl.parameters import Floats, Parameters
 from simcomm.nccl.topology import HopGroup
 
-DOUBLED = {"volta": 12, "turing": 12, "ampere": 24, "hopper": 24, "blackwell": 32, "cdna": 32}  # on NVLink; RCCL on xGMI: assumed
+# on NVLink; RCCL on xGMI: assumed
+DOUBLED = {"volta": 12, "turing": 12, "ampere": 24, "hopper": 24, "blackwell": 32, "cdna": 32}
 ON_PCIE = 4
 OF_NVLS = {"hopper": 16, "blackwell": 32}  # NCCL_NVLS_NCHANNELS where it is not set
 ENOUGH = 16  # across hosts Hopper and later double once more below these ("4 channels per search channel", connect.cc)

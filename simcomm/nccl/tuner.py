@@ -30,8 +30,8 @@ TREE_CORRECTION = {  # treeCorrectionFactor, by log2(bytes / 64), of a tree's ba
     "simple": [.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5, .5, .5, .5, .6, .7, .8, .7, .7, .8, .9, .9],
 }  # fmt: skip
 # Caps in GB/s. llMaxBws by GPU generation on one node, by the maker of the CPUs on two nodes and on more; of a channel
-# perChMaxRingLL128Bws, perChMaxTreeLL128Bws, perChMaxTreeBws and perChMaxNVLSTreeBws by GPU generation, on one node, two
-# and more.
+# perChMaxRingLL128Bws, perChMaxTreeLL128Bws, perChMaxTreeBws and perChMaxNVLSTreeBws by GPU generation, on one node, on
+# two and on more.
 LL_CAP = {"volta": 39.0, "ampere": 87.7, "hopper": 141.0, "blackwell": 282.0}
 LL_CAP_BETWEEN = {"others": (39.0, 20.4), "amd": (22.5, 19.0)}
 RING_LL128_CAP = {"volta": (20,) * 3, "ampere": (20,) * 3, "hopper": (36.7,) * 3, "blackwell": (40,) * 3}

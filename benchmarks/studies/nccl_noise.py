@@ -1,0 +1,86 @@
+"""How far two tables of one machine differ: what no description can tell, and no model can be nearer than.
+
+    python -m benchmarks.studies.nccl_noise
+
+Two tables are of one machine if their descriptions agree in GPUs, hosts, links and NICs, and their authors differ.
+Collectives, processes and versions may differ too, so each table is taken as times of the model's prediction, and what
+is compared are the medians of those in a class of sizes.
+"""
+
+import sys
+from collections.abc import Mapping
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+
+from benchmarks.studies.nccl_authors_left_out import author_of
+from simcomm.accuracy.judging import SIZE_CLASSES, Judged
+from simcomm.accuracy.nccl import compare_series, judged_series, model_predictor
+from simcomm.nccl.descriptions import System, read_systems
+from simcomm.nccl.measured.tables import read_tables
+
+ALIKE = ("nodes", "gpus", "gpu", "link", "nvlink", "layout", "p2p", "domain", "net", "nic", "harness")
+
+
+class TablePair(NamedTuple):
+    """Two tables of one machine in a class of sizes, and by what factor they differ, from 1 on."""
+
+    size_class: str
+    one: str
+    other: str
+    factor: float
+
+
+def same_machine(one: System, other: System) -> bool:
+    """Return whether two descriptions agree in the hardware and the harness.
+
+    >>> systems = read_systems()
+    >>> same_machine(systems["mi300x_1x8_rccl"], systems["mi300x_1x8_rocm_docs"])
+    True
+    """
+    return all(getattr(one, name) == getattr(other, name) for name in ALIKE)
+
+
+def find_pairs(systems: Mapping[str, System], judged: Judged) -> list[TablePair]:
+    """Return the pairs of tables of one machine by different authors."""
+    offsets = {
+        key: float(np.median(np.log(rows.measured / rows.predicted)))
+        for key, rows in judged.by("class", "system").items()
+    }
+    return [
+        TablePair(size_class, one, other, float(np.exp(abs(offsets[size_class, one] - offsets[size_class, other]))))
+        for (size_class, one), (another, other) in combinations(offsets, 2)
+        if size_class == another
+        and author_of(systems[one]) != author_of(systems[other])
+        and same_machine(systems[one], systems[other])
+    ]
+
+
+def judge() -> Judged:
+    """Return all rows that fits see beside the shipped model."""
+    systems = read_systems()
+    return compare_series(judged_series(systems, read_tables(systems)), model_predictor({}), {})
+
+
+def describe(pairs: list[TablePair]) -> str:
+    """Return in a sentence by how much two tables of one machine differ."""
+    found = {name: [one.factor for one in pairs if one.size_class == name] for name in SIZE_CLASSES}
+    quarters = {name: np.quantile(factors, [0.25, 0.5, 0.75]) - 1 for name, factors in found.items() if factors}
+    cells = [
+        f"{name} {100 * middle:.0f} % ({100 * low:.0f} to {100 * high:.0f} % in the middle half, {len(found[name])} pairs)"
+        for name, (low, middle, high) in quarters.items()
+    ]
+    return f"Two tables of one machine differ, in the median over pairs: {'; '.join(cells)}."
+
+
+def main() -> None:
+    """Print each pair, and the medians."""
+    pairs = find_pairs(read_systems(), judge())
+    for pair in pairs:
+        sys.stdout.write(f"{pair.size_class}: {pair.one} and {pair.other}: {100 * (pair.factor - 1):.0f} %\n")
+    sys.stdout.write(describe(pairs) + "\n")
+
+
+if __name__ == "__main__":
+    main()
