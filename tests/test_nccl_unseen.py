@@ -1,6 +1,13 @@
-"""Systems of authors that no fit has seen: a third of the authors is put aside by lot."""
+"""Systems of authors that no fit has seen: who they are is drawn by lot, and intervals hold their rows."""
 
-from benchmarks.studies.nccl_unseen import draw_put_aside, fit_widths, judge, read_authors
+from benchmarks.studies.nccl_noise import find_pairs, judge
+from benchmarks.studies.nccl_unseen import (
+    draw_put_aside,
+    fit_widths,
+    judge_left_out,
+    judge_put_aside,
+    read_authors,
+)
 from simcomm.nccl.descriptions import put_aside, read_systems
 from simcomm.nccl.intervals import describe_widths, read_widths
 
@@ -10,5 +17,19 @@ def test_the_lot_decides_who_is_put_aside() -> None:
     assert len(read_authors()) == 33 and read_authors().keys() < read_systems().keys()
 
 
-def test_the_shipped_limits_are_those_that_the_authors_not_put_aside_choose() -> None:
-    assert describe_widths(fit_widths(judge())) == describe_widths(read_widths())
+def test_the_shipped_limits_are_those_that_the_authors_left_out_choose() -> None:
+    judged = judge_left_out()
+    assert not set(judged.keys["system"]) & put_aside()
+    assert describe_widths(fit_widths(judged)) == describe_widths(read_widths())
+
+
+def test_intervals_hold_rows_of_authors_that_neither_the_fit_nor_the_limits_have_seen() -> None:
+    judged = judge_put_aside()
+    assert set(judged.keys["system"]) <= put_aside()
+    assert judged.take(judged.keys["later"]).held(0.8).mean() >= 0.7
+
+
+def test_two_tables_of_one_machine_are_of_different_authors_and_differ() -> None:
+    pairs = find_pairs(read_systems(), judge())
+    assert len(pairs) > 10 and all(one.factor >= 1 for one in pairs)
+    assert ("mi300x_1x8_rccl", "mi300x_1x8_rocm_docs") in {(one.one, one.other) for one in pairs}

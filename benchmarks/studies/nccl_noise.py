@@ -68,7 +68,7 @@ def describe(pairs: list[TablePair]) -> str:
     found = {name: [one.factor for one in pairs if one.size_class == name] for name in SIZE_CLASSES}
     quarters = {name: np.quantile(factors, [0.25, 0.5, 0.75]) - 1 for name, factors in found.items() if factors}
     cells = [
-        f"{name} {100 * middle:.0f} % ({100 * low:.0f} to {100 * high:.0f} % in the middle half, {len(found[name])} pairs)"
+        f"{name} {100 * middle:.0f} % (half of {len(found[name])} pairs by {100 * low:.0f} to {100 * high:.0f} %)"
         for name, (low, middle, high) in quarters.items()
     ]
     return f"Two tables of one machine differ, in the median over pairs: {'; '.join(cells)}."

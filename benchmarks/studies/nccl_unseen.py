@@ -1,25 +1,29 @@
-"""Systems of authors that no fit and no choice of structure has seen: what to expect of a machine of one's own.
+"""Systems of authors that no fit has seen: what to expect of a machine of one's own.
 
     python -m benchmarks.studies.nccl_unseen [--fit]
 
-Prints the errors of the model as it is shipped, and what share of rows its 80 % intervals hold: of the authors by whom
-the widths of intervals are chosen, and of those that were put aside before. ``--fit`` chooses the widths again and
-writes ``simcomm/nccl/intervals.toml``.
+Prints the errors of authors that are left out of a refit and of systems that were put aside, and what share of rows
+80 % intervals hold. ``--fit`` chooses the widths of intervals by the authors left out instead, and writes
+``simcomm/nccl/intervals.toml``: of systems put aside it knows nothing.
 """
 
 import argparse
 import csv
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.studies.nccl_authors_left_out import author_of, compare_without_authors
 from collectives.input_files import read_text
 from collectives.output_files import write_text
+from collectives.units import count
 from simcomm.accuracy.judging import SIZE_CLASSES, ClassScore, Judged, score_classes
+from simcomm.accuracy.nccl import compare_series, judged_series, model_predictor
 from simcomm.nccl.communicator import make_communicator
 from simcomm.nccl.descriptions import OWN_DATA, System, read_systems
 from simcomm.nccl.intervals import (
@@ -29,10 +33,9 @@ from simcomm.nccl.intervals import (
     NcclWidths,
     describe_widths,
     outside_checked,
-    read_widths,
     widening,
 )
-from simcomm.nccl.measured.tables import read_tables
+from simcomm.nccl.measured.tables import read_put_aside_tables, read_tables
 from simcomm.nccl.settings import NcclSettings
 
 LOT = 33  # the seed by which a third of the authors is put aside, drawn before any of their rows was looked at
@@ -71,12 +74,19 @@ def judge_left_out() -> Judged:
     systems = read_systems()
     found = compare_without_authors(systems, read_tables(systems), DRAW)
     columns = {
-        "author": np.array([author_of(systems[slug]) for slug in found.keys["system"]]),
+        **_authors(systems, found),
         "several": np.array([systems[slug].nccl_nodes > 1 for slug in found.keys["system"]]),
         "wider": np.array([_widening(systems[slug]) for slug in found.keys["system"]]),
-        "later": np.isin(found.keys["system"], [*read_authors()]),
     }
     return replace(found, keys={**found.keys, **columns})
+
+
+def _authors(systems: Mapping[str, System], judged: Judged) -> dict[str, NDArray[Any]]:
+    slugs = judged.keys["system"]
+    return {
+        "author": np.array([author_of(systems[slug]) for slug in slugs]),
+        "later": np.isin(slugs, [*read_authors()]),
+    }
 
 
 @cache
@@ -115,9 +125,28 @@ def _quantiles(rows: Judged) -> tuple[float, float]:
     return float(low), float(high)
 
 
+def judge_put_aside() -> Judged:
+    """Return the rows of the systems put aside beside what the shipped model says of them.
+
+    They are also keyed by author; ``later`` says whether the lot put them aside, and not the shuffle before it.
+    """
+    systems = read_systems()
+    found = compare_series(judged_series(systems, read_put_aside_tables()), model_predictor({}), {})
+    return replace(found, keys={**found.keys, **_authors(systems, found)})
+
+
 def scores() -> dict[str, dict[str, ClassScore]]:
-    """Return the scores of the authors by whom widths are chosen."""
-    return {"seen": score_classes(judge())}
+    """Return the scores of authors left out and of systems put aside: of the first collection, and of later authors."""
+    groups = {
+        f"{count(len({*rows.keys['author']}), 'author')} of {when}, {how}": rows
+        for how, judged in (("left out", judge_left_out()), ("put aside", judge_put_aside()))
+        for when, rows in zip(("the first tables", "later ones"), _first_and_later(judged), strict=True)
+    }
+    return {name: score_classes(rows) for name, rows in groups.items()}
+
+
+def _first_and_later(judged: Judged) -> tuple[Judged, Judged]:
+    return judged.take(~judged.keys["later"]), judged.take(judged.keys["later"])
 
 
 def describe() -> Iterator[str]:
@@ -131,12 +160,12 @@ def describe() -> Iterator[str]:
 
 
 def main() -> None:
-    """Print the table, after choosing the widths if that is asked."""
+    """Choose the widths again, or print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fit", action="store_true", help="choose the widths of intervals again")
     if parser.parse_args().fit:
-        write_text(WIDTHS_FILE, describe_widths(fit_widths(judge())))
-        read_widths.cache_clear()
+        write_text(WIDTHS_FILE, describe_widths(fit_widths(judge_left_out())))
+        return
     sys.stdout.write("".join(f"{line}\n" for line in describe()))
 
 
