@@ -42,6 +42,7 @@ OVERLAP = 8.0  # of launches on the processor and work on the GPU: the larger co
 SHARPNESS = 12.0  # of the tuner's choice between times that are almost equal, and of a maximum
 TUNER_SINCE = (2, 5)  # before it a threshold decides between LL and Simple
 RULED_OUT = 100.0  # from the logarithm of a weight
+LL_SLOT = 32 * 1024  # bytes of data in a slot of LL: 512 threads with 8 lines each (src/include/device.h)
 
 
 @dataclass(frozen=True)
@@ -66,10 +67,10 @@ def find_route(comm: Communicator, collective: str, choice: Choice, values: Para
     ring = least([within, across])
     twice = 2 if collective == "all_reduce" else 1
     if algorithm == "ring":
-        crossing = 0 if nodes == 1 else twice * (nodes - 1)
+        crossing = _crossings(comm, collective, algorithm)
         hops = (twice * (n - 1) - crossing) * inside + crossing * between
         return CandidateRoute(base, hops, crossing * between, ring, _ll_bandwidth(within, across, values))
-    depth = twice * ceil(log2(nodes)) * between if nodes > 1 else 0.0
+    depth = _crossings(comm, collective, algorithm) * between
     if algorithm == "tree":
         trunk = across * tree_gain(comm, values["share.tree"])
         hops = twice * (comm.local - 1) * inside + depth
@@ -80,6 +81,12 @@ def find_route(comm: Communicator, collective: str, choice: Choice, values: Para
         return CandidateRoute(base, ceil(log2(nodes)) * between, depth, 0.9 * ring, 0.0)
     offloaded = values["share.collnet"] * ring
     return CandidateRoute(base, twice * (comm.local - 1) * inside + between, between, offloaded, 0.0)
+
+
+def _crossings(comm: Communicator, collective: str, algorithm: str) -> int:
+    """Return how many hops in series lie between nodes."""
+    once = comm.nodes - 1 if algorithm == "ring" else ceil(log2(comm.nodes))
+    return 2 * once if collective == "all_reduce" else once
 
 
 def _ll_bandwidth(within: float, across: float, values: Parameters) -> float:
@@ -118,7 +125,8 @@ def route_times(comm: Communicator, collective: str, choice: Choice, sizes: Floa
     if protocol == "simple" and algorithm not in ("nvls", "nvls_tree"):
         return _simple_times(comm, algorithm, sizes, load, route, values)
     if protocol == "ll":
-        lines, hops = _ll_load(comm, choice, load, sizes, route, values), route.hops
+        lines = _ll_load(comm, choice, load, sizes, route, values)
+        hops = route.hops + _ll_messages(comm, collective, algorithm, sizes, values)
         return route.base + np.sqrt(hops**2 + lines**2 + values["ramp.ll"] * hops * lines)
     if protocol == "ll128":
         load = load / values["share.ll128"]
@@ -132,8 +140,19 @@ def _ll_load(
 ) -> Floats:
     """Return the us that LL's bytes take: each channel has its own rate, and a call opens channels with its size."""
     channels = used_channels(comm, *choice, sizes)
-    each = values["channel.ll" if comm.nodes == 1 else "channel.ll_net"]
-    times: Floats = load * route.bandwidth / np.minimum(route.ll_bandwidth, channels * each)
+    times: Floats = load * route.bandwidth / np.minimum(route.ll_bandwidth, channels * values["channel.ll"])
+    return times
+
+
+def _ll_messages(comm: Communicator, collective: str, algorithm: str, sizes: Floats, values: Parameters) -> Floats:
+    """Return the us for which LL's messages between nodes wait until a processor has seen the flags of all their lines.
+
+    It sends none before (``sendProxyProgress`` in ``src/transport/net.cc`` of NVIDIA/nccl), so a message is whole at
+    each node: a chunk of a channel, and no more than a slot.
+    """
+    chunks = comm.ranks if algorithm == "ring" else 1
+    message = np.minimum(sizes / chunks / used_channels(comm, algorithm, "ll", sizes), LL_SLOT)
+    times: Floats = _crossings(comm, collective, algorithm) * message / 1000 / values["channel.ll_net"]
     return times
 
 
