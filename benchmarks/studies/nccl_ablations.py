@@ -89,6 +89,10 @@ def _ll_by_links(
     return times
 
 
+def _no_messages(comm: Communicator, collective: str, algorithm: str, sizes: Floats, values: Parameters) -> Floats:
+    return np.zeros(len(sizes))
+
+
 def _no_rate(comm: Communicator) -> float:
     return inf
 
@@ -128,6 +132,7 @@ ABLATIONS: Mapping[str, tuple[Change, ...]] = {
     "the tuner does not count the plug-in's latency": ((tuner, "plugin_latency", _no_plugin),),
     "all protocols on EFA before p5": ((choice, "_protocol_reason", _any_protocol),),
     "LL: no rate of a channel": ((timing, "_ll_load", _ll_by_links),),
+    "LL: messages between nodes are not whole before they go": ((timing, "_ll_messages", _no_messages),),
     "channels of any rate, and one fills a NIC": (
         (channels, "channel_rate", _no_rate),
         (channels, "share_of_nics", _all_of_nics),
