@@ -7,6 +7,8 @@ from typing import Any
 from accuracy_table import CLASSES
 from page_writer import Parts, read_results, table
 
+from benchmarks.studies.nccl_noise import describe as describe_noise
+from benchmarks.studies.nccl_noise import find_pairs, judge
 from benchmarks.studies.nccl_unseen import describe
 from simcomm.accuracy.stated_choices import StatedChoice, describe_choices, find_stated_choices
 from simcomm.nccl.descriptions import read_systems
@@ -94,8 +96,22 @@ def unseen() -> str:
     return "".join(f"{line}\n" for line in describe())
 
 
+def noise() -> str:
+    """Return the tables of one machine, and by how much they differ."""
+    pairs = find_pairs(read_systems(), judge())
+    factors: dict[tuple[str, str], dict[str, float]] = {}
+    for pair in pairs:
+        factors.setdefault((pair.one, pair.other), {})[pair.size_class] = pair.factor
+    rows = [
+        [f"`{one}`, `{other}`", *(f"{100 * (found[size] - 1):.0f} %" if size in found else "" for size in CLASSES)]
+        for (one, other), found in factors.items()
+    ]
+    made = table(" | ".join(["tables of one machine", *(f"{name}:" for name in CLASSES.values())]), rows)
+    return f"{made}\n{fill(describe_noise(pairs), 120)}\n"
+
+
 PARTS: Parts = {
     "docs/nccl.md": {
-        "errors": errors, "structure": structure, "unseen": unseen, "choices": choices, "parameters": parameters,
+        "errors": errors, "structure": structure, "unseen": unseen, "noise": noise, "choices": choices, "parameters": parameters,
     },
 }  # fmt: skip

@@ -71,7 +71,7 @@ class EachMoved(Parameters):
     All that reads them is arithmetic over arrays, so a prediction by these is [1 + names, sizes]: it tells the slopes
     by all of them at once. ``read`` are the names that were looked at: what a prediction depends on.
 
-    >>> moved = EachMoved({"a": 1.0, "b": 2.0}, ["b"], 0.5)
+    >>> moved = EachMoved({"a": 1.0, "b": 2}, ["b"], 0.5)
     >>> moved["b"].ravel().tolist(), moved["a"].ravel().tolist(), moved.read == {"a", "b"}
     ([2.0, 3.0], [1.0, 1.0], True)
     """
@@ -85,7 +85,7 @@ class EachMoved(Parameters):
     def __getitem__(self, name: str) -> Any:
         """Return the column of a parameter, and note that it was read."""
         self.read.add(name)
-        column = np.full((1 + len(self._rows), 1), super().__getitem__(name))
+        column = np.full((1 + len(self._rows), 1), super().__getitem__(name), np.float64)
         if name in self._rows:
             column[self._rows[name]] *= 1 + self._share
         return column
