@@ -112,6 +112,7 @@ def noise() -> str:
 
 PARTS: Parts = {
     "docs/nccl.md": {
-        "errors": errors, "structure": structure, "unseen": unseen, "noise": noise, "choices": choices, "parameters": parameters,
+        "errors": errors, "structure": structure, "unseen": unseen, "noise": noise, "choices": choices,
+        "parameters": parameters,
     },
 }  # fmt: skip
