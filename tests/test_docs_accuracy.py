@@ -36,9 +36,9 @@ def test_names_and_exponents_of_the_equations_are_those_of_the_code():
     assert f"x^{SHARPNESS:.0f}]^(1/{SHARPNESS:.0f})" in page and f"T_host^{OVERLAP:.0f})^(1/{OVERLAP:.0f})" in page
 
 
-def test_three_rows_of_a_system_that_no_fit_saw_leave_eight_percent():
+def test_three_rows_of_a_system_that_no_fit_saw_leave_seven_percent():
     gain = next(one for one in FOUND["left_out"]["gains"] if one["sizes"] == [4096, 4194304, None])
-    assert all(score["median"] <= 0.08 for score in gain["after"].values())
+    assert all(score["median"] <= 0.07 for score in gain["after"].values())
 
 
 def test_every_error_above_a_half_is_explained():

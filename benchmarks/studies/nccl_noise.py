@@ -18,9 +18,10 @@ from benchmarks.studies.nccl_authors_left_out import author_of
 from simcomm.accuracy.judging import SIZE_CLASSES, Judged
 from simcomm.accuracy.nccl import compare_series, judged_series, model_predictor
 from simcomm.nccl.descriptions import System, read_systems
-from simcomm.nccl.measured.tables import read_tables
+from simcomm.nccl.measured.tables import read_put_aside_tables, read_tables
 
-ALIKE = ("nodes", "gpus", "gpu", "link", "nvlink", "layout", "p2p", "domain", "net", "nic", "harness")
+ALIKE = ("nodes", "gpus", "gpu", "link", "nvlink", "layout", "p2p", "domain", "harness")
+ALIKE_BETWEEN = ("net", "nic")  # of several hosts
 
 
 class TablePair(NamedTuple):
@@ -39,7 +40,8 @@ def same_machine(one: System, other: System) -> bool:
     >>> same_machine(systems["mi300x_1x8_rccl"], systems["mi300x_1x8_rocm_docs"])
     True
     """
-    return all(getattr(one, name) == getattr(other, name) for name in ALIKE)
+    names = (*ALIKE, *(ALIKE_BETWEEN if one.nodes > 1 else ()))
+    return all(getattr(one, name) == getattr(other, name) for name in names)
 
 
 def find_pairs(systems: Mapping[str, System], judged: Judged) -> list[TablePair]:
@@ -58,9 +60,10 @@ def find_pairs(systems: Mapping[str, System], judged: Judged) -> list[TablePair]
 
 
 def judge() -> Judged:
-    """Return all rows that fits see beside the shipped model."""
+    """Return the rows of all tables beside the shipped model, also of those put aside: nothing is chosen by them."""
     systems = read_systems()
-    return compare_series(judged_series(systems, read_tables(systems)), model_predictor({}), {})
+    tables = read_tables(systems) | read_put_aside_tables()
+    return compare_series(judged_series(systems, tables), model_predictor({}), {})
 
 
 def describe(pairs: list[TablePair]) -> str:

@@ -186,7 +186,7 @@ def host_time(comm: Communicator, collective: str, channels: Floats, values: Par
         launch *= values["launch.rccl"]
     if comm.version < (2, 14):
         return comm.one_process * (launch + values["launch.channel"] * channels)
-    return np.zeros(len(channels)) + comm.one_process * launch
+    return 0 * channels + comm.one_process * launch
 
 
 def call_time(comm: Communicator, values: Parameters) -> float:
