@@ -35,7 +35,7 @@ LARGE = [2.0**30]
 # By how much a time may fall as the size grows: a call opens whole channels, so that the second one halves what the
 # first carried, and the tuner's belief is not the truth where it changes its mind. Over the 72 GPUs of an NVLink domain
 # a channel is opened only every 288 KiB, and the step is higher.
-FALL, FALL_OF_MANY_RANKS = 0.13, 0.20
+FALL, FALL_OF_MANY_RANKS = 0.15, 0.20
 
 
 def communicator(line, **settings):
