@@ -14,7 +14,6 @@ from collectives.records.recording import Recording
 from simcomm.recorded.choice import find_carrier
 from virtual.computing.choice import choose_computing
 from virtual.diagnosis.judge import ProgramJudge
-from virtual.gpus.classes import install_classes
 from virtual.gpus.device import VirtualDevices
 from virtual.gpus.renaming import CudaOnCpu
 from virtual.matching.recorder import Recorder
@@ -85,7 +84,7 @@ class VirtualRun:
         install_clocks(world, replaced)
         if options.gpu:
             VirtualDevices(world, options.compute, options.local_ranks).install(replaced)
-            install_classes(replaced)
+            import_module("virtual.gpus.classes").install_classes(replaced)  # it imports FSDP, half as long as torch
         ProgramObserver(world).install(replaced)
         install_interpreter(world, replaced)
         Spawner(world, options.program, self._start).install(replaced)
