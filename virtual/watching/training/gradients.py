@@ -175,10 +175,10 @@ class Gradients(Watcher):
         factors, site, ranks = self._factors(rank, now, parameters, [bond for bond in bonds if bond is not None])
         if not factors or ranks < 2:
             return
-        if all(is_close(factor, 1.0) for factor in factors) and site is not None:
+        if all(is_close(factor, 1.0) for factor, _ in factors) and site is not None:
             title = f"the sum of the gradients of {ranks} ranks is never divided: steps are {ranks} times what is meant"
             self._second_time(rank, "undivided sum", title, site, DIVIDE)
-        elif all(is_close(factor, 1.0 / ranks**2) for factor in factors):
+        elif all(is_close(factor, 1 / ranks**2) and is_close(late, 1 / ranks) for factor, late in factors):
             title = f"gradients are divided by {ranks} twice, so steps are a {_part(ranks)} of what is meant"
             self._second_time(rank, "divided twice", title, find_site(), ONCE)
 
@@ -190,10 +190,13 @@ class Gradients(Watcher):
 
     def _factors(
         self, rank: Rank, now: Backward, parameters: list[torch.Tensor], bonds: list[Bond]
-    ) -> tuple[list[float], Site | None, int]:
-        """Return by what gradients are multiples of their sums, where they are reduced, and over how many ranks."""
+    ) -> tuple[list[tuple[float, float]], Site | None, int]:
+        """Return by what gradients are multiples of their sums, and how much of that came after they were reduced.
+
+        Also where they are reduced, and over how many ranks. A loss may be divided for other reasons.
+        """
         assert now.factor is not None
-        found: list[float] = []
+        found: list[tuple[float, float]] = []
         site, ranks = None, len(bonds[0].parameters)
         for parameter, bond in zip(parameters, bonds, strict=True):
             present = sample_gradient(parameter, FEW)
@@ -215,7 +218,7 @@ class Gradients(Watcher):
                 before = one.result[at] if one.result else before
             ratio = find_ratio(present, before)
             if ratio is not None and scale is not None:
-                found.append(ratio * scale * now.factor)
+                found.append((ratio * scale * now.factor, ratio))
             elif present.any():
                 return [], None, 0
         return found, site, ranks

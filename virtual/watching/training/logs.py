@@ -22,6 +22,7 @@ class Step:
 
     backwards: int  # that the rank had gone through before
     site: Site
+    rates: tuple[float, ...]  # of learning, of each group of parameters
     before: list[Values | None]
     after: list[Values | None] = field(default_factory=list)
 
@@ -95,7 +96,7 @@ class OptimizerLogs(Watcher):
         log = self.of(rank, optimizer)
         log.last = find_site()
         if log.is_watched(log.count):
-            log.steps[log.count] = Step(self.backwards.get(rank, 0), log.last, log.take())
+            log.steps[log.count] = Step(self.backwards.get(rank, 0), log.last, log.rates, log.take())
             log.steps.pop(log.count - KEPT, None)
 
     def stepped(self, rank: Rank, optimizer: Any) -> None:

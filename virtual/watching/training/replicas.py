@@ -52,7 +52,7 @@ class Replicas(Watcher):
             self._compare_states(key, log)
         peers = self._peers(log)
         if peers and all(log.count in one.steps for one in peers):
-            rates = {one: one.rates for one in peers}
+            rates = {one: one.steps[log.count].rates for one in peers}
             if log.count == 0:
                 self.bonds.tie_forgotten(peers)
             if len(set(rates.values())) > 1:
