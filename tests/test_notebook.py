@@ -17,7 +17,9 @@ from scenarios.examples import find_beginning
 def run_cell(source: str, names: dict[str, Any]) -> Any:
     """Execute a cell; return the value of its last line, as a notebook shows it."""
     tree = ast.parse(source)
-    last = ast.Expression(tree.body.pop().value) if isinstance(tree.body[-1], ast.Expr) else None
+    end = tree.body[-1]
+    last = ast.Expression(end.value) if isinstance(end, ast.Expr) else None
+    tree.body = tree.body[: -1 if last else None]
     exec(compile(tree, "cell", "exec"), names)
     return eval(compile(last, "cell", "eval"), names) if last else None
 

@@ -222,8 +222,8 @@ class Recording:
         """Return the seconds that each rank computed, in all its streams; shape [world_size]."""
         rank = np.array([stream.rank for stream in self.streams], np.int64)
         tails = np.bincount(rank, [stream.tail for stream in self.streams], self.world_size)
-        found: Floats = tails + np.bincount(rank[self.entries.stream], self.entries.seconds, self.world_size)
-        return found
+        inner = np.bincount(rank[self.entries.stream], self.entries.seconds, self.world_size)
+        return np.asarray(tails + inner, np.float64)
 
     def took(self) -> Floats:
         """Return the seconds from each rank's first entry to its end as they were; shape [world_size].

@@ -95,7 +95,7 @@ class PhaseSeconds(NamedTuple):
         seconds, masks = spans.end - spans.begin, [spans.named(name) for name in PHASES]
         phases = [np.bincount(site[own], seconds[own], took_part.size).reshape(shape) for own in masks]
         kept = steps >= warmup if (steps >= warmup).any() else np.ones(len(steps), np.bool_)
-        return cls(steps[kept], np.array(phases)[:, kept], took_part[kept])
+        return cls(steps[kept], np.array(phases, np.float64)[:, kept], took_part[kept])
 
     def median_over_steps(self, values: Floats) -> float:
         """Return the median over the steps of the mean of values [steps, ranks] over the ranks that took part."""

@@ -149,4 +149,5 @@ class LiveSimulation(Simulation):
 def _renamed(algorithm: Algorithm, ranks: Sequence[int], root: int) -> list[list[list[tuple[Operation, ...]]]]:
     """Return the programs of all ranks of a group, by rank and channel, with peers as ranks of the world."""
     schedule = verified_schedule(algorithm, len(ranks), root)
-    return [[list(on_group(iter(program), ranks)) for program in channels] for channels in schedule.programs]
+    programs = schedule.programs
+    return [[list(on_group(iter(one), ranks)) for one in channels] for channels in programs]  # type: ignore[arg-type]

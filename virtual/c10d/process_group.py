@@ -102,7 +102,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
     def _device_types(self) -> list[torch.device]:
         return [torch.device("cpu"), torch.device("cuda")]
 
-    _set_group_name, _set_group_desc = setGroupName, setGroupDesc
+    _set_group_name, _set_group_desc = setGroupName, setGroupDesc  # type: ignore[assignment]
     group_name = property(lambda self: self._name)
     group_desc = property(lambda self: self._description)
 
@@ -323,7 +323,8 @@ def _pieces(whole: torch.Tensor, size: int, verb: str, part: torch.Tensor) -> Te
 def _split(tensor: torch.Tensor, sizes: Any, ranks: int) -> Tensors:
     """Return the parts of a tensor along its first dimension: of these sizes, or one for each rank."""
     if sizes is not None and len(sizes):
-        return tensor.detach().split(list(sizes))
+        found: Tensors = tensor.detach().split(list(sizes))
+        return found
     if tensor.shape[0] % ranks:
         raise ValueError(f"all_to_all_single: {tensor.shape[0]} rows do not fall into {ranks} equal parts")
     return tensor.detach().chunk(ranks)

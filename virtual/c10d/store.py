@@ -13,7 +13,7 @@ from virtual.ranks.world import World
 Value = bytes | bytearray | str
 
 
-class VirtualStore(dist.Store):
+class VirtualStore(dist.Store):  # type: ignore[misc, name-defined]
     """Keys and values that the ranks of a job share."""
 
     def __init__(self, world: World, job: Job, values: dict[str, bytes]) -> None:

@@ -187,7 +187,7 @@ class ReduceScatter(Exchange):
         return self.taken[0].dtype  # type: ignore[no-any-return]
 
     @classmethod
-    def move(cls, parts: "Sequence[ReduceScatter]") -> None:  # type: ignore[override]
+    def move(cls, parts: "Sequence[ReduceScatter]") -> None:
         found = []
         for part in parts:
             for which, target in enumerate(part.taken):

@@ -102,7 +102,7 @@ class Group:
                 root = calls.get(exchange.root)
                 arrived = list(calls.values()) if call is root else [call] if root is not None else []
                 for other in arrived:
-                    if other is not root or exchange.collective == "scatter":
+                    if root is not None and (other is not root or exchange.collective == "scatter"):
                         other.exchange.take(root.exchange)
                 if call is root and not collective.is_complete:
                     exchange.keep()

@@ -3,7 +3,7 @@
 import signal
 import threading
 from collections.abc import Callable
-from importlib import _bootstrap as bootstrap  # type: ignore[attr-defined]
+from importlib import _bootstrap as bootstrap
 from typing import Any
 
 from virtual.process.replaced import Replaced
@@ -12,7 +12,7 @@ from virtual.ranks.world import World
 
 def install_interpreter(world: World, replaced: Replaced) -> None:
     """Have imports, signals and threads of a rank be its own."""
-    replaced.put(bootstrap, "_get_module_lock", _lock_of_rank(world, bootstrap._get_module_lock))
+    replaced.put(bootstrap, "_get_module_lock", _lock_of_rank(world, bootstrap._get_module_lock))  # type: ignore[attr-defined]
     replaced.put(signal, "signal", _handler_of_rank(world, signal.signal))
     replaced.put(threading.Thread, "start", _start_for_rank(world, threading.Thread.start))
 

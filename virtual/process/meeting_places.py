@@ -5,7 +5,7 @@ from typing import Any, NoReturn
 import torch.distributed as dist
 import torch.distributed.rpc
 from torch.distributed import distributed_c10d as c10d
-from torch.distributed import rendezvous
+from torch.distributed import rendezvous  # type: ignore[attr-defined]
 
 from virtual.c10d.store import VirtualStore
 from virtual.process.replaced import Replaced

@@ -49,7 +49,7 @@ class Belongings:
         """Keep what is the running rank's."""
         own.argv, own.path, own.main = sys.argv, sys.path, sys.modules.get("__main__")
         own.torch_numbers = torch.get_rng_state()
-        own.numpy_numbers = np.random.get_bit_generator()
+        own.numpy_numbers = np.random.get_bit_generator()  # type: ignore[attr-defined]
         own.python_numbers = random.getstate()
         own.dtype = torch.get_default_dtype()
         modules = sys.modules
@@ -68,7 +68,7 @@ class Belongings:
         if own.torch_numbers is not None:
             torch.set_rng_state(own.torch_numbers)
         if own.numpy_numbers is not None:
-            np.random.set_bit_generator(own.numpy_numbers)
+            np.random.set_bit_generator(own.numpy_numbers)  # type: ignore[attr-defined]
         if own.python_numbers is not None:
             random.setstate(own.python_numbers)
         if torch.get_default_dtype() is not own.dtype:

@@ -81,7 +81,8 @@ def find_asked(frame: FrameType | None = None) -> tuple[Site, str]:
 
 def find_stack() -> tuple[Site, ...]:
     """Return all lines of the user's program that are being carried out in this thread, the innermost first."""
-    found, frame = [], sys._getframe(1)
+    found = list[Site]()
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if is_users(frame.f_code.co_filename):
             found.append(Site(frame.f_code.co_filename, frame.f_lineno))
