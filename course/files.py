@@ -10,7 +10,7 @@ from collectives.errors import InputError
 from course.checks.exercise import Shown
 
 FOLDER = Path(__file__).parent
-PREDICTIONS, NOTE = "predictions.json", "rank-{}.json"  # what a trial leaves
+PREDICTIONS, NOTE, STACK = "predictions.json", "rank-{}.json", "stack.txt"  # what a trial leaves
 NAMES = (
     "message",
     "deadlock",

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from collectives.errors import RunFailed
 from collectives.quoting import make_printable
 from collectives.units import format_size, format_time
 from course.checks.exercise import Exercise
-from course.files import NOTE, PREDICTIONS, Lesson
+from course.files import NOTE, PREDICTIONS, STACK, Lesson
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.placement import place_round_robin
 from virtual.hosting.host import VirtualHost
@@ -68,12 +69,22 @@ class JudgedLesson:
 def judge(lesson: Lesson, path: Path, host: VirtualHost, show: Callable[[str, str], object]) -> JudgedLesson:
     """Try every exercise of a lesson with a learner's file; ``show`` gets what the file prints."""
     said: dict[str, float] = {}
-    judged = []
-    for exercise in lesson.checks.EXERCISES:
-        judged.append(_Trials(lesson, path.resolve(), host, show, exercise, said).judge())
+    judged = [judge_exercise(lesson, path, host, show, exercise, said) for exercise in lesson.checks.EXERCISES]
     wanted = lesson.checks.PREDICTED
     predictions = tuple(PredictedNumber(name, value, said.get(name)) for name, value in wanted.items())
     return JudgedLesson(lesson.number, str(path), tuple(judged), predictions)
+
+
+def judge_exercise(
+    lesson: Lesson,
+    path: Path,
+    host: VirtualHost,
+    show: Callable[[str, str], object],
+    exercise: Exercise,
+    said: dict[str, float],
+) -> JudgedExercise:
+    """Try one exercise with a learner's file; ``said`` gets the numbers that the file predicts."""
+    return _Trials(lesson, path.resolve(), host, show, exercise, said).judge()
 
 
 def make_cluster(racks: int, world_size: int) -> Cluster:
@@ -103,6 +114,7 @@ class _Trials:
             if finished is not None:
                 elapsed, sent = finished.outcome.jobs[0].elapsed, most_sent(finished)
                 found = found or next(self._too_much(world_size, elapsed, sent), None)
+                found = found or self._too_many(finished)
             if found is not None:
                 on = f"on {world_size} ranks: " if max(self.exercise.world_sizes) > 1 else ""
                 line = found.get("line") or self._line_of(name)
@@ -122,26 +134,41 @@ class _Trials:
             try:
                 finished = self.host.run(options, timeout=TRIAL_SECONDS, show=self.show)
             except RunFailed as error:
-                return {"text": f"it does not end: {error}"}, None
+                return self._endless(Path(folder) / STACK, str(error)), None
             notes = Path(folder)
             if (notes / PREDICTIONS).exists():
                 self.said.update(json.loads((notes / PREDICTIONS).read_text()))
             for rank in range(world_size):
                 if (notes / NOTE.format(rank)).exists():
                     found: dict[str, Any] = json.loads((notes / NOTE.format(rank)).read_text())
-                    return found, finished
+                    early = self._mistake(finished, ("never waited", "in flight"))  # why it is wrong
+                    return (early | {"text": f"{found['text']}\n{early['text']}"} if early else found), finished
             return self._mistake(finished), finished
 
-    def _mistake(self, finished: Finished) -> dict[str, Any] | None:
-        """Return what the virtual ranks found: a deadlock, calls that do not fit, ..."""
+    def _endless(self, stack: Path, why: str) -> dict[str, Any]:
+        """Return in which line a learner's function was when its seconds were over; else why there is no answer."""
+        at = re.search(rf'File "{re.escape(str(self.path))}", line (\d+)', stack.read_text() if stack.exists() else "")
+        if at is None:
+            return {"text": f"there is no answer: {why}"}
+        return {"text": "it does not end: the loop or call in this line goes on and on", "line": int(at[1])}
+
+    def _mistake(self, finished: Finished, kinds: tuple[str, ...] = ()) -> dict[str, Any] | None:
+        """Return what the virtual ranks found, of these kinds or any: a deadlock, calls that do not fit, ..."""
         for finding in finished.outcome.findings:
+            if kinds and finding.kind not in kinds:
+                continue
             lines = [site.line for _, site in finding.where if Path(site.file).resolve() == self.path]
             return {"text": finding.text, "line": (lines or [0])[0]}
         return None
 
     def _too_much(self, world_size: int, elapsed: float, sent: int) -> Iterator[dict[str, Any]]:
-        """Yield what a right result costs too much of."""
+        """Yield what a right result costs too much of, or too little."""
         exercise = self.exercise
+        if exercise.least_bytes is not None and sent < exercise.least_bytes(world_size):
+            least = format_size(int(exercise.least_bytes(world_size)))
+            yield {
+                "text": f"the result is right, but a rank sends {format_size(sent)}, less than {least}: {exercise.hint}"
+            }
         if exercise.most_bytes is not None and sent > exercise.most_bytes(world_size):
             most = format_size(int(exercise.most_bytes(world_size)))
             yield {
@@ -150,6 +177,19 @@ class _Trials:
         if exercise.most_seconds is not None and elapsed > exercise.most_seconds(world_size):
             most = format_time(exercise.most_seconds(world_size))
             yield {"text": f"the result is right, but takes {format_time(elapsed)} where {most} do: {exercise.hint}"}
+
+    def _too_many(self, finished: Finished) -> dict[str, Any] | None:
+        """Return that a rank calls more all_reduces than are needed, where it does."""
+        recording, most = finished.recordings[0], self.exercise.most_all_reduces
+        if recording is None or most is None:
+            return None
+        calls = recording.calls
+        count = sum(recording.verbs[verb] == "all_reduce" for verb in calls.verb[calls.rank == 0])
+        if count <= most:
+            return None
+        return {
+            "text": f"the result is right, but a rank calls {count} all_reduces where {most} do: {self.exercise.hint}"
+        }
 
     def _line_of(self, name: str) -> int:
         """Return the line in which a learner's function begins, 0 where it is not there."""

@@ -1,18 +1,22 @@
 """The course: every solution passes, every mistake is told at its line, and the files are opened, judged and graded."""
 
 import re
+from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 from command_line import Ringlab
 from virtual_runs import VirtualRuns
 
 from collectives.errors import InputError
 from course.files import FOLDER, LESSONS, Lesson, fill, find_lesson
-from course.judging import judge
+from course.judging import judge, judge_exercise
 
+FOR_EACH_LESSON = 3  # of its mistakes, as many are tried each time, and all of them by `make test-all`
 MISTAKES = sorted((Path(__file__).parent / "course_mistakes").glob("*/*.py"))
-TOLD = re.compile(r"# told: (?P<exercise>\w[\w, ]*) \| (?P<words>[^|]+?)(?: \| (?P<source>.+))?$", re.MULTILINE)
+TOLD = re.compile(r"# told: (?P<exercise>\w[\w, ]*) \| (?P<words>.+?)(?: \| (?P<source>.+))?$", re.MULTILINE)
 
 
 def solved(lesson: Lesson, folder: Path, *changes: Path) -> Path:
@@ -43,15 +47,25 @@ def test_the_skeleton_is_to_be_done(lesson: Lesson, virtual: VirtualRuns, tmp_pa
         assert one.state == "to do" or (lesson.number == 2 and one.text.startswith("on 2 ranks: deadlock")), one
 
 
-@pytest.mark.parametrize("file", MISTAKES, ids=lambda file: f"{file.parent.name}/{file.stem}")
+def spread() -> Iterator[ParameterSet]:
+    """Yield every mistake as a parameter; those beyond a few of each lesson, evenly taken, are slow."""
+    for _, group in groupby(MISTAKES, key=lambda file: file.parent):
+        files = list(group)
+        quick = files[:: -(-len(files) // FOR_EACH_LESSON)]
+        for file in files:
+            name = f"{file.parent.name}/{file.stem}"
+            yield pytest.param(file, id=name, marks=() if file in quick else pytest.mark.slow)
+
+
+@pytest.mark.parametrize("file", list(spread()))
 def test_a_mistake_is_told(file: Path, virtual: VirtualRuns, tmp_path: Path) -> None:
     """Its first line says which exercise is wrong, words of what is told, and, where known, the line at fault."""
     wanted = TOLD.search(file.read_text())
     assert wanted is not None, "the first line should be: # told: exercise | words | line"
     lesson = find_lesson(int(file.parent.name))
-    found = judge(lesson, solved(lesson, tmp_path, file), virtual.host, lambda *_: None)
-    wrong = next(one for one in found.exercises if one.state != "right")
-    assert wrong.exercise == wanted["exercise"]
+    exercise = next(one for one in lesson.checks.EXERCISES if one.name == wanted["exercise"])
+    wrong = judge_exercise(lesson, solved(lesson, tmp_path, file), virtual.host, lambda *_: None, exercise, {})
+    assert wrong.state == "wrong"
     assert re.search(wanted["words"], wrong.text), wrong.text
     if wanted["source"]:
         assert wrong.source == wanted["source"].strip()

@@ -11,6 +11,7 @@ from torch import nn
 from course.checks.exercise import ALPHA, BETA, Exercise, Shown, WrongAnswerError, expect_equal
 
 LAYERS, WIDTH, BACKWARD = 5, 256, 1e-3  # seconds that backward takes to reach the layer before
+BUCKET = 2 * WIDTH * WIDTH * 4  # bytes: two layers
 
 
 class SlowBackward(torch.autograd.Function):
@@ -53,11 +54,11 @@ def expected_means() -> list[torch.Tensor]:
     return [torch.stack(each).sum(0) for each in zip(*means, strict=True)]
 
 
-def expect_means(of: nn.Module) -> None:
+def expect_means(of: nn.Module, when: str = "") -> None:
     for number, (parameter, mean) in enumerate(zip(of.parameters(), expected_means(), strict=True)):
         if parameter.grad is None:
-            raise WrongAnswerError(f"rank {dist.get_rank()}: parameter {number} has no gradient")
-        expect_equal(parameter.grad, mean, f"rank {dist.get_rank()}: the gradient of parameter {number}")
+            raise WrongAnswerError(f"{when}rank {dist.get_rank()}: parameter {number} has no gradient")
+        expect_equal(parameter.grad, mean, f"{when}rank {dist.get_rank()}: the gradient of parameter {number}")
 
 
 def average_gradients(lesson: ModuleType) -> None:
@@ -66,19 +67,19 @@ def average_gradients(lesson: ModuleType) -> None:
     mine.frozen = nn.Parameter(torch.zeros(3))  # type: ignore[assignment]  # without a gradient
     lesson.average_gradients(mine)
     if mine.frozen.grad is not None:
-        raise WrongAnswerError("a parameter without a gradient has one afterwards")
+        raise WrongAnswerError("a parameter whose gradient is None has one afterwards; it should stay None")
     del mine.frozen
     expect_means(mine)
 
 
 def overlapped_gradients(lesson: ModuleType) -> None:
     mine = model()
-    averaging = lesson.OverlappedGradients(mine, WIDTH * WIDTH * 4)
-    for _ in range(2):
+    averaging = lesson.OverlappedGradients(mine, BUCKET)
+    for step in range(2):
         mine.zero_grad()
         backward(mine)
         averaging.finish()
-        expect_means(mine)
+        expect_means(mine, f"step {step + 1}, ")
 
 
 def all_reduce_seconds(p: int) -> float:
@@ -92,8 +93,9 @@ EXERCISES = [
         overlapped_gradients,
         (2, 4),
         most_seconds=lambda p: 2 * 1.05 * ((LAYERS - 1) * BACKWARD + all_reduce_seconds(p)),
-        hint="each bucket's all_reduce begins, with async_op=True, in the hook of its last gradient; only the last one "
-        "is waited for after backward",
+        most_all_reduces=2 * -(-LAYERS // 2),
+        hint="a bucket is of the last two layers, the next of the two before, and so on; each bucket's all_reduce "
+        "begins, with async_op=True, in the hook of its last gradient; only the last one is waited for after backward",
     ),
 ]
 PREDICTED = {"seconds if averaging waits": 0.072, "seconds if it overlaps": 0.048}

@@ -12,10 +12,11 @@ ELEMENTS = 1 << 18
 
 def exchange(lesson: ModuleType) -> None:
     rank = dist.get_rank()
-    mine, theirs = torch.full((8,), float(rank)), torch.full((8,), -1.0)
-    lesson.exchange(mine, theirs, rank ^ 1)
-    expect_equal(theirs, torch.full((8,), float(rank ^ 1)), f"rank {rank}: theirs")
-    expect_equal(mine, torch.full((8,), float(rank)), f"rank {rank}: mine, which must stay,")
+    for apart in (1, dist.get_world_size() // 2):  # a neighbour, and, of four ranks, one that is as even or odd
+        mine, theirs = torch.full((8,), float(rank)), torch.full((8,), -1.0)
+        lesson.exchange(mine, theirs, rank ^ apart)
+        expect_equal(theirs, torch.full((8,), float(rank ^ apart)), f"rank {rank}: theirs")
+        expect_equal(mine, torch.full((8,), float(rank)), f"rank {rank}: mine, which must stay,")
 
 
 def shift(lesson: ModuleType) -> None:

@@ -4,8 +4,8 @@ from types import ModuleType
 
 import torch.distributed as dist
 
-from course.checks.collectives import total, values
-from course.checks.exercise import ALPHA, BETA, Exercise, Shown, WrongAnswerError, expect_equal
+from course.checks.collectives import expect_sum, values
+from course.checks.exercise import ALPHA, BETA, Exercise, Shown, WrongAnswerError
 
 ELEMENTS = 1 << 16
 
@@ -16,19 +16,22 @@ def racks(world_size: int) -> list[list[int]]:
 
 def make_groups(lesson: ModuleType) -> None:
     rank, world_size = dist.get_rank(), dist.get_world_size()
-    inside, across = lesson.make_groups(racks(world_size))
+    found = lesson.make_groups(racks(world_size))
+    if not isinstance(found, tuple) or len(found) != 2:
+        raise WrongAnswerError(f"rank {rank}: make_groups should return two groups and returns {found!r}")
+    inside, across = found
     wanted = racks(world_size)[rank % 2], [rank - rank % 2, rank - rank % 2 + 1]
     for group, ranks, name in ((inside, wanted[0], "inside its rack"), (across, wanted[1], "across the racks")):
-        found = dist.get_process_group_ranks(group)
-        if found != ranks:
-            raise WrongAnswerError(f"rank {rank}: the group {name} should be of ranks {ranks} and is of {found}")
+        got = dist.get_process_group_ranks(group)
+        if got != ranks:
+            raise WrongAnswerError(f"rank {rank}: the group {name} should be of ranks {ranks} and is of {got}")
 
 
 def hierarchical_all_reduce(lesson: ModuleType) -> None:
     inside, across = lesson.make_groups(racks(dist.get_world_size()))
     tensor = values(dist.get_rank(), ELEMENTS)
     lesson.hierarchical_all_reduce(tensor, inside, across)
-    expect_equal(tensor, total(ELEMENTS), f"rank {dist.get_rank()}: the sum")
+    expect_sum(tensor, range(dist.get_world_size()), f"rank {dist.get_rank()}: the sum")
 
 
 def seconds(p: int) -> float:

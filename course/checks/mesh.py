@@ -13,6 +13,7 @@ from simcomm.mesh_search.search import FoundMeshes, MeshJob, search
 DEVICES, BATCH, TOKENS, PRICE, BUDGET = 64, 128, 10e9, 2.5, 7500.0
 KEYS = {"tensor": "tp", "pipeline": "pp", "context": "cp", "data": "dp", "micro_batch": "micro_batch",
         "form": "sharding", "recompute": "recompute"}  # fmt: skip
+CHOICES = {"form": ("ddp", "zero1", "zero2", "zero3"), "recompute": ("none", "selective", "op", "full")}
 PARTS = "compute", "tensor", "context", "bubble", "p2p", "data"
 
 
@@ -31,6 +32,12 @@ def numbers_of(mesh: Any, whose: str) -> list[int]:
     """Return all meshes that are as a learner describes one; they differ in the chunks of a pipeline's stage."""
     if not isinstance(mesh, dict) or set(mesh) != set(KEYS):
         raise WrongAnswerError(f"{whose} should be a dict with the keys {', '.join(KEYS)} and is {mesh!r}")
+    for key, value in mesh.items():
+        allowed = CHOICES.get(key)
+        if allowed is None and (not isinstance(value, int) or value < 1):
+            raise WrongAnswerError(f"{whose}: {key} should be a number from 1 and is {value!r}")
+        if allowed is not None and value not in allowed:
+            raise WrongAnswerError(f"{whose}: {key} should be one of {', '.join(allowed)} and is {value!r}")
     product = mesh["tensor"] * mesh["pipeline"] * mesh["context"] * mesh["data"]
     if product != DEVICES:
         raise WrongAnswerError(f"{whose}: {mesh} is a mesh of {product} devices, not of {DEVICES}")
@@ -46,14 +53,28 @@ def numbers_of(mesh: Any, whose: str) -> list[int]:
 
 def bytes_per_device(lesson: ModuleType) -> None:
     n = 70_000_000_000
-    for tensor, pipeline, data, stage, wanted in ((8, 4, 2, 0, 16 * n / 32), (1, 1, 64, 3, 16 * n / 64)):
+    for tensor, pipeline, data, stage, wanted in (
+        (8, 4, 2, 0, 16 * n / 32),
+        (8, 1, 8, 1, n / 8 * 5.5),
+        (1, 1, 64, 3, 16 * n / 64),
+    ):
         got = lesson.bytes_per_device(n, tensor, pipeline, data, stage)
-        expect_close(got, wanted, f"bytes_per_device(70e9, {tensor}, {pipeline}, {data}, stage {stage})")
-    expect_close(lesson.bytes_per_device(n, 8, 1, 8, 1), n / 8 * 5.5, "bytes_per_device(70e9, 8, 1, 8, stage 1)")
+        what = f"bytes_per_device(70e9, tensor {tensor}, pipeline {pipeline}, data {data}, stage {stage})"
+        mine, share = n / tensor / pipeline, [data if stage >= least else 1 for least in (3, 2, 1)]
+        mistakes = {
+            "data divides nothing in stage 0": 16 * mine / data,
+            "pipeline divides too: a stage has its layers alone": wanted * pipeline,
+            "tensor divides too": wanted * tensor,
+            "tensor and pipeline divide all three, the optimizer state too": 4 * mine + 12 * n / share[2],
+            "a stage divides what those before it do, too": mine * (2 / data + 2 + 12),
+        }
+        expect_close(got, wanted, what, mistakes=mistakes)
 
 
 def dollars(lesson: ModuleType) -> None:
-    expect_close(lesson.dollars(36e6, 1000.0, 8, 2.0), 160.0, "dollars(36e6 tokens, 1000 a second, 8 devices, 2 $/h)")
+    mistakes = {"a price for each second: it is for an hour of 3600": 576_000.0, "one device: all 8 are paid": 20.0}
+    what = "dollars(36e6 tokens, 1000 a second, 8 devices, 2 $/h)"
+    expect_close(lesson.dollars(36e6, 1000.0, 8, 2.0), 160.0, what, mistakes=mistakes)
 
 
 def choose(lesson: ModuleType) -> None:
@@ -73,11 +94,16 @@ def choose(lesson: ModuleType) -> None:
 
 def defend(lesson: ModuleType) -> None:
     cases = lesson.defend()
-    if len(cases) != 3 or len({reason for _, reason in cases}) != 3:
+    if not isinstance(cases, (list, tuple)) or any(not isinstance(one, tuple) or len(one) != 2 for one in cases):
+        raise WrongAnswerError(f"defend() should return a list of pairs, (mesh, reason), and returns {cases!r}")
+    given = [reason for _, reason in cases]
+    if len(cases) != 3 or len(set(given)) != 3:
         raise WrongAnswerError(
-            f"defend() should return three meshes with three different reasons and returns {cases!r}"
+            f"defend() should return three meshes with three different reasons and returns {len(cases)}, with {given}"
         )
     for mesh, reason in cases:
+        if reason not in (*PARTS, "memory"):
+            raise WrongAnswerError(f"defend(): a reason is one of memory, {', '.join(PARTS)}, and not {reason!r}")
         true = reasons(numbers_of(mesh, "defend()"))
         if reason not in true:
             raise WrongAnswerError(

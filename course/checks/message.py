@@ -2,15 +2,27 @@
 
 from types import ModuleType
 
+import torch.distributed as dist
+
 from course.checks.exercise import ALPHA, BETA, Exercise, Shown, WrongAnswerError, expect_close
 
 SIZES = 1 << 10, 1 << 16, 1 << 22
+LINE = "points on the line 3 us + n * 4 ns"
+BETAS = {"alpha: the two are swapped": 3e-6, "the bandwidth: beta is seconds a byte, not bytes a second": 1 / 4e-9}
+ALPHAS = {"the time of the first point, in which its bytes are still counted": 3e-6 + SIZES[0] * 4e-9}
 
 
 def measure(lesson: ModuleType) -> None:
-    for nbytes in SIZES:
-        seconds = lesson.measure(nbytes)  # which holds two readings of a clock
-        expect_close(seconds, ALPHA + nbytes * BETA, f"measure({nbytes}), in virtual seconds one way,", within=0.02)
+    found = [lesson.measure(nbytes) for nbytes in SIZES]  # each holds two readings of a clock
+    for nbytes, seconds in reversed(list(zip(SIZES, found, strict=True))):
+        mistakes = {
+            "the whole round trip: halve it": 2 * (ALPHA + nbytes * BETA),
+            "elements of 4 bytes: the dtype is to be uint8": ALPHA + 4 * nbytes * BETA,
+            "an answer that is shorter than the message: all its bytes go back": ALPHA + (nbytes + 1) / 2 * BETA,
+            "milliseconds": 1e3 * (ALPHA + nbytes * BETA),
+        }
+        what = f"rank {dist.get_rank()}: measure({nbytes}), in virtual seconds one way,"
+        expect_close(seconds, ALPHA + nbytes * BETA, what, within=0.02, mistakes=mistakes)
 
 
 def fit(lesson: ModuleType) -> None:
@@ -18,12 +30,13 @@ def fit(lesson: ModuleType) -> None:
     found = lesson.fit(list(SIZES), seconds)
     if not isinstance(found, tuple) or len(found) != 2:
         raise WrongAnswerError(f"fit should return the two numbers alpha and beta and returns {found!r}")
-    expect_close(found[1], 4e-9, "beta of points on the line 3 us + n * 4 ns")
-    expect_close(found[0], 3e-6, "alpha of points on the line 3 us + n * 4 ns")
+    expect_close(found[1], 4e-9, f"beta, the second number, of {LINE}", mistakes=BETAS)
+    expect_close(found[0], 3e-6, f"alpha, the first number, of {LINE}", mistakes=ALPHAS)
 
 
 def half_size(lesson: ModuleType) -> None:
-    expect_close(lesson.half_size(10e-6, 1e-9), 1e4, "half_size(10 us, 1 ns)")
+    mistakes = {"beta / alpha": 1e-4, "bits: a message is measured in bytes": 8e4}
+    expect_close(lesson.half_size(10e-6, 1e-9), 1e4, "half_size(10 us, 1 ns), in bytes,", mistakes=mistakes)
 
 
 EXERCISES = [

@@ -1,5 +1,6 @@
 """Checks of lesson 10: GPipe and 1F1B."""
 
+import math
 import time
 from collections.abc import Callable
 from types import ModuleType
@@ -9,6 +10,7 @@ import torch.distributed as dist
 
 from course.checks.exercise import ALPHA, BETA, Exercise, Shown, WrongAnswerError, expect_close, expect_equal
 
+FEW = 2  # micro batches, less than there are stages
 MICRO_BATCHES, FORWARD, BACKWARD = 6, 10e-3, 20e-3  # seconds
 
 
@@ -18,12 +20,12 @@ class Stage:
     def __init__(self) -> None:
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
         self.is_first, self.is_last = self.rank == 0, self.rank == self.world_size - 1
-        self.kept: set[int] = set()
+        self.kept: dict[int, torch.Tensor | None] = {}
         self.done: list[int] = []
         self.most_kept = 0
 
     def empty(self) -> torch.Tensor:
-        return torch.empty(4)
+        return torch.full((4,), math.nan)  # until something is received into it
 
     def forward(self, micro_batch: int, inputs: torch.Tensor | None) -> torch.Tensor:
         time.sleep(FORWARD)
@@ -33,8 +35,8 @@ class Stage:
                 raise WrongAnswerError(
                     f"rank {self.rank}: forward of micro batch {micro_batch} was called without inputs"
                 )
-            expect_equal(inputs, wanted, f"rank {self.rank}: the inputs of micro batch {micro_batch}")
-        self.kept.add(micro_batch)
+            self.expect(inputs, wanted, f"the inputs of micro batch {micro_batch}")
+        self.kept[micro_batch] = inputs
         self.most_kept = max(self.most_kept, len(self.kept))
         return 2 * wanted
 
@@ -50,25 +52,42 @@ class Stage:
                 raise WrongAnswerError(
                     f"rank {self.rank}: backward of micro batch {micro_batch} was called without gradient"
                 )
-            expect_equal(gradient, wanted, f"rank {self.rank}: the gradient of micro batch {micro_batch}")
-        self.kept.remove(micro_batch)
+            self.expect(gradient, wanted, f"the gradient of micro batch {micro_batch}")
+        inputs = self.kept.pop(micro_batch)
+        if inputs is not None and inputs[0] != (micro_batch + 1.0) * 2**self.rank:
+            raise WrongAnswerError(
+                f"rank {self.rank}: the inputs of micro batch {micro_batch} were changed before its backward: receive "
+                "each into a tensor of its own"
+            )
         self.done.append(micro_batch)
         return 3 * wanted
 
+    def expect(self, got: torch.Tensor, wanted: torch.Tensor, what: str) -> None:
+        if got.isnan().all():
+            raise WrongAnswerError(f"rank {self.rank}: {what} are not there: nothing was received into the tensor")
+        expect_equal(got, wanted, f"rank {self.rank}: {what}")
 
-def run(schedule: Callable[[Stage, int], None]) -> Stage:
+
+def run(schedule: Callable[[Stage, int], None], micro_batches: int = MICRO_BATCHES) -> Stage:
     stage = Stage()
-    schedule(stage, MICRO_BATCHES)
-    if sorted(stage.done) != list(range(MICRO_BATCHES)):
-        raise WrongAnswerError(f"rank {stage.rank}: backward was run for micro batches {stage.done}, not for each once")
+    schedule(stage, micro_batches)
+    if sorted(stage.done) != list(range(micro_batches)):
+        raise WrongAnswerError(
+            f"rank {stage.rank}: backward was run for micro batches {stage.done} of {micro_batches}, not for each once"
+        )
     return stage
 
 
 def gpipe(lesson: ModuleType) -> None:
-    run(lesson.gpipe)
+    stage = run(lesson.gpipe)
+    if stage.done != sorted(stage.done):
+        raise WrongAnswerError(
+            f"rank {stage.rank}: backwards ran in the order {stage.done}, not in the order of the micro batches"
+        )
 
 
 def one_f_one_b(lesson: ModuleType) -> None:
+    run(lesson.one_f_one_b, FEW)
     stage = run(lesson.one_f_one_b)
     most = min(stage.world_size - stage.rank, MICRO_BATCHES)
     if stage.most_kept > most:
@@ -76,20 +95,26 @@ def one_f_one_b(lesson: ModuleType) -> None:
 
 
 def bubble(lesson: ModuleType) -> None:
-    for stages, micro_batches in ((1, 4), (4, 8), (8, 64)):
-        wanted = (stages - 1) / (micro_batches + stages - 1)
-        expect_close(lesson.bubble(stages, micro_batches), wanted, f"bubble({stages}, {micro_batches})")
+    for stages, micro_batches in ((4, 8), (8, 64), (1, 4)):
+        steps = micro_batches + stages - 1
+        mistakes = {
+            "idle time over busy time: the share is of all, m + p - 1": (stages - 1) / micro_batches,
+            "one stage too many: a stage is idle for p - 1": stages / (micro_batches + stages),
+            "the share in which a stage is busy": micro_batches / steps,
+        }
+        what = f"bubble({stages} stages, {micro_batches} micro batches)"
+        expect_close(lesson.bubble(stages, micro_batches), (stages - 1) / steps, what, mistakes=mistakes)
 
 
-def seconds(p: int) -> float:
-    steps = MICRO_BATCHES + p - 1
+def seconds(p: int, micro_batches: int = MICRO_BATCHES) -> float:
+    steps = micro_batches + p - 1
     return 1.01 * steps * (FORWARD + BACKWARD) + 4 * (steps + p) * (ALPHA + 16 * BETA)
 
 
 HINT = "a stage that waits for its neighbour to take a message cannot compute: see the waits in `--show`"
 EXERCISES = [
     Exercise("gpipe", gpipe, (1, 2, 4), most_seconds=seconds, hint=HINT),
-    Exercise("one_f_one_b", one_f_one_b, (1, 2, 4), most_seconds=seconds, hint=HINT),
+    Exercise("one_f_one_b", one_f_one_b, (1, 2, 4), most_seconds=lambda p: seconds(p) + seconds(p, FEW), hint=HINT),
     Exercise("bubble", bubble),
 ]
 PREDICTED = {

@@ -4,8 +4,8 @@ from types import ModuleType
 
 import torch.distributed as dist
 
-from course.checks.collectives import total, values
-from course.checks.exercise import ALPHA, BETA, Exercise, Shown, expect_close, expect_equal
+from course.checks.collectives import expect_sum, values
+from course.checks.exercise import ALPHA, BETA, Exercise, Shown, expect_close
 
 ELEMENTS = 100_003  # which no number of ranks divides
 
@@ -13,7 +13,7 @@ ELEMENTS = 100_003  # which no number of ranks divides
 def ring_all_reduce(lesson: ModuleType) -> None:
     tensor = values(dist.get_rank(), ELEMENTS)
     lesson.ring_all_reduce(tensor)
-    expect_equal(tensor, total(ELEMENTS), f"rank {dist.get_rank()}: the sum")
+    expect_sum(tensor, range(dist.get_world_size()), f"rank {dist.get_rank()}: the sum")
 
 
 def seconds(p: int, nbytes: int) -> float:
@@ -22,15 +22,22 @@ def seconds(p: int, nbytes: int) -> float:
 
 def ring_seconds(lesson: ModuleType) -> None:
     for p, nbytes in ((2, 1000), (8, 8 << 20)):
-        expect_close(
-            lesson.ring_seconds(p, nbytes, ALPHA, BETA), seconds(p, nbytes), f"ring_seconds({p}, {nbytes}, ..)"
-        )
+        mistakes = {
+            "2 p steps: there are 2 (p - 1)": 2 * p * (ALPHA + nbytes / p * BETA),
+            "the whole buffer in every step: it is a chunk, n / p": 2 * (p - 1) * (ALPHA + nbytes * BETA),
+            "alpha and beta swapped": 2 * (p - 1) * (BETA + nbytes / p * ALPHA),
+            "p - 1 steps: all chunks go round once more": seconds(p, nbytes) / 2,
+            "alpha alone: the bytes take n / p * beta more": 2 * (p - 1) * ALPHA,
+        }
+        got = lesson.ring_seconds(p, nbytes, ALPHA, BETA)
+        expect_close(got, seconds(p, nbytes), f"ring_seconds({p}, {nbytes}, ..)", mistakes=mistakes)
 
 
 def ring_wins_from(lesson: ModuleType) -> None:
     for p in (3, 8, 64):
         wanted = ALPHA / BETA * p * (p - 2) / (p - 1) ** 2
-        expect_close(lesson.ring_wins_from(p, ALPHA, BETA), wanted, f"ring_wins_from({p}, 10 us, 10 Gbit/s)")
+        what = f"ring_wins_from({p}, 10 us, 10 Gbit/s), in bytes, where both take the same time,"
+        expect_close(lesson.ring_wins_from(p, ALPHA, BETA), wanted, what)
 
 
 EXERCISES = [

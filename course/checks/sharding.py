@@ -16,7 +16,11 @@ def model_state_bytes(lesson: ModuleType) -> None:
     n, p = 7_000_000_000, 8
     wanted = [16 * n, 4 * n + 12 * n / p, 2 * n + 14 * n / p, 16 * n / p]
     for stage, nbytes in enumerate(wanted):
-        expect_close(lesson.model_state_bytes(n, p, stage), nbytes, f"model_state_bytes(7e9, 8, stage {stage})")
+        mistakes = {f"what stage {other} keeps": value for other, value in enumerate(wanted)}
+        mistakes["gradients of 4 bytes: they are bf16"] = nbytes + 2 * n / (p if stage >= 2 else 1)
+        mistakes["two numbers of state: there are three of fp32"] = nbytes - 4 * n / (p if stage else 1)
+        what = f"model_state_bytes(7e9, 8, stage {stage}), in bytes,"
+        expect_close(lesson.model_state_bytes(n, p, stage), nbytes, what, mistakes=mistakes)
 
 
 def gradients(rank: int, step: int) -> list[torch.Tensor]:
@@ -32,7 +36,8 @@ def sharded_momentum(lesson: ModuleType) -> None:
     kept = sharded.momentum_buffer.numel()
     if kept != -(-numel // world_size):
         raise WrongAnswerError(
-            f"momentum_buffer keeps {kept} numbers; of {numel} each of {world_size} ranks keeps one part"
+            f"momentum_buffer keeps {kept} numbers and should keep {-(-numel // world_size)}: one of {world_size} "
+            f"equal parts of {numel}, padded to a multiple of the ranks"
         )
     for step in range(3):
         for number, shape in enumerate(SHAPES):
@@ -51,7 +56,7 @@ def sharded_linear(lesson: ModuleType) -> None:
     layer = lesson.ShardedLinear(weight.clone())
     if layer.shard.shape != (8 // world_size, 4):
         raise WrongAnswerError(
-            f"rank {rank}: shard is {list(layer.shard.shape)}; each rank keeps {8 // world_size} rows"
+            f"rank {rank}: shard is {list(layer.shard.shape)}; each rank keeps {8 // world_size} rows of 8, whole"
         )
     batches = [torch.arange(12.0).reshape(3, 4) % 5 + r for r in range(world_size)]
     whole = weight.clone().requires_grad_()
@@ -81,6 +86,7 @@ EXERCISES = [
         sharded_linear,
         (1, 2, 4),
         most_bytes=lambda p: 3 * (p - 1) * 4 * 32 // p,
+        least_bytes=lambda p: 3 * (p - 1) * 4 * 32 // p,
         hint="forward gathers once, backward gathers once and scatters the gradient once",
     ),
 ]

@@ -1,9 +1,11 @@
 """Checks of lesson 9: tensor and sequence parallel."""
 
+import inspect
 from types import ModuleType
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from course.checks.exercise import Exercise, Shown, WrongAnswerError, expect_equal
 
@@ -28,8 +30,13 @@ def functions(lesson: ModuleType) -> None:
         ("ScatterSequence", whole, part * world_size, whole),
     ]
     for name, inputs, wanted, gradient in cases:
+        function, given = getattr(lesson, name), inputs
+        for way in ("forward", "backward"):
+            if not isinstance(inspect.getattr_static(function, way), staticmethod):
+                raise WrongAnswerError(f"{name}'s {way} should be a @staticmethod, with ctx its first argument")
         inputs = inputs.clone().requires_grad_()
-        outputs = getattr(lesson, name).apply(inputs)
+        outputs = function.apply(inputs)
+        expect_equal(inputs.detach(), given, f"rank {rank}: {name}'s input, which must stay,")
         expect_equal(outputs.detach(), wanted, f"rank {rank}: {name}'s forward")
         outputs.backward(part if name == "ScatterSequence" else whole)
         expect_equal(inputs.grad, gradient, f"rank {rank}: {name}'s backward")
@@ -42,8 +49,14 @@ def mlp(lesson: ModuleType, sequence: bool) -> None:
     result = torch.relu(whole[2] @ whole[0].T) @ whole[1].T
     result.square().sum().backward()
     layer = lesson.ParallelMLP(first, second, sequence=sequence)
+    for name in ("first", "second"):
+        if not isinstance(getattr(layer, name, None), nn.Parameter):
+            raise WrongAnswerError(f"rank {rank}: self.{name} should be an nn.Parameter")
     if layer.first.shape != (WIDTH // world_size, HIDDEN) or layer.second.shape != (HIDDEN, WIDTH // world_size):
-        raise WrongAnswerError(f"rank {rank}: its parts are {list(layer.first.shape)} and {list(layer.second.shape)}")
+        raise WrongAnswerError(
+            f"rank {rank}: self.first is {list(layer.first.shape)} and self.second {list(layer.second.shape)}; they "
+            f"should be {[WIDTH // world_size, HIDDEN]}, by rows, and {[HIDDEN, WIDTH // world_size]}, by columns"
+        )
     mine = (inputs.chunk(world_size)[rank] if sequence else inputs).clone().requires_grad_()
     outputs = layer(mine)
     wanted = result.detach().chunk(world_size)[rank] if sequence else result.detach()
@@ -62,9 +75,15 @@ def parallel_mlp(lesson: ModuleType) -> None:
 
 
 BYTES = 4 * TOKENS * HIDDEN
-
+PARTS = "where each rank keeps its part alone, a reduce_scatter moves half of what an all_reduce moves"
 EXERCISES = [
-    Exercise("Copy, Sum, GatherSequence, ScatterSequence", functions, (1, 2, 4)),
+    Exercise(
+        "Copy, Sum, GatherSequence, ScatterSequence",
+        functions,
+        (1, 2, 4),
+        most_bytes=lambda p: 8 * (p - 1) * 4 * TOKENS // p,
+        hint=PARTS,
+    ),
     Exercise(
         "ParallelMLP",
         parallel_mlp,

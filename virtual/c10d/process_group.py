@@ -302,7 +302,9 @@ class VirtualProcessGroup(dist.ProcessGroup):
     recvAnysource = recv_anysource  # noqa: N815 - as C++ calls it
 
     def _message(self, tensors: Tensors, peer: int | None, tag: int, sends: bool, verb: str) -> VirtualWork:
-        rank, tensor = self._caller(), tensors[0]
+        rank, tensor, size = self._caller(), tensors[0], len(self.group.ranks)
+        if peer is not None and not 0 <= peer < size:
+            raise ValueError(f"{verb}: there is no rank {peer} in a group of {size}; its ranks are 0 to {size - 1}")
         who = "any rank" if peer is None else f"{self.group.ranks[peer]}"
         words = [f"{'to' if sends else 'from'} {who}", str(Shape.of(tensor))] + [f"tag {tag}"] * (tag > 0)
         site, asked = find_asked()

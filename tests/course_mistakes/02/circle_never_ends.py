@@ -1,0 +1,11 @@
+# told: circle | goes on and on
+def circle(waits_for):
+    start = min(waits_for, default=None)
+    if start is None:
+        return []
+    rank, found = start, [start]
+    while waits_for[rank] != start:
+        rank = waits_for[rank]
+        if len(found) < 100:
+            found.append(rank)
+    return found

@@ -1,0 +1,8 @@
+# told: exchange | rank 0: theirs is 0
+def exchange(mine, theirs, peer):
+    if dist.get_rank() < peer:
+        dist.send(mine, peer)
+        dist.recv(theirs, peer)
+    else:
+        dist.recv(theirs, peer)
+        dist.send(theirs, peer)

@@ -1,0 +1,9 @@
+# told: circle | should be \[\] and is None
+def circle(waits_for):
+    for start in sorted(waits_for):
+        path, rank = [], start
+        while rank in waits_for and rank not in path:
+            path.append(rank)
+            rank = waits_for[rank]
+        if rank == start and path:
+            return path

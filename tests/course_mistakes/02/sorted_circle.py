@@ -1,0 +1,10 @@
+# told: circle | should be \[2, 7, 5\]
+def circle(waits_for: dict[int, int]) -> list[int]:
+    for start in waits_for:
+        rank, seen = start, []
+        while rank in waits_for and rank not in seen:
+            seen.append(rank)
+            rank = waits_for[rank]
+        if rank in seen:
+            return sorted(seen[seen.index(rank):])
+    return []

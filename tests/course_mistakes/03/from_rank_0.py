@@ -1,0 +1,7 @@
+# told: broadcast | should hold at .* rank 1's, and holds rank 0's
+def broadcast(tensor: torch.Tensor, src: int) -> None:
+    if dist.get_rank() == 0:
+        for peer in range(1, dist.get_world_size()):
+            dist.send(tensor, peer)
+    else:
+        dist.recv(tensor, 0)

@@ -1,0 +1,3 @@
+# told: all_reduce | rank 1.*holds rank 1's
+def all_reduce(tensor: torch.Tensor) -> None:
+    reduce(tensor, 0)

@@ -1,0 +1,3 @@
+# told: ring_seconds | it is a chunk
+def ring_seconds(world_size: int, nbytes: int, alpha: float, beta: float) -> float:
+    return 2 * (world_size - 1) * (alpha + nbytes * beta)

@@ -1,0 +1,17 @@
+# told: halving_doubling_all_reduce | deadlock | dist.send(give, peer)
+def halving_doubling_all_reduce(tensor: torch.Tensor) -> None:
+    rank, p = dist.get_rank(), dist.get_world_size()
+    window, distance, done = tensor, p // 2, []
+    while distance:
+        peer = rank ^ distance
+        low, high = window.chunk(2)
+        keep, give = (low, high) if rank < peer else (high, low)
+        other = torch.empty_like(keep)
+        dist.send(give, peer)
+        dist.recv(other, peer)
+        keep += other
+        done.append((peer, keep, give))
+        window, distance = keep, distance // 2
+    for peer, keep, give in reversed(done):
+        dist.send(keep, peer)
+        dist.recv(give, peer)

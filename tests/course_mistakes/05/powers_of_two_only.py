@@ -1,0 +1,10 @@
+# told: tree_broadcast | rank [567] | dist.send(tensor, rank + distance)
+def tree_broadcast(tensor: torch.Tensor) -> None:
+    rank, p = dist.get_rank(), dist.get_world_size()
+    distance = 1
+    while distance < p:
+        if rank < distance:
+            dist.send(tensor, rank + distance)
+        elif rank < 2 * distance:
+            dist.recv(tensor, rank - distance)
+        distance *= 2

@@ -1,0 +1,5 @@
+# told: average_gradients | 2 times that
+def average_gradients(model: nn.Module) -> None:
+    for parameter in model.parameters():
+        if parameter.grad is not None:
+            dist.all_reduce(parameter.grad)

@@ -1,0 +1,11 @@
+# told: make_groups | should return two groups
+def make_groups(racks):
+    rank = dist.get_rank()
+    for rack in racks:
+        group = dist.new_group(rack)
+        if rank in rack:
+            inside = group
+    for place in zip(*racks):
+        group = dist.new_group(list(place))
+        if rank in place:
+            across = group

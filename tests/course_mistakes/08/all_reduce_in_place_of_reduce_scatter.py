@@ -1,0 +1,24 @@
+# told: ShardedMomentum | bytes|reduce_scatter
+class ShardedMomentum:
+    def __init__(self, parameters, lr, momentum):
+        self.parameters, self.lr, self.momentum = list(parameters), lr, momentum
+        length = sum(p.numel() for p in self.parameters)
+        self.pad = -length % dist.get_world_size()
+        self.momentum_buffer = torch.zeros((length + self.pad) // dist.get_world_size())
+
+    def flat(self, tensors):
+        return torch.nn.functional.pad(torch.cat([t.flatten() for t in tensors]), (0, self.pad))
+
+    @torch.no_grad()
+    def step(self):
+        world_size, rank = dist.get_world_size(), dist.get_rank()
+        grad = self.flat([p.grad for p in self.parameters])
+        flat = self.flat(self.parameters)
+        dist.all_reduce(grad)
+        mine = grad.chunk(world_size)[rank] / world_size
+        self.momentum_buffer = self.momentum * self.momentum_buffer + mine
+        part = flat.chunk(world_size)[rank] - self.lr * self.momentum_buffer
+        dist.all_gather_into_tensor(flat, part)
+        sizes = [p.numel() for p in self.parameters]
+        for p, piece in zip(self.parameters, flat[: sum(sizes)].split(sizes)):
+            p.copy_(piece.view_as(p))

@@ -1,0 +1,8 @@
+# told: ShardedLinear | 4 rows
+class ShardedLinear(nn.Module):
+    def __init__(self, weight: torch.Tensor) -> None:
+        super().__init__()
+        self.shard = nn.Parameter(weight.clone())
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs @ self.shard.T

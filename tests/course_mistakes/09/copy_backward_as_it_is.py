@@ -1,0 +1,9 @@
+# told: Copy, Sum, GatherSequence, ScatterSequence | Copy's backward.*half of that
+class Copy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, inputs):
+        return inputs.view_as(inputs)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient

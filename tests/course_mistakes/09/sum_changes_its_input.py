@@ -1,0 +1,10 @@
+# told: Copy, Sum, GatherSequence, ScatterSequence | Sum's input, which must stay
+class Sum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, inputs):
+        dist.all_reduce(inputs)
+        return inputs.view_as(inputs)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient

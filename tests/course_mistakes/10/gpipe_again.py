@@ -1,0 +1,3 @@
+# told: one_f_one_b | keeps|kept
+def one_f_one_b(stage, micro_batches: int) -> None:
+    gpipe(stage, micro_batches)

@@ -1,0 +1,3 @@
+# told: bubble | idle time over busy
+def bubble(stages: int, micro_batches: int) -> float:
+    return (stages - 1) / micro_batches

@@ -1,0 +1,3 @@
+# told: bubble | one stage too many
+def bubble(stages: int, micro_batches: int) -> float:
+    return stages / (micro_batches + stages)

@@ -1,0 +1,6 @@
+# told: choose | layers|heads|divide
+def choose() -> dict:
+    return {
+        "tensor": 1, "pipeline": 64, "context": 1, "data": 1,
+        "micro_batch": 1, "form": "zero1", "recompute": "none",
+    }

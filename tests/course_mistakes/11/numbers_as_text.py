@@ -1,0 +1,6 @@
+# told: choose | tensor should be a number
+def choose():
+    return {
+        "tensor": "8", "pipeline": "4", "context": "1", "data": "2",
+        "micro_batch": "1", "form": "zero1", "recompute": "selective",
+    }

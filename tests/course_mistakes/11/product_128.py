@@ -1,0 +1,6 @@
+# told: choose | 128 devices, not of 64
+def choose() -> dict:
+    return {
+        "tensor": 8, "pipeline": 2, "context": 1, "data": 8,
+        "micro_batch": 1, "form": "zero1", "recompute": "selective",
+    }

@@ -1,0 +1,6 @@
+# told: choose | fastest mesh
+def choose() -> dict:
+    return {
+        "tensor": 16, "pipeline": 4, "context": 1, "data": 1,
+        "micro_batch": 1, "form": "ddp", "recompute": "full",
+    }
