@@ -84,6 +84,16 @@ class LoadedScenario:
         return f"<Scenario {self.title!r}: {self.cluster.title}>"
 
 
+def read_title(reference: str | Path, overrides: Sequence[str] = (), values: Sequence[str] = ()) -> str:
+    """Return the title of a scenario that is asked at several values of a key, of which ``values`` give one.
+
+    >>> read_title("star8", [], ["cluster.hosts=4"])
+    'Eight hosts on a 10 Gbit/s switch'
+    """
+    path, builder = builder_of(reference, overrides)
+    return builder.title(read_form(toml_files.tables(path, [*overrides, *values]), builder.where, ScenarioForm))
+
+
 def load(reference: str | Path, overrides: Sequence[str] = ()) -> LoadedScenario:
     """Return the scenario in a file, or the shipped one of that name, with ``section.key=value`` overrides in turn.
 

@@ -21,6 +21,7 @@ from ringlab.shared.answer import Answer
 from ringlab.shared.output import Outputs, check_outputs, deliver
 from ringlab.shared.progress import NoProgress, Progress
 from ringlab.table import Part, Table, format_or_dash, time_unit
+from scenarios.loader import read_title
 from simcomm.parallel import in_any_order
 from simcomm.time_models.options import check_engine
 
@@ -159,9 +160,10 @@ def _predict_values(
     key, values = parse_sweep(sweep)
     every = [(*overrides, f"{key}={value}") for value in values]
     first, _ = (scenarios.load(scenario, each) for each in (every[0], every[-1]))  # refused at once if one is
+    title = read_title(scenario, overrides, [f"{key}={values[0]}"])
     task = partial(_predict, str(scenario), replace(session, progress=NoProgress()))
     found, interrupted = dict[int, Prediction](), False
-    with session.computing(f"predicting {first.title} with {len(values)} values of {key}") as tick:
+    with session.computing(f"predicting {title} with {len(values)} values of {key}") as tick:
         try:
             for number, prediction in in_any_order(task, every, executor):
                 if prediction.interrupted:
@@ -173,7 +175,7 @@ def _predict_values(
                 raise
             interrupted = True
     points = tuple(SweepPoint(values[number], found[number]) for number in sorted(found))
-    return SweepAnswer(title=first.title, file=str(first.path), key=key, points=points, interrupted=interrupted)
+    return SweepAnswer(title=title, file=str(first.path), key=key, points=points, interrupted=interrupted)
 
 
 def _predict(name: str, session: Session, overrides: tuple[str, ...]) -> Prediction:
