@@ -31,6 +31,7 @@ SMALLEST = {  # what makes each of them take seconds
     "overlap.py": ["--rounds", "1", "--batch-size", "2", "--way", "ring[overlap]"],
     "parallelism.py": ["--rounds", "1", "--steps", "1", "--batch-size", "2"],
     "renting.py": ["--choices", "20"],
+    "replaying.py": ["--messages", "20000"],
     "side_by_side.py": ["--before", str(FOLDER.parent), "--fewer", "64", "--rounds", "1"],
     "traces.py": ["--ranks", "32"],
     "waiting.py": ["--repetitions", "1", "--hosts", "2", "--ranks", "8"],

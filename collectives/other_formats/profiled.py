@@ -29,7 +29,8 @@ def verb_of(name: str) -> str | None:
     ('reduce_scatter', 'all_reduce', None)
     """
     plain = name.lower().removeprefix("nccl:").strip("_")
-    for text, verb in {**VERBS, **{verb: verb for verb in SPECS}}.items():
+    known = {**VERBS, **{verb: verb for verb in SPECS}}
+    for text, verb in sorted(known.items(), reverse=True):  # reduce_scatter before reduce
         if plain.startswith(text):
             return verb
     return None

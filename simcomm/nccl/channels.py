@@ -119,7 +119,7 @@ def least(rates: Sequence[float]) -> float:
     """Return the least of some rates, infinity of none; of columns (``EachMoved``) row by row.
 
     >>> least([2.0, 1.0]), least([])
-    (1.0, inf)
+    (np.float64(1.0), inf)
     """
     return reduce(np.minimum, rates) if rates else float("inf")
 

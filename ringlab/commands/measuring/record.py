@@ -16,7 +16,7 @@ from collectives.input_files import check_input
 from collectives.records.recording import Recording, read_recording
 from collectives.units import format_time
 from realcomm.launching.torchrun import ranks_started
-from realcomm.recording.launch import join_parts, parts_folder, start_ranks
+from realcomm.recording.ranks import join_parts, parts_folder, start_ranks
 from ringlab.shared.answer import Answer
 from ringlab.shared.options import JsonOpt, TimeoutOpt
 from ringlab.shared.output import check_outputs, deliver
