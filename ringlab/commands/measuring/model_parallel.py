@@ -89,20 +89,18 @@ def model_parallel(
         predicted = predict_stages([[one.calibration for one in ranks[s * copies : (s + 1) * copies]]
                                     for s in range(parts)])  # fmt: skip
         measured = max(median(one.step_s[WARM_UP:]) for one in ranks[:copies])
-        first = rows[0] if rows else None
         losses = [one.losses[-1] for one in ranks[-copies:]]
         name = "one device" if parts == 1 else f"model on {parts}" + (f", {copies} rows" if copies > 1 else "")
-        rate = copies * batch_size / measured
-        predicted_rate = copies * batch_size / predicted
+        one_s, one_predicted_s = (rows[0].measured_s, rows[0].predicted_s) if rows else (measured, predicted)
         rows.append(
             ModelParallelRow(
                 name=name,
                 processes=plan.world_size,
                 predicted_s=predicted,
                 measured_s=measured,
-                samples_per_s=rate,
-                speed_up=rate / first.samples_per_s if first else 1.0,
-                predicted_speed_up=predicted_rate / (batch_size / first.predicted_s) if first else 1.0,
+                samples_per_s=copies * batch_size / measured,
+                speed_up=copies * one_s / measured,
+                predicted_speed_up=copies * one_predicted_s / predicted,
                 final_loss=sum(losses) / copies,
             )
         )

@@ -35,7 +35,7 @@ from simcomm.renting.language_models import LanguagePredicting
 from simcomm.renting.measuring import MINUTES, half_width
 from simcomm.renting.plan import PlanLimits, RentalPlan, make_plan
 from simcomm.renting.predicting import AnyPredicting, AnyQuestion, Predicting, fitting_choices, predict_all
-from simcomm.renting.quotes import Choice, Interruptions, Quote, list_choices, make_quote
+from simcomm.renting.quotes import Choice, Interruptions, Quote, Rate, list_choices, make_quote
 from simcomm.renting.rentals import OLD_AFTER_DAYS, Rental, is_old, newest_date, read_rentals
 from simcomm.scaling.gpu_rates import GpuRates
 
@@ -247,18 +247,10 @@ def plan(
     spot = Interruptions(wanted.interruptions_per_day, wanted.lost_per_interruption)
 
     named = [(choice.instances, question) for choice, question in questions]
-    quotes, interrupted = dict[int, Quote](), False
-    try:
-        with computing(progress, f"predicting {len(questions)} choices of machines") as tick:
-            for number, rate in predict_all(named, executor=executor, kept=options.kept):
-                quotes[number] = make_quote(questions[number][0], rate, samples, spot)
-                tick(0, len(quotes), len(questions), "choices")
-    except KeyboardInterrupt:
-        if not quotes:
-            raise
-        interrupted = True
+    rates, interrupted = _rates(predict_all(named, executor=executor, kept=options.kept), len(named), progress)
+    quotes = [make_quote(questions[number][0], rate, samples, spot) for number, rate in sorted(rates.items())]
     limits = PlanLimits(wanted.deadline or inf, wanted.budget or inf)
-    found = make_plan([quotes[number] for number in sorted(quotes)], limits, predicting.predict, spot)
+    found = make_plan(quotes, limits, predicting.predict, spot)
 
     source = "snapshot" if options.prices is None else str(options.prices)
     notes = [_note_on_prices(rentals, f"the {source}" if options.prices is None else source, when)]
@@ -284,6 +276,23 @@ def plan(
         does_not_fit=tuple(too_small),
         interrupted=interrupted,
     )
+
+
+def _rates(
+    predicted: Iterator[tuple[int, Rate]], count: int, progress: Progress | None
+) -> tuple[dict[int, Rate], bool]:
+    """Return the rates by number as they come, and whether an interrupt ended them before the last."""
+    rates = dict[int, Rate]()
+    try:
+        with computing(progress, f"predicting {count} choices of machines") as tick:
+            for number, rate in predicted:
+                rates[number] = rate
+                tick(0, len(rates), count, "choices")
+    except KeyboardInterrupt:
+        if not rates:
+            raise
+        return rates, True
+    return rates, False
 
 
 def _notes_on_choices(found: RentalPlan, quoted: int, unknown: Collection[str]) -> Iterator[str]:
