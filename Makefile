@@ -9,6 +9,7 @@ FAST := schedule channels verify broken_gallery broken_programs step simgrid net
 	compiled_sharing simcomm_run scenario scenario_clusters scenario_refused scenario_trouble units cli imports
 WINNERS := ring double_tree recursive_doubling halving_doubling naive
 WORKERS ?= -n 2 --dist worksteal  # tests side by side; WORKERS= runs them one by one
+unexport PYTHONDONTWRITEBYTECODE  # where it is set, each of the many processes of a test would compile the sources again
 PINS ?=  # further requirements for pip, such as an exact torch
 
 .PHONY: help
