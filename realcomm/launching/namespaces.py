@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000  # <linux/sched.h>
-OWN_NETWORK, OWN_USER = Path("/proc/self/ns/net"), Path("/proc/self/ns/user")
+OWN_NETWORK = Path("/proc/self/ns/net")
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from collectives.quoting import quote
 from simcomm.hashing import UNIT, hash_name, to_fraction
 
 DISTRIBUTIONS = ("uniform", "exponential", "lognormal")
-MOST_SEED = 2**64 - 1
 HALF = UNIT / 2  # added to a number from 0 on, so that its quantile is finite
 LAST = 1 - UNIT  # the largest number below 1, to which HALF cannot be added
 MANY = 1_000  # quantiles; scipy finds more of them sooner than Python, its import included where that is done often

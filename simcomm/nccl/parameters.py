@@ -107,7 +107,6 @@ def read_parameters() -> Parameters:
 
 
 CENTRES = {"small": 2.0**13, "mid": 2.0**20, "large": 2.0**27}  # bytes
-SPREAD = 0.5
 
 
 def host_parameters(cluster: str, nodes: int) -> list[str]:
@@ -117,12 +116,6 @@ def host_parameters(cluster: str, nodes: int) -> list[str]:
     'hosts.kalavai.one.small'
     """
     return [f"hosts.{cluster}.{'one' if nodes == 1 else 'several'}.{name}" for name in CENTRES]
-
-
-def define_host_parameters(cluster: str, nodes: int) -> list[Parameter]:
-    """Return these factors as parameters with their prior."""
-    meaning = f"time on {'one node' if nodes == 1 else 'several nodes'} of the hosts {cluster}, times that of others"
-    return [Parameter(name, 1.0, 1.0, SPREAD, "", meaning, "fitted") for name in host_parameters(cluster, nodes)]
 
 
 def host_factors(cluster: str | None, nodes: int, sizes: Floats, values: Parameters) -> Floats | float:

@@ -40,7 +40,6 @@ HOP = re.compile(
     r"(\S.*))?$"
 )
 VIA = re.compile(r"(P2P|SHM|NET|COLLNET|NVLS)(?:/(.*))?$")
-RING_OF = re.compile(r"(?:Channel|Ring) \d+(?:/\d+)? ?: +\d+ +\d+")
 COMM = re.compile(r"comm 0x[0-9a-f]+ rank (\d+) n[Rr]anks (\d+)(?:.* nNodes (\d+))?")
 CHANNELS = re.compile(r"(\d+) coll channels,(?: \d+ collnet channels,)?(?: (\d+) nvls channels,)?")
 USING = re.compile(r"Using network (\S.*)")

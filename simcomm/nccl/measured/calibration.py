@@ -7,7 +7,7 @@ processes it asks about. It does not age; delete the file to be rid of it.
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -282,8 +282,3 @@ def predict_calibrated(
     below, above = map(exp, adapted.log_limits_at(point)[:, 0].tolist())
     note = f"adapted to measured rows of {', '.join(adapted.collectives)}: {calibration_file(system)}"
     return replace(found, seconds=seconds, low=seconds / below, high=seconds * above, notes=(*found.notes, note))
-
-
-def described_run(run: NcclTestsRun, line: Mapping[str, Any], name: str) -> System:
-    """Return the system of a run on a machine or by other keys of a line: hosts and ranks are those of the run."""
-    return describe_system(name, {**line, "nodes": run.hosts, "gpus": run.gpus})
