@@ -34,6 +34,7 @@ def test_the_notebook_runs_from_top_to_bottom_and_shows_what_it_says(tmp_path: P
     assert answer._repr_html_().count("<table>") == 2 and times["ring"] < times["naive"]
     assert player._repr_html_().startswith('<iframe srcdoc="&lt;!doctype html&gt;')
     assert path._repr_html_().startswith('<img src="data:image/png;base64,')
+    assert (path._repr_png_() or b"").startswith(b"\x89PNG") and player._repr_png_() is None
     assert capsys.readouterr().out.startswith("star9: no such file")
 
 

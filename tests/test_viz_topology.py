@@ -126,7 +126,7 @@ def test_no_words_are_upon_others_or_off_the_paper(name: str) -> None:
 def test_the_memory_of_this_machine_is_a_box_and_no_host() -> None:
     figure = picture(simcomm.this_machine(4))
     words = [text.get_text() for text in figure.axes[0].texts]
-    assert sorted(words) == ["0", "1", "2", "3", "memory of this machine"]
+    assert sorted(words) == ["0", "1", "2", "3", "h0", "h1", "h2", "h3", "memory of this machine"]
     assert len([line for line in figure.axes[0].lines if line.get_gid()]) == 4
 
 

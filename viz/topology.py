@@ -242,6 +242,7 @@ def _medium_colour(medium: str) -> str:
 
 def _draw_nodes(axes: Axes, network: GroupedNetwork, at: Mapping[str, Point]) -> None:
     size = 15 if len(at) <= 66 else 11
+    middle = np.mean([y for _, y in at.values()])
     for name, (x, y) in at.items():
         group = network.groups[name]
         if len(group.members) > 1 or group.kind in BOXED:
@@ -261,6 +262,12 @@ def _draw_nodes(axes: Axes, network: GroupedNetwork, at: Mapping[str, Point]) ->
             color=PAPER if has_rank and fits else GREY, parse_math=False,
             bbox=None if fits else {"facecolor": PAPER, "edgecolor": "none", "pad": 0.5, "alpha": 0.85},
         )  # fmt: skip
+        if has_rank and size > 11 and not PART.fullmatch(name):  # links are named by it; it stands outside of them
+            above = (y > middle) != axes.yaxis_inverted()
+            axes.annotate(
+                name, (x, y), (0, size if above else -size), ha="center", va="center", fontsize=6, color=GREY,
+                textcoords="offset points", zorder=3, parse_math=False,
+            )  # fmt: skip
 
 
 def _draw_box(axes: Axes, group: NodeGroup, x: float, y: float) -> None:

@@ -141,6 +141,11 @@ class Picture(Answer):
         shown = _embed(Path(self.file))
         return f"{super()._repr_html_()}\n{shown}" if self.problem or not shown else shown
 
+    def _repr_png_(self) -> bytes | None:
+        """Return what a notebook keeps for where it shows no HTML: the picture, if it is a .png."""
+        path = Path(self.file)
+        return path.read_bytes() if path.suffix.lower() == ".png" else None
+
 
 MOST_EMBEDDED = 32 << 20  # bytes of a picture that becomes part of a notebook
 
