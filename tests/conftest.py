@@ -13,6 +13,7 @@ import pytest
 from command_line import Ringlab, in_this_process
 from virtual_runs import VirtualRuns, virtual_runs
 
+from collectives.calibration.pair_probes import PARTS
 from collectives.errors import RunFailed
 from collectives.output_files import cache_folder
 from collectives.training.workload import Training
@@ -77,10 +78,19 @@ def signals_as_in_a_terminal() -> Iterator[None]:
         signal.signal(number, handler)
 
 
+BRIEF = {
+    "SIZES": (4096, 1 << 20),
+    "LINE_SIZES": (4096, 1 << 18),
+    "HOP_TURNS": PARTS - 1,
+    "PROBE_S": 0.01,
+    "LONE_PROBE_S": 0.01,
+    "REPETITIONS": (1, 3),
+    "LONE_REPETITIONS": (3, 3),
+}
+
+
 @pytest.fixture
 def brief_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calibrate with few sizes and short probes, where what is measured is not what a test is about."""
-    monkeypatch.setattr("realcomm.calibration.plan.SIZES", (4096, 1 << 20))
-    monkeypatch.setattr("realcomm.calibration.plan.LINE_SIZES", (4096, 1 << 18))
-    monkeypatch.setattr("realcomm.calibration.plan.PROBE_S", 0.01)
-    monkeypatch.setattr("realcomm.calibration.plan.RUN_S", 0.02)
+    for name, value in BRIEF.items():
+        monkeypatch.setattr(f"realcomm.calibration.plan.{name}", value)

@@ -306,7 +306,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.namespaces
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGKILL])
 def test_nothing_is_left_however_the_launcher_ends(namespaces: None, number: signal.Signals, tmp_path: Path):
     script = tmp_path / "killed.py"
     script.write_text(KILLED)

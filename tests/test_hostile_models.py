@@ -118,8 +118,13 @@ def test_under_torchrun_rank_0_tries_a_model(rank: str, file: Path, monkeypatch:
         check_model(Training(None, model=f"{file}:build"))
 
 
-@pytest.mark.parametrize("first", ["import realcomm.training.replica as one; one.import_compiler()",
-                                   "import benchmarks.torch_forms.running"])  # fmt: skip
+@pytest.mark.parametrize(
+    "first",
+    [
+        "import realcomm.training.replica as one; one.import_compiler()",
+        pytest.param("import benchmarks.torch_forms.running", marks=pytest.mark.slow),
+    ],
+)
 def test_torch_leaves_no_folder_of_its_compiler(first: str, tmp_path: Path) -> None:
     code = f"{first}; import torch; torch.optim.SGD([torch.nn.Parameter(torch.ones(1))]).zero_grad()"
     call = [sys.executable, "-c", code]

@@ -142,8 +142,7 @@ def test_a_rank_that_raises_is_named_with_what_it_did(bad: int):
     assert isinstance(caught.value, RunFailed)
 
 
-@pytest.mark.parametrize("bad", [0, 1, 2])
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
+@pytest.mark.parametrize(("bad", "number"), [(0, signal.SIGKILL), (1, signal.SIGSEGV), (2, signal.SIGTERM)])
 def test_a_rank_that_is_killed_is_to_blame_and_not_those_that_lost_it(bad: int, number: signal.Signals):
     with pytest.raises(RankFailed, match=rf"rank {bad} was ended by {number.name}.*walking") as caught:
         launch(real_workers.die_on, 3, bad, int(number))
@@ -167,11 +166,15 @@ def test_a_result_that_cannot_travel_is_the_ranks_failure():
         launch(real_workers.unpicklable, 1)
 
 
-def test_a_hang_ends_in_time_and_tells_what_all_were_doing():
+def long_enough() -> float:
+    """Seconds in which three ranks surely hang: they count from before the start, which a busy machine draws out."""
     begin = time.monotonic()
     launch(real_workers.sum_of_ranks, 3)
-    start_s = time.monotonic() - begin  # the limit counts from before the start, which a busy machine draws out
-    timeout, begin = 1.0 + 3 * start_s, time.monotonic()
+    return 1.0 + 3 * (time.monotonic() - begin)
+
+
+def test_a_hang_ends_in_time_and_tells_what_all_were_doing():
+    timeout, begin = long_enough(), time.monotonic()
     with pytest.raises(
         TimedOut, match="rank 0: waiting for the sleeper; rank 1: asleep on 1; rank 2: waiting"
     ) as caught:
@@ -182,7 +185,7 @@ def test_a_hang_ends_in_time_and_tells_what_all_were_doing():
 
 def test_a_hang_names_the_rank_that_the_others_wait_for():
     with pytest.raises(TimedOut, match=r"rank 1: computing; rank 2: .* waiting for .*; the others wait for rank 1$"):
-        launch(real_workers.stay_away, 3, 1, timeout=10)
+        launch(real_workers.stay_away, 3, 1, timeout=long_enough())
 
 
 def test_progress_begins_the_timeout_of_a_training_anew(tmp_path: Path):
@@ -207,7 +210,7 @@ def test_more_ranks_than_a_machine_can_bear_are_refused():
         launch(real_workers.hang_on, most + 1, 1)
 
 
-@pytest.mark.parametrize("after", [0.0, 0.01, 0.02, 0.03, 0.05, 0.1, 0.7])
+@pytest.mark.parametrize("after", [0.0, 0.02, 0.05, 0.7])
 def test_an_interrupt_ends_all_also_while_they_start(after: float):
     timer = threading.Timer(after, os.kill, (os.getpid(), signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
@@ -312,8 +315,7 @@ def test_when_the_launcher_is_killed_its_workers_die_too(tmp_path: Path, number:
         launcher.wait(60)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("later", [0.0, 0.2])
+@pytest.mark.parametrize(("number", "later"), [(signal.SIGKILL, 0.2), (signal.SIGINT, 0.0), (signal.SIGTERM, 0.2)])
 def test_a_launcher_may_be_killed_while_its_server_imports(tmp_path: Path, number: signal.Signals, later: float):
     with started(tmp_path) as launcher:
         wait_until(lambda: len(session(launcher.pid)) == 3)  # with multiprocessing's tracker of resources

@@ -161,9 +161,16 @@ LEAST, MOST = 1e-9, 1e15
 WORDS = {"precision": "fp32", "sync": "ddp", "loader": "decode"}
 
 
+SYNCS = ["ddp", "after", "ps", "none"]
+LIMITS = [
+    pytest.param(key, sync, marks=[pytest.mark.slow] * ((row - column) % len(SYNCS) > 0))  # each key, each sync once
+    for row, key in enumerate(USUAL)
+    for column, sync in enumerate(SYNCS)
+]
+
+
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("sync", ["ddp", "after", "ps", "none"])
-@pytest.mark.parametrize("key", USUAL)
+@pytest.mark.parametrize(("key", "sync"), LIMITS)
 def test_figures_at_their_limits_have_finite_answers(key: str, sync: str, tmp_path: Path) -> None:
     for value in (1, 1_000_000) if key == "cores" else (LEAST, 1e8 if key == "busbw" else MOST):
         for rate in (LEAST, 100.0, MOST):

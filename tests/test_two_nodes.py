@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -102,31 +102,46 @@ print(all((buffer == np.arange(1000.0) * 3).all() for buffer in buffers))
 """
 
 
-def on_two_nodes(*variables: dict[str, str]) -> list[tuple[int, str, str]]:
-    """The status, output and errors of a rank on each of two nodes, started with no more than torch asks for."""
+Said = tuple[int, str, str]
+PLAIN: tuple[dict[str, str], ...] = ({}, {})
+DISAGREEING: list[tuple[tuple[dict[str, str], ...], str]] = [
+    (
+        ({"LOCAL_WORLD_SIZE": "1"}, {}),
+        "LOCAL_WORLD_SIZE is set for rank 0 and not for rank 1; set it for all ranks or for none",
+    ),
+    (
+        ({"LOCAL_WORLD_SIZE": "2"}, {"LOCAL_WORLD_SIZE": "2"}),
+        r"rank [01] says LOCAL_WORLD_SIZE=2, but on its host 10\.77\.0\.[12] there is no other rank",
+    ),
+]
+
+
+def on_two_nodes(*pairs: Sequence[dict[str, str]]) -> list[list[Said]]:
+    """The status, output and errors of pairs of ranks, one on each of two nodes, with no more than torch asks for."""
     try:
         try_emulation()
     except RunFailed as error:
         pytest.skip(str(error))
     usual = {name: value for name, value in os.environ.items() if not name.startswith(("LOCAL_", "TORCHELASTIC"))}
-    with emulate(simcomm.star(2, "50 Mbit/s", "0 us")) as network:
+    with emulate(simcomm.star(2, "50 Mbit/s", "0 us")) as network, ExitStack() as ends:
         addresses = [InterfaceNames(network.plan).address(host) for host in network.plan.hosts]
-        usual |= {"WORLD_SIZE": "2", "MASTER_ADDR": addresses[0], "MASTER_PORT": "29500", "TESTS": str(TESTS)}
+        usual |= {"WORLD_SIZE": "2", "MASTER_ADDR": addresses[0], "TESTS": str(TESTS)}
         started = []
-        for rank, (place, address) in enumerate(zip(network.namespaces, addresses, strict=True)):
-            call = [*entering(place.files), "unshare", "--uts", sys.executable, "-c", BARE]
-            own = {"RANK": str(rank), "ADDRESS": address, **(variables[rank] if variables else {})}
-            started.append(
-                subprocess.Popen(
-                    call, env={**usual, **own}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=TESTS
+        for number, pair in enumerate(pairs):
+            for rank, (place, address) in enumerate(zip(network.namespaces, addresses, strict=True)):
+                call = [*entering(place.files), "unshare", "--uts", sys.executable, "-c", BARE]
+                own = {"RANK": str(rank), "ADDRESS": address, "MASTER_PORT": str(29500 + number), **pair[rank]}
+                started.append(
+                    subprocess.Popen(
+                        call, env={**usual, **own}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=TESTS
+                    )
                 )
-            )
-        try:
-            said = [process.communicate(timeout=150) for process in started]
-        finally:
-            for process in started:
-                process.kill()
-    return [(process.returncode, *texts) for process, texts in zip(started, said, strict=True)]
+                ends.callback(started[-1].kill)
+        said = []
+        for process in started:
+            texts = process.communicate(timeout=150)
+            said.append((process.returncode, *texts))
+    return [said[at : at + 2] for at in range(0, len(said), 2)]
 
 
 def entering(files: Sequence[str]) -> list[str]:
@@ -137,28 +152,15 @@ def entering(files: Sequence[str]) -> list[str]:
 
 
 @pytest.mark.namespaces
-def test_ranks_without_local_world_size_find_out_that_they_are_on_two_nodes():
-    found = on_two_nodes()
+@pytest.mark.parametrize("disagreeing", [DISAGREEING[:1], pytest.param(DISAGREEING[1:], marks=pytest.mark.slow)])
+def test_ranks_find_out_that_they_are_on_two_nodes_and_those_that_do_not_agree_are_refused_by_name(
+    disagreeing: list[tuple[tuple[dict[str, str], ...], str]],
+) -> None:
+    found, *refused = on_two_nodes(PLAIN, *(pair for pair, _ in disagreeing))
     assert [(status, output) for status, output, _ in found] == [(0, "True\n")] * 2, found
-
-
-@pytest.mark.namespaces
-@pytest.mark.parametrize(
-    "variables, said",
-    [
-        (
-            [{"LOCAL_WORLD_SIZE": "2"}] * 2,
-            r"rank [01] says LOCAL_WORLD_SIZE=2, but on its host 10\.77\.0\.[12] there is no other rank",
-        ),
-        (
-            [{"LOCAL_WORLD_SIZE": "1"}, {}],
-            "LOCAL_WORLD_SIZE is set for rank 0 and not for rank 1; set it for all ranks or for none",
-        ),
-    ],
-)
-def test_ranks_that_do_not_agree_about_their_hosts_are_refused_by_name(variables: list[dict[str, str]], said: str):
-    for status, _, errors in on_two_nodes(*variables):
-        assert status == 1 and re.search(f"InputError: .*{said}", errors), errors
+    for ranks, (_, said) in zip(refused, disagreeing, strict=True):
+        for status, _, errors in ranks:
+            assert status == 1 and re.search(f"InputError: .*{said}", errors), errors
 
 
 @pytest.fixture
