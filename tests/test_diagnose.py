@@ -12,7 +12,7 @@ from pasted_files import NCCL_LOG, dgx_matrix, gpus_listed, nccl_tests, write
 
 import ringlab
 from benchmarks.studies.diagnosed_emulation import BROKEN, FOLDER, files_of
-from simcomm.nccl.descriptions import describe_preset
+from simcomm.nccl.descriptions import describe_preset, describe_system
 from simcomm.nccl.predict import predict_seconds
 
 A100, H100 = "NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3"
@@ -206,8 +206,32 @@ def test_profiles_name_the_rank_that_computes_longer_and_the_exposed_collective(
     assert {"slow-rank", "exposed-collectives"} <= set(names(answer))
     slow = next(one for one in answer.causes if one.name == "slow-rank")
     assert slow.text.startswith("rank 1 on host1 computes")
-    assert {one.phase for one in answer.steps} >= {"forward", "backward", "optimizer"}
-    assert answer.collectives[0].bytes == 2**26
+    assert {one.name for one in answer.training.steps} >= {"forward", "backward", "optimizer"}
+    assert answer.training.collectives[0].bytes == 2**26
+
+
+def test_profiles_of_a_known_machine_stand_beside_its_prediction_and_show_their_critical_path(tmp_path: Path) -> None:
+    write_profiles(tmp_path, [profile(0, 1000), profile(1, 3000)])
+    found = ringlab.diagnose(sorted(tmp_path.iterdir()), system="dgx-h100", keys=["nodes=1", "gpus=2"]).training
+    path = {(one.what, one.rank): one.time_s for one in found.critical_path}
+    # rank 1 computes 4 ms of each step, while rank 0 waits; the collective begins then; 100 us of optimizer between
+    assert path == pytest.approx({("computing", 1): 4e-3, ("all_reduce", 1): 2e-3, ("nothing runs", 1): 7 / 8 * 1e-4})
+    assert {one.name: one.slowest_rank for one in found.streams}["all_reduce"] == 0, "it waits in it"
+    system = describe_system("two", {"machine": "dgx_h100", "nodes": 1, "gpus": 2})
+    (call,) = found.collectives
+    due = float(predict_seconds(system, "all_reduce", [2**26])[0])
+    assert (call.calls, call.time_s, call.predicted_s) == (8, pytest.approx(2e-3), pytest.approx(due))
+    assert found.predicted_step_s == pytest.approx(4e-3 + due, rel=1e-3)
+    low, high = found.predicted_step_interval or (0.0, 0.0)
+    assert 4e-3 < low < found.predicted_step_s < high
+
+
+def test_gpus_that_wait_for_their_hosts_are_told(tmp_path: Path) -> None:
+    idle = [profile(rank, 4000) for rank in range(2)]
+    for kernel in (one for rank in idle for one in rank["traceEvents"] if one["name"] == "gemm"):
+        kernel["dur"] *= 0.4
+    (cause,) = ringlab.diagnose([write_profiles(tmp_path, idle)]).causes
+    assert cause.text.startswith("nothing runs on the GPUs for 5"), "3 of 6 ms, and the optimizer"
 
 
 def test_profiles_tell_that_steps_wait_for_data(tmp_path: Path) -> None:
@@ -273,8 +297,8 @@ def test_a_rank_that_comes_late_to_collectives_is_told_by_who_waits(tmp_path: Pa
     answer = ringlab.diagnose([write_profiles(tmp_path, profiles)])
     late = next(one for one in answer.causes if one.name == "late-rank")
     assert late.text.startswith("rank 1 comes last")
-    assert answer.step_s is not None
-    assert sum(answer.step_parts.values()) == pytest.approx(answer.step_s)
+    assert answer.training.step_s is not None
+    assert sum((answer.training.step_parts or {}).values()) == pytest.approx(answer.training.step_s)
 
 
 @pytest.mark.parametrize(

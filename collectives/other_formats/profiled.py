@@ -38,12 +38,16 @@ def verb_of(name: str) -> str | None:
 
 def read_profiled(path: Path | str) -> Recording:
     """Return the recording in the profiles of all ranks. Raise InputError where they have no collective of a GPU."""
-    profiles = read_slices(path)
+    return record_profiles(read_slices(path), Path(path))
+
+
+def record_profiles(profiles: Sequence[Profile], path: Path) -> Recording:
+    """Return the recording in profiles that come from a path. Raise InputError, as ``read_profiled`` does."""
     world_size = max(profile.world_size for profile in profiles)
     if sorted(profile.rank for profile in profiles) != list(range(world_size)):
         found = ", ".join(str(profile.rank) for profile in profiles[:8])
         raise InputError(f"{path}: profiles of ranks {found}, of {world_size}: give a folder with all of them")
-    builder = RecordingBuilder(Path(path).name or "profile", world_size, "kineto")
+    builder = RecordingBuilder(path.name or "profile", world_size, "kineto")
     number = sum(_add(builder, profile) for profile in profiles)
     if not number:
         raise InputError(f"{path}: no collective of NCCL with its bytes; profile on GPUs, with record_shapes or not")
@@ -63,7 +67,7 @@ class _Event(NamedTuple):
 def _add(builder: RecordingBuilder, profile: Profile) -> int:
     """Add a rank's log; return how many collectives it has."""
     calls = sorted((one for one in profile.slices if one.sent is not None), key=lambda one: one.begin)
-    kernels = [one for one in profile.slices if one.category == "kernel" and not one.name.startswith("nccl")]
+    kernels = [one for one in profile.slices if one.is_kernel]
     events = [_Event(one.begin, False, one.end, False, number) for number, one in enumerate(calls)]
     events += _stretches(kernels, [one.begin for one in calls])
     seconds, under_way, posted = 0.0, list[tuple[int, int]](), 0

@@ -16,7 +16,7 @@ comparable as far as the clocks of their hosts agree.
 import json
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,6 +39,7 @@ NOT_THE_USERS = (STEP, "Optimizer.", "DistributedDataParallel.", "ProfilerStep")
 NAMED = ("user_annotation", "gpu_user_annotation")
 LAUNCHES, ON_GPU = ("cuda_runtime", "cuda_driver"), ("kernel", "gpu_memcpy", "gpu_memset")
 STEP_PHASES = ("forward", "backward", "optimizer")
+COLLECTIVE_KERNELS = ("nccl", "rccl")
 LONGEST_NAME = 60
 LOOKED_AT = 1 << 20  # bytes of a file, before which the profiler has said what it is
 
@@ -56,6 +57,16 @@ class Slice(NamedTuple):
     end: int
     correlation: int | None = None
     sent: "SentBytes | None" = None
+
+    @property
+    def is_kernel(self) -> bool:
+        """Whether a GPU computes it."""
+        return self.category == "kernel" and not self.name.startswith(COLLECTIVE_KERNELS)
+
+    @property
+    def is_collective(self) -> bool:
+        """Whether it is NCCL's or RCCL's kernel of a collective."""
+        return self.category == "kernel" and self.name.startswith(COLLECTIVE_KERNELS)
 
 
 class SentBytes(NamedTuple):
@@ -87,7 +98,7 @@ class PhaseTimes(NamedTuple):
     gpu: str
 
 
-def read_slices(path: Path | str) -> list[Profile]:
+def read_slices(path: Path | str | Sequence[Path | str]) -> list[Profile]:
     """Return what is in each rank's file, by rank. Raise InputError, as ``read_profile`` does.
 
     >>> read_slices("rank0.json.gz")[0].rank  # doctest: +SKIP
@@ -375,3 +386,18 @@ def _merge_by_step(intervals: Sequence[tuple[int, int]], ends: Ints) -> Iterator
         before = merged.get(step, (begin, end))
         merged[step] = min(before[0], begin), max(before[1], end)
     yield from merged.values()
+
+
+def merge_intervals(intervals: Iterable[tuple[int, int]]) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+    """Return intervals that do not overlap, in order; [n, 2].
+
+    >>> merge_intervals([(5, 6), (0, 2), (1, 3)]).tolist()
+    [[0, 3], [5, 6]]
+    """
+    merged: list[list[int]] = []
+    for begin, end in sorted(intervals):
+        if merged and begin <= merged[-1][1]:
+            merged[-1][1] = max(merged[-1][1], end)
+        else:
+            merged.append([begin, end])
+    return np.array(merged, np.int64).reshape(-1, 2)

@@ -1,11 +1,12 @@
 """Files of any of the known formats, as facts: found out what each is, bounded in size, never executed or unpickled."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from collectives.errors import InputError
 from collectives.input_files import FileBytes, parse_json, read_bytes
+from collectives.records.kineto import is_profile
 from simcomm.diagnosis.evidence.facts import Fact, Facts
 from simcomm.diagnosis.readers import (
     devices,
@@ -56,10 +57,11 @@ LINE_READERS = (
 
 def read_facts(paths: Iterable[Path | str]) -> Facts:
     """Return what the files say. Raise InputError that names the file, the line and what would be accepted."""
-    facts = Facts()
-    for path in map(Path, paths):
-        names = set()
-        for name, fact in _read(path):
+    facts, given = Facts(), [Path(path) for path in paths]
+    files = [path for path in given if path.is_file() and is_profile(path)]  # of one run, a rank each
+    for path in given:
+        names = {"torch's profile"} if path in files[1:] else set[str]()
+        for name, fact in () if names else _read(path, files):
             names.add(name)
             facts.add(fact)
             if len(facts) > MOST_FACTS:
@@ -70,10 +72,10 @@ def read_facts(paths: Iterable[Path | str]) -> Facts:
     return facts
 
 
-def _read(path: Path) -> Iterator[tuple[str, Fact]]:
-    """Yield each fact of a file with the name of its format."""
-    if path.is_dir() or path.name.endswith(".gz"):
-        yield from (("torch's profile", fact) for fact in profiles.read(path))
+def _read(path: Path, files: Sequence[Path]) -> Iterator[tuple[str, Fact]]:
+    """Yield each fact of a file with the name of its format; ``files`` are the profiles, read with their first."""
+    if path.is_dir() or path in files:
+        yield from (("torch's profile", fact) for fact in profiles.read(files if path in files else [path]))
         return
     content = read_bytes(path, FileBytes.PROFILER if path.name.endswith(".json") else FileBytes.USUAL)
     if content[:2] in PICKLED:
@@ -101,8 +103,8 @@ def _decode(path: Path, content: bytes) -> str:
 
 
 def _read_json(path: Path, text: str) -> Iterator[tuple[str, Fact]]:
-    if '"traceEvents"' in text[: 1 << 20] or profiles.is_trace(text):
-        yield from (("a trace", fact) for fact in profiles.read(path))
+    if profiles.is_trace(text):
+        yield from (("a trace", fact) for fact in profiles.read([path]))
         return
     if own_records.is_metrics(text):
         yield from (("metrics", fact) for fact in own_records.read_metrics(path, text))

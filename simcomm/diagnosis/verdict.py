@@ -31,6 +31,7 @@ OWN_FACTOR = (
     "slow-rank",
     "late-rank",
     "exposed-collectives",
+    "idle-gpu",
     "uneven-steps",
     "packet-loss",
     "pcie-degraded",

@@ -11,23 +11,15 @@ from typer import Argument, Option
 
 import viz
 from collectives.costs.bounds import bus_factor
-from collectives.units import count, format_size, format_time
+from collectives.units import count
+from ringlab.commands.diagnosing.training_found import TrainingFound, find_training
 from ringlab.shared.answer import NOT_IN_JSON, Answer, AnswerRecord
 from ringlab.shared.clusters import machine_line, parse_keys
 from ringlab.shared.options import JsonOpt, with_groups
 from ringlab.shared.output import check_outputs, deliver
-from ringlab.table import Line, Part, Table, format_or_dash, format_ratio, time_unit
+from ringlab.table import Line, Part, Table, format_ratio
 from simcomm.diagnosis.evidence.causes import Cause
 from simcomm.diagnosis.evidence.expectation import CLASSES
-from simcomm.diagnosis.evidence.facts import ProfiledCall, RunTrace
-from simcomm.diagnosis.rules.training import (
-    busbw,
-    exposed_sync,
-    phase_seconds,
-    profiled_rates,
-    step_parts,
-    step_seconds,
-)
 from simcomm.diagnosis.verdict import Diagnosis, diagnose_files
 
 FilesArg = Annotated[
@@ -118,29 +110,6 @@ class TableFound(AnswerRecord):
 
 
 @dataclass(frozen=True)
-class StepFound(AnswerRecord):
-    """A training step: seconds by phase as the middle of the ranks, with the least and the greatest rank."""
-
-    phase: str
-    time_s: float
-    fastest_rank_s: float
-    slowest_rank_s: float
-    slowest_rank: int
-
-
-@dataclass(frozen=True)
-class CallFound(AnswerRecord):
-    """A collective of a profile: what it took beside what NCCL's model says; None where the machine is not known."""
-
-    collective: str
-    bytes: int
-    time_s: float
-    predicted_s: float | None
-    busbw_GBps: float  # noqa: N815
-    exposed_s: float
-
-
-@dataclass(frozen=True)
 class DiagnosisAnswer(Answer):
     """The verdict first, then what explains it, the likeliest first, and what was read and compared."""
 
@@ -153,16 +122,12 @@ class DiagnosisAnswer(Answer):
     causes: tuple[CauseFound, ...]
     machine: Mapping[str, Any]
     tables: tuple[TableFound, ...]
-    steps: tuple[StepFound, ...]
-    step_s: float | None
-    exposed_s: float | None
-    step_parts: Mapping[str, float]
-    collectives: tuple[CallFound, ...]
+    training: TrainingFound = field(metadata=NOT_IN_JSON)
     files: tuple[tuple[str, str], ...]
     found: Diagnosis = field(metadata=NOT_IN_JSON)
 
     def to_dict(self) -> dict[str, Any]:
-        found = super().to_dict()
+        found = super().to_dict() | self.training.to_dict()
         found["files"] = [{"file": file, "kind": kind} for file, kind in self.files]
         return found
 
@@ -199,44 +164,7 @@ class DiagnosisAnswer(Answer):
             ]
             headings = ["", "sizes", "busbw\n(GB/s)", "should be\n(GB/s)", "times\nlonger", "80 %\ninterval"]
             yield Table("Measured beside what NCCL should need here", headings, rows, words=2)
-        if self.steps:
-            unit, form = time_unit(one.time_s for one in self.steps)
-            rows = [
-                [one.phase, form(one.time_s), form(one.fastest_rank_s), form(one.slowest_rank_s), str(one.slowest_rank)]
-                for one in self.steps
-            ]
-            headings = ["phase", f"middle\n({unit})", f"fastest\n({unit})", f"slowest\n({unit})", "slowest rank"]
-            whole = f"A training step of {format_time(self.step_s or 0.0)}, by phase"
-            yield Table(f"{whole}; {format_time(self.exposed_s or 0.0)} of sync stand alone", headings, rows)
-        if self.step_s:
-            unit, form = time_unit(self.step_parts.values())
-            rows = [[name, form(one), f"{one / self.step_s:.0%}"] for name, one in self.step_parts.items() if one > 0]
-            yield Table("Where the step goes", ["", f"time\n({unit})", "share"], rows)
-        if self.collectives:
-            unit, form = time_unit(one.time_s for one in self.collectives)
-            rows = [
-                [
-                    one.collective,
-                    format_size(one.bytes),
-                    form(one.time_s),
-                    format_or_dash(one.predicted_s, form),
-                    format_ratio(one.busbw_GBps),
-                    form(one.exposed_s),
-                ]
-                for one in self.collectives
-            ]
-            headings = [
-                "collective",
-                "size",
-                f"measured\n({unit})",
-                f"should be\n({unit})",
-                "busbw\n(GB/s)",
-                f"alone\n({unit})",
-            ]
-            yield Table("Collectives of the profile, the largest", headings, rows)
-
-
-MOST_CALLS = 8
+        yield from self.training.show()
 
 
 def diagnose(
@@ -264,7 +192,7 @@ def make_answer(found: Diagnosis) -> DiagnosisAnswer:
         causes=tuple(map(CauseFound.of, found.causes)),
         machine=found.case.machine.line(),
         tables=tuple(_tables(found)),
-        **_training(found),
+        training=find_training(found.case),
         files=tuple(found.case.facts.files),
         found=found,
     )
@@ -293,34 +221,3 @@ def _tables(found: Diagnosis) -> Iterator[TableFound]:
                 busbw_GBps=counted / float(one.series.seconds[largest]),
                 predicted_busbw_GBps=counted / float(one.predicted[largest]),
             )
-
-
-def _training(found: Diagnosis) -> dict[str, Any]:
-    """Return the step by phases, and the largest collectives, of the first trace that has phases."""
-    traces = [one.trace for one in found.case.facts.of(RunTrace) if len(one.trace.spans)]
-    if not traces:
-        return {"steps": (), "step_s": None, "exposed_s": None, "step_parts": {}, "collectives": tuple(_calls(found))}
-    trace = traces[0]
-    steps = []
-    for name, by_rank in phase_seconds(trace).items():
-        ordered = sorted(by_rank.values())
-        slowest = max(by_rank, key=by_rank.__getitem__)
-        steps.append(StepFound(name, ordered[len(ordered) // 2], ordered[0], ordered[-1], slowest))
-    steps.sort(key=lambda one: -one.time_s)
-    return {
-        "steps": tuple(steps[:12]),
-        "step_s": step_seconds(trace),
-        "exposed_s": exposed_sync(trace),
-        "step_parts": step_parts(trace),
-        "collectives": tuple(_calls(found)),
-    }
-
-
-def _calls(found: Diagnosis) -> Iterator[CallFound]:
-    """Yield the largest collectives, each beside its prediction where the machine is known."""
-    predicted = {}
-    if not found.case.machine.missing:
-        predicted = {id(one): due for _, due, one in profiled_rates(found.case)}
-    calls = sorted(found.case.facts.of(ProfiledCall), key=lambda one: (-one.nbytes, one.end - one.begin))
-    for one in calls[:MOST_CALLS]:
-        yield CallFound(one.name, one.nbytes, one.end - one.begin, predicted.get(id(one)), busbw(one), one.exposed)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from collectives.quoting import make_printable
+from collectives.records.kineto import Profile
 from collectives.records.trace import Trace
 from simcomm.nccl.measured.nccl_tests_rows import Device, NcclTestsRun
 
@@ -305,6 +306,13 @@ class RunTrace(Fact):
 
     trace: Trace
     gpu: str = ""
+
+
+@dataclass(frozen=True)
+class ProfiledRanks(Fact):
+    """What torch's profiles of one run say, a profile a rank."""
+
+    profiles: tuple[Profile, ...]
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from simcomm.diagnosis.evidence.facts import (
     PcieSlot,
     Port,
     Processor,
+    ProfiledRanks,
     RunTrace,
     StartedTest,
     TestTable,
@@ -148,6 +149,12 @@ def _counts(facts: Facts) -> Iterator[tuple[str, KeyValue]]:
         yield "nodes", KeyValue(len(hosts), started.place)
         yield "gpus", KeyValue(max(1, len(started.devices) // len(hosts)), started.place)
         return
+    for found in facts.of(ProfiledRanks):
+        ranks, hosts = found.profiles[0].world_size, {one.host for one in found.profiles}
+        if len(found.profiles) == ranks > 1 and ranks % len(hosts) == 0:
+            yield "nodes", KeyValue(len(hosts), found.place)
+            yield "gpus", KeyValue(ranks // len(hosts), found.place)
+            return
     for count, place in _devices_of_a_host(facts):
         yield "nodes", KeyValue(1, place)
         yield "gpus", KeyValue(count, place)

@@ -1,6 +1,6 @@
 """torch's profiles (Kineto) and Ringlab's own Traces: phases of each rank, and what each collective of a GPU took."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -8,9 +8,8 @@ import numpy as np
 from collectives.errors import InputError
 from collectives.records import kineto
 from collectives.records.trace import read_trace
-from simcomm.diagnosis.evidence.facts import Fact, FilePlace, ProfiledCall, RunTrace
+from simcomm.diagnosis.evidence.facts import Fact, FilePlace, ProfiledCall, ProfiledRanks, RunTrace
 
-NCCL_KERNELS = ("ncclDevKernel", "ncclKernel", "rcclGenericKernel", "ncclDevFunc")
 HEAD = 100  # letters, in which a Trace of Ringlab's says so
 
 
@@ -23,17 +22,22 @@ def is_trace(text: str) -> bool:
     return '"schema_version"' in text[:HEAD] and '"title"' in text[: 3 * HEAD]
 
 
-def read(path: Path) -> Iterator[Fact]:
-    """Yield the Trace in a file or folder and, of torch's profiles, each collective on a GPU. Raise InputError."""
-    place = FilePlace(str(path), 0, "")
-    if not kineto.is_profile(path):
-        yield RunTrace(place, read_trace(path))
+def read(paths: Sequence[Path]) -> Iterator[Fact]:
+    """Yield the Trace in a file or, of torch's profiles in files or a folder, also each collective on a GPU.
+
+    Raises InputError.
+    """
+    place = FilePlace(str(paths[0]), 0, "")
+    if not kineto.is_profile(paths[0]):
+        yield RunTrace(place, read_trace(paths[0]))
         return
-    profiles = kineto.read_slices(path)
+    profiles = kineto.read_slices(paths if len(paths) > 1 else paths[0])
+    yield ProfiledRanks(place, tuple(profiles))
     try:
-        yield RunTrace(place, kineto.read_profile(path), next((one.gpu for one in profiles if one.gpu), ""))
+        trace = kineto.read_profile(paths if len(paths) > 1 else paths[0])
+        yield RunTrace(place, trace, next((one.gpu for one in profiles if one.gpu), ""))
     except InputError:
-        if not any(one.name.startswith(NCCL_KERNELS) for profile in profiles for one in profile.slices):
+        if not any(one.is_collective for profile in profiles for one in profile.slices):
             raise
     for profile in profiles:
         yield from _calls(place, profile)
@@ -41,26 +45,14 @@ def read(path: Path) -> Iterator[Fact]:
 
 def _calls(place: FilePlace, profile: kineto.Profile) -> Iterator[ProfiledCall]:
     """Yield the collectives of a rank's GPU, with the part of each during which nothing else ran there."""
-    kernels = [one for one in profile.slices if one.category == "kernel"]
-    ours = [one for one in kernels if one.name.startswith(NCCL_KERNELS)]
-    busy = _merge([(one.begin, one.end) for one in kernels if not one.name.startswith(NCCL_KERNELS)])
+    ours = [one for one in profile.slices if one.is_collective]
+    busy = kineto.merge_intervals([(one.begin, one.end) for one in profile.slices if one.is_kernel])
     for one in ours:
         name, nbytes, ranks = one.sent or (one.name.split("(")[0], 0, profile.world_size)
         hidden = _overlap(busy, one.begin, one.end)
         seconds = (one.end - one.begin) / 1e9
         times = {"begin": one.begin / 1e9, "end": one.end / 1e9, "exposed": max(0.0, seconds - hidden / 1e9)}
         yield ProfiledCall(place, profile.rank, name, nbytes, ranks, **times)
-
-
-def _merge(intervals: list[tuple[int, int]]) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
-    """Return intervals that do not overlap, in order; [n, 2]."""
-    merged: list[list[int]] = []
-    for begin, end in sorted(intervals):
-        if merged and begin <= merged[-1][1]:
-            merged[-1][1] = max(merged[-1][1], end)
-        else:
-            merged.append([begin, end])
-    return np.array(merged, np.int64).reshape(-1, 2)
 
 
 def _overlap(busy: np.ndarray[tuple[int, int], np.dtype[np.int64]], begin: int, end: int) -> int:

@@ -10,13 +10,18 @@ from collectives.costs.bounds import bus_factor
 from collectives.records.trace import Trace
 from simcomm.diagnosis.evidence.causes import Cause
 from simcomm.diagnosis.evidence.expectation import DiagnosedCase
-from simcomm.diagnosis.evidence.facts import FilePlace, ProfiledCall, RunTrace, StepTime
+from simcomm.diagnosis.evidence.facts import FilePlace, ProfiledCall, ProfiledRanks, RunTrace, StepTime
+from simcomm.diagnosis.evidence.profiled_step import find_profiled_step
+from simcomm.diagnosis.evidence.step_path import NOTHING
+from simcomm.nccl.predict import predict_seconds
 
 LOADING = ("data", "load", "fetch", "next batch", "__next__")
 COMPUTING = ("forward", "backward", "optimizer")
 SLOWER = 1.2  # times the middle of all ranks
 LATE = 0.1  # of a step
 EXPOSED = 0.2  # of a step
+IDLE = 0.2  # of the critical path
+LARGE = 2**20  # bytes of a collective whose rate is the links'
 NAMES = {
     "allreduce": "all_reduce",
     "_allgather_base": "all_gather",
@@ -201,9 +206,11 @@ def exposed_by_rank(trace: Trace) -> dict[int, float]:
 
 def find_slow_collectives(case: DiagnosedCase) -> Iterator[Cause]:
     """Yield that collectives of a profile run far below what NCCL's model says of the machine."""
-    if case.machine.missing:
-        return
-    rates = list(profiled_rates(case))
+    rates = [
+        (one.end - one.begin, due, one)
+        for one, due in profiled_instances(case)
+        if due is not None and one.nbytes >= LARGE
+    ]
     slow = [(measured, predicted, one) for measured, predicted, one in rates if measured > 2.5 * predicted]
     if len(rates) >= 3 and len(slow) > len(rates) / 2:
         measured, predicted, one = slow[len(slow) // 2]
@@ -219,21 +226,23 @@ def find_slow_collectives(case: DiagnosedCase) -> Iterator[Cause]:
         )
 
 
-def profiled_rates(case: DiagnosedCase) -> Iterator[tuple[float, float, ProfiledCall]]:
-    """Yield measured and predicted seconds of each collective: the shortest of its ranks, which waits for nobody."""
-    from simcomm.nccl.predict import predict_seconds
-
-    groups: dict[tuple[str, int, int], list[ProfiledCall]] = defaultdict(list)
-    order: dict[tuple[int, str], int] = defaultdict(int)
+def profiled_instances(case: DiagnosedCase) -> Iterator[tuple[ProfiledCall, float | None]]:
+    """Yield of each collective the call of the rank that waits for nobody, with its predicted seconds if known."""
+    groups: dict[tuple[str, int, int, int], list[ProfiledCall]] = defaultdict(list)
+    order: dict[tuple[int, str, int, int], int] = defaultdict(int)
     for one in case.facts.of(ProfiledCall):
-        if one.nbytes >= 2**20 and one.name in NAMES and one.ranks > 1:
-            groups[one.name, one.nbytes, order[one.rank, one.name]].append(one)
-            order[one.rank, one.name] += 1
-    for (name, nbytes, _), same in groups.items():
-        least = min(same, key=lambda one: one.end - one.begin)
-        system = case.machine.system()
-        if least.ranks == system.ranks:
-            yield least.end - least.begin, float(predict_seconds(system, NAMES[name], [nbytes])[0]), least
+        key = one.name, one.nbytes, one.ranks
+        groups[(*key, order[one.rank, *key])].append(one)
+        order[one.rank, *key] += 1
+    system = None if case.machine.missing else case.machine.system()
+    due: dict[tuple[str, int], float] = {}
+    for (name, nbytes, ranks, _), same in groups.items():
+        if system is not None and ranks == system.ranks > 1 and nbytes and name in NAMES and (name, nbytes) not in due:
+            due[name, nbytes] = float(predict_seconds(system, NAMES[name], [nbytes])[0])
+        yield (
+            min(same, key=lambda one: one.end - one.begin),
+            due.get((name, nbytes)) if system is not None and ranks == system.ranks else None,
+        )
 
 
 def busbw(one: ProfiledCall) -> float:
@@ -241,6 +250,24 @@ def busbw(one: ProfiledCall) -> float:
     if one.name not in NAMES or not one.nbytes or one.end <= one.begin:
         return 0.0
     return one.nbytes * bus_factor(NAMES[one.name], one.ranks) / (one.end - one.begin) / 1e9
+
+
+def find_idle_gpus(case: DiagnosedCase) -> Iterator[Cause]:
+    """Yield that nothing runs on the GPUs for a part of the critical path: they wait for their hosts."""
+    found = find_profiled_step(case)
+    share = found.share_of_path(NOTHING) if found else 0.0
+    if share > IDLE:
+        place = case.facts.of(ProfiledRanks)[0].place
+        yield Cause(
+            "idle-gpu",
+            f"nothing runs on the GPUs for {share:.0%} of the critical path: they wait for their hosts",
+            place.file,
+            place,
+            "launches: torch.compile, CUDA graphs, a larger batch; syncs: .item(), .cpu() and prints in the step; the "
+            "loader: num_workers, pin_memory",
+            0.7,
+            1 / max(0.05, 1 - share),
+        )
 
 
 def find_uneven_steps(case: DiagnosedCase) -> Iterator[Cause]:
@@ -267,4 +294,12 @@ def find_uneven_steps(case: DiagnosedCase) -> Iterator[Cause]:
             )
 
 
-RULES = (find_loading, find_straggler, find_late_rank, find_exposed, find_slow_collectives, find_uneven_steps)
+RULES = (
+    find_loading,
+    find_straggler,
+    find_late_rank,
+    find_exposed,
+    find_slow_collectives,
+    find_uneven_steps,
+    find_idle_gpus,
+)

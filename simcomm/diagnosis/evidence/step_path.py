@@ -1,0 +1,86 @@
+"""The critical path through the profiles of all ranks: from the end of the run back, always to what ended last before.
+
+A piece of a rank begins when the piece before it on that rank has ended; a collective when the last of its ranks has
+come. So the path stays on a rank until it meets a collective, and goes on at the rank that came last to it.
+"""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Sequence
+from statistics import median
+from typing import NamedTuple
+
+COMPUTING, COPYING, NOTHING = "computing", "copies", "nothing runs"
+
+
+class Piece(NamedTuple):
+    """What a rank does from ``begin`` to ``end``, in seconds."""
+
+    begin: float
+    end: float
+    what: str  # computing, copies, or the collective
+    number: int = -1  # of the collective, the same on every rank; -1: no other rank is in it
+
+
+class PathPart(NamedTuple):
+    """A part of the critical path: what a rank does, in seconds."""
+
+    what: str
+    rank: int
+    begin: float
+    end: float
+
+
+def align_clocks(ranks: Sequence[Sequence[Piece]]) -> list[list[Piece]]:
+    """Return the pieces with the clocks of hosts laid together: a collective ends at about one time on all its ranks.
+
+    >>> align_clocks([[Piece(0, 5, "all_reduce", 0)], [Piece(102, 105, "all_reduce", 0)]])[1]
+    [Piece(begin=2, end=5, what='all_reduce', number=0)]
+    """
+    ends = [{one.number: one.end for one in pieces if one.number >= 0} for pieces in ranks]
+    ahead = [median([own[number] - ends[0][number] for number in own.keys() & ends[0].keys()] or [0]) for own in ends]
+    return [
+        [one._replace(begin=one.begin - late, end=one.end - late) for one in pieces]
+        for pieces, late in zip(ranks, ahead, strict=True)
+    ]
+
+
+def find_critical_path(ranks: Sequence[Sequence[Piece]]) -> list[PathPart]:
+    """Return the critical path of the pieces of each rank, from the start of the run to its end.
+
+    >>> slow = [Piece(0, 4, "computing"), Piece(4, 5, "all_reduce", 0)]
+    >>> fast = [Piece(0, 1, "computing"), Piece(1, 5, "all_reduce", 0), Piece(6, 7, "computing")]
+    >>> [tuple(part) for part in find_critical_path([slow, fast])]
+    ... # doctest: +NORMALIZE_WHITESPACE
+    [('computing', 0, 0, 4), ('all_reduce', 0, 4, 5), ('nothing runs', 1, 5, 6), ('computing', 1, 6, 7)]
+    """
+    ordered = [sorted((one for one in pieces if one.end > one.begin), key=lambda one: one.end) for pieces in ranks]
+    ends = [[one.end for one in pieces] for pieces in ordered]
+    came = defaultdict[int, list[tuple[float, int]]](list)
+    for rank, pieces in enumerate(ordered):
+        for one in pieces:
+            if one.number >= 0:
+                came[one.number].append((one.begin, rank))
+    rank = max(range(len(ranks)), key=lambda one: ends[one][-1] if ends[one] else float("-inf"))
+    path: list[PathPart] = []
+    at = ends[rank][-1] if ends[rank] else 0.0
+    while (index := bisect_right(ends[rank], at) - 1) >= 0:
+        piece = ordered[rank][index]
+        if piece.end < at:
+            path.append(PathPart(NOTHING, rank, piece.end, at))
+        at, begin = piece.end, piece.begin
+        if piece.number >= 0:
+            last, last_rank = max(came[piece.number])
+            if last < at:  # else the clocks disagree by more than it takes
+                begin, rank = last, last_rank
+        path.append(PathPart(piece.what, rank, begin, at))
+        at = begin
+    return path[::-1]
+
+
+def sum_path(path: Sequence[PathPart]) -> dict[tuple[str, int], float]:
+    """Return the seconds of a path by what is done and by which rank, the longest first."""
+    found: dict[tuple[str, int], float] = defaultdict(float)
+    for part in path:
+        found[part.what, part.rank] += part.end - part.begin
+    return dict(sorted(found.items(), key=lambda one: -one[1]))
