@@ -12,6 +12,7 @@ from virtual_runs import VirtualRuns, star
 import simcomm
 from collectives.errors import InputError
 from ringlab.shared.clusters import find_cluster
+from simcomm.recorded.figures import mark_figures
 from simcomm.recorded.replay import replay
 from virtual.options import VirtualOptions
 from virtual.process.programs import Program
@@ -126,6 +127,38 @@ def test_a_program_for_gpus_runs_on_processors(virtual: VirtualRuns, tmp_path: P
     assert float(lines[2].split()[1]) < float(lines[0].split()[1])
     assert ran.recording is not None
     assert replay(ran.recording, cluster).elapsed == pytest.approx(ran.outcome.jobs[0].elapsed, rel=1e-9)
+
+
+def test_a_run_without_data_calls_and_takes_what_one_with_data_does(virtual: VirtualRuns) -> None:
+    cluster = find_cluster("dgx-h100", 4)
+    options = {"cluster": cluster, "gpu": True, "compute": "H100 SXM", "timing": "recorded"}
+    real, fake, one = (
+        virtual(PROGRAMS / "fake_training.py", 4, **options, **more)
+        for more in ({}, {"fake": True}, {"fake": True, "only": (0,)})
+    )
+    assert [run.outcome.findings for run in (real, fake, one)] == [(), (), ()]
+    assert fake.lines(3) == ["nan rank 0 NVIDIA H100 SXM"] and "nan" not in real.out and not one.lines(3)
+    recordings = [run.recording for run in (real, fake, one)]
+    sent = [
+        sorted((call.rank, found.describe(at)) for at, call in enumerate(found.calls)) for found in recordings if found
+    ]
+    assert sent[0] == sent[1] and [said for said in sent[2] if said[0] == 0] == [
+        said for said in sent[0] if said[0] == 0
+    ]
+    steps = [{mark.name: mark.mean_s for mark in mark_figures(replay(found, cluster))} for found in recordings if found]
+    assert steps[0]["step"] == pytest.approx(steps[1]["step"], rel=1e-9)
+    assert steps[1]["step"] == pytest.approx(steps[2]["step"], rel=1e-9)
+
+
+def test_what_a_run_without_data_cannot_say_is_refused(virtual: VirtualRuns, tmp_path: Path) -> None:
+    program = tmp_path / "deciding.py"
+    program.write_text("import torch\nx = torch.randn(4)\nif (x > 0).any():\n    print(x)\n")
+    (finding,) = virtual(program, 1, fake=True).outcome.findings
+    assert "run it without --fake" in finding.text and "deciding.py:3" in finding.text
+    with pytest.raises(InputError, match="without data nothing is computed"):
+        VirtualOptions(Program("x.py"), 4, star(4), compute="measured", fake=True)
+    with pytest.raises(InputError, match="give rising ranks from 0 to at most 3"):
+        VirtualOptions(Program("x.py"), 4, star(4), fake=True, only=(0, 4))
 
 
 def test_two_runs_are_equal_to_the_bit(virtual: VirtualRuns) -> None:

@@ -90,6 +90,8 @@ def test_a_module_takes_the_place_of_a_script(
         (["--on", "star9", "x.py"], "no scenario or machine is called 'star9'"),
         (["--compute", "H1000", "--ranks", "1", str(PROGRAMS / "ring.py")], "compute is 'H1000'"),
         (["--algorithm", "ring", "x.py"], "give COLLECTIVE=NAME"),
+        (["--only", "0,x", "x.py"], "give ranks, such as 0,32"),
+        (["--only", "0", "--ranks", "2", "x.py"], "only some ranks can run without data"),
         (["--as", "mpi", "x.py"], "there are gloo and nccl"),
     ],
 )

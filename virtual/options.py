@@ -22,7 +22,8 @@ class VirtualOptions:
 
     ``ranks`` 0: the program starts ranks itself. ``per_node`` ranks are on a machine; as many as there are unless
     said. ``acts_as`` is the backend whose rules hold, in place of the one that the program asks for. ``own`` are
-    packages of which each rank has modules of its own, as processes have.
+    packages of which each rank has modules of its own, as processes have. ``fake``: tensors have no data. Of a run
+    without data ``only`` are the ranks that run, where each other is taken to do what the nearest before it does.
     """
 
     program: Program
@@ -37,6 +38,8 @@ class VirtualOptions:
     own: frozenset[str] = frozenset()
     strict: bool = False
     algorithms: dict[str, str] = field(default_factory=dict)  # by collective
+    fake: bool = False
+    only: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         check_whole_number("ranks", self.ranks, at_least=0)
@@ -48,12 +51,27 @@ class VirtualOptions:
             raise InputError(f"timing is {self.timing!r}; there are {', '.join(TIMING)}")
         if self.timing == "live" and self.cluster.time_model not in LIVE_MODELS:
             raise InputError(f"{self.cluster.title} has measured hops, by which recorded runs alone are timed")
+        self._check_fake()
         if self.acts_as not in (None, *BACKENDS):
             raise InputError(f"the backend is {self.acts_as!r}; there are {' and '.join(BACKENDS)}")
+
+    def _check_fake(self) -> None:
+        if self.fake and self.compute == "measured":
+            raise InputError("compute is measured, and without data nothing is computed; give model or a GPU")
+        if not self.only:
+            return
+        if not self.fake or not self.ranks:
+            raise InputError("only some ranks can run without data, with a number of all ranks: give fake and ranks")
+        if self.timing == "live":
+            raise InputError("where only some ranks run, times are of a replay: leave timing out")
+        if self.only[0] != 0 or list(self.only) != sorted({*self.only}) or self.only[-1] >= self.ranks:
+            raise InputError(f"only is {list(self.only)}; give rising ranks from 0 to at most {self.ranks - 1}")
 
     @property
     def is_live(self) -> bool:
         """Whether times are found while the program runs."""
+        if self.only:
+            return False
         if self.timing == "auto":
             return self.ranks <= MOST_LIVE and self.cluster.time_model in LIVE_MODELS
         return self.timing == "live"

@@ -5,12 +5,14 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from importlib import import_module
 
 import torch
 
 from collectives.quoting import make_printable
 from collectives.records.recording import Recording
+from collectives.records.repeated_ranks import find_models, repeat_ranks
 from simcomm.recorded.choice import find_carrier
 from virtual.computing.choice import choose_computing
 from virtual.diagnosis.judge import ProgramJudge
@@ -35,7 +37,7 @@ from virtual.ranks.rank import Job, Rank
 from virtual.ranks.world import World
 from virtual.timing.live import LiveTiming
 from virtual.timing.stopped import mark_failure
-from virtual.watching.everything import tell_silent, watch_everything, watching
+from virtual.watching.everything import tell_silent, watch_calls, watch_everything, watching
 from virtual.watching.observed import ProgramObserver
 
 ADDRESS, PORT, RUN = "127.0.0.1", "29500", "virtual"  # of a rendezvous that nobody connects to
@@ -50,7 +52,7 @@ class VirtualRun:
         self.computing = choose_computing(options.compute, options.compute_scale)
         belongings = Belongings(options.program.folder, options.own)
         self.world = World(self.timing, judge or ProgramJudge(), self.computing, belongings)
-        self.world.watch = watch_everything(options.strict)
+        self.world.watch = watch_calls() if options.fake else watch_everything(options.strict)
         self.replaced, self.steps = Replaced(), StepClock(self.world)
         self._outputs: list[RankedOutput] = []
 
@@ -85,6 +87,8 @@ class VirtualRun:
         if options.gpu:
             VirtualDevices(world, options.compute, options.local_ranks).install(replaced)
             import_module("virtual.gpus.classes").install_classes(replaced)  # it imports FSDP, half as long as torch
+        if options.fake:
+            import_module("virtual.process.fake_tensors").install_fake_tensors(world, replaced)  # it imports DTensor
         ProgramObserver(world).install(replaced)
         install_interpreter(world, replaced)
         Spawner(world, options.program, self._start).install(replaced)
@@ -98,7 +102,8 @@ class VirtualRun:
 
     def _add_ranks(self) -> None:
         job, ranks = self.world.new_job(), self.options.ranks
-        for number in range(ranks) if ranks else [-1]:
+        job.only = self.options.only
+        for number in job.only or (range(ranks) if ranks else [-1]):
             environment = dict(os.environ._data)  # type: ignore[attr-defined]
             if ranks:
                 environment |= _as_torchrun(number, ranks, self.options.local_ranks)
@@ -116,7 +121,7 @@ class VirtualRun:
         """Return what a rank does: a piece of the program, in the modes in which computing takes time."""
 
         def body(rank: Rank) -> None:
-            with self.computing.counting(rank), self._devices(), watching(self.world.watch, rank):
+            with self._data(), self.computing.counting(rank), self._devices(), watching(self.world.watch, rank):
                 try:
                     carry_out()
                 except SystemExit as end:
@@ -128,6 +133,13 @@ class VirtualRun:
     def _devices(self) -> AbstractContextManager[object]:
         """Return the mode in which what is asked of CUDA is done on the CPU, where there are to be GPUs."""
         return CudaOnCpu() if self.options.gpu else nullcontext()
+
+    def _data(self) -> AbstractContextManager[object]:
+        """Return the mode in which tensors have no data, where they are to have none."""
+        if not self.options.fake:
+            return nullcontext()
+        mode: AbstractContextManager[object] = import_module("virtual.process.fake_tensors").RankFakeMode()
+        return mode
 
     def _findings(self) -> tuple[Finding, ...]:
         """Return what stopped jobs, and what did not but makes their numbers wrong."""
@@ -179,10 +191,17 @@ def _as_torchrun(number: int, ranks: int, local_ranks: int) -> dict[bytes, bytes
 def _recording(job: Job) -> Recording | None:
     """Return the recording of a job that communicated and went right."""
     recorders: list[Recorder] = job.logs
-    return recorders[0].recording(job.ranks) if recorders and job.finding is None else None
+    if not recorders or job.finding is not None:
+        return None
+    found = recorders[0].recording(job.ranks)
+    return repeat_ranks(found, job.only, job.made_groups) if job.only else found
 
 
 def _job_outcome(job: Job, recording: Recording | None) -> JobOutcome:
     ranks = tuple(RankOutcome(one.number, one.clock, one.computed, one.waited) for one in job.ranks)
+    if job.only and recording is not None:
+        by_number = {one.number: one for one in ranks}
+        models = find_models(job.only, recording.world_size)
+        ranks = tuple(replace(by_number[model], number=number) for number, model in enumerate(models))
     steps = tuple(seconds for rank in job.ranks for seconds in step_seconds(rank))
     return JobOutcome(ranks, job.finding, recording is not None, steps)

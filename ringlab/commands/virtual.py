@@ -99,6 +99,13 @@ class LikenessOptions:
     own: Annotated[
         list[str] | None, Option("--own", metavar="PACKAGE", help="Give each rank its own modules of a package.")
     ] = None
+    fake: Annotated[
+        bool, Option("--fake", help="Without data: torch's FakeTensors, shapes and types only, so that any model fits.")
+    ] = False
+    only: Annotated[
+        str | None,
+        Option("--only", metavar="0,32", help="With --fake: ranks that run; others do as the nearest before them."),
+    ] = None
     strict: Annotated[bool, Option("--strict", help="Look for mistakes that do not show, which takes longer.")] = False
 
 
@@ -171,6 +178,8 @@ def make_options(
         gpu=likeness.gpu,
         own=frozenset(likeness.own or ()),
         strict=likeness.strict,
+        fake=likeness.fake,
+        only=_numbers(likeness.only) if likeness.only else (),
         algorithms=algorithms,
     )
 
@@ -185,6 +194,13 @@ def _gpus_of_a_node(cluster: Cluster) -> int | None:
     machines = cluster.machines()
     found = machines.count(machines[0])
     return found if found > 1 else None
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(word) for word in text.split(","))
+    except ValueError as error:
+        raise InputError(f"--only {make_printable(text)}: give ranks, such as 0,32") from error
 
 
 def _pair(text: str) -> tuple[str, str]:

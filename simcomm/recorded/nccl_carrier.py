@@ -75,13 +75,18 @@ def part_of(system: System, ranks: tuple[int, ...]) -> System:
 
     >>> from simcomm.nccl.descriptions import describe_preset
     >>> part = part_of(describe_preset("dgx-h100", 4, 8), (0, 8, 16, 24))
-    >>> part.nodes, part.gpus
-    (4, 1)
+    >>> part.nodes, part.gpus, part.domain
+    (4, 1, 1)
     """
     local = Counter(rank // system.gpus for rank in ranks)
     gpus = max(local.values())
     if (len(local), gpus) == (system.nodes, system.gpus):
         return system
+    share = gpus / system.gpus
     return replace(
-        system, nodes=len(local), gpus=gpus, nic=system.nic * gpus / system.gpus if len(local) > 1 else system.nic
+        system,
+        nodes=len(local),
+        gpus=gpus,
+        nic=system.nic * share if len(local) > 1 else system.nic,
+        domain=max(1, round(system.domain * share)),
     )

@@ -20,6 +20,7 @@ from virtual.matching.exchanges import (
 )
 from virtual.matching.group import Group
 from virtual.matching.posted import Call, Half, Likeness, Shape
+from virtual.matching.samples import has_data
 from virtual.ranks.rank import Did, Rank, Waiting
 from virtual.ranks.sites import find_asked, is_asked_by_program
 
@@ -318,6 +319,8 @@ def _pieces(whole: torch.Tensor, size: int, verb: str, part: torch.Tensor) -> Te
     """Return a flat tensor's equal parts, one for each rank. Raise ValueError unless they are as long as ``part``."""
     if whole.numel() != size * part.numel():
         raise ValueError(f"{verb}: {whole.numel()} elements are not {size} ranks times {part.numel()}")
+    if not has_data([whole]):
+        return [part] * size
     flat = whole.detach()
     return flat.view(size, *part.shape).unbind(0) if flat.is_contiguous() else flat.reshape(-1).chunk(size)
 

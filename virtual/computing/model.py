@@ -2,14 +2,25 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import lru_cache
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
+from torch.utils.flop_counter import flop_registry, sdpa_backward_flop, sdpa_flop
 
 from virtual.computing.rates import DeviceRates
 from virtual.ranks.rank import Rank
+
+UNCOUNTED = ("prim", "c10d", "_c10d_functional")  # namespaces of attributes, and of what communication itself takes
+NO_WORK = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view",
+           "_local_scalar_dense")  # fmt: skip
+
+OF_CPU: dict[Any, Callable[..., int]] = {  # attention's kernels of this machine, which torch does not count
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: sdpa_flop,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: sdpa_backward_flop,
+}
+FLOPS = flop_registry | OF_CPU
 
 
 class ModelledComputing:
@@ -27,7 +38,8 @@ class ModelledComputing:
             self.uncharged[rank] = 0.0
 
     def forget(self, rank: Rank) -> None:
-        """Leave out nothing: data is moved outside of the mode."""
+        """Leave out what was counted since the last charge."""
+        self.uncharged[rank] = 0.0
 
     def counting(self, rank: Rank) -> AbstractContextManager[object]:
         """Return the mode that counts the operations of a rank."""
@@ -42,8 +54,10 @@ class _CountingMode(TorchDispatchMode):
         self.computing, self.rank = computing, rank
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(map(is_traceable_wrapper_subclass_type, types)):
+            return NotImplemented  # of a DTensor what its shard takes counts, which comes here afterwards
         found = func(*args, **(kwargs or {}))
-        if not func.is_view:
+        if _does_work(func):
             self._count(func, args, kwargs or {}, found)
         return found
 
@@ -55,11 +69,21 @@ class _CountingMode(TorchDispatchMode):
         nbytes = sum(map(_nbytes, tensors))
         results = found if isinstance(found, list | tuple) else (found,)
         nbytes += sum(_nbytes(one) for one in results if _is_tensor(one) and not any(one is own for own in tensors))
-        count: Callable[..., int] | None = flop_registry.get(func._overloadpacket)
-        flops = 0 if count is None else count(*args, **kwargs, out_val=found)
+        count: Callable[..., int] | None = FLOPS.get(func._overloadpacket)
+        flops: float = 0 if count is None else count(*args, **kwargs, out_val=found)
+        is_attention = "attention" in func.__name__
+        if is_attention and any(one is True for one in (*args, *kwargs.values())):
+            flops /= 2  # causal: its only flag; half of the scores are left out
         uncharged = self.computing.uncharged
-        seconds = self.computing.rates.seconds(flops, nbytes, tensors[0].dtype)
+        seconds = self.computing.rates.seconds(flops, nbytes, tensors[0].dtype, is_attention)
         uncharged[self.rank] = uncharged.get(self.rank, 0.0) + seconds
+
+
+@lru_cache(maxsize=4096)
+def _does_work(func: Any) -> bool:
+    """Return whether an operator computes or moves something."""
+    name = func._schema.name.partition("::")[2]
+    return not func.is_view and func.namespace not in UNCOUNTED and name not in NO_WORK
 
 
 def _is_tensor(value: object) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from virtual.matching.posted import Call, Collective, Half, Posted
 from virtual.matching.recorder import Recorder
+from virtual.matching.samples import has_data
 from virtual.matching.timing import Timing
 from virtual.ranks.neutral import Neutral
 from virtual.ranks.rank import Job
@@ -35,6 +36,8 @@ class Group:
         self.world, self.timing, self.recorder, self.job = world, timing, recorder, job
         self.name, self.ranks = name, ranks
         self.places = {rank: place for place, rank in enumerate(ranks)}
+        self.present = _find_present(ranks, job.only or ranks)
+        self.expected = len(set(self.present))
         self.is_ordered = False
         self.timeout = 1800.0  # seconds
         self.counts = [0] * len(ranks)  # collectives that each rank has called
@@ -97,9 +100,11 @@ class Group:
     def _move(self, collective: Collective, call: Call) -> None:
         """Move the data that can be moved now that a rank has come."""
         exchange, calls = call.exchange, collective.calls
+        if not has_data(call.tensors):
+            return
         with Neutral():
             if exchange.from_root:
-                root = calls.get(exchange.root)
+                root = calls.get(self.present[exchange.root])
                 arrived = list(calls.values()) if call is root else [call] if root is not None else []
                 for other in arrived:
                     if root is not None and (other is not root or exchange.collective == "scatter"):
@@ -117,7 +122,8 @@ class Group:
         """Have the calling rank post its half of a message."""
         self.recorder.message(half)
         self.world.watch.posted(half)
-        self._post(half, half.peer, lambda: self._meet(half))
+        is_alone = half.peer is not None and self.present[half.peer] != half.peer
+        self._post(half, half.peer, half.finish if is_alone else lambda: self._meet(half))
 
     def _meet(self, half: Half) -> None:
         """Be the calendar's event that a half is posted."""
@@ -155,9 +161,10 @@ class Group:
         return min(found, key=lambda queue: queue[0].time).popleft() if found else None
 
     def _arrive(self, sender: Half, receiver: Half) -> None:
-        with Neutral():
-            target = receiver.tensors[0].detach()
-            target.copy_(sender.tensors[0].detach().reshape(target.shape))
+        if has_data(receiver.tensors):
+            with Neutral():
+                target = receiver.tensors[0].detach()
+                target.copy_(sender.tensors[0].detach().reshape(target.shape))
         self.world.watch.arrived(sender, receiver)
         receiver.finish()
         sender.finish()
@@ -194,3 +201,13 @@ class Group:
             for posted, act in line[0].waiting:
                 posted.behind = None
                 self.world.calendar.at(self.timing.now, act)
+
+
+def _find_present(ranks: tuple[int, ...], running: tuple[int, ...]) -> tuple[int, ...]:
+    """Return for each place the one whose rank calls for it: the nearest before that runs, else the first that does.
+
+    >>> _find_present((0, 1, 2, 3), (0, 2))
+    (0, 0, 2, 2)
+    """
+    places = [place for place, rank in enumerate(ranks) if rank in set(running)] or [0]
+    return tuple(max((one for one in places if one <= place), default=places[0]) for place in range(len(ranks)))

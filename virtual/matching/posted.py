@@ -55,6 +55,8 @@ class Members(Protocol):
     sends: "defaultdict[tuple[int, int, int], deque[Half]]"  # that have not met; by source, destination and tag
     met: defaultdict[tuple[int, int], int]  # messages by source and destination
     is_ordered: bool  # calls are done one after the other, as NCCL does them
+    present: tuple[int, ...]  # for each place the one whose rank calls for it: itself, unless only some ranks run
+    expected: int  # ranks that call
 
     def note_wait(self, posted: "Posted") -> None:
         """Have it recorded that a rank waits for what it has posted."""
@@ -167,20 +169,20 @@ class Collective:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all ranks have come."""
-        return len(self.calls) == len(self.group.ranks)
+        """Whether all ranks have come that run."""
+        return len(self.calls) == self.group.expected
 
     @property
     def missing(self) -> list[int]:
         """The ranks of the world that have not come."""
-        return [rank for place, rank in enumerate(self.group.ranks) if place not in self.calls]
+        return [rank for place, rank in enumerate(self.group.ranks) if self.group.present[place] not in self.calls]
 
     def finish_if_complete(self) -> None:
         """Finish the calls of all ranks if all have come."""
         if self.is_complete:
-            for call in self.in_order():
-                call.finish()
+            for place in sorted(self.calls):
+                self.calls[place].finish()
 
     def in_order(self) -> list[Call]:
         """Return the calls of all ranks, in the order of the group."""
-        return [self.calls[place] for place in range(len(self.calls))]
+        return [self.calls[place] for place in self.group.present]

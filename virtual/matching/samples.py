@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 Values = npt.NDArray[np.float64]
 MOST = 64  # values of a sample
@@ -17,6 +18,11 @@ def is_plain(tensor: Any) -> bool:
     """Return whether something is a tensor with values of its own, neither a shard nor a fake."""
     is_dense = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
     return is_dense and tensor.device.type != "meta"
+
+
+def has_data(tensors: Sequence[torch.Tensor]) -> bool:
+    """Return whether tensors hold values, rather than being fake."""
+    return not (tensors and isinstance(tensors[0], FakeTensor))
 
 
 def take_sample(tensor: torch.Tensor, most: int = MOST) -> Values:

@@ -48,6 +48,7 @@ class GroupMaker:
         logged = _naming_backend(DistributedDataParallel._get_ddp_logging_data)
         replaced.put(DistributedDataParallel, "_get_ddp_logging_data", logged)
         replaced.put(device_mesh.DeviceMesh, "__init__", _of_its_thread(device_mesh.DeviceMesh.__init__))
+        replaced.put(c10d, "_store_based_barrier", self._unless_few(c10d._store_based_barrier))
         for module in (dist, c10d):
             replaced.put(module, "batch_isend_irecv", self._together(c10d.batch_isend_irecv))
 
@@ -82,6 +83,7 @@ class GroupMaker:
 
         def make(size: int, place: int, ranks: list[int], asked: Any, store: Any, *args: Any, **named: Any) -> Any:
             named.pop("device_id", None), named.pop("backend_options", None)
+            self._note_made(tuple(ranks) or tuple(range(size)))
             made, own_store = original(size, place, ranks, NAME, store, *args, **named)
             name = self.usual if asked in (None, "undefined", "") else str(asked)
             if isinstance(made, VirtualProcessGroup):
@@ -90,6 +92,16 @@ class GroupMaker:
             return made, own_store
 
         return make
+
+    def _unless_few(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the barrier of a new group, at which nobody waits for ranks that do not run."""
+        return lambda *args, **named: None if self.caller().job.only else original(*args, **named)
+
+    def _note_made(self, ranks: tuple[int, ...]) -> None:
+        """Note a group that the first rank of a job makes, be it a member or not."""
+        rank = self.caller()
+        if rank is rank.job.ranks[0]:
+            rank.job.made_groups.append(ranks)
 
     def _meet(self, url: Any, rank: int = -1, world_size: int = -1, **_: Any) -> Iterator[tuple[Any, int, int]]:
         """Yield a store, the rank and the world's size; a second ``init_process_group`` meets at a fresh store."""

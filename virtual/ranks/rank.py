@@ -60,6 +60,8 @@ class Job:
     stores: dict[Any, dict[str, bytes]] = field(default_factory=dict)  # by number of a group of the world, or place
     groups: dict[Any, Any] = field(default_factory=dict)  # what members share, by name and members
     logs: list[Any] = field(default_factory=list)
+    only: tuple[int, ...] = ()  # ranks that run, where others are taken to do what these do; () where all run
+    made_groups: list[tuple[int, ...]] = field(default_factory=list)  # all groups that its first rank has made
 
     @property
     def is_over(self) -> bool:

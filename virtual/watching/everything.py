@@ -46,6 +46,12 @@ def watch_everything(strict: bool) -> Watchers:
     )
 
 
+def watch_calls() -> Watchers:
+    """Return who hears of a run without data: those who need no values."""
+    clocks = Clocks()
+    return Watchers((clocks, FileRaces(clocks), LateComers(), Grouping()))
+
+
 def tell_silent(watchers: Watchers, job: Job) -> list[Finding]:
     """Return the mistakes of a job that has ended that stopped nothing."""
     if job.finding is None:

@@ -1,0 +1,131 @@
+"""A recording of some ranks made into one of all, where each other rank does what one of them did.
+
+So a training on many ranks that are alike is recorded by few of them: with data and tensor parallelism by one, with a
+pipeline by one of each stage. A rank calls in *its* groups: of the groups that were made one after the other without a
+common member, as those of one dimension of a mesh are, the one that it is in. Messages go as far round the world.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from collectives.errors import InputError
+from collectives.records.columns import Ints
+from collectives.records.recording import CallKind, Did, LogEntries, RankGroup, RecordedCalls, Recording
+
+Ranks = tuple[int, ...]
+
+
+def find_models(only: Sequence[int], world_size: int) -> list[int]:
+    """Return for each rank the one of ``only`` that it does the same as: the nearest that is not behind it.
+
+    >>> find_models([0, 2], 4)
+    [0, 0, 2, 2]
+    """
+    return [max(one for one in only if one <= rank) for rank in range(world_size)]
+
+
+def repeat_ranks(recording: Recording, only: Sequence[int], made_groups: Sequence[Ranks]) -> Recording:
+    """Return the recording of all ranks, of which those in ``only`` are in ``recording``; rank 0 is one of them.
+
+    ``made_groups`` are the ranks of all groups in the order in which they were made. Raises InputError for a rank that
+    is in no group like that of its model.
+    """
+    groups = _Groups(recording, made_groups)
+    models = np.array(find_models(only, recording.world_size))
+    calls, entries, streams, first_call, first_signal = [], [], [], 0, 0
+    whose = np.array([stream.rank for stream in recording.streams])
+    owner = whose[recording.entries.stream]
+    is_call, is_signal = (
+        np.isin(recording.entries.did, kinds) for kinds in ((Did.POST, Did.WAIT), (Did.SIGNAL, Did.AWAIT))
+    )
+    signals = int(recording.entries.number[is_signal].max(initial=-1)) + 1
+    positions = {rank: np.flatnonzero(recording.calls.rank == rank) for rank in only}
+    for rank, model in enumerate(models.tolist()):
+        mine = positions[model]
+        calls.append(_calls(recording, mine, rank, groups))
+        renumbered = np.zeros(len(recording.calls), np.int64)
+        renumbered[mine] = first_call + np.arange(len(mine))
+        for number in np.flatnonzero(whose == model).tolist():
+            own = (owner == model) & (recording.entries.stream == number)
+            columns = {name: column[own] for name, column in recording.entries.kept.items()}
+            shifted = np.where(is_signal[own], columns["number"] + first_signal, columns["number"])
+            columns["number"] = np.where(is_call[own], renumbered[columns["number"] * is_call[own]], shifted)
+            columns["stream"] = np.full(int(own.sum()), len(streams))
+            streams.append(recording.streams[number]._replace(rank=rank))
+            entries.append(columns)
+        first_call, first_signal = first_call + len(mine), first_signal + signals
+    joined = {name: np.concatenate([one[name] for one in calls]) for name in calls[0]}
+    joined["key"] = _keys(joined)
+    found = replace(
+        recording,
+        calls=RecordedCalls(**joined),
+        entries=LogEntries(**{name: np.concatenate([one[name] for one in entries]) for name in entries[0]}),
+        streams=tuple(streams),
+        groups=tuple(groups.found),
+    )
+    found.check()
+    return found
+
+
+class _Groups:
+    """The groups of all ranks: those of the recording, and those like them."""
+
+    def __init__(self, recording: Recording, made: Sequence[Ranks]) -> None:
+        self.recorded = recording.groups
+        self.found = dict.fromkeys(recording.groups)
+        self._numbers = {group: number for number, group in enumerate(self.found)}
+        self._alike = {ranks: family for family in _families(made) for ranks in family}
+
+    def like(self, number: int, rank: int) -> int:
+        """Return the number of a rank's group that is like a recorded one: of its family, or itself."""
+        group = self.recorded[number]
+        family = [group.ranks, *self._alike.get(group.ranks, ())]
+        ranks = next((one for one in family if rank in one), None)
+        if ranks is None:
+            raise InputError(f"rank {rank} is in no group like {list(group.ranks)[:8]}; let it run too, by --only")
+        own = RankGroup(group.name, ranks)
+        self.found.setdefault(own)
+        return self._numbers.setdefault(own, len(self._numbers))
+
+
+def _families(made: Sequence[Ranks]) -> Iterator[list[Ranks]]:
+    """Yield groups of one size that were made one after the other without a common member.
+
+    >>> [*_families([(0, 1), (2, 3), (0, 2), (1, 3)])]
+    [[(0, 1), (2, 3)], [(0, 2), (1, 3)]]
+    """
+    family = list[Ranks]()
+    for ranks in made:
+        if family and (len(family[0]) != len(ranks) or any(set(ranks) & set(one) for one in family)):
+            yield family
+            family = []
+        family.append(ranks)
+    yield family
+
+
+def _calls(recording: Recording, mine: Ints, rank: int, groups: _Groups) -> dict[str, Ints]:
+    """Return the calls of a rank like those that are given, all of one rank."""
+    columns = {name: column[mine] for name, column in recording.calls.kept.items()}
+    is_collective = columns["kind"] == CallKind.COLLECTIVE
+    distance = rank - columns["rank"]
+    columns["rank"] = np.full(len(mine), rank)
+    columns["peer"] = np.where(is_collective, columns["peer"], (columns["peer"] + distance) % recording.world_size)
+    own = {number: groups.like(number, rank) for number in np.unique(columns["group"][is_collective]).tolist()}
+    columns["group"] = np.array([own.get(number, 0) for number in columns["group"].tolist()], np.int64)
+    return columns
+
+
+def _keys(calls: dict[str, Ints]) -> Ints:
+    """Return keys by which the k-th calls of a group meet, and the k-th messages from one rank to another."""
+    counts, keys = Counter[tuple[int, ...]](), dict[tuple[int, ...], int]()
+    found = []
+    names = ("kind", "rank", "peer", "tag", "group")
+    for kind, rank, peer, tag, group in zip(*(calls[name].tolist() for name in names), strict=True):
+        ends = (rank, peer) if kind == CallKind.SEND else (peer, rank)
+        what = (-1, group) if kind == CallKind.COLLECTIVE else (tag, *ends)
+        counts[kind, rank, *what] += 1
+        found.append(keys.setdefault((*what, counts[kind, rank, *what]), len(keys)))
+    return np.array(found, np.int64)

@@ -1,0 +1,126 @@
+"""A run without data: tensors are FakeTensors, which have shapes and types only, so that any model fits.
+
+What torch needs values for itself stays real: ranks of meshes, pickled objects, orders of samplers, loaded batches.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache, wraps
+from typing import Any, NoReturn
+
+import torch
+import torch.distributed as dist
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+    unset_fake_temporarily,
+)
+from torch.distributed import device_mesh
+from torch.distributed import distributed_c10d as c10d
+from torch.distributed.tensor._sharding_prop import ShardingPropagator
+from torch.nn.parallel import distributed as data_parallel
+from torch.optim import optimizer as optimizers
+from torch.utils import _foreach_utils
+from torch.utils.data import DistributedSampler, RandomSampler
+from torch.utils.data import dataloader as loading
+
+from virtual.process.fake_collectives import NAMESPACE, FunctionalCollectives
+from virtual.process.replaced import Replaced
+from virtual.ranks.world import World
+
+OBJECTS = (
+    "all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list", "send_object_list",
+    "recv_object_list",
+)  # fmt: skip
+MESHES = ("__init__", "_flatten", "_unflatten", "_create_sub_mesh", "_get_all_submeshes")
+READ = torch.ops.aten._local_scalar_dense.default
+NO_VALUES = (
+    "the program reads a value, or a shape that depends on values, and this run has none; a float that is read is nan, "
+    "whole numbers and truths are refused: run it without --fake, or leave out what needs them"
+)
+
+
+class RankFakeMode(FakeTensorMode):
+    """The FakeTensorMode of a rank. A float that the program reads is nan, as there is none."""
+
+    def __init__(self) -> None:
+        super().__init__(allow_non_fake_inputs=True)
+        self._collectives = FunctionalCollectives()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if _changes_values_alone(func):
+            for tensor in args[0]:
+                tensor.constant = None  # what torch knows of small ones is true no more
+            return None
+        try:
+            result = super().__torch_dispatch__(func, types, args, kwargs)
+        except (DataDependentOutputException, DynamicOutputShapeException):
+            if func is READ and args[0].is_floating_point():
+                return float("nan")
+            _refuse()
+        if func.namespace == NAMESPACE and result is not NotImplemented:
+            self._collectives.carry_out(func, args, kwargs or {}, result)
+        return result
+
+
+def install_fake_tensors(world: World, replaced: Replaced) -> None:
+    """Have what torch needs values for be real, and what DTensor tries for shapes alone take no time."""
+    tried = "_propagate_tensor_meta_non_cached"
+    replaced.put(ShardingPropagator, tried, _uncounted(world, getattr(ShardingPropagator, tried)))
+    init_mesh = _with_data(device_mesh.init_device_mesh)
+    for module in (dist, c10d):
+        for name in OBJECTS:
+            replaced.put(module, name, _with_data(getattr(c10d, name)))
+    for place in (dist, device_mesh):
+        replaced.put(place, "init_device_mesh", init_mesh)
+    for name in MESHES:
+        replaced.put(device_mesh.DeviceMesh, name, _with_data(getattr(device_mesh.DeviceMesh, name)))
+    for sampler in (DistributedSampler, RandomSampler):
+        replaced.put(sampler, "__iter__", _all_at_once(sampler.__iter__))
+    for name in ("__init__", "__next__"):
+        replaced.put(loading._BaseDataLoaderIter, name, _with_data(getattr(loading._BaseDataLoaderIter, name)))
+    for module in (optimizers, _foreach_utils):
+        replaced.put(module, "_foreach_supported_types", [*module._foreach_supported_types, FakeTensor])
+    verify = "_verify_param_shape_across_processes"
+    replaced.put(data_parallel, verify, _with_data(getattr(data_parallel, verify)))
+
+
+def _refuse() -> NoReturn:
+    raise RuntimeError(NO_VALUES) from None
+
+
+@lru_cache(maxsize=1024)
+def _changes_values_alone(func: Any) -> bool:
+    """Return whether an operator works on lists in place, as optimizers do: nothing of it is seen without data."""
+    schema = func._schema
+    return bool(schema.name.startswith("aten::_foreach_") and not schema.returns)
+
+
+def _with_data(function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    def called(*args: Any, **named: Any) -> Any:
+        with unset_fake_temporarily():
+            return function(*args, **named)
+
+    return called
+
+
+def _uncounted(world: World, function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    def called(*args: Any, **named: Any) -> Any:
+        rank = world.me()
+        if rank is None:
+            return function(*args, **named)
+        world.computing.charge(rank)
+        result = function(*args, **named)
+        world.computing.forget(rank)
+        return result
+
+    return called
+
+
+def _all_at_once(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an iteration whose numbers are drawn at once, with data."""
+    listed = _with_data(lambda sampler: [*function(sampler)])
+    return lambda sampler: iter(listed(sampler))
