@@ -22,7 +22,7 @@ from simcomm.cluster.placement import place_round_robin
 from virtual.hosting.host import VirtualHost
 from virtual.options import VirtualOptions
 from virtual.outcome import Finished
-from virtual.process.programs import Program
+from virtual.process.programs import UserProgram
 
 TRIAL_SECONDS = 60.0  # of real time, at most
 MOST_TEXT = 2000  # characters of what is said
@@ -129,7 +129,7 @@ class _Trials:
         """Return what is wrong, if anything, and the run, if it came to an end."""
         with TemporaryDirectory(prefix="ringlab-learn-") as folder:
             asked = (str(self.path), str(self.lesson.number), self.exercise.name, folder)
-            program = Program("course.trial", asked, is_module=True)
+            program = UserProgram("course.trial", asked, is_module=True)
             options = VirtualOptions(program, world_size, make_cluster(self.exercise.racks, world_size), timing="live")
             try:
                 finished = self.host.run(options, timeout=TRIAL_SECONDS, show=self.show)

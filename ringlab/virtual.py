@@ -8,7 +8,7 @@ from ringlab.commands.virtual_answer import VirtualAnswer
 from simcomm.cluster.cluster import Cluster
 from virtual.hosting.host import Show, VirtualHost, show_on_own
 from virtual.options import VirtualOptions
-from virtual.process.programs import Program
+from virtual.process.programs import UserProgram
 
 __all__ = ["VirtualAnswer", "run"]
 
@@ -31,6 +31,6 @@ def run(
     <VirtualAnswer of train.py --epochs 1: 64 ranks, 27.5 ms>
     """
     cluster = on if isinstance(on, Cluster) else choose_cluster(on, ranks)
-    asked = VirtualOptions(Program(str(program), arguments), ranks, cluster, **options)
+    asked = VirtualOptions(UserProgram(str(program), arguments), ranks, cluster, **options)
     with VirtualHost() as host:
         return VirtualAnswer.of(host.run(asked, timeout=timeout, show=show), asked)

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from virtual.ranks.finding import Finding
+from virtual.ranks.finding import ProgramFinding
 
 FOLDER = Path(__file__).parent / "virtual_programs"
 HEADER = re.compile(r"^# (ranks|kind|args|options): (.*)$", re.MULTILINE)
@@ -68,7 +68,7 @@ class CorpusProgram:
                 found += [(number, part) for part in map(read_ranks, (mark["ranks"] or "").split(";"))]
         return found
 
-    def find_untold(self, findings: tuple[Finding, ...]) -> list[str]:
+    def find_untold(self, findings: tuple[ProgramFinding, ...]) -> list[str]:
         """Return what should have been told and was not."""
         mine = [finding for finding in findings if finding.kind in self.kinds]
         if not mine:

@@ -15,7 +15,7 @@ from ringlab.shared.clusters import find_cluster
 from simcomm.recorded.figures import mark_figures
 from simcomm.recorded.replay import replay
 from virtual.options import VirtualOptions
-from virtual.process.programs import Program
+from virtual.process.programs import UserProgram
 
 PROGRAMS = Path(__file__).parent / "virtual_programs"
 
@@ -110,7 +110,7 @@ def test_a_program_that_spawns_processes_has_ranks_of_its_own_jobs(virtual: Virt
 
 def test_files_of_pytest_run(virtual: VirtualRuns) -> None:
     options = VirtualOptions(
-        Program("pytest", ("-q", "-p", "no:cacheprovider", str(PROGRAMS / "spawning.py")), True), 0, star(8)
+        UserProgram("pytest", ("-q", "-p", "no:cacheprovider", str(PROGRAMS / "spawning.py")), True), 0, star(8)
     )
     said: list[str] = []
     finished = virtual.host.run(options, show=lambda stream, text: said.append(text))
@@ -156,9 +156,9 @@ def test_what_a_run_without_data_cannot_say_is_refused(virtual: VirtualRuns, tmp
     (finding,) = virtual(program, 1, fake=True).outcome.findings
     assert "run it without --fake" in finding.text and "deciding.py:3" in finding.text
     with pytest.raises(InputError, match="without data nothing is computed"):
-        VirtualOptions(Program("x.py"), 4, star(4), compute="measured", fake=True)
+        VirtualOptions(UserProgram("x.py"), 4, star(4), compute="measured", fake=True)
     with pytest.raises(InputError, match="give rising ranks from 0 to at most 3"):
-        VirtualOptions(Program("x.py"), 4, star(4), fake=True, only=(0, 4))
+        VirtualOptions(UserProgram("x.py"), 4, star(4), fake=True, only=(0, 4))
 
 
 def test_two_runs_are_equal_to_the_bit(virtual: VirtualRuns) -> None:
@@ -177,7 +177,7 @@ def test_a_program_that_is_none_is_refused(virtual: VirtualRuns, tmp_path: Path)
 
 def test_more_ranks_than_the_cluster_has_are_refused() -> None:
     with pytest.raises(InputError, match="5 ranks do not fit"):
-        VirtualOptions(Program("x.py"), 5, star(4))
+        VirtualOptions(UserProgram("x.py"), 5, star(4))
 
 
 def test_the_page_shows_what_a_hang_says(virtual: VirtualRuns, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import simcomm
 from collectives.errors import RunFailed
 from virtual.hosting.host import VirtualHost
 from virtual.options import VirtualOptions
-from virtual.process.programs import Program
+from virtual.process.programs import UserProgram
 
 HERE = Path(__file__).parent
 PROGRAM = HERE / "virtual_programs" / "torch_test.py"
@@ -56,7 +56,7 @@ def run_virtually(host: VirtualHost, name: str) -> str:
     """Return "passed", "skipped", or what is wrong with a test on virtual ranks."""
     said: list[str] = []
     cluster = simcomm.star(RANKS, "10 Gbit/s", "5 us")
-    options = VirtualOptions(Program(str(PROGRAM), (name,)), RANKS, cluster, timing="live")
+    options = VirtualOptions(UserProgram(str(PROGRAM), (name,)), RANKS, cluster, timing="live")
     try:
         outcome = host.run(options, timeout=SECONDS, show=lambda stream, text: said.append(text)).outcome
     except RunFailed as error:

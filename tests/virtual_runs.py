@@ -12,7 +12,7 @@ from simcomm.cluster.cluster import Cluster
 from virtual.hosting.host import VirtualHost
 from virtual.options import VirtualOptions
 from virtual.outcome import VirtualOutcome
-from virtual.process.programs import Program
+from virtual.process.programs import UserProgram
 
 PRELOADED = (
     "torch._dynamo",
@@ -53,7 +53,7 @@ class VirtualRuns:
     ) -> Ran:
         file = Path(program)
         said: dict[str, list[str]] = {"stdout": [], "stderr": []}
-        asked = VirtualOptions(Program(str(file), arguments), ranks, cluster or star(ranks or 8), **options)
+        asked = VirtualOptions(UserProgram(str(file), arguments), ranks, cluster or star(ranks or 8), **options)
         finished = self.host.run(asked, timeout=120, show=lambda stream, text: said[stream].append(text))
         recording = finished.recordings[-1]
         return Ran("".join(said["stdout"]), "".join(said["stderr"]), finished.outcome, recording, finished.trace)

@@ -6,7 +6,7 @@ from typing import Literal
 from collectives.checks import check_whole_number
 from collectives.errors import InputError
 from simcomm.cluster.cluster import Cluster
-from virtual.process.programs import Program
+from virtual.process.programs import UserProgram
 
 COMPUTE = ("zero", "model", "measured")  # or a GPU of the hardware catalogue
 TIMING = ("auto", "live", "recorded")
@@ -26,7 +26,7 @@ class VirtualOptions:
     without data ``only`` are the ranks that run, where each other is taken to do what the nearest before it does.
     """
 
-    program: Program
+    program: UserProgram
     ranks: int
     cluster: Cluster
     per_node: int | None = None

@@ -7,7 +7,7 @@ from typing import ClassVar, NamedTuple
 from collectives.records.files import read_record, write_record
 from collectives.records.recording import Recording, read_recording
 from collectives.records.trace import Trace, read_trace
-from virtual.ranks.finding import Finding
+from virtual.ranks.finding import ProgramFinding
 
 OUTCOME, TRACE, RECORDING = "outcome.json", "trace.json", "recording-{}.json"
 
@@ -27,7 +27,7 @@ class JobOutcome:
     """The ranks that were started together. Without a calendar times are computing alone, until it is replayed."""
 
     ranks: tuple[RankOutcome, ...]
-    finding: Finding | None = None
+    finding: ProgramFinding | None = None
     is_recorded: bool = False
     steps: tuple[float, ...] = ()  # what each took from an optimizer's step to its next, of all ranks
 
@@ -50,7 +50,7 @@ class VirtualOutcome:
     title: str
     jobs: tuple[JobOutcome, ...]
     is_live: bool  # times were found while it ran
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[ProgramFinding, ...] = ()
     seconds: float = 0.0  # of real time that it took
 
     @property

@@ -18,8 +18,8 @@ from virtual.computing.choice import choose_computing
 from virtual.diagnosis.judge import ProgramJudge
 from virtual.gpus.device import VirtualDevices
 from virtual.gpus.renaming import CudaOnCpu
-from virtual.matching.recorder import Recorder
-from virtual.matching.timing import Timing, Untimed
+from virtual.matching.recorder import JobRecorder
+from virtual.matching.timing import CallTiming, Untimed
 from virtual.options import VirtualOptions
 from virtual.outcome import Finished, JobOutcome, RankOutcome, VirtualOutcome
 from virtual.process.clocks import install_clocks
@@ -30,11 +30,11 @@ from virtual.process.output import RankedOutput
 from virtual.process.replaced import Replaced
 from virtual.process.spawning import Spawner
 from virtual.process.steps import StepClock, step_seconds
-from virtual.ranks.finding import Finding
+from virtual.ranks.finding import ProgramFinding
 from virtual.ranks.judging import Judge
 from virtual.ranks.own_state import Belongings, OwnState
-from virtual.ranks.rank import Job, Rank
-from virtual.ranks.world import World
+from virtual.ranks.rank import Rank, RankJob
+from virtual.ranks.world import VirtualWorld
 from virtual.timing.live import LiveTiming
 from virtual.timing.stopped import mark_failure
 from virtual.watching.everything import tell_silent, watch_calls, watch_everything, watching
@@ -51,7 +51,7 @@ class VirtualRun:
         self.timing = _make_timing(options)
         self.computing = choose_computing(options.compute, options.compute_scale)
         belongings = Belongings(options.program.folder, options.own)
-        self.world = World(self.timing, judge or ProgramJudge(), self.computing, belongings)
+        self.world = VirtualWorld(self.timing, judge or ProgramJudge(), self.computing, belongings)
         self.world.watch = watch_calls() if options.fake else watch_everything(options.strict)
         self.replaced, self.steps = Replaced(), StepClock(self.world)
         self._outputs: list[RankedOutput] = []
@@ -141,7 +141,7 @@ class VirtualRun:
         mode: AbstractContextManager[object] = import_module("virtual.process.fake_tensors").RankFakeMode()
         return mode
 
-    def _findings(self) -> tuple[Finding, ...]:
+    def _findings(self) -> tuple[ProgramFinding, ...]:
         """Return what stopped jobs, and what did not but makes their numbers wrong."""
         silent = [finding for job in self.world.jobs for finding in tell_silent(self.world.watch, job)]
         for name, error in self.world.watch.broken.items():  # a mistake of ours, which is none of the program's
@@ -160,7 +160,7 @@ class VirtualRun:
         return Finished(outcome, recordings, trace)
 
 
-def _make_timing(options: VirtualOptions) -> Timing:
+def _make_timing(options: VirtualOptions) -> CallTiming:
     if not options.is_live:
         return Untimed()
     return LiveTiming(find_carrier(options.cluster, options.algorithms))
@@ -188,16 +188,16 @@ def _as_torchrun(number: int, ranks: int, local_ranks: int) -> dict[bytes, bytes
     return {name.encode(): str(value).encode() for name, value in said.items()}
 
 
-def _recording(job: Job) -> Recording | None:
+def _recording(job: RankJob) -> Recording | None:
     """Return the recording of a job that communicated and went right."""
-    recorders: list[Recorder] = job.logs
+    recorders: list[JobRecorder] = job.logs
     if not recorders or job.finding is not None:
         return None
     found = recorders[0].recording(job.ranks)
     return repeat_ranks(found, job.only, job.made_groups) if job.only else found
 
 
-def _job_outcome(job: Job, recording: Recording | None) -> JobOutcome:
+def _job_outcome(job: RankJob, recording: Recording | None) -> JobOutcome:
     ranks = tuple(RankOutcome(one.number, one.clock, one.computed, one.waited) for one in job.ranks)
     if job.only and recording is not None:
         by_number = {one.number: one for one in ranks}

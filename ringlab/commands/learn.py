@@ -23,7 +23,7 @@ from ringlab.table import Cell, Line, Part, Row, Table
 from scenarios import load
 from virtual.hosting.host import VirtualHost, show_on_own
 from virtual.options import VirtualOptions
-from virtual.process.programs import Program
+from virtual.process.programs import UserProgram
 from viz.player.page import PlayedRun, write_player
 
 MOST_FILES = 1000  # of a class
@@ -223,7 +223,7 @@ def show_lesson(number: int, file: Path | None, on: str | None, output: Path | N
     mine, shown = _mine(lesson, file), lesson.shown
     cluster = make_cluster(shown.racks, shown.ranks) if on is None else load(on, []).cluster
     ranks = min(shown.ranks, cluster.world_size)
-    options = VirtualOptions(Program(str(mine)), ranks, cluster, timing="live")
+    options = VirtualOptions(UserProgram(str(mine)), ranks, cluster, timing="live")
     check_torch()
     with VirtualHost() as host:
         finished = host.run(options)

@@ -19,7 +19,7 @@ from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.topologies import star
 from virtual.hosting.host import VirtualHost, show_on_own
 from virtual.options import VirtualOptions
-from virtual.process.programs import Program
+from virtual.process.programs import UserProgram
 
 USUAL = 64  # ranks that there is room for where nobody says how many
 
@@ -148,12 +148,12 @@ def command(
         raise typer.Exit(1)
 
 
-def _program(module: str | None, words: Sequence[str]) -> Program:
+def _program(module: str | None, words: Sequence[str]) -> UserProgram:
     if module is not None:
-        return Program(module, tuple(words), is_module=True)
+        return UserProgram(module, tuple(words), is_module=True)
     if not words:
         raise InputError("no program is named: give a script, or -m MODULE, behind the options")
-    return Program(words[0], tuple(words[1:]))
+    return UserProgram(words[0], tuple(words[1:]))
 
 
 def _on_standard_error(stream: str, text: str) -> None:
@@ -161,7 +161,7 @@ def _on_standard_error(stream: str, text: str) -> None:
 
 
 def make_options(
-    program: Program, where: WhereOptions, times: TimeOptions, likeness: LikenessOptions
+    program: UserProgram, where: WhereOptions, times: TimeOptions, likeness: LikenessOptions
 ) -> VirtualOptions:
     """Return how a program is to be run. Raises InputError."""
     cluster = choose_cluster(where.on, where.ranks)

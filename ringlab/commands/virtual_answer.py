@@ -25,7 +25,7 @@ from simcomm.recorded.replayed_run import ReplayedRun
 from simcomm.recorded.traces import make_trace
 from virtual.options import VirtualOptions
 from virtual.outcome import Finished
-from virtual.ranks.finding import Finding
+from virtual.ranks.finding import ProgramFinding
 
 FEW = 16  # ranks that have a row each
 MANY_MESSAGES = 2_000_000  # more of which make no Trace
@@ -56,7 +56,7 @@ class VirtualAnswer(Answer):
     jobs: int
     steps: int = 0  # between the ends of an optimizer's steps
     step_s: float | None = None  # what one takes in the mean
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[ProgramFinding, ...] = ()
     notes: tuple[str, ...] = ()
     real_s: float = 0.0
     recording: Recording | None = field(default=None, metadata=NOT_IN_JSON)

@@ -18,10 +18,10 @@ from virtual.matching.exchanges import (
     ReduceScatter,
     Scatter,
 )
-from virtual.matching.group import Group
-from virtual.matching.posted import Call, Half, Likeness, Shape
+from virtual.matching.group import VirtualGroup
+from virtual.matching.posted import Likeness, PostedCall, PostedHalf, TensorShape
 from virtual.matching.samples import has_data
-from virtual.ranks.rank import Did, Rank, Waiting
+from virtual.ranks.rank import PastCall, Rank, RankWait
 from virtual.ranks.sites import find_asked, is_asked_by_program
 
 Tensors = Sequence[torch.Tensor]
@@ -64,7 +64,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
     The caller's rank is that of the calling thread: torch keeps some groups where all ranks find them.
     """
 
-    def __init__(self, group: Group, place: int) -> None:
+    def __init__(self, group: VirtualGroup, place: int) -> None:
         super().__init__(place, len(group.ranks))  # type: ignore[call-arg]  # of several ways one
         self.group, self._place = group, place
         self._name, self._description = group.name, "undefined"
@@ -132,20 +132,20 @@ class VirtualProcessGroup(dist.ProcessGroup):
         root = group.ranks[exchange.root] if rooted else None
         op = alike.pop("op", "")
         lengths = alike.pop("lengths", tuple(tensor.numel() for tensor in shown))
-        words = [str(Shape.of(tensor)) for tensor in shown[:SHOWN]]
+        words = [str(TensorShape.of(tensor)) for tensor in shown[:SHOWN]]
         words += [f"{len(shown)} tensors"] * (len(shown) > SHOWN) + [op] * bool(op)
         words += [f"{'src' if exchange.from_root else 'dst'}={root}"] * rooted
         site, asked = find_asked()
         if "object" in asked:
             verb = asked  # as the program knows it, rather than by the tensors that carry what is pickled
-        call = Call(rank, group, f"{verb}({', '.join(words)})", site, shown, asked=asked)
+        call = PostedCall(rank, group, f"{verb}({', '.join(words)})", site, shown, asked=asked)
         call.likeness, call.exchange = Likeness(verb, lengths, dtype, op, root), exchange
         return self._posted(call, result, group.call)
 
     def _posted(self, posted: Any, result: Any, post: Any) -> VirtualWork:
         rank = posted.rank
         posted.is_programs = is_asked_by_program()
-        rank.history.append(Did(posted.what, posted.site, rank.clock))
+        rank.history.append(PastCall(posted.what, posted.site, rank.clock))
         work = VirtualWork(posted, result)
         post(posted)
         self.group.world.computing.forget(rank)
@@ -182,7 +182,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
         call, world = work.posted, self.group.world
         if timeout is not None and not float(getattr(timeout, "total_seconds", lambda: timeout)()):
             raise RuntimeError(f"Rank {self.rank()} timed out in monitoredBarrier after 0 ms.")
-        waiting = Waiting("monitored_barrier()", call.site, call, gives_up=True)
+        waiting = RankWait("monitored_barrier()", call.site, call, gives_up=True)
         world.wait_until(call.rank, lambda: call.is_done, waiting)
         if not call.is_done:
             raise RuntimeError(f"Rank {call.awaits[0]} failed to pass monitoredBarrier in time")
@@ -307,9 +307,9 @@ class VirtualProcessGroup(dist.ProcessGroup):
         if peer is not None and not 0 <= peer < size:
             raise ValueError(f"{verb}: there is no rank {peer} in a group of {size}; its ranks are 0 to {size - 1}")
         who = "any rank" if peer is None else f"{self.group.ranks[peer]}"
-        words = [f"{'to' if sends else 'from'} {who}", str(Shape.of(tensor))] + [f"tag {tag}"] * (tag > 0)
+        words = [f"{'to' if sends else 'from'} {who}", str(TensorShape.of(tensor))] + [f"tag {tag}"] * (tag > 0)
         site, asked = find_asked()
-        half = Half(rank, self.group, f"{verb}({', '.join(words)})", site, tensors, asked=asked)
+        half = PostedHalf(rank, self.group, f"{verb}({', '.join(words)})", site, tensors, asked=asked)
         half.sends, half.peer, half.tag = sends, peer, tag
         half.version = None if tensor.is_inference() else tensor._version
         return self._posted(half, tensors, self.group.message)

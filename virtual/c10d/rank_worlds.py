@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from threading import get_ident
 from typing import Any
 
-from virtual.ranks.world import World
+from virtual.ranks.world import VirtualWorld
 
 
 @dataclass(eq=False)
@@ -28,7 +28,7 @@ class RankKnowledge:
 class RankWorlds:
     """Stands for c10d's ``_world``: its attributes are the calling rank's."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: VirtualWorld) -> None:
         object.__setattr__(self, "_ringlab_world", world)
         object.__setattr__(self, "_ringlab_others", {})
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch.distributed as dist
 
-from virtual.ranks.rank import Job, Rank, Waiting
+from virtual.ranks.rank import Rank, RankJob, RankWait
 from virtual.ranks.sites import find_site
-from virtual.ranks.world import World
+from virtual.ranks.world import VirtualWorld
 
 Value = bytes | bytearray | str
 
@@ -16,7 +16,7 @@ Value = bytes | bytearray | str
 class VirtualStore(dist.Store):  # type: ignore[misc, name-defined]
     """Keys and values that the ranks of a job share."""
 
-    def __init__(self, world: World, job: Job, values: dict[str, bytes]) -> None:
+    def __init__(self, world: VirtualWorld, job: RankJob, values: dict[str, bytes]) -> None:
         super().__init__()
         self.world, self.job, self.values = world, job, values
 
@@ -62,7 +62,7 @@ class VirtualStore(dist.Store):  # type: ignore[misc, name-defined]
             return
         rank = self._caller()
         what = f"store.wait({', '.join(keys)})"
-        self.world.wait_until(rank, lambda: self.check(keys), Waiting(what, find_site(), tuple(keys)))
+        self.world.wait_until(rank, lambda: self.check(keys), RankWait(what, find_site(), tuple(keys)))
         self._watch(self.world.watch.key_seen, keys)
 
     def check(self, keys: str | Sequence[str]) -> bool:

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from virtual.matching.posted import Call, Half, Posted
-from virtual.ranks.rank import Rank, Waiting
-from virtual.ranks.world import World
+from virtual.matching.posted import Posted, PostedCall, PostedHalf
+from virtual.ranks.rank import Rank, RankWait
+from virtual.ranks.world import VirtualWorld
 
 POLL_S = 1e-6  # that a look takes: a loop of looks would never end otherwise
 VAIN_POLLS = 100_000  # looks at what never is done
@@ -18,14 +18,14 @@ VAIN_POLLS = 100_000  # looks at what never is done
 class VirtualWork(dist.Work):
     """The handle of a rank's part of a collective, or of its half of a message."""
 
-    def __init__(self, posted: Call | Half, result: Any) -> None:
+    def __init__(self, posted: PostedCall | PostedHalf, result: Any) -> None:
         super().__init__()
         self.posted, self.outcome = posted, result
         self._future: torch.futures.Future[Any] | None = None
         posted.rank.unwaited[id(self)] = self
 
     @property
-    def _world(self) -> World:
+    def _world(self) -> VirtualWorld:
         return self.posted.group.world
 
     def wait(self, timeout: timedelta | None = None) -> bool:
@@ -35,7 +35,7 @@ class VirtualWork(dist.Work):
         rank.unwaited.pop(id(self), None)
         world.computing.charge(rank)
         posted.group.note_wait(posted)
-        world.wait_until(rank, self._is_done, Waiting(posted.what, posted.site, posted))
+        world.wait_until(rank, self._is_done, RankWait(posted.what, posted.site, posted))
         world.watch.waited(posted)
         if rank.futures:
             set_futures(rank)
@@ -47,7 +47,7 @@ class VirtualWork(dist.Work):
     def is_completed(self) -> bool:
         """Return whether it is done by now; to look takes a microsecond."""
         rank = self.posted.rank
-        poll(self._world, rank, Waiting(self.posted.what, self.posted.site, self.posted))
+        poll(self._world, rank, RankWait(self.posted.what, self.posted.site, self.posted))
         if self.posted.is_done:
             rank.unwaited.pop(id(self), None)
         return self.posted.is_done
@@ -73,7 +73,7 @@ class VirtualWork(dist.Work):
 
     def source_rank(self) -> int:
         """Return of which rank of the group a message was received."""
-        source = self.posted.source if isinstance(self.posted, Half) else None
+        source = self.posted.source if isinstance(self.posted, PostedHalf) else None
         return -1 if source is None else source
 
     _source_rank = source_rank
@@ -112,7 +112,7 @@ class VirtualWork(dist.Work):
             engine.queue_callback(lambda: drain(world, rank))
 
 
-def poll(world: World, rank: Rank, waiting: Waiting) -> None:
+def poll(world: VirtualWorld, rank: Rank, waiting: RankWait) -> None:
     """Have a rank look whether something is done, and others go on meanwhile; end what looks for ever."""
     rank.spend(POLL_S)
     seen = rank.extra.setdefault("polls", [world.progress, 0])
@@ -134,14 +134,14 @@ def set_futures(rank: Rank) -> None:
         work.set_future()
 
 
-def drain(world: World, rank: Rank) -> None:
+def drain(world: VirtualWorld, rank: Rank) -> None:
     """Wait until all futures of a rank are set."""
     while rank.futures:
         wait_for_a_future(world, rank)
     record_waits(world, rank)
 
 
-def record_waits(world: World, rank: Rank) -> None:
+def record_waits(world: VirtualWorld, rank: Rank) -> None:
     """Have it recorded that a rank has waited for all whose futures are set."""
     world.computing.charge(rank)
     for posted in rank.unrecorded:
@@ -149,15 +149,15 @@ def record_waits(world: World, rank: Rank) -> None:
     rank.unrecorded.clear()
 
 
-def wait_for_a_future(world: World, rank: Rank) -> None:
+def wait_for_a_future(world: VirtualWorld, rank: Rank) -> None:
     """Wait until a future of a rank can be set, and set it."""
     first: Posted = rank.futures[0].posted
-    waiting = Waiting(first.what, first.site, first)
+    waiting = RankWait(first.what, first.site, first)
     world.wait_until(rank, lambda: any(work.posted.is_done for work in rank.futures), waiting)
     set_futures(rank)
 
 
-def waiting_for_futures(world: World, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def waiting_for_futures(world: VirtualWorld, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Return ``Future.wait`` that lets virtual time pass."""
 
     def wait(self: Any) -> Any:

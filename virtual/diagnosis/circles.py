@@ -4,8 +4,8 @@ import networkx as nx
 
 from virtual.diagnosis.places import awaited, awaited_post, waiting_places
 from virtual.matching.posted import Posted
-from virtual.ranks.finding import Finding, format_ranks, say_wait
-from virtual.ranks.rank import Job, Rank
+from virtual.ranks.finding import ProgramFinding, format_ranks, say_wait
+from virtual.ranks.rank import Rank, RankJob
 
 RECEIVE_FIRST = "let one side of each pair send first, or post irecv before send, or give both to batch_isend_irecv"
 SEND_FIRST = (
@@ -16,7 +16,7 @@ GROUP_ORDER = "call the collectives of all groups in one order on all ranks, suc
 ELSEWHERE = "move the message before the collective on both ranks, or behind it on both"
 
 
-def tell_circle(job: Job) -> Finding | None:
+def tell_circle(job: RankJob) -> ProgramFinding | None:
     """Tell of ranks that wait for each other, with a shortest circle of them, and of all who wait for them."""
     by_number = {rank.number: rank for rank in job.ranks if rank.waiting is not None}
     graph: nx.DiGraph[int] = nx.DiGraph()
@@ -30,7 +30,7 @@ def tell_circle(job: Job) -> Finding | None:
     kind, title, advice = _name([by_number[number] for number in sorted(knots)])
     rest = f"; {say_wait(set(held) - knots)} for them" if len(held) > len(knots) else ""
     places = waiting_places([by_number[number] for number in held])
-    return Finding(kind, title + rest, places, advice, tuple(circle))
+    return ProgramFinding(kind, title + rest, places, advice, tuple(circle))
 
 
 def find_circle(graph: "nx.DiGraph[int]") -> list[int]:

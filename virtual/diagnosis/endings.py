@@ -5,8 +5,8 @@ from difflib import get_close_matches
 
 from virtual.diagnosis.places import awaited, awaited_post, others_of, state_places, waiting_places
 from virtual.matching.posted import Posted
-from virtual.ranks.finding import Finding, FindingPlace, format_ranks, say_wait
-from virtual.ranks.rank import Job, Rank, State
+from virtual.ranks.finding import FindingPlace, ProgramFinding, format_ranks, say_wait
+from virtual.ranks.rank import Rank, RankJob, State
 
 EVEN = (
     "let all ranks make the same number of calls: have as many batches on each (drop_last=True, or Join), decide to "
@@ -17,7 +17,7 @@ BARRIER_KEY = "barrier_key"  # in what c10d calls the keys at which ranks meet
 SHOWN_LINES = 6  # of an exception's text
 
 
-def tell_early_end(job: Job) -> Finding | None:
+def tell_early_end(job: RankJob) -> ProgramFinding | None:
     """Tell of ranks that have ended while others wait for them in a collective."""
     by_number = {rank.number: rank for rank in job.ranks}
     for rank in job.ranks:
@@ -28,7 +28,7 @@ def tell_early_end(job: Job) -> Finding | None:
     return None
 
 
-def _tell_ended(job: Job, post: Posted, ended: list[int]) -> Finding:
+def _tell_ended(job: RankJob, post: Posted, ended: list[int]) -> ProgramFinding:
     group = post.group
     counts = sorted({group.counts[group.places[number]] for number in ended})
     after = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
@@ -38,10 +38,10 @@ def _tell_ended(job: Job, post: Posted, ended: list[int]) -> Finding:
         f"{group.counts[group.places[post.rank.number]]}"
     )
     places = waiting_places(there) + _ended_places(job, ended)
-    return Finding("early end", title, places, EVEN, time=group.world.calendar.now)
+    return ProgramFinding("early end", title, places, EVEN, time=group.world.calendar.now)
 
 
-def _ended_places(job: Job, ended: list[int]) -> tuple[FindingPlace, ...]:
+def _ended_places(job: RankJob, ended: list[int]) -> tuple[FindingPlace, ...]:
     """Return the last calls of ranks that have ended."""
     together: dict[tuple[str, ...], list[int]] = {}
     for rank in job.ranks:
@@ -54,7 +54,7 @@ def _ended_places(job: Job, ended: list[int]) -> tuple[FindingPlace, ...]:
     )
 
 
-def tell_keys(job: Job) -> Finding | None:
+def tell_keys(job: RankJob) -> ProgramFinding | None:
     """Tell of a rank that waits for a key of the store that nobody sets."""
     waiting = [rank for rank in job.ranks if rank.waiting is not None and isinstance(rank.waiting.of, tuple)]
     if not waiting:
@@ -67,10 +67,10 @@ def tell_keys(job: Job) -> Finding | None:
     )
     title = f"{say_wait(rank.number for rank in waiting)} for the key {keys[0]!r}, which nobody sets"
     others = [rank for rank in job.ranks if rank not in waiting]
-    return Finding("store key", title, waiting_places(waiting) + state_places(others), advice)
+    return ProgramFinding("store key", title, waiting_places(waiting) + state_places(others), advice)
 
 
-def tell_missing_ranks(job: Job) -> Finding | None:
+def tell_missing_ranks(job: RankJob) -> ProgramFinding | None:
     """Tell of a world that is larger than the number of ranks that there are."""
     there = {rank.number for rank in job.ranks}
     waiting = [rank for rank in job.ranks if not there.issuperset(awaited(rank))]
@@ -79,10 +79,10 @@ def tell_missing_ranks(job: Job) -> Finding | None:
     size = max(rank.world_size for rank in waiting)
     title = f"the world is of {size} ranks, and {len(job.ranks)} were started"
     advice = f"start {size} processes, or give world_size={len(job.ranks)}; real ranks wait in init_process_group"
-    return Finding("missing ranks", title, waiting_places(waiting), advice)
+    return ProgramFinding("missing ranks", title, waiting_places(waiting), advice)
 
 
-def tell_exception(rank: Rank, error: BaseException) -> Finding:
+def tell_exception(rank: Rank, error: BaseException) -> ProgramFinding:
     """Tell of an exception that ended a rank, and where the others were."""
     said = str(error).strip().splitlines()[:SHOWN_LINES]
     words = "\n      ".join([f"raised {type(error).__name__}: {said[0] if said else ''}", *said[1:]])
@@ -90,10 +90,10 @@ def tell_exception(rank: Rank, error: BaseException) -> Finding:
     others = state_places(others_of(rank.job, [rank.number]))
     if "finished reduction in the prior iteration" in str(error):
         title = f"DDP of rank {rank.number} waits for gradients of parameters that took no part in the loss"
-        return Finding("unused parameters", title + _which_parameters(str(error)), (place, *others), UNUSED)
+        return ProgramFinding("unused parameters", title + _which_parameters(str(error)), (place, *others), UNUSED)
     title = f"rank {rank.number} raised {type(error).__name__}"
     advice = _after_exception(error) if len(rank.job.ranks) > 1 else ""
-    return Finding("exception", title, (place, *others), advice)
+    return ProgramFinding("exception", title, (place, *others), advice)
 
 
 def _after_exception(error: BaseException) -> str:

@@ -3,24 +3,24 @@
 from collections.abc import Iterator
 
 from virtual.diagnosis.places import awaited_post, describe, verb_of, waiting_places
-from virtual.matching.group import Group
-from virtual.matching.posted import Half, Posted
-from virtual.ranks.finding import Finding, FindingPlace, format_ranks, say_wait
-from virtual.ranks.rank import Job, Rank, State
-from virtual.ranks.sites import Site
+from virtual.matching.group import VirtualGroup
+from virtual.matching.posted import Posted, PostedHalf
+from virtual.ranks.finding import FindingPlace, ProgramFinding, format_ranks, say_wait
+from virtual.ranks.rank import Rank, RankJob, State
+from virtual.ranks.sites import CallSite
 
 
-def tell_unlike_halves(sender: Half, receiver: Half) -> Finding:
+def tell_unlike_halves(sender: PostedHalf, receiver: PostedHalf) -> ProgramFinding:
     """Tell of a message that is received into a tensor of another size or type."""
     sent, received = sender.tensors[0], receiver.tensors[0]
     what = "type" if sent.numel() == received.numel() else "size"
     title = f"rank {receiver.rank.number} receives into a tensor of another {what} than rank {sender.rank.number} sends"
     places = tuple(FindingPlace((half.rank.number,), describe(half), half.site) for half in (sender, receiver))
     advice = "make both tensors of one shape and type; where the receiver cannot know the size, send it first"
-    return Finding("message size", title, places, advice, time=sender.group.world.calendar.now)
+    return ProgramFinding("message size", title, places, advice, time=sender.group.world.calendar.now)
 
 
-def tell_nccl_order(job: Job) -> Finding | None:
+def tell_nccl_order(job: RankJob) -> ProgramFinding | None:
     """Tell of a message that has not begun, as NCCL does those of a communicator in the order of their calls."""
     held = [(post, post.behind) for rank in job.ranks for post in _posted_by(rank) if post.behind is not None]
     if not held:
@@ -30,12 +30,12 @@ def tell_nccl_order(job: Job) -> Finding | None:
         f"on {format_ranks([post.rank.number for post, _ in held])} {describe(first)} ({first.site}) has not begun: it "
         f"queues behind {describe(head)} ({head.site}), as NCCL does the calls of a communicator one after the other"
     )
-    together: dict[Site, list[Posted]] = {}
+    together: dict[CallSite, list[Posted]] = {}
     for post in {before.rank.number: before for _, before in held}.values():
         together.setdefault(post.site, []).append(post)
     places = tuple(_heads(posts) for posts in together.values())
     advice = "give both messages to one batch_isend_irecv; on gloo this program runs, on NCCL it may hang"
-    return Finding("nccl order", title, places, advice)
+    return ProgramFinding("nccl order", title, places, advice)
 
 
 def _heads(posts: list[Posted]) -> FindingPlace:
@@ -51,7 +51,7 @@ def _posted_by(rank: Rank) -> list[Posted]:
     return found if waited_for is None else [*found, waited_for]
 
 
-def tell_tags(job: Job) -> Finding | None:
+def tell_tags(job: RankJob) -> ProgramFinding | None:
     """Tell of a message that is sent with one tag, and received with another."""
     for group in job.groups.values():
         for sender, receiver in _left_pairs(group):
@@ -64,11 +64,11 @@ def tell_tags(job: Job) -> Finding | None:
                     FindingPlace((half.rank.number,), describe(half), half.site, (half.awaits,))
                     for half in (sender, receiver)
                 )
-                return Finding("tag", title, places, "give both the same tag")
+                return ProgramFinding("tag", title, places, "give both the same tag")
     return None
 
 
-def _left_pairs(group: Group) -> Iterator[tuple[Half, Half]]:
+def _left_pairs(group: VirtualGroup) -> Iterator[tuple[PostedHalf, PostedHalf]]:
     """Yield sends and receives of the same two ranks that have not met."""
     senders = [half for queue in group.sends.values() for half in queue]
     receivers = [half for queue in group.receives.values() for half in queue]
@@ -79,7 +79,7 @@ def _left_pairs(group: Group) -> Iterator[tuple[Half, Half]]:
                 yield sender, receiver
 
 
-def tell_lost_message(job: Job) -> Finding | None:
+def tell_lost_message(job: RankJob) -> ProgramFinding | None:
     """Tell of messages whose other rank has ended: to a wrong rank, one too many, or one too few."""
     by_number = {rank.number: rank for rank in job.ranks}
     lost = [(rank, post) for rank in job.ranks for post in [awaited_post(rank)] if post is not None]
@@ -100,7 +100,7 @@ def _all_ended(by_number: dict[int, Rank], post: Posted) -> bool:
     return bool(post.awaits) and all(by_number[number].state is State.DONE for number in post.awaits)
 
 
-def _held_by(job: Job, numbers: set[int]) -> list[Rank]:
+def _held_by(job: RankJob, numbers: set[int]) -> list[Rank]:
     """Return these ranks and all that wait for them, directly or not."""
     held = set(numbers)
     while True:
@@ -115,24 +115,24 @@ def _held_by(job: Job, numbers: set[int]) -> list[Rank]:
         held |= more
 
 
-def _tell_peer(rank: Rank, post: Posted, waiting: list[Rank]) -> Finding:
+def _tell_peer(rank: Rank, post: Posted, waiting: list[Rank]) -> ProgramFinding:
     title = (
         f"rank {rank.number} sends to {format_ranks(post.awaits)}, which has ended, while "
         f"{say_wait(other.number for other in waiting)} for a message of rank {rank.number}"
     )
     places = waiting_places([rank, *waiting])
-    return Finding("peer", title, places, "is the destination off by one?")
+    return ProgramFinding("peer", title, places, "is the destination off by one?")
 
 
-def _tell_surplus(rank: Rank, post: Posted, held: list[Rank]) -> Finding:
+def _tell_surplus(rank: Rank, post: Posted, held: list[Rank]) -> ProgramFinding:
     group, peer = post.group, post.awaits[0]
     met = group.met.get((group.places[rank.number], group.places[peer]), 0)
     title = f"rank {rank.number} sends rank {peer} one message more than the {met} that it has received"
     advice = "make as many sends as receives; is a number of batches or micro-batches another on these ranks?"
-    return Finding("surplus message", title, waiting_places(held), advice)
+    return ProgramFinding("surplus message", title, waiting_places(held), advice)
 
 
-def _tell_missing(rank: Rank, post: Posted, held: list[Rank]) -> Finding:
+def _tell_missing(rank: Rank, post: Posted, held: list[Rank]) -> ProgramFinding:
     group, peer = post.group, post.awaits[0]
     met = group.met.get((group.places[peer], group.places[rank.number]), 0)
     gone = [half for queue in group.sends.values() for half in queue if half.rank.number == peer]
@@ -140,4 +140,4 @@ def _tell_missing(rank: Rank, post: Posted, held: list[Rank]) -> Finding:
     if gone:
         title += f" and one to {format_ranks(gone[0].awaits)}"
     advice = "make as many sends as receives; is a number of batches or micro-batches another on these ranks?"
-    return Finding("missing message", title, waiting_places(held), advice)
+    return ProgramFinding("missing message", title, waiting_places(held), advice)

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 
 from virtual.matching.posted import Posted
 from virtual.ranks.finding import FindingPlace
-from virtual.ranks.rank import Job, Rank, State
-from virtual.ranks.sites import Site
+from virtual.ranks.rank import Rank, RankJob, State
+from virtual.ranks.sites import CallSite
 
 BEFORE = 2  # calls that a rank made before, in words
 OTHERWISE = {State.NEW: "not begun yet"}  # of ranks that neither wait nor have ended
@@ -26,7 +26,7 @@ def verb_of(what: str) -> str:
     return what.partition("(")[0]
 
 
-def history_before(rank: Rank, site: Site | None) -> tuple[str, ...]:
+def history_before(rank: Rank, site: CallSite | None) -> tuple[str, ...]:
     """Return the last calls that a rank made before that of a line, in words."""
     past = list(rank.history)
     while past and past[-1].site == site:
@@ -48,7 +48,7 @@ def awaited_post(rank: Rank) -> Posted | None:
 
 def waiting_places(ranks: Iterable[Rank]) -> tuple[FindingPlace, ...]:
     """Return where ranks wait, those of one line and verb together."""
-    together: dict[tuple[Site, str, str], list[Rank]] = {}
+    together: dict[tuple[CallSite, str, str], list[Rank]] = {}
     for rank in ranks:
         waiting = rank.waiting
         if waiting is not None:
@@ -58,7 +58,7 @@ def waiting_places(ranks: Iterable[Rank]) -> tuple[FindingPlace, ...]:
     return tuple(_waiting_place(site, members) for (site, _, _), members in together.items())
 
 
-def _waiting_place(site: Site, members: Sequence[Rank]) -> FindingPlace:
+def _waiting_place(site: CallSite, members: Sequence[Rank]) -> FindingPlace:
     said = [rank.waiting.what if rank.waiting is not None else "" for rank in members]
     posted = awaited_post(members[0])
     what = describe(posted) if posted is not None else said[0]
@@ -82,7 +82,7 @@ def state_places(ranks: Iterable[Rank]) -> tuple[FindingPlace, ...]:
     return places
 
 
-def others_of(job: Job, numbers: Iterable[int]) -> list[Rank]:
+def others_of(job: RankJob, numbers: Iterable[int]) -> list[Rank]:
     """Return the ranks of a job that are not among some."""
     known = set(numbers)
     return [rank for rank in job.ranks if rank.number not in known]

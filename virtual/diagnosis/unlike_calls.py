@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from virtual.diagnosis.places import describe, history_before, state_places
-from virtual.matching.posted import Call, Collective, Likeness
-from virtual.ranks.finding import Finding, FindingPlace, format_ranks
-from virtual.ranks.sites import Site
+from virtual.matching.posted import Collective, Likeness, PostedCall
+from virtual.ranks.finding import FindingPlace, ProgramFinding, format_ranks
+from virtual.ranks.sites import CallSite
 
 
 class Trait(NamedTuple):
@@ -56,7 +56,7 @@ SPLITS = Trait(
 SWAPPED = Trait("order", "not all ranks are at the same line", ORDER, lambda like: like)
 
 
-def tell_unlike_calls(collective: Collective) -> Finding:
+def tell_unlike_calls(collective: Collective) -> ProgramFinding:
     """Tell in what the calls of a collective differ, and where each rank makes its own."""
     calls = list(collective.calls.values())
     trait = _first_unlike(calls)
@@ -65,18 +65,20 @@ def tell_unlike_calls(collective: Collective) -> Finding:
     title = f"{trait.title} in collective {collective.number + 1}{name}"
     places = _places(calls)
     missing = [rank for rank in group.job.ranks if rank.number in collective.missing]
-    return Finding(trait.kind, title, places + state_places(missing), trait.advice, time=group.world.calendar.now)
+    return ProgramFinding(
+        trait.kind, title, places + state_places(missing), trait.advice, time=group.world.calendar.now
+    )
 
 
-def _first_unlike(calls: list[Call]) -> Trait:
+def _first_unlike(calls: list[PostedCall]) -> Trait:
     """Return the first trait that is not the same for all; where lines differ too, they are in another order."""
     trait = next((one for one in TRAITS if len({one.of(call.likeness) for call in calls}) > 1), SPLITS)
     lines = {call.site for call in calls}
     return SWAPPED if trait.kind in ("dtype", "shape", "operator") and len(lines) > 1 else trait
 
 
-def _places(calls: list[Call]) -> tuple[FindingPlace, ...]:
-    together: dict[tuple[str, Site], list[Call]] = {}
+def _places(calls: list[PostedCall]) -> tuple[FindingPlace, ...]:
+    together: dict[tuple[str, CallSite], list[PostedCall]] = {}
     for call in calls:
         together.setdefault((call.what, call.site), []).append(call)
     return tuple(

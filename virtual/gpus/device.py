@@ -11,7 +11,7 @@ import torch
 from simcomm.cluster.hardware_parts import parts
 from virtual.gpus.streams import VirtualEvent, VirtualStream
 from virtual.process.replaced import Replaced
-from virtual.ranks.world import World
+from virtual.ranks.world import VirtualWorld
 
 USUAL = "H100 SXM"  # the GPU that a program sees where computing names none
 DOES_NOTHING = (
@@ -32,7 +32,7 @@ def answering(value: Any = None) -> Callable[..., Any]:
 class VirtualDevices:
     """The devices that ranks see."""
 
-    def __init__(self, world: World, gpu: str, per_node: int) -> None:
+    def __init__(self, world: VirtualWorld, gpu: str, per_node: int) -> None:
         self.world, self.per_node = world, per_node
         said = {key: str(value.value) for key, value in parts("GPU").get(gpu, parts("GPU")[USUAL]).items()}
         memory = int(float(said["memory"].partition(" ")[0])) << 30

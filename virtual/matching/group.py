@@ -4,13 +4,13 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from virtual.matching.posted import Call, Collective, Half, Posted
-from virtual.matching.recorder import Recorder
+from virtual.matching.posted import Collective, Posted, PostedCall, PostedHalf
+from virtual.matching.recorder import JobRecorder
 from virtual.matching.samples import has_data
-from virtual.matching.timing import Timing
+from virtual.matching.timing import CallTiming
 from virtual.ranks.neutral import Neutral
-from virtual.ranks.rank import Job
-from virtual.ranks.world import World
+from virtual.ranks.rank import RankJob
+from virtual.ranks.world import VirtualWorld
 
 Act = Callable[[], object]
 
@@ -25,14 +25,22 @@ class Batch:
     left: int = 0  # that are not done
 
 
-class Group:
+class VirtualGroup:
     """The members of a process group and what they have posted.
 
     ``ranks`` are numbers of the job's ranks; ranks of the group are places among them. ``is_ordered``: calls of a
     member are carried out one after the other, as by the stream of a communicator of NCCL.
     """
 
-    def __init__(self, world: World, timing: Timing, recorder: Recorder, job: Job, name: str, ranks: tuple[int, ...]):
+    def __init__(
+        self,
+        world: VirtualWorld,
+        timing: CallTiming,
+        recorder: JobRecorder,
+        job: RankJob,
+        name: str,
+        ranks: tuple[int, ...],
+    ):
         self.world, self.timing, self.recorder, self.job = world, timing, recorder, job
         self.name, self.ranks = name, ranks
         self.places = {rank: place for place, rank in enumerate(ranks)}
@@ -42,8 +50,10 @@ class Group:
         self.timeout = 1800.0  # seconds
         self.counts = [0] * len(ranks)  # collectives that each rank has called
         self.collectives: dict[int, Collective] = {}  # that not all ranks are through with
-        self.sends: defaultdict[tuple[int, int, int], deque[Half]] = defaultdict(deque)  # not met; by src, dst, tag
-        self.receives: defaultdict[tuple[int | None, int, int], deque[Half]] = defaultdict(deque)
+        self.sends: defaultdict[tuple[int, int, int], deque[PostedHalf]] = defaultdict(
+            deque
+        )  # not met; by src, dst, tag
+        self.receives: defaultdict[tuple[int | None, int, int], deque[PostedHalf]] = defaultdict(deque)
         self.met: defaultdict[tuple[int, int], int] = defaultdict(int)  # messages by src and dst
         self._lines: defaultdict[tuple[int, int | None], deque[Batch]] = defaultdict(deque)
 
@@ -57,7 +67,7 @@ class Group:
 
     # -- collectives
 
-    def call(self, call: Call) -> None:
+    def call(self, call: PostedCall) -> None:
         """Have the calling rank post its part of its next collective."""
         place = self.places[call.rank.number]
         call.number = self.counts[place]
@@ -66,7 +76,7 @@ class Group:
         self.world.watch.posted(call)
         self._post(call, None, lambda: self._join(place, call))
 
-    def _join(self, place: int, call: Call) -> None:
+    def _join(self, place: int, call: PostedCall) -> None:
         """Be the calendar's event that a rank comes to a collective."""
         call.time = self.timing.now
         collective = self.collectives.get(call.number)
@@ -90,14 +100,14 @@ class Group:
         if collective.is_complete:
             del self.collectives[call.number]
 
-    def _move_last(self, collective: Collective, call: Call) -> None:
+    def _move_last(self, collective: Collective, call: PostedCall) -> None:
         """Move the data when the last rank has come, before those who watch and after."""
         with Neutral():
             self.world.watch.complete(collective)
             self._move(collective, call)
             self.world.watch.moved(collective)
 
-    def _move(self, collective: Collective, call: Call) -> None:
+    def _move(self, collective: Collective, call: PostedCall) -> None:
         """Move the data that can be moved now that a rank has come."""
         exchange, calls = call.exchange, collective.calls
         if not has_data(call.tensors):
@@ -118,14 +128,14 @@ class Group:
 
     # -- messages
 
-    def message(self, half: Half) -> None:
+    def message(self, half: PostedHalf) -> None:
         """Have the calling rank post its half of a message."""
         self.recorder.message(half)
         self.world.watch.posted(half)
         is_alone = half.peer is not None and self.present[half.peer] != half.peer
         self._post(half, half.peer, half.finish if is_alone else lambda: self._meet(half))
 
-    def _meet(self, half: Half) -> None:
+    def _meet(self, half: PostedHalf) -> None:
         """Be the calendar's event that a half is posted."""
         half.time = self.timing.now
         me = self.places[half.rank.number]
@@ -146,21 +156,21 @@ class Group:
         receiver.source = src
         self.timing.send(sender, receiver, lambda: self._arrive(sender, receiver))
 
-    def _find_receive(self, half: Half, me: int) -> Half | None:
+    def _find_receive(self, half: PostedHalf, me: int) -> PostedHalf | None:
         for source in (me, None):
             queue = self.receives.get((source, half.peer, half.tag))  # type: ignore[arg-type]
             if queue:
                 return queue.popleft()
         return None
 
-    def _find_send(self, half: Half, me: int) -> Half | None:
+    def _find_send(self, half: PostedHalf, me: int) -> PostedHalf | None:
         if half.peer is not None:
             queue = self.sends.get((half.peer, me, half.tag))
             return queue.popleft() if queue else None
         found = [queue for (_, dst, tag), queue in self.sends.items() if queue and (dst, tag) == (me, half.tag)]
         return min(found, key=lambda queue: queue[0].time).popleft() if found else None
 
-    def _arrive(self, sender: Half, receiver: Half) -> None:
+    def _arrive(self, sender: PostedHalf, receiver: PostedHalf) -> None:
         if has_data(receiver.tensors):
             with Neutral():
                 target = receiver.tensors[0].detach()

@@ -8,19 +8,19 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import torch
 
 from virtual.matching.exchanges import Exchange
-from virtual.ranks.rank import Job, Rank
-from virtual.ranks.sites import Site
-from virtual.ranks.world import World
+from virtual.ranks.rank import Rank, RankJob
+from virtual.ranks.sites import CallSite
+from virtual.ranks.world import VirtualWorld
 
 
-class Shape(NamedTuple):
+class TensorShape(NamedTuple):
     """A tensor's sizes and type, as messages show them."""
 
     sizes: tuple[int, ...]
     dtype: torch.dtype
 
     @classmethod
-    def of(cls, tensor: torch.Tensor) -> "Shape":
+    def of(cls, tensor: torch.Tensor) -> "TensorShape":
         """Return what shape a tensor has."""
         return cls(tuple(tensor.shape), tensor.dtype)
 
@@ -42,17 +42,17 @@ NOTHING = Likeness("", (), None, "", None)
 
 
 class Members(Protocol):
-    """What a ``Group`` is to what was posted in it."""
+    """What a ``VirtualGroup`` is to what was posted in it."""
 
-    world: World
+    world: VirtualWorld
     name: str
     ranks: tuple[int, ...]  # of the job, in the order of the group
     places: dict[int, int]  # in the group, by rank
     collectives: "dict[int, Collective]"  # that not all ranks have come to, by number
-    job: Job
+    job: RankJob
     timeout: float  # seconds
     counts: list[int]  # collectives that each rank has called
-    sends: "defaultdict[tuple[int, int, int], deque[Half]]"  # that have not met; by source, destination and tag
+    sends: "defaultdict[tuple[int, int, int], deque[PostedHalf]]"  # that have not met; by source, destination and tag
     met: defaultdict[tuple[int, int], int]  # messages by source and destination
     is_ordered: bool  # calls are done one after the other, as NCCL does them
     present: tuple[int, ...]  # for each place the one whose rank calls for it: itself, unless only some ranks run
@@ -74,7 +74,7 @@ class Posted:
     rank: Rank
     group: "Members"
     what: str  # in words: "all_reduce([4] float32, sum)"
-    site: Site
+    site: CallSite
     tensors: Sequence[torch.Tensor]
     time: float = 0.0  # when it was posted, seconds
     is_done: bool = False
@@ -107,7 +107,7 @@ class Posted:
 
 
 @dataclass(eq=False)
-class Call(Posted):
+class PostedCall(Posted):
     """One rank's part of a collective."""
 
     likeness: Likeness = NOTHING
@@ -127,7 +127,7 @@ class Call(Posted):
 
 
 @dataclass(eq=False)
-class Half(Posted):
+class PostedHalf(Posted):
     """One half of a message; ``peer`` is a rank of the group, None where any will do."""
 
     sends: bool = True
@@ -164,7 +164,7 @@ class Collective:
     group: Members
     number: int  # in its group
     key: int  # among all of the run
-    calls: dict[int, Call] = field(default_factory=dict)  # by rank of the group
+    calls: dict[int, PostedCall] = field(default_factory=dict)  # by rank of the group
     is_unlike: bool = False  # its calls are not alike
 
     @property
@@ -183,6 +183,6 @@ class Collective:
             for place in sorted(self.calls):
                 self.calls[place].finish()
 
-    def in_order(self) -> list[Call]:
+    def in_order(self) -> list[PostedCall]:
         """Return the calls of all ranks, in the order of the group."""
         return [self.calls[place] for place in self.group.present]

@@ -6,12 +6,12 @@ from functools import lru_cache
 from collectives.quoting import make_printable
 from collectives.records.recording import Recording, SourceLine
 from collectives.records.recording_builder import STEP, CollectiveCall, RecordingBuilder
-from virtual.matching.posted import Call, Half, Posted
+from virtual.matching.posted import Posted, PostedCall, PostedHalf
 from virtual.ranks.rank import Rank
-from virtual.ranks.sites import Site
+from virtual.ranks.sites import CallSite
 
 
-class Recorder:
+class JobRecorder:
     """Writes the calls of one job's ranks into a recording, with the seconds that each has computed between."""
 
     def __init__(self, title: str, world_size: int) -> None:
@@ -20,7 +20,7 @@ class Recorder:
         self._recorded = [0.0] * world_size  # seconds computed that are in the log, by rank
         self._halves = 0
 
-    def collective(self, call: Call) -> None:
+    def collective(self, call: PostedCall) -> None:
         """Record that a rank posts its part of a collective; one of a single rank or without data is none."""
         exchange, group = call.exchange, call.group
         elements = call.buffer_elements
@@ -39,7 +39,7 @@ class Recorder:
         key, line = (id(group), call.number), group.name if group.is_ordered else ""
         self._post(call, self._builder.collective(call.rank.number, key, what, line=line, site=_line(call.site)))
 
-    def message(self, half: Half) -> None:
+    def message(self, half: PostedHalf) -> None:
         """Record that a rank posts its half of a message; which other half it meets is known later."""
         rank, group = half.rank.number, half.group
         self._halves += 1
@@ -51,7 +51,7 @@ class Recorder:
         found = add(rank, other, half.nbytes, key=key, tag=half.tag, line=line, site=_line(half.site))
         self._post(half, found)
 
-    def meet(self, sender: Half, receiver: Half) -> None:
+    def meet(self, sender: PostedHalf, receiver: PostedHalf) -> None:
         """Record that two halves are one message."""
         if sender.call is not None and receiver.call is not None:
             self._builder.meet(sender.call, receiver.call)
@@ -106,5 +106,5 @@ class Recorder:
 
 
 @lru_cache(maxsize=4096)
-def _line(site: Site) -> SourceLine:
+def _line(site: CallSite) -> SourceLine:
     return SourceLine(make_printable(site.file), site.line, make_printable(site.text))

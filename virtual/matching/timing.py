@@ -3,24 +3,24 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from virtual.matching.posted import Call, Collective, Half
-from virtual.ranks.calendar import Calendar, NoCalendar
+from virtual.matching.posted import Collective, PostedCall, PostedHalf
+from virtual.ranks.calendar import NoCalendar, RunCalendar
 
 Act = Callable[[], object]
 
 
-class Timing(Calendar, Protocol):
+class CallTiming(RunCalendar, Protocol):
     """Virtual time with collectives and messages in it."""
 
     def new_key(self) -> int:
         """Return a number for a collective that is nobody else's in this run."""
         ...
 
-    def begin(self, collective: Collective, call: Call) -> None:
+    def begin(self, collective: Collective, call: PostedCall) -> None:
         """Begin a rank's part of a collective now; finish each call that is done by that."""
         ...
 
-    def send(self, sender: Half, receiver: Half, arrived: Act) -> None:
+    def send(self, sender: PostedHalf, receiver: PostedHalf, arrived: Act) -> None:
         """Carry a message from now on, and say when it has arrived."""
         ...
 
@@ -36,10 +36,10 @@ class Untimed(NoCalendar):
         self._keys += 1
         return self._keys
 
-    def begin(self, collective: Collective, call: Call) -> None:
+    def begin(self, collective: Collective, call: PostedCall) -> None:
         """Finish all parts when the last rank has come."""
         collective.finish_if_complete()
 
-    def send(self, sender: Half, receiver: Half, arrived: Act) -> None:
+    def send(self, sender: PostedHalf, receiver: PostedHalf, arrived: Act) -> None:
         """Say that it has arrived."""
         arrived()

@@ -6,16 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 from virtual.process.replaced import Replaced
-from virtual.ranks.rank import Waiting
+from virtual.ranks.rank import RankWait
 from virtual.ranks.sites import find_site
-from virtual.ranks.world import World
+from virtual.ranks.world import VirtualWorld
 
 EPOCH_S = 1_800_000_000.0  # what ``time.time`` says when a run begins
 READ_S = 5e-8  # that reading a clock takes: a loop that waits for a time would never end otherwise
 CLOCKS = {"time": EPOCH_S, "perf_counter": 0.0, "monotonic": 0.0}
 
 
-def install_clocks(world: World, replaced: Replaced) -> None:
+def install_clocks(world: VirtualWorld, replaced: Replaced) -> None:
     """Have the clocks of Python say the calling rank's time; threads of the runtime read real ones."""
     for name, start in CLOCKS.items():
         read = _clock(world, getattr(time, name), start)
@@ -25,7 +25,7 @@ def install_clocks(world: World, replaced: Replaced) -> None:
     _replace_timeit(replaced)
 
 
-def _clock(world: World, real: Callable[[], float], start: float) -> Callable[[], float]:
+def _clock(world: VirtualWorld, real: Callable[[], float], start: float) -> Callable[[], float]:
     def read() -> float:
         rank = world.me()
         if rank is None:
@@ -37,11 +37,11 @@ def _clock(world: World, real: Callable[[], float], start: float) -> Callable[[]
     return read
 
 
-def _in_ns(world: World, real: Callable[[], int], read: Callable[[], float]) -> Callable[[], int]:
+def _in_ns(world: VirtualWorld, real: Callable[[], int], read: Callable[[], float]) -> Callable[[], int]:
     return lambda: real() if world.me() is None else round(read() * 1e9)
 
 
-def _sleep(world: World, real: Callable[[float], None]) -> Callable[[float], None]:
+def _sleep(world: VirtualWorld, real: Callable[[float], None]) -> Callable[[float], None]:
     def sleep(seconds: float) -> None:
         rank = world.me()
         if rank is None:
@@ -51,7 +51,7 @@ def _sleep(world: World, real: Callable[[float], None]) -> Callable[[float], Non
             raise ValueError("sleep length must be non-negative")
         world.computing.charge(rank)
         rank.spend(seconds)
-        waiting = Waiting("time.sleep()", find_site())
+        waiting = RankWait("time.sleep()", find_site())
         world.catch_up(rank, waiting)
         if not world.calendar.has_time:
             rank.waiting = waiting

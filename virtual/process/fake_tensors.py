@@ -27,7 +27,7 @@ from torch.utils.data import dataloader as loading
 
 from virtual.process.fake_collectives import NAMESPACE, FunctionalCollectives
 from virtual.process.replaced import Replaced
-from virtual.ranks.world import World
+from virtual.ranks.world import VirtualWorld
 
 OBJECTS = (
     "all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list", "send_object_list",
@@ -64,7 +64,7 @@ class RankFakeMode(FakeTensorMode):
         return result
 
 
-def install_fake_tensors(world: World, replaced: Replaced) -> None:
+def install_fake_tensors(world: VirtualWorld, replaced: Replaced) -> None:
     """Have what torch needs values for be real, and what DTensor tries for shapes alone take no time."""
     tried = "_propagate_tensor_meta_non_cached"
     replaced.put(ShardingPropagator, tried, _uncounted(world, getattr(ShardingPropagator, tried)))
@@ -106,7 +106,7 @@ def _with_data(function: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
-def _uncounted(world: World, function: Callable[..., Any]) -> Callable[..., Any]:
+def _uncounted(world: VirtualWorld, function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def called(*args: Any, **named: Any) -> Any:
         rank = world.me()

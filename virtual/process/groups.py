@@ -15,12 +15,12 @@ from virtual.c10d.process_group import VirtualProcessGroup
 from virtual.c10d.rank_worlds import RankWorlds
 from virtual.c10d.store import VirtualStore
 from virtual.c10d.work import waiting_for_futures
-from virtual.matching.group import Group
-from virtual.matching.recorder import Recorder
-from virtual.matching.timing import Timing
+from virtual.matching.group import VirtualGroup
+from virtual.matching.recorder import JobRecorder
+from virtual.matching.timing import CallTiming
 from virtual.process.replaced import Replaced
-from virtual.ranks.rank import Job, Rank
-from virtual.ranks.world import World
+from virtual.ranks.rank import Rank, RankJob
+from virtual.ranks.world import VirtualWorld
 
 NAME = "virtual"  # of the backend
 LOGGED = {"gloo": ["gloo_socket_ifname", "gloo_device_transport"]}  # what DDP logs of a backend besides
@@ -33,7 +33,9 @@ class GroupMaker:
     which asks for none.
     """
 
-    def __init__(self, world: World, timing: Timing, title: str, acts_as: str | None, usual: str = "gloo") -> None:
+    def __init__(
+        self, world: VirtualWorld, timing: CallTiming, title: str, acts_as: str | None, usual: str = "gloo"
+    ) -> None:
         self.world, self.timing, self.title, self.acts_as, self.usual = world, timing, title, acts_as, usual
 
     def install(self, replaced: Replaced) -> None:
@@ -67,15 +69,15 @@ class GroupMaker:
         groups = rank.job.groups
         if key not in groups:
             recorder = self._recorder(rank.job, max(ranks) + 1)
-            groups[key] = Group(self.world, self.timing, recorder, rank.job, str(options.group_id), ranks)
+            groups[key] = VirtualGroup(self.world, self.timing, recorder, rank.job, str(options.group_id), ranks)
             groups[key].timeout = options.timeout.total_seconds()
         return VirtualProcessGroup(groups[key], options.group_rank)
 
-    def _recorder(self, job: Job, ranks: int) -> Recorder:
+    def _recorder(self, job: RankJob, ranks: int) -> JobRecorder:
         """Return the recorder of a job, made with its first group, which is of all its ranks."""
         if not job.logs:
-            job.logs.append(Recorder(self.title, max(ranks, len(job.ranks))))
-        found: Recorder = job.logs[0]
+            job.logs.append(JobRecorder(self.title, max(ranks, len(job.ranks))))
+        found: JobRecorder = job.logs[0]
         return found
 
     def _as_virtual(self, original: Callable[..., Any]) -> Callable[..., Any]:

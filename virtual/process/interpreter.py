@@ -7,17 +7,17 @@ from importlib import _bootstrap as bootstrap
 from typing import Any
 
 from virtual.process.replaced import Replaced
-from virtual.ranks.world import World
+from virtual.ranks.world import VirtualWorld
 
 
-def install_interpreter(world: World, replaced: Replaced) -> None:
+def install_interpreter(world: VirtualWorld, replaced: Replaced) -> None:
     """Have imports, signals and threads of a rank be its own."""
     replaced.put(bootstrap, "_get_module_lock", _lock_of_rank(world, bootstrap._get_module_lock))  # type: ignore[attr-defined]
     replaced.put(signal, "signal", _handler_of_rank(world, signal.signal))
     replaced.put(threading.Thread, "start", _start_for_rank(world, threading.Thread.start))
 
 
-def _lock_of_rank(world: World, original: Callable[[str], Any]) -> Callable[[str], Any]:
+def _lock_of_rank(world: VirtualWorld, original: Callable[[str], Any]) -> Callable[[str], Any]:
     """Return what finds the lock under which a module is imported: of a program's own module one for each rank."""
 
     def lock(name: str) -> Any:
@@ -29,7 +29,7 @@ def _lock_of_rank(world: World, original: Callable[[str], Any]) -> Callable[[str
     return lock
 
 
-def _handler_of_rank(world: World, original: Callable[..., Any]) -> Callable[..., Any]:
+def _handler_of_rank(world: VirtualWorld, original: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``signal.signal`` that keeps a rank's handlers: only the main thread, which is no rank's, has them."""
 
     def install(number: Any, handler: Any) -> Any:
@@ -44,7 +44,9 @@ def _handler_of_rank(world: World, original: Callable[..., Any]) -> Callable[...
     return install
 
 
-def _start_for_rank(world: World, original: Callable[[threading.Thread], None]) -> Callable[[threading.Thread], None]:
+def _start_for_rank(
+    world: VirtualWorld, original: Callable[[threading.Thread], None]
+) -> Callable[[threading.Thread], None]:
     """Return ``Thread.start`` whose thread speaks for the rank that starts it."""
 
     def start(self: threading.Thread) -> None:

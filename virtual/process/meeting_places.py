@@ -9,7 +9,7 @@ from torch.distributed import rendezvous  # type: ignore[attr-defined]
 
 from virtual.c10d.store import VirtualStore
 from virtual.process.replaced import Replaced
-from virtual.ranks.world import World
+from virtual.ranks.world import VirtualWorld
 
 NO_RPC = (
     "torch.distributed.rpc cannot run on virtual ranks: its agents talk over sockets of their own, in which no virtual "
@@ -17,7 +17,7 @@ NO_RPC = (
 )
 
 
-def install_stores(world: World, replaced: Replaced) -> None:
+def install_stores(world: VirtualWorld, replaced: Replaced) -> None:
     """Have stores of a program be virtual ones, one for each address or file and job; refuse RPC."""
 
     class TCPStore(VirtualStore):
@@ -42,7 +42,7 @@ def install_stores(world: World, replaced: Replaced) -> None:
         replaced.put(torch.distributed.rpc, "init_rpc", _refuse_rpc)
 
 
-def _shared(world: World, place: tuple[object, ...]) -> tuple[Any, ...]:
+def _shared(world: VirtualWorld, place: tuple[object, ...]) -> tuple[Any, ...]:
     """Return what a store of the calling rank is made of. Raise RuntimeError for another thread."""
     rank = world.me()
     if rank is None:

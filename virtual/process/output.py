@@ -3,13 +3,13 @@
 from typing import Any, TextIO
 
 from virtual.ranks.rank import Rank
-from virtual.ranks.world import World
+from virtual.ranks.world import VirtualWorld
 
 
 class RankedOutput:
     """Stands for ``sys.stdout`` or ``sys.stderr``; what is asked of it besides writing is the file's."""
 
-    def __init__(self, file: TextIO, world: World, name: str) -> None:
+    def __init__(self, file: TextIO, world: VirtualWorld, name: str) -> None:
         self._file, self._world, self._key = file, world, f"unfinished line of {name}"
 
     def write(self, text: str) -> int:

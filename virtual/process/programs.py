@@ -12,7 +12,7 @@ from collectives.errors import InputError
 
 
 @dataclass(frozen=True)
-class Program:
+class UserProgram:
     """A script, or the module of a name where ``is_module``, and its arguments."""
 
     name: str

@@ -11,13 +11,13 @@ from typing import Any
 import torch
 from torch.multiprocessing.spawn import ProcessRaisedException
 
-from virtual.process.programs import Program
+from virtual.process.programs import UserProgram
 from virtual.process.replaced import Replaced
-from virtual.ranks.finding import Finding
+from virtual.ranks.finding import ProgramFinding
 from virtual.ranks.own_state import OwnState
-from virtual.ranks.rank import Job, Rank, State, Waiting
+from virtual.ranks.rank import Rank, RankJob, RankWait, State
 from virtual.ranks.sites import find_site, is_asked_by_program
-from virtual.ranks.world import World
+from virtual.ranks.world import VirtualWorld
 
 METHODS = ("spawn", "fork", "forkserver")
 
@@ -25,7 +25,7 @@ METHODS = ("spawn", "fork", "forkserver")
 class Spawner:
     """Starts ranks for a program, as ``torch.multiprocessing`` would start processes."""
 
-    def __init__(self, world: World, program: Program, start: Callable[[Rank], None]) -> None:
+    def __init__(self, world: VirtualWorld, program: UserProgram, start: Callable[[Rank], None]) -> None:
         self.world, self.program, self.start = world, program, start
 
     def install(self, replaced: Replaced) -> None:
@@ -59,7 +59,7 @@ class Spawner:
         spawned.join()
         return None
 
-    def add(self, job: Job, number: int, body: Callable[[Rank], None]) -> Rank:
+    def add(self, job: RankJob, number: int, body: Callable[[Rank], None]) -> Rank:
         """Have a rank begin, with the environment and arguments of the caller."""
         environment = dict(os.environ._data)  # type: ignore[attr-defined]
         own = OwnState(environment, list(sys.argv), list(sys.path))
@@ -93,7 +93,7 @@ class Spawner:
 class Spawned:
     """The ranks of one spawn: what ``mp.spawn(join=False)`` returns."""
 
-    def __init__(self, world: World, job: Job) -> None:
+    def __init__(self, world: VirtualWorld, job: RankJob) -> None:
         self.world, self.job = world, job
         self.processes: list[Any] = []
 
@@ -105,7 +105,7 @@ class Spawned:
         """Wait for the ends of all ranks. Raise ProcessRaisedException where one has failed, or all hang."""
         caller = self.world.me()
         assert caller is not None
-        waiting = Waiting("mp.spawn.join()", find_site(), self.job)
+        waiting = RankWait("mp.spawn.join()", find_site(), self.job)
         self.world.wait_until(caller, lambda: self.job.is_over, waiting)
         finding = self.job.finding
         if finding is not None:
@@ -117,7 +117,7 @@ class Spawned:
 class RanksFailed(ProcessRaisedException):
     """What ``mp.spawn`` raises for a finding of the ranks that it has started; it is no other mistake of the caller."""
 
-    def __init__(self, finding: Finding, rank: int) -> None:
+    def __init__(self, finding: ProgramFinding, rank: int) -> None:
         super().__init__(finding.text, error_index=rank, error_pid=100_000 + rank)
         self.finding = finding
 
@@ -153,7 +153,7 @@ class VirtualProcess:
         """Wait for the rank's end."""
         rank, caller = self.rank, self.spawner.world.me()
         assert rank is not None and caller is not None, "join before start"
-        waiting = Waiting("Process.join()", find_site(), rank.job)
+        waiting = RankWait("Process.join()", find_site(), rank.job)
         self.spawner.world.wait_until(caller, lambda: rank.state is State.DONE, waiting)
 
     def is_alive(self) -> bool:

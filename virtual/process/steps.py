@@ -6,9 +6,9 @@ from typing import Any
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from virtual.matching.recorder import Recorder
+from virtual.matching.recorder import JobRecorder
 from virtual.ranks.rank import Rank
-from virtual.ranks.world import World
+from virtual.ranks.world import VirtualWorld
 
 STEPS = "ends of steps"  # by which a rank keeps them
 
@@ -16,7 +16,7 @@ STEPS = "ends of steps"  # by which a rank keeps them
 class StepClock:
     """Notes when the first optimizer of each rank that makes steps in a group ends them."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: VirtualWorld) -> None:
         self.world = world
         self._hook: Any = None
 
@@ -30,7 +30,7 @@ class StepClock:
 
     def _note(self, optimizer: Optimizer, args: Any, named: Any) -> None:
         rank = self.world.me()
-        recorders: list[Recorder] = [] if rank is None else rank.job.logs
+        recorders: list[JobRecorder] = [] if rank is None else rank.job.logs
         if rank is None or not recorders or rank.extra.setdefault("optimizer", optimizer) is not optimizer:
             return
         self.world.computing.charge(rank)

@@ -6,7 +6,7 @@ from typing import Protocol
 Act = Callable[[], object]
 
 
-class Calendar(Protocol):
+class RunCalendar(Protocol):
     """What lets things happen in virtual time."""
 
     has_time: bool  # whether things happen at times, rather than as soon as all whom they need have come

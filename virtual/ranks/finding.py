@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from virtual.ranks.sites import Site
+from virtual.ranks.sites import CallSite
 
 SHOWN_PAIRS = 8  # of ranks that wait for each other, in words
 
@@ -50,7 +50,7 @@ class FindingPlace:
 
     ranks: tuple[int, ...]
     what: str
-    site: Site | None = None
+    site: CallSite | None = None
     awaits: tuple[tuple[int, ...], ...] = ()
     before: tuple[str, ...] = ()  # what they did before, in words
 
@@ -85,7 +85,7 @@ class FindingPlace:
 
 
 @dataclass(frozen=True)
-class Finding:
+class ProgramFinding:
     """A mistake of the program. ``circle`` are ranks each of which waits for the next, and the last for the first."""
 
     kind: str  # "deadlock", "verb", "shape"; docs/virtual.md has them all
@@ -108,7 +108,7 @@ class Finding:
         return "\n".join(lines)
 
     @property
-    def where(self) -> tuple[tuple[int, Site], ...]:
+    def where(self) -> tuple[tuple[int, CallSite], ...]:
         """Each rank concerned, and its line."""
         return tuple((rank, place.site) for place in self.places if place.site for rank in place.ranks)
 

@@ -2,25 +2,25 @@
 
 from typing import Any, Protocol
 
-from virtual.ranks.finding import Finding
-from virtual.ranks.rank import Job, Rank
+from virtual.ranks.finding import ProgramFinding
+from virtual.ranks.rank import Rank, RankJob
 
 
 class Judge(Protocol):
     """Who tells what is wrong. All of it is asked while no rank runs."""
 
-    def standstill(self, job: Job) -> Finding:
+    def standstill(self, job: RankJob) -> ProgramFinding:
         """Return what to say of a job whose ranks wait, and nothing can happen any more."""
         ...
 
-    def unlike_calls(self, collective: Any) -> Finding:
+    def unlike_calls(self, collective: Any) -> ProgramFinding:
         """Return what to say of a ``Collective`` whose calls are not alike on all ranks that have come."""
         ...
 
-    def unlike_halves(self, sender: Any, receiver: Any) -> Finding:
-        """Return what to say of a message's two ``Half``s of different sizes or types."""
+    def unlike_halves(self, sender: Any, receiver: Any) -> ProgramFinding:
+        """Return what to say of a message's two ``PostedHalf``s of different sizes or types."""
         ...
 
-    def raised(self, rank: Rank, error: BaseException) -> Finding:
+    def raised(self, rank: Rank, error: BaseException) -> ProgramFinding:
         """Return what to say of an exception that ended a rank."""
         ...

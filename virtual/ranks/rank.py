@@ -7,9 +7,9 @@ from enum import Enum
 from threading import Lock, Thread
 from typing import Any
 
-from virtual.ranks.finding import Finding
+from virtual.ranks.finding import ProgramFinding
 from virtual.ranks.own_state import OwnState
-from virtual.ranks.sites import NOWHERE, Site
+from virtual.ranks.sites import NOWHERE, CallSite
 
 REMEMBERED = 6  # calls of a rank that are kept for messages
 
@@ -29,26 +29,26 @@ class State(Enum):
 
 
 @dataclass(frozen=True)
-class Waiting:
+class RankWait:
     """What a rank waits for, as diagnosis reads it."""
 
     what: str  # in words: "all_reduce([4] float32, sum)", "store.get(x)"
-    site: Site
-    of: Any = None  # the ``Call``, ``Half`` or names of keys that it waits for
+    site: CallSite
+    of: Any = None  # the ``PostedCall``, ``PostedHalf`` or names of keys that it waits for
     gives_up: bool = False  # when nothing can happen any more, in place of the whole job
 
 
 @dataclass(frozen=True)
-class Did:
+class PastCall:
     """A call that a rank has made before."""
 
     what: str
-    site: Site
+    site: CallSite
     time: float  # seconds of the rank's clock
 
 
 @dataclass(eq=False)
-class Job:
+class RankJob:
     """Ranks that were started together: those of the command, or of one spawn of the program.
 
     Groups and stores belong to a job, so that what ranks of another job make does not meet them.
@@ -56,7 +56,7 @@ class Job:
 
     number: int  # 0: of the command itself
     ranks: list["Rank"] = field(default_factory=list)
-    finding: Finding | None = None  # why it was stopped
+    finding: ProgramFinding | None = None  # why it was stopped
     stores: dict[Any, dict[str, bytes]] = field(default_factory=dict)  # by number of a group of the world, or place
     groups: dict[Any, Any] = field(default_factory=dict)  # what members share, by name and members
     logs: list[Any] = field(default_factory=list)
@@ -77,7 +77,7 @@ class Rank:
     """
 
     number: int  # in its job; -1: the program that starts ranks, which is none
-    job: Job
+    job: RankJob
     body: Callable[["Rank"], None]
     own: OwnState
     local: int = 0  # its number on its machine
@@ -87,22 +87,22 @@ class Rank:
     waited: float = 0.0  # seconds in which it waited for others
     busy_since: float = 0.0
     state: State = State.NEW
-    waiting: Waiting | None = None
+    waiting: RankWait | None = None
     is_ready: Callable[[], bool] | None = None  # whether what it waits for is there
     thread: Thread | None = None
     baton: Lock = field(default_factory=Lock)
-    history: deque[Did] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    history: deque[PastCall] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     futures: list[Any] = field(default_factory=list)  # works whose futures are not set yet
     unrecorded: list[Any] = field(
         default_factory=list
     )  # what was posted whose futures are set: it is yet to be waited for
     unwaited: dict[int, Any] = field(default_factory=dict)  # works that nobody has waited for, by id
     stores: list[Any] = field(default_factory=list)  # that c10d wraps in C++, which keeps no Python object alive
-    made_groups: list[tuple[tuple[int, ...], Site]] = field(default_factory=list)  # ranks as given, and where
+    made_groups: list[tuple[tuple[int, ...], CallSite]] = field(default_factory=list)  # ranks as given, and where
     meetings: int = 0  # how many groups of the world it has made
     batch: Any = None  # of messages that are posted together, while they are
     error: BaseException | None = None
-    ended_at: Site = NOWHERE
+    ended_at: CallSite = NOWHERE
     extra: dict[str, Any] = field(default_factory=dict)  # what patches keep of it, by name
 
     def __post_init__(self) -> None:

@@ -25,10 +25,10 @@ _LIBRARIES = tuple(
 )
 
 
-class Site(NamedTuple):
+class CallSite(NamedTuple):
     """A line of the user's program.
 
-    >>> str(Site("/home/ada/train.py", 12))
+    >>> str(CallSite("/home/ada/train.py", 12))
     'train.py:12'
     """
 
@@ -45,7 +45,7 @@ class Site(NamedTuple):
 
 
 _OURS = str(OURS / "virtual") + os.sep
-NOWHERE = Site("?", 0)
+NOWHERE = CallSite("?", 0)
 WRAPPERS = ("wrapper", "_wrapped_call_impl", "_call_impl", "decorate_context")  # around functions of torch
 
 
@@ -55,37 +55,37 @@ def is_users(file: str) -> bool:
     return not file.startswith(("<", *_LIBRARIES))
 
 
-def find_site(frame: FrameType | None = None) -> Site:
+def find_site(frame: FrameType | None = None) -> CallSite:
     """Return the innermost line of the user's program that is being carried out in this thread."""
     frame = frame or sys._getframe(1)
     while frame is not None:
         if is_users(frame.f_code.co_filename):
-            return Site(frame.f_code.co_filename, frame.f_lineno)
+            return CallSite(frame.f_code.co_filename, frame.f_lineno)
         frame = frame.f_back
     return NOWHERE
 
 
-def find_asked(frame: FrameType | None = None) -> tuple[Site, str]:
+def find_asked(frame: FrameType | None = None) -> tuple[CallSite, str]:
     """Return the line of ``find_site``, and the name of the function that it calls."""
     here: FrameType | None = frame or sys._getframe(1)
     asked = ""
     while here is not None:
         code = here.f_code
         if is_users(code.co_filename):
-            return Site(code.co_filename, here.f_lineno), asked
+            return CallSite(code.co_filename, here.f_lineno), asked
         if code.co_name not in WRAPPERS and not code.co_filename.startswith(_OURS):
             asked = code.co_qualname.rpartition(".__")[0] or code.co_name
         here = here.f_back
     return NOWHERE, asked
 
 
-def find_stack() -> tuple[Site, ...]:
+def find_stack() -> tuple[CallSite, ...]:
     """Return all lines of the user's program that are being carried out in this thread, the innermost first."""
-    found = list[Site]()
+    found = list[CallSite]()
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if is_users(frame.f_code.co_filename):
-            found.append(Site(frame.f_code.co_filename, frame.f_lineno))
+            found.append(CallSite(frame.f_code.co_filename, frame.f_lineno))
         frame = frame.f_back
     return tuple(found)
 

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
-from virtual.ranks.finding import Finding, FindingPlace
-from virtual.ranks.rank import Job, Rank
-from virtual.ranks.sites import Site
+from virtual.ranks.finding import FindingPlace, ProgramFinding
+from virtual.ranks.rank import Rank, RankJob
+from virtual.ranks.sites import CallSite
 
-Key = tuple[int, str, str, str, Site | None]
+Key = tuple[int, str, str, str, CallSite | None]
 
 
 class Watcher:
@@ -18,7 +18,7 @@ class Watcher:
 
     def __init__(self) -> None:
         self._found: dict[Key, set[int]] = {}
-        self._told: list[tuple[int, Finding]] = []
+        self._told: list[tuple[int, ProgramFinding]] = []
 
     # -- what matching says
 
@@ -90,7 +90,7 @@ class Watcher:
     def outside(self, rank: Rank, verb: str) -> None:
         """Hear that a rank calls a collective of a group that it is not in."""
 
-    def ended(self, job: Job) -> None:
+    def ended(self, job: RankJob) -> None:
         """Hear that a job has ended well, to look at what is left."""
 
     def mode(self, rank: Rank) -> Any:
@@ -99,21 +99,21 @@ class Watcher:
 
     # -- what it tells
 
-    def find(self, kind: str, title: str, rank: Rank, site: Site | None, advice: str) -> None:
+    def find(self, kind: str, title: str, rank: Rank, site: CallSite | None, advice: str) -> None:
         """Note a mistake of a rank at a line; ``{ranks}`` in the title is where all ranks stand that it is true of."""
         self._found.setdefault((rank.job.number, kind, title, advice, site), set()).add(rank.number)
 
-    def tell(self, job: Job, finding: Finding) -> None:
+    def tell(self, job: RankJob, finding: ProgramFinding) -> None:
         """Note a mistake that is complete."""
         self._told.append((job.number, finding))
 
-    def findings(self, job: Job, naming: Callable[[set[int]], str]) -> list[Finding]:
+    def findings(self, job: RankJob, naming: Callable[[set[int]], str]) -> list[ProgramFinding]:
         """Return what was noted of a job, as findings."""
         found = [finding for number, finding in self._told if number == job.number]
         for (number, kind, title, advice, site), ranks in self._found.items():
             if number == job.number:
                 place = FindingPlace(tuple(sorted(ranks)), "", site)
-                found.append(Finding(kind, title.replace("{ranks}", naming(ranks)), (place,), advice))
+                found.append(ProgramFinding(kind, title.replace("{ranks}", naming(ranks)), (place,), advice))
         return found
 
 

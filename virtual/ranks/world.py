@@ -7,13 +7,13 @@ from contextlib import suppress
 from threading import Event, Thread, get_ident
 from typing import Protocol
 
-from virtual.ranks.calendar import Calendar
-from virtual.ranks.finding import Finding
+from virtual.ranks.calendar import RunCalendar
+from virtual.ranks.finding import ProgramFinding
 from virtual.ranks.judging import Judge
 from virtual.ranks.neutral import Neutral
 from virtual.ranks.own_state import Belongings
-from virtual.ranks.rank import Job, Rank, State, Stopped, Waiting
-from virtual.ranks.sites import NOWHERE, Site, is_users
+from virtual.ranks.rank import Rank, RankJob, RankWait, State, Stopped
+from virtual.ranks.sites import NOWHERE, CallSite, is_users
 from virtual.ranks.watching import Watchers
 
 STACK_BYTES = 16 << 20  # of a rank's thread: autograd and dynamo recurse
@@ -31,17 +31,17 @@ class Computing(Protocol):
         ...
 
 
-class World:
+class VirtualWorld:
     """All ranks of a run. The rank that runs has the baton; the others' threads sleep on a lock of their own.
 
     A rank runs until it must wait. Its own thread then lets things happen until some rank can go on, and wakes that
     one: there is no other thread, no race, and the order of ranks is that of virtual time.
     """
 
-    def __init__(self, calendar: Calendar, judge: Judge, computing: Computing, belongings: Belongings) -> None:
+    def __init__(self, calendar: RunCalendar, judge: Judge, computing: Computing, belongings: Belongings) -> None:
         self.calendar, self.judge, self.computing, self.belongings = calendar, judge, computing, belongings
-        self.jobs: list[Job] = []
-        self.findings: list[Finding] = []
+        self.jobs: list[RankJob] = []
+        self.findings: list[ProgramFinding] = []
         self.watch = Watchers()
         self.switches = 0  # how often the baton has gone to another
         self.progress = 0  # how much has been done of what ranks wait for
@@ -60,9 +60,9 @@ class World:
         """Return the rank that this thread is of; None for a thread of the runtime."""
         return self._by_thread.get(get_ident())
 
-    def new_job(self) -> Job:
+    def new_job(self) -> RankJob:
         """Return a job without ranks."""
-        self.jobs.append(Job(len(self.jobs)))
+        self.jobs.append(RankJob(len(self.jobs)))
         return self.jobs[-1]
 
     def add(self, rank: Rank) -> None:
@@ -114,7 +114,7 @@ class World:
 
     # -- waiting
 
-    def wait_until(self, rank: Rank, is_ready: Callable[[], bool], waiting: Waiting) -> None:
+    def wait_until(self, rank: Rank, is_ready: Callable[[], bool], waiting: RankWait) -> None:
         """Have the calling rank wait until something holds; the calendar catches up with its clock first.
 
         Raises Stopped where the job ends meanwhile.
@@ -129,7 +129,7 @@ class World:
             rank.busy_since, rank.waiting = rank.clock, None
         self.computing.forget(rank)
 
-    def catch_up(self, rank: Rank, waiting: Waiting | None = None) -> None:
+    def catch_up(self, rank: Rank, waiting: RankWait | None = None) -> None:
         """Let all happen that happens before the calling rank's clock. Raise Stopped where its job has ended."""
         self.computing.charge(rank)
         self.check(rank)
@@ -170,7 +170,7 @@ class World:
 
     # -- ends
 
-    def stop(self, job: Job, finding: Finding) -> None:
+    def stop(self, job: RankJob, finding: ProgramFinding) -> None:
         """End a job: all its ranks unwind. What was found first counts."""
         if job.finding is None:
             job.finding = finding
@@ -240,11 +240,11 @@ class World:
         rank.baton.release()
 
 
-def _site_of(error: BaseException) -> Site:
+def _site_of(error: BaseException) -> CallSite:
     """Return the innermost line of the program in the traceback of an exception."""
     found, trace = NOWHERE, error.__traceback__
     while trace is not None:
         if is_users(trace.tb_frame.f_code.co_filename):
-            found = Site(trace.tb_frame.f_code.co_filename, trace.tb_lineno)
+            found = CallSite(trace.tb_frame.f_code.co_filename, trace.tb_lineno)
         trace = trace.tb_next
     return found

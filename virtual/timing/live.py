@@ -10,7 +10,7 @@ import numpy as np
 from simcomm.recorded.carriers import NetworkCarrier, fitted
 from simcomm.recorded.templates import Shape
 from simcomm.reference.live import LiveSimulation, Part, PointToPoint
-from virtual.matching.posted import Call, Collective, Half
+from virtual.matching.posted import Collective, PostedCall, PostedHalf
 
 Act = Callable[[], object]
 
@@ -36,7 +36,7 @@ class LiveTiming:
         self._keys += 1
         return self._keys
 
-    def begin(self, collective: Collective, call: Call) -> None:
+    def begin(self, collective: Collective, call: PostedCall) -> None:
         """Begin a rank's part by its program; without data all are done when the last rank has come."""
         exchange, ranks = call.exchange, collective.group.ranks
         size, elements = len(ranks), call.buffer_elements
@@ -55,7 +55,7 @@ class LiveTiming:
         sizes = shape.elements, shape.itemsize, shape.op
         self.simulation.begin(Part(collective.key, ranks, me, algorithm, shape.root, *sizes), call.finish)
 
-    def send(self, sender: Half, receiver: Half, arrived: Act) -> None:
+    def send(self, sender: PostedHalf, receiver: PostedHalf, arrived: Act) -> None:
         """Carry a message on the network, or by what the carrier says that it takes."""
         ends = sender.rank.number, receiver.rank.number
         if self.carrier.messages_cross:

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 from collectives.records.spans import Span, Spans
 from collectives.records.trace import ProgramFailure, Trace
-from virtual.ranks.finding import Finding
+from virtual.ranks.finding import ProgramFinding
 
 SHORTEST = 1e-6  # seconds that a run is shown to take in which nothing happens
 
 
-def mark_failure(trace: Trace, finding: Finding) -> Trace:
+def mark_failure(trace: Trace, finding: ProgramFinding) -> Trace:
     """Return a Trace that says where its program went wrong; ranks of a circle are marked, else the first that is told.
 
     Of a run in which nothing has happened the ranks are shown where they wait.

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from virtual.ranks.finding import Finding, format_ranks
-from virtual.ranks.rank import Job, Rank
+from virtual.ranks.finding import ProgramFinding, format_ranks
+from virtual.ranks.rank import Rank, RankJob
 from virtual.ranks.watching import Watcher, Watchers
 from virtual.watching.calls.clocks import Clocks
 from virtual.watching.calls.files import FileRaces
@@ -52,7 +52,7 @@ def watch_calls() -> Watchers:
     return Watchers((clocks, FileRaces(clocks), LateComers(), Grouping()))
 
 
-def tell_silent(watchers: Watchers, job: Job) -> list[Finding]:
+def tell_silent(watchers: Watchers, job: RankJob) -> list[ProgramFinding]:
     """Return the mistakes of a job that has ended that stopped nothing."""
     if job.finding is None:
         watchers.ended(job)

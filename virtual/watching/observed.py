@@ -22,7 +22,7 @@ from virtual.process.replaced import Replaced
 from virtual.ranks.neutral import Neutral
 from virtual.ranks.rank import Rank
 from virtual.ranks.sites import is_asked_by_program, is_users
-from virtual.ranks.world import World
+from virtual.ranks.world import VirtualWorld
 
 HOOK = 1 << 40  # a number that torch gives to no hook of its own
 DEPTH = "optimizers that step"
@@ -31,7 +31,7 @@ DEPTH = "optimizers that step"
 class ProgramObserver:
     """Tells the watchers of a world what the calling ranks do. What it does itself is not the ranks' computing."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: VirtualWorld) -> None:
         self.world = world
 
     def install(self, replaced: Replaced) -> None:

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from virtual.ranks.finding import Finding, FindingPlace
-from virtual.ranks.rank import Job, Rank
-from virtual.ranks.sites import NOWHERE, Site, find_site
+from virtual.ranks.finding import FindingPlace, ProgramFinding
+from virtual.ranks.rank import Rank, RankJob
+from virtual.ranks.sites import NOWHERE, CallSite, find_site
 from virtual.ranks.watching import Watcher
 from virtual.watching.calls.clocks import Clocks
 
@@ -22,7 +22,7 @@ class Access(NamedTuple):
     rank: Rank
     writes: bool
     number: int
-    site: Site
+    site: CallSite
 
 
 @dataclass
@@ -40,7 +40,7 @@ class FileRaces(Watcher):
         super().__init__()
         self.clocks = clocks
         self._accesses: dict[tuple[int, str], list[Access]] = {}
-        self._races: dict[tuple[int, str, Site, Site], Race] = {}
+        self._races: dict[tuple[int, str, CallSite, CallSite], Race] = {}
 
     def opened(self, rank: Rank, path: str, writes: bool) -> None:
         site = find_site()
@@ -53,25 +53,25 @@ class FileRaces(Watcher):
                 self._note(rank, path, writes, site, other)
         before.append(Access(rank, writes, self.clocks.tick(rank), site))
 
-    def _note(self, rank: Rank, path: str, writes: bool, site: Site, other: Access) -> None:
+    def _note(self, rank: Rank, path: str, writes: bool, site: CallSite, other: Access) -> None:
         lines = (other.site, site) if other.writes else (site, other.site)
         race = self._races.setdefault((rank.job.number, path, *lines), Race(set(), set()))
         for number, wrote in ((rank.number, writes), (other.rank.number, other.writes)):
             (race.writers if wrote else race.readers).add(number)
 
-    def ended(self, job: Job) -> None:
+    def ended(self, job: RankJob) -> None:
         for (number, path, written, other), race in self._races.items():
             if number == job.number:
                 self.tell(job, _tell_race(Path(path).name, written, other, race))
         self._races.clear()
 
 
-def _tell_race(name: str, written: Site, other: Site, race: Race) -> Finding:
+def _tell_race(name: str, written: CallSite, other: CallSite, race: Race) -> ProgramFinding:
     writers = FindingPlace(tuple(sorted(race.writers)), f"writes {name}", written)
     if not race.readers:
         places = (writers,) if written == other else (writers, FindingPlace(writers.ranks, f"writes {name}", other))
         title = f"{name} is written by several ranks, and nothing says who comes last"
-        return Finding("file race", title, places, SAVE_ONCE)
+        return ProgramFinding("file race", title, places, SAVE_ONCE)
     title = f"{name} is read where nothing says that it has been written"
     places = (writers, FindingPlace(tuple(sorted(race.readers)), f"reads {name}", other))
-    return Finding("file race", title, places, BARRIER)
+    return ProgramFinding("file race", title, places, BARRIER)

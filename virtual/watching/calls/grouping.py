@@ -3,7 +3,7 @@
 from typing import Any
 
 from virtual.diagnosis.group_making import tell_missing_groups, tell_unlike_groups
-from virtual.ranks.rank import Job, Rank
+from virtual.ranks.rank import Rank, RankJob
 from virtual.ranks.sites import find_site
 from virtual.ranks.watching import Watcher
 
@@ -47,7 +47,7 @@ class Grouping(Watcher):
             title = f"the group was made of ranks {given}, and {posted.asked or posted.what} orders by {sorted(given)}"
             self.find("rank order", title, posted.rank, posted.site, SORTED)
 
-    def ended(self, job: Job) -> None:
+    def ended(self, job: RankJob) -> None:
         finding = tell_unlike_groups(job) or tell_missing_groups(job)
         if finding is not None:
             self.tell(job, finding)

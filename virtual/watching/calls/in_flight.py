@@ -7,7 +7,7 @@ import torch
 
 from virtual.matching.samples import Values, are_equal, is_plain, take_sample
 from virtual.ranks.neutral import Neutral
-from virtual.ranks.rank import Job
+from virtual.ranks.rank import RankJob
 from virtual.ranks.watching import Watcher
 
 WAIT_FIRST = "wait() on the handle before the tensor is written to, or give it a tensor of its own (clone)"
@@ -65,7 +65,7 @@ class InFlight(Watcher):
             self._compare(posted)
             posted.contents = None
 
-    def ended(self, job: Job) -> None:
+    def ended(self, job: RankJob) -> None:
         for rank in job.ranks:
             for work in rank.unwaited.values():
                 posted = work.posted

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from virtual.ranks.finding import Finding, FindingPlace
+from virtual.ranks.finding import FindingPlace, ProgramFinding
 from virtual.ranks.rank import Rank
 from virtual.ranks.watching import Watcher
 
@@ -41,7 +41,7 @@ class LateComers(Watcher):
                 f"{first.rank.number}; the group's timeout of {group.timeout:.0f} s ends the job before"
             )
             place = FindingPlace((last.rank.number,), last.what, last.site)
-            self.tell(group.job, Finding("timeout", title, (place,), ADVICE))
+            self.tell(group.job, ProgramFinding("timeout", title, (place,), ADVICE))
 
     def met(self, sender: Any, receiver: Any) -> None:
         receiver.ready = max(sender.came, receiver.came)

@@ -6,7 +6,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from virtual.matching.samples import is_plain
 from virtual.ranks.rank import Rank
-from virtual.ranks.sites import Site, find_site
+from virtual.ranks.sites import CallSite, find_site
 from virtual.ranks.watching import Watcher
 
 WAIT_FIRST = "wait() on the handle before the tensor is read"
@@ -58,11 +58,11 @@ class Reads(Watcher):
         """Return whether there is nothing to look for."""
         return not self._busy.get(rank) and not self._undefined.get(rank)
 
-    def _read_early(self, rank: Rank, posted: Any, site: Site) -> None:
+    def _read_early(self, rank: Rank, posted: Any, site: CallSite) -> None:
         verb = posted.what.partition("(")[0]
         self.find("in flight", f"a tensor is read before {verb} of {posted.site} is waited for", rank, site, WAIT_FIRST)
 
-    def _read_elsewhere(self, rank: Rank, posted: Any, site: Site) -> None:
+    def _read_elsewhere(self, rank: Rank, posted: Any, site: CallSite) -> None:
         title = f"{{ranks}} read what reduce ({posted.site}) has left of a tensor, which only its root may"
         self.find("reduced elsewhere", title, rank, site, ALL_REDUCE)
 

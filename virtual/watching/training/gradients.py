@@ -18,7 +18,7 @@ from virtual.matching.samples import (
     take_sample,
 )
 from virtual.ranks.rank import Rank
-from virtual.ranks.sites import Site, find_site
+from virtual.ranks.sites import CallSite, find_site
 from virtual.ranks.watching import Watcher
 from virtual.watching.training.bonds import Bond, Bonds
 from virtual.watching.training.logs import OptimizerLog, OptimizerLogs
@@ -43,7 +43,7 @@ class Reduced:
     given: list[Values]
     op: str
     is_early: bool  # while backward went on, so that nobody knows what it was before
-    site: Site
+    site: CallSite
     result: list[Values] = field(default_factory=list)
 
 
@@ -182,7 +182,7 @@ class Gradients(Watcher):
             title = f"gradients are divided by {ranks} twice, so steps are a {_part(ranks)} of what is meant"
             self._second_time(rank, "divided twice", title, find_site(), ONCE)
 
-    def _second_time(self, rank: Rank, kind: str, title: str, site: Site, advice: str) -> None:
+    def _second_time(self, rank: Rank, kind: str, title: str, site: CallSite, advice: str) -> None:
         """Tell of what has happened in two steps: one alone may be a try."""
         self._steps[rank, kind] = self._steps.get((rank, kind), 0) + 1
         if self._steps[rank, kind] == 2:
@@ -190,7 +190,7 @@ class Gradients(Watcher):
 
     def _factors(
         self, rank: Rank, now: Backward, parameters: list[torch.Tensor], bonds: list[Bond]
-    ) -> tuple[list[tuple[float, float]], Site | None, int]:
+    ) -> tuple[list[tuple[float, float]], CallSite | None, int]:
         """Return by what gradients are multiples of their sums, and how much of that came after they were reduced.
 
         Also where they are reduced, and over how many ranks. A loss may be divided for other reasons.

@@ -3,8 +3,8 @@
 from typing import Any
 
 from virtual.matching.samples import are_unlike, is_plain, take_sample
-from virtual.ranks.finding import Finding, format_ranks
-from virtual.ranks.rank import Job, Rank
+from virtual.ranks.finding import ProgramFinding, format_ranks
+from virtual.ranks.rank import Rank, RankJob
 from virtual.ranks.sites import find_site
 from virtual.ranks.watching import Watcher
 from virtual.watching.training.logs import OptimizerLogs
@@ -36,7 +36,7 @@ class Idleness(Watcher):
             self.find("no gradients", title, rank, find_site(), MAKE_LATER)
         self._learnt.discard(rank)
 
-    def ended(self, job: Job) -> None:
+    def ended(self, job: RankJob) -> None:
         if job.number in self._busy or len(job.ranks) < 2 or not all(rank.world_size for rank in job.ranks):
             return
         logs = [next((log for log in self.logs.of_rank(rank) if log.count > 1), None) for rank in job.ranks]
@@ -47,4 +47,4 @@ class Idleness(Watcher):
         if any(are_unlike(take_sample(a), take_sample(b), 0.0) for a, b in pairs):
             who = format_ranks([rank.number for rank in job.ranks])
             title = f"{who} have made a group and never communicate; each trains a model of its own"
-            self.tell(job, Finding("no communication", title, advice=AVERAGE))
+            self.tell(job, ProgramFinding("no communication", title, advice=AVERAGE))

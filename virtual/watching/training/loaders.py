@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from virtual.ranks.finding import Finding, FindingPlace
+from virtual.ranks.finding import FindingPlace, ProgramFinding
 from virtual.ranks.rank import Rank
-from virtual.ranks.sites import Site, find_site
+from virtual.ranks.sites import CallSite, find_site
 from virtual.ranks.watching import Watcher
 
 SET_EPOCH = "call sampler.set_epoch(epoch) at the beginning of each epoch"
@@ -18,7 +18,7 @@ OWN_PLACE = "give it rank=dist.get_rank(), or neither rank nor num_replicas"
 class SamplerLog:
     """A sampler of a rank: where it was made, and with which epochs something was learnt."""
 
-    site: Site
+    site: CallSite
     number: int  # among those of the rank
     learnt: set[int]
     is_compared: bool = False
@@ -32,7 +32,7 @@ class Samplers(Watcher):
         self._logs: WeakKeyDictionary[Any, SamplerLog] = WeakKeyDictionary()
         self._counts: dict[Rank, int] = {}
         self._met: dict[tuple[int, int], dict[Rank, Any]] = {}
-        self._now: dict[Rank, tuple[Any, int, bool, Site]] = {}
+        self._now: dict[Rank, tuple[Any, int, bool, CallSite]] = {}
 
     def made_sampler(self, rank: Rank, sampler: Any) -> None:
         number = self._counts.get(rank, 0)
@@ -72,8 +72,8 @@ class Samplers(Watcher):
             self._tell(met, {rank: f"seed {one.seed}" for rank, one in met.items()}, title, ONE_SEED)
 
     def _tell(self, met: dict[Rank, Any], said: dict[Rank, str], title: str, advice: str) -> None:
-        together: dict[tuple[str, Site], list[int]] = {}
+        together: dict[tuple[str, CallSite], list[int]] = {}
         for rank, words in said.items():
             together.setdefault((words, self._logs[met[rank]].site), []).append(rank.number)
         places = tuple(FindingPlace(tuple(sorted(numbers)), words, site) for (words, site), numbers in together.items())
-        self.tell(next(iter(met)).job, Finding("sampler", title, places, advice))
+        self.tell(next(iter(met)).job, ProgramFinding("sampler", title, places, advice))

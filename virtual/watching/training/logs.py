@@ -9,7 +9,7 @@ import torch
 
 from virtual.matching.samples import Values, is_plain, take_sample
 from virtual.ranks.rank import Rank
-from virtual.ranks.sites import Site, find_site
+from virtual.ranks.sites import CallSite, find_site
 from virtual.ranks.watching import Watcher
 
 EVERY_STEP = 8  # first steps that are looked at; of later ones those whose number is a power of two
@@ -21,7 +21,7 @@ class Step:
     """A step of an optimizer: its parameters' values before and after, by their place."""
 
     backwards: int  # that the rank had gone through before
-    site: Site
+    site: CallSite
     rates: tuple[float, ...]  # of learning, of each group of parameters
     before: list[Values | None]
     after: list[Values | None] = field(default_factory=list)
@@ -37,7 +37,7 @@ class OptimizerLog:
     steps: dict[int, Step] = field(default_factory=dict)
     count: int = 0  # of steps
     backwards: int = 0  # of the rank, before the last step
-    last: Site | None = None  # where it stepped last
+    last: CallSite | None = None  # where it stepped last
 
     @property
     def parameters(self) -> list[torch.Tensor]:

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 
 from virtual.matching.samples import Values, are_unlike, is_plain, take_sample
-from virtual.ranks.finding import Finding, FindingPlace, format_ranks
-from virtual.ranks.rank import Job, Rank
-from virtual.ranks.sites import Site, find_site
+from virtual.ranks.finding import FindingPlace, ProgramFinding, format_ranks
+from virtual.ranks.rank import Rank, RankJob
+from virtual.ranks.sites import CallSite, find_site
 from virtual.ranks.watching import Watcher
 from virtual.watching.training.bonds import Bond, Bonds
 from virtual.watching.training.logs import OptimizerLog, OptimizerLogs, Step
@@ -37,9 +37,9 @@ class Replicas(Watcher):
         self.logs, self.bonds = logs, bonds
         self._known_peers: dict[OptimizerLog, tuple[int, list[OptimizerLog]]] = {}  # by how many bonds there were
         self._silent: set[Any] = set()  # optimizers' numbers, by job, of which something was told
-        self._evaluated: dict[tuple[Any, int], dict[Rank, tuple[Any, dict[str, Values], Site]]] = {}
+        self._evaluated: dict[tuple[Any, int], dict[Rank, tuple[Any, dict[str, Values], CallSite]]] = {}
         self._calls: dict[Any, int] = {}
-        self._states: dict[tuple[int, int], dict[Rank, tuple[OptimizerLog, frozenset[int], Site]]] = {}
+        self._states: dict[tuple[int, int], dict[Rank, tuple[OptimizerLog, frozenset[int], CallSite]]] = {}
 
     # -- parameters
 
@@ -146,7 +146,7 @@ class Replicas(Watcher):
         said = {log: f"stepped after backward {log.steps[step].backwards}" for log in more}
         self._tell(key, "steps of some ranks", title, said, SKIPPED)
 
-    def ended(self, job: Job) -> None:
+    def ended(self, job: RankJob) -> None:
         logs = [log for rank in job.ranks for log in self.logs.of_rank(rank)]
         for log in sorted(logs, key=lambda one: -one.count):
             key = (job.number, log.number)
@@ -200,7 +200,7 @@ class Replicas(Watcher):
             self._compare_buffers((rank.job.number, "buffers", number), met)
             del self._evaluated[(group, number), which]
 
-    def _compare_buffers(self, key: Any, met: dict[Rank, tuple[Any, dict[str, Values], Site]]) -> None:
+    def _compare_buffers(self, key: Any, met: dict[Rank, tuple[Any, dict[str, Values], CallSite]]) -> None:
         first = next(iter(met.values()))[1]
         for name in first:
             found = {rank: buffers[name] for rank, (_, buffers, _) in met.items() if name in buffers}
@@ -210,17 +210,17 @@ class Replicas(Watcher):
                 together = _group((rank, words, met[rank][2]) for rank, words in _show(name, found).items())
                 who = format_ranks([rank.number for rank in met])
                 title = f"the buffer {name} is not the same on {who} where it is evaluated"
-                self.tell(next(iter(met)).job, Finding("unlike buffers", title, together, BUFFERS))
+                self.tell(next(iter(met)).job, ProgramFinding("unlike buffers", title, together, BUFFERS))
 
     def _tell(self, key: Any, kind: str, title: str, said: dict[OptimizerLog, str], advice: str) -> None:
         self._silent.add(key)
         places = _group((log.rank, words, log.last) for log, words in said.items())
-        self.tell(next(iter(said)).rank.job, Finding(kind, title, places, advice))
+        self.tell(next(iter(said)).rank.job, ProgramFinding(kind, title, places, advice))
 
 
-def _group(said: Iterable[tuple[Rank, str, Site | None]]) -> tuple[FindingPlace, ...]:
+def _group(said: Iterable[tuple[Rank, str, CallSite | None]]) -> tuple[FindingPlace, ...]:
     """Return the places of what is said of ranks, equal words together; where most differ, two stand for all."""
-    together: dict[tuple[str, Site | None], list[int]] = {}
+    together: dict[tuple[str, CallSite | None], list[int]] = {}
     for rank, words, site in said:
         together.setdefault((words, site), []).append(rank.number)
     if len(together) > MOST_PLACES and len({site for _, site in together}) == 1:
