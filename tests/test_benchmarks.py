@@ -77,6 +77,16 @@ def test_make_bench_runs_them_all_and_each_is_tried_here():
         assert begins and last.endswith("    main()\n")
 
 
+@pytest.mark.parametrize("name", SMALLEST)
+def test_each_tells_its_options(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """What it imports is there; those that take longer than a few seconds are run by ``make test-all``."""
+    monkeypatch.syspath_prepend(FOLDER)
+    monkeypatch.setattr(sys, "argv", [name, "--help"])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_path(str(FOLDER / name), run_name="__main__")
+    assert end.value.code == 0 and "--help" in capsys.readouterr().out
+
+
 def assert_says_where_it_ran(found: Any) -> None:
     assert (found["kind"], found["schema_version"]) == ("benchmark", 1)
     assert found["environment"]["cores"] >= 1 and found["environment"]["torch"]
@@ -105,6 +115,7 @@ def test_methods_are_timed_from_routes_that_are_found(monkeypatch: pytest.Monkey
     assert len(found) == 1
 
 
+@pytest.mark.slow
 def test_growth_is_fitted_over_ranks(tmp_path: Path):
     found = measured("growth.py", tmp_path / "found.json", *SMALLEST["growth.py"])
     assert_says_where_it_ran(found)
@@ -124,6 +135,7 @@ def test_growth_ends_in_time_and_says_what_is_left(tmp_path: Path):
     assert done.stdout == "4 measurements are left: go on with --missing\n"
 
 
+@pytest.mark.slow
 def test_overlap_is_measured_beside_torchs_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     found = measured_here(monkeypatch, "overlap.py", tmp_path / "found.json", *SMALLEST["overlap.py"])
     assert_says_where_it_ran(found)
@@ -131,6 +143,7 @@ def test_overlap_is_measured_beside_torchs_own(tmp_path: Path, monkeypatch: pyte
     assert found["steps"][0]["ratio"] == 1.0 and all(row["step_s"] > 0 for row in found["steps"])
 
 
+@pytest.mark.slow
 def test_curves_of_two_ways_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     found = measured_here(monkeypatch, "training_curves.py", tmp_path / "found.json", *SMALLEST["training_curves.py"])
     assert_says_where_it_ran(found)
@@ -168,6 +181,7 @@ def test_the_engines_are_measured_with_all_commands(tmp_path: Path):
     assert {row["part"] for row in found["rows"]} == {"events", "reference", "commands"}
 
 
+@pytest.mark.slow
 def test_two_checkouts_are_measured_side_by_side_in_parts(tmp_path: Path):
     file, smallest = tmp_path / "found.json", SMALLEST["side_by_side.py"]
     refused = benchmark("side_by_side.py")
@@ -287,6 +301,7 @@ def test_the_methods_are_measured_where_they_apply(tmp_path: Path):
     assert min(both_ways["quotient"], both_ways["events"], doubling["events"]) > 0
 
 
+@pytest.mark.slow
 def test_waiting_is_measured_in_wall_and_processor_seconds(tmp_path: Path):
     smallest = SMALLEST["waiting.py"]
     found = measured("waiting.py", tmp_path / "found.json", *smallest, "--parts", "sweep", "--ways", "sweep")
@@ -319,6 +334,7 @@ def test_what_is_called_a_prediction_is_the_command_line(monkeypatch: pytest.Mon
     assert (jittered.trouble.messages, jittered.trouble.repetitions) == (Jitter("uniform", 1e-6), 1)
 
 
+@pytest.mark.slow
 def test_goals_are_for_lockstep_and_for_different_latencies():
     made = runpy.run_path(str(FOLDER / "engine.py"))
     rows = {row["name"]: row for part in ("events", "reference") for row in made[part](1, 64)}

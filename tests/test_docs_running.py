@@ -1,9 +1,7 @@
 """The programs of README.md and docs/running.md do what the pages say."""
 
-import os
 import re
-import subprocess
-import sys
+import runpy
 from pathlib import Path
 
 import pytest
@@ -23,12 +21,13 @@ def test_there_is_one_for_the_functions_and_one_for_the_class():
 
 
 @pytest.mark.parametrize("number", range(len(PROGRAMS)))
-def test_each_program_prints_what_stands_beside_its_print(number: int, tmp_path: Path):
+def test_each_program_prints_what_stands_beside_its_print(
+    number: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "program.py"
     file.write_text(PROGRAMS[number])
-    done = subprocess.run([sys.executable, file], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == re.findall(r"print\(.*\)  # (.*)$", PROGRAMS[number], re.MULTILINE)
+    runpy.run_path(str(file), run_name="__main__")
+    assert capfd.readouterr().out.splitlines() == re.findall(r"print\(.*\)  # (.*)$", PROGRAMS[number], re.MULTILINE)
 
 
 def test_every_function_and_every_option_of_bench_is_named():
@@ -43,14 +42,18 @@ def test_every_function_and_every_option_of_bench_is_named():
         (1, ["eight simulated ranks: 0.0118", "two real"], "ring.png"),
     ],
 )
-def test_the_programs_of_the_readme_run(number: int, printed: list[str], written: str, tmp_path: Path):
-    program = PROGRAM.findall(README)[number]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+def test_the_programs_of_the_readme_run(
+    number: int,
+    printed: list[str],
+    written: str,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "program.py").write_text(PROGRAM.findall(README)[number])
+    runpy.run_path("program.py", run_name="__main__")
+    lines = capfd.readouterr().out.splitlines()
     assert [line[: len(begin)] for line, begin in zip(lines, printed, strict=True)] == printed
     assert (tmp_path / written).stat().st_size > 10_000
 

@@ -52,6 +52,7 @@ def build():
 """
 
 
+@pytest.mark.usefixtures("brief_calibration")
 def test_it_runs_to_its_end_with_a_small_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
     (tmp_path / "small.py").write_text(SMALL)
     model = f"training.model={tmp_path / 'small.py'}:build"

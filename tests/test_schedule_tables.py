@@ -102,7 +102,7 @@ def absolute(rank, world_size):
 '''
 
 
-@pytest.mark.parametrize("p", [MOST_BRANCHES - 1, MOST_BRANCHES + 1, SMALL + 1])
+@pytest.mark.parametrize("p", [MOST_BRANCHES - 1, MOST_BRANCHES + 1, pytest.param(SMALL + 1, marks=pytest.mark.slow)])
 def test_ranks_that_meet_each_peer_in_turn_are_asked_alike_in_a_file_and_here(tmp_path, p: int):
     (tmp_path / "my.py").write_text(ABSOLUTE, encoding="utf-8")
     (of_file,) = load_file(tmp_path / "my.py")
