@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Generator, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,13 @@ def virtual() -> Iterator[VirtualRuns]:
     """Run programs on virtual ranks, in forks of a server that imports torch once."""
     with virtual_runs() as runs:
         yield runs
+
+
+@pytest.fixture
+def one_server(virtual: VirtualRuns, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands run programs on virtual ranks in forks of the tests' server."""
+    for module in ("ringlab.virtual", "ringlab.commands.virtual", "ringlab.commands.learn"):
+        monkeypatch.setattr(f"{module}.VirtualHost", lambda: nullcontext(virtual.host))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -83,7 +83,7 @@ def test_each_tells_its_options(name: str, monkeypatch: pytest.MonkeyPatch, caps
     monkeypatch.syspath_prepend(FOLDER)
     monkeypatch.setattr(sys, "argv", [name, "--help"])
     with pytest.raises(SystemExit) as end:
-        runpy.run_path(str(FOLDER / name), run_name="__main__")
+        importlib.import_module(name.removesuffix(".py")).main()
     assert end.value.code == 0 and "--help" in capsys.readouterr().out
 
 

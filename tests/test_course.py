@@ -84,6 +84,7 @@ def test_there_is_no_lesson_of_another_number() -> None:
         find_lesson(12)
 
 
+@pytest.mark.usefixtures("one_server")
 def test_a_class_is_graded(tmp_path: Path) -> None:
     from ringlab.commands.learn import grade_folder
 

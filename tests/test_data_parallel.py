@@ -1,8 +1,7 @@
 """DataParallel: run where there are GPUs, skipped with the reason where there are none, predicted in any case."""
 
 import json
-import subprocess
-import sys
+import runpy
 from math import isfinite
 from pathlib import Path
 
@@ -33,12 +32,14 @@ def test_without_gpus_it_trains_as_the_model_itself_on_the_joined_batch():
 
 
 @pytest.mark.skipif(not FEW, reason="there are two GPUs")
-def test_without_two_gpus_it_is_predicted_and_the_run_is_skipped_with_the_reason(tmp_path: Path):
+def test_without_two_gpus_it_is_predicted_and_the_run_is_skipped_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(InputError, match="DataParallel needs 2 GPUs in one process, and"):
         run_data_parallel(TWO_EACH, 2, steps=3)
-    call = [sys.executable, str(SCRIPT), "--devices", "2", "-o", str(tmp_path / "found.json")]
-    done = subprocess.run(call, capture_output=True, text=True, timeout=300, check=True)
-    assert "2 GPUs: skipped, DataParallel needs 2 GPUs in one process" in done.stdout
+    monkeypatch.setattr("sys.argv", [str(SCRIPT), "--devices", "2", "-o", str(tmp_path / "found.json")])
+    runpy.run_path(str(SCRIPT), run_name="__main__")
+    assert "2 GPUs: skipped, DataParallel needs 2 GPUs in one process" in capsys.readouterr().out
     [predicted] = json.loads((tmp_path / "found.json").read_text())["predicted"]
     assert predicted["data_parallel"] > predicted["ddp"]
 

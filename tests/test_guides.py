@@ -17,6 +17,7 @@ def commands(guide: str) -> list[list[str]]:
     return [shlex.split(line)[1:] for block in blocks for line in block.splitlines() if line.startswith("ringlab ")]
 
 
+@pytest.mark.usefixtures("one_server")
 @pytest.mark.parametrize("guide", ["rent", "learn", "algorithm"])
 def test_every_command_of_a_guide_works(guide: str, ringlab: Ringlab, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -405,13 +405,22 @@ def test_every_mesh_that_a_framework_can_express_multiplies(framework):
     assert meshes and all(write(found.job, mesh, "llama3-8b") for mesh in meshes)
 
 
-@pytest.mark.parametrize(
-    "mesh",
-    [
-        SearchedMesh(tp=2, pp=2, grad_accum=2, sharding="zero3"),
-        SearchedMesh(dp=4, sharding="hsdp", recompute="selective", grad_accum=2),
-    ],
-)
+TRAINED = [
+    SearchedMesh(tp=2, pp=2, grad_accum=2, sharding="zero3"),
+    SearchedMesh(dp=4, sharding="hsdp", recompute="selective", grad_accum=2),
+]
+
+
+@pytest.mark.parametrize("mesh", TRAINED)
+def test_the_exported_script_trains_on_its_mesh_of_virtual_ranks(tmp_path, virtual, mesh):
+    file = tmp_path / "train.py"
+    file.write_text(torch_script(job(gpus=4, batch=8, node_gpus=2), mesh, "llama3-8b"))
+    ran = virtual(file, 4, "--small", "--steps", "2")
+    assert ran.lines(0)[-1].startswith("step_s ") and ran.outcome.findings == () and ran.outcome.status == 0, ran.err
+
+
+@pytest.mark.slow  # five processes import torch
+@pytest.mark.parametrize("mesh", TRAINED)
 def test_the_exported_script_trains_on_its_mesh(tmp_path, mesh):
     """By gloo, of a small model: what is run on GPUs is the same file without --small."""
     file = tmp_path / "train.py"

@@ -221,7 +221,7 @@ def _are_views(replica):
     return all(p.grad.untyped_storage().data_ptr() == storage for p in replica.model.parameters())
 
 
-@pytest.mark.parametrize("world_size", [2, 3])
+@pytest.mark.parametrize("world_size", [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_the_averaged_gradient_is_that_of_one_process_on_the_joined_batch(world_size):
     replica = make_replica(tiny_model(), small(RING, learning_rate=0.1))
     images, labels = joined_batch()

@@ -101,7 +101,7 @@ def all_ways(rank: int, world_size: int):
     return found, overlapped.order, [len(each.parameters) for each in overlapped._buckets], overlapped.unused, filled
 
 
-@pytest.mark.parametrize("world_size", [2, 3])
+@pytest.mark.parametrize("world_size", [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_every_way_leads_to_the_weights_of_one_process_on_the_joined_batch(world_size):
     expected = {name: train_alone(way) for name, way in WAYS.items()}
     expected["norm"] = train_alone({}, tiny_model(nn.BatchNorm1d(16)))

@@ -2,30 +2,14 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from command_line import Ringlab
-from virtual_runs import VirtualRuns
-
-from virtual.hosting import host
 
 PROGRAMS = Path(__file__).parent / "virtual_programs"
 
 
-@pytest.fixture(autouse=True)
-def one_server(virtual: VirtualRuns, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands run in forks of the tests' server."""
-
-    class Shared:
-        def __enter__(self) -> host.VirtualHost:
-            return virtual.host
-
-        def __exit__(self, *_: Any) -> None:
-            pass
-
-    monkeypatch.setattr("ringlab.commands.virtual.VirtualHost", Shared)
-    monkeypatch.setattr("ringlab.virtual.VirtualHost", Shared)
+pytestmark = pytest.mark.usefixtures("one_server")
 
 
 def test_it_says_how_long_a_program_takes_and_writes_what_it_was(ringlab: Ringlab, tmp_path: Path) -> None:
