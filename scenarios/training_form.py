@@ -43,13 +43,14 @@ class ComputeForm(Section):
     forward: Seconds | None = Field(None, description='for example "12 ms"')
     backward: Seconds | None = Field(None, description='for example "12 ms"')
     optimizer: Seconds | None = Field(None, description='for example "12 ms"')
+    loading: Seconds | None = Field(None, description='for example "2 ms"')  # which a step need not have
 
     @model_validator(mode="after")
     def _check_one(self) -> Self:
         phases = [self.forward, self.backward, self.optimizer]
         given = [name for name in ("profile", "rate") if getattr(self, name) is not None]
         given += ["gpu"] if self.gpu is not None and given != ["rate"] else []
-        given += ["phases"] if phases != [None] * 3 else []
+        given += ["phases"] if [*phases, self.loading] != [None] * 4 else []
         if len(given) != 1:
             raise InputError(
                 'give one source: profile = "FILE.json", rate = 500.0 (and the gpu that it was measured on, where it '
@@ -68,7 +69,7 @@ class ComputeForm(Section):
         """The stated phases of a batch, where they are the source."""
         if self.forward is None or self.backward is None or self.optimizer is None:
             return None
-        return ComputePhases(self.forward, self.backward, self.optimizer)
+        return ComputePhases(self.forward, self.backward, self.optimizer, self.loading or 0.0)
 
 
 class Sync(NamedTuple):
@@ -152,6 +153,12 @@ class TrainingForm(Section):
     checkpoints: str = Field("", min_length=1, description='a folder, for example "checkpoints"')
     checkpoint_every: int = Field(1, ge=1)
     download: bool = False
+    verify: bool = True  # of cifar10: files that are not as published are refused
+    num_workers: int = Field(0, le=1024)
+    prefetch_factor: int = Field(1, le=10**6)
+    pin_memory: bool = False
+    random_crop: int = Field(0, le=10**4)
+    flip: bool = False
     stem: str = ""
     classes: int = 10
     images: int = Field(1, ge=1)

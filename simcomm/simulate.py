@@ -3,13 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from collectives.calibration.calibration import Calibration, cached_calibration
 from collectives.checks import check_cluster
 from collectives.declaration import Algorithm
+from collectives.records.spans import Spans, join_spans
 from collectives.records.trace import Trace
 from collectives.records.waits import Record
 from collectives.request import Array, Request, make_request
-from collectives.training.workload import Training, check_training
+from collectives.training.workload import ComputePhases, Training, check_training
 from simcomm.cluster.cluster import Cluster
 from simcomm.model.trouble import NO_TROUBLE, Trouble
 from simcomm.time_models.choice import time_model
@@ -89,7 +92,32 @@ def train(
     if calibration is None and (training.compute is None or training.gradient_sync is None):
         model = replace(model, calibration=cached_calibration(cluster.calibration_ranks))
     together, alone = model.phases(training)
-    found = model.training_steps(training, together, model.steps if steps is None else steps, options)
+    count = model.steps if steps is None else steps
+    found = split_loading(model.training_steps(training, join_loading(together), count, options), training, together)
     facts = {"batch_size": float(training.batch_size), "single_rank_step_s": alone.total}
     facts["warmup_steps"] = float(model.warm_up if steps is None else 0)
     return replace(found, title=f"training/{training.sync_name}", facts=found.facts | facts)
+
+
+def join_loading(phases: ComputePhases) -> ComputePhases:
+    """Return phases whose forward begins with loading the batch: to the ranks' messages both are one."""
+    return replace(phases, forward=phases.loading + phases.forward, loading=0.0)
+
+
+def split_loading(trace: Trace, training: Training, phases: ComputePhases) -> Trace:
+    """Return a trace whose forward began with loading, as ``join_loading`` has it, with a span for each of both.
+
+    A rank that is slowed loads as much slower. The broadcast of buffers that DistributedDataParallel begins forward
+    with is no part of loading.
+    """
+    if not phases.loading:
+        return trace
+    spans = trace.spans
+    is_forward = spans.named("forward")
+    forward, others = spans.select(is_forward), spans.select(~is_forward)
+    whole = forward.end - forward.begin
+    slowed = 1.0 if training.overlaps else whole / (phases.loading + phases.forward)
+    loaded = forward.begin + phases.loading * slowed
+    loading = Spans(("loading",), **(forward.kept | {"end": loaded, "name": np.zeros(len(forward), np.int64)}))
+    computed = Spans(forward.names, **(forward.kept | {"begin": loaded}))
+    return replace(trace, spans=join_spans([loading, computed, others]).sorted())

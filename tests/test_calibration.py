@@ -17,7 +17,7 @@ from collectives.records.environment import threads_per_rank
 from collectives.records.summary import training_entry
 from collectives.request import make_request
 from collectives.training.buckets import Gradient
-from collectives.training.workload import Training
+from collectives.training.workload import ComputePhases, Training
 from realcomm.calibration import blocks
 from realcomm.calibration.blocks import (
     BesideTimes,
@@ -58,7 +58,10 @@ def training_block(late: float = 0.01) -> CalibrationBlock:
     probes += [Probe(EXCHANGE, 1, False, JOB.gradient_bytes // 2, length) for length in (1, 3)]
     ranks = [
         RankBlock(steps={KIND: [
-            BlockStep(0.1, 0.2 + rank * late, 0.03, probe, 0.3 + rank * late, 0.3 + late + 0.02 * probe.length, 0.004)
+            BlockStep(
+                ComputePhases(0.1, 0.2 + rank * late, 0.03, loading=0.02),
+                probe, 0.3 + rank * late, 0.3 + late + 0.02 * probe.length, 0.004,
+            )
             for probe in probes
         ]})
         for rank in range(2)
@@ -90,7 +93,8 @@ def test_a_training_waits_for_the_slowest_rank():
     assert entry["forward_s"] == pytest.approx(0.1)
     assert entry["backward_s"] == pytest.approx(0.205)
     assert entry["sync_s"] == pytest.approx(0.02 + 0.02 + 0.004 + 0.005)  # two hops, the division, waiting
-    assert entry["step_s"] == pytest.approx(0.1 + 0.21 + 0.044 + 0.03)
+    assert entry["loading_s"] == pytest.approx(0.02)
+    assert entry["step_s"] == pytest.approx(0.02 + 0.1 + 0.21 + 0.044 + 0.03)
 
 
 def _with_lone(found):
@@ -114,7 +118,8 @@ def test_torchs_own_sync_is_what_overlaps_and_what_cannot():
     assert entry["forward_s"] == pytest.approx(0.1 + 0.001)
     assert entry["backward_s"] == pytest.approx(0.2 + 0.5 * 0.02 + 0.02 + 0.01)
     assert entry["sync_s"] == 0.0
-    assert entry["step_s"] == pytest.approx(0.101 + 0.24 + 0.03)
+    assert entry["loading_s"] == pytest.approx(0.02)
+    assert entry["step_s"] == pytest.approx(0.02 + 0.101 + 0.24 + 0.03)
 
 
 def test_the_function_that_predicts_is_given_calibration_blocks_only():

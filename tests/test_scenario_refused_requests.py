@@ -11,7 +11,7 @@ from scenarios import load
 WRONG = {
     "misspelt compute": (
         STAR + TRAINS + '[training.compute]\nfoward = "1 ms"\n',
-        "training.compute.foward is no known key; did you mean forward? (of 6)",
+        "training.compute.foward is no known key; did you mean forward? (of 7)",
     ),
     "bare size": (
         changed(ASKS, '"1 MiB"', "1048576") + STAR,

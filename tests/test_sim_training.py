@@ -1,6 +1,8 @@
 """The training step as a timeline: what calibration says, plus the collective, and nothing else."""
 
 from dataclasses import replace
+from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -9,9 +11,11 @@ from collectives import Algorithm, InputError, find_algorithm
 from collectives.calibration.calibration import Calibration, ComputePoint, FittedLine, OverlapPoint
 from collectives.declaration import nccl
 from collectives.records.environment import cores, threads_per_rank
+from collectives.records.summary import PHASES as SUMMARY_PHASES
 from collectives.records.summary import training_entry
-from collectives.training.workload import ComputePhases, Training
+from collectives.training.workload import Buckets, ComputePhases, Training
 from simcomm.cluster.calibrated import as_emulated
+from simcomm.model import trouble
 
 PHASES = ComputePhases(forward=0.1, backward=0.2, optimizer=0.05)
 STAR = simcomm.star(8, "10 Gbit/s", "5 us")
@@ -44,6 +48,24 @@ def test_a_step_is_its_phases_and_the_collective(sync: str):
         assert entry["step_s"] == pytest.approx(0.35 + alone, rel=1e-9)
         assert entry["samples_per_s"] == pytest.approx(8 * 32 / (0.35 + alone), rel=1e-9)
         assert entry["scaling_efficiency"] == pytest.approx(0.35 / (0.35 + alone), rel=1e-9)
+
+
+@pytest.mark.parametrize("changed", [{}, {"buckets": Buckets()}])
+def test_a_step_begins_with_loading_its_batch(changed: dict[str, Any]):
+    slow = trouble.Trouble(ranks=(trouble.RankTrouble(3, slowdown=3.0),)) if not changed else trouble.NO_TROUBLE
+    training = replace(job("ring", replace(PHASES, loading=0.03)), **changed)
+    without = replace(training, compute=PHASES)
+    trace, plain = (simcomm.train(one, STAR, steps=2, trouble=slow) for one in (training, without))
+    entry, expected = training_entry(trace, training), training_entry(plain, without)
+    ranks = 10 / 8 if not changed else 1.0  # rank 3 takes three times as long to load, too
+    assert entry["loading_s"] == pytest.approx(0.03 * ranks) and expected["loading_s"] == 0
+    assert (entry["forward_s"], entry["backward_s"]) == pytest.approx((expected["forward_s"], expected["backward_s"]))
+    slowest = 3 if not changed else 1
+    assert entry["step_s"] == pytest.approx(expected["step_s"] + slowest * 0.03)
+    own = [span for span in trace.spans if span.rank == 3 and not span.name.startswith("bucket")]
+    assert [span.name for span in own if span.name != "reduce"][:5] == [*SUMMARY_PHASES]
+    assert all(one.end == other.begin for one, other in pairwise(own) if other.name == "forward")
+    assert trace.facts["single_rank_step_s"] == pytest.approx(0.38)
 
 
 def test_the_ring_beats_naive_on_eight_hosts_by_seven_eighths_of_eight():

@@ -52,7 +52,7 @@ def collective(name: str, seconds: Any, low: Any, high: Any, nbytes: int = 1 << 
 
 
 def training(step: Any) -> TrainingFigures[Any]:
-    phases = dict.fromkeys(("forward_s", "backward_s", "sync_s", "optimizer_s"), step)
+    phases = dict.fromkeys(("loading_s", "forward_s", "backward_s", "sync_s", "optimizer_s"), step)
     return TrainingFigures(
         gradient_sync="ring", world_size=2, step_s=step, samples_per_s=step, scaling_efficiency=step, **phases
     )

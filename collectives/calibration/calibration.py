@@ -147,7 +147,7 @@ class Calibration:
     2e-05
     """
 
-    SCHEMA_VERSION: ClassVar[int] = 4
+    SCHEMA_VERSION: ClassVar[int] = 5
 
     ranks: int
     threads: int  # per rank, while measuring
@@ -196,7 +196,7 @@ class Calibration:
         """Return what was measured of such a training step; None where nothing was."""
         for point in self.compute:
             of_point = (point.model, point.dataset, point.batch_size, point.processes, point.threads)
-            if of_point == (training.model_kind, training.dataset, training.batch_size, processes, threads):
+            if of_point == (training.model_kind, training.data_kind, training.batch_size, processes, threads):
                 return point
         return None
 
@@ -204,7 +204,7 @@ class Calibration:
         """Return what was measured of overlap in such a training; None where nothing was."""
         for point in self.overlap:
             of_point = (point.model, point.dataset, point.batch_size, point.processes, point.threads)
-            if of_point == (training.model_kind, training.dataset, training.batch_size, processes, threads):
+            if of_point == (training.model_kind, training.data_kind, training.batch_size, processes, threads):
                 return point
         return None
 

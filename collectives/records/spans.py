@@ -11,7 +11,7 @@ from collectives.records.columns import Bools, Column, Columnar, columns_to_plai
 
 
 class Span(NamedTuple):
-    """A rank in one phase: ``reduce``, or in a training step ``forward``, ``backward``, ``sync``, ``optimizer``.
+    """A rank in one phase: ``reduce``, or in a training step one of ``summary.PHASES``.
 
     >>> Span(rank=0, name="reduce", step=2, begin=1e-3, end=2e-3).name
     'reduce'

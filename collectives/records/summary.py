@@ -11,7 +11,7 @@ from collectives.records.trace import Trace
 from collectives.training.workload import Training
 
 Entry = dict[str, str | int | float | None]  # times and rates of a run that never ends are None
-PHASES = ("forward", "backward", "sync", "optimizer")
+PHASES = ("loading", "forward", "backward", "sync", "optimizer")  # of a training step, in this order
 COLLECTIVE_FIGURES = ("time_s", "time_min_s", "time_max_s", "algbw_GBps", "busbw_GBps")
 TRAINING_FIGURES = ("step_s", *(f"{phase}_s" for phase in PHASES), "samples_per_s", "scaling_efficiency")
 

@@ -11,6 +11,7 @@ from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.spec import ITEM_BYTES
 from collectives.training.buckets import FIRST_BYTES, Bucket, Gradient, fill_buckets
+from collectives.training.data_loading import DataLoading
 from collectives.training.models import BLOCKS, STEMS, count_parameters, gradients_in_order
 from collectives.training.recipe import Recipe, check_known
 
@@ -50,35 +51,38 @@ class Buckets:
 class ComputePhases:
     """Seconds that one rank computes in a training step, communication apart. Raises InputError for a time below 0.
 
-    >>> round(ComputePhases(forward=0.1, backward=0.2, optimizer=0.05).total, 9)
-    0.35
+    ``loading`` is what it waits for its batch, before forward.
+
+    >>> round(ComputePhases(forward=0.1, backward=0.2, optimizer=0.05, loading=0.01).total, 9)
+    0.36
     """
 
     forward: float
     backward: float
     optimizer: float
+    loading: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("forward", "backward", "optimizer"):
+        for name in ("forward", "backward", "optimizer", "loading"):
             check_number(name, getattr(self, name), "seconds", at_least=0)
 
     def times(self, factor: float) -> "ComputePhases":
         """Return the phases of a rank that takes so many times as long."""
-        return ComputePhases(factor * self.forward, factor * self.backward, factor * self.optimizer)
+        return ComputePhases(*(factor * each for each in (self.forward, self.backward, self.optimizer, self.loading)))
 
     @property
     def total(self) -> float:
-        """Seconds of all three phases."""
-        return self.forward + self.backward + self.optimizer
+        """Seconds of all phases."""
+        return self.loading + self.forward + self.backward + self.optimizer
 
 
 @dataclass(frozen=True, repr=False)
-class Training(Recipe):
+class Training(Recipe, DataLoading):
     """A data-parallel training. ``gradient_sync`` is an all_reduce algorithm, or None for torch's own DDP.
 
     With ``buckets`` the gradients travel while backward goes on; they always do with torch's own.
 
-    What it learns by are the keys of a Recipe.
+    What it learns by are the keys of a Recipe, and how it gets its images those of DataLoading.
 
     Raises InputError for a model or data set that is not known, and numbers that no training can have.
 
@@ -93,12 +97,12 @@ class Training(Recipe):
     batch_size: int = 32  # per rank
     epochs: int = 3
     seed: int = 0
-    data_folder: Path | str | None = None  # where cifar10 lies, or an imagefolder with train/ and test/
+    data_folder: Path | str | None = None  # where cifar10 lies, else it is drawn; an imagefolder with train/ and test/
     download: bool = False  # cifar10 into data_folder, by torchvision
     stem: str = "imagenet"  # of a ResNet: 7x7 with stride 2, then pooling; "cifar" is 3x3 without
     classes: int = 10
     image_shape: tuple[int, int, int] = SHAPE  # of imagefolder and synthetic images
-    images: int = 1024  # synthetic ones to train on; a quarter as many are held out
+    images: int = 1024  # drawn ones to train on; a quarter as many are held out
     parameters: int | None = None  # of a model in a file of the user's, so that a prediction need not execute it
     compute: ComputePhases | None = None  # None: from calibration
     checkpoints: Path | str | None = None  # the folder in which a run keeps them, relative to the working directory
@@ -106,7 +110,8 @@ class Training(Recipe):
     buckets: Buckets | None = None  # None: all gradients at once, after backward; DDP's usual ones with torch's own
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        Recipe.__post_init__(self)
+        DataLoading.__post_init__(self)
         sync: object = self.gradient_sync
         if sync is not None and not isinstance(sync, Algorithm):
             example = "for example find_algorithm('all_reduce/ring')"
@@ -216,6 +221,11 @@ class Training(Recipe):
         names = ("stem", "classes", "image_shape", "precision", "accumulate", "optimizer", "sync_batch_norm")
         given = [f"{name}={getattr(self, name)}" for name in names if getattr(self, name) != getattr(usual, name)]
         return f"{self.model}[{', '.join(given)}]" if given else self.model
+
+    @property
+    def data_kind(self) -> str:
+        """The data set, and in brackets how it is loaded."""
+        return self.dataset + self.loading_kind
 
     @property
     def sync_name(self) -> str:

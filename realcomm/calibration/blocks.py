@@ -41,15 +41,13 @@ class TrainingKind(NamedTuple):
     @classmethod
     def of(cls, training: Training) -> "TrainingKind":
         """Return the kind of a training."""
-        return cls(training.model_kind, training.dataset, training.batch_size)
+        return cls(training.model_kind, training.data_kind, training.batch_size)
 
 
 class BlockStep(NamedTuple):
     """One step of one rank: seconds of its phases, and when its exchange began and ended."""
 
-    forward: float
-    backward: float
-    optimizer: float
+    phases: ComputePhases
     probe: Probe | None
     begin: float
     end: float
@@ -210,12 +208,13 @@ def _together(kind: TrainingKind, steps: Sequence[tuple[BlockStep, ...]], settin
         return median(fmean(map(value, ranks)) for ranks in steps)
 
     phases = ComputePhases(
-        median_mean(lambda rank: rank.forward),
-        median_mean(lambda rank: rank.backward),
-        median_mean(lambda rank: rank.optimizer),
+        forward=median_mean(lambda rank: rank.phases.forward),
+        backward=median_mean(lambda rank: rank.phases.backward),
+        optimizer=median_mean(lambda rank: rank.phases.optimizer),
+        loading=median_mean(lambda rank: rank.phases.loading),
     )
     waits = [_waits(ranks) for ranks in steps]
-    totals = [max(map(_busy, ranks)) for ranks in steps]
+    totals = [max(rank.phases.total for rank in ranks) for ranks in steps]
     division = median_mean(lambda rank: rank.division)
     return ComputePoint(
         *(*kind, setting.ranks, setting.threads, phases, _spread(totals)),
@@ -256,13 +255,9 @@ def _waits(ranks: Sequence[BlockStep]) -> list[float]:
     return [last - rank.begin for rank in ranks]
 
 
-def _busy(step: BlockStep) -> float:
-    return step.forward + step.backward + step.optimizer
-
-
 def _alone(kind: TrainingKind, threads: int, steps: Sequence[ComputePhases]) -> ComputePoint:
     phases = ComputePhases(
-        *(median(getattr(one, name) for one in steps) for name in ("forward", "backward", "optimizer"))
+        *(median(getattr(one, name) for one in steps) for name in ("forward", "backward", "optimizer", "loading"))
     )
     return ComputePoint(*kind, 1, threads, phases, _spread([one.total for one in steps]))
 

@@ -19,7 +19,7 @@ from torch.nn.functional import cross_entropy
 from collectives.costs.hops import Probe
 from collectives.request import round_down
 from collectives.training.buckets import Bucket, Gradient, fill_buckets
-from collectives.training.workload import Training
+from collectives.training.workload import ComputePhases, Training
 from collectives.units import format_size
 from realcomm.calibration.blocks import BesideTimes, BlockStep, Interval, RankBlock, TrainingKind
 from realcomm.calibration.plan import CalibrationPlan, RankTurns, TrainingPlan
@@ -30,12 +30,12 @@ from realcomm.launching.status import report_progress, set_status
 from realcomm.measuring.probes import ProbeBench, probe_request, time_reduction
 from realcomm.measuring.rank_measurement import RunningMeasurement
 from realcomm.measuring.timing import without_garbage_collection
-from realcomm.training.datasets import Shard
+from realcomm.training.datasets import load_next
 from realcomm.training.gradient_sync import AfterBackward, Average
 from realcomm.training.models import build_model
 from realcomm.training.rank_result import RankResult
 from realcomm.training.replica import WARM_UP_STEPS, make_replica, take_step
-from realcomm.training.running import LoneTraining, RunningTraining
+from realcomm.training.running import EndlessBatches, LoneTraining, RunningTraining
 from realcomm.training.stopwatch import Stopwatch
 
 REDUCTIONS = 9  # repetitions in a block
@@ -50,14 +50,14 @@ class CalibrationTraining:
     def __init__(self, training: Training, rank: int, world_size: int, probes: Sequence[Probe]) -> None:
         self.rank, self.world_size, self.probes = rank, world_size, list(probes)
         self.replica = make_replica(build_model(training, training.seed), training)
-        self._shard = Shard(training, rank, world_size)
-        self._batches = iter(self._shard)
+        self.batches = EndlessBatches(training, rank, world_size)
         self._exchanges = [self._exchange(probe) for probe in self.probes]
         self._watch = Stopwatch(rank)
         self._done = 0
 
     def take_steps(self, count: int) -> list[BlockStep]:
         """Return the times of so many steps, which use the probes in turn. All ranks call this."""
+        self.batches.take_prefetched()
         dist.barrier()
         return [self._step() for _ in range(count)]
 
@@ -66,7 +66,7 @@ class CalibrationTraining:
         self.take_steps(max(WARM_UP_STEPS, len(self.probes)))
 
     def _step(self) -> BlockStep:
-        images, labels = self.next_batch()
+        images, labels = load_next(self.batches, self._watch)
         number = self._done % max(1, len(self.probes))
         exchange = self._exchanges[number] if self._exchanges else None
         marks: list[float] = []
@@ -86,15 +86,8 @@ class CalibrationTraining:
         own = self._watch.phases()
         begin, end, divided = map(self._watch.seconds, marks)
         probe = self.probes[number] if self.probes else None
-        return BlockStep(own["forward"], own["backward"], own["optimizer"], probe, begin, end, divided - end)
-
-    def next_batch(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the next images and labels of this rank's share, epoch after epoch."""
-        found = next(self._batches, None)
-        if found is None:
-            self._batches = iter(self._shard)
-            found = next(self._batches)
-        return found
+        phases = ComputePhases(*(own[name] for name in ("forward", "backward", "optimizer", "loading")))
+        return BlockStep(phases, probe, begin, end, divided - end)
 
     def _exchange(self, probe: Probe) -> Average:
         """Return the probe as a sync: on the gradients themselves where its chunks are theirs."""
@@ -116,8 +109,8 @@ class OverlapCalibrator:
     def __init__(self, stand_in: CalibrationTraining) -> None:
         self._stand_in = stand_in
         self._model = stand_in.replica.model
-        self._gradients = self._time_gradients(*stand_in.next_batch())
-        self._gradients = self._time_gradients(*stand_in.next_batch())
+        self._gradients = self._time_gradients(*next(stand_in.batches))
+        self._gradients = self._time_gradients(*next(stand_in.batches))
         self._buckets: list[Bucket] = fill_buckets(self._gradients)
         self._messages = [torch.zeros(bucket.nbytes // 4) for bucket in self._buckets]
         self._flat = torch.zeros_like(stand_in.replica.gradients)
@@ -128,7 +121,7 @@ class OverlapCalibrator:
         return [self._step() for _ in range(count)]
 
     def _step(self) -> BesideTimes:
-        images, labels = self._stand_in.next_batch()
+        images, labels = next(self._stand_in.batches)
         alone = self._backward(images, labels, lambda: None)
         dist.barrier()
         reduced = [_interval(partial(dist.all_reduce, message)) for message in self._messages]

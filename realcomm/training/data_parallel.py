@@ -1,7 +1,6 @@
 """``torch.nn.DataParallel``: one process that trains on several GPUs, to be seen beside DistributedDataParallel."""
 
 from dataclasses import replace
-from itertools import islice
 from typing import NamedTuple
 
 import torch
@@ -10,7 +9,7 @@ from torch import nn
 from collectives.errors import InputError
 from collectives.training.workload import Training
 from realcomm.launching.launcher import launch
-from realcomm.training.datasets import Shard
+from realcomm.training.datasets import Shard, load_next
 from realcomm.training.gradient_sync import no_sync
 from realcomm.training.models import build_model
 from realcomm.training.replica import make_replica, take_step
@@ -58,7 +57,8 @@ def train_by_one(rank: int, world_size: int, training: Training, devices: int, s
     gpus = list(range(devices)) if torch.cuda.is_initialized() else None
     replica = replace(replica, model=nn.DataParallel(replica.model, device_ids=gpus))
     watch, found = Stopwatch(rank), Steps([], [])
-    for images, labels in islice(Shard(whole, 0, 1, steps), steps):
-        found.losses.append(take_step(replica, images, labels, no_sync, watch))
+    batches = iter(Shard(whole, 0, 1, steps))
+    for _ in range(steps):
+        found.losses.append(take_step(replica, *load_next(batches, watch), no_sync, watch))
         found.seconds.append(sum(watch.phases().values()))
     return found

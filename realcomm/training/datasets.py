@@ -1,13 +1,19 @@
 """Labelled images to train on, and the share of them that a rank takes."""
 
+import ctypes
+import multiprocessing
 import os
+import signal
+import sys
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from torch.nn.functional import interpolate
+from torch.nn.functional import interpolate, pad
 from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampler, Subset, TensorDataset
 
 from collectives.errors import InputError
@@ -15,11 +21,11 @@ from collectives.input_files import is_made_by_kernel, reason
 from collectives.training.workload import Training
 from realcomm.launching.group import own_device
 from realcomm.launching.torch_process import import_compiler
+from realcomm.training.cifar10 import BINARY, CLASSES, PYTHON, find_altered, read_cifar10
 from realcomm.training.rank_result import count_steps
+from realcomm.training.stopwatch import Stopwatch
 
 Images = Dataset[Any]  # of pairs: image float32 of the training's image_shape, normalised; label 0..classes-1
-HOLDS = {"cifar10": "cifar-10-batches-py", "imagefolder": "train/ and test/"}
-
 MOST_FILES = 4_000_000  # of a folder of pictures: each takes a quarter of a kilobyte, and ImageNet has 1,281,167
 HELD_OUT = 0.2  # of the digits, in equal shares of every class; the same images for every seed of a training
 SPLIT_SEED = 0
@@ -38,23 +44,48 @@ def load_images(training: Training, train: bool) -> Images:
     if training.dataset == "digits":
         return _digits(train)
     if training.dataset == "synthetic":
-        return _synthetic(training, train)
-    if training.data_folder is None:
-        raise InputError(
-            f"dataset {training.dataset!r} needs data_folder, the folder that holds {HOLDS[training.dataset]}"
-        )
+        return _draw_images(training, train)
     if training.dataset == "imagefolder":
+        if training.data_folder is None:
+            raise InputError("dataset 'imagefolder' needs data_folder, the folder that holds train/ and test/")
         return _image_folder(training, Path(training.data_folder), train)
-    return _cifar10(train, training.data_folder, training.download)
+    return _cifar10(training, train)
 
 
-def _synthetic(training: Training, train: bool) -> Images:
+def describe_images(training: Training) -> list[str]:
+    """Return what is to be known of the images before a run: where they are drawn, and which files were altered.
+
+    Raise InputError for a CIFAR-10 that is not there.
+    """
+    if training.dataset != "cifar10":
+        return []
+    if training.data_folder is None:
+        return [
+            f"dataset cifar10 without data_folder: {training.images} images of its shape are drawn at random, and what "
+            "is learned of them means nothing; set training.data_folder to the folder of your copy"
+        ]
+    if training.verify:
+        return []  # files that differ are refused
+    return [f"warning: {words}" for words in find_altered(Path(training.data_folder))]
+
+
+def _draw_images(training: Training, train: bool) -> Images:
     """Return noise: as many images as the training says, or a quarter of that. Each image has its class's own mean."""
-    made = torch.Generator().manual_seed(training.seed if train else training.seed + 1)
     images = training.images if train else -(-training.images // 4)
-    labels = torch.arange(images) % training.classes
-    pixels = torch.randn((images, *training.image_shape), generator=made)
-    pixels += (labels / training.classes - 0.5)[:, None, None, None]
+    seed = training.seed if train else training.seed + 1
+    return _draw(training.image_shape, images, training.classes, seed, as_cifar10=training.dataset == "cifar10")
+
+
+@lru_cache(maxsize=2)  # those to train on and those held out, which trainings of one process share
+def _draw(shape: tuple[int, ...], images: int, classes: int, seed: int, as_cifar10: bool) -> Images:
+    made = torch.Generator().manual_seed(seed)
+    labels = torch.arange(images) % classes
+    if as_cifar10:
+        coded = torch.randint(0, 180, (images, *shape), generator=made, dtype=torch.uint8)
+        coded += (70 * labels / classes).to(torch.uint8)[:, None, None, None]
+        return PixelImages(coded, labels)
+    pixels = torch.randn((images, *shape), generator=made)
+    pixels += (labels / classes - 0.5)[:, None, None, None]
     return TensorDataset(pixels, labels)
 
 
@@ -114,24 +145,70 @@ def _digits(train: bool) -> Images:
     return TensorDataset(normalised, torch.from_numpy(labels)[chosen])
 
 
-def _cifar10(train: bool, folder: Path | str, download: bool) -> Images:
-    """Return the 50,000 training images of CIFAR-10, without augmentation, or its 10,000 test images.
+def _cifar10(training: Training, train: bool) -> Images:
+    """Return the training images of CIFAR-10, or its test images, from a folder; without one, noise like them.
 
-    torchvision's loader compares the files with their published MD5 sums and unpickles them only if they match. Raise
-    InputError if they are missing in ``folder`` or do not match.
+    Raise InputError if files are missing in the folder, or are not as published or, unverified, not in its format.
     """
-    import_compiler()
-    from torchvision import datasets, transforms  # slow to import, and only needed here
+    if training.classes < CLASSES:
+        raise InputError(f"classes is {training.classes}, but cifar10 has {CLASSES}; give classes = {CLASSES}")
+    if training.data_folder is None:
+        return _draw_images(training, train)
+    folder = Path(training.data_folder)
+    if training.download and not any((folder / name).exists() for name in (PYTHON.folder, BINARY.folder)):
+        _download(folder)
+    found = read_cifar10(folder, train, training.verify)
+    return PixelImages(torch.from_numpy(found.pixels), torch.from_numpy(found.labels))
 
-    normalise = transforms.Compose([transforms.ToTensor(), transforms.Normalize(CIFAR10_MEAN, CIFAR10_STD)])
+
+def _download(folder: Path) -> None:
+    """Fetch CIFAR-10 into a folder by torchvision, which unpacks it if its MD5 is right. Raise InputError."""
+    import_compiler()
+    from torchvision import datasets  # slow to import, and only needed here
+
     try:
-        found: Images = datasets.CIFAR10(str(folder), train=train, transform=normalise, download=download)
+        datasets.CIFAR10(str(folder), download=True)
     except (RuntimeError, OSError) as error:
-        raise InputError(
-            f"{folder}: CIFAR-10 is not there ({error}); give the folder that holds cifar-10-batches-py, which is what "
-            "cifar-10-python.tar.gz from https://www.cs.toronto.edu/~kriz/cifar.html unpacks to"
-        ) from error
-    return found
+        raise InputError(f"{folder}: CIFAR-10 cannot be fetched: {error}") from error
+
+
+class PixelImages(Dataset[Any]):
+    """CIFAR-10's images, uint8 [images, 3, 32, 32], each normalised when it is taken."""
+
+    def __init__(self, pixels: torch.Tensor, labels: torch.Tensor) -> None:
+        self._pixels, self._labels = pixels, labels.tolist()
+        self._mean, self._std = torch.tensor(CIFAR10_MEAN)[:, None, None], torch.tensor(CIFAR10_STD)[:, None, None]
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        return self._pixels[index].float().div_(255).sub_(self._mean).div_(self._std), self._labels[index]
+
+
+class Augmented(Dataset[Any]):
+    """The images of one epoch, each cropped and mirrored as chance has it, the same on all ranks and every time.
+
+    Padding is zero after normalising: an image's usual colour.
+    """
+
+    def __init__(self, dataset: Images, training: Training, epoch: int) -> None:
+        self._dataset, self._pad = dataset, training.random_crop
+        images = len(dataset)  # type: ignore[arg-type]
+        drawn = np.random.default_rng((training.seed, epoch))
+        self._corners = drawn.integers(0, 2 * self._pad + 1, (images, 2))
+        self._mirrored = drawn.random(images) < (0.5 if training.flip else 0.0)
+
+    def __len__(self) -> int:
+        return len(self._mirrored)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, Any]:
+        image, label = self._dataset[index]
+        if self._pad:
+            top, left = self._corners[index].tolist()
+            height, width = image.shape[-2:]
+            image = pad(image, (self._pad,) * 4)[:, top : top + height, left : left + width]
+        return image.flip(-1) if self._mirrored[index] else image, label
 
 
 class Shard:
@@ -147,10 +224,15 @@ class Shard:
         images = len(dataset)  # type: ignore[arg-type]
         self.steps_per_epoch, self.steps = count_steps(training, lambda: images, world_size, steps)
         self.rank, self.world_size, self.epochs = rank, world_size, training.epochs
-        self._dataset, self._batch_size = dataset, training.batch_size
+        self._dataset, self._training = dataset, training
         self._sampler: DistributedSampler[Any] = DistributedSampler(
             dataset, world_size, rank, seed=training.seed, drop_last=True
         )
+
+    @property
+    def prefetched(self) -> int:
+        """How many batches may be there before they are taken."""
+        return self._training.prefetched
 
     def epochs_after(self, steps: int) -> float:
         """Return how many epochs ``steps`` steps are."""
@@ -175,20 +257,46 @@ class Shard:
         start, skipped = divmod(first, self.steps_per_epoch)
         for epoch in range(start, self.epochs):
             self._sampler.set_epoch(epoch)
-            rows = list(BatchSampler(self._sampler, self._batch_size, drop_last=True))
-            for images, labels in load_batches(self._dataset, rows[skipped if epoch == start else 0 :]):
-                yield images.to(own_device()), labels.to(own_device())
+            rows = list(BatchSampler(self._sampler, self._training.batch_size, drop_last=True))
+            images = self._dataset
+            if self._training.random_crop or self._training.flip:
+                images = Augmented(images, self._training, epoch)
+            yield from load_batches(images, rows[skipped if epoch == start else 0 :], self._training)
 
 
-def load_batches(dataset: Images, rows: list[list[int]]) -> "DataLoader[Any]":
-    """Return the batches of these rows; it takes nothing from torch's own random numbers, which models use."""
-    return DataLoader(dataset, batch_sampler=rows, generator=torch.Generator())
+def load_batches(dataset: Images, rows: list[list[int]], training: Training) -> Iterator[Batch]:
+    """Yield the batches of these rows on this rank's device.
+
+    It takes nothing from torch's own random numbers, which models use. Processes that load ahead end with this one.
+    """
+    device, ahead = own_device(), dict[str, Any]()
+    if training.num_workers:
+        multiprocessing.current_process().daemon = False  # a rank that its launcher made may have processes, too
+        ahead = {"num_workers": training.num_workers, "prefetch_factor": training.prefetch_factor}
+        ahead |= {"multiprocessing_context": "fork", "worker_init_fn": _end_with_parent}
+    pinned = training.pin_memory and device.type == "cuda"
+    loader = DataLoader(dataset, batch_sampler=rows, generator=torch.Generator(), pin_memory=pinned, **ahead)
+    for images, labels in loader:
+        yield images.to(device, non_blocking=pinned), labels.to(device, non_blocking=pinned)
+
+
+def _end_with_parent(worker: int) -> None:
+    """Have the system end this process with the rank that it loads for, also where that is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1  # of <linux/prctl.h>
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+
+def load_next(batches: Iterator[Batch], watch: Stopwatch) -> Batch:
+    """Begin a training step: return its batch, timed as its first phase, ``loading``."""
+    watch.start()
+    with watch.phase("loading"):
+        return next(batches)
 
 
 def held_out_batches(training: Training, rank: int, world_size: int) -> Iterator[Batch]:
     """Yield this rank's share of the held-out images, of which every image goes to exactly one rank."""
     dataset = load_images(training, train=False)
     share = Subset(dataset, range(rank, len(dataset), world_size))  # type: ignore[arg-type]
-    rows = list(BatchSampler(range(len(share)), TEST_BATCH_SIZE, drop_last=False))
-    for images, labels in load_batches(share, rows):
-        yield images.to(own_device()), labels.to(own_device())
+    yield from load_batches(share, list(BatchSampler(range(len(share)), TEST_BATCH_SIZE, drop_last=False)), training)

@@ -26,7 +26,9 @@ def known_images(training: Training) -> int | None:
     >>> known_images(Training(None))
     1437
     """
-    return {"digits": TO_TRAIN_ON["digits"], "synthetic": training.images}.get(training.dataset)
+    if training.dataset == "synthetic" or (training.dataset == "cifar10" and training.data_folder is None):
+        return training.images
+    return TO_TRAIN_ON["digits"] if training.dataset == "digits" else None
 
 
 def count_steps(training: Training, images: Callable[[], int], world_size: int, steps: int | None) -> tuple[int, int]:

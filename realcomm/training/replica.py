@@ -28,7 +28,6 @@ from realcomm.training.stopwatch import Stopwatch
 WARM_UP_STEPS = 3  # the first ones are slower: memory is fetched and kernels are chosen
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
-PHASES = ("forward", "backward", "sync", "optimizer")  # of a step, in this order
 RandomStates = dict[str, Any]
 
 
@@ -86,13 +85,12 @@ def take_step(
     watch: Stopwatch,
     check_loss: Callable[[float], None] | None = None,
 ) -> float:
-    """Train on one batch, timing the four phases; return this rank's loss before the step.
+    """Train on one batch, timing the phases behind its loading; return this rank's loss before the step.
 
     The batch is computed in as many pieces as the recipe accumulates, and each has a forward and a backward of its own.
     Clearing the gradients counts as backward, and waiting for other ranks as sync. ``check_loss`` is called before
     the first gradient is made of a loss.
     """
-    watch.start()
     sync.begin()
     pieces = list(zip(*(each.chunk(replica.recipe.accumulate) for each in (images, labels)), strict=True))
     total = 0.0

@@ -3,23 +3,22 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from statistics import median
 
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.utils.data import DataLoader
 
 from collectives.catalogue import find_algorithm
 from collectives.errors import RunFailed
+from collectives.records.summary import PHASES as STEP_PHASES
 from collectives.training.workload import Buckets, ComputePhases, Training
 from realcomm.execution.executor import execute
 from realcomm.execution.group_memory import host_barrier
 from realcomm.launching.group import own_device
 from realcomm.launching.status import report_progress, set_status, tell_by
-from realcomm.training.datasets import Shard, held_out_batches, load_images
+from realcomm.training.datasets import Batch, Shard, held_out_batches, load_next
 from realcomm.training.gradient_sync import DuringBackward, GradientSync, LocalSteps, TorchsOwn, make_sync, no_sync
 from realcomm.training.models import build_model
 from realcomm.training.observing import EpochRecord, Observer, RankGradients, State, StepRecord
@@ -40,7 +39,6 @@ from realcomm.training.replica_checks import check_equal_steps, describe_what_is
 from realcomm.training.stopwatch import Stopwatch
 
 LOCAL = ("model", "optimizer", "scaler")  # parts of the state that each rank has of its own with local SGD
-WHOLE = {"forward", "backward", "sync", "optimizer"}  # whose seconds make a step
 MEASURED_STEPS = 12
 
 
@@ -97,9 +95,10 @@ class RunningTraining:
         self.watch.resume()
         tell_by(PHASES, self.watch.absolute_spans)
         error: BaseException | None = None
+        remain = self.shard.steps - self.done
         try:
-            for images, labels in islice(self._batches, count):
-                self._take_step(images, labels)
+            for _ in range(remain if count is None else min(count, remain)):
+                self._take_step(*load_next(self._batches, self.watch))
         except BaseException as caught:
             error = caught
             raise
@@ -158,7 +157,7 @@ class RunningTraining:
     def _samples_per_s(self) -> float:
         """Return the samples a second of all ranks, by the last step of this one."""
         phases = self.watch.phases()
-        return self.world_size * self.training.batch_size / sum(phases[name] for name in WHOLE & phases.keys())
+        return self.world_size * self.training.batch_size / sum(phases[name] for name in STEP_PHASES & phases.keys())
 
     def _tell_step(self, step: int, learning_rate: float) -> None:
         """Tell the observers of a step."""
@@ -264,27 +263,51 @@ def make_replica_and_sync(
     return replica, make_sync(algorithm, rank, world_size, replica.gradients)
 
 
+class EndlessBatches:
+    """The batches of a rank, epoch after epoch, for steps that are timed."""
+
+    def __init__(self, training: Training, rank: int, world_size: int) -> None:
+        self._shard = Shard(training, rank, world_size)
+        self._batches = iter(self._shard)
+
+    def __iter__(self) -> "EndlessBatches":
+        return self
+
+    def __next__(self) -> Batch:
+        found = next(self._batches, None)
+        if found is None:
+            self._batches = iter(self._shard)
+            found = next(self._batches)
+        return found
+
+    def take_prefetched(self) -> None:
+        """Leave out the batches that are there already, as none are where steps follow each other fast."""
+        for _ in range(self._shard.prefetched):
+            next(self)
+
+
 class LoneTraining:
-    """Training steps without communication: of a new model, on one batch, with a certain number of threads."""
+    """Training steps without communication: of a new model, by one rank, with a certain number of threads."""
 
     def __init__(self, training: Training, threads: int | None = None) -> None:
-        """Prepare the model and a batch; the steps have as many threads as this process, unless said."""
+        """Prepare the model and images; the steps have as many threads as this process, unless said."""
         self._threads, self._watch = threads, Stopwatch(rank=0)
         alone = replace(training, sync_batch_norm=False)  # there is nobody to do it with
         self._replica = make_replica(build_model(alone, training.seed), training)
-        dataset = load_images(training, train=True)
-        images, labels = next(iter(DataLoader(dataset, training.batch_size)))
-        self._batch = images.to(own_device()), labels.to(own_device())
+        self._batches = EndlessBatches(training, 0, 1)
 
     def take_steps(self, count: int, warm_up: int = 1) -> list[ComputePhases]:
         """Return the phases of so many steps, after the first ones, which do not count."""
         before, steps = torch.get_num_threads(), list[ComputePhases]()
         torch.set_num_threads(self._threads or before)
         try:
+            self._batches.take_prefetched()
             for done in range(1, warm_up + count + 1):
-                take_step(self._replica, *self._batch, no_sync, self._watch)
+                take_step(self._replica, *load_next(self._batches, self._watch), no_sync, self._watch)
                 seconds = self._watch.phases()
-                steps.append(ComputePhases(seconds["forward"], seconds["backward"], seconds["optimizer"]))
+                steps.append(
+                    ComputePhases(*(seconds[name] for name in ("forward", "backward", "optimizer", "loading")))
+                )
                 report_progress(done, warm_up + count, "computing without communication")
         finally:
             torch.set_num_threads(before)

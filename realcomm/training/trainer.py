@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from collectives.checks import check_cluster, check_path
 from collectives.errors import InputError
+from collectives.output_files import check_output
 from collectives.proof.verifier import verify
 from collectives.records.messages import Message
 from collectives.records.spans import Spans
 from collectives.records.trace import Trace, Unfinished, name_in_library
 from collectives.request import Request
 from collectives.training.workload import Training, check_training, is_file_reference
+from collectives.variables import is_first_rank
 from realcomm.execution.broken_run import follow_messages, latest_accounts, make_broken_trace
 from realcomm.launching.failures import LaunchFailed
 from realcomm.launching.launcher import launch
@@ -51,10 +53,10 @@ def train(
 ) -> Trace:
     """Train on ``cluster.world_size`` processes of this machine, for all epochs or only the first ``steps`` steps.
 
-    Return a trace with a span for each phase, step and rank: forward, backward, sync (waiting included) and optimizer.
-    Loading a batch belongs to none of them. With DistributedDataParallel the sync overlaps backward: its spans have no
-    length, and on CPUs each bucket of gradients is a span from when it is full to when its mean is there. The ranks
-    meet on the ``network`` of ``realcomm.emulate``, if one is given, and else over the loopback.
+    Return a trace with a span for each phase, step and rank: loading (what the rank waits for its batch), forward,
+    backward, sync (waiting included) and optimizer. With DistributedDataParallel the sync overlaps backward: its spans
+    have no length, and on CPUs each bucket of gradients is a span from when it is full to when its mean is there. The
+    ranks meet on the ``network`` of ``realcomm.emulate``, if one is given, and else over the loopback.
 
     Its facts: ``batch_size``, ``epochs`` (a fraction if stopped early), ``examples_seen`` (by all ranks together),
     ``final_loss`` (of the last step, mean over the ranks), ``test_accuracy`` (share of the held-out images),
@@ -81,7 +83,7 @@ def train(
     check_cluster(cluster, Ranks)
     check_training(training, steps)
     _check(training, cluster.world_size, steps, backend)
-    weights = None if weights_file is None else check_path("weights_file", weights_file)
+    weights = None if weights_file is None else _check_weights_file(weights_file, training)
     removing: AbstractContextManager[None] = nullcontext()
     if training.checkpoints is not None or resume is not None:
         from realcomm.training.checkpointing import Checkpointing, Start, find_start, removing_remains
@@ -172,6 +174,17 @@ def _check(training: Training, world_size: int, steps: int | None, backend: str)
     count_steps(training, lambda: _count_images(training), world_size, steps)
     if training.program is not None:
         verify(training.program, world_size)
+
+
+def _check_weights_file(weights_file: Path | str, training: Training) -> Path:
+    """Return the file that weights are to be written to. Raise InputError for none, and for one among the images."""
+    path = check_path("weights_file", weights_file)
+    if is_first_rank():
+        check_output(path)
+        folder = training.data_folder
+        if folder is not None and Path(path).resolve().is_relative_to(Path(folder).resolve()):
+            raise InputError(f"{path} is in {folder}, which holds the images; write the weights somewhere else")
+    return path
 
 
 def _count_images(training: Training) -> int:

@@ -5,6 +5,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from collectives.declaration import Algorithm
+from collectives.records.summary import PHASES
 from collectives.records.trace import Unfinished
 from collectives.schedule.build import build_schedule
 from collectives.units import format_size, format_time
@@ -16,10 +17,10 @@ from scenarios import LoadedScenario
 from simcomm.cluster.cluster import Cluster
 from simcomm.repetition import LinkPart, StuckRun, TroubleFigures, Waiting
 
-PHASES = ("step_s", "forward_s", "backward_s", "sync_s", "optimizer_s", "scaling_efficiency")
 UNRECORDED = "with this many messages nobody kept track of who waited for whom."
 REDUCING_IS_FREE = "Reducing takes no time on this transport, so ranks that are slow at it change nothing."
 MOST_NAMED = 3  # ranks or parts of the critical path named in a sentence
+LEAST_PHASE = 0.01  # of a step, from which on a phase is looked at for the worst error
 LEAST_BLAME = 0.1  # of the critical path, from which on a link in trouble is named
 
 
@@ -125,9 +126,10 @@ def _worst_error(answer: ScenarioAnswer[Any]) -> list[str]:
     collectives: Sequence[CollectiveFigures[Any]] = answer.collectives
     rows = [(one.time_s, f"{one.algorithm} at {format_size(one.bytes)}") for one in collectives]
     for training in answer.training:
-        for key in PHASES:
-            name = key.removesuffix("_s").replace("_", " ")
-            rows.append((getattr(training, key), f"{name} with {training.gradient_sync}"))
+        for key in ("step_s", *(f"{phase}_s" for phase in PHASES), "scaling_efficiency"):
+            value, name = getattr(training, key), key.removesuffix("_s").replace("_", " ")
+            if name not in PHASES or _number(value) >= LEAST_PHASE * _number(training.step_s):
+                rows.append((value, f"{name} with {training.gradient_sync}"))
     compared = [(value.error, name) for value, name in rows if isinstance(value, SideBySide)]
     errors = [(abs(error), name) for error, name in compared if error is not None]
     if not errors:

@@ -72,6 +72,7 @@ class TrainingFigures(Figures, Generic[N]):
     gradient_sync: str
     world_size: int
     step_s: N
+    loading_s: N
     forward_s: N
     backward_s: N
     sync_s: N

@@ -9,6 +9,7 @@ from math import inf
 from typing import Any, ClassVar, Generic
 
 from collectives.records.environment import describe_environment
+from collectives.records.summary import PHASES
 from collectives.units import format_size, format_time
 from ringlab.shared.answer import SCHEMA_VERSION, Answer, to_plain
 from ringlab.shared.figures import ClusterFigures, CollectiveFigures, N, Number, SideBySide, TrainingFigures
@@ -29,7 +30,7 @@ from ringlab.table import (
 
 SIDES = ("predicted", "measured")
 ERRORS = (("good", 0.10), ("fair", 0.25), ("poor", inf))  # up to so much
-PHASES = ("step", "forward", "backward", "sync", "optimizer")
+STEP = ("step", *PHASES)
 Entry = CollectiveFigures[Any] | TrainingFigures[Any]
 Clusters = Sequence[ClusterFigures[Any]]
 Rows = Callable[[ClusterFigures[Any]], Sequence[Row]]
@@ -199,26 +200,28 @@ def _timed(
 def _training(clusters: Clusters) -> Iterator[Part]:
     """Yield a row for each algorithm: the step by phase."""
     unit, form = _phase_unit(clusters)
+    shown = _shown_phases(clusters)
 
     def row(entry: TrainingFigures[Any]) -> Row:
         if entry.step_s is None and entry.test_accuracy is not None:  # no step was left to train
-            return [entry.gradient_sync, *(NOTHING for _ in PHASES), NOTHING]
-        phases = [_cells(_phase(entry, name), form, is_compared=False)[0] for name in PHASES]
+            return [entry.gradient_sync, *(NOTHING for _ in shown), NOTHING]
+        phases = [_cells(_phase(entry, name), form, is_compared=False)[0] for name in shown]
         return [entry.gradient_sync, *phases, *_cells(entry.scaling_efficiency, _percent, is_compared=False)]
 
-    headings = ["sync", *(f"{name}\n({unit})" for name in PHASES), "scaling\n(%)"]
+    headings = ["sync", *(f"{name}\n({unit})" for name in shown), "scaling\n(%)"]
     return _grouped("Training step", headings, clusters, lambda cluster: [*map(row, cluster.training)], words=2)
 
 
 def _compared_training(clusters: Clusters) -> Iterator[Part]:
     """Yield a row for each phase: predicted, measured and error; and the efficiency so."""
     unit, form = _phase_unit(clusters)
+    shown = _shown_phases(clusters)
 
     def phases(cluster: ClusterFigures[Any]) -> list[Row]:
         return [
             [entry.gradient_sync if name == "step" else "", name, *_cells(_phase(entry, name), form, is_compared=True)]
             for entry in cluster.training
-            for name in PHASES
+            for name in shown
         ]
 
     def efficiency(cluster: ClusterFigures[Any]) -> list[Row]:
@@ -298,9 +301,16 @@ def _phase(entry: TrainingFigures[Any], name: str) -> Value:
     return value
 
 
+def _shown_phases(clusters: Clusters) -> list[str]:
+    """Return the step and its phases; loading where it takes time, which on a described cluster nobody has said."""
+    entries = [entry for cluster in clusters for entry in cluster.training]
+    loads = any(_seconds(entry.loading_s for entry in entries))
+    return [name for name in STEP if loads or name != "loading"]
+
+
 def _phase_unit(clusters: Clusters) -> tuple[str, Format]:
     entries = [entry for cluster in clusters for entry in cluster.training]
-    return time_unit(_seconds(_phase(entry, name) for entry in entries for name in PHASES))
+    return time_unit(_seconds(_phase(entry, name) for entry in entries for name in STEP))
 
 
 def _side(value: Value, side: str) -> float | None:

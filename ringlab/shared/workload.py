@@ -29,17 +29,11 @@ def resolve_requests(
 
 def resolve_training(training: Training, cluster: Cluster, calibration: Calibration | None) -> Training:
     """Return the training with the algorithm that the model chooses, where its gradient sync is ``auto``."""
-    sync = sync_request(training, cluster)
-    if sync is None:
+    sync = training.gradient_sync
+    if sync is None or sync.is_decided:  # the gradients of a user's model need not be counted to run it
         return training
-    return replace(training, gradient_sync=resolve_auto(sync, cluster, calibration).algorithm)
-
-
-def sync_request(training: Training, cluster: Cluster) -> Request | None:
-    """Return the collective by which a training averages its gradients; None for torch's own."""
-    if training.gradient_sync is None:
-        return None
-    return make_request(training.gradient_sync, cluster.world_size, training.gradient_bytes, op="mean")
+    request = make_request(sync, cluster.world_size, training.gradient_bytes, op="mean")
+    return replace(training, gradient_sync=resolve_auto(request, cluster, calibration).algorithm)
 
 
 def predictable(trainings: Sequence[Training]) -> list[Training]:

@@ -134,7 +134,7 @@ def _time_overlapped(
         together = measured.calibration.compute_point(training, measured.ranks, threads)
     if point is None and measured.is_needed:
         raise InputError(
-            f"the calibration has no overlap of {training.model_kind}, {training.dataset}, batch size "
+            f"the calibration has no overlap of {training.model_kind}, {training.data_kind}, batch size "
             f"{training.batch_size}, with {ranks} ranks; make one with `ringlab calibrate SCENARIO`"
         )
     gradients = [Gradient(*each) for each in point.gradients] if point else training.gradients

@@ -144,7 +144,7 @@ class TimeModel(ABC):
         alone = self.calibration.phases(training, 1, threads)
         if together is None or alone is None:
             raise InputError(
-                f"the calibration has no times of {training.model}, {training.dataset}, batch size "
+                f"the calibration has no times of {training.model}, {training.data_kind}, batch size "
                 f"{training.batch_size}, for {local} ranks of {threads} threads each on {cores()} cores; "
                 "make them with `ringlab calibrate SCENARIO`, or give them as [training.compute]"
             )
@@ -166,7 +166,7 @@ class TimeModel(ABC):
 
 def has_point(points: Sequence[ComputePoint] | Sequence[OverlapPoint], training: Training) -> bool:
     """Return whether one of the points measured is of a training's model, data set and batch size."""
-    kind = training.model_kind, training.dataset, training.batch_size
+    kind = training.model_kind, training.data_kind, training.batch_size
     return any((one.model, one.dataset, one.batch_size) == kind for one in points)
 
 

@@ -28,7 +28,7 @@ from simcomm.nccl.measured.nccl_tests import read_nccl_tests
 from simcomm.nccl.measured.nccl_tests_rows import NcclTestsRun
 from simcomm.nccl.predict import predict_seconds
 
-PHASES = ("forward", "backward", "optimizer")
+PHASES = ("loading", "forward", "backward", "optimizer")
 
 
 @dataclass(frozen=True)

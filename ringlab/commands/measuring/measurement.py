@@ -100,15 +100,18 @@ def measure(
     network: "RankNetwork | None" = None,
     resume: str | Path | None = None,
     watch: "Watch | None" = None,
+    weights: Path | None = None,
 ) -> RunAnswer:
     """Run a scenario on real processes of this machine; a training ends after the session's timeout without a step.
 
     Trainings go on from the checkpoint ``resume``, or with "auto" each from its newest whole one, and ``watch`` says
-    what is kept of them. The ranks meet on ``network``, if one is given: the scenario's cluster, emulated. Raises
-    RunFailed, and ProgramError before anything is measured.
+    what is kept of them. What the only one has learned is written to ``weights``. The ranks meet on ``network``, if one
+    is given: the scenario's cluster, emulated. Raises RunFailed, and ProgramError before anything is measured.
     """
     session = session or Session()
     work, progress = _find_work(scenario, calibration), session.progress
+    _check_one(work.jobs, "--weights", weights)
+    _tell_of_images(work.jobs, progress)
     starts = _find_starts(work.jobs, scenario.cluster.world_size, resume, progress)
     options: dict[str, Any] = {"backend": session.backend, "timeout": session.timeout_s, "network": network}
     measured: dict[Request | Training, Trace] = {}
@@ -123,7 +126,7 @@ def measure(
             with progress.task(f"measuring {request.algorithm.full_name}, {request.nbytes} bytes") as tick:
                 measured[request] = realcomm.run(request, scenario.cluster, **options, progress=tick)
         for job, start in zip(work.jobs, starts, strict=True):
-            given = {"resume": start, "observers": observers}
+            given: dict[str, Any] = {"resume": start, "observers": observers, "weights_file": weights}
             with _telling_how_it_goes_on(job, progress), progress.task(f"training with {job.sync_name}") as tick:
                 measured[job] = realcomm.train(job, scenario.cluster, **options, **given, progress=tick)
     return work.answer(measured)
@@ -150,12 +153,7 @@ def _find_starts(
         raise InputError("--resume goes on with a training, and the scenario has none")
     if not trainings or (resume is None and trainings[0].checkpoints is None):
         return [None] * len(trainings)
-    if resume not in (None, AUTO) and len(trainings) > 1:
-        names = ", ".join(job.sync_name for job in trainings)
-        raise InputError(
-            f"--resume {resume} is one checkpoint, and the scenario has a training for each of {names}; "
-            "take --resume auto, or choose one with --set training.gradient_sync=NAME"
-        )
+    _check_one(trainings, "--resume", None if resume == AUTO else resume, "take --resume auto, or ")
     from realcomm.training.checkpointing import find_start  # imports torch, which --help does without
 
     starts = [find_start(job, world_size, resume) for job in trainings]
@@ -163,6 +161,28 @@ def _find_starts(
         for note in start.notes:
             progress.note(note)
     return [*starts]
+
+
+def _check_one(trainings: Sequence[Training], option: str, file: object, other: str = "") -> None:
+    """Raise InputError where a file of one training is given and the scenario has none, or several."""
+    if file is None or len(trainings) == 1:
+        return
+    names = ", ".join(job.sync_name for job in trainings)
+    if not trainings:
+        raise InputError(f"{option} is of a training, and the scenario has none")
+    raise InputError(
+        f"{option} {file} is of one training, and the scenario has one for each of {names}; "
+        f"{other}choose one with --set training.gradient_sync=NAME"
+    )
+
+
+def _tell_of_images(trainings: Sequence[Training], progress: Progress) -> None:
+    """Say what is to be known of the images before a run. Raise InputError where they are not there."""
+    if any(job.dataset == "cifar10" for job in trainings):
+        from realcomm.training.datasets import describe_images  # imports torch
+
+        for note in describe_images(trainings[0]):  # all of a scenario have the same
+            progress.note(note)
 
 
 def make_run_answer(
@@ -197,6 +217,7 @@ def measure_in_turns(
     ProgramError before anything is measured.
     """
     work = _find_work(scenario, calibration)
+    _tell_of_images(work.jobs, session.progress)
     with session.progress.task("calibrating and running in turns") as tick:
         turns = launch_turns(
             work.once,

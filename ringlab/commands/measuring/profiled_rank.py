@@ -128,7 +128,7 @@ def computing_of(profile: ModelProfile, trainings: Sequence[Training], where: st
     for training in dict.fromkeys(trainings):
         one = check_profile(profile, training, where)
         phases = ComputePhases(sum(one.forward), sum(one.backward), one.optimizer)
-        kind = (training.model_kind, training.dataset, training.batch_size)
+        kind = (training.model_kind, training.data_kind, training.batch_size)
         if any((each.model, each.dataset, each.batch_size) == kind for each in points):
             continue
         points += [ComputePoint(*kind, processes, one.threads, phases, 0.0) for processes in {1, cores()}]

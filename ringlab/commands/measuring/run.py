@@ -47,6 +47,10 @@ class TrainingOptions:
         str | None, Option("--profile", metavar="STEPS", help="Keep torch's profile of these steps too: 10 or 10-12.")
     ] = None
 
+    weights: Annotated[
+        Path | None, Option("--weights", metavar="FILE.pt", help="Write what was trained there: torch's state_dict.")
+    ] = None
+
     def watch(self) -> "Watch | None":
         """Return what is kept of trainings. Raise InputError for what cannot be kept, or nowhere."""
         if self.log_dir is None:
@@ -77,17 +81,18 @@ def command(
     """Run the scenario on real processes of this machine; also under torchrun."""
     as_started = _as_many_ranks_as_there_are() if training.elastic else []
     loaded = load_scenario(scenario, *(set_keys or ()), *as_started)
-    check_outputs(outputs.json_to, trace, reads=real.calibration)
-    session, watch = real_session(real), training.watch()
+    check_outputs(outputs.json_to, trace, training.weights, reads=real.calibration)
+    kept: dict[str, Any] = {"resume": training.resume, "watch": training.watch(), "weights": training.weights}
+    session, watch = real_session(real), kept["watch"]
     with keep_broken_trace(trace):
         answer: RunAnswer | Comparison
         if predict and real.emulate:
             raise InputError("--predict does not go with --emulate; `ringlab compare SCENARIO --emulate` does both")
         if predict:
             show = partial(_show_prediction, quiet=outputs.json_to == "-")
-            answer = run_beside_prediction(loaded, show, session, resume=training.resume, watch=watch)
+            answer = run_beside_prediction(loaded, show, session, **kept)
         else:
-            answer = run(loaded, session, emulate=real.emulate, resume=training.resume, watch=watch)
+            answer = run(loaded, session, emulate=real.emulate, **kept)
     writers = [partial(answer.traces[-1].write, trace)] if trace is not None and answer.traces else []
     deliver(answer, outputs.json_to, *writers, explain=outputs.explain)
     if watch is not None and is_first_rank():
@@ -114,17 +119,18 @@ def run(
     emulate: bool = False,
     resume: str | Path | None = None,
     watch: "Watch | None" = None,
+    weights: Path | None = None,
 ) -> RunAnswer:
     """Run a scenario on real processes of this machine, or with ``emulate`` on its network, built here.
 
     The calibration is for algorithms named ``auto`` only, and made where it is missing. With ``resume`` a training goes
     on from that checkpoint, or with "auto" each from its newest whole one. ``watch`` says what is kept of trainings
-    while they run. Raises InputError and RunFailed.
+    while they run; what the only one has learned is written to ``weights``. Raises InputError and RunFailed.
     """
     cluster, progress = scenario.cluster, session.progress
     runnable = scenario if session.backend == "nccl" and not emulate else leave_nccl_out(scenario)
     check_launch(cluster.world_size, session.backend, session.timeout_s)
-    kept: dict[str, Any] = {"resume": resume, "watch": watch}
+    kept: dict[str, Any] = {"resume": resume, "watch": watch, "weights": weights}
     if emulate:
         runnable = on_emulated(runnable)
         found = session.calibration_to_choose(runnable)
@@ -151,6 +157,7 @@ def run_beside_prediction(
     *,
     resume: str | Path | None = None,
     watch: "Watch | None" = None,
+    weights: Path | None = None,
 ) -> Comparison:
     """Predict a scenario, ``show`` that, then run it as ``run`` does; return both side by side.
 
@@ -163,5 +170,5 @@ def run_beside_prediction(
     found = session.find_or_calibrate(scenario)
     predicted = predict_whole(scenario, session.with_calibration(found))
     show(predicted)
-    measured = measure(scenario, found, session, resume=resume, watch=watch)
+    measured = measure(scenario, found, session, resume=resume, watch=watch, weights=weights)
     return make_comparison(scenario, predicted, measured, found)

@@ -9,10 +9,10 @@ from collectives.errors import InputError
 from collectives.input_files import parse_json
 from collectives.quoting import quote
 from collectives.records.spans import Span
+from collectives.records.summary import PHASES
 from collectives.records.trace import Trace
 from simcomm.diagnosis.evidence.facts import BenchedRow, Fact, FilePlace, RunTrace
 
-PHASES = ("forward", "backward", "sync", "optimizer")
 LONGEST = 1e6  # seconds of a phase
 
 
