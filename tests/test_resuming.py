@@ -190,7 +190,7 @@ def keep(folder: Path, step: int, world_size: int = 2, **changed: object) -> Pat
         ),
         (
             ["--resume", "kept/ring/step-00000010.pt", "--set", 'training.gradient_sync=["ring","ddp"]'],
-            "step-00000010.pt is of one training, and the scenario has one for each of ring, ddp; take --resume auto",
+            "is of one training, and the scenario has one for each of ring, ddp; take --r",
         ),
         (["--resume", "auto", "--set", "training.batch_size=700"], "batch_size is 8 there and 700 here"),
         (

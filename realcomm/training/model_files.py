@@ -3,6 +3,7 @@
 Importing this does not import torch.
 """
 
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,23 @@ def check_model(training: Training) -> None:
     if is_file_reference(training.model):
         path = check_model_file(training.model)
         if is_first_rank() and not is_in_group():
-            status = path.stat()
-            _try_file(training.model, path.resolve(), status.st_mtime_ns, status.st_size, read_limits())
+            _try(training.model, path)
+
+
+def count_parameters(training: Training) -> Training:
+    """Return a training whose model in a user's file has its parameters counted, where that can be. Raise InputError.
+
+    A prediction needs their number. The file is executed as ``check_model`` does, so where it is to be run.
+    """
+    if not is_file_reference(training.model) or training.parameters is not None:
+        return training
+    found = _try(training.model, check_model_file(training.model))
+    return replace(training, parameters=found) if isinstance(found, int) and found > 0 else training
+
+
+def _try(model: str, path: Path) -> Any:
+    status = path.stat()
+    return _try_file(model, path.resolve(), status.st_mtime_ns, status.st_size, read_limits())
 
 
 def check_model_file(text: str) -> Path:
@@ -46,8 +62,9 @@ def check_model_file(text: str) -> Path:
 
 
 @lru_cache(maxsize=64)
-def _try_file(text: str, path: Path, changed_ns: int, nbytes: int, limits: ProgramLimits) -> None:
-    ask_file(text, f"{_MODELS}:try_model", [], (_MODELS,))
+def _try_file(text: str, path: Path, changed_ns: int, nbytes: int, limits: ProgramLimits) -> Any:
+    """Return what ``try_model`` says, untrusted."""
+    return ask_file(text, f"{_MODELS}:try_model", [], (_MODELS,))[1]
 
 
 def ask_file(text: str, function: str, given: list[Any], modules: tuple[str, ...]) -> tuple[ProgramFile, Any]:

@@ -58,7 +58,7 @@ def build_resnet(training: Training) -> nn.Module:
 def _build_by_file(training: Training) -> nn.Module:
     """Return the model of the user's file. Raise InputError unless its parameters are as the training says."""
     model = build_from_file(training.model)
-    count = sum(each.numel() for each in model.parameters() if each.requires_grad)
+    count = _count(model)
     if training.parameters not in (None, count):
         raise InputError(f"parameters is {training.parameters}, but {training.model!r} has {count}; give that number")
     for name, parameter in model.named_parameters():
@@ -70,17 +70,24 @@ def _build_by_file(training: Training) -> nn.Module:
     return model
 
 
-def try_model(path: Path, name: str) -> None:
+def try_model(path: Path, name: str) -> int | None:
     """Build the model of a user's file without content, in the process that is there for the file.
 
-    What fails is left to the ranks, which build it with its content; memory that is missing is told of.
+    Return how many parameters of it are trained; None where it fails, which is left to the ranks, which build it with
+    its content. Memory that is missing is told of.
     """
     try:
         with torch.device("meta"):
-            build_from_file(f"{path}:{name}")
+            return _count(build_from_file(f"{path}:{name}"))
     except Exception as error:
         if is_about_memory(error):
             raise
+        return None
+
+
+def _count(model: nn.Module) -> int:
+    """Return how many parameters of a model are trained."""
+    return sum(each.numel() for each in model.parameters() if each.requires_grad)
 
 
 def _is_raised_in(path: str, error: BaseException) -> bool:

@@ -12,7 +12,13 @@ from collectives.errors import InputError
 from collectives.records.summary import COLLECTIVE_FIGURES, TRAINING_FIGURES
 from collectives.records.trace import Trace
 from realcomm.launching.launcher import check_launch
-from ringlab.commands.measuring.measurement import RunAnswer, measure, measure_in_turns, measure_when_free
+from ringlab.commands.measuring.measurement import (
+    RunAnswer,
+    measure,
+    measure_in_turns,
+    measure_when_free,
+    with_counted_models,
+)
 from ringlab.commands.predicting.prediction import Prediction, predict_whole
 from ringlab.emulated.network import as_built, calibrate_for_emulation, emulated, on_emulated
 from ringlab.session import Session, load_scenario, real_session
@@ -187,6 +193,7 @@ def compare(scenario: LoadedScenario, session: Session, emulate: bool = False) -
     cluster and for trouble; RunFailed.
     """
     check_launch(scenario.cluster.world_size, session.backend, session.timeout_s)
+    scenario = with_counted_models(scenario)
     if emulate:
         return _compare_emulated(on_emulated(scenario), session)
     check_comparable(scenario, session.backend)

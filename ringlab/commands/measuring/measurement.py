@@ -17,6 +17,7 @@ from realcomm.calibration.blocks import make_calibration
 from realcomm.calibration.calibration import run_in_turns as launch_turns
 from realcomm.launching.torchrun import spans_nodes
 from realcomm.training.checkpoint_folder import AUTO
+from realcomm.training.model_files import count_parameters
 from realcomm.training.trainer import preload_for
 from ringlab.session import Session
 from ringlab.shared.answer import NOT_IN_JSON
@@ -183,6 +184,11 @@ def _tell_of_images(trainings: Sequence[Training], progress: Progress) -> None:
 
         for note in describe_images(trainings[0]):  # all of a scenario have the same
             progress.note(note)
+
+
+def with_counted_models(scenario: LoadedScenario) -> LoadedScenario:
+    """Return a scenario to be predicted and run, with the parameters of a user's model counted. Raise InputError."""
+    return replace(scenario, trainings=tuple(count_parameters(training) for training in scenario.trainings))
 
 
 def make_run_answer(

@@ -13,7 +13,7 @@ from collectives.variables import is_first_rank
 from realcomm.launching.launcher import check_launch
 from realcomm.launching.torchrun import has_stale_store, ranks_started, spans_nodes
 from ringlab.commands.measuring.compare import Comparison, check_comparable, make_comparison
-from ringlab.commands.measuring.measurement import RunAnswer, measure
+from ringlab.commands.measuring.measurement import RunAnswer, measure, with_counted_models
 from ringlab.commands.predicting.prediction import Prediction, predict_whole
 from ringlab.emulated.network import emulated, on_emulated
 from ringlab.session import Session, load_scenario, real_session
@@ -167,6 +167,7 @@ def run_beside_prediction(
     check_launch(scenario.cluster.world_size, session.backend, session.timeout_s)
     if not spans_nodes(session.timeout_s):
         check_comparable(scenario, session.backend)
+    scenario = with_counted_models(scenario)
     found = session.find_or_calibrate(scenario)
     predicted = predict_whole(scenario, session.with_calibration(found))
     show(predicted)
