@@ -19,7 +19,7 @@ def shipped() -> dict[str, Path]:
     """Return the scenario files that come with this package, by name; those of ``emulated/`` are for ``--emulate``.
 
     >>> [name for name in shipped() if "/" not in name]
-    ['dgx-h100', 'quickstart', 'rtx4090-4x', 'star8', 'trouble', 'two-p5', 'two-racks']
+    ['dgx-h100', 'quickstart', 'resnet34-cifar10', 'rtx4090-4x', 'star8', 'trouble', 'two-p5', 'two-racks']
     """
     folder = Path(__file__).parent
     paths = (*sorted(folder.glob("*.toml")), *sorted(folder.glob("emulated/*.toml")))

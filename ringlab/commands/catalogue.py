@@ -111,7 +111,7 @@ def list_names(kind: str | None = None) -> Names:
     With a ``kind`` there are only names of that kind. Raises InputError for one that is not there.
 
     >>> [one.name for one in list_names().scenarios][:3]
-    ['dgx-h100', 'quickstart', 'rtx4090-4x']
+    ['dgx-h100', 'quickstart', 'resnet34-cifar10']
     """
     machines = {name: entry["title"] for name, entry in machine_entries().items()}
     sizes = {name: find_model_profile(name).parameters for name in shipped_model_profiles()}
