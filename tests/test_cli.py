@@ -248,6 +248,26 @@ def test_a_rank_that_dies_is_named_and_status_1(ringlab, here, monkeypatch):
         (["HERE", "--log-dir", "HERE"], "here.toml is no folder; give one for --log-dir"),
         (["HERE", "--log-dir", "logs"], "--log-dir keeps what is known of trainings, and the scenario has none"),
         (["HERE", "--predict", "--emulate"], "--predict does not go with --emulate"),
+        (["HERE", "--weights", "w.pt"], "--weights is of a training, and the scenario has none"),
+        (["HERE", "--weights", "HERE"], "here.toml is read by this command"),
+        (
+            ["TWO", "--weights", "w.pt"],
+            "--weights w.pt is of one training, and the scenario has one for each of naive, ring, ri",
+        ),
+        (
+            [
+                "TWO",
+                "--set",
+                "training.gradient_sync=ring",
+                "--set",
+                "training.dataset=digits",
+                "--set",
+                'training.data_folder="."',
+                "--weights",
+                "w.pt",
+            ],
+            "w.pt is in ., which holds the images; write the w",
+        ),
         (["STAR", "--predict"], "is not this machine, so nothing of it can be measured"),
     ],
 )
@@ -255,7 +275,7 @@ def test_what_cannot_be_kept_or_compared_is_refused_before_the_run(
     ringlab, here, star, arguments, message, monkeypatch
 ):
     monkeypatch.chdir(here.parent)
-    named = {"HERE": str(here), "STAR": str(star)}
+    named = {"HERE": str(here), "STAR": str(star), "TWO": "resnet34-cifar10"}
     status, out, err = ringlab("run", *(named.get(word, word) for word in arguments))
     assert (status, out) == (2, "") and message in err
     assert not Path("logs").exists()
