@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from collectives.errors import InputError
 from collectives.programs.sandbox import ProgramFile
 from collectives.training.workload import Training
 from realcomm.profiling.tracing import trace_model
-from realcomm.training.model_files import ask_file, check_model
+from realcomm.training.model_files import ask_file, check_model, count_parameters
 from ringlab.cli import app
 
 MODEL = """import ctypes, os, sys, time
@@ -107,6 +108,17 @@ def test_a_model_is_tried_before_ranks_build_it(file: Path) -> None:
     file.write_text("import torch\ndef build():\n    while True: pass\n")
     with pytest.raises(InputError, match=r"longer than 1 s .* \(line 3 of mine.py\)"):
         check_model(Training(None, model=f"{file}:build"))
+
+
+def test_the_parameters_of_a_model_are_counted_where_it_can_be_built_without_content(file: Path) -> None:
+    head = "import torch\ndef build():\n    model = torch.nn.Linear(3, 4)\n    model.bias.requires_grad = False\n"
+    file.write_text(f"{head}    return model\n")
+    training = Training(None, model=f"{file}:build")
+    assert count_parameters(training).parameters == 12
+    assert count_parameters(replace(training, parameters=7)).parameters == 7  # ranks say that it is another number
+    assert count_parameters(Training(None)) == Training(None)
+    file.write_text(f"{head}    model.weight.sum().item()\n    return model\n")
+    assert count_parameters(training).parameters is None
 
 
 @pytest.mark.parametrize("rank", ["0", "1"])

@@ -6,10 +6,12 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 import training_workers
 from command_line import Ringlab
+from PIL import Image
 from training_workers import BATCH, RECIPES, STEPS_PER_EPOCH, faulty, small
 
 from collectives import InputError
@@ -27,7 +29,11 @@ RING = RECIPES["ring"]["gradient_sync"]
 
 
 def test_a_resumed_training_is_the_same_to_the_last_bit_as_one_that_never_stopped(tmp_path: Path):
-    """Also with more epochs than it had: weights, optimizers, schedules, batches and random numbers go on."""
+    """Also with more epochs than it had: weights, optimizers, schedules, batches and random numbers go on.
+
+    So do the crops and mirrors of a folder of pictures, which another process loads.
+    """
+    draw_pictures(tmp_path / "pictures")
     for ways in launch(training_workers.go_on_in_every_way, 2, tmp_path):
         for name, (whole, from_second, from_newest, at_the_end) in ways.items():
             losses, digest = whole
@@ -35,6 +41,15 @@ def test_a_resumed_training_is_the_same_to_the_last_bit_as_one_that_never_stoppe
             assert from_second == (losses[2:], digest), name
             assert from_newest == (losses[STEPS_PER_EPOCH:], digest), name
             assert at_the_end == ([], digest), name
+
+
+def draw_pictures(folder: Path) -> None:
+    """Make a folder of noise in two classes, as many pictures as the other trainings have images."""
+    drawn = np.random.default_rng(0)
+    for number in range(2 * STEPS_PER_EPOCH * BATCH + 4):
+        file = folder / ("test" if number < 4 else "train") / "ab"[number % 2] / f"{number}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(drawn.integers(0, 256, (32, 32, 3), np.uint8)).save(file)
 
 
 def test_more_ranks_go_on_with_the_same_images_in_each_step(tmp_path: Path):

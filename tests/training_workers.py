@@ -38,7 +38,13 @@ def small_model(name: str, seed: int) -> nn.Module:
     )
 
 
-def few_images(*arguments: Any, **named: Any) -> TensorDataset:
+load_pictures = datasets.load_images
+
+
+def few_images(training: Training, train: bool) -> Any:
+    """Return noise, but of a folder of pictures those."""
+    if training.dataset == "imagefolder":
+        return load_pictures(training, train)
     numbers = torch.Generator().manual_seed(0)
     count = STEPS_PER_EPOCH * BATCH * 2
     return TensorDataset(torch.randn(count, 3, 32, 32, generator=numbers), torch.arange(count) % 10)
@@ -77,7 +83,9 @@ def go_on_in_every_way(rank: int, world_size: int, folder: Path) -> dict[str, li
     """Train in one go, and from checkpoints of a training of one epoch: its second step's, then its newest."""
     make_small()
     found = {}
-    for name, recipe in RECIPES.items():
+    pictures = {"dataset": "imagefolder", "data_folder": folder / "pictures", "classes": 2, "random_crop": 4}
+    recipes = RECIPES | {"pictures": RECIPES["ring"] | pictures | {"flip": True, "num_workers": 1}}
+    for name, recipe in recipes.items():
         kept = {"checkpoints": folder / name, "checkpoint_every": 2}
         whole = train_small(rank, small(**recipe, epochs=3, inspect_every=2), seed=1)  # what inspects changes nothing
         train_small(rank, small(**recipe, **kept, epochs=1), seed=1)
