@@ -295,6 +295,7 @@ def test_every_held_out_image_is_tested_by_one_rank():
         ({"dataset": "mnist"}, None, "dataset 'mnist' is not known"),
         ({"dataset": "imagefolder"}, None, "needs data_folder"),
         ({"num_workers": -1}, None, "num_workers is -1"),
+        ({"random_crop": 33}, None, "random_crop is 33, and images are 32 x 32; give less"),
         ({"flip": "yes"}, None, "flip is 'yes'; give True or False"),
         ({"batch_size": 1000}, None, "2000 images a step, but digits has 1437.*at most 718"),
         ({}, 0, "steps is 0; give a whole number from 1 on"),

@@ -130,6 +130,8 @@ class Training(Recipe, DataLoading):
         object.__setattr__(self, "image_shape", shape)
         if shape != SHAPE and self.dataset in ("digits", "cifar10"):
             raise InputError(f"image_shape is {list(shape)}, but images of {self.dataset} are {list(SHAPE)}")
+        if self.random_crop > min(shape[1:]):
+            raise InputError(f"random_crop is {self.random_crop}, and images are {shape[1]} x {shape[2]}; give less")
         if not isinstance(self.download, bool):
             raise InputError(f"download is {quote(self.download)}; give True or False")
         check_whole_number("batch_size", self.batch_size, at_least=1)

@@ -39,7 +39,8 @@ from realcomm.training.observing import EpochRecord, Observed, Observer, State, 
 PHASE = "checkpoint"
 _NOT_ALLOWED = re.compile(r"(?:GLOBAL|global|function|class) (\S+\.\w+)")
 _KEPT_OR_CHECKED = {"checkpoints", "checkpoint_every", "check_every", "inspect_every"}
-_MAY_DIFFER = {"epochs", "data_folder", "download", "compute", *_KEPT_OR_CHECKED}
+_LOADED_ALIKE = {"data_folder", "download", "verify", "num_workers", "prefetch_factor", "pin_memory"}
+_MAY_DIFFER = {"epochs", "compute", *_LOADED_ALIKE, *_KEPT_OR_CHECKED}
 _IN_SYNC_NAME = {"gradient_sync", "buckets"}
 
 

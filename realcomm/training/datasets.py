@@ -21,7 +21,7 @@ from collectives.input_files import is_made_by_kernel, reason
 from collectives.training.workload import Training
 from realcomm.launching.group import own_device
 from realcomm.launching.torch_process import import_compiler
-from realcomm.training.cifar10 import BINARY, CLASSES, PYTHON, find_altered, read_cifar10
+from realcomm.training.cifar10 import CLASSES, find_altered, find_layout, read_cifar10
 from realcomm.training.rank_result import count_steps
 from realcomm.training.stopwatch import Stopwatch
 
@@ -64,7 +64,7 @@ def describe_images(training: Training) -> list[str]:
             f"dataset cifar10 without data_folder: {training.images} images of its shape are drawn at random, and what "
             "is learned of them means nothing; set training.data_folder to the folder of your copy"
         ]
-    if training.verify:
+    if training.verify or _is_to_fetch(training):
         return []  # files that differ are refused
     return [f"warning: {words}" for words in find_altered(Path(training.data_folder))]
 
@@ -155,10 +155,21 @@ def _cifar10(training: Training, train: bool) -> Images:
     if training.data_folder is None:
         return _draw_images(training, train)
     folder = Path(training.data_folder)
-    if training.download and not any((folder / name).exists() for name in (PYTHON.folder, BINARY.folder)):
+    if _is_to_fetch(training):
         _download(folder)
     found = read_cifar10(folder, train, training.verify)
     return PixelImages(torch.from_numpy(found.pixels), torch.from_numpy(found.labels))
+
+
+def _is_to_fetch(training: Training) -> bool:
+    """Return whether CIFAR-10 is to be fetched, and not there yet."""
+    if not training.download or training.data_folder is None:
+        return False
+    try:
+        find_layout(Path(training.data_folder))
+    except InputError:
+        return True
+    return False
 
 
 def _download(folder: Path) -> None:
