@@ -96,3 +96,18 @@ def test_a_class_is_graded(tmp_path: Path) -> None:
     answer = grade_folder(tmp_path)
     assert [(Path(one.file).parent.name, one.is_right) for one in answer.files] == [("ada", True), ("grace", False)]
     assert answer.left_out == ("grace/notes.py",)
+
+
+def test_a_player_is_written_over_no_lesson(ringlab: Ringlab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ringlab("learn", 1)
+    for output, words in (
+        (["-o", "01_message.py"], "01_message.py is your file"),
+        (["-o", "player.txt"], "a player is written as .html"),
+        ([], "01_message.html is a directory; name a file to write"),
+    ):
+        if not output:
+            Path("01_message.html").mkdir()
+        refused = ringlab("learn", 1, "--show", *output)
+        assert refused.status == 2 and words in refused.err
+    assert Path("01_message.py").read_text() == LESSONS[0].skeleton

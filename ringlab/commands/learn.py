@@ -24,6 +24,7 @@ from scenarios import load
 from virtual.hosting.host import VirtualHost, show_on_own
 from virtual.options import VirtualOptions
 from virtual.process.programs import UserProgram
+from viz.file_types import check_file
 from viz.player.page import PlayedRun, write_player
 
 MOST_FILES = 1000  # of a class
@@ -221,6 +222,10 @@ def show_lesson(number: int, file: Path | None, on: str | None, output: Path | N
     """Run a learner's file on virtual ranks and write a player of its messages, beside the library's algorithm."""
     lesson = find_lesson(number)
     mine, shown = _mine(lesson, file), lesson.shown
+    player = output or mine.with_suffix(".html")
+    if player.resolve() == mine.resolve():
+        raise InputError(f"{player} is your file; name another one for the player")
+    check_file(player, "a player")
     cluster = make_cluster(shown.racks, shown.ranks) if on is None else load(on, []).cluster
     ranks = min(shown.ranks, cluster.world_size)
     options = VirtualOptions(UserProgram(str(mine)), ranks, cluster, timing="live")
@@ -231,7 +236,6 @@ def show_lesson(number: int, file: Path | None, on: str | None, output: Path | N
     if runs and shown.reference and ranks == cluster.world_size:
         trace = simcomm.run(shown.reference, cluster, nbytes=shown.nbytes, record=True)
         runs.append(PlayedRun(trace, shown.reference))
-    player = output or mine.with_suffix(".html")
     if runs:
         write_player(f"Lesson {number}: {lesson.title}", runs, player)
     findings = tuple(finding.text for finding in finished.outcome.findings)
