@@ -46,6 +46,7 @@ def main() -> None:
     summed = functional.all_reduce(x, "sum", dist.group.WORLD).sum()
     objects = [None] * ranks
     dist.all_gather_object(objects, {"rank": rank})
+    dist.reduce(torch.ones(7), 0, dist.ReduceOp.MAX)
     half = dist.new_group([0, 1])
     dist.barrier(half)
     said = "RESULT", rank, [round(loss, 6) for loss in losses], float(summed), objects, sys.argv[1:]

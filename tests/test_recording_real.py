@@ -54,6 +54,8 @@ def test_all_that_it_calls_is_noted(recorded: tuple[Recording, list[str], list[s
     assert kinds["reduce_scatter"] == 2
     assert kinds["broadcast"] >= 1  # of DistributedDataParallel
     assert kinds["barrier"] == 1
+    by = {(recording.verbs[call.verb], recording.ops[call.op]) for call in own}
+    assert {("reduce", "max"), ("reduce_scatter", "mean"), ("all_reduce", "sum")} <= by
     large = [call for call in own if recording.verbs[call.verb] == "all_reduce" and call.elements == 1000]
     assert len(large) == 2
     assert {recording.site(number).file for number in range(len(recording.calls))} == {"recorded_program.py"}

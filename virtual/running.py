@@ -88,7 +88,8 @@ class VirtualRun:
             VirtualDevices(world, options.compute, options.local_ranks).install(replaced)
             import_module("virtual.gpus.classes").install_classes(replaced)  # it imports FSDP, half as long as torch
         if options.fake:
-            import_module("virtual.process.fake_tensors").install_fake_tensors(world, replaced)  # it imports DTensor
+            fake_tensors = import_module("virtual.process.fake_tensors")  # it imports DTensor
+            fake_tensors.install_fake_tensors(world, replaced, options.gpu)
         ProgramObserver(world).install(replaced)
         install_interpreter(world, replaced)
         Spawner(world, options.program, self._start).install(replaced)

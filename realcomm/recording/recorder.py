@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from collectives.records.recording import Did
 from realcomm.recording.clocks import DeviceClock, HostClock
-from realcomm.recording.operators import OPERATORS, C10dOperator, flatten, names_of
+from realcomm.recording.operators import OPERATORS, REDUCTIONS, C10dOperator, find_operator, flatten, names_of
 from realcomm.recording.rank_log import RECV, SEND, UNEVEN, NotedCall, NotedEntry, RankLog
 
 OURS = str(Path(__file__).parent)
@@ -189,7 +189,7 @@ class CallRecorder:
                 elements=operator.elements(named, len(ranks)),
                 itemsize=4 if tensor is None else tensor.element_size(),
                 dtype="float32" if tensor is None else str(tensor.dtype).removeprefix("torch."),
-                op="sum",
+                op=find_operator() if operator.verb in REDUCTIONS else "sum",
                 root=named.get("root_rank", 0),
                 peer=ranks[peer] if peer >= 0 and operator.verb in (SEND, RECV) else -1,
                 tag=named.get("tag", 0),

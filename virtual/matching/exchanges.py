@@ -199,13 +199,13 @@ class ReduceScatter(Exchange):
 
 @dataclass(eq=False)
 class AllToAll(Exchange):
-    """Each gives a tensor to each, and takes one of each; where they differ in size the longest counts for time."""
+    """Each gives a tensor to each, and takes one of each; for time they count as equal, as many as the rank moves."""
 
     collective: ClassVar[str] = "all_to_all"
 
     @property
     def elements(self) -> int:
-        return len(self.given) * max(tensor.numel() for tensor in self.given)
+        return max(count(self.given), count(self.taken), len(self.given))  # a rank with nothing to move comes too
 
     @classmethod
     def fits(cls, parts: Sequence[Exchange]) -> bool:
