@@ -13,7 +13,7 @@ import torch
 
 from virtual.ranks.sites import is_users
 
-SEED = 12345  # that numpy and random begin with on rank 0, as processes begin with seeds that differ
+SEED = 12345  # that random numbers begin with on rank 0; processes begin with seeds that differ
 
 
 @dataclass(eq=False)
@@ -31,7 +31,8 @@ class OwnState:
     dtype: torch.dtype = torch.float32
 
     def seed(self, number: int) -> None:
-        """Begin with random numbers of its own in numpy and ``random``; torch's begin alike, as in processes."""
+        """Begin with random numbers of its own, as processes do, though the same in every run."""
+        self.torch_numbers = torch.Generator().manual_seed(SEED + number).get_state()
         self.numpy_numbers = np.random.MT19937(SEED + number)
         self.python_numbers = random.Random(SEED + number).getstate()
 

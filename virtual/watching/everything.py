@@ -34,7 +34,7 @@ def watch_everything(strict: bool) -> Watchers:
             clocks,
             Gradients(logs, bonds, strict),
             Replicas(logs, bonds),
-            Idleness(logs),
+            Idleness(logs, bonds),
             ReducedLosses(),
             Samplers(),
             FileRaces(clocks),

@@ -5,6 +5,7 @@ import torch
 import torch.distributed as dist
 
 dist.init_process_group("gloo")
+torch.manual_seed(0)
 net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))
 best, patience = 1e9, 0
 for epoch in range(6):

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
-from virtual.matching.samples import are_equal, is_constant, is_plain
+from virtual.matching.samples import Values, are_equal, is_constant, is_plain
 from virtual.ranks.rank import Rank
 from virtual.ranks.watching import Watcher
 from virtual.watching.training.logs import OptimizerLog, OptimizerLogs
@@ -102,9 +103,10 @@ class Bonds(Watcher):
         tied = sum(bond is not None and bond.parameters.keys() == group for bond in bonds)
         if tied == len(bonds) or tied < MOST_FORGOTTEN * len(bonds):
             return
-        for place, bond in enumerate(bonds):
-            if bond is None:
-                self._tie_if_equal(logs, place)
+        rest = [place for place, bond in enumerate(bonds) if bond is None]
+        drawn = [place for place in rest if not is_constant(_first_sample(first, place))]
+        for place in drawn or rest:  # zeros and ones are alike on ranks that share nothing: those after all others
+            self._tie_if_equal(logs, place, bool(drawn))
 
     def tie_mixed(self, logs: Sequence[OptimizerLog]) -> None:
         """Tie the parameters of optimizers whose gradients ranks have mixed by messages, if they began equal."""
@@ -113,12 +115,18 @@ class Bonds(Watcher):
             if len(alike) == len(logs) and all(one.shape == shape for one in alike):
                 self._tie_if_equal(logs, place)
 
-    def _tie_if_equal(self, logs: Sequence[OptimizerLog], place: int) -> None:
-        """Tie a parameter of several ranks that begins with the same values, which somebody drew."""
+    def _tie_if_equal(self, logs: Sequence[OptimizerLog], place: int, is_drawn: bool = True) -> None:
+        """Tie a parameter of several ranks that begins with the same values, which somebody drew where that is asked."""
         found = [log.steps[0].before[place] for log in logs if 0 in log.steps]
         samples = [one for one in found if one is not None]
-        if len(samples) == len(logs) and are_equal(samples) and not is_constant(samples[0]):
+        if len(samples) == len(logs) and are_equal(samples) and not (is_drawn and is_constant(samples[0])):
             self.tie({log.rank: log.parameters[place] for log in logs})
+
+
+def _first_sample(log: OptimizerLog, place: int) -> Values:
+    """Return what a parameter held before the first step; nothing of a shard."""
+    found = log.steps[0].before[place] if 0 in log.steps else None
+    return np.zeros(0) if found is None else found
 
 
 def _managed(ddp: Any) -> list[torch.Tensor]:

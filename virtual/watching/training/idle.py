@@ -1,4 +1,4 @@
-"""Ranks that make a group and never use it, and optimizers whose parameters get no gradients."""
+"""Ranks that make a group and never use it, optimizers without gradients, and gradients without an optimizer."""
 
 from typing import Any
 
@@ -7,18 +7,21 @@ from virtual.ranks.finding import ProgramFinding, format_ranks
 from virtual.ranks.rank import Rank, RankJob
 from virtual.ranks.sites import find_site
 from virtual.ranks.watching import Watcher
+from virtual.watching.training.bonds import Bonds
 from virtual.watching.training.logs import OptimizerLogs
 
 AVERAGE = "wrap the module in DistributedDataParallel, or average gradients after each backward"
 MAKE_LATER = "make the optimizer after the module has its parameters: behind fully_shard, FSDP or to_empty"
+GIVE = "give the optimizer all parameters of the module, those that were added later too, or set requires_grad=False"
+MOST_LEFT_OUT = 0.5  # of a module's parameters; where more are in no optimizer, a part of it is trained on purpose
 
 
 class Idleness(Watcher):
     """Counts what ranks post, and looks for gradients where optimizers step."""
 
-    def __init__(self, logs: OptimizerLogs) -> None:
+    def __init__(self, logs: OptimizerLogs, bonds: Bonds) -> None:
         super().__init__()
-        self.logs = logs
+        self.logs, self.bonds = logs, bonds
         self._busy: set[int] = set()  # jobs in which something was posted
         self._learnt: set[Rank] = set()  # have gone through backward since their last step
 
@@ -35,6 +38,19 @@ class Idleness(Watcher):
             title = "an optimizer steps whose parameters have no gradients, so nothing is learnt"
             self.find("no gradients", title, rank, find_site(), MAKE_LATER)
         self._learnt.discard(rank)
+        if log.count == 1:  # by now all optimizers have been made
+            self._find_left_out(rank)
+
+    def _find_left_out(self, rank: Rank) -> None:
+        """Look for parameters whose gradients DDP averages, and that no optimizer has."""
+        known = {id(one) for log in self.logs.of_rank(rank) for one in log.parameters}
+        for ddp in self.bonds.modules.get(rank, ()):
+            learning = [(name, id(one)) for name, one in ddp.module.named_parameters() if one.grad is not None]
+            without = [name for name, one in learning if one not in known]
+            if without and len(without) < MOST_LEFT_OUT * len(learning):
+                more = f" and {len(without) - 1} more" if len(without) > 1 else ""
+                title = f"{without[0]}{more} of {len(learning)} parameters get gradients and are in no optimizer"
+                self.find("in no optimizer", title, rank, find_site(), GIVE)
 
     def ended(self, job: RankJob) -> None:
         if job.number in self._busy or len(job.ranks) < 2 or not all(rank.world_size for rank in job.ranks):

@@ -1,0 +1,31 @@
+"""Carry out a program, and print the median seconds between the ends of its optimizer's steps, on the first rank."""
+
+import os
+import runpy
+import sys
+import time
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+WARM_UP = 5  # steps that are left out
+
+
+def main() -> None:
+    """Run the program that the arguments name."""
+    ends: list[float] = []
+
+    def note(*_: Any) -> None:
+        ends.append(time.perf_counter())
+
+    register_optimizer_step_post_hook(note)
+    sys.argv = sys.argv[1:]
+    runpy.run_path(sys.argv[0], run_name="__main__")
+    if os.environ["RANK"] == "0":
+        print(median(after - before for before, after in pairwise(ends[WARM_UP:])), flush=True)
+
+
+if __name__ == "__main__":
+    main()

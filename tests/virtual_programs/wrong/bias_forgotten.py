@@ -1,0 +1,21 @@
+# kind: unlike parameters
+# ranks: 3
+# Weights are averaged and biases, which all begin with zeros, are forgotten.
+import torch
+import torch.distributed as dist
+from torch import nn
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1))
+for layer in (net[0], net[2]):
+    nn.init.zeros_(layer.bias)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+torch.manual_seed(1 + dist.get_rank())
+for _ in range(3):
+    opt.zero_grad()
+    (net(torch.randn(3, 4)) - 1).square().mean().backward()
+    for layer in (net[0], net[2]):
+        dist.all_reduce(layer.weight.grad)
+        layer.weight.grad /= dist.get_world_size()
+    opt.step()  # told: 0; 1; 2
