@@ -35,9 +35,9 @@ def run_file(tmp_path: Path) -> Path:
 
 
 def test_a_recording_is_replayed_drawn_and_written(run_file: Path, tmp_path: Path, ringlab: Ringlab) -> None:
-    files = [tmp_path / name for name in ("run.html", "run.trace.json", "answer.json")]
+    files = [tmp_path / name for name in ("run.html", "run.trace.json", "answer.json", "report.html")]
     what_ifs = ["--what-if", "all_reduce=naive", "--what-if", "cluster.link.8.bandwidth='1 Gbit/s'"]
-    files_to = ["--plot", files[0], "--trace", files[1], "--json", files[2]]
+    files_to = ["--plot", files[0], "--trace", files[1], "--json", files[2], "--report", files[3]]
     done = ringlab("replay", run_file, "--on", "two-racks", *what_ifs, *files_to)
     assert done.status == 0, done.err
     assert "train.py: 48 calls of 8 ranks, recorded on virtual" in done.out
@@ -54,6 +54,8 @@ def test_a_recording_is_replayed_drawn_and_written(run_file: Path, tmp_path: Pat
     trace = read_trace(files[1])
     assert (len(trace.messages), trace.elapsed) == (own["messages"], pytest.approx(own["elapsed_s"]))
     assert files[0].stat().st_size > 10_000
+    page = files[3].read_text()
+    assert "<title>train.py" in page and "What the end of the run waited for" in page and "sets the pace" in page
 
 
 def test_a_replay_says_what_it_was_beside_what_was_measured(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ _KINDS = {
         "error = (predicted − measured) / measured. Below a time its range; the bar is its share of the slowest "
         "algorithm's in the same case.",
     ),
+    "replay": ("Replay", "A recorded run on another network; times are virtual, seconds of computing as recorded."),
     "diagnosis": (
         "Diagnosis",
         "A factor is measured over predicted time; its interval is that of the prediction, for a machine never seen.",
@@ -55,7 +56,7 @@ class ReportParts:
 
 
 def write_report(answer: Mapping[str, Any], parts: ReportParts, path: Path | str) -> None:
-    """Write the answer of ``predict``, ``run``, ``compare`` or ``diagnose`` as one HTML file.
+    """Write the answer of ``predict``, ``run``, ``compare``, ``replay`` or ``diagnose`` as one HTML file.
 
     From top to bottom: the question, the headline that answers it, the pictures, what limits it with the player,
     what-ifs, predicted against measured, the assumptions with where the numbers come from, and the tables folded away.

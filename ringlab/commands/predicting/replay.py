@@ -67,16 +67,23 @@ def command(
         Option(metavar="FILE", help="Draw it: .html a player; .png, .svg, .pdf; .gif, .mp4; .perfetto.json."),
     ] = None,
     trace: Annotated[Path | None, Option(metavar="FILE", help="Write all its messages, for ringlab animate.")] = None,
+    report: Annotated[Path | None, Option(metavar="FILE.html", help="Write a report with pictures.")] = None,
     chakra: Annotated[Path | None, Option(metavar="BASE", help="Write it as Chakra's traces: BASE.0.et, ...")] = None,
     answer: AnswerOptions,
 ) -> None:
     """Replay a recorded run on other networks and by other algorithms, without running it again."""
     if plot is not None:
         viz.check_file(plot, "a picture of messages")
-    check_outputs(answer.json_to, plot, trace, reads=options.calibration)
+    if report is not None:
+        viz.check_file(report, "a report")
+    check_outputs(answer.json_to, plot, trace, report, reads=options.calibration)
     found = replay_file(file, options, progress=TerminalProgress())
     writers: list[Callable[[], object]] = [partial(viz.draw, found.trace, plot)] if plot is not None else []
     writers += [partial(found.trace.write, trace)] if trace is not None else []
+    if report is not None:
+        from ringlab.pictures.replay_page import write_replay_page  # a table does without what draws
+
+        writers.append(partial(write_replay_page, found, report))
     writers += [partial(write_chakra, read_any_recording(file), chakra)] if chakra is not None else []
     deliver(found, answer.json_to, *writers, explain=answer.explain)
 

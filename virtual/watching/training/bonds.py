@@ -116,7 +116,7 @@ class Bonds(Watcher):
                 self._tie_if_equal(logs, place)
 
     def _tie_if_equal(self, logs: Sequence[OptimizerLog], place: int, is_drawn: bool = True) -> None:
-        """Tie a parameter of several ranks that begins with the same values, which somebody drew where that is asked."""
+        """Tie a parameter of several ranks that begins with the same values; ``is_drawn``: not with one value alone."""
         found = [log.steps[0].before[place] for log in logs if 0 in log.steps]
         samples = [one for one in found if one is not None]
         if len(samples) == len(logs) and are_equal(samples) and not (is_drawn and is_constant(samples[0])):
