@@ -27,7 +27,7 @@ from simcomm.recorded.figures import mark_figures
 from simcomm.recorded.replay import replay
 from virtual.hosting.host import VirtualHost
 from virtual.options import VirtualOptions
-from virtual.process.programs import Program
+from virtual.process.programs import UserProgram
 
 FOLDER = Path(__file__).parent / "virtual_gloo"
 RESULTS = Path(__file__).parent / "results" / "virtual_on_gloo.json"
@@ -46,7 +46,7 @@ def train_really(form: str, ranks: int, steps: int) -> float:
 
 def train_virtually(host: VirtualHost, form: str, ranks: int, steps: int, known: Calibration) -> tuple[float, float]:
     """Return the seconds of a step on virtual ranks, and those that a rank computes in it."""
-    program = Program(str(FOLDER / "training.py"), (form, str(steps)))
+    program = UserProgram(str(FOLDER / "training.py"), (form, str(steps)))
     cluster = find_cluster("this-machine", ranks)
     asked = VirtualOptions(program, ranks, cluster, compute="measured", timing="recorded")
     recording = host.run(asked, timeout=TIMEOUT_S).recordings[0]

@@ -8,12 +8,21 @@ common member, as those of one dimension of a mesh are, the one that it is in. M
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from collectives.errors import InputError
 from collectives.records.columns import Ints
-from collectives.records.recording import CallKind, Did, LogEntries, RankGroup, RecordedCalls, Recording
+from collectives.records.recording import (
+    CallKind,
+    Did,
+    ExecutionStream,
+    LogEntries,
+    RankGroup,
+    RecordedCalls,
+    Recording,
+)
 
 Ranks = tuple[int, ...]
 
@@ -35,7 +44,8 @@ def repeat_ranks(recording: Recording, only: Sequence[int], made_groups: Sequenc
     """
     groups = _Groups(recording, made_groups)
     models = np.array(find_models(only, recording.world_size))
-    calls, entries, streams, first_call, first_signal = [], [], [], 0, 0
+    calls, entries, streams = list[dict[str, Ints]](), list[dict[str, Any]](), list[ExecutionStream]()
+    first_call = first_signal = 0
     whose = np.array([stream.rank for stream in recording.streams])
     owner = whose[recording.entries.stream]
     is_call, is_signal = (

@@ -36,8 +36,8 @@ def install_classes(replaced: Replaced) -> None:
     scaler = torch.amp.GradScaler
     replaced.put(torch.cuda.amp.GradScaler, "__init__", _unscaled(scaler.__init__))
     replaced.put(scaler, "__init__", _unscaled(scaler.__init__))
-    for module in (optimizers, _foreach_utils):  # as on GPUs, a few operators for all parameters
-        replaced.put(module, "_get_foreach_kernels_supported_devices", lambda: ["cpu", "cuda"])
+    for place in (optimizers, _foreach_utils):  # as on GPUs, a few operators for all parameters
+        replaced.put(place, "_get_foreach_kernels_supported_devices", lambda: ["cpu", "cuda"])
     replaced.put(torch, "load", _loaded(torch.load))
     replaced.put(DataLoader, "__init__", _unpinned(DataLoader.__init__))
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed import distributed_c10d as c10d
+from torch.distributed.distributed_c10d import _resolve_process_group  # type: ignore[attr-defined]
 from torch.utils.weak import WeakIdKeyDictionary
 
 NAMESPACE = "_c10d_functional"
@@ -33,7 +33,7 @@ class FunctionalCollectives:
 
 
 def _post(name: str, said: dict[str, Any], outs: list[torch.Tensor]) -> Any:
-    group: Any = c10d._resolve_process_group(said["group_name"])
+    group: Any = _resolve_process_group(said["group_name"])
     ins = said.get("inputs") or [said["input"]]
     op = getattr(dist.ReduceOp, said["reduce_op"].upper()) if "reduce_op" in said else None
     if name.startswith("all_reduce"):
