@@ -3,7 +3,8 @@
 from math import inf
 from pathlib import Path
 
-from ringlab.commands.predicting.replay import ReplayAnswer
+from collectives.records.trace import Trace
+from ringlab.shared.answer import Answer
 from ringlab.shared.workload import MOST_LOOKED_AT
 from ringlab.table import Sentences, render_html
 from viz.path_strip import path_figure
@@ -12,9 +13,9 @@ from viz.report import ReportParts, write_report
 from viz.style import render_figure
 
 
-def write_replay_page(answer: ReplayAnswer, path: Path) -> None:
+def write_replay_page(answer: Answer, trace: Trace, cluster: str, path: Path) -> None:
     """Write a replay as one HTML page. Raises InputError for another suffix than ``.html``."""
-    trace = answer.trace
+    answered = answer.to_dict()
     is_drawn = 0 < len(trace.messages) <= MOST_LOOKED_AT and 0 < trace.elapsed < inf
     critical = {}
     if is_drawn and trace.is_complete:
@@ -24,8 +25,8 @@ def write_replay_page(answer: ReplayAnswer, path: Path) -> None:
     parts = ReportParts(
         tables=render_html(part for part in answer.show() if not isinstance(part, Sentences)),
         critical=critical,
-        player=render_player(answer.title, [PlayedRun(trace, answer.own.cluster)]) if is_drawn else "",
-        assumptions=answer.notes,
+        player=render_player(trace.title, [PlayedRun(trace, cluster)]) if is_drawn else "",
+        assumptions=answered["notes"],
     )
-    said = {"scenario": {"title": answer.title, "cluster": answer.own.cluster}, "conclusions": list(answer.stuck)}
-    write_report(answer.to_dict() | said, parts, path)
+    said = {"scenario": {"title": trace.title, "cluster": cluster}, "conclusions": answered["stuck"]}
+    write_report(answered | said, parts, path)

@@ -83,7 +83,7 @@ def command(
     if report is not None:
         from ringlab.pictures.replay_page import write_replay_page  # a table does without what draws
 
-        writers.append(partial(write_replay_page, found, report))
+        writers.append(partial(write_replay_page, found, found.trace, found.own.cluster, report))
     writers += [partial(write_chakra, read_any_recording(file), chakra)] if chakra is not None else []
     deliver(found, answer.json_to, *writers, explain=answer.explain)
 
