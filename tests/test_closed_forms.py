@@ -26,6 +26,7 @@ from collectives.spec import SPECS
 from collectives.step import Operation, extent
 
 SIZES = range(1, 10)
+MORE_SIZES = [pytest.param(p, marks=[pytest.mark.slow] * (p in range(9, 16))) for p in range(1, 18)]
 REPLAYED = [f"{c}/{n}" for c in ("broadcast", "reduce", "all_reduce") for n in ("naive", "binomial")] + [
     "all_reduce/ring"
 ]
@@ -57,7 +58,7 @@ def test_every_algorithm_of_the_library_has_a_closed_form() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(FORMS.keys() - UPPER_BOUNDS))
-@pytest.mark.parametrize("p", range(1, 18))
+@pytest.mark.parametrize("p", MORE_SIZES)
 def test_closed_forms_are_what_is_simulated(name: str, p: int) -> None:
     found = find_algorithm(name)
     for times, latency in ((1, 40), (2000, 0)):
@@ -76,7 +77,7 @@ def test_closed_forms_hold_for_any_size_and_latency(name: str, p: int, times: in
 
 
 @pytest.mark.parametrize("name", sorted(UPPER_BOUNDS))
-@pytest.mark.parametrize("p", range(1, 18))
+@pytest.mark.parametrize("p", MORE_SIZES)
 def test_no_run_exceeds_a_bound_or_beats_it_by_far(name: str, p: int) -> None:
     found = find_algorithm(name)
     for times, latency in ((1, 40), (2000, 0)):
@@ -101,7 +102,7 @@ def test_a_tree_in_order_is_as_deep_as_the_forms_say(p: int) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(UPPER_BOUNDS))
-@pytest.mark.parametrize("slices", [1, 2, 8, 32])
+@pytest.mark.parametrize("slices", [1, 8, *(pytest.param(slices, marks=pytest.mark.slow) for slices in (2, 32))])
 @pytest.mark.parametrize(
     "world_sizes",
     [

@@ -1,13 +1,10 @@
 """Programs on virtual ranks: their values are right, and their times those of ``simcomm.run``."""
 
-import os
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from virtual_runs import VirtualRuns, star
+from warm_ranks import run_ranks
 
 import simcomm
 from collectives.errors import InputError
@@ -45,41 +42,13 @@ def test_a_run_without_a_calendar_has_the_same_values_and_calls(virtual: Virtual
     assert live.trace is not None and recorded.trace is None and len(live.trace.messages) == 4 * 6
 
 
-def by_gloo(program: Path, ranks: int) -> list[str]:
-    """The lines that a program prints on real ranks, which meet on loopback."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    told = {"WORLD_SIZE": ranks, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "GLOO_SOCKET_IFNAME": "lo"}
-    call = [sys.executable, "-W", "ignore", str(program)]
-    processes = [
-        subprocess.Popen(
-            call,
-            env={
-                **os.environ,
-                "OMP_NUM_THREADS": "1",
-                "RANK": str(rank),
-                **{key: str(one) for key, one in told.items()},
-            },
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(ranks)
-    ]
-    try:
-        return [line for process in processes for line in process.communicate(timeout=100)[0].splitlines()]
-    finally:
-        for process in processes:
-            process.kill()
-            process.communicate()
-
-
-def test_every_verb_has_the_values_of_gloo(virtual: VirtualRuns) -> None:
+def test_every_verb_has_the_values_of_gloo(virtual: VirtualRuns, tmp_path: Path) -> None:
     ran = virtual(PROGRAMS / "verbs.py", 3, timing="live")
     recorded = virtual(PROGRAMS / "verbs.py", 3, timing="recorded")
     lines = sorted(line for rank in range(3) for line in ran.lines(rank))
     assert lines == sorted(line for rank in range(3) for line in recorded.lines(rank))
-    assert len(lines) > 140 and lines == sorted(by_gloo(PROGRAMS / "verbs.py", 3))
+    on_gloo = [line for _, out, _ in run_ranks(3, tmp_path, PROGRAMS / "verbs.py") for line in out.splitlines()]
+    assert len(lines) > 140 and lines == sorted(on_gloo)
     assert ran.outcome.findings == ()
 
 

@@ -1,0 +1,61 @@
+"""Ranks of any program, with torchrun's variables, in forks of the server that has imported torch for all tests."""
+
+import os
+import runpy
+import socket
+import sys
+import traceback
+from multiprocessing import get_context
+from pathlib import Path
+
+from realcomm.launching.server import start_server, without_main
+
+
+def run_ranks(ranks: int, folder: Path, *words: object) -> list[tuple[int, str, str]]:
+    """Run a program, or a module after "-m", on ranks that meet on loopback; return each one's status, output, errors.
+
+    What they say goes through files in a folder.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    start_server()
+    started, said = [], [[folder / f"rank{rank}.{name}" for name in ("out", "err")] for rank in range(ranks)]
+    told = {"WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    for rank, files in enumerate(said):
+        own = {**told, "RANK": rank, "LOCAL_RANK": rank, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": 1}
+        variables = {**os.environ, **{key: str(value) for key, value in own.items()}}
+        one = get_context("forkserver").Process(target=_be_rank, args=(variables, files, list(map(str, words))))
+        with without_main():
+            one.start()
+        started.append(one)
+    try:
+        for process in started:
+            process.join(120)
+            assert process.exitcode is not None, [file.read_text() for files in said for file in files]
+    finally:
+        for process in started:
+            process.kill()
+            process.join()
+    return [
+        (process.exitcode or 0, out.read_text(), err.read_text())
+        for process, (out, err) in zip(started, said, strict=True)
+    ]
+
+
+def _be_rank(variables: dict[str, str], files: list[Path], words: list[str]) -> None:
+    os.environ.clear()
+    os.environ.update(variables)
+    for number, file in enumerate(files, start=1):
+        os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+    sys.stdout, sys.stderr = (open(number, "w", buffering=1, closefd=False) for number in (1, 2))  # noqa: SIM115
+    is_module = words[0] == "-m"
+    sys.argv = words[is_module:]
+    sys.path.insert(0, str(Path.cwd()) if is_module else str(Path(words[0]).parent))
+    try:
+        (runpy.run_module if is_module else runpy.run_path)(sys.argv[0], run_name="__main__")
+    except Exception:
+        traceback.print_exc()
+        sys.exit(1)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
