@@ -37,7 +37,10 @@ def test_the_solution_is_right(lesson: Lesson, virtual: VirtualRuns, tmp_path: P
     }
 
 
-@pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.file_name)
+@pytest.mark.parametrize(
+    "lesson",
+    [pytest.param(one, id=one.file_name, marks=[pytest.mark.slow] * (one.number not in (2, 6))) for one in LESSONS],
+)
 def test_the_skeleton_is_to_be_done(lesson: Lesson, virtual: VirtualRuns, tmp_path: Path) -> None:
     path = tmp_path / lesson.file_name
     path.write_text(lesson.skeleton)

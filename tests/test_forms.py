@@ -150,6 +150,7 @@ def test_every_form_is_the_same_training(measured: dict[str, list[FormResult]], 
     assert own == pytest.approx(averaged[: len(own)], rel=1e-5) and own[0] > own[1]
 
 
+@pytest.mark.slow
 def test_what_torch_does_of_its_own_is_timed_where_nothing_travels() -> None:
     """Each rank makes the form on a mesh of its own, in turn with the plain model."""
     forms = [Parallelism(form="fsdp", data=2), Parallelism(data=1, tensor=2),

@@ -60,7 +60,7 @@ def assert_same_end(one: Trace, other: Trace) -> None:
     p=st.integers(2, 9), n=st.sampled_from([1, 7, 3000, 100_000]), random=st.randoms(use_true_random=False),
     gamma=st.sampled_from([0.0, 1e-10, 1e-9]), late=st.booleans(),
 )  # fmt: skip
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_max_plus_comes_to_the_same_halt_as_events(
     name: str, topology: Any, p: int, n: int, random: Random, gamma: float, late: bool
 ):

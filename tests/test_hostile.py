@@ -35,7 +35,7 @@ def tried(*arguments: object) -> tuple[int, dict[str, list[str]]]:
 
 
 @pytest.mark.parametrize(
-    ("every", "seeds", "least"), [(41, "1:41", 100), pytest.param(1, "101:1601", 4500, marks=pytest.mark.slow)]
+    ("every", "seeds", "least"), [(61, "1:31", 60), pytest.param(1, "101:1601", 4500, marks=pytest.mark.slow)]
 )
 def test_hostile_inputs_end_with_a_message_and_nothing_lost(every: int, seeds: str, least: int) -> None:
     count, found = tried("--every", every, "--seeds", seeds)

@@ -121,7 +121,7 @@ def test_the_parameters_of_a_model_are_counted_where_it_can_be_built_without_con
     assert count_parameters(training).parameters is None
 
 
-@pytest.mark.parametrize("rank", ["0", "1"])
+@pytest.mark.parametrize("rank", [pytest.param("0", marks=pytest.mark.slow), "1"])
 def test_under_torchrun_rank_0_tries_a_model(rank: str, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file.write_text("import torch\ndef build():\n    while True: pass\n")
     for name, value in (("RANK", rank), ("WORLD_SIZE", "2")):

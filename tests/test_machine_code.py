@@ -95,6 +95,7 @@ def run_program(folder: Path) -> list[str]:
 
 
 @pytest.mark.skipif(numba.version_info.short != LOADED_AT_ONCE, reason="a release of numba not looked into")
+@pytest.mark.slow  # seven processes, three of which compile
 def test_code_that_cannot_be_read_is_compiled_again(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     assert (run_program(tmp_path), run_program(tmp_path)) == (["compiles", "42"], ["42"])

@@ -27,7 +27,9 @@ def training_of(model: str, **changes: object) -> Training:
     return replace(Training(RING, f"{MODELS}:{model}", **data, check_every=1, epochs=1), **changes)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way", [pytest.param(way, marks=[pytest.mark.slow] * (way in ("local SGD", "ring[hook=ddp]"))) for way in WAYS]
+)
 def test_replicas_of_any_types_and_layouts_stay_identical(way):
     trace = train(training_of("channels_last", **WAYS[way]), TWO)
     assert (trace.facts["replicas_identical"], trace.facts["examples_seen"]) == (1.0, 32.0)

@@ -210,15 +210,24 @@ def test_a_deadline_that_is_none_is_named(scenario: str) -> None:
     assert [parse_hours(text) for text in ("1 week", "2 weeks", "30 minutes", "1 d")] == [168.0, 336.0, 0.5, 24.0]
 
 
-def test_a_training_is_planned_in_every_form_that_devices_know(tmp_path: Path) -> None:
+@pytest.fixture
+def without_break_evens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do not search for break-evens, which take most of a language model's plan."""
+    monkeypatch.setattr("simcomm.renting.plan.second_node", lambda first, predict: ())
+
+
+@pytest.mark.usefixtures("without_break_evens")
+def test_a_training_is_planned_in_every_form_that_devices_know() -> None:
     """The samples are those of its epochs; machines on which the mesh cannot be made are not chosen."""
     scenario = str(Path(__file__).parent.parent / "examples" / "gpt2_xl.toml")
-    sharded = ringlab.plan(scenario, "training.epochs=2", today=TODAY)
-    whole = ringlab.plan(scenario, "training.epochs=2", "training.parallelism.form=ddp", today=TODAY)
+    job = ["training.epochs=2", "plan.providers=['Vast.ai']"]
+    sharded = ringlab.plan(scenario, *job, today=TODAY)
+    whole = ringlab.plan(scenario, *job, "training.parallelism.form=ddp", today=TODAY)
     assert sharded.target_samples == whole.target_samples == 2_000_000
     assert "4 x A100 40GB SXM, Vast.ai" in {row.label for row in sharded.choices} - {row.label for row in whole.choices}
     for mesh, least in (("{tensor=4}", 4), ("{pipeline=2, microbatches=8}", 2), ("{form='zero1', data=16}", 16)):
-        found = ringlab.plan(scenario, "training.model=gpt2", f"training.parallelism={mesh}", today=TODAY)
+        some = ["training.model=gpt2", f"training.parallelism={mesh}", "plan.providers=['AWS', 'Lambda']"]
+        found = ringlab.plan(scenario, *some, today=TODAY)
         assert found.choices and all(row.gpus % least == 0 for row in found.choices)
     with pytest.raises(InputError, match=r"training: parallelism is data rest x tensor 3 .* give tensor x pipeline"):
         ringlab.plan(scenario, "training.model=gpt2", "training.parallelism={tensor=3}")
@@ -226,6 +235,7 @@ def test_a_training_is_planned_in_every_form_that_devices_know(tmp_path: Path) -
         ringlab.plan(scenario, "training.parallelism.form=nothing")
 
 
+@pytest.mark.usefixtures("without_break_evens")
 def test_one_gpu_does_what_it_does_on_devices(scenario: str, tmp_path: Path) -> None:
     """One rate with one interval, whichever command is asked; a rate of ``compute`` is a known one."""
     job = ["training.model=gpt2-xl", "training.batch_size=4", "training.precision=bf16"]
@@ -268,14 +278,16 @@ def test_a_language_model_is_planned_on_the_fastest_mesh_of_each_choice(scenario
     assert both and all(free[one].samples_per_s > 0.999 * stated[one].samples_per_s for one in both)
 
 
+@pytest.mark.usefixtures("without_break_evens")
 def test_models_that_are_not_shipped_are_planned(scenario: str, tmp_path: Path) -> None:
     """One of a file, which is beside the scenario, and a transformer by its dimensions."""
     layers = "torch.nn.Flatten(), torch.nn.Linear(3072, 10)"
     (tmp_path / "mine.py").write_text(f"import torch\n\ndef build():\n    return torch.nn.Sequential({layers})\n")
-    options = ["training.model=mine.py:build", "training.image_shape=[3,32,32]", "plan.deadline=1 week"]
+    some = "plan.providers=['Lambda']"
+    options = ["training.model=mine.py:build", "training.image_shape=[3,32,32]", "plan.deadline=1 week", some]
     assert ringlab.plan(scenario, *options, today=TODAY).model.endswith("mine.py:build")
     dimensions = "gpt:layers=2,width=64,heads=2,context=32,vocabulary=100"
-    assert ringlab.plan(scenario, f"training.model={dimensions}", today=TODAY).model == dimensions
+    assert ringlab.plan(scenario, f"training.model={dimensions}", some, today=TODAY).model == dimensions
     with pytest.raises(InputError, match=r"\.toml: training: model .*mine\.py has no function none"):
         ringlab.plan(scenario, "training.model=mine.py:none")
 
