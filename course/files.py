@@ -11,6 +11,7 @@ from course.checks.exercise import Shown
 
 FOLDER = Path(__file__).parent
 PREDICTIONS, NOTE, STACK = "predictions.json", "rank-{}.json", "stack.txt"  # what a trial leaves
+CONTENTS = "contents-{}.json"  # and what is shown
 NAMES = (
     "message",
     "deadlock",

@@ -8,7 +8,7 @@ from collectives.records.spans import Span
 from collectives.records.trace import Trace, TracedLink
 from simcomm.cluster.topologies import two_level_tree
 from simcomm.model.trouble import LinkTrouble, RankTrouble, Trouble
-from viz.player.page import PlayedRun
+from viz.player.runs import PlayedRun
 
 ALGORITHMS = ("naive", "ring", "double_tree", "halving_doubling", "torus", "hierarchical")
 OTHERS = (

@@ -12,7 +12,10 @@ from virtual_runs import VirtualRuns
 
 from collectives.errors import InputError
 from course.files import FOLDER, LESSONS, Lesson, fill, find_lesson
-from course.judging import judge, judge_exercise
+from course.judging import judge, judge_exercise, make_cluster
+from ringlab.commands.learn import play_lesson
+from viz.player.buffers import COMPLETE
+from viz.player.runs import find_depths
 
 FOR_EACH_LESSON = 1  # of its mistakes, as many are tried each time, and all of them by `make test-all`
 MISTAKES = sorted((Path(__file__).parent / "course_mistakes").glob("*/*.py"))
@@ -48,6 +51,32 @@ def test_the_skeleton_is_to_be_done(lesson: Lesson, virtual: VirtualRuns, tmp_pa
     assert not found.is_right
     for one in found.exercises:
         assert one.state == "to do" or (lesson.number == 2 and one.text.startswith("on 2 ranks: deadlock")), one
+
+
+@pytest.mark.parametrize(("number", "steps"), [(3, 14), (4, 14), (5, 6)])
+def test_a_shown_lesson_has_buffers_that_fill(number: int, steps: int, virtual: VirtualRuns, tmp_path: Path) -> None:
+    lesson = find_lesson(number)
+    cluster = make_cluster(lesson.shown.racks, lesson.shown.ranks)
+    finished, (yours, reference) = play_lesson(lesson, solved(lesson, tmp_path), cluster, virtual.host)
+    assert not finished.outcome.findings
+    assert yours.trace.elapsed == pytest.approx(reference.trace.elapsed)
+    buffers, messages = yours.buffers, yours.trace.messages
+    assert buffers is not None
+    assert buffers.start.reshape(8, 8).tolist() == [[1 << rank] * 8 for rank in range(8)], "each holds its own"
+    last = dict(zip(buffers.cell.tolist(), buffers.value.tolist(), strict=True))
+    assert last == dict.fromkeys(range(64), COMPLETE | 255), "all hold the sum of all"
+    assert int(find_depths(messages).max()) + 1 == steps
+    assert len(buffers.carried) == messages.count.sum() and (buffers.carried > 0).all()
+    assert messages.reduces.any() and not messages.reduces.all(), "some are added, and the whole is passed on"
+
+
+def test_a_wrong_sum_is_never_complete_in_its_buffers(virtual: VirtualRuns, tmp_path: Path) -> None:
+    lesson, twice = find_lesson(4), tmp_path / "twice.py"
+    twice.write_text((FOLDER / "solutions" / lesson.file_name).read_text().replace("+= ", "+= 2 * "))
+    file = solved(lesson, tmp_path, twice)
+    assert "+= 2 * " in file.read_text()
+    _, (yours, _) = play_lesson(lesson, file, make_cluster(0, 8), virtual.host)
+    assert yours.buffers is not None and (yours.buffers.value < COMPLETE).all()
 
 
 def spread() -> Iterator[ParameterSet]:

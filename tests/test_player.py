@@ -24,7 +24,8 @@ from collectives.request import make_request
 from simcomm.cluster.topologies import two_level_tree
 from simcomm.model.trouble import LinkTrouble, Trouble
 from viz.player import runs as player_runs
-from viz.player.page import PlayedRun, render_player, write_player
+from viz.player.page import render_player, write_player
+from viz.player.runs import PlayedRun
 from viz.report import ReportParts
 
 pytestmark = pytest.mark.browser

@@ -31,8 +31,8 @@ from simcomm.cluster.topologies import fat_tree, torus, two_level_tree
 from viz.player import page
 from viz.player import runs as played_runs
 from viz.player.buffers import COMPLETE, follow_buffers
-from viz.player.page import PlayedRun, export, find_groups, place
-from viz.player.runs import aggregate, find_depths, list_messages, pack, ticks
+from viz.player.page import export, find_groups, place
+from viz.player.runs import PlayedRun, aggregate, find_depths, list_messages, pack, ticks
 
 WEB = files("viz.player") / "web"
 SLOW = """

@@ -13,7 +13,8 @@ from collectives import Message, find_algorithm
 from collectives.errors import TooLarge
 from collectives.records.trace import Trace
 from simcomm.compiled.planning import engine_input
-from viz.player.page import PlayedRun, export, write_player
+from viz.player.page import export, write_player
+from viz.player.runs import PlayedRun
 
 OWN = '''
 from collectives import algorithm, recv, send

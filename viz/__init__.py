@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from viz.path_strip import draw_path
     from viz.perfetto import write_perfetto
     from viz.pictures import draw
-    from viz.player.page import PlayedRun, write_player
+    from viz.player.page import write_player
+    from viz.player.runs import PlayedRun
     from viz.report import write_report
     from viz.rings import Rings, draw_rings
     from viz.space_time import draw_space_time

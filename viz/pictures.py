@@ -6,7 +6,8 @@ from collectives.records.trace import Trace
 from viz.file_types import check_file
 from viz.film.animation import animate
 from viz.perfetto import write_perfetto
-from viz.player.page import PlayedRun, write_player
+from viz.player.page import write_player
+from viz.player.runs import PlayedRun
 from viz.space_time import draw_space_time
 
 

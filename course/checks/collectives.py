@@ -7,16 +7,13 @@ import torch
 import torch.distributed as dist
 
 from course.checks.exercise import ALPHA, BETA, Exercise, Shown, WrongAnswerError, expect_close
+from course.checks.values import COUNTS, OWN, PLACES, counts_in
 
 ELEMENTS = 1000
-PLACES, OWN, COUNTS = 5, 100, 4  # what an element tells: its place modulo 5, and how often it holds which rank's
 
 
 def values(rank: int, elements: int = ELEMENTS) -> torch.Tensor:
-    """Return whole numbers of a rank; sums are exact in any order, and tell how often each rank's are in them.
-
-    Rank r is the digit r of a number in base 4, above two decimals that are of the element's place alone.
-    """
+    """Return whole numbers of a rank, as ``value_at`` has them; sums are exact in any order."""
     return torch.arange(elements, dtype=torch.float32) % PLACES + OWN * COUNTS**rank
 
 
@@ -40,13 +37,7 @@ def contents(value: float, place: int) -> str:
     >>> contents(float(2 * values(0)[3] + values(2)[3]), 3), contents(7.5, 3), contents(float(values(1)[2]), 3)
     ("rank 0's 2 times and rank 2's", '7.5', "rank 1's, of another place")
     """
-    digits, rest = divmod(value, OWN)
-    counts, rank = dict[int, int](), 0
-    while digits >= 1 and digits == int(digits):
-        digits, count = divmod(digits, COUNTS)
-        if count:
-            counts[rank] = int(count)
-        rank += 1
+    counts, rest = counts_in(value), value % OWN
     if not counts or rest != int(rest):
         return f"{value:g}"
     is_of_place = rest == place % PLACES * sum(counts.values())
@@ -106,4 +97,4 @@ EXERCISES = [
     Exercise("all_reduce_seconds", all_reduce_seconds),
 ]
 PREDICTED = {"seconds of the all_reduce of 8 MiB on 8 ranks": 14 * (ALPHA + (8 << 20) * BETA)}
-SHOWN = Shown(8, "all_reduce/naive", 1 << 20)
+SHOWN = Shown(8, "all_reduce/naive", 1 << 20, call=lambda lesson, tensor: lesson.all_reduce(tensor))

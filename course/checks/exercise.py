@@ -40,12 +40,18 @@ class Exercise:
 
 @dataclass(frozen=True)
 class Shown:
-    """How a lesson's file is run to be shown, and which algorithm of ours is played beside it."""
+    """How a lesson's file is run to be shown, and which algorithm of ours is played beside it.
+
+    With ``call`` that calls a learner's function on a tensor of float32, as each rank does, buffers are shown: they end
+    with the sum of all ranks' tensors, or with that of ``root``. Else the file is run as a program.
+    """
 
     ranks: int
     reference: str = ""
     nbytes: int = 0
     racks: int = 0
+    call: Callable[[ModuleType, Tensor], object] | None = None
+    root: int | None = None
 
 
 def expect_equal(got: Tensor | None, wanted: Tensor, what: str) -> None:

@@ -3,6 +3,7 @@
 from types import ModuleType
 
 import torch.distributed as dist
+from torch import Tensor
 
 from course.checks.collectives import expect_sum, values
 from course.checks.exercise import ALPHA, BETA, Exercise, Shown, WrongAnswerError
@@ -53,4 +54,10 @@ EXERCISES = [
     ),
 ]
 PREDICTED: dict[str, float] = {}
-SHOWN = Shown(8, "all_reduce/ring", 8 << 20, racks=2)
+
+
+def call(lesson: ModuleType, tensor: Tensor) -> None:
+    lesson.hierarchical_all_reduce(tensor, *lesson.make_groups(racks(dist.get_world_size())))
+
+
+SHOWN = Shown(8, "all_reduce/ring", 8 << 20, racks=2, call=call)

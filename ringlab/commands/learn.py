@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -16,16 +17,20 @@ from course.files import LESSONS, Lesson, find_lesson, lesson_of
 from course.judging import JudgedExercise, JudgedLesson, judge, make_cluster
 from realcomm.launching.torch_process import check_torch
 from ringlab.commands.measuring.record import RecordAnswer, record_program
+from ringlab.pictures.held_buffers import play_contents
 from ringlab.shared.answer import Answer
 from ringlab.shared.options import JsonOpt
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.table import Cell, Line, Part, Row, Table
 from scenarios import load
+from simcomm.cluster.cluster import Cluster
 from virtual.hosting.host import VirtualHost, show_on_own
 from virtual.options import VirtualOptions
+from virtual.outcome import Finished
 from virtual.process.programs import UserProgram
 from viz.file_types import check_file
-from viz.player.page import PlayedRun, write_player
+from viz.player.page import write_player
+from viz.player.runs import PlayedRun
 
 MOST_FILES = 1000  # of a class
 REAL_SECONDS = 120.0  # at most, of a run on real ranks
@@ -227,19 +232,31 @@ def show_lesson(number: int, file: Path | None, on: str | None, output: Path | N
         raise InputError(f"{player} is your file; name another one for the player")
     check_file(player, "a player")
     cluster = make_cluster(shown.racks, shown.ranks) if on is None else load(on, []).cluster
-    ranks = min(shown.ranks, cluster.world_size)
-    options = VirtualOptions(UserProgram(str(mine)), ranks, cluster, timing="live")
     check_torch()
     with VirtualHost() as host:
-        finished = host.run(options)
-    runs = [PlayedRun(finished.trace, "yours")] if finished.trace is not None and len(finished.trace.messages) else []
-    if runs and shown.reference and ranks == cluster.world_size:
-        trace = simcomm.run(shown.reference, cluster, nbytes=shown.nbytes, record=True)
-        runs.append(PlayedRun(trace, shown.reference))
+        finished, runs = play_lesson(lesson, mine, cluster, host)
     if runs:
         write_player(f"Lesson {number}: {lesson.title}", runs, player)
-    findings = tuple(finding.text for finding in finished.outcome.findings)
-    return ShownLesson(number, ranks, finished.outcome.jobs[0].elapsed, findings, str(player) if runs else "")
+    outcome, ranks = finished.outcome, min(shown.ranks, cluster.world_size)
+    findings = tuple(finding.text for finding in outcome.findings)
+    return ShownLesson(number, ranks, outcome.jobs[0].elapsed, findings, str(player) if runs else "")
+
+
+def play_lesson(lesson: Lesson, file: Path, cluster: Cluster, host: VirtualHost) -> tuple[Finished, list[PlayedRun]]:
+    """Return how a learner's file ran and, where it sent anything, what to play: it, and the algorithm beside it."""
+    shown, ranks = lesson.shown, min(lesson.shown.ranks, cluster.world_size)
+    with TemporaryDirectory(prefix="ringlab-learn-") as folder:
+        program = UserProgram(str(file))
+        if shown.call is not None:
+            program = UserProgram("course.showing", (str(file.resolve()), str(lesson.number), folder), is_module=True)
+        finished = host.run(VirtualOptions(program, ranks, cluster, timing="live"))
+        if finished.trace is None or not len(finished.trace.messages):
+            return finished, []
+        runs = [play_contents("yours", finished.trace, Path(folder), shown)]
+    if shown.reference and ranks == cluster.world_size:
+        reference = simcomm.run(shown.reference, cluster, nbytes=shown.nbytes, record=True)
+        runs.append(PlayedRun(reference, shown.reference))
+    return finished, runs
 
 
 def run_lesson(number: int, file: Path | None, ranks: int) -> RecordAnswer:

@@ -12,7 +12,8 @@ from ringlab.pictures.traces import OneRun, algorithm_names
 from ringlab.shared.progress import Tick
 from scenarios import LoadedScenario
 from simcomm.model.trouble import NO_TROUBLE
-from viz.player.page import MOST_RUNS, PlayedRun
+from viz.player.page import MOST_RUNS
+from viz.player.runs import PlayedRun
 
 WIDER = 2.0  # times the bandwidth of a full link, in the simulation that says what it would bring
 

@@ -27,7 +27,8 @@ from simcomm.cluster.cluster import IDEAL, Cluster
 from viz.accuracy import Dots, accuracy_figure
 from viz.curves import scaling_figure
 from viz.path_strip import path_figure
-from viz.player.page import PlayedRun, render_player
+from viz.player.page import render_player
+from viz.player.runs import PlayedRun
 from viz.report import ReportParts
 from viz.style import render_figure
 from viz.topology import MOST_NODES, topology_figure

@@ -138,8 +138,12 @@ class Watchers:
     ended: Callable[..., None]
 
     def __init__(self, watchers: tuple[Watcher, ...] = ()) -> None:
-        self.watchers = watchers
         self.broken: dict[str, BaseException] = {}  # what went wrong in watchers, by their names
+        self.put(watchers)
+
+    def put(self, watchers: tuple[Watcher, ...]) -> None:
+        """Pass events on to these from now on."""
+        self.watchers = watchers
         for name in EVENTS:
             mine = [one for one in watchers if getattr(type(one), name) is not getattr(Watcher, name)]
             setattr(self, name, self._passing_on([(type(one).__name__, getattr(one, name)) for one in mine]))

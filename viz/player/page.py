@@ -29,7 +29,7 @@ from viz.file_types import check_file
 from viz.layout.geometry import Point
 from viz.layout.placement import place_nodes
 from viz.layout.traced_graph import hosts_of, used_nodes
-from viz.player.runs import export_run, pack
+from viz.player.runs import PlayedRun, export_run, pack
 
 MOST_NODES = 300  # ranks that stand by themselves; of more, groups do
 
@@ -91,15 +91,6 @@ VERSION = 1
 MOST_RUNS = 9  # each has a key
 
 
-@dataclass(frozen=True)
-class PlayedRun:
-    """A trace to play under a name, with a sentence about what would be without what limits it."""
-
-    trace: Trace
-    name: str
-    what_if: str = ""
-
-
 def export(title: str, runs: Sequence[PlayedRun]) -> dict[str, Any]:
     """Return the data of a page. Raises InputError for runs on different networks, and where nothing happens.
 
@@ -130,7 +121,7 @@ def export(title: str, runs: Sequence[PlayedRun]) -> dict[str, Any]:
             "bandwidth": pack(bandwidth),
             "latency": pack(np.array([link.latency for link in base.links], float)),
         },
-        "runs": [export_run(run.trace, run.name, run.what_if, groups, placement.in_groups) for run in runs],
+        "runs": [export_run(run, groups, placement.in_groups) for run in runs],
     }
 
 

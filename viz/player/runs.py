@@ -7,6 +7,7 @@ little-endian, the bytes of one significance together, deflated, base64.
 import zlib
 from base64 import b64encode
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from collectives.records.limits import RunLimits, critical_messages, find_limits
 from collectives.records.link_loads import LinkLoads, LinkRoutes, link_loads
 from collectives.records.messages import Messages
 from collectives.records.trace import Trace
-from viz.player.buffers import follow_buffers
+from viz.player.buffers import Buffers, follow_buffers
 
 TICKS = 1 << 30  # of a run: times are whole numbers of its elapsed seconds over this
 TYPES = ("u1", "u2", "i4", "f8")  # that columns.js knows
@@ -235,18 +236,30 @@ MOST_IN_FULL = 200_000  # messages; of more, a page holds aggregates
 LISTED = 48  # cables
 
 
-def export_run(
-    trace: Trace, name: str, what_if: str, groups: Sequence[tuple[str, int]], in_groups: bool = False
-) -> dict[str, Any]:
-    """Return a run as JSON; ``what_if`` is a sentence about what would be without what limits it.
+@dataclass(frozen=True)
+class PlayedRun:
+    """A trace to play under a name, with a sentence about what would be without what limits it.
+
+    ``buffers`` are what is in them where the caller knows; else that of the algorithm, where it is known.
+    """
+
+    trace: Trace
+    name: str
+    what_if: str = ""
+    buffers: Buffers | None = None
+
+
+def export_run(run: PlayedRun, groups: Sequence[tuple[str, int]], in_groups: bool = False) -> dict[str, Any]:
+    """Return a run as JSON.
 
     It holds aggregates where there are too many messages, or so many ranks that they stand only ``in_groups``.
     """
+    trace = run.trace
     loads = link_loads(trace)
     limits = find_limits(trace, loads)
-    run = {
-        **_whole(trace, name),
-        "limits": _limits(limits, what_if),
+    told = {
+        **_whole(trace, run.name),
+        "limits": _limits(limits, run.what_if),
         "cables": [_cable(cable, loads) for cable in limits.cables[:LISTED]],
         "used": len(limits.cables),
         "use": pack(loads.use),
@@ -256,11 +269,11 @@ def export_run(
     }
     if in_groups or len(trace.messages) > MOST_IN_FULL:
         return {
-            **run,
+            **told,
             "aggregate": aggregate(trace, loads, limits, groups),
             "steps": int(trace.messages.step.max()) + 1,
         }
-    return {**run, **_in_full(trace, loads.routes)}
+    return {**told, **_in_full(trace, loads.routes, run.buffers or follow_buffers(trace))}
 
 
 def _whole(trace: Trace, name: str) -> dict[str, Any]:
@@ -302,7 +315,7 @@ def _cable(cable: Any, loads: LinkLoads) -> dict[str, Any]:
     return {"name": cable.name, "links": links, "bandwidth": cable.bandwidth, **figures}
 
 
-def _in_full(trace: Trace, routes: LinkRoutes) -> dict[str, Any]:
+def _in_full(trace: Trace, routes: LinkRoutes, buffers: Buffers | None) -> dict[str, Any]:
     """Return every message and span of a run, and what is in the buffers where that is known."""
     messages, depths = trace.messages, find_depths(trace.messages)
     used, route = np.unique(messages.route, return_inverse=True)
@@ -312,13 +325,15 @@ def _in_full(trace: Trace, routes: LinkRoutes) -> dict[str, Any]:
         **{"bytes": messages.nbytes, "depth": depths, "reduces": messages.reduces.astype(np.int64)},
         **{name: ticks(getattr(messages, name), trace.elapsed) for name in ("begin", "end")},
     }
+    waits = {"src_waits": messages.begin - messages.src_posted, "dst_waits": messages.begin - messages.dst_posted}
+    if any((each > 0).any() for each in waits.values()):
+        columns |= {name: ticks(np.nan_to_num(each), trace.elapsed) for name, each in waits.items()}
     full: dict[str, Any] = {
         "columns": {name: pack(column) for name, column in columns.items()},
         "routes": [[], *(routes[number] for number in used.tolist())],
         "steps": int(depths.max(initial=-1)) + 1,
         "critical": critical_messages(trace) if trace.kind == "predicted" else [],
     }
-    buffers = follow_buffers(trace)
     if buffers is not None:
         names = ("start", "wanted", "message", "cell", "value", "carried")
         packed = {name: pack(getattr(buffers, name)) for name in names}

@@ -189,8 +189,37 @@ export function aboutMessage(run, i) {
     `${time(run.begin[i])} to ${time(run.end[i])}`,
   ];
   if (via.length) lines.push(`via ${via.join(', ')}`);
-  if (run.buffers?.exact) lines.push(`holds data of ${whose(contributors(carriedBy(run, i, 0)))}`);
+  const held = run.buffers?.exact ? contributors(carriedBy(run, i, 0)) : 0;
+  if (held) lines.push(`holds data of ${whose(held)}`);
+  const [sent, received] = waitsOf(run, i);
+  if (sent > 0) lines.push(`rank ${c.src[i]} waited ${time(sent)} for rank ${c.dst[i]} to receive`);
+  if (received > 0) lines.push(`rank ${c.dst[i]} waited ${time(received)} for rank ${c.src[i]} to send`);
   return lines.join('\n');
+}
+
+/** How long the sender and the receiver of a message waited for each other, seconds; of a rounding nothing. */
+function waitsOf(run, i) {
+  const {src_waits: src, dst_waits: dst} = run.c;
+  return src ? [src[i], dst[i]].map(ticks => (ticks > 1000 ? ticks * run.tick : 0)) : [0, 0];
+}
+
+/** What a rank waits for now: messages under way, and peers that have not come. */
+function whyRankWaits(run, rank) {
+  if (!run.c || !isTimed()) return [];
+  const {src, dst, chunk} = run.c,
+    why = new Set();
+  for (let i = 0; i < run.n; i++) {
+    if ((src[i] !== rank && dst[i] !== rank) || run.end[i] <= view.x) continue;
+    const [sent, received] = waitsOf(run, i);
+    if (run.begin[i] <= view.x) {
+      why.add(dst[i] === rank ? `receives chunk ${chunk[i]} from rank ${src[i]}` : `sends to rank ${dst[i]}`);
+    } else if (dst[i] === rank && run.begin[i] - received <= view.x) {
+      why.add(`waits for rank ${src[i]}, which sends later`);
+    } else if (src[i] === rank && run.begin[i] - sent <= view.x) {
+      why.add(`waits for rank ${dst[i]}, which receives later`);
+    }
+  }
+  return [...why].slice(0, 4);
 }
 
 function whose(bits) {
@@ -206,6 +235,7 @@ export function aboutRank(run, rank) {
       own = cells.subarray(rank * n, rank * n + n);
     lines.push(`${own.filter(isComplete).length} of ${many(n, 'chunk')} complete`);
   }
+  lines.push(...whyRankWaits(run, rank));
   return lines.join('\n');
 }
 

@@ -1,0 +1,122 @@
+"""A learner's run as the player shows it: steps and chunks of its messages, and whose data its tensors hold."""
+
+import json
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from collectives.records.messages import Message, Messages
+from collectives.records.trace import Trace
+from course.checks.exercise import Shown
+from course.checks.values import counts_in, value_at
+from course.files import CONTENTS
+from viz.player.buffers import COMPLETE, Buffers
+from viz.player.runs import PlayedRun
+
+
+class Carried(NamedTuple):
+    """What a message carries: its first chunk, -1 where it is no part of a rank's tensor; how many; its first value."""
+
+    chunk: int
+    chunks: int
+    value: float
+
+
+def play_contents(name: str, trace: Trace, folder: Path, shown: Shown) -> PlayedRun:
+    """Return a run with what its ranks have written of their tensors; as it is where collectives carried something."""
+    files = {rank: folder / CONTENTS.format(rank) for rank in range(trace.world_size)}
+    found = {rank: json.loads(file.read_text()) for rank, file in files.items() if file.exists()}
+    pairs: dict[tuple[int, int], list[Carried]] = defaultdict(list)
+    for rank, (_, _, met) in found.items():
+        place: dict[tuple[int, int], int] = defaultdict(int)
+        for src, dst, *carried in met:
+            pair, number = pairs[src, dst], place[src, dst]
+            place[src, dst] += 1
+            if number == len(pair):
+                pair.append(Carried(*carried))
+            elif carried[0] >= 0 and (rank == src or pair[number].chunk < 0):
+                pair[number] = Carried(*carried)
+    if len(found) < trace.world_size:
+        return PlayedRun(trace, name)
+    carries = list[Carried]()
+    if sum(map(len, pairs.values())) == len(trace.messages):
+        trace, carries = _number(trace, pairs)
+    trace = replace(trace, facts={**trace.facts, "nbytes": shown.nbytes})
+    buffers = _find_buffers(trace, found, carries, shown)
+    if carries:  # a message adds where its receiver holds more than it carries
+        first = np.cumsum([0, *trace.messages.count.tolist()])[:-1]
+        more = buffers.value % COMPLETE & ~buffers.carried[first[buffers.message]] % COMPLETE
+        adds = set(buffers.message[more > 0].tolist())
+        rows = (row._replace(reduces=number in adds) for number, row in enumerate(trace.messages))
+        trace = replace(trace, messages=Messages.of(rows))
+    return PlayedRun(trace, name, buffers=buffers)
+
+
+def _number(trace: Trace, pairs: Mapping[tuple[int, int], Sequence[Carried]]) -> tuple[Trace, list[Carried]]:
+    """Return a trace of messages alone with steps and chunks, and what each of its messages carries.
+
+    What a rank posts at one time is a step of its program.
+    """
+    rows = sorted(trace.messages, key=lambda one: one.collective)
+    times: dict[int, set[float]] = defaultdict(set)
+    for row in rows:
+        times[row.src].add(row.src_posted)
+        times[row.dst].add(row.dst_posted)
+    step = {rank: {time: number for number, time in enumerate(sorted(own))} for rank, own in times.items()}
+    count: dict[tuple[int, int], int] = defaultdict(int)
+    numbered = list[tuple[Message, Carried]]()
+    for row in rows:
+        what = pairs[row.src, row.dst][count[row.src, row.dst]]
+        count[row.src, row.dst] += 1
+        ours, theirs = step[row.src][row.src_posted], step[row.dst][row.dst_posted]
+        row = row._replace(collective=0, chunk=max(what.chunk, 0), count=what.chunks, step=ours, dst_step=theirs)
+        numbered.append((row, what))
+    numbered.sort(key=lambda one: (one[0].begin, one[0].src))
+    return replace(trace, messages=Messages.of([row for row, _ in numbered])), [what for _, what in numbered]
+
+
+def _find_buffers(
+    trace: Trace, found: Mapping[int, tuple[list[int], list[tuple[float, list[float]]], object]],
+    carried: Sequence[Carried], shown: Shown,
+) -> Buffers:  # fmt: skip
+    """Return whose data the chunks of all ranks hold.
+
+    A chunk that differs from when its rank was looked at before was changed by the last message that the rank got.
+    """
+    messages, ranks = trace.messages, trace.world_size
+    places = found[0][0]
+    wanted = tuple(range(ranks)) if shown.root is None else (shown.root,)
+    whole = [sum(value_at(rank, place) for rank in wanted) for place in places]
+    every, start, changes = sum(1 << rank for rank in wanted), list[int](), list[tuple[float, int, int, int]]()
+
+    def encode(value: float, at: int) -> int:
+        bits = sum(1 << rank for rank in counts_in(value) if rank < ranks)
+        return bits | COMPLETE * (value == whole[at])
+
+    for rank in range(ranks):
+        got = sorted((float(messages.end[one]), int(one)) for one in np.flatnonzero(messages.dst == rank))
+        seen = found[rank][1]
+        start += [encode(value, at) for at, value in enumerate(seen[0][1])]
+        for (_, before), (time, held) in pairwise(seen):
+            last = bisect_right(got, (time * (1 + 1e-9), len(messages))) - 1
+            for at in [at for at in range(len(places)) if held[at] != before[at]] if last >= 0 else ():
+                changes.append((*got[last], rank * len(places) + at, encode(held[at], at)))
+    rows = [change[1:] for change in sorted(changes)]
+    bits = [sum(1 << rank for rank in counts_in(one.value) if rank < ranks) for one in carried]
+    message, cell, value = np.array(rows, np.int64).reshape(-1, 3).T
+    return Buffers(
+        chunks=len(places),
+        is_exact=True,
+        start=np.array(start),
+        wanted=np.full(ranks * len(places), every),
+        message=message,
+        cell=cell,
+        value=value,
+        carried=np.repeat([one | COMPLETE * (one == every) for one in bits] or np.zeros(len(messages)), messages.count),
+    )
