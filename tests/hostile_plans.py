@@ -228,11 +228,5 @@ def _series() -> Iterator[Case]:
             ("accuracy", "--training", "--data", "d"),
             (("d/series_described.toml", text.encode()),),
         )
-    for more in (
-        ("--here",),
-        ("--calibrate", "3"),
-        ("--plot", "x.exe"),
-        ("--data", "/dev/zero"),
-        ("--data", ""),
-    ):
+    for more in (("--here",), ("--calibrate", "3"), ("--plot", "x.exe"), ("--data", "/dev/zero"), ("--data", "")):
         yield Case(f"series with {more}", ("accuracy", "--training", *more))

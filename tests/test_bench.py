@@ -32,8 +32,7 @@ from ringlab.shared.ranges import parse_short_size
 
 
 @pytest.mark.parametrize(
-    ("text", "nbytes"),
-    [("8", 8), ("32K", 32768), ("1m", 1 << 20), ("1 MiB", 1 << 20), ("1 MB", 10**6)],
+    ("text", "nbytes"), [("8", 8), ("32K", 32768), ("1m", 1 << 20), ("1 MiB", 1 << 20), ("1 MB", 10**6)]
 )
 def test_sizes_are_read_as_nccl_tests_reads_them(text: str, nbytes: int):
     assert parse_short_size(text, "-b") == nbytes

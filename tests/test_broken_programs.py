@@ -6,18 +6,7 @@ from typing import Any
 
 import pytest
 
-from collectives import (
-    Algorithm,
-    InputError,
-    ProgramError,
-    algorithm,
-    copy,
-    on_group,
-    recv,
-    recv_reduce,
-    send,
-    verify,
-)
+from collectives import Algorithm, InputError, ProgramError, algorithm, copy, on_group, recv, recv_reduce, send, verify
 from collectives.algorithms.naive import naive_broadcast, naive_reduce
 from collectives.algorithms.ring import ring_all_gather
 from collectives.step import Operation

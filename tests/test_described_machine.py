@@ -3,16 +3,7 @@
 from pathlib import Path
 
 import pytest
-from pasted_files import (
-    NCCL_LOG,
-    dgx_matrix,
-    dgx_xml,
-    gpus_listed,
-    nccl_tests,
-    topo_matrix,
-    workstation_matrix,
-    write,
-)
+from pasted_files import NCCL_LOG, dgx_matrix, dgx_xml, gpus_listed, nccl_tests, topo_matrix, workstation_matrix, write
 
 import ringlab
 from collectives.errors import InputError

@@ -59,10 +59,7 @@ def test_p2p_switched_off_explains_it_and_says_what_it_would_gain(tmp_path: Path
 
 def test_a_setting_that_costs_nothing_by_prediction_is_no_cause(tmp_path: Path) -> None:
     log = "n0:1:1 [0] NCCL INFO NCCL_NVLS_ENABLE set by environment to 0\n"
-    files = [
-        write(tmp_path, "t.txt", nccl_tests(["n0"], 8, A100, [(2**30, 60.0)])),
-        write(tmp_path, "nccl.log", log),
-    ]
+    files = [write(tmp_path, "t.txt", nccl_tests(["n0"], 8, A100, [(2**30, 60.0)])), write(tmp_path, "nccl.log", log)]
     assert "nvls-disabled" not in names(ringlab.diagnose(files))  # an A100 has no NVLS
 
 
@@ -82,10 +79,7 @@ def test_a_known_message_is_a_cause_with_its_line(tmp_path: Path, message: str, 
 
 
 def test_gpudirect_that_is_on_one_host_only_names_the_other(tmp_path: Path) -> None:
-    files = [
-        write(tmp_path, "nccl.log", NCCL_LOG.format(gdr="")),
-        write(tmp_path, "gpus.txt", gpus_listed(H100, 8)),
-    ]
+    files = [write(tmp_path, "nccl.log", NCCL_LOG.format(gdr="")), write(tmp_path, "gpus.txt", gpus_listed(H100, 8))]
     first = ringlab.diagnose(files).causes[0]
     assert first.name == "no-gpudirect"
     assert "on n0, though it is on n1" in first.text

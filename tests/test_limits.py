@@ -85,10 +85,7 @@ def test_a_measured_trace_has_no_links_to_name() -> None:
 
 @pytest.mark.parametrize(
     ("bandwidth", "kind", "words"),
-    [
-        ("100 Gbit/s", "computing", "of the time is computing, "),
-        ("1 Gbit/s", "none", "Gradient sync takes "),
-    ],
+    [("100 Gbit/s", "computing", "of the time is computing, "), ("1 Gbit/s", "none", "Gradient sync takes ")],
 )
 def test_a_training_is_limited_by_computing_or_by_its_sync(bandwidth: str, kind: str, words: str) -> None:
     training = Training(find_algorithm("all_reduce/ring"), compute=ComputePhases(0.02, 0.05, 0.01))

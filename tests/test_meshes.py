@@ -292,8 +292,7 @@ def test_runs_are_kept_and_used_until_they_are_removed(ringlab, scenario, tmp_pa
 
 
 @pytest.mark.parametrize(
-    "column, told",
-    [("micro_bach", "did you mean micro_batch"), ("colour", "column 'colour' is not known")],
+    "column, told", [("micro_bach", "did you mean micro_batch"), ("colour", "column 'colour' is not known")]
 )
 def test_a_column_that_nobody_knows_is_refused(ringlab, tmp_path, column, told):
     runs = tmp_path / "runs.csv"

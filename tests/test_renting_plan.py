@@ -191,10 +191,7 @@ def test_the_command_goes_on_where_it_was_ended(scenario: str, tmp_path: Path) -
         ("plan.known_rates={H900 = 1.0}", r"\.toml: plan.known_rates: 'H900' is no GPU of the catalogue; did you mean"),
         ("plan.providers=['Ours']", "plan.providers: 'Ours' sells nothing here; there are AWS, "),
         ("plan.providers=['Lamda']", "plan.providers: 'Lamda' sells nothing here; did you mean Lambda"),
-        (
-            "training.model=resnet51",
-            r"\.toml: training: model 'resnet51' is not known; did you mean ",
-        ),
+        ("training.model=resnet51", r"\.toml: training: model 'resnet51' is not known; did you mean "),
         ("plan.deadline=soon", "plan.deadline: 'soon' is no duration"),
         ("plan.target_samples=0", "plan.target_samples = 0 should be greater than 0"),
     ],

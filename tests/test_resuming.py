@@ -79,11 +79,7 @@ def test_other_ranks_go_on_only_with_as_many_images_a_step(scenario: Path):
 @pytest.mark.parametrize(
     ("kind", "phase", "message"),
     [
-        (
-            "raise",
-            "backward",
-            r"rank 1 failed with ZeroDivisionError: a fault on purpose .*training step 4, backward",
-        ),
+        ("raise", "backward", r"rank 1 failed with ZeroDivisionError: a fault on purpose .*training step 4, backward"),
         ("kill", "sync", r"rank 1 was ended by SIGKILL.*training step 4, sync"),
         ("nan", "forward", r"rank 1 .*the loss of step 4 is nan.*training step 4, forward"),
         ("full", "optimizer", r"rank 0 failed with OSError: .*File too large.*\.pt.*training step 4, checkpoint"),

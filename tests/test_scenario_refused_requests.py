@@ -122,14 +122,8 @@ WRONG = {
         TRAINS + 'dataset = "mnist"\n' + STAR,
         "training.dataset: dataset 'mnist' is not known; there are digits, cifar10",
     ),
-    "unknown optimizer": (
-        TRAINS + 'optimizer = "adam"\n' + STAR,
-        "training: optimizer 'adam' is not known; there are",
-    ),
-    "unknown schedule": (
-        TRAINS + 'schedule = "cos"\n' + STAR,
-        "training: schedule 'cos' is not known; there",
-    ),
+    "unknown optimizer": (TRAINS + 'optimizer = "adam"\n' + STAR, "training: optimizer 'adam' is not known; there are"),
+    "unknown schedule": (TRAINS + 'schedule = "cos"\n' + STAR, "training: schedule 'cos' is not known; there"),
     "unknown precision": (TRAINS + 'precision = "fp8"\n' + STAR, "training: precision 'fp8' is not known; there are"),
     "pieces that do not divide": (
         TRAINS + "accumulate = 5\n" + STAR,

@@ -275,9 +275,7 @@ def test_what_the_limits_allow_of_routes_fits_into_a_gigabyte(monkeypatch: pytes
     assert events / together * link_records.MOST_TOGETHER < 700e6
 
 
-def test_what_changes_before_any_run_could_end_is_not_left_out_first(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_changes_before_any_run_could_end_is_not_left_out_first(monkeypatch: pytest.MonkeyPatch) -> None:
     tried = Mock(side_effect=engine.by_max_plus)
     monkeypatch.setattr(engine, "by_max_plus", tried)
     star, ring = simcomm.star(16, "1 GB/s", "1 us"), "all_reduce/ring"

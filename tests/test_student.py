@@ -44,10 +44,7 @@ ANSWERS = {
 @pytest.mark.parametrize(
     ("number", "message"),
     [
-        (
-            0,
-            "broadcast/student, world size 2, root 0: at the end chunk 0 of rank 1 holds nothing; it should hold",
-        ),
+        (0, "broadcast/student, world size 2, root 0: at the end chunk 0 of rank 1 holds nothing; it should hold"),
         (1, "reduce/student, world size 2, root 0: at the end chunk 0 of rank 0 misses the contribution of rank 1"),
         (2, "all_reduce/student, world size 2: at the end chunk 0 of rank 0 misses the contribution of rank 1"),
         (3, "all_reduce/student_ring, world size 2: at the end chunk 0 of rank 0 misses the contribution of rank 1"),

@@ -62,11 +62,7 @@ def test_stores_of_a_programs_own_meet_nowhere_and_rpc_is_refused(virtual: Virtu
     said = ["[9.0, 9.0] b'here' False", "torch.distributed.rpc cannot run on virtual ranks: "]
     assert [[line.rstrip() for line in ran.lines(rank)] for rank in range(3)] == [
         [line.rstrip() for line in said]
-    ] * 3, (
-        ran.out,
-        ran.err,
-        ran.outcome.findings,
-    )
+    ] * 3, (ran.out, ran.err, ran.outcome.findings)
 
 
 def test_a_program_that_spawns_processes_has_ranks_of_its_own_jobs(virtual: VirtualRuns) -> None:

@@ -178,12 +178,7 @@ def test_a_report_of_no_answer_is_refused(tmp_path: Path) -> None:
     ("changes", "pictures", "name", "message"),
     [
         ({}, {}, "report.pdf", r"report\.pdf: a report is written as \.html"),
-        (
-            {"kind": "guess"},
-            {},
-            "r.html",
-            "comparison, diagnosis; this result has kind 'guess'",
-        ),
+        ({"kind": "guess"}, {}, "r.html", "comparison, diagnosis; this result has kind 'guess'"),
         ({}, {"film": b"RIFF...."}, "r.html", "picture 'film' is neither PNG, GIF nor JPEG"),
         ({}, {"film": Path("no/such.png")}, "r.html", r"no/such\.png: no such file"),
     ],
@@ -270,7 +265,4 @@ def test_ranges_are_drawn_where_they_were_measured() -> None:
     (lines,) = accuracy_figure("", "", [dots]).axes[0].findobj(LineCollection)
     assert isinstance(lines, LineCollection)
     drawn = [segment.tolist() for segment in lines.get_segments()]
-    assert drawn == [
-        [[0.9, 1.1], [1.2, 1.1]],
-        [[1.8, 1.9], [2.4, 1.9]],
-    ]
+    assert drawn == [[[0.9, 1.1], [1.2, 1.1]], [[1.8, 1.9], [2.4, 1.9]]]

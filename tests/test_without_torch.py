@@ -42,13 +42,7 @@ WORKS = (
     ("run", "--help"),
     ("compare", "--help"),
 )
-REFUSED = (
-    ("run", "quickstart"),
-    ("compare", "quickstart"),
-    ("bench",),
-    ("calibrate",),
-    ("profile", "squeezenet1_0"),
-)
+REFUSED = (("run", "quickstart"), ("compare", "quickstart"), ("bench",), ("calibrate",), ("profile", "squeezenet1_0"))
 
 
 def run_hiding_torch(folder: Path, commands: tuple[tuple[str, ...], ...]) -> list[list[str]]:
