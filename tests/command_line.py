@@ -1,7 +1,10 @@
-"""The command line in the process of the tests."""
+"""The command line in the process of the tests, and what needs a fresh interpreter."""
 
+import os
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -18,6 +21,18 @@ class Done(NamedTuple):
 
 
 Ringlab = Callable[..., Done]
+ROOT = Path(__file__).parent.parent
+
+
+def run_python(
+    *words: object, folder: Path = ROOT, before: Sequence[str] = (), **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a fresh interpreter that finds Ringlab, after the words ``before``, with more variables than are set here."""
+    call, environment = (
+        [*before, sys.executable, *map(str, words)],
+        {**os.environ, "PYTHONPATH": str(ROOT), **variables},
+    )
+    return subprocess.run(call, cwd=folder, env=environment, capture_output=True, text=True, timeout=240, check=False)
 
 
 def in_this_process(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ringlab:

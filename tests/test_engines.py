@@ -1,7 +1,6 @@
 """Whichever engine is asked, the answer is the same; and each says which it was."""
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import run_python
 
 import simcomm
 from collectives import Algorithm, InputError, ProgramError, Trace, Transport, find_algorithm
@@ -194,5 +194,5 @@ def test_a_deadlock_of_many_ranks_is_told_whatever_the_size(engine: str, nbytes:
 
 def test_the_front_door_opens_without_numba():
     code = "import sys, ringlab.cli, simcomm, scenarios; print('numba' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = run_python("-c", code)
     assert done.stdout.strip() == "False", done.stderr

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line import run_python
 
 HERE = Path(__file__).parent
 # Root may write where nobody may; without that right what is read-only is so for root too.
@@ -50,8 +51,6 @@ def test_what_may_not_be_read_or_written_is_told_with_the_reason(tmp_path: Path)
     unreadable.write_text("")
     unreadable.chmod(0o000)
     closed.chmod(0o555)
-    call = [*as_anybody(), sys.executable, "-m", "ringlab", "predict"]
-    environment = {**os.environ, "PYTHONPATH": str(HERE.parent)}
     for arguments, said in (
         (
             ["star8", "--json", "closed/a.json"],
@@ -59,9 +58,7 @@ def test_what_may_not_be_read_or_written_is_told_with_the_reason(tmp_path: Path)
         ),
         ([str(unreadable)], f"{unreadable}: Permission denied"),
     ):
-        done = subprocess.run(
-            [*call, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
-        )
+        done = run_python("-m", "ringlab", "predict", *arguments, folder=tmp_path, before=as_anybody())
         assert (done.returncode, done.stdout) == (2, "") and said in done.stderr
     closed.chmod(0o755)
     assert [*closed.iterdir()] == []
@@ -106,9 +103,7 @@ def test_settings_of_libraries_are_no_faults(
     setting: str, arguments: list[str], status: int, said: str, tmp_path: Path
 ) -> None:
     """They are read when a library is imported, so that each needs a process of its own."""
-    environment = {**os.environ, "PYTHONPATH": str(HERE.parent), **dict([setting.split("=")])}
-    call = [sys.executable, "-m", "ringlab", *arguments]
-    done = subprocess.run(call, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    done = run_python("-m", "ringlab", *arguments, folder=tmp_path, **dict([setting.split("=")]))
     assert done.returncode == status, done.stderr
     assert said in done.stderr and not any(word in done.stderr for word in ("fault of Ringlab's", "Traceback", "#1:"))
 
@@ -116,19 +111,10 @@ def test_settings_of_libraries_are_no_faults(
 def test_an_address_that_nobody_answers_at_is_refused_by_both_ranks(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])
-    environment = {**os.environ, "PYTHONPATH": str(HERE.parent), "WORLD_SIZE": "2", "MASTER_PORT": port}
-    environment["MASTER_ADDR"] = "no such host"
-    call = [sys.executable, "-m", "ringlab", "run", "quickstart", "--timeout", "2"]
+    told = {"WORLD_SIZE": "2", "MASTER_PORT": port, "MASTER_ADDR": "no such host"}
+    words = ("-m", "ringlab", "run", "quickstart", "--timeout", "2")
     for rank in "01":
-        done = subprocess.run(
-            call,
-            cwd=tmp_path,
-            env={**environment, "RANK": rank},
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        done = run_python(*words, folder=tmp_path, RANK=rank, **told)
         said = f"MASTER_ADDR is 'no such host'; nothing answers there at port {port} (MASTER_PORT) within 2 s"
         assert done.returncode == 2 and said in done.stderr and "[c10d]" not in done.stderr, done.stderr
 

@@ -2,14 +2,13 @@
 
 import errno
 import os
-import subprocess
-import sys
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import ROOT, run_python
 from typer.testing import CliRunner
 
 from collectives.errors import InputError
@@ -139,10 +138,7 @@ def test_under_torchrun_rank_0_tries_a_model(rank: str, file: Path, monkeypatch:
 )
 def test_torch_leaves_no_folder_of_its_compiler(first: str, tmp_path: Path) -> None:
     code = f"{first}; import torch; torch.optim.SGD([torch.nn.Parameter(torch.ones(1))]).zero_grad()"
-    call = [sys.executable, "-c", code]
-    done = subprocess.run(
-        call, env={**os.environ, "TMPDIR": str(tmp_path)}, capture_output=True, text=True, timeout=120
-    )
+    done = run_python("-c", code, TMPDIR=str(tmp_path))
     assert (done.returncode, done.stderr, [*tmp_path.iterdir()]) == (0, "", [])
 
 
@@ -163,16 +159,14 @@ print(launch(real_workers.settings, 1, VARIABLE)[0][0])
 
 
 def test_a_training_leaves_no_folder_of_torchs_compiler_and_a_model_that_compiles_has_torchs_own(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, left = tmp_path / "mine.py", tmp_path / "left"
     model.write_text("from torch import nn\ndef build():\n    return nn.Sequential(nn.Flatten(), nn.Linear(4, 10))\n")
     left.mkdir()
-    paths = f"{Path(__file__).parent.parent}:{Path(__file__).parent}"
-    environment = {**os.environ, "TMPDIR": str(left), "PYTHONPATH": paths}
-    environment.pop("TORCHINDUCTOR_CACHE_DIR", None)
-    call = [sys.executable, "-c", TRAINING, f"{model}:build"]
-    done = subprocess.run(call, env=environment, capture_output=True, text=True, timeout=240)
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    paths = f"{ROOT}:{Path(__file__).parent}"
+    done = run_python("-c", TRAINING, f"{model}:build", TMPDIR=str(left), PYTHONPATH=paths)
     assert (done.returncode, done.stdout, [*left.iterdir()]) == (0, "None\n", []), done.stderr
 
 

@@ -1,16 +1,14 @@
 """The direction of imports: front door, scenarios, wings, collectives; torch in real and virtual ranks only."""
 
 import ast
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
 import networkx as nx
 import pytest
+from command_line import ROOT, run_python
 
-ROOT = Path(__file__).parent.parent
 MAY_IMPORT = {
     "collectives": set[str](),
     "simcomm": {"collectives"},
@@ -77,7 +75,7 @@ def test_torch_is_imported_by_real_and_virtual_ranks_only() -> None:
 @pytest.mark.parametrize("names", ["collectives", "simcomm, scenarios, viz", "ringlab.cli", "virtual.hosting.host"])
 def test_importing_leaves_torch_out(names: str) -> None:
     code = f"import sys, {names}; print(*sorted({{name.partition('.')[0] for name in sys.modules}} & {TORCH!r}))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = run_python("-c", code)
     assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
 
 
@@ -91,7 +89,7 @@ def test_importing_leaves_torch_out(names: str) -> None:
 )
 def test_a_command_starts_without_what_is_slow_to_import(names: str, slow: set[str]) -> None:
     code = f"import sys, {names}; print(*sorted({{name.partition('.')[0] for name in sys.modules}} & {slow!r}))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = run_python("-c", code)
     assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
 
 
@@ -113,8 +111,7 @@ LAUNCHING = """if True:
 def test_what_launches_a_training_needs_no_torch_and_ranks_of_a_model_of_ones_own_no_torchvision(
     model: str, told: str
 ) -> None:
-    call = [sys.executable, "-c", LAUNCHING, model]
-    done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = run_python("-c", LAUNCHING, model)
     assert (done.returncode, done.stdout.strip()) == (0, told), done.stderr
 
 
@@ -138,8 +135,7 @@ STARTED = """if True:
     ids=["help", "predict"],
 )
 def test_a_command_imports_little(arguments: list[str], slow: set[str], most: int) -> None:
-    call = [sys.executable, "-c", STARTED, *arguments]
-    done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = run_python("-c", STARTED, *arguments)
     modules = done.stdout.partition("MODULES ")[2].split()
     assert modules, done.stderr
     assert not {name.partition(".")[0] for name in modules} & slow

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numba
 import pytest
+from command_line import run_python
 
 from simcomm import machine_code
 from simcomm.compiling import NOTE, tell_of_compiling
@@ -38,7 +39,7 @@ def test_every_entry_to_the_machine_code_is_called():
         made = [one for one in gc.get_objects() if isinstance(one, Dispatcher) and one.signatures]
         print(*{one.py_func.__name__ for one in made})
     """
-    done = subprocess.run([sys.executable, "-c", code], cwd=SIMCOMM.parent, capture_output=True, text=True, timeout=600)
+    done = run_python("-c", code)
     assert done.returncode == 0, done.stderr
     assert entries() <= {*done.stdout.split()}
 
@@ -55,9 +56,8 @@ def test_code_that_lies_on_disk_is_loaded_without_what_compiles() -> None:
         machine_code.main()
         print(len(filled))
     """
-    every = [sys.executable, "-m", "simcomm.machine_code"]
-    subprocess.run(every, cwd=SIMCOMM.parent, check=True, capture_output=True, timeout=600)
-    done = subprocess.run([sys.executable, "-c", code], cwd=SIMCOMM.parent, capture_output=True, text=True, timeout=600)
+    assert run_python("-m", "simcomm.machine_code").returncode == 0
+    done = run_python("-c", code)
     assert (done.returncode, done.stderr, done.stdout) == (0, "", "0\n")
 
 

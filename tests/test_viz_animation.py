@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import viz_traces
+from command_line import run_python
 from PIL import Image, ImageSequence
 
 import viz
@@ -229,8 +230,7 @@ def test_drawing_leaves_no_figure_and_importing_no_library() -> None:
         "import sys, viz; print(sorted({'matplotlib', 'PIL', 'jinja2', 'networkx'} & set(sys.modules)));"
         "import viz.film.animation, viz.space_time; print('matplotlib.pyplot' in sys.modules)"
     )
-    root = Path(viz.__file__).parent.parent
-    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=120)
+    done = run_python("-c", code)
     assert done.stdout.splitlines() == ["[]", "False"], done.stderr
 
 
