@@ -18,9 +18,11 @@ from statistics import median
 from typing import Any
 
 from collectives.calibration.calibration import Calibration
+from collectives.catalogue import find_algorithm
 from collectives.output_files import write_text
 from collectives.records.environment import describe_environment
 from collectives.records.recording_builder import STEP
+from collectives.request import Request
 from realcomm.calibration.calibration import calibrate
 from ringlab.shared.clusters import find_cluster
 from simcomm.recorded.figures import mark_figures
@@ -33,6 +35,7 @@ FOLDER = Path(__file__).parent / "virtual_gloo"
 RESULTS = Path(__file__).parent / "results" / "virtual_on_gloo.json"
 FORMS = ("ddp", "fsdp")
 TIMEOUT_S = 120
+ELEMENTS = 2_100_000  # of the gradients, about
 
 
 def train_really(form: str, ranks: int, steps: int) -> float:
@@ -58,7 +61,7 @@ def train_virtually(host: VirtualHost, form: str, ranks: int, steps: int, known:
 
 def measure(ranks: int, rounds: int, steps: int) -> list[dict[str, Any]]:
     """Return a row for each form."""
-    known = calibrate(ranks)
+    known = calibrate(ranks, requests=[Request(find_algorithm("ring", "all_reduce"), ELEMENTS)], all_sizes=False)
     real: dict[str, list[float]] = {form: [] for form in FORMS}
     found: dict[str, list[tuple[float, float]]] = {form: [] for form in FORMS}
     with VirtualHost(("torch._dynamo", "torch.distributed.fsdp")) as host:

@@ -56,6 +56,7 @@ def test_a_recording_is_replayed_drawn_and_written(run_file: Path, tmp_path: Pat
     assert files[0].stat().st_size > 10_000
     page = files[3].read_text()
     assert "<title>train.py" in page and "What the end of the run waited for" in page and "sets the pace" in page
+    assert "How long does the run take on" in page
 
 
 def test_a_replay_says_what_it_was_beside_what_was_measured(tmp_path: Path) -> None:

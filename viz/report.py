@@ -129,6 +129,8 @@ def _content(answer: object, headline: str) -> dict[str, Any]:
 def _question(answer: Mapping[str, Any], scenario: Mapping[str, Any]) -> str:
     """Return what the answer answers, as a question."""
     where = f" on {scenario['cluster']}" if isinstance(scenario.get("cluster"), str) else ""
+    if answer["kind"] == "replay":
+        return f"How long does the run take{where}, and what limits it?"
     names = list(dict.fromkeys(one.get("collective", "") for one in answer.get("collectives") or []))
     if answer.get("training"):
         return f"How long does a training step take{where}, and what limits it?"
