@@ -69,6 +69,8 @@ def test_a_hang_is_drawn_up_to_where_it_stops(virtual: VirtualRuns, name: str) -
     assert ran.trace.failure.circle == ((0, 1, 2) if name == "send_round" else ())
     assert ran.trace.failure.text.endswith(ran.outcome.findings[0].title)
     assert {span.rank for span in ran.trace.spans} == {0, 1, 2}
+    waits = [(one.rank, one.peer, one.sends) for one in ran.trace.unfinished]
+    assert waits == ([(0, 1, True), (1, 2, True), (2, 0, True)] if name == "send_round" else [])
 
 
 def test_the_corpus_has_what_it_should() -> None:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from collectives.records.spans import Span, Spans
-from collectives.records.trace import ProgramFailure, Trace
+from collectives.records.trace import ProgramFailure, Trace, Unfinished
 from virtual.ranks.finding import ProgramFinding
 
 SHORTEST = 1e-6  # seconds that a run is shown to take in which nothing happens
@@ -29,4 +29,12 @@ def mark_failure(trace: Trace, finding: ProgramFinding) -> Trace:
     rank = finding.circle[0] if finding.circle else places[0].ranks[0]
     text = f"deadlock: {finding.title}" if finding.circle else finding.title
     failure = ProgramFailure(rank, None, where, text, elapsed, circle=finding.circle)
-    return replace(trace, elapsed=elapsed, spans=spans, failure=failure)
+    return replace(trace, elapsed=elapsed, spans=spans, failure=failure, unfinished=_waits(finding, spans))
+
+
+def _waits(finding: ProgramFinding, spans: Spans) -> list[Unfinished]:
+    """Return for whom each rank of a circle waits, since when it has."""
+    sending = {rank for place in finding.places if place.what.startswith(("send", "isend")) for rank in place.ranks}
+    since = {span.rank: span.begin for span in spans}  # of its last span
+    pairs = zip(finding.circle, (*finding.circle[1:], *finding.circle[:1]), strict=True)
+    return [Unfinished(rank, peer, rank in sending, 0, 0, since.get(rank, 0.0), False) for rank, peer in pairs]
