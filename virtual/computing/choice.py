@@ -3,7 +3,6 @@
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from virtual.computing.model import ModelledComputing
 from virtual.computing.rates import NOMINAL_CORE, find_rates
 from virtual.computing.simple import MeasuredComputing, NoComputing
 from virtual.ranks.rank import Rank
@@ -24,4 +23,6 @@ def choose_computing(word: str, scale: float = 1.0) -> CountedComputing:
         return NoComputing()
     if word == "measured":
         return MeasuredComputing(scale)
+    from virtual.computing.model import ModelledComputing  # torch's counter of flops imports Triton, a fifth of torch
+
     return ModelledComputing(NOMINAL_CORE if word == "model" else find_rates(word))

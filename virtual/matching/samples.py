@@ -74,7 +74,8 @@ def find_ratio(a: Values, b: Values) -> float | None:
     there = np.abs(b) > 1e-30
     if not there.any():
         return None
-    ratio = float(np.median(a[there] / b[there]))
+    ratios = np.sort(a[there] / b[there])
+    ratio = float(ratios[len(ratios) // 2])
     return ratio if np.abs(a - ratio * b).max() <= ROUNDING * np.abs(a).max() else None
 
 

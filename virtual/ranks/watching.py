@@ -124,6 +124,10 @@ EVENTS = tuple(
 )
 
 
+def nobody(*said: Any) -> None:
+    """Pass an event on to nobody."""
+
+
 class Watchers:
     """Passes each event on to those who want to hear of it; without watchers to nobody."""
 
@@ -150,6 +154,9 @@ class Watchers:
 
     def _passing_on(self, hearers: list[tuple[str, Callable[..., None]]]) -> Callable[..., None]:
         """Return a function that calls all. An error of theirs is none of the program's: it is kept, to be told."""
+
+        if not hearers:
+            return nobody
 
         def pass_on(*said: Any) -> None:
             for name, hearer in hearers:

@@ -235,7 +235,7 @@ class VirtualWorld:
         self.check(me)
 
     def _pass_baton(self, rank: Rank) -> None:
-        if rank.thread is not None and not rank.thread.is_alive():
+        if rank.thread is not None and rank.thread.ident is None:  # not begun
             rank.thread.start()
         rank.baton.release()
 

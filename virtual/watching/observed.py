@@ -22,6 +22,7 @@ from virtual.process.replaced import Replaced
 from virtual.ranks.neutral import Neutral
 from virtual.ranks.rank import Rank
 from virtual.ranks.sites import is_asked_by_program, is_users
+from virtual.ranks.watching import nobody
 from virtual.ranks.world import VirtualWorld
 
 HOOK = 1 << 40  # a number that torch gives to no hook of its own
@@ -60,10 +61,10 @@ class ProgramObserver:
 
     def tell(self, event: str, *said: Any) -> None:
         """Tell of something that the calling rank does; of other threads nothing."""
-        rank = self.world.me()
-        if rank is not None and rank.number >= 0 and rank.job.finding is None:
+        rank, pass_on = self.world.me(), getattr(self.world.watch, event)
+        if pass_on is not nobody and rank is not None and rank.number >= 0 and rank.job.finding is None:
             with self.telling(rank):
-                getattr(self.world.watch, event)(rank, *said)
+                pass_on(rank, *said)
 
     def _before(self, function: Callable[..., Any], event: str, with_owner: bool = True) -> Callable[..., Any]:
         def told(owner: Any, *args: Any, **named: Any) -> Any:

@@ -42,7 +42,7 @@ class Clocks(Watcher):
 
     def posted(self, posted: Any) -> None:
         self.tick(posted.rank)
-        posted.clock = self.of(posted.rank).copy()
+        posted.clock = self._clocks[posted.rank].copy()
 
     def complete(self, collective: Any) -> None:
         calls = collective.in_order()

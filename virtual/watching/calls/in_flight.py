@@ -29,6 +29,10 @@ class Content(NamedTuple):
         with Neutral():
             return cls(tensor, tensor._version, take_sample(tensor))
 
+    def renewed(self) -> "Content":
+        """Return what the tensor holds now."""
+        return self._replace(version=self.tensor._version) if self.values is None else Content.of(self.tensor)
+
     @property
     def is_unchanged(self) -> bool:
         """Whether nothing was written since; to write to other parts of the memory is none of it."""
@@ -76,7 +80,7 @@ class InFlight(Watcher):
 
     def _renew(self, posted: Any) -> None:
         if posted.contents is not None:
-            posted.contents = _read(content.tensor for content in posted.contents)
+            posted.contents = [content.renewed() for content in posted.contents]
 
     def _compare(self, posted: Any) -> None:
         if posted.contents is not None and not all(content.is_unchanged for content in posted.contents):
