@@ -12,27 +12,25 @@ which nothing travels, and added (of pipelines it is not).
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
 import realcomm
-from benchmarks.torch_forms.running import FormPlan, FormResult, run_forms
-from benchmarks.torch_forms.timing import Question, RankTimes, time_own_work, time_pieces
+from benchmarks.torch_forms.running import CountedForm, run_forms
 from collectives.output_files import write_text
 from collectives.records.environment import describe_environment
 from collectives.records.model_profile import ModelProfile
 from collectives.training.parallelism import Parallelism
+from collectives.training.recipe import Recipe
 from realcomm.calibration.load import watch_load
+from realcomm.forms.pieces import Question, RankTimes, time_own_work, time_pieces
 from realcomm.profiling.meta import profile_on_meta
 from realcomm.profiling.model_sources import find_model
-from simcomm.mesh.calls import Group
-from simcomm.mesh.compute import Compute, as_measured
-from simcomm.mesh.interconnect import Served
+from ringlab.commands.measuring.form_job import plan_form
+from ringlab.commands.measuring.form_pieces import ask_collectives, known_pieces, predict_step
 from simcomm.mesh.job import TrainingJob
-from simcomm.mesh.layers import cut_stages
-from simcomm.mesh.step import StepModel, StepParts
+from simcomm.mesh.step import StepParts
 
 RESULTS = Path(__file__).parent / "results" / "forms.json"
 MODEL = "llama:layers=6,width=256,heads=4,context=64,vocabulary=512,hidden=512"
@@ -54,50 +52,11 @@ def forms_of(ranks: int) -> dict[str, Parallelism]:
     return found
 
 
-class Asked:
-    """A fabric that notes what it is asked for; everything takes no time."""
-
-    kind, nic, links = "", 1e12, None
-
-    def __init__(self, ranks: int) -> None:
-        self.node, self.questions = ranks, dict[Question, None]()
-
-    def seconds(self, collective: str, nbytes: float, group: Group) -> float:
-        """Note the question."""
-        if group.size > 1 and nbytes > 0:
-            self.questions[_question(collective, nbytes, group)] = None
-        return 0.0
-
-    def serve(self, nbytes: float, largest: float, group: Group) -> Served:
-        """Refuse it: none of the forms here has servers."""
-        raise AssertionError(f"{nbytes} bytes ({largest} of a layer) are to be served to {group}")
-
-
-class Timed(Asked):
-    """A fabric on which collectives take what they took by themselves."""
-
-    def __init__(self, ranks: int, known: dict[Question, float]) -> None:
-        super().__init__(ranks)
-        self.known = known
-
-    def seconds(self, collective: str, nbytes: float, group: Group) -> float:
-        """Return the seconds that were measured."""
-        return self.known[_question(collective, nbytes, group)] if group.size > 1 and nbytes > 0 else 0.0
-
-
-def _question(collective: str, nbytes: float, group: Group) -> Question:
-    size = 2 if collective == "send_recv" else group.size
-    return Question(collective, round(nbytes), size, group.stride)
-
-
 def measure(ranks: int, rounds: int) -> list[dict[str, Any]]:
     """Return a row for each form: seconds of a step, predicted and measured; the medians over the rounds."""
     profile, forms = profile_on_meta(find_model(MODEL)), forms_of(ranks)
-    asked, ones = Asked(ranks), (1.0,) * len(profile.layers)
-    guess = Compute(profile, ones, ones, 1.0, "", 0.0)
-    for form in forms.values():
-        StepModel(_job(profile, form), guess, lambda _: asked).predict(ranks)
-    found = [measure_round(ranks, profile, forms, [*asked.questions]) for _ in range(rounds)]
+    asked = ask_collectives([_job(profile, form) for form in forms.values()], ranks)
+    found = [measure_round(ranks, profile, forms, asked) for _ in range(rounds)]
     rows = []
     for place, (name, form) in enumerate(forms.items()):
         pairs = [one[place] for one in found]
@@ -133,49 +92,24 @@ def measure_round(
     ranks: int, profile: ModelProfile, forms: dict[str, Parallelism], questions: Sequence[Question]
 ) -> list[Round]:
     """Return what one round of pieces and steps says of each form."""
-    each = SAMPLES // ranks
-    pieces: list[RankTimes] = realcomm.launch(time_pieces, ranks, MODEL, each, questions, threads=1, timeout=300)
-    spread = [form for form in forms.values() if form.pipeline == 1]
-    own: list[list[float]] = realcomm.launch(time_own_work, ranks, MODEL, each, spread, threads=1, timeout=300)
-    taken = {form: median(rank[place] for rank in own) for place, form in enumerate(spread)}
-    fabric, at_once, alone = known_pieces(ranks, profile, questions, pieces)
-    plans = [FormPlan(MODEL, form, SAMPLES, stages_of(profile, form), STEPS) for form in forms.values()]
-    results: list[list[FormResult]] = realcomm.launch(run_forms, ranks, plans, threads=1, timeout=600)
+    recipe = Recipe(optimizer="adamw")
+    plans = [plan_form(MODEL, profile, form, SAMPLES, recipe)._replace(steps=STEPS) for form in forms.values()]
+    timed: list[RankTimes] = realcomm.launch(time_pieces, ranks, plans[0], questions, threads=1, timeout=300)
+    own: list[list[float]] = realcomm.launch(time_own_work, ranks, plans, threads=1, timeout=300)
+    pieces = known_pieces(ranks, profile, questions, timed)
+    results: list[list[CountedForm]] = realcomm.launch(run_forms, ranks, plans, threads=1, timeout=600)
     rows = []
     for place, form in enumerate(forms.values()):
-        compute = alone if form.schedule == "naive" and form.pipeline > 1 else at_once
         seconds = max(median(rank[place].step_s) for rank in results)
         behind = max(median(rank[place].optimizer_s) for rank in results)
-        parts = StepModel(_job(profile, form), compute, lambda _: fabric).predict(ranks).parts
-        rows.append(Round(parts, taken.get(form), seconds, behind))
+        parts = predict_step(_job(profile, form), ranks, pieces).parts
+        own_s = None if form.pipeline > 1 else median(rank[place] for rank in own)
+        rows.append(Round(parts, own_s, seconds, behind))
     return rows
 
 
 def _job(profile: ModelProfile, form: Parallelism) -> TrainingJob:
     return TrainingJob(profile, SAMPLES // form.data, form, optimizer="adamw")
-
-
-def known_pieces(
-    ranks: int, profile: ModelProfile, questions: Sequence[Question], pieces: Sequence[RankTimes]
-) -> tuple[Timed, Compute, Compute]:
-    """Return what collectives take, of which the slowest rank counts, and computing: of all at once, and of one alone.
-
-    Cores that share a memory, or are two threads of one, compute slower when both do.
-    """
-    seconds = {one: max(rank.collectives_s[place] for rank in pieces) for place, one in enumerate(questions)}
-    middle = sorted(pieces, key=lambda rank: rank.computing.step)[len(pieces) // 2].computing
-    optimizer = median(rank.optimizer_s for rank in pieces)
-    at_once, alone = (
-        replace(as_measured(replace(profile, measured=(one,))), optimizer=optimizer)
-        for one in (middle, pieces[0].alone or middle)
-    )
-    return Timed(ranks, seconds), at_once, alone
-
-
-def stages_of(profile: ModelProfile, form: Parallelism) -> tuple[tuple[str, ...], ...]:
-    """Return the names of the blocks of each stage of a pipeline."""
-    cut = cut_stages(profile, form.pipeline * form.virtual) if form.pipeline > 1 else []
-    return tuple(tuple(block.name for block in stage if block.parameters) for stage in cut)
 
 
 def main() -> None:

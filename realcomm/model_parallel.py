@@ -14,10 +14,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional
 
-from collectives.errors import InputError
-from collectives.quoting import quote
 from collectives.records.spans import Span
 from realcomm.execution.device_clock import device_clock, seconds_of
+from realcomm.forms.blocks import named_blocks
 from realcomm.launching.group import own_device
 from realcomm.launching.torch_process import import_compiler
 from realcomm.profiling.model_sources import ModelSource, find_model
@@ -56,31 +55,6 @@ class StagePlan(NamedTuple):
     def source(self) -> ModelSource:
         """The model."""
         return find_model(self.model, self.sample)
-
-
-def named_blocks(model: nn.Module, name: str) -> dict[str, nn.Module]:
-    """Return the blocks of a model that follow each other, by the names that a profile has.
-
-    Raises InputError for a model whose forward is more than that.
-
-    >>> list(named_blocks(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), "mine"))
-    ['0', '1']
-    """
-    if isinstance(model, nn.Sequential):
-        return dict(model.named_children())
-    import_compiler()
-    from torchvision.models.resnet import ResNet  # slow to import
-
-    if isinstance(model, ResNet):
-        stem = ("conv1", "bn1", "relu", "maxpool")
-        found = {each: getattr(model, each) for each in stem}
-        for layer in ("layer1", "layer2", "layer3", "layer4"):
-            found |= {f"{layer}.{number}": block for number, block in enumerate(getattr(model, layer))}
-        return {**found, "avgpool": nn.Sequential(model.avgpool, nn.Flatten()), "fc": model.fc}
-    raise InputError(
-        f"model {quote(name)} is no list of blocks that follow each other; give one of torchvision's ResNets, or "
-        "FILE.py:NAME that returns a torch.nn.Sequential"
-    )
 
 
 def build_stage(plan: StagePlan, stage: int) -> nn.Module:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ringlab.commands.measuring.bench import BenchAnswer, BenchOptions, bench
     from ringlab.commands.measuring.calibrate import CalibrationAnswer, calibrate
     from ringlab.commands.measuring.compare import Comparison
+    from ringlab.commands.measuring.forms import FormAnswer, compare_form, run_form
     from ringlab.commands.measuring.measurement import RunAnswer
     from ringlab.commands.measuring.model_parallel import ModelParallelAnswer, model_parallel
     from ringlab.commands.measuring.profile import ProfileAnswer, profile_model
@@ -42,6 +43,7 @@ _MODULES = {
     "ringlab.commands.measuring.bench": ("BenchAnswer", "BenchOptions", "bench"),
     "ringlab.commands.measuring.calibrate": ("CalibrationAnswer", "calibrate"),
     "ringlab.commands.measuring.compare": ("Comparison",),
+    "ringlab.commands.measuring.forms": ("FormAnswer", "compare_form", "run_form"),
     "ringlab.commands.predicting.devices_answer": ("DevicesAnswer",),
     "ringlab.commands.predicting.predict_devices": ("predict_devices",),
     "ringlab.commands.predicting.explain": ("Explanation",),
@@ -80,6 +82,7 @@ __all__ = [
     "DiagnosisAnswer",
     "DoctorAnswer",
     "Explanation",
+    "FormAnswer",
     "HardwareCatalogue",
     "HardwarePart",
     "ModelParallelAnswer",
@@ -100,6 +103,7 @@ __all__ = [
     "check",
     "compare",
     "compare_devices",
+    "compare_form",
     "describe",
     "diagnose",
     "doctor",
@@ -116,6 +120,7 @@ __all__ = [
     "predict_sweep",
     "profile_model",
     "run",
+    "run_form",
     "winners",
 ]
 

@@ -121,6 +121,17 @@ class SpreadTraining:
     parallelism: Parallelism
 
 
+def is_spread(reference: str | Path, overrides: Sequence[str] = ()) -> bool:
+    """Return whether a scenario says in ``[training.parallelism]`` how its training is spread over ranks.
+
+    >>> is_spread("star8"), is_spread("star8", ["training.parallelism.form=fsdp"])
+    (False, True)
+    """
+    path, _ = builder_of(reference, overrides)
+    training = toml_files.tables(path, overrides).get("training")
+    return isinstance(training, dict) and "parallelism" in training
+
+
 def read_spread_training(reference: str | Path, overrides: Sequence[str] = ()) -> SpreadTraining:
     """Return the training of a scenario, for many devices. Raise InputError that names file, key and value.
 

@@ -203,7 +203,9 @@ class TrainingForm(Section):
         given = {key for key in ("profile", "rate", "gpu") if getattr(self.compute, key, None) is not None}
         sources = [f"compute.{key}" for key in sorted(given)]
         for key in [*(key for key in OF_DEVICES if key in self.model_fields_set), *sources]:
-            raise InputError(f"training: {key} is of trainings on many devices; predict them with --devices 1,2,4,8")
+            how = "predict them with --devices 1,2,4,8"
+            how += ", or run or compare them on ranks of this machine" if key == "parallelism" else ""
+            raise InputError(f"training: {key} is of trainings on many devices; {how}")
         if self.gradient_sync is None:
             raise InputError('training.gradient_sync is missing; give for example ["ring", "ddp"]')
         if not is_file_reference(self.model) and self.model not in MODELS:

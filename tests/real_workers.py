@@ -19,7 +19,6 @@ from collectives.errors import InputError
 from collectives.pipeline.pipeline import SliceStep
 from collectives.request import Request
 from collectives.spec import find_spec
-from collectives.training.parallelism import Parallelism
 from collectives.training.workload import Training
 from realcomm.execution.executor import Executor
 from realcomm.launching.status import report_progress, set_status
@@ -206,26 +205,32 @@ def check_own_collectives(rank: int, world_size: int, collectives: tuple[str, ..
     return found
 
 
-def meshes_of_own_work(
-    rank: int, world_size: int, model: str, batch_size: int, forms: list[Parallelism]
-) -> list[set[int]]:
+def meshes_of_own_work(rank: int, world_size: int, plans: list[Any]) -> list[set[int]]:
     """Time what torch does of its own; return of each model the sizes of the meshes that hold its parameters."""
     from torch.distributed.tensor import DTensor  # slow to import
 
-    from benchmarks.torch_forms import timing
-    from benchmarks.torch_forms.spreading import Spread
+    from realcomm.forms import pieces
+    from realcomm.forms.spread import Spread
 
     made = list[Spread]()
 
     class Kept(Spread):
-        def __init__(self, *arguments: Any) -> None:
-            super().__init__(*arguments)
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            super().__init__(*arguments, **named)
             made.append(self)
 
-    with patch.object(timing, "Spread", Kept):
-        seconds = timing.time_own_work(rank, world_size, model, batch_size, forms)
-    assert len(seconds) == len(forms)
+    with patch.object(pieces, "Spread", Kept):
+        seconds = pieces.time_own_work(rank, world_size, plans)
+    assert len(seconds) == len(plans)
     return [{each.device_mesh.size() for each in one.model.parameters() if isinstance(each, DTensor)} for one in made]
+
+
+def count_and_train(rank: int, world_size: int, counted: list[Any], trained: list[Any]) -> tuple[list[Any], list[Any]]:
+    """Return what torch calls and keeps in some forms, and what trainings in some give, in one group of ranks."""
+    from benchmarks.torch_forms.running import run_forms
+    from realcomm.forms.training import train_form
+
+    return run_forms(rank, world_size, counted), [train_form(rank, world_size, plan) for plan in trained]
 
 
 def give_up(rank: int, world_size: int) -> None:

@@ -14,17 +14,21 @@ import torch.distributed as dist
 from torch import nn
 
 import realcomm
-from benchmarks.torch_forms import running, spreading, timing
-from benchmarks.torch_forms.running import FormPlan, FormResult, run_forms
+from benchmarks.torch_forms import running
+from benchmarks.torch_forms.running import CountedForm, run_forms
 from collectives.records.model_profile import ModelProfile
 from collectives.training.parallelism import Parallelism
+from collectives.training.recipe import Recipe
+from realcomm.forms import pieces, spread
+from realcomm.forms.plan import FormPlan
+from realcomm.forms.training import FormResult
 from realcomm.profiling.meta import profile_on_meta
 from realcomm.profiling.model_sources import find_model
+from ringlab.commands.measuring.form_job import plan_form
 from simcomm.mesh.calls import Group
 from simcomm.mesh.compute import at_rate
 from simcomm.mesh.interconnect import Served
 from simcomm.mesh.job import TrainingJob
-from simcomm.mesh.layers import cut_stages
 from simcomm.mesh.step import StepModel, StepPrediction
 
 MODEL = "llama:layers=6,width=32,heads=4,context=16,vocabulary=64,hidden=64"
@@ -65,16 +69,57 @@ def profile() -> ModelProfile:
     return profile_on_meta(find_model(MODEL))
 
 
+MESHES = {  # which are trained only
+    "ddp x tensor": Parallelism(data=2, tensor=2),
+    "fsdp x pipeline": Parallelism(form="fsdp", data=2, pipeline=2, microbatches=2),
+    "ddp x interleaved": Parallelism(data=2, pipeline=2, schedule="interleaved", virtual=2),
+    "sequence x pipeline": Parallelism(data=1, tensor=2, sequence=True, pipeline=2, microbatches=2),
+    "pieces": Parallelism(data=4, microbatches=2),
+}
+NETWORK = """
+from torch import nn
+def build():
+    return nn.Sequential(nn.Flatten(), nn.Linear(12, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 8), nn.ReLU(),
+                         nn.Linear(8, 4))
+"""
+OF_NETWORK = {
+    "perceptron by fsdp": Parallelism(form="fsdp", data=4),
+    "perceptron by 1f1b": Parallelism(data=2, pipeline=2),
+}
+
+
+def plan_of(form: Parallelism, model: str = MODEL, sample: tuple[int, ...] | None = None) -> FormPlan:
+    known = profile_on_meta(find_model(model, sample))
+    return plan_form(model, known, form, SAMPLES, Recipe(optimizer="adamw"), sample)._replace(steps=0)
+
+
 @pytest.fixture(scope="module")
-def measured() -> dict[str, list[FormResult]]:
-    """What each rank did in each form."""
-    plans = []
-    for form in FORMS.values():
-        cut = cut_stages(profile(), form.pipeline * form.virtual) if form.pipeline > 1 else []
-        stages = tuple(tuple(block.name for block in stage if block.parameters) for stage in cut)
-        plans.append(FormPlan(MODEL, form, SAMPLES, stages))
-    ranks = realcomm.launch(run_forms, RANKS, plans, threads=1, timeout=300)
-    return dict(zip(FORMS, zip(*ranks, strict=True), strict=True))
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[list[CountedForm], list[FormResult]]]:
+    """What each rank did in each form, and in each training, all in one launch."""
+    file = tmp_path_factory.mktemp("models") / "network.py"
+    file.write_text(NETWORK)
+    counted = [plan_of(form) for form in FORMS.values()]
+    trained = [*counted, *map(plan_of, MESHES.values())]
+    trained += [plan_of(form, f"{file}:build", (3, 2, 2)) for form in OF_NETWORK.values()]
+    trained = [plan._replace(steps=3, checked=3) for plan in trained]
+    return realcomm.launch(real_workers.count_and_train, RANKS, counted, trained, threads=1, timeout=300)
+
+
+@pytest.fixture(scope="module")
+def measured(ranks: list[tuple[list[CountedForm], list[FormResult]]]) -> dict[str, list[CountedForm]]:
+    """What torch called and kept on each rank in each form."""
+    return dict(zip(FORMS, zip(*(one for one, _ in ranks), strict=True), strict=True))
+
+
+@pytest.mark.parametrize("name", [*FORMS, *MESHES, *OF_NETWORK])
+def test_every_form_loses_what_one_rank_alone_does(
+    ranks: list[tuple[list[CountedForm], list[FormResult]]], name: str
+) -> None:
+    place = [*FORMS, *MESHES, *OF_NETWORK].index(name)
+    results = [trained[place] for _, trained in ranks]
+    own = [sum(each) / len(each) for each in zip(*(one.losses for one in results if one.losses), strict=True)]
+    assert results[0].alone is not None and own == pytest.approx(results[0].alone.losses, rel=1e-5)
+    assert len({*own}) == 3
 
 
 def predicted(name: str) -> StepPrediction:
@@ -96,7 +141,7 @@ def expected_calls(name: str, rank: int) -> Counter[tuple[str, float, int]]:
 
 
 @pytest.mark.parametrize("name", [name for name in FORMS if name not in ("zero2", "naive pairs")])
-def test_what_travels_is_what_torch_calls(measured: dict[str, list[FormResult]], name: str) -> None:
+def test_what_travels_is_what_torch_calls(measured: dict[str, list[CountedForm]], name: str) -> None:
     """Call by call. The gradients of norms are beside it: with ``sequence`` torch's optimizer sums them three times."""
     for rank, result in enumerate(measured[name]):
         found = Counter(map(tuple, result.calls))
@@ -105,7 +150,7 @@ def test_what_travels_is_what_torch_calls(measured: dict[str, list[FormResult]],
         assert found == expected_calls(name, rank)
 
 
-def test_what_travels_is_as_much_where_torch_groups_it_otherwise(measured: dict[str, list[FormResult]]) -> None:
+def test_what_travels_is_as_much_where_torch_groups_it_otherwise(measured: dict[str, list[CountedForm]]) -> None:
     """FSDP that keeps what it has gathered sends units, not buckets; gradients of pairs are one buffer, not buckets."""
     for name in ("zero2", "naive pairs"):
         for rank, result in enumerate(measured[name]):
@@ -118,7 +163,7 @@ def test_what_travels_is_as_much_where_torch_groups_it_otherwise(measured: dict[
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_what_a_device_keeps_is_what_a_rank_has(measured: dict[str, list[FormResult]], name: str) -> None:
+def test_what_a_device_keeps_is_what_a_rank_has(measured: dict[str, list[CountedForm]], name: str) -> None:
     form = FORMS[name]
     for rank, result in enumerate(measured[name]):
         kept = predicted(name).memory[stage_of(name, rank)]
@@ -131,23 +176,10 @@ def test_what_a_device_keeps_is_what_a_rank_has(measured: dict[str, list[FormRes
 
 
 @pytest.mark.parametrize("name", PIPELINES)
-def test_as_many_microbatches_are_kept_as_are_in_flight(measured: dict[str, list[FormResult]], name: str) -> None:
+def test_as_many_microbatches_are_kept_as_are_in_flight(measured: dict[str, list[CountedForm]], name: str) -> None:
     """Activations are those of the meta device, where attention is a fused kernel: within a few percent of these."""
     for rank, result in enumerate(measured[name]):
         assert result.activations == pytest.approx(predicted(name).memory[stage_of(name, rank)].activations, rel=0.1)
-
-
-@pytest.mark.parametrize("name", FORMS)
-def test_every_form_is_the_same_training(measured: dict[str, list[FormResult]], name: str) -> None:
-    """The mean of the losses over the samples is the same, whatever shares them."""
-    own, averaged = (
-        [
-            sum(losses) / len(losses)
-            for losses in zip(*(one.losses for one in measured[each] if one.losses), strict=True)
-        ]
-        for each in (name, "ddp")
-    )
-    assert own == pytest.approx(averaged[: len(own)], rel=1e-5) and own[0] > own[1]
 
 
 @pytest.mark.slow
@@ -155,7 +187,8 @@ def test_what_torch_does_of_its_own_is_timed_where_nothing_travels() -> None:
     """Each rank makes the form on a mesh of its own, in turn with the plain model."""
     forms = [Parallelism(form="fsdp", data=2), Parallelism(data=1, tensor=2),
              Parallelism(form="fsdp", data=2, tensor=2)]  # fmt: skip
-    for rank in realcomm.launch(real_workers.meshes_of_own_work, 2, MODEL, 2, forms, threads=1, timeout=300):
+    plans = [plan_of(form) for form in forms]
+    for rank in realcomm.launch(real_workers.meshes_of_own_work, 2, plans, threads=1, timeout=300):
         assert rank == [{1}, set()] * len(forms)
 
 
@@ -164,25 +197,25 @@ class SpreadNowhere:
 
     devices: ClassVar[set[torch.device]] = set()
 
-    def __init__(self, model: nn.Module, *_: object) -> None:
+    def __init__(self, model: nn.Module, *_: object, **__: object) -> None:
         self.model, self.place = model, {"data": 0}
         self.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         self.devices |= {each.device for each in model.parameters()}
 
-    def forward(self, batch: torch.Tensor) -> None:
-        self.devices.add(batch.device)
+    def forward_and_back(self, batch: torch.Tensor, targets: torch.Tensor) -> None:
+        self.devices |= {batch.device, targets.device}
 
 
 def test_models_and_batches_lie_on_the_ranks_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    meta, form = torch.device("meta"), Parallelism(data=1)
-    for module in (running, timing):
+    meta, plan = torch.device("meta"), plan_of(Parallelism(data=1))
+    for module in (running, pieces):
         monkeypatch.setattr(module, "own_device", lambda: meta, raising=False)
         monkeypatch.setattr(module, "Spread", SpreadNowhere)
-    monkeypatch.setattr(timing, "mesh_of_one", lambda rank, world_size: None)
+    monkeypatch.setattr(pieces, "mesh_of_one", lambda rank, world_size: None)
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
     try:
-        run_forms(0, 1, [FormPlan(MODEL, form, SAMPLES, steps=1)])
-        timing.time_own_work(0, 1, MODEL, SAMPLES, [form])
+        run_forms(0, 1, [plan._replace(steps=1)])
+        pieces.time_own_work(0, 1, [plan])
     finally:
         dist.destroy_process_group()
     assert SpreadNowhere.devices == {meta}
@@ -191,13 +224,15 @@ def test_models_and_batches_lie_on_the_ranks_device(monkeypatch: pytest.MonkeyPa
 class NoMesh:
     """A mesh of which nothing is needed."""
 
+    mesh_dim_names: ClassVar[tuple[str, ...]] = ("pipeline", "data", "tensor")
+
     def get_coordinate(self) -> tuple[int, int, int]:
         return 0, 0, 0
 
     def get_group(self) -> None:
         return None
 
-    def __getitem__(self, axis: str) -> "NoMesh":
+    def __getitem__(self, axis: object) -> "NoMesh":
         return self
 
 
@@ -208,12 +243,13 @@ def test_meshes_and_stages_of_pipelines_are_of_the_ranks_device(monkeypatch: pyt
         asked.append(device)
         return NoMesh()
 
-    monkeypatch.setattr(spreading, "own_device", lambda: gpu, raising=False)
-    monkeypatch.setattr(spreading, "init_device_mesh", note)
-    monkeypatch.setattr(spreading, "fully_shard", lambda *_, **__: None)
-    monkeypatch.setattr(spreading, "PipelineStage", lambda part, stage, stages, device, group: note(device))
-    monkeypatch.setitem(spreading.SCHEDULES, "1f1b", lambda *_, **__: None)
-    model = find_model(MODEL).build()
-    spreading.Spread(model, FORMS["hsdp"], ())
-    spreading.Spread(model, Parallelism(data=1, pipeline=2, microbatches=2), (("words",), ("head",)))
-    assert asked == ["cuda", "cuda", "cuda", gpu]
+    monkeypatch.setattr(spread, "own_device", lambda: gpu, raising=False)
+    monkeypatch.setattr(spread, "init_device_mesh", note)
+    monkeypatch.setattr(spread, "fully_shard", lambda *_, **__: None)
+    monkeypatch.setattr(spread, "PipelineStage", lambda part, stage, stages, device, group: note(device))
+    monkeypatch.setitem(spread.SCHEDULES, "1f1b", lambda *_, **__: None)
+    model, recipe = find_model(MODEL).build(), Recipe()
+    spread.Spread(model, FORMS["hsdp"], recipe)
+    halves = ("words", "blocks.0"), ("last_norm", "head")
+    spread.Spread(model, Parallelism(data=1, pipeline=2, microbatches=2), recipe, stages=halves)
+    assert asked == ["cuda", "cuda", gpu]

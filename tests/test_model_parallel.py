@@ -11,7 +11,8 @@ from torch.nn import functional
 import realcomm
 from collectives.errors import InputError
 from realcomm import model_parallel
-from realcomm.model_parallel import WARM_UP, StageCalibration, StagePlan, batch_of, build_stage, named_blocks, run_stage
+from realcomm.forms.blocks import named_blocks
+from realcomm.model_parallel import WARM_UP, StageCalibration, StagePlan, batch_of, build_stage, run_stage
 from realcomm.profiling.model_sources import find_model
 from ringlab.commands.measuring.model_parallel import predict_stages
 

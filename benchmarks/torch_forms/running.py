@@ -1,23 +1,21 @@
 """What one rank carries out of a form of parallelism: the calls that torch makes, and the memory that it keeps."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
-from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor import DTensor
-from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from benchmarks.torch_forms.spreading import Spread
-from collectives.training.parallelism import Parallelism
 from realcomm.execution.device_clock import device_clock
+from realcomm.forms.plan import FormPlan, batch_of, build
+from realcomm.forms.spread import WHOLE, Spread
+from realcomm.forms.training import KeptBytes, held_bytes
 from realcomm.launching.group import own_device
 from realcomm.launching.status import set_status
-from realcomm.profiling.model_sources import Transformer, find_model
 
 NAMES = {  # operations by the collective that they are, and which of their arguments is the whole buffer
     "c10d::allreduce_": ("all_reduce", 0),
@@ -93,31 +91,6 @@ def _ranks(args: list[Any]) -> int:
     return int(torch._C._distributed_c10d._resolve_process_group(name).size())  # type: ignore[arg-type]
 
 
-class KeptBytes(NamedTuple):
-    """Bytes of this rank between two steps."""
-
-    parameters: int
-    gradients: int
-    optimizer: int
-
-
-def held_bytes(model: nn.Module, optimizer: torch.optim.Optimizer) -> KeptBytes:
-    """Return what a rank has of a model and its optimizer, without the numbers that count steps."""
-    own = optimizer.optim if isinstance(optimizer, ZeroRedundancyOptimizer) else optimizer
-    parameters = [*model.parameters()]
-    states = [
-        value for kept in own.state.values() for value in kept.values() if isinstance(value, Tensor) and value.dim()
-    ]
-    return KeptBytes(
-        _nbytes(parameters), _nbytes(each.grad for each in parameters if each.grad is not None), _nbytes(states)
-    )
-
-
-def _nbytes(tensors: Iterable[Tensor]) -> int:
-    local = (each.to_local() if isinstance(each, DTensor) else each for each in tensors)
-    return sum(each.numel() * each.element_size() for each in local)
-
-
 class KeptActivations(torch.autograd.graph.saved_tensors_hooks):
     """Within the context, count the bytes that autograd keeps until backward, parameters apart; ``most`` at once."""
 
@@ -155,17 +128,7 @@ class _Kept:
 COUNTED, COUNTED_DDP = 2, 3  # the step that counts: torch has agreed on the shapes of messages, on DDP's buckets
 
 
-class FormPlan(NamedTuple):
-    """A model, and the form in which so many ranks train on it; for all of them ``batch_size`` samples a step."""
-
-    model: str  # a llama, by its dimensions
-    form: Parallelism
-    batch_size: int
-    stages: tuple[tuple[str, ...], ...] = ()  # of a pipeline, the names of blocks
-    steps: int = 0  # that are timed, behind those that are counted
-
-
-class FormResult(NamedTuple):
+class CountedForm(NamedTuple):
     """What a rank did. Losses are of its own samples, of a pipeline on its last stage only."""
 
     calls: list[CountedCall]  # of one step
@@ -176,28 +139,22 @@ class FormResult(NamedTuple):
     optimizer_s: list[float]  # the part of each step behind backward
 
 
-def run_forms(rank: int, world_size: int, plans: Sequence[FormPlan]) -> list[FormResult]:
+def run_forms(rank: int, world_size: int, plans: Sequence[FormPlan]) -> list[CountedForm]:
     """Carry out each plan as one rank of the default group."""
     return [_run_form(plan) for plan in plans]
 
 
-def _run_form(plan: FormPlan) -> FormResult:
+def _run_form(plan: FormPlan) -> CountedForm:
     set_status(f"a step of {plan.form.label}")
-    source = find_model(plan.model)
-    torch.manual_seed(0)
-    model = source.build().to(own_device())
-    assert isinstance(model, Transformer)
-    spread = Spread(model, plan.form, plan.stages)
-    made, replica, data = torch.Generator().manual_seed(1), spread.place["data"], plan.form.data
-    whole = torch.randint(source.vocabulary or 1, (plan.batch_size, *source.sample), generator=made)
-    batch = whole.chunk(data)[replica].to(own_device())
+    spread = Spread(build(plan).to(own_device()), plan.form, plan.recipe, stages=plan.stages, units=plan.units)
+    batch, targets = (each.chunk(plan.form.data)[spread.place["data"]].to(own_device()) for each in batch_of(plan, 0))
     losses, calls, most = list[float](), list[CountedCall](), 0
-    for _ in range(COUNTED_DDP if isinstance(spread.model, DistributedDataParallel) else COUNTED):
+    for _ in range(COUNTED_DDP if plan.form.form in WHOLE and plan.form.data > 1 else COUNTED):
         count, kept = CountedCalls(), KeptActivations(spread.model)
         spread.optimizer.zero_grad()
         with count:
             with kept:
-                loss = spread.forward(batch)
+                loss = spread.forward_and_back(batch, targets)
             spread.optimizer.step()
         losses += [] if loss is None else [loss]
         calls, most = count.calls, kept.most
@@ -207,10 +164,10 @@ def _run_form(plan: FormPlan) -> FormResult:
         clock = device_clock(own_device())
         marks = [clock.now()]
         spread.optimizer.zero_grad()
-        spread.forward(batch)
+        spread.forward_and_back(batch, targets)
         marks.append(clock.now())
         spread.optimizer.step()
         begin, behind, end = map(clock.seconds, (*marks, clock.now()))
         seconds.append(end - begin)
         stepping.append(end - behind)
-    return FormResult(calls, held, most, losses, seconds, stepping)
+    return CountedForm(calls, held, most, losses, seconds, stepping)

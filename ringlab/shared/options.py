@@ -53,6 +53,9 @@ BackendOpt = Annotated[str, typer.Option(metavar="gloo|nccl", help="What torch.d
 EmulateOpt = Annotated[
     bool, typer.Option("--emulate", help="Build the scenario's network on this machine and run on it.")
 ]
+CheckOpt = Annotated[
+    bool, typer.Option("--check", help="With [training.parallelism]: compare all losses with one rank's alone.")
+]
 ExplainOpt = Annotated[bool, typer.Option("--explain", help="Say all that is known below the tables.")]
 
 

@@ -25,12 +25,13 @@ from ringlab.session import Session, load_scenario, real_session
 from ringlab.shared.answer import NOT_IN_JSON
 from ringlab.shared.conclusions import Conclusions, conclude
 from ringlab.shared.figures import CollectiveFigures, Number, SideBySide, TrainingFigures, side_by_side
-from ringlab.shared.options import AnswerOptions, RealOptions, ScenarioArg, SetOpt, with_groups
+from ringlab.shared.options import AnswerOptions, CheckOpt, RealOptions, ScenarioArg, SetOpt, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.ranges import parse_world_sizes
 from ringlab.shared.scenario_answer import ScenarioAnswer
 from ringlab.table import MOST_SENTENCES, keep_few
 from scenarios import LoadedScenario
+from scenarios.loader import is_spread
 from simcomm.model.trouble import NO_TROUBLE
 
 
@@ -52,6 +53,7 @@ def command(
     scenario: ScenarioArg,
     real: RealOptions,
     report: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Write a report with pictures.")] = None,
+    check: CheckOpt = False,
     *,
     hosts: HostsOptions,
     outputs: AnswerOptions,
@@ -72,6 +74,15 @@ def command(
         found = compare_devices(scenario, counts, *overrides, profile=hosts.profile, progress=session.progress)
         deliver(found, json_to, explain=explain)
         return
+    if is_spread(scenario, overrides):
+        if report is not None or real.emulate or real.calibration is not None:
+            raise InputError("--report, --emulate and --calibration do not go with [training.parallelism]")
+        from ringlab.commands.measuring.forms import carry_out  # others do without
+
+        carry_out(scenario, overrides, real, outputs, predict=True, check=check)
+        return
+    if check:
+        raise InputError("--check is of trainings with [training.parallelism]; [training] check_every is of replicas")
     loaded = load_scenario(scenario, *overrides)
     writers = []
     if report is not None:

@@ -2,19 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from statistics import median
 from typing import NamedTuple
 
 from collectives.checks import check_whole_number
-from collectives.errors import InputError
-from collectives.quoting import quote
 from collectives.records.environment import cores
-from collectives.records.model_profile import ModelProfile
 from collectives.records.spans import Spans
 from collectives.records.trace import Trace
+from ringlab.commands.measuring.form_job import stage_blocks
 from ringlab.shared.answer import AnswerRecord
-from simcomm.mesh.layers import cut_stages
 from simcomm.mesh.pipeline import StageTimes, pipeline_program
 
 WARM_UP = 2  # steps left out of medians
@@ -72,10 +68,11 @@ def model_parallel(
     """
     check_whole_number("stages", stages, at_least=2)
     check_whole_number("steps", steps, at_least=1)
+    from realcomm.forms.blocks import named_blocks
     from realcomm.launching.launcher import launch
     from realcomm.launching.server import preload
     from realcomm.launching.torch_process import PRELOAD
-    from realcomm.model_parallel import StagePlan, named_blocks, run_stage
+    from realcomm.model_parallel import StagePlan, run_stage
     from realcomm.profiling.model_sources import find_model
     from realcomm.profiling.tracing import trace_model
 
@@ -84,7 +81,7 @@ def model_parallel(
     rows, traces = list[ModelParallelRow](), list[Trace]()
     preload(PRELOAD, "torchvision", "realcomm.model_parallel")
     for parts, copies in [(1, 1), *((stages, count) for count in replicas)]:
-        plan = StagePlan(model, shape, _blocks(profile, known, parts), copies, batch_size, WARM_UP + steps)
+        plan = StagePlan(model, shape, stage_blocks(profile, known, parts), copies, batch_size, WARM_UP + steps)
         ranks = launch(run_stage, plan.world_size, plan, threads=1, timeout=timeout)
         predicted = predict_stages([[one.calibration for one in ranks[s * copies : (s + 1) * copies]]
                                     for s in range(parts)])  # fmt: skip
@@ -135,12 +132,3 @@ def predict_stages(calibrations: Sequence[Sequence["object"]], at_once: int | No
     replicas, phases = len(calibrations[0]), ("forward", "backward", "sync", "optimizer")
     worked = replicas * (sum(stage[name] for stage in of for name in phases) + 2 * sum(sends))
     return max(timeline, worked / min(at_once or cores(), replicas * len(of)))
-
-
-def _blocks(profile: ModelProfile, known: Sequence[str], parts: int) -> tuple[tuple[str, ...], ...]:
-    """Return the names of each stage's blocks; what the profile has between them and no module is, goes along."""
-    found = [[block.name for block in stage if block.name in known] for stage in cut_stages(profile, parts)]
-    named = [name for stage in found for name in stage]
-    if [name for name, _ in groupby(named)] != list(known):
-        raise InputError(f"model {quote(profile.model)}: its blocks {', '.join(known)} are not those of its profile")
-    return tuple(tuple(stage) for stage in found)

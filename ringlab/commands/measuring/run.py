@@ -18,11 +18,12 @@ from ringlab.commands.predicting.prediction import Prediction, predict_whole
 from ringlab.emulated.network import emulated, on_emulated
 from ringlab.session import Session, load_scenario, real_session
 from ringlab.shared.console import make_console
-from ringlab.shared.options import AnswerOptions, RealOptions, ScenarioArg, SetOpt, TraceOpt, with_groups
+from ringlab.shared.options import AnswerOptions, CheckOpt, RealOptions, ScenarioArg, SetOpt, TraceOpt, with_groups
 from ringlab.shared.output import check_outputs, deliver, keep_broken_trace
 from ringlab.shared.workload import leave_nccl_out
 from ringlab.table import Line, print_parts
 from scenarios import LoadedScenario
+from scenarios.loader import is_spread
 
 if TYPE_CHECKING:
     from realcomm.watching.watch import Watch
@@ -73,6 +74,7 @@ def command(
     predict: Annotated[
         bool, Option("--predict", help="Show the prediction before the run, and both side by side after it.")
     ] = False,
+    check: CheckOpt = False,
     trace: TraceOpt = None,
     *,
     outputs: AnswerOptions,
@@ -80,6 +82,17 @@ def command(
 ) -> None:
     """Run the scenario on real processes of this machine; also under torchrun."""
     as_started = _as_many_ranks_as_there_are() if training.elastic else []
+    if is_spread(scenario, [*(set_keys or ()), *as_started]):
+        for option, value in (("--emulate", real.emulate), ("--calibration", real.calibration),
+                              ("--resume", training.resume), ("--log-dir", training.log_dir)):  # fmt: skip
+            if value:
+                raise InputError(f"{option} does not go with [training.parallelism]; leave one of the two out")
+        from ringlab.commands.measuring.forms import carry_out  # others do without
+
+        carry_out(scenario, [*(set_keys or ()), *as_started], real, outputs, predict=predict, check=check, trace=trace)
+        return
+    if check:
+        raise InputError("--check is of trainings with [training.parallelism]; [training] check_every is of replicas")
     loaded = load_scenario(scenario, *(set_keys or ()), *as_started)
     check_outputs(outputs.json_to, trace, training.weights, reads=real.calibration)
     kept: dict[str, Any] = {"resume": training.resume, "watch": training.watch(), "weights": training.weights}

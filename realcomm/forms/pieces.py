@@ -8,15 +8,15 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
-from benchmarks.torch_forms.spreading import Spread, mesh_of_one
 from collectives.records.model_profile import Measured
 from collectives.training.parallelism import Parallelism
 from realcomm.execution.device_clock import seconds_of
+from realcomm.forms.plan import FormPlan, batch_of
+from realcomm.forms.spread import Spread, mesh_of_one
 from realcomm.launching.group import own_device
 from realcomm.launching.status import set_status
 from realcomm.profiling.measured import measure
 from realcomm.profiling.meta import profile_on_meta
-from realcomm.profiling.model_sources import ModelSource, Transformer, find_model
 
 WARM_UP, REPEATED = 2, 7
 FLOAT = 4  # bytes
@@ -32,7 +32,7 @@ class Question(NamedTuple):
 
 
 class RankTimes(NamedTuple):
-    """What a rank measured: its computing, seconds of AdamW on the whole model, and of each question.
+    """What a rank measured: its computing, seconds of the optimizer on the whole model, and of each question.
 
     ``alone`` is the computing of the first rank while the others wait.
     """
@@ -43,47 +43,48 @@ class RankTimes(NamedTuple):
     collectives_s: list[float]
 
 
-def time_pieces(rank: int, world_size: int, model: str, batch_size: int, asked: Sequence[Question]) -> RankTimes:
+def time_pieces(rank: int, world_size: int, plan: FormPlan, asked: Sequence[Question]) -> RankTimes:
     """Time a model's layers and optimizer and each collective; all ranks at once, and layers on one rank alone too."""
     set_status("timing the pieces of a step")
-    source = find_model(model)
+    source, samples = plan.source, plan.samples_at_once
     groups = {shape: _own_group(rank, world_size, *shape) for shape in dict.fromkeys(one[2:] for one in asked)}
     dist.barrier()
     profile, device = profile_on_meta(source), own_device()
     threads = torch.get_num_threads() if device.type == "cpu" else None
-    alone = None if rank else measure(source, profile, batch_size, device=str(device), threads=threads)
+    alone = None if rank else measure(source, profile, samples, device=str(device), threads=threads)
     dist.barrier()
-    computing = measure(source, profile, batch_size, device=str(device), threads=threads)
-    built = source.build().to(device)
-    for each in built.parameters():
+    computing = measure(source, profile, samples, device=str(device), threads=threads)
+    built = Spread(source.build().to(device), Parallelism(data=1), plan.recipe, mesh=mesh_of_one(rank, world_size))
+    for each in built.model.parameters():
         each.grad = torch.zeros_like(each)
-    optimizer = torch.optim.AdamW(built.parameters(), lr=1e-3)
-    stepping = _median_seconds(lambda: _done(optimizer.step()))
+    stepping = _median_seconds(lambda: _done(built.optimizer.step()))
     return RankTimes(computing, alone, stepping, [_median_seconds(_call(rank, one, groups[one[2:]])) for one in asked])
 
 
-def time_own_work(rank: int, world_size: int, model: str, batch_size: int, forms: Sequence[Parallelism]) -> list[float]:
-    """Return the seconds of a step that torch takes of its own for each form; all ranks at once.
+def time_own_work(rank: int, world_size: int, plans: Sequence[FormPlan]) -> list[float]:
+    """Return the seconds of a step that torch takes of its own in the form of each plan; all ranks at once.
 
     The form is made on a mesh of this rank alone, where nothing travels and nothing is divided, and its step is timed
     beside one of the plain model, in turn. What it takes longer is what torch does besides: its dispatch of operations
-    on DTensors, hooks, copies into buffers and out of them.
+    on DTensors, hooks, copies into buffers and out of them. Of a pipeline, which has no stages then, it is nothing.
     """
-    source, mesh = find_model(model), mesh_of_one(rank, world_size)
-    batch = torch.randint(source.vocabulary or 1, (batch_size, *source.sample)).to(own_device())
-    plain = Parallelism(data=1)
-    return [_more_seconds(*(_stepper(source, one, mesh, batch) for one in (form, plain))) for form in forms]
+    mesh = mesh_of_one(rank, world_size)
+    return [
+        0.0
+        if plan.form.pipeline > 1
+        else _more_seconds(_stepper(plan, mesh), _stepper(plan._replace(form=Parallelism(data=1)), mesh))
+        for plan in plans
+    ]
 
 
-def _stepper(source: ModelSource, form: Parallelism, mesh: DeviceMesh, batch: torch.Tensor) -> Callable[[], None]:
-    """Return what carries out a step of a form."""
-    model = source.build().to(own_device())
-    assert isinstance(model, Transformer)
-    spread = Spread(model, form, (), mesh)
+def _stepper(plan: FormPlan, mesh: DeviceMesh) -> Callable[[], None]:
+    """Return what carries out a step of a form on as many samples as a rank has at once."""
+    spread = Spread(plan.source.build().to(own_device()), plan.form, plan.recipe, units=plan.units, mesh=mesh)
+    batch, targets = (each.to(own_device()) for each in batch_of(plan, 0, plan.samples_at_once * plan.form.pieces))
 
     def step() -> None:
         spread.optimizer.zero_grad()
-        spread.forward(batch)
+        spread.forward_and_back(batch, targets)
         spread.optimizer.step()
 
     return step

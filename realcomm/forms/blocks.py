@@ -1,0 +1,45 @@
+"""The blocks of a model that follow each other, of which stages are made."""
+
+from torch import nn
+
+from collectives.errors import InputError
+from collectives.quoting import quote
+from realcomm.launching.torch_process import import_compiler
+from realcomm.profiling.model_sources import Transformer
+
+
+def named_blocks(model: nn.Module, name: str) -> dict[str, nn.Module]:
+    """Return the blocks of a model that follow each other, by the names that a profile has.
+
+    Raises InputError for a model whose forward is more than that.
+
+    >>> list(named_blocks(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), "mine"))
+    ['0', '1']
+    """
+    if isinstance(model, nn.Sequential):
+        return dict(model.named_children())
+    if isinstance(model, Transformer):
+        return _blocks_of_transformer(model, name)
+    import_compiler()
+    from torchvision.models.resnet import ResNet  # slow to import
+
+    if isinstance(model, ResNet):
+        stem = ("conv1", "bn1", "relu", "maxpool")
+        found = {each: getattr(model, each) for each in stem}
+        for layer in ("layer1", "layer2", "layer3", "layer4"):
+            found |= {f"{layer}.{number}": block for number, block in enumerate(getattr(model, layer))}
+        return {**found, "avgpool": nn.Sequential(model.avgpool, nn.Flatten()), "fc": model.fc}
+    raise InputError(
+        f"model {quote(name)} is no list of blocks that follow each other; give one of torchvision's ResNets, a "
+        "llama: by its dimensions, or FILE.py:NAME that returns a torch.nn.Sequential"
+    )
+
+
+def _blocks_of_transformer(model: Transformer, name: str) -> dict[str, nn.Module]:
+    if model.head.weight is model.words.weight:
+        raise InputError(
+            f"model {quote(name)} has the same weights in its words and its head, which are its first and its last "
+            "stage; give a llama:, whose are two"
+        )
+    layers = {f"blocks.{number}": block for number, block in enumerate(model.blocks)}
+    return {"words": model.words, **layers, "last_norm": model.last_norm, "head": model.head}

@@ -1,0 +1,239 @@
+"""A model spread over ranks by torch's own classes, as a ``Parallelism`` says: what a rank has, and its step."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+
+from collectives.training.parallelism import SHARDED, Parallelism
+from collectives.training.recipe import Recipe
+from realcomm.forms.blocks import named_blocks
+from realcomm.launching.group import own_device
+from realcomm.launching.torch_process import importing_compiler
+from realcomm.profiling.model_sources import Transformer, TransformerBlock
+
+with importing_compiler():  # which these import
+    from torch.distributed._composable.replicate import replicate
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        ParallelStyle,
+        PrepareModuleInput,
+        RowwiseParallel,
+        SequenceParallel,
+        loss_parallel,
+        parallelize_module,
+    )
+
+AXES = ("pipeline", "data", "tensor")  # the last one's ranks are neighbours, as in ``collectives.training.parallelism``
+OF_HSDP = ("pipeline", "replicas", "shard", "tensor")
+WHOLE = ("ddp", "zero_redundancy")  # forms whose ranks of the data axis have all parameters
+SCHEDULES = {"gpipe": ScheduleGPipe, "naive": ScheduleGPipe, "1f1b": Schedule1F1B}
+
+
+class Spread:
+    """What a rank has of a model: ``model`` and its ``optimizer``, with the mesh, and this rank's ``place`` in it."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+
+    def __init__(
+        self,
+        model: nn.Module,
+        form: Parallelism,
+        recipe: Recipe,
+        *,
+        stages: Sequence[Sequence[str]] = (),
+        units: Sequence[str] = (),
+        mesh: DeviceMesh | None = None,
+    ) -> None:
+        """Spread a whole model on the rank's device.
+
+        ``stages`` are the names of the blocks of a pipeline's stages, ``units`` those of modules whose parameters are
+        gathered together. ``mesh`` has the dimensions of ``mesh_of``; it is of all ranks unless given.
+        """
+        self.form, self._units = form, units
+        self._schedule: Any = None
+        self.mesh = mesh or mesh_of(form)
+        self.place = self._find_place()
+        if form.tensor > 1:
+            assert isinstance(model, Transformer)
+            divide_tensors(model, self.mesh["tensor"], form.sequence)
+        if form.pipeline > 1:
+            self.model = self._pipeline(model, stages)
+        else:
+            self.model = self._data(model, model)
+        self.optimizer = self._optimizer(recipe)
+
+    def _find_place(self) -> dict[str, int]:
+        at = dict(zip(self.mesh.mesh_dim_names or (), self.mesh.get_coordinate() or (), strict=False))
+        at = {axis: at.get(axis, 0) for axis in (*AXES, *OF_HSDP)}
+        return {axis: at[axis] for axis in AXES} | {"data": at["data"] + at["replicas"] * self.form.shard + at["shard"]}
+
+    def _optimizer(self, recipe: Recipe) -> torch.optim.Optimizer:
+        kind, given = optimizer_of(recipe)
+        if self.form.form == "zero_redundancy":
+            group = self.mesh["data"].get_group()
+            return ZeroRedundancyOptimizer(self.model.parameters(), kind, process_group=group, **given)
+        optimizer: torch.optim.Optimizer = kind(self.model.parameters(), **given)
+        return optimizer
+
+    def _data(self, part: nn.Module, whole: nn.Module) -> nn.Module:
+        """Return a part of a whole model with what averages its gradients over the data axis."""
+        form = self.form
+        if form.data == 1 or (form.form in WHOLE and form.pipeline > 1):
+            return part  # DistributedDataParallel takes one forward before a backward; ``_average`` follows the last
+        if form.form in WHOLE and form.tensor > 1:  # of DTensors, which DistributedDataParallel does not take
+            return replicate(part, device_mesh=self.mesh["data"], bucket_cap_mb=form.bucket_mb)
+        if form.form in WHOLE:
+            group = self.mesh["data"].get_group()
+            return DistributedDataParallel(
+                part,
+                process_group=group,
+                bucket_cap_mb=form.bucket_mb,
+                gradient_as_bucket_view=form.bucket_view,
+            )
+        mesh = self.mesh["replicas", "shard"] if form.form == "hsdp" else self.mesh["data"]
+        keeps = form.form not in SHARDED  # gathered parameters stay until backward is through
+        names = {module: name for name, module in whole.named_modules()}
+        for module in part.modules():
+            if module is not part and names.get(module) in self._units:
+                fully_shard(module, mesh=mesh, reshard_after_forward=not keeps)
+        fully_shard(part, mesh=mesh, reshard_after_forward=False if keeps else None)
+        return part
+
+    def _pipeline(self, model: nn.Module, stages: Sequence[Sequence[str]]) -> nn.Module:
+        """Return this rank's stages of the model, and keep the schedule that they follow."""
+        form, blocks, group = self.form, named_blocks(model, ""), self.mesh["pipeline"].get_group()
+        own = range(self.place["pipeline"], len(stages), form.pipeline)
+        parts = [self._data(nn.Sequential(*(blocks[name] for name in stages[stage])), model) for stage in own]
+        cut = [PipelineStage(part, stage, len(stages), own_device(), group=group)
+               for part, stage in zip(parts, own, strict=True)]  # fmt: skip
+        self._schedule = (
+            ScheduleInterleaved1F1B([*cut], form.pieces, loss_fn=loss_of)
+            if form.schedule == "interleaved"
+            else SCHEDULES[form.schedule](cut[0], form.pieces, loss_fn=loss_of)
+        )
+        return nn.ModuleList(parts)
+
+    def forward_and_back(self, batch: Tensor, targets: Tensor) -> float | None:
+        """Carry out forward and backward of this replica's batch; return its mean loss, None where another rank has it.
+
+        A batch goes in ``pieces``, through the stages of a pipeline or one after the other.
+        """
+        context: Callable[[], AbstractContextManager[None]] = loss_parallel if self.form.tensor > 1 else nullcontext
+        with context():
+            losses = self._in_turn(batch, targets) if self._schedule is None else self._through(batch, targets)
+        return sum(losses) / len(losses) if losses else None
+
+    def _in_turn(self, batch: Tensor, targets: Tensor) -> list[float]:
+        """Return the losses of the pieces of a batch, whose gradients are exchanged behind the last one."""
+        losses, pieces = list[float](), self.form.pieces
+        for number, (piece, aimed) in enumerate(zip(batch.chunk(pieces), targets.chunk(pieces), strict=True)):
+            waits = isinstance(self.model, DistributedDataParallel) and number < pieces - 1
+            with self.model.no_sync() if waits else nullcontext():  # type: ignore[operator]
+                loss = loss_of(self.model(piece), aimed)
+                (loss / pieces).backward()
+            losses.append(float(loss.full_tensor().detach() if isinstance(loss, DTensor) else loss.detach()))
+        return losses
+
+    def _through(self, batch: Tensor, targets: Tensor) -> list[float]:
+        """Return the losses of the pieces of a batch, on the last stage; it has gone through all stages."""
+        losses, schedule = list[Tensor](), self._schedule
+        if self.place["pipeline"] == 0:
+            schedule.step(batch)
+        elif self.place["pipeline"] == self.form.pipeline - 1:
+            schedule.step(target=targets, losses=losses)
+        else:
+            schedule.step()
+        if self.form.data > 1 and self.form.form in WHOLE:
+            self._average()
+        return [float((each.full_tensor() if isinstance(each, DTensor) else each).detach()) for each in losses]
+
+    def _average(self) -> None:
+        """Average the gradients of this rank's stages over the data axis, in one flat buffer."""
+        found = [each.grad for each in self.model.parameters() if each.grad is not None]
+        gradients = [each.to_local() if isinstance(each, DTensor) else each for each in found]
+        flat = torch.cat([each.flatten() for each in gradients])
+        dist.all_reduce(flat, group=self.mesh["data"].get_group())
+        flat /= self.form.data
+        for each, mean in zip(gradients, flat.split([each.numel() for each in gradients]), strict=True):
+            each.copy_(mean.view_as(each))
+
+
+def mesh_of(form: Parallelism) -> DeviceMesh:
+    """Return the mesh of all ranks that a form needs: stages furthest apart, tensor groups nearest."""
+    if form.form == "hsdp":
+        sizes: tuple[int, ...] = (form.pipeline, form.data // form.shard, form.shard, form.tensor)
+        return init_device_mesh(own_device().type, sizes, mesh_dim_names=OF_HSDP)
+    return init_device_mesh(own_device().type, (form.pipeline, form.data, form.tensor), mesh_dim_names=AXES)
+
+
+def mesh_of_one(rank: int, world_size: int) -> DeviceMesh:
+    """Return a mesh that has only this rank, on which nothing travels; all ranks make theirs together."""
+    own = [dist.new_group([one]) for one in range(world_size)][rank]
+    assert isinstance(own, dist.ProcessGroup)
+    names = ("pipeline", "data", "replicas", "shard", "tensor")
+    mesh: Any = rank
+    for _ in names:
+        mesh = [mesh]
+    return DeviceMesh.from_group([own] * len(names), own_device().type, mesh=mesh, mesh_dim_names=names)
+
+
+def divide_tensors(model: Transformer, mesh: DeviceMesh, sequence: bool) -> None:
+    """Divide the matrices of a transformer of kind llama as Megatron does, by torch's styles.
+
+    Rows of queries, keys and values are put into an order in which a rank's piece has those of its heads.
+    """
+    size = mesh.size()
+    given = Shard(1) if sequence else Replicate()
+    for block in model.blocks:
+        assert isinstance(block, TransformerBlock)
+        attention, weight = block.attention, block.attention.qkv.weight
+        parts = [part.chunk(size) for part in weight.data.split(attention.widths)]
+        weight.data = torch.cat([piece for rank in zip(*parts, strict=True) for piece in rank])
+        attention.widths = [width // size for width in attention.widths]
+        styles: dict[str, ParallelStyle] = {
+            "attention": PrepareModuleInput(input_layouts=given, desired_input_layouts=Replicate()),
+            "attention.qkv": ColwiseParallel(),
+            "attention.out": RowwiseParallel(output_layouts=given),
+            "mlp": PrepareModuleInput(input_layouts=given, desired_input_layouts=Replicate()),
+            "mlp.up": ColwiseParallel(),
+            "mlp.gate": ColwiseParallel(),
+            "mlp.down": RowwiseParallel(output_layouts=given),
+        }
+        if sequence:
+            styles |= {
+                "norm1": SequenceParallel(use_local_output=True),
+                "norm2": SequenceParallel(use_local_output=True),
+            }
+        parallelize_module(block, mesh, styles)
+    ends: dict[str, ParallelStyle] = {
+        "words": RowwiseParallel(input_layouts=Replicate(), output_layouts=given),
+        "head": ColwiseParallel(input_layouts=given, output_layouts=Shard(-1), use_local_output=False),
+    }
+    if sequence:
+        ends["last_norm"] = SequenceParallel(use_local_output=True)
+    parallelize_module(model, mesh, ends)
+
+
+def optimizer_of(recipe: Recipe) -> tuple[Any, dict[str, Any]]:
+    """Return torch's class of a recipe's optimizer, and what it is given."""
+    given: dict[str, Any] = {"lr": recipe.learning_rate, "weight_decay": recipe.weight_decay}
+    if recipe.optimizer == "adamw":
+        return torch.optim.AdamW, given
+    return torch.optim.SGD, {**given, "momentum": recipe.momentum}
+
+
+def loss_of(scores: Tensor, targets: Tensor) -> Tensor:
+    """Return the mean cross entropy of scores, whose last dimension are classes or words."""
+    return functional.cross_entropy(scores.reshape(-1, scores.shape[-1]), targets.flatten())

@@ -1,0 +1,280 @@
+"""``run`` and ``compare`` of a scenario with ``[training.parallelism]``: torch's own forms on ranks of this machine."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from math import isclose
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from collectives.calibration.calibration import MachineLoad
+from collectives.errors import InputError, RunFailed
+from collectives.records.spans import Spans
+from collectives.records.trace import Trace
+from collectives.units import count, format_size, format_time
+from realcomm.calibration.load import watch_load
+from realcomm.launching.launcher import check_launch, launch
+from realcomm.launching.server import preload
+from realcomm.launching.torch_process import PRELOAD, check_torch
+from ringlab.commands.measuring.compare import gpu_names
+from ringlab.commands.measuring.form_job import FormJob, read_form_job
+from ringlab.commands.measuring.form_pieces import ask_collectives, known_pieces, predict_step
+from ringlab.session import Session, real_session
+from ringlab.shared.answer import NOT_IN_JSON, Answer
+from ringlab.shared.figures import SideBySide, side_by_side
+from ringlab.shared.options import AnswerOptions, RealOptions
+from ringlab.shared.output import check_outputs, deliver
+from ringlab.table import NOTHING, Line, Part, Sentences, Table, format_digits, format_or_dash
+from simcomm.mesh.step import StepPrediction
+
+if TYPE_CHECKING:
+    from realcomm.forms.training import FormResult
+
+WARM_UP = 2  # steps left out of medians: torch agrees on buckets and on shapes of messages in them
+TOLERANCE = 1e-4  # of a loss: what float32 that is summed in another order may be off by after a few steps
+COVERAGE = 0.8
+MOST_SHOWN = 10  # losses
+PARTS = {"compute": "computing", "optimizer": "optimizer", "tensor": "within layers", "pipeline": "waiting for stages",
+         "sync": "data axis"}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class FormAnswer(Answer):
+    """A training in a form of parallelism: seconds of a step, bytes that the fullest rank keeps, and its losses.
+
+    ``alone_losses`` are of one rank that trained the same by itself in the first steps. Without a prediction only
+    measurements are there. ``traces`` are no part of the JSON.
+    """
+
+    kind: ClassVar[str] = "form"
+
+    title: str
+    file: str
+    cluster: str
+    model: str
+    form: str
+    world_size: int
+    batch_size: int  # of all ranks
+    step_s: SideBySide
+    interval_s: tuple[float, float] | None = None  # of the prediction: 80 % of measurements should lie in it
+    parts_s: dict[str, float] | None = None  # of the prediction
+    own_s: float | None = None  # the part of the prediction that torch takes of its own
+    samples_per_s: SideBySide
+    held_bytes: dict[str, SideBySide]
+    losses: tuple[float, ...]
+    alone_losses: tuple[float, ...]
+    alone_step_s: float
+    same: bool  # whether the losses are those of one rank alone
+    load: MachineLoad | None = None
+    traces: tuple[Trace, ...] = field(default=(), compare=False, metadata=NOT_IN_JSON)
+
+    def __repr__(self) -> str:
+        return f"<FormAnswer of {self.title!r}: {self.form}>"
+
+    @property
+    def apart(self) -> float:
+        """The most that a loss differs from that of one rank alone, as a share of it."""
+        pairs = zip(self.losses, self.alone_losses, strict=False)
+        return max((abs(one / other - 1) for one, other in pairs), default=0.0)
+
+    def show(self) -> Iterator[Part]:
+        """Yield the step and what a rank keeps, the losses beside those of one rank alone, and what that says."""
+        rows = [
+            self._row("step", self.step_s, format_time),
+            self._row("samples/s", self.samples_per_s, format_digits),
+            *(
+                self._row(f"{name} of a rank", each, lambda size: format_size(round(size)))
+                for name, each in self.held_bytes.items()
+            ),
+        ]
+        about = f"{self.model} by {self.form}, {self.batch_size} samples a step, on {self.cluster}"
+        is_beside = self.step_s.predicted is not None
+        yield Line(about, "bold", wrap=True)
+        yield Table(None, ["", "predicted", "measured", "error"] if is_beside else ["", "measured"], rows)
+        yield Table(None, ["step", "loss", "of one rank alone"], self._loss_rows())
+        yield Sentences([*self._said()])
+
+    def _row(self, name: str, found: SideBySide, form: Any) -> list[str]:
+        if self.step_s.predicted is None:
+            return [name, format_or_dash(found.measured, form)]
+        error = format_or_dash(found.error, lambda share: f"{share:+.0%}")
+        return [name, format_or_dash(found.predicted, form), format_or_dash(found.measured, form), error]
+
+    def _loss_rows(self) -> list[list[str]]:
+        last = len(self.losses) - 1
+        few = [*range(min(last, MOST_SHOWN - 1)), last]
+        return [
+            [str(step), f"{self.losses[step]:.6f}",
+             f"{self.alone_losses[step]:.6f}" if step < len(self.alone_losses) else NOTHING]
+            for step in few
+        ]  # fmt: skip
+
+    def _said(self) -> Iterator[str]:
+        checked = count(len(self.alone_losses), "step")
+        if self.same:
+            yield f"The losses of the first {checked} are those of one rank alone, within {max(self.apart, 1e-9):.0e}."
+        else:
+            yield (
+                f"The losses of the first {checked} are not those of one rank alone: they differ by up to "
+                f"{self.apart:.2%}. It is another training."
+            )
+        alone = f"One rank alone takes {format_time(self.alone_step_s)} for the same samples"
+        yield f"{alone}, {format_digits(self.alone_step_s / (self.step_s.measured or 1.0))} times a step of all."
+        if self.parts_s is None or self.interval_s is None or self.step_s.predicted is None:
+            return
+        parts = ", ".join(f"{PARTS.get(name, name)} {format_time(value)}" for name, value in self.parts_s.items())
+        own = f", and what torch does of its own in this form {format_time(self.own_s)}" if self.own_s else ""
+        yield f"The prediction is put together from pieces that all ranks timed before: {parts}{own}."
+        low, high = self.interval_s
+        inside = low <= (self.step_s.measured or 0.0) <= high
+        bounds = f"{format_time(low)} to {format_time(high)}"
+        yield (
+            f"Four of five steps should take {bounds}; this one does."
+            if inside
+            else f"Four of five steps should take {bounds}; this one does not: the prediction is poor here."
+        )
+        if self.load is not None and self.load.is_busy:
+            yield f"This machine was busy: {self.load.describe()}. Times are not to be trusted."
+
+
+def carry_out(
+    scenario: str,
+    overrides: Sequence[str],
+    real: RealOptions,
+    outputs: AnswerOptions,
+    *,
+    predict: bool,
+    check: bool,
+    trace: Path | None = None,
+) -> None:
+    """Carry out ``ringlab run`` or, with its prediction, ``ringlab compare``."""
+    check_outputs(outputs.json_to, trace)
+    act = compare_form if predict else run_form
+    answer = act(scenario, *overrides, session=real_session(real), check_all=check)
+    writers = [partial(answer.traces[-1].write, trace)] if trace is not None else []
+    deliver(answer, outputs.json_to, *writers, explain=outputs.explain)
+
+
+def run_form(
+    scenario: str | Path, *overrides: str, session: Session | None = None, check_all: bool = False
+) -> FormAnswer:
+    """Train a scenario's model in the form of its ``[training.parallelism]``, by torch's own classes, on ranks here.
+
+    One rank trains the same alone in the first steps, with ``check_all`` in all. Raises InputError, and RunFailed, with
+    ``check_all`` also where losses differ.
+
+    >>> run_form("fsdp-here").same  # doctest: +SKIP
+    True
+    """
+    session, job = session or Session(), read_form_job(scenario, *overrides, check_all=check_all)
+    if warning := job.spread.cluster.warn_of_run(session.backend):
+        session.progress.note(warning)
+    [results, load] = _launch(job, session, "realcomm.forms.training:train_form", [job.plan])
+    answer = replace(_answer(job, results), load=load)
+    return _checked(answer) if check_all else answer
+
+
+def compare_form(
+    scenario: str | Path, *overrides: str, session: Session | None = None, check_all: bool = False
+) -> FormAnswer:
+    """Time the pieces of a step on all ranks, predict it from them, and train as ``run_form`` does.
+
+    Raises InputError, also for a cluster that is not this machine, and RunFailed.
+
+    >>> compare_form("fsdp-here").step_s.error  # doctest: +SKIP
+    -0.1
+    """
+    session, job = session or Session(), read_form_job(scenario, *overrides, check_all=check_all)
+    try:
+        job.spread.cluster.check_measurable(session.backend, gpu_names)
+    except InputError as error:
+        raise InputError(f"{job.spread.path}: cluster: {error}") from error
+    asked = ask_collectives([job.job], job.world_size)
+    [found, load] = _launch(job, session, "realcomm.forms.training:calibrate_and_train", [job.plan, asked])
+    timed, own, results = zip(*found, strict=True)
+    pieces = known_pieces(job.world_size, job.job.model, asked, timed)
+    predicted = predict_step(job.job, job.world_size, pieces)
+    answer = replace(_beside(_answer(job, results), job, predicted, median(own)), load=load)
+    return _checked(answer) if check_all else answer
+
+
+def _launch(job: FormJob, session: Session, worker: str, given: list[Any]) -> tuple[list[Any], MachineLoad | None]:
+    """Return what the ranks do, and what else the machine did meanwhile."""
+    check_launch(job.world_size, session.backend, session.timeout_s)
+    check_torch()
+    preload(PRELOAD, "realcomm.forms.training")
+    with session.progress.task(f"training by {job.plan.form.label}") as tick, watch_load() as watch:
+        ranks = launch(
+            worker,
+            job.world_size,
+            *given,
+            backend=session.backend,
+            timeout=session.timeout_s,
+            progress=tick,
+            renews=True,
+        )
+    return ranks, watch.share_of_others()
+
+
+def _answer(job: FormJob, results: "Sequence[FormResult]") -> FormAnswer:
+    """Return what ranks measured."""
+    plan, alone = job.plan, results[0].alone
+    assert alone is not None
+    of_replicas = [one.losses for one in results if one.losses]
+    losses = tuple(sum(each) / len(each) for each in zip(*of_replicas, strict=True))
+    behind = min(WARM_UP, plan.steps - 1)
+    step = max(median(one.step_s[behind:]) for one in results)
+    fullest = max((one.held for one in results), key=sum)
+    pairs = zip(losses, alone.losses, strict=False)
+    return FormAnswer(
+        title=job.spread.title,
+        file=str(job.spread.path),
+        cluster=job.spread.cluster.title,
+        model=plan.model,
+        form=plan.form.label,
+        world_size=job.world_size,
+        batch_size=plan.batch_size,
+        step_s=side_by_side(None, step),
+        samples_per_s=side_by_side(None, plan.batch_size / step),
+        held_bytes={name: side_by_side(None, float(size)) for name, size in fullest._asdict().items()},
+        losses=losses,
+        alone_losses=tuple(alone.losses),
+        alone_step_s=median(alone.step_s[min(1, len(alone.step_s) - 1) :]),
+        same=all(isclose(one, other, rel_tol=TOLERANCE) for one, other in pairs),
+        traces=(_trace(job, results),),
+    )
+
+
+def _beside(answer: FormAnswer, job: FormJob, predicted: StepPrediction, own_s: float) -> FormAnswer:
+    """Return the answer with the prediction beside the measurements."""
+    step = predicted.parts.total + own_s
+    low, high = (step * predicted.rate / bound for bound in reversed(predicted.interval(COVERAGE)))
+    kept = max(predicted.memory, key=lambda one: one.states).as_dict()
+    return replace(
+        answer,
+        step_s=side_by_side(step, answer.step_s.measured),
+        interval_s=(low, high),
+        parts_s={name: value for name, value in predicted.parts.as_dict().items() if value},
+        own_s=own_s,
+        samples_per_s=side_by_side(job.plan.batch_size / step, answer.samples_per_s.measured),
+        held_bytes={name: side_by_side(kept[name], each.measured) for name, each in answer.held_bytes.items()},
+    )
+
+
+def _checked(answer: FormAnswer) -> FormAnswer:
+    """Return the answer. Raise RunFailed where its losses are not those of one rank alone."""
+    if answer.same:
+        return answer
+    raise RunFailed(
+        f"{answer.file}: the losses of {answer.form} differ from those of one rank alone by up to {answer.apart:.2%}: "
+        f"{', '.join(f'{loss:.6f}' for loss in answer.losses[:3])} ... against "
+        f"{', '.join(f'{loss:.6f}' for loss in answer.alone_losses[:3])} ..."
+    )
+
+
+def _trace(job: FormJob, results: "Sequence[FormResult]") -> Trace:
+    spans = Spans.of(span for one in results for span in one.spans).sorted()
+    hosts = [f"rank {rank}" for rank in range(job.world_size)]
+    label = f"{job.spread.title}: {job.plan.form.label}"
+    return Trace(label, "measured", len(hosts), float(spans.end.max()), spans=spans, nodes=sorted(hosts), hosts=hosts)
