@@ -11,6 +11,7 @@ HERE = Path(__file__).parent
 FOLDER = next(path for path in (HERE / "examples", HERE.parent / "examples") if path.is_dir())  # installed, or a tree
 EXAMPLES = {
     "gpt2-xl": ("gpt2_xl.toml",),
+    "fsdp-here": ("fsdp_here.toml",),
     "llama-fsdp": ("llama_fsdp.toml",),
     "llama2-70b": ("llama2_70b.toml",),
     "rent-resnet50": ("rent_resnet50.toml",),

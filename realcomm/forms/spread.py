@@ -20,7 +20,6 @@ from realcomm.launching.torch_process import importing_compiler
 from realcomm.profiling.model_sources import Transformer, TransformerBlock
 
 with importing_compiler():  # which these import
-    from torch.distributed._composable.replicate import replicate
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.optim import ZeroRedundancyOptimizer
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
@@ -79,6 +78,15 @@ class Spread:
         at = {axis: at.get(axis, 0) for axis in (*AXES, *OF_HSDP)}
         return {axis: at[axis] for axis in AXES} | {"data": at["data"] + at["replicas"] * self.form.shard + at["shard"]}
 
+    @property
+    def _averages(self) -> bool:
+        """Whether gradients are averaged behind the last backward, in one all_reduce.
+
+        DistributedDataParallel takes one forward before each backward, and no parameters that are divided.
+        """
+        form = self.form
+        return form.data > 1 and form.form in WHOLE and max(form.pipeline, form.tensor) > 1
+
     def _optimizer(self, recipe: Recipe) -> torch.optim.Optimizer:
         kind, given = optimizer_of(recipe)
         if self.form.form == "zero_redundancy":
@@ -90,10 +98,8 @@ class Spread:
     def _data(self, part: nn.Module, whole: nn.Module) -> nn.Module:
         """Return a part of a whole model with what averages its gradients over the data axis."""
         form = self.form
-        if form.data == 1 or (form.form in WHOLE and form.pipeline > 1):
-            return part  # DistributedDataParallel takes one forward before a backward; ``_average`` follows the last
-        if form.form in WHOLE and form.tensor > 1:  # of DTensors, which DistributedDataParallel does not take
-            return replicate(part, device_mesh=self.mesh["data"], bucket_cap_mb=form.bucket_mb)
+        if form.data == 1 or self._averages:
+            return part
         if form.form in WHOLE:
             group = self.mesh["data"].get_group()
             return DistributedDataParallel(
@@ -133,6 +139,8 @@ class Spread:
         context: Callable[[], AbstractContextManager[None]] = loss_parallel if self.form.tensor > 1 else nullcontext
         with context():
             losses = self._in_turn(batch, targets) if self._schedule is None else self._through(batch, targets)
+        if self._averages:
+            self._average()
         return sum(losses) / len(losses) if losses else None
 
     def _in_turn(self, batch: Tensor, targets: Tensor) -> list[float]:
@@ -155,12 +163,10 @@ class Spread:
             schedule.step(target=targets, losses=losses)
         else:
             schedule.step()
-        if self.form.data > 1 and self.form.form in WHOLE:
-            self._average()
         return [float((each.full_tensor() if isinstance(each, DTensor) else each).detach()) for each in losses]
 
     def _average(self) -> None:
-        """Average the gradients of this rank's stages over the data axis, in one flat buffer."""
+        """Average this rank's gradients over the data axis, in one flat buffer."""
         found = [each.grad for each in self.model.parameters() if each.grad is not None]
         gradients = [each.to_local() if isinstance(each, DTensor) else each for each in found]
         flat = torch.cat([each.flatten() for each in gradients])

@@ -164,7 +164,7 @@ def run_form(
     One rank trains the same alone in the first steps, with ``check_all`` in all. Raises InputError, and RunFailed, with
     ``check_all`` also where losses differ.
 
-    >>> run_form("fsdp-here").same  # doctest: +SKIP
+    >>> run_form("examples/fsdp_here.toml").same  # doctest: +SKIP
     True
     """
     session, job = session or Session(), read_form_job(scenario, *overrides, check_all=check_all)
@@ -182,7 +182,7 @@ def compare_form(
 
     Raises InputError, also for a cluster that is not this machine, and RunFailed.
 
-    >>> compare_form("fsdp-here").step_s.error  # doctest: +SKIP
+    >>> compare_form("examples/fsdp_here.toml").step_s.error  # doctest: +SKIP
     -0.1
     """
     session, job = session or Session(), read_form_job(scenario, *overrides, check_all=check_all)
