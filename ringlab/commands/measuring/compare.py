@@ -14,6 +14,7 @@ from collectives.records.trace import Trace
 from realcomm.launching.launcher import check_launch
 from ringlab.commands.measuring.measurement import (
     RunAnswer,
+    gpu_names,
     measure,
     measure_in_turns,
     measure_when_free,
@@ -116,13 +117,6 @@ class Comparison(ScenarioAnswer[SideBySide]):
     def to_dict(self) -> dict[str, Any]:
         """Return what the command writes as JSON."""
         return super().to_dict() | {"load": asdict(self.load) if self.load else None}
-
-
-def gpu_names() -> list[str]:
-    """Return this machine's GPUs as the driver names them."""
-    import torch  # ranks on processors do without it
-
-    return [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
 
 
 def check_comparable(scenario: LoadedScenario, backend: str = "gloo") -> None:

@@ -17,9 +17,9 @@ from realcomm.calibration.load import watch_load
 from realcomm.launching.launcher import check_launch, launch
 from realcomm.launching.server import preload
 from realcomm.launching.torch_process import PRELOAD, check_torch
-from ringlab.commands.measuring.compare import gpu_names
 from ringlab.commands.measuring.form_job import FormJob, read_form_job
 from ringlab.commands.measuring.form_pieces import ask_collectives, known_pieces, predict_step
+from ringlab.commands.measuring.measurement import gpu_names
 from ringlab.session import Session, real_session
 from ringlab.shared.answer import NOT_IN_JSON, Answer
 from ringlab.shared.figures import SideBySide, side_by_side

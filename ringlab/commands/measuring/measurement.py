@@ -37,6 +37,13 @@ if TYPE_CHECKING:
 AGAIN_S = 30.0  # a comparison on a busy machine that took longer is not measured again
 
 
+def gpu_names() -> list[str]:
+    """Return this machine's GPUs as the driver names them."""
+    import torch  # ranks on processors do without it
+
+    return [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class RunAnswer(ScenarioAnswer[Number]):
     """What ``run`` measured: times in seconds of this machine.
