@@ -236,7 +236,7 @@ def show_lesson(number: int, file: Path | None, on: str | None, output: Path | N
     with VirtualHost() as host:
         finished, runs = play_lesson(lesson, mine, cluster, host)
     if runs:
-        write_player(f"Lesson {number}: {lesson.title}", runs, player)
+        write_player(f"Lesson {number}: {lesson.title}", runs, player, teaches=True)
     outcome, ranks = finished.outcome, min(shown.ranks, cluster.world_size)
     findings = tuple(finding.text for finding in outcome.findings)
     return ShownLesson(number, ranks, outcome.jobs[0].elapsed, findings, str(player) if runs else "")

@@ -91,8 +91,10 @@ VERSION = 1
 MOST_RUNS = 9  # each has a key
 
 
-def export(title: str, runs: Sequence[PlayedRun]) -> dict[str, Any]:
-    """Return the data of a page. Raises InputError for runs on different networks, and where nothing happens.
+def export(title: str, runs: Sequence[PlayedRun], teaches: bool = False) -> dict[str, Any]:
+    """Return the data of a page; one that ``teaches`` shows two runs beside each other and tells who waits.
+
+    Raises InputError for runs on different networks, and where nothing happens.
 
     >>> from collectives import Message
     >>> trace = Trace("broadcast/naive", "predicted", 2, 1.0, [Message(0, 1, 0, 0, 8, 0.0, 1.0)])
@@ -110,6 +112,7 @@ def export(title: str, runs: Sequence[PlayedRun]) -> dict[str, Any]:
     return {
         "version": VERSION,
         "title": title,
+        "teaches": teaches,
         "ranks": base.world_size,
         "layout": placement.kind,
         "hidden": placement.hidden,
@@ -144,7 +147,7 @@ IMPORT = re.compile(r"^import \{[^}]*\} from '\./([a-z]+)\.js';\n", re.MULTILINE
 ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
-def write_player(title: str, runs: Sequence[PlayedRun], path: Path | str) -> None:
+def write_player(title: str, runs: Sequence[PlayedRun], path: Path | str, teaches: bool = False) -> None:
     """Write a page that plays runs, up to nine on one network, as ``.html``; it works offline. Raises InputError.
 
     >>> from tempfile import TemporaryDirectory
@@ -156,10 +159,10 @@ def write_player(title: str, runs: Sequence[PlayedRun], path: Path | str) -> Non
     True
     """
     path = check_file(path, "a player")
-    write_text(path, render_player(title, runs))
+    write_text(path, render_player(title, runs, teaches))
 
 
-def render_player(title: str, runs: Sequence[PlayedRun]) -> str:
+def render_player(title: str, runs: Sequence[PlayedRun], teaches: bool = False) -> str:
     """Return the page that plays runs as HTML text. Raises InputError as ``write_player`` does."""
     script, style, body = read_sources()
     allowed = f"script-src {_digest(script)}; style-src {_digest(style)}"
@@ -176,7 +179,7 @@ def render_player(title: str, runs: Sequence[PlayedRun]) -> str:
 </head>
 <body>
 {body}
-<script type="application/json" id="data">{escape(export(title, runs))}</script>
+<script type="application/json" id="data">{escape(export(title, runs, teaches))}</script>
 <script>{script}</script>
 </body>
 </html>

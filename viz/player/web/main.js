@@ -156,12 +156,8 @@ async function begin() {
   Object.assign(tell, {draw, controls: writeControls});
   setText('title', data.title);
   document.title = data.title;
-  view.shown = [
-    max(
-      0,
-      data.runs.findIndex(run => run.name.startsWith('ring')),
-    ),
-  ];
+  const ring = data.runs.findIndex(run => run.name.startsWith('ring'));
+  view.shown = data.teaches && data.runs.length > 1 ? [0, 1] : [max(0, ring)];
   view.kind = firstView();
   readColours();
   takeHands();

@@ -73,7 +73,8 @@ function captionOf(run) {
   const trouble = troubleWords(run),
     active = activeAt(run, min(view.x, lengthOf(run)));
   const phases = run.hasPhases && isTimed() ? `${capital(spansNow(run))}. ` : '';
-  return phases + (active.length ? activeWords(run, active) : phases ? '' : 'Nothing is under way. ') + trouble;
+  const now = active.length ? activeWords(run, active) : phases ? '' : 'Nothing is under way. ';
+  return phases + now + (data.teaches ? waitWords(run) : '') + trouble;
 }
 
 function aggregateWords(run) {
@@ -201,6 +202,23 @@ export function aboutMessage(run, i) {
 function waitsOf(run, i) {
   const {src_waits: src, dst_waits: dst} = run.c;
   return src ? [src[i], dst[i]].map(ticks => (ticks > 1000 ? ticks * run.tick : 0)) : [0, 0];
+}
+
+/** Why ranks wait that have posted their half of a message before their peers: the chosen one, else two of them. */
+function waitWords(run) {
+  if (!isTimed()) return '';
+  const {src, dst} = run.c,
+    why = new Map();
+  for (let i = 0; i < run.n; i++) {
+    if (run.begin[i] <= view.x) continue;
+    const [sent, received] = waitsOf(run, i);
+    if (sent > 0 && run.begin[i] - sent <= view.x) why.set(src[i], `rank ${dst[i]} does not receive yet`);
+    if (received > 0 && run.begin[i] - received <= view.x) why.set(dst[i], `rank ${src[i]} does not send yet`);
+  }
+  const told = [...why].filter(([rank]) => view.rank < 0 || rank === view.rank).slice(0, 2),
+    more = view.rank < 0 ? why.size - told.length : 0;
+  const words = told.map(([rank, reason]) => ` Rank ${rank} waits: ${reason}.`).join('');
+  return words + (more > 0 ? ` So ${more > 1 ? 'do' : 'does'} ${many(more, 'more rank')}.` : '');
 }
 
 /** What a rank waits for now: messages under way, and peers that have not come. */
