@@ -69,6 +69,10 @@ class FormAnswer(Answer):
     load: MachineLoad | None = None
     traces: tuple[Trace, ...] = field(default=(), compare=False, metadata=NOT_IN_JSON)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the command writes as JSON."""
+        return super().to_dict() | {"held_bytes": {name: one.to_dict() for name, one in self.held_bytes.items()}}
+
     def __repr__(self) -> str:
         return f"<FormAnswer of {self.title!r}: {self.form}>"
 
@@ -255,7 +259,7 @@ def _beside(answer: FormAnswer, job: FormJob, predicted: StepPrediction, own_s: 
         answer,
         step_s=side_by_side(step, answer.step_s.measured),
         interval_s=(low, high),
-        parts_s={name: value for name, value in predicted.parts.as_dict().items() if value},
+        parts_s={name: value for name, value in predicted.parts.as_dict().items() if value > 1e-6},
         own_s=own_s,
         samples_per_s=side_by_side(job.plan.batch_size / step, answer.samples_per_s.measured),
         held_bytes={name: side_by_side(kept[name], each.measured) for name, each in answer.held_bytes.items()},
