@@ -12,6 +12,7 @@ from collectives import InputError, find_algorithm
 from collectives.calibration.calibration import Calibration, FittedLine, MachineLoad
 from collectives.declaration import auto
 from collectives.records.limits import find_limits
+from collectives.records.summary import PHASES
 from collectives.records.trace import Trace
 from collectives.request import Request
 from collectives.training.workload import ComputePhases, Training
@@ -27,7 +28,6 @@ from ringlab.shared.conclusions import Conclusions, conclude
 from ringlab.shared.console import PlainConsole
 from ringlab.shared.figures import side_by_side
 from ringlab.shared.progress import NoProgress
-from ringlab.shared.scenario_answer import PHASES
 from ringlab.table import Sentences, format_digits, keep_few, print_parts
 from scenarios import CollectiveComparison, LoadedScenario, WhatIf
 from simcomm.selection import choose

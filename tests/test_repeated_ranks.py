@@ -6,8 +6,8 @@ import simcomm
 from collectives.errors import InputError
 from collectives.records.recording import Recording
 from collectives.records.recording_builder import CollectiveCall, RecordingBuilder
-from collectives.records.repeated_ranks import repeat_ranks
 from simcomm.recorded.replay import replay
+from virtual.repeated_ranks import repeat_ranks
 
 TENSOR = [(0, 1), (2, 3), (4, 5), (6, 7)]
 DATA = [(0, 2), (1, 3), (4, 6), (5, 7)]

@@ -12,7 +12,6 @@ import torch
 
 from collectives.quoting import make_printable
 from collectives.records.recording import Recording
-from collectives.records.repeated_ranks import find_models, repeat_ranks
 from simcomm.recorded.choice import find_carrier
 from virtual.computing.choice import choose_computing
 from virtual.diagnosis.judge import ProgramJudge
@@ -35,6 +34,7 @@ from virtual.ranks.judging import Judge
 from virtual.ranks.own_state import Belongings, OwnState
 from virtual.ranks.rank import Rank, RankJob
 from virtual.ranks.world import VirtualWorld
+from virtual.repeated_ranks import find_models, repeat_ranks
 from virtual.timing.live import LiveTiming
 from virtual.timing.stopped import mark_failure
 from virtual.watching.everything import tell_silent, watch_calls, watch_everything, watching

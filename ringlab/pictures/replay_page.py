@@ -8,7 +8,8 @@ from ringlab.shared.answer import Answer
 from ringlab.shared.workload import MOST_LOOKED_AT
 from ringlab.table import Sentences, render_html
 from viz.path_strip import path_figure
-from viz.player.page import PlayedRun, render_player
+from viz.player.page import render_player
+from viz.player.runs import PlayedRun
 from viz.report import ReportParts, write_report
 from viz.style import render_figure
 
