@@ -23,6 +23,7 @@ from simcomm.cluster.hardware_parts import memory_bytes
 from simcomm.mesh.compute import MEASURED_SPREAD
 from simcomm.mesh.job import TrainingJob, is_half
 from simcomm.mesh.memory import memory_of
+from simcomm.mesh_search.own_runs import OwnRuns
 from simcomm.renting import predicting
 from simcomm.renting.nodes import scaling_node
 from simcomm.renting.quotes import Rate
@@ -273,6 +274,25 @@ def test_a_language_model_is_planned_on_the_fastest_mesh_of_each_choice(scenario
     assert not any(row.mesh for row in stated.values())
     both = free.keys() & stated.keys()
     assert both and all(free[one].samples_per_s > 0.999 * stated[one].samples_per_s for one in both)
+
+
+@pytest.mark.usefixtures("without_break_evens")
+def test_runs_of_ones_own_are_planned_by(scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs that took five times as long, by the only framework of which any are kept, slow their GPU and no other."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    job = ["training.model=llama-7b", "training.batch_size=1", "training.precision=bf16", "plan.providers=['Lambda']"]
+    before = ringlab.plan(scenario, *job, today=TODAY)
+    row = {"layers": 32, "hidden": 4096, "heads": 32, "vocab": 32000, "ffn": 11008, "seq": 4096, "gpus": 8}
+    row |= {"sharding": "zero3", "micro_batch": 1, "grad_accum": 4, "gpu": "H100 SXM", "step_s": 20.0}
+    OwnRuns(gpu="H100 SXM", framework="torchtitan", rows=[row], source="mine.csv").write()
+    after = ringlab.plan(scenario, *job, today=TODAY)
+    rates = [{one.label: (one.gpu, one.samples_per_s) for one in found.choices} for found in (before, after)]
+    for label, (gpu, rate) in rates[1].items():
+        assert rate < 0.9 * rates[0][label][1] if gpu == "H100 SXM" else rate == rates[0][label][1], (
+            rate,
+            rates[0][label],
+        )
+    assert [one for one in after.notes if "adapted: 1 runs on H100 SXM by torchtitan, kept from mine.csv" in one]
 
 
 @pytest.mark.usefixtures("without_break_evens")

@@ -17,8 +17,7 @@ def find_belief(gpu: str, framework: str, runs: Path | None = None) -> tuple[Bel
     kept = find_own_runs(gpu, framework)
     if kept is None:
         return believe(), None
-    note = f"Adapted to {len(kept.rows)} runs on {kept.gpu} by {kept.framework}, kept from {kept.source} ({kept.made})."
-    return kept.belief, note
+    return kept.belief, f"Adapted to {kept.title}."
 
 
 @cache

@@ -33,6 +33,11 @@ class OwnRuns:
     made: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 
     @property
+    def title(self) -> str:
+        """Which runs these are."""
+        return f"{len(self.rows)} runs on {self.gpu} by {self.framework}, kept from {self.source} ({self.made})"
+
+    @property
     def belief(self) -> Belief:
         """What is believed of the cluster after them."""
         return belief_of([self])
@@ -105,8 +110,14 @@ def runs_file(gpu: str, framework: str) -> Path:
 
 
 def find_own_runs(gpu: str, framework: str) -> OwnRuns | None:
-    """Return the runs that are kept of a GPU and framework, None where there are none. Raise InputError."""
+    """Return the runs that are kept of a GPU and framework, None where there are none. Raise InputError.
+
+    ``framework`` "other" is one that is not named: where runs of only one are kept, it is that.
+    """
     path = runs_file(gpu, framework)
+    if framework == "other" and not path.is_file():
+        known = sorted(path.parent.glob(path.name.replace("-other.", "-*.")))
+        path = known[0] if len(known) == 1 else path
     return read_record(path, OwnRuns) if path.is_file() else None
 
 

@@ -1,7 +1,8 @@
 """Rates of choices for language models: of the fastest mesh that fits, or of the one that is stated."""
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import NamedTuple, NoReturn
 
@@ -14,8 +15,9 @@ from collectives.units import format_size
 from simcomm.mesh.job import TrainingJob
 from simcomm.mesh.language import Host, LanguageModel
 from simcomm.mesh_search.devices import find_mesh_gpu
+from simcomm.mesh_search.own_runs import OwnRuns
 from simcomm.mesh_search.search import FILL, FoundMeshes, search
-from simcomm.mesh_search.uncertainty import NAMES, find_slopes
+from simcomm.mesh_search.uncertainty import NAMES, believe, find_slopes
 from simcomm.renting.quotes import Choice, Rate
 from simcomm.renting.rentals import Rental
 from simcomm.scaling.uncertain import Uncertain
@@ -34,23 +36,30 @@ def host_of(rental: Rental) -> Host:
 
 
 class LanguageQuestion(NamedTuple):
-    """What the rate of a choice depends on; ``is_free``: the mesh is to be found."""
+    """What the rate of a choice depends on; ``is_free``: the mesh is to be found; ``own`` runs on such GPUs, if any."""
 
     job: TrainingJob
     host: Host
     gpus: int
     is_free: bool
+    own: OwnRuns | None = None
+
+    @property
+    def model(self) -> LanguageModel:
+        """The job as closed forms have it, adapted to the runs."""
+        return LanguageModel(self.job, self.host, believe() if self.own is None else self.own.belief)
 
     @property
     def key(self) -> str:
         """What tells this question, and the version of this package, from all others."""
         job = {**vars(self.job), "model": self.job.model.model, "contention": sorted(self.job.contention)}
-        content = [installed_version("ringlab"), "language", job, self.host, self.gpus, self.is_free]
+        made = "" if self.own is None else self.own.made
+        content = [installed_version("ringlab"), "language", job, self.host, self.gpus, self.is_free, made]
         return sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:KEY_DIGITS]
 
     def find(self) -> FoundMeshes:
         """Return the meshes, the fastest that fits first in their order. Raise InputError where there is none."""
-        model = LanguageModel(self.job, self.host)
+        model = self.model
         if not self.is_free:
             return model.stated(self.gpus, self.job.on(self.gpus, self.host.gpus).parallelism)
         return search(model.mesh_job(self.gpus, Parallelism(data=self.gpus)), model.belief)
@@ -60,7 +69,7 @@ class LanguageQuestion(NamedTuple):
 
         A parameter is wrong alike for all machines.
         """
-        model, found = LanguageModel(self.job, self.host), self.find()
+        model, found = self.model, self.find()
         number = int(found.order[0])
         step = model.of_mesh(found, number)
         slopes = find_slopes(found.meshes.take(np.array([number])), model.belief.parameters).slopes[0]
@@ -82,10 +91,17 @@ class LanguagePredicting:
 
     job: TrainingJob
     is_free: bool
+    own: Mapping[str, OwnRuns] = field(default_factory=dict)  # by GPU, of the user's
+
+    @property
+    def notes(self) -> list[str]:
+        """What is to be said of the rates."""
+        return [f"Rates of {gpu} are adapted: {one.title}." for gpu, one in self.own.items()]
 
     def question(self, choice: Choice) -> LanguageQuestion:
         """Return what is asked of a choice. Raise InputError for machines of which too little is known."""
-        return LanguageQuestion(self.job, host_of(choice.rental), choice.gpus, self.is_free)
+        own = self.own.get(choice.rental.gpu)
+        return LanguageQuestion(self.job, host_of(choice.rental), choice.gpus, self.is_free, own)
 
     def predict(self, choice: Choice) -> Rate:
         """Return the rate of one choice."""
@@ -96,7 +112,7 @@ class LanguagePredicting:
         question = self.question(choice)
         if not self.is_free:
             form = self.job.on(choice.gpus, choice.rental.gpus).parallelism
-            return LanguageModel(self.job, question.host).memory(choice.gpus, form)
+            return question.model.memory(choice.gpus, form)
         return float(question.find().memory.total.min()) / FILL
 
     def refuse(self, choice: Choice, memory: float) -> NoReturn:

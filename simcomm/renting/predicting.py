@@ -66,6 +66,7 @@ class Predicting:
 
     job: TrainingJob
     alone: Callable[[str], Uncertain]  # samples a second of one GPU of the hardware catalogue
+    notes: Sequence[str] = ()  # what is to be said of the rates
 
     def question(self, choice: Choice) -> Question:
         """Return what is asked of a choice. Raise InputError for machines of which too little is known."""
@@ -123,6 +124,11 @@ class AnyQuestion(Protocol):
 
 class AnyPredicting(Protocol):
     """What predicts the rates of choices."""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What is to be said of the rates."""
+        ...
 
     def question(self, choice: Choice) -> AnyQuestion:
         """Return what is asked of a choice."""

@@ -75,7 +75,10 @@ class RunsCalibrationAnswer(Answer):
                     "the table says all (recompute, nic_gbps, node_gpus, attention, precision), or what else is slow."
                 )
             said += [f"Moved most: {moved}."] if moved else []
-            said.append(f"Kept in {one.file}; search and predict of {one.gpu} with --framework {one.framework} use it.")
+            said.append(
+                f"Kept in {one.file}; search with --framework {one.framework} uses it for {one.gpu}, and so do search, "
+                "predict and plan without a framework where no other is kept."
+            )
             yield Sentences(tuple(said), wrap=True)
         if self.refused:
             reasons = "; ".join(f"{reason} ({number})" for reason, number in self.refused.items())

@@ -29,6 +29,7 @@ from scenarios.plan_form import PlanForm, parse_hours
 from simcomm.mesh.compute import measured_rate
 from simcomm.mesh.job import TrainingJob
 from simcomm.mesh.language import is_expressible
+from simcomm.mesh_search.own_runs import find_own_runs
 from simcomm.renting.advice import SHARE, advise
 from simcomm.renting.break_evens import BreakEven
 from simcomm.renting.language_models import LanguagePredicting
@@ -254,7 +255,7 @@ def plan(
 
     source = "snapshot" if options.prices is None else str(options.prices)
     notes = [_note_on_prices(rentals, f"the {source}" if options.prices is None else source, when)]
-    notes += _notes_on_choices(found, len(quotes), unknown)
+    notes += [*predicting.notes, *_notes_on_choices(found, len(quotes), unknown)]
     return PlanAnswer(
         title=form.title,
         file=str(path),
@@ -349,7 +350,8 @@ def _predicting(
     """Return what predicts rates: closed forms those of a language model of which none is stated."""
     language = replace(job, optimizer=named_optimizer(form.training))
     if not known and form.training.compute is None and is_expressible(language):
-        return LanguagePredicting(language, is_free="parallelism" not in form.training.model_fields_set)
+        own = {gpu: runs for gpu in sorted(gpus) if (runs := find_own_runs(gpu, "other")) is not None}
+        return LanguagePredicting(language, "parallelism" not in form.training.model_fields_set, own)
     return Predicting(job, GpuRates(job, known, gpus).rate)
 
 
