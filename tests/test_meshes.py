@@ -410,12 +410,59 @@ TRAINED = [
 ]
 
 
-@pytest.mark.parametrize("mesh", TRAINED)
-def test_the_exported_script_trains_on_its_mesh_of_virtual_ranks(tmp_path, virtual, mesh):
-    file = tmp_path / "train.py"
-    file.write_text(torch_script(job(gpus=4, batch=8, node_gpus=2), mesh, "llama3-8b"))
-    ran = virtual(file, 4, "--small", "--steps", "2")
-    assert ran.lines(0)[-1].startswith("step_s ") and ran.outcome.findings == () and ran.outcome.status == 0, ran.err
+LOSSES = """
+import json
+import torch
+import torch.distributed as dist
+import train
+from torch import nn
+LOSS, STEPS, seen = train.loss_of, 3, []
+def loss_of(scores, words):
+    found = LOSS(scores, words)
+    seen.append((words.clone(), found.item()))
+    return found
+train.loss_of, train.destroy_process_group = loss_of, lambda: None
+train.LEARNING_RATE, torch.optim.AdamW = 0.3, torch.optim.SGD  # which shows gradients that are wrong by a factor
+train.main()
+about, rank, of_all = train.made_small(train.MESH), dist.get_rank(), [None] * dist.get_world_size()
+dp, tp, pp, count = (about[name] for name in ("dp", "tp", "pp", "grad_accum"))
+dist.all_gather_object(of_all, seen[-STEPS * count:])  # torch tries the first stages with nothing before
+dist.destroy_process_group()
+replicas = of_all[(pp - 1) * dp * tp::tp]  # on the first rank of each tensor group of the last stage
+if rank == 0:
+    each, stages = about["layers"] // pp, []
+    for stage in range(pp):
+        torch.manual_seed(0)
+        layers = range(stage * each, (stage + 1) * each)
+        stages.append(train.MeshStage({**about, "recompute": "none"}, layers, stage == 0, stage == pp - 1))
+    model, losses, alone = nn.Sequential(*stages), [], []
+    optimizer = torch.optim.SGD(model.parameters(), lr=train.LEARNING_RATE)
+    for step in range(STEPS):
+        batches = [batch for replica in replicas for batch in replica[step * count:(step + 1) * count]]
+        loss = sum(LOSS(model(words), words) for words, _ in batches) / len(batches)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(sum(found for _, found in batches) / len(batches))
+        alone.append(loss.item())
+    tokens = {tuple(batch.flatten().tolist()) for replica in replicas for batch, _ in replica}
+    print(json.dumps([losses, alone, len(tokens)]))
+"""
+
+
+@pytest.mark.parametrize(
+    "ranks, mesh", [(4, TRAINED[1]), (8, SearchedMesh(dp=2, tp=2, pp=2, grad_accum=2, sharding="zero3"))]
+)
+def test_the_exported_script_trains_on_virtual_ranks_as_one_device_does(tmp_path, virtual, ranks, mesh):
+    """On different tokens of each replica, which all of its stages have."""
+    for name, text in (("train", torch_script(job(gpus=ranks, node_gpus=2), mesh, "llama3-8b")), ("losses", LOSSES)):
+        (tmp_path / f"{name}.py").write_text(text)
+    ran = virtual(tmp_path / "losses.py", ranks, "--small", "--steps", "3")
+    assert ran.outcome.findings == () and ran.outcome.status == 0, ran.err
+    assert ran.lines(0)[-2].startswith("step_s ")
+    losses, alone, batches = json.loads(ran.lines(0)[-1])
+    assert losses == pytest.approx(alone, rel=1e-5) and len({*losses}) == 3
+    assert batches == mesh.dp * mesh.grad_accum * 3
 
 
 @pytest.mark.slow  # five processes import torch

@@ -36,6 +36,7 @@ MESH: dict[str, Any] = {
     "grad_accum": 2, "recompute": "none", "compile": False,
 }  # fmt: skip
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "float32": torch.float32, "tf32": torch.float32}
+LEARNING_RATE = 1e-4
 SMALL = {"layers": 1, "width": 16, "hidden": 32, "vocabulary": 64, "seq": 16}  # at least, a head or a stage each
 
 
@@ -200,9 +201,11 @@ def step_of(
 ) -> Callable[[], None]:
     """Return what goes forward and back over a batch of this rank: micro batches in turn, or through stages."""
     count, rows = about["grad_accum"], about["micro_batch"]
+    replica = get_rank() // about["tp"] % about["dp"]  # the stages and tensor groups of one have the same tokens
+    drawn = torch.Generator(device).manual_seed(replica)
 
     def words(size: int) -> Tensor:
-        return torch.randint(about["vocabulary"], (size, about["seq"]), device=device)
+        return torch.randint(about["vocabulary"], (size, about["seq"]), generator=drawn, device=device)
 
     if about["pp"] == 1:
 
@@ -235,8 +238,8 @@ def make_optimizer(about: dict[str, Any], stages: list[MeshStage]) -> torch.opti
     """Return AdamW, with states divided over the data axis for zero1."""
     parameters = [one for stage in stages for one in stage.parameters()]
     if about["sharding"] == "zero1" and about["dp"] > 1:
-        return ZeroRedundancyOptimizer(parameters, torch.optim.AdamW, lr=1e-4)
-    return torch.optim.AdamW(parameters, lr=1e-4)
+        return ZeroRedundancyOptimizer(parameters, torch.optim.AdamW, lr=LEARNING_RATE)
+    return torch.optim.AdamW(parameters, lr=LEARNING_RATE)
 
 
 def train(about: dict[str, Any], steps: int, device: torch.device) -> Iterator[float]:

@@ -110,7 +110,8 @@ def accelerate(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
 def can_torch(job: MeshJob, mesh: SearchedMesh) -> bool:
     """Return whether our own script runs the form: whole replicas where matrices are not divided, else FSDP.
 
-    A tensor group has to divide the heads of keys.
+    Beside divided matrices torch's ``replicate`` averages other gradients, so another model is trained. A tensor group
+    has to divide the heads of keys.
     """
     is_whole = mesh.sharding in ("ddp", "zero1")
     is_divided = max(mesh.tp, mesh.pp) > 1 and mesh.dp > 1
