@@ -110,11 +110,14 @@ def execute_file(path: Path) -> list[Algorithm]:
         raise InputError(f"{path}: not a Python file (its name must end in .py)")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
+    keeps, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # nothing is to be left beside a user's file
     try:
         spec.loader.exec_module(module)
     except BaseException as error:
         del sys.modules[name]
         raise InputError(f"{path}: {describe_error(error, path)}") from error
+    finally:
+        sys.dont_write_bytecode = keeps
     return declared_in(module, source=path)
 
 

@@ -54,13 +54,17 @@ def waterfall(answer: ScenarioAnswer[Any]) -> "tuple[str, list[viz.Bar]]":
 def _bars(group: str, name: str, whole: Any, parts: Mapping[str, Any]) -> "Iterator[viz.Bar]":
     """Yield the bar of a figure; where it was predicted and measured, one of each."""
     if not isinstance(whole, SideBySide):
-        yield viz.Bar(group, name, {} if whole is None else {key: each or 0.0 for key, each in parts.items()}, whole)
+        yield viz.Bar(group, name, {} if whole is None else _lasting(parts), whole)
         return
     for side, seconds in (("predicted", whole.predicted), ("measured", whole.measured)):
         if seconds is not None:
-            yield viz.Bar(
-                group, f"{name}, {side}", {key: getattr(each, side) or 0.0 for key, each in parts.items()}, seconds
-            )
+            of_side = {key: getattr(each, side) for key, each in parts.items()}
+            yield viz.Bar(group, f"{name}, {side}", _lasting(of_side), seconds)
+
+
+def _lasting(parts: Mapping[str, float | None]) -> dict[str, float]:
+    """Return the parts of a bar; loading only where it takes time."""
+    return {key: each or 0.0 for key, each in parts.items() if each or key != "loading"}
 
 
 def describe_curves(scenario: LoadedScenario) -> str:
