@@ -1,11 +1,40 @@
 """The blocks of a model that follow each other, of which stages are made."""
 
+from pathlib import Path
+
+import torch
 from torch import nn
 
 from collectives.errors import InputError
 from collectives.quoting import quote
+from collectives.training.workload import is_file_reference
 from realcomm.launching.torch_process import import_compiler
-from realcomm.profiling.model_sources import Transformer
+from realcomm.profiling.model_sources import Transformer, find_model
+from realcomm.training.model_files import ask_file
+from realcomm.training.models import build_from_file
+
+
+def block_names(model: str) -> list[str]:
+    """Return the names of the blocks of the model that ``model`` names; a user's file is executed in its own process.
+
+    Raises InputError as ``named_blocks`` does, and for a file that fails or passes its limits.
+
+    >>> block_names("llama:layers=1,width=8,heads=2,context=4,vocabulary=10")
+    ['words', 'blocks.0', 'last_norm', 'head']
+    """
+    if not is_file_reference(model):
+        with torch.device("meta"):
+            return [*named_blocks(find_model(model).build(), model)]
+    file, found = ask_file(model, f"{__name__}:blocks_in_guest", [model], (__name__,))
+    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+        raise file.unreadable(TypeError("it is no list of names"))
+    return found
+
+
+def blocks_in_guest(path: Path, name: str, model: str) -> list[str]:
+    """Return the names of the blocks of a user's model, in the process that is there for the file."""
+    with torch.device("meta"):
+        return [*named_blocks(build_from_file(f"{path}:{name}"), model)]
 
 
 def named_blocks(model: nn.Module, name: str) -> dict[str, nn.Module]:

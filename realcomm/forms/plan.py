@@ -61,16 +61,11 @@ def batch_of(plan: FormPlan, step: int, samples: int | None = None) -> tuple[Ten
 def count_classes(model: str, sample: tuple[int, ...] | None) -> int:
     """Return how many scores a model has for a sample. Raise InputError for one that returns no row of them."""
     with torch.device("meta"), torch.no_grad():
-        scores = build_without_content(model, sample).eval()(find_model(model, sample).batch(2, "meta"))
+        source = find_model(model, sample)
+        scores = source.build().eval()(source.batch(2, "meta"))
     if not isinstance(scores, Tensor) or scores.dim() != 2:
         raise InputError(f"model {quote(model)} returns no row of scores for each sample; give one that classifies")
     return scores.shape[1]
-
-
-def build_without_content(model: str, sample: tuple[int, ...] | None) -> torch.nn.Module:
-    """Return a model on the meta device."""
-    with torch.device("meta"):
-        return find_model(model, sample).build()
 
 
 def check_divisible(plan: FormPlan) -> None:

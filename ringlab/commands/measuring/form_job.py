@@ -88,16 +88,15 @@ def plan_form(
 
     Raises InputError for a form that torch's classes cannot give the model, and a pipeline of one without stages.
     """
-    from realcomm.forms.blocks import named_blocks  # imports torch, which --help does without
-    from realcomm.forms.plan import FormPlan, build_without_content, check_divisible
+    from realcomm.forms.blocks import block_names  # imports torch, which --help does without
+    from realcomm.forms.plan import FormPlan, check_divisible
 
     units = tuple(block.name for block in profile.blocks if is_unit(profile, block))
     plan = FormPlan(model, form, batch_size, recipe, sample, units=units)
     check_divisible(plan)
     if form.pipeline == 1:
         return plan
-    known = [*named_blocks(build_without_content(model, sample), model)]
-    return plan._replace(stages=stage_blocks(profile, known, form.pipeline * form.virtual))
+    return plan._replace(stages=stage_blocks(profile, block_names(model), form.pipeline * form.virtual))
 
 
 def _check_keys(training: TrainingForm) -> None:

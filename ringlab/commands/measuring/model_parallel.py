@@ -68,16 +68,14 @@ def model_parallel(
     """
     check_whole_number("stages", stages, at_least=2)
     check_whole_number("steps", steps, at_least=1)
-    from realcomm.forms.blocks import named_blocks
+    from realcomm.forms.blocks import block_names
     from realcomm.launching.launcher import launch
     from realcomm.launching.server import preload
     from realcomm.launching.torch_process import PRELOAD
     from realcomm.model_parallel import StagePlan, run_stage
-    from realcomm.profiling.model_sources import find_model
     from realcomm.profiling.tracing import trace_model
 
-    profile, source = trace_model(model, shape), find_model(model, shape)
-    known = list(named_blocks(source.build(), model))
+    profile, known = trace_model(model, shape), block_names(model)
     rows, traces = list[ModelParallelRow](), list[Trace]()
     preload(PRELOAD, "torchvision", "realcomm.model_parallel")
     for parts, copies in [(1, 1), *((stages, count) for count in replicas)]:
