@@ -1,0 +1,102 @@
+"""``ringlab run`` of a scenario with ``[training.parallelism]``: what it refuses before ranks begin, and its JSON."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from command_line import Ringlab
+
+from collectives.records.spans import Spans
+from collectives.records.trace import Trace
+from ringlab.commands.measuring.forms import FormAnswer
+from ringlab.shared.figures import side_by_side
+
+SCENARIO = """
+[cluster]
+preset = "this-machine"
+world_size = 4
+[training]
+model = "llama:layers=2,width=8,heads=2,context=4,vocabulary=11"
+batch_size = 4
+optimizer = "adamw"
+[training.parallelism]
+form = "fsdp"
+"""
+MODEL = """
+import os
+from torch import nn
+with open({noted!r}, "a") as file:
+    print(os.getpid(), file=file)
+class Skipping(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(12, 12), nn.Linear(12, 4)
+    def forward(self, x):
+        x = x.flatten(1)
+        return self.last(x + self.first(x))
+def build():
+    return Skipping()
+"""
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Path:
+    path = tmp_path / "form.toml"
+    path.write_text(SCENARIO)
+    return path
+
+
+@pytest.mark.parametrize(
+    "key, told",
+    [
+        (
+            "parallelism={data=3}",
+            "data 3 x tensor 1 x pipeline 1 = 3 devices, and there are 4; give axes",
+        ),
+        ("parallelism={tensor=3}", "give tensor x pipeline that divides 4"),
+        ("parallelism={tensor=4}", "tensor is 4 and must divide the 2 heads of the model"),
+        (
+            "parallelism={tensor=2}",
+            "vocabulary=11' is 11, which 2 ranks of a tensor group cannot divide equally",
+        ),
+        ("parallelism={form='zero3d'}", "form 'zero3d'"),
+        ("parallelism={form='parameter_server'}", "parallelism.form is parameter_server, which is"),
+        ("parallelism={recompute='full'}", "parallelism.recompute is full, which is predicted only; leave it out"),
+        ("parallelism={tensor=2,form='zero1'}", "ZeroRedundancyOptimizer takes no divided matrices"),
+        ("parallelism={pipeline=4,microbatches=3}", "equal microbatches; give a multiple of 3"),
+        ("precision='bf16'", "precision = 'bf16' is not of a training that runs by [training.parallelism]"),
+    ],
+)
+def test_what_ranks_cannot_train_is_refused_in_a_line(ringlab: Ringlab, scenario: Path, key: str, told: str) -> None:
+    status, out, err = ringlab("run", scenario, "--set", f"training.{key}")
+    assert status == 2 and not out
+    [line] = err.splitlines()
+    assert str(scenario) in line and told in line
+
+
+def test_the_blocks_of_a_users_model_are_found_in_a_process_of_its_own(
+    ringlab: Ringlab, scenario: Path, tmp_path: Path
+) -> None:
+    noted, model = tmp_path / "processes", tmp_path / "mine.py"
+    model.write_text(MODEL.format(noted=str(noted)))
+    changes = ("training.model='mine.py:build'", "training.image_shape=[3,2,2]", "training.parallelism={pipeline=2}")
+    status, out, err = ringlab("run", scenario, *(word for one in changes for word in ("--set", one)))
+    assert status == 2 and not out
+    [line] = err.splitlines()
+    assert "mine.py:build' is no list of blocks that follow each other" in line
+    processes = noted.read_text().split()
+    assert processes and str(os.getpid()) not in processes
+
+
+def test_the_json_of_a_form_is_plain() -> None:
+    answer = FormAnswer(
+        title="a", file="a.toml", cluster="here", model="mine", form="FSDP", world_size=2, batch_size=4,
+        step_s=side_by_side(2.0, 1.0), samples_per_s=side_by_side(2.0, 4.0),
+        held_bytes={"parameters": side_by_side(None, 8.0)}, losses=(3.0, 2.0), alone_losses=(3.0,), alone_step_s=2.0,
+        same=True, traces=(Trace("a", "measured", 1, 1.0, spans=Spans.of([]), nodes=[], hosts=[]),),
+    )  # fmt: skip
+    found = answer.to_dict()
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert found["kind"] == "form" and "traces" not in found and found["losses"] == [3.0, 2.0]
+    assert found["step_s"]["error"] == 1.0 and found["held_bytes"]["parameters"]["measured"] == 8.0
