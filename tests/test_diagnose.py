@@ -12,6 +12,7 @@ from pasted_files import NCCL_LOG, dgx_matrix, gpus_listed, nccl_tests, write
 
 import ringlab
 from benchmarks.studies.diagnosed_emulation import BROKEN, FOLDER, files_of
+from collectives.errors import InputError
 from simcomm.nccl.descriptions import describe_preset, describe_system
 from simcomm.nccl.predict import predict_seconds
 
@@ -218,6 +219,18 @@ def test_profiles_of_a_known_machine_stand_beside_its_prediction_and_show_their_
     assert found.predicted_step_s == pytest.approx(4e-3 + due, rel=1e-3)
     low, high = found.predicted_step_interval or (0.0, 0.0)
     assert 4e-3 < low < found.predicted_step_s < high
+
+
+def test_kernels_alone_tell_the_slow_rank_and_a_rank_given_twice_is_refused(tmp_path: Path) -> None:
+    profiles = [profile(rank, 1000 + 2000 * rank) for rank in range(2)]
+    for one in profiles:
+        one["traceEvents"] = [event for event in one["traceEvents"] if event["cat"] == "kernel"]
+    answer = ringlab.diagnose([write_profiles(tmp_path, profiles)])
+    assert answer.causes[0].text.startswith("rank 1 on host1 computes 2 times as long")
+    assert [(one.what, one.rank) for one in answer.training.critical_path][:2] == [("computing", 1), ("all_reduce", 1)]
+    first = tmp_path / "rank0.pt.trace.json.gz"
+    with pytest.raises(InputError, match="a second profile of rank 0"):
+        ringlab.diagnose([first, first])
 
 
 def test_gpus_that_wait_for_their_hosts_are_told(tmp_path: Path) -> None:

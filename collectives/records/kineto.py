@@ -104,7 +104,13 @@ def read_slices(path: Path | str | Sequence[Path | str]) -> list[Profile]:
     >>> read_slices("rank0.json.gz")[0].rank  # doctest: +SKIP
     0
     """
-    return sorted((_read(file) for file in _files(path)), key=lambda one: one.rank)
+    by_rank: dict[int, Profile] = {}
+    for file in _files(path):
+        profile = _read(file)
+        if profile.rank in by_rank:
+            raise InputError(f"{file}: a second profile of rank {profile.rank}")
+        by_rank[profile.rank] = profile
+    return [by_rank[rank] for rank in sorted(by_rank)]
 
 
 def read_profile(path: Path | str | Sequence[Path | str], title: str = "training/profiled") -> Trace:
@@ -115,18 +121,13 @@ def read_profile(path: Path | str | Sequence[Path | str], title: str = "training
     >>> read_profile("profile/")  # doctest: +SKIP
     <Trace training/profiled: measured, 2 ranks, 442 ms>
     """
-    paths = _files(path)
-    profiles = [_read(one) for one in paths]
-    by_rank: dict[int, Profile] = {}
-    for file, profile in zip(paths, profiles, strict=True):
-        if profile.rank in by_rank:
-            raise InputError(f"{file}: a second profile of rank {profile.rank}")
-        by_rank[profile.rank] = profile
+    profiles = read_slices(path)
+    by_rank = {profile.rank: profile for profile in profiles}
     first = min((one.begin for profile in profiles for one in profile.slices), default=0)
     rows = [span for profile in profiles for span in _spans(profile, first)]
     if not rows:
         raise InputError(
-            f"{paths[0]}: no phase in it: neither a collective, nor backward, optimizer or record_function"
+            f"{_files(path)[0]}: no phase in it: neither a collective, nor backward, optimizer or record_function"
         )
     begin = min(span.begin for span in rows)
     rows = [span._replace(begin=span.begin - begin, end=span.end - begin) for span in rows]

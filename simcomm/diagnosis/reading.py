@@ -59,8 +59,8 @@ def read_facts(paths: Iterable[Path | str]) -> Facts:
     """Return what the files say. Raise InputError that names the file, the line and what would be accepted."""
     facts, given = Facts(), [Path(path) for path in paths]
     files = [path for path in given if path.is_file() and is_profile(path)]  # of one run, a rank each
-    for path in given:
-        names = {"torch's profile"} if path in files[1:] else set[str]()
+    for number, path in enumerate(given):
+        names = {"torch's profile"} if path in files and number > given.index(files[0]) else set[str]()
         for name, fact in () if names else _read(path, files):
             names.add(name)
             facts.add(fact)

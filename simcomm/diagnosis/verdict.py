@@ -137,7 +137,8 @@ def _judge(case: DiagnosedCase, factor: Factor | None, causes: tuple[Cause, ...]
         return "slow", "the files show it, without a measured table"
     if case.facts.of(BenchedRow):
         return "normal", "collectives take what the calibration of this machine says"
-    if any(trace.trace.spans or len(trace.trace.messages) for trace in case.facts.of(RunTrace)):
+    has_trace = any(trace.trace.spans or len(trace.trace.messages) for trace in case.facts.of(RunTrace))
+    if has_trace or case.profiled_step is not None:
         return "normal", "no rank, link or phase stands out"
     return "unknown", case.machine.missing or "nothing was measured; give the output of nccl-tests"
 

@@ -11,7 +11,7 @@ from ringlab.shared.answer import AnswerRecord
 from ringlab.table import Part, Table, format_or_dash, format_ratio, time_unit
 from simcomm.diagnosis.evidence.expectation import DiagnosedCase
 from simcomm.diagnosis.evidence.facts import ProfiledCall, RunTrace
-from simcomm.diagnosis.evidence.profiled_step import ProfiledStep, find_profiled_step
+from simcomm.diagnosis.evidence.profiled_step import ProfiledStep
 from simcomm.diagnosis.rules.training import (
     NAMES,
     busbw,
@@ -144,7 +144,7 @@ class TrainingFound(AnswerRecord):
 def find_training(case: DiagnosedCase) -> TrainingFound:
     """Return the step of the first trace that has phases, and what profiles say of GPUs and collectives."""
     trace = next((one.trace for one in case.facts.of(RunTrace) if len(one.trace.spans)), None)
-    found = find_profiled_step(case) or ProfiledStep(0.0, {}, {}, None)
+    found = case.profiled_step or ProfiledStep(0.0, {}, {}, None)
     phases = [] if trace is None else [PartFound.of(*one) for one in phase_seconds(trace).items()]
     return TrainingFound(
         steps=tuple(sorted(phases, key=lambda one: -one.time_s)[:MOST_SHOWN]),

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from collectives.errors import InputError
 from simcomm.diagnosis.evidence.facts import Facts, FilePlace, TestTable
 from simcomm.diagnosis.evidence.machine import DescribedMachine
+from simcomm.diagnosis.evidence.profiled_step import ProfiledStep, find_profiled_step
 from simcomm.nccl.descriptions import System
 from simcomm.nccl.measured.tables import MeasuredTable, SizeSeries
 from simcomm.nccl.predict import COLLECTIVES, interval_log_limits, predict_seconds
@@ -111,6 +113,11 @@ class DiagnosedCase:
     machine: DescribedMachine
     comparisons: tuple[ComparedTable, ...]
     hangs: bool = False  # whether the user says that it stands still
+
+    @cached_property
+    def profiled_step(self) -> ProfiledStep | None:
+        """A training step as the profiles of GPUs show it, if any do."""
+        return find_profiled_step(self.facts, self.machine)
 
     @property
     def worst(self) -> ComparedTable | None:

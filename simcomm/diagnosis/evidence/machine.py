@@ -22,7 +22,6 @@ from simcomm.diagnosis.evidence.facts import (
     Port,
     Processor,
     ProfiledRanks,
-    RunTrace,
     StartedTest,
     TestTable,
     VariableSet,
@@ -117,7 +116,7 @@ def _find_gpu(facts: Facts) -> KeyValue | None:
     named = [(device.name, table.place) for table in facts.of(TestTable) for device in table.devices[:1]]
     named += [(device.name, one.place) for one in facts.of(StartedTest) for device in one.devices[:1]]
     named += [(one.name, one.place) for one in facts.of(GpuSeen)]
-    named += [(one.gpu, one.place) for one in facts.of(RunTrace) if one.gpu]
+    named += [(profile.gpu, one.place) for one in facts.of(ProfiledRanks) for profile in one.profiles if profile.gpu]
     named += [(one.name, one.place) for one in facts.of(PcieSlot) if one.kind == "gpu" and one.name]
     for name, place in named:
         gpu = match_gpu(name.replace("[", " ").replace("]", " "))

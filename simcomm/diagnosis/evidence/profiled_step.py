@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from collectives.errors import InputError
 from collectives.other_formats.profiled import record_profiles, verb_of
-from collectives.records.kineto import Profile, Slice, merge_intervals
-from simcomm.diagnosis.evidence.expectation import COVERAGE, DiagnosedCase
-from simcomm.diagnosis.evidence.facts import ProfiledRanks, RunTrace
+from collectives.records.kineto import STEP, Profile, Slice, merge_intervals
+from simcomm.diagnosis.evidence.facts import Facts, ProfiledRanks, RunTrace
+from simcomm.diagnosis.evidence.machine import DescribedMachine
 from simcomm.diagnosis.evidence.step_path import (
     COMPUTING,
     COPYING,
@@ -27,6 +27,7 @@ from simcomm.recorded.replay import replay
 
 NANO = 1e9
 COPIES = ("gpu_memcpy", "gpu_memset")
+COVERAGE = 0.8  # of the interval of a step
 
 
 class ExpectedStep(NamedTuple):
@@ -55,18 +56,19 @@ class ProfiledStep:
         return sum(seconds for (name, _), seconds in self.path.items() if name == what) / whole if whole else 0.0
 
 
-def find_profiled_step(case: DiagnosedCase) -> ProfiledStep | None:
+def find_profiled_step(facts: Facts, machine: DescribedMachine) -> ProfiledStep | None:
     """Return the step in the first profiles that show a GPU; None where none does."""
-    for found in case.facts.of(ProfiledRanks):
+    for found in facts.of(ProfiledRanks):
         profiles = [one for one in found.profiles if any(each.is_kernel for each in one.slices)]
         if profiles:
-            traces = [one.trace for one in case.facts.of(RunTrace) if one.place == found.place]
-            steps = max((len({span.collective for span in trace.spans}) for trace in traces), default=1)
-            return _step(case, found, profiles, max(1, steps))
+            traces = [one.trace for one in facts.of(RunTrace) if one.place == found.place]
+            steps = [len({span.collective for span in trace.spans}) for trace in traces]
+            steps += [len({one.name for one in profiles[0].slices if one.name.startswith(STEP)})]
+            return _step(machine, found, profiles, max(1, *steps))
     return None
 
 
-def _step(case: DiagnosedCase, found: ProfiledRanks, profiles: Sequence[Profile], steps: int) -> ProfiledStep:
+def _step(machine: DescribedMachine, found: ProfiledRanks, profiles: Sequence[Profile], steps: int) -> ProfiledStep:
     first = min(one.begin for profile in profiles for one in _on_gpu(profile))
     numbers: dict[tuple[object, ...], int] = {}
     ranks = align_clocks([list(_pieces(profile, first, numbers)) for profile in profiles])
@@ -82,7 +84,7 @@ def _step(case: DiagnosedCase, found: ProfiledRanks, profiles: Sequence[Profile]
             streams[what][profile.rank] = max(0.0, seconds) / steps
     summed = {(what, profiles[at].rank): seconds / steps for (what, at), seconds in sum_path(path).items()}
     return ProfiledStep(
-        (path[-1].end - path[0].begin) / steps, streams, summed, _expected(case, found, profiles, steps)
+        (path[-1].end - path[0].begin) / steps, streams, summed, _expected(machine, found, profiles, steps)
     )
 
 
@@ -116,16 +118,16 @@ def _name(one: Slice) -> str:
 
 
 def _expected(
-    case: DiagnosedCase, found: ProfiledRanks, profiles: Sequence[Profile], steps: int
+    machine: DescribedMachine, found: ProfiledRanks, profiles: Sequence[Profile], steps: int
 ) -> ExpectedStep | None:
     """Return what the step should take; None where the machine or a rank's profile is missing.
 
     Its interval is that of NCCL's model at the largest collective, for what the busiest rank does not compute.
     """
     world_size = max(one.world_size for one in profiles)
-    if case.machine.missing or case.machine.system().ranks != world_size or len(profiles) != world_size:
+    if machine.missing or machine.system().ranks != world_size or len(profiles) != world_size:
         return None
-    system = case.machine.system()
+    system = machine.system()
     try:
         run = replay(record_profiles(profiles, Path(found.place.file)), nccl_cluster(system))
     except InputError:

@@ -1,7 +1,7 @@
 """A training step: waiting for data, a rank that computes longer, collectives that nothing hides, steps that differ."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from statistics import median
 
 import numpy as np
@@ -11,7 +11,7 @@ from collectives.records.trace import Trace
 from simcomm.diagnosis.evidence.causes import Cause
 from simcomm.diagnosis.evidence.expectation import DiagnosedCase
 from simcomm.diagnosis.evidence.facts import FilePlace, ProfiledCall, ProfiledRanks, RunTrace, StepTime
-from simcomm.diagnosis.evidence.profiled_step import find_profiled_step
+from simcomm.diagnosis.evidence.step_path import COMPUTING as KERNELS
 from simcomm.diagnosis.evidence.step_path import NOTHING
 from simcomm.nccl.predict import predict_seconds
 
@@ -86,27 +86,39 @@ def step_seconds(trace: Trace) -> float:
 
 
 def find_straggler(case: DiagnosedCase) -> Iterator[Cause]:
-    """Yield the rank that computes longer than the others, for which they wait in each collective."""
+    """Yield the rank that computes longer than the others, for which they wait in each collective.
+
+    A GPU's kernels say it, else the phases of its host.
+    """
+    step = case.profiled_step
+    if step is not None and len(step.streams.get(KERNELS, {})) > 1:
+        profiled = case.facts.of(ProfiledRanks)[0]
+        hosts = {one.rank: one.host for one in profiled.profiles}
+        yield from _straggler(step.streams[KERNELS], hosts, step.seconds, profiled.place)
+        return
     for found in case.facts.of(RunTrace):
         seconds = phase_seconds(found.trace)
         own: dict[int, float] = defaultdict(float)
         for name in COMPUTING:
             for rank, value in seconds.get(name, {}).items():
                 own[rank] += value
-        if len(own) < 2:
-            continue
+        yield from _straggler(own, dict(enumerate(found.trace.hosts)), step_seconds(found.trace), found.place)
+
+
+def _straggler(own: Mapping[int, float], hosts: Mapping[int, str], whole: float, place: FilePlace) -> Iterator[Cause]:
+    """Yield the rank whose computing, in seconds of a step that lasts ``whole``, is longer than the others'."""
+    if len(own) > 1:
         worst = max(own, key=own.__getitem__)
         usual = median(value for rank, value in own.items() if rank != worst)
-        whole = step_seconds(found.trace)
         if own[worst] > SLOWER * usual and usual > 0:
-            host = found.trace.hosts[worst] if worst < len(found.trace.hosts) else ""
+            host = hosts.get(worst, "")
             gain = whole / max(whole - (own[worst] - usual), whole * 0.05) if whole else own[worst] / usual
             yield Cause(
                 "slow-rank",
                 f"rank {worst}{f' on {host}' * bool(host)} computes {own[worst] / usual:.2g} times as long as the "
                 f"others, which wait for it",
-                found.place.file,
-                found.place,
+                place.file,
+                place,
                 "look at that GPU's clock, power cap, temperature and ECC errors (nvidia-smi -q), and at what else "
                 "runs on its host",
                 0.9,
@@ -254,7 +266,7 @@ def busbw(one: ProfiledCall) -> float:
 
 def find_idle_gpus(case: DiagnosedCase) -> Iterator[Cause]:
     """Yield that nothing runs on the GPUs for a part of the critical path: they wait for their hosts."""
-    found = find_profiled_step(case)
+    found = case.profiled_step
     share = found.share_of_path(NOTHING) if found else 0.0
     if share > IDLE:
         place = case.facts.of(ProfiledRanks)[0].place
