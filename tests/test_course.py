@@ -14,6 +14,7 @@ from collectives.errors import InputError
 from course.files import FOLDER, LESSONS, Lesson, fill, find_lesson
 from course.judging import judge, judge_exercise, make_cluster
 from ringlab.commands.learn import play_lesson
+from ringlab.pictures.held_buffers import find_wrong_end
 from viz.player.buffers import COMPLETE
 from viz.player.runs import find_depths
 
@@ -58,7 +59,7 @@ def test_a_shown_lesson_has_buffers_that_fill(number: int, steps: int, virtual: 
     lesson = find_lesson(number)
     cluster = make_cluster(lesson.shown.racks, lesson.shown.ranks)
     finished, (yours, reference) = play_lesson(lesson, solved(lesson, tmp_path), cluster, virtual.host)
-    assert not finished.outcome.findings
+    assert not finished.outcome.findings and find_wrong_end(yours.buffers) == ""
     assert yours.trace.elapsed == pytest.approx(reference.trace.elapsed)
     buffers, messages = yours.buffers, yours.trace.messages
     assert buffers is not None
@@ -77,6 +78,8 @@ def test_a_wrong_sum_is_never_complete_in_its_buffers(virtual: VirtualRuns, tmp_
     assert "+= 2 * " in file.read_text()
     _, (yours, _) = play_lesson(lesson, file, make_cluster(0, 8), virtual.host)
     assert yours.buffers is not None and (yours.buffers.value < COMPLETE).all()
+    assert yours.name == "yours, wrong"
+    assert find_wrong_end(yours.buffers).startswith("WRONG: at the end chunk 0 of rank 0 is not as it should be")
 
 
 def spread() -> Iterator[ParameterSet]:

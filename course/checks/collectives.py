@@ -97,4 +97,4 @@ EXERCISES = [
     Exercise("all_reduce_seconds", all_reduce_seconds),
 ]
 PREDICTED = {"seconds of the all_reduce of 8 MiB on 8 ranks": 14 * (ALPHA + (8 << 20) * BETA)}
-SHOWN = Shown(8, "all_reduce/naive", 1 << 20, call=lambda lesson, tensor: lesson.all_reduce(tensor))
+SHOWN = Shown(8, "all_reduce/naive", 8 << 20, call=lambda lesson, tensor: lesson.all_reduce(tensor))

@@ -51,10 +51,10 @@ def all_reduce_seconds(world_size: int, nbytes: int, alpha: float, beta: float) 
 
 # %%
 def main() -> None:
-    """Sum 1 MiB over all ranks by hand."""
+    """Sum 8 MiB over all ranks by hand."""
     dist.init_process_group("gloo")
     rank, world_size = dist.get_rank(), dist.get_world_size()
-    numbers = torch.arange(1 << 18, dtype=torch.float32) % 7
+    numbers = torch.arange(1 << 21, dtype=torch.float32) % 7
     mine = numbers + rank
     all_reduce(mine)
     is_right = torch.equal(mine, world_size * numbers + world_size * (world_size - 1) / 2)

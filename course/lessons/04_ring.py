@@ -72,5 +72,5 @@ if __name__ == "__main__" and "RANK" in os.environ:
 # ## Beyond
 #
 # 1. Double the ranks and keep the bytes. Which part of the time doubles, and which does not?
-# 2. Let one link have a tenth of the bandwidth: `ringlab learn 4 --show --on trouble`. How much slower is the ring, and
-#    how much slower is summing through rank 0?
+# 2. Of six hosts one has a link of 20 Mbit/s, the others of 50: `ringlab learn 4 --show --on emulated/slow-host`. Which
+#    steps wait for that link? And what does it cost summing through rank 0 (`ringlab learn 3 --show --on ...`)?

@@ -1,7 +1,7 @@
 """``ringlab learn``: the lessons of the course: opened, judged on virtual ranks, shown in the player, graded."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -17,7 +17,7 @@ from course.files import LESSONS, Lesson, find_lesson, lesson_of
 from course.judging import JudgedExercise, JudgedLesson, judge, make_cluster
 from realcomm.launching.torch_process import check_torch
 from ringlab.commands.measuring.record import RecordAnswer, record_program
-from ringlab.pictures.held_buffers import play_contents
+from ringlab.pictures.held_buffers import find_wrong_end, play_contents
 from ringlab.shared.answer import Answer
 from ringlab.shared.options import JsonOpt
 from ringlab.shared.output import check_outputs, deliver
@@ -239,6 +239,8 @@ def show_lesson(number: int, file: Path | None, on: str | None, output: Path | N
         write_player(f"Lesson {number}: {lesson.title}", runs, player, teaches=True)
     outcome, ranks = finished.outcome, min(shown.ranks, cluster.world_size)
     findings = tuple(finding.text for finding in outcome.findings)
+    wrong = find_wrong_end(runs[0].buffers) if runs else ""
+    findings += (wrong,) if wrong else ()
     return ShownLesson(number, ranks, outcome.jobs[0].elapsed, findings, str(player) if runs else "")
 
 
@@ -252,7 +254,8 @@ def play_lesson(lesson: Lesson, file: Path, cluster: Cluster, host: VirtualHost)
         finished = host.run(VirtualOptions(program, ranks, cluster, timing="live"))
         if finished.trace is None or not len(finished.trace.messages):
             return finished, []
-        runs = [play_contents("yours", finished.trace, Path(folder), shown)]
+        yours = play_contents("yours", finished.trace, Path(folder), shown)
+        runs = [replace(yours, name="yours, wrong") if find_wrong_end(yours.buffers) else yours]
     if shown.reference and ranks == cluster.world_size:
         reference = simcomm.run(shown.reference, cluster, nbytes=shown.nbytes, record=True)
         runs.append(PlayedRun(reference, shown.reference))

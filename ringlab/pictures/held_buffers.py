@@ -58,6 +58,25 @@ def play_contents(name: str, trace: Trace, folder: Path, shown: Shown) -> Played
     return PlayedRun(trace, name, buffers=buffers)
 
 
+def find_wrong_end(buffers: Buffers | None) -> str:
+    """Return which chunk is not as it should be at the end, whose data it holds instead; "" where all are right."""
+    if buffers is None:
+        return ""
+    last = dict(enumerate(buffers.start.tolist())) | dict(
+        zip(buffers.cell.tolist(), buffers.value.tolist(), strict=True)
+    )
+    wrong = [cell for cell, value in sorted(last.items()) if buffers.wanted[cell] and value < COMPLETE]
+    if not wrong:
+        return ""
+    rank, chunk = divmod(wrong[0], buffers.chunks)
+    whose = [number for number in range(64) if last[wrong[0]] >> number & 1]
+    holds = f"data of ranks {', '.join(map(str, whose))}" if whose else "no rank's data"
+    return (
+        f"WRONG: at the end chunk {chunk} of rank {rank} is not as it should be: it holds {holds} "
+        f"({len(wrong)} of {len(last)} chunks are wrong)"
+    )
+
+
 def _number(trace: Trace, pairs: Mapping[tuple[int, int], Sequence[Carried]]) -> tuple[Trace, list[Carried]]:
     """Return a trace of messages alone with steps and chunks, and what each of its messages carries.
 

@@ -13,12 +13,17 @@ SEND_FIRST = (
     "or use isend and irecv, or batch_isend_irecv"
 )
 GROUP_ORDER = "call the collectives of all groups in one order on all ranks, such as by the number of the group"
+OTHER_RANK = "name the other rank of the pair: what one sends to a rank, that rank receives from it"
 ELSEWHERE = "move the message before the collective on both ranks, or behind it on both"
 
 
 def tell_circle(job: RankJob) -> ProgramFinding | None:
     """Tell of ranks that wait for each other, with a shortest circle of them, and of all who wait for them."""
     by_number = {rank.number: rank for rank in job.ranks if rank.waiting is not None}
+    alone = [number for number, rank in by_number.items() if number in awaited(rank)]
+    if alone:
+        title = f"{format_ranks(alone)} {_verb(by_number[alone[0]])} itself" + " each" * (len(alone) > 1)
+        return ProgramFinding("deadlock", title, waiting_places([by_number[one] for one in alone]), OTHER_RANK)
     graph: nx.DiGraph[int] = nx.DiGraph()
     for number, rank in by_number.items():
         graph.add_edges_from((number, other) for other in awaited(rank) if other in by_number)
@@ -57,12 +62,30 @@ def _name(members: list[Rank]) -> tuple[str, str, str]:
     if ways == {"receives"}:
         return "deadlock", f"{who} all receive first, and nobody has sent", RECEIVE_FIRST
     if ways == {"sends"}:
+        crossed = next(filter(None, map(_find_crossed, posts)), None)
+        if crossed is not None:
+            return "deadlock", f"{who} wait for each other: {crossed}", OTHER_RANK
         return "deadlock", f"{who} all send first, and nobody receives", SEND_FIRST
     if ways == {"calls"}:
         names = ", ".join(sorted({_group_name(post) for post in posts}))
         title = f"{who} are each in a collective of another group ({names}) and wait for each other"
         return "group order", title, GROUP_ORDER
     return "deadlock", f"{who} wait for each other in a circle", ELSEWHERE if "calls" in ways else RECEIVE_FIRST
+
+
+def _verb(rank: Rank) -> str:
+    post = awaited_post(rank)
+    return "sends to" if post is not None and post.way == "sends" else "receives from"
+
+
+def _find_crossed(post: Posted) -> str | None:
+    """Return that a rank sends to one that receives from another; None where that one receives from nobody."""
+    sender = post.rank.number
+    for source, place, _ in (key for key, queue in post.group.receives.items() if queue):
+        receiver = post.group.ranks[place]
+        if receiver in post.awaits and source is not None and post.group.ranks[source] != sender:
+            return f"rank {sender} sends to rank {receiver}, which receives from rank {post.group.ranks[source]}"
+    return None
 
 
 def _group_name(post: Posted) -> str:

@@ -53,6 +53,7 @@ class Members(Protocol):
     timeout: float  # seconds
     counts: list[int]  # collectives that each rank has called
     sends: "defaultdict[tuple[int, int, int], deque[PostedHalf]]"  # that have not met; by source, destination and tag
+    receives: "defaultdict[tuple[int | None, int, int], deque[PostedHalf]]"  # the same; of any source: None
     met: defaultdict[tuple[int, int], int]  # messages by source and destination
     is_ordered: bool  # calls are done one after the other, as NCCL does them
     present: tuple[int, ...]  # for each place the one whose rank calls for it: itself, unless only some ranks run
