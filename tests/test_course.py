@@ -106,6 +106,16 @@ def test_a_mistake_is_told(file: Path, virtual: VirtualRuns, tmp_path: Path) -> 
         assert wrong.source == wanted["source"].strip()
 
 
+@pytest.mark.parametrize(
+    ("text", "told"), [("def f((:\n", "mine.py: line 1: "), ("\0", "mine.py: "), (None, "writes 04_ring.py")]
+)
+def test_a_file_that_cannot_be_read_is_refused(text: str | None, told: str, ringlab: Ringlab, tmp_path: Path) -> None:
+    if text is not None:
+        (tmp_path / "mine.py").write_text(text)
+    refused = ringlab("learn", 4, tmp_path / "mine.py", "--check")
+    assert refused.status == 2 and told in refused.err
+
+
 def test_a_lesson_is_opened_once(ringlab: Ringlab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert ringlab("learn", 4).status == 0

@@ -1,5 +1,6 @@
 """``ringlab learn``: the lessons of the course: opened, judged on virtual ranks, shown in the player, graded."""
 
+import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -165,6 +166,8 @@ def _show_one(file: JudgedLesson) -> Iterator[Part]:
             for line in one.text.splitlines():
                 yield Line(f"  {line}", wrap=True)
     said = [one for one in file.predictions if one.said is not None]
+    if said and not file.is_right:
+        yield "Your predictions will stand beside what is so when all exercises are right."
     if said and file.is_right:
         beside = [[one.name, f"{one.said:.4g}", f"{one.is_so:.4g}"] for one in said]
         yield Table("Your predictions", ["", "predicted", "is"], beside, words=1)
@@ -177,9 +180,16 @@ def _first_line(one: JudgedExercise) -> str:
 def check_lesson(number: int, file: Path | None = None) -> CheckedLessons:
     """Judge a learner's file. Raises InputError for one that is not there."""
     lesson = find_lesson(number)
+    mine = _mine(lesson, file)
+    try:
+        ast.parse(mine.read_bytes(), str(mine))
+    except SyntaxError as error:
+        raise InputError(f"{mine}: line {error.lineno}: {error.msg}; nothing was judged") from error
+    except ValueError as error:
+        raise InputError(f"{mine}: {error}; nothing was judged") from error
     check_torch()
     with VirtualHost() as host:
-        return CheckedLessons((judge(lesson, _mine(lesson, file), host, show_on_own),))
+        return CheckedLessons((judge(lesson, mine, host, show_on_own),))
 
 
 def grade_folder(folder: Path) -> CheckedLessons:
@@ -271,5 +281,7 @@ def run_lesson(number: int, file: Path | None, ranks: int) -> RecordAnswer:
 def _mine(lesson: Lesson, file: Path | None) -> Path:
     path = file or Path(lesson.file_name)
     if not path.is_file():
-        raise InputError(f"{quote(str(path))} is not here; `ringlab learn {lesson.number}` writes it")
+        raise InputError(
+            f"there is no file {quote(str(path))}; `ringlab learn {lesson.number}` writes {lesson.file_name}"
+        )
     return path

@@ -9,8 +9,8 @@ from virtual.ranks.rank import Rank, RankJob
 
 RECEIVE_FIRST = "let one side of each pair send first, or post irecv before send, or give both to batch_isend_irecv"
 SEND_FIRST = (
-    "a send may return only when it is received: let even ranks send first and odd ranks receive first, "
-    "or use isend and irecv, or batch_isend_irecv"
+    "a send may return only when it is received: let one side of each pair receive first, "
+    "or post both directions before either is waited for (isend and irecv, batch_isend_irecv)"
 )
 GROUP_ORDER = "call the collectives of all groups in one order on all ranks, such as by the number of the group"
 OTHER_RANK = "name the other rank of the pair: what one sends to a rank, that rank receives from it"
