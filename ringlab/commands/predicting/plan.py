@@ -120,8 +120,8 @@ class PlanRow(AnswerRecord):
     chance_within_limits: float
     front: bool
 
-    def cells(self) -> list[str]:
-        """Return the row as it is shown."""
+    def cells(self, has_limits: bool) -> list[str]:
+        """Return the row as it is shown, with the chance to keep the limits where there are any."""
         return [
             f"{self.rank}{'*' * self.front}",
             self.label,
@@ -131,6 +131,7 @@ class PlanRow(AnswerRecord):
             format_digits(self.cost),
             " to ".join(map(format_digits, self.cost_80)),
             f"{self.price_per_hour:.2f}{OLD * self.price_is_old}",
+            *([f"{self.chance_within_limits:.0%}"] if has_limits else []),
         ]
 
 
@@ -198,12 +199,15 @@ class PlanAnswer(Answer):
         """Yield the cheapest choices, with those of the Pareto front, then break-even points and the advice."""
         shown = [row for number, row in enumerate(self.choices) if number < MOST_ROWS or row.front]
         meshes = ["mesh"] if any(row.mesh for row in shown) else []
-        headings = ["", "machines", *meshes, "held back by", "hours", "$", "80 %", "$/h"]
+        has_limits = self.deadline_hours is not None or self.budget is not None
+        headings = ["", "machines", *meshes, "held back by", "hours", "$", "80 %", "$/h", *["kept"] * has_limits]
         title = f"{self.title}: {self.target_samples:,.0f} samples"
-        yield Table(title, headings, [row.cells() for row in shown], words=3)
+        yield Table(title, headings, [row.cells(has_limits) for row in shown], words=3)
         if self.does_not_fit:
             yield f"the training does not fit on: {', '.join(self.does_not_fit)}"
         marks = "*: on the Pareto front, nothing else is both sooner and cheaper"
+        if has_limits:
+            marks += "; kept: how likely deadline and budget are"
         if any(row.price_is_old for row in shown):
             marks += f"; {OLD}: a price that is older than {OLD_AFTER_DAYS} days, or may be, as its source has no date"
         more = len(self.choices) - len(shown)
