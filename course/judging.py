@@ -3,8 +3,9 @@
 import ast
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 import simcomm
 from collectives.errors import RunFailed
 from collectives.quoting import make_printable
+from collectives.records.recording import CallKind
 from collectives.units import format_size, format_time
 from course.checks.exercise import Exercise
 from course.files import NOTE, PREDICTIONS, STACK, Lesson
@@ -68,8 +70,8 @@ class JudgedLesson:
 
 def judge(lesson: Lesson, path: Path, host: VirtualHost, show: Callable[[str, str], object]) -> JudgedLesson:
     """Try every exercise of a lesson with a learner's file; ``show`` gets what the file prints."""
-    said: dict[str, float] = {}
-    judged = [judge_exercise(lesson, path, host, show, exercise, said) for exercise in lesson.checks.EXERCISES]
+    found = [judge_exercise(lesson, path, host, show, exercise) for exercise in lesson.checks.EXERCISES]
+    judged, said = [one for one, _ in found], {name: value for _, said in found for name, value in said.items()}
     wanted = lesson.checks.PREDICTED
     predictions = tuple(PredictedNumber(name, value, said.get(name)) for name, value in wanted.items())
     return JudgedLesson(lesson.number, str(path), tuple(judged), predictions)
@@ -81,10 +83,10 @@ def judge_exercise(
     host: VirtualHost,
     show: Callable[[str, str], object],
     exercise: Exercise,
-    said: dict[str, float],
-) -> JudgedExercise:
-    """Try one exercise with a learner's file; ``said`` gets the numbers that the file predicts."""
-    return _Trials(lesson, path.resolve(), host, show, exercise, said).judge()
+) -> tuple[JudgedExercise, dict[str, float]]:
+    """Try one exercise with a learner's file; return also the numbers that the file predicts."""
+    trials = _Trials(lesson, path.resolve(), host, show, exercise)
+    return trials.judge(), trials.said
 
 
 def make_cluster(racks: int, world_size: int) -> Cluster:
@@ -95,16 +97,16 @@ def make_cluster(racks: int, world_size: int) -> Cluster:
     return simcomm.star(world_size, "10 Gbit/s", "5 us")
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Trials:
-    """One exercise, tried on one world size after the other until it is wrong."""
+    """One exercise, tried on one world size after the other until it is wrong; ``said`` are the file's predictions."""
 
     lesson: Lesson
     path: Path
     host: VirtualHost
     show: Callable[[str, str], object]
     exercise: Exercise
-    said: dict[str, float]
+    said: dict[str, float] = field(default_factory=dict)
 
     def judge(self) -> JudgedExercise:
         name, passed = self.exercise.name, list[int]()
@@ -113,7 +115,7 @@ class _Trials:
             found, finished = self._try(world_size)
             if finished is not None:
                 elapsed, sent = finished.outcome.jobs[0].elapsed, most_sent(finished)
-                found = found or next(self._too_much(world_size, elapsed, sent), None)
+                found = found or next(self._too_much(world_size, finished, elapsed, sent), None)
                 found = found or self._too_many(finished)
             if found is not None:
                 on = f"on {world_size} ranks: " if max(self.exercise.world_sizes) > 1 else ""
@@ -161,7 +163,7 @@ class _Trials:
             return {"text": finding.text, "line": (lines or [0])[0]}
         return None
 
-    def _too_much(self, world_size: int, elapsed: float, sent: int) -> Iterator[dict[str, Any]]:
+    def _too_much(self, world_size: int, finished: Finished, elapsed: float, sent: int) -> Iterator[dict[str, Any]]:
         """Yield what a right result costs too much of, or too little."""
         exercise = self.exercise
         if exercise.least_bytes is not None and sent < exercise.least_bytes(world_size):
@@ -172,7 +174,8 @@ class _Trials:
         if exercise.most_bytes is not None and sent > exercise.most_bytes(world_size):
             most = format_size(int(exercise.most_bytes(world_size)))
             yield {
-                "text": f"the result is right, but a rank sends {format_size(sent)} where {most} do: {exercise.hint}"
+                "text": f"the result is right, but a rank sends {format_size(sent)} where {most} do: {exercise.hint}",
+                "line": self._busiest_line(finished),
             }
         if exercise.most_seconds is not None and elapsed > exercise.most_seconds(world_size):
             most = format_time(exercise.most_seconds(world_size))
@@ -188,8 +191,21 @@ class _Trials:
         if count <= most:
             return None
         return {
-            "text": f"the result is right, but a rank calls {count} all_reduces where {most} do: {self.exercise.hint}"
+            "text": f"the result is right, but a rank calls {count} all_reduces where {most} do: {self.exercise.hint}",
+            "line": self._busiest_line(finished),
         }
+
+    def _busiest_line(self, finished: Finished) -> int:
+        """Return the learner's line that sends the most bytes, 0 where none of the file does."""
+        recording = finished.recordings[0]
+        if recording is None:
+            return 0
+        calls, sent = recording.calls, Counter[int]()
+        for site, kind, nbytes in zip(calls.site.tolist(), calls.kind.tolist(), calls.nbytes.tolist(), strict=True):
+            place = recording.sites[site]
+            if kind != CallKind.RECV and Path(place.file).resolve() == self.path:
+                sent[place.line] += nbytes
+        return sent.most_common(1)[0][0] if sent else 0
 
     def _line_of(self, name: str) -> int:
         """Return the line in which a learner's function begins, 0 where it is not there."""

@@ -99,7 +99,7 @@ def test_a_mistake_is_told(file: Path, virtual: VirtualRuns, tmp_path: Path) -> 
     assert wanted is not None, "the first line should be: # told: exercise | words | line"
     lesson = find_lesson(int(file.parent.name))
     exercise = next(one for one in lesson.checks.EXERCISES if one.name == wanted["exercise"])
-    wrong = judge_exercise(lesson, solved(lesson, tmp_path, file), virtual.host, lambda *_: None, exercise, {})
+    wrong, _ = judge_exercise(lesson, solved(lesson, tmp_path, file), virtual.host, lambda *_: None, exercise)
     assert wrong.state == "wrong"
     assert re.search(wanted["words"], wrong.text), wrong.text
     if wanted["source"]:

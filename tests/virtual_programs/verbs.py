@@ -101,6 +101,7 @@ if rank == 0:
     tell("recv of any", found)
 else:
     dist.send(numbers(2), 0)
+dist.barrier()  # else the next message to rank 0 may be taken by its second recv of any
 y = torch.zeros(2)
 both = [dist.P2POp(dist.isend, numbers(2), after), dist.P2POp(dist.irecv, y, before)]
 for work in dist.batch_isend_irecv(both):
