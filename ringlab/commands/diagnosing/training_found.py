@@ -110,7 +110,8 @@ class TrainingFound(AnswerRecord):
         if self.critical_path:
             unit, form = time_unit(one.time_s for one in self.critical_path)
             rows = [
-                [one.what, str(one.rank), form(one.time_s), f"{one.time_s / whole:.0%}"] for one in self.critical_path
+                [one.what, str(one.rank), form(one.time_s), f"{one.time_s / whole:.0%}"]
+                for one in self.critical_path[:MOST_SHOWN]
             ]
             yield Table("The critical path of a step", ["", "rank", f"time\n({unit})", "share"], rows)
         if self.predicted_step_s is not None and self.predicted_step_interval is not None:
@@ -152,7 +153,7 @@ def find_training(case: DiagnosedCase) -> TrainingFound:
         exposed_s=None if trace is None else exposed_sync(trace),
         step_parts={} if trace is None else step_parts(trace),
         streams=tuple(PartFound.of(*one) for one in found.streams.items()),
-        critical_path=tuple(PathFound(*key, seconds) for key, seconds in [*found.path.items()][:MOST_SHOWN]),
+        critical_path=tuple(PathFound(*key, seconds) for key, seconds in found.path.items()),
         predicted_step_s=found.expected.seconds if found.expected else None,
         predicted_step_interval=(found.expected.low, found.expected.high) if found.expected else None,
         collectives=tuple(sorted(_calls(case), key=lambda one: -one.time_s * one.calls)[:MOST_SHOWN]),

@@ -68,11 +68,15 @@ def find_profiled_step(facts: Facts, machine: DescribedMachine) -> ProfiledStep 
     return None
 
 
-def _step(machine: DescribedMachine, found: ProfiledRanks, profiles: Sequence[Profile], steps: int) -> ProfiledStep:
+def _step(
+    machine: DescribedMachine, found: ProfiledRanks, profiles: Sequence[Profile], steps: int
+) -> ProfiledStep | None:
     first = min(one.begin for profile in profiles for one in _on_gpu(profile))
     numbers: dict[tuple[object, ...], int] = {}
     ranks = align_clocks([list(_pieces(profile, first, numbers)) for profile in profiles])
     path = find_critical_path(ranks)
+    if not path:
+        return None
     streams: dict[str, dict[int, float]] = defaultdict(dict)
     for profile, pieces in zip(profiles, ranks, strict=True):
         spent: dict[str, float] = defaultdict(float)
@@ -103,7 +107,7 @@ def _pieces(profile: Profile, first: int, numbers: dict[tuple[object, ...], int]
     order: Counter[tuple[object, ...]] = Counter()
     for one in sorted((one for one in profile.slices if one.is_collective), key=lambda one: one.begin):
         begin, end = (one.begin - first) / NANO, (one.end - first) / NANO
-        if one.sent is None or one.sent.ranks != profile.world_size:
+        if one.sent is None or one.sent.ranks != profile.world_size or verb_of(one.sent.collective) is None:
             yield Piece(begin, end, _name(one))
             continue
         key = one.sent
@@ -125,7 +129,8 @@ def _expected(
     Its interval is that of NCCL's model at the largest collective, for what the busiest rank does not compute.
     """
     world_size = max(one.world_size for one in profiles)
-    if machine.missing or machine.system().ranks != world_size or len(profiles) != world_size:
+    sizes = [one.sent.nbytes for profile in profiles for one in profile.slices if one.sent is not None]
+    if machine.missing or machine.system().ranks != world_size or len(profiles) != world_size or not sizes:
         return None
     system = machine.system()
     try:
@@ -133,6 +138,5 @@ def _expected(
     except InputError:
         return None
     seconds, waited = run.elapsed / steps, (run.elapsed - float(run.busy.max())) / steps
-    largest = max(one.sent.nbytes for profile in profiles for one in profile.slices if one.sent is not None)
-    below, above = interval_log_limits(system, [largest], coverage=COVERAGE)[:, 0].tolist()
+    below, above = interval_log_limits(system, [max(sizes)], coverage=COVERAGE)[:, 0].tolist()
     return ExpectedStep(seconds, seconds - waited * (1 - exp(-below)), seconds + waited * (exp(above) - 1))

@@ -1,7 +1,9 @@
 """The critical path through the profiles of all ranks: from the end of the run back, always to what ended last before.
 
 A piece of a rank begins when the piece before it on that rank has ended; a collective when the last of its ranks has
-come. So the path stays on a rank until it meets a collective, and goes on at the rank that came last to it.
+come. So the path stays on a rank until it meets a collective, and goes on at the rank that came last to it. What that
+rank computes while the collective begins is what it came out of, unless a collective has just ended there: collectives
+of a communicator queue.
 """
 
 from bisect import bisect_right
@@ -11,6 +13,7 @@ from statistics import median
 from typing import NamedTuple
 
 COMPUTING, COPYING, NOTHING = "computing", "copies", "nothing runs"
+QUEUED = 20e-6  # seconds at most between collectives that queue
 
 
 class Piece(NamedTuple):
@@ -53,6 +56,9 @@ def find_critical_path(ranks: Sequence[Sequence[Piece]]) -> list[PathPart]:
     >>> [tuple(part) for part in find_critical_path([slow, fast])]
     ... # doctest: +NORMALIZE_WHITESPACE
     [('computing', 0, 0, 4), ('all_reduce', 0, 4, 5), ('nothing runs', 1, 5, 6), ('computing', 1, 6, 7)]
+    >>> both = [Piece(0, 10, "computing"), Piece(4, 12, "all_reduce", 0)]
+    >>> [tuple(part) for part in find_critical_path([both, both])]
+    [('computing', 1, 0, 4), ('all_reduce', 1, 4, 12)]
     """
     ordered = [sorted((one for one in pieces if one.end > one.begin), key=lambda one: one.end) for pieces in ranks]
     ends = [[one.end for one in pieces] for pieces in ordered]
@@ -63,19 +69,32 @@ def find_critical_path(ranks: Sequence[Sequence[Piece]]) -> list[PathPart]:
                 came[one.number].append((one.begin, rank))
     rank = max(range(len(ranks)), key=lambda one: ends[one][-1] if ends[one] else float("-inf"))
     path: list[PathPart] = []
-    at = ends[rank][-1] if ends[rank] else 0.0
-    while (index := bisect_right(ends[rank], at) - 1) >= 0:
-        piece = ordered[rank][index]
+    at, is_met = ends[rank][-1] if ends[rank] else 0.0, False
+    while (piece := _piece_before(ordered[rank], ends[rank], at, is_met)) is not None:
         if piece.end < at:
             path.append(PathPart(NOTHING, rank, piece.end, at))
-        at, begin = piece.end, piece.begin
-        if piece.number >= 0:
+        at, begin = min(piece.end, at), piece.begin
+        is_met = piece.number >= 0
+        if is_met:
             last, last_rank = max(came[piece.number])
             if last < at:  # else the clocks disagree by more than it takes
                 begin, rank = last, last_rank
         path.append(PathPart(piece.what, rank, begin, at))
         at = begin
     return path[::-1]
+
+
+def _piece_before(pieces: Sequence[Piece], ends: Sequence[float], at: float, is_met: bool) -> Piece | None:
+    """Return what ended last until a time or, where a collective begins then, what is computed at that time."""
+    index = bisect_right(ends, at) - 1
+    ended = pieces[index] if index >= 0 else None
+    is_queued = ended is not None and ended.what not in (COMPUTING, COPYING) and ended.end >= at - QUEUED
+    if is_met and not is_queued:
+        later = (pieces[number] for number in range(index + 1, len(pieces)))
+        under_way = next((one for one in later if one.what in (COMPUTING, COPYING)), None)
+        if under_way is not None and under_way.begin < at:
+            return under_way
+    return ended
 
 
 def sum_path(path: Sequence[PathPart]) -> dict[tuple[str, int], float]:
