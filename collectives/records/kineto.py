@@ -121,14 +121,16 @@ def read_profile(path: Path | str | Sequence[Path | str], title: str = "training
     >>> read_profile("profile/")  # doctest: +SKIP
     <Trace training/profiled: measured, 2 ranks, 442 ms>
     """
-    profiles = read_slices(path)
+    return trace_profiles(read_slices(path), _files(path)[0], title)
+
+
+def trace_profiles(profiles: Sequence[Profile], path: Path, title: str = "training/profiled") -> Trace:
+    """Return the spans in profiles, of which the first is from a path. Raise InputError where there is none."""
     by_rank = {profile.rank: profile for profile in profiles}
     first = min((one.begin for profile in profiles for one in profile.slices), default=0)
     rows = [span for profile in profiles for span in _spans(profile, first)]
     if not rows:
-        raise InputError(
-            f"{_files(path)[0]}: no phase in it: neither a collective, nor backward, optimizer or record_function"
-        )
+        raise InputError(f"{path}: no phase in it: neither a collective, nor backward, optimizer or record_function")
     begin = min(span.begin for span in rows)
     rows = [span._replace(begin=span.begin - begin, end=span.end - begin) for span in rows]
     world_size = max(max(profile.world_size, profile.rank + 1) for profile in profiles)

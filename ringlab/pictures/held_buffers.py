@@ -29,9 +29,14 @@ class Carried(NamedTuple):
 
 
 def play_contents(name: str, trace: Trace, folder: Path, shown: Shown) -> PlayedRun:
-    """Return a run with what its ranks have written of their tensors; as it is where collectives carried something."""
+    """Return a run with what its ranks have written of their tensors, as it is where one has written nothing.
+
+    Messages get steps and chunks where no collective has carried any.
+    """
     files = {rank: folder / CONTENTS.format(rank) for rank in range(trace.world_size)}
     found = {rank: json.loads(file.read_text()) for rank, file in files.items() if file.exists()}
+    if len(found) < trace.world_size:
+        return PlayedRun(trace, name)
     pairs: dict[tuple[int, int], list[Carried]] = defaultdict(list)
     for rank, (_, _, met) in found.items():
         place: dict[tuple[int, int], int] = defaultdict(int)
@@ -42,8 +47,6 @@ def play_contents(name: str, trace: Trace, folder: Path, shown: Shown) -> Played
                 pair.append(Carried(*carried))
             elif carried[0] >= 0 and (rank == src or pair[number].chunk < 0):
                 pair[number] = Carried(*carried)
-    if len(found) < trace.world_size:
-        return PlayedRun(trace, name)
     carries = list[Carried]()
     if sum(map(len, pairs.values())) == len(trace.messages):
         trace, carries = _number(trace, pairs)

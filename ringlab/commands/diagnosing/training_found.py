@@ -13,7 +13,6 @@ from simcomm.diagnosis.evidence.expectation import DiagnosedCase
 from simcomm.diagnosis.evidence.facts import ProfiledCall, RunTrace
 from simcomm.diagnosis.evidence.profiled_step import ProfiledStep
 from simcomm.diagnosis.rules.training import (
-    NAMES,
     busbw,
     exposed_sync,
     phase_seconds,
@@ -167,14 +166,13 @@ def _calls(case: DiagnosedCase) -> Iterator[CallFound]:
         calls[one.name, one.nbytes, one.ranks].append((one, due))
     for (name, nbytes, ranks), same in calls.items():
         dues = [due for _, due in same if due is not None]
-        counted = nbytes * bus_factor(NAMES[name], ranks) / 1e9 if name in NAMES else 0.0
         yield CallFound(
-            collective=NAMES.get(name, name),
+            collective=name,
             bytes=nbytes,
             calls=len(same),
             time_s=median(one.end - one.begin for one, _ in same),
             predicted_s=median(dues) if dues else None,
             busbw_GBps=median(busbw(one) for one, _ in same),
-            predicted_busbw_GBps=counted / median(dues) if dues else None,
+            predicted_busbw_GBps=nbytes * bus_factor(name, ranks) / median(dues) / 1e9 if dues else None,
             exposed_s=median(one.exposed for one, _ in same),
         )

@@ -305,7 +305,6 @@ class RunTrace(Fact):
     """A Trace: of Ringlab's own runs, or the phases in torch's profiles of one or all ranks."""
 
     trace: Trace
-    gpu: str = ""
 
 
 @dataclass(frozen=True)

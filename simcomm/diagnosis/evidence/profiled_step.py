@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from collectives.errors import InputError
-from collectives.other_formats.profiled import record_profiles, verb_of
+from collectives.other_formats.profiled import name_collective, record_profiles, verb_of
 from collectives.records.kineto import STEP, Profile, Slice, merge_intervals
 from simcomm.diagnosis.evidence.facts import Facts, ProfiledRanks, RunTrace
 from simcomm.diagnosis.evidence.machine import DescribedMachine
@@ -27,7 +27,6 @@ from simcomm.recorded.replay import replay
 
 NANO = 1e9
 COPIES = ("gpu_memcpy", "gpu_memset")
-COVERAGE = 0.8  # of the interval of a step
 
 
 class ExpectedStep(NamedTuple):
@@ -108,17 +107,11 @@ def _pieces(profile: Profile, first: int, numbers: dict[tuple[object, ...], int]
     for one in sorted((one for one in profile.slices if one.is_collective), key=lambda one: one.begin):
         begin, end = (one.begin - first) / NANO, (one.end - first) / NANO
         if one.sent is None or one.sent.ranks != profile.world_size or verb_of(one.sent.collective) is None:
-            yield Piece(begin, end, _name(one))
+            yield Piece(begin, end, name_collective(one))
             continue
         key = one.sent
         order[key] += 1
-        yield Piece(begin, end, _name(one), numbers.setdefault((*key, order[key]), len(numbers)))
-
-
-def _name(one: Slice) -> str:
-    """Return the name of a collective as this project says it, of an unknown one as the profile does."""
-    said = one.sent.collective if one.sent else one.name.partition("(")[0]
-    return verb_of(said) or said
+        yield Piece(begin, end, name_collective(one), numbers.setdefault((*key, order[key]), len(numbers)))
 
 
 def _expected(
@@ -138,5 +131,5 @@ def _expected(
     except InputError:
         return None
     seconds, waited = run.elapsed / steps, (run.elapsed - float(run.busy.max())) / steps
-    below, above = interval_log_limits(system, [max(sizes)], coverage=COVERAGE)[:, 0].tolist()
+    below, above = interval_log_limits(system, [max(sizes)])[:, 0].tolist()
     return ExpectedStep(seconds, seconds - waited * (1 - exp(-below)), seconds + waited * (exp(above) - 1))

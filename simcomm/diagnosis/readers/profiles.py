@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from collectives.errors import InputError
+from collectives.other_formats.profiled import name_collective
 from collectives.records import kineto
 from collectives.records.trace import read_trace
 from simcomm.diagnosis.evidence.facts import Fact, FilePlace, ProfiledCall, ProfiledRanks, RunTrace
@@ -34,8 +35,7 @@ def read(paths: Sequence[Path]) -> Iterator[Fact]:
     profiles = kineto.read_slices(paths if len(paths) > 1 else paths[0])
     yield ProfiledRanks(place, tuple(profiles))
     try:
-        trace = kineto.read_profile(paths if len(paths) > 1 else paths[0])
-        yield RunTrace(place, trace, next((one.gpu for one in profiles if one.gpu), ""))
+        yield RunTrace(place, kineto.trace_profiles(profiles, paths[0]))
     except InputError:
         if not any(one.is_collective for profile in profiles for one in profile.slices):
             raise
@@ -48,11 +48,11 @@ def _calls(place: FilePlace, profile: kineto.Profile) -> Iterator[ProfiledCall]:
     ours = [one for one in profile.slices if one.is_collective]
     busy = kineto.merge_intervals([(one.begin, one.end) for one in profile.slices if one.is_kernel])
     for one in ours:
-        name, nbytes, ranks = one.sent or (one.name.split("(")[0], 0, profile.world_size)
+        _, nbytes, ranks = one.sent or ("", 0, profile.world_size)
         hidden = _overlap(busy, one.begin, one.end)
         seconds = (one.end - one.begin) / 1e9
         times = {"begin": one.begin / 1e9, "end": one.end / 1e9, "exposed": max(0.0, seconds - hidden / 1e9)}
-        yield ProfiledCall(place, profile.rank, name, nbytes, ranks, **times)
+        yield ProfiledCall(place, profile.rank, name_collective(one), nbytes, ranks, **times)
 
 
 def _overlap(busy: np.ndarray[tuple[int, int], np.dtype[np.int64]], begin: int, end: int) -> int:

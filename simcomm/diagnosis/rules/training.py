@@ -13,7 +13,7 @@ from simcomm.diagnosis.evidence.expectation import DiagnosedCase
 from simcomm.diagnosis.evidence.facts import FilePlace, ProfiledCall, ProfiledRanks, RunTrace, StepTime
 from simcomm.diagnosis.evidence.step_path import COMPUTING as KERNELS
 from simcomm.diagnosis.evidence.step_path import NOTHING
-from simcomm.nccl.predict import predict_seconds
+from simcomm.nccl.predict import COLLECTIVES, predict_seconds
 
 LOADING = ("data", "load", "fetch", "next batch", "__next__")
 COMPUTING = ("forward", "backward", "optimizer")
@@ -22,16 +22,6 @@ LATE = 0.1  # of a step
 EXPOSED = 0.2  # of a step
 IDLE = 0.2  # of the critical path
 LARGE = 2**20  # bytes of a collective whose rate is the links'
-NAMES = {
-    "allreduce": "all_reduce",
-    "_allgather_base": "all_gather",
-    "allgather": "all_gather",
-    "_reduce_scatter_base": "reduce_scatter",
-    "reduce_scatter": "reduce_scatter",
-    "broadcast": "broadcast",
-    "alltoall_base": "all_to_all",
-    "reduce": "reduce",
-}
 
 
 def find_loading(case: DiagnosedCase) -> Iterator[Cause]:
@@ -249,8 +239,14 @@ def profiled_instances(case: DiagnosedCase) -> Iterator[tuple[ProfiledCall, floa
     system = None if case.machine.missing else case.machine.system()
     due: dict[tuple[str, int], float] = {}
     for (name, nbytes, ranks, _), same in groups.items():
-        if system is not None and ranks == system.ranks > 1 and nbytes and name in NAMES and (name, nbytes) not in due:
-            due[name, nbytes] = float(predict_seconds(system, NAMES[name], [nbytes])[0])
+        if (
+            system is not None
+            and ranks == system.ranks > 1
+            and nbytes
+            and name in COLLECTIVES
+            and (name, nbytes) not in due
+        ):
+            due[name, nbytes] = float(predict_seconds(system, name, [nbytes])[0])
         yield (
             min(same, key=lambda one: one.end - one.begin),
             due.get((name, nbytes)) if system is not None and ranks == system.ranks else None,
@@ -259,9 +255,9 @@ def profiled_instances(case: DiagnosedCase) -> Iterator[tuple[ProfiledCall, floa
 
 def busbw(one: ProfiledCall) -> float:
     """Return the busbw of a profiled collective in GB/s, 0 where its bytes are not known."""
-    if one.name not in NAMES or not one.nbytes or one.end <= one.begin:
+    if one.name not in COLLECTIVES or not one.nbytes or one.end <= one.begin:
         return 0.0
-    return one.nbytes * bus_factor(NAMES[one.name], one.ranks) / (one.end - one.begin) / 1e9
+    return one.nbytes * bus_factor(one.name, one.ranks) / (one.end - one.begin) / 1e9
 
 
 def find_idle_gpus(case: DiagnosedCase) -> Iterator[Cause]:
