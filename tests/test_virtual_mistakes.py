@@ -76,3 +76,15 @@ def test_a_hang_is_drawn_up_to_where_it_stops(virtual: VirtualRuns, name: str) -
 def test_the_corpus_has_what_it_should() -> None:
     assert len(RIGHT) >= 30 and len(WRONG) >= 50
     assert all("kind" in program.said for program in WRONG) and not any("kind" in program.said for program in RIGHT)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("recv_from_itself", "rank 0 receives from itself"),
+        ("peers_crossed", "rank 0 sends to rank 1, which receives from rank 2"),
+    ],
+)
+def test_peers_that_do_not_fit_are_named(virtual: VirtualRuns, name: str, said: str) -> None:
+    (program,) = [one for one in WRONG if one.path.stem == name]
+    assert said in virtual(program.path, program.ranks).outcome.findings[0].title

@@ -116,8 +116,9 @@ def find_own_runs(gpu: str, framework: str) -> OwnRuns | None:
     """
     path = runs_file(gpu, framework)
     if framework == "other" and not path.is_file():
-        known = sorted(path.parent.glob(path.name.replace("-other.", "-*.")))
-        path = known[0] if len(known) == 1 else path
+        files = sorted(path.parent.glob(path.name.replace("-other.", "-*.")))
+        known = [one for one in (read_record(file, OwnRuns) for file in files) if one.gpu == gpu_name(gpu)]
+        return known[0] if len(known) == 1 else None
     return read_record(path, OwnRuns) if path.is_file() else None
 
 

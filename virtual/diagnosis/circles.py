@@ -22,7 +22,12 @@ def tell_circle(job: RankJob) -> ProgramFinding | None:
     by_number = {rank.number: rank for rank in job.ranks if rank.waiting is not None}
     alone = [number for number, rank in by_number.items() if number in awaited(rank)]
     if alone:
-        title = f"{format_ranks(alone)} {_verb(by_number[alone[0]])} itself" + " each" * (len(alone) > 1)
+        post = awaited_post(by_number[alone[0]])
+        sends = post is not None and post.way == "sends"
+        doing = (
+            ("sends to itself", "send to themselves") if sends else ("receives from itself", "receive from themselves")
+        )
+        title = f"{format_ranks(alone)} {doing[len(alone) > 1]}"
         return ProgramFinding("deadlock", title, waiting_places([by_number[one] for one in alone]), OTHER_RANK)
     graph: nx.DiGraph[int] = nx.DiGraph()
     for number, rank in by_number.items():
@@ -71,11 +76,6 @@ def _name(members: list[Rank]) -> tuple[str, str, str]:
         title = f"{who} are each in a collective of another group ({names}) and wait for each other"
         return "group order", title, GROUP_ORDER
     return "deadlock", f"{who} wait for each other in a circle", ELSEWHERE if "calls" in ways else RECEIVE_FIRST
-
-
-def _verb(rank: Rank) -> str:
-    post = awaited_post(rank)
-    return "sends to" if post is not None and post.way == "sends" else "receives from"
 
 
 def _find_crossed(post: Posted) -> str | None:

@@ -1,0 +1,12 @@
+# kind: deadlock
+# ranks: 3
+"""Rank 0 names itself where it should name the peer that answers."""
+import torch
+import torch.distributed as dist
+
+dist.init_process_group(backend="gloo")
+rank, data = dist.get_rank(), torch.rand(8)
+if rank == 0:
+    dist.recv(data, 0)  # told: 0
+else:
+    dist.recv(data, 0)
