@@ -75,6 +75,14 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 
 
 @pytest.fixture(autouse=True, scope="session")
+def cache_of_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Nothing that a test keeps, as a calibration, is found later by the user's own commands."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
 def signals_as_in_a_terminal() -> Iterator[None]:
     """An interrupt interrupts, and a command that is started ends by a hangup, also where nohup or ``&`` started us."""
     before = [(number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGHUP)]

@@ -1,6 +1,5 @@
 """A user's own runs: what they make of the shipped parameters, and where they are kept by GPU and framework."""
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from collectives.errors import InputError
+from collectives.output_files import cache_folder
 from collectives.quoting import close_names, quote
 from collectives.records.files import read_record, write_record
 from simcomm.mesh_search.columns import COLUMNS, to_columns
@@ -106,7 +106,7 @@ def runs_file(gpu: str, framework: str) -> Path:
     'meshes-h100-sxm-torchtitan.json'
     """
     slug = re.sub(r"[^a-z0-9]+", "-", f"{gpu_name(gpu)} {framework}".lower())
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ringlab" / f"meshes-{slug}.json"
+    return cache_folder() / f"meshes-{slug}.json"
 
 
 def find_own_runs(gpu: str, framework: str) -> OwnRuns | None:
