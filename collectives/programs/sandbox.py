@@ -259,6 +259,8 @@ class GuestProcess:
         """Return what became of a guest that did not answer, with the line where it was; it is aborted to say so."""
         status = self.status()
         if status is None:
+            with suppress(OSError):  # all at once: on a busy machine they fork faster than they are ended one by one
+                os.killpg(self.process.pid, signal.SIGSTOP)
             _signal(self.process, signal.SIGABRT)
             _signal(self.process, signal.SIGCONT)
             self.server.end_strays()
