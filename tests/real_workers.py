@@ -225,12 +225,19 @@ def meshes_of_own_work(rank: int, world_size: int, plans: list[Any]) -> list[set
     return [{each.device_mesh.size() for each in one.model.parameters() if isinstance(each, DTensor)} for one in made]
 
 
-def count_and_train(rank: int, world_size: int, counted: list[Any], trained: list[Any]) -> tuple[list[Any], list[Any]]:
-    """Return what torch calls and keeps in some forms, and what trainings in some give, in one group of ranks."""
+def count_and_train(
+    rank: int, world_size: int, counted: list[Any], trained: list[Any], folder: Path
+) -> tuple[list[Any], list[Any]]:
+    """Return what torch calls and keeps in some forms, and what trainings in some give, in one group of ranks.
+
+    The weights of each training are written into the folder.
+    """
     from benchmarks.torch_forms.running import run_forms
     from realcomm.forms.training import train_form
 
-    return run_forms(rank, world_size, counted), [train_form(rank, world_size, plan) for plan in trained]
+    return run_forms(rank, world_size, counted), [
+        train_form(rank, world_size, plan, folder / f"{place}.pt") for place, plan in enumerate(trained)
+    ]
 
 
 def give_up(rank: int, world_size: int) -> None:

@@ -5,6 +5,7 @@ One launch carries out all forms. What torch calls, and with how many bytes, is 
 
 from collections import Counter
 from functools import lru_cache
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -19,9 +20,10 @@ from benchmarks.torch_forms.running import CountedForm, run_forms
 from collectives.records.model_profile import ModelProfile
 from collectives.training.parallelism import Parallelism
 from collectives.training.recipe import Recipe
+from collectives.training.workload import Training
 from realcomm.forms import pieces, spread
-from realcomm.forms.plan import FormPlan
-from realcomm.forms.training import FormResult
+from realcomm.forms.plan import FormPlan, batches_of, build
+from realcomm.forms.training import FormResult, train_alone
 from realcomm.profiling.meta import profile_on_meta
 from realcomm.profiling.model_sources import find_model
 from ringlab.commands.measuring.form_job import plan_form
@@ -79,13 +81,15 @@ MESHES = {  # which are trained only
 NETWORK = """
 from torch import nn
 def build():
-    return nn.Sequential(nn.Flatten(), nn.Linear(12, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 8), nn.ReLU(),
-                         nn.Linear(8, 4))
+    return nn.Sequential(nn.Flatten(), nn.Linear(3072, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 8), nn.ReLU(),
+                         nn.Linear(8, 10))
 """
 OF_NETWORK = {
     "perceptron by fsdp": Parallelism(form="fsdp", data=4),
-    "perceptron by 1f1b": Parallelism(data=2, pipeline=2),
+    "perceptron by 1f1b": Parallelism(data=2, pipeline=2, microbatches=2),
 }
+TRAINED = [*FORMS, *MESHES, *OF_NETWORK]
+STEPS = 3
 
 
 def plan_of(form: Parallelism, model: str = MODEL, sample: tuple[int, ...] | None = None) -> FormPlan:
@@ -93,16 +97,32 @@ def plan_of(form: Parallelism, model: str = MODEL, sample: tuple[int, ...] | Non
     return plan_form(model, known, form, SAMPLES, Recipe(optimizer="adamw"), sample)._replace(steps=0)
 
 
+def on_digits(form: Parallelism, model: str) -> FormPlan:
+    digits = Training(None, batch_size=SAMPLES // form.data, random_crop=2, flip=True)
+    return plan_of(form, model, digits.image_shape)._replace(images=digits)
+
+
 @pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[list[CountedForm], list[FormResult]]]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where a network is, and the weights of each training."""
+    found = tmp_path_factory.mktemp("trained")
+    (found / "network.py").write_text(NETWORK)
+    return found
+
+
+@pytest.fixture(scope="module")
+def plans(folder: Path) -> list[FormPlan]:
+    """What is trained: on random words, and on digits."""
+    found = [plan_of(form) for form in (*FORMS.values(), *MESHES.values())]
+    found += [on_digits(form, f"{folder / 'network.py'}:build") for form in OF_NETWORK.values()]
+    return [plan._replace(steps=STEPS, checked=STEPS) for plan in found]
+
+
+@pytest.fixture(scope="module")
+def ranks(folder: Path, plans: list[FormPlan]) -> list[tuple[list[CountedForm], list[FormResult]]]:
     """What each rank did in each form, and in each training, all in one launch."""
-    file = tmp_path_factory.mktemp("models") / "network.py"
-    file.write_text(NETWORK)
     counted = [plan_of(form) for form in FORMS.values()]
-    trained = [*counted, *map(plan_of, MESHES.values())]
-    trained += [plan_of(form, f"{file}:build", (3, 2, 2)) for form in OF_NETWORK.values()]
-    trained = [plan._replace(steps=3, checked=3) for plan in trained]
-    return realcomm.launch(real_workers.count_and_train, RANKS, counted, trained, threads=1, timeout=300)
+    return realcomm.launch(real_workers.count_and_train, RANKS, counted, plans, folder, threads=1, timeout=300)
 
 
 @pytest.fixture(scope="module")
@@ -111,15 +131,30 @@ def measured(ranks: list[tuple[list[CountedForm], list[FormResult]]]) -> dict[st
     return dict(zip(FORMS, zip(*(one for one, _ in ranks), strict=True), strict=True))
 
 
-@pytest.mark.parametrize("name", [*FORMS, *MESHES, *OF_NETWORK])
+@pytest.mark.parametrize("name", TRAINED)
 def test_every_form_loses_what_one_rank_alone_does(
     ranks: list[tuple[list[CountedForm], list[FormResult]]], name: str
 ) -> None:
-    place = [*FORMS, *MESHES, *OF_NETWORK].index(name)
-    results = [trained[place] for _, trained in ranks]
+    results = [trained[TRAINED.index(name)] for _, trained in ranks]
     own = [sum(each) / len(each) for each in zip(*(one.losses for one in results if one.losses), strict=True)]
     assert results[0].alone is not None and own == pytest.approx(results[0].alone.losses, rel=1e-5)
-    assert len({*own}) == 3
+    assert len({*own}) == STEPS
+
+
+@pytest.mark.usefixtures("ranks")
+@pytest.mark.parametrize("name", TRAINED)
+def test_weights_are_kept_whole_and_by_the_names_of_the_model(folder: Path, plans: list[FormPlan], name: str) -> None:
+    """They lose in the next step what one rank alone does there."""
+    place = TRAINED.index(name)
+    plan = plans[place]._replace(steps=STEPS + 1, checked=STEPS + 1)
+    model = build(plan)
+    model.load_state_dict(torch.load(folder / f"{place}.pt"))
+    replicas = [[*batches_of(plan, number)][STEPS] for number in range(plan.form.data)]
+    pieces = [
+        zip(samples.chunk(plan.form.pieces), aims.chunk(plan.form.pieces), strict=True) for samples, aims in replicas
+    ]
+    losses = [float(spread.loss_of(model(samples), aims).detach()) for each in pieces for samples, aims in each]
+    assert sum(losses) / len(losses) == pytest.approx(train_alone(plan).losses[STEPS], rel=1e-5)
 
 
 def predicted(name: str) -> StepPrediction:

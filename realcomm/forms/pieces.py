@@ -17,6 +17,7 @@ from realcomm.launching.group import own_device
 from realcomm.launching.status import set_status
 from realcomm.profiling.measured import measure
 from realcomm.profiling.meta import profile_on_meta
+from realcomm.training.running import EndlessBatches
 
 WARM_UP, REPEATED = 2, 7
 FLOAT = 4  # bytes
@@ -34,13 +35,15 @@ class Question(NamedTuple):
 class RankTimes(NamedTuple):
     """What a rank measured: its computing, seconds of the optimizer on the whole model, and of each question.
 
-    ``alone`` is the computing of the first rank while the others wait.
+    ``alone`` is the computing of the first rank while the others wait, ``loading_s`` what it waits for a batch of a
+    data set.
     """
 
     computing: Measured
     alone: Measured | None
     optimizer_s: float
     collectives_s: list[float]
+    loading_s: float = 0.0
 
 
 def time_pieces(rank: int, world_size: int, plan: FormPlan, asked: Sequence[Question]) -> RankTimes:
@@ -58,7 +61,17 @@ def time_pieces(rank: int, world_size: int, plan: FormPlan, asked: Sequence[Ques
     for each in built.model.parameters():
         each.grad = torch.zeros_like(each)
     stepping = _median_seconds(lambda: _done(built.optimizer.step()))
-    return RankTimes(computing, alone, stepping, [_median_seconds(_call(rank, one, groups[one[2:]])) for one in asked])
+    collectives = [_median_seconds(_call(rank, one, groups[one[2:]])) for one in asked]
+    return RankTimes(computing, alone, stepping, collectives, _time_loading(plan))
+
+
+def _time_loading(plan: FormPlan) -> float:
+    """Return the seconds that a replica waits for a batch, where one follows the other at once."""
+    if plan.images is None:
+        return 0.0
+    batches = EndlessBatches(plan.images, 0, plan.form.data)
+    batches.take_prefetched()
+    return _median_seconds(lambda: _done(next(batches)))
 
 
 def time_own_work(rank: int, world_size: int, plans: Sequence[FormPlan]) -> list[float]:

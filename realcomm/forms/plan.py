@@ -1,5 +1,6 @@
 """``FormPlan``: a training in a form of parallelism as its ranks are told of it, and its batches."""
 
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -10,14 +11,18 @@ from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.training.parallelism import Parallelism
 from collectives.training.recipe import Recipe
+from collectives.training.workload import Training
+from realcomm.launching.group import own_device
 from realcomm.profiling.model_sources import ModelSource, Transformer, find_model
+from realcomm.training.datasets import Shard
 
 
 class FormPlan(NamedTuple):
     """A model, and the form in which ranks train it; for all of them ``batch_size`` samples a step.
 
     ``stages`` are the names of the blocks of each stage of a pipeline, ``units`` of the modules whose parameters are
-    gathered together. In the first ``checked`` steps one rank alone trains the same.
+    gathered together. In the first ``checked`` steps one rank alone trains the same. ``images`` are those of a replica
+    that learns from a data set; samples are random without.
     """
 
     model: str
@@ -30,11 +35,17 @@ class FormPlan(NamedTuple):
     steps: int = 10
     checked: int = 3
     seed: int = 0
+    images: Training | None = None
 
     @property
     def source(self) -> ModelSource:
         """The model."""
         return find_model(self.model, self.sample)
+
+    @property
+    def loads_ahead(self) -> bool:
+        """Whether batches are loaded while the step before is computed."""
+        return self.images is not None and self.images.num_workers > 0
 
     @property
     def samples_at_once(self) -> int:
@@ -55,6 +66,16 @@ def batch_of(plan: FormPlan, step: int, samples: int | None = None) -> tuple[Ten
         return words, words.roll(-1, dims=1)
     images = torch.randn((count, *source.sample), generator=made)
     return images, torch.randint(count_classes(plan.model, plan.sample), (count,), generator=made)
+
+
+def batches_of(plan: FormPlan, place: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield what a replica has of the batch of each step, and what it is to be, on this rank's device."""
+    if plan.images is not None:
+        yield from Shard(plan.images, place, plan.form.data, plan.steps)
+        return
+    for step in range(plan.steps):
+        samples, targets = (each.chunk(plan.form.data)[place] for each in batch_of(plan, step))
+        yield samples.to(own_device()), targets.to(own_device())
 
 
 @lru_cache

@@ -17,7 +17,7 @@ from collectives.training.recipe import Recipe
 from realcomm.forms.blocks import named_blocks
 from realcomm.launching.group import own_device
 from realcomm.launching.torch_process import importing_compiler
-from realcomm.profiling.model_sources import Transformer, TransformerBlock
+from realcomm.profiling.model_sources import Attention, Transformer, TransformerBlock
 
 with importing_compiler():  # which these import
     from torch.distributed.fsdp import fully_shard
@@ -62,6 +62,7 @@ class Spread:
         """
         self.form, self._units = form, units
         self._schedule: Any = None
+        self._own: dict[str, nn.Module] = {} if form.pipeline > 1 else {"": model}  # by their names in the whole model
         self.mesh = mesh or mesh_of(form)
         self.place = self._find_place()
         if form.tensor > 1:
@@ -122,6 +123,7 @@ class Spread:
         form, blocks, group = self.form, named_blocks(model, ""), self.mesh["pipeline"].get_group()
         own = range(self.place["pipeline"], len(stages), form.pipeline)
         parts = [self._data(nn.Sequential(*(blocks[name] for name in stages[stage])), model) for stage in own]
+        self._own = {name: blocks[name] for stage in own for name in stages[stage]}
         cut = [PipelineStage(part, stage, len(stages), own_device(), group=group)
                for part, stage in zip(parts, own, strict=True)]  # fmt: skip
         self._schedule = (
@@ -130,6 +132,29 @@ class Spread:
             else SCHEDULES[form.schedule](cut[0], form.pieces, loss_fn=loss_of)
         )
         return nn.ModuleList(parts)
+
+    def gather_weights(self) -> dict[str, Tensor] | None:
+        """Return the state_dict of the whole model on the first rank, None on others; all ranks call it together."""
+        own = dict[str, Tensor]()
+        for place, module in self._own.items():
+            for name, tensor in module.state_dict().items():
+                whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+                if self.form.tensor > 1 and name.endswith("attention.qkv.weight"):
+                    whole = self._in_order_of_model(module.get_submodule(name.rpartition(".qkv.")[0]), whole)
+                own[f"{place}.{name}" if place else name] = whole.cpu()
+        if self.form.pipeline == 1:
+            return own if dist.get_rank() == 0 else None
+        group = self.mesh["pipeline"].get_group()
+        first = dist.get_global_rank(group, 0)
+        found: list[Any] | None = [None] * self.form.pipeline if dist.get_rank() == first else None
+        dist.gather_object(own, found, first, group)
+        return {name: each for part in found for name, each in part.items()} if found and first == 0 else None
+
+    def _in_order_of_model(self, attention: nn.Module, weight: Tensor) -> Tensor:
+        """Return the rows of queries, keys and values as they were before ``divide_tensors``."""
+        assert isinstance(attention, Attention)
+        ranks = (part.split(attention.widths) for part in weight.chunk(self.form.tensor))
+        return torch.cat([piece for kind in zip(*ranks, strict=True) for piece in kind])
 
     def forward_and_back(self, batch: Tensor, targets: Tensor) -> float | None:
         """Carry out forward and backward of this replica's batch; return its mean loss, None where another rank has it.

@@ -1,6 +1,8 @@
 """A training in a form of parallelism, as one rank carries it out, and the same on one rank alone."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -11,10 +13,11 @@ from collectives.records.spans import Span
 from realcomm.execution.device_clock import seconds_of
 from realcomm.execution.group_memory import host_barrier
 from realcomm.forms.pieces import Question, RankTimes, time_own_work, time_pieces
-from realcomm.forms.plan import FormPlan, batch_of, build
+from realcomm.forms.plan import FormPlan, batches_of, build
 from realcomm.forms.spread import Spread, loss_of, optimizer_of
 from realcomm.launching.group import own_device
 from realcomm.launching.status import report_progress, set_status
+from realcomm.training.replica import save_weights
 from realcomm.training.stopwatch import Stopwatch
 
 
@@ -43,22 +46,25 @@ class LoneSteps(NamedTuple):
     step_s: list[float]
 
 
-def train_form(rank: int, world_size: int, plan: FormPlan) -> FormResult:
-    """Train as one rank of the default group; the first one has trained alone before."""
+def train_form(rank: int, world_size: int, plan: FormPlan, weights: Path | None = None) -> FormResult:
+    """Train as one rank of the default group; the first one has trained alone before, and writes the ``weights``."""
     set_status("training on one rank alone")
     alone = train_alone(plan) if rank == 0 and plan.checked else None
     host_barrier()  # ranks that wait on cores or a GPU would take time from the one that is timed
     set_status(f"spreading {plan.model} by {plan.form.label}")
     spread = Spread(build(plan).to(own_device()), plan.form, plan.recipe, stages=plan.stages, units=plan.units)
     watch, losses, seconds = Stopwatch(rank, "training step"), list[float](), list[float]()
+    batches = batches_of(plan, spread.place["data"])
     for step in range(plan.steps):
-        samples, targets = (each.chunk(plan.form.data)[spread.place["data"]] for each in batch_of(plan, step))
-        samples, targets = samples.to(own_device()), targets.to(own_device())
+        drawn = None if plan.images else next(batches)  # drawing at random is no part of a step
         watch.start()
         begin = watch.now()
+        if drawn is None:
+            with watch.phase("loading"):
+                drawn = next(batches)
         spread.optimizer.zero_grad()
         with watch.phase("forward, backward"):
-            loss = spread.forward_and_back(samples, targets)
+            loss = spread.forward_and_back(*drawn)
         with watch.phase("optimizer"):
             spread.optimizer.step()
         end = watch.now()
@@ -66,6 +72,11 @@ def train_form(rank: int, world_size: int, plan: FormPlan) -> FormResult:
         losses += [] if loss is None else [loss]
         if rank == 0:
             report_progress(step + 1, plan.steps, f"training by {plan.form.label}")
+    if weights is not None:
+        set_status("gathering the weights")
+        whole = spread.gather_weights()
+        if whole is not None:
+            save_weights(whole, weights)
     return FormResult(losses, seconds, held_bytes(spread.model, spread.optimizer), watch.spans, alone)
 
 
@@ -75,13 +86,17 @@ def train_alone(plan: FormPlan) -> LoneSteps:
     model = build(plan).to(device)
     kind, given = optimizer_of(plan.recipe)
     optimizer = kind(model.parameters(), **given)
-    pieces = plan.form.data * plan.form.pieces
-    for step in range(plan.checked):
-        samples, targets = (each.to(device).chunk(pieces) for each in batch_of(plan, step))
+    parts, pieces = plan.form.pieces, plan.form.data * plan.form.pieces
+    if plan.images is not None:
+        plan = plan._replace(images=replace(plan.images, num_workers=0, prefetch_factor=None))
+    replicas = [batches_of(plan, place) for place in range(plan.form.data)]
+    for _ in range(plan.checked):
+        drawn = [next(batches) for batches in replicas]
 
-        def take_step(samples: Sequence[Tensor] = samples, targets: Sequence[Tensor] = targets) -> None:
+        def take_step(drawn: Sequence[tuple[Tensor, Tensor]] = drawn) -> None:
             optimizer.zero_grad()
-            found = [_step(model, *each, pieces) for each in zip(samples, targets, strict=True)]
+            batches = (zip(samples.chunk(parts), targets.chunk(parts), strict=True) for samples, targets in drawn)
+            found = [_step(model, *piece, pieces) for batch in batches for piece in batch]
             optimizer.step()
             losses.append(sum(found) / pieces)
 
@@ -96,12 +111,12 @@ def _step(model: nn.Module, samples: Tensor, targets: Tensor, pieces: int) -> fl
 
 
 def calibrate_and_train(
-    rank: int, world_size: int, plan: FormPlan, asked: Sequence[Question]
+    rank: int, world_size: int, plan: FormPlan, asked: Sequence[Question], weights: Path | None = None
 ) -> tuple[RankTimes, float, FormResult]:
     """Time the pieces of a step and what torch does of its own, then train."""
     pieces = time_pieces(rank, world_size, plan, asked)
     [own] = time_own_work(rank, world_size, [plan])
-    return pieces, own, train_form(rank, world_size, plan)
+    return pieces, own, train_form(rank, world_size, plan, weights)
 
 
 def held_bytes(model: nn.Module, optimizer: torch.optim.Optimizer) -> KeptBytes:

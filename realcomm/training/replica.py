@@ -3,7 +3,7 @@
 import hashlib
 import io
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,10 +141,10 @@ def broadcast(tensors: Iterable[torch.Tensor]) -> None:
         tensor.copy_(piece.clone().view(tensor.dtype).view(tensor.shape))  # a copy begins where its type may begin
 
 
-def save_weights(model: nn.Module, path: Path) -> None:
-    """Write the model's state_dict to a file, all of it or nothing."""
+def save_weights(weights: Mapping[str, torch.Tensor], path: Path) -> None:
+    """Write a model's state_dict to a file, all of it or nothing."""
     content = io.BytesIO()
-    torch.save({name: tensor.cpu() for name, tensor in model.state_dict().items()}, content)
+    torch.save({name: tensor.cpu() for name, tensor in weights.items()}, content)
     write_bytes(path, content.getvalue())
 
 

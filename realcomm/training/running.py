@@ -199,7 +199,7 @@ class RunningTraining:
         """Evaluate the model, write its weights if a file is given, and return the result."""
         seen, losses, right, tested = self.sums(self._seen, self._loss, *self.evaluate())
         if self.rank == 0 and weights_file is not None:
-            save_weights(self.model, weights_file)
+            save_weights(self.model.state_dict(), weights_file)
         facts = {
             "batch_size": float(self.training.batch_size),
             "epochs": self.shard.epochs_after(self.done),

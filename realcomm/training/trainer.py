@@ -171,7 +171,7 @@ def _check(training: Training, world_size: int, steps: int | None, backend: str)
     check_model(training)
     if training.precision == "fp16" and backend != "nccl":
         raise InputError("precision 'fp16' needs GPUs (backend nccl); on CPUs there are float32 and bf16")
-    count_steps(training, lambda: _count_images(training), world_size, steps)
+    count_steps(training, lambda: count_images(training), world_size, steps)
     if training.program is not None:
         verify(training.program, world_size)
 
@@ -187,7 +187,7 @@ def _check_weights_file(weights_file: Path | str, training: Training) -> Path:
     return path
 
 
-def _count_images(training: Training) -> int:
+def count_images(training: Training) -> int:
     """Return how many images there are to train on; files are read, the held-out images too. Raise InputError."""
     images = known_images(training)
     if images is None:

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING
 from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.records.model_profile import ModelProfile
+from collectives.records.transformer_shapes import is_transformer
 from collectives.training.parallelism import REPLICAS, Parallelism
-from collectives.training.recipe import Recipe
-from collectives.training.workload import is_file_reference
+from collectives.training.recipe import Recipe, check_known
+from collectives.training.workload import DATASETS, Training, is_file_reference
+from realcomm.training.rank_result import count_steps
+from realcomm.training.trainer import count_images
 from ringlab.shared.models import follow_model
 from scenarios.loader import SpreadTraining, read_spread_training
 from scenarios.training_form import TrainingForm
@@ -25,8 +28,10 @@ if TYPE_CHECKING:
 STEPS = 10  # unless the scenario says how many samples an epoch has
 CHECKED = 3  # steps that one rank also trains alone, unless all are asked for
 LEARNT_BY = ("optimizer", "learning_rate", "momentum", "weight_decay")
-KNOWN = (*LEARNT_BY, "model", "image_shape", "batch_size", "global_batch_size", "epochs", "images", "samples_per_epoch",
-         "seed", "parallelism", "accumulate")  # fmt: skip
+OF_IMAGES = ("data_folder", "download", "verify", "num_workers", "prefetch_factor", "pin_memory", "random_crop",
+             "flip")  # fmt: skip
+KNOWN = (*LEARNT_BY, *OF_IMAGES, "model", "dataset", "image_shape", "batch_size", "global_batch_size", "epochs",
+         "images", "samples_per_epoch", "seed", "parallelism", "accumulate")  # fmt: skip
 PREDICTED_BY = ("compute", "price_per_hour", "loader", "loader_rate", "input_bytes", "contention", "variable_batches")
 USUAL = Parallelism()
 NOT_RUN = ("experts", "expert", "top_k", "recompute", "prefetch", "overlap", "sync_every", "half_weights",
@@ -63,6 +68,7 @@ def make_form_job(spread: SpreadTraining, check_all: bool = False) -> FormJob:
     """Return what ranks are to train; one rank trains the first steps alone, or all. Raise InputError."""
     training, cluster = spread.training, spread.cluster
     _check_keys(training)
+    _check_images(training)
     form = _runnable(spread.parallelism).for_devices(cluster.world_size, cluster.local_ranks)
     profile = follow_model(training.model, spread.folder, training.shape)
     batch_size = _batch_size(training, form)
@@ -71,9 +77,10 @@ def make_form_job(spread: SpreadTraining, check_all: bool = False) -> FormJob:
     model = _model_from_here(training.model, spread.folder)
     recipe = Recipe(**training.model_dump(include={*LEARNT_BY}, exclude_unset=True))
     plan = plan_form(model, profile, form, batch_size, recipe, training.shape)
-    steps = _count_steps(training, batch_size)
+    images = _find_images(training, plan, spread.folder)
+    steps = _count_steps(training, batch_size, images, form.data)
     checked = steps if check_all else min(CHECKED, steps)
-    return FormJob(spread, job, plan._replace(steps=steps, checked=checked, seed=training.seed))
+    return FormJob(spread, job, plan._replace(steps=steps, checked=checked, seed=training.seed, images=images))
 
 
 def plan_form(
@@ -103,12 +110,54 @@ def _check_keys(training: TrainingForm) -> None:
     """Raise InputError for keys that a training on a mesh does not have."""
     asked = {key: getattr(training, key) for key in training.model_fields_set}
     for key in asked.keys() - {*KNOWN, *PREDICTED_BY}:
-        if (key, asked[key]) in (("precision", "float32"), ("dataset", "synthetic")):
+        if (key, asked[key]) == ("precision", "float32"):
             continue
         raise InputError(
             f"{key} = {quote(asked[key])} is not of a training that runs by [training.parallelism]: it learns from "
-            f"random samples in float32, by {', '.join(LEARNT_BY)}; leave {key} out, or parallelism for replicas"
+            f"random samples or a dataset, in float32, by {', '.join(LEARNT_BY)}; leave {key} out, or parallelism for "
+            "replicas"
         )
+
+
+def _check_images(training: TrainingForm) -> None:
+    """Raise InputError for keys of a data set where there is none, and for one that the model does not read."""
+    if training.dataset in ("", "synthetic"):
+        for key in OF_IMAGES:
+            if key in training.model_fields_set:
+                raise InputError(
+                    f"{key} is of the images of a dataset; give dataset too: digits, cifar10 or imagefolder"
+                )
+        return
+    check_known("dataset", training.dataset, DATASETS)
+    if is_transformer(training.model):
+        raise InputError(
+            f"dataset is {quote(training.dataset)}, which are images, and model {quote(training.model)} reads words; "
+            "leave dataset out, and it learns from random words"
+        )
+
+
+def _find_images(training: TrainingForm, plan: "FormPlan", folder: Path) -> Training | None:
+    """Return the images of a data set as a replica has them, None where samples are random. Raise InputError."""
+    from realcomm.forms.plan import count_classes
+
+    given = {key: getattr(training, key) for key in OF_IMAGES if key in training.model_fields_set}
+    if training.dataset in ("", "synthetic"):
+        return None
+    if "data_folder" in given:
+        given["data_folder"] = str(folder / Path(training.data_folder).expanduser())
+    if "images" in training.model_fields_set:
+        given["images"] = training.images
+    form = plan.form
+    return Training(
+        None,
+        dataset=training.dataset,
+        batch_size=plan.batch_size // form.data,
+        epochs=training.epochs,
+        seed=training.seed,
+        image_shape=plan.source.sample,  # type: ignore[arg-type]  # of another length it is refused
+        classes=count_classes(plan.model, plan.sample),
+        **given,
+    )
 
 
 def _runnable(form: Parallelism) -> Parallelism:
@@ -143,9 +192,12 @@ def _batch_size(training: TrainingForm, form: Parallelism) -> int:
     return training.global_batch_size
 
 
-def _count_steps(training: TrainingForm, batch_size: int) -> int:
-    epoch = training.epoch
-    return STEPS if epoch is None else max(1, training.epochs * (epoch // batch_size))
+def _count_steps(training: TrainingForm, batch_size: int, images: Training | None, replicas: int) -> int:
+    epoch = training.epoch if images is None else training.samples_per_epoch
+    steps = None if epoch is None else max(1, training.epochs * (epoch // batch_size))
+    if images is None:
+        return steps or STEPS
+    return count_steps(images, lambda: count_images(images), replicas, steps)[1]
 
 
 def _model_from_here(model: str, folder: Path) -> str:

@@ -69,6 +69,7 @@ class KnownPieces(NamedTuple):
     collectives: TimedCollectives
     at_once: Compute
     alone: Compute
+    loading: float  # seconds that a batch takes
 
     def computing(self, form: Parallelism, ranks: int) -> Compute:
         """Return what a rank computes in a form: alone where others wait, as with the naive schedule.
@@ -99,18 +100,21 @@ def known_pieces(
         replace(as_measured(replace(profile, measured=(one,))), optimizer=optimizer)
         for one in (middle, pieces[0].alone or middle)
     )
-    return KnownPieces(TimedCollectives(ranks, seconds), at_once, alone)
+    loading = median(rank.loading_s for rank in pieces)
+    return KnownPieces(TimedCollectives(ranks, seconds), at_once, alone, loading)
 
 
-def predict_step(job: TrainingJob, ranks: int, pieces: KnownPieces) -> StepPrediction:
-    """Return a step that is put together from its pieces.
+def predict_step(job: TrainingJob, ranks: int, pieces: KnownPieces, ahead: bool = False) -> StepPrediction:
+    """Return a step that is put together from its pieces; ``ahead`` says whether batches are loaded beside it.
 
     Of a pipeline no step is predicted shorter than all that its ranks compute, spread over the cores.
     """
     form = job.parallelism
     found = StepModel(job, pieces.computing(form, ranks), lambda _: pieces.collectives).predict(ranks)
-    if form.pipeline == 1:
-        return found
-    computed = job.batch * form.data * (sum(pieces.alone.forward) + sum(pieces.alone.backward))
-    waited = max(0.0, computed / min(ranks, cores()) + found.parts.optimizer - found.parts.total)
-    return replace(found, parts=replace(found.parts, pipeline=found.parts.pipeline + waited))
+    parts = found.parts
+    if form.pipeline > 1:
+        computed = job.batch * form.data * (sum(pieces.alone.forward) + sum(pieces.alone.backward))
+        waited = max(0.0, computed / min(ranks, cores()) + parts.optimizer - parts.total)
+        parts = replace(parts, pipeline=parts.pipeline + waited)
+    loading = max(0.0, pieces.loading - parts.total) if ahead else pieces.loading
+    return replace(found, parts=replace(parts, input=loading))

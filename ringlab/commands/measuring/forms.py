@@ -19,7 +19,7 @@ from realcomm.launching.server import preload
 from realcomm.launching.torch_process import PRELOAD, check_torch
 from ringlab.commands.measuring.form_job import FormJob, read_form_job
 from ringlab.commands.measuring.form_pieces import ask_collectives, known_pieces, predict_step
-from ringlab.commands.measuring.measurement import gpu_names
+from ringlab.commands.measuring.measurement import gpu_names, tell_of_images
 from ringlab.session import Session, real_session
 from ringlab.shared.answer import NOT_IN_JSON, Answer
 from ringlab.shared.figures import SideBySide, side_by_side
@@ -36,7 +36,7 @@ TOLERANCE = 1e-4  # of a loss: what float32 that is summed in another order may 
 COVERAGE = 0.8
 MOST_SHOWN = 10  # losses
 PARTS = {"compute": "computing", "optimizer": "optimizer", "tensor": "within layers", "pipeline": "waiting for stages",
-         "sync": "data axis"}  # fmt: skip
+         "sync": "data axis", "input": "loading"}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -151,21 +151,27 @@ def carry_out(
     predict: bool,
     check: bool,
     trace: Path | None = None,
+    weights: Path | None = None,
 ) -> None:
     """Carry out ``ringlab run`` or, with its prediction, ``ringlab compare``."""
-    check_outputs(outputs.json_to, trace)
+    check_outputs(outputs.json_to, trace, weights)
     act = compare_form if predict else run_form
-    answer = act(scenario, *overrides, session=real_session(real), check_all=check)
+    answer = act(scenario, *overrides, session=real_session(real), check_all=check, weights=weights)
     writers = [partial(answer.traces[-1].write, trace)] if trace is not None else []
     deliver(answer, outputs.json_to, *writers, explain=outputs.explain)
 
 
 def run_form(
-    scenario: str | Path, *overrides: str, session: Session | None = None, check_all: bool = False
+    scenario: str | Path,
+    *overrides: str,
+    session: Session | None = None,
+    check_all: bool = False,
+    weights: Path | None = None,
 ) -> FormAnswer:
     """Train a scenario's model in the form of its ``[training.parallelism]``, by torch's own classes, on ranks here.
 
-    One rank trains the same alone in the first steps, with ``check_all`` in all. Raises InputError, and RunFailed, with
+    One rank trains the same alone in the first steps, with ``check_all`` in all. The whole model's state_dict is
+    written to ``weights``. Raises InputError, and RunFailed, with
     ``check_all`` also where losses differ.
 
     >>> run_form("examples/fsdp_here.toml").same  # doctest: +SKIP
@@ -174,13 +180,17 @@ def run_form(
     session, job = session or Session(), read_form_job(scenario, *overrides, check_all=check_all)
     if warning := job.spread.cluster.warn_of_run(session.backend):
         session.progress.note(warning)
-    [results, load] = _launch(job, session, "realcomm.forms.training:train_form", [job.plan])
+    [results, load] = _launch(job, session, "realcomm.forms.training:train_form", [job.plan, weights])
     answer = replace(_answer(job, results), load=load)
     return _checked(answer) if check_all else answer
 
 
 def compare_form(
-    scenario: str | Path, *overrides: str, session: Session | None = None, check_all: bool = False
+    scenario: str | Path,
+    *overrides: str,
+    session: Session | None = None,
+    check_all: bool = False,
+    weights: Path | None = None,
 ) -> FormAnswer:
     """Time the pieces of a step on all ranks, predict it from them, and train as ``run_form`` does.
 
@@ -195,10 +205,10 @@ def compare_form(
     except InputError as error:
         raise InputError(f"{job.spread.path}: cluster: {error}") from error
     asked = ask_collectives([job.job], job.world_size)
-    [found, load] = _launch(job, session, "realcomm.forms.training:calibrate_and_train", [job.plan, asked])
+    [found, load] = _launch(job, session, "realcomm.forms.training:calibrate_and_train", [job.plan, asked, weights])
     timed, own, results = zip(*found, strict=True)
     pieces = known_pieces(job.world_size, job.job.model, asked, timed)
-    predicted = predict_step(job.job, job.world_size, pieces)
+    predicted = predict_step(job.job, job.world_size, pieces, ahead=job.plan.loads_ahead)
     answer = replace(_beside(_answer(job, results), job, predicted, median(own)), load=load)
     return _checked(answer) if check_all else answer
 
@@ -207,6 +217,7 @@ def _launch(job: FormJob, session: Session, worker: str, given: list[Any]) -> tu
     """Return what the ranks do, and what else the machine did meanwhile."""
     check_launch(job.world_size, session.backend, session.timeout_s)
     check_torch()
+    tell_of_images([job.plan.images] if job.plan.images else [], session.progress)
     preload(PRELOAD, "realcomm.forms.training")
     with session.progress.task(f"training by {job.plan.form.label}") as tick, watch_load() as watch:
         ranks = launch(

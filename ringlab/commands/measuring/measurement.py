@@ -119,7 +119,7 @@ def measure(
     session = session or Session()
     work, progress = _find_work(scenario, calibration), session.progress
     _check_one(work.jobs, "--weights", weights)
-    _tell_of_images(work.jobs, progress)
+    tell_of_images(work.jobs, progress)
     starts = _find_starts(work.jobs, scenario.cluster.world_size, resume, progress)
     options: dict[str, Any] = {"backend": session.backend, "timeout": session.timeout_s, "network": network}
     measured: dict[Request | Training, Trace] = {}
@@ -184,7 +184,7 @@ def _check_one(trainings: Sequence[Training], option: str, file: object, other: 
     )
 
 
-def _tell_of_images(trainings: Sequence[Training], progress: Progress) -> None:
+def tell_of_images(trainings: Sequence[Training], progress: Progress) -> None:
     """Say what is to be known of the images before a run. Raise InputError where they are not there."""
     if any(job.dataset == "cifar10" for job in trainings):
         from realcomm.training.datasets import describe_images  # imports torch
@@ -230,7 +230,7 @@ def measure_in_turns(
     ProgramError before anything is measured.
     """
     work = _find_work(scenario, calibration)
-    _tell_of_images(work.jobs, session.progress)
+    tell_of_images(work.jobs, session.progress)
     with session.progress.task("calibrating and running in turns") as tick:
         turns = launch_turns(
             work.once,

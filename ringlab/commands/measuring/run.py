@@ -84,13 +84,13 @@ def command(
     as_started = _as_many_ranks_as_there_are() if training.elastic else []
     if is_spread(scenario, [*(set_keys or ()), *as_started]):
         for option, value in (("--emulate", real.emulate), ("--calibration", real.calibration),
-                              ("--resume", training.resume), ("--log-dir", training.log_dir),
-                              ("--weights", training.weights)):  # fmt: skip
+                              ("--resume", training.resume), ("--log-dir", training.log_dir)):  # fmt: skip
             if value:
                 raise InputError(f"{option} does not go with [training.parallelism]; leave one of the two out")
         from ringlab.commands.measuring.forms import carry_out  # others do without
 
-        carry_out(scenario, [*(set_keys or ()), *as_started], real, outputs, predict=predict, check=check, trace=trace)
+        changes, weights = [*(set_keys or ()), *as_started], training.weights
+        carry_out(scenario, changes, real, outputs, predict=predict, check=check, trace=trace, weights=weights)
         return
     if check:
         raise InputError("--check is of trainings with [training.parallelism]; [training] check_every is of replicas")
