@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import simcomm
+from benchmarks.studies.scaling_columns import cases_of, make_cases, step_times
 from collectives.errors import InputError
 from collectives.records.model_profile import Layer, ModelProfile, TransformerShape, find_model_profile
 from collectives.training.buckets import Gradient
@@ -19,7 +20,6 @@ from simcomm.mesh.step import StepModel, StepPrediction
 from simcomm.mesh.sync import DeviceWork, Unit, data_groups, sync_step
 from simcomm.mesh.terms import read_parameters
 from simcomm.nccl.descriptions import describe_preset
-from simcomm.scaling.columns import cases_of, make_cases, step_times
 from simcomm.scaling.descriptions import read_series
 from simcomm.scaling.rates import predict_rate
 from simcomm.timeline import overlap

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from command_line import Ringlab
 
+from benchmarks.studies.scaling_columns import make_points, predict_steps
 from benchmarks.studies.scaling_fit import fit_parameters
 from benchmarks.studies.scaling_left_out import judge_held_out
 from benchmarks.studies.scaling_limits import held_if_exact, other_frameworks
@@ -19,7 +20,6 @@ from simcomm.accuracy.trainings import BASELINES, judge_frozen, seen_series
 from simcomm.mesh.intervals import COVERAGES, SHAPE, Shares, log_halfwidth, unsure
 from simcomm.mesh.terms import read_parameters
 from simcomm.scaling import TrainingJob, find_model, predict_rate
-from simcomm.scaling.columns import make_points, predict_steps
 from simcomm.scaling.descriptions import OWN_DATA, Point, read_series
 
 ROOT = Path(__file__).parent.parent

@@ -7,11 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.errors import InputError
-from collectives.training.parallelism import Parallelism
-from simcomm.mesh.terms import expected_maximum, read_parameters
-from simcomm.scaling import TrainingJob, find_model, predict_rate
-from simcomm.scaling.columns import (
+from benchmarks.studies.scaling_columns import (
     BACKWARD_SHARE,
     SeriesCase,
     bucket_seconds,
@@ -20,6 +16,10 @@ from simcomm.scaling.columns import (
     steal_of,
     step_times,
 )
+from collectives.errors import InputError
+from collectives.training.parallelism import Parallelism
+from simcomm.mesh.terms import expected_maximum, read_parameters
+from simcomm.scaling import TrainingJob, find_model, predict_rate
 from simcomm.scaling.descriptions import NEVER, find_node, find_scaling_gpu
 from simcomm.scaling.rates import node_of_machine
 from simcomm.timeline import overlap

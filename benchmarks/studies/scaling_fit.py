@@ -10,9 +10,9 @@ from dataclasses import replace
 import numpy as np
 
 from benchmarks.studies.fitting import Springs, fit_least_squares, soft_l1, write_parameters
+from benchmarks.studies.scaling_columns import FittedPoints, make_points, predict_steps
 from simcomm.mesh.terms import FILE, Floats, read_parameters
 from simcomm.nccl.parameters import Parameters, read_definitions
-from simcomm.scaling.columns import Points, make_points, predict_steps
 from simcomm.scaling.descriptions import put_aside, read_series
 
 SCALE = 0.06  # in log rate: residuals above count less than their square
@@ -21,7 +21,7 @@ LARGEST_STEAL = 0.99  # above, backward would stand still
 
 
 def fit_parameters(
-    points: Points,
+    points: FittedPoints,
     start: Mapping[str, float] | None = None,
     *,
     tolerance: float = 1e-4,

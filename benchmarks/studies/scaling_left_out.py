@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from benchmarks.studies.scaling_columns import FittedPoints, make_points, predict_steps
 from benchmarks.studies.scaling_fit import fit_parameters
 from benchmarks.studies.scaling_widths import fit_widths
 from collectives.output_files import write_text
@@ -14,7 +15,6 @@ from simcomm.accuracy.judging import Judged
 from simcomm.accuracy.trainings import BASELINES, HARD, judged_points, seen_series, shares_of
 from simcomm.mesh.intervals import COVERAGES, FILE, Shares, Widths, log_halfwidth, read_widths
 from simcomm.mesh.terms import read_parameters
-from simcomm.scaling.columns import Points, make_points, predict_steps
 from simcomm.scaling.descriptions import Series, put_aside
 
 Tick = Callable[[int, int, int, str], None]  # (rank, done, total, text)
@@ -56,7 +56,9 @@ def judge_held_out(
     return judged_points(points, predicted, shares, halves, baselines)
 
 
-def refit(points: Points, start: Mapping[str, float], pinned: Mapping[str, float] | None = None) -> Mapping[str, float]:
+def refit(
+    points: FittedPoints, start: Mapping[str, float], pinned: Mapping[str, float] | None = None
+) -> Mapping[str, float]:
     """Return the parameters fitted to these points alone; ``start`` only says where the search begins."""
     return fit_parameters(points, start, tolerance=1e-3, pinned=pinned)
 

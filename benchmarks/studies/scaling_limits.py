@@ -4,18 +4,18 @@ from dataclasses import replace
 
 import numpy as np
 
+from benchmarks.studies.scaling_columns import FittedPoints
 from simcomm.accuracy.judging import Judged, Score, score
 from simcomm.accuracy.trainings import HARD
 from simcomm.mesh.job import is_half
 from simcomm.mesh.terms import Floats
-from simcomm.scaling.columns import Points
 from simcomm.scaling.one_gpu import framework_of
 
 LIKE = 1.5  # batches of one job differ by this factor at most
 FEWEST = 2  # other series that say what a job does on a machine
 
 
-def other_frameworks(points: Points) -> Floats:
+def other_frameworks(points: FittedPoints) -> Floats:
     """Return the rates by other frameworks' scaling of the same job on the same machine, a row for each predicted one.
 
     It is the median of at least two series of the same model, precision, GPUs and nodes, with about the same batch; not
@@ -38,13 +38,13 @@ def other_frameworks(points: Points) -> Floats:
     return found
 
 
-def _job(points: Points, row: int) -> tuple[object, ...]:
+def _job(points: FittedPoints, row: int) -> tuple[object, ...]:
     one = points.series[points.of[row]]
     first = one.points[0].gpus
     return one.system, one.model, is_half(one.job.precision), first, points.cases.gpus[row], points.cases.nodes[row]
 
 
-def score_others(judged: Judged, points: Points) -> dict[str, Score]:
+def score_others(judged: Judged, points: FittedPoints) -> dict[str, Score]:
     """Return the scores of other frameworks on the same machine and of the model, of the hard points where both are."""
     rates = other_frameworks(points)
     rows = judged.keys["hard"] & ~np.isnan(rates)

@@ -9,10 +9,11 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from simcomm.accuracy.judging import Judged, Score, score
+from simcomm.accuracy.points import Points, measured, sync_of
 from simcomm.mesh.intervals import COVERAGES, Shares, log_halfwidth
-from simcomm.mesh.terms import LINK_KINDS, Floats, read_parameters
-from simcomm.scaling.columns import NONE, Cases, Mask, Points, make_points, predict_steps, sync_of
+from simcomm.mesh.terms import Floats
 from simcomm.scaling.descriptions import Point, Series, put_aside, read_series
+from simcomm.scaling.rates import predict_series
 
 HARD = 0.9
 SYNCS = {"none": "no exchange", "ps": "parameter server"}
@@ -21,14 +22,15 @@ INSIDE = {"nvlink": "NVLink", "pcie": "PCIe, peer to peer", "host": "PCIe, host 
 
 def judge_frozen(series: Sequence[Series]) -> Judged:
     """Return the points of series by the shipped parameters; baselines are fitted to what those were fitted to."""
-    points = make_points(series)
-    own = make_points(seen_series())
-    values = read_parameters()
-    predicted, times = predict_steps(points, values)
+    points, own = (Points(tuple(one), measured(one)) for one in (series, seen_series()))
+    predicted, shares = points.linear, np.zeros((len(Shares._fields), len(points.rate)))
+    for number, one in enumerate(series):
+        rows = np.flatnonzero((points.of == number) & points.predicted)
+        for row, point, found in zip(rows, one.points[1:], predict_series(one), strict=True):
+            predicted[row], shares[:, row] = found.rate * one.more_steps(point.gpus), found.rests_on
     baselines = {name: make(own)(points) for name, make in BASELINES.items()}
-    shares = times.shares(points.cases, values)
-    halves = {share: log_halfwidth(shares, share) for share in COVERAGES}
-    return judged_points(points, predicted, shares, halves, baselines)
+    halves = {share: log_halfwidth(Shares(*shares), share) for share in COVERAGES}
+    return judged_points(points, predicted, Shares(*shares), halves, baselines)
 
 
 def seen_series() -> list[Series]:
@@ -58,8 +60,8 @@ def judged_points(
             "system": np.array([one.system for one in of]),
             "model": np.array([one.model for one in of]),
             "family": np.array([family_of(one, point) for one in points.series for point in one.points[1:]]),
-            "gpus": points.cases.gpus[rows].astype(int),
-            "samples": (points.cases.gpus * points.cases.batch)[rows],
+            "gpus": points.gpus[rows].astype(int),
+            "samples": (points.gpus * points.batch)[rows],
             "linear": points.linear[rows],
             "hard": points.rate[rows] < HARD * points.linear[rows],
             **shares.take(rows)._asdict(),
@@ -119,12 +121,12 @@ def linear(_: Points) -> Efficiency:
 def one_efficiency(seen: Points) -> Efficiency:
     """Return the median efficiency of each GPU count; of one that was not seen, between its neighbours."""
     rows = seen.predicted
-    counts, efficiency = seen.cases.gpus[rows], (seen.rate / seen.linear)[rows]
+    counts, efficiency = seen.gpus[rows], (seen.rate / seen.linear)[rows]
     known = np.unique(counts)
     medians = [float(np.median(efficiency[counts == count])) for count in known]
 
     def predict(points: Points) -> Floats:
-        found: Floats = np.interp(np.log(points.cases.gpus), np.log(known), medians)
+        found: Floats = np.interp(np.log(points.gpus), np.log(known), medians)
         return found
 
     return predict
@@ -152,21 +154,14 @@ PRIORS = np.log([100e9, 15e9, 6e9, 10e9, 1e-4])  # bytes/s of LINK_KINDS, and a 
 
 
 def _ring_efficiency(points: Points, values: Floats) -> Floats:
-    cases = points.cases
-    alone = points.cases.batch * cases.gpus / points.linear
-    more = _ring_seconds(cases, values)
+    alone = points.batch * points.gpus / points.linear
+    share = 2 * (points.gpus - 1) / points.gpus
+    seconds = share * points.exchanged_bytes / values[points.link] + values[-1] * np.log2(points.gpus)
+    more = np.where(points.exchanged_bytes > 0, seconds, 0.0)
     start = points.first
-    base = np.maximum(alone - more[start] * cases.batch / cases.batch[start], 0.05 * alone)  # of one GPU alone
+    base = np.maximum(alone - more[start] * points.batch / points.batch[start], 0.05 * alone)  # of one GPU alone
     found: Floats = alone / (base + more)
     return np.where(points.predicted, found, 1.0)
-
-
-def _ring_seconds(cases: Cases, values: Floats) -> Floats:
-    bandwidth = values[: len(LINK_KINDS)][cases.kind]
-    share = 2 * (cases.gpus - 1) / cases.gpus
-    seconds = share * cases.gradient_bytes / bandwidth + values[-1] * np.log2(cases.gpus)
-    exchanges: Mask = (cases.gpus > 1) & (cases.sync != NONE)
-    return np.where(exchanges, seconds, 0.0)
 
 
 BASELINES: dict[str, Baseline] = {

@@ -116,7 +116,7 @@ def memory_of(job: TrainingJob) -> list[DeviceMemory]:
     (102, 2.75)
     """
     form = job.parallelism
-    if job.batch % form.pieces:
+    if form.pieces > 1 and job.batch % form.pieces:
         raise InputError(
             f"batch_size {job.batch} is not divided by {form.pieces} microbatches; give a multiple of them"
         )

@@ -1,7 +1,7 @@
 """What several GPUs add to a step beside collectives: terms whose parameters are fitted to published trainings.
 
 Every term takes numbers, or columns of them: a step (``simcomm/mesh/step.py``) and the columns of published series
-(``simcomm/scaling/columns.py``) are made of the same.
+(``benchmarks/studies/scaling_columns.py``) are made of the same.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Steps of data-parallel trainings as columns: every point of published series at once, for fits and for judging.
+"""Steps of data-parallel trainings as columns: every point of published series at once, which fits need.
 
 It is the step of ``simcomm/mesh/step.py`` for a mesh of data alone, by the same terms (``simcomm/mesh/terms.py``), with
 its timeline in closed form: a GPU alone takes t1 a step, and several take
@@ -18,7 +18,7 @@ What shares links with copied batches is left to the mesh: of published machines
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from collectives.records.model_profile import ModelProfile
 from collectives.training.buckets import BUCKET_BYTES, FIRST_BYTES, Bucket, fill_buckets
 from collectives.training.parallelism import Parallelism
+from simcomm.accuracy.points import SYNCS, Mask, Points, Rows, floats, measured, sync_of
 from simcomm.mesh.interconnect import ScalingNode
 from simcomm.mesh.intervals import Shares
 from simcomm.mesh.job import TrainingJob
@@ -42,11 +43,8 @@ from simcomm.mesh.terms import (
     steal_share,
     straggler_seconds,
 )
-from simcomm.scaling.descriptions import NEVER, ScalingGpu, Series
+from simcomm.scaling.descriptions import ScalingGpu, Series
 
-Rows = NDArray[np.intp]
-Mask = NDArray[np.bool_]
-SYNCS = ("ddp", "after", "ps", "none")
 DDP, AFTER, PS, NONE = range(len(SYNCS))
 NETWORK = LINK_KINDS.index("network")
 BACKWARD_SHARE = 2 / 3  # of a step's computing: twice the FLOPs of forward
@@ -107,44 +105,29 @@ def make_cases(cases: Sequence[SeriesCase]) -> Cases:
     kinds = ["network" if case.nodes > 1 else case.node.kind for case in cases]
     decoding = [f"{case.job.loader}_per_core" if case.job.loader in ("dali", "decode") else "" for case in cases]
     return Cases(
-        gpus=_floats(case.gpus for case in cases),
-        nodes=_floats(case.nodes for case in cases),
-        batch=_floats(case.job.batch for case in cases),
+        gpus=floats(case.gpus for case in cases),
+        nodes=floats(case.nodes for case in cases),
+        batch=floats(case.job.batch for case in cases),
         gradient_bytes=sizes.sum(axis=1),
         buckets=sizes,
         before=np.cumsum(sizes, axis=1) - sizes,
         count=(sizes > 0).sum(axis=1).astype(np.float64),
         ready=ready,
-        busbw=_floats(case.node.bandwidth(-(-case.gpus // case.nodes)) * 1e9 for case in cases),
-        nic=_floats(case.node.nic_GBps * 1e9 for case in cases),
-        memory=_floats(case.gpu.memory_GBps * 1e9 for case in cases),
-        cores=_floats(case.node.cores for case in cases),
+        busbw=floats(case.node.bandwidth(-(-case.gpus // case.nodes)) * 1e9 for case in cases),
+        nic=floats(case.node.nic_GBps * 1e9 for case in cases),
+        memory=floats(case.gpu.memory_GBps * 1e9 for case in cases),
+        cores=floats(case.node.cores for case in cases),
         kind=np.array([LINK_KINDS.index(kind) for kind in kinds]),
         staged=np.array([case.node.kind == "host" for case in cases]),
         sync=np.array([SYNCS.index(sync_of(case.job.parallelism)) for case in cases]),
         loader=np.array(decoding),
         variable=np.array([case.job.variable_batches for case in cases]),
-        paths=_floats(case.paths for case in cases),
-        slowest=_floats(expected_maximum(case.gpus) for case in cases),
-        slowest_node=_floats(expected_maximum(case.nodes) for case in cases),
-        largest=_floats(_largest(case.job.model, case.job.parallelism.gradient_bytes) for case in cases),
-        more_steps=_floats(case.more_steps for case in cases),
+        paths=floats(case.paths for case in cases),
+        slowest=floats(expected_maximum(case.gpus) for case in cases),
+        slowest_node=floats(expected_maximum(case.nodes) for case in cases),
+        largest=floats(_largest(case.job.model, case.job.parallelism.gradient_bytes) for case in cases),
+        more_steps=floats(case.more_steps for case in cases),
     )
-
-
-def sync_of(form: Parallelism) -> str:
-    """Return how the gradients of a mesh of data alone travel, as series are described.
-
-    >>> sync_of(Parallelism()), sync_of(Parallelism(overlap=False)), sync_of(Parallelism(sync_every=NEVER))
-    ('ddp', 'after', 'none')
-    """
-    if form.form == "parameter_server":
-        return "ps"
-    return "none" if form.sync_every == NEVER else "ddp" if form.overlap else "after"
-
-
-def _floats(values: Iterable[float]) -> Floats:
-    return np.array(list(values), dtype=np.float64)
 
 
 @lru_cache(maxsize=4096)
@@ -275,51 +258,25 @@ def cases_of(one: Series) -> list[SeriesCase]:
     ]
 
 
-@dataclass(frozen=True)
-class Points:
-    """A row for each point, series after series. ``first`` is the row that a row is predicted from."""
+class FittedPoints(Points):
+    """Points with their cases."""
 
-    series: tuple[Series, ...]
-    cases: Cases
-    of: Rows  # which of the series
-    first: Rows
-    rate: Floats  # measured, of all GPUs
-    linear: Floats  # the first point's rate times how many times more GPUs there are
+    @cached_property
+    def cases(self) -> Cases:
+        """A row for each point."""
+        return make_cases([case for one in self.series for case in cases_of(one)])
 
-    @property
-    def predicted(self) -> Mask:
-        """The rows that are predicted, which are not the first of their series."""
-        found: Mask = self.first != np.arange(len(self.first))
-        return found
-
-    @property
-    def hard(self) -> Mask:
-        """The predicted rows that were measured below 0.9 of linear."""
-        return self.predicted & (self.rate < 0.9 * self.linear)
-
-    def take(self, chosen: Iterable[bool]) -> "Points":
+    def take(self, chosen: Iterable[bool]) -> "FittedPoints":
         """Return the points of some of the series."""
         return make_points([one for one, wanted in zip(self.series, chosen, strict=True) if wanted])
 
 
-def make_points(series: Sequence[Series]) -> Points:
+def make_points(series: Sequence[Series]) -> FittedPoints:
     """Return the points of series as columns."""
-    counts = [len(one.points) for one in series]
-    starts = np.cumsum([0, *counts[:-1]])
-    first = np.repeat(starts, counts)
-    points = [point for one in series for point in one.points]
-    rate, gpus = _floats(point.rate for point in points), _floats(point.gpus for point in points)
-    return Points(
-        series=tuple(series),
-        cases=make_cases([case for one in series for case in cases_of(one)]),
-        of=np.repeat(np.arange(len(series)), counts),
-        first=first,
-        rate=rate,
-        linear=rate[first] * gpus / gpus[first],
-    )
+    return FittedPoints(tuple(series), measured(series))
 
 
-def predict_steps(points: Points, values: Mapping[str, float]) -> tuple[Floats, StepTimes]:
+def predict_steps(points: FittedPoints, values: Mapping[str, float]) -> tuple[Floats, StepTimes]:
     """Return the rates that the model gives all rows, from the first point of each series, and the steps."""
     cases = points.cases
     starts = np.flatnonzero(~points.predicted)
