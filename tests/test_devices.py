@@ -1,6 +1,7 @@
 """``ringlab predict --devices``: trainings on 1 to N devices, what varies, and what is refused."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import ringlab
 from collectives.errors import InputError
 from collectives.records.model_profile import Measured, find_model_profile
 from collectives.records.trace import read_trace
+from ringlab.commands.predicting.devices_answer import DevicesRow
 from ringlab.commands.predicting.search import SearchOptions, find_meshes
 from simcomm.mesh.job import TrainingJob
 from simcomm.scaling.rates import predict_rate
@@ -123,6 +125,29 @@ def test_a_language_model_takes_as_long_as_search_says() -> None:
     assert row.interval[1] / row.samples_per_s == pytest.approx(same.tokens_interval[1] / same.tokens_per_s, rel=1e-6)
     assert row.mfu == pytest.approx(same.mfu) and 0.5 < row.efficiency < 1
     assert sum(row.parts.values()) == pytest.approx(row.step_s)
+
+
+def test_a_language_model_has_one_rate_of_a_gpu_and_one_memory_in_every_form() -> None:
+    """What closed forms have no step of is a timeline's, at their rate of one GPU and in their memory."""
+
+    def rows(form: str, devices: Sequence[int] = (1, 8)) -> list[DevicesRow]:
+        job = f"training={{model='gpt2', batch_size=8, precision='bf16', parallelism={{{form}}}}}"
+        return list(ringlab.predict_devices("dgx-h100", devices, job).cases[0].rows)
+
+    one, eight = rows("form='ddp'")
+    for form in ("form='zero_redundancy'", "form='data_parallel'", "gradient_bytes=2", "overlap=false", "sync_every=8"):
+        alone, joined = rows(form)
+        assert (alone.samples_per_s, alone.memory["total"]) == pytest.approx((one.samples_per_s, one.memory["total"]))
+        assert 0.8 < joined.samples_per_s / eight.samples_per_s < 1.01, form
+        assert joined.memory["total"] <= eight.memory["total"]
+    assert rows("sync_every=8")[1].samples_per_s >= eight.samples_per_s > rows("overlap=false")[1].samples_per_s
+    shipped, all_forwards, in_turn = (
+        rows(f"pipeline=4, {more}", [8])[0]
+        for more in ("microbatches=8", "microbatches=8, schedule='gpipe'", "schedule='naive'")
+    )
+    assert all_forwards.step_s == pytest.approx(shipped.step_s)
+    assert all_forwards.memory["activations"] > shipped.memory["activations"]
+    assert in_turn.parts["pipeline"] / in_turn.parts["compute"] == pytest.approx(3, rel=0.15)
 
 
 def test_a_rate_on_one_gpu_moves_another_and_published_rates_come_before_data_sheets() -> None:

@@ -12,12 +12,12 @@ import pytest
 from collectives.errors import InputError
 from simcomm.cluster.hardware_parts import parts
 from simcomm.mesh.compute import MEASURED_SPREAD
+from simcomm.mesh.uncertain import Uncertain, chance_less
 from simcomm.renting.break_evens import PAYS_OFF, interruptions, price_of_other, second_node
 from simcomm.renting.measuring import Measurement, spread_after, worth
 from simcomm.renting.plan import PlanLimits, RentalPlan, make_plan, pareto_front
 from simcomm.renting.quotes import Choice, Interruptions, Quote, Rate, list_choices, make_quote
 from simcomm.renting.rentals import COLUMNS, Rental, read_rentals
-from simcomm.scaling.uncertain import Uncertain, chance_less
 
 PHI = NormalDist().cdf
 ROW = {

@@ -9,10 +9,10 @@ import pytest
 from benchmarks.studies import renting_chances as chances
 from benchmarks.studies.renting_chances import Pair, judge_chances, pairs_of
 from benchmarks.studies.renting_regret import gpu_prices, job_options
+from simcomm.mesh.uncertain import Uncertain
 from simcomm.renting.rentals import read_rentals
 from simcomm.scaling.descriptions import find_scaling_gpu, read_series
 from simcomm.scaling.one_gpu import YOURS, Alone, guess_rates, guess_together, published
-from simcomm.scaling.uncertain import Uncertain
 
 
 def test_guesses_with_the_spread_of_what_happens_come_true_as_often_as_they_say() -> None:

@@ -23,6 +23,7 @@ from simcomm.cluster.hardware_parts import memory_bytes
 from simcomm.mesh.compute import MEASURED_SPREAD
 from simcomm.mesh.job import TrainingJob, is_half
 from simcomm.mesh.memory import memory_of
+from simcomm.mesh.uncertain import Uncertain
 from simcomm.mesh_search.own_runs import OwnRuns
 from simcomm.renting import predicting
 from simcomm.renting.nodes import scaling_node
@@ -32,7 +33,6 @@ from simcomm.scaling.descriptions import find_scaling_gpu, read_series
 from simcomm.scaling.gpu_rates import SERIES_GPUS, GpuRates, series_gpu
 from simcomm.scaling.models import even_model, find_model
 from simcomm.scaling.one_gpu import YOURS, Alone, guess_together, published
-from simcomm.scaling.uncertain import Uncertain
 
 RATES = 'plan.known_rates={V100 = 1156.0, A100 = 2300.0, "H100 SXM" = 2785.0, "RTX 4090" = 1776.0}'
 SCENARIO = """

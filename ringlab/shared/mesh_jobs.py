@@ -15,7 +15,7 @@ from scenarios.training_form import TrainingForm
 from simcomm.cluster.hardware_parts import find_link
 from simcomm.mesh.clusters import mesh_cluster
 from simcomm.mesh.job import TrainingJob
-from simcomm.mesh.language import SOURCE, Host, LanguageModel, is_expressible
+from simcomm.mesh.language import SOURCE, Host, LanguageModel, is_language
 from simcomm.mesh_search.columns import BITS, FRAMEWORKS, OFFLOADED, OPTIMIZERS, PRECISIONS
 from simcomm.mesh_search.devices import is_mesh_gpu
 from simcomm.mesh_search.search import MeshJob
@@ -77,10 +77,10 @@ def find_host(spread: SpreadTraining) -> Host | None:
 
 
 def find_language_model(spread: SpreadTraining, job: TrainingJob) -> LanguageModel | None:
-    """Return a scenario's training as closed forms have it; None where they are not of it, or times are stated."""
+    """Return a scenario's training as closed forms have it; None where it is no language model, or times are stated."""
     host, training = find_host(spread), spread.training
     named = replace(job, optimizer=named_optimizer(training))
-    if host is None or training.compute is not None or not is_expressible(named) or not is_mesh_gpu(host.gpu):
+    if host is None or training.compute is not None or not is_language(named) or not is_mesh_gpu(host.gpu):
         return None
     belief, told = find_belief(host.gpu, "other")
     adapted = "" if told is None else f", {told[0].lower()}{told[1:].removesuffix('.')}"

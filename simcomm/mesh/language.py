@@ -17,14 +17,18 @@ from collectives.units import format_size
 from simcomm.mesh.compute import Compute, at_rate
 from simcomm.mesh.job import TrainingJob
 from simcomm.mesh.memory import DeviceMemory
+from simcomm.mesh.uncertain import Uncertain
 from simcomm.mesh_search.columns import OPTIMIZERS, PRECISIONS
 from simcomm.mesh_search.search import FoundMeshes, MeshJob, SearchedMesh, predict_meshes
 from simcomm.mesh_search.step import waits
-from simcomm.mesh_search.uncertainty import Belief, Slopes, believe, find_slopes
+from simcomm.mesh_search.uncertainty import NAMES, Belief, Slopes, believe, find_slopes
 
 SHARDINGS = {"ddp": "ddp", "zero1": "zero1", "zero2": "zero2", "zero3": "zero3", "fsdp": "zero3", "hsdp": "hsdp"}
+KEPT_AS = SHARDINGS | {"zero_redundancy": "zero1", "data_parallel": "ddp", "parameter_server": "ddp"}
+LEAST_CAUSE = 0.002  # of a rate's logarithm, that is kept apart
 KINDS = ("gpt", "llama")  # whose tokens see those before them
 SOURCE = "closed forms fitted to published runs of language models"
+HIDDEN = 1e-9  # of an exchange behind backward
 LARGEST = 1 << 14  # samples of a device that are tried for what would fit
 
 
@@ -54,24 +58,28 @@ class LanguageStep(NamedTuple):
     deviations: RateDeviations
 
 
-def is_expressible(job: TrainingJob) -> bool:
-    """Return whether the closed forms are of such a model and form.
+def is_language(job: TrainingJob) -> bool:
+    """Return whether the closed forms are of such a model, whatever its form.
 
     >>> from collectives.records.model_profile import find_model_profile
-    >>> is_expressible(TrainingJob(find_model_profile("gpt2"), 8, precision="bf16"))
+    >>> is_language(TrainingJob(find_model_profile("gpt2"), 8, precision="bf16"))
     True
     """
-    form = job.parallelism
-    usual = (form.sync_every, form.gradient_bytes, form.overlap, form.half_weights) == (1, 0, True, False)
-    is_known = form.form in SHARDINGS and (form.pipeline == 1 or form.schedule in ("1f1b", "interleaved"))
     is_text = is_transformer(job.model.model) and parse_transformer(job.model.model)[0] in KINDS
+    return is_text and job.precision in PRECISIONS and job.optimizer in OPTIMIZERS
+
+
+def is_expressible(job: TrainingJob) -> bool:
+    """Return whether they also have a language model's step: what they have not is a timeline's, at their rate."""
+    form = job.parallelism
+    usual = (form.gradient_bytes, form.half_weights) == (0, False)
     is_plain = job.loader is None and job.loader_rate is None and not job.variable_batches
-    return usual and is_known and is_text and is_plain and job.precision in PRECISIONS and job.optimizer in OPTIMIZERS
+    return usual and is_plain and form.form in SHARDINGS
 
 
 @dataclass(frozen=True)
 class LanguageModel:
-    """A job that is expressible, on hosts of one kind."""
+    """A job of a language model on hosts of one kind."""
 
     job: TrainingJob
     host: Host
@@ -79,18 +87,40 @@ class LanguageModel:
     source: str = SOURCE
 
     @cached_property
+    def known(self) -> Belief:
+        """What is believed of a step; nothing hides gradients that wait until backward is through."""
+        if self.job.parallelism.overlap:
+            return self.belief
+        return replace(self.belief, parameters={**self.belief.parameters, "data_hidden": HIDDEN})
+
+    @cached_property
     def alone(self) -> FoundMeshes:
         """A step of the whole batch on one device, however much it keeps."""
         pieces = self.job.parallelism.pieces
         mesh = SearchedMesh(micro_batch=int(self.job.batch // pieces), grad_accum=pieces)
         one = replace(self.mesh_job(1, Parallelism()), batch=int(self.job.batch))
-        return predict_meshes(one, [mesh._replace(recompute=self.job.parallelism.recompute)], self.belief)
+        return predict_meshes(one, [mesh._replace(recompute=self.job.parallelism.recompute)], self.known)
 
     @property
     def compute(self) -> Compute:
         """How long one device computes on each layer."""
-        found = at_rate(self.job.model, self.job.batch / float(self.alone.step_s[0]), self.source)
-        return replace(found, spread=float(self.belief.deviations(self._slopes(self.alone))[0]))
+        found = at_rate(self.job.model, self.rate.median, self.source)
+        return replace(found, spread=float(self.known.deviations(self._slopes(self.alone))[0]))
+
+    @property
+    def rate(self) -> Uncertain:
+        """Samples a second of one device."""
+        return Uncertain(self.job.batch / float(self.alone.step_s[0]), self.causes(self.alone, 0))
+
+    def causes(self, found: FoundMeshes, number: int) -> dict[str, float]:
+        """Return what a rate of one of several meshes may be wrong by: each parameter, and each run by itself.
+
+        A parameter is wrong alike for all machines.
+        """
+        slopes = self._slopes(found, number).slopes[0]
+        moved = -slopes * np.sqrt(np.diag(self.known.covariance))
+        known = {name: float(by) for name, by in zip(NAMES, moved, strict=True) if abs(by) > LEAST_CAUSE}
+        return {**known, f"a run on {found.job.gpus} x {self.host.gpu}": self.known.noise}
 
     def mesh_job(self, devices: int, form: Parallelism) -> MeshJob:
         """Return what the closed forms are asked."""
@@ -103,36 +133,32 @@ class LanguageModel:
             top_k=form.top_k if form.experts else 0,
         )  # fmt: skip
 
-    def step(self, devices: int, form: Parallelism) -> LanguageStep:
-        """Return a step on a mesh of so many devices. Raise InputError where it does not fit into their memory."""
-        return self.of_mesh(self.stated(devices, form), 0)
-
     def stated(self, devices: int, form: Parallelism) -> FoundMeshes:
         """Return the mesh of a form, which fills its devices as it may. Raise InputError where it does not fit."""
-        found = predict_meshes(self.mesh_job(devices, form), [self.mesh(form)], self.belief, fill=1.0)
+        found = predict_meshes(self.mesh_job(devices, form), [self.mesh(form)], self.known, fill=1.0)
         self._check_fit(found, devices, form)
         return found
 
     def memory(self, devices: int, form: Parallelism) -> float:
         """Return the bytes that the fullest device of a form's mesh keeps."""
-        return float(predict_meshes(self.mesh_job(devices, form), [self.mesh(form)], self.belief).memory.total[0])
+        return float(predict_meshes(self.mesh_job(devices, form), [self.mesh(form)], self.known).memory.total[0])
 
     def of_mesh(self, found: FoundMeshes, number: int) -> LanguageStep:
         """Return the step of one of several meshes."""
-        parts, mesh = found.parts.take(number), found.searched[number]
+        parts, mesh, every = found.parts.take(number), found.searched[number], self.job.parallelism.sync_every
         total = parts.pop("total")
         alone = self._alone_seconds(parts["optimizer"] * mesh.tp * mesh.pp)
         devices = float(found.meshes.gpus[number])
-        waiting = total * (1 - 1 / float(waits(np.array(devices), self.belief.parameters)))  # for the slowest
+        waiting = total * (1 - 1 / float(waits(np.array(devices), self.known.parameters)))  # for the slowest
         factor = (total - waiting) / sum(parts.values())  # what frameworks differ by
         parts = {name: seconds * factor for name, seconds in parts.items()}
+        parts["data"] /= every  # of local SGD, in the mean step
         pipeline = parts.pop("bubble") + parts.pop("p2p")
         sync, inside = parts.pop("data") + parts.pop("host"), parts.pop("tensor") + parts.pop("context")
         named = {**parts, "tensor": inside, "pipeline": pipeline, "sync": sync, "stragglers": waiting}
-        slopes = find_slopes(found.meshes.take(np.array([number])), self.belief.parameters)
-        one = self._slopes(self.alone)
+        slopes, one = self._slopes(found, number), self._slopes(self.alone)
         between = Slopes(slopes.logs, slopes.slopes - one.slopes)  # of the efficiency
-        deviations = RateDeviations(*(float(self.belief.deviations(each)[0]) for each in (slopes, between, one)))
+        deviations = RateDeviations(*(float(self.known.deviations(each)[0]) for each in (slopes, between, one)))
         return LanguageStep(named, _device_memory(found, number), self.job.batch / alone, deviations)
 
     def _alone_seconds(self, optimizer: float) -> float:
@@ -145,13 +171,13 @@ class LanguageModel:
         pieces = form.pieces
         return SearchedMesh(
             tp=form.tensor, pp=form.pipeline, dp=max(1, form.data), ep=form.expert, vp=form.virtual,
-            micro_batch=int(self.job.batch // pieces), grad_accum=pieces, sharding=SHARDINGS[form.form],
-            recompute=form.recompute, schedule=form.schedule if form.pipeline > 1 else "none",
+            micro_batch=int(self.job.batch // pieces), grad_accum=pieces, sharding=KEPT_AS[form.form],
+            recompute=form.recompute, schedule=_schedule(form),
             sequence_parallel=int(form.sequence),
         )  # fmt: skip
 
-    def _slopes(self, found: FoundMeshes) -> Slopes:
-        return find_slopes(found.meshes, self.belief.parameters)
+    def _slopes(self, found: FoundMeshes, number: int = 0) -> Slopes:
+        return find_slopes(found.meshes.take(np.array([number])), self.known.parameters)
 
     def _check_fit(self, found: FoundMeshes, devices: int, form: Parallelism) -> None:
         limit, total = float(found.meshes.memory_bytes[0]), float(found.memory.total[0])
@@ -174,9 +200,14 @@ class LanguageModel:
         meshes = [self.mesh(form)._replace(micro_batch=size) for size in sizes]
         if not meshes:
             return 0
-        found = predict_meshes(self.mesh_job(devices, form), meshes, self.belief)
+        found = predict_meshes(self.mesh_job(devices, form), meshes, self.known)
         fitting = np.flatnonzero(found.memory.total <= limit)
         return sizes[int(fitting[-1])] * form.pieces if len(fitting) else 0
+
+
+def _schedule(form: Parallelism) -> str:
+    """Return the schedule by its name in a column; the naive one is 1F1B of one microbatch."""
+    return "none" if form.pipeline == 1 else "1f1b" if form.schedule == "naive" else form.schedule
 
 
 def _device_memory(found: FoundMeshes, number: int) -> DeviceMemory:

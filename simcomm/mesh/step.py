@@ -18,7 +18,7 @@ from simcomm.mesh.compute import BlockTimes, Compute
 from simcomm.mesh.interconnect import Interconnect
 from simcomm.mesh.intervals import Shares, log_halfwidth
 from simcomm.mesh.job import ANY_DEVICE, MeshDevice, TrainingJob
-from simcomm.mesh.language import LanguageModel, RateDeviations
+from simcomm.mesh.language import LanguageModel, RateDeviations, is_expressible
 from simcomm.mesh.layer_collectives import LayerCollectives, find_layer_collectives
 from simcomm.mesh.layers import Stage, count_parameters, cut_stages, device_part, is_unit, split_tensors, visits
 from simcomm.mesh.memory import WHOLE_STATES, DeviceMemory, check_fit, check_form
@@ -194,8 +194,11 @@ class StepModel:
         check_tasks(job.model, job.parallelism)
         if self.language is None:
             return _Step(job, self.compute, fabric, devices, self.device).predict()
-        step = self.language.step(devices, job.parallelism)
+        stated = self.language.stated(devices, job.parallelism)
         found = _Step(job, self.compute, fabric, devices, self.device._replace(memory=None)).predict()
+        step = self.language.of_mesh(stated, 0)
+        if not is_expressible(job):
+            return replace(found, memory=(step.memory,))
         parts = StepParts(**step.parts)
         return replace(found, parts=parts, memory=(step.memory,), alone=step.alone, deviations=step.deviations)
 

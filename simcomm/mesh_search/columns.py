@@ -53,6 +53,7 @@ class Meshes:
     sequence_parallel: Array
     interleaved: Array
     zero_bubble: Array  # a schedule that computes gradients of weights where others wait
+    gpipe: Array  # all forwards first
     most_layers: Array  # of the stage that has most of them
     first_layers: Array
     last_layers: Array
@@ -107,7 +108,7 @@ PRECISIONS = {  # and the rate that products of them have
 }  # fmt: skip
 PRECISION_NAMES = tuple(PRECISIONS)
 RECOMPUTED = ("none", "selective", "full")
-SCHEDULES = ("none", "1f1b", "interleaved", "zero_bubble")
+SCHEDULES = ("none", "1f1b", "gpipe", "interleaved", "zero_bubble")
 OPTIMIZERS = ("adamw", "adamw8bit", "sgd")
 OFFLOADED = ("none", "optimizer", "parameters")  # the host keeps nothing, optimizer states, or parameters too
 BITS = {"16": 2.0, "8": 1.0, "4": 0.516}  # bytes of a frozen weight: NF4 has .127 bits of scales (arXiv:2305.14314)
@@ -141,6 +142,7 @@ def make_columns(table: Mapping[str, Sequence[Any]]) -> Meshes:
         zero=np.array([ZERO[one] for one in table["sharding"]]),
         interleaved=np.array([one == "interleaved" for one in table["schedule"]]),
         zero_bubble=np.array([one == "zero_bubble" for one in table["schedule"]]),
+        gpipe=np.array([one == "gpipe" for one in table["schedule"]]),
         optimizer=np.array([OPTIMIZERS.index(one) for one in table["optimizer"]]),
         offload=np.array([OFFLOADED.index(one) for one in table["offload"]]),
         frozen_bytes=np.array([BITS[str(one)] for one in table["frozen_bits"]]),

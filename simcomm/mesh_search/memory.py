@@ -153,6 +153,6 @@ def _kept(m: Meshes, p: Mapping[str, float]) -> tuple[Array, Array]:
 
 def _flying(m: Meshes, p: Mapping[str, float], *, is_last: bool) -> Array:
     """Return how many micro batches are between their forward and backward on the first or the last stage."""
-    flying = np.minimum(m.micro_batches, 1.0 if is_last else m.pp)
+    flying = np.minimum(m.micro_batches, np.where(m.gpipe, m.micro_batches, 1.0 if is_last else m.pp))
     flying = np.where(m.interleaved, flying * (1 + (m.pp - 1) / (m.pp * m.vp)), flying)
     return np.where((m.pp > 1) & (not is_last), flying * p["in_flight"], flying)

@@ -6,24 +6,23 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import NamedTuple, NoReturn
 
-import numpy as np
-
 from collectives.errors import InputError
 from collectives.records.environment import installed_version
 from collectives.training.parallelism import Parallelism
 from collectives.units import format_size
 from simcomm.mesh.job import TrainingJob
-from simcomm.mesh.language import Host, LanguageModel
+from simcomm.mesh.language import Host, LanguageModel, is_expressible
+from simcomm.mesh.uncertain import Uncertain
 from simcomm.mesh_search.devices import find_mesh_gpu
 from simcomm.mesh_search.own_runs import OwnRuns
 from simcomm.mesh_search.search import FILL, FoundMeshes, search
-from simcomm.mesh_search.uncertainty import NAMES, believe, find_slopes
+from simcomm.mesh_search.uncertainty import believe
+from simcomm.renting.nodes import find_gpu, scaling_node
+from simcomm.renting.predicting import AnyQuestion, Question
 from simcomm.renting.quotes import Choice, Rate
 from simcomm.renting.rentals import Rental
-from simcomm.scaling.uncertain import Uncertain
 
 KEY_DIGITS = 32
-LEAST_CAUSE = 0.002  # of a rate's logarithm, that is kept apart
 WORDS = {"sync": "sync", "tensor": "tensor", "pipeline": "pipeline", "expert": "experts", "stragglers": "stragglers"}
 
 
@@ -65,22 +64,16 @@ class LanguageQuestion(NamedTuple):
         return search(model.mesh_job(self.gpus, Parallelism(data=self.gpus)), model.belief)
 
     def answer(self) -> Rate:
-        """Return the predicted rate, wrong by what each parameter of the closed forms may be, and each run by itself.
-
-        A parameter is wrong alike for all machines.
-        """
+        """Return the predicted rate."""
         model, found = self.model, self.find()
         number = int(found.order[0])
         step = model.of_mesh(found, number)
-        slopes = find_slopes(found.meshes.take(np.array([number])), model.belief.parameters).slopes[0]
-        moved = -slopes * np.sqrt(np.diag(model.belief.covariance))
-        causes = {name: float(by) for name, by in zip(NAMES, moved, strict=True) if abs(by) > LEAST_CAUSE}
-        seconds = float(found.step_s[number])
+        seconds = sum(step.parts.values())
         rate = found.job.batch / seconds
         held = max(WORDS, key=lambda name: step.parts.get(name, 0.0))
         share = step.parts.get(held, 0.0) / seconds
         what = "compute" if share < 0.02 else f"{WORDS[held]} {share:.0%}"
-        uncertain = Uncertain(rate, {**causes, f"a run on {self.gpus} x {self.host.gpu}": model.belief.noise})
+        uncertain = Uncertain(rate, model.causes(found, number))
         mesh = found.searched[number].name
         return Rate(uncertain, what, rate / (self.gpus * step.alone), mesh if self.is_free else "")
 
@@ -98,8 +91,15 @@ class LanguagePredicting:
         """What is to be said of the rates."""
         return [f"Rates of {gpu} are adapted: {one.title}." for gpu, one in self.own.items()]
 
-    def question(self, choice: Choice) -> LanguageQuestion:
+    def question(self, choice: Choice) -> AnyQuestion:
         """Return what is asked of a choice. Raise InputError for machines of which too little is known."""
+        found = self._ask(choice)
+        if is_expressible(self.job):
+            return found
+        gpu, node = find_gpu(choice.rental), scaling_node(choice.rental)
+        return Question(self.job, gpu, node, choice.gpus, choice.nodes, found.model.rate)
+
+    def _ask(self, choice: Choice) -> LanguageQuestion:
         own = self.own.get(choice.rental.gpu)
         return LanguageQuestion(self.job, host_of(choice.rental), choice.gpus, self.is_free, own)
 
@@ -109,7 +109,7 @@ class LanguagePredicting:
 
     def memory(self, choice: Choice) -> float:
         """Return the least that the fullest GPU has to have. Raise InputError where there is no mesh."""
-        question = self.question(choice)
+        question = self._ask(choice)
         if not self.is_free:
             form = self.job.on(choice.gpus, choice.rental.gpus).parallelism
             return question.model.memory(choice.gpus, form)

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from simcomm.mesh.compute import MEASURED_SPREAD
+from simcomm.mesh.uncertain import Uncertain
 from simcomm.renting.quotes import Quote
-from simcomm.scaling.uncertain import Uncertain
 
 STEPS = {1: 801, 2: 81}  # of the rule from -8 to 8, by the number of runs
 MINUTES = 10.0

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from math import inf
 
 from collectives.errors import InputError
+from simcomm.mesh.uncertain import chance_less
 from simcomm.renting.break_evens import BreakEven, interruptions, price_of_other, second_node
 from simcomm.renting.measuring import MINUTES, Measurement, Worth, worth
 from simcomm.renting.quotes import Choice, Interruptions, Quote, Rate
-from simcomm.scaling.uncertain import chance_less
 
 MOST_CONTENDERS = 40  # of the cheapest: those that a measurement can still put first
 

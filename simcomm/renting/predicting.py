@@ -25,11 +25,11 @@ from simcomm.mesh.intervals import log_halfwidth
 from simcomm.mesh.job import MeshDevice, TrainingJob
 from simcomm.mesh.memory import check_fit, memory_of
 from simcomm.mesh.step import StepModel
+from simcomm.mesh.uncertain import NORMAL, Uncertain
 from simcomm.parallel import in_any_order
 from simcomm.renting.nodes import find_gpu, scaling_node
 from simcomm.renting.quotes import Choice, Rate
 from simcomm.scaling.descriptions import ScalingGpu
-from simcomm.scaling.uncertain import NORMAL, Uncertain
 
 BLOCK = 64  # choices that a process is given at a time
 Z_80 = NORMAL.inv_cdf(0.9)

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from simcomm.mesh.uncertain import Uncertain
 from simcomm.renting.rentals import Rental
-from simcomm.scaling.uncertain import Uncertain
 
 Market = Literal["on demand", "spot"]
 HOUR_S = 3600.0

@@ -19,11 +19,11 @@ from collectives.training.workload import ComputePhases
 from simcomm.cluster.hardware_parts import parts
 from simcomm.mesh.compute import MEASURED_SPREAD, Compute, as_measured, at_rate, in_phases, measured_rate
 from simcomm.mesh.job import TrainingJob
+from simcomm.mesh.uncertain import Uncertain
 from simcomm.nccl.catalogue import find_gpu
 from simcomm.scaling.descriptions import find_scaling_gpu
 from simcomm.scaling.models import even_model
 from simcomm.scaling.one_gpu import YOURS, Alone, guess_rates, guess_together, network_of, published
-from simcomm.scaling.uncertain import Uncertain
 
 SOME_FLOPS = 1e9  # where a search for those of a sample begins
 SERIES_GPUS = {"V100 ": "V100", "P100 ": "P100", "A100 80GB": "A100-80", "A100 ": "A100"}  # their names, by a beginning

@@ -28,7 +28,7 @@ from scenarios.loader import PlannedTraining, read_planned_training
 from scenarios.plan_form import PlanForm, parse_hours
 from simcomm.mesh.compute import measured_rate
 from simcomm.mesh.job import TrainingJob
-from simcomm.mesh.language import is_expressible
+from simcomm.mesh.language import is_expressible, is_language
 from simcomm.mesh_search.own_runs import find_own_runs
 from simcomm.renting.advice import SHARE, advise
 from simcomm.renting.break_evens import BreakEven
@@ -353,9 +353,10 @@ def _predicting(
 ) -> AnyPredicting:
     """Return what predicts rates: closed forms those of a language model of which none is stated."""
     language = replace(job, optimizer=named_optimizer(form.training))
-    if not known and form.training.compute is None and is_expressible(language):
+    if not known and form.training.compute is None and is_language(language):
         own = {gpu: runs for gpu in sorted(gpus) if (runs := find_own_runs(gpu, "other")) is not None}
-        return LanguagePredicting(language, "parallelism" not in form.training.model_fields_set, own)
+        is_free = "parallelism" not in form.training.model_fields_set and is_expressible(language)
+        return LanguagePredicting(language, is_free, own)
     return Predicting(job, GpuRates(job, known, gpus).rate)
 
 

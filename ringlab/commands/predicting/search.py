@@ -23,6 +23,7 @@ from ringlab.shared.progress import TerminalProgress, computing
 from ringlab.shared.ranges import parse_world_sizes
 from scenarios.loader import SpreadTraining, read_spread_training
 from scenarios.plan_form import parse_hours
+from simcomm.mesh.uncertain import Uncertain
 from simcomm.mesh_search.losers import least_memory, why_others_lose, why_too_large
 from simcomm.mesh_search.memory import PART_NAMES
 from simcomm.mesh_search.search import (
@@ -37,7 +38,6 @@ from simcomm.mesh_search.search import (
 from simcomm.mesh_search.uncertainty import Z_80
 from simcomm.renting.gpu_prices import cheapest_gpu
 from simcomm.renting.rentals import read_rentals
-from simcomm.scaling.uncertain import Uncertain
 from viz.file_types import check_file
 
 KEYS = {  # that a what-if varies: of a scenario
