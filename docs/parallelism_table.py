@@ -1,6 +1,6 @@
-"""The tables of docs/parallelism.md: shared links, forms and a model on gloo ranks, hosts.
+"""The tables of docs/parallelism.md: shared links, forms on gloo ranks, hosts.
 
-``benchmarks/forms.py``, ``benchmarks/parallelism.py`` and ``make one-rank`` measure what the other tables show.
+``benchmarks/forms.py`` and ``make one-rank`` measure what the other tables show.
 """
 
 import json
@@ -39,20 +39,6 @@ def shared() -> Iterator[str]:
             steps.append(row.step_s)
             links = (*row.links_shared_between, *row.links_shared_within.values(), "-")[0].partition(" share")[0]
         yield f"| {name}, {row.parallelism} | {' | '.join(f'{1e3 * each:.1f}' for each in steps)} | {links} |"
-
-
-def pairs(found: Found) -> Iterator[str]:
-    """Yield a table of a model on two processes."""
-    yield f"{where(found['environment'], found['others'])}:"
-    yield f"{found['model']}, batches of {found['batch_size']};"
-    yield f"medians of {found['rounds']} rounds of {found['steps']} steps."
-    yield ""
-    yield "| | processes | predicted, ms | measured, ms | error, % | speed-up | predicted |"
-    yield "| --- | ---: | ---: | ---: | ---: | ---: | ---: |"
-    for row in found["rows"]:
-        times = f"{1e3 * row['predicted_s']:.1f} | {1e3 * row['measured_s']:.1f} | {100 * row['error']:+.1f}"
-        gained = f"{row['speed_up']:.2f} | {row['predicted_speed_up']:.2f}"
-        yield f"| {row['name']} | {row['processes']} | {times} | {gained} |"
 
 
 FORM_COLUMNS = (  # heading, key, scale and format; those that a benchmark has measured are shown
@@ -103,7 +89,6 @@ PARTS: Parts = {
     "docs/parallelism.md": {
         "shared": lambda: _lines(shared()),
         "forms": lambda: _lines(forms(read_results("forms"))),
-        "pairs": lambda: _lines(pairs(read_results("parallelism"))),
         "hosts": lambda: _lines(hosts(read_results("one_rank"))),
     }
 }

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from ringlab.commands.measuring.compare import Comparison
     from ringlab.commands.measuring.forms import FormAnswer, compare_form, run_form
     from ringlab.commands.measuring.measurement import RunAnswer
-    from ringlab.commands.measuring.model_parallel import ModelParallelAnswer, model_parallel
     from ringlab.commands.measuring.profile import ProfileAnswer, profile_model
     from ringlab.commands.measuring.profiled_rank import ProfiledRank, compare_devices
     from ringlab.commands.predicting.devices_answer import DevicesAnswer
@@ -51,7 +50,6 @@ _MODULES = {
     "ringlab.commands.diagnosing.diagnose": ("DiagnosisAnswer", "diagnose"),
     "ringlab.commands.doctor": ("DoctorAnswer", "doctor"),
     "ringlab.commands.catalogue": ("HardwareCatalogue", "HardwarePart", "Names", "hardware", "list_names"),
-    "ringlab.commands.measuring.model_parallel": ("ModelParallelAnswer", "model_parallel"),
     "ringlab.commands.measuring.profile": ("ProfileAnswer", "profile_model"),
     "ringlab.commands.draw": ("Picture",),
     "ringlab.commands.init": ("Beginnings", "init"),
@@ -85,7 +83,6 @@ __all__ = [
     "FormAnswer",
     "HardwareCatalogue",
     "HardwarePart",
-    "ModelParallelAnswer",
     "Names",
     "Picture",
     "PlanAnswer",
@@ -112,7 +109,6 @@ __all__ = [
     "init",
     "list_names",
     "load",
-    "model_parallel",
     "plan",
     "plot",
     "predict",

@@ -19,7 +19,7 @@ EXAMPLES = {
     "student": ("student.py",),
     "toy": ("toy.py",),
     "notebook": ("notebook.ipynb",),
-    "model-parallel": ("model_parallel.py",),
+    "model-parallel": ("model_parallel.toml",),
     "resnet-course": ("resnet_course.py", "resnet_course.toml"),
 }
 

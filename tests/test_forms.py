@@ -22,6 +22,7 @@ from collectives.training.parallelism import Parallelism
 from collectives.training.recipe import Recipe
 from collectives.training.workload import Training
 from realcomm.forms import pieces, spread
+from realcomm.forms.blocks import named_blocks
 from realcomm.forms.plan import FormPlan, batches_of, build
 from realcomm.forms.training import FormResult, train_alone
 from realcomm.profiling.meta import profile_on_meta
@@ -288,3 +289,9 @@ def test_meshes_and_stages_of_pipelines_are_of_the_ranks_device(monkeypatch: pyt
     halves = ("words", "blocks.0"), ("last_norm", "head")
     spread.Spread(model, Parallelism(data=1, pipeline=2, microbatches=2), recipe, stages=halves)
     assert asked == ["cuda", "cuda", gpu]
+
+
+def test_blocks_of_a_resnet_one_after_the_other_are_the_model() -> None:
+    model = find_model("resnet18", (3, 32, 32)).build().eval()
+    images = torch.randn(2, 3, 32, 32)
+    assert torch.equal(nn.Sequential(*named_blocks(model, "resnet18").values())(images), model(images))

@@ -1,9 +1,16 @@
 """Systems of authors that no fit has seen: who they are is drawn by lot, and intervals hold their rows."""
 
 from benchmarks.studies.nccl_noise import find_pairs, judge
-from benchmarks.studies.nccl_unseen import draw_put_aside, fit_widths, judge_left_out, judge_put_aside, read_authors
+from benchmarks.studies.nccl_unseen import (
+    describe_widths,
+    draw_put_aside,
+    fit_widths,
+    judge_left_out,
+    judge_put_aside,
+    read_authors,
+)
 from simcomm.nccl.descriptions import put_aside, read_systems
-from simcomm.nccl.intervals import describe_widths, read_widths
+from simcomm.nccl.intervals import read_widths
 
 
 def test_the_lot_decides_who_is_put_aside() -> None:

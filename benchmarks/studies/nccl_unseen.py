@@ -31,7 +31,6 @@ from simcomm.nccl.intervals import (
     WIDTHS_FILE,
     LogLimits,
     NcclWidths,
-    describe_widths,
     outside_checked,
     widening,
 )
@@ -52,6 +51,21 @@ def read_authors() -> dict[str, str]:
     """
     rows = csv.DictReader(read_text(OWN_DATA / "systems.csv").splitlines())
     return {row["slug"]: row["author"] for row in rows if row["author"]}
+
+
+def describe_widths(widths: NcclWidths) -> str:
+    """Return the content of the file of limits.
+
+    >>> one = LogLimits((0.25,), (0.5,))
+    >>> print(describe_widths(NcclWidths(one, one)).splitlines()[-1])
+    several = { below = [0.25], above = [0.5] }
+    """
+    lines = [
+        f"{name} = {{ below = {list(limits.below)}, above = {list(limits.above)} }}"
+        for name, limits in widths._asdict().items()
+    ]
+    head = "# Limits of 80 % intervals in log time, from small to large: python -m benchmarks.studies.nccl_unseen --fit"
+    return "\n".join([head, *lines, ""])
 
 
 def draw_put_aside() -> frozenset[str]:

@@ -12,7 +12,7 @@ from benchmarks.studies.scaling_fit import fit_parameters
 from benchmarks.studies.scaling_widths import fit_widths
 from collectives.output_files import write_text
 from simcomm.accuracy.judging import Judged
-from simcomm.accuracy.trainings import BASELINES, HARD, judged_points, seen_series, shares_of
+from simcomm.accuracy.trainings import BASELINES, HARD, judged_points, seen_series
 from simcomm.mesh.intervals import COVERAGES, FILE, Shares, Widths, log_halfwidth, read_widths
 from simcomm.mesh.terms import read_parameters
 from simcomm.scaling.descriptions import Series, put_aside
@@ -75,7 +75,8 @@ def main() -> None:
     """Predict the project's own series, each source left out, and write the widths of those not put aside."""
     judged = judge_held_out(seen_series(), lambda *_: None)
     errors = np.log(judged.predicted / judged.measured)
-    write_widths(fit_widths(errors, shares_of(judged), judged.keys["source"], judged.keys["hard"]))
+    shares = Shares(*(judged.keys[name] for name in Shares._fields))
+    write_widths(fit_widths(errors, shares, judged.keys["source"], judged.keys["hard"]))
 
 
 if __name__ == "__main__":

@@ -84,11 +84,6 @@ def family_of(series: Series, point: Point) -> str:
     return INSIDE[series.node.kind]
 
 
-def shares_of(judged: Judged) -> Shares:
-    """Return what points rest on."""
-    return Shares(*(judged.keys[name] for name in Shares._fields))
-
-
 def score_points(judged: Judged) -> dict[str, Score]:
     """Return the scores of all points and of the hard ones."""
     return {"all": score(judged), "hard": score(judged.take(judged.keys["hard"]))}

@@ -98,21 +98,6 @@ def read_widths() -> NcclWidths:
     )
 
 
-def describe_widths(widths: NcclWidths) -> str:
-    """Return the content of the file of limits.
-
-    >>> one = LogLimits((0.25,), (0.5,))
-    >>> print(describe_widths(NcclWidths(one, one)).splitlines()[-1])
-    several = { below = [0.25], above = [0.5] }
-    """
-    lines = [
-        f"{name} = {{ below = {list(limits.below)}, above = {list(limits.above)} }}"
-        for name, limits in widths._asdict().items()
-    ]
-    head = "# Limits of 80 % intervals in log time, from small to large: python -m benchmarks.studies.nccl_unseen --fit"
-    return "\n".join([head, *lines, ""])
-
-
 @lru_cache(maxsize=64)
 def _stretch(coverage: float) -> float:
     """Return how much wider an interval of a coverage is than one of 80 %."""
