@@ -10,6 +10,7 @@ from torch.optim import optimizer as optimizers
 from torch.utils import _foreach_utils
 from torch.utils.data import DataLoader
 
+from virtual.gpus.batch_norm import install_batch_norm
 from virtual.gpus.renaming import CPU, placed, to_cpu
 from virtual.process.replaced import Replaced
 
@@ -40,6 +41,7 @@ def install_classes(replaced: Replaced) -> None:
         replaced.put(place, "_get_foreach_kernels_supported_devices", lambda: ["cpu", "cuda"])
     replaced.put(torch, "load", _loaded(torch.load))
     replaced.put(DataLoader, "__init__", _unpinned(DataLoader.__init__))
+    install_batch_norm(replaced)
 
 
 def _moved(original: Init) -> Init:

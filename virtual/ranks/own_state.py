@@ -29,6 +29,7 @@ class OwnState:
     python_numbers: Any = None
     numpy_numbers: Any = None
     dtype: torch.dtype = torch.float32
+    operators: dict[Any, Any] | None = None  # that DTensor treats in a way of their own, as within loss_parallel()
 
     def seed(self, number: int) -> None:
         """Begin with random numbers of its own, as processes do, though the same in every run."""
@@ -53,6 +54,9 @@ class Belongings:
         own.numpy_numbers = np.random.get_bit_generator()  # type: ignore[attr-defined]
         own.python_numbers = random.getstate()
         own.dtype = torch.get_default_dtype()
+        dispatcher = _find_dispatcher()
+        if dispatcher is not None:
+            own.operators = dispatcher._custom_op_handlers
         modules = sys.modules
         if len(modules) != self._count:
             self._look_for_modules()
@@ -74,6 +78,9 @@ class Belongings:
             random.setstate(own.python_numbers)
         if torch.get_default_dtype() is not own.dtype:
             torch.set_default_dtype(own.dtype)
+        dispatcher = _find_dispatcher()
+        if dispatcher is not None:
+            dispatcher._custom_op_handlers = own.operators or type(dispatcher)()._custom_op_handlers
 
     def is_owned(self, name: str) -> bool:
         """Return whether each rank has a module of this name of its own."""
@@ -99,3 +106,9 @@ class Belongings:
                 self.names.add(name)
             else:
                 self._known.add(name)
+
+
+def _find_dispatcher() -> Any:
+    """Return what dispatches DTensor's operators for the whole process; None where there are no DTensors yet."""
+    tensor = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
+    return getattr(tensor, "_op_dispatcher", None)

@@ -58,6 +58,7 @@ class Bonds(Watcher):
     def complete(self, collective: Any) -> None:
         """Tie the parameters whose gradients are given to an all_reduce together."""
         calls = collective.in_order()
+        self._untie_local(collective)
         if calls[0].exchange.collective != "all_reduce" or not calls[0].is_programs or len(calls) < 2:
             return
         if not self.logs.are_watched(calls[0].rank):
@@ -69,6 +70,15 @@ class Bonds(Watcher):
             for parameters in zip(*found, strict=True):
                 if len({one.shape for one in parameters}) == 1:
                     self.tie({call.rank: one for call, one in zip(calls, parameters, strict=True)})
+
+    def _untie_local(self, collective: Any) -> None:
+        """Untie what a hook of DDP reduces in a part of its group only, as post-local SGD does."""
+        part = set(collective.group.ranks)
+        for call in collective.calls.values():
+            for ddp in self.modules.get(call.rank, ()) if call.asked == "backward" else ():
+                if ddp._comm_hooks and part < set(ddp.process_group.group.ranks):
+                    for parameter in _managed(ddp):
+                        self._of.get(call.rank, {}).pop(parameter, None)
 
     def find_reduced(self, rank: Rank, tensor: torch.Tensor) -> list[torch.Tensor]:
         """Return the parameters whose gradients a tensor holds: one, or all of an optimizer where it is flat."""

@@ -1,0 +1,116 @@
+"""Batch norm over all ranks, which torch has for GPUs alone: its kernels, written out for this machine.
+
+Each function is the operator of its name, with the arguments that ``torch.nn.modules._functions.SyncBatchNorm`` gives.
+"""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.nn.modules._functions import SyncBatchNorm as Synchronised
+from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
+
+from virtual.process.replaced import Replaced
+
+
+def install_batch_norm(replaced: Replaced) -> None:
+    """Have SyncBatchNorm take tensors of this machine."""
+    for function in (
+        batch_norm_stats,
+        batch_norm_gather_stats_with_counts,
+        batch_norm_elemt,
+        batch_norm_backward_reduce,
+        batch_norm_backward_elemt,
+    ):
+        replaced.put(torch, function.__name__, function)
+    replaced.put(SyncBatchNorm, "forward", forward)
+    replaced.put(torch.nn.parallel.DistributedDataParallel, "_passing_sync_batchnorm_handle", lambda *args: None)
+
+
+def forward(self: Any, data: Tensor) -> Any:
+    """Be ``SyncBatchNorm.forward`` without its question for the device."""
+    group = self.process_group or dist.group.WORLD
+    ranks = dist.get_world_size(group) if self.training and dist.is_initialized() else 1
+    if ranks == 1:
+        return _BatchNorm.forward(self, data)
+    mean, variance, momentum = None, None, self.momentum or 0.0
+    if self.track_running_stats:
+        mean, variance = self.running_mean, self.running_var
+        self.num_batches_tracked.add_(1)
+        if self.momentum is None:
+            momentum = 1.0 / float(self.num_batches_tracked)
+    return Synchronised.apply(data, self.weight, self.bias, mean, variance, self.eps, momentum, group, ranks)
+
+
+def _over_channels(data: Tensor) -> list[int]:
+    return [place for place in range(data.dim()) if place != 1]
+
+
+def _as_channels(values: Tensor, data: Tensor) -> Tensor:
+    """Return a value for each channel in the shape that goes with the data."""
+    return values.view(1, -1, *[1] * (data.dim() - 2))
+
+
+def batch_norm_stats(data: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """Return mean and inverse deviation of each channel."""
+    variance, mean = torch.var_mean(data.float(), _over_channels(data), correction=0)
+    return mean, torch.rsqrt(variance + eps)
+
+
+def batch_norm_gather_stats_with_counts(
+    data: Tensor,
+    means: Tensor,
+    inverses: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    momentum: float,
+    eps: float,
+    counts: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Return mean and inverse deviation of the data of all ranks, and update those that are kept."""
+    shares, total = (counts / counts.sum()).view(-1, 1), counts.sum()
+    mean = (shares * means).sum(0)
+    variance = (shares * (inverses.pow(-2) - eps + (means - mean).square())).sum(0)
+    if running_mean is not None and running_var is not None:
+        running_mean.lerp_(mean.to(running_mean.dtype), momentum)
+        running_var.lerp_((variance * total / (total - 1)).to(running_var.dtype), momentum)
+    return mean, torch.rsqrt(variance + eps)
+
+
+def batch_norm_elemt(
+    data: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, inverse: Tensor, eps: float
+) -> Tensor:
+    """Return normalised data."""
+    found = (data - _as_channels(mean, data)) * _as_channels(inverse, data)
+    found = found if weight is None else found * _as_channels(weight, data)
+    return (found if bias is None else found + _as_channels(bias, data)).to(data.dtype)
+
+
+def batch_norm_backward_reduce(
+    gradient: Tensor, data: Tensor, mean: Tensor, inverse: Tensor, weight: Tensor | None, *wanted: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the sums over this rank's data that its gradients need, and those of weight and bias."""
+    places = _over_channels(data)
+    total = gradient.sum(places, dtype=mean.dtype)
+    weighted = (gradient * (data - _as_channels(mean, data))).sum(places, dtype=mean.dtype)
+    dtype = mean.dtype if weight is None else weight.dtype
+    return total, weighted, (weighted * inverse).to(dtype), total.to(dtype)
+
+
+def batch_norm_backward_elemt(
+    gradient: Tensor,
+    data: Tensor,
+    mean: Tensor,
+    inverse: Tensor,
+    weight: Tensor | None,
+    total: Tensor,
+    weighted: Tensor,
+    counts: Tensor,
+) -> Tensor:
+    """Return the gradient of the data; the two sums are of all ranks."""
+    count = counts.sum()
+    slope = _as_channels(inverse.square() * weighted / count, data)
+    found = gradient - _as_channels(total / count, data) - (data - _as_channels(mean, data)) * slope
+    scale = inverse if weight is None else inverse * weight
+    return (found * _as_channels(scale, data)).to(data.dtype)
