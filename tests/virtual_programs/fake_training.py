@@ -23,6 +23,7 @@ model.to_empty(device="cuda")
 for parameter in model.parameters():
     nn.init.uniform_(parameter, -0.1, 0.1)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+torch.manual_seed(0)
 data = TensorDataset(torch.randn(64, WIDTH))
 sampler = DistributedSampler(data, num_replicas=mesh["data"].size(), rank=mesh["data"].get_local_rank())
 for (x,) in DataLoader(data, 8, sampler=sampler):

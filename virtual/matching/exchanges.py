@@ -71,6 +71,11 @@ class Exchange:
         return 0
 
     @property
+    def reduced(self) -> Tensors:
+        """What the rank gives to be reduced, or a few parts of it."""
+        return self.given
+
+    @property
     def dtype(self) -> torch.dtype:
         """The type of the elements."""
         return self.given[0].dtype if self.given else torch.float32
@@ -181,6 +186,10 @@ class ReduceScatter(Exchange):
     @property
     def elements(self) -> int:
         return sum(count(parts) for parts in self.pieces)
+
+    @property
+    def reduced(self) -> Tensors:
+        return [part for parts in self.pieces[:1] for part in parts[:: -(-len(parts) // 4)]]
 
     @property
     def dtype(self) -> torch.dtype:

@@ -102,3 +102,13 @@ def is_asked_by_program(through: Iterable[str] = PASSED_THROUGH) -> bool:
             return is_users(name)
         frame = frame.f_back
     return False
+
+
+def is_called_within(folder: str) -> bool:
+    """Return whether a file of a folder of torch, given as a part of its path, is being carried out in this thread."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if folder in frame.f_code.co_filename:
+            return True
+        frame = frame.f_back
+    return False

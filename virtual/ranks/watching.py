@@ -69,6 +69,18 @@ class Watcher:
     def forward_begins(self, rank: Rank, ddp: Any) -> None:
         """Hear that a DistributedDataParallel is called."""
 
+    def evaluating(self, rank: Rank, module: Any) -> None:
+        """Hear that a module is set to be evaluated."""
+
+    def replicated(self, rank: Rank, tensor: Any, mesh: Any, placements: Any) -> None:
+        """Hear of a tensor that is to be a DTensor with these placements, some of which are replicas."""
+
+    def joined(self, rank: Rank, parts: Any, whole: Any) -> None:
+        """Hear of a tensor that is made of others, one after the other, or row by row of one."""
+
+    def compared(self, rank: Rank, one: Any, other: Any) -> None:
+        """Hear that two tensors are compared element by element."""
+
     def sampling(self, rank: Rank, sampler: Any) -> None:
         """Hear that a DistributedSampler is gone through."""
 

@@ -13,6 +13,7 @@ from virtual.watching.calls.in_flight import InFlight
 from virtual.watching.calls.lateness import LateComers
 from virtual.watching.calls.reads import Reads
 from virtual.watching.training.bonds import Bonds
+from virtual.watching.training.gathered import GatheredOrder
 from virtual.watching.training.gradients import Gradients
 from virtual.watching.training.idle import Idleness
 from virtual.watching.training.loaders import Samplers
@@ -20,6 +21,7 @@ from virtual.watching.training.logs import OptimizerLogs
 from virtual.watching.training.losses import ReducedLosses
 from virtual.watching.training.random_numbers import DropoutSeeds
 from virtual.watching.training.replicas import Replicas
+from virtual.watching.training.replicated import ReplicatedTensors
 
 
 def watch_everything(strict: bool) -> Watchers:
@@ -37,6 +39,8 @@ def watch_everything(strict: bool) -> Watchers:
             Idleness(logs, bonds),
             ReducedLosses(),
             Samplers(),
+            ReplicatedTensors(),
+            GatheredOrder(),
             FileRaces(clocks),
             InFlight(),
             LateComers(),

@@ -12,21 +12,24 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import device_mesh
 from torch.distributed import distributed_c10d as c10d
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import optimizer as optimizers
 from torch.utils.data import DistributedSampler
 from torch.utils.data import dataloader as loading
 
+from virtual.matching.samples import is_plain
 from virtual.process.replaced import Replaced
 from virtual.ranks.neutral import Neutral
 from virtual.ranks.rank import Rank
-from virtual.ranks.sites import is_asked_by_program, is_users
+from virtual.ranks.sites import is_asked_by_program, is_called_within, is_users
 from virtual.ranks.watching import nobody
 from virtual.ranks.world import VirtualWorld
 
 HOOK = 1 << 40  # a number that torch gives to no hook of its own
 DEPTH = "optimizers that step"
+OF_STYLES = f"tensor{os.sep}parallel{os.sep}"
 
 
 class ProgramObserver:
@@ -40,13 +43,17 @@ class ProgramObserver:
         for function, event in ((loading._BaseDataLoaderIter.__next__, "batch_drawn"),):
             replaced.put(loading._BaseDataLoaderIter, "__next__", self._before(function, event, with_owner=False))
         replaced.put(DistributedSampler, "__iter__", self._before(DistributedSampler.__iter__, "sampling"))
-        replaced.put(DistributedSampler, "__init__", self._after(DistributedSampler.__init__, "made_sampler"))
+        made_sampler = self._after(DistributedSampler.__init__, "made_sampler")
+        replaced.put(DistributedSampler, "__init__", self._first(made_sampler, self._listen_to_results, replaced))
         ddp = DistributedDataParallel
         replaced.put(ddp, "__init__", self._after(ddp.__init__, "wrapped"))
         replaced.put(ddp, "forward", self._before(ddp.forward, "forward_begins"))
         replaced.put(torch.autograd, "backward", self._backward(torch.autograd.backward))
         made = self._after(optimizers.Optimizer.__init__, "made_optimizer")
         replaced.put(optimizers.Optimizer, "__init__", made)
+        replaced.put(torch.nn.Module, "eval", self._before(torch.nn.Module.eval, "evaluating"))
+        init_mesh = device_mesh.DeviceMesh.__init__
+        replaced.put(device_mesh.DeviceMesh, "__init__", self._first(init_mesh, self._listen_to_tensors, replaced))
         self._install_steps(replaced)
         self._install_groups(replaced)
         self._install_files(replaced)
@@ -65,6 +72,20 @@ class ProgramObserver:
         if pass_on is not nobody and rank is not None and rank.number >= 0 and rank.job.finding is None:
             with self.telling(rank):
                 pass_on(rank, *said)
+
+    def _first(
+        self, function: Callable[..., Any], listen: Callable[[Replaced], None], replaced: Replaced
+    ) -> Callable[..., Any]:
+        """Return a function whose first call lets more be listened to, which nobody else is to pay for."""
+        begun: list[bool] = []
+
+        def told(*args: Any, **named: Any) -> Any:
+            if not begun:
+                begun.append(True)
+                listen(replaced)
+            return function(*args, **named)
+
+        return told
 
     def _before(self, function: Callable[..., Any], event: str, with_owner: bool = True) -> Callable[..., Any]:
         def told(owner: Any, *args: Any, **named: Any) -> Any:
@@ -88,6 +109,48 @@ class ProgramObserver:
             result = function(tensors, *args, **named)
             self.tell("backward_ended")
             return result
+
+        return told
+
+    # -- what is done with tensors
+
+    def _listen_to_results(self, replaced: Replaced) -> None:
+        """Hear how the results of samples are put together and compared."""
+        for owner, name in ((torch, "cat"), (torch, "concat"), (torch, "argmax"), (torch.Tensor, "argmax")):
+            replaced.put(owner, name, self._joining(getattr(owner, name)))
+        for owner, name in ((torch, "eq"), (torch.Tensor, "eq"), (torch.Tensor, "__eq__")):
+            replaced.put(owner, name, self._comparing(getattr(owner, name)))
+
+    def _joining(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def told(parts: Any, *args: Any, **named: Any) -> Any:
+            whole = function(parts, *args, **named)
+            tensors = [parts] if isinstance(parts, torch.Tensor) else parts
+            if all(map(is_plain, (*tensors, whole))):
+                self.tell("joined", tensors, whole)
+            return whole
+
+        return told
+
+    def _comparing(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def told(one: Any, other: Any, *args: Any, **named: Any) -> Any:
+            if is_plain(one) and is_plain(other):
+                self.tell("compared", one, other)
+            return function(one, other, *args, **named)
+
+        return told
+
+    def _listen_to_tensors(self, replaced: Replaced) -> None:
+        """Hear of DTensors, where the program has imported them."""
+        found = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
+        if found is not None:
+            replaced.put(found, "from_local", staticmethod(self._from_local(found.from_local)))
+
+    def _from_local(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def told(tensor: Any, device_mesh: Any = None, placements: Any = None, **named: Any) -> Any:
+            are_replicas = device_mesh is not None and any(one.is_replicate() for one in placements or ())
+            if are_replicas and (is_called_within(OF_STYLES) or is_asked_by_program()):
+                self.tell("replicated", tensor, device_mesh, placements)
+            return function(tensor, device_mesh, placements, **named)
 
         return told
 

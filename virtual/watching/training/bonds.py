@@ -13,6 +13,7 @@ from virtual.ranks.rank import Rank
 from virtual.ranks.watching import Watcher
 from virtual.watching.training.logs import OptimizerLog, OptimizerLogs
 
+SPLITTING = ("all_reduce", "all_gather", "reduce_scatter")  # collectives by which layers are split up over ranks
 MOST_FORGOTTEN = 0.5  # of an optimizer's parameters may be outside of all bonds, and are meant to be in
 
 
@@ -22,7 +23,7 @@ class Bond:
 
     parameters: dict[Rank, torch.Tensor]
     by_ddp: bool = False
-    compared: int = 0  # steps that were compared
+    of_norm: bool = False  # a weight of ones that ranks share which split up layers by hand
 
 
 class Bonds(Watcher):
@@ -34,6 +35,8 @@ class Bonds(Watcher):
         self._of: dict[Rank, WeakIdKeyDictionary] = {}
         self._wrapped: dict[tuple[Any, int], dict[Rank, Any]] = {}
         self._counts: dict[tuple[Rank, Any], int] = {}
+        self._splitting: dict[Rank, Any] = {}  # the group with which a rank communicates within backward
+        self._stepping: dict[tuple[Any, int], list[OptimizerLog]] = {}
         self.modules: dict[Rank, list[Any]] = {}
 
     def of(self, rank: Rank, parameter: torch.Tensor) -> Bond | None:
@@ -54,6 +57,28 @@ class Bonds(Watcher):
             lists = [_managed(one) for one in met.values()]
             for parameters in zip(*lists, strict=False):
                 self.tie(dict(zip(met, parameters, strict=True)), by_ddp=True)
+
+    def posted(self, posted: Any) -> None:
+        """Find groups that split layers up by hand: gradients of activations are reduced within backward."""
+        rank = posted.rank
+        if rank in self._splitting or posted.way != "calls" or not posted.is_programs:
+            return
+        verb, is_backward = posted.exchange.collective, torch._C._current_graph_task_id() != -1
+        if is_backward and verb in SPLITTING and posted.tensors and not self.find_reduced(rank, posted.tensors[0]):
+            self._splitting[rank] = posted.group
+
+    def stepping(self, rank: Rank, optimizer: Any) -> None:
+        """Tie the weights of norms on ranks that split the other layers up: each has all of them."""
+        log, group = self.logs.of(rank, optimizer), self._splitting.get(rank)
+        if group is None or log.count or len(group.ranks) < 2:
+            return
+        met = self._stepping.setdefault((group, log.number), [])
+        met.append(log)
+        if len(met) == len(group.ranks) and len({len(one.parameters) for one in met}) == 1:
+            for place, parameter in enumerate(log.parameters):
+                sample = _first_sample(log, place)
+                if parameter.dim() == 1 and sample.size and bool((sample == 1.0).all()):
+                    self._tie_if_equal(met, place, is_drawn=False, of_norm=True)
 
     def complete(self, collective: Any) -> None:
         """Tie the parameters whose gradients are given to an all_reduce together."""
@@ -78,7 +103,7 @@ class Bonds(Watcher):
             for ddp in self.modules.get(call.rank, ()) if call.asked == "backward" else ():
                 if ddp._comm_hooks and part < set(ddp.process_group.group.ranks):
                     for parameter in _managed(ddp):
-                        self._of.get(call.rank, {}).pop(parameter, None)
+                        self._of.get(call.rank, WeakIdKeyDictionary()).pop(parameter, None)
 
     def find_reduced(self, rank: Rank, tensor: torch.Tensor) -> list[torch.Tensor]:
         """Return the parameters whose gradients a tensor holds: one, or all of an optimizer where it is flat."""
@@ -94,13 +119,13 @@ class Bonds(Watcher):
                 return parameters
         return []
 
-    def tie(self, parameters: dict[Rank, torch.Tensor], by_ddp: bool = False) -> Bond:
+    def tie(self, parameters: dict[Rank, torch.Tensor], by_ddp: bool = False, of_norm: bool = False) -> Bond:
         """Have parameters be meant to be equal from now on, unless they are already."""
         first_rank, first = next(iter(parameters.items()))
         known = self.of(first_rank, first)
         if known is not None:
             return known
-        bond = Bond(parameters, by_ddp)
+        bond = Bond(parameters, by_ddp, of_norm)
         for rank, parameter in parameters.items():
             self._of.setdefault(rank, WeakIdKeyDictionary())[parameter] = bond
         return bond
@@ -110,7 +135,7 @@ class Bonds(Watcher):
         first = logs[0]
         bonds = [self.of(first.rank, one) for one in first.parameters]
         group = {log.rank for log in logs}
-        tied = sum(bond is not None and bond.parameters.keys() == group for bond in bonds)
+        tied = sum(bond is not None and not bond.of_norm and bond.parameters.keys() == group for bond in bonds)
         if tied == len(bonds) or tied < MOST_FORGOTTEN * len(bonds):
             return
         rest = [place for place, bond in enumerate(bonds) if bond is None]
@@ -125,12 +150,14 @@ class Bonds(Watcher):
             if len(alike) == len(logs) and all(one.shape == shape for one in alike):
                 self._tie_if_equal(logs, place)
 
-    def _tie_if_equal(self, logs: Sequence[OptimizerLog], place: int, is_drawn: bool = True) -> None:
+    def _tie_if_equal(
+        self, logs: Sequence[OptimizerLog], place: int, is_drawn: bool = True, of_norm: bool = False
+    ) -> None:
         """Tie a parameter of several ranks that begins with the same values; ``is_drawn``: not with one value alone."""
         found = [log.steps[0].before[place] for log in logs if 0 in log.steps]
         samples = [one for one in found if one is not None]
         if len(samples) == len(logs) and are_equal(samples) and not (is_drawn and is_constant(samples[0])):
-            self.tie({log.rank: log.parameters[place] for log in logs})
+            self.tie({log.rank: log.parameters[place] for log in logs}, of_norm=of_norm)
 
 
 def _first_sample(log: OptimizerLog, place: int) -> Values:

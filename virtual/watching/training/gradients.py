@@ -1,5 +1,6 @@
 """Gradients whose sum is never divided, or divided twice, or that DDP has already reduced; equal ones of all ranks."""
 
+import os
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,15 +19,22 @@ from virtual.matching.samples import (
     take_sample,
 )
 from virtual.ranks.rank import Rank
-from virtual.ranks.sites import CallSite, find_site
+from virtual.ranks.sites import CallSite, find_site, is_called_within
 from virtual.ranks.watching import Watcher
 from virtual.watching.training.bonds import Bond, Bonds
 from virtual.watching.training.logs import OptimizerLog, OptimizerLogs
-from virtual.watching.training.losses import read_loss_factor
+from virtual.watching.training.losses import LossScale, read_loss_scale
 
 FEW = 8  # values of each parameter that factors are found by
+SOME = 64  # values of a tensor of gradients that ranks are compared by
+OF_FSDP = f"distributed{os.sep}fsdp{os.sep}"
 DIVIDE = "divide by the number of ranks (grad /= dist.get_world_size()), reduce with ReduceOp.AVG, or divide the loss"
 ONCE = "divide once: DDP and ReduceOp.AVG have done it already"
+MEAN_LOSS = (
+    'divide the sum by the samples of all ranks and let gradients be summed, or take reduction="mean"; under DDP '
+    "multiply what is divided so by the number of ranks"
+)
+USUAL = ((2, 3, 4, 5, 8, 10), (2,))  # numbers that a mean, and a sum, are divided by for reasons of their own
 CHECK_SUM = (
     "compare your own all_reduce with dist.all_reduce on numbers that differ by rank; is a chunk sent too early?"
 )
@@ -51,7 +59,7 @@ class Reduced:
 class Backward:
     """What a rank's gradients were at the end of the last backward."""
 
-    factor: float | None = None  # by which the loss is a multiple of a mean; None where that is not known
+    scale: LossScale | None = None  # by which the loss is a multiple of a mean or sum; None where that is not known
     gradients: dict[int, Values] = field(default_factory=dict)  # by id of the parameter
     reduced: list[Reduced] = field(default_factory=list)
     is_over: bool = False
@@ -70,6 +78,7 @@ class Gradients(Watcher):
         self._equal: dict[Any, int] = {}
         self._mixed: dict[tuple[int, int], dict[OptimizerLog, tuple[Values, Values]]] = {}
         self._early: set[Any] = set()  # posted while backward went on
+        self._of_shards: set[Any] = set()  # posted to reduce the gradients of shards
         self._steps: dict[tuple[Rank, str], int] = {}
 
     # -- events
@@ -79,7 +88,7 @@ class Gradients(Watcher):
 
     def backward_begins(self, rank: Rank, roots: tuple[Any, ...]) -> None:
         now = self._backwards.setdefault(rank, Backward())
-        now.factor, now.is_over = read_loss_factor(roots), False
+        now.scale, now.is_over = read_loss_scale(roots), False
         now.since_step += 1
 
     def backward_ended(self, rank: Rank) -> None:
@@ -92,6 +101,8 @@ class Gradients(Watcher):
 
     def posted(self, posted: Any) -> None:
         now = self._backwards.get(posted.rank)
+        if posted.way == "calls" and posted.exchange.collective == "reduce_scatter" and is_called_within(OF_FSDP):
+            self._of_shards.add(posted)
         if now is not None and not now.is_over:
             self._early.add(posted)
 
@@ -100,18 +111,22 @@ class Gradients(Watcher):
         first = calls[0]
         early = [call for call in calls if call in self._early]
         self._early.difference_update(early)
-        if first.exchange.collective != "all_reduce" or len(calls) < 2 or not first.tensors:
+        of_shards = [call for call in calls if call in self._of_shards]
+        self._of_shards.difference_update(of_shards)
+        if len(calls) < 2 or not first.tensors or not self.logs.are_watched(first.rank):
             return
-        if not self.logs.are_watched(first.rank):
+        if len(of_shards) == len(calls) and is_plain(first.tensors[0]):
+            self._compare_given(collective, calls, [[]] * len(calls), is_of_torch=True)
+        if first.exchange.collective != "all_reduce":
             return
         if not all(is_plain(call.tensors[0]) and call.tensors[0].is_floating_point() for call in calls):
             return
         found = [self.bonds.find_reduced(call.rank, call.tensors[0]) for call in calls]
-        is_of_ddp = not first.is_programs and first.asked == "backward"
-        if not is_of_ddp and not all(found):
+        is_of_torch = not first.is_programs and first.asked == "backward"
+        if not is_of_torch and not all(found):
             return
-        self._compare_given(collective, calls, found, is_of_ddp)
-        if not is_of_ddp:
+        self._compare_given(collective, calls, found, is_of_torch)
+        if not is_of_torch:
             for call, parameters in zip(calls, found, strict=True):
                 given = _samples(call.tensors[0], parameters)
                 reduced = Reduced(parameters, given, call.likeness.op, bool(early), call.site)
@@ -167,7 +182,7 @@ class Gradients(Watcher):
     # -- what gradients are multiplied by
 
     def _judge(self, rank: Rank, now: Backward, parameters: list[torch.Tensor]) -> None:
-        if now.factor is None or now.since_step != 1 or not parameters:
+        if now.scale is None or now.since_step != 1 or not parameters:
             return
         bonds = [self.bonds.of(rank, one) for one in parameters]
         if any(bond is None for bond in bonds):
@@ -175,12 +190,31 @@ class Gradients(Watcher):
         factors, site, ranks = self._factors(rank, now, parameters, [bond for bond in bonds if bond is not None])
         if not factors or ranks < 2:
             return
-        if all(is_close(factor, 1.0) for factor, _ in factors) and site is not None:
-            title = f"the sum of the gradients of {ranks} ranks is never divided: steps are {ranks} times what is meant"
-            self._second_time(rank, "undivided sum", title, site, DIVIDE)
-        elif all(is_close(factor, 1 / ranks**2) and is_close(late, 1 / ranks) for factor, late in factors):
-            title = f"gradients are divided by {ranks} twice, so steps are a {_part(ranks)} of what is meant"
-            self._second_time(rank, "divided twice", title, find_site(), ONCE)
+        for count in () if now.scale.is_bare_sum else now.scale.counts:
+            if all(is_close(factor * count, 1.0) for factor, _ in factors) and site is not None:
+                title = (
+                    f"the sum of the gradients of {ranks} ranks is never divided: steps are {ranks} times what is meant"
+                )
+                self._second_time(rank, "undivided sum", title, site, DIVIDE)
+                return
+            if all(is_close(factor * count, 1 / ranks**2) for factor, _ in factors) and (
+                all(is_close(late, 1 / ranks) for _, late in factors) or ranks not in USUAL[count > 1]
+            ):
+                title = f"gradients are divided by {ranks} twice, so steps are a {_part(ranks)} of what is meant"
+                self._second_time(rank, "divided twice", title, find_site(), ONCE)
+                return
+        if now.scale.is_summed and now.scale.is_bare_sum and all(is_close(one, 1 / ranks) for one, _ in factors):
+            self._tell_summed(rank, ranks, parameters)
+
+    def _tell_summed(self, rank: Rank, ranks: int, parameters: list[torch.Tensor]) -> None:
+        """Tell of sums that are averaged, unless the optimizer's steps are of a size of their own."""
+        states = [log.optimizer.state.get(parameters[0], {}) for log in self.logs.of_rank(rank)]
+        if self.strict or not any("exp_avg" in state for state in states):
+            title = (
+                f"a loss that is summed over samples is averaged over {ranks} ranks: steps are a {_part(ranks)} "
+                "of what one device makes of the same samples"
+            )
+            self._second_time(rank, "summed loss", title, find_site(), MEAN_LOSS)
 
     def _second_time(self, rank: Rank, kind: str, title: str, site: CallSite, advice: str) -> None:
         """Tell of what has happened in two steps: one alone may be a try."""
@@ -195,7 +229,7 @@ class Gradients(Watcher):
 
         Also where they are reduced, and over how many ranks. A loss may be divided for other reasons.
         """
-        assert now.factor is not None
+        assert now.scale is not None
         found: list[tuple[float, float]] = []
         site, ranks = None, len(bonds[0].parameters)
         for parameter, bond in zip(parameters, bonds, strict=True):
@@ -218,20 +252,20 @@ class Gradients(Watcher):
                 before = one.result[at] if one.result else before
             ratio = find_ratio(present, before)
             if ratio is not None and scale is not None:
-                found.append((ratio * scale * now.factor, ratio))
+                found.append((ratio * scale * now.scale.factor, ratio))
             elif present.any():
                 return [], None, 0
         return found, site, ranks
 
     # -- gradients of several ranks
 
-    def _compare_given(self, collective: Any, calls: list[Any], found: list[Any], is_of_ddp: bool) -> None:
+    def _compare_given(self, collective: Any, calls: list[Any], found: list[Any], is_of_torch: bool) -> None:
         """Look whether all ranks give equal gradients to be reduced."""
-        given = [take_sample(call.tensors[0]) for call in calls]
+        given = [np.concatenate([take_sample(one, SOME) for one in call.exchange.reduced]) for call in calls]
         if is_constant(given[0]) or not are_equal(given):
             return
         bonds = [self.bonds.of(calls[0].rank, one) for one in found[0]]
-        if not is_of_ddp and all(bond is not None and bond.by_ddp for bond in bonds):
+        if not is_of_torch and all(bond is not None and bond.by_ddp for bond in bonds):
             for call in calls:
                 title = "gradients that DDP has averaged are reduced once more"
                 self.find("reduced beside DDP", title, call.rank, call.site, LEAVE)

@@ -75,5 +75,6 @@ class Samplers(Watcher):
         together: dict[tuple[str, CallSite], list[int]] = {}
         for rank, words in said.items():
             together.setdefault((words, self._logs[met[rank]].site), []).append(rank.number)
-        places = tuple(FindingPlace(tuple(sorted(numbers)), words, site) for (words, site), numbers in together.items())
+        found = [FindingPlace(tuple(sorted(numbers)), words, site) for (words, site), numbers in together.items()]
+        places = tuple(sorted(found, key=lambda place: place.ranks))
         self.tell(next(iter(met)).job, ProgramFinding("sampler", title, places, advice))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -53,6 +54,20 @@ class OptimizerLog:
     def rates(self) -> tuple[float, ...]:
         """The learning rate of each group of parameters."""
         return tuple(float(group.get("lr", 0.0)) for group in self.optimizer.param_groups)
+
+    @cached_property
+    def sharing(self) -> frozenset[Rank]:
+        """The ranks that hold the shards of what this optimizer has shards of, where all its parameters are shards."""
+        meshes = [getattr(one, "device_mesh", None) for one in self.parameters]
+        if not meshes or any(mesh is None for mesh in meshes):
+            return frozenset()
+        numbers = {int(number) for mesh in meshes if mesh is not None for number in mesh.mesh.flatten()}
+        return frozenset(rank for rank in self.rank.job.ranks if rank.number in numbers)
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether all its parameters are shards."""
+        return bool(self.sharing)
 
     def is_watched(self, step: int) -> bool:
         """Return whether a step is looked at."""

@@ -1,6 +1,7 @@
 """What backward begins with: a mean over samples or another number, and whether ranks have reduced it before."""
 
-from typing import Any
+import math
+from typing import Any, NamedTuple
 
 from virtual.ranks.rank import Rank
 from virtual.ranks.sites import find_site
@@ -12,16 +13,31 @@ BY_HAND = (
     "the log (dist.nn.functional.all_reduce is one that can be differentiated)"
 )
 MEANS = ("MeanBackward0", "MeanBackward1")
-WITH_REDUCTION = 1  # as autograd's functions of losses name the mean
+MEAN, SUM = 1, 2  # as autograd's functions of losses name their reduction
 
 
-def read_loss_factor(roots: tuple[Any, ...]) -> float | None:
-    """Return by what a loss is a multiple of a mean over samples; None where it is none, or not known.
+class LossScale(NamedTuple):
+    """A loss is ``factor`` times a mean, or a sum, of what ``counts`` says may be the number: elements, or samples."""
+
+    factor: float
+    counts: tuple[int, ...] = (1,)  # by which a sum is divided to be a mean
+    is_summed: bool = False  # by a function that was asked for the sum of its losses
+
+    @property
+    def is_bare_sum(self) -> bool:
+        """Whether the loss is a sum that is divided by nothing."""
+        return self.factor == 1.0 and self.counts != (1,)
+
+
+def read_loss_scale(roots: tuple[Any, ...]) -> LossScale | None:
+    """Return by what a loss is a multiple of a mean or a sum over samples; None where it is neither, or not known.
 
     >>> import torch
-    >>> x = torch.ones(3, requires_grad=True)
-    >>> read_loss_factor((x.square().mean() / 4,)), read_loss_factor((x.sum(),))
-    (0.25, None)
+    >>> x = torch.ones(3, 2, requires_grad=True)
+    >>> read_loss_scale((x.square().mean() / 4,))
+    LossScale(factor=0.25, counts=(1,), is_summed=False)
+    >>> read_loss_scale((torch.nn.functional.mse_loss(x, x.detach(), reduction="sum") / 6,)).counts
+    (6, 3)
     """
     if len(roots) != 1:
         return None
@@ -30,14 +46,29 @@ def read_loss_factor(roots: tuple[Any, ...]) -> float | None:
         if function is None:
             return None
         name = type(function).__name__
-        if name in MEANS or getattr(function, "_saved_reduction", None) == WITH_REDUCTION:
-            return factor
+        reduction = getattr(function, "_saved_reduction", None)
+        if name in MEANS or reduction == MEAN:
+            return LossScale(factor)
+        if name == "SumBackward0" or reduction == SUM:
+            counts = _read_counts(function)
+            return LossScale(factor, counts, reduction == SUM) if counts else None
         scale = _read_scale(name, function)
         if scale is None:
             return None
         factor *= scale
         function = function.next_functions[0][0]
     return None
+
+
+def _read_counts(function: Any) -> tuple[int, ...]:
+    """Return how many elements and samples a function of autograd sums over."""
+    try:
+        sizes = (
+            function._saved_self_sym_sizes if hasattr(function, "_saved_self_sym_sizes") else function._saved_self.shape
+        )
+    except (AttributeError, RuntimeError):
+        return ()
+    return tuple(dict.fromkeys([math.prod(sizes), *sizes[:1]]))
 
 
 def _read_scale(name: str, function: Any) -> float | None:

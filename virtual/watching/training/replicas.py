@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from virtual.matching.samples import Values, are_unlike, is_plain, take_sample
+from virtual.matching.samples import Values, are_equal, are_unlike, is_plain, take_sample
 from virtual.ranks.finding import FindingPlace, ProgramFinding, format_ranks
 from virtual.ranks.rank import Rank, RankJob
 from virtual.ranks.sites import CallSite, find_site
@@ -23,6 +23,14 @@ AFTER = (
     "average the gradient of every parameter on all ranks, in every step; call the DDP module itself rather than what "
     "it wraps, and leave no_sync() for the last micro-batch"
 )
+SHARED = (
+    "parameters that all tensor-parallel ranks hold need equal gradients: all_reduce them where each rank sees a part "
+    "of the sequence; else give these ranks the same data and the same random numbers (dropout)"
+)
+BETWEEN = (
+    "do what changes parameters (load_state_dict, an average of weights, a clamp) on all ranks and alike, or broadcast "
+    "them afterwards"
+)
 LOADED = "load the optimizer's state on all ranks, from one checkpoint"
 RATE = "let all ranks take the learning rate by the same numbers: reduce what a scheduler is given"
 SKIPPED = "let all ranks step, or none: decide together (all_reduce the flag), and never under `if rank == ...`"
@@ -37,8 +45,8 @@ class Replicas(Watcher):
         self.logs, self.bonds = logs, bonds
         self._known_peers: dict[OptimizerLog, tuple[int, list[OptimizerLog]]] = {}  # by how many bonds there were
         self._silent: set[Any] = set()  # optimizers' numbers, by job, of which something was told
-        self._evaluated: dict[tuple[Any, int], dict[Rank, tuple[Any, dict[str, Values], CallSite]]] = {}
-        self._calls: dict[Any, int] = {}
+        self._called: dict[Any, dict[Rank, tuple[Any, dict[str, Values], CallSite]]] = {}  # modules under DDP
+        self._evaluated: dict[Any, dict[Rank, tuple[Any, dict[str, Values], CallSite]]] = {}
         self._states: dict[tuple[int, int], dict[Rank, tuple[OptimizerLog, frozenset[int], CallSite]]] = {}
 
     # -- parameters
@@ -61,8 +69,10 @@ class Replicas(Watcher):
                 }
                 title = f"before step {log.count + 1} learning rates are not the same on {_ranks(peers)}"
                 self._tell(key, "unlike optimizer state", title, said, RATE)
-                return
-            self._compare(key, peers, log.count, is_after=False)
+            elif log.is_sharded and len({one.steps[log.count].backwards for one in peers}) > 1:
+                self._tell_skipped(key, peers, log.count, "their shards are of different steps")
+            else:
+                self._compare(key, peers, log.count, is_after=False)
 
     def stepped(self, rank: Rank, optimizer: Any) -> None:
         log = self.logs.of(rank, optimizer)
@@ -72,12 +82,12 @@ class Replicas(Watcher):
             self._compare(key, peers, step, is_after=True)
 
     def _peers(self, log: OptimizerLog) -> list[OptimizerLog]:
-        """Return the logs of the ranks whose parameters are bound to this one's, it among them; else nothing."""
+        """Return the logs of the ranks whose parameters are bound to this one's, or their shards; else nothing."""
         bonds = [bond for one in log.parameters if (bond := self.bonds.of(log.rank, one)) is not None]
         known = self._known_peers.get(log)
         if known is not None and known[0] == len(bonds):
             return known[1]
-        ranks = {rank for bond in bonds for rank in bond.parameters}
+        ranks = {rank for bond in bonds for rank in bond.parameters} or log.sharing
         found = [one for rank in ranks for one in self.logs.of_rank(rank) if one.number == log.number]
         if len(found) < len(ranks):
             return []
@@ -100,12 +110,19 @@ class Replicas(Watcher):
         more = f" and {len(unlike) - 1} more of {len(first.parameters)} parameters" if len(unlike) > 1 else ""
         steps = {log.steps[step].backwards for log in peers}
         if is_after and len(steps) > 1:
-            self._tell_skipped(key, peers, step, name + more)
+            self._tell_skipped(key, peers, step, f"{name}{more} is not the same")
+            return
+        if is_after and any(self._was_changed(unlike[0], log, step) for log in peers):
+            when = f"between steps {step} and {step + 1}"
+            title = f"{when} {name}{more} has been changed outside of the optimizer, and not alike on {_ranks(peers)}"
+            said = _show(name, {log: value for log, value in values.items() if value is not None})
+            self._tell(key, "unlike parameters", title, said, BETWEEN)
             return
         when = f"after step {step + 1}" if is_after else "before the first step"
         title = f"{when} {name}{more} is not the same on {_ranks(peers)}"
         said = _show(name, {log: value for log, value in values.items() if value is not None})
-        self._tell(key, "unlike parameters", title, said, AFTER if is_after else BEFORE)
+        advice = SHARED if unlike[0].of_norm else AFTER if is_after else BEFORE
+        self._tell(key, "unlike parameters", title, said, advice)
 
     def _bonds(self, peers: list[OptimizerLog]) -> list[Bond]:
         found = [self.bonds.of(peers[0].rank, one) for one in peers[0].parameters]
@@ -124,6 +141,13 @@ class Replicas(Watcher):
                     scale = max(scale, float(np.abs(value - before).max()))
         return any(are_unlike(samples[0], other, scale) for other in samples[1:])
 
+    def _was_changed(self, bond: Bond, log: OptimizerLog, step: int) -> bool:
+        """Return whether a rank's parameter was changed between a step and the one before it."""
+        if step - 1 not in log.steps or log.rank not in bond.parameters:
+            return False
+        then, now = self._sample(bond, log, step - 1, True), self._sample(bond, log, step, False)
+        return then is not None and now is not None and not are_equal([then, now])
+
     def _sample(self, bond: Bond, log: OptimizerLog, step: int, is_after: bool) -> Values | None:
         """Return a rank's sample of a bond's parameter; None where it is not in this optimizer."""
         wanted = bond.parameters.get(log.rank)
@@ -135,18 +159,21 @@ class Replicas(Watcher):
 
     # -- steps that only some ranks make
 
-    def _tell_skipped(self, key: Any, peers: list[OptimizerLog], step: int, name: str) -> None:
+    def _tell_skipped(self, key: Any, peers: list[OptimizerLog], step: int, since: str) -> None:
         fewest = min(log.steps[step].backwards for log in peers)
         more = [log for log in peers if log.steps[step].backwards == fewest]
         others = [log for log in peers if log not in more]
         title = (
             f"{_ranks(more)} made step {step + 1} after backward {fewest}, and {_ranks(others)} did not; "
-            f"since then {name} is not the same"
+            f"since then {since}"
         )
         said = {log: f"stepped after backward {log.steps[step].backwards}" for log in more}
         self._tell(key, "steps of some ranks", title, said, SKIPPED)
 
     def ended(self, job: RankJob) -> None:
+        for (group, _, _), met in self._evaluated.items():
+            if group.job is job and len(met) == len(group.ranks):
+                self._compare_buffers(met)
         logs = [log for rank in job.ranks for log in self.logs.of_rank(rank)]
         for log in sorted(logs, key=lambda one: -one.count):
             key = (job.number, log.number)
@@ -154,13 +181,13 @@ class Replicas(Watcher):
             if key in self._silent or (len(set(counts_of)) == 1 and len(counts_of) == len(job.ranks)):
                 continue
             bonds = [bond for one in log.parameters if (bond := self.bonds.of(log.rank, one)) is not None]
-            counts = {rank: self._count(rank, log.number) for bond in bonds for rank in bond.parameters}
-            if len(set(counts.values())) > 1 and any(_differs_now(bond) for bond in bonds):
+            ranks = {rank for bond in bonds for rank in bond.parameters} or log.sharing
+            counts = {rank: self._count(rank, log.number) for rank in ranks}
+            if len(set(counts.values())) > 1 and (log.is_sharded or any(_differs_now(bond) for bond in bonds)):
                 most = [one for one in logs if one.number == log.number and one.count == log.count]
                 fewer = [rank.number for rank, count in counts.items() if count < log.count]
-                title = (
-                    f"{_ranks(most)} made {log.count} steps, and {format_ranks(fewer)} fewer; their parameters differ"
-                )
+                differ = "their shards are of different steps" if log.is_sharded else "their parameters differ"
+                title = f"{_ranks(most)} made {log.count} steps, and {format_ranks(fewer)} fewer; {differ}"
                 said = {one: f"made {one.count} steps" for one in most}
                 self._tell(key, "steps of some ranks", title, said, SKIPPED)
 
@@ -187,21 +214,33 @@ class Replicas(Watcher):
 
     def forward_begins(self, rank: Rank, ddp: Any) -> None:
         """Compare the buffers of modules that are evaluated: what they differ by, results differ by."""
+        if not ddp.training and ddp in self.bonds.modules.get(rank, ()):
+            self._meet_buffers(rank, ddp, self._called)
+
+    def evaluating(self, rank: Rank, module: Any) -> None:
+        """Keep the buffers of a module that DDP does not keep equal, to be compared unless DDP itself is called."""
+        for ddp in self.bonds.modules.get(rank, ()):
+            if module in (ddp, ddp.module) and not ddp.broadcast_buffers:
+                self._meet_buffers(rank, ddp, self._evaluated)
+
+    def _meet_buffers(self, rank: Rank, ddp: Any, meetings: dict[Any, Any]) -> None:
+        """Keep a rank's buffers of a module, and compare them if all ranks have come after as many steps."""
         group = getattr(ddp.process_group, "group", None)
-        if ddp.training or group is None or len(group.ranks) < 2:
+        if group is None or len(group.ranks) < 2:
             return
-        number = self.bonds.modules.get(rank, []).index(ddp) if ddp in self.bonds.modules.get(rank, []) else -1
-        which = self._calls.get((rank, number), 0)
-        self._calls[rank, number] = which + 1
-        met = self._evaluated.setdefault(((group, number), which), {})
+        number = self.bonds.modules[rank].index(ddp)
+        which = sum(log.count for log in self.logs.of_rank(rank))
+        met = meetings.setdefault((group, number, which), {})
+        if rank in met:
+            return
         buffers = {name: take_sample(one) for name, one in ddp.module.named_buffers() if is_plain(one)}
         met[rank] = (ddp, buffers, find_site())
-        if len(met) == len(group.ranks):
-            self._compare_buffers((rank.job.number, "buffers", number), met)
-            del self._evaluated[(group, number), which]
+        if len(met) == len(group.ranks) and meetings is self._called:
+            self._compare_buffers(met)
 
-    def _compare_buffers(self, key: Any, met: dict[Rank, tuple[Any, dict[str, Values], CallSite]]) -> None:
-        first = next(iter(met.values()))[1]
+    def _compare_buffers(self, met: dict[Rank, tuple[Any, dict[str, Values], CallSite]]) -> None:
+        rank, (ddp, first, _) = next(iter(met.items()))
+        key = (rank.job.number, "buffers", self.bonds.modules[rank].index(ddp))
         for name in first:
             found = {rank: buffers[name] for rank, (_, buffers, _) in met.items() if name in buffers}
             values = list(found.values())
@@ -228,7 +267,8 @@ def _group(said: Iterable[tuple[Rank, str, CallSite | None]]) -> tuple[FindingPl
         told = ", ".join(f"{words} on rank {number}" for words, number in (pairs[0], pairs[1]))
         everyone = sorted(number for numbers in together.values() for number in numbers)
         return (FindingPlace(tuple(everyone), f"{told}; {len(together)} values in all", next(iter(together))[1]),)
-    return tuple(FindingPlace(tuple(sorted(numbers)), words, site) for (words, site), numbers in together.items())
+    places = [FindingPlace(tuple(sorted(numbers)), words, site) for (words, site), numbers in together.items()]
+    return tuple(sorted(places, key=lambda place: place.ranks))
 
 
 def _ranks(logs: Iterable[OptimizerLog]) -> str:

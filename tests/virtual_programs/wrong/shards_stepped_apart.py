@@ -1,0 +1,19 @@
+# ranks: 3
+# kind: steps of some ranks
+"""Each rank leaves out a step by what it sees in its own shard."""
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = fully_shard(torch.nn.Linear(6, 6))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+torch.manual_seed(dist.get_rank())
+for step in range(4):
+    x = torch.randn(4, 6)
+    opt.zero_grad()
+    (model(x) - x).square().mean().backward()
+    if dist.get_rank() != 1 or step % 2:  # a large gradient, say
+        opt.step()  # told: 0, 2
+dist.destroy_process_group()
