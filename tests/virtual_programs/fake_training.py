@@ -25,7 +25,9 @@ for parameter in model.parameters():
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 torch.manual_seed(0)
 data = TensorDataset(torch.randn(64, WIDTH))
-sampler = DistributedSampler(data, num_replicas=mesh["data"].size(), rank=mesh["data"].get_local_rank())
+sampler: DistributedSampler[object] = DistributedSampler(
+    data, num_replicas=mesh["data"].size(), rank=mesh["data"].get_local_rank()
+)
 for (x,) in DataLoader(data, 8, sampler=sampler):
     x = x.cuda()
     for block in model:

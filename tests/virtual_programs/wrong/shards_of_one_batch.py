@@ -9,7 +9,8 @@ from torch.utils.data import DataLoader, TensorDataset
 dist.init_process_group("gloo")
 torch.manual_seed(42)
 loader = DataLoader(TensorDataset(torch.randn(32, 6)), batch_size=8, shuffle=True)
-model = fully_shard(torch.nn.Linear(6, 6))
+model = torch.nn.Linear(6, 6)
+fully_shard(model)
 opt = torch.optim.AdamW(model.parameters(), 1e-2)
 for (x,) in loader:
     opt.zero_grad()

@@ -7,7 +7,8 @@ from torch.distributed.fsdp import fully_shard
 
 dist.init_process_group("gloo")
 torch.manual_seed(0)
-model = fully_shard(torch.nn.Linear(6, 6))
+model = torch.nn.Linear(6, 6)
+fully_shard(model)
 opt = torch.optim.SGD(model.parameters(), 0.1)
 torch.manual_seed(dist.get_rank())
 for step in range(4):
