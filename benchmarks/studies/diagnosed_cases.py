@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.studies.diagnosed_healthy import judge_healthy
+from collectives.errors import InputError
 from collectives.output_files import write_text
 from simcomm.diagnosis.verdict import Diagnosis, diagnose_files
 
 FOLDER = Path(__file__).parent / "diagnosed_threads"
-HALVES = ("known", "aside", "later")
+HALVES = ("known", "aside", "later", "second_lot")
 RESULTS = Path(__file__).parents[1] / "results" / "diagnosed.json"
 TOLD = ("right", "wrong", "unknown")
 MOST = 2  # causes among which the right one should be
@@ -55,8 +56,11 @@ def diagnose_case(case: dict[str, Any]) -> Diagnosis:
 
 
 def judge_case(name: str, case: dict[str, Any]) -> Outcome:
-    """Return what was made of a case."""
-    found = diagnose_case(case)
+    """Return what was made of a case; of files that are refused nothing is known."""
+    try:
+        found = diagnose_case(case)
+    except InputError:
+        return Outcome(name, "unknown", "refused", (), tuple(case["causes"]))
     causes = tuple(one.name for one in found.causes[:MOST])
     wanted = tuple(case["causes"])
     if found.verdict == "unknown":
@@ -86,7 +90,9 @@ def write_results() -> None:
     before = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else {}
     today = datetime.now(UTC).date().isoformat()
     first = before.get("first_opening") or {"date": today, "aside": threads["aside"]}
-    found = {"date": today, "first_opening": first, "threads": threads, "healthy": [*map(list, judge_healthy())]}
+    second = before.get("second_opening") or {"date": today, "second_lot": threads["second_lot"]}
+    found = {"date": today, "first_opening": first, "second_opening": second, "threads": threads}
+    found["healthy"] = [*map(list, judge_healthy())]
     write_text(RESULTS, json.dumps(found, indent=1) + "\n")
 
 

@@ -81,6 +81,12 @@ COMPLAINTS = (  # what a message stands for
                    r"failed|No space left on device)"),
     ("nvls-absent", r"NVLS multicast support is not available"),
     ("xid", r"NVRM: Xid|uncorrectable NVLink error|CUDA failure .* (?:unhandled|misaligned|illegal)"),
+    ("pcie-errors", r"fallen off the bus|Unable to determine the device handle|PCIe Bus Error: severity="),
+    ("fabric", r"transport/nvls\.cc:\d+ NCCL WARN Cuda failure|system not yet initialized|error in the Fabric Manager"),
+    ("duplicate-gpu", r"Duplicate GPU detected"),
+    ("topology-file", r"NCCL WARN Attribute \w+ of node \w+ not found"),
+    ("cuda-driver", r"CUDA driver version is insufficient|no kernel image is available"),
+    ("gloo-timeout", r"gloo/transport\S* Timed out waiting \d+ms for \w+ operation"),
     ("version-differs", r"wrong type \d+ != \d+|Message truncated|different NCCL versions"),
 )  # fmt: skip
 KNOWN_COMPLAINTS = tuple((key, re.compile(pattern, re.IGNORECASE)) for key, pattern in COMPLAINTS)
@@ -100,6 +106,7 @@ def read(file: str, lines: list[LogLine]) -> Iterator[Fact]:
             yield LibraryVersion(place, (int(found[1]), int(found[2])))
         if "NCCL " in line.text and (of_nccl := OF_NCCL.search(line.text)) is not None:
             yield from _read_message(place, of_nccl["host"] or "", of_nccl["said"])
+            yield from _complaints(place, of_nccl["host"] or "", line.text)
         else:
             for found in ASSIGNED.finditer(line.text) if "NCCL_" in line.text else ():
                 yield VariableSet(place, found[1], found[3])
@@ -134,7 +141,6 @@ def _read_message(place: FilePlace, host: str, said: str) -> Iterator[Fact]:
         if name in said:
             yield Milestone(place, name, host)
     yield from _networks(place, host, said)
-    yield from _complaints(place, host, said)
 
 
 def _hop(place: FilePlace, host: str, found: "re.Match[str]") -> LoggedHop:
@@ -182,9 +188,9 @@ def _networks(place: FilePlace, host: str, said: str) -> Iterator[Fact]:
                 yield Adapter(place, found[1], kind(found), host)
 
 
-def _complaints(place: FilePlace, host: str, said: str) -> Iterator[Fact]:
-    if ANY_COMPLAINT.search(said) is None:
+def _complaints(place: FilePlace, host: str, text: str) -> Iterator[Fact]:
+    if ANY_COMPLAINT.search(text) is None:
         return
     for key, pattern in KNOWN_COMPLAINTS:
-        if pattern.search(said):
+        if pattern.search(text):
             yield Complaint(place, key, host)

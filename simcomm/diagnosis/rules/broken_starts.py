@@ -57,6 +57,44 @@ KNOWN = {  # by the key of a complaint: name, what it means, what to do, and how
     ),
     "version-differs": ("versions-differ", "ranks run different versions of NCCL", "one version on all hosts", 0.8),
     "xid": ("gpu-fault", "a GPU or its driver failed", "look at dmesg for Xid; reset or replace it", 0.8),
+    "pcie-errors": (
+        "gpu-fault",
+        "a GPU or a device on its way has errors on PCIe, or has left the bus",
+        "look at dmesg for AER and Xid; seat, reset or replace it, and leave its host out until then",
+        0.85,
+    ),
+    "fabric": (
+        "fabric-manager",
+        "the NVSwitches are not set up: the fabric manager does not run, or was started again under running GPUs",
+        "systemctl status nvidia-fabricmanager; start it, reset the GPUs or reboot; NCCL_NVLS_ENABLE=0 goes without "
+        "multicast",
+        0.85,
+    ),
+    "duplicate-gpu": (
+        "duplicate-gpu",
+        "two ranks use the same GPU",
+        "torch.cuda.set_device(LOCAL_RANK) before init_process_group; as many ranks a host as it has GPUs, and no "
+        "CUDA_VISIBLE_DEVICES or device in the program that gives all ranks one",
+        0.95,
+    ),
+    "topology-file": (
+        "topology-file",
+        "the topology that NCCL was given lacks what it needs",
+        "leave NCCL_TOPO_FILE away, or take the file of the plugin's version; virtual machines need one that fits them",
+        0.85,
+    ),
+    "cuda-driver": (
+        "cuda-version",
+        "the GPU driver, and the CUDA that NCCL or torch was built for, do not fit",
+        "a newer driver, or builds of torch and NCCL for the CUDA that nvidia-smi shows",
+        0.9,
+    ),
+    "gloo-timeout": (
+        "rank-absent",
+        "a rank has waited over gloo for another that never came: it has ended, is elsewhere, or had fewer batches",
+        "look at the other ranks' logs and stacks (py-spy dump), and at whether all have equally many batches",
+        0.6,
+    ),
     "unused-parameters": (
         "unused-parameters",
         "parameters get no gradient, so their bucket never becomes ready",

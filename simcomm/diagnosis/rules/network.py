@@ -3,11 +3,12 @@
 from collections import defaultdict
 from collections.abc import Iterator
 
-from simcomm.diagnosis.evidence.causes import Cause
+from simcomm.diagnosis.evidence.causes import Cause, stands_still
 from simcomm.diagnosis.evidence.expectation import DiagnosedCase
 from simcomm.diagnosis.evidence.facts import (
     Adapter,
     Counter,
+    Fact,
     FilePlace,
     LoggedHop,
     NetworkUsed,
@@ -42,7 +43,8 @@ def find_sockets(case: DiagnosedCase) -> Iterator[Cause]:
     hops = [one for one in case.facts.of(LoggedHop) if one.transport == "NET" and "Socket" in one.detail]
     complaint = case.facts.complaint("no-ibverbs", "ib-not-opened", "efa-absent", "no-ib-device")
     place = next((one.place for one in [*hops, *used]), complaint.place if complaint else None)
-    other = [one for one in case.facts.of(NetworkUsed) if not one.name.lower().startswith("socket")]
+    other: list[Fact] = [one for one in case.facts.of(NetworkUsed) if not one.name.lower().startswith("socket")]
+    other += [one for one in case.facts.of(LoggedHop) if one.transport == "NET" and "Socket" not in one.detail]
     if place is None or other or not has_several_hosts(case):
         return
     settings = case.facts.settings()
@@ -66,6 +68,19 @@ def find_sockets(case: DiagnosedCase) -> Iterator[Cause]:
         strength,
         gain,
     )
+
+
+def find_unlike_nics(case: DiagnosedCase) -> Iterator[Cause]:
+    """Yield that a host cannot open a NIC while others exchange over theirs."""
+    complaint = case.facts.complaint("ib-not-opened")
+    if complaint is not None and any(one.transport == "NET" and one.nic is not None for one in case.facts.of(LoggedHop)):
+        yield stands_still(
+            "nics-differ",
+            f"{complaint.host or 'a host'} cannot open one of its NICs, over which others may have channels to it",
+            complaint.place,
+            "give every container all NICs (--device /dev/infiniband), or name those that all have in NCCL_IB_HCA",
+            0.85,
+        )
 
 
 def find_missing_gpudirect(case: DiagnosedCase) -> Iterator[Cause]:
@@ -231,4 +246,4 @@ def find_failed_search(case: DiagnosedCase) -> Iterator[Cause]:
         )
 
 
-RULES = (find_sockets, find_missing_gpudirect, find_idle_nics, find_ports, find_far_nics, find_loss, find_failed_search)
+RULES = (find_sockets, find_unlike_nics, find_missing_gpudirect, find_idle_nics, find_ports, find_far_nics, find_loss, find_failed_search)
