@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, mod
 from collectives.checks import check_number
 from collectives.errors import InputError
 from collectives.quoting import quote, suggest
-from collectives.training.parallelism import CONTENTION, LOADERS, Parallelism
+from collectives.training.parallelism import CONTENTION, FRAMEWORKS, LOADERS, Parallelism
 from collectives.training.recipe import OPTIMIZERS, PRECISIONS
 from collectives.training.recipe import check_known as check_recipe_words
 from collectives.training.workload import (
@@ -29,7 +29,7 @@ from scenarios.fields import Seconds, Section, as_list, check_known, read_refere
 
 OF_DEVICES = (  # keys that say how a training is spread over devices, or what a device does
     "parallelism", "samples_per_epoch", "price_per_hour", "loader", "loader_rate", "input_bytes", "contention",
-    "variable_batches",
+    "variable_batches", "framework",
 )  # fmt: skip
 OVERLAPPED = ("ddp", "nccl")  # gradient syncs whose gradients travel while backward goes on
 
@@ -169,6 +169,7 @@ class TrainingForm(Section):
     input_bytes: int | None = Field(None, ge=0, le=10**12)  # of a sample as it is copied to a device
     contention: list[str] = Field([*CONTENTION])
     variable_batches: bool = False  # of unequal work
+    framework: str = FRAMEWORKS[0]  # that trains a language model
     parallelism: Annotated[dict[str, Any], AfterValidator(check_parallelism)] = Field({})
     compute: ComputeForm | None = None
 
@@ -220,6 +221,7 @@ class TrainingForm(Section):
     def _check_together(self) -> Self:
         check_recipe_words("precision", self.precision, PRECISIONS)
         check_recipe_words("optimizer", self.optimizer, OPTIMIZERS)
+        check_known(self.framework, "framework", FRAMEWORKS)
         if self.loader is not None:
             check_known(self.loader, "loader", LOADERS)
         for what in self.contention:

@@ -113,8 +113,9 @@ def test_a_language_model_takes_as_long_as_search_says() -> None:
     """One model of a step for both commands: the same mesh, form and machine have the same time, memory and width."""
     scenario = str(ROOT / "examples/llama2_70b.toml")
     mesh = "training.parallelism={form='zero1', tensor=4, pipeline=8, microbatches=64, sequence=true}"
-    (row,) = ringlab.predict_devices(scenario, [64], mesh, "training.batch_size=64").cases[0].rows
-    found = find_meshes(scenario, SearchOptions(devices="64", batch=128), top=10_000)
+    framework = "training.framework=nemo"
+    (row,) = ringlab.predict_devices(scenario, [64], mesh, "training.batch_size=64", framework).cases[0].rows
+    found = find_meshes(scenario, SearchOptions(devices="64", batch=128), [framework], top=10_000)
     (same,) = (
         one for one in found.cases[0].best
         if (one.form, one.tensor, one.pipeline, one.virtual, one.context, one.micro_batch, one.recompute)
@@ -204,6 +205,16 @@ def test_what_does_not_fit_is_left_out_and_alone_refused() -> None:
         (["training.compute={profile = 'a.json', gpu = 'T4'}"], [8], "give one source"),
         (["training.compute={forward = '0 s', backward = '0 s', optimizer = '0 s'}"], [8], "computes for no time"),
         (["training.compute={profile = 'none.json'}"], [8], "none.json"),
+        (
+            ["training.framework=nem"],
+            [8],
+            r"gpt2_xl\.toml .*: training: framework 'nem' is not known; did you mean nemo",
+        ),
+        (
+            ["training.framework=nemo", "training.compute.rate=9"],
+            [8],
+            "framework = 'nemo' is of language models on desc",
+        ),
         (["training.model='gpt3'"], [8], r"gpt2_xl\.toml: training: model 'gpt3' is not known; did you mean gpt2"),
         (["training.parallelism={tensor = 5}"], [1], "pipeline 1 for 1 device; give"),
         (["training.parallelism={tensor = 4}"], [1, 4], "tensor is 4 and must divide the 25 heads"),

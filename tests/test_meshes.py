@@ -20,6 +20,7 @@ from ringlab.table import render_html
 from simcomm.mesh_search.accuracy import judge
 from simcomm.mesh_search.columns import ZERO, to_columns
 from simcomm.mesh_search.memory import memory_bytes
+from simcomm.mesh_search.own_runs import read_own_runs
 from simcomm.mesh_search.parameters import PRIORS
 from simcomm.mesh_search.runs import complete, has_time, mark_slow, read_table
 from simcomm.mesh_search.search import (
@@ -165,6 +166,25 @@ def test_a_table_needs_few_columns(tmp_path):
         read_table(file)
 
 
+def test_what_is_odd_about_a_table_is_said(tmp_path):
+    file = tmp_path / "runs.csv"
+    head, row = "layers,hidden,heads,vocab,seq,gpu,gpus,step_s", "32,4096,32,32000,2048,H100,8,1.5"
+    for text, told in (
+        (f"{head},gpu\n{row},A100", "column 'gpu' stands there twice"), (head, "no rows below the columns"),
+        (f"{head}\n{row},9", "more cells than columns"), (f"{head},mfu\n{row},9", "did you mean mfu_percent"),
+        (f"{head}\n{row}".replace(",", ";"), r"column layers is missing; .*begins with 'layers;hidden"),
+        (f"{head},status\n{row},OOM", "status is 'OOM'"), ("\n", "column layers is missing"),
+        (f"{head},micro_batch,global_batch\n{row},3,16", "dp 8 x micro_batch 3 x grad_accum 1 is not global_batch 16"),
+        (f"{head.removesuffix(',step_s')}\n{row.removesuffix(',1.5')}", "neither step_s nor tokens_per_s_per_gpu"),
+    ):  # fmt: skip
+        file.write_text(text)
+        with pytest.raises(InputError, match=told):
+            read_own_runs(file)
+    file.write_text(f" {head.replace(',', ' , ')}\n{row.replace(',', ', ')},,\n,,\n")  # spaces, and cells of nothing
+    (group,) = read_own_runs(file).groups
+    assert (group.gpu, len(group.rows)) == ("H100 SXM", 1)
+
+
 def test_slow_runs_are_told_by_measured_figures():
     timed = [one for one in read_table()[0] if has_time(one)]
     slow = mark_slow(timed)
@@ -285,7 +305,7 @@ def test_runs_are_kept_and_used_until_they_are_removed(ringlab, scenario, tmp_pa
     kept = json.loads(answer.read_text())["kept"][0]
     assert kept["gpu"] == "H100 SXM" and kept["within_after"] < kept["within"]
     assert abs(kept["runs"][0]["after"] / 6.0 - 1) < abs(kept["runs"][0]["before"] / 6.0 - 1)
-    assert "Adapted to 1 runs on H100 SXM" in ringlab("search", str(scenario))[1]
+    assert "Adapted to 1 run on H100 SXM" in ringlab("search", str(scenario))[1]
     assert "Adapted" not in ringlab("search", str(scenario), "--framework", "megatron")[1]
     Path(kept["file"]).unlink()
     assert "Adapted" not in ringlab("search", str(scenario))[1]

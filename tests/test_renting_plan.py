@@ -292,7 +292,7 @@ def test_runs_of_ones_own_are_planned_by(scenario: str, tmp_path: Path, monkeypa
             rate,
             rates[0][label],
         )
-    assert [one for one in after.notes if "adapted: 1 runs on H100 SXM by torchtitan, kept from mine.csv" in one]
+    assert [one for one in after.notes if "adapted: 1 run on H100 SXM by torchtitan, kept from mine.csv" in one]
 
 
 @pytest.mark.usefixtures("without_break_evens")

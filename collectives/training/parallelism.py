@@ -33,6 +33,9 @@ SCHEDULES = ("1f1b", "gpipe", "interleaved", "naive")
 RECOMPUTED = ("none", "selective", "full")
 AXES = ("data", "tensor", "pipeline")
 CONTENTION = ("groups", "streams", "loading")  # what shares a host's links in a step: simcomm/mesh/shared_links.py
+FRAMEWORKS = (  # that train language models, as published runs name them
+    "other", "nanotron", "llm-foundry", "megatron-deepspeed", "megatron-bridge", "torchtitan", "nemo", "megatron",
+)  # fmt: skip
 LOADERS = ("synthetic", "dali", "decode", "text")  # of samples
 
 

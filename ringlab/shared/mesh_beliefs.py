@@ -3,6 +3,7 @@
 from functools import cache
 from pathlib import Path
 
+from collectives.units import count
 from simcomm.mesh_search.own_runs import belief_of, find_own_runs, read_own_runs
 from simcomm.mesh_search.uncertainty import Belief, believe
 
@@ -23,7 +24,7 @@ def find_belief(gpu: str, framework: str, runs: Path | None = None) -> tuple[Bel
 @cache
 def _of_file(runs: Path) -> tuple[Belief, str]:
     found = read_own_runs(runs)
-    count = sum(len(group.rows) for group in found.groups)
+    rows = count(sum(len(group.rows) for group in found.groups), "run")
     reasons = "; ".join(found.refused)
     left = f"; {sum(found.refused.values())} left out: {reasons}" if found.refused else ""
-    return belief_of(found.groups), f"Adapted to {count} runs of {runs}{left}."
+    return belief_of(found.groups), f"Adapted to {rows} of {runs}{left}."

@@ -8,6 +8,7 @@ from typer import Option
 from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.records.transformer_shapes import EXAMPLE, TRANSFORMERS, is_transformer, parse_transformer
+from collectives.training.parallelism import FRAMEWORKS
 from collectives.training.recipe import check_known
 from ringlab.shared.mesh_beliefs import find_belief
 from scenarios.loader import SpreadTraining
@@ -16,7 +17,7 @@ from simcomm.cluster.hardware_parts import find_link
 from simcomm.mesh.clusters import mesh_cluster
 from simcomm.mesh.job import TrainingJob
 from simcomm.mesh.language import SOURCE, Host, LanguageModel, is_language
-from simcomm.mesh_search.columns import BITS, FRAMEWORKS, OFFLOADED, OPTIMIZERS, PRECISIONS
+from simcomm.mesh_search.columns import BITS, OFFLOADED, OPTIMIZERS, PRECISIONS
 from simcomm.mesh_search.devices import is_mesh_gpu
 from simcomm.mesh_search.search import MeshJob
 
@@ -35,8 +36,9 @@ class MeshOptions:
         str | None, Option(metavar="NAME", help="bf16, fp8, mxfp8, nvfp4, tf32, float32; else the scenario's.")
     ] = None
     framework: Annotated[
-        str, Option(metavar="NAME", help="What trains: torchtitan, nanotron, megatron, llm-foundry, ...")
-    ] = "other"
+        str | None,
+        Option(metavar="NAME", help="torchtitan, nanotron, megatron, ...; else the scenario's."),
+    ] = None
     is_compiled: Annotated[bool, Option("--compile", help="Layers are compiled.")] = False
     optimizer: Annotated[
         str | None, Option(metavar="NAME", help="adamw, adamw8bit or sgd; else the scenario's, else adamw.")
@@ -77,12 +79,19 @@ def find_host(spread: SpreadTraining) -> Host | None:
 
 
 def find_language_model(spread: SpreadTraining, job: TrainingJob) -> LanguageModel | None:
-    """Return a scenario's training as closed forms have it; None where it is no language model, or times are stated."""
+    """Return a scenario's training as closed forms have it; None where it is no language model, or times are stated.
+
+    Raises InputError for a framework where it is of nothing."""
     host, training = find_host(spread), spread.training
     named = replace(job, optimizer=named_optimizer(training))
     if host is None or training.compute is not None or not is_language(named) or not is_mesh_gpu(host.gpu):
+        if "framework" in training.model_fields_set:
+            raise InputError(
+                f"framework = {quote(training.framework)} is of language models on described GPUs, whose times are not "
+                "stated; leave it out"
+            )
         return None
-    belief, told = find_belief(host.gpu, "other")
+    belief, told = find_belief(host.gpu, training.framework)
     adapted = "" if told is None else f", {told[0].lower()}{told[1:].removesuffix('.')}"
     return LanguageModel(named, host, belief, SOURCE + adapted)
 
@@ -111,7 +120,7 @@ def make_job(spread: SpreadTraining, devices: int, options: MeshOptions) -> Mesh
         kind=kind, shape=shape, seq=options.seq or shape.context,
         batch=options.batch or training.batch_size * devices,
         gpu=host.gpu, gpus=devices, node_gpus=node, nic_rate=host.nic_rate, peer_rate=host.peer_rate,
-        precision=options.precision or training.precision, framework=options.framework,
+        precision=options.precision or training.precision, framework=options.framework or training.framework,
         is_compiled=options.is_compiled, optimizer=options.optimizer or named_optimizer(training),
         offload=options.offload, lora=options.lora, frozen_bits=options.bits,
         experts=form.experts, top_k=form.top_k if form.experts else 0, with_zero_bubble=options.with_zero_bubble,

@@ -42,6 +42,7 @@ def find_job(training: "TrainingForm", folder: Path) -> TrainingJob:
         variable_batches=training.variable_batches,
         input_bytes=training.input_bytes,
         contention=frozenset(training.contention),
+        framework=training.framework,
     )
 
 

@@ -41,7 +41,7 @@ class TrainingJob:
     variable_batches: bool = False  # of unequal work, as sentences of any length
     input_bytes: float | None = None  # of a sample as it is copied to a device; None: what its loader copies
     contention: frozenset[str] = frozenset(CONTENTION)
-    framework: str = "PyTorch"
+    framework: str = "other"
 
     @property
     def item(self) -> int:

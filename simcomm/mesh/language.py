@@ -129,7 +129,7 @@ class LanguageModel:
         return MeshJob(
             kind=kind, shape=shape, seq=shape.context, batch=int(job.batch) * max(1, form.data), gpu=self.host.gpu,
             gpus=devices, node_gpus=self.host.gpus, nic_rate=self.host.nic_rate, peer_rate=self.host.peer_rate,
-            precision=job.precision, optimizer=job.optimizer, experts=form.experts,
+            precision=job.precision, optimizer=job.optimizer, framework=job.framework, experts=form.experts,
             top_k=form.top_k if form.experts else 0,
         )  # fmt: skip
 

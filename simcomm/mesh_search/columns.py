@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from collectives.training.parallelism import FRAMEWORKS
 from simcomm.mesh_search.devices import GENERATIONS, find_mesh_gpu
 from simcomm.mesh_search.stages import LayerSizes, deal_layers
 
@@ -112,9 +113,6 @@ SCHEDULES = ("none", "1f1b", "gpipe", "interleaved", "zero_bubble")
 OPTIMIZERS = ("adamw", "adamw8bit", "sgd")
 OFFLOADED = ("none", "optimizer", "parameters")  # the host keeps nothing, optimizer states, or parameters too
 BITS = {"16": 2.0, "8": 1.0, "4": 0.516}  # bytes of a frozen weight: NF4 has .127 bits of scales (arXiv:2305.14314)
-FRAMEWORKS = (
-    "other", "nanotron", "llm-foundry", "megatron-deepspeed", "megatron-bridge", "torchtitan", "nemo", "megatron",
-)  # fmt: skip
 GPU_RATES = ("matrix_16", "memory_rate", "peer_rate", "multiprocessors", "host_rate")
 
 

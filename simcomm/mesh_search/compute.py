@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simcomm.mesh_search.columns import FRAMEWORKS, PRECISION_NAMES, RECOMPUTED, Array, Meshes
+from collectives.training.parallelism import FRAMEWORKS
+from simcomm.mesh_search.columns import PRECISION_NAMES, RECOMPUTED, Array, Meshes
 from simcomm.mesh_search.counts import count_parameters, expert_share, local_tokens
 from simcomm.mesh_search.devices import GENERATIONS
 

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simcomm.mesh_search.columns import FRAMEWORKS, Array, Meshes
+from collectives.training.parallelism import FRAMEWORKS
+from simcomm.mesh_search.columns import Array, Meshes
 from simcomm.mesh_search.compute import FULL, LayerSeconds, Parameters, is_nvidia
 from simcomm.mesh_search.counts import (
     Held,

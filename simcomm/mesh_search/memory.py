@@ -5,7 +5,8 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from simcomm.mesh_search.columns import FRAMEWORKS, RECOMPUTED, Array, Meshes
+from collectives.training.parallelism import FRAMEWORKS
+from simcomm.mesh_search.columns import RECOMPUTED, Array, Meshes
 from simcomm.mesh_search.counts import (
     Held,
     count_held,

@@ -11,11 +11,11 @@ import numpy as np
 
 from collectives.errors import InputError
 from collectives.output_files import cache_folder
-from collectives.quoting import close_names, quote
 from collectives.records.files import read_record, write_record
+from collectives.units import count
 from simcomm.mesh_search.columns import COLUMNS, to_columns
 from simcomm.mesh_search.devices import NAMES
-from simcomm.mesh_search.runs import COMMENTS, SHIPPED, USUAL, complete, has_time, read_head, read_table
+from simcomm.mesh_search.runs import complete, has_time, read_table, why_untimed
 from simcomm.mesh_search.step import step_seconds
 from simcomm.mesh_search.uncertainty import Belief, believe
 
@@ -35,7 +35,9 @@ class OwnRuns:
     @property
     def title(self) -> str:
         """Which runs these are."""
-        return f"{len(self.rows)} runs on {self.gpu} by {self.framework}, kept from {self.source} ({self.made})"
+        return (
+            f"{count(len(self.rows), 'run')} on {self.gpu} by {self.framework}, kept from {self.source} ({self.made})"
+        )
 
     @property
     def belief(self) -> Belief:
@@ -63,16 +65,11 @@ def read_own_runs(path: Path) -> ReadRuns:
     Raises InputError for a column that is not known, as it may be one with a slip in it, and where there is no such
     run.
     """
-    table, refused = read_table(path)
-    for name in read_head(path):
-        if name not in KNOWN:
-            close = close_names(name, sorted(KNOWN))
-            meant = f"did you mean {' or '.join(close)}" if close else f"those that count are in the head of {SHIPPED}"
-            raise InputError(f"{path}: column {quote(name)} is not known; {meant}")
+    table, refused = read_table(path, only_known=True)
+    refused.update(filter(None, map(why_untimed, table)))
     timed = [run for run in table if has_time(run)]
     if not timed:
-        reasons = "; ".join(refused) or "no row says step_s or tokens_per_s_per_gpu"
-        raise InputError(f"{path}: no run can be used: {reasons}")
+        raise InputError(f"{path}: no run can be used: {'; '.join(refused) or 'there are no rows below the columns'}")
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for run in timed:
         groups.setdefault((gpu_name(run["gpu"]), run["framework"]), []).append(run)
@@ -81,9 +78,6 @@ def read_own_runs(path: Path) -> ReadRuns:
         for (gpu, framework), runs in groups.items()
     ]
     return ReadRuns(found, refused)
-
-
-KNOWN = {*COLUMNS, *USUAL, *COMMENTS, "global_batch", "kv_heads", "head_dim", "ffn", "gpu_memory_gb", "step_s"}
 
 
 def _plain(run: Mapping[str, Any]) -> dict[str, str | int | float | None]:

@@ -1,9 +1,9 @@
 """Runs as rows of a table: the shipped one of published runs, and a user's own with the columns that there are."""
 
 import csv
-import io
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,11 @@ import numpy as np
 
 from collectives.errors import InputError
 from collectives.input_files import read_text
-from collectives.quoting import quote, suggest
+from collectives.quoting import close_names, quote, suggest
+from collectives.training.parallelism import FRAMEWORKS
 from simcomm.mesh_search.columns import (
     BITS,
-    FRAMEWORKS,
+    COLUMNS,
     OFFLOADED,
     OPTIMIZERS,
     PRECISIONS,
@@ -40,6 +41,7 @@ USUAL = {  # of columns that a table may leave out
 COMMENTS = (  # columns of which nothing is made
     "row", "version", "mla", "mfu_percent", "tflops", "memory_kind",
 )  # fmt: skip
+KNOWN = {*COLUMNS, *USUAL, *COMMENTS, "global_batch", "kv_heads", "head_dim", "ffn", "gpu_memory_gb", "step_s"}
 MOST_WHOLE, MOST_NUMBER = 2**31, 1e12
 MAY_BE_ZERO = {
     "tied", "experts", "top_k", "expert_ffn", "shared_ffn", "dense_layers", "window", "sequence_parallel", "async_tp",
@@ -51,37 +53,45 @@ NAMED: dict[str, Collection[str]] = {
 }  # fmt: skip
 
 
-def read_table(path: Path = SHIPPED) -> tuple[list[dict[str, Any]], Counter[str]]:
+def read_table(path: Path = SHIPPED, *, only_known: bool = False) -> tuple[list[dict[str, Any]], Counter[str]]:
     """Return the runs of a table, and how many rows cannot be expressed, by reason.
 
-    Raises InputError for a file that is no table or lacks a column that is needed.
+    Raises InputError for a file that is no table, lacks a column that is needed, or has one twice; with ``only_known``
+    also for a column that is not known, as it may be one with a slip in it.
     """
-    rows = _read_rows(path)
-    columns = rows[0].keys() if rows else ()
-    missing = [name for name in NEEDED if name not in columns]
-    if missing:
-        raise InputError(f"{path}: column {missing[0]} is missing; a table of runs has at least {', '.join(NEEDED)}")
+    head, *rows = _read_rows(path) or [[]]
+    for name in NEEDED:
+        if name not in head:
+            has = f"; this one begins with {quote(','.join(head))}" if head else ""
+            raise InputError(
+                f"{path}: column {name} is missing; a table of runs has at least {', '.join(NEEDED)}, with commas{has}"
+            )
+    for name in filter(None, head):
+        if head.count(name) > 1:
+            raise InputError(f"{path}: column {quote(name)} stands there twice; leave one out")
+        if only_known and name not in KNOWN:
+            close = close_names(name, sorted(KNOWN))
+            meant = f"did you mean {' or '.join(close)}" if close else f"those that count are in the head of {SHIPPED}"
+            raise InputError(f"{path}: column {quote(name)} is not known; {meant}")
     runs, refused = list[dict[str, Any]](), Counter[str]()
     for row in rows:
         try:
-            runs.append(complete(row))
+            if any(row[len(head) :]):
+                raise InputError("there are more cells than columns")
+            runs.append(complete(dict(zip(head, row, strict=False))))
         except InputError as error:
             refused[str(error)] += 1
     return runs, refused
 
 
-def read_head(path: Path) -> list[str]:
-    """Return the columns that a table has. Raise InputError for a file that is no table."""
-    rows = _read_rows(path)
-    return [name for name in (rows[0] if rows else ()) if name]
-
-
-def _read_rows(path: Path) -> list[dict[str, str]]:
+def _read_rows(path: Path) -> list[list[str]]:
+    """Return the cells of all rows that say something, the names of the columns first."""
     lines = [line for line in read_text(path).splitlines() if not line.startswith("#")]
     try:
-        return list(csv.DictReader(io.StringIO("\n".join(lines))))
+        rows = [[cell.strip() for cell in row] for row in csv.reader(lines)]
     except csv.Error as error:
         raise InputError(f"{path}: no table of comma-separated values: {error}") from error
+    return [row for row in rows if any(row)]
 
 
 def complete(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -149,7 +159,7 @@ def _whole(run: Mapping[str, Any], name: str) -> int:
     text = str(run[name])
     least = 0 if name in MAY_BE_ZERO else 1
     if not (text.isascii() and text.isdecimal() and least <= int(text[:12]) < MOST_WHOLE):
-        raise InputError(f"{name} is {quote(text)}; give a whole number of at least {least}")
+        raise InputError(f"{name} is {quote(text)}; give a whole number from {least} to {MOST_WHOLE - 1}")
     return int(text)
 
 
@@ -168,8 +178,20 @@ def _number(run: Mapping[str, Any], name: str) -> float | None:
 
 def has_time(run: Mapping[str, Any]) -> bool:
     """Return whether a run has a time that its own description does not contradict."""
-    whole: int = run["dp"] * run["micro_batch"] * run["grad_accum"]
-    return run["status"] == "ok" and run["step_s"] is not None and whole == run["global_batch"]
+    return why_untimed(run) is None
+
+
+def why_untimed(run: Mapping[str, Any]) -> str | None:
+    """Return why a run has no time that can be used, None where it has one."""
+    if run["status"] != "ok":
+        return f"status is {quote(str(run['status']))}, which has no time"
+    if run["step_s"] is None:
+        return "neither step_s nor tokens_per_s_per_gpu is said"
+    names = ("dp", "micro_batch", "grad_accum")
+    if prod(run[name] for name in names) != run["global_batch"]:
+        parts = " x ".join(f"{name} {run[name]}" for name in names)
+        return f"{parts} is not global_batch {run['global_batch']}"
+    return None
 
 
 def has_memory(run: Mapping[str, Any]) -> bool:

@@ -4,7 +4,8 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from simcomm.mesh_search.columns import FRAMEWORKS, Array, Meshes
+from collectives.training.parallelism import FRAMEWORKS
+from simcomm.mesh_search.columns import Array, Meshes
 from simcomm.mesh_search.compute import Parameters, Rates, join_times, layer_seconds
 from simcomm.mesh_search.exchanges import (
     NANOTRON,

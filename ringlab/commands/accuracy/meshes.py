@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from collectives.errors import InputError
+from collectives.units import count
 from ringlab.session import Session
 from ringlab.shared.answer import Answer
 from ringlab.table import Part, Sentences, Table
@@ -72,7 +73,7 @@ class MeshAccuracyAnswer(Answer):
             yield f"Failed runs are told from finished ones by memory with an AUC of {told}."
         if found.refused:
             reasons = "; ".join(f"{reason} ({number})" for reason, number in found.refused.items())
-            yield f"{sum(found.refused.values())} rows cannot be expressed: {reasons}."
+            yield f"{count(sum(found.refused.values()), 'row')} cannot be expressed: {reasons}."
 
     def draw(self, path: Path) -> None:
         """Draw predicted against measured seconds of steps."""

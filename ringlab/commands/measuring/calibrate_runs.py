@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from collectives.units import count
 from ringlab.shared.answer import Answer, AnswerRecord
 from ringlab.table import Part, Sentences, Table, format_digits
 from simcomm.mesh_search.columns import to_columns
@@ -76,13 +77,13 @@ class RunsCalibrationAnswer(Answer):
                 )
             said += [f"Moved most: {moved}."] if moved else []
             said.append(
-                f"Kept in {one.file}; search with --framework {one.framework} uses it for {one.gpu}, and so do search, "
-                "predict and plan without a framework where no other is kept."
+                f"Kept in {one.file}; search, predict --devices and plan use it for {one.gpu} with framework "
+                f"{one.framework}, and without one where no other is kept."
             )
             yield Sentences(tuple(said), wrap=True)
         if self.refused:
             reasons = "; ".join(f"{reason} ({number})" for reason, number in self.refused.items())
-            yield f"{sum(self.refused.values())} rows are left out: {reasons}."
+            yield f"{count(sum(self.refused.values()), 'row')} left out: {reasons}."
 
 
 def calibrate_runs(file: Path) -> RunsCalibrationAnswer:

@@ -354,7 +354,7 @@ def _predicting(
     """Return what predicts rates: closed forms those of a language model of which none is stated."""
     language = replace(job, optimizer=named_optimizer(form.training))
     if not known and form.training.compute is None and is_language(language):
-        own = {gpu: runs for gpu in sorted(gpus) if (runs := find_own_runs(gpu, "other")) is not None}
+        own = {gpu: runs for gpu in sorted(gpus) if (runs := find_own_runs(gpu, job.framework)) is not None}
         is_free = "parallelism" not in form.training.model_fields_set and is_expressible(language)
         return LanguagePredicting(language, is_free, own)
     return Predicting(job, GpuRates(job, known, gpus).rate)

@@ -48,6 +48,9 @@ class SeveralOptions:
         str | None,
         typer.Option(metavar="1,2,4,8", help="Predict the training on so many devices each: rate, step, memory, cost."),
     ] = None
+    framework: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What trains a language model: torchtitan, megatron, ...")
+    ] = None
     what_if: Annotated[
         str | None,
         typer.Option(
@@ -68,6 +71,10 @@ def command(
 ) -> None:
     """Simulate: times, algbw, busbw, training step by phase, scaling efficiency. ^C keeps what is done."""
     overrides = tuple(set_keys or ())
+    if several.framework is not None:
+        if several.devices is None and several.what_if is None:
+            raise InputError("--framework is of language models on many devices: give --devices too, as 8,64")
+        overrides += (f"training.framework={several.framework}",)
     session = Session(calibration=one.calibration, engine=one.engine, progress=TerminalProgress())
     if several.devices is not None or several.what_if is not None:
         if several.sweep is not None or one.report is not None:

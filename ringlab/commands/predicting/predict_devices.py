@@ -37,6 +37,7 @@ ALIASES = {
     "bandwidth": "cluster.bandwidth", "link": "cluster.bandwidth", "latency": "cluster.latency",
     "batch": "training.batch_size", "bucket": "training.parallelism.bucket_mb", "precision": "training.precision",
     "algorithm": "training.gradient_sync", "form": "training.parallelism.form", "preset": "cluster.preset",
+    "framework": "training.framework",
 }  # fmt: skip
 LINKS = {  # what joins the GPUs of a host, as a what-if calls it: keys of a description
     "nvlink": (), "pcie": ('link="pcie"', "p2p=true"), "host": ('link="pcie"', "p2p=false"),
@@ -141,9 +142,9 @@ def _step_model(spread: SpreadTraining, stated_batch: int) -> StepModel:
     mesh = mesh_cluster(spread.cluster, spread.algorithm, frozenset(training.contention))
     try:
         job = find_job(training, spread.folder)
+        language = find_language_model(spread, job)
     except InputError as error:
         raise InputError(f"{spread.path}: training: {error}") from error
-    language = find_language_model(spread, job)
     if language is not None:
         return StepModel(language.job, language.compute, mesh.join, mesh.device, language)
     try:

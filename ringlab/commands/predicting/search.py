@@ -11,6 +11,7 @@ import typer
 from collectives.errors import InputError
 from collectives.output_files import write_text
 from collectives.quoting import quote, suggest
+from collectives.training.parallelism import FRAMEWORKS
 from ringlab.commands.predicting.predict_sweep import parse_sweep
 from ringlab.commands.predicting.search_answer import Case, Learning, MeshRow, Money, RemedyRow, SearchAnswer
 from ringlab.jobs.mesh_files import FORMATS, write_mesh
@@ -66,7 +67,8 @@ class SearchOptions(MeshOptions):
         typer.Option("--what-if", metavar="KEY=VALUES", help="preset=dgx-h100,dgx-b200; seq=, batch=, precision=, ..."),
     ] = None
     tokens: Annotated[
-        float | None, typer.Option(min=1, metavar="N", help="Tokens to train on: what that takes and costs.")
+        float | None,
+        typer.Option(min=1, max=1e18, metavar="N", help="Tokens to train on: what that takes and costs."),
     ] = None
     deadline: Annotated[str | None, typer.Option(metavar="TIME", help="When they are to be done: '30 days'.")] = None
     budget: Annotated[float | None, typer.Option(min=0.01, metavar="DOLLARS", help="What they may cost.")] = None
@@ -117,7 +119,7 @@ def find_meshes(
                 raise
     if not cases:
         raise InputError(refused[0].removesuffix("."))
-    if options.framework == "other":
+    if found[0].job.framework == FRAMEWORKS[0]:
         notes.append("No framework is named: its factor is taken as 1, where those published lie within 10 %.")
     return SearchAnswer(
         title=base.title, file=str(base.path), model=base.training.model, precision=found[0].job.precision,
