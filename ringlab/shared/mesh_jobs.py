@@ -13,10 +13,9 @@ from collectives.training.recipe import check_known
 from ringlab.shared.mesh_beliefs import find_belief
 from scenarios.loader import SpreadTraining
 from scenarios.training_form import TrainingForm
-from simcomm.cluster.hardware_parts import find_link
 from simcomm.mesh.clusters import mesh_cluster
 from simcomm.mesh.job import TrainingJob
-from simcomm.mesh.language import SOURCE, Host, LanguageModel, is_language
+from simcomm.mesh.language import SOURCE, LanguageModel, is_language
 from simcomm.mesh_search.columns import BITS, OFFLOADED, OPTIMIZERS, PRECISIONS
 from simcomm.mesh_search.devices import is_mesh_gpu
 from simcomm.mesh_search.search import MeshJob
@@ -64,25 +63,11 @@ class MeshOptions:
             raise InputError(f"--bits {self.bits} is of frozen weights: give --lora RANK too")
 
 
-def find_host(spread: SpreadTraining) -> Host | None:
-    """Return the hosts of a scenario's cluster, None where it is no described GPU machine."""
-    system = getattr(spread.cluster, "system", None)
-    if system is None:
-        return None
-    pcie = find_link(f"PCIe {system.pcie}.0 x{system.lanes}").bandwidth
-    return Host(
-        gpu=mesh_cluster(spread.cluster).gpu or system.gpu.name,
-        gpus=max(system.gpus, system.domain or 1),
-        nic_rate=system.nic / system.gpus * 1e9 if system.nic else 0.0,
-        peer_rate=pcie if system.link == "pcie" else None,
-    )
-
-
 def find_language_model(spread: SpreadTraining, job: TrainingJob) -> LanguageModel | None:
     """Return a scenario's training as closed forms have it; None where it is no language model, or times are stated.
 
     Raises InputError for a framework where it is of nothing."""
-    host, training = find_host(spread), spread.training
+    host, training = mesh_cluster(spread.cluster).host, spread.training
     named = replace(job, optimizer=named_optimizer(training))
     if host is None or training.compute is not None or not is_language(named) or not is_mesh_gpu(host.gpu):
         if "framework" in training.model_fields_set:
@@ -98,7 +83,7 @@ def find_language_model(spread: SpreadTraining, job: TrainingJob) -> LanguageMod
 
 def make_job(spread: SpreadTraining, devices: int, options: MeshOptions) -> MeshJob:
     """Return what is to be searched for so many devices. Raise InputError for a model or cluster that it is not for."""
-    training, host = spread.training, find_host(spread)
+    training, host = spread.training, mesh_cluster(spread.cluster).host
     if host is None:
         raise InputError('search is about described GPU machines: give cluster.preset and transport = "nccl"')
     if not is_transformer(training.model):

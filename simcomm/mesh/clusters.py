@@ -7,10 +7,10 @@ from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.units import parse_bandwidth
 from simcomm.cluster.cluster import Cluster
-from simcomm.cluster.hardware_parts import find_part, memory_bytes, parts
+from simcomm.cluster.hardware_parts import find_link, find_part, memory_bytes, parts
 from simcomm.cluster.presets import machine_entries
 from simcomm.mesh.interconnect import Interconnect, NcclInterconnect, SimulatedInterconnect
-from simcomm.mesh.job import ANY_DEVICE, MeshDevice
+from simcomm.mesh.job import ANY_DEVICE, Host, MeshDevice
 from simcomm.mesh.terms import CORES
 from simcomm.nccl.catalogue import gpus_of_host
 from simcomm.nccl.clusters import NcclCluster
@@ -26,6 +26,10 @@ class MeshCluster(Protocol):
     @property
     def device(self) -> MeshDevice:
         """One of the devices; its host's cores are also those of GPUs that are not used."""
+
+    @property
+    def host(self) -> Host | None:
+        """One of the hosts; None for other devices than GPUs."""
 
     def join(self, count: int) -> Interconnect:
         """Return what joins so many of the devices. Raise InputError for a number that it cannot have."""
@@ -51,6 +55,7 @@ class SimulatedMeshCluster:
     algorithm: Algorithm | None = None
     gpu: None = field(default=None, init=False)
     device: MeshDevice = field(default=ANY_DEVICE, init=False)
+    host: None = field(default=None, init=False)
 
     def join(self, count: int) -> Interconnect:
         """Return the network. Raise InputError where it has fewer hosts."""
@@ -84,6 +89,17 @@ class GpuMeshCluster:
         figures = find_part("GPU", gpu)
         bandwidth = parse_bandwidth(figures["memory_bandwidth"].value) if "memory_bandwidth" in figures else 0.0
         return MeshDevice(gpu, memory_bytes(gpu), bandwidth, cores)
+
+    @property
+    def host(self) -> Host:
+        system = self.cluster.system
+        pcie = find_link(f"PCIe {system.pcie}.0 x{system.lanes}").bandwidth
+        return Host(
+            gpu=self.gpu or system.gpu.name,
+            gpus=max(system.gpus, system.domain or 1),
+            nic_rate=system.nic / system.gpus * 1e9 if system.nic else 0.0,
+            peer_rate=pcie if system.link == "pcie" else None,
+        )
 
     def join(self, count: int) -> Interconnect:
         """Return as many hosts of the system as that takes. Raise InputError where they cannot be."""

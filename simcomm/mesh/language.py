@@ -10,13 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collectives.errors import InputError
 from collectives.records.transformer_shapes import is_transformer, parse_transformer
 from collectives.training.parallelism import Parallelism
-from collectives.units import format_size
 from simcomm.mesh.compute import Compute, at_rate
-from simcomm.mesh.job import TrainingJob
-from simcomm.mesh.memory import DeviceMemory
+from simcomm.mesh.job import Host, TrainingJob
+from simcomm.mesh.memory import DeviceMemory, too_large
 from simcomm.mesh.uncertain import Uncertain
 from simcomm.mesh_search.columns import OPTIMIZERS, PRECISIONS
 from simcomm.mesh_search.search import FoundMeshes, MeshJob, SearchedMesh, predict_meshes
@@ -30,15 +28,6 @@ KINDS = ("gpt", "llama")  # whose tokens see those before them
 SOURCE = "closed forms fitted to published runs of language models"
 HIDDEN = 1e-9  # of an exchange behind backward
 LARGEST = 1 << 14  # samples of a device that are tried for what would fit
-
-
-class Host(NamedTuple):
-    """What GPUs a host has and what joins them; rates in bytes a second of a GPU, a peer's None for the GPU's own."""
-
-    gpu: str
-    gpus: int
-    nic_rate: float
-    peer_rate: float | None = None
 
 
 class RateDeviations(NamedTuple):
@@ -180,19 +169,11 @@ class LanguageModel:
         return find_slopes(found.meshes.take(np.array([number])), self.known.parameters)
 
     def _check_fit(self, found: FoundMeshes, devices: int, form: Parallelism) -> None:
-        limit, total = float(found.meshes.memory_bytes[0]), float(found.memory.total[0])
-        if total <= limit:
-            return
-        kept = _device_memory(found, 0).as_dict()
-        parts = ", ".join(f"{name} {format_size(value)}" for name, value in kept.items() if value >= 1e6)
-        largest = self._largest_batch(devices, form, limit)
-        advice = f"up to {largest} samples a device fit" if largest else (
-            "not one sample fits: `ringlab search` finds meshes that do, and what would fit where none does"
-        )  # fmt: skip
-        raise InputError(
-            f"batch_size {self.job.batch:.0f} does not fit into {self.host.gpu}: it takes {format_size(total)} of "
-            f"{format_size(limit)} ({parts}); {advice}"
-        )
+        limit = float(found.meshes.memory_bytes[0])
+        if found.memory.total[0] > limit:
+            largest = self._largest_batch(devices, form, limit)
+            advice = "`ringlab search` finds meshes that do, and what would fit where none does"
+            raise too_large(self.job, _device_memory(found, 0), limit, self.host.gpu, largest, advice)
 
     def _largest_batch(self, devices: int, form: Parallelism, limit: float) -> int:
         """Return the most samples of a device that fit, of powers of two times the microbatches."""

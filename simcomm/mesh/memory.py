@@ -234,11 +234,20 @@ def check_fit(job: TrainingJob, memory: float | None, where: str) -> list[Device
     if worst.total <= (memory or inf):
         return found
     assert memory is not None
-    parts = ", ".join(f"{name} {format_size(value)}" for name, value in worst.as_dict().items() if value >= 1e6)
-    largest = largest_batch(job, memory)
-    advice = f"up to {largest} samples a device fit" if largest else _without_batch(job.parallelism)
-    raise InputError(
-        f"batch_size {job.batch} does not fit into {where}: it takes {format_size(worst.total)} of "
+    raise too_large(job, worst, memory, where, largest_batch(job, memory), _without_batch(job.parallelism))
+
+
+def too_large(
+    job: TrainingJob, kept: DeviceMemory, memory: float, where: str, largest: int, otherwise: str
+) -> InputError:
+    """Return what is to be said of a batch of which a device keeps too much.
+
+    ``largest`` samples fit; where none does, ``otherwise`` says what would.
+    """
+    parts = ", ".join(f"{name} {format_size(value)}" for name, value in kept.as_dict().items() if value >= 1e6)
+    advice = f"up to {largest} samples a device fit" if largest else f"not one sample fits: {otherwise}"
+    return InputError(
+        f"batch_size {job.batch:.0f} does not fit into {where}: it takes {format_size(kept.total)} of "
         f"{format_size(memory)} ({parts}); {advice}"
     )
 
@@ -248,7 +257,7 @@ def _without_batch(parallelism: Parallelism) -> str:
     more = "form = \"fsdp\" divides the states among the devices" if parallelism.form not in SHARDED else (
         "more devices, tensor or pipeline above 1 divide the model")  # fmt: skip
     again = "" if parallelism.recompute == "full" else '; recompute = "full" keeps less'
-    return f"not one sample fits: {more}{again}"
+    return f"{more}{again}"
 
 
 def largest_batch(job: TrainingJob, memory: float) -> int:

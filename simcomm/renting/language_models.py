@@ -10,8 +10,8 @@ from collectives.errors import InputError
 from collectives.records.environment import installed_version
 from collectives.training.parallelism import Parallelism
 from collectives.units import format_size
-from simcomm.mesh.job import TrainingJob
-from simcomm.mesh.language import Host, LanguageModel, is_expressible
+from simcomm.mesh.job import Host, TrainingJob
+from simcomm.mesh.language import LanguageModel, is_expressible
 from simcomm.mesh.uncertain import Uncertain
 from simcomm.mesh_search.devices import find_mesh_gpu
 from simcomm.mesh_search.own_runs import OwnRuns

@@ -17,13 +17,14 @@ from ringlab.commands.predicting.search_answer import Case, Learning, MeshRow, M
 from ringlab.jobs.mesh_files import FORMATS, write_mesh
 from ringlab.shared.console import make_console
 from ringlab.shared.mesh_beliefs import find_belief
-from ringlab.shared.mesh_jobs import MeshOptions, find_host, make_job
+from ringlab.shared.mesh_jobs import MeshOptions, make_job
 from ringlab.shared.options import JsonOpt, ScenarioArg, SetOpt, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import TerminalProgress, computing
 from ringlab.shared.ranges import parse_world_sizes
 from scenarios.loader import SpreadTraining, read_spread_training
 from scenarios.plan_form import parse_hours
+from simcomm.mesh.clusters import mesh_cluster
 from simcomm.mesh.uncertain import Uncertain
 from simcomm.mesh_search.losers import least_memory, why_others_lose, why_too_large
 from simcomm.mesh_search.memory import PART_NAMES
@@ -121,6 +122,8 @@ def find_meshes(
         raise InputError(refused[0].removesuffix("."))
     if found[0].job.framework == FRAMEWORKS[0]:
         notes.append("No framework is named: its factor is taken as 1, where those published lie within 10 %.")
+    if {*base.training.parallelism} - {"experts", "top_k"}:
+        notes.append("All meshes are searched; that of training.parallelism alone is predicted by `predict --devices`.")
     return SearchAnswer(
         title=base.title, file=str(base.path), model=base.training.model, precision=found[0].job.precision,
         notes=tuple(notes), found=tuple(found), cases=tuple(cases), key=key, refused=tuple(refused),
@@ -163,7 +166,7 @@ def _numbers(spread: SpreadTraining, options: SearchOptions) -> list[int]:
 
 def _price(spread: SpreadTraining, base: SpreadTraining, job: MeshJob) -> DevicePrice:
     """Return what the scenario says of its own GPU's price, else the cheapest of the price list."""
-    stated, own = spread.training.price_per_hour, find_host(base)
+    stated, own = spread.training.price_per_hour, mesh_cluster(base.cluster).host
     if stated is not None and own is not None and own.gpu == job.gpu:
         return DevicePrice(stated, None)
     found = cheapest_gpu(read_rentals(), job.gpu, job.gpus)
