@@ -109,17 +109,18 @@ def test_gpus_without_a_rate_are_as_published_ones_of_other_models() -> None:
     assert one.interval[1] / one.samples_per_s > 1.3
 
 
-def test_a_language_model_takes_as_long_as_search_says() -> None:
+@pytest.mark.parametrize("form", ["zero1", "zero3"])
+def test_a_language_model_takes_as_long_as_search_says(form: str) -> None:
     """One model of a step for both commands: the same mesh, form and machine have the same time, memory and width."""
     scenario = str(ROOT / "examples/llama2_70b.toml")
-    mesh = "training.parallelism={form='zero1', tensor=4, pipeline=8, microbatches=64, sequence=true}"
+    mesh = f"training.parallelism={{form='{form}', tensor=4, pipeline=8, microbatches=64, sequence=true}}"
     framework = "training.framework=nemo"
     (row,) = ringlab.predict_devices(scenario, [64], mesh, "training.batch_size=64", framework).cases[0].rows
     found = find_meshes(scenario, SearchOptions(devices="64", batch=128), [framework], top=10_000)
     (same,) = (
         one for one in found.cases[0].best
         if (one.form, one.tensor, one.pipeline, one.virtual, one.context, one.micro_batch, one.recompute)
-        == ("zero1", 4, 8, 1, 1, 1, "none")
+        == (form, 4, 8, 1, 1, 1, "none")
     )  # fmt: skip
     assert row.step_s == pytest.approx(same.step_s)
     assert row.memory["total"] == pytest.approx(same.memory_bytes)

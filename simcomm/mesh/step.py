@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from collectives.checks import check_number
 from collectives.errors import InputError, TooLarge
-from collectives.records.model_profile import ModelProfile
+from collectives.records.model_profile import Block, ModelProfile
 from collectives.training.buckets import Gradient, gradients_of
 from collectives.training.parallelism import SHARDED, Parallelism
 from simcomm.mesh.calls import Call, Group, join_calls
@@ -193,6 +193,7 @@ class StepModel:
         check_form(job)
         check_tasks(job.model, job.parallelism)
         if self.language is None:
+            check_sharded(job.parallelism)
             return _Step(job, self.compute, fabric, devices, self.device).predict()
         stated = self.language.stated(devices, job.parallelism)
         found = _Step(job, self.compute, fabric, devices, self.device._replace(memory=None)).predict()
@@ -209,6 +210,15 @@ def check_tasks(profile: ModelProfile, form: Parallelism) -> None:
     if form.pieces > 1 and tasks > MOST_TASKS:
         raise TooLarge(
             f"{form.pieces} microbatches are about {tasks:,} tasks; up to {MOST_TASKS:,} are simulated: give fewer"
+        )
+
+
+def check_sharded(form: Parallelism) -> None:
+    """Raise InputError for a pipeline whose stages gather parameters: closed forms alone know what that takes."""
+    if form.form in SHARDED and form.pipeline > 1:
+        raise InputError(
+            f"form {form.form} gathers parameters for each microbatch, and no pipeline ({form.pipeline} stages) is "
+            "predicted with it but of language models on described GPUs; take zero1, or pipeline = 1"
         )
 
 
@@ -396,11 +406,10 @@ class _Step:
     def _work(self) -> DeviceWork:
         """Return what travels: gradients, and blocks with parameters, each with those without behind it."""
         sharded = self.form.form in SHARDED
-        weight = self.job.item if sharded else 2 if self.form.half_weights else 4
         found, root = list[Unit](), NO_ROOT
         rows = zip(self.profile.blocks, *self.times, self.within.forward, self.within.backward, strict=True)
         for block, forward, backward, ahead, behind in rows:
-            unit = Unit.of(count_parameters(self.profile, self.form, [block]), weight, self._gradient_item)
+            unit = self._unit(block)
             if sharded and unit.parameter_bytes and not is_unit(self.profile, block):
                 root = replace(
                     root,
@@ -415,7 +424,7 @@ class _Step:
                 unit = found.pop().joined(unit)
             found.append(unit)
         gradients, of_experts = self._gradients()
-        largest = max((layer.parameters for layer in self.profile.layers), default=0) * weight
+        largest = max((layer.parameters for layer in self.profile.layers), default=0) * self._weight_item
         return DeviceWork(
             units=found,
             gradients=gradients,
@@ -425,6 +434,14 @@ class _Step:
             of_experts=of_experts,
             largest=largest,
         )
+
+    def _unit(self, block: Block) -> Unit:
+        return Unit.of(count_parameters(self.profile, self.form, [block]), self._weight_item, self._gradient_item)
+
+    @property
+    def _weight_item(self) -> int:
+        """Bytes of an element of a parameter as it travels."""
+        return self.job.item if self.form.form in SHARDED else 2 if self.form.half_weights else 4
 
     @property
     def _gradient_item(self) -> int:
@@ -464,11 +481,6 @@ class _Step:
     def _pipelined(self) -> _Timeline:
         """Return a pipeline's timeline; each stage exchanges its gradients once it has them all."""
         form = self.form
-        if form.form in SHARDED:
-            raise InputError(
-                f"form {form.form} gathers parameters for each microbatch, and no pipeline ({form.pipeline} stages) is "
-                "predicted with it; take zero1, or pipeline = 1"
-            )
         stages, devices = self._stages(), range(form.pipeline)
         schedule = "gpipe" if form.schedule == "naive" else form.schedule
         program = pipeline_program(schedule, [one.times for one in stages], form.pipeline, form.pieces)
@@ -515,11 +527,10 @@ class _Step:
     def _stage_sync(self, part: Sequence[_StageWork]) -> SyncTimes:
         """Return what the data axis exchanges of a device's stages, behind its last backward."""
         blocks = {block.name: block for one in part for block in one.stage}
-        item = 2 if self.form.half_weights else 4
-        units = [Unit.of(count_parameters(self.profile, self.form, [one]), item, item) for one in blocks.values()]
+        units = [self._unit(one) for one in blocks.values()]
         layers = [layer for layer in self.profile.layers if layer.block in blocks]
-        gradients, of_experts = (
-            gradients_of(tensors, [0.0] * len(layers), item) for tensors in split_tensors(layers, self.form)
+        alike, of_experts = (
+            gradients_of(one, [0.0] * len(layers), self._gradient_item) for one in split_tensors(layers, self.form)
         )
         alone = replace(self.form, microbatches=1, pipeline=1, schedule="1f1b", virtual=1)
-        return sync_step(DeviceWork(units, gradients, of_experts=of_experts), alone, self.groups, 0.0)
+        return sync_step(DeviceWork(units, alike, of_experts=of_experts), alone, self.groups, 0.0)
