@@ -73,7 +73,9 @@ def find_sockets(case: DiagnosedCase) -> Iterator[Cause]:
 def find_unlike_nics(case: DiagnosedCase) -> Iterator[Cause]:
     """Yield that a host cannot open a NIC while others exchange over theirs."""
     complaint = case.facts.complaint("ib-not-opened")
-    if complaint is not None and any(one.transport == "NET" and one.nic is not None for one in case.facts.of(LoggedHop)):
+    if complaint is not None and any(
+        one.transport == "NET" and one.nic is not None for one in case.facts.of(LoggedHop)
+    ):
         yield stands_still(
             "nics-differ",
             f"{complaint.host or 'a host'} cannot open one of its NICs, over which others may have channels to it",
@@ -246,4 +248,13 @@ def find_failed_search(case: DiagnosedCase) -> Iterator[Cause]:
         )
 
 
-RULES = (find_sockets, find_unlike_nics, find_missing_gpudirect, find_idle_nics, find_ports, find_far_nics, find_loss, find_failed_search)
+RULES = (
+    find_sockets,
+    find_unlike_nics,
+    find_missing_gpudirect,
+    find_idle_nics,
+    find_ports,
+    find_far_nics,
+    find_loss,
+    find_failed_search,
+)
