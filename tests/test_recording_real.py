@@ -12,7 +12,7 @@ from warm_ranks import run_ranks
 import simcomm
 from collectives.errors import RunFailed
 from collectives.records.recording import CallKind, Did, Recording, read_recording
-from realcomm.recording.rank_log import RankLog, join_logs, read_logs
+from realcomm.recording.rank_log import CallLog, join_logs, read_logs
 from simcomm.recorded.replay import replay
 from simcomm.recorded.stuck import describe_stuck
 
@@ -92,10 +92,10 @@ def test_a_program_that_fails_fails_recorded_with_its_own_message(tmp_path: Path
 
 
 def test_a_rank_that_left_no_log_is_named(tmp_path: Path) -> None:
-    RankLog(0, 2, "one.py", "gloo").write(tmp_path)
+    CallLog(0, 2, "one.py", "gloo").write(tmp_path)
     with pytest.raises(RunFailed, match="no log of rank 1"):
         read_logs(tmp_path, 2, timeout=0.1)
 
 
 def test_logs_without_calls_are_a_recording() -> None:
-    assert len(join_logs([RankLog(rank, 2, "none.py", "gloo") for rank in range(2)]).calls) == 0
+    assert len(join_logs([CallLog(rank, 2, "none.py", "gloo") for rank in range(2)]).calls) == 0

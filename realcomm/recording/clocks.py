@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 
-class HostClock:
+class HostTimer:
     """Seconds of the host."""
 
     def now(self) -> Any:
@@ -19,7 +19,7 @@ class HostClock:
         return [after - before for before, after in moments]
 
 
-class DeviceClock(HostClock):
+class StreamTimer(HostTimer):
     """Events of the stream that is current when the clock is made, in which a program computes."""
 
     def __init__(self) -> None:

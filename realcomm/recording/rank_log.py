@@ -45,7 +45,7 @@ class NotedEntry(NamedTuple):
 
 
 @dataclass
-class RankLog:
+class CallLog:
     """The calls of a rank, and its log. ``groups`` are a name and ranks of the world each."""
 
     SCHEMA_VERSION: ClassVar[int] = 1
@@ -71,7 +71,7 @@ def file_of(rank: int) -> str:
     return f"rank{rank}.json"
 
 
-def read_logs(folder: Path, world_size: int, timeout: float) -> list[RankLog]:
+def read_logs(folder: Path, world_size: int, timeout: float) -> list[CallLog]:
     """Return the logs of all ranks, as soon as they are there. Raise RunFailed that names those which are not."""
     end = time.monotonic() + timeout
     missing = list(range(world_size))
@@ -80,10 +80,10 @@ def read_logs(folder: Path, world_size: int, timeout: float) -> list[RankLog]:
             named = ", ".join(map(str, missing[:8]))
             raise RunFailed(f"{folder}: no log of rank {named} after {timeout:g} s: did it end?")
         time.sleep(LOOK_S)
-    return [read_record(folder / file_of(rank), RankLog, MOST_LOG_BYTES) for rank in range(world_size)]
+    return [read_record(folder / file_of(rank), CallLog, MOST_LOG_BYTES) for rank in range(world_size)]
 
 
-def join_logs(logs: Sequence[RankLog]) -> Recording:
+def join_logs(logs: Sequence[CallLog]) -> Recording:
     """Return the recording of all ranks. Raise InputError where they do not agree on what they called.
 
     The k-th collective of a group on one rank is the k-th on the others; the k-th message with a tag from a rank to
@@ -98,7 +98,7 @@ def join_logs(logs: Sequence[RankLog]) -> Recording:
     return builder.recording()
 
 
-def _add(builder: RecordingBuilder, log: RankLog) -> None:
+def _add(builder: RecordingBuilder, log: CallLog) -> None:
     """Add a rank's calls and log."""
     times: defaultdict[object, int] = defaultdict(int)
     waited = {entry.number for entry in log.entries if entry.did == Did.WAIT}
@@ -116,7 +116,7 @@ def _add(builder: RecordingBuilder, log: RankLog) -> None:
         log.notes.append(UNWAITED)
 
 
-def _add_call(builder: RecordingBuilder, log: RankLog, call: NotedCall, times: defaultdict[object, int]) -> int:
+def _add_call(builder: RecordingBuilder, log: CallLog, call: NotedCall, times: defaultdict[object, int]) -> int:
     """Add a call; ``times`` counts those before it that are like it."""
     name, ranks = log.groups[call.group]
     site = SourceLine(*log.sites[call.site]) if call.site >= 0 else UNKNOWN

@@ -11,9 +11,9 @@ import torch
 import torch.distributed as dist
 
 from collectives.records.recording import Did
-from realcomm.recording.clocks import DeviceClock, HostClock
+from realcomm.recording.clocks import HostTimer, StreamTimer
 from realcomm.recording.operators import OPERATORS, REDUCTIONS, C10dOperator, find_operator, flatten, names_of
-from realcomm.recording.rank_log import RECV, SEND, UNEVEN, NotedCall, NotedEntry, RankLog
+from realcomm.recording.rank_log import RECV, SEND, UNEVEN, CallLog, NotedCall, NotedEntry
 
 OURS = str(Path(__file__).parent)
 TORCH = str(Path(torch.__file__).parent)
@@ -39,8 +39,8 @@ class CallRecorder:
     """
 
     def __init__(self, title: str, rank: int, world_size: int) -> None:
-        self.log = RankLog(rank, world_size, title, "gloo")
-        self.clock: HostClock = HostClock()
+        self.log = CallLog(rank, world_size, title, "gloo")
+        self.clock: HostTimer = HostTimer()
         self._library = torch.library.Library("c10d", "IMPL")
         self._functional = torch.library.Library("_c10d_functional", "IMPL")
         self._groups: dict[str, int] = {}
@@ -76,7 +76,7 @@ class CallRecorder:
         """Begin to count time, on the clock of what the default group is carried by."""
         if self._last is None:
             if dist.get_backend() == "nccl":
-                self.log.backend, self.clock = "nccl", DeviceClock()
+                self.log.backend, self.clock = "nccl", StreamTimer()
             self._last = self.clock.now()
 
     def _replace(self, name: str, operator: C10dOperator) -> None:
@@ -220,7 +220,7 @@ class CallRecorder:
             self.log.sites.append((Path(key[0]).name, key[1], text if text.isprintable() else ""))
         return self._sites[key]
 
-    def finish(self) -> RankLog:
+    def finish(self) -> CallLog:
         """Return the notes, when the program has ended."""
         if self._last is None:
             return self.log

@@ -34,7 +34,7 @@ class Cifar10(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Layout:
+class PublishedFolder:
     """A folder as it is published: its name, how its files' names end, and the digest of each."""
 
     folder: str
@@ -44,14 +44,14 @@ class Layout:
 
 
 # MD5 from torchvision 0.29 (``torchvision.datasets.CIFAR10``), SHA-1 from MXNet 1.9 (``gluon.data.vision.CIFAR10``).
-PYTHON = Layout(
+PYTHON = PublishedFolder(
     "cifar-10-batches-py", "", "md5",
     (
         "c99cafc152244af753f735de768cd75f", "d4bba439e000b95fd0a9bffe97cbabec", "54ebc095f3ab1f0389bbae665268c751",
         "634d18415352ddfa80567beed471001a", "482c414d41f54cd18b22e5b47cb7c3cb", "40351d587109b95175f43aff81a1287e",
     ),
 )  # fmt: skip
-BINARY = Layout(
+BINARY = PublishedFolder(
     "cifar-10-batches-bin", ".bin", "sha1",
     (
         "aadd24acce27caa71bf4b10992e9e7b2d74c2540", "c0ba65cce70568cd57b4e03e9ac8d2a5367c1795",
@@ -79,7 +79,7 @@ def find_altered(folder: Path) -> list[str]:
     return [words for name in names if (words := _describe_difference(layout, where / name, read_bytes(where / name)))]
 
 
-def find_layout(folder: Path) -> tuple[Layout, Path]:
+def find_layout(folder: Path) -> tuple[PublishedFolder, Path]:
     """Return how a folder's files are laid out, and where they are; for Python if both are. Raise InputError."""
     try:
         for layout in (PYTHON, BINARY) if not is_made_by_kernel(folder) else ():
@@ -104,7 +104,7 @@ def _look(file: Path) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=2)
-def _read_files(layout: Layout, files: tuple[tuple[Path, int, int], ...], verify: bool) -> Cifar10:
+def _read_files(layout: PublishedFolder, files: tuple[tuple[Path, int, int], ...], verify: bool) -> Cifar10:
     """Return the images of these files, each with its time and size, one after the other."""
     parts = []
     for file, *_ in files:
@@ -116,7 +116,7 @@ def _read_files(layout: Layout, files: tuple[tuple[Path, int, int], ...], verify
     return Cifar10(pixels, labels)
 
 
-def _describe_difference(layout: Layout, file: Path, content: bytes) -> str:
+def _describe_difference(layout: PublishedFolder, file: Path, content: bytes) -> str:
     """Return how a file differs from the published one; nothing where it does not."""
     found = hashlib.new(layout.algorithm, content, usedforsecurity=False).hexdigest()
     published = layout.digests[(*TRAIN, *TEST).index(file.name.removesuffix(layout.suffix))]

@@ -20,7 +20,7 @@ from viz.player.buffers import COMPLETE, Buffers
 from viz.player.runs import PlayedRun
 
 
-class Carried(NamedTuple):
+class SeenMessage(NamedTuple):
     """What a message carries: its first chunk, -1 where it is no part of a rank's tensor; how many; its first value."""
 
     chunk: int
@@ -37,17 +37,17 @@ def play_contents(name: str, trace: Trace, folder: Path, shown: Shown) -> Played
     found = {rank: json.loads(file.read_text()) for rank, file in files.items() if file.exists()}
     if len(found) < trace.world_size:
         return PlayedRun(trace, name)
-    pairs: dict[tuple[int, int], list[Carried]] = defaultdict(list)
+    pairs: dict[tuple[int, int], list[SeenMessage]] = defaultdict(list)
     for rank, (_, _, met) in found.items():
         place: dict[tuple[int, int], int] = defaultdict(int)
         for src, dst, *carried in met:
             pair, number = pairs[src, dst], place[src, dst]
             place[src, dst] += 1
             if number == len(pair):
-                pair.append(Carried(*carried))
+                pair.append(SeenMessage(*carried))
             elif carried[0] >= 0 and (rank == src or pair[number].chunk < 0):
-                pair[number] = Carried(*carried)
-    carries = list[Carried]()
+                pair[number] = SeenMessage(*carried)
+    carries = list[SeenMessage]()
     if sum(map(len, pairs.values())) == len(trace.messages):
         trace, carries = _number(trace, pairs)
     trace = replace(trace, facts={**trace.facts, "nbytes": shown.nbytes})
@@ -80,7 +80,7 @@ def find_wrong_end(buffers: Buffers | None) -> str:
     )
 
 
-def _number(trace: Trace, pairs: Mapping[tuple[int, int], Sequence[Carried]]) -> tuple[Trace, list[Carried]]:
+def _number(trace: Trace, pairs: Mapping[tuple[int, int], Sequence[SeenMessage]]) -> tuple[Trace, list[SeenMessage]]:
     """Return a trace of messages alone with steps and chunks, and what each of its messages carries.
 
     What a rank posts at one time is a step of its program.
@@ -92,7 +92,7 @@ def _number(trace: Trace, pairs: Mapping[tuple[int, int], Sequence[Carried]]) ->
         times[row.dst].add(row.dst_posted)
     step = {rank: {time: number for number, time in enumerate(sorted(own))} for rank, own in times.items()}
     count: dict[tuple[int, int], int] = defaultdict(int)
-    numbered = list[tuple[Message, Carried]]()
+    numbered = list[tuple[Message, SeenMessage]]()
     for row in rows:
         what = pairs[row.src, row.dst][count[row.src, row.dst]]
         count[row.src, row.dst] += 1
@@ -105,7 +105,7 @@ def _number(trace: Trace, pairs: Mapping[tuple[int, int], Sequence[Carried]]) ->
 
 def _find_buffers(
     trace: Trace, found: Mapping[int, tuple[list[int], list[tuple[float, list[float]]], object]],
-    carried: Sequence[Carried], shown: Shown,
+    carried: Sequence[SeenMessage], shown: Shown,
 ) -> Buffers:  # fmt: skip
     """Return whose data the chunks of all ranks hold.
 

@@ -25,7 +25,7 @@ class Piece(NamedTuple):
     number: int = -1  # of the collective, the same on every rank; -1: no other rank is in it
 
 
-class PathPart(NamedTuple):
+class StepPart(NamedTuple):
     """A part of the critical path: what a rank does, in seconds."""
 
     what: str
@@ -48,7 +48,7 @@ def align_clocks(ranks: Sequence[Sequence[Piece]]) -> list[list[Piece]]:
     ]
 
 
-def find_critical_path(ranks: Sequence[Sequence[Piece]]) -> list[PathPart]:
+def find_critical_path(ranks: Sequence[Sequence[Piece]]) -> list[StepPart]:
     """Return the critical path of the pieces of each rank, from the start of the run to its end.
 
     >>> slow = [Piece(0, 4, "computing"), Piece(4, 5, "all_reduce", 0)]
@@ -68,18 +68,18 @@ def find_critical_path(ranks: Sequence[Sequence[Piece]]) -> list[PathPart]:
             if one.number >= 0:
                 came[one.number].append((one.begin, rank))
     rank = max(range(len(ranks)), key=lambda one: ends[one][-1] if ends[one] else float("-inf"))
-    path: list[PathPart] = []
+    path: list[StepPart] = []
     at, is_met = ends[rank][-1] if ends[rank] else 0.0, False
     while (piece := _piece_before(ordered[rank], ends[rank], at, is_met)) is not None:
         if piece.end < at:
-            path.append(PathPart(NOTHING, rank, piece.end, at))
+            path.append(StepPart(NOTHING, rank, piece.end, at))
         at, begin = min(piece.end, at), piece.begin
         is_met = piece.number >= 0
         if is_met:
             last, last_rank = max(came[piece.number])
             if last < at:  # else the clocks disagree by more than it takes
                 begin, rank = last, last_rank
-        path.append(PathPart(piece.what, rank, begin, at))
+        path.append(StepPart(piece.what, rank, begin, at))
         at = begin
     return path[::-1]
 
@@ -97,7 +97,7 @@ def _piece_before(pieces: Sequence[Piece], ends: Sequence[float], at: float, is_
     return ended
 
 
-def sum_path(path: Sequence[PathPart]) -> dict[tuple[str, int], float]:
+def sum_path(path: Sequence[StepPart]) -> dict[tuple[str, int], float]:
     """Return the seconds of a path by what is done and by which rank, the longest first."""
     found: dict[tuple[str, int], float] = defaultdict(float)
     for part in path:
