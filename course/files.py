@@ -10,7 +10,8 @@ from collectives.errors import InputError
 from course.checks.exercise import Shown
 
 FOLDER = Path(__file__).parent
-PREDICTIONS, NOTE, STACK = "predictions.json", "rank-{}.json", "stack.txt"  # what a trial leaves
+# what a trial leaves:
+PREDICTIONS, NOTE, WAITED, STACK = "predictions.json", "rank-{}.json", "waited-{}.json", "stack.txt"
 CONTENTS = "contents-{}.json"  # and what is shown
 NAMES = (
     "message",

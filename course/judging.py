@@ -18,7 +18,7 @@ from collectives.quoting import make_printable
 from collectives.records.recording import CallKind
 from collectives.units import format_size, format_time
 from course.checks.exercise import Exercise
-from course.files import NOTE, PREDICTIONS, STACK, Lesson
+from course.files import NOTE, PREDICTIONS, STACK, WAITED, Lesson
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.placement import place_round_robin
 from virtual.hosting.host import VirtualHost
@@ -107,6 +107,7 @@ class _Trials:
     show: Callable[[str, str], object]
     exercise: Exercise
     said: dict[str, float] = field(default_factory=dict)
+    waited: Counter[str] = field(default_factory=Counter)  # seconds of all ranks, by the learner's line
 
     def judge(self) -> JudgedExercise:
         name, passed = self.exercise.name, list[int]()
@@ -140,6 +141,10 @@ class _Trials:
             notes = Path(folder)
             if (notes / PREDICTIONS).exists():
                 self.said.update(json.loads((notes / PREDICTIONS).read_text()))
+            self.waited = Counter()
+            for rank in range(world_size):
+                if (notes / WAITED.format(rank)).exists():
+                    self.waited.update(json.loads((notes / WAITED.format(rank)).read_text()))
             for rank in range(world_size):
                 if (notes / NOTE.format(rank)).exists():
                     found: dict[str, Any] = json.loads((notes / NOTE.format(rank)).read_text())
@@ -179,7 +184,10 @@ class _Trials:
             }
         if exercise.most_seconds is not None and elapsed > exercise.most_seconds(world_size):
             most = format_time(exercise.most_seconds(world_size))
-            yield {"text": f"the result is right, but takes {format_time(elapsed)} where {most} do: {exercise.hint}"}
+            took = f"the result is right, but takes {format_time(elapsed)} where {most} do"
+            (line, _), *_ = (*self.waited.most_common(1), ("0", 0.0))
+            where = "; in this line ranks wait longest" if line != "0" else ""
+            yield {"text": f"{took}: {exercise.hint}{where}", "line": int(line)}
 
     def _too_many(self, finished: Finished) -> dict[str, Any] | None:
         """Return that a rank calls more all_reduces than are needed, where it does."""

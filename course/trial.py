@@ -19,7 +19,8 @@ from typing import Any
 import torch.distributed as dist
 
 from course.checks.exercise import WrongAnswerError
-from course.files import NOTE, PREDICTIONS, STACK, find_lesson
+from course.files import NOTE, PREDICTIONS, STACK, WAITED, find_lesson
+from course.lines import LineNotes, noting_lines
 
 CPU_SECONDS, MEMORY = 20, 8 << 30  # of one trial, all its ranks
 
@@ -30,20 +31,25 @@ def main() -> None:
     warnings.simplefilter("ignore")
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 5))
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
-    exercise = next(one for one in find_lesson(number).checks.EXERCISES if one.name == name)
+    exercises = {one.name: one for one in find_lesson(number).checks.EXERCISES}
+    exercise, own = exercises[name], name.split(", ")
+    others = [one for names in exercises for one in names.split(", ") if one not in own]
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     if rank == 0:
         faulthandler.register(signal.SIGXCPU, (notes / STACK).open("w"))  # says in which line a loop never ends
-    try:
-        lesson = load(path)
-        if rank == 0:
-            (notes / PREDICTIONS).write_text(json.dumps(numbers_in(getattr(lesson, "PREDICTIONS", None))))
-        exercise.check(lesson)
-    except Exception as error:
-        (notes / NOTE.format(rank)).write_text(json.dumps(describe(error, path)))
-        if not isinstance(error, WrongAnswerError):
-            sys.exit(1)  # else the run goes on, and what nobody waits for is told
+    with noting_lines(str(path), own, others) as lines:
+        try:
+            lesson = load(path)
+            if rank == 0:
+                (notes / PREDICTIONS).write_text(json.dumps(numbers_in(getattr(lesson, "PREDICTIONS", None))))
+            exercise.check(lesson)
+        except Exception as error:
+            (notes / NOTE.format(rank)).write_text(json.dumps(describe(error, path, lines)))
+            if not isinstance(error, WrongAnswerError):
+                sys.exit(1)  # else the run goes on, and what nobody waits for is told
+        finally:
+            (notes / WAITED.format(rank)).write_text(json.dumps(lines.waited))
 
 
 def load(path: Path) -> ModuleType:
@@ -62,15 +68,17 @@ def numbers_in(predictions: Any) -> dict[str, float]:
     return {str(name): float(said) for name, said in predictions.items() if isinstance(said, (int, float))}
 
 
-def describe(error: Exception, path: Path) -> dict[str, Any]:
+def describe(error: Exception, path: Path, lines: LineNotes) -> dict[str, Any]:
     """Return what went wrong, in words, and the learner's line, 0 where it is in none."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-    line = (lines or [0])[-1] or 0
+    if isinstance(error, WrongAnswerError):
+        line, done = lines.line_of(error)
+        return {"text": f"{error}; {done}" if done else str(error), "line": line}
+    found = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    line = (found or [0])[-1] or 0
     if isinstance(error, SyntaxError) and error.filename == str(path):
         line = error.lineno or 0
-    is_wrong = isinstance(error, WrongAnswerError)
-    text = str(error) if is_wrong else f"{type(error).__name__}: {error}"
-    return {"text": text, "line": 0 if is_wrong else line, "to_do": isinstance(error, NotImplementedError)}
+    text, to_do = f"{type(error).__name__}: {error}", isinstance(error, NotImplementedError)
+    return {"text": text, "line": line, "to_do": to_do}
 
 
 if __name__ == "__main__":

@@ -27,7 +27,9 @@ def expect_sum(got: torch.Tensor, ranks: Iterable[int], what: str) -> None:
         share = f"{int(differs.sum())} of {len(got)} elements differ"
         raise WrongAnswerError(
             f"{what} should hold at [{place}] {whose(dict.fromkeys(ranks, 1))}, and holds "
-            f"{contents(float(got[place]), place)} ({share})"
+            f"{contents(float(got[place]), place)} ({share})",
+            got,
+            [place],
         )
 
 

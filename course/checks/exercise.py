@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,11 @@ ALPHA, BETA = 2 * LATENCY, 1 / BANDWIDTH
 
 
 class WrongAnswerError(Exception):
-    """What a learner's function does, and what it should do."""
+    """What a learner's function does, and what it should do; a ``tensor`` that is wrong, and at which ``place``."""
+
+    def __init__(self, text: str, tensor: object = None, place: Sequence[int] = ()) -> None:
+        super().__init__(text)
+        self.tensor, self.place = tensor, tuple(place)
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,8 @@ def expect_equal(got: Tensor | None, wanted: Tensor, what: str) -> None:
     if not hasattr(got, "isclose") or got is None:
         raise WrongAnswerError(f"{what} should be a tensor and is {got!r}")
     if got.shape != wanted.shape:
-        raise WrongAnswerError(f"{what} has the shape {list(got.shape)} and should have {list(wanted.shape)}")
+        text = f"{what} has the shape {list(got.shape)} and should have {list(wanted.shape)}"
+        raise WrongAnswerError(text, got, [0] * got.ndim)
     differs = ~got.isclose(wanted, rtol=1e-4, atol=1e-5)
     if differs.any():
         place = differs.nonzero()[0].tolist()
@@ -72,7 +77,9 @@ def expect_equal(got: Tensor | None, wanted: Tensor, what: str) -> None:
         )
         raise WrongAnswerError(
             f"{what} is {got[tuple(place)]:g} at {where} and should be {wanted[tuple(place)]:g} "
-            f"({int(differs.sum())} of {differs.numel()} elements differ{every if times(ratio) else ''})"
+            f"({int(differs.sum())} of {differs.numel()} elements differ{every if times(ratio) else ''})",
+            got,
+            place,
         )
 
 

@@ -17,12 +17,12 @@ MICRO_BATCHES, FORWARD, BACKWARD = 6, 10e-3, 20e-3  # seconds
 class Stage:
     """Doubles activations in forward, triples gradients in backward, and takes virtual time for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_kept: int, in_order: bool) -> None:
+        self.most_kept, self.in_order = most_kept, in_order
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
         self.is_first, self.is_last = self.rank == 0, self.rank == self.world_size - 1
         self.kept: dict[int, torch.Tensor | None] = {}
         self.done: list[int] = []
-        self.most_kept = 0
 
     def empty(self) -> torch.Tensor:
         return torch.full((4,), math.nan)  # until something is received into it
@@ -37,7 +37,10 @@ class Stage:
                 )
             self.expect(inputs, wanted, f"the inputs of micro batch {micro_batch}")
         self.kept[micro_batch] = inputs
-        self.most_kept = max(self.most_kept, len(self.kept))
+        if len(self.kept) > self.most_kept:
+            raise WrongAnswerError(
+                f"rank {self.rank} keeps {len(self.kept)} micro batches at once; 1F1B needs {self.most_kept}"
+            )
         return 2 * wanted
 
     def backward(self, micro_batch: int, gradient: torch.Tensor | None) -> torch.Tensor:
@@ -57,9 +60,15 @@ class Stage:
         if inputs is not None and inputs[0] != (micro_batch + 1.0) * 2**self.rank:
             raise WrongAnswerError(
                 f"rank {self.rank}: the inputs of micro batch {micro_batch} were changed before its backward: receive "
-                "each into a tensor of its own"
+                "each into a tensor of its own",
+                inputs,
+                [0],
             )
         self.done.append(micro_batch)
+        if self.in_order and self.done != sorted(self.done):
+            raise WrongAnswerError(
+                f"rank {self.rank}: backwards ran in the order {self.done}, not in the order of the micro batches"
+            )
         return 3 * wanted
 
     def expect(self, got: torch.Tensor, wanted: torch.Tensor, what: str) -> None:
@@ -68,30 +77,22 @@ class Stage:
         expect_equal(got, wanted, f"rank {self.rank}: {what}")
 
 
-def run(schedule: Callable[[Stage, int], None], micro_batches: int = MICRO_BATCHES) -> Stage:
-    stage = Stage()
+def run(schedule: Callable[[Stage, int], None], micro_batches: int, stage: Stage) -> None:
     schedule(stage, micro_batches)
     if sorted(stage.done) != list(range(micro_batches)):
         raise WrongAnswerError(
             f"rank {stage.rank}: backward was run for micro batches {stage.done} of {micro_batches}, not for each once"
         )
-    return stage
 
 
 def gpipe(lesson: ModuleType) -> None:
-    stage = run(lesson.gpipe)
-    if stage.done != sorted(stage.done):
-        raise WrongAnswerError(
-            f"rank {stage.rank}: backwards ran in the order {stage.done}, not in the order of the micro batches"
-        )
+    run(lesson.gpipe, MICRO_BATCHES, Stage(MICRO_BATCHES, in_order=True))
 
 
 def one_f_one_b(lesson: ModuleType) -> None:
-    run(lesson.one_f_one_b, FEW)
-    stage = run(lesson.one_f_one_b)
-    most = min(stage.world_size - stage.rank, MICRO_BATCHES)
-    if stage.most_kept > most:
-        raise WrongAnswerError(f"rank {stage.rank} keeps {stage.most_kept} micro batches at once; 1F1B needs {most}")
+    stages_left = dist.get_world_size() - dist.get_rank()
+    for micro_batches in (FEW, MICRO_BATCHES):
+        run(lesson.one_f_one_b, micro_batches, Stage(min(stages_left, micro_batches), in_order=False))
 
 
 def bubble(lesson: ModuleType) -> None:

@@ -37,7 +37,9 @@ def sharded_momentum(lesson: ModuleType) -> None:
     if kept != -(-numel // world_size):
         raise WrongAnswerError(
             f"momentum_buffer keeps {kept} numbers and should keep {-(-numel // world_size)}: one of {world_size} "
-            f"equal parts of {numel}, padded to a multiple of the ranks"
+            f"equal parts of {numel}, padded to a multiple of the ranks",
+            sharded.momentum_buffer,
+            [0],
         )
     for step in range(3):
         for number, shape in enumerate(SHAPES):
@@ -46,6 +48,9 @@ def sharded_momentum(lesson: ModuleType) -> None:
             buffers[number] = MOMENTUM * buffers[number] + torch.stack(each).mean(0).reshape(shape)
             whole[number] -= LR * buffers[number]
         sharded.step()
+        mine_of_them = torch.cat([buffer.flatten() for buffer in buffers])[kept * rank : kept * (rank + 1)]
+        got = sharded.momentum_buffer[: len(mine_of_them)]
+        expect_equal(got, mine_of_them, f"rank {rank}, step {step}: momentum_buffer")
         for number, (got, wanted) in enumerate(zip(mine, whole, strict=True)):
             expect_equal(got.detach(), wanted, f"rank {rank}, step {step}: parameter {number}")
 
@@ -56,7 +61,9 @@ def sharded_linear(lesson: ModuleType) -> None:
     layer = lesson.ShardedLinear(weight.clone())
     if layer.shard.shape != (8 // world_size, 4):
         raise WrongAnswerError(
-            f"rank {rank}: shard is {list(layer.shard.shape)}; each rank keeps {8 // world_size} rows of 8, whole"
+            f"rank {rank}: shard is {list(layer.shard.shape)}; each rank keeps {8 // world_size} rows of 8, whole",
+            layer.shard,
+            [0] * layer.shard.ndim,
         )
     batches = [torch.arange(12.0).reshape(3, 4) % 5 + r for r in range(world_size)]
     whole = weight.clone().requires_grad_()

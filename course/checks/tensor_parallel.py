@@ -49,14 +49,15 @@ def mlp(lesson: ModuleType, sequence: bool) -> None:
     result = torch.relu(whole[2] @ whole[0].T) @ whole[1].T
     result.square().sum().backward()
     layer = lesson.ParallelMLP(first, second, sequence=sequence)
-    for name in ("first", "second"):
-        if not isinstance(getattr(layer, name, None), nn.Parameter):
-            raise WrongAnswerError(f"rank {rank}: self.{name} should be an nn.Parameter")
-    if layer.first.shape != (WIDTH // world_size, HIDDEN) or layer.second.shape != (HIDDEN, WIDTH // world_size):
-        raise WrongAnswerError(
-            f"rank {rank}: self.first is {list(layer.first.shape)} and self.second {list(layer.second.shape)}; they "
-            f"should be {[WIDTH // world_size, HIDDEN]}, by rows, and {[HIDDEN, WIDTH // world_size]}, by columns"
-        )
+    parts = [WIDTH // world_size, HIDDEN], [HIDDEN, WIDTH // world_size]
+    for name, part, cut in zip(("first", "second"), parts, ("rows", "columns"), strict=True):
+        mine = getattr(layer, name, None)
+        place = [0] * getattr(mine, "ndim", 0)
+        if not isinstance(mine, nn.Parameter):
+            raise WrongAnswerError(f"rank {rank}: self.{name} should be an nn.Parameter", mine, place)
+        if list(mine.shape) != part:
+            text = f"rank {rank}: self.{name} is {list(mine.shape)} and should be {part}, by {cut}"
+            raise WrongAnswerError(text, mine, place)
     mine = (inputs.chunk(world_size)[rank] if sequence else inputs).clone().requires_grad_()
     outputs = layer(mine)
     wanted = result.detach().chunk(world_size)[rank] if sequence else result.detach()

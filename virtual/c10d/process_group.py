@@ -156,7 +156,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
     def allreduce(self, tensors: Tensors, opts: Any = None) -> VirtualWork:
         """Reduce tensors in place on all ranks."""
         op, factor = ("sum", None) if opts is None else read_operator(opts)
-        exchange = AllReduce(self.rank(), op=op, factor=factor, given=tensors)
+        exchange = AllReduce(self.rank(), op=op, factor=factor, given=tensors, taken=tensors)
         return self._call("all_reduce", exchange, tensors, tensors, op=op)
 
     allreduce_coalesced = allreduce

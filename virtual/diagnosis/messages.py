@@ -101,7 +101,7 @@ def _all_ended(by_number: dict[int, Rank], post: Posted) -> bool:
 
 
 def _held_by(job: RankJob, numbers: set[int]) -> list[Rank]:
-    """Return these ranks and all that wait for them, directly or not."""
+    """Return these ranks, and behind them all that wait for them, directly or not."""
     held = set(numbers)
     while True:
         more = {
@@ -111,7 +111,9 @@ def _held_by(job: RankJob, numbers: set[int]) -> list[Rank]:
             if post is not None and held & set(post.awaits)
         }
         if more <= held:
-            return [rank for rank in job.ranks if rank.number in held]
+            return sorted(
+                (job.ranks[number] for number in held), key=lambda rank: (rank.number not in numbers, rank.number)
+            )
         held |= more
 
 

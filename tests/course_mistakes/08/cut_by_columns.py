@@ -1,4 +1,4 @@
-# told: ShardedLinear | rows
+# told: ShardedLinear | rows | self.shard = nn.Parameter(
 class _Linear(torch.autograd.Function):
     @staticmethod
     def gather(shard):

@@ -1,4 +1,4 @@
-# told: ShardedMomentum | momentum|part
+# told: ShardedMomentum | momentum|part | self.momentum_buffer = torch.zeros(
 class ShardedMomentum:
     def __init__(self, parameters, lr, momentum):
         self.parameters, self.lr, self.momentum = list(parameters), lr, momentum

@@ -1,4 +1,4 @@
-# told: defend | memory
+# told: defend | memory | return [ ;; ({**base, "tensor": 1, "pipeline": 1, "data": 64, "form": "ddp"}, "bubble"),
 def defend():
     base = {"context": 1, "micro_batch": 1, "recompute": "none"}
     return [

@@ -1,4 +1,4 @@
-# told: choose | does not fit
+# told: choose | does not fit | return {
 def choose() -> dict:
     return {
         "tensor": 1, "pipeline": 1, "context": 1, "data": 64,

@@ -1,4 +1,4 @@
-# told: choose | layers|heads|divide
+# told: choose | layers|heads|divide | return {
 def choose() -> dict:
     return {
         "tensor": 1, "pipeline": 64, "context": 1, "data": 1,

@@ -1,4 +1,4 @@
-# told: defend | pairs
+# told: defend | pairs | return [
 def defend():
     base = {"context": 1, "micro_batch": 1, "recompute": "full"}
     return [

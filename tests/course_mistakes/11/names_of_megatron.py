@@ -1,3 +1,3 @@
-# told: choose | tensor
+# told: choose | tensor | return {
 def choose() -> dict:
     return {"tp": 8, "pp": 4, "dp": 2, "cp": 1, "micro_batch": 1, "form": "zero1", "recompute": "selective"}

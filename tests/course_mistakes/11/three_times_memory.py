@@ -1,4 +1,4 @@
-# told: defend | reason|same
+# told: defend | reason|same | return [
 def defend() -> list[tuple[dict, str]]:
     base = {"context": 1, "micro_batch": 1, "recompute": "none", "form": "ddp"}
     return [

@@ -1,4 +1,4 @@
-# told: choose | fastest mesh
+# told: choose | fastest mesh | return {
 def choose() -> dict:
     return {
         "tensor": 16, "pipeline": 4, "context": 1, "data": 1,
