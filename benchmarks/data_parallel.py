@@ -14,11 +14,11 @@ from statistics import median
 from typing import Any
 
 import ringlab
+from benchmarks.torch_forms.data_parallel import run_data_parallel, why_not
 from collectives.output_files import write_text
 from collectives.records.environment import describe_environment
 from collectives.records.summary import training_entry
 from collectives.training.workload import Training
-from realcomm.training.data_parallel import run_data_parallel, why_not
 from realcomm.training.trainer import train
 from simcomm import this_machine
 

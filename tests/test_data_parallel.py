@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks.torch_forms.data_parallel import run_data_parallel, train_by_one
 from collectives.errors import InputError
 from collectives.training.workload import Training
-from realcomm.training.data_parallel import run_data_parallel, train_by_one
 from realcomm.training.datasets import Shard
 from realcomm.training.gradient_sync import no_sync
 from realcomm.training.models import build_model
