@@ -16,7 +16,7 @@ from simcomm.nccl.measured.tables import read_tables
 from simcomm.nccl.parameters import read_parameters
 from simcomm.nccl.predict import interval_log_limits, predict_collective, predict_seconds
 from simcomm.nccl.settings import LEVELS, NcclSettings
-from simcomm.nccl.topology import Host, mesh_rings, ring_hops
+from simcomm.nccl.topology import GpuHost, mesh_rings, ring_hops
 from simcomm.nccl.tuner import bandwidth, latency
 
 NONE = NcclSettings()
@@ -187,12 +187,12 @@ def test_the_usual_buffer_may_be_said_and_no_shared_memory_means_the_nic():
 
 
 def test_gpus_behind_one_switch_without_p2p_share_its_uplink():
-    apart = ring_hops(Host(2, "pcie", pcie=4, layout="socket"))
-    together = ring_hops(Host(2, "pcie", pcie=4, layout="switch"))
+    apart = ring_hops(GpuHost(2, "pcie", pcie=4, layout="socket"))
+    together = ring_hops(GpuHost(2, "pcie", pcie=4, layout="switch"))
     assert together[0].kind == apart[0].kind == "shm"
     assert together[0].rate == pytest.approx(apart[0].rate / 2)
-    assert ring_hops(Host(2, "pcie", pcie=4, layout="switch", p2p="PXB"))[0].kind == "p2p"
-    assert ring_hops(Host(2, "pcie", pcie=4, layout="socket", p2p="PXB"))[0].kind == "shm"
+    assert ring_hops(GpuHost(2, "pcie", pcie=4, layout="switch", p2p="PXB"))[0].kind == "p2p"
+    assert ring_hops(GpuHost(2, "pcie", pcie=4, layout="socket", p2p="PXB"))[0].kind == "shm"
 
 
 @pytest.mark.parametrize(

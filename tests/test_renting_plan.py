@@ -117,9 +117,9 @@ def test_what_is_kept_is_not_predicted_again(scenario: str, tmp_path: Path, monk
     first = ringlab.plan(scenario, RATES, kept=kept, today=TODAY)
     lines = kept.read_text().splitlines()
     kept.write_text("\n".join(lines[:-3]) + "\n" + lines[-1][:20])  # killed while it wrote
-    asked = list[predicting.Question]()
+    asked = list[predicting.RateQuestion]()
 
-    def counted(block: list[predicting.Question]) -> list[Rate]:
+    def counted(block: list[predicting.RateQuestion]) -> list[Rate]:
         asked.extend(block)
         return [predicting.answer(question) for question in block]
 
@@ -138,7 +138,7 @@ def test_what_is_kept_is_not_predicted_again(scenario: str, tmp_path: Path, monk
 
 
 def test_an_interrupt_keeps_what_is_done(scenario: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def some(function: object, tasks: list[list[predicting.Question]], executor: object) -> Iterator[Any]:
+    def some(function: object, tasks: list[list[predicting.RateQuestion]], executor: object) -> Iterator[Any]:
         yield 0, predicting.answer_all(tasks[0])
         raise KeyboardInterrupt
 

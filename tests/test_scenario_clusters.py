@@ -12,7 +12,7 @@ from scenario_texts import ASKS, HERE, STAR, check_refused, write
 import simcomm
 from collectives.errors import InputError
 from scenarios import load
-from scenarios.topology_forms import TOPOLOGY_FORMS
+from scenarios.cluster_forms import TOPOLOGY_FORMS
 from simcomm.cluster import complete, placement, topologies
 from simcomm.cluster.cluster import Cluster
 

@@ -15,7 +15,7 @@ from simcomm.mesh.shared_links import LOADING, StepLinks, Traffic, delay_of
 from simcomm.nccl.descriptions import System, describe_preset, describe_system
 from simcomm.nccl.host_links import HostLinks, TrafficFlows
 from simcomm.nccl.settings import NcclSettings
-from simcomm.nccl.topology import Host, ring_hops
+from simcomm.nccl.topology import GpuHost, ring_hops
 from simcomm.timeline import Program, run_sharing, run_tasks
 
 SLOT = 24.0  # GB/s that software gets of PCIe 4.0 x16
@@ -118,7 +118,7 @@ def test_groups_are_where_the_mesh_puts_them() -> None:
     assert Group(4, 4).on_host(8) == ((0, 4), (1, 5), (2, 6), (3, 7))  # half of each is on another host
     assert Group(2, 8).on_host(8) == tuple((gpu,) for gpu in range(8))
     assert Group(16).on_host(8) == (tuple(range(8)),)
-    host = Host(8, "pcie", pcie=4, layout="switches", p2p="PXB")
+    host = GpuHost(8, "pcie", pcie=4, layout="switches", p2p="PXB")
     assert ring_hops(host, Group(4).on_host(8))[0].kind == "p2p"
     assert ring_hops(host, Group(2, 4).on_host(8))[0].kind == "shm"
     assert ring_hops(host, (tuple(range(8)),)) == ring_hops(host)

@@ -12,7 +12,7 @@ import torch
 
 from collectives.quoting import make_printable
 from collectives.records.recording import Recording
-from simcomm.recorded.choice import find_carrier
+from simcomm.recorded.carriers import find_carrier
 from virtual.computing.choice import choose_computing
 from virtual.diagnosis.judge import ProgramJudge
 from virtual.gpus.device import VirtualDevices

@@ -113,7 +113,7 @@ def _trusting(system: Any, settings: Any) -> Communicator:
     return replace(_make(system, settings), nic_is_guessed=False)
 
 
-def _unshared(host: topology.Host, pairs: Any) -> list[float]:
+def _unshared(host: topology.GpuHost, pairs: Any) -> list[float]:
     return [host.pcie_rate] * len(pairs)
 
 

@@ -1,8 +1,14 @@
-"""A process that notes what it calls: kernels of c10d's operators and waits of works, replaced by ones that pass on."""
+"""A process that notes what it calls: kernels of c10d's operators and waits of works, replaced by ones that pass on.
+
+Its clock is the host's or, where NCCL carries calls, that of the device's stream of computing.
+"""
 
 import linecache
+import os
+import runpy
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -11,9 +17,37 @@ import torch
 import torch.distributed as dist
 
 from collectives.records.recording import Did
-from realcomm.recording.clocks import HostTimer, StreamTimer
 from realcomm.recording.operators import OPERATORS, REDUCTIONS, C10dOperator, find_operator, flatten, names_of
 from realcomm.recording.rank_log import RECV, SEND, UNEVEN, CallLog, NotedCall, NotedEntry
+
+
+class HostTimer:
+    """Seconds of the host."""
+
+    def now(self) -> Any:
+        """Return this moment."""
+        return time.perf_counter()
+
+    def seconds(self, moments: Sequence[tuple[Any, Any]]) -> list[float]:
+        """Return the seconds between each two moments."""
+        return [after - before for before, after in moments]
+
+
+class StreamTimer(HostTimer):
+    """Events of the stream that is current when the clock is made, in which a program computes."""
+
+    def __init__(self) -> None:
+        self.stream = torch.cuda.current_stream()
+
+    def now(self) -> Any:
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(self.stream)
+        return event
+
+    def seconds(self, moments: Sequence[tuple[Any, Any]]) -> list[float]:
+        torch.cuda.synchronize()
+        return [before.elapsed_time(after) / 1e3 for before, after in moments]
+
 
 OURS = str(Path(__file__).parent)
 TORCH = str(Path(torch.__file__).parent)
@@ -236,3 +270,27 @@ class CallRecorder:
         ]
         self.log.notes = list(dict.fromkeys(self.log.notes))
         return self.log
+
+
+def record_script(script: Path, arguments: Sequence[str], folder: Path, *, as_module: bool = False) -> None:
+    """Execute a script, or with ``as_module`` a module, as ``__main__``, and write what this rank called to ``folder``.
+
+    What the program raises is raised, with the log written before.
+    """
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    title = " ".join([script.name, *arguments])[:200]
+    recorder = CallRecorder(title if title.isprintable() else script.name, rank, world_size)
+    recorder.install()
+    sys.argv = [str(script), *arguments]
+    try:
+        if as_module:
+            sys.path.insert(0, str(Path.cwd()))
+            runpy.run_module(str(script), run_name="__main__", alter_sys=True)
+        else:
+            sys.path.insert(0, str(script.parent.absolute()))
+            runpy.run_path(str(script), run_name="__main__")
+    except SystemExit as end:
+        if end.code not in (None, 0):
+            raise
+    finally:
+        recorder.finish().write(folder)

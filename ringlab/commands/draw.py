@@ -1,7 +1,8 @@
 """``ringlab animate`` and ``ringlab plot``: pictures of a scenario's messages, or of a trace from a file."""
 
+import json
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -10,12 +11,12 @@ from typing import Annotated, ClassVar
 import typer
 
 import viz
+from collectives.catalogue import load_file
 from collectives.errors import InputError
 from collectives.records.kineto import read_run
 from collectives.records.trace import Trace
 from collectives.units import parse_size
 from ringlab.commands.predicting.prediction import predict_whole
-from ringlab.pictures.drawn_scenario import load_drawn
 from ringlab.pictures.played_runs import predict_runs
 from ringlab.pictures.plots import describe_curves, scaling_curves, waterfall
 from ringlab.pictures.traces import OneRun, algorithm_names
@@ -28,6 +29,53 @@ from ringlab.table import Part
 from scenarios import LoadedScenario
 from simcomm.cluster.paths import keeping_paths
 from viz.captions import describe_failure
+
+USUAL = "star8"  # the network on which a user's file is drawn where no scenario is named
+
+
+def load_drawn(source: str, algorithm: str | None, set_keys: Sequence[str] = ()) -> tuple[LoadedScenario, str | None]:
+    """Return the scenario to draw, and which of its algorithms; of a user's ``FILE.py[:NAME]`` it is a shipped one.
+
+    An algorithm in a file that the scenario does not name takes the place of those that it has. Raises InputError.
+    """
+    if names_program(source):
+        if algorithm is not None:
+            raise InputError(f"--algorithm {algorithm} beside {source}; name the algorithm as FILE.py:NAME instead")
+        return _with_programs(USUAL, source, set_keys), None
+    scenario = load_scenario(source, *set_keys)
+    if algorithm is None or not names_program(algorithm):
+        return scenario, algorithm
+    programs = scenario.collective.programs if scenario.collective else ()
+    if algorithm.rpartition(".py:")[2] in [one.name for one in programs if one.source]:
+        return scenario, algorithm
+    return _with_programs(source, algorithm, set_keys), None
+
+
+def names_program(reference: str) -> bool:
+    """Return whether a reference is a file of Python, or a name in one.
+
+    >>> names_program("my.py"), names_program("my.py:ring"), names_program("star8")
+    (True, True, False)
+    """
+    return reference.endswith(".py") or ".py:" in reference
+
+
+def _with_programs(scenario: str, reference: str, set_keys: Sequence[str]) -> LoadedScenario:
+    """Return a scenario whose algorithms are those of a file, or one of them."""
+    file, _, name = reference.partition(".py:")
+    path = Path(f"{file}.py" if name else reference)
+    found = [one for one in load_file(path) if name in ("", one.name)] or load_file(path)
+    collectives = {one.spec.name for one in found}
+    if len(collectives) > 1 or (name and name not in (one.name for one in found)):
+        names = ", ".join(f"{path}:{one.name}" for one in found)
+        raise InputError(f"{reference}: name one of its algorithms; there are {names}")
+    keys = {
+        "title": f"{path.name} on eight hosts of one switch" if scenario == USUAL and not set_keys else path.name,
+        "collective.name": found[0].spec.name,
+        "collective.algorithms": [f"{path.absolute()}:{one.name}" for one in found],
+    }
+    return load_scenario(scenario, *(f"{key}={json.dumps(value)}" for key, value in keys.items()), *set_keys)
+
 
 IMAGES = {".png": "image/png", ".gif": "image/gif", ".svg": "image/svg+xml"}
 KINDS = {"step": "a waterfall", "scaling": "a scaling curve", "path": "a critical path", "cluster": "a topology"}

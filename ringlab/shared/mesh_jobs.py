@@ -1,6 +1,11 @@
-"""A scenario's training as a job whose meshes are predicted by closed forms: a transformer on described GPUs."""
+"""A scenario's training as a job whose meshes are predicted by closed forms: a transformer on described GPUs.
+
+What is believed of the cluster and the framework is by a file of runs, by runs that are kept, or by none.
+"""
 
 from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
 from typing import Annotated
 
 from typer import Option
@@ -10,7 +15,7 @@ from collectives.quoting import quote
 from collectives.records.transformer_shapes import EXAMPLE, TRANSFORMERS, is_transformer, parse_transformer
 from collectives.training.parallelism import FRAMEWORKS
 from collectives.training.recipe import check_known
-from ringlab.shared.mesh_beliefs import find_belief
+from collectives.units import count
 from scenarios.loader import SpreadTraining
 from scenarios.training_form import TrainingForm
 from simcomm.mesh.clusters import mesh_cluster
@@ -18,7 +23,9 @@ from simcomm.mesh.job import TrainingJob
 from simcomm.mesh.language import SOURCE, LanguageModel, is_language
 from simcomm.mesh_search.columns import BITS, OFFLOADED, OPTIMIZERS, PRECISIONS
 from simcomm.mesh_search.devices import is_mesh_gpu
+from simcomm.mesh_search.own_runs import belief_of, find_own_runs, read_own_runs
 from simcomm.mesh_search.search import MeshJob
+from simcomm.mesh_search.uncertainty import Belief, believe
 
 
 @dataclass(frozen=True)
@@ -115,3 +122,25 @@ def make_job(spread: SpreadTraining, devices: int, options: MeshOptions) -> Mesh
 def named_optimizer(training: TrainingForm) -> str:
     """Return the optimizer that a scenario names; language models are trained by AdamW where it names none."""
     return str(training.optimizer) if "optimizer" in training.model_fields_set else "adamw"
+
+
+def find_belief(gpu: str, framework: str, runs: Path | None = None) -> tuple[Belief, str | None]:
+    """Return what is believed, and what to say of it: adapted to a file's runs, or to those kept of this GPU.
+
+    Raises InputError for a file without a run that can be used.
+    """
+    if runs is not None:
+        return _of_file(runs)
+    kept = find_own_runs(gpu, framework)
+    if kept is None:
+        return believe(), None
+    return kept.belief, f"Adapted to {kept.title}."
+
+
+@cache
+def _of_file(runs: Path) -> tuple[Belief, str]:
+    found = read_own_runs(runs)
+    rows = count(sum(len(group.rows) for group in found.groups), "run")
+    reasons = "; ".join(found.refused)
+    left = f"; {sum(found.refused.values())} left out: {reasons}" if found.refused else ""
+    return belief_of(found.groups), f"Adapted to {rows} of {runs}{left}."

@@ -24,7 +24,7 @@ from collectives.errors import InputError
 from simcomm.nccl.catalogue import generation_year, usual_nic
 from simcomm.nccl.descriptions import System
 from simcomm.nccl.settings import LEVELS, NcclSettings, level_rank
-from simcomm.nccl.topology import HopGroup, Host, ring_hops
+from simcomm.nccl.topology import GpuHost, HopGroup, ring_hops
 
 WITHIN_CPU_UNTIL = (2, 6)
 WITHIN_INTEL_UNTIL = (2, 9)
@@ -117,7 +117,7 @@ class Communicator:
     nodes: int
     local: int  # ranks of a node
     hosts: int
-    host: Host
+    host: GpuHost
     hops: tuple[HopGroup, ...]  # of a ring inside a node
     chain: tuple[HopGroup, ...]  # of a chain inside a node: broadcast and reduce
     network: NodeNetwork | None
@@ -149,11 +149,11 @@ class Communicator:
         return self.local > 1 and all(hop.kind in ("nvswitch", "mesh", "bridge", "xgmi") for hop in self.hops)
 
 
-def make_host(system: System, settings: NcclSettings) -> Host:
+def make_host(system: System, settings: NcclSettings) -> GpuHost:
     """Return the host of a description, with what the settings change."""
     reach = pcie_reach(system, settings)
     uses_nvlink = reach != "LOC" and system.nvlink > 0 and system.link in ("nvswitch", "mesh", "bridge", "xgmi")
-    return Host(
+    return GpuHost(
         gpus=system.gpus,
         link=system.link if uses_nvlink else "pcie",
         nvlink=system.nvlink,
@@ -171,7 +171,7 @@ def _lanes(system: System) -> int:
     return system.lanes
 
 
-def _make_network(system: System, settings: NcclSettings, host: Host, hosts_a_node: int) -> NodeNetwork:
+def _make_network(system: System, settings: NcclSettings, host: GpuHost, hosts_a_node: int) -> NodeNetwork:
     if system.net is None or not system.nic:
         raise InputError(f"{system.nodes} hosts without net or nic: what joins them is not known")
     gdr = system.gdr
@@ -238,7 +238,7 @@ def among_others(
 def _hops(
     system: System,
     settings: NcclSettings,
-    host: Host,
+    host: GpuHost,
     groups: tuple[tuple[int, ...], ...] = (),
     *,
     is_closed: bool,

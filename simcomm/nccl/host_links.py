@@ -26,7 +26,7 @@ from simcomm.nccl.catalogue import usable_share
 from simcomm.nccl.communicator import make_host
 from simcomm.nccl.descriptions import System
 from simcomm.nccl.settings import NcclSettings
-from simcomm.nccl.topology import Host, hop_kind, pcie_graph
+from simcomm.nccl.topology import GpuHost, hop_kind, pcie_graph
 
 Groups = tuple[tuple[int, ...], ...]  # GPUs of a host by their numbers, a tuple for each group
 Route = tuple[Link, ...]
@@ -72,7 +72,7 @@ class HostLinks:
     settings: NcclSettings
 
     @cached_property
-    def host(self) -> Host:
+    def host(self) -> GpuHost:
         """The host as NCCL sees it."""
         return make_host(self.system, self.settings)
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from collectives.errors import InputError
 from simcomm.nccl.channels import open_channels
 from simcomm.nccl.communicator import Communicator
-from simcomm.nccl.topology import Host, mesh_rings
+from simcomm.nccl.topology import GpuHost, mesh_rings
 
 
-def ring_orders(host: Host) -> tuple[tuple[int, ...], ...]:
+def ring_orders(host: GpuHost) -> tuple[tuple[int, ...], ...]:
     """Return the orders in which rings visit the host's GPUs.
 
-    >>> ring_orders(Host(4, "pcie"))
+    >>> ring_orders(GpuHost(4, "pcie"))
     ((0, 1, 2, 3),)
     """
     if host.link == "mesh" and host.gpus in (4, 8):

@@ -39,7 +39,7 @@ class HopGroup:
 
 
 @dataclass(frozen=True)
-class Host:
+class GpuHost:
     """A host's parts, as far as they decide how its GPUs talk. ``p2p``: how far P2P over PCIe reaches, a level."""
 
     gpus: int
@@ -56,10 +56,10 @@ class Host:
         return pcie_lane(self.pcie) * self.lanes
 
 
-def find_path(host: Host, a: int, b: int) -> str:
+def find_path(host: GpuHost, a: int, b: int) -> str:
     """Return the class of the path between two GPUs, as ``nvidia-smi topo -m`` shows it: NV, PIX, PHB or SYS.
 
-    >>> find_path(Host(4, "pcie", layout="switches"), 0, 1), find_path(Host(4, "pcie", layout="switches"), 1, 2)
+    >>> find_path(GpuHost(4, "pcie", layout="switches"), 0, 1), find_path(GpuHost(4, "pcie", layout="switches"), 1, 2)
     ('PIX', 'SYS')
     """
     if _has_nvlink(host, a, b):
@@ -69,7 +69,7 @@ def find_path(host: Host, a: int, b: int) -> str:
     return "PHB" if _socket_of(host, a) == _socket_of(host, b) else "SYS"
 
 
-def hop_kind(host: Host, a: int, b: int) -> str:
+def hop_kind(host: GpuHost, a: int, b: int) -> str:
     """Return the kind of hop that NCCL makes of a pair: NVLink if there is one, P2P if it may, else SHM."""
     path = find_path(host, a, b)
     if path == "NV":
@@ -79,7 +79,7 @@ def hop_kind(host: Host, a: int, b: int) -> str:
     return "p2p" if path == "PIX" and host.p2p in ("PIX", "PXB") else "shm"
 
 
-def _has_nvlink(host: Host, a: int, b: int) -> bool:
+def _has_nvlink(host: GpuHost, a: int, b: int) -> bool:
     if host.link in ("nvswitch", "xgmi"):
         return True
     if host.link == "bridge":
@@ -101,34 +101,34 @@ def host_paths(layout: str, gpus: int) -> int:
     >>> host_paths("switch", 4), host_paths("switches", 8), host_paths("socket", 4)
     (1, 2, 4)
     """
-    return _switches(Host(gpus, "pcie", layout=layout)) or gpus
+    return _switches(GpuHost(gpus, "pcie", layout=layout)) or gpus
 
 
-def _switches(host: Host) -> int:
+def _switches(host: GpuHost) -> int:
     """Return the number of PCIe switches: two, or one for every four GPUs, where there are several."""
     if host.layout == "switch":
         return 1
     return max(2, host.gpus // 4) if host.layout == "switches" else 0
 
 
-def _sockets(host: Host) -> int:
+def _sockets(host: GpuHost) -> int:
     return 2 if host.gpus > 1 and host.layout in ("two", "switches") else 1
 
 
-def _switch_of(host: Host, gpu: int) -> int | None:
+def _switch_of(host: GpuHost, gpu: int) -> int | None:
     switches = _switches(host)
     return gpu * switches // host.gpus if switches else None
 
 
-def _socket_of(host: Host, gpu: int) -> int:
+def _socket_of(host: GpuHost, gpu: int) -> int:
     return gpu * _sockets(host) // host.gpus
 
 
 @cache
-def pcie_graph(host: Host) -> "nx.DiGraph[str]":
+def pcie_graph(host: GpuHost) -> "nx.DiGraph[str]":
     """Return the host's GPUs, PCIe switches, sockets and memories; bandwidths in GB/s of payload.
 
-    >>> sorted(pcie_graph(Host(2, "pcie", pcie=3, layout="switch")))
+    >>> sorted(pcie_graph(GpuHost(2, "pcie", pcie=3, layout="switch")))
     ['n0.cpu0', 'n0.gpu0', 'n0.gpu1', 'n0.memory0', 'n0.pcie0']
     """
     graph = empty_graph()
@@ -154,12 +154,12 @@ class _Stream:
         self.rate = 0.0
 
 
-def share_links(host: Host, pairs: Sequence[tuple[int, int]]) -> list[float]:
+def share_links(host: GpuHost, pairs: Sequence[tuple[int, int]]) -> list[float]:
     """Return the GB/s of each pair when all send at once: max-min fair over the host's PCIe links.
 
     Streams through host memory cross the uplink of their switch; P2P behind one switch turns round in it.
 
-    >>> rates = share_links(Host(2, "pcie", pcie=3, layout="switch", p2p="NVL"), [(0, 1), (1, 0)])
+    >>> rates = share_links(GpuHost(2, "pcie", pcie=3, layout="switch", p2p="NVL"), [(0, 1), (1, 0)])
     >>> [round(rate, 2) for rate in rates]
     [7.88, 7.88]
     """
@@ -171,7 +171,7 @@ def share_links(host: Host, pairs: Sequence[tuple[int, int]]) -> list[float]:
     return [stream.rate for stream in streams]
 
 
-def _links_of(host: Host, graph: "nx.DiGraph[str]", a: int, b: int) -> tuple[Link, ...]:
+def _links_of(host: GpuHost, graph: "nx.DiGraph[str]", a: int, b: int) -> tuple[Link, ...]:
     through = [f"n0.memory{_socket_of(host, b)}"] if hop_kind(host, a, b) == "shm" else []
     stops = [f"n0.gpu{a}", *through, f"n0.gpu{b}"]
     nodes = [nx.shortest_path(graph, *leg) for leg in pairwise(stops)]
@@ -234,16 +234,19 @@ def _all_rings(gpus: int) -> tuple[tuple[int, ...], ...]:
 
 
 @cache
-def ring_hops(host: Host, groups: tuple[tuple[int, ...], ...] = (), *, is_closed: bool = True) -> tuple[HopGroup, ...]:
+def ring_hops(
+    host: GpuHost, groups: tuple[tuple[int, ...], ...] = (), *, is_closed: bool = True
+) -> tuple[HopGroup, ...]:
     """Return the hops of a ring over the host's GPUs, or of a chain, by kind, and the rate of each kind.
 
     ``groups`` of its GPUs, by their numbers, have a ring each, all at once: the hops are those of the slowest. The rate
     of NVLink is what all rings over the links together get: of an NVSwitch the GPU's line rate, of a mesh a brick for
     every ring in each direction, of xGMI the links to the GPUs in use.
 
-    >>> ring_hops(Host(8, "nvswitch", nvlink=300))
+    >>> ring_hops(GpuHost(8, "nvswitch", nvlink=300))
     (HopGroup(kind='nvswitch', count=8, rate=300),)
-    >>> [hop.kind for hop in ring_hops(Host(8, "pcie", layout="switches", p2p="PXB"), ((0, 1), (2, 3), (4, 5), (6, 7)))]
+    >>> pairs = ((0, 1), (2, 3), (4, 5), (6, 7))
+    >>> [hop.kind for hop in ring_hops(GpuHost(8, "pcie", layout="switches", p2p="PXB"), pairs)]
     ['p2p']
     """
     rings = groups or (tuple(range(host.gpus)),)
@@ -263,7 +266,7 @@ def ring_hops(host: Host, groups: tuple[tuple[int, ...], ...] = (), *, is_closed
     )
 
 
-def _nvlink_rate(host: Host) -> float:
+def _nvlink_rate(host: GpuHost) -> float:
     if host.link == "xgmi":
         return host.nvlink * min(1.0, (host.gpus - 1) / XGMI_PEERS)
     if host.link == "nvswitch" or host.gpus > MESH_GPUS:
@@ -277,10 +280,10 @@ def _nvlink_rate(host: Host) -> float:
 
 
 @cache
-def exchange_rate(host: Host) -> tuple[str, float]:
+def exchange_rate(host: GpuHost) -> tuple[str, float]:
     """Return the slowest kind of hop, and the GB/s that a GPU sends in all when each sends to each (all_to_all).
 
-    >>> exchange_rate(Host(8, "nvswitch", nvlink=300))
+    >>> exchange_rate(GpuHost(8, "nvswitch", nvlink=300))
     ('nvswitch', 300)
     """
     if host.gpus == 1 or host.link in ("nvswitch", "xgmi"):

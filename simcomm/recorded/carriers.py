@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ClassVar
+from importlib import import_module
+from typing import Any, ClassVar
 
 import numpy as np
 
-from collectives.calibration.calibration import Calibration, cached_calibration
+from collectives.calibration.calibration import Calibration, cached_calibration, check_calibration
 from collectives.catalogue import find_algorithm
 from collectives.costs.hops import EXCHANGE, RELAY, Hop
 from collectives.declaration import AUTO, NCCL, Algorithm, auto, nccl
@@ -130,3 +131,23 @@ def fitted(shape: Shape, algorithm: Algorithm) -> Shape:
     elements = max(shape.elements, int(algorithm.spec.repeats))
     chunks = algorithm.chunks(shape.ranks) if algorithm.needs_equal_chunks else 1
     return shape._replace(elements=-(-elements // chunks) * chunks)
+
+
+CARRIERS: dict[str, Any] = {"network": NetworkCarrier, "emulated": NetworkCarrier, "measured": HopCarrier}
+
+
+def find_carrier(
+    cluster: Cluster, algorithms: Mapping[str, str], calibration: Calibration | None = None
+) -> NetworkCarrier:
+    """Return what carries the calls of a recording on a cluster. Raise InputError for an algorithm that is not known.
+
+    >>> import simcomm
+    >>> find_carrier(simcomm.star(2, "8 Gbit/s", "1 us"), {"all_reduce": "chain"}).algorithms
+    {'all_reduce': 'chain'}
+    """
+    if cluster.time_model == "nccl":  # slow to import
+        make = import_module("simcomm.recorded.nccl_carrier").NcclCarrier
+    else:
+        make = CARRIERS[cluster.time_model]
+    found: NetworkCarrier = make(cluster, check_calibration(calibration), dict(algorithms))
+    return found

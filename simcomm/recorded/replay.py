@@ -14,8 +14,7 @@ from simcomm.compiled.engine import run_kernel
 from simcomm.compiled.planning.trouble import link_changes
 from simcomm.model.trouble import NO_TROUBLE, Trouble, check_trouble
 from simcomm.recorded.calls import find_calls
-from simcomm.recorded.carriers import NetworkCarrier
-from simcomm.recorded.choice import find_carrier
+from simcomm.recorded.carriers import NetworkCarrier, find_carrier
 from simcomm.recorded.layout import lay_out
 from simcomm.recorded.messages import find_messages
 from simcomm.recorded.plan import make_plan

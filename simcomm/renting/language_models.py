@@ -18,7 +18,7 @@ from simcomm.mesh_search.own_runs import OwnRuns
 from simcomm.mesh_search.search import FILL, FoundMeshes, search
 from simcomm.mesh_search.uncertainty import believe
 from simcomm.renting.nodes import find_gpu, scaling_node
-from simcomm.renting.predicting import AnyQuestion, Question
+from simcomm.renting.predicting import AnyQuestion, RateQuestion
 from simcomm.renting.quotes import Choice, Rate
 from simcomm.renting.rentals import Rental
 
@@ -97,7 +97,7 @@ class LanguagePredicting:
         if is_expressible(self.job):
             return found
         gpu, node = find_gpu(choice.rental), scaling_node(choice.rental)
-        return Question(self.job, gpu, node, choice.gpus, choice.nodes, found.model.rate)
+        return RateQuestion(self.job, gpu, node, choice.gpus, choice.nodes, found.model.rate)
 
     def _ask(self, choice: Choice) -> LanguageQuestion:
         own = self.own.get(choice.rental.gpu)

@@ -36,7 +36,7 @@ Z_80 = NORMAL.inv_cdf(0.9)
 KEY_DIGITS = 32
 
 
-class Question(NamedTuple):
+class RateQuestion(NamedTuple):
     """What the rate of a choice depends on."""
 
     job: TrainingJob
@@ -68,10 +68,10 @@ class Predicting:
     alone: Callable[[str], Uncertain]  # samples a second of one GPU of the hardware catalogue
     notes: Sequence[str] = ()  # what is to be said of the rates
 
-    def question(self, choice: Choice) -> Question:
+    def question(self, choice: Choice) -> RateQuestion:
         """Return what is asked of a choice. Raise InputError for machines of which too little is known."""
         rental = choice.rental
-        return Question(
+        return RateQuestion(
             self.job, find_gpu(rental), scaling_node(rental), choice.gpus, choice.nodes, self.alone(rental.gpu)
         )
 
@@ -90,7 +90,7 @@ class Predicting:
         raise AssertionError(gpu)
 
 
-def answer(question: Question) -> Rate:
+def answer(question: RateQuestion) -> Rate:
     """Return the predicted rate, wrong by what one GPU's rate is and by what scaling over its links is.
 
     How well it scales is wrong alike for all machines whose GPUs are joined alike: in logarithms by the spread of which

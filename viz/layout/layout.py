@@ -10,9 +10,8 @@ import numpy as np
 
 from collectives.records.trace import Trace
 from viz.layout.geometry import Box, Edge, Graph, Layout, fit_into, fitting_radius, line_between, nearest_distances
-from viz.layout.machines import lay_out_machines
+from viz.layout.machines import lay_out_machines, lay_out_torus
 from viz.layout.placement import place_nodes
-from viz.layout.torus import lay_out_torus
 from viz.layout.traced_graph import hosts_of, idle_hosts, memory_edge, traced_graph, used_nodes
 
 

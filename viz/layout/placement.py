@@ -13,7 +13,7 @@ from statistics import fmean
 import networkx as nx
 
 from viz.layout.geometry import Graph, Point, natural_order
-from viz.layout.torus import torus_seats
+from viz.layout.machines import torus_seats
 from viz.layout.traced_graph import memory_edge
 
 INNER = 0.6  # of the radius of the outer circle

@@ -63,7 +63,7 @@ def record_program(words: list[str], ranks: int, output: Path, timeout: float) -
 
 def _record_rank(words: list[str], output: Path, folder: Path, module: bool) -> None:
     """Execute the program as the rank that the environment says; rank 0 joins all ranks' files."""
-    from realcomm.recording.script import record_script  # imports torch, which the launching process does without
+    from realcomm.recording.recorder import record_script  # imports torch, which the launching process does without
 
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -16,8 +16,7 @@ from ringlab.commands.predicting.predict_sweep import parse_sweep
 from ringlab.commands.predicting.search_answer import Case, Learning, MeshRow, Money, RemedyRow, SearchAnswer
 from ringlab.jobs.mesh_files import FORMATS, write_mesh
 from ringlab.shared.console import make_console
-from ringlab.shared.mesh_beliefs import find_belief
-from ringlab.shared.mesh_jobs import MeshOptions, make_job
+from ringlab.shared.mesh_jobs import MeshOptions, find_belief, make_job
 from ringlab.shared.options import JsonOpt, ScenarioArg, SetOpt, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import TerminalProgress, computing
@@ -38,8 +37,7 @@ from simcomm.mesh_search.search import (
     what_would_fit,
 )
 from simcomm.mesh_search.uncertainty import Z_80
-from simcomm.renting.gpu_prices import cheapest_gpu
-from simcomm.renting.rentals import read_rentals
+from simcomm.renting.rentals import cheapest_gpu, read_rentals
 from viz.file_types import check_file
 
 KEYS = {  # that a what-if varies: of a scenario

@@ -10,10 +10,9 @@ from collections.abc import Callable
 import numpy as np
 
 from simcomm.compiled.kernel.arrays import LinkChange
-from simcomm.compiled.kernel.arrivals import admit_arrivals
+from simcomm.compiled.kernel.arrivals import admit_arrivals, leave_queues, pause, start_if_first
 from simcomm.compiled.kernel.calendar import release, set_due
 from simcomm.compiled.kernel.fair_levels import restore_fairness
-from simcomm.compiled.kernel.fifo import leave_queues, pause, start_if_first
 from simcomm.compiled.kernel.flow_groups import (
     advance_clock,
     mark_dirty,

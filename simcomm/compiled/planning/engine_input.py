@@ -18,8 +18,13 @@ from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.routing import Router
 from simcomm.compiled.kernel.arrays import Bools, Floats, Ints, LinkRecords
 from simcomm.compiled.planning.cyclic_plan import cyclic_pairs, distances, plan_cyclic, sent_messages
-from simcomm.compiled.planning.link_records import check_some_routes, make_link_records
-from simcomm.compiled.planning.private_links import cyclic_one_at_a_time, one_at_a_time, private_links
+from simcomm.compiled.planning.link_records import (
+    check_some_routes,
+    cyclic_one_at_a_time,
+    make_link_records,
+    one_at_a_time,
+    private_links,
+)
 from simcomm.compiled.planning.routes import Pairs, Routes, find_routes
 from simcomm.compiled.planning.schedule_plan import ChunkSizes, SchedulePlan, plan_table
 from simcomm.model.trouble import NO_TROUBLE, Trouble
