@@ -105,8 +105,10 @@ def read(file: str, lines: list[LogLine]) -> Iterator[Fact]:
         if "CCL version" in line.text and (found := VERSION.search(line.text)):
             yield LibraryVersion(place, (int(found[1]), int(found[2])))
         if "NCCL " in line.text and (of_nccl := OF_NCCL.search(line.text)) is not None:
-            yield from _read_message(place, of_nccl["host"] or "", of_nccl["said"])
-            yield from _complaints(place, of_nccl["host"] or "", line.text)
+            host, said = of_nccl["host"] or "", of_nccl["said"]
+            yield from _read_message(place, host, said)
+            if not said.startswith(("Channel ", "Ring ")):
+                yield from _complaints(place, host, line.text)
         else:
             for found in ASSIGNED.finditer(line.text) if "NCCL_" in line.text else ():
                 yield VariableSet(place, found[1], found[3])
