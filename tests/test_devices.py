@@ -207,6 +207,11 @@ def test_what_does_not_fit_is_left_out_and_alone_refused() -> None:
         (["training.compute={forward = '0 s', backward = '0 s', optimizer = '0 s'}"], [8], "computes for no time"),
         (["training.compute={profile = 'none.json'}"], [8], "none.json"),
         (
+            ["training.model=gpt2", "training.parallelism={pipeline=16}"],
+            [16],
+            "batch_size 8 is not divided by 16 microb",
+        ),
+        (
             ["training.framework=nem"],
             [8],
             r"gpt2_xl\.toml .*: training: framework 'nem' is not known; did you mean nemo",

@@ -14,7 +14,7 @@ from collectives.records.transformer_shapes import is_transformer, parse_transfo
 from collectives.training.parallelism import Parallelism
 from simcomm.mesh.compute import Compute, at_rate
 from simcomm.mesh.job import Host, TrainingJob
-from simcomm.mesh.memory import DeviceMemory, too_large
+from simcomm.mesh.memory import DeviceMemory, check_pieces, too_large
 from simcomm.mesh.uncertain import Uncertain
 from simcomm.mesh_search.columns import OPTIMIZERS, PRECISIONS
 from simcomm.mesh_search.search import FoundMeshes, MeshJob, SearchedMesh, predict_meshes
@@ -68,12 +68,15 @@ def is_expressible(job: TrainingJob) -> bool:
 
 @dataclass(frozen=True)
 class LanguageModel:
-    """A job of a language model on hosts of one kind."""
+    """A job of a language model on hosts of one kind. Raises InputError for microbatches that its batch has not."""
 
     job: TrainingJob
     host: Host
     belief: Belief = field(default_factory=believe)
     source: str = SOURCE
+
+    def __post_init__(self) -> None:
+        check_pieces(self.job)
 
     @cached_property
     def known(self) -> Belief:

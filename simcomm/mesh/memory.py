@@ -105,6 +105,13 @@ def check_form(job: TrainingJob) -> None:
         raise InputError(f"tensor is {form.tensor} and must divide the {shape.kv_heads} heads of the model")
 
 
+def check_pieces(job: TrainingJob) -> None:
+    """Raise InputError where the batch is not divided by the microbatches."""
+    pieces = job.parallelism.pieces
+    if pieces > 1 and job.batch % pieces:
+        raise InputError(f"batch_size {job.batch} is not divided by {pieces} microbatches; give a multiple of them")
+
+
 def memory_of(job: TrainingJob) -> list[DeviceMemory]:
     """Return what a device of each stage keeps, the first stage first; the job's mesh is that of its devices.
 
@@ -116,10 +123,7 @@ def memory_of(job: TrainingJob) -> list[DeviceMemory]:
     (102, 2.75)
     """
     form = job.parallelism
-    if form.pieces > 1 and job.batch % form.pieces:
-        raise InputError(
-            f"batch_size {job.batch} is not divided by {form.pieces} microbatches; give a multiple of them"
-        )
+    check_pieces(job)
     check_form(job)
     counter = _Counter(job, device_part(job.model, form))
     stages = cut_stages(counter.profile, form.pipeline * form.virtual)
