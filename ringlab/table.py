@@ -1,4 +1,4 @@
-"""A table of cells, drawn in a terminal, as HTML or as Markdown, and how a number stands in a cell.
+"""A table of cells, drawn in a terminal or as HTML, and how a number stands in a cell.
 
 What an answer shows is a sequence of parts: tables, lines, and the sentences below them.
 """
@@ -130,19 +130,6 @@ class Table:
         lines += ['<div class="wide"><table>', f"<thead><tr>{head}</tr></thead>", "<tbody>"]
         lines += [f"<tr>{''.join(map(_html_cell, row, kinds))}</tr>" for row in self._named_rows()]
         return "\n".join([*lines, "</tbody></table></div>"])
-
-    def to_markdown(self) -> str:
-        """Return the table as Markdown, without its title.
-
-        >>> print(Table(None, ["rank", "time"], [["0", "1 s"]]).to_markdown())
-        | rank | time |
-        | --- | ---: |
-        | 0 | 1 s |
-        """
-        head = [" ".join(one.split()) for one in self.headings]
-        marks = ["---" if at < self.words else "---:" for at in range(len(head))]
-        lines = [head, marks, *([_text(cell) for cell in row] for row in self._named_rows())]
-        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
     def _named_rows(self) -> Sequence[Row]:
         """Return the rows, those of sections with the section's name first."""

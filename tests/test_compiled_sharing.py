@@ -5,10 +5,10 @@ from random import Random
 import numpy as np
 import pytest
 from compiled_cases import Case, lifted, random_case
+from kernel_invariants import check, check_ends
 
 from simcomm.compiled.engine import simulate
 from simcomm.compiled.kernel.event_loop import OVER, advance
-from simcomm.compiled.kernel.invariants import check, check_ends
 from simcomm.compiled.kernel.world import World, new_world
 from simcomm.compiled.planning.link_records import make_link_records
 from simcomm.compiled.planning.schedule_plan import most_in_flight

@@ -12,6 +12,7 @@ import pytest
 from compiled_cases import Case, as_algorithm, random_case, random_trouble, simulated_by_simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernel_invariants import check
 
 import simcomm
 from collectives import InputError, Trace, Transport, find_algorithm
@@ -22,7 +23,6 @@ from collectives.training.workload import ComputePhases, Training
 from simcomm import star
 from simcomm.compiled.engine import simulate
 from simcomm.compiled.kernel.event_loop import OVER, advance, change_bandwidth
-from simcomm.compiled.kernel.invariants import check
 from simcomm.compiled.kernel.world import World, new_world
 from simcomm.compiled.planning.schedule_plan import most_in_flight
 from simcomm.compiled.planning.trouble import link_changes, link_records_of, plan_in_trouble

@@ -26,7 +26,7 @@ from simcomm.mesh.memory import memory_of
 from simcomm.mesh.uncertain import Uncertain
 from simcomm.mesh_search.own_runs import OwnRuns
 from simcomm.renting import predicting
-from simcomm.renting.nodes import scaling_node
+from simcomm.renting.predicting import scaling_node
 from simcomm.renting.quotes import Rate
 from simcomm.renting.rentals import COLUMNS, read_rentals
 from simcomm.scaling.descriptions import find_scaling_gpu, read_series

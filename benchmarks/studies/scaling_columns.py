@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from collectives.records.model_profile import ModelProfile
 from collectives.training.buckets import BUCKET_BYTES, FIRST_BYTES, Bucket, fill_buckets
 from collectives.training.parallelism import Parallelism
-from simcomm.accuracy.points import SYNCS, Mask, Points, Rows, floats, measured, sync_of
+from simcomm.accuracy.trainings import SYNCS, Mask, Points, Rows, floats, measured, sync_of
 from simcomm.mesh.interconnect import ScalingNode
 from simcomm.mesh.intervals import Shares
 from simcomm.mesh.job import TrainingJob

@@ -70,6 +70,14 @@ class RealOptions:
 
 
 @dataclass(frozen=True)
+class RunOptions:
+    """What a run is checked against, and what of it is written."""
+
+    check: CheckOpt = False
+    trace: TraceOpt = None
+
+
+@dataclass(frozen=True)
 class AnswerOptions:
     """How much of an answer is said, and where its JSON is written."""
 

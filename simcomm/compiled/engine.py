@@ -31,8 +31,7 @@ from simcomm.compiled.planning.trouble import (
 )
 from simcomm.compiled.shortcuts.labelled_pairs import label_cyclic_pairs
 from simcomm.compiled.shortcuts.max_plus import MaxPlusRun, is_synchronous
-from simcomm.compiled.shortcuts.partition import find_partition
-from simcomm.compiled.shortcuts.quotient import make_quotient
+from simcomm.compiled.shortcuts.partition import find_partition, make_quotient
 from simcomm.compiled.shortcuts.standstill import standstill
 from simcomm.compiled.tcp.run import TcpRun
 from simcomm.compiled.timing import MessageTimes, PostTimes, Timing

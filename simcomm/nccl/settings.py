@@ -5,8 +5,7 @@ Sources: NCCL's user guide, "Environment Variables" (docs.nvidia.com/deeplearnin
 """
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from collectives.errors import InputError
@@ -135,22 +134,6 @@ class NcclSettings:
         """Return the protocols that ``proto`` allows, in NCCL's order. Raise InputError for an unknown one."""
         return _read_choices("proto", self.proto, PROTOCOLS, collective)
 
-    @classmethod
-    def from_environment(cls, variables: Mapping[str, str]) -> "NcclSettings":
-        """Return what these environment variables say; those that do not begin with ``NCCL_`` are passed over.
-
-        Raise InputError for a value that NCCL would not take. Variables of NCCL that change no time are passed over.
-
-        >>> NcclSettings.from_environment({"NCCL_ALGO": "Ring", "NCCL_P2P_DISABLE": "1"}).p2p_disable
-        True
-        """
-        found: dict[str, object] = {}
-        for field in fields(cls):
-            text = variables.get(VARIABLES[field.name])
-            if text is not None:
-                found[field.name] = _read_value(VARIABLES[field.name], text, str(field.type))
-        return cls(**found)  # type: ignore[arg-type]
-
 
 VARIABLES = {  # of each setting the environment variable that says it
     "version": "NCCL_VERSION",
@@ -167,16 +150,6 @@ VARIABLES = {  # of each setting the environment variable that says it
     "buffer_bytes": "NCCL_BUFFSIZE",
     "threads": "NCCL_NTHREADS",
 }
-
-
-def _read_value(variable: str, text: str, kind: str) -> object:
-    if kind.startswith("str"):
-        return text
-    try:
-        number = int(text)
-    except ValueError:
-        raise InputError(f"{variable} = {text!r}; give a whole number") from None
-    return number != 0 if kind.startswith("bool") else number
 
 
 def _parse_version(text: str) -> tuple[int, int]:

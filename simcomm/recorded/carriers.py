@@ -1,10 +1,13 @@
-"""What carries the calls of a recording on a cluster: its network, the memory of this machine, or NCCL."""
+"""What carries the calls of a recording on a cluster: its network, the memory of this machine, or NCCL.
+
+Each distinct shape and group of a collective is carried one *way*.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -19,6 +22,7 @@ from collectives.spec import find_spec
 from collectives.transport import Transport
 from simcomm.cluster.calibrated import resolve_transport
 from simcomm.cluster.cluster import Cluster
+from simcomm.recorded.calls import ReplayedCalls
 from simcomm.recorded.templates import Shape, Template, hop_template, network_template
 from simcomm.selection import resolve_auto
 
@@ -151,3 +155,32 @@ def find_carrier(
         make = CARRIERS[cluster.time_model]
     found: NetworkCarrier = make(cluster, check_calibration(calibration), dict(algorithms))
     return found
+
+
+class Way(NamedTuple):
+    """Collectives that are carried alike: as messages of a template or, without one, inside of a backend."""
+
+    template: Template | None
+    seconds: float  # of what goes on inside, from when the last rank has come
+    collectives: Ints  # their numbers
+    parts: Ints  # [collectives, ranks]: calls
+
+
+def find_ways(calls: ReplayedCalls, carrier: NetworkCarrier) -> list[Way]:
+    """Return the ways of all collectives. Raise InputError for what a carrier cannot carry."""
+    pairs = np.stack([calls.shape, calls.group], axis=1)
+    distinct, which = np.unique(pairs, axis=0, return_inverse=True)
+    kinds: dict[object, tuple[Template | None, float, list[int]]] = {}
+    for number, (shape, group) in enumerate(distinct.tolist()):
+        asked = calls.shapes[shape], calls.groups[group]
+        inside = carrier.seconds_inside(*asked)
+        template = carrier.template(*asked) if inside is None else None
+        key = id(template) if template is not None else (inside, asked[0].ranks)
+        kinds.setdefault(key, (template, inside or 0.0, []))[2].append(number)
+    ways = []
+    for template, seconds, numbers in kinds.values():
+        collectives = np.flatnonzero(np.isin(which.reshape(-1), numbers))
+        width = calls.first_part[collectives[0] + 1] - calls.first_part[collectives[0]]
+        parts = calls.parts[calls.first_part[collectives][:, None] + np.arange(width)]
+        ways.append(Way(template, seconds, collectives, parts))
+    return ways

@@ -6,11 +6,9 @@ import numpy as np
 
 from collectives.records.columns import Bools, Floats, Ints
 from collectives.records.recording import Recording
-from simcomm.recorded.calls import ReplayedCalls
-from simcomm.recorded.carriers import NetworkCarrier
+from simcomm.recorded.calls import NEVER, ReplayedCalls, Segments
+from simcomm.recorded.carriers import NetworkCarrier, Way
 from simcomm.recorded.layout import ReplayLayout
-from simcomm.recorded.segments import NEVER, Segments
-from simcomm.recorded.ways import Way
 
 
 class ReplayedMessages(NamedTuple):

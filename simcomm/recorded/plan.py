@@ -15,8 +15,8 @@ from simcomm.compiled.planning.routes import Pairs, Routes, find_routes
 from simcomm.compiled.planning.schedule_plan import make_messages
 from simcomm.model.trouble import Trouble
 from simcomm.recorded.carriers import NetworkCarrier
+from simcomm.recorded.layout import NO_RANK, Stages, Tasks
 from simcomm.recorded.messages import ReplayedMessages
-from simcomm.recorded.stages import NO_RANK, Stages, Tasks
 
 SIGNAL_BYTES = 1.0  # of which a route without links takes no time
 

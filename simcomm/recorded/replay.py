@@ -13,14 +13,12 @@ from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.engine import run_kernel
 from simcomm.compiled.planning.trouble import link_changes
 from simcomm.model.trouble import NO_TROUBLE, Trouble, check_trouble
-from simcomm.recorded.calls import find_calls
-from simcomm.recorded.carriers import NetworkCarrier, find_carrier
+from simcomm.recorded.calls import find_calls, find_segments
+from simcomm.recorded.carriers import NetworkCarrier, find_carrier, find_ways
 from simcomm.recorded.layout import lay_out
 from simcomm.recorded.messages import find_messages
 from simcomm.recorded.plan import make_plan
 from simcomm.recorded.replayed_run import ReplayedRun
-from simcomm.recorded.segments import find_segments
-from simcomm.recorded.ways import find_ways
 
 
 class Replayer:

@@ -10,13 +10,11 @@ from collectives.records.columns import Floats
 from collectives.records.recording import Recording
 from simcomm.cluster.cluster import Cluster
 from simcomm.model.trouble import Trouble
-from simcomm.recorded.calls import ReplayedCalls
-from simcomm.recorded.carriers import NetworkCarrier
+from simcomm.recorded.calls import ReplayedCalls, Segments
+from simcomm.recorded.carriers import NetworkCarrier, Way
 from simcomm.recorded.layout import ReplayLayout
 from simcomm.recorded.messages import ReplayedMessages
 from simcomm.recorded.plan import ReplayPlan
-from simcomm.recorded.segments import Segments
-from simcomm.recorded.ways import Way
 
 World = Any  # of the kernel, which is slow to import
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from collectives.records.recording import Recording
 from collectives.records.trace import Unfinished
+from simcomm.recorded.calls import NEVER
 from simcomm.recorded.replayed_run import ReplayedRun
-from simcomm.recorded.segments import NEVER
 
 MOST_NAMED = 8  # ranks in one sentence
 

@@ -17,8 +17,7 @@ from simcomm.mesh_search.devices import find_mesh_gpu
 from simcomm.mesh_search.own_runs import OwnRuns
 from simcomm.mesh_search.search import FILL, FoundMeshes, search
 from simcomm.mesh_search.uncertainty import believe
-from simcomm.renting.nodes import find_gpu, scaling_node
-from simcomm.renting.predicting import AnyQuestion, RateQuestion
+from simcomm.renting.predicting import AnyQuestion, RateQuestion, find_gpu, scaling_node
 from simcomm.renting.quotes import Choice, Rate
 from simcomm.renting.rentals import Rental
 

@@ -26,7 +26,7 @@ from ringlab.session import Session, load_scenario, real_session
 from ringlab.shared.answer import NOT_IN_JSON
 from ringlab.shared.conclusions import Conclusions, conclude
 from ringlab.shared.figures import CollectiveFigures, Number, SideBySide, TrainingFigures, side_by_side
-from ringlab.shared.options import AnswerOptions, CheckOpt, RealOptions, ScenarioArg, SetOpt, with_groups
+from ringlab.shared.options import AnswerOptions, CheckOpt, RealOptions, RunOptions, ScenarioArg, SetOpt, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.ranges import parse_world_sizes
 from ringlab.shared.scenario_answer import ScenarioAnswer
@@ -80,7 +80,7 @@ def command(
             raise InputError("--report, --emulate and --calibration do not go with [training.parallelism]")
         from ringlab.commands.measuring.forms import carry_out  # others do without
 
-        carry_out(scenario, overrides, real, outputs, predict=True, check=check)
+        carry_out(scenario, overrides, real, outputs, RunOptions(check), predict=True)
         return
     if check:
         raise InputError("--check is of trainings with [training.parallelism]; [training] check_every is of replicas")

@@ -23,7 +23,7 @@ from ringlab.commands.measuring.measurement import gpu_names, tell_of_images
 from ringlab.session import Session, real_session
 from ringlab.shared.answer import NOT_IN_JSON, Answer
 from ringlab.shared.figures import SideBySide, side_by_side
-from ringlab.shared.options import AnswerOptions, RealOptions
+from ringlab.shared.options import AnswerOptions, RealOptions, RunOptions
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.table import NOTHING, Line, Part, Sentences, Table, format_digits, format_or_dash
 from simcomm.mesh.step import StepPrediction
@@ -147,17 +147,16 @@ def carry_out(
     overrides: Sequence[str],
     real: RealOptions,
     outputs: AnswerOptions,
+    also: RunOptions,
     *,
     predict: bool,
-    check: bool,
-    trace: Path | None = None,
     weights: Path | None = None,
 ) -> None:
     """Carry out ``ringlab run`` or, with its prediction, ``ringlab compare``."""
-    check_outputs(outputs.json_to, trace, weights)
+    check_outputs(outputs.json_to, also.trace, weights)
     act = compare_form if predict else run_form
-    answer = act(scenario, *overrides, session=real_session(real), check_all=check, weights=weights)
-    writers = [partial(answer.traces[-1].write, trace)] if trace is not None else []
+    answer = act(scenario, *overrides, session=real_session(real), check_all=also.check, weights=weights)
+    writers = [partial(answer.traces[-1].write, also.trace)] if also.trace is not None else []
     deliver(answer, outputs.json_to, *writers, explain=outputs.explain)
 
 

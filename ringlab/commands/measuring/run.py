@@ -18,7 +18,7 @@ from ringlab.commands.predicting.prediction import Prediction, predict_whole
 from ringlab.emulated.network import emulated, on_emulated
 from ringlab.session import Session, load_scenario, real_session
 from ringlab.shared.console import make_console
-from ringlab.shared.options import AnswerOptions, CheckOpt, RealOptions, ScenarioArg, SetOpt, TraceOpt, with_groups
+from ringlab.shared.options import AnswerOptions, RealOptions, RunOptions, ScenarioArg, SetOpt, with_groups
 from ringlab.shared.output import check_outputs, deliver, keep_broken_trace
 from ringlab.shared.workload import leave_nccl_out
 from ringlab.table import Line, print_parts
@@ -74,9 +74,8 @@ def command(
     predict: Annotated[
         bool, Option("--predict", help="Show the prediction before the run, and both side by side after it.")
     ] = False,
-    check: CheckOpt = False,
-    trace: TraceOpt = None,
     *,
+    also: RunOptions,
     outputs: AnswerOptions,
     set_keys: SetOpt = None,
 ) -> None:
@@ -90,15 +89,15 @@ def command(
         from ringlab.commands.measuring.forms import carry_out  # others do without
 
         changes, weights = [*(set_keys or ()), *as_started], training.weights
-        carry_out(scenario, changes, real, outputs, predict=predict, check=check, trace=trace, weights=weights)
+        carry_out(scenario, changes, real, outputs, also, predict=predict, weights=weights)
         return
-    if check:
+    if also.check:
         raise InputError("--check is of trainings with [training.parallelism]; [training] check_every is of replicas")
     loaded = load_scenario(scenario, *(set_keys or ()), *as_started)
-    check_outputs(outputs.json_to, trace, training.weights, reads=real.calibration)
+    check_outputs(outputs.json_to, also.trace, training.weights, reads=real.calibration)
     kept: dict[str, Any] = {"resume": training.resume, "watch": training.watch(), "weights": training.weights}
     session, watch = real_session(real), kept["watch"]
-    with keep_broken_trace(trace):
+    with keep_broken_trace(also.trace):
         answer: RunAnswer | Comparison
         if predict and real.emulate:
             raise InputError("--predict does not go with --emulate; `ringlab compare SCENARIO --emulate` does both")
@@ -107,7 +106,7 @@ def command(
             answer = run_beside_prediction(loaded, show, session, **kept)
         else:
             answer = run(loaded, session, emulate=real.emulate, **kept)
-    writers = [partial(answer.traces[-1].write, trace)] if trace is not None and answer.traces else []
+    writers = [partial(answer.traces[-1].write, also.trace)] if also.trace is not None and answer.traces else []
     deliver(answer, outputs.json_to, *writers, explain=outputs.explain)
     if watch is not None and is_first_rank():
         make_console(stderr=True).print(watch.describe(), soft_wrap=True)
