@@ -26,7 +26,10 @@ class Contents(NamedTuple):
 
     places: list[int]  # of the values in the tensor
     seen: list[tuple[float, list[float]]]  # seconds, and the values then
-    met: list[tuple[int, int, int, int, float]]  # sender, receiver, first chunk or -1, chunks, value; in their order
+    met: list[
+        tuple[int, int, int, int, float, int, int]
+    ]  # in order: sender, receiver, first chunk or -1, chunks, value;
+    # the lines that send and receive
 
 
 class TensorWatcher(Watcher):
@@ -55,7 +58,8 @@ class TensorWatcher(Watcher):
                 chunk = bisect_right(self.begins, begin) - 1 if mine else -1
                 count = bisect_left(self.begins, begin + part.numel()) - chunk if mine else 1
                 value = float(sent.reshape(-1)[0]) if sent.numel() else 0.0
-                self.contents.met.append((sender.rank.number, receiver.rank.number, chunk, count, value))
+                lines = sender.site.line, receiver.site.line
+                self.contents.met.append((sender.rank.number, receiver.rank.number, chunk, count, value, *lines))
 
     def look(self) -> None:
         """Note what the tensor holds now."""

@@ -77,7 +77,8 @@ def describe(error: Exception, path: Path, lines: LineNotes) -> dict[str, Any]:
     line = (found or [0])[-1] or 0
     if isinstance(error, SyntaxError) and error.filename == str(path):
         line = error.lineno or 0
-    text, to_do = f"{type(error).__name__}: {error}", isinstance(error, NotImplementedError)
+    text = "\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", [])])
+    to_do = isinstance(error, NotImplementedError)
     return {"text": text, "line": line, "to_do": to_do}
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from _pytest.mark.structures import ParameterSet
+from browser import Player, running_browser
 from command_line import Ringlab
 from virtual_runs import VirtualRuns
 
@@ -16,6 +17,7 @@ from course.judging import judge, judge_exercise, make_cluster
 from ringlab.commands.learn import play_lesson
 from ringlab.pictures.held_buffers import find_wrong_end
 from viz.player.buffers import COMPLETE
+from viz.player.page import write_player
 from viz.player.runs import find_depths
 
 FOR_EACH_LESSON = 1  # of its mistakes, as many are tried each time, and all of them by `make test-all`
@@ -82,6 +84,17 @@ def test_a_wrong_sum_is_never_complete_in_its_buffers(virtual: VirtualRuns, tmp_
     assert yours.buffers is not None and (yours.buffers.value < COMPLETE).all()
     assert yours.name == "yours, wrong"
     assert find_wrong_end(yours.buffers).startswith("WRONG: at the end chunk 0 of rank 0 is not as it should be")
+
+
+@pytest.mark.browser
+def test_a_page_that_teaches_says_in_which_line_a_rank_waits(virtual: VirtualRuns, tmp_path: Path) -> None:
+    lesson, page = find_lesson(3), tmp_path / "lesson.html"
+    file = solved(lesson, tmp_path)
+    _, runs = play_lesson(lesson, file, make_cluster(0, 8), virtual.host)
+    write_player("Lesson", runs, page, teaches=True)
+    with running_browser() as browser, Player(browser, page, "#t=0.2") as player:
+        said = re.search(r"Rank 4 waits in line (\d+): rank 0 does not receive yet", player.text("caption"))
+        assert said is not None and "send" in file.read_text().splitlines()[int(said[1]) - 1]
 
 
 def spread() -> Iterator[ParameterSet]:

@@ -73,10 +73,10 @@ def test_a_program_that_spawns_processes_has_ranks_of_its_own_jobs(virtual: Virt
     assert finding.kind == "early end" and "spawning.py" in finding.text
 
 
-def test_files_of_pytest_run(virtual: VirtualRuns) -> None:
-    options = VirtualOptions(
-        UserProgram("pytest", ("-q", "-p", "no:cacheprovider", str(PROGRAMS / "spawning.py")), True), 0, star(8)
-    )
+@pytest.mark.parametrize("file", ["spawning.py", "exercise_tests.py"])
+def test_files_of_pytest_run(file: str, virtual: VirtualRuns) -> None:
+    asked = ("-q", "-p", "no:cacheprovider", str(PROGRAMS / file))
+    options = VirtualOptions(UserProgram("pytest", asked, True), 0, star(8))
     said: list[str] = []
     finished = virtual.host.run(options, show=lambda stream, text: said.append(text))
     assert "3 passed" in "".join(said) and finished.outcome.status == 0

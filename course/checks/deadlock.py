@@ -35,7 +35,11 @@ def circle(lesson: ModuleType) -> None:
         ({}, []),
     ]
     for waits_for, wanted in cases:
-        found = lesson.circle(dict(waits_for))
+        try:
+            found = lesson.circle(dict(waits_for))
+        except Exception as error:
+            error.add_note(f"in circle({waits_for})")
+            raise
         if found != wanted:
             raise WrongAnswerError(f"circle({waits_for}) should be {wanted} and is {found!r}")
 

@@ -6,7 +6,7 @@
 # **Question.** Four ranks stand in a circle. Each sends a tensor to its right neighbour, then receives one from its
 # left. Which rank is the first that gets its tensor?
 #
-# **Predict first.** And: how many of the four will ever end, if only rank 0 receives before it sends?
+# **Predict first.** How many of the four will ever end? And how many, if only rank 0 receives before it sends?
 
 # %%
 PREDICTIONS = {"ranks that end if all send first": None, "ranks that end if rank 0 receives first": None}

@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import inf, isfinite
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -14,8 +15,9 @@ from collectives.errors import InputError
 from collectives.output_files import write_text
 from collectives.quoting import quote
 from collectives.units import format_size, format_time
+from course.checks.exercise import times
 from course.files import LESSONS, Lesson, find_lesson, lesson_of
-from course.judging import JudgedExercise, JudgedLesson, judge, make_cluster
+from course.judging import JudgedExercise, JudgedLesson, PredictedNumber, judge, make_cluster
 from realcomm.launching.torch_process import check_torch
 from ringlab.commands.measuring.record import RecordAnswer, record_program
 from ringlab.pictures.held_buffers import find_wrong_end, play_contents
@@ -34,6 +36,7 @@ from viz.player.page import write_player
 from viz.player.runs import PlayedRun
 
 MOST_FILES = 1000  # of a class
+NEAR = 0.05  # a prediction is right within
 REAL_SECONDS = 120.0  # at most, of a run on real ranks
 STATES = {"right": "good", "to do": "fair", "wrong": "poor"}
 
@@ -169,8 +172,20 @@ def _show_one(file: JudgedLesson) -> Iterator[Part]:
     if said and not file.is_right:
         yield "Your predictions will stand beside what is so when all exercises are right."
     if said and file.is_right:
-        beside = [[one.name, f"{one.said:.4g}", f"{one.is_so:.4g}"] for one in said]
-        yield Table("Your predictions", ["", "predicted", "is"], beside, words=1)
+        beside = [[one.name, f"{one.said:.4g}", f"{one.is_so:.4g}", _off(one)] for one in said]
+        yield Table("Your predictions", ["", "predicted", "is", "predicted is"], beside, words=1)
+
+
+def _off(one: PredictedNumber) -> str:
+    """Return how a prediction compares with what is so.
+
+    >>> _off(PredictedNumber("seconds", 2.0, 1.0)), _off(PredictedNumber("seconds", 2.0, 5.0))
+    ('half of that', '2.5 times that')
+    """
+    ratio = (one.said or 0.0) / one.is_so if one.is_so else inf
+    if one.said == one.is_so or abs(ratio - 1) <= NEAR:
+        return "right"
+    return times(ratio, NEAR) or (f"{ratio:.2g} times that" if isfinite(ratio) else "not that")
 
 
 def _first_line(one: JudgedExercise) -> str:

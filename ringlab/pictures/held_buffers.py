@@ -21,11 +21,16 @@ from viz.player.runs import PlayedRun
 
 
 class SeenMessage(NamedTuple):
-    """What a message carries: its first chunk, -1 where it is no part of a rank's tensor; how many; its first value."""
+    """What a message carries: its first chunk, -1 where it is no part of a rank's tensor; how many; its first value.
+
+    And the lines of the program that send and receive it.
+    """
 
     chunk: int
     chunks: int
     value: float
+    src_line: int
+    dst_line: int
 
 
 def play_contents(name: str, trace: Trace, folder: Path, shown: Shown) -> PlayedRun:
@@ -58,7 +63,7 @@ def play_contents(name: str, trace: Trace, folder: Path, shown: Shown) -> Played
         adds = set(buffers.message[more > 0].tolist())
         rows = (row._replace(reduces=number in adds) for number, row in enumerate(trace.messages))
         trace = replace(trace, messages=Messages.of(rows))
-    return PlayedRun(trace, name, buffers=buffers)
+    return PlayedRun(trace, name, buffers=buffers, lines=tuple((one.src_line, one.dst_line) for one in carries))
 
 
 def find_wrong_end(buffers: Buffers | None) -> str:

@@ -240,13 +240,15 @@ LISTED = 48  # cables
 class PlayedRun:
     """A trace to play under a name, with a sentence about what would be without what limits it.
 
-    ``buffers`` are what is in them where the caller knows; else that of the algorithm, where it is known.
+    ``buffers`` are what is in them where the caller knows; else that of the algorithm, where it is known. ``lines`` are
+    those of the user's program that send and receive each message, where they are known.
     """
 
     trace: Trace
     name: str
     what_if: str = ""
     buffers: Buffers | None = None
+    lines: Sequence[tuple[int, int]] = ()
 
 
 def export_run(run: PlayedRun, groups: Sequence[tuple[str, int]], in_groups: bool = False) -> dict[str, Any]:
@@ -273,7 +275,7 @@ def export_run(run: PlayedRun, groups: Sequence[tuple[str, int]], in_groups: boo
             "aggregate": aggregate(trace, loads, limits, groups),
             "steps": int(trace.messages.step.max()) + 1,
         }
-    return {**told, **_in_full(trace, loads.routes, run.buffers or follow_buffers(trace))}
+    return {**told, **_in_full(run, loads.routes)}
 
 
 def _whole(trace: Trace, name: str) -> dict[str, Any]:
@@ -315,8 +317,9 @@ def _cable(cable: Any, loads: LinkLoads) -> dict[str, Any]:
     return {"name": cable.name, "links": links, "bandwidth": cable.bandwidth, **figures}
 
 
-def _in_full(trace: Trace, routes: LinkRoutes, buffers: Buffers | None) -> dict[str, Any]:
+def _in_full(run: PlayedRun, routes: LinkRoutes) -> dict[str, Any]:
     """Return every message and span of a run, and what is in the buffers where that is known."""
+    trace, buffers = run.trace, run.buffers or follow_buffers(run.trace)
     messages, depths = trace.messages, find_depths(trace.messages)
     used, route = np.unique(messages.route, return_inverse=True)
     columns = {
@@ -328,6 +331,8 @@ def _in_full(trace: Trace, routes: LinkRoutes, buffers: Buffers | None) -> dict[
     waits = {"src_waits": messages.begin - messages.src_posted, "dst_waits": messages.begin - messages.dst_posted}
     if any((each > 0).any() for each in waits.values()):
         columns |= {name: ticks(np.nan_to_num(each), trace.elapsed) for name, each in waits.items()}
+    if run.lines:
+        columns |= dict(zip(("src_line", "dst_line"), np.array(run.lines, np.int64).T, strict=True))
     full: dict[str, Any] = {
         "columns": {name: pack(column) for name, column in columns.items()},
         "routes": [[], *(routes[number] for number in used.tolist())],

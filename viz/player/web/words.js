@@ -193,8 +193,8 @@ export function aboutMessage(run, i) {
   const held = run.buffers?.exact ? contributors(carriedBy(run, i, 0)) : 0;
   if (held) lines.push(`holds data of ${whose(held)}`);
   const [sent, received] = waitsOf(run, i);
-  if (sent > 0) lines.push(`rank ${c.src[i]} waited ${time(sent)} for rank ${c.dst[i]} to receive`);
-  if (received > 0) lines.push(`rank ${c.dst[i]} waited ${time(received)} for rank ${c.src[i]} to send`);
+  if (sent > 0) lines.push(`rank ${c.src[i]} waited${inLine(c.src_line, i)} ${time(sent)} for rank ${c.dst[i]} to receive`);
+  if (received > 0) lines.push(`rank ${c.dst[i]} waited${inLine(c.dst_line, i)} ${time(received)} for rank ${c.src[i]} to send`);
   return lines.join('\n');
 }
 
@@ -204,20 +204,25 @@ function waitsOf(run, i) {
   return src ? [src[i], dst[i]].map(ticks => (ticks > 1000 ? ticks * run.tick : 0)) : [0, 0];
 }
 
+/** In which line of the user's program a rank has its half of a message, where that is known. */
+const inLine = (lines, i) => (lines && lines[i] ? ` in line ${lines[i]}` : '');
+
 /** Why ranks wait that have posted their half of a message before their peers: the chosen one, else two of them. */
 function waitWords(run) {
   if (!isTimed()) return '';
-  const {src, dst} = run.c,
+  const {src, dst, src_line: sends, dst_line: receives} = run.c,
     why = new Map();
   for (let i = 0; i < run.n; i++) {
     if (run.begin[i] <= view.x) continue;
     const [sent, received] = waitsOf(run, i);
-    if (sent > 0 && run.begin[i] - sent <= view.x) why.set(src[i], `rank ${dst[i]} does not receive yet`);
-    if (received > 0 && run.begin[i] - received <= view.x) why.set(dst[i], `rank ${src[i]} does not send yet`);
+    if (sent > 0 && run.begin[i] - sent <= view.x)
+      why.set(src[i], `waits${inLine(sends, i)}: rank ${dst[i]} does not receive yet`);
+    if (received > 0 && run.begin[i] - received <= view.x)
+      why.set(dst[i], `waits${inLine(receives, i)}: rank ${src[i]} does not send yet`);
   }
   const told = [...why].filter(([rank]) => view.rank < 0 || rank === view.rank).slice(0, 2),
     more = view.rank < 0 ? why.size - told.length : 0;
-  const words = told.map(([rank, reason]) => ` Rank ${rank} waits: ${reason}.`).join('');
+  const words = told.map(([rank, reason]) => ` Rank ${rank} ${reason}.`).join('');
   return words + (more > 0 ? ` So ${more > 1 ? 'do' : 'does'} ${many(more, 'more rank')}.` : '');
 }
 
