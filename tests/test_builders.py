@@ -1,6 +1,7 @@
 """Networks of hosts: counts, degrees, distances and bisections as the literature has them; the ring runs on all."""
 
 from dataclasses import replace
+from functools import partial
 from itertools import combinations, product
 
 import networkx as nx
@@ -11,12 +12,23 @@ from hypothesis import strategies as st
 import simcomm
 from collectives import InputError
 from collectives.errors import TooLarge
-from simcomm.cluster import machines, topologies
+from simcomm.cluster import topologies
 from simcomm.cluster.cluster import Cluster
-from simcomm.cluster.graph import node_kind
+from simcomm.cluster.graph import LinkSpec, node_kind
+from simcomm.cluster.machines import Machine, add_cube_mesh, add_nvlink_pairs, add_nvswitch
+from simcomm.cluster.racks import on_one_switch
 
 LINK = ("10 Gbit/s", "0 us")
 RATE = 1.25e9
+CABLE = LinkSpec(RATE)
+
+
+def cube_mesh(rate: float, bricks: int = 6) -> Cluster:
+    return on_one_switch(
+        Machine("cube mesh", 8, nvlinks=partial(add_cube_mesh, brick=LinkSpec(rate), bricks=bricks)), 1
+    )
+
+
 NETWORKS = {
     "star": simcomm.star(5, *LINK),
     "one host": topologies.ring(1, *LINK),
@@ -30,14 +42,19 @@ NETWORKS = {
     "smallest fat tree": topologies.fat_tree(2, *LINK),
     "dragonfly": topologies.dragonfly(1, 2, 1, *LINK),
     "dragonfly of fewer groups": topologies.dragonfly(2, 2, 2, *LINK, groups=3),
-    "PCIe": machines.pcie_tree(4, *LINK, switches=2),
-    "PCIe, two sockets, no P2P": machines.pcie_tree(
-        8, *LINK, sockets=2, switches=4, socket_bandwidth="10 GB/s", peer_to_peer=False, memory_bandwidth="100 GB/s"
+    "PCIe": on_one_switch(Machine("PCIe", 4, CABLE, pcie_switches=2), 1),
+    "PCIe, two sockets, no P2P": on_one_switch(
+        Machine(
+            "PCIe", 8, CABLE, sockets=2, pcie_switches=4, socket=LinkSpec(10e9), memory=LinkSpec(1e11), p2p_level="NVL"
+        ),
+        1,
     ),
-    "NVLink pairs": machines.nvlink_pairs(4, "56 GB/s", "24 GB/s", "1 us"),
-    "cube mesh": machines.cube_mesh("25 GB/s", "1 us"),
-    "cube mesh of P100": machines.cube_mesh("20 GB/s", "1 us", bricks=4),
-    "NVSwitch": machines.nvswitch(8, "450 GB/s", "1 us"),
+    "NVLink pairs": on_one_switch(
+        Machine("pairs", 4, LinkSpec(24e9), nvlinks=partial(add_nvlink_pairs, link=LinkSpec(56e9)), p2p_level="NVL"), 1
+    ),
+    "cube mesh": cube_mesh(25e9),
+    "cube mesh of P100": cube_mesh(20e9, bricks=4),
+    "NVSwitch": on_one_switch(Machine("NVSwitch", 8, nvlinks=partial(add_nvswitch, link=LinkSpec(450e9))), 1),
 }
 
 
@@ -167,7 +184,7 @@ def test_dragonfly_bisection_is_its_global_links():
 
 @pytest.mark.parametrize(("bricks", "rate"), [(4, 20e9), (6, 25e9)])
 def test_each_gpu_of_a_cube_mesh_uses_all_its_nvlinks(bricks: int, rate: float):
-    cluster = machines.cube_mesh(f"{rate / 1e9:g} GB/s", "0 us", bricks)
+    cluster = cube_mesh(rate, bricks)
     for gpu in cluster.hosts:
         assert sum(data["bandwidth"] for _, _, data in cluster.graph.out_edges(gpu, data=True)) == bricks * rate
         assert cluster.graph.out_degree(gpu) == 4
@@ -186,7 +203,7 @@ def test_the_cube_mesh_is_that_of_a_dgx_1():
         0 0 1 0 1 2 0 2
         0 0 0 1 2 1 2 0"""
     expected = [[int(entry) for entry in row.split()] for row in printed.split("\n")[1:]]
-    cluster = machines.cube_mesh("25 GB/s", "0 us")
+    cluster = cube_mesh(25e9)
     edges = cluster.graph.edges
     found = [
         [round(edges[a, b]["bandwidth"] / 25e9) if (a, b) in edges else 0 for b in cluster.hosts] for a in cluster.hosts
@@ -230,9 +247,8 @@ WRONG = {
     "sharing is 'exclusive'; there are fair and fifo": lambda: replace(simcomm.star(2, *LINK), sharing="exclusive"),
     "world_size is '2'; give a whole number": lambda: simcomm.star(4, *LINK).on_first("2"),
     "'10 Gb/s' is no bandwidth": lambda: topologies.ring(3, "10 Gb/s", "1 us"),
-    "2 sockets without socket_bandwidth": lambda: machines.pcie_tree(4, *LINK, sockets=2),
-    "a hybrid cube mesh has 4 or 8 GPUs with 4 or 6 NVLinks each, not 8 with 5": lambda: machines.cube_mesh(*LINK, 5),
-    "gpus is 0; give a whole number from 1 on": lambda: machines.nvswitch(0, *LINK),
+    "a hybrid cube mesh has 4 or 8 GPUs with 4 or 6 NVLinks each, not 8 with 5": lambda: cube_mesh(RATE, 5),
+    "gpus is 0; give a whole number from 1 on": lambda: Machine("none", 0),
 }
 
 

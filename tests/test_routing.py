@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from math import inf
 
@@ -18,7 +19,7 @@ from simcomm.cluster import machines, paths, topologies
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.graph import LinkSpec, add_link, empty_graph
 from simcomm.cluster.paths import ShortestPaths
-from simcomm.cluster.racks import on_rails
+from simcomm.cluster.racks import on_one_switch, on_rails
 from simcomm.cluster.routing import Routing, ecmp, listed_routes, rail_aware, shortest
 
 LINK = ("10 Gbit/s", "0 us")
@@ -78,7 +79,16 @@ def test_every_equal_path_can_be_picked_and_compiled_code_picks_the_same(spread:
     assert np.array_equal(found.link, compiled.link)
 
 
-NO_P2P = machines.pcie_tree(8, "12 GB/s", "0 us", sockets=2, switches=4, socket_bandwidth="20 GB/s", peer_to_peer=False)
+def pcie_tree(gpus: int, switches: int, sockets: int = 1, socket: float = 12e9, p2p_level: str = "NVL") -> Cluster:
+    """Return a machine of GPUs on PCIe; unless said without peer-to-peer access."""
+    cpus = LinkSpec(socket) if sockets > 1 else None
+    machine = machines.Machine(
+        "", gpus, LinkSpec(12e9), sockets=sockets, pcie_switches=switches, socket=cpus, p2p_level=p2p_level
+    )
+    return on_one_switch(machine, 1)
+
+
+NO_P2P = pcie_tree(8, switches=4, sockets=2, socket=20e9)
 POD, FAR_POD = (  # whose GPUs reach no further than a PCIe switch, and everywhere in their machine
     on_rails(
         machines.Machine(
@@ -179,7 +189,7 @@ def test_wider_links_win_where_the_number_of_links_is_the_same():
         pcie_switches=1,
         nvlinks=lambda g, n, gpus: machines.add_nvswitch(g, n, gpus, LinkSpec(100e9)),
     )
-    assert machines.single_machine(machine).router().route("n0.gpu0", "n0.gpu1") == (
+    assert on_one_switch(machine, 1).router().route("n0.gpu0", "n0.gpu1") == (
         "n0.gpu0",
         "n0.nvswitch",
         "n0.gpu1",
@@ -200,13 +210,10 @@ def test_without_peer_to_peer_messages_go_through_the_receivers_memory():
 
 def test_two_cards_behind_one_switch_without_p2p_are_half_as_fast_as_on_two_sockets():
     """As NCCL's maintainers say of GeForce cards: https://github.com/NVIDIA/nccl/issues/1309."""
-    together = machines.pcie_tree(2, "12 GB/s", "0 us", switches=1, peer_to_peer=False)
-    apart = machines.pcie_tree(
-        2, "12 GB/s", "0 us", sockets=2, switches=2, socket_bandwidth="12 GB/s", peer_to_peer=False
-    )
+    together, apart = pcie_tree(2, switches=1), pcie_tree(2, switches=2, sockets=2)
     times = [simcomm.run("all_reduce/ring", cluster, nbytes=1 << 24).elapsed for cluster in (together, apart)]
     assert times[0] == pytest.approx(2 * times[1], rel=1e-9)
-    direct = machines.pcie_tree(2, "12 GB/s", "0 us", switches=1)
+    direct = pcie_tree(2, switches=1, p2p_level="SYS")
     assert simcomm.run("all_reduce/ring", direct, nbytes=1 << 24).elapsed == pytest.approx(times[1], rel=1e-9)
 
 
@@ -215,14 +222,14 @@ def test_two_cards_behind_one_switch_without_p2p_are_half_as_fast_as_on_two_sock
     [("NVL", True, True, True), ("PXB", False, True, True), ("PHB", False, False, True), ("SYS", False, False, False)],
 )
 def test_p2p_levels_mean_what_nccl_means_by_them(level: str, same_switch: bool, same_socket: bool, other_socket: bool):
-    machine = machines.Machine("", 8, LinkSpec(12e9), sockets=2, pcie_switches=4, socket=LinkSpec(9e9), p2p_level=level)
-    router = machines.single_machine(machine).router()
+    router = pcie_tree(8, switches=4, sockets=2, p2p_level=level).router()
     for dst, staged in (("n0.gpu1", same_switch), ("n0.gpu2", same_socket), ("n0.gpu7", other_socket)):
         assert any("memory" in node for node in router.route("n0.gpu0", dst)) is staged
 
 
 def test_nvlink_needs_no_host_memory_and_what_lies_beyond_it_does():
-    router = machines.nvlink_pairs(4, "56 GB/s", "24 GB/s", "0 us").router()
+    bridges = partial(machines.add_nvlink_pairs, link=LinkSpec(56e9))
+    router = on_one_switch(machines.Machine("", 4, LinkSpec(24e9), nvlinks=bridges, p2p_level="NVL"), 1).router()
     assert router.route("n0.gpu0", "n0.gpu1") == ("n0.gpu0", "n0.gpu1")
     assert "n0.memory0" in router.route("n0.gpu1", "n0.gpu2")
 
