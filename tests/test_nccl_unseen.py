@@ -1,10 +1,13 @@
 """Systems of authors that no fit has seen: who they are is drawn by lot, and intervals hold their rows."""
 
+import numpy as np
+
 from benchmarks.studies.nccl_noise import find_pairs, judge
 from benchmarks.studies.nccl_unseen import (
     describe_widths,
     draw_put_aside,
     fit_widths,
+    held_by_author,
     judge_left_out,
     judge_put_aside,
     read_authors,
@@ -27,7 +30,8 @@ def test_the_shipped_limits_are_those_that_the_authors_left_out_choose() -> None
 def test_intervals_hold_rows_of_authors_that_neither_the_fit_nor_the_limits_have_seen() -> None:
     judged = judge_put_aside()
     assert set(judged.keys["system"]) <= put_aside()
-    assert judged.take(judged.keys["later"]).held(0.8).mean() >= 0.7
+    held = [*held_by_author(judged.take(judged.keys["later"])).values()]
+    assert min(held) >= 0.7 and 0.75 <= np.mean(held) <= 0.85
 
 
 def test_two_tables_of_one_machine_are_of_different_authors_and_differ() -> None:

@@ -13,6 +13,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.studies.nccl_authors_left_out import author_of
 from simcomm.accuracy.judging import SIZE_CLASSES, Judged
@@ -22,6 +23,7 @@ from simcomm.nccl.measured.tables import read_put_aside_tables, read_tables
 
 ALIKE = ("nodes", "gpus", "gpu", "link", "nvlink", "layout", "p2p", "domain", "harness")
 ALIKE_BETWEEN = ("net", "nic")  # of several hosts
+FAULTY = 2.0  # times as slow as another table of its machine: no description of sound ones reaches that
 
 
 class TablePair(NamedTuple):
@@ -67,14 +69,29 @@ def judge() -> Judged:
 
 
 def describe(pairs: list[TablePair]) -> str:
-    """Return in a sentence by how much two tables of one machine differ."""
-    found = {name: [one.factor for one in pairs if one.size_class == name] for name in SIZE_CLASSES}
-    quarters = {name: np.quantile(factors, [0.25, 0.5, 0.75]) - 1 for name, factors in found.items() if factors}
+    """Return by how much two tables of one machine differ, and what that leaves of any prediction.
+
+    Of two tables the logarithms of a prediction's errors are together at least as large as the two differ.
+    """
+    found = {name: np.array([one.factor for one in pairs if one.size_class == name]) for name in SIZE_CLASSES}
+    sound = {name: factors[factors <= FAULTY] for name, factors in found.items()}
     cells = [
-        f"{name} {100 * middle:.0f} % (half of {len(found[name])} pairs by {100 * low:.0f} to {100 * high:.0f} %)"
-        for name, (low, middle, high) in quarters.items()
+        f"{name} {_percent(factors)} (half of {len(factors)} pairs by {_percent(factors, 0.25)[:-2]} to "
+        f"{_percent(factors, 0.75)})"
+        for name, factors in found.items()
     ]
-    return f"Two tables of one machine differ, in the median over pairs: {'; '.join(cells)}."
+    alike = [f"{name} {_percent(factors)} ({len(factors)} pairs)" for name, factors in sound.items()]
+    halves = [f"{name} {_percent(np.sqrt(factors))}" for name, factors in found.items()]
+    return (
+        f"Two tables of one machine differ, in the median over pairs: {'; '.join(cells)}. Where neither is more than "
+        f"{FAULTY:g} times as slow as the other: {', '.join(alike)}. No prediction for the machine is nearer to the "
+        f"two of a pair, in their mean, than half of the way between them: {', '.join(halves)}."
+    )
+
+
+def _percent(factors: NDArray[np.float64], share: float = 0.5) -> str:
+    """Return a quantile of factors as what they are more than 1."""
+    return f"{100 * (np.quantile(factors, share) - 1):.0f} %"
 
 
 def main() -> None:

@@ -149,28 +149,40 @@ def judge_put_aside() -> Judged:
     return replace(found, keys={**found.keys, **_authors(systems, found)})
 
 
-def scores() -> dict[str, dict[str, ClassScore]]:
-    """Return the scores of authors left out and of systems put aside: of the first collection, and of later authors."""
-    groups = {
+def judge_groups() -> dict[str, Judged]:
+    """Return the rows of authors left out and of systems put aside: of the first collection, and of later authors."""
+    return {
         f"{count(len({*rows.keys['author']}), 'author')} of {when}, {how}": rows
         for how, judged in (("left out", judge_left_out()), ("put aside", judge_put_aside()))
         for when, rows in zip(("the first tables", "later ones"), _first_and_later(judged), strict=True)
     }
-    return {name: score_classes(rows) for name, rows in groups.items()}
 
 
 def _first_and_later(judged: Judged) -> tuple[Judged, Judged]:
     return judged.take(~judged.keys["later"]), judged.take(judged.keys["later"])
 
 
+def scores() -> dict[str, dict[str, ClassScore]]:
+    """Return the scores of these groups."""
+    return {name: score_classes(rows) for name, rows in judge_groups().items()}
+
+
+def held_by_author(judged: Judged) -> dict[str, float]:
+    """Return by class of sizes the share of rows that 80 % intervals hold, each author counting the same."""
+    found = {name: judged.take(judged.keys["class"] == name).by("author").values() for name in SIZE_CLASSES}
+    return {name: float(np.mean([one.held(COVERAGE).mean() for one in authors])) for name, authors in found.items()}
+
+
 def describe() -> Iterator[str]:
     """Yield the lines of a table, as docs/nccl.md has it."""
-    yield "| systems of | error up to 64 KiB | to 16 MiB | above | rows held by 80 % intervals |"
-    yield "| --- | --- | --- | --- | --- |"
-    for name, found in scores().items():
+    yield "| systems of | error up to 64 KiB | to 16 MiB | above | rows held by 80 % intervals | each author the same |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    for name, rows in judge_groups().items():
+        found = score_classes(rows)
         errors = " | ".join(f"{100 * (one.median or 0):.0f} % of {one.systems}" for one in found.values())
         held = ", ".join(f"{100 * (one.coverage80 or 0):.0f}" for one in found.values())
-        yield f"| {name} | {errors} | {held} % |"
+        alike = ", ".join(f"{100 * share:.0f}" for share in held_by_author(rows).values())
+        yield f"| {name} | {errors} | {held} % | {alike} % |"
 
 
 def main() -> None:
