@@ -37,7 +37,7 @@ SMALLEST = {  # what makes each of them take seconds
     "waiting.py": ["--repetitions", "1", "--hosts", "2", "--ranks", "8"],
     "training_curves.py": ["--steps", "2", "--seeds", "0", "--ranks", "1", "--parts", "ways", "ranks", "--way", *TWO],
 }
-MINUTES = {"forms.py", "virtual_on_gloo.py"}  # too long for the suite
+MINUTES = {"forms.py", "virtual_launches.py", "virtual_on_gloo.py"}  # too long for the suite
 FOR_GPUS = {  # tested in other files, as they need a GPU or a profile of one
     "gpu.py", "gpu_wheels.py",  # test_gpu_ready.py
     "gpu_steps.py",

@@ -94,6 +94,19 @@ def test_a_program_for_gpus_runs_on_processors(virtual: VirtualRuns, tmp_path: P
     assert replay(ran.recording, cluster).elapsed == pytest.approx(ran.outcome.jobs[0].elapsed, rel=1e-9)
 
 
+def test_a_host_launches_what_its_device_does(virtual: VirtualRuns) -> None:
+    cluster = find_cluster("dgx-h100", 2)
+    options = {"cluster": cluster, "gpu": True, "compute": "H100 SXM", "launch_s": 10e-6}
+    live, recorded = (virtual(PROGRAMS / "launches.py", 2, timing=way, **options) for way in ("live", "recorded"))
+    launched, done, ahead, read = map(float, live.lines(0)[0].split())
+    assert launched == pytest.approx(100 * 10e-6, rel=1e-3) and done == pytest.approx(launched + 2e-6, rel=1e-3)
+    assert ahead == pytest.approx(10e-6, rel=2e-2) and read > 4 * (1 << 26) / 3.35e12  # the data sheet's rate
+    elapsed = live.outcome.jobs[0].elapsed
+    for ran in (live, recorded):
+        assert ran.recording is not None and len(ran.recording.streams) == 4
+        assert replay(ran.recording, cluster).elapsed == pytest.approx(elapsed, rel=1e-9)
+
+
 def test_a_run_without_data_calls_and_takes_what_one_with_data_does(virtual: VirtualRuns) -> None:
     cluster = find_cluster("dgx-h100", 4)
     options = {"cluster": cluster, "gpu": True, "compute": "H100 SXM", "timing": "recorded"}

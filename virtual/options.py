@@ -14,6 +14,7 @@ BACKENDS = ("gloo", "nccl")
 MOST_LIVE = 16  # ranks that ``auto`` times while they run
 LIVE_MODELS = ("network", "emulated", "nccl")  # of time; hops of this machine are for the replay
 MOST_RANKS = 4096
+LAUNCH_S = 25e-6  # of a host, to launch an operator: benchmarks/virtual_launches.py says of what it is the median
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class VirtualOptions:
     said. ``acts_as`` is the backend whose rules hold, in place of the one that the program asks for. ``own`` are
     packages of which each rank has modules of its own, as processes have. ``fake``: tensors have no data. Of a run
     without data ``only`` are the ranks that run, where each other is taken to do what the nearest before it does.
+    ``launch_s`` are the seconds that the host of a GPU takes to launch an operator; 0: it is always ahead.
     """
 
     program: UserProgram
@@ -40,6 +42,7 @@ class VirtualOptions:
     algorithms: dict[str, str] = field(default_factory=dict)  # by collective
     fake: bool = False
     only: tuple[int, ...] = ()
+    launch_s: float = LAUNCH_S
 
     def __post_init__(self) -> None:
         check_whole_number("ranks", self.ranks, at_least=0)

@@ -61,6 +61,7 @@ def repeat_ranks(recording: Recording, only: Sequence[int], made_groups: Sequenc
         for number in np.flatnonzero(whose == model).tolist():
             own = (owner == model) & (recording.entries.stream == number)
             columns = {name: column[own] for name, column in recording.entries.kept.items()}
+            columns["number"] = columns["number"].astype(np.int64)  # it may be kept in fewer bytes
             shifted = np.where(is_signal[own], columns["number"] + first_signal, columns["number"])
             columns["number"] = np.where(is_call[own], renumbered[columns["number"] * is_call[own]], shifted)
             columns["stream"] = np.full(int(own.sum()), len(streams))

@@ -49,7 +49,9 @@ class VirtualRun:
     def __init__(self, options: VirtualOptions, judge: Judge | None = None) -> None:
         self.options = options
         self.timing = _make_timing(options)
-        self.computing = choose_computing(options.compute, options.compute_scale)
+        self.computing = choose_computing(
+            options.compute, options.compute_scale, options.launch_s if options.gpu and options.launch_s else None
+        )
         belongings = Belongings(options.program.folder, options.own)
         self.world = VirtualWorld(self.timing, judge or ProgramJudge(), self.computing, belongings)
         self.world.watch = watch_calls() if options.fake else watch_everything(options.strict)

@@ -159,9 +159,9 @@ class RecordingBuilder:
         """Say that a stream waits until a call of its rank is done."""
         self._logs[stream].append((Did.WAIT, call, seconds, took))
 
-    def take_back(self, stream: int) -> None:
-        """Take back the last entry of a stream."""
-        self._logs[stream].pop()
+    def take_back(self, stream: int) -> float:
+        """Take back the last entry of a stream; return the seconds that it had computed before."""
+        return self._logs[stream].pop()[2]
 
     def entries(self, stream: int) -> int:
         """Return how many entries a stream has."""

@@ -11,6 +11,7 @@ from typer.core import TyperCommand
 
 from collectives.errors import InputError
 from collectives.quoting import make_printable
+from collectives.units import parse_latency
 from ringlab.commands.virtual_answer import VirtualAnswer
 from ringlab.shared.clusters import find_cluster
 from ringlab.shared.options import AnswerOptions, with_groups
@@ -18,7 +19,7 @@ from ringlab.shared.output import check_outputs, deliver
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.topologies import star
 from virtual.hosting.host import VirtualHost, show_on_own
-from virtual.options import VirtualOptions
+from virtual.options import LAUNCH_S, VirtualOptions
 from virtual.process.programs import UserProgram
 
 USUAL = 64  # ranks that there is room for where nobody says how many
@@ -79,6 +80,9 @@ class TimeOptions:
     compute: Annotated[
         str, Option("--compute", metavar="zero|model|measured|GPU", help="How long computing takes.")
     ] = "zero"
+    launch: Annotated[
+        str, Option("--launch", metavar="TIME", help="A GPU's host takes to launch an operator; 0 us: is ahead.")
+    ] = f"{LAUNCH_S * 1e6:g} us"
     timing: Annotated[
         str, Option("--timing", metavar="auto|live|recorded", help="While it runs, or by a replay afterwards.")
     ] = "auto"
@@ -173,6 +177,7 @@ def make_options(
         cluster,
         per_node=per_node,
         compute=times.compute,
+        launch_s=parse_latency(times.launch),
         timing=times.timing,  # type: ignore[arg-type]  # looked at there
         acts_as=likeness.acts_as,
         gpu=likeness.gpu,

@@ -63,6 +63,7 @@ class VirtualStore(dist.Store):  # type: ignore[misc, name-defined]
         rank = self._caller()
         what = f"store.wait({', '.join(keys)})"
         self.world.wait_until(rank, lambda: self.check(keys), RankWait(what, find_site(), tuple(keys)))
+        rank.host = max(rank.host, rank.clock)
         self._watch(self.world.watch.key_seen, keys)
 
     def check(self, keys: str | Sequence[str]) -> bool:

@@ -39,6 +39,8 @@ class VirtualWork(dist.Work):
         world.watch.waited(posted)
         if rank.futures:
             set_futures(rank)
+        if not posted.group.is_ordered or (isinstance(posted, PostedCall) and not posted.buffer_has_data):
+            rank.meet_device()  # else the device alone waits
         return True
 
     def _is_done(self) -> bool:
@@ -114,6 +116,8 @@ class VirtualWork(dist.Work):
 
 def poll(world: VirtualWorld, rank: Rank, waiting: RankWait) -> None:
     """Have a rank look whether something is done, and others go on meanwhile; end what looks for ever."""
+    world.computing.charge(rank)
+    rank.host = rank.clock  # who looks does nothing else
     rank.spend(POLL_S)
     seen = rank.extra.setdefault("polls", [world.progress, 0])
     if seen[0] != world.progress:

@@ -17,12 +17,21 @@ class CountedComputing(Computing, Protocol):
         ...
 
 
-def choose_computing(word: str, scale: float = 1.0) -> CountedComputing:
-    """Return what ``zero``, ``measured``, ``model`` or the name of a GPU means. Raise InputError for another word."""
+def choose_computing(word: str, scale: float = 1.0, launch_s: float | None = None) -> CountedComputing:
+    """Return what ``zero``, ``measured``, ``model`` or the name of a GPU means. Raise InputError for another word.
+
+    ``launch_s`` are the seconds that a host takes to launch an operator on that GPU; None: there is no host beside it.
+    """
     if word == "zero":
         return NoComputing()
     if word == "measured":
         return MeasuredComputing(scale)
-    from virtual.computing.model import ModelledComputing  # torch's counter of flops imports Triton, a fifth of torch
+    from virtual.computing import model  # torch's counter of flops imports Triton, a fifth of torch
 
-    return ModelledComputing(NOMINAL_CORE if word == "model" else find_rates(word))
+    if word == "model":
+        return model.ModelledComputing(NOMINAL_CORE)
+    return (
+        model.ModelledComputing(find_rates(word))
+        if launch_s is None
+        else model.LaunchedComputing(find_rates(word), launch_s)
+    )

@@ -1,8 +1,10 @@
 """Computing takes what its flops and bytes say: the same on every machine and in every run."""
 
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,11 +12,19 @@ from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop, sdpa_flop
 
 from virtual.computing.rates import DeviceRates
+from virtual.ranks.launches import Launches
 from virtual.ranks.rank import Rank
+from virtual.ranks.sites import is_called_within
 
 UNCOUNTED = ("prim", "c10d", "_c10d_functional")  # namespaces of attributes, and of what communication itself takes
 NO_WORK = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view",
            "_local_scalar_dense")  # fmt: skip
+
+OF_OPTIMIZERS = str(Path(torch.optim.__file__).parent)
+READING = {
+    getattr(torch.ops.aten, name)
+    for name in ("_local_scalar_dense", "nonzero", "masked_select", "_unique2", "unique_consecutive", "equal")
+}  # operators whose result the host waits for
 
 OF_CPU: dict[Any, Callable[..., int]] = {  # attention's kernels of this machine, which torch does not count
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: sdpa_flop,
@@ -29,6 +39,13 @@ class ModelledComputing:
     def __init__(self, rates: DeviceRates) -> None:
         self.rates = rates
         self.uncharged: dict[Rank, float] = {}
+
+    def add(self, rank: Rank, seconds: float) -> None:
+        """Count an operation."""
+        self.uncharged[rank] = self.uncharged.get(rank, 0.0) + seconds
+
+    def read(self, rank: Rank) -> None:
+        """Hear that the program reads a value, or a shape that depends on values."""
 
     def charge(self, rank: Rank) -> None:
         """Put what the rank's operations took on its clock."""
@@ -46,6 +63,39 @@ class ModelledComputing:
         return _CountingMode(self, rank)
 
 
+class LaunchedComputing(ModelledComputing):
+    """The same on a GPU whose host launches each operation, which takes ``launch_s`` seconds of the host."""
+
+    def __init__(self, rates: DeviceRates, launch_s: float) -> None:
+        super().__init__(rates)
+        self.launch_s = launch_s
+        self._launched: defaultdict[Rank, Launches] = defaultdict(Launches)
+
+    def add(self, rank: Rank, seconds: float) -> None:
+        self._launched[rank].add(self.launch_s, seconds)
+
+    def read(self, rank: Rank) -> None:
+        """Have the host wait for what it reads, unless it is a counter of an optimizer, which the host has itself."""
+        if not is_called_within(OF_OPTIMIZERS):
+            self.charge(rank)
+            rank.meet_device()
+
+    def charge(self, rank: Rank) -> None:
+        """Put what the rank has launched on the clocks of its host and its device."""
+        done = self._launched[rank]
+        if done.host:
+            rank.launch(done.take())
+
+    def forget(self, rank: Rank) -> None:
+        """Leave out what was launched since the last charge."""
+        self._launched[rank].take()
+
+    def counting(self, rank: Rank) -> AbstractContextManager[object]:
+        """Return the mode that counts the operations of a rank, which has a device from now on."""
+        rank.launches = Launches()
+        return super().counting(rank)
+
+
 class _CountingMode(TorchDispatchMode):
     """Counts the flops and bytes of the operations of one rank."""
 
@@ -59,6 +109,8 @@ class _CountingMode(TorchDispatchMode):
         found = func(*args, **(kwargs or {}))
         if _does_work(func):
             self._count(func, args, kwargs or {}, found)
+        if func._overloadpacket in READING:
+            self.computing.read(self.rank)
         return found
 
     def _count(self, func: Any, args: Any, kwargs: dict[str, Any], found: Any) -> None:
@@ -74,9 +126,8 @@ class _CountingMode(TorchDispatchMode):
         is_attention = "attention" in func.__name__
         if is_attention and any(one is True for one in (*args, *kwargs.values())):
             flops /= 2  # causal: its only flag; half of the scores are left out
-        uncharged = self.computing.uncharged
         seconds = self.computing.rates.seconds(flops, nbytes, tensors[0].dtype, is_attention)
-        uncharged[self.rank] = uncharged.get(self.rank, 0.0) + seconds
+        self.computing.add(self.rank, seconds)
 
 
 @lru_cache(maxsize=4096)

@@ -15,7 +15,7 @@ from virtual.ranks.world import VirtualWorld
 
 USUAL = "H100 SXM"  # the GPU that a program sees where computing names none
 DOES_NOTHING = (
-    "synchronize", "empty_cache", "manual_seed", "manual_seed_all", "seed_all", "reset_peak_memory_stats", "init",
+    "empty_cache", "manual_seed", "manual_seed_all", "seed_all", "reset_peak_memory_stats", "init",
     "_lazy_init", "reset_accumulated_memory_stats", "ipc_collect", "set_per_process_memory_fraction", "set_stream",
     "set_sync_debug_mode",
 )  # fmt: skip
@@ -57,6 +57,21 @@ class VirtualDevices:
         rank = self.world.me()
         return 0 if rank is None else int(rank.extra.get("device", 0))
 
+    def now(self) -> float:
+        """Return when the calling rank's device has done what was launched, seconds."""
+        rank = self.world.me()
+        if rank is None:
+            return 0.0
+        self.world.computing.charge(rank)
+        return rank.clock
+
+    def synchronize(self) -> None:
+        """Have the calling rank's host wait for its device."""
+        rank = self.world.me()
+        if rank is not None:
+            self.world.computing.charge(rank)
+            rank.meet_device()
+
     def choose(self, device: Any) -> None:
         """Set the calling rank's device."""
         rank = self.world.me()
@@ -66,6 +81,7 @@ class VirtualDevices:
     def install(self, replaced: Replaced) -> None:
         """Have torch see the devices."""
         cuda, accelerator = torch.cuda, torch.accelerator
+        replaced.put(VirtualEvent, "now", staticmethod(self.now))
         for name in DOES_NOTHING:
             replaced.put(cuda, name, answering())
         for name in IS_ZERO:
@@ -92,6 +108,7 @@ class VirtualDevices:
             "memory_stats": lambda *args, **named: defaultdict(int),
             "mem_get_info": answering((memory, memory)),
             "is_current_stream_capturing": answering(False),
+            "synchronize": lambda *args: self.synchronize(),
             "Event": VirtualEvent,
             "Stream": VirtualStream,
             "stream": contextlib.nullcontext,
@@ -119,8 +136,9 @@ class VirtualDevices:
             found[name] = self.choose
         for name in ("current_device_index", "current_device_idx"):
             found[name] = lambda *args: self.current()
-        for name in ("synchronize", "empty_cache", "set_stream", "reset_peak_memory_stats"):
+        for name in ("empty_cache", "set_stream", "reset_peak_memory_stats"):
             found[name] = answering()
+        found["synchronize"] = lambda *args: self.synchronize()
         for name in IS_ZERO[:4]:
             found[name] = answering(0)
         return found

@@ -6,6 +6,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 UNMOVED = ("cuda", "pin_memory")  # methods that return what they are called on
+READ = ("cpu", "numpy", "tolist")
 FACTORIES = ("set_default_device", "get_default_device", "empty_like", "new_empty")
 CPU = torch.device("cpu")
 
@@ -28,11 +29,17 @@ def placed(value: Any) -> Any:
     return "cpu" if type(value) is int else to_cpu(value)
 
 
+def _is_cpu(value: Any) -> bool:
+    return isinstance(value, str | torch.device) and str(value).partition(":")[0] == "cpu"
+
+
 class CudaOnCpu(TorchFunctionMode):
     """A context in which functions of torch that are asked for CUDA do their work on the CPU."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name, named = getattr(func, "__name__", ""), kwargs or {}
+        if name in READ or (name == "to" and any(map(_is_cpu, (*args[1:], named.get("device"))))):
+            torch.cuda.synchronize()  # the host waits for what it reads
         if name in UNMOVED and args and isinstance(args[0], torch.Tensor):
             return args[0]
         if name == "is_pinned":

@@ -1,6 +1,6 @@
 """Events and streams of a rank's device, by the rank's clock."""
 
-import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
@@ -8,14 +8,16 @@ import torch
 
 
 class VirtualEvent:
-    """An event of a device: it is recorded when the rank's clock is there."""
+    """An event of a device: it is recorded when the device gets there."""
+
+    now: Callable[[], float]  # when that is, seconds
 
     def __init__(self, *args: Any, **named: Any) -> None:
         self._time: float | None = None
 
     def record(self, stream: Any = None) -> None:
         """Take the time."""
-        self._time = time.perf_counter()
+        self._time = self.now()
 
     def elapsed_time(self, other: "VirtualEvent") -> float:
         """Return the milliseconds until another event. Raises RuntimeError for one that was not recorded."""
@@ -24,7 +26,8 @@ class VirtualEvent:
         return (other._time - self._time) * 1e3
 
     def synchronize(self) -> None:
-        """Do nothing: the host is where the device is."""
+        """Have the host wait for the device."""
+        torch.cuda.synchronize()
 
     def wait(self, stream: Any = None) -> None:
         """Do nothing: there is one stream."""
@@ -56,7 +59,11 @@ class VirtualStream:
     def wait_stream(self, stream: Any = None) -> None:
         """Do nothing: there is one stream."""
 
-    wait_event = synchronize = wait_stream
+    wait_event = wait_stream
+
+    def synchronize(self) -> None:
+        """Have the host wait for the device."""
+        torch.cuda.synchronize()
 
     def is_capturing(self) -> bool:
         """Return that no graph is captured."""

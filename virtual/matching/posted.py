@@ -116,9 +116,14 @@ class PostedCall(Posted):
     number: int = 0  # of the collective in its group
 
     @property
+    def buffer_has_data(self) -> bool:
+        """Whether something is exchanged, unlike by a barrier."""
+        return self.exchange.collective != "barrier"
+
+    @property
     def buffer_elements(self) -> int:
         """Elements of the whole buffer, as a Request counts them; of a barrier a token a rank."""
-        return self.exchange.elements if self.exchange.collective != "barrier" else len(self.group.ranks)
+        return self.exchange.elements if self.buffer_has_data else len(self.group.ranks)
 
     @property
     def awaits(self) -> tuple[int, ...]:

@@ -1,5 +1,6 @@
 """What ranks post and wait for goes into the recording of their job."""
 
+from collections import defaultdict
 from collections.abc import Callable
 from functools import lru_cache
 
@@ -18,7 +19,9 @@ class JobRecorder:
         self.world_size = world_size
         self._builder = RecordingBuilder(title, world_size)
         self._recorded = [0.0] * world_size  # seconds computed that are in the log, by rank
-        self._halves = 0
+        self._devices: dict[int, int] = {}  # the stream of each rank's device
+        self._pending: defaultdict[int, float] = defaultdict(float)  # seconds before the next entry of a stream
+        self._halves = self._signals = 0
 
     def collective(self, call: PostedCall) -> None:
         """Record that a rank posts its part of a collective; one of a single rank or without data is none."""
@@ -59,8 +62,8 @@ class JobRecorder:
     def wait(self, posted: Posted) -> None:
         """Record that a rank waits for what it has posted, the first time that it does."""
         if posted.recorded is not None:
-            rank = posted.rank
-            self._builder.wait(rank.number, posted.recorded, self._seconds(rank))
+            stream, seconds = self._computed(posted.rank)
+            self._builder.wait(stream, posted.recorded, seconds)
             posted.recorded = None
 
     def wait_if_followed(self, posted: Posted, act: Callable[[], object]) -> bool:
@@ -68,41 +71,74 @@ class JobRecorder:
 
         Return whether it is recorded. What nothing follows on is waited for later.
         """
-        number, rank = posted.recorded, posted.rank
+        number = posted.recorded
         if number is None:
             act()
             return True
-        before = self._recorded[rank.number]
         self.wait(posted)
-        entries = self._builder.entries(rank.number)
+        stream = self._stream(posted.rank)
+        entries = self._builder.entries(stream)
         act()
-        if self._builder.entries(rank.number) > entries:
+        if self._builder.entries(stream) > entries:
             return True
-        self._builder.take_back(rank.number)
-        self._recorded[rank.number], posted.recorded = before, number
+        self._pending[stream] += self._builder.take_back(stream)
+        posted.recorded = number
         return False
 
     def step(self, rank: Rank, number: int) -> None:
         """Record that an optimizer of a rank has ended its step of a number from 0 on, and the next begins."""
+        stream, seconds = self._computed(rank)
         if number:
-            self._builder.end(rank.number, STEP, number, self._seconds(rank))
-        self._builder.begin(rank.number, STEP, number + 1, self._seconds(rank))
+            self._builder.end(stream, STEP, number, seconds)
+            seconds = 0.0
+        self._builder.begin(stream, STEP, number + 1, seconds)
+
+    def meet_device(self, rank: Rank) -> None:
+        """Record that a rank's host waits for its device."""
+        device, seconds = self._computed(rank)
+        self._signals += 1
+        self._builder.signal(device, self._signals, seconds)
+        self._builder.await_signal(rank.number, self._signals, self._pending.pop(rank.number, 0.0))
 
     def recording(self, ranks: list[Rank]) -> Recording:
         """Return what was recorded, ranks computing after their last calls too."""
         for rank in ranks:
-            self._builder.compute(rank.number, self._seconds(rank))
+            stream, seconds = self._computed(rank)
+            self._builder.compute(stream, seconds)
+            self._builder.compute(rank.number, self._pending.pop(rank.number, 0.0))
         return self._builder.recording()
 
     def _post(self, posted: Posted, number: int) -> None:
         posted.recorded = posted.call = number
-        rank = posted.rank
-        self._builder.post(rank.number, number, self._seconds(rank))
+        stream, seconds = self._computed(posted.rank)
+        self._builder.post(stream, number, seconds)
 
-    def _seconds(self, rank: Rank) -> float:
-        """Return the seconds that a rank has computed since its last entry."""
-        before, self._recorded[rank.number] = self._recorded[rank.number], rank.computed
-        return rank.computed - before
+    def _stream(self, rank: Rank) -> int:
+        """Return the stream of a rank that posts and waits: its device's, where it has one."""
+        if rank.launches is None:
+            return rank.number
+        if rank.number not in self._devices:
+            self._devices[rank.number] = self._builder.stream(rank.number, "device")
+        return self._devices[rank.number]
+
+    def _computed(self, rank: Rank) -> tuple[int, float]:
+        """Return the stream of a rank that posts and waits, and the seconds that it has computed since its last entry.
+
+        A device computes from when it is free and its host has launched enough to keep it busy.
+        """
+        stream = self._stream(rank)
+        if rank.launches is None:
+            before, self._recorded[rank.number] = self._recorded[rank.number], rank.computed
+            return stream, self._pending.pop(stream, 0.0) + rank.computed - before
+        done = rank.launches.take()
+        if done.host:
+            self._signals += 1
+            ahead = done.lead - done.device
+            self._builder.signal(rank.number, self._signals, self._pending[rank.number] + ahead)
+            self._pending[rank.number] = max(0.0, done.host - ahead)
+            self._builder.await_signal(stream, self._signals, self._pending[stream])
+            self._pending[stream] = done.device
+        return stream, self._pending.pop(stream, 0.0)
 
 
 @lru_cache(maxsize=4096)

@@ -32,7 +32,7 @@ def _clock(world: VirtualWorld, real: Callable[[], float], start: float) -> Call
             return real()
         world.computing.charge(rank)
         rank.spend(READ_S)
-        return start + rank.clock
+        return start + rank.now
 
     return read
 

@@ -8,6 +8,7 @@ from threading import Lock, Thread
 from typing import Any
 
 from virtual.ranks.finding import ProgramFinding
+from virtual.ranks.launches import Launches
 from virtual.ranks.own_state import OwnState
 from virtual.ranks.sites import NOWHERE, CallSite
 
@@ -73,7 +74,8 @@ class RankJob:
 class Rank:
     """One virtual rank: its thread, its clock, and what it has posted and waits for.
 
-    ``clock`` is its own time in seconds of the run; it is ahead of the calendar's while the rank computes.
+    ``clock`` is its own time in seconds of the run; it is ahead of the calendar's while the rank computes. Of a rank
+    whose host launches what a device computes it is the device's, and ``host`` is where its program is.
     """
 
     number: int  # in its job; -1: the program that starts ranks, which is none
@@ -86,6 +88,8 @@ class Rank:
     computed: float = 0.0  # seconds in which it computed or slept
     waited: float = 0.0  # seconds in which it waited for others
     busy_since: float = 0.0
+    host: float = 0.0  # when its program goes on, which launches what its device does
+    launches: Launches | None = None  # on the device since they were recorded; None: nothing is launched
     state: State = State.NEW
     waiting: RankWait | None = None
     is_ready: Callable[[], bool] | None = None  # whether what it waits for is there
@@ -111,7 +115,31 @@ class Rank:
     def __repr__(self) -> str:
         return f"<Rank {self.number} of job {self.job.number}: {self.state.value}>"
 
+    @property
+    def now(self) -> float:
+        """What the program's clocks say, seconds."""
+        return self.clock if self.launches is None else self.host
+
     def spend(self, seconds: float) -> None:
         """Compute, sleep or poll for a while."""
+        if self.launches is not None:
+            self.launch(Launches(seconds, 0.0, seconds))
+            return
         self.clock += seconds
         self.computed += seconds
+
+    def launch(self, done: Launches) -> None:
+        """Launch operators on the device."""
+        assert self.launches is not None
+        end = max(self.clock + done.device, self.host + done.lead)
+        self.computed += end - self.clock
+        self.clock = end
+        self.host += done.host
+        self.launches.follow(done)
+
+    def meet_device(self) -> None:
+        """Have the host wait for its device, where there is one."""
+        if self.launches is not None:
+            self.host = self.clock
+            for log in self.job.logs if self.number >= 0 else ():  # else it starts ranks, and is none
+                log.meet_device(self)

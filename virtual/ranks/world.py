@@ -67,7 +67,7 @@ class VirtualWorld:
 
     def add(self, rank: Rank) -> None:
         """Have a rank begin now, or as soon as it is its turn."""
-        rank.clock = rank.busy_since = self.calendar.now
+        rank.clock = rank.host = rank.busy_since = self.calendar.now
         rank.job.ranks.append(rank)
         rank.thread = Thread(target=self._carry_out, args=(rank,), daemon=True, name=f"rank{rank.number}")
         rank.own.seed(rank.number)

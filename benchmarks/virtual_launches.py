@@ -1,0 +1,112 @@
+"""Training steps of a GPU that waits for its host, on a virtual rank: beside those that were measured.
+
+    python benchmarks/virtual_launches.py [--models gpt2 resnet50 ...] [-o FILE]
+
+Of the eager steps on an H200 in ``results/gpu_steps.json`` those of small batches and one of a large one are carried
+out by ``virtual_gpu/step.py`` without data: with a host that is always ahead, with one that launches an operator in
+25 us, and with one so slow that the time counts the operators. What a host takes an operator is read from forward and
+backward of each model's least batch, where the device's own time is less than two thirds of what was measured; of each
+model the step is predicted too by the median of the others', which it has not seen.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+from collectives.output_files import write_text
+from collectives.records.environment import describe_environment
+from simcomm import star
+from virtual.hosting.host import VirtualHost
+from virtual.options import LAUNCH_S, VirtualOptions
+from virtual.process.programs import UserProgram
+
+RESULTS = Path(__file__).parent / "results" / "virtual_launches.json"
+MEASURED = RESULTS.with_name("gpu_steps.json")
+PROGRAM = Path(__file__).parent / "virtual_gpu" / "step.py"
+GPU = "H200 SXM"
+CASES = (("gpt2", 1), ("gpt2", 8), ("gpt2-medium", 1), ("gpt2-xl", 1), ("bert-large-128", 32), ("resnet50", 32))
+PHASES = ("forward_s", "backward_s", "optimizer_s")
+COUNTING_S = 1.0  # of a launch, beside which nothing else counts
+BUSY = 2 / 3  # of a measured phase; where the device takes more, it does not wait for its host
+TIMEOUT_S = 1800
+
+
+class Phase(NamedTuple):
+    """Forward, backward or the optimizer's step: seconds measured, and on the device alone, and its operators."""
+
+    measured: float
+    device: float
+    operators: float
+
+    @property
+    def waits(self) -> bool:
+        """Whether the device waits for its host."""
+        return self.device < BUSY * self.measured
+
+
+def carry_out(host: VirtualHost, cases: list[dict[str, Any]], launch_s: float) -> list[list[float]]:
+    """Return the seconds of the phases of each case's step."""
+    words = [str(case[key]) for case in cases for key in ("model", "batch_size", "precision")]
+    lines: list[str] = []
+    program = UserProgram(str(PROGRAM), tuple(words))
+    options = VirtualOptions(
+        program, 1, star(1, "10 Gbit/s", "5 us"), timing="recorded", compute=GPU, gpu=True, fake=True, launch_s=launch_s
+    )
+    finished = host.run(options, timeout=TIMEOUT_S, show=lambda stream, text: lines.append(text))
+    assert finished.outcome.status == 0, finished.outcome.findings
+    said = [line.split()[2:] for line in "".join(lines).splitlines()]
+    return [[*map(float, words)] for words in said if len(words) == len(PHASES) and words[0][0].isdigit()]
+
+
+def predict(phases: list[Phase], launch_s: float) -> float:
+    """Return the seconds of a step whose host takes so long to launch an operator, phase by phase."""
+    return sum(max(phase.device, phase.operators * launch_s) for phase in phases)
+
+
+def main() -> None:
+    """Carry out, compare, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", default=sorted({name for name, _ in CASES}))
+    parser.add_argument("-o", type=Path, default=RESULTS)
+    asked = parser.parse_args()
+    wanted = [case for case in CASES if case[0] in asked.models]
+    steps = json.loads(MEASURED.read_text(encoding="utf-8"))["steps"]
+    cases = [one for one in steps if not one["compiled"] and one["precision"] == "bf16"
+             and (one["model"], one["batch_size"]) in wanted]  # fmt: skip
+    with VirtualHost() as host:
+        ahead, launched, counted = (carry_out(host, cases, seconds) for seconds in (0.0, LAUNCH_S, COUNTING_S))
+    phases = [
+        [Phase(case[name], *both) for name, *both in zip(PHASES, *found, strict=True)]
+        for case, *found in zip(cases, ahead, counted, strict=True)
+    ]
+    least = {name: min(case["batch_size"] for case in cases if case["model"] == name) for name in asked.models}
+    rows = []
+    for case, own, with_host in zip(cases, phases, launched, strict=True):
+        others = [
+            phase.measured / phase.operators
+            for other, found in zip(cases, phases, strict=True)
+            for phase in found[:2]
+            if other["model"] != case["model"] and other["batch_size"] == least[other["model"]] and phase.waits
+        ]
+        unseen = median(others) if others else None
+        row = {
+            "model": case["model"],
+            "batch_size": case["batch_size"],
+            "measured_s": case["step_s"],
+            "ahead_s": sum(phase.device for phase in own),
+            "launched_s": sum(with_host),
+            "operators": round(sum(phase.operators for phase in own)),
+            "launch_s": [phase.measured / phase.operators for phase in own[:2] if phase.waits],
+            "unseen_launch_s": unseen,
+            "unseen_s": None if unseen is None else predict(own, unseen),
+        }
+        rows.append(row)
+        print(row, flush=True)
+    found = {"environment": describe_environment(), "gpu": GPU, "launch_s": LAUNCH_S, "rows": rows}
+    write_text(asked.o, json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
