@@ -22,6 +22,7 @@ from virtual.hosting.host import VirtualHost
 from virtual.options import LAUNCH_S, VirtualOptions
 from virtual.process.programs import UserProgram
 
+ABOUT = {"schema_version": 1, "kind": "benchmark"}
 RESULTS = Path(__file__).parent / "results" / "virtual_launches.json"
 MEASURED = RESULTS.with_name("gpu_steps.json")
 PROGRAM = Path(__file__).parent / "virtual_gpu" / "step.py"
@@ -104,7 +105,7 @@ def main() -> None:
         }
         rows.append(row)
         print(row, flush=True)
-    found = {"environment": describe_environment(), "gpu": GPU, "launch_s": LAUNCH_S, "rows": rows}
+    found = {**ABOUT, "environment": describe_environment(), "gpu": GPU, "launch_s": LAUNCH_S, "rows": rows}
     write_text(asked.o, json.dumps(found, indent=1) + "\n")
 
 

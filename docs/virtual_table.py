@@ -4,6 +4,8 @@ from typing import Any
 
 from page_writer import Parts, read_results, table
 
+from collectives.units import format_time
+
 
 def launches_table(found: dict[str, Any]) -> str:
     """Return one row for each step that ``benchmarks/virtual_launches.py`` carried out."""
@@ -19,4 +21,34 @@ def _launch_row(row: dict[str, Any]) -> list[str]:
     return cells
 
 
-PARTS: Parts = {"docs/virtual.md": {"launches": lambda: launches_table(read_results("virtual_launches"))}}
+def programs_table(found: dict[str, Any]) -> str:
+    """Return one row for each program that ``benchmarks/virtual_programs.py`` carried out."""
+    heads = "program | what | ranks: | calls: | virtual time: | of a core, s: | told"
+    return table(heads, (_program_row(row) for row in found["rows"] if row["part"] == "programs"))
+
+
+def _program_row(row: dict[str, Any]) -> list[str]:
+    ranks = str(row["ranks"] or "its own")
+    figures = [f"{row['calls']:,}", format_time(row["virtual_s"]), f"{row['cpu_s']:.2g}"]
+    return [f"`{row['name']}.py`", row["what"], ranks, *figures, ", ".join(row["told"]) or "nothing"]
+
+
+def numbers_table(found: dict[str, Any]) -> str:
+    """Return one row for each number that ``benchmarks/virtual_programs.py`` measured, with its goal."""
+    heads = "what | measured: | from, to: | goal"
+    return table(heads, (_number_row(row) for row in found["rows"] if row["part"] == "numbers"))
+
+
+def _number_row(row: dict[str, Any]) -> list[str]:
+    spread = f"{row['low']:.3g}, {row['high']:.3g}" if "low" in row else ""
+    goal = f"at most {row['at_most']:g}" + (", missed" if row["measured"] > row["at_most"] else "")
+    return [row["what"], f"{row['measured']:.3g} {row['unit']}", spread, goal]
+
+
+PARTS: Parts = {
+    "docs/virtual.md": {
+        "programs": lambda: programs_table(read_results("virtual_programs")),
+        "numbers": lambda: numbers_table(read_results("virtual_programs")),
+        "launches": lambda: launches_table(read_results("virtual_launches")),
+    }
+}

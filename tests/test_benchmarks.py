@@ -34,6 +34,7 @@ SMALLEST = {  # what makes each of them take seconds
     "replaying.py": ["--messages", "20000"],
     "side_by_side.py": ["--before", str(FOLDER.parent), "--fewer", "64", "--rounds", "1"],
     "traces.py": ["--ranks", "32"],
+    "virtual_programs.py": ["--only", "ddp_plain", "start"],
     "waiting.py": ["--repetitions", "1", "--hosts", "2", "--ranks", "8"],
     "training_curves.py": ["--steps", "2", "--seeds", "0", "--ranks", "1", "--parts", "ways", "ranks", "--way", *TWO],
 }
@@ -343,3 +344,11 @@ def test_goals_are_for_lockstep_and_for_different_latencies():
     assert rows["direct all-to-all, 32 ranks on a tree, 4:1, every latency different: all of it"]["at_most"] == 10.0
     shares = [row["at_least"] for name, row in rows.items() if name.endswith("by simpy's own")]
     assert shares == [0.25] * 4
+
+
+@pytest.mark.slow
+def test_programs_on_virtual_ranks_are_measured(tmp_path: Path):
+    found = measured("virtual_programs.py", tmp_path / "found.json", *SMALLEST["virtual_programs.py"])
+    assert_says_where_it_ran(found)
+    program, start = found["rows"]
+    assert (program["told"], program["ranks"], start["unit"]) == ([], 2, "s") and program["calls"] > 20

@@ -1,5 +1,6 @@
 """A program on virtual ranks, in this process, which is to end afterwards: much of torch and Python is replaced."""
 
+import gc
 import os
 import sys
 import time
@@ -69,6 +70,7 @@ class VirtualRun:
         if hasattr(os, "sched_setaffinity"):  # a second core only makes the hand-over slower
             os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
         self._install()
+        gc.freeze()  # what is there by now is nobody's garbage: torch's modules are a hundred times the program's
         try:
             self._add_ranks()
             self.world.run()

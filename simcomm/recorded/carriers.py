@@ -23,7 +23,7 @@ from collectives.transport import Transport
 from simcomm.cluster.calibrated import resolve_transport
 from simcomm.cluster.cluster import Cluster
 from simcomm.recorded.calls import ReplayedCalls
-from simcomm.recorded.templates import Shape, Template, hop_template, network_template
+from simcomm.recorded.templates import Shape, Template, hop_template, local_seconds, network_template
 from simcomm.selection import resolve_auto
 
 DEFAULTS = {
@@ -118,8 +118,18 @@ class HopCarrier(NetworkCarrier):
         return found
 
     def template(self, shape: Shape, ranks: tuple[int, ...]) -> Template:
+        if shape.verb == "reduce_scatter" and shape.verb not in self.algorithms:
+            return self._reduce_scatter(shape, ranks)
         algorithm = self.algorithm(shape, ranks)
         return hop_template(algorithm, fitted(shape, algorithm), self.hops)
+
+    def _reduce_scatter(self, shape: Shape, ranks: tuple[int, ...]) -> Template:
+        """Return what torch does on gloo: it reduces a copy of the whole buffer, and takes the rank's part of it."""
+        whole = self.template(shape._replace(verb="all_reduce"), ranks)
+        nbytes = shape.elements * shape.itemsize
+        copies = sum(local_seconds(self.hops, part) for part in (nbytes, nbytes // shape.ranks))
+        self.notes["reduce_scatter is an all_reduce of a copy, as gloo does it"] = None
+        return replace(whole, division=whole.division + copies)
 
     def message_seconds(self, pairs: Ints, nbytes: Floats, exchanges: Bools, computed: Floats) -> Floats:
         kinds, which = np.unique(

@@ -92,8 +92,8 @@ def hop_template(algorithm: Algorithm, shape: Shape, calibration: Calibration) -
         seconds.append(calibration.hop_seconds(hop) * kind.together)
     stage, starts = stages_of(columns)
     nbytes = np.where(columns.kind >= Kind.COPY, sizes.nbytes(columns.chunk, columns.count), 0.0)
-    cost = np.bincount(stage, [_local_seconds(calibration, int(one)) for one in nbytes.tolist()], len(starts))
-    whole = _local_seconds(calibration, shape.elements * shape.itemsize)
+    cost = np.bincount(stage, [local_seconds(calibration, int(one)) for one in nbytes.tolist()], len(starts))
+    whole = local_seconds(calibration, shape.elements * shape.itemsize)
     division = _division_elements(algorithm, shape) / max(1, shape.elements) * whole
     messages = template.messages._replace(seconds=np.array(seconds, np.float64))
     fields = {**vars(template), "cost": cost.astype(np.float64), "division": division, "messages": messages}
@@ -108,7 +108,7 @@ def _hop_bytes(count: int, chunks: int, shape: Shape) -> int:
     return count * -(-shape.elements // chunks) * shape.itemsize
 
 
-def _local_seconds(calibration: Calibration, nbytes: int) -> float:
+def local_seconds(calibration: Calibration, nbytes: int) -> float:
     """Return the seconds in which a rank reduces so many bytes while all others do."""
     points = calibration.reduction.points
     return read_curve(points, nbytes) if points and nbytes else calibration.reduction.per_byte * nbytes

@@ -1,0 +1,163 @@
+"""Programs on virtual ranks, one of each way in which torch trains: what they come to, and how long that takes here.
+
+    python benchmarks/virtual_programs.py [--only NAME ...] [-o FILE]
+
+*Programs* are right ones of ``tests/virtual_programs``; seconds are of a core, in a process that has imported torch.
+*Numbers* are differences of two runs of a program that does the same a few times and many times, with goals.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable
+from multiprocessing import get_context
+from pathlib import Path
+from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
+from statistics import median
+from subprocess import run
+from time import process_time
+from typing import Any
+
+from collectives.output_files import write_text
+from collectives.records.environment import describe_environment
+from simcomm import star
+
+ABOUT = {"schema_version": 1, "kind": "benchmark"}
+RESULTS = Path(__file__).parent / "results" / "virtual_programs.json"
+FOLDER = Path(__file__).parent / "virtual_programs"
+TESTED = Path(__file__).parent.parent / "tests" / "virtual_programs" / "right"
+ROUNDS = 3
+Row = dict[str, Any]
+
+PROGRAMS = {  # of tests/virtual_programs/right, and what each is
+    "ddp_plain": "DistributedDataParallel",
+    "ddp_cuda": "DistributedDataParallel for CUDA, AMP and a checkpoint",
+    "ddp_no_sync": "accumulation with no_sync",
+    "ddp_join": "Join, for unequal batches",
+    "ddp_comm_hook": "a hook of DDP that compresses",
+    "post_local_sgd": "post-local SGD",
+    "zero_optimizer": "ZeroRedundancyOptimizer",
+    "sync_batch_norm_gpu": "SyncBatchNorm for CUDA",
+    "fsdp1": "FullyShardedDataParallel",
+    "fsdp2": "fully_shard",
+    "hsdp": "hybrid sharding",
+    "dcp": "distributed checkpoints",
+    "tp_sp": "tensor and sequence parallel",
+    "loss_parallel": "a vocabulary over ranks, with loss_parallel, and fully_shard",
+    "pipeline_1f1b": "a pipeline, 1F1B",
+    "ring_attention": "ring attention by messages",
+    "moe_all_to_all": "experts, by all_to_all",
+    "functional": "functional collectives",
+    "objects": "collectives of objects",
+    "spawn_argparse": "mp.spawn",
+    "elastic_env": "torchrun's variables",
+}
+NUMBERS = {  # of virtual_programs/: ranks, repetitions, of how many operations each, what, unit, options, goal
+    "messages.py": (2, (100, 4100), 2, "a send or recv, recorded", "us", {}, 60.0),
+    "reductions.py": (64, (2, 22), 1, "an all_reduce of 1 MiB of 64 ranks, recorded", "ms", {}, 20.0),
+    "perceptron.py": (64, (2, 7), 64, "DDP of a perceptron on 64 ranks, a rank-step", "ms", {"compute": "model"}, 3.0),
+}
+SCALE = {"us": 1e6, "ms": 1e3}
+
+
+def in_a_process(work: Callable[..., Any], *given: Any) -> Any:
+    """Return what a function returns in a fork of this process, as a run replaces much of torch."""
+    context = get_context("fork")
+    here, there = context.Pipe(duplex=False)
+
+    def body() -> None:
+        with Path(os.devnull).open("w") as nothing:
+            os.dup2(nothing.fileno(), 1), os.dup2(nothing.fileno(), 2)
+        there.send(work(*given))
+        os._exit(0)  # threads of ranks
+
+    child = context.Process(target=body)
+    child.start()
+    found = here.recv()
+    child.join()
+    return found
+
+
+def carry_out(file: Path, arguments: tuple[str, ...], ranks: int, options: dict[str, Any]) -> Row:
+    """Run a program; return its seconds of a core, of virtual time, its bytes and what is told of it."""
+    from virtual.options import VirtualOptions
+    from virtual.process.programs import UserProgram
+    from virtual.running import VirtualRun
+
+    begin, program = process_time(), UserProgram(str(file), arguments)
+    asked = VirtualOptions(program, ranks, star(ranks or 8, "10 Gbit/s", "5 us"), **options)
+    finished = VirtualRun(asked).carry_out()
+    seconds = process_time() - begin
+    told = [finding.kind for finding in finished.outcome.findings]
+    calls = sum(len(one.calls) for one in finished.recordings if one is not None)
+    elapsed = max(job.elapsed for job in finished.outcome.jobs)
+    most = getrusage(RUSAGE_SELF).ru_maxrss << 10
+    return {"cpu_s": seconds, "told": told, "calls": calls, "virtual_s": elapsed, "most_bytes": most}
+
+
+def measure_program(name: str) -> Row:
+    """Return a row of a right program of the tests."""
+    from mistake_corpus import CorpusProgram
+
+    program = CorpusProgram(TESTED / f"{name}.py")
+    found = in_a_process(carry_out, program.path, tuple(program.arguments), program.ranks, program.options)
+    return {"part": "programs", "name": name, "what": PROGRAMS[name], "ranks": program.ranks, **found}
+
+
+def measure_number(name: str) -> Row:
+    """Return a row of what one operation takes, the median of a few differences."""
+    ranks, (few, many), each, what, unit, options, goal = NUMBERS[name]
+    found, most = [], 0
+    for _ in range(ROUNDS):
+        runs = [
+            in_a_process(carry_out, FOLDER / name, (str(number),), ranks, {"timing": "recorded", **options})
+            for number in (few, many)
+        ]
+        found.append((runs[1]["cpu_s"] - runs[0]["cpu_s"]) / (many - few) / each * SCALE[unit])
+        most = max(most, runs[1]["most_bytes"])
+    low, high = min(found), max(found)
+    return {"part": "numbers", "name": name, "what": what, "unit": unit, "measured": median(found), "low": low,
+            "high": high, "at_most": goal, "most_bytes": most}  # fmt: skip
+
+
+def measure_memory(ranks: int = 64) -> Row:
+    """Return a row of the memory of ResNet-18 under DDP."""
+    found = in_a_process(carry_out, FOLDER / "resnet.py", ("2",), ranks, {"timing": "recorded"})
+    return {"part": "numbers", "name": "resnet.py", "what": f"memory of ResNet-18 under DDP on {ranks} ranks",
+            "unit": "GB", "measured": found["most_bytes"] / 1e9, "at_most": 12.0}  # fmt: skip
+
+
+def measure_start() -> Row:
+    """Return a row of how long the command takes for a program that does next to nothing."""
+    asked = [sys.executable, "-m", "ringlab", "virtual", "--ranks", "2", str(FOLDER / "messages.py"), "1"]
+    found = []
+    for _ in range(ROUNDS):
+        before = getrusage(RUSAGE_CHILDREN)
+        run(asked, capture_output=True, check=True)
+        after = getrusage(RUSAGE_CHILDREN)
+        found.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return {"part": "numbers", "name": "start", "what": "the command with two messages, of a core", "unit": "s",
+            "measured": median(found), "low": min(found), "high": max(found), "at_most": 1.5}  # fmt: skip
+
+
+def main() -> None:
+    """Measure, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", default=[*PROGRAMS, *NUMBERS, "resnet.py", "start"])
+    parser.add_argument("-o", type=Path, default=RESULTS)
+    asked = parser.parse_args()
+    sys.path.insert(0, str(TESTED.parent.parent))
+    for module in ("torch._dynamo", "torch.distributed.fsdp", "torch.distributed.pipelining", "virtual.running"):
+        __import__(module)
+    rows = []
+    for name in asked.only:
+        others = {"resnet.py": measure_memory, "start": measure_start}
+        row = others[name]() if name in others else (measure_program if name in PROGRAMS else measure_number)(name)
+        rows.append(row)
+        print(row, flush=True)
+    write_text(asked.o, json.dumps({**ABOUT, "environment": describe_environment(), "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
