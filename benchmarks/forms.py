@@ -2,114 +2,92 @@
 
     python benchmarks/forms.py [--ranks 2,4] [--rounds 3] [-o FILE]
 
-A transformer is trained in each form (``torch_forms``). Before, all ranks time the pieces at once: the model's
-layers, AdamW, and each collective that a form is predicted to call, by itself; of a naive pipeline, in which one rank
-works at a time, the layers are timed on one rank alone. ``simcomm.mesh`` puts them together, and nothing is
-fitted to a step. What torch does of its own in a form, which is in no piece, is timed on meshes of one rank each, on
-which nothing travels, and added (of pipelines it is not).
+Models are trained in each form by ``ringlab.compare_form``: all ranks time the pieces of a step in turns with the
+training, and ``simcomm.mesh`` puts them together; nothing is fitted to a step. What is *put aside* was looked at by no
+choice of how pieces are put together, and says how far the interval holds.
 """
 
 import argparse
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-import realcomm
-from benchmarks.torch_forms.running import CountedForm, run_forms
 from collectives.output_files import write_text
 from collectives.records.environment import describe_environment
-from collectives.records.model_profile import ModelProfile
-from collectives.training.parallelism import Parallelism
-from collectives.training.recipe import Recipe
 from realcomm.calibration.load import watch_load
-from realcomm.forms.pieces import Question, RankTimes, time_own_work, time_pieces
-from realcomm.profiling.meta import profile_on_meta
-from realcomm.profiling.model_sources import find_model
-from ringlab.commands.measuring.form_job import plan_form
-from ringlab.commands.measuring.form_pieces import ask_collectives, known_pieces, predict_step
-from simcomm.mesh.job import TrainingJob
-from simcomm.mesh.step import StepParts
+from ringlab.commands.measuring.forms import FormAnswer, compare_form
 
 RESULTS = Path(__file__).parent / "results" / "forms.json"
-MODEL = "llama:layers=6,width=256,heads=4,context=64,vocabulary=512,hidden=512"
-SAMPLES, STEPS = 8, 5
-OF_DATA = ("ddp", "zero_redundancy", "zero2", "fsdp")
+LLAMA = "llama:layers=6,width=256,heads=4,context=64,vocabulary=512,hidden=512"
+WIDE = "llama:layers=3,width=384,heads=6,context=96,vocabulary=1024,hidden=768"
+RESNET = "resnet18"
+SCENARIO = """
+[cluster]
+preset = "this-machine"
+world_size = {ranks}
+[training]
+model = "{model}"
+{shape}
+global_batch_size = {samples}
+optimizer = "adamw"
+samples_per_epoch = {epoch}
+[training.parallelism]
+{form}
+"""
+STEPS = 14
 
 
-def forms_of(ranks: int) -> dict[str, Parallelism]:
-    """Return the forms that so many ranks are trained in."""
-    found = {form: Parallelism(form=form, data=ranks, bucket_mb=4.0) for form in OF_DATA}
-    found["tensor"] = Parallelism(data=1, tensor=ranks)
-    found["sequence"] = Parallelism(data=1, tensor=ranks, sequence=True)
-    if ranks == 2:  # stages that wait leave their core to others, which a timeline of devices does not know
-        found["naive"] = Parallelism(data=1, pipeline=2, schedule="naive")
-        found["gpipe"] = Parallelism(data=1, pipeline=2, schedule="gpipe", microbatches=4)
-        found["1f1b"] = Parallelism(data=1, pipeline=2, microbatches=4)
-    else:
-        found["fsdp x tensor"] = Parallelism(form="fsdp", data=ranks // 2, tensor=2)
-    return found
+class Case(NamedTuple):
+    """A form on so many ranks, as the keys of a scenario say it."""
+
+    ranks: int
+    form: str
+    model: str = LLAMA
+    samples: int = 8
+
+    def run(self, folder: Path) -> FormAnswer:
+        """Return the step predicted and measured."""
+        path = folder / "form.toml"
+        keys = self.form.replace(", ", "\n")
+        shape = "image_shape = [3, 64, 64]" if self.model == RESNET else ""
+        path.write_text(SCENARIO.format(**self._asdict() | {"form": keys}, shape=shape, epoch=STEPS * self.samples))
+        return compare_form(path)
 
 
-def measure(ranks: int, rounds: int) -> list[dict[str, Any]]:
-    """Return a row for each form: seconds of a step, predicted and measured; the medians over the rounds."""
-    profile, forms = profile_on_meta(find_model(MODEL)), forms_of(ranks)
-    asked = ask_collectives([_job(profile, form) for form in forms.values()], ranks)
-    found = [measure_round(ranks, profile, forms, asked) for _ in range(rounds)]
-    rows = []
-    for place, (name, form) in enumerate(forms.items()):
-        pairs = [one[place] for one in found]
-        parts = {key: median(one.parts.as_dict()[key] for one in pairs) for key in pairs[0].parts.as_dict()}
-        rows.append({"form": name, "label": form.label, "ranks": ranks,
-                     "predicted_s": median(one.parts.total for one in pairs), **_with_own(pairs),
-                     "measured_s": median(one.step_s for one in pairs),
-                     "optimizer_s": median(one.optimizer_s for one in pairs),
-                     "error": median(one.parts.total / one.step_s for one in pairs) - 1,
-                     "parts": {key: value for key, value in parts.items() if value}})  # fmt: skip
-    return rows
+SEEN = [Case(2, form) for form in (
+    'form = "ddp", bucket_mb = 4.0', 'form = "fsdp"', "tensor = 2",
+    'pipeline = 2, schedule = "gpipe", microbatches = 4',
+)] + [Case(4, "pipeline = 4, microbatches = 4")]  # fmt: skip
+ASIDE = [Case(2, form) for form in (
+    'form = "zero_redundancy"', 'form = "zero2"', "tensor = 2, sequence = true", 'pipeline = 2, schedule = "naive"',
+    "pipeline = 2, microbatches = 4",
+)] + [Case(2, form, WIDE, 12) for form in (
+    'form = "ddp"', 'form = "fsdp"', "tensor = 2", "pipeline = 2, microbatches = 6",
+)] + [Case(2, form, RESNET, 16) for form in (
+    'form = "ddp"', 'form = "fsdp"', 'form = "zero2"', "pipeline = 2, microbatches = 2",
+)] + [Case(4, form) for form in (
+    'form = "ddp", bucket_mb = 4.0', 'form = "fsdp"', 'form = "hsdp", shard = 2', "tensor = 4",
+    'form = "fsdp", tensor = 2', "pipeline = 2, microbatches = 2",
+    'pipeline = 4, schedule = "gpipe", microbatches = 8',
+)]  # fmt: skip
 
 
-def _with_own(rounds: Sequence["Round"]) -> dict[str, float | None]:
-    """Return what torch does of its own, and the error with it; None for a form of which that is not timed."""
-    timed = [(one, one.own_s) for one in rounds if one.own_s is not None]
-    if not timed:
-        return {"own_s": None, "error_with_own": None}
-    errors = [(one.parts.total + own_s) / one.step_s for one, own_s in timed]
-    return {"own_s": median(own_s for _, own_s in timed), "error_with_own": median(errors) - 1}
-
-
-class Round(NamedTuple):
-    """Of a form the parts that are predicted, what torch does of its own, and what the slowest rank took."""
-
-    parts: StepParts
-    own_s: float | None  # None of a pipeline, which is not timed on one rank
-    step_s: float
-    optimizer_s: float
-
-
-def measure_round(
-    ranks: int, profile: ModelProfile, forms: dict[str, Parallelism], questions: Sequence[Question]
-) -> list[Round]:
-    """Return what one round of pieces and steps says of each form."""
-    recipe = Recipe(optimizer="adamw")
-    plans = [plan_form(MODEL, profile, form, SAMPLES, recipe)._replace(steps=STEPS) for form in forms.values()]
-    timed: list[RankTimes] = realcomm.launch(time_pieces, ranks, plans[0], questions, threads=1, timeout=300)
-    own: list[list[float]] = realcomm.launch(time_own_work, ranks, plans, threads=1, timeout=300)
-    pieces = known_pieces(ranks, profile, questions, timed)
-    results: list[list[CountedForm]] = realcomm.launch(run_forms, ranks, plans, threads=1, timeout=600)
-    rows = []
-    for place, form in enumerate(forms.values()):
-        seconds = max(median(rank[place].step_s) for rank in results)
-        behind = max(median(rank[place].optimizer_s) for rank in results)
-        parts = predict_step(_job(profile, form), ranks, pieces).parts
-        own_s = None if form.pipeline > 1 else median(rank[place] for rank in own)
-        rows.append(Round(parts, own_s, seconds, behind))
-    return rows
-
-
-def _job(profile: ModelProfile, form: Parallelism) -> TrainingJob:
-    return TrainingJob(profile, SAMPLES // form.data, form, optimizer="adamw")
+def measure(case: Case, rounds: int) -> dict[str, Any]:
+    """Return a row: seconds of a step, predicted and measured; the medians over the rounds."""
+    with TemporaryDirectory() as folder:
+        found = [case.run(Path(folder)) for _ in range(rounds)]
+    steps = [(one.step_s.predicted or 0.0, one.step_s.measured or 0.0) for one in found]
+    insides = [low <= measured <= high for one in found for low, high in [one.interval_s or (0.0, 0.0)]
+               for measured in [one.step_s.measured or 0.0]]  # fmt: skip
+    parts, sequence = found[0].parts_s or {}, " sequence" * ("sequence" in case.form)
+    return {"model": case.model, "form": found[0].form + sequence, "ranks": case.ranks, "samples": case.samples,
+            "is_aside": case in ASIDE, "predicted_s": median(one for one, _ in steps),
+            "measured_s": median(one for _, one in steps),
+            "error": median(predicted / measured for predicted, measured in steps) - 1,
+            "inside": sum(insides) / rounds,
+            "parts": {name: median((one.parts_s or {}).get(name, 0.0) for one in found) for name in parts}}  # fmt: skip
 
 
 def main() -> None:
@@ -117,18 +95,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", default="2,4")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seen", action="store_true", help="only what is not put aside")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS, metavar="FILE")
     asked = parser.parse_args()
+    numbers, rows = [int(one) for one in asked.ranks.split(",")], list[dict[str, Any]]()
     with watch_load() as watch:
-        rows = [row for ranks in asked.ranks.split(",") for row in measure(int(ranks), asked.rounds)]
-    for row in rows:
-        own = "" if row["own_s"] is None else f"{1e3 * row['own_s']:9.1f} ms{row['error_with_own']:8.1%}"
-        print(f"{row['form']:16}{row['ranks']:3}{1e3 * row['predicted_s']:9.1f} ms{1e3 * row['measured_s']:9.1f} ms"
-              f"{row['error']:8.1%}{own}")  # fmt: skip
+        for case in SEEN if asked.seen else [*SEEN, *ASIDE]:
+            if case.ranks in numbers:
+                rows.append(row := measure(case, asked.rounds))
+                seconds = f"{1e3 * row['predicted_s']:9.1f} ms{1e3 * row['measured_s']:9.1f} ms{row['error']:8.1%}"
+                print(
+                    f"{row['model'][:12]:13}{row['form']:22}{row['ranks']:3}{seconds}{row['inside']:6.0%}", flush=True
+                )
     load = watch.share_of_others()
-    answer = {"kind": "benchmark", "schema_version": 1, "environment": describe_environment(), "model": MODEL,
-              "samples": SAMPLES, "steps": STEPS, "rounds": asked.rounds,
-              "others": load.others if load else None, "rows": rows}  # fmt: skip
+    answer = {"kind": "benchmark", "schema_version": 1, "environment": describe_environment(), "steps": STEPS,
+              "rounds": asked.rounds, "others": load.others if load else None, "rows": rows}  # fmt: skip
     write_text(asked.output, json.dumps(answer, indent=1, allow_nan=False) + "\n")
     print(asked.output)
 

@@ -5,11 +5,13 @@
 
 import json
 from collections.abc import Iterable, Iterator
+from statistics import median
 from typing import Any
 
 from page_writer import Parts, read_results
 
 from collectives.training.parallelism import CONTENTION
+from collectives.units import count
 from ringlab.commands.predicting.predict_devices import predict_devices
 
 Found = dict[str, Any]
@@ -41,24 +43,22 @@ def shared() -> Iterator[str]:
         yield f"| {name}, {row.parallelism} | {' | '.join(f'{1e3 * each:.1f}' for each in steps)} | {links} |"
 
 
-FORM_COLUMNS = (  # heading, key, scale and format; those that a benchmark has measured are shown
-    ("predicted, ms", "predicted_s", 1e3, "{:.0f}"), ("torch's own, ms", "own_s", 1e3, "{:.0f}"),
-    ("measured, ms", "measured_s", 1e3, "{:.0f}"), ("error, %", "error", 100, "{:+.0f}"),
-    ("with torch's own, %", "error_with_own", 100, "{:+.0f}"),
-)  # fmt: skip
-
-
 def forms(found: Found) -> Iterator[str]:
     """Yield a table of torch's forms on gloo ranks, predicted from the pieces of a step."""
     yield f"{where(found['environment'], found['others'])};"
-    yield f"{found['samples']} sequences a step, medians of {found['rounds']} rounds of {found['steps']} steps."
+    yield f"medians of {count(found['rounds'], 'round')} of {found['steps']} steps."
+    for is_aside, what in ((False, "looked at"), (True, "put aside")):
+        rows = [row for row in found["rows"] if row["is_aside"] == is_aside]
+        error = 100 * median(abs(row["error"]) for row in rows)
+        inside = sum(row["inside"] >= 0.5 for row in rows)
+        yield f"Of {len(rows)} that were {what} the median error is {error:.0f} %, and {inside} are in their interval."
     yield ""
-    shown = [column for column in FORM_COLUMNS if column[1] in found["rows"][0]]
-    yield " | ".join(["| form", "ranks", *(heading for heading, *_ in shown)]) + " |"
-    yield "| --- |" + " ---: |" * (1 + len(shown))
+    yield "| form | model | | predicted, ms | measured, ms | error, % |"
+    yield "| --- | --- | --- | ---: | ---: | ---: |"
     for row in found["rows"]:
-        cells = ["" if row[key] is None else text.format(scale * row[key]) for _, key, scale, text in shown]
-        yield " | ".join([f"| {row['form']}", str(row["ranks"]), *cells]) + " |"
+        times = f"{1e3 * row['predicted_s']:.0f} | {1e3 * row['measured_s']:.0f} | {100 * row['error']:+.0f}"
+        model, aside = row["model"].partition(",heads")[0], "put aside" if row["is_aside"] else ""
+        yield f"| {row['form']} | {model} | {aside} | {times} |"
 
 
 def hosts(found: Found) -> Iterator[str]:

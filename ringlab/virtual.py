@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from realcomm.launching.torch_process import check_torch
 from ringlab.commands.virtual import choose_cluster
 from ringlab.commands.virtual_answer import VirtualAnswer
 from simcomm.cluster.cluster import Cluster
@@ -32,5 +33,6 @@ def run(
     """
     cluster = on if isinstance(on, Cluster) else choose_cluster(on, ranks)
     asked = VirtualOptions(UserProgram(str(program), arguments), ranks, cluster, **options)
+    check_torch()
     with VirtualHost() as host:
         return VirtualAnswer.of(host.run(asked, timeout=timeout, show=show), asked)

@@ -8,7 +8,6 @@ from itertools import pairwise
 from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
 from typing import Any
-from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -205,36 +204,21 @@ def check_own_collectives(rank: int, world_size: int, collectives: tuple[str, ..
     return found
 
 
-def meshes_of_own_work(rank: int, world_size: int, plans: list[Any]) -> list[set[int]]:
-    """Time what torch does of its own; return of each model the sizes of the meshes that hold its parameters."""
-    from torch.distributed.tensor import DTensor  # slow to import
-
-    from realcomm.forms import pieces
-    from realcomm.forms.spread import Spread
-
-    made = list[Spread]()
-
-    class Kept(Spread):
-        def __init__(self, *arguments: Any, **named: Any) -> None:
-            super().__init__(*arguments, **named)
-            made.append(self)
-
-    with patch.object(pieces, "Spread", Kept):
-        seconds = pieces.time_own_work(rank, world_size, plans)
-    assert len(seconds) == len(plans)
-    return [{each.device_mesh.size() for each in one.model.parameters() if isinstance(each, DTensor)} for one in made]
-
-
 def count_and_train(
     rank: int, world_size: int, counted: list[Any], trained: list[Any], folder: Path
 ) -> tuple[list[Any], list[Any]]:
     """Return what torch calls and keeps in some forms, and what trainings in some give, in one group of ranks.
 
-    The weights of each training are written into the folder.
+    The weights of each training are written into the folder. The first rank takes steps in which nothing travels, while
+    others wait for it.
     """
     from benchmarks.torch_forms.running import run_forms
+    from realcomm.forms.pieces import silent_step
     from realcomm.forms.training import train_form
 
+    for step in [silent_step(plan, rank, world_size) for plan in counted]:
+        if rank == 0:
+            step()
     return run_forms(rank, world_size, counted), [
         train_form(rank, world_size, plan, folder / f"{place}.pt") for place, plan in enumerate(trained)
     ]

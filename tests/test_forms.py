@@ -22,6 +22,7 @@ from collectives.training.parallelism import Parallelism
 from collectives.training.recipe import Recipe
 from collectives.training.workload import Training
 from realcomm.forms import pieces, spread
+from realcomm.forms import plan as forms_plan
 from realcomm.forms.blocks import named_blocks
 from realcomm.forms.plan import FormPlan, batches_of, build
 from realcomm.forms.training import FormResult, train_alone
@@ -218,16 +219,6 @@ def test_as_many_microbatches_are_kept_as_are_in_flight(measured: dict[str, list
         assert result.activations == pytest.approx(predicted(name).memory[stage_of(name, rank)].activations, rel=0.1)
 
 
-@pytest.mark.slow
-def test_what_torch_does_of_its_own_is_timed_where_nothing_travels() -> None:
-    """Each rank makes the form on a mesh of its own, in turn with the plain model."""
-    forms = [Parallelism(form="fsdp", data=2), Parallelism(data=1, tensor=2),
-             Parallelism(form="fsdp", data=2, tensor=2)]  # fmt: skip
-    plans = [plan_of(form) for form in forms]
-    for rank in realcomm.launch(real_workers.meshes_of_own_work, 2, plans, threads=1, timeout=300):
-        assert rank == [{1}, set()] * len(forms)
-
-
 class SpreadNowhere:
     """In the place of what spreads a model: the model as it is, and the devices of it and its batches."""
 
@@ -244,14 +235,14 @@ class SpreadNowhere:
 
 def test_models_and_batches_lie_on_the_ranks_device(monkeypatch: pytest.MonkeyPatch) -> None:
     meta, plan = torch.device("meta"), plan_of(Parallelism(data=1))
-    for module in (running, pieces):
+    for module in (running, pieces, forms_plan):
         monkeypatch.setattr(module, "own_device", lambda: meta, raising=False)
-        monkeypatch.setattr(module, "Spread", SpreadNowhere)
-    monkeypatch.setattr(pieces, "mesh_of_one", lambda rank, world_size: None)
+        monkeypatch.setattr(module, "Spread", SpreadNowhere, raising=False)
+    monkeypatch.setattr(pieces, "mesh_of", lambda *_: NoMesh())
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
     try:
         run_forms(0, 1, [plan._replace(steps=1)])
-        pieces.time_own_work(0, 1, [plan])
+        pieces.silent_step(plan, 0, 1)()
     finally:
         dist.destroy_process_group()
     assert SpreadNowhere.devices == {meta}

@@ -38,11 +38,14 @@ WORKS = (
     ("plot", "step", "trouble", "-o", "step.png"),
     ("explain", "two-p5"),
     ("profile", "llama-7b"),
+    ("init", "student"),
+    ("learn",),
     ("list",),
     ("run", "--help"),
     ("compare", "--help"),
 )
-REFUSED = (("run", "quickstart"), ("compare", "quickstart"), ("bench",), ("calibrate",), ("profile", "squeezenet1_0"))
+REFUSED = (("run", "quickstart"), ("compare", "quickstart"), ("bench",), ("calibrate",), ("profile", "squeezenet1_0"),
+           ("virtual", "student.py"), ("record", "student.py"))  # fmt: skip
 
 
 def run_hiding_torch(folder: Path, commands: tuple[tuple[str, ...], ...]) -> list[list[str]]:

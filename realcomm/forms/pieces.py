@@ -1,4 +1,4 @@
-"""What a rank takes for the pieces of a step by themselves: its computing, its optimizer, and collectives."""
+"""What a rank takes for the pieces of a step: its computing, a step in which nothing travels, and collectives."""
 
 from collections.abc import Callable, Sequence
 from statistics import median
@@ -6,13 +6,14 @@ from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import DeviceMesh
+import torch.testing._internal.distributed.fake_pg  # whose backend "fake" has collectives that return at once
+from torch.nn.parallel import DistributedDataParallel
 
 from collectives.records.model_profile import Measured
-from collectives.training.parallelism import Parallelism
 from realcomm.execution.device_clock import seconds_of
-from realcomm.forms.plan import FormPlan, batch_of
-from realcomm.forms.spread import Spread, mesh_of_one
+from realcomm.forms.blocks import named_blocks
+from realcomm.forms.plan import FormPlan, batches_of, build
+from realcomm.forms.spread import Spread, loss_of, mesh_of, optimizer_of
 from realcomm.launching.group import own_device
 from realcomm.launching.status import set_status
 from realcomm.profiling.measured import measure
@@ -20,6 +21,7 @@ from realcomm.profiling.meta import profile_on_meta
 from realcomm.training.running import EndlessBatches
 
 WARM_UP, REPEATED = 2, 7
+IN_A_ROW = 4  # calls of a collective that are timed together
 FLOAT = 4  # bytes
 
 
@@ -33,36 +35,33 @@ class Question(NamedTuple):
 
 
 class RankTimes(NamedTuple):
-    """What a rank measured: its computing, seconds of the optimizer on the whole model, and of each question.
+    """What a rank measured: its computing, and seconds of the optimizer on the whole model and of loading a batch.
 
-    ``alone`` is the computing of the first rank while the others wait, ``loading_s`` what it waits for a batch of a
-    data set.
+    ``loading_s`` is what a batch of a data set takes. Taken in turns with the training's steps are the seconds of each
+    question, and ``silent_s`` of a step in which nothing travels.
     """
 
     computing: Measured
-    alone: Measured | None
     optimizer_s: float
-    collectives_s: list[float]
     loading_s: float = 0.0
+    collectives_s: Sequence[float] = ()
+    silent_s: float = 0.0
 
 
-def time_pieces(rank: int, world_size: int, plan: FormPlan, asked: Sequence[Question]) -> RankTimes:
-    """Time a model's layers and optimizer and each collective; all ranks at once, and layers on one rank alone too."""
+def time_pieces(plan: FormPlan) -> RankTimes:
+    """Time a model's layers, optimizer and loading, all ranks at once."""
     set_status("timing the pieces of a step")
     source, samples = plan.source, plan.samples_at_once
-    groups = {shape: _own_group(rank, world_size, *shape) for shape in dict.fromkeys(one[2:] for one in asked)}
-    dist.barrier()
     profile, device = profile_on_meta(source), own_device()
-    threads = torch.get_num_threads() if device.type == "cpu" else None
-    alone = None if rank else measure(source, profile, samples, device=str(device), threads=threads)
     dist.barrier()
+    threads = torch.get_num_threads() if device.type == "cpu" else None
     computing = measure(source, profile, samples, device=str(device), threads=threads)
-    built = Spread(source.build().to(device), Parallelism(data=1), plan.recipe, mesh=mesh_of_one(rank, world_size))
-    for each in built.model.parameters():
+    model = source.build().to(device)
+    kind, given = optimizer_of(plan.recipe)
+    optimizer = kind(model.parameters(), **given)
+    for each in model.parameters():
         each.grad = torch.zeros_like(each)
-    stepping = _median_seconds(lambda: _done(built.optimizer.step()))
-    collectives = [_median_seconds(_call(rank, one, groups[one[2:]])) for one in asked]
-    return RankTimes(computing, alone, stepping, collectives, _time_loading(plan))
+    return RankTimes(computing, _median_seconds(lambda: _done(optimizer.step())), _time_loading(plan))
 
 
 def _time_loading(plan: FormPlan) -> float:
@@ -74,52 +73,115 @@ def _time_loading(plan: FormPlan) -> float:
     return _median_seconds(lambda: _done(next(batches)))
 
 
-def time_own_work(rank: int, world_size: int, plans: Sequence[FormPlan]) -> list[float]:
-    """Return the seconds of a step that torch takes of its own in the form of each plan; all ranks at once.
+class Turns:
+    """Pieces that are timed again and again between the steps that they predict, as the speed of a machine drifts.
 
-    The form is made on a mesh of this rank alone, where nothing travels and nothing is divided, and its step is timed
-    beside one of the plain model, in turn. What it takes longer is what torch does besides: its dispatch of operations
-    on DTensors, hooks, copies into buffers and out of them. Of a pipeline, which has no stages then, it is nothing.
+    They are collectives by themselves, and steps in which nothing travels; all ranks take each turn together.
     """
-    mesh = mesh_of_one(rank, world_size)
-    return [
-        0.0
-        if plan.form.pipeline > 1
-        else _more_seconds(_stepper(plan, mesh), _stepper(plan._replace(form=Parallelism(data=1)), mesh))
-        for plan in plans
-    ]
+
+    def __init__(self, rank: int, world_size: int, plan: FormPlan, asked: Sequence[Question]) -> None:
+        """Prepare what is timed, and call each of it without counting that."""
+        groups = {shape: own_group(rank, world_size, *shape) for shape in dict.fromkeys(one[2:] for one in asked)}
+        calls = (_call(rank, one, groups[one[2:]]) for one in asked)
+        self._calls = [silent_step(plan, rank, world_size), *map(_in_a_row, calls)]
+        self._seconds = [list[float]() for _ in self._calls]
+        for _ in range(WARM_UP):
+            self.take()
+        self._seconds = [list[float]() for _ in self._calls]
+
+    def take(self) -> None:
+        """Time each piece once more."""
+        set_status("timing the pieces of a step")
+        for call, seconds in zip(self._calls, self._seconds, strict=True):
+            dist.barrier()
+            seconds.append(seconds_of(call, own_device()))
+
+    def complete(self, found: RankTimes) -> RankTimes:
+        """Return what a rank measured with the medians over all turns."""
+        silent, *collectives = map(median, self._seconds)
+        return found._replace(silent_s=silent, collectives_s=[each / IN_A_ROW for each in collectives])
 
 
-def _stepper(plan: FormPlan, mesh: DeviceMesh) -> Callable[[], None]:
-    """Return what carries out a step of a form on as many samples as a rank has at once."""
-    spread = Spread(plan.source.build().to(own_device()), plan.form, plan.recipe, units=plan.units, mesh=mesh)
-    batch, targets = (each.to(own_device()) for each in batch_of(plan, 0, plan.samples_at_once * plan.form.pieces))
+def _in_a_row(call: Callable[[], None]) -> Callable[[], None]:
+    """Return what makes calls that follow each other, so that ranks wait for each other once."""
+
+    def calls() -> None:
+        for _ in range(IN_A_ROW):
+            call()
+
+    return calls
+
+
+def silent_step(plan: FormPlan, rank: int, world_size: int) -> Callable[[], None]:
+    """Return what carries out a step of a form in which nothing travels: all that this rank computes and copies in it.
+
+    Torch's classes are on a mesh of the form's own shape whose collectives return at once. Of a pipeline the blocks of
+    this rank's stages are computed, on what the blocks before make of a batch.
+    """
+    plan = plan._replace(images=None, steps=1)
+    model = build(plan).to(own_device())
+    mesh = mesh_of(plan.form, lambda size, stride: own_group(rank, world_size, size, stride, "fake"))
+    place = (mesh.get_coordinate() or [0])[0]
+    samples, targets = next(batches_of(plan, 0))
+    if plan.form.pipeline > 1:
+        return _stages_step(plan, model, place, samples, targets)
+    spread = Spread(model, plan.form, plan.recipe, units=plan.units, mesh=mesh)
+    if isinstance(spread.model, DistributedDataParallel):
+        spread.model.register_comm_hook(None, _own_gradients)
 
     def step() -> None:
         spread.optimizer.zero_grad()
-        spread.forward_and_back(batch, targets)
+        spread.forward_and_back(samples, targets)
         spread.optimizer.step()
 
     return step
 
 
-def _more_seconds(one: Callable[[], None], other: Callable[[], None]) -> float:
-    """Return what one call takes longer than another, in turns of both; not below nothing."""
-    more = list[float]()
-    for _ in range(WARM_UP + REPEATED):
-        seconds = list[float]()
-        for call in (one, other):
-            dist.barrier()
-            seconds.append(seconds_of(call, own_device()))
-        more.append(seconds[0] - seconds[1])
-    return max(0.0, median(more[WARM_UP:]))
+def _own_gradients(_: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:  # type: ignore[name-defined]
+    """Have DistributedDataParallel take a rank's own gradients for the mean."""
+    found = torch.futures.Future[torch.Tensor]()
+    found.set_result(bucket.buffer())
+    return found
 
 
-def _own_group(rank: int, world_size: int, size: int, stride: int) -> dist.ProcessGroup:
+def _stages_step(
+    plan: FormPlan, model: torch.nn.Module, place: int, samples: torch.Tensor, targets: torch.Tensor
+) -> Callable[[], None]:
+    """Return what computes the stages of a pipeline's rank, on each piece of a batch."""
+    blocks, pieces = named_blocks(model, plan.model), plan.form.pieces
+    stages, given = (
+        [torch.nn.Sequential(*(blocks[name] for name in stage)) for stage in plan.stages],
+        list[torch.Tensor](),
+    )
+    at, aims = samples.chunk(pieces)[0], targets.chunk(pieces)[0]
+    for stage in stages:
+        given.append(at)
+        with torch.no_grad():
+            at = stage(at)
+    own = range(place, len(stages), plan.form.pipeline)
+    kind, options = optimizer_of(plan.recipe)
+    optimizer = kind([each for number in own for each in stages[number].parameters()], **options)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        for number in own:
+            for _ in range(pieces):
+                taken = given[number].detach()
+                found = stages[number](taken.requires_grad_(taken.is_floating_point()))
+                if number == len(stages) - 1:
+                    loss_of(found, aims).backward()
+                else:
+                    found.backward(torch.ones_like(found))
+        optimizer.step()
+
+    return step
+
+
+def own_group(rank: int, world_size: int, size: int, stride: int, backend: str | None = None) -> dist.ProcessGroup:
     """Return this rank's group of so many ranks; all ranks make all of them."""
     firsts = [first for first in range(world_size) if first // stride % size == 0]
     groups = [[first + stride * place for place in range(size)] for first in firsts]
-    made = [(dist.new_group(members), members) for members in groups if members[-1] < world_size]
+    made = [(dist.new_group(members, backend=backend), members) for members in groups if members[-1] < world_size]
     found = next(group for group, members in made if rank in members)
     assert isinstance(found, dist.ProcessGroup)
     return found

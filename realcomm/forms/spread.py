@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from math import prod
 from typing import Any
 
 import torch
@@ -64,10 +65,11 @@ class Spread:
         self._schedule: Any = None
         self._own: dict[str, nn.Module] = {} if form.pipeline > 1 else {"": model}  # by their names in the whole model
         self.mesh = mesh or mesh_of(form)
+        self._named = (self.mesh.mesh_dim_names or ("",))[0].removesuffix(AXES[0])
         self.place = self._find_place()
         if form.tensor > 1:
             assert isinstance(model, Transformer)
-            divide_tensors(model, self.mesh["tensor"], form.sequence)
+            divide_tensors(model, self._along("tensor"), form.sequence)
         if form.pipeline > 1:
             self.model = self._pipeline(model, stages)
         else:
@@ -76,8 +78,12 @@ class Spread:
 
     def _find_place(self) -> dict[str, int]:
         at = dict(zip(self.mesh.mesh_dim_names or (), self.mesh.get_coordinate() or (), strict=False))
-        at = {axis: at.get(axis, 0) for axis in (*AXES, *OF_HSDP)}
+        at = {axis: at.get(self._named + axis, 0) for axis in (*AXES, *OF_HSDP)}
         return {axis: at[axis] for axis in AXES} | {"data": at["data"] + at["replicas"] * self.form.shard + at["shard"]}
+
+    def _along(self, *axes: str) -> DeviceMesh:
+        """Return the part of the mesh that has these axes."""
+        return self.mesh[tuple(self._named + axis for axis in axes)]
 
     @property
     def _averages(self) -> bool:
@@ -91,7 +97,7 @@ class Spread:
     def _optimizer(self, recipe: Recipe) -> torch.optim.Optimizer:
         kind, given = optimizer_of(recipe)
         if self.form.form == "zero_redundancy":
-            group = self.mesh["data"].get_group()
+            group = self._along("data").get_group()
             return ZeroRedundancyOptimizer(self.model.parameters(), kind, process_group=group, **given)
         optimizer: torch.optim.Optimizer = kind(self.model.parameters(), **given)
         return optimizer
@@ -102,14 +108,14 @@ class Spread:
         if form.data == 1 or self._averages:
             return part
         if form.form in WHOLE:
-            group = self.mesh["data"].get_group()
+            group = self._along("data").get_group()
             return DistributedDataParallel(
                 part,
                 process_group=group,
                 bucket_cap_mb=form.bucket_mb,
                 gradient_as_bucket_view=form.bucket_view,
             )
-        mesh = self.mesh["replicas", "shard"] if form.form == "hsdp" else self.mesh["data"]
+        mesh = self._along("replicas", "shard") if form.form == "hsdp" else self._along("data")
         keeps = form.form not in SHARDED  # gathered parameters stay until backward is through
         names = {module: name for name, module in whole.named_modules()}
         for module in part.modules():
@@ -120,7 +126,7 @@ class Spread:
 
     def _pipeline(self, model: nn.Module, stages: Sequence[Sequence[str]]) -> nn.Module:
         """Return this rank's stages of the model, and keep the schedule that they follow."""
-        form, blocks, group = self.form, named_blocks(model, ""), self.mesh["pipeline"].get_group()
+        form, blocks, group = self.form, named_blocks(model, ""), self._along("pipeline").get_group()
         own = range(self.place["pipeline"], len(stages), form.pipeline)
         parts = [self._data(nn.Sequential(*(blocks[name] for name in stages[stage])), model) for stage in own]
         self._own = {name: blocks[name] for stage in own for name in stages[stage]}
@@ -144,7 +150,7 @@ class Spread:
                 own[f"{place}.{name}" if place else name] = whole.cpu()
         if self.form.pipeline == 1:
             return own if dist.get_rank() == 0 else None
-        group = self.mesh["pipeline"].get_group()
+        group = self._along("pipeline").get_group()
         first = dist.get_global_rank(group, 0)
         found: list[Any] | None = [None] * self.form.pipeline if dist.get_rank() == first else None
         dist.gather_object(own, found, first, group)
@@ -195,29 +201,30 @@ class Spread:
         found = [each.grad for each in self.model.parameters() if each.grad is not None]
         gradients = [each.to_local() if isinstance(each, DTensor) else each for each in found]
         flat = torch.cat([each.flatten() for each in gradients])
-        dist.all_reduce(flat, group=self.mesh["data"].get_group())
+        dist.all_reduce(flat, group=self._along("data").get_group())
         flat /= self.form.data
         for each, mean in zip(gradients, flat.split([each.numel() for each in gradients]), strict=True):
             each.copy_(mean.view_as(each))
 
 
-def mesh_of(form: Parallelism) -> DeviceMesh:
-    """Return the mesh of all ranks that a form needs: stages furthest apart, tensor groups nearest."""
+def mesh_of(form: Parallelism, group: Callable[[int, int], dist.ProcessGroup] | None = None) -> DeviceMesh:
+    """Return the mesh of all ranks that a form needs: stages furthest apart, tensor groups nearest.
+
+    ``group`` gives this rank's group of so many ranks, each so many after the one before; they are made unless given.
+    Axes have other names then, as torch takes meshes of the same ranks and names for one, whatever their groups.
+    """
+    names: tuple[str, ...] = AXES
+    sizes: tuple[int, ...] = (form.pipeline, form.data, form.tensor)
     if form.form == "hsdp":
-        sizes: tuple[int, ...] = (form.pipeline, form.data // form.shard, form.shard, form.tensor)
-        return init_device_mesh(own_device().type, sizes, mesh_dim_names=OF_HSDP)
-    return init_device_mesh(own_device().type, (form.pipeline, form.data, form.tensor), mesh_dim_names=AXES)
-
-
-def mesh_of_one(rank: int, world_size: int) -> DeviceMesh:
-    """Return a mesh that has only this rank, on which nothing travels; all ranks make theirs together."""
-    own = [dist.new_group([one]) for one in range(world_size)][rank]
-    assert isinstance(own, dist.ProcessGroup)
-    names = ("pipeline", "data", "replicas", "shard", "tensor")
-    mesh: Any = rank
-    for _ in names:
-        mesh = [mesh]
-    return DeviceMesh.from_group([own] * len(names), own_device().type, mesh=mesh, mesh_dim_names=names)
+        names, sizes = OF_HSDP, (form.pipeline, form.data // form.shard, form.shard, form.tensor)
+    if group is None:
+        return init_device_mesh(own_device().type, sizes, mesh_dim_names=names)
+    groups, names = (
+        [group(size, prod(sizes[place + 1 :])) for place, size in enumerate(sizes)],
+        tuple(map("own {}".format, names)),
+    )
+    ranks = torch.arange(prod(sizes)).view(sizes)
+    return DeviceMesh.from_group(groups, own_device().type, mesh=ranks, mesh_dim_names=names)
 
 
 def divide_tensors(model: Transformer, mesh: DeviceMesh, sequence: bool) -> None:

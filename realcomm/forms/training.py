@@ -1,6 +1,6 @@
 """A training in a form of parallelism, as one rank carries it out, and the same on one rank alone."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from torch.distributed.tensor import DTensor
 from collectives.records.spans import Span
 from realcomm.execution.device_clock import seconds_of
 from realcomm.execution.group_memory import host_barrier
-from realcomm.forms.pieces import Question, RankTimes, time_own_work, time_pieces
+from realcomm.forms.pieces import Question, RankTimes, Turns, time_pieces
 from realcomm.forms.plan import FormPlan, batches_of, build
 from realcomm.forms.spread import Spread, loss_of, optimizer_of
 from realcomm.launching.group import own_device
@@ -46,8 +46,16 @@ class LoneSteps(NamedTuple):
     step_s: list[float]
 
 
-def train_form(rank: int, world_size: int, plan: FormPlan, weights: Path | None = None) -> FormResult:
-    """Train as one rank of the default group; the first one has trained alone before, and writes the ``weights``."""
+TURNS = 12  # of timing pieces between the steps of a training
+
+
+def train_form(
+    rank: int, world_size: int, plan: FormPlan, weights: Path | None = None, between: Callable[[], None] | None = None
+) -> FormResult:
+    """Train as one rank of the default group; the first one has trained alone before, and writes the ``weights``.
+
+    ``between`` is called up to ``TURNS`` times before a step.
+    """
     set_status("training on one rank alone")
     alone = train_alone(plan) if rank == 0 and plan.checked else None
     host_barrier()  # ranks that wait on cores or a GPU would take time from the one that is timed
@@ -56,6 +64,8 @@ def train_form(rank: int, world_size: int, plan: FormPlan, weights: Path | None 
     watch, losses, seconds = Stopwatch(rank, "training step"), list[float](), list[float]()
     batches = batches_of(plan, spread.place["data"])
     for step in range(plan.steps):
+        if between is not None and step % -(-plan.steps // TURNS) == 0:
+            between()
         drawn = None if plan.images else next(batches)  # drawing at random is no part of a step
         watch.start()
         begin = watch.now()
@@ -112,11 +122,11 @@ def _step(model: nn.Module, samples: Tensor, targets: Tensor, pieces: int) -> fl
 
 def calibrate_and_train(
     rank: int, world_size: int, plan: FormPlan, asked: Sequence[Question], weights: Path | None = None
-) -> tuple[RankTimes, float, FormResult]:
-    """Time the pieces of a step and what torch does of its own, then train."""
-    pieces = time_pieces(rank, world_size, plan, asked)
-    [own] = time_own_work(rank, world_size, [plan])
-    return pieces, own, train_form(rank, world_size, plan, weights)
+) -> tuple[RankTimes, FormResult]:
+    """Time the pieces of a step, then train, in turns with pieces that are timed again."""
+    found, turns = time_pieces(plan), Turns(rank, world_size, plan, asked)
+    result = train_form(rank, world_size, plan, weights, turns.take)
+    return turns.complete(found), result
 
 
 def held_bytes(model: nn.Module, optimizer: torch.optim.Optimizer) -> KeptBytes:

@@ -12,6 +12,7 @@ from typer.core import TyperCommand
 from collectives.errors import InputError
 from collectives.quoting import make_printable
 from collectives.units import parse_latency
+from realcomm.launching.torch_process import check_torch
 from ringlab.commands.virtual_answer import VirtualAnswer
 from ringlab.shared.clusters import find_cluster
 from ringlab.shared.options import AnswerOptions, with_groups
@@ -143,6 +144,7 @@ def command(
     """
     check_outputs(outputs.json_to, files.trace, files.recording, files.report)
     asked = make_options(_program(module, program or []), where, times, likeness)
+    check_torch()
     show = _on_standard_error if outputs.json_to == "-" else show_on_own
     with VirtualHost() as host:
         answer = VirtualAnswer.of(host.run(asked, timeout=timeout, show=show), asked)

@@ -1,5 +1,6 @@
 """``ringlab compare``: a scenario predicted and run, side by side."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,8 @@ from collectives.calibration.calibration import Calibration, MachineLoad
 from collectives.errors import InputError
 from collectives.records.summary import COLLECTIVE_FIGURES, TRAINING_FIGURES
 from collectives.records.trace import Trace
+from collectives.training.workload import Training
+from collectives.units import count
 from realcomm.launching.launcher import check_launch
 from ringlab.commands.measuring.measurement import (
     RunAnswer,
@@ -202,6 +205,8 @@ def compare(scenario: LoadedScenario, session: Session, emulate: bool = False) -
     if emulate:
         return _compare_emulated(on_emulated(scenario), session)
     check_comparable(scenario, session.backend)
+    if scenario.trainings:
+        session.progress.note(_describe_training(scenario.trainings))
     in_turns = session.calibration is None and scenario.cluster.is_here
     found: Calibration | None
     if in_turns:
@@ -213,6 +218,15 @@ def compare(scenario: LoadedScenario, session: Session, emulate: bool = False) -
         measured = measure(scenario, found, session)
     predicted = predict_whole(scenario, session.with_calibration(found), in_turns)
     return make_comparison(scenario, predicted, measured, found)
+
+
+def _describe_training(trainings: Sequence[Training]) -> str:
+    """Return what is trained, and how to do less."""
+    first, names = trainings[0], ", ".join(one.sync_name for one in trainings)
+    return (
+        f"{first.model} is trained for {count(first.epochs, 'epoch')} of {first.dataset} by each of {names}, beside "
+        "calibrating: minutes; --set training.epochs=1 is less, and a file without [training] trains nothing"
+    )
 
 
 def _compare_emulated(scenario: LoadedScenario, session: Session) -> Comparison:

@@ -1,7 +1,7 @@
 """A step in a form of parallelism, predicted from its pieces as this machine takes them; nothing is fitted to a step.
 
-All ranks time the model's layers, the optimizer, and each collective that the form is predicted to call, by itself;
-``simcomm.mesh`` puts them together.
+All ranks time the model's layers, the optimizer, each collective that the form is predicted to call, by itself, and a
+step of the form in which nothing travels; ``simcomm.mesh`` puts them together.
 """
 
 from collections.abc import Sequence
@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from collectives.records.environment import cores
 from collectives.records.model_profile import ModelProfile
-from collectives.training.parallelism import Parallelism
 from simcomm.mesh.calls import Group
 from simcomm.mesh.compute import Compute, as_measured
 from simcomm.mesh.interconnect import Served
 from simcomm.mesh.job import TrainingJob
-from simcomm.mesh.step import StepModel, StepPrediction
+from simcomm.mesh.step import StepModel, StepParts, StepPrediction
 
 if TYPE_CHECKING:
     from realcomm.forms.pieces import Question, RankTimes
@@ -61,23 +60,12 @@ def _question(collective: str, nbytes: float, group: Group) -> "Question":
 
 
 class KnownPieces(NamedTuple):
-    """What collectives take, of which the slowest rank counts, and computing: of all ranks at once, and of one alone.
-
-    Cores that share a memory, or are two threads of one, compute slower when both do.
-    """
+    """What collectives take, of which the slowest rank counts, and computing, of all ranks at once."""
 
     collectives: TimedCollectives
-    at_once: Compute
-    alone: Compute
+    computing: Compute
     loading: float  # seconds that a batch takes
-
-    def computing(self, form: Parallelism, ranks: int) -> Compute:
-        """Return what a rank computes in a form: alone where others wait, as with the naive schedule.
-
-        So it is also where more stages take turns than there are cores, over which ``predict_step`` spreads them.
-        """
-        takes_turns = form.pipeline > 1 and (form.schedule == "naive" or ranks > cores())
-        return self.alone if takes_turns else self.at_once
+    silent: float  # of a step in which nothing travels, on the slowest rank
 
 
 def ask_collectives(jobs: Sequence[TrainingJob], ranks: int) -> "list[Question]":
@@ -96,25 +84,40 @@ def known_pieces(
     seconds = {one: max(rank.collectives_s[place] for rank in pieces) for place, one in enumerate(questions)}
     middle = sorted(pieces, key=lambda rank: rank.computing.step)[len(pieces) // 2].computing
     optimizer = median(rank.optimizer_s for rank in pieces)
-    at_once, alone = (
-        replace(as_measured(replace(profile, measured=(one,))), optimizer=optimizer)
-        for one in (middle, pieces[0].alone or middle)
-    )
+    computing = replace(as_measured(replace(profile, measured=(middle,))), optimizer=optimizer)
     loading = median(rank.loading_s for rank in pieces)
-    return KnownPieces(TimedCollectives(ranks, seconds), at_once, alone, loading)
+    silent = max(rank.silent_s for rank in pieces)
+    return KnownPieces(TimedCollectives(ranks, seconds), computing, loading, silent)
 
 
-def predict_step(job: TrainingJob, ranks: int, pieces: KnownPieces, ahead: bool = False) -> StepPrediction:
+def predict_step(
+    job: TrainingJob, ranks: int, pieces: KnownPieces, *, gloo: bool = True, ahead: bool = False
+) -> StepPrediction:
     """Return a step that is put together from its pieces; ``ahead`` says whether batches are loaded beside it.
 
-    Of a pipeline no step is predicted shorter than all that its ranks compute, spread over the cores.
+    What a rank computes is that of a step in which nothing travels, torch's own copies and dispatch with it. With gloo
+    nothing hides what FSDP exchanges, as torch calls it and waits, nor what others do where all cores compute.
     """
     form = job.parallelism
-    found = StepModel(job, pieces.computing(form, ranks), lambda _: pieces.collectives).predict(ranks)
+    found = StepModel(job, pieces.computing, lambda _: pieces.collectives).predict(ranks)
     parts = found.parts
     if form.pipeline > 1:
-        computed = job.batch * form.data * (sum(pieces.alone.forward) + sum(pieces.alone.backward))
-        waited = max(0.0, computed / min(ranks, cores()) + parts.optimizer - parts.total)
-        parts = replace(parts, pipeline=parts.pipeline + waited)
+        parts = _pipelined(ranks, pieces, parts)
+    else:
+        parts = replace(parts, compute=max(0.0, pieces.silent - parts.optimizer))
+        if gloo and (form.has_dtensors or ranks >= cores()):
+            called = sum(each.times * pieces.collectives.seconds(*each[:3]) for each in found.calls[0])
+            parts = replace(parts, sync=max(0.0, called - parts.tensor), steal=0.0)
     loading = max(0.0, pieces.loading - parts.total) if ahead else pieces.loading
     return replace(found, parts=replace(parts, input=loading))
+
+
+def _pipelined(ranks: int, pieces: KnownPieces, parts: StepParts) -> StepParts:
+    """Return the parts of a pipeline's step, as long as its busiest rank takes to compute its stages by themselves.
+
+    Ranks that wait leave their cores to others, so where there are more ranks than cores a rank computes quicker than
+    all at once; but no step is predicted shorter than what all of them compute.
+    """
+    longer = pieces.silent * min(1.0, cores() / ranks) / (parts.compute + parts.optimizer)
+    parts = replace(parts, **{name: longer * getattr(parts, name) for name in ("compute", "optimizer", "pipeline")})
+    return replace(parts, pipeline=parts.pipeline + max(0.0, pieces.silent - parts.total))

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 WARM_UP = 2  # steps left out of medians: torch agrees on buckets and on shapes of messages in them
 TOLERANCE = 1e-4  # of a loss: what float32 that is summed in another order may be off by after a few steps
-COVERAGE = 0.8
+WITHIN = 1.4  # a factor, of four of five steps in benchmarks/forms.py
 MOST_SHOWN = 10  # losses
 PARTS = {"compute": "computing", "optimizer": "optimizer", "tensor": "within layers", "pipeline": "waiting for stages",
          "sync": "data axis", "input": "loading"}  # fmt: skip
@@ -59,7 +59,6 @@ class FormAnswer(Answer):
     step_s: SideBySide
     interval_s: tuple[float, float] | None = None  # of the prediction: 80 % of measurements should lie in it
     parts_s: dict[str, float] | None = None  # of the prediction
-    own_s: float | None = None  # the part of the prediction that torch takes of its own
     samples_per_s: SideBySide
     held_bytes: dict[str, SideBySide]
     losses: tuple[float, ...]
@@ -128,8 +127,7 @@ class FormAnswer(Answer):
         if self.parts_s is None or self.interval_s is None or self.step_s.predicted is None:
             return
         parts = ", ".join(f"{PARTS.get(name, name)} {format_time(value)}" for name, value in self.parts_s.items())
-        own = f", and what torch does of its own in this form {format_time(self.own_s)}" if self.own_s else ""
-        yield f"The prediction is put together from pieces that all ranks timed before: {parts}{own}."
+        yield f"The prediction is put together from pieces that all ranks timed in between: {parts}."
         low, high = self.interval_s
         inside = low <= (self.step_s.measured or 0.0) <= high
         bounds = f"{format_time(low)} to {format_time(high)}"
@@ -205,10 +203,11 @@ def compare_form(
         raise InputError(f"{job.spread.path}: cluster: {error}") from error
     asked = ask_collectives([job.job], job.world_size)
     [found, load] = _launch(job, session, "realcomm.forms.training:calibrate_and_train", [job.plan, asked, weights])
-    timed, own, results = zip(*found, strict=True)
+    timed, results = zip(*found, strict=True)
     pieces = known_pieces(job.world_size, job.job.model, asked, timed)
-    predicted = predict_step(job.job, job.world_size, pieces, ahead=job.plan.loads_ahead)
-    answer = replace(_beside(_answer(job, results), job, predicted, median(own)), load=load)
+    is_gloo = session.backend == "gloo"
+    predicted = predict_step(job.job, job.world_size, pieces, gloo=is_gloo, ahead=job.plan.loads_ahead)
+    answer = replace(_beside(_answer(job, results), job, predicted), load=load)
     return _checked(answer) if check_all else answer
 
 
@@ -260,17 +259,15 @@ def _answer(job: FormJob, results: "Sequence[FormResult]") -> FormAnswer:
     )
 
 
-def _beside(answer: FormAnswer, job: FormJob, predicted: StepPrediction, own_s: float) -> FormAnswer:
+def _beside(answer: FormAnswer, job: FormJob, predicted: StepPrediction) -> FormAnswer:
     """Return the answer with the prediction beside the measurements."""
-    step = predicted.parts.total + own_s
-    low, high = (step * predicted.rate / bound for bound in reversed(predicted.interval(COVERAGE)))
+    step = predicted.parts.total
     kept = max(predicted.memory, key=lambda one: one.states).as_dict()
     return replace(
         answer,
         step_s=side_by_side(step, answer.step_s.measured),
-        interval_s=(low, high),
+        interval_s=(step / WITHIN, step * WITHIN),
         parts_s={name: value for name, value in predicted.parts.as_dict().items() if value > 1e-6},
-        own_s=own_s,
         samples_per_s=side_by_side(job.plan.batch_size / step, answer.samples_per_s.measured),
         held_bytes={name: side_by_side(kept[name], each.measured) for name, each in answer.held_bytes.items()},
     )

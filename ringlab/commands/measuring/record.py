@@ -15,6 +15,7 @@ from collectives.errors import InputError
 from collectives.input_files import check_input
 from collectives.records.recording import Recording, read_recording
 from collectives.units import format_time
+from realcomm.launching.torch_process import check_torch
 from realcomm.launching.torchrun import ranks_started
 from realcomm.recording.ranks import join_parts, parts_folder, start_ranks
 from ringlab.shared.answer import Answer
@@ -49,6 +50,7 @@ def command(
     if ranks_started() is not None:
         _record_rank([script, *(arguments or [])], output, parts or parts_folder(output), module)
         return
+    check_torch()
     check_outputs(json_to, output)
     words = [*(["-m"] if module else []), script, *(arguments or [])]
     deliver(record_program(words, check_whole_number("ranks", ranks, at_least=1), output, timeout), json_to)

@@ -17,6 +17,7 @@ from collectives.checks import check_number
 from collectives.errors import InputError
 from collectives.quoting import quote, suggest
 from collectives.records.model_profile import read_model_profile, shipped_model_profiles
+from ringlab.commands.predicting.devices_answer import WORDS
 from ringlab.shared.answer import Answer, AnswerRecord
 from ringlab.shared.mesh_jobs import named_optimizer
 from ringlab.shared.models import find_job
@@ -204,6 +205,9 @@ class PlanAnswer(Answer):
         yield Table(title, headings, [row.cells(has_limits) for row in shown], words=3)
         if self.does_not_fit:
             yield f"the training does not fit on: {', '.join(self.does_not_fit)}"
+        most = dict.fromkeys(row.bottleneck.split()[0] for row in shown)
+        words = [f"{name}: {WORDS[name]}" for name in most if name in WORDS and name != "compute"]
+        held = "; ".join(["held back by: what takes most of a step beside computing, and its share", *words])
         marks = "*: on the Pareto front, nothing else is both sooner and cheaper"
         if has_limits:
             marks += "; kept: how likely deadline and budget are"
@@ -212,7 +216,7 @@ class PlanAnswer(Answer):
         more = len(self.choices) - len(shown)
         notes = [*self.notes, *([f"{more} dearer choices are not shown (--json has all)"] if more else [])]
         points = [f"break-even: {point.text}" for point in self.break_evens]
-        yield Sentences([*notes, *points, marks, self.advice])
+        yield Sentences([*notes, *points, held, marks, self.advice])
 
 
 def plan(

@@ -61,7 +61,7 @@ class Prediction(ScenarioAnswer[Number]):
 
     kind: ClassVar[str] = "prediction"
 
-    limits: str = ""  # what limits the quickest run on the scenario's own cluster; empty where it is not known
+    limits: str = ""  # what limits the quickest run on the scenario's own cluster, and own algorithms, where known
 
     def to_dict(self) -> dict[str, Any]:
         """Return what the command writes as JSON."""
@@ -290,12 +290,22 @@ class _Simulator:
     def limits(self, found: Sequence[tuple[Asked, Figures]]) -> str:
         """Return what limits the quickest collective at the largest size, else training, as the player says it.
 
-        It is simulated once more for its messages, unless these are many; empty then, and where nothing is known.
-        ``found`` is what was simulated on the scenario's own cluster.
+        The same is said of the user's own algorithms at that size. ``found`` is what was simulated on the scenario's
+        own cluster.
         """
-        asked, cluster = self._quickest(found), self.scenario.cluster
-        carried = None if asked is None else time_model(cluster).carried(asked)
-        if asked is None or carried is None:
+        ended = self._ended(found)
+        own = [asked for _, asked in ended if isinstance(asked, Request) and asked.algorithm.source]
+        explained = [min(ended, key=lambda pair: pair[0])[1], *own] if ended else []
+        return " ".join(filter(None, map(self._limit, dict.fromkeys(explained))))
+
+    def _limit(self, asked: Asked) -> str:
+        """Return what limits one run.
+
+        It is simulated once more for its messages, unless these are many; empty then, and where nothing is known.
+        """
+        cluster = self.scenario.cluster
+        carried = time_model(cluster).carried(asked)
+        if carried is None:
             return ""
         if compact_schedule(carried.algorithm, cluster.world_size, carried.root).messages > MOST_LOOKED_AT:
             return ""
@@ -313,8 +323,8 @@ class _Simulator:
         limits = find_limits(trace)
         return "" if limits.kind == "unknown" else f"What limits {what}: {limits.heading}. {limits.sentence}"
 
-    def _quickest(self, found: Sequence[tuple[Asked, Figures]]) -> Asked | None:
-        """Return the quickest collective of messages at the largest size or, without collectives, training."""
+    def _ended(self, found: Sequence[tuple[Asked, Figures]]) -> list[tuple[float, Asked]]:
+        """Return seconds of the collectives of messages at the largest size or, without collectives, of trainings."""
         model = time_model(self.scenario.cluster)
         largest = max((one.bytes for _, one in found if isinstance(one, CollectiveFigures)), default=None)
         ended = list[tuple[float, Asked]]()
@@ -324,7 +334,7 @@ class _Simulator:
                     ended.append((one.time_s, asked))
             elif largest is None and one.step_s is not None:
                 ended.append((one.step_s, asked))
-        return min(ended, key=lambda pair: pair[0])[1] if ended else None
+        return ended
 
     def _refuse(self, asked: Asked, error: TooLarge) -> None:
         """Note why a row is left out, and what else may do where the model chose its algorithm."""
