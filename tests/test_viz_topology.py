@@ -19,7 +19,7 @@ from simcomm.cluster import topologies
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.presets import preset
 from viz.layout.groups import WIDEST_OF_GROUPS, group_nodes
-from viz.layout.placement import find_tiers
+from viz.layout.layout import find_tiers
 from viz.topology import topology_figure
 
 LINK = ("10 Gbit/s", "1 us")

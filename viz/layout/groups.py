@@ -13,8 +13,8 @@ from typing import Any
 import networkx as nx
 
 from viz.layout.geometry import Graph, natural_order
+from viz.layout.layout import find_tiers, place_nodes
 from viz.layout.machines import kind_of
-from viz.layout.placement import find_tiers, place_nodes
 
 WIDEST = 32  # nodes of a row that are drawn one by one
 WIDEST_OF_GROUPS = 24  # nodes of a row, where some are groups

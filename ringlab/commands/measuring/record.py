@@ -17,7 +17,7 @@ from collectives.records.recording import Recording, read_recording
 from collectives.units import format_time
 from realcomm.launching.torch_process import check_torch
 from realcomm.launching.torchrun import ranks_started
-from realcomm.recording.ranks import join_parts, parts_folder, start_ranks
+from realcomm.recording.rank_log import join_parts, parts_folder, start_ranks
 from ringlab.shared.answer import Answer
 from ringlab.shared.options import JsonOpt, TimeoutOpt
 from ringlab.shared.output import check_outputs, deliver

@@ -33,8 +33,7 @@ from simcomm.mesh.language import is_expressible, is_language
 from simcomm.mesh_search.own_runs import find_own_runs
 from simcomm.renting.break_evens import BreakEven
 from simcomm.renting.language_models import LanguagePredicting
-from simcomm.renting.measuring import MINUTES, half_width
-from simcomm.renting.plan import SHARE, PlanLimits, RentalPlan, advise, make_plan
+from simcomm.renting.plan import MINUTES, SHARE, PlanLimits, RentalPlan, advise, half_width, make_plan
 from simcomm.renting.predicting import AnyPredicting, AnyQuestion, Predicting, fitting_choices, predict_all
 from simcomm.renting.quotes import Choice, Interruptions, Quote, Rate, list_choices, make_quote
 from simcomm.renting.rentals import OLD_AFTER_DAYS, Rental, is_old, newest_date, read_rentals
