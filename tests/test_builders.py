@@ -15,8 +15,7 @@ from collectives.errors import TooLarge
 from simcomm.cluster import topologies
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.graph import LinkSpec, node_kind
-from simcomm.cluster.machines import Machine, add_cube_mesh, add_nvlink_pairs, add_nvswitch
-from simcomm.cluster.racks import on_one_switch
+from simcomm.cluster.machines import Machine, add_cube_mesh, add_nvlink_pairs, add_nvswitch, on_one_switch
 
 LINK = ("10 Gbit/s", "0 us")
 RATE = 1.25e9

@@ -18,8 +18,8 @@ from collectives.errors import TooLarge
 from simcomm.cluster import machines, paths, topologies
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.graph import LinkSpec, add_link, empty_graph
+from simcomm.cluster.machines import on_one_switch, on_rails
 from simcomm.cluster.paths import ShortestPaths
-from simcomm.cluster.racks import on_one_switch, on_rails
 from simcomm.cluster.routing import Routing, ecmp, listed_routes, rail_aware, shortest
 
 LINK = ("10 Gbit/s", "0 us")

@@ -12,8 +12,7 @@ from collectives.units import Bandwidth, Latency, format_bandwidth, parse_bandwi
 from simcomm.cluster.cluster import IDEAL, Cluster
 from simcomm.cluster.graph import LinkSpec
 from simcomm.cluster.hardware_parts import Part, catalogue_folder, find_entry, find_link, find_part
-from simcomm.cluster.machines import Machine, add_cube_mesh, add_nvlink_pairs, add_nvswitch
-from simcomm.cluster.racks import on_one_switch, on_rails
+from simcomm.cluster.machines import Machine, add_cube_mesh, add_nvlink_pairs, add_nvswitch, on_one_switch, on_rails
 
 
 @cache
@@ -96,7 +95,7 @@ def preset(
 
     They are joined as the catalogue says. ``bandwidth`` and ``latency`` replace what it says of each NIC's port; a
     machine without NICs gets one by them. ``nodes_per_leaf`` and ``oversubscription`` are for machines on rails; see
-    ``simcomm.cluster.racks.on_rails``. Raises InputError.
+    ``simcomm.cluster.machines.on_rails``. Raises InputError.
 
     >>> preset("dgx-h100", nodes=2)
     <Cluster 2 x NVIDIA DGX H100: 16 ranks, 68 nodes, 204 links>

@@ -16,8 +16,7 @@ from simcomm.model.trouble import NO_TROUBLE, Trouble, check_trouble
 from simcomm.recorded.calls import find_calls, find_segments
 from simcomm.recorded.carriers import NetworkCarrier, find_carrier, find_ways
 from simcomm.recorded.layout import lay_out
-from simcomm.recorded.messages import find_messages
-from simcomm.recorded.plan import make_plan
+from simcomm.recorded.plan import find_messages, make_plan
 from simcomm.recorded.replayed_run import ReplayedRun
 
 

@@ -13,8 +13,7 @@ from simcomm.model.trouble import Trouble
 from simcomm.recorded.calls import ReplayedCalls, Segments
 from simcomm.recorded.carriers import NetworkCarrier, Way
 from simcomm.recorded.layout import ReplayLayout
-from simcomm.recorded.messages import ReplayedMessages
-from simcomm.recorded.plan import ReplayPlan
+from simcomm.recorded.plan import ReplayedMessages, ReplayPlan
 
 World = Any  # of the kernel, which is slow to import
 
