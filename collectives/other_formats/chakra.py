@@ -14,7 +14,7 @@ from heapq import heapify, heappop, heappush
 from pathlib import Path
 
 from collectives.errors import InputError
-from collectives.input_files import read_bytes
+from collectives.input_files import FileBytes, read_bytes
 from collectives.other_formats.wire import (
     WireField,
     bytes_field,
@@ -31,7 +31,6 @@ from collectives.records.recording_builder import CollectiveCall, RecordingBuild
 
 VERSION = "0.0.4"
 MOST_NODES = 2_000_000  # of a rank
-MOST_FILE_BYTES = 256 << 20
 COMP, SEND, RECV, COLLECTIVE = 4, 5, 6, 7  # types of nodes
 VERBS = {
     0: "all_reduce", 1: "reduce", 2: "all_gather", 3: "gather", 4: "scatter", 5: "broadcast", 6: "all_to_all",
@@ -136,7 +135,7 @@ def read_chakra(path: Path) -> Recording:
     builder = RecordingBuilder(make_printable(matched[1], most=100), len(files), "chakra")
     for rank, file in enumerate(files):
         try:
-            _, *messages = read_delimited(read_bytes(file, MOST_FILE_BYTES), MOST_NODES)
+            _, *messages = read_delimited(read_bytes(file, FileBytes.RECORDING), MOST_NODES)
             nodes = [_read_node(message) for message in messages]
             _Rank(builder, rank, nodes).play()
         except (ValueError, UnicodeDecodeError) as error:

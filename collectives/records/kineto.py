@@ -113,7 +113,7 @@ def read_slices(path: Path | str | Sequence[Path | str]) -> list[Profile]:
     return [by_rank[rank] for rank in sorted(by_rank)]
 
 
-def read_profile(path: Path | str | Sequence[Path | str], title: str = "training/profiled") -> Trace:
+def read_profile(path: Path | str | Sequence[Path | str]) -> Trace:
     """Return the spans in what torch's profiler wrote: a ``.json`` or ``.json.gz`` a rank, or a folder of these.
 
     Times count from the first span. Raises InputError that names the file and what is wrong with it.
@@ -121,10 +121,10 @@ def read_profile(path: Path | str | Sequence[Path | str], title: str = "training
     >>> read_profile("profile/")  # doctest: +SKIP
     <Trace training/profiled: measured, 2 ranks, 442 ms>
     """
-    return trace_profiles(read_slices(path), _files(path)[0], title)
+    return trace_profiles(read_slices(path), _files(path)[0])
 
 
-def trace_profiles(profiles: Sequence[Profile], path: Path, title: str = "training/profiled") -> Trace:
+def trace_profiles(profiles: Sequence[Profile], path: Path) -> Trace:
     """Return the spans in profiles, of which the first is from a path. Raise InputError where there is none."""
     by_rank = {profile.rank: profile for profile in profiles}
     first = min((one.begin for profile in profiles for one in profile.slices), default=0)
@@ -136,7 +136,7 @@ def trace_profiles(profiles: Sequence[Profile], path: Path, title: str = "traini
     world_size = max(max(profile.world_size, profile.rank + 1) for profile in profiles)
     hosts = [by_rank[rank].host if rank in by_rank else "" for rank in range(world_size)]
     return Trace(
-        title,
+        "training/profiled",
         "measured",
         world_size,
         max(span.end for span in rows),

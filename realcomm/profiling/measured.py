@@ -30,6 +30,7 @@ from realcomm.training.datasets import load_images
 
 WARM_UP = 2
 WATCHED = 3  # steps of which each operation is timed
+LOADED = 5  # batches whose loading is timed
 PHASES = ("forward", "backward", "optimizer")
 Mark = Callable[[], Callable[[], float]]  # marks now; what it returns are the seconds of that mark, later
 
@@ -211,13 +212,13 @@ def _normalised(values: Sequence[float]) -> list[float]:
     return [value / whole for value in values] if whole > 0 else [1 / len(values)] * len(values)
 
 
-def load_seconds(training: Training, batch_size: int, batches: int = 5) -> float:
+def load_seconds(training: Training, batch_size: int) -> float:
     """Return what it takes one process to load a batch of a training's images. Raise InputError if there is none."""
     loader: DataLoader[Any] = DataLoader(load_images(training, train=True), batch_size, drop_last=True)
 
     def times() -> Iterator[float]:
         each = iter(loader)
-        for _ in range(1 + batches):
+        for _ in range(1 + LOADED):
             begin = perf_counter()
             if next(each, None) is None:
                 return

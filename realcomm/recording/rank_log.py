@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 from collectives.errors import RunFailed
+from collectives.input_files import FileBytes
 from collectives.records.files import read_record, write_record
 from collectives.records.recording import Did, Recording, SourceLine
 from collectives.records.recording_builder import UNKNOWN, CollectiveCall, RecordingBuilder
 
-MOST_LOG_BYTES = 256 << 20
 SEND, RECV = "send", "recv"
 LOOK_S = 0.05  # between looks for the files of other ranks
 UNEVEN = "parts of an all_to_all that differ in size are taken to be equal"
@@ -85,7 +85,7 @@ def read_logs(folder: Path, world_size: int, timeout: float) -> list[CallLog]:
             named = ", ".join(map(str, missing[:8]))
             raise RunFailed(f"{folder}: no log of rank {named} after {timeout:g} s: did it end?")
         time.sleep(LOOK_S)
-    return [read_record(folder / file_of(rank), CallLog, MOST_LOG_BYTES) for rank in range(world_size)]
+    return [read_record(folder / file_of(rank), CallLog, FileBytes.RECORDING) for rank in range(world_size)]
 
 
 def join_logs(logs: Sequence[CallLog]) -> Recording:

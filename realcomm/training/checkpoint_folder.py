@@ -182,7 +182,7 @@ def check_folder(folder: Path) -> None:
 class CheckpointFolder:
     """A folder into which this process alone writes checkpoints, until it is closed or the process ends."""
 
-    def __init__(self, folder: Path, kept: int = KEPT) -> None:
+    def __init__(self, folder: Path) -> None:
         """Make the folder if it is not there, and remove what a writer that was killed has left.
 
         Raise InputError if it cannot be written or another run writes into it.
@@ -192,7 +192,7 @@ class CheckpointFolder:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"{folder} cannot be made: {reason(error)}") from error
-        self._folder, self._kept, self._handle = folder, kept, _lock(folder)
+        self._folder, self._handle = folder, _lock(folder)
         self._whole: set[Path] = set()  # known to be
         _remove_remains(folder)
 
@@ -230,7 +230,7 @@ class CheckpointFolder:
 
     def _remove_older(self, before: list[Checkpoint]) -> None:
         """Remove of those that were there before all whole ones but the newest; corrupt ones are for people to see."""
-        left = self._kept - 1
+        left = KEPT - 1
         for checkpoint in before:
             if not self._is_whole(checkpoint):
                 continue

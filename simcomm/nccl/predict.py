@@ -111,15 +111,13 @@ def predict_collective(
     size_bytes: int,
     *,
     settings: NcclSettings = DEFAULTS,
-    parameters: Parameters | None = None,
 ) -> NcclPrediction:
     """Return NCCL's choice for a collective of ``size_bytes`` on a system, and its time. Raise InputError."""
-    values = parameters or read_parameters()
     sizes = _check_call(collective, [size_bytes])
     comm = make_communicator(system, settings)
-    seconds = float(predict_seconds(system, collective, sizes, settings=settings, parameters=values)[0])
+    seconds = float(predict_seconds(system, collective, sizes, settings=settings)[0])
     below, above = np.exp(interval_log_limits(system, sizes, settings=settings))[:, 0].tolist()
-    found = _list_candidates(comm, collective, sizes, values)
+    found = _list_candidates(comm, collective, sizes, read_parameters())
     chosen = next((one for one in found if one.reason == CHOSEN), None)
     algorithm, protocol = (
         (chosen.algorithm, chosen.protocol) if chosen else _without_choice(comm, collective, size_bytes)

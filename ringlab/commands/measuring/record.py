@@ -12,7 +12,7 @@ from typer import Argument, Option
 from collectives.calibration.calibration import cache_file, is_cached
 from collectives.checks import check_whole_number
 from collectives.errors import InputError
-from collectives.input_files import check_input
+from collectives.input_files import FileBytes, check_input
 from collectives.records.recording import Recording, read_recording
 from collectives.units import format_time
 from realcomm.launching.torch_process import check_torch
@@ -25,7 +25,6 @@ from ringlab.table import Line, Part
 from simcomm.cluster.calibrated import this_machine
 from simcomm.recorded.replay import replay
 
-MOST_SCRIPT_BYTES = 16 << 20
 SETTINGS = {"context_settings": {"allow_interspersed_args": False}}  # what follows SCRIPT is its own
 JOIN_S = 60.0  # that rank 0 waits for the files of others when its own program has ended
 
@@ -46,7 +45,7 @@ def command(
     It runs as it is, over gloo or NCCL. Options of Ringlab come before SCRIPT.
     """
     if not module:
-        check_input(Path(script), MOST_SCRIPT_BYTES)
+        check_input(Path(script), FileBytes.PROGRAM)
     if ranks_started() is not None:
         _record_rank([script, *(arguments or [])], output, parts or parts_folder(output), module)
         return

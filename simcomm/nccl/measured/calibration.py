@@ -156,7 +156,7 @@ def adapt_to_points(
     return Adapted(system, parameters, known, precision @ (np.log(seconds) - known.log_seconds), precision)
 
 
-def adapt(system: System, rows: Sequence[MeasuredRow], parameters: Parameters | None = None) -> Adapted:
+def adapt(system: System, rows: Sequence[MeasuredRow]) -> Adapted:
     """Return the model adapted to measured rows of a system. Raise InputError where none of them says anything.
 
     >>> from simcomm.nccl.descriptions import describe_preset
@@ -172,14 +172,14 @@ def adapt(system: System, rows: Sequence[MeasuredRow], parameters: Parameters | 
     ]
     if not series:
         raise InputError(f"no row of {', '.join(COLLECTIVES)} with a time to adapt to")
-    points = [find_points(system, one.collective, one.nbytes, parameters=parameters) for one in series]
+    points = [find_points(system, one.collective, one.nbytes) for one in series]
     known = PredictedPoints(
         np.concatenate([one.collectives for one in points]),
         np.concatenate([one.nbytes for one in points]),
         np.concatenate([one.log_seconds for one in points]),
         np.concatenate([one.slopes for one in points]),
     )
-    return adapt_to_points(system, known, np.concatenate([one.seconds for one in series]), parameters)
+    return adapt_to_points(system, known, np.concatenate([one.seconds for one in series]))
 
 
 HARDWARE = (
