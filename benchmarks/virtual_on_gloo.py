@@ -2,7 +2,8 @@
 
     python benchmarks/virtual_on_gloo.py [--ranks 2] [--rounds 4] [--steps 40] [-o FILE]
 
-DDP and FSDP of a perceptron of 2.1 million parameters (``virtual_gloo/training.py``). In each round the real ranks
+DDP and FSDP of a perceptron of 2.1 million parameters, and of a transformer of 2.4, which was put aside until all else
+was chosen (``virtual_gloo/training.py``). In each round the real ranks
 train first or the virtual ones, in turn. A step is what passes between the ends of an optimizer's steps: of real ranks
 the median by their clocks, of virtual ones that of the replay by the hops of a calibration made at the beginning. The
 ratio is the median over the rounds of virtual over real, with the least and the largest.
@@ -33,23 +34,32 @@ from virtual.process.programs import UserProgram
 
 FOLDER = Path(__file__).parent / "virtual_gloo"
 RESULTS = Path(__file__).parent / "results" / "virtual_on_gloo.json"
-FORMS = ("ddp", "fsdp")
+TRAININGS = tuple((form, model) for model in ("perceptron", "transformer") for form in ("ddp", "fsdp"))
+Training = tuple[str, str]  # form and model
 TIMEOUT_S = 120
 ELEMENTS = 2_100_000  # of the gradients, about
 
 
-def train_really(form: str, ranks: int, steps: int) -> float:
+def words(training: Training, steps: int) -> tuple[str, ...]:
+    """Return the arguments of the program."""
+    form, model = training
+    return form, str(steps), model
+
+
+def train_really(training: Training, ranks: int, steps: int) -> float:
     """Return the seconds of a step on real ranks, the median of the first rank's."""
     asked = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    asked += [str(FOLDER / "timed.py"), str(FOLDER / "training.py"), form, str(steps)]
+    asked += [str(FOLDER / "timed.py"), str(FOLDER / "training.py"), *words(training, steps)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(asked, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
     return float(done.stdout.split()[-1])
 
 
-def train_virtually(host: VirtualHost, form: str, ranks: int, steps: int, known: Calibration) -> tuple[float, float]:
+def train_virtually(
+    host: VirtualHost, training: Training, ranks: int, steps: int, known: Calibration
+) -> tuple[float, float]:
     """Return the seconds of a step on virtual ranks, and those that a rank computes in it."""
-    program = UserProgram(str(FOLDER / "training.py"), (form, str(steps)))
+    program = UserProgram(str(FOLDER / "training.py"), words(training, steps))
     cluster = find_cluster("this-machine", ranks)
     asked = VirtualOptions(program, ranks, cluster, compute="measured", timing="recorded")
     recording = host.run(asked, timeout=TIMEOUT_S).recordings[0]
@@ -60,27 +70,28 @@ def train_virtually(host: VirtualHost, form: str, ranks: int, steps: int, known:
 
 
 def measure(ranks: int, rounds: int, steps: int) -> list[dict[str, Any]]:
-    """Return a row for each form."""
+    """Return a row for each training."""
     known = calibrate(ranks, requests=[Request(find_algorithm("ring", "all_reduce"), ELEMENTS)], all_sizes=False)
-    real: dict[str, list[float]] = {form: [] for form in FORMS}
-    found: dict[str, list[tuple[float, float]]] = {form: [] for form in FORMS}
+    real: dict[Training, list[float]] = {one: [] for one in TRAININGS}
+    found: dict[Training, list[tuple[float, float]]] = {one: [] for one in TRAININGS}
     with VirtualHost(("torch._dynamo", "torch.distributed.fsdp")) as host:
         for number in range(rounds):
-            for form in FORMS:
+            for training in TRAININGS:
                 if number % 2:
-                    found[form].append(train_virtually(host, form, ranks, steps, known))
-                real[form].append(train_really(form, ranks, steps))
+                    found[training].append(train_virtually(host, training, ranks, steps, known))
+                real[training].append(train_really(training, ranks, steps))
                 if not number % 2:
-                    found[form].append(train_virtually(host, form, ranks, steps, known))
+                    found[training].append(train_virtually(host, training, ranks, steps, known))
     rows = []
-    for form in FORMS:
-        ratios = [virtual / one for (virtual, _), one in zip(found[form], real[form], strict=True)]
+    for training in TRAININGS:
+        ratios = [virtual / one for (virtual, _), one in zip(found[training], real[training], strict=True)]
         row = {
-            "form": form,
+            "form": training[0],
+            "model": training[1],
             "ranks": ranks,
-            "real_s": median(real[form]),
-            "virtual_s": median(step for step, _ in found[form]),
-            "computed_s": median(computed for _, computed in found[form]),
+            "real_s": median(real[training]),
+            "virtual_s": median(step for step, _ in found[training]),
+            "computed_s": median(computed for _, computed in found[training]),
             "ratio": median(ratios),
             "ratio_low": min(ratios),
             "ratio_high": max(ratios),

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from replay_cases import Live, recordings
 
 import simcomm
+from collectives.calibration.calibration import Calibration, FittedLine, HopCurve
 from collectives.catalogue import library
+from collectives.costs.hops import EXCHANGE
 from collectives.declaration import nccl
 from collectives.errors import InputError
 from collectives.records.recording import Recording, SourceLine
@@ -51,6 +53,23 @@ def test_a_single_collective_takes_what_it_takes_alone_to_the_last_bit(name: str
     assert ours.begin.tolist() == theirs.begin.tolist()
     assert [message.route for message in ours][:3] == [message.route for message in theirs][:3]
     assert found.elapsed == pytest.approx(simcomm.run(name, TREE, nbytes=1 << 20, op=op).elapsed, rel=1e-12)
+
+
+def test_processes_of_this_machine_copy_what_they_gather_and_reduce_more_than_they_scatter() -> None:
+    line, nbytes = FittedLine(0.0, 1e-9, 0.0), 1 << 20
+    hops = [HopCurve(EXCHANGE, 1, reduces, False, [(1, 1e-9), (1 << 30, 1e-9 * 2**30)]) for reduces in (False, True)]
+    known = Calibration(2, 1, one_way=line, both_ways=line, reduction=line, hops=hops)
+    here, ring = simcomm.this_machine(2), {"all_gather": "ring", "reduce_scatter": "ring"}
+    found = {
+        (verb, as_library): replay(
+            one_collective(verb, 2, nbytes // 4), here, ring if as_library else {}, calibration=known
+        ).elapsed
+        for verb in ("all_reduce", "all_gather", "reduce_scatter")
+        for as_library in (False, True)
+    }
+    copies = 1.5 * nbytes * 1e-9
+    assert found["all_gather", False] == pytest.approx(found["all_gather", True] + copies)
+    assert found["reduce_scatter", False] == pytest.approx(found["all_reduce", True] + copies)
 
 
 def clusters(ranks: int) -> list[Cluster]:

@@ -1,4 +1,4 @@
-"""A perceptron by DDP or FSDP2 on CPUs: ``training.py ddp|fsdp STEPS``."""
+"""A model by DDP or FSDP2 on CPUs: ``training.py ddp|fsdp STEPS perceptron|transformer``."""
 
 import sys
 
@@ -9,24 +9,28 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-form, steps = sys.argv[1], int(sys.argv[2])
+form, steps, kind = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
 torch.manual_seed(0)
-model: nn.Module = nn.Sequential(
-    nn.Linear(512, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 512)
-)
+model: nn.Module
+if kind == "perceptron":
+    model = nn.Sequential(nn.Linear(512, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 512))
+    x = torch.randn(256, 512)
+else:
+    model = nn.Sequential(*(nn.TransformerEncoderLayer(256, 4, 1024, dropout=0.0) for _ in range(3)))
+    x = torch.randn(4, 64, 256)
 if form == "ddp":
     model = DistributedDataParallel(model)
 else:
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     for layer in model.children():
-        if isinstance(layer, nn.Linear):
+        if isinstance(layer, nn.Linear | nn.TransformerEncoderLayer):
             fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 torch.manual_seed(dist.get_rank())
-x = torch.randn(256, 512)
+x = torch.randn_like(x)
 for _ in range(steps):
     optimizer.zero_grad()
     (model(x) - x).square().mean().backward()

@@ -30,6 +30,7 @@ DEFAULTS = {
     "all_reduce": "ring", "all_gather": "ring", "reduce_scatter": "ring", "broadcast": "binomial",
     "reduce": "binomial", "all_to_all": "pairwise", "gather": "naive", "scatter": "naive", "barrier": "dissemination",
 }  # fmt: skip
+AS_GLOO = {"all_gather": "all_gather", "reduce_scatter": "all_reduce"}  # by what torch does them, with copies
 IDLE = 5e-5  # seconds of computing after which the event loop of a rank of this machine sleeps
 
 
@@ -118,18 +119,17 @@ class HopCarrier(NetworkCarrier):
         return found
 
     def template(self, shape: Shape, ranks: tuple[int, ...]) -> Template:
-        if shape.verb == "reduce_scatter" and shape.verb not in self.algorithms:
-            return self._reduce_scatter(shape, ranks)
-        algorithm = self.algorithm(shape, ranks)
-        return hop_template(algorithm, fitted(shape, algorithm), self.hops)
-
-    def _reduce_scatter(self, shape: Shape, ranks: tuple[int, ...]) -> Template:
-        """Return what torch does on gloo: it reduces a copy of the whole buffer, and takes the rank's part of it."""
-        whole = self.template(shape._replace(verb="all_reduce"), ranks)
+        done_as = AS_GLOO.get(shape.verb, shape.verb) if shape.verb not in self.algorithms else shape.verb
+        algorithm = self.algorithm(shape._replace(verb=done_as), ranks)
+        found = hop_template(algorithm, fitted(shape, algorithm), self.hops)
+        if shape.verb not in AS_GLOO or shape.verb in self.algorithms:
+            return found
         nbytes = shape.elements * shape.itemsize
         copies = sum(local_seconds(self.hops, part) for part in (nbytes, nbytes // shape.ranks))
-        self.notes["reduce_scatter is an all_reduce of a copy, as gloo does it"] = None
-        return replace(whole, division=whole.division + copies)
+        self.notes[
+            "all_gather and reduce_scatter copy the whole buffer, and reduce all of it, as torch on gloo does"
+        ] = None
+        return replace(found, division=found.division + copies)
 
     def message_seconds(self, pairs: Ints, nbytes: Floats, exchanges: Bools, computed: Floats) -> Floats:
         kinds, which = np.unique(
