@@ -17,6 +17,7 @@ from typing import Any
 
 import simcomm
 from collectives import Request, Transport, find_algorithm, library
+from collectives.budget import Gigabyte
 from collectives.errors import TooLarge
 from collectives.output_files import write_text
 from collectives.records.environment import describe_environment
@@ -26,13 +27,13 @@ from simcomm import Cluster
 from simcomm.cluster.placement import place_round_robin
 from simcomm.compiled.engine import QUOTIENT_FROM, by_events, by_max_plus, by_quotient
 from simcomm.compiled.planning.cyclic_plan import cyclic_pairs
-from simcomm.compiled.planning.engine_input import MOST_MESSAGES, EngineInput
+from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.timing import Timing
 
 RESULTS = Path(__file__).parent / "results" / "methods.json"
 BANDWIDTH, LATENCY = "100 Gbit/s", "1 us"
 ELEMENTS = 1 << 24  # of a buffer: 64 MiB
-MOST = MOST_MESSAGES  # pairs, beyond which routes are not looked for
+MOST = Gigabyte.MESSAGES  # pairs, beyond which routes are not looked for
 LONG = 0.5  # seconds
 MOST_ASKED = 1024  # ranks for schedules that are not cyclic
 NAMES = (

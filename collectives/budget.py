@@ -1,6 +1,6 @@
 """How much memory what is built and simulated may take: a gigabyte, or what RINGLAB_MEMORY says.
 
-Whoever builds something counts it, by a limit that says how many a gigabyte holds; so a refusal is the same on every
+Whoever builds something counts it; ``Gigabyte`` says how many fit. So a refusal is the same on every
 machine, and comes before the memory is taken.
 """
 
@@ -12,6 +12,24 @@ from collectives.units import format_size, parse_size
 
 SHORTER_ROUTES = "ask for an algorithm whose ranks are neighbours in this network, such as ring"
 MEMORY_KEY, USUAL_MEMORY = "RINGLAB_MEMORY", 1 << 30  # in the environment; bytes
+
+
+class Gigabyte:
+    """How many of something a gigabyte holds, by the bytes that were measured of each."""
+
+    LINKS = 450_000  # cables of networks that are built, with what is made of them
+    PAIRS = 3_600_000  # of ranks that send to each other: their routes
+    ROUTED = 1_000_000  # pairs of ranks of which messages are looked at
+    HOPS = 10_000_000  # links of all routes together, with what is made of them
+    NAMED = 4_000_000  # links of routes that are found one by one, as names of nodes
+    TOGETHER = 13_000_000  # pairs of links of one route, over all routes, where no two are the same
+    FOLLOWED = 20_000_000  # chunks of all ranks whose data is followed: half a gigabyte
+    TABLED = 4_200_000  # operations of all ranks, written down and simulated
+    WRITTEN = TABLED // 2  # messages of a schedule that is written out to be simulated one by one: up to 500 bytes each
+    MESSAGES = 3_000_000  # that are simulated one by one: 100 to 300 bytes each
+    RECORDED = 2_500_000  # messages that can be looked at one by one: 200 to 400 bytes each
+    SEGMENTS = 6_000_000  # of TCP, under way at once: 150 bytes each
+    SIMPY = 500_000  # messages of the reference engine, a ring's of 500 ranks: half a gigabyte, half a minute
 
 
 def allowed(most: int) -> int:

@@ -2,7 +2,7 @@
 
 from functools import lru_cache
 
-from collectives.budget import allowed, check_fits
+from collectives.budget import Gigabyte, allowed, check_fits
 from collectives.declaration import Algorithm
 from collectives.proof.completion import completion_order
 from collectives.proof.verifier import verify
@@ -10,7 +10,6 @@ from collectives.schedule.build import build_schedule
 from collectives.schedule.call import make_call
 from collectives.schedule.schedule import Schedule
 from collectives.schedule.size_check import (
-    MOST_PAIRS,
     check_operations,
     check_pairs,
     estimate_operations,
@@ -72,7 +71,7 @@ def unverified_schedule(algorithm: Algorithm, world_size: int, root: int = 0) ->
 
     Raises TooLarge for one that is too large to be simulated.
     """
-    if world_size**2 > allowed(MOST_PAIRS):  # before it takes time and memory
+    if world_size**2 > allowed(Gigabyte.PAIRS):  # before it takes time and memory
         check_pairs(make_call(algorithm, world_size, root), estimate_pairs(algorithm, world_size, root))
     return build_compact(algorithm, world_size, root)
 

@@ -154,7 +154,7 @@ def test_nothing_to_do_takes_no_time():
 
 
 def test_too_many_messages_to_write_down_are_refused(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("simcomm.compiled.planning.engine_input.MOST_MESSAGES", 10)
+    monkeypatch.setattr("collectives.budget.Gigabyte.MESSAGES", 10)
     ring = library()["all_reduce/ring"]
     asked = EngineInput(Request(ring, 8), build_table(ring, 4), simcomm.star(4, "1 GB/s", "1 us"), TRANSPORT)
     with pytest.raises(InputError, match="all_reduce/ring, world size 4: its 24 messages"):

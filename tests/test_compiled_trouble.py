@@ -233,15 +233,15 @@ RACKS = star(256, "10 Gbit/s", "5 us")
 def test_more_messages_than_fit_are_refused_before_they_are_written_down(
     trouble: Trouble, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("simcomm.compiled.planning.engine_input.MOST_MESSAGES", 1000)
-    monkeypatch.setattr("simcomm.time_models.message_simulator.MOST_WRITTEN", 1000)
+    monkeypatch.setattr("collectives.budget.Gigabyte.MESSAGES", 1000)
+    monkeypatch.setattr("collectives.budget.Gigabyte.WRITTEN", 1000)
     monkeypatch.setattr(SymmetricSchedule, "table", None)
     with pytest.raises(InputError, match=r"its 261,120 messages would have to be simulated .* up to 1,000 will do"):
         simcomm.run("all_reduce/bidirectional_ring", RACKS, 1 << 20, trouble=trouble, record=False)
 
 
 def test_a_record_of_more_messages_than_fit_is_refused(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("simcomm.compiled.planning.engine_input.MOST_RECORDED", 1000)
+    monkeypatch.setattr("collectives.budget.Gigabyte.RECORDED", 1000)
     with pytest.raises(InputError, match="up to 1,000 will do"):
         simcomm.run("all_reduce/ring", RACKS, 1 << 20)
     assert simcomm.run("all_reduce/ring", RACKS, 1 << 20, record=False).method == "max-plus"

@@ -172,7 +172,7 @@ def test_routes_of_many_pairs_take_a_few_bytes_each():
 
 def test_more_links_than_fit_into_memory_are_not_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = simcomm.fully_connected(20, "1 GB/s", "1 us")
-    monkeypatch.setattr("simcomm.cluster.graph.MOST_LINKS", 189)
+    monkeypatch.setattr("collectives.budget.Gigabyte.LINKS", 189)
     assert simcomm.run("all_reduce/ring", cluster, 4096, engine="compiled", record=False).elapsed > 0
     with pytest.raises(TooLarge, match="a network of 190 cables is too large to be built; up to 189 will do"):
         cluster.graph.edges["h0", "h1"]

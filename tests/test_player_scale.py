@@ -10,9 +10,9 @@ from playwright.sync_api import Browser
 
 import simcomm
 from collectives import Message, find_algorithm
+from collectives.budget import Gigabyte
 from collectives.errors import TooLarge
 from collectives.records.trace import Trace
-from simcomm.compiled.planning import engine_input
 from viz.player.page import export, write_player
 from viz.player.runs import PlayedRun
 
@@ -111,7 +111,7 @@ def test_a_page_of_many_ranks_opens_without_an_error(
 
 
 def test_what_takes_a_route_for_each_message_is_refused_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_input, "MOST_ROUTED", 100)
+    monkeypatch.setattr(Gigabyte, "ROUTED", 100)
     simcomm.run("all_reduce/ring", simcomm.star(16, "10 Gbit/s", "5 us"), 1 << 20, engine="compiled")
     with pytest.raises(TooLarge, match=r"routes of its 240 pairs of ranks .* up to 100 will do"):
         simcomm.run("all_to_all/direct", simcomm.star(16, "10 Gbit/s", "5 us"), 1 << 20, engine="compiled")

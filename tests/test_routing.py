@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import simcomm
 from collectives import InputError
+from collectives.budget import Gigabyte
 from collectives.errors import TooLarge
 from simcomm.cluster import machines, paths, topologies
 from simcomm.cluster.cluster import Cluster
@@ -321,7 +322,7 @@ def test_routes_are_right_after_a_refusal_of_the_same_router(worth_compiling: in
     ring = simcomm.ring(12, *LINK)
     router, edges = shortest(ring.graph), list(ring.graph.edges)
     with monkeypatch.context() as patch:
-        patch.setattr(paths, "MOST_HOPS", 1)
+        patch.setattr(Gigabyte, "HOPS", 1)
         with pytest.raises(TooLarge):
             router.links(all_pairs(ring))
     assert [edges[link] for link in router.links([("h3", "h6")]).link] == [("h3", "h4"), ("h4", "h5"), ("h5", "h6")]

@@ -10,10 +10,11 @@ import pytest
 from scenario_texts import ASKS, HERE, STAR, check_refused, write
 
 import simcomm
+from collectives.budget import Gigabyte
 from collectives.errors import InputError
 from scenarios import load
 from scenarios.cluster_forms import TOPOLOGY_FORMS
-from simcomm.cluster import complete, placement, topologies
+from simcomm.cluster import placement, topologies
 from simcomm.cluster.cluster import Cluster
 
 EACH = 'bandwidth = "10 Gbit/s"\nlatency = "5 us"\n'
@@ -161,10 +162,10 @@ def test_networks_of_many_what_ifs_are_refused_together(tmp_path: Path, monkeypa
     )
     thin = '[[what_if]]\ntitle = "thin"\n[[what_if.trouble.link]]\nbetween = ["h0", "s0"]\nshare = 0.5\n'
     path = write(tmp_path, STAR + ASKS + thin + what_ifs)
-    monkeypatch.setattr(complete, "MOST_LINKS", 4 + 25)
+    monkeypatch.setattr(Gigabyte, "LINKS", 4 + 25)
     with patch("networkx.DiGraph.number_of_edges", autospec=True, side_effect=nx.DiGraph.number_of_edges) as counting:
         assert len(load(path).what_ifs) == 4
     assert counting.call_count == 3  # the own one, the star and the ring, each once
-    monkeypatch.setattr(complete, "MOST_LINKS", 4 + 24)
+    monkeypatch.setattr(Gigabyte, "LINKS", 4 + 24)
     with pytest.raises(InputError, match=r"what_if\.3: 3 networks with \d\d cables together take .* up to \d\d will"):
         load(path)

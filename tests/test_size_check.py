@@ -12,6 +12,7 @@ import pytest
 
 import simcomm
 from collectives import find_algorithm
+from collectives.budget import Gigabyte
 from collectives.declaration import Algorithm
 from collectives.errors import InputError, TooLarge
 from collectives.request import Request
@@ -90,8 +91,7 @@ def test_no_program_that_is_refused_is_run_to_its_end():
 
 
 def test_a_row_that_is_refused_stops_no_other(monkeypatch):
-    for module in (size_check, schedules):
-        monkeypatch.setattr(module, "MOST_PAIRS", 5000)  # to be quick
+    monkeypatch.setattr(Gigabyte, "PAIRS", 5000)  # to be quick
     found = load("star8", "cluster.hosts=101", 'collective.algorithms=["direct", "ring"]').predict()
     assert {one.algorithm for one in found.collectives} == {"ring"} and len(found.collectives) == 5
     assert [one for one in found.conclusions if re.match(r"Left out: all_reduce/direct, .* fewer ranks", one)]
@@ -100,8 +100,7 @@ def test_a_row_that_is_refused_stops_no_other(monkeypatch):
 def test_auto_is_chosen_among_those_that_are_not_too_large(monkeypatch):
     cluster = simcomm.two_level_tree(4, 26, "10 Gbit/s", "5 us")
     usual = {one.algorithm.name for one in choose("all_reduce", cluster, 64).candidates}
-    for module in (size_check, schedules):
-        monkeypatch.setattr(module, "MOST_PAIRS", 5000)  # to be quick
+    monkeypatch.setattr(Gigabyte, "PAIRS", 5000)  # to be quick
     schedules.unverified_schedule.cache_clear()
     found = {one.algorithm.name for one in choose("all_reduce", cluster, 64).candidates}
     assert usual - found == {"direct"} and found < usual
@@ -136,12 +135,11 @@ def test_equal_rows_are_simulated_once(monkeypatch):
     assert asked.count(False) == 1
 
 
-@pytest.mark.parametrize(("limit", "name"), [("MOST_PAIRS", "direct"), ("MOST_TABLED", "pairwise")])
+@pytest.mark.parametrize(("limit", "name"), [("PAIRS", "direct"), ("TABLED", "pairwise")])
 def test_more_memory_allows_more(limit: str, name: str, monkeypatch):
     """A refusal names the memory that is enough."""
     algorithm, cluster = find_algorithm(f"all_to_all/{name}"), simcomm.star(257, "10 Gbit/s", "5 us")
-    for module in ("collectives.schedule.size_check", *["simcomm.schedules"] * (limit == "MOST_PAIRS")):
-        monkeypatch.setattr(f"{module}.{limit}", 40_000)
+    monkeypatch.setattr(Gigabyte, limit, 40_000)
     schedules.unverified_schedule.cache_clear()
     with pytest.raises(TooLarge, match=r'40,000 .*\(RINGLAB_MEMORY="(2|4) GiB"\)') as refused:
         simcomm.run(algorithm, cluster, 1 << 20, record=False)
@@ -178,17 +176,17 @@ def test_a_program_that_one_run_says_is_not_asked_for_its_size(monkeypatch: pyte
 
 def test_routes_with_too_many_links_are_refused_before_they_are_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
     far = simcomm.ring(64, "1 GB/s", "1 us")
-    monkeypatch.setattr(paths, "MOST_HOPS", 1000)
+    monkeypatch.setattr(Gigabyte, "HOPS", 1000)
     with pytest.raises(TooLarge, match=r"63 pairs of hosts have about 1,024 .* up to 1,000 .* such as ring, or fewer"):
         simcomm.run("reduce/naive", far, 4096, engine="compiled")
     assert simcomm.run("all_reduce/ring", far, 4096, engine="compiled").elapsed > 0
-    monkeypatch.setattr("simcomm.cluster.routing.MOST_NAMED", 1000)
+    monkeypatch.setattr("collectives.budget.Gigabyte.NAMED", 1000)
     with pytest.raises(TooLarge, match=r"about 1,0\d\d links together or more; up to 1,000"):
         simcomm.run("reduce/naive", far, 4096, engine="simpy")
 
 
 def test_too_many_links_of_one_route_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link_records, "MOST_TOGETHER", 1000)
+    monkeypatch.setattr(Gigabyte, "TOGETHER", 1000)
     said = r"126 routes with up to 26 links .* 2,358 pairs of links beside 126 messages; up to 496 will do"
     with pytest.raises(TooLarge, match=said):
         simcomm.run("all_reduce/binomial", simcomm.ring(64, "1 GB/s", "1 us"), 4096, engine="compiled")
@@ -198,7 +196,7 @@ def test_some_doors_say_that_routes_are_too_long(monkeypatch: pytest.MonkeyPatch
     far = simcomm.ring(600, "1 GB/s", "1 us")
     pairs = [(a, b) for a in far.hosts[:30] for b in far.hosts]
     assert len(far.router().links(pairs).link) == 30 * 300 * 300
-    monkeypatch.setattr(paths, "MOST_HOPS", 40_000)
+    monkeypatch.setattr(Gigabyte, "HOPS", 40_000)
     with pytest.raises(TooLarge, match=r"18,000 pairs of hosts have about 2,\d{3},\d{3} links .* up to 40,000 will do"):
         far.router().links(pairs)
 
@@ -206,7 +204,7 @@ def test_some_doors_say_that_routes_are_too_long(monkeypatch: pytest.MonkeyPatch
 def test_the_simpy_engine_has_a_limit_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     star = simcomm.star(300, "1 GB/s", "1 us")
     assert simcomm.run("broadcast/binomial", star, 4096, engine="simpy", record=False).elapsed > 0
-    monkeypatch.setattr("simcomm.time_models.message_simulator.MOST_SIMPY", 298)
+    monkeypatch.setattr("collectives.budget.Gigabyte.SIMPY", 298)
     with pytest.raises(TooLarge, match=r"its 299 messages are too many for the simpy engine.*leave the engine out"):
         simcomm.run("broadcast/binomial", star, 4096, engine="simpy")
     answer = load("star8", "cluster.hosts=300", 'collective.algorithms=["ring"]')
@@ -216,7 +214,7 @@ def test_the_simpy_engine_has_a_limit_of_its_own(monkeypatch: pytest.MonkeyPatch
 
 def test_a_trace_that_is_too_large_is_refused_before_anything_is_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
     check_traceable(load("star8"))
-    monkeypatch.setattr("simcomm.compiled.planning.engine_input.MOST_RECORDED", 100)
+    monkeypatch.setattr("collectives.budget.Gigabyte.RECORDED", 100)
     with pytest.raises(
         TooLarge, match=r"--trace: .*ring, .* 112 messages .* up to 100 will do; .*; or leave --trace out"
     ):
@@ -229,7 +227,7 @@ def test_what_is_predicted_without_messages_is_not_refused_for_their_number(monk
     (training,), star = scenario.trainings, scenario.cluster
     with pytest.raises(TooLarge, match="too many for the simpy engine"):
         simcomm.train(replace(training, buckets=None, compute=ComputePhases(1.0, 1.0, 1.0)), star, engine="simpy")
-    monkeypatch.setattr("simcomm.compiled.planning.engine_input.MOST_RECORDED", 100)
+    monkeypatch.setattr("collectives.budget.Gigabyte.RECORDED", 100)
     check_traceable(scenario)
     with pytest.raises(TooLarge, match="--trace: all_reduce/ring, world size 500: its 1,497,000 messages in all steps"):
         check_traceable(replace(scenario, trainings=(replace(training, buckets=None),)))
@@ -271,8 +269,8 @@ def test_what_the_limits_allow_of_routes_fits_into_a_gigabyte(monkeypatch: pytes
         finally:
             tracemalloc.stop()
     hops, quotient, together, events = np.subtract(taken[2], taken[1])
-    assert quotient / hops * paths.MOST_HOPS < 700e6
-    assert events / together * link_records.MOST_TOGETHER < 700e6
+    assert quotient / hops * Gigabyte.HOPS < 700e6
+    assert events / together * Gigabyte.TOGETHER < 700e6
 
 
 def test_what_changes_before_any_run_could_end_is_not_left_out_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,7 +288,7 @@ def test_what_changes_before_any_run_could_end_is_not_left_out_first(monkeypatch
 
 def test_some_routes_say_that_links_are_shared_too_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_records, "SAMPLED", 64)
-    monkeypatch.setattr(link_records, "MOST_TOGETHER", 1_000_000)
+    monkeypatch.setattr(Gigabyte, "TOGETHER", 1_000_000)
     far, near = simcomm.ring(1024, "1 GB/s", "1 us"), simcomm.star(1024, "1 GB/s", "1 us")
 
     def look(name: str, cluster: Cluster) -> EngineInput:
@@ -307,7 +305,7 @@ def test_some_routes_say_that_links_are_shared_too_often(monkeypatch: pytest.Mon
     assert len(look("all_reduce/recursive_doubling", near).routes.hop_link) == 2 * 10_240
     monkeypatch.setattr(link_records, "LEAST_SAMPLED", 1)
     assert look("gather/naive", far).private.any()  # routes to one rank: long, and never two messages at once
-    monkeypatch.setattr("simcomm.compiled.planning.engine_input.MOST_MESSAGES", 1000)
+    monkeypatch.setattr("collectives.budget.Gigabyte.MESSAGES", 1000)
     with pytest.raises(TooLarge, match=r"its 10,240 messages would have to be simulated one by one here"):
         look("all_reduce/recursive_doubling", far)
 
@@ -335,7 +333,7 @@ def test_pairs_of_few_links_take_less_room_as_many_are_the_same():
 def test_a_picture_of_too_many_messages_is_refused_before_any_is_simulated(
     record: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("simcomm.compiled.planning.engine_input.MOST_RECORDED", 300)
+    monkeypatch.setattr("collectives.budget.Gigabyte.RECORDED", 300)
     for name in ("run", "train"):
         monkeypatch.setattr(simcomm, name, Mock(side_effect=AssertionError("it is simulated")))
     said = r"all_reduce/ring, world size 24: its 1,104 messages are too many .* up to 300 will do; .* fewer"
@@ -349,7 +347,7 @@ def test_a_picture_of_too_many_messages_is_refused_before_any_is_simulated(
 
 
 def test_what_is_a_little_too_much_for_a_picture_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("simcomm.compiled.planning.engine_input.MOST_RECORDED", 100)
+    monkeypatch.setattr("collectives.budget.Gigabyte.RECORDED", 100)
     with pytest.raises(TooLarge, match=r"its 112 messages .* up to 100 will do; .*RINGLAB_MEMORY"):
         load("star8").trace("ring")
     assert len(load("star8").trace("naive").messages) == 14

@@ -347,7 +347,7 @@ def test_what_gloo_itself_does_is_a_ring_of_two_segments():
 
 
 def test_more_segments_than_fit_are_refused(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("simcomm.compiled.tcp.run.MOST_AT_ONCE", 100)
+    monkeypatch.setattr("collectives.budget.Gigabyte.SEGMENTS", 100)
     with pytest.raises(InputError, match="segments of TCP may be under way at once"):
         simcomm.run("all_reduce/ring", star(4, TcpTerms()), 16 << 20, engine="compiled")
     assert simcomm.run("all_reduce/ring", star(4, TcpTerms(window=4e4)), 1 << 20, engine="compiled").elapsed > 0

@@ -161,7 +161,7 @@ def test_more_chunks_than_can_be_followed_are_refused(monkeypatch: pytest.Monkey
     """A file that declares a billion is refused at once, and larger worlds than fit are left out."""
     with pytest.raises(TooLarge, match=r"world size 2: all ranks have 2,000,000,000 chunks together, .* declare fewer"):
         prove(declared("all_reduce", lambda rank, p: iter(()), chunks=10**9), [2])
-    monkeypatch.setattr("collectives.proof.verifier.MOST_FOLLOWED", 20)
+    monkeypatch.setattr("collectives.budget.Gigabyte.FOLLOWED", 20)
     found = prove(find_algorithm("all_reduce/ring"), [2, 4, 5])
     assert [report.world_size for report in found.reports] == [2, 4]
     assert "too many to be followed" in found.undefined[5]

@@ -8,7 +8,7 @@ order of ``collectives.proof.completion``, which stands for every interleaving.
 from dataclasses import dataclass
 from operator import and_, or_
 
-from collectives.budget import check_fits
+from collectives.budget import Gigabyte, check_fits
 from collectives.declaration import Algorithm
 from collectives.errors import ProgramError
 from collectives.proof.completion import completion_order
@@ -18,7 +18,6 @@ from collectives.schedule.schedule import Schedule
 from collectives.spec import Contents, Contributors
 from collectives.step import Kind, Operation
 
-MOST_FOLLOWED = 20_000_000  # chunks of all ranks: half a gigabyte
 SEND, COMBINING = Kind.SEND, (Kind.RECV_REDUCE, Kind.REDUCE)
 
 
@@ -61,7 +60,7 @@ def _check_followed(schedule: Schedule) -> None:
     """Raise TooLarge for more chunks of all ranks, scratch among them, than there is memory for."""
     number = schedule.world_size * schedule.total
     what = f"{schedule.describe()}: all ranks have {number:,} chunks together, scratch among them, which are too many"
-    check_fits(number, MOST_FOLLOWED, f"{what} to be followed one by one", "declare fewer")
+    check_fits(number, Gigabyte.FOLLOWED, f"{what} to be followed one by one", "declare fewer")
 
 
 class SymbolicRun:

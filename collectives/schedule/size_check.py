@@ -5,16 +5,13 @@ from itertools import chain
 from statistics import median_high
 from typing import NamedTuple
 
-from collectives.budget import allowed, check_fits
+from collectives.budget import Gigabyte, allowed, check_fits
 from collectives.declaration import Algorithm
 from collectives.schedule.call import ProgramCall, make_call
 from collectives.step import Kind
 
 MOST_OPERATIONS = 100_000_000  # two a message
 MOST_COUNTED = 130_000  # of a rank: what a fifth of a second is enough for
-
-MOST_TABLED = 4_200_000  # operations of all ranks that a gigabyte holds, written down and simulated
-MOST_PAIRS = 3_600_000  # of ranks that send to each other: their routes in a gigabyte
 
 
 @lru_cache(maxsize=64)
@@ -66,7 +63,7 @@ def check_operations(algorithm: Algorithm, world_size: int, operations: int) -> 
         f"{algorithm.full_name}, world size {world_size}: about {operations:,} operations ({operations // 2:,} "
         "messages) or more would take minutes and gigabytes to write down"
     )
-    check_fits(operations, MOST_TABLED, what, "ask for an algorithm in which all ranks say the same, such as ring")
+    check_fits(operations, Gigabyte.TABLED, what, "ask for an algorithm in which all ranks say the same, such as ring")
 
 
 @lru_cache(maxsize=64)
@@ -84,7 +81,7 @@ def estimate_pairs(algorithm: Algorithm, world_size: int, root: int = 0) -> int:
     try:
         for rank in dict.fromkeys((world_size // 2, (world_size - 1) // 2)):
             fewest = min(fewest, _look_at(algorithm, world_size, root, rank).peers)
-            if fewest * world_size <= allowed(MOST_PAIRS):
+            if fewest * world_size <= allowed(Gigabyte.PAIRS):
                 break
     except (Exception, SystemExit):  # of the user's code: what it did is told when the schedule is built
         return 0
@@ -93,4 +90,4 @@ def estimate_pairs(algorithm: Algorithm, world_size: int, root: int = 0) -> int:
 
 def check_pairs(call: ProgramCall, pairs: int) -> None:
     """Raise TooLarge where more ranks send to each other than there is memory for their routes."""
-    check_fits(pairs, MOST_PAIRS, f"{call.describe()}: {pairs:,} pairs of ranks or more send to each other")
+    check_fits(pairs, Gigabyte.PAIRS, f"{call.describe()}: {pairs:,} pairs of ranks or more send to each other")

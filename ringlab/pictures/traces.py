@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import simcomm
+from collectives.budget import Gigabyte
 from collectives.calibration.calibration import Calibration
 from collectives.checks import check_text
 from collectives.errors import InputError, ProgramError, TooLarge
@@ -15,7 +16,6 @@ from collectives.training.workload import Training
 from ringlab.shared.workload import predictable, resolve_training
 from scenarios import LoadedScenario
 from simcomm.cluster.cluster import Cluster
-from simcomm.compiled.planning import engine_input
 from simcomm.failing_run import run_to_failure
 from simcomm.schedules import check_messages
 from simcomm.selection import resolve_auto
@@ -99,7 +99,7 @@ def _check_recorded(asked: Request | Training, cluster: Cluster) -> None:
     model = time_model(cluster)
     carried = model.carried(asked)
     if carried is not None and (isinstance(asked, Request) or not model.is_whole(asked)):
-        most, too_many = engine_input.MOST_RECORDED, "to be looked at one by one"
+        most, too_many = Gigabyte.RECORDED, "to be looked at one by one"
         check_messages(carried.algorithm, cluster.world_size, carried.root, carried.times, most, too_many)
 
 

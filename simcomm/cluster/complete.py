@@ -11,9 +11,9 @@ from typing import Any
 import networkx as nx
 import numpy.typing as npt
 
-from collectives.budget import check_fits
+from collectives.budget import Gigabyte, check_fits
 from collectives.units import count
-from simcomm.cluster.graph import MOST_LINKS, LinkSpec, add_link, check_links, empty_graph, link_attributes
+from simcomm.cluster.graph import LinkSpec, add_link, check_links, empty_graph, link_attributes
 
 AnyInts = npt.NDArray[Any]  # of 32 bits or of 64
 
@@ -122,4 +122,4 @@ class CablesTogether:
                 self._counted[id(graph)] = graph
                 self.cables += graph.number_of_edges() // 2
         what = f"{count(len(self._counted), 'network')} with {self.cables:,} cables together take too much memory"
-        check_fits(self.cables, MOST_LINKS, what, "leave some of the clusters out")
+        check_fits(self.cables, Gigabyte.LINKS, what, "leave some of the clusters out")

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import networkx as nx
 
-from collectives.budget import check_fits
+from collectives.budget import Gigabyte, check_fits
 from collectives.errors import InputError
 from collectives.units import Bandwidth, Latency, parse_bandwidth, parse_latency
 
@@ -23,7 +23,6 @@ Link = tuple[str, str]  # the nodes that one direction of a cable leads from and
 KINDS = ("host", "gpu", "nic", "pcie", "cpu", "memory", "nvswitch", "switch")
 HOLDS_A_RANK = ("host", "gpu")
 MOST_LISTED = 12  # parts of a list of nodes
-MOST_LINKS = 450_000  # cables of networks that are built; each takes two kilobytes with what is made of it
 P2P_LEVELS = ("NVL", "PXB", "PHB", "SYS")  # over NVLink; PCIe switches; one CPU; several. Each includes those before it
 
 
@@ -68,7 +67,7 @@ def link_attributes(link: LinkSpec) -> dict[str, Any]:
 
 def check_links(links: int) -> None:
     """Raise TooLarge for more cables than can be built in a while, before any is."""
-    check_fits(links, MOST_LINKS, f"a network of {links:,} cables is too large to be built")
+    check_fits(links, Gigabyte.LINKS, f"a network of {links:,} cables is too large to be built")
 
 
 def empty_graph(hosts: Iterable[str] = (), switches: Iterable[str] = ()) -> "nx.DiGraph[str]":

@@ -18,7 +18,7 @@ import networkx as nx
 import numpy as np
 import numpy.typing as npt
 
-from collectives.budget import SHORTER_ROUTES, allowed, check_fits
+from collectives.budget import SHORTER_ROUTES, Gigabyte, allowed, check_fits
 from collectives.errors import InputError, TooLarge
 from simcomm.cluster.complete import complete_link_numbers, complete_links
 from simcomm.cluster.graph import list_nodes, node_kinds
@@ -28,8 +28,6 @@ Ints = npt.NDArray[np.int64]
 LINK, PROCESSOR_BETWEEN, NARROWEST = 1 << 44, 1 << 33, 1 << 20  # so many of one never add up to the next
 WORTH_COMPILING = 1_000_000  # looks at a link; for fewer, plain Python takes less time than importing numba
 LOOKS_ON_A_PATH = 16  # as a rule of thumb
-MOST_HOPS = 10_000_000  # links of all routes together; up to 70 bytes each, with what is made of them
-MOST_NAMED = 4_000_000  # of routes that are found one by one, as names of nodes
 SAMPLED = 32  # doors whose routes are measured first, where there are very many
 
 
@@ -186,7 +184,7 @@ class ShortestPaths:
             seen, length = find_paths.measure(net, int(doors[begin]), mine[1], scratch)
             number += length
             try:
-                check_hops(number, end, len(doors), MOST_HOPS)
+                check_hops(number, end, len(doors), Gigabyte.HOPS)
             except TooLarge:
                 _reset(scratch, seen)  # as ``descend`` would: these paths may be asked for others
                 raise
@@ -201,8 +199,8 @@ class ShortestPaths:
             seen, length = _compiled().measure(self._arrays, int(doors[begin]), given[1][begin:end], self._scratch)
             _reset(self._scratch, seen)
             number, pairs = number + length, pairs + end - begin
-        if number * len(doors) // pairs > 1.5 * allowed(MOST_HOPS):
-            check_hops(number * len(doors) // pairs, len(doors), len(doors), MOST_HOPS)
+        if number * len(doors) // pairs > 1.5 * allowed(Gigabyte.HOPS):
+            check_hops(number * len(doors) // pairs, len(doors), len(doors), Gigabyte.HOPS)
 
     def path(self, source: int, target: int, choice: int) -> tuple[str, ...]:
         """Return the nodes of one path, both ends included, as ``paths`` would find it; none where there is no path."""

@@ -19,11 +19,12 @@ import networkx as nx
 import numpy as np
 import numpy.typing as npt
 
+from collectives.budget import Gigabyte
 from collectives.checks import check_sequence
 from collectives.errors import InputError
 from collectives.quoting import quote
 from simcomm.cluster.graph import P2P_LEVELS, check_is_graph, node_kind, node_kinds, rank_nodes
-from simcomm.cluster.paths import MOST_NAMED, Ints, RouteLinks, check_hops, find_shortest_paths
+from simcomm.cluster.paths import Ints, RouteLinks, check_hops, find_shortest_paths
 from simcomm.hashing import hash_numbers
 
 Route = tuple[str, ...]  # nodes, both ends included
@@ -46,7 +47,7 @@ class Router:
         if (src, dst) not in self._known:
             route = self._known[src, dst] = self._find(src, dst)
             self._hops += len(route) - 1
-            check_hops(self._hops, len(self._known), len(self._known), MOST_NAMED)
+            check_hops(self._hops, len(self._known), len(self._known), Gigabyte.NAMED)
         return self._known[src, dst]
 
     def _find(self, src: str, dst: str) -> Route:

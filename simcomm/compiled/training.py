@@ -11,6 +11,7 @@ from math import inf
 
 import numpy as np
 
+from collectives.budget import Gigabyte
 from collectives.records.messages import Messages, join_messages
 from collectives.records.spans import Spans, join_spans
 from collectives.records.trace import Trace
@@ -18,7 +19,7 @@ from collectives.records.waits import BriefTrace, Record
 from collectives.training.workload import ComputePhases
 from simcomm.compiled.engine import MOST_BRIEF, by_shortcut, one_by_one, with_messages
 from simcomm.compiled.kernel.arrays import Floats
-from simcomm.compiled.planning.engine_input import MOST_RECORDED, EngineInput
+from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.shortcuts.standstill import Standstill
 from simcomm.compiled.shortcuts.waits import path_by_steps, waited_by_steps
 from simcomm.compiled.tcp.plan import Phases
@@ -92,7 +93,7 @@ def simulate_training(inputs: EngineInput, compute: ComputePhases, steps: int, *
     if record is Record.BRIEF_WAITS and steps * inputs.posted > MOST_BRIEF:
         record = Record.TIMES
     if record.keeps_messages and steps:
-        inputs.check_number(MOST_RECORDED // steps)
+        inputs.check_number(Gigabyte.RECORDED // steps)
         inputs = inputs if record is Record.WAITS else inputs.with_table()
     division = inputs.transport.gamma * inputs.request.nbytes
     ranks, ready = _Ranks(inputs), np.zeros(inputs.schedule.world_size)

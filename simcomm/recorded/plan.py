@@ -4,13 +4,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collectives.budget import check_fits
+from collectives.budget import Gigabyte, check_fits
 from collectives.records.columns import Bools, Floats, Ints
 from collectives.records.recording import Recording
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.kernel.arrays import NO_FLOATS, STAGE, UNLIMITED, LinkRecords, Plan
 from simcomm.compiled.kernel.arrays import Ints as KernelInts
-from simcomm.compiled.planning.engine_input import MOST_MESSAGES
 from simcomm.compiled.planning.link_records import make_link_records
 from simcomm.compiled.planning.routes import Pairs, Routes, find_routes
 from simcomm.compiled.planning.schedule_plan import make_messages
@@ -144,7 +143,7 @@ def make_plan(stages: Stages, messages: ReplayedMessages, carrier: NetworkCarrie
     """Return the plan of a layout. Raise TooLarge for more messages than there is memory for."""
     source, sink = stages.signals()
     number = len(source) + len(messages.source)
-    check_fits(number, MOST_MESSAGES, f"a recording of {number:,} messages and signals takes too much memory")
+    check_fits(number, Gigabyte.MESSAGES, f"a recording of {number:,} messages and signals takes too much memory")
     pairs, route = number_routes(messages, messages.crosses, carrier.cluster.world_size)
     routes = _with_free_route(find_routes(carrier.resolved, carrier.transport, pairs))
     routes = _limited(_narrowed(carrier.resolved, routes, trouble), trouble)

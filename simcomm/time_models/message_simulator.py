@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING
 
+from collectives.budget import Gigabyte
 from collectives.costs.closed_forms import CostModel
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
@@ -18,7 +19,7 @@ from collectives.training.workload import ComputePhases, Training
 from collectives.transport import Transport
 from simcomm import compiled
 from simcomm.cluster.cluster import Cluster
-from simcomm.compiled.planning.engine_input import MOST_WRITTEN, EngineInput, as_repeated
+from simcomm.compiled.planning.engine_input import EngineInput, as_repeated
 from simcomm.model.trouble import BACKWARD, DIVISION, FORWARD, NO_TROUBLE, OPTIMIZER, Trouble, check_trouble
 from simcomm.reference.engine import Buffer, Process, Simulation, Site, make_trace
 from simcomm.schedules import VERIFIED_UP_TO, check_messages, compact_schedule, verified_schedule
@@ -26,9 +27,6 @@ from simcomm.time_models.options import APPROXIMATE, SimulationOptions
 
 if TYPE_CHECKING:
     from simcomm.compiled.timing import Timing
-
-
-MOST_SIMPY = 500_000  # messages: a ring's of 500 ranks; half a gigabyte, half a minute
 
 
 @dataclass(frozen=True)
@@ -100,7 +98,7 @@ class MessageSimulator:
             if record.keeps_messages:
                 inputs = inputs.to_record()
             elif trouble.may_stop:
-                inputs = inputs.with_table(MOST_WRITTEN)
+                inputs = inputs.with_table(Gigabyte.WRITTEN)
             timing = self.one_by_one(inputs, messages=record.keeps_messages, is_approximate=is_approximate)
         facts = {"nbytes": float(request.nbytes), "time_min_s": timing.elapsed, "time_max_s": timing.elapsed}
         if timing.error is None:
@@ -178,7 +176,7 @@ class MessageSimulator:
 def _check_simpy(algorithm: Algorithm, world_size: int, root: int = 0, steps: int = 1) -> None:
     """Raise TooLarge for more messages than the simpy engine, which keeps what happens to each, has memory for."""
     too_many = "for the simpy engine, which simulates them one by one in Python: leave the engine out"
-    check_messages(algorithm, world_size, root, steps, MOST_SIMPY, too_many)
+    check_messages(algorithm, world_size, root, steps, Gigabyte.SIMPY, too_many)
 
 
 def _collective_of(simulation: Simulation, schedule: Schedule, rank: int, buffer: Buffer, op: str) -> Process:

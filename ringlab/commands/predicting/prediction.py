@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import simcomm
-from collectives.budget import allowed
+from collectives.budget import Gigabyte, allowed
 from collectives.calibration.calibration import Calibration
 from collectives.errors import TooLarge
 from collectives.records.limits import find_limits
@@ -41,7 +41,6 @@ from ringlab.table import MOST_SENTENCES, keep_few
 from scenarios import LoadedScenario
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.paths import keeping_paths
-from simcomm.compiled.planning.engine_input import MOST_MESSAGES
 from simcomm.model.trouble import NO_TROUBLE, Trouble
 from simcomm.repetition import TroubleFigures, repeat
 from simcomm.schedules import compact_schedule
@@ -156,7 +155,7 @@ class Row(NamedTuple):
     @property
     def may_be_too_large(self) -> bool:
         """Whether it can only be simulated where a shortcut applies, which is found out then."""
-        return self.work.messages > allowed(MOST_MESSAGES) * self.trouble.runs * self.work.collectives
+        return self.work.messages > allowed(Gigabyte.MESSAGES) * self.trouble.runs * self.work.collectives
 
 
 def _by_cluster(scenario: LoadedScenario, found: Sequence[tuple[Row, Figures]]) -> list[ClusterFigures[Number]]:

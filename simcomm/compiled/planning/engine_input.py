@@ -8,9 +8,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from collectives.budget import allowed, check_fits
+from collectives.budget import Gigabyte, allowed, check_fits
 from collectives.request import Request
-from collectives.schedule.size_check import MOST_TABLED, check_pairs
+from collectives.schedule.size_check import check_pairs
 from collectives.schedule.symbolic_build import AnySchedule
 from collectives.schedule.symmetric import SymmetricSchedule
 from collectives.transport import Transport
@@ -28,11 +28,6 @@ from simcomm.compiled.planning.link_records import (
 from simcomm.compiled.planning.routes import Pairs, Routes, find_routes
 from simcomm.compiled.planning.schedule_plan import ChunkSizes, SchedulePlan, plan_table
 from simcomm.model.trouble import NO_TROUBLE, Trouble
-
-MOST_RECORDED = 2_500_000  # messages that can be looked at one by one; each takes 200 to 400 bytes
-MOST_ROUTED = 1_000_000  # pairs of ranks of which messages are looked at; the route of each takes about a kilobyte
-MOST_MESSAGES = 3_000_000  # that are simulated one by one; each takes 100 to 300 bytes ...
-MOST_WRITTEN = MOST_TABLED // 2  # ... and where the schedule is written out for that, up to 500
 
 
 class MessageNames(NamedTuple):
@@ -91,7 +86,7 @@ class EngineInput:
         """Whether a link serves one message at a time."""
         return self.cluster.sharing == "fifo"
 
-    def with_table(self, most: int = MOST_WRITTEN) -> "EngineInput":
+    def with_table(self, most: int = Gigabyte.WRITTEN) -> "EngineInput":
         """Return the input with its schedule written out, so that every message has its ``names``.
 
         Raises TooLarge where there are more than ``most`` messages.
@@ -106,11 +101,11 @@ class EngineInput:
 
     def to_record(self) -> "EngineInput":
         """Return the input ``with_table``. Raise TooLarge for more messages or pairs than can be looked at."""
-        written = self.with_table(MOST_RECORDED)
-        if self.posted > allowed(MOST_ROUTED):
+        written = self.with_table(Gigabyte.RECORDED)
+        if self.posted > allowed(Gigabyte.ROUTED):
             pairs = len(written.pairs.src)
             what = f"{self.schedule.describe()}: the routes of its {pairs:,} pairs of ranks take too much memory"
-            check_fits(pairs, MOST_ROUTED, f"{what} where messages are looked at one by one")
+            check_fits(pairs, Gigabyte.ROUTED, f"{what} where messages are looked at one by one")
         return written
 
     @property
@@ -133,7 +128,7 @@ class EngineInput:
 
         Raises TooLarge where there are too many messages to write down.
         """
-        self.check_number(MOST_MESSAGES)
+        self.check_number(Gigabyte.MESSAGES)
         if isinstance(self.schedule, SymmetricSchedule):
             return plan_cyclic(self.schedule, self.sizes)
         return plan_table(self.schedule.table(), self.sizes)
@@ -172,7 +167,7 @@ class EngineInput:
 
     def check_some_routes(self) -> None:
         """Raise TooLarge for too many messages to be simulated one by one, and where some routes say so of all."""
-        self.check_number(MOST_MESSAGES)
+        self.check_number(Gigabyte.MESSAGES)
         if "found_routes" not in self.known:
             self.known["router"] = self.cluster.router()
             check_some_routes(self.cluster, self.transport, self.known["router"], self.pairs, self.posted)

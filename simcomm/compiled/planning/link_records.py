@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collectives.budget import SHORTER_ROUTES, allowed, ways_out
+from collectives.budget import SHORTER_ROUTES, Gigabyte, allowed, ways_out
 from collectives.errors import TooLarge
 from collectives.schedule.matching import receives
 from collectives.schedule.symmetric import SymmetricSchedule
@@ -93,7 +93,6 @@ def _crossed_by_one(ends: Ints, single: Bools, routes: Routes, hops: Ints | None
     return ~several & np.append(single, False)[one]
 
 
-MOST_TOGETHER = 13_000_000  # pairs of links of one route, over all routes, where no two are the same
 PAIR_BYTES, DISTINCT_BYTES = 12, 38  # of each pair, and of each that is not the same as another
 ROOM = 4  # of such pairs, that a message takes
 SAMPLED, LEAST_SAMPLED = 2048, 16  # routes that are looked at first, where there are so many times as many
@@ -140,10 +139,10 @@ def check_some_routes(cluster: Cluster, transport: Transport, router: Router, pa
 
 def _check_number(routes: int, counts: LongInts, number: int, messages: int, links: int) -> None:
     """Raise TooLarge for too many pairs of so many links on so many routes beside so many messages."""
-    room = max(0, allowed(MOST_TOGETHER) - ROOM * messages)  # where no two are alike
+    room = max(0, allowed(Gigabyte.TOGETHER) - ROOM * messages)  # where no two are alike
     most = room + max(0, room - links**2) * DISTINCT_BYTES // PAIR_BYTES  # of so few links many pairs are the same
     if number > most:
-        times = (number + ROOM * messages) / allowed(MOST_TOGETHER)
+        times = (number + ROOM * messages) / allowed(Gigabyte.TOGETHER)
         raise TooLarge(
             f"{routes:,} routes with up to {int(counts.max()):,} links that messages share have {number:,} pairs "
             f"of links beside {messages:,} messages; up to {most:,} will do; {ways_out(times, SHORTER_ROUTES)}"

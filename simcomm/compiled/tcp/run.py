@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from collectives.budget import check_fits
+from collectives.budget import Gigabyte, check_fits
 from collectives.transport import TcpTerms
 from simcomm.compiled.kernel.arrays import Floats, LongInts, Records
 from simcomm.compiled.planning.engine_input import EngineInput
@@ -10,7 +10,6 @@ from simcomm.compiled.planning.routes import Routes, find_routes
 from simcomm.compiled.tcp.plan import Phases, TcpPlan, plan_tcp, records_of, rows_of_sends
 from simcomm.compiled.tcp.records import EVENT, RANK, SEGMENT, SEGMENT_PACKETS, SHAPED_LINK, STATE, TERMS, TcpWorld
 
-MOST_AT_ONCE = 6_000_000  # segments; each takes about 150 bytes
 EVENTS_A_LOOK = 1_000_000  # between two looks at whether there was an interrupt
 
 
@@ -128,5 +127,5 @@ def _most_segments(inputs: EngineInput, items: Records, streams: Records, terms:
     every = np.bincount(stream, np.ceil(nbytes / largest), minlength=count)
     most = int(np.minimum(every, last + np.ceil(terms.window / largest) + 1).sum())
     what = f"{inputs.schedule.describe()}: {most:,} segments of TCP may be under way at once"
-    check_fits(most, MOST_AT_ONCE, what, "ask for smaller buffers, or give [cluster.terms] a window")
+    check_fits(most, Gigabyte.SEGMENTS, what, "ask for smaller buffers, or give [cluster.terms] a window")
     return most
