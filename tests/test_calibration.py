@@ -129,7 +129,7 @@ def test_the_function_that_predicts_is_given_calibration_blocks_only():
         "CalibrationBlock" in str(parameters["blocks"].annotation)
     )
     source = inspect.getsource(blocks)
-    assert not {"RankMeasurement", "RankResult", "Trace", "Turns"} & set(source.replace("(", " ").split())
+    assert not {"RankMeasurement", "RankResult", "Trace", "CalibrationTurns"} & set(source.replace("(", " ").split())
 
 
 def test_what_a_run_measures_does_not_change_its_prediction():

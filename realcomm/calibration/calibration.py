@@ -27,7 +27,7 @@ CALIBRATOR = "realcomm.calibration.calibrator:take_turns"  # which only ranks im
 ALONE_TURNS = 3  # of a calibration without runs
 
 
-class Turns(NamedTuple):
+class CalibrationTurns(NamedTuple):
     """Calibration blocks, and the runs that took place between them, which share no number with the blocks."""
 
     calibration: list[CalibrationBlock]
@@ -70,7 +70,7 @@ def run_in_turns(
     backend: str = "gloo",
     timeout: float = 600.0,
     progress: Progress | None = None,
-) -> Turns:
+) -> CalibrationTurns:
     """Calibrate and run in one launch, in turns of a few seconds, and return what both kinds of block measured.
 
     With trainings ``timeout`` is of the seconds without progress. Raise InputError, RankFailed and TimedOut as
@@ -88,7 +88,7 @@ def run_in_turns(
         make_collective_trace(cluster, measurement, [rank.collectives[number] for rank in found])
         for number, measurement in enumerate(plan.measurements)
     ]
-    return Turns(
+    return CalibrationTurns(
         _blocks(found),
         _setting(ranks, backend, found, load),
         collectives,
