@@ -5,19 +5,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from declared_programs import declared
 
-from collectives import Algorithm, InputError, ProgramError, algorithm, copy, on_group, recv, recv_reduce, send, verify
+from collectives import InputError, ProgramError, copy, on_group, recv, recv_reduce, send, verify
 from collectives.algorithms.naive import naive_broadcast, naive_reduce
 from collectives.algorithms.ring import ring_all_gather
 from collectives.step import Operation
 
 # mypy: allow-untyped-defs
-
-
-def declared(collective: str, function: Callable[..., Any], **options: Any) -> Algorithm:
-    found = algorithm(collective, **options)(function).__algorithm__  # type: ignore[attr-defined]
-    assert isinstance(found, Algorithm)
-    return found
 
 
 def refusal(collective: str, function: Callable[..., Any], world_size: int, root: int = 0, **options: Any) -> str:

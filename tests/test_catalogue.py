@@ -3,13 +3,12 @@
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from declared_programs import declared
 
-from collectives import Algorithm, InputError, algorithm, find_algorithm, library, send, verify
+from collectives import InputError, algorithm, find_algorithm, library, send, verify
 from collectives.catalogue import load_file
 from collectives.schedule.build import build_schedule
 
@@ -38,12 +37,6 @@ def mine(tmp_path: Path) -> Path:
     path = tmp_path / "mine.py"
     path.write_text(MINE)
     return path
-
-
-def declared(collective: str, function: Callable[..., Any], **options: Any) -> Algorithm:
-    found = algorithm(collective, **options)(function).__algorithm__  # type: ignore[attr-defined]
-    assert isinstance(found, Algorithm)
-    return found
 
 
 def idle(rank, world_size):  # type: ignore[no-untyped-def]

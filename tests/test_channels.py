@@ -5,14 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from declared_programs import declared
 
 import simcomm
 from collectives import (
-    Algorithm,
     InputError,
     ProgramError,
     Transport,
-    algorithm,
     copy,
     find_algorithm,
     on_group,
@@ -26,12 +25,6 @@ from collectives.proof.completion import completion_order
 from collectives.schedule.build import build_schedule
 
 # mypy: allow-untyped-defs
-
-
-def declared(collective: str, function: Callable[..., Any], **options: Any) -> Algorithm:
-    found = algorithm(collective, **options)(function).__algorithm__  # type: ignore[attr-defined]
-    assert isinstance(found, Algorithm)
-    return found
 
 
 def both_ways(rank, world_size):

@@ -1,14 +1,12 @@
 """Programs traced into arrays: what they count, and whom each message meets."""
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
+from declared_programs import declared
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives import Algorithm, InputError, Kind, ProgramError, algorithm, find_algorithm, library, recv, send
+from collectives import InputError, Kind, ProgramError, find_algorithm, library, recv, send
 from collectives.programs.limits import MOST_STEPS
 from collectives.schedule.build import build_schedule
 from collectives.step import Operation, Step, extent
@@ -22,12 +20,6 @@ def said(programs: tuple[tuple[Step, ...], ...]) -> list[Operation]:
 
 
 every_algorithm = pytest.mark.parametrize("name", sorted(library()))
-
-
-def declared(function: Callable[..., Any], **options: Any) -> Algorithm:
-    found = algorithm("all_reduce", **options)(function).__algorithm__  # type: ignore[attr-defined]
-    assert isinstance(found, Algorithm)
-    return found
 
 
 @pytest.mark.parametrize("p", SIZES)
@@ -99,7 +91,7 @@ def test_the_k_th_send_meets_the_k_th_receive() -> None:
             yield recv(0, 0)
             yield recv(0, 1)
 
-    schedule = build_schedule(declared(twice), 2)
+    schedule = build_schedule(declared("all_reduce", twice), 2)
     assert schedule.match.tolist() == [2, 3, 0, 1]
     assert schedule.step.tolist() == [0, 0, 0, 1]
 
@@ -125,11 +117,11 @@ def test_a_program_that_never_ends_is_stopped() -> None:
             yield ()
 
     with pytest.raises(ProgramError, match=f"rank 0, step {MOST_STEPS}.*it yields more than {MOST_STEPS} steps"):
-        build_schedule(declared(endless), 2)
+        build_schedule(declared("all_reduce", endless), 2)
 
 
 def test_an_empty_step_is_a_step() -> None:
     def waits(rank, world_size):  # type: ignore[no-untyped-def]
         yield ()
 
-    assert build_schedule(declared(waits), 3).steps == 1
+    assert build_schedule(declared("all_reduce", waits), 3).steps == 1

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from declared_programs import declared
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -13,7 +14,6 @@ from collectives import (
     InputError,
     ProgramError,
     Undefined,
-    algorithm,
     find_algorithm,
     library,
     recv,
@@ -27,12 +27,6 @@ from collectives.schedule.build import build_schedule
 from collectives.verdict import prove
 
 # mypy: allow-untyped-defs
-
-
-def declared(collective: str, function: Callable[..., Any], **options: Any) -> Algorithm:
-    found = algorithm(collective, **options)(function).__algorithm__  # type: ignore[attr-defined]
-    assert isinstance(found, Algorithm)
-    return found
 
 
 @pytest.mark.parametrize("worlds", [[*range(1, 18), 33], pytest.param(list(range(18, 33)), marks=pytest.mark.slow)])

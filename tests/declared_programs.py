@@ -1,0 +1,14 @@
+"""Rank programs of tests as algorithms."""
+
+from collections.abc import Callable
+from typing import Any
+
+from collectives import algorithm
+from collectives.declaration import Algorithm
+
+
+def declared(collective: str, function: Callable[..., Any], **options: Any) -> Algorithm:
+    """Return the algorithm that the decorator makes of a function."""
+    found = algorithm(collective, **options)(function).__algorithm__  # type: ignore[attr-defined]
+    assert isinstance(found, Algorithm)
+    return found
