@@ -22,6 +22,7 @@ from virtual.watching.training.losses import ReducedLosses
 from virtual.watching.training.random_numbers import DropoutSeeds
 from virtual.watching.training.replicas import Replicas
 from virtual.watching.training.replicated import ReplicatedTensors
+from virtual.watching.training.shards import ShardFactors
 
 
 def watch_everything(strict: bool) -> Watchers:
@@ -36,6 +37,7 @@ def watch_everything(strict: bool) -> Watchers:
             clocks,
             Gradients(logs, bonds, strict),
             Replicas(logs, bonds),
+            ShardFactors(logs),
             Idleness(logs, bonds),
             ReducedLosses(),
             Samplers(),

@@ -1,0 +1,65 @@
+"""Gradients of shards that each rank multiplies by a factor of its own, as by the norm of its shards alone."""
+
+from typing import Any
+
+import numpy as np
+
+from virtual.matching.samples import Values, find_ratio, take_sample
+from virtual.ranks.finding import FindingPlace, ProgramFinding, format_ranks
+from virtual.ranks.rank import Rank
+from virtual.ranks.watching import Watcher
+from virtual.watching.training.logs import OptimizerLog, OptimizerLogs
+
+GLOBAL = (
+    "clip by the norm of all shards: torch.nn.utils.clip_grad_norm_ of the DTensors, or all_reduce the sum of squares "
+    "before the root is taken"
+)
+SAME = 1e-3  # relative difference of factors that is rounding
+
+
+class ShardFactors(Watcher):
+    """Compares by what ranks multiply the gradients of their shards between backward and step."""
+
+    def __init__(self, logs: OptimizerLogs) -> None:
+        super().__init__()
+        self.logs = logs
+        self._computed: dict[Rank, dict[OptimizerLog, Values]] = {}
+        self._met: dict[tuple[int, int, int], dict[OptimizerLog, float | None]] = {}
+        self._told_of: set[tuple[int, int]] = set()
+
+    def backward_ended(self, rank: Rank) -> None:
+        sharded = [log for log in self.logs.of_rank(rank) if log.is_sharded and log.is_watched(log.count)]
+        self._computed[rank] = {log: _sample(log) for log in sharded}
+
+    def stepping(self, rank: Rank, optimizer: Any) -> None:
+        log = self.logs.of(rank, optimizer)
+        before, which = self._computed.get(rank, {}).get(log), (rank.job.number, log.number)
+        if before is None or which in self._told_of:
+            return
+        met = self._met.setdefault((*which, log.count), {})
+        met[log] = find_ratio(_sample(log), before)
+        if len(met) == len(log.sharing):
+            known = [factor for factor in self._met.pop((*which, log.count)).values() if factor is not None]
+            if known and max(known) - min(known) > SAME * max(map(abs, known)):
+                self._told_of.add(which)
+                self._tell(met, log.count + 1)
+
+    def _tell(self, met: dict[OptimizerLog, float | None], step: int) -> None:
+        places = [
+            FindingPlace((log.rank.number,), f"multiplies them by {factor:.4g}", log.last)
+            for log, factor in met.items()
+            if factor is not None
+        ]
+        log = next(iter(met))
+        title = (
+            f"gradients of one model's shards are multiplied by other factors on "
+            f"{format_ranks(one.rank.number for one in met)} before step {step}"
+        )
+        places = sorted(places, key=lambda place: place.ranks)[:4]
+        self.tell(log.rank.job, ProgramFinding("unlike factors", title, tuple(places), GLOBAL))
+
+
+def _sample(log: OptimizerLog) -> Values:
+    """Return a few values of the gradients that a rank has of its shards."""
+    local = [one.grad.to_local() for one in log.parameters if one.grad is not None and hasattr(one.grad, "to_local")]
+    return np.concatenate([np.zeros(0), *(take_sample(one, 8) for one in local if one.numel())])
