@@ -34,6 +34,10 @@ class LineNotes(TorchDispatchMode):
         self.active = 0  # which has last written or posted anything
         self.waited = Counter[int]()  # seconds by line
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else torch imports its compiler with the first operator, and takes 2 ms for each
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         found = func(*args, **(kwargs or {}))
         line = self.here()

@@ -77,6 +77,10 @@ class WatchedOps(TorchDispatchMode, AbstractContextManager[Any]):
         node = torch._C._current_autograd_node()
         return self._made_in.get(node._sequence_nr(), "") if node is not None else ""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else torch imports its compiler with the first operator, and takes 2 ms for each
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if not self.is_backward:
             self._made_in.setdefault(torch._C._autograd._get_sequence_nr() - 1, self.layer)

@@ -103,6 +103,10 @@ class _CountingMode(TorchDispatchMode):
         super().__init__()
         self.computing, self.rank = computing, rank
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else torch imports its compiler with the first operator, and takes 2 ms for each
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(map(is_traceable_wrapper_subclass_type, types)):
             return NotImplemented  # of a DTensor what its shard takes counts, which comes here afterwards

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from collectives.errors import InputError, RunFailed
-from virtual.hosting.protocol import ENDED, REFUSED, STARTED, here
+from virtual.hosting.protocol import ENDED, REFUSED, STARTED, UNCOMPILED, here
 from virtual.options import VirtualOptions
 from virtual.outcome import Finished, read_finished
 
@@ -50,7 +50,7 @@ class VirtualHost:
             call,
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
-            env={**os.environ, **ONE_THREAD},
+            env={**os.environ, **ONE_THREAD, **UNCOMPILED},
             start_new_session=True,  # an interrupt of the terminal is answered here
         )
         theirs.close()

@@ -10,6 +10,7 @@ from virtual.options import VirtualOptions
 REQUEST, REFUSED = "request.pickle", "refused.txt"
 STARTED, ENDED = "started", "ended"
 CRASHED = 97  # the exit status of a run that has broken for a reason of ours
+UNCOMPILED = {"TORCH_COMPILE_DISABLE": "1"}  # torch's compiler would trace into the ranks' process groups
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from collectives.errors import InputError, ProgramError
-from virtual.hosting.protocol import CRASHED, ENDED, REFUSED, STARTED, read_request
+from virtual.hosting.protocol import CRASHED, ENDED, REFUSED, STARTED, UNCOMPILED, read_request
 from virtual.running import VirtualRun
 
 MOST_PATH = 4096  # bytes of a request, which is the path of a folder
@@ -72,6 +72,7 @@ def _run(folder: Path) -> int:
     os.chdir(request.folder)
     os.environ.clear()
     os.environ.update(request.environment)
+    os.environ.update(UNCOMPILED)
     try:
         finished = VirtualRun(request.options).carry_out()
         finished.write(folder)

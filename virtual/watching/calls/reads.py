@@ -74,6 +74,10 @@ class ReadingMode(TorchDispatchMode):
         super().__init__()
         self.reads, self.rank = reads, rank
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else torch imports its compiler with the first operator, and takes 2 ms for each
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if not self.reads.is_idle(self.rank) and not func.is_view:
             name = func.name().partition("::")[2].partition(".")[0]
