@@ -11,6 +11,8 @@ from virtual.ranks.rank import RankJob
 from virtual.ranks.watching import Watcher
 
 WAIT_FIRST = "wait() on the handle before the tensor is written to, or give it a tensor of its own (clone)"
+OWN_BUFFERS = "give each irecv a tensor of its own, or wait() on one before the next"
+OWN_TENSORS = "make a tensor for each rank: [torch.empty_like(t) for _ in range(world_size)], not [t] * world_size"
 NEVER = "keep the handle and wait() on it before the tensor is used"
 
 
@@ -46,8 +48,31 @@ class InFlight(Watcher):
     """Compares how often tensors had been written to when they were posted, carried and waited for."""
 
     def posted(self, posted: Any) -> None:
+        if posted.is_programs and posted.way == "receives":
+            self._compare_receives(posted)
+        elif posted.is_programs and posted.way == "calls" and posted.exchange.collective == "all_gather":
+            self._look_for_doubles(posted)
         if posted.is_programs and is_watched(posted):
             posted.contents = _read(one for one in posted.tensors if is_plain(one) and not one.is_inference())
+
+    def _compare_receives(self, posted: Any) -> None:
+        """Look whether a message is received into a tensor into which another is, which may still come."""
+        address = posted.tensors[0].data_ptr() if is_plain(posted.tensors[0]) else 0
+        for work in posted.rank.unwaited.values():
+            other = work.posted
+            if other is not posted and other.way == "receives" and address and other.tensors[0].data_ptr() == address:
+                title = f"{{ranks}} receive into one tensor twice: the message of {other.site} is not waited for yet"
+                self.find("in flight", title, posted.rank, posted.site, OWN_BUFFERS)
+                return
+
+    def _look_for_doubles(self, posted: Any) -> None:
+        """Look whether the results of several ranks go into one tensor."""
+        taken = [tensors[0] for tensors in posted.exchange.taken]
+        if not taken or not is_plain(taken[0]) or not taken[0].numel():
+            return
+        if len({one.data_ptr() for one in taken}) < len(taken):
+            title = f"the list that {posted.asked or 'all_gather'} fills holds one tensor several times"
+            self.find("one tensor", title, posted.rank, posted.site, OWN_TENSORS)
 
     def complete(self, collective: Any) -> None:
         for call in collective.calls.values():

@@ -1,0 +1,11 @@
+# ranks: 2
+# kind: one tensor
+"""A list that is multiplied holds one tensor as often as there are ranks."""
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+found = [torch.zeros(2)] * dist.get_world_size()
+dist.all_gather(found, torch.full((2,), float(dist.get_rank())))  # told: 0-1
+print(torch.cat(found))
+dist.destroy_process_group()
