@@ -29,7 +29,6 @@ SMALLEST = {  # what makes each of them take seconds
     "growth.py": ["--parts", "lockstep", "--only", "broadcast", "--repetitions", "1", "--fewer", "64"],
     "methods.py": ["--ranks", "32", "--repetitions", "1"],
     "overlap.py": ["--rounds", "1", "--batch-size", "2", "--way", "ring[overlap]"],
-    "parallelism.py": ["--rounds", "1", "--steps", "1", "--batch-size", "2"],
     "renting.py": ["--choices", "20"],
     "replaying.py": ["--messages", "20000"],
     "side_by_side.py": ["--before", str(FOLDER.parent), "--fewer", "64", "--rounds", "1"],
@@ -218,12 +217,6 @@ def test_trainings_learn_alike_and_overlapped_steps_are_as_fast_as_ddps():
 def test_one_rank_predicted_two_four_and_eight_hosts():
     found = json.loads((FOLDER / "results" / "one_rank.json").read_text())
     assert {row["world_size"] for row in found["rows"]} == {2, 4, 8} and not found["refused"]
-
-
-@pytest.mark.slow
-def test_a_model_on_two_processes_is_measured(tmp_path: Path):
-    found = measured("parallelism.py", tmp_path / "found.json", *SMALLEST["parallelism.py"])
-    assert [row["processes"] for row in found["rows"]] == [1, 2, 4]
 
 
 @pytest.mark.slow

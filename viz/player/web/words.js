@@ -193,8 +193,9 @@ export function aboutMessage(run, i) {
   const held = run.buffers?.exact ? contributors(carriedBy(run, i, 0)) : 0;
   if (held) lines.push(`holds data of ${whose(held)}`);
   const [sent, received] = waitsOf(run, i);
-  if (sent > 0) lines.push(`rank ${c.src[i]} waited${inLine(c.src_line, i)} ${time(sent)} for rank ${c.dst[i]} to receive`);
-  if (received > 0) lines.push(`rank ${c.dst[i]} waited${inLine(c.dst_line, i)} ${time(received)} for rank ${c.src[i]} to send`);
+  const [src, dst] = [`rank ${c.src[i]}`, `rank ${c.dst[i]}`];
+  if (sent > 0) lines.push(`${src} waited${inLine(c.src_line, i)} ${time(sent)} for ${dst} to receive`);
+  if (received > 0) lines.push(`${dst} waited${inLine(c.dst_line, i)} ${time(received)} for ${src} to send`);
   return lines.join('\n');
 }
 
