@@ -12,6 +12,7 @@ from simcomm.cluster.calibrated import this_machine
 from simcomm.cluster.cluster import Cluster, with_usable_bandwidths
 from simcomm.cluster.custom import from_graph, from_links
 from simcomm.cluster.files import read_cluster
+from simcomm.cluster.machines import cube_mesh, nvlink_pairs, nvswitch, pcie_tree
 from simcomm.cluster.placement import place_in_blocks, place_on, place_round_robin
 from simcomm.cluster.presets import preset
 from simcomm.cluster.routing import ecmp, listed_routes, rail_aware, shortest
@@ -32,6 +33,7 @@ __all__ = [
     "RankTrouble",
     "Trouble",
     "choose",
+    "cube_mesh",
     "dragonfly",
     "ecmp",
     "fat_tree",
@@ -39,6 +41,9 @@ __all__ = [
     "from_links",
     "fully_connected",
     "listed_routes",
+    "nvlink_pairs",
+    "nvswitch",
+    "pcie_tree",
     "place_in_blocks",
     "place_on",
     "place_round_robin",

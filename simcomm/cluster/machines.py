@@ -7,6 +7,7 @@ of one board are linked with each other. What several NVSwitch chips do together
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 
 import networkx as nx
@@ -14,8 +15,9 @@ import networkx as nx
 from collectives.checks import check_number, check_whole_number
 from collectives.errors import InputError
 from collectives.transport import Transport
+from collectives.units import Bandwidth, Latency
 from simcomm.cluster.cluster import IDEAL, Cluster
-from simcomm.cluster.graph import P2P_LEVELS, LinkSpec, add_link, empty_graph
+from simcomm.cluster.graph import P2P_LEVELS, LinkSpec, add_link, empty_graph, link_spec
 
 AddNVLinks = Callable[["nx.DiGraph[str]", str, Sequence[str]], None]  # adds NVLinks among a machine's GPUs
 CUBE_MESH = {(0, 1): 1, (0, 2): 1, (0, 3): 2, (1, 2): 2, (1, 3): 1, (2, 3): 2}
@@ -257,3 +259,87 @@ def _add_spines(graph: "nx.DiGraph[str]", leaves: Sequence[str], spines: int, ca
 
 def _title(machine: Machine, nodes: int) -> str:
     return machine.title if nodes == 1 else f"{nodes} x {machine.title}"
+
+
+def single_machine(machine: Machine, transport: Transport | None = IDEAL) -> Cluster:
+    """Return a cluster of one machine, with a rank on each of its GPUs."""
+    graph = empty_graph()
+    gpus = add_machine(graph, 0, machine)
+    return Cluster(machine.title, graph, tuple(gpus), transport)
+
+
+def pcie_tree(
+    gpus: int,
+    bandwidth: str | Bandwidth,
+    latency: str | Latency,
+    *,
+    sockets: int = 1,
+    switches: int = 0,
+    socket_bandwidth: str | Bandwidth | None = None,
+    peer_to_peer: bool = True,
+    memory_bandwidth: str | Bandwidth | None = None,
+    transport: Transport | None = IDEAL,
+) -> Cluster:
+    """Build a machine of GPUs on PCIe links of ``bandwidth`` and ``latency``, to their CPU socket or to switches.
+
+    Without peer-to-peer access every message goes through the receiver's host memory. Sockets are joined by a link of
+    ``socket_bandwidth``, which two or more need. Raises InputError.
+
+    >>> pcie_tree(4, "24 GB/s", "1 us", switches=2)
+    <Cluster 4 GPUs on PCIe: 4 ranks, 8 nodes, 14 links>
+    """
+    if check_whole_number("sockets", sockets, at_least=1) > 1 and socket_bandwidth is None:
+        raise InputError(f"{sockets} sockets without socket_bandwidth, the rate of the link between them")
+    machine = Machine(
+        f"{gpus} GPUs on PCIe" + ("" if peer_to_peer else " without peer-to-peer access"),
+        gpus,
+        link_spec(bandwidth, latency, "PCIe"),
+        sockets=sockets,
+        pcie_switches=switches,
+        socket=link_spec(socket_bandwidth, "0 us", "socket link") if socket_bandwidth else None,
+        memory=link_spec(memory_bandwidth, "0 us", "memory") if memory_bandwidth else LinkSpec(medium="memory"),
+        p2p_level="SYS" if peer_to_peer else "NVL",
+    )
+    return single_machine(machine, transport)
+
+
+def nvlink_pairs(
+    gpus: int,
+    nvlink_bandwidth: str | Bandwidth,
+    pcie_bandwidth: str | Bandwidth,
+    latency: str | Latency,
+    transport: Transport | None = IDEAL,
+) -> Cluster:
+    """Build GPUs joined two by two by NVLink bridges, and all by PCIe through one CPU without peer-to-peer access.
+
+    >>> nvlink_pairs(4, "56 GB/s", "24 GB/s", "1 us")
+    <Cluster 4 GPUs in NVLink pairs: 4 ranks, 6 nodes, 14 links>
+    """
+    bridge = partial(add_nvlink_pairs, link=link_spec(nvlink_bandwidth, latency, "NVLink"))
+    pcie = link_spec(pcie_bandwidth, latency, "PCIe")
+    machine = Machine(f"{gpus} GPUs in NVLink pairs", gpus, pcie, nvlinks=bridge, p2p_level="NVL")
+    return single_machine(machine, transport)
+
+
+def cube_mesh(
+    bandwidth: str | Bandwidth, latency: str | Latency, bricks: int = 6, transport: Transport | None = IDEAL
+) -> Cluster:
+    """Build eight GPUs in a hybrid cube mesh of ``bricks`` NVLinks each, of ``bandwidth`` a link, without their PCIe.
+
+    >>> cube_mesh("25 GB/s", "1 us")
+    <Cluster hybrid cube mesh, 6 NVLinks a GPU: 8 ranks, 8 nodes, 32 links>
+    """
+    mesh = partial(add_cube_mesh, brick=link_spec(bandwidth, latency, "NVLink"), bricks=bricks)
+    return single_machine(Machine(f"hybrid cube mesh, {bricks} NVLinks a GPU", 8, nvlinks=mesh), transport)
+
+
+def nvswitch(
+    gpus: int, bandwidth: str | Bandwidth, latency: str | Latency, transport: Transport | None = IDEAL
+) -> Cluster:
+    """Build GPUs on an NVSwitch, each by NVLinks of ``bandwidth`` together; 72 of them make an NVL72.
+
+    >>> nvswitch(8, "450 GB/s", "1 us")
+    <Cluster 8 GPUs on an NVSwitch: 8 ranks, 9 nodes, 16 links>
+    """
+    switch = partial(add_nvswitch, link=link_spec(bandwidth, latency, "NVLink"))
+    return single_machine(Machine(f"{gpus} GPUs on an NVSwitch", gpus, nvlinks=switch), transport)
