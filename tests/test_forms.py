@@ -92,6 +92,7 @@ OF_NETWORK = {
 }
 TRAINED = [*FORMS, *MESHES, *OF_NETWORK]
 STEPS = 3
+KEPT = ("fsdp x tensor", "interleaved", "perceptron by fsdp")  # whose weights are tried each time
 
 
 def plan_of(form: Parallelism, model: str = MODEL, sample: tuple[int, ...] | None = None) -> FormPlan:
@@ -144,7 +145,9 @@ def test_every_form_loses_what_one_rank_alone_does(
 
 
 @pytest.mark.usefixtures("ranks")
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in KEPT)) for name in TRAINED]
+)
 def test_weights_are_kept_whole_and_by_the_names_of_the_model(folder: Path, plans: list[FormPlan], name: str) -> None:
     """They lose in the next step what one rank alone does there."""
     place = TRAINED.index(name)
