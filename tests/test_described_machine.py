@@ -74,6 +74,16 @@ def test_what_was_seen_of_gpudirect_and_the_settings_go_into_the_scenario(tmp_pa
     assert "nic = 200  # as you say" in found.toml
 
 
+def test_hosts_are_counted_by_the_line_that_says_them_and_not_where_one_rank_alone_is_logged(tmp_path: Path) -> None:
+    begun = "n0:10:20 [0] NCCL INFO comm 0x55aa rank 0 nranks 16 cudaDev 0 busId 7000 - Init START\n"
+    whole = begun + NCCL_LOG.format(gdr="/GDRDMA")
+    found = ringlab.describe([write(tmp_path, "new.log", whole)], keys=['gpu="H100 SXM"']).system
+    assert (found.nodes, found.gpus) == (2, 8)
+    of_old_nccl = write(tmp_path, "old.log", whole.replace(" nNodes 2 localRanks 8", "").replace("n1:11", "n0:11"))
+    with pytest.raises(InputError, match="no file says how many GPUs and hosts there are"):
+        ringlab.describe([of_old_nccl], keys=['gpu="H100 SXM"'])
+
+
 def test_what_is_missing_is_said_with_what_to_give(tmp_path: Path) -> None:
     topo = write(tmp_path, "topo.txt", workstation_matrix())
     with pytest.raises(InputError, match="no file names the GPU; give --system"):

@@ -1,7 +1,7 @@
 """The machine that facts describe: the keys of a described system, each with the line that says it or as a guess."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -135,13 +135,7 @@ def _counts(facts: Facts) -> Iterator[tuple[str, KeyValue]]:
         return
     comms = facts.of(CommRank)
     if comms:
-        widest = max(comms, key=lambda one: one.ranks)
-        same = [one for one in comms if one.ranks == widest.ranks]
-        nodes = widest.nodes or max(1, len({one.host for one in same}))
-        local = max(Counter(one.host for one in {(c.rank, c.host): c for c in same}.values()).values())
-        gpus = widest.ranks // nodes if widest.ranks % nodes == 0 else local
-        yield "nodes", KeyValue(nodes, widest.place)
-        yield "gpus", KeyValue(gpus, widest.place)
+        yield from _counts_of_communicator(facts, comms)
         return
     for started in facts.of(StartedTest):
         hosts = {device.host for device in started.devices}
@@ -158,6 +152,19 @@ def _counts(facts: Facts) -> Iterator[tuple[str, KeyValue]]:
         yield "nodes", KeyValue(1, place)
         yield "gpus", KeyValue(count, place)
         return
+
+
+def _counts_of_communicator(facts: Facts, comms: Sequence[CommRank]) -> Iterator[tuple[str, KeyValue]]:
+    """Yield hosts and GPUs of each of the widest communicator; none where its other ranks' hosts are not logged."""
+    widest = max(comms, key=lambda one: (one.ranks, one.nodes))
+    hosts = {one.rank: one.host for one in comms if one.ranks == widest.ranks}
+    is_apart = any(one.transport == "NET" for one in facts.of(LoggedHop)) and len(set(hosts.values())) == 1
+    if not widest.nodes and len(hosts) < widest.ranks and is_apart:
+        return
+    nodes = widest.nodes or max(1, len(set(hosts.values())))
+    gpus = widest.ranks // nodes if widest.ranks % nodes == 0 else max(Counter(hosts.values()).values())
+    yield "nodes", KeyValue(nodes, widest.place)
+    yield "gpus", KeyValue(gpus, widest.place)
 
 
 def _devices_of_a_host(facts: Facts) -> Iterator[tuple[int, FilePlace]]:
