@@ -318,3 +318,66 @@ def test_a_choice_of_the_tuner_that_our_model_finds_slow_is_told(tmp_path: Path,
     assert (first.name, first.line) == ("tuner-choice", 2)
     assert first.gain is not None
     assert first.gain > 1.3
+
+
+SMI_TABLE = """\
+|   0  NVIDIA A100-SXM4-80GB          On  |   00000000:07:00.0 Off |                    0 |
+| N/A   31C    P0             62W /  400W |       4MiB /  81920MiB |      0%      Default |
+|   1  NVIDIA A100-SXM4-80GB          On  |   00000000:0F:00.0 Off |                    3 |
+"""
+SMI_QUERY = """\
+Attached GPUs                             : 2
+GPU 00000000:07:00.0
+    Product Name                          : NVIDIA GeForce RTX 4090
+        GPU Link Info
+            PCIe Generation
+                Max                       : 4
+                Current                   : 1
+            Link Width
+                Max                       : 16x
+                Current                   : {lanes}x
+        Current Power Limit               : {watts}.00 W
+        Default Power Limit               : 450.00 W
+GPU 00000000:0F:00.0
+    Product Name                          : NVIDIA GeForce RTX 4090
+"""
+IBSTAT = "CA 'mlx5_{}'\n\tPort 1:\n\t\tState: {}\n\t\tRate: {}\n\t\tLink layer: InfiniBand\n"
+NIC_SLOT = (
+    "5e:00.0 Infiniband controller: Mellanox MT28908\n\tLnkCap:\tSpeed {}GT/s, Width x16\n\tLnkSta:\tSpeed 8GT/s, {}"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (SMI_TABLE, ["a GPU has memory errors that cannot be corrected"]),
+        (SMI_QUERY.format(lanes=4, watts=450), ["the GPU at 00000000:07:00.0 has 4 of 16 PCIe lanes"]),
+        (SMI_QUERY.format(lanes=16, watts=200), ["a GPU is slowed: its power limit is 200 W of 450"]),
+        (SMI_QUERY.format(lanes=16, watts=450), []),
+        (
+            "".join(IBSTAT.format(*row) for row in ((0, "Active", 200), (1, "Down", 10), (2, "Active", 200))),
+            ["mlx5_1 is down, 2 others are up at 200 Gbit/s"],
+        ),
+        (NIC_SLOT.format(16, "Width x16"), ["the NIC at 5e:00.0 runs at PCIe 3.0 of 4.0"]),
+        (NIC_SLOT.format(8, "Width x4"), ["the NIC at 5e:00.0 has 4 of 16 PCIe lanes"]),
+        ("\t\tACSCtl:\tSrcValid- TransBlk- ReqRedir- CmpltRedir-\n", []),
+        ("NIC statistics:\n     np_cnp_sent: 120034\n     rx_out_of_buffer: 0\n", []),
+    ],
+)
+def test_what_tools_say_of_a_host_is_told(tmp_path: Path, text: str, told: list[str]) -> None:
+    assert [one.text for one in ringlab.diagnose([write(tmp_path, "host.txt", text)]).causes] == told
+
+
+def test_the_table_of_nvidia_smi_names_the_gpus_of_a_machine(tmp_path: Path) -> None:
+    for text, name in ((SMI_TABLE, "A100 SXM"), (SMI_QUERY.format(lanes=16, watts=450), "RTX 4090")):
+        machine = ringlab.diagnose([write(tmp_path, "smi.txt", text)]).machine
+        assert (machine["gpu"], machine["gpus"]) == (name, 2)
+
+
+@pytest.mark.parametrize(("times", "verdict"), [(1.0, "normal"), (1.3, "slow")])
+def test_packets_lost_at_some_time_are_no_cause_of_a_run_that_is_fast(
+    tmp_path: Path, times: float, verdict: str
+) -> None:
+    table = write(tmp_path, "t.txt", nccl_tests(["n0"], 8, H100, healthy_rows(times), per_gpu=False))
+    lost = write(tmp_path, "nic.txt", "NIC statistics:\n     rx_out_of_buffer: 3\n")
+    assert ringlab.diagnose([table, lost]).verdict == verdict

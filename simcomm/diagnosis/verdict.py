@@ -100,7 +100,7 @@ def _is_stuck(case: DiagnosedCase) -> bool:
 
 def _judge(case: DiagnosedCase, factor: Factor | None, causes: tuple[Cause, ...]) -> tuple[Verdict, str]:
     """Return whether it is slow: by what was measured, by what a cause would take, or by what the files show alone."""
-    own = next((cause for cause in causes if cause.name in OWN_FACTOR and (cause.gain or 2.0) > LEAST_FACTOR), None)
+    own = next((cause for cause in causes if _stands_alone(cause, factor)), None)
     if factor is not None:
         if factor.low > 1:
             return (
@@ -141,6 +141,14 @@ def _judge(case: DiagnosedCase, factor: Factor | None, causes: tuple[Cause, ...]
     if has_trace or case.profiled_step is not None:
         return "normal", "no rank, link or phase stands out"
     return "unknown", case.machine.missing or "nothing was measured; give the output of nccl-tests"
+
+
+def _stands_alone(cause: Cause, factor: Factor | None) -> bool:
+    """Return whether a cause says by itself that it is slow: but what a NIC counted once not of a fast run."""
+    is_fast = factor is not None and factor.value <= LEAST_FACTOR
+    if cause.name == "packet-loss" and is_fast:
+        return False
+    return cause.name in OWN_FACTOR and (cause.gain or 2.0) > LEAST_FACTOR
 
 
 def _supported(verdict: Verdict, causes: tuple[Cause, ...], factor: Factor | None) -> tuple[Cause, ...]:

@@ -169,12 +169,11 @@ def _counts_of_communicator(facts: Facts, comms: Sequence[CommRank]) -> Iterator
 
 def _devices_of_a_host(facts: Facts) -> Iterator[tuple[int, FilePlace]]:
     yield from ((len(one.gpus), one.place) for one in facts.of(PathMatrix))
-    slots = {one.bus: one for one in facts.of(PcieSlot) if one.kind == "gpu"}
-    if slots:
-        yield len(slots), next(iter(slots.values())).place
-    gpus = {one.index: one for one in facts.of(GpuSeen)}
-    if gpus:
-        yield len(gpus), gpus[min(gpus)].place
+    slots = {one.bus: one.place for one in facts.of(PcieSlot) if one.kind == "gpu"}
+    gpus = {one.index: one.place for one in facts.of(GpuSeen)}
+    places = max(list(slots.values()), list(gpus.values()), key=len)
+    if places:
+        yield len(places), places[0]
 
 
 def _links(facts: Facts, gpu: Gpu | None, keys: Mapping[str, KeyValue]) -> Iterator[tuple[str, KeyValue]]:

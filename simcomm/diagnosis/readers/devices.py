@@ -10,22 +10,29 @@ from simcomm.diagnosis.readers.topology_xml import GT
 DEVICE = re.compile(r"^((?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) (.*)$")
 ABILITY = re.compile(r"LnkCap:.*Speed ([\d.]+)GT/s.*Width x(\d+)")
 STATE = re.compile(r"LnkSta:\s*Speed ([\d.]+)GT/s(?: \(\w+\))?, Width x(\d+)")
-ACS = re.compile(r"ACSCtl:\s*SrcValid\+.*?(?:ReqRedir([+-]))?")
+ACS = re.compile(r"ACSCtl:\s*SrcValid([+-])")
 PORT = re.compile(r"^\s*(?:CA '([^']+)'|InfiniBand device '([^']+)' port \d+ status:|hca_id:\s*(\S+))", re.IGNORECASE)
 RATE = re.compile(r"^\s*[Rr]ate:\s*(\d+(?:\.\d+)?)(?:\s|$)")
 UP = re.compile(r"^\s*[Ss]tate:\s*(?:\d: )?(\w+)")
 LAYER = re.compile(r"^\s*(?:[Ll]ink[ _]layer):\s*(\w+)")
 SPEED = re.compile(r"^\s*Speed: (\d+)Mb/s")
 OF_ETHTOOL = re.compile(r"^Settings for (\S+):|^NIC statistics(?: for (\S+))?")
-LISTED = re.compile(r"^GPU (\d+): (.+?) \(UUID")
+LISTED = re.compile(
+    r"^GPU (\d+): (.+?) \(UUID|^\|\s+(\d+)\s+(\S.*?)\s+(?:On|Off)\s+\|"
+)  # -L, and the table without options
+QUERIED = re.compile(r"^GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])$")
+QUERIED_NAME = re.compile(r"^\s+Product Name\s*:\s*(\S.*)")
+QUERIED_LINK = re.compile(r"^\s+(Max|Current)\s*:\s*(\d{1,2})(x?)$")
+POWER_LIMIT = re.compile(r"^\s+(Current Power|Power|Default Power) Limit\s*:\s*(\d{1,5}(?:\.\d+)?) W")
+ECC_CELL = re.compile(r"^\|\s+\d+\s.*\|.*\|\s+([1-9]\d{0,8})\s+\|$")
 BOOTED = re.compile(r"BOOT_IMAGE=|intel_iommu=on|amd_iommu=on")
 THROTTLED = re.compile(
     r"(HW Slowdown|HW Thermal Slowdown|HW Power Brake Slowdown|SW Thermal Slowdown|SW Power Cap)\s*:\s*Active\b"
 )
 COUNTED = re.compile(
     r"(rx_discards_phy|tx_discards_phy|out_of_sequence|packet_seq_err|local_ack_timeout_err|rnr_nak_retry_err|"
-    r"np_cnp_sent|rx_prio\d_discards?|symbol_error\w*|link_downed\w*|roce_adp_retrans|rx_out_of_buffer|SymbolErrors|"
-    r"LinkDowned|PortRcvErrors)\s*[:=.]+\s*(\d{1,18})\b"
+    r"rx_prio\d_discards?|symbol_error\w*|link_downed\w*|roce_adp_retrans|rx_out_of_buffer|rx_crc_errors_phy|"
+    r"SymbolErrors|LinkDowned|PortRcvErrors)\s*[:=.]+\s*(\d{1,18})\b"
 )
 QUEUED = re.compile(r"^qdisc \S+ \S+ (?:dev (\S+) )?")
 DROPPED = re.compile(r"\(dropped (\d{1,18}),")
@@ -37,6 +44,7 @@ def read(file: str, lines: list[LogLine]) -> Iterator[Fact]:
     """Yield slots, ports, counters and GPUs."""
     yield from _slots(file, lines)
     yield from _ports(file, lines)
+    yield from _queried(file, lines)
     device = ""
     for line in lines:
         if found := QUEUED.match(line.text):
@@ -59,8 +67,8 @@ def _slots(file: str, lines: list[LogLine]) -> Iterator[Fact]:
             can = GT.get(found[1], 0), int(found[2])
         elif found := STATE.search(line.text):
             yield PcieSlot(line.place(file), bus, _kind(name), GT.get(found[1], 0), int(found[2]), *can, name[:80])
-        elif ACS.search(line.text):
-            yield Complaint(line.place(file), "acs")
+        elif found := ACS.search(line.text):
+            yield Complaint(line.place(file), "acs" if found[1] == "+" else "acs is off")
 
 
 def _kind(name: str) -> str:
@@ -94,9 +102,37 @@ def _ports(file: str, lines: list[LogLine]) -> Iterator[Fact]:
             yield Port(line.place(file), name or "NIC", float(found[1]) / 1e3, True, True)
 
 
+def _queried(file: str, lines: list[LogLine]) -> Iterator[Fact]:
+    """Yield name, lanes and power limit of each GPU that ``nvidia-smi -q`` tells of.
+
+    The generation is left out: an idle GPU runs its slot at the first one.
+    """
+    bus, number, said = "", -1, dict[str, float]()
+    for line in lines:
+        if found := QUERIED.match(line.text):
+            bus, number, said = found[1], number + 1, {}
+        elif not bus:
+            continue
+        elif found := QUERIED_NAME.match(line.text):
+            yield GpuSeen(line.place(file), number, found[1])
+        elif (found := QUERIED_LINK.match(line.text)) and found[3]:
+            said[found[1]] = float(found[2])
+            if found[1] == "Current" and "Max" in said:
+                lanes, can = int(said["Current"]), int(said["Max"])
+                yield PcieSlot(line.place(file), bus, "gpu", 0, lanes, lanes_can=can)
+        elif found := POWER_LIMIT.match(line.text):
+            said[found[1]] = float(found[2])
+            limit = said.get("Current Power", said.get("Power", 0.0))
+            if found[1] == "Default Power" and 0 < limit < said["Default Power"]:
+                text = f"its power limit is {limit:g} W of {said['Default Power']:g}"
+                yield Counter(line.place(file), "throttled", 1.0, text)
+
+
 def _states(file: str, line: LogLine) -> Iterator[Fact]:
     if found := LISTED.match(line.text):
-        yield GpuSeen(line.place(file), int(found[1]), found[2])
+        yield GpuSeen(line.place(file), int(found[1] or found[3]), (found[2] or found[4]).rstrip("."))
+    if found := ECC_CELL.match(line.text):
+        yield Counter(line.place(file), "ecc", float(found[1]))
     if (
         BOOTED.search(line.text)
         and re.search(r"(?:intel|amd)_iommu=on(?!\S*pt)", line.text)

@@ -161,6 +161,16 @@ def find_ports(case: DiagnosedCase) -> Iterator[Cause]:
     best = max((one.gbit for one in ports if one.is_up), default=0.0)
     kin = [one for one in ports if one.is_up and one.gbit == best and not one.is_ethernet]
     for port in ports:
+        if not port.is_up and not port.is_ethernet and len(kin) > 1:  # of a NIC's two ports one is often left empty
+            yield Cause(
+                "port-down",
+                f"{port.name} is down, {len(kin)} others are up at {best:g} Gbit/s",
+                port.place.text,
+                port.place,
+                "look at its cable, transceiver and switch port, and at the subnet manager",
+                0.5,
+                case.slowdown({"nic": best / 8 * len(kin) / (len(kin) + 1)}),
+            )
         if port.is_up and port.gbit < 0.6 * best and len(kin) > 1 and not port.is_ethernet:
             yield Cause(
                 "port-slow",
@@ -172,14 +182,18 @@ def find_ports(case: DiagnosedCase) -> Iterator[Cause]:
                 case.slowdown({"nic": best / 8 * 0.5}),
             )
     for slot in case.facts.of(PcieSlot):
-        if slot.kind == "nic" and 0 < slot.lanes < slot.lanes_can:
+        few_lanes = 0 < slot.lanes < slot.lanes_can
+        if slot.kind == "nic" and (few_lanes or 0 < slot.generation < slot.generation_can):
+            what = f"has {slot.lanes} of {slot.lanes_can} PCIe lanes"
+            if not few_lanes:
+                what = f"runs at PCIe {slot.generation}.0 of {slot.generation_can}.0"
             yield Cause(
                 "nic-slot",
-                f"the NIC at {slot.bus} has {slot.lanes} of {slot.lanes_can} PCIe lanes",
+                f"the NIC at {slot.bus} {what}",
                 slot.place.text,
                 slot.place,
-                "put it into a slot of its width, or seat it again",
-                0.8,
+                "put it into a slot of its width and generation, or seat it again",
+                0.8 if few_lanes else 0.5,  # a slot of an older generation may do for its rate
                 None,
             )
 
