@@ -368,6 +368,32 @@ def test_what_tools_say_of_a_host_is_told(tmp_path: Path, text: str, told: list[
     assert [one.text for one in ringlab.diagnose([write(tmp_path, "host.txt", text)]).causes] == told
 
 
+@pytest.mark.parametrize(
+    "before",
+    [
+        " 0: ",
+        "12: ",
+        "[1,3]<stdout>:",
+        "[pod/worker-0/nccl] ",
+        "worker-0 nccl ",
+        "May 01 10:00:{:02} n0 run[7]: ",
+        "> ",
+    ],
+)
+def test_a_table_is_read_with_whatever_stands_before_its_lines(tmp_path: Path, before: str) -> None:
+    lines = nccl_tests(["n0"], 8, H100, healthy_rows(times=6.0), per_gpu=False).splitlines()
+    text = "".join(f"{before.format(number)}{line}\n" for number, line in enumerate(lines))
+    assert ringlab.diagnose([write(tmp_path, "t.txt", text)]).factor == pytest.approx(6.0, abs=0.1)
+
+
+def test_text_in_utf_16_or_packed_is_read_and_all_files_of_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "gpus.txt.gz").write_bytes(gzip.compress(gpus_listed(H100, 8).encode()))
+    (tmp_path / "topo.txt").write_bytes(dgx_matrix().replace("\n", "\r\n").encode("utf-16"))
+    answer = ringlab.diagnose([tmp_path])
+    assert (answer.machine["gpu"], answer.machine["link"]) == ("H100 SXM", "nvswitch")
+    assert [Path(file).name for file, _ in answer.files] == ["gpus.txt.gz", "topo.txt"]
+
+
 def test_the_table_of_nvidia_smi_names_the_gpus_of_a_machine(tmp_path: Path) -> None:
     for text, name in ((SMI_TABLE, "A100 SXM"), (SMI_QUERY.format(lanes=16, watts=450), "RTX 4090")):
         machine = ringlab.diagnose([write(tmp_path, "smi.txt", text)]).machine

@@ -31,7 +31,7 @@ from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace, read_trace
 
 MOST_RANKS = 65_536
-GZIP = 16 + zlib.MAX_WBITS
+GZIP, PACKED = 16 + zlib.MAX_WBITS, b"\x1f\x8b"
 SYNC = re.compile(r"(gloo|nccl|mpi|ucc|xccl):")
 BACKWARD = "autograd::engine::evaluate_function"
 STEP, OPTIMIZER = "ProfilerStep#", "Optimizer.step#"
@@ -275,19 +275,25 @@ def _gpu_name(content: dict[str, Any]) -> str:
     return str(first.get("name", ""))[:LONGEST_NAME] if isinstance(first, dict) else ""
 
 
+def unpack(path: Path, content: bytes, most_bytes: int) -> bytes:
+    """Return what gzip has packed, or the content itself. Raise InputError where there are more bytes in it."""
+    if content[:2] != PACKED:
+        return content
+    inflater = zlib.decompressobj(GZIP)
+    try:
+        content = inflater.decompress(content, most_bytes)
+    except zlib.error as error:
+        raise InputError(f"{path}: not a gzip file: {error}") from error
+    if not inflater.eof:
+        raise InputError(
+            f"{path}: more than {most_bytes:,} bytes in it, or an incomplete gzip file; profile fewer steps, or cut it"
+        )
+    return content
+
+
 def _parse(path: Path) -> Any:
     """Return the JSON in a file that may be packed by gzip, without taking more memory than a profile may."""
-    content = read_bytes(path, FileBytes.PROFILER)
-    if content[:2] == b"\x1f\x8b":
-        inflater = zlib.decompressobj(GZIP)
-        try:
-            content = inflater.decompress(content, FileBytes.PROFILER)
-        except zlib.error as error:
-            raise InputError(f"{path}: not a gzip file: {error}") from error
-        if not inflater.eof:
-            raise InputError(
-                f"{path}: more than {FileBytes.PROFILER:,} bytes in it, or an incomplete gzip file; profile fewer steps"
-            )
+    content = unpack(path, read_bytes(path, FileBytes.PROFILER), FileBytes.PROFILER)
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:

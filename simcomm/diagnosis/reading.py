@@ -1,12 +1,14 @@
 """Files of any of the known formats, as facts: found out what each is, bounded in size, never executed or unpickled."""
 
+import gzip
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from collectives.errors import InputError
 from collectives.input_files import FileBytes, parse_json, read_bytes
-from collectives.records.kineto import is_profile
+from collectives.records.kineto import LOOKED_AT, is_profile, unpack
 from simcomm.diagnosis.evidence.facts import Fact, Facts
 from simcomm.diagnosis.readers import (
     devices,
@@ -22,11 +24,12 @@ from simcomm.diagnosis.readers import (
     topology_xml,
     watchdog,
 )
-from simcomm.diagnosis.readers.lines import LogLine, clean
+from simcomm.diagnosis.readers.lines import LogLine, number_lines
 
 MOST_LINES = 2_000_000
 MOST_LINE = 200_000  # letters: a ring of 16,384 ranks is one line of NCCL's log
 MOST_FACTS = 2_000_000
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # what PowerShell writes
 PICKLED = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 AS_JSON = "import json, pickle, sys; json.dump(pickle.load(open(sys.argv[1], 'rb')), open(sys.argv[1] + '.json', 'w'))"
 KNOWN = (
@@ -57,8 +60,8 @@ LINE_READERS = (
 
 def read_facts(paths: Iterable[Path | str]) -> Facts:
     """Return what the files say. Raise InputError that names the file, the line and what would be accepted."""
-    facts, given = Facts(), [Path(path) for path in paths]
-    files = [path for path in given if path.is_file() and is_profile(path)]  # of one run, a rank each
+    facts, given = Facts(), [each for path in paths for each in _files_of(Path(path))]
+    files = [path for path in given if path.is_file() and _holds_profile(path)]  # of one run, a rank each
     for number, path in enumerate(given):
         names = {"torch's profile"} if path in files and number > given.index(files[0]) else set[str]()
         for name, fact in () if names else _read(path, files):
@@ -72,17 +75,38 @@ def read_facts(paths: Iterable[Path | str]) -> Facts:
     return facts
 
 
+def _files_of(path: Path) -> Iterator[Path]:
+    """Yield the files of a folder in which there is no profile, by name; else the path itself."""
+    files = sorted(each for each in path.iterdir() if each.is_file()) if path.is_dir() else []
+    if files and not any(map(_holds_profile, files)):
+        yield from files
+    else:
+        yield path
+
+
+def _holds_profile(path: Path) -> bool:
+    """Return whether a file is a profile of torch's, packed or not."""
+    if path.suffix != ".gz" or not path.is_file():
+        return is_profile(path)
+    try:
+        with gzip.open(path) as file:
+            return b'"traceEvents"' in file.read(LOOKED_AT)
+    except (OSError, EOFError, zlib.error):
+        return False
+
+
 def _read(path: Path, files: Sequence[Path]) -> Iterator[tuple[str, Fact]]:
     """Yield each fact of a file with the name of its format; ``files`` are the profiles, read with their first."""
     if path.is_dir() or path in files:
         yield from (("torch's profile", fact) for fact in profiles.read(files if path in files else [path]))
         return
-    content = read_bytes(path, FileBytes.PROFILER if path.name.endswith(".json") else FileBytes.USUAL)
+    most = FileBytes.PROFILER if path.name.endswith((".json", ".json.gz")) else FileBytes.USUAL
+    content = unpack(path, read_bytes(path, most), most)
     if content[:2] in PICKLED:
         raise InputError(
             f'{path}: a pickle, which can run programs and is not read; where it was made: python -c "{AS_JSON}" FILE'
         )
-    if b"\0" in content[:4096]:
+    if b"\0" in content[:4096] and content[:2] not in UTF_16:
         raise InputError(f"{path}: a binary file; there may be {KNOWN}")
     text = _decode(path, content)
     head = text.lstrip()[:1]
@@ -95,6 +119,11 @@ def _read(path: Path, files: Sequence[Path]) -> Iterator[tuple[str, Fact]]:
 
 
 def _decode(path: Path, content: bytes) -> str:
+    if content[:2] in UTF_16:
+        try:
+            return content.decode("utf-16")
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path}: begins as UTF-16 text and goes on as none") from error
     try:
         return content.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
@@ -130,6 +159,6 @@ def _read_lines(path: Path, text: str) -> Iterator[tuple[str, Fact]]:
     for number, line in enumerate(raw, start=1):
         if len(line) > MOST_LINE:
             raise InputError(f"{path}: line {number}: {len(line):,} letters, {MOST_LINE:,} at most")
-    lines = [LogLine(number, clean(line)) for number, line in enumerate(raw, start=1)]
+    lines = number_lines(raw)
     for reader in LINE_READERS:
         yield from ((reader.name, fact) for fact in reader.read(str(path), lines))

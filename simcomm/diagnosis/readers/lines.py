@@ -1,6 +1,7 @@
 """Lines of a text, without what launchers put before each: ranks, time stamps, names of pods."""
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from simcomm.diagnosis.evidence.facts import FilePlace
@@ -12,9 +13,12 @@ PREFIXES = re.compile(
     r"|\[\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[^\]]*\]\s?"  # NCCL_DEBUG_TIMESTAMP_FORMAT, --timestamp-output
     r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S*\s"  # kubectl logs --timestamps, docker logs -t
     r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\S*\s+(?=\S+:\d+:\d+ \[)"
-    r"|\d+: (?=\S+:\d+:\d+ \[|#|\s+\d+\s+\d+\s)"  # srun --label
     r"|\[?(?:default|rank)\d+\]?:\s?(?!\[E))+"  # torchrun --tee
 )
+HEADS = re.compile(
+    r"#\s+(?:nThread\s|Using devices|Rank\s+\d|size\s+count)|# (?:nccl|rccl)-tests version|GPU \d+: .* \(UUID"
+)
+MOST_PREFIX, MOST_PREFIXES = 100, 64  # letters; forms of a file
 MOST_MATCHED = 2000  # letters of a line, in which it has said what it is; patterns may look at it from each
 ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
@@ -37,3 +41,37 @@ def clean(text: str) -> str:
     ('# Rank  0', 'ok', '# Rank')
     """
     return PREFIXES.sub("", ESCAPES.sub("", text[:MOST_MATCHED])).rstrip()
+
+
+def number_lines(raw: Iterable[str]) -> list[LogLine]:
+    """Return the lines of a text, cleaned, and without what stands before the head of a table on all lines there.
+
+    So any launcher, collector of logs or mail is understood, whatever it puts before a line; numbers in it may change.
+
+    >>> [line.text for line in number_lines(["May 1 10:00:59 n0: # nThread 1", "May 1 10:01:00 n0:   8  2  float"])]
+    ['# nThread 1', '8  2  float']
+    """
+    forms: dict[str, re.Pattern[str]] = {}
+    lines = []
+    for number, text in enumerate(map(clean, raw), start=1):
+        found = HEADS.search(text[: MOST_PREFIX + MOST_MATCHED // 10]) if "# " in text or "GPU" in text else None
+        if found is not None and text[: found.start()].strip() and len(forms) < MOST_PREFIXES:
+            form = _form_of(text[: found.start()])
+            forms.setdefault(form, re.compile(form))
+        lines.append(LogLine(number, text))
+    for at, line in enumerate(lines) if forms else ():
+        found = next(filter(None, (form.match(line.text) for form in forms.values())), None)
+        if found is not None:
+            lines[at] = line._replace(text=line.text[found.end() :])
+    return lines
+
+
+def _form_of(prefix: str) -> str:
+    r"""Return a pattern of what a launcher puts before each line: any numbers, and any width of what is between.
+
+    >>> bool(re.match(_form_of(" 0: "), "12: 8")), bool(re.match(_form_of("[n1] "), "[x1] 8"))
+    (True, False)
+    """
+    parts = re.split(r"(\d+|\s+)", prefix.strip())
+    said = (r"\d+" if part.isdecimal() else r"\s+" if part.isspace() else re.escape(part) for part in parts)
+    return r"\s*" + "".join(said) + r"\s*"
