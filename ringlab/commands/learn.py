@@ -22,7 +22,7 @@ from realcomm.launching.torch_process import check_torch
 from ringlab.commands.measuring.record import RecordAnswer, record_program
 from ringlab.pictures.held_buffers import find_wrong_end, play_contents
 from ringlab.shared.answer import Answer
-from ringlab.shared.options import JsonOpt
+from ringlab.shared.options import JsonOpt, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.table import Cell, Line, Part, Row, Table
 from scenarios import load
@@ -41,33 +41,44 @@ REAL_SECONDS = 120.0  # at most, of a run on real ranks
 STATES = {"right": "good", "to do": "fair", "wrong": "poor"}
 
 
+@dataclass(frozen=True)
+class WayOptions:
+    """What is done with a lesson in place of opening it: one of four ways."""
+
+    is_checked: Annotated[bool, typer.Option("--check", help="Judge your file on virtual ranks.")] = False
+    is_shown: Annotated[bool, typer.Option("--show", help="Run your file and write a player of its messages.")] = False
+    real: Annotated[int | None, typer.Option(min=2, metavar="N", help="Run it on N real ranks over gloo.")] = None
+    grade: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Judge all lessons in a class's folder.")] = None
+
+    def __post_init__(self) -> None:
+        if sum((self.is_checked, self.is_shown, self.real is not None, self.grade is not None)) > 1:
+            raise InputError("--check, --show, --real and --grade are four ways; give one of them")
+
+
+@with_groups
 def command(
     number: Annotated[int | None, typer.Argument(metavar="[LESSON]", help="Its number.")] = None,
     file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Yours; else one of its name here.")] = None,
-    is_checked: Annotated[bool, typer.Option("--check", help="Judge your file on virtual ranks.")] = False,
-    is_shown: Annotated[bool, typer.Option("--show", help="Run your file and write a player of its messages.")] = False,
-    real: Annotated[int | None, typer.Option(min=2, metavar="N", help="Run it on N real ranks over gloo.")] = None,
+    *,
+    way: WayOptions,
     on: Annotated[str | None, typer.Option(metavar="SCENARIO", help="Another cluster for --show.")] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="The player of --show.")] = None,
-    grade: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Judge all lessons in a class's folder.")] = None,
     json_to: JsonOpt = None,
 ) -> None:
     """Learn collectives and distributed training in eleven lessons; without a number list them.
 
     A lesson is a program of torch.distributed with functions that you write: `ringlab learn 4` puts it here.
     """
-    if sum((is_checked, is_shown, real is not None, grade is not None)) > 1:
-        raise InputError("--check, --show, --real and --grade are four ways; give one of them")
     check_outputs(json_to, output)
-    if grade is not None:
-        answer: Answer = grade_folder(grade)
+    if way.grade is not None:
+        answer: Answer = grade_folder(way.grade)
     elif number is None:
         answer = ListedLessons(tuple(ListedLesson(one.number, one.title, one.file_name) for one in LESSONS))
-    elif is_checked:
+    elif way.is_checked:
         answer = check_lesson(number, file)
-    elif real is not None:
-        answer = run_lesson(number, file, real)
-    elif is_shown:
+    elif way.real is not None:
+        answer = run_lesson(number, file, way.real)
+    elif way.is_shown:
         answer = show_lesson(number, file, on, output)
     else:
         answer = open_lesson(number, file)

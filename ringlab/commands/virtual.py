@@ -76,7 +76,7 @@ class WhereOptions:
 
 @dataclass(frozen=True)
 class TimeOptions:
-    """How virtual time is found."""
+    """How virtual time is found, and in how much real time."""
 
     compute: Annotated[
         str, Option("--compute", metavar="zero|model|measured|GPU", help="How long computing takes.")
@@ -91,6 +91,7 @@ class TimeOptions:
         list[str] | None,
         Option("--algorithm", metavar="COLLECTIVE=NAME", help="Carry out a collective so: all_reduce=my.py:name."),
     ] = None
+    timeout: Annotated[float, Option(min=1, metavar="SECONDS", help="End it after so long, of real time.")] = 600.0
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,6 @@ def command(
     times: TimeOptions,
     likeness: LikenessOptions,
     files: FileOptions,
-    timeout: Annotated[float, Option(min=1, metavar="SECONDS", help="End it after so long, of real time.")] = 600.0,
     outputs: AnswerOptions,
 ) -> None:
     """Run a program of torch.distributed as it stands on virtual ranks: how long, who waits for whom, what hangs.
@@ -147,7 +147,7 @@ def command(
     check_torch()
     show = _on_standard_error if outputs.json_to == "-" else show_on_own
     with VirtualHost() as host:
-        answer = VirtualAnswer.of(host.run(asked, timeout=timeout, show=show), asked)
+        answer = VirtualAnswer.of(host.run(asked, timeout=times.timeout, show=show), asked)
     writers = answer.writers(files.trace, files.recording, files.report)
     deliver(answer, outputs.json_to, *writers, explain=outputs.explain)
     if answer.findings:

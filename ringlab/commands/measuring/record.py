@@ -19,7 +19,7 @@ from realcomm.launching.torch_process import check_torch
 from realcomm.launching.torchrun import ranks_started
 from realcomm.recording.rank_log import join_parts, parts_folder, start_ranks
 from ringlab.shared.answer import Answer
-from ringlab.shared.options import JsonOpt, TimeoutOpt
+from ringlab.shared.options import JsonOpt, TimeoutOpt, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.table import Line, Part
 from simcomm.cluster.calibrated import this_machine
@@ -29,14 +29,22 @@ SETTINGS = {"context_settings": {"allow_interspersed_args": False}}  # what foll
 JOIN_S = 60.0  # that rank 0 waits for the files of others when its own program has ended
 
 
+@dataclass(frozen=True)
+class RankOptions:
+    """The ranks that are started."""
+
+    ranks: Annotated[int, Option(min=1, help="How many ranks to start; under torchrun those that there are.")] = 2
+    timeout: TimeoutOpt = 600.0
+
+
+@with_groups
 def command(
     script: Annotated[str, Argument(metavar="SCRIPT", help="A program of torch.distributed, as torchrun starts it.")],
     arguments: Annotated[list[str] | None, Argument(metavar="[ARGS]...", help="Its own arguments.")] = None,
     *,
-    ranks: Annotated[int, Option(min=1, help="How many ranks to start; under torchrun those that there are.")] = 2,
+    started: RankOptions,
     output: Annotated[Path, Option("-o", "--output", metavar="RUN.json", help="The recording.")] = Path("run.json"),
     module: Annotated[bool, Option("-m", help="SCRIPT is a module, as of python -m.")] = False,
-    timeout: TimeoutOpt = 600.0,
     parts: Annotated[Path | None, Option(hidden=True)] = None,
     json_to: JsonOpt = None,
 ) -> None:
@@ -52,7 +60,8 @@ def command(
     check_torch()
     check_outputs(json_to, output)
     words = [*(["-m"] if module else []), script, *(arguments or [])]
-    deliver(record_program(words, check_whole_number("ranks", ranks, at_least=1), output, timeout), json_to)
+    ranks = check_whole_number("ranks", started.ranks, at_least=1)
+    deliver(record_program(words, ranks, output, started.timeout), json_to)
 
 
 def record_program(words: list[str], ranks: int, output: Path, timeout: float) -> "RecordAnswer":

@@ -255,36 +255,43 @@ def parse_export(text: str) -> tuple[str, Path]:
     return name, Path(file)
 
 
+@dataclass(frozen=True)
+class MeshFileOptions:
+    """What is written besides."""
+
+    export: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FORMAT=FILE", help="Write the fastest for torchtitan, megatron, accelerate or torch."),
+    ] = None
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw rate against memory: .png, .svg or .pdf.")] = (
+        None
+    )
+
+
 @with_groups
 def search_meshes(
     scenario: ScenarioArg,
     *,
     top: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="Meshes that are listed.")] = 10,
     why: Annotated[bool, typer.Option("--why", help="Say of each other kind of mesh why it loses.")] = False,
-    export: Annotated[
-        list[str] | None,
-        typer.Option(metavar="FORMAT=FILE", help="Write the fastest for torchtitan, megatron, accelerate or torch."),
-    ] = None,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw rate against memory: .png, .svg or .pdf.")
-    ] = None,
+    files: MeshFileOptions,
     json_to: JsonOpt = None,
     set_keys: SetOpt = None,
     options: SearchOptions,
 ) -> None:
     """Search all meshes of data, tensor, pipeline, context and expert parallelism for a language model on GPUs."""
-    if plot is not None:
-        check_file(plot, "a picture of meshes")
-    exports = [parse_export(one) for one in export or ()]
-    check_outputs(json_to, plot, *(file for _, file in exports))
+    if files.plot is not None:
+        check_file(files.plot, "a picture of meshes")
+    exports = [parse_export(one) for one in files.export or ()]
+    check_outputs(json_to, files.plot, *(file for _, file in exports))
     with computing(TerminalProgress(), "searching meshes"):
         answer = find_meshes(scenario, options, set_keys or (), top, why)
     written = [write_mesh(answer.found[-1], answer.model, name) for name, _ in exports]
 
     def draw() -> None:
-        if plot is not None:
-            answer.draw(plot)
-            make_console(quiet=json_to == "-").print(f"The picture: {plot}", soft_wrap=True)
+        if files.plot is not None:
+            answer.draw(files.plot)
+            make_console(quiet=json_to == "-").print(f"The picture: {files.plot}", soft_wrap=True)
 
     def write_exports() -> None:
         console = make_console(quiet=json_to == "-")
