@@ -134,6 +134,45 @@ def test_a_flight_recorder_names_the_rank_that_did_not_come_and_where_it_is(tmp_
     assert "train1.py:7" in answer.causes[0].text
 
 
+def of_groups(rank: int, entries: Sequence[tuple[str, int, str]]) -> dict[str, Any]:
+    """A rank's dump: group, number and state of each call; rank 3 is with 1 in group dp, with 2 in group tp."""
+    groups = {
+        "0": "[0, 1, 2, 3]",
+        "dp": "[0, 2]" if rank % 2 == 0 else "[1, 3]",
+        "tp": "[0, 1]" if rank < 2 else "[2, 3]",
+    }
+    calls = [
+        {
+            "collective_seq_id": number, "profiling_name": "nccl:recv 2<-3" if group == "p2p" else "nccl:all_reduce",
+            "state": state, "process_group": [group, ""], "is_p2p": group == "p2p",
+        }
+        for group, number, state in entries
+    ]  # fmt: skip
+    members = {name: {"name": name, "desc": "", "ranks": ranks} for name, ranks in groups.items()}
+    return {"version": "2.9", "pg_config": members, "entries": calls}
+
+
+FIRST, ENDED, STANDS = ("0", 1, "completed"), ("dp", 1, "completed"), ("dp", 1, "started")
+
+
+@pytest.mark.parametrize(
+    ("records", "told"),
+    [
+        ([[FIRST, ENDED], [FIRST, STANDS], [FIRST, ENDED], [FIRST]], "rank 3 did not come"),
+        ([[FIRST], [FIRST, STANDS]], "all_reduce 1 of group dp (of ranks 1, 3) does not end for rank 1, and of rank 3"),
+        # rank 3 waits for 2, which waits for nothing
+        ([[FIRST], [FIRST, STANDS], [FIRST], [FIRST, ("tp", 1, "started")]], "rank 2 did not come to all_reduce 1"),
+        ([[FIRST, STANDS], [FIRST], [FIRST, ("p2p", 1, "started")], [FIRST]], "waits in recv 2<-3 of group p2p"),
+        ([[FIRST, STANDS], [FIRST], [FIRST, STANDS], [FIRST]], "all of ranks 0, 2 came to all_reduce 1"),
+    ],
+)  # fmt: skip
+def test_a_flight_recorder_tells_who_is_late_in_a_group(tmp_path: Path, records: Any, told: str) -> None:
+    paths = write_records(tmp_path, [of_groups(rank, one) for rank, one in enumerate(records)])
+    answer = ringlab.diagnose(paths)
+    assert answer.verdict == "hang"
+    assert told in answer.causes[0].text
+
+
 def test_a_flight_recorder_tells_ranks_in_different_collectives(tmp_path: Path) -> None:
     records = [flight_record(0, 2, "started"), flight_record(1, 2, "started", "nccl:broadcast")]
     assert names(ringlab.diagnose(write_records(tmp_path, records)))[0] == "collective-mismatch"

@@ -9,6 +9,7 @@ from simcomm.diagnosis.evidence.expectation import DiagnosedCase
 from simcomm.diagnosis.evidence.facts import (
     CollectiveMismatch,
     FlightCall,
+    FlightGroup,
     LoggedHop,
     Milestone,
     PathMatrix,
@@ -16,6 +17,7 @@ from simcomm.diagnosis.evidence.facts import (
     RankTimeout,
     StackTop,
     StartedTest,
+    name_ranks,
 )
 
 NEAR = ("PIX", "PXB")  # over PCIe switches alone
@@ -48,13 +50,6 @@ WAITING = (
     "recv",
     "item",
 )
-MOST_NAMED = 8
-
-
-def _ranks(numbers: Sequence[int]) -> str:
-    listed = ", ".join(map(str, numbers[:MOST_NAMED]))
-    more = f" and {len(numbers) - MOST_NAMED} more" if len(numbers) > MOST_NAMED else ""
-    return f"rank{'s' if len(numbers) > 1 else ''} {listed}{more}"
 
 
 def find_rank_behind(case: DiagnosedCase) -> Iterator[Cause]:
@@ -75,8 +70,8 @@ def find_rank_behind(case: DiagnosedCase) -> Iterator[Cause]:
     if absent and len(absent) <= world / 2 and len({one.sequence for one in first.values()}) == 1:
         yield stands_still(
             "rank-absent",
-            f"{_ranks(absent)} did not come to {some.operation} {some.sequence}, or said nothing: the others wait in "
-            f"it",
+            f"{name_ranks(absent)} did not come to {some.operation} {some.sequence}, or said nothing: the others wait "
+            "in it",
             some.place,
             "look at that rank's own log and stack (py-spy dump)",
             0.7,
@@ -94,8 +89,8 @@ def _behind_by_position(positions: dict[int, RankTimeout], first: dict[int, Rank
             waiting = next((t for rank, t in first.items() if rank not in behind), one)
             yield stands_still(
                 "rank-behind",
-                f"{_ranks(behind)} came as far as collective {least}, others to {max(enqueued.values())}: they wait in "
-                f"{waiting.operation} {waiting.sequence}",
+                f"{name_ranks(behind)} came as far as collective {least}, others to {max(enqueued.values())}: they "
+                f"wait in {waiting.operation} {waiting.sequence}",
                 one.place,
                 "see what that rank does (py-spy dump --pid): fewer batches, another branch, an exception that was "
                 "caught, a checkpoint or evaluation of its own",
@@ -108,7 +103,7 @@ def _behind_by_position(positions: dict[int, RankTimeout], first: dict[int, Rank
         if len(behind) <= len(first) / 2:
             yield stands_still(
                 "rank-behind",
-                f"{_ranks(behind)} stand{'s' if len(behind) == 1 else ''} in collective {least}, others in "
+                f"{name_ranks(behind)} stand{'s' if len(behind) == 1 else ''} in collective {least}, others in "
                 f"{max(sequences)}",
                 first[behind[0]].place,
                 "ranks took different numbers of collectives: look for branches and loops that depend on the rank or "
@@ -204,20 +199,31 @@ def find_mismatch(case: DiagnosedCase) -> Iterator[Cause]:
 
 
 class _Position(NamedTuple):
-    last: FlightCall
-    completed: int
+    """How far a rank came in a group: its last collective there; None: it has called none that is recorded."""
+
+    last: FlightCall | None
+
+    @property
+    def sequence(self) -> int:
+        """The number of that collective."""
+        return self.last.sequence if self.last else -1
 
 
 def find_recorded(case: DiagnosedCase) -> Iterator[Cause]:
     """Yield which rank did not come to which collective, by flight recorders, and where it called the last one."""
     groups: dict[str, dict[int, _Position]] = defaultdict(dict)
     calls: dict[tuple[str, int], list[FlightCall]] = defaultdict(list)
+    pending = dict[int, FlightCall]()
     for one in case.facts.of(FlightCall):
-        before = groups[one.group].get(one.rank)
-        completed = max(before.completed if before else -1, one.sequence if one.state == "completed" else -1)
-        last = one if before is None or one.sequence >= before.last.sequence else before.last
-        groups[one.group][one.rank] = _Position(last, completed)
-        calls[one.group, one.sequence].append(one)
+        if one.state != "completed":
+            pending.setdefault(one.rank, one)
+    recorded = {one.rank for one in case.facts.of(FlightCall)} | {one.rank for one in case.facts.of(FlightGroup)}
+    for one in case.facts.of(FlightCall):
+        if not one.is_p2p:
+            before = groups[one.group].get(one.rank)
+            if before is None or one.sequence >= before.sequence:
+                groups[one.group][one.rank] = _Position(one)
+            calls[one.group, one.sequence].append(one)
     for (group, sequence), same in calls.items():
         kinds = {one.operation: one for one in same}
         if len(kinds) > 1:
@@ -231,40 +237,64 @@ def find_recorded(case: DiagnosedCase) -> Iterator[Cause]:
                 0.95,
             )
             break
+    members = {one.group: one.members for one in case.facts.of(FlightGroup)}
     for group, ranks in groups.items():
-        yield from _behind_in_group(group, ranks)
+        silent = [rank for rank in members.get(group, ()) if rank not in ranks]
+        ranks.update({rank: _Position(None) for rank in silent if rank in recorded})
+        yield from _behind_in_group(group, ranks, pending, [rank for rank in silent if rank not in recorded])
 
 
-def _behind_in_group(group: str, ranks: dict[int, _Position]) -> Iterator[Cause]:
-    furthest = max(one.last.sequence for one in ranks.values())
-    waiting = [one for one in ranks.values() if one.last.state != "completed"]
-    if not waiting:
+def _behind_in_group(
+    group: str, ranks: dict[int, _Position], pending: dict[int, FlightCall], unknown: Sequence[int]
+) -> Iterator[Cause]:
+    """Yield who is behind in a group: likeliest who waits for nothing; ``pending`` are calls that do not end.
+
+    ``unknown`` are members without a dump.
+    """
+    ahead = max(ranks.values(), key=lambda one: one.sequence).last
+    waiting = [one.last for one in ranks.values() if one.last is not None and one.last.state != "completed"]
+    if ahead is None or not waiting:
         return
-    absent = sorted(rank for rank, one in ranks.items() if one.last.sequence < furthest)
-    if absent and len(absent) < len(ranks):
-        one = ranks[absent[0]].last
-        ahead = next(p.last for p in ranks.values() if p.last.sequence == furthest)
-        where = f"; its last call was {one.operation} {one.sequence} from {one.frame}" if one.frame else ""
+    what = f"{ahead.operation} {ahead.sequence} of group {group}"
+    absent = sorted(rank for rank, one in ranks.items() if one.sequence < ahead.sequence)
+    late = sorted(rank for rank, one in ranks.items() if one.last is not None and one.last.state == "scheduled")
+    if absent:
+        last = ranks[absent[0]].last
+        said = f"; its last call there was {last.operation} {last.sequence} from {last.frame}" if last else ""
+        stuck = next((pending[rank] for rank in absent if rank in pending), None)
+        said += f"; it waits in {stuck.operation} of group {stuck.group} from {stuck.frame}" if stuck else ""
         yield stands_still(
             "rank-behind",
-            f"{_ranks(absent)} did not come to {ahead.operation} {furthest} of group {group}, which "
-            f"{ahead.frame or 'others'} called{where}",
-            one.place,
+            f"{name_ranks(absent)} did not come to {what}, which {ahead.frame or 'others'} called{said}",
+            (stuck or last or ahead).place,
             "look at what that rank does instead (py-spy dump)",
-            0.95,
+            0.85 if stuck else 0.95,
         )
-    elif len({one.last.sequence for one in ranks.values()}) == 1:
-        late = sorted(rank for rank, one in ranks.items() if one.last.state == "scheduled")
-        if late and len(late) < len(ranks):
-            one = ranks[late[0]].last
-            yield stands_still(
-                "rank-behind",
-                f"{_ranks(late)} called {one.operation} {one.sequence} but its GPU never began it: earlier work on its "
-                f"stream does not end",
-                one.place,
-                "look at kernels before it on that GPU",
-                0.8,
-            )
+    elif late and len(late) < len(ranks):
+        yield stands_still(
+            "rank-behind",
+            f"{name_ranks(late)} called {what} but its GPU never began it: earlier work on its stream does not end",
+            waiting[0].place,
+            "look at kernels before it on that GPU",
+            0.8,
+        )
+    elif unknown:
+        yield stands_still(
+            "rank-absent",
+            f"{what} does not end for {name_ranks(sorted(ranks))}, and of {name_ranks(unknown)} there is no dump",
+            waiting[0].place,
+            "give the dumps of those ranks too, or look at their logs and stacks (py-spy dump)",
+            0.6,
+        )
+    elif len(waiting) == len(ranks) > 1:
+        yield stands_still(
+            "collective-stuck",
+            f"all of {name_ranks(sorted(ranks))} came to {what}, and it does not end: no rank is missing",
+            waiting[0].place,
+            "look at NICs, links and GPUs (dmesg, NCCL_DEBUG=INFO), and at collectives of other groups that these "
+            "ranks began in another order",
+            0.6,
+        )
 
 
 def find_stack_apart(case: DiagnosedCase) -> Iterator[Cause]:
