@@ -260,6 +260,41 @@ def test_profiles_of_a_known_machine_stand_beside_its_prediction_and_show_their_
     assert 4e-3 < low < found.predicted_step_s < high
 
 
+def profile_of_groups(rank: int) -> dict[str, Any]:
+    """A profile of four steps: GPUs 0 and 1, and 2 and 3, reduce together, then all; rank 3 begins 2 ms late."""
+    group = [0, 1] if rank < 2 else [2, 3]
+    events = []
+    for step in range(4):
+        at, begin = step * 10_000, step * 10_000 + 2000 * (rank == 3)
+        met = at + 1000 + 2000 * (rank >= 2)
+        kernels = [("gemm", begin, begin + 1000, None), ("nccl", begin + 1000, met + 300, group)]
+        kernels += [("gemm", met + 300, met + 4300, None), ("nccl", met + 4300, at + 8000, [0, 1, 2, 3])]
+        for name, from_, until, ranks in kernels:
+            arguments: dict[str, Any] = {}
+            if ranks:
+                arguments = {"Collective name": "allreduce", "In msg nelems": 2**22, "dtype": "Float"}
+                arguments |= {"Group size": len(ranks), "Process Group Name": "g", "Process Group Ranks": str(ranks)}
+            events.append(
+                {"ph": "X", "name": name, "cat": "kernel", "ts": from_, "dur": until - from_, "args": arguments}
+            )
+        events.append({"ph": "X", "name": f"ProfilerStep#{step}", "cat": "user_annotation", "ts": at, "dur": 8000})
+    return {
+        "traceEvents": events, "distributedInfo": {"rank": rank, "world_size": 4}, "host_name": "n0",
+        "deviceProperties": [{"name": H100}],
+    }  # fmt: skip
+
+
+def test_profiles_name_the_rank_that_is_late_in_its_group_and_predict_groups_of_a_host(tmp_path: Path) -> None:
+    answer = ringlab.diagnose([write_profiles(tmp_path, [profile_of_groups(rank) for rank in range(4)])])
+    first = answer.causes[0]
+    # 2 ms of the 9 that a step takes on the critical path, which begins with rank 3's first kernel
+    assert first.text.startswith("rank 3 comes last to the collectives: the others wait 22% of a step for it")
+    assert "the GPU of rank 3" in answer.causes[1].text
+    ours = next(one for one in answer.training.collectives if one.bytes == 2**24 and one.time_s == pytest.approx(3e-4))
+    pair = describe_system("two", {"machine": "dgx_h100", "nodes": 1, "gpus": 2})
+    assert ours.predicted_s == pytest.approx(float(predict_seconds(pair, "all_reduce", [2**24])[0]))
+
+
 def test_kernels_alone_tell_the_slow_rank_and_a_rank_given_twice_is_refused(tmp_path: Path) -> None:
     profiles = [profile(rank, 1000 + 2000 * rank) for rank in range(2)]
     for one in profiles:

@@ -40,7 +40,7 @@ NAMED = ("user_annotation", "gpu_user_annotation")
 LAUNCHES, ON_GPU = ("cuda_runtime", "cuda_driver"), ("kernel", "gpu_memcpy", "gpu_memset")
 STEP_PHASES = ("forward", "backward", "optimizer")
 COLLECTIVE_KERNELS = ("nccl", "rccl")
-LONGEST_NAME = 60
+LONGEST_NAME, LONGEST_GROUP = 60, 400
 LOOKED_AT = 1 << 20  # bytes of a file, before which the profiler has said what it is
 
 
@@ -70,11 +70,25 @@ class Slice(NamedTuple):
 
 
 class SentBytes(NamedTuple):
-    """What a profile says of a collective's kernel: the collective, the bytes of a rank's larger buffer, its ranks."""
+    """What a profile says of a collective's kernel: the collective, the bytes of a rank's larger buffer, its ranks.
+
+    ``group`` is the name of their process group and the list of them, "" where the profile does not say it.
+    """
 
     collective: str
     nbytes: int
     ranks: int
+    group: str = ""
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """The ranks of the group; none where not all of them are listed.
+
+        >>> SentBytes("allreduce", 8, 2, "tp [2, 3]").members
+        (2, 3)
+        """
+        listed = tuple(map(int, re.findall(r"\d{1,7}", self.group.partition("[")[2])))
+        return listed if len(listed) == self.ranks else ()
 
 
 class Profile(NamedTuple):
@@ -337,7 +351,8 @@ def _sent(arguments: dict[str, Any]) -> SentBytes | None:
     ranks, width = arguments.get("Group size"), ELEMENT_BYTES.get(str(arguments.get("dtype")))
     if not known or type(ranks) is not int or width is None or not 1 <= ranks <= MOST_RANKS:
         return None
-    return SentBytes(str(arguments["Collective name"])[:LONGEST_NAME], max(known) * width, ranks)
+    group = " ".join(str(arguments.get(f"Process Group {key}", "")) for key in ("Name", "Ranks")).strip()
+    return SentBytes(str(arguments["Collective name"])[:LONGEST_NAME], max(known) * width, ranks, group[:LONGEST_GROUP])
 
 
 def _time(path: Path, number: int, event: dict[str, Any], key: str) -> int:

@@ -347,6 +347,8 @@ class ProfiledCall(Fact):
     begin: float
     end: float
     exposed: float  # seconds of it during which no other kernel ran
+    group: str = ""
+    members: tuple[int, ...] = ()  # of its group; none: all ranks, or not said
 
 
 @dataclass(frozen=True)

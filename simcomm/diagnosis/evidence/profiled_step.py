@@ -20,6 +20,7 @@ from simcomm.diagnosis.evidence.step_path import (
     align_clocks,
     find_critical_path,
     sum_path,
+    sum_waits,
 )
 from simcomm.nccl.clusters import nccl_cluster
 from simcomm.nccl.predict import interval_log_limits
@@ -41,13 +42,15 @@ class ExpectedStep(NamedTuple):
 class ProfiledStep:
     """A step as the GPUs of all profiled ranks did it, in seconds.
 
-    ``streams`` has how long each of them does what, by rank; ``path`` the critical path by what and by which rank.
+    ``streams`` has how long each of them does what, by rank; ``path`` the critical path by what and by which rank;
+    ``waited`` how long the others compute nothing because a rank is not yet in a collective that they are in.
     """
 
     seconds: float
     streams: Mapping[str, Mapping[int, float]]
     path: Mapping[tuple[str, int], float]
     expected: ExpectedStep | None
+    waited: Mapping[int, float]
 
     def share_of_path(self, what: str) -> float:
         """Return which share of the critical path something is."""
@@ -86,8 +89,9 @@ def _step(
         for what, seconds in spent.items():
             streams[what][profile.rank] = max(0.0, seconds) / steps
     summed = {(what, profiles[at].rank): seconds / steps for (what, at), seconds in sum_path(path).items()}
+    waited = {profiles[at].rank: seconds / steps for at, seconds in sum_waits(ranks).items()}
     return ProfiledStep(
-        (path[-1].end - path[0].begin) / steps, streams, summed, _expected(machine, found, profiles, steps)
+        (path[-1].end - path[0].begin) / steps, streams, summed, _expected(machine, found, profiles, steps), waited
     )
 
 
@@ -106,7 +110,8 @@ def _pieces(profile: Profile, first: int, numbers: dict[tuple[object, ...], int]
     order: Counter[tuple[object, ...]] = Counter()
     for one in sorted((one for one in profile.slices if one.is_collective), key=lambda one: one.begin):
         begin, end = (one.begin - first) / NANO, (one.end - first) / NANO
-        if one.sent is None or one.sent.ranks != profile.world_size or verb_of(one.sent.collective) is None:
+        is_known = one.sent is not None and (one.sent.ranks == profile.world_size or "[" in one.sent.group)
+        if one.sent is None or not is_known or verb_of(one.sent.collective) is None:
             yield Piece(begin, end, name_collective(one))
             continue
         key = one.sent

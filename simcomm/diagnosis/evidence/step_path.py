@@ -12,6 +12,9 @@ from collections.abc import Sequence
 from statistics import median
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 COMPUTING, COPYING, NOTHING = "computing", "copies", "nothing runs"
 QUEUED = 20e-6  # seconds at most between collectives that queue
 
@@ -103,3 +106,38 @@ def sum_path(path: Sequence[StepPart]) -> dict[tuple[str, int], float]:
     for part in path:
         found[part.what, part.rank] += part.end - part.begin
     return dict(sorted(found.items(), key=lambda one: -one[1]))
+
+
+def sum_waits(ranks: Sequence[Sequence[Piece]]) -> dict[int, float]:
+    """Return the seconds that the middle of the others waits for each rank in collectives to which it comes last.
+
+    What a rank itself waits for others is taken off, as it may be late for that; computing meanwhile is no wait.
+
+    >>> on_time = [Piece(0, 1, "computing"), Piece(1, 5, "all_reduce", 0), Piece(2, 3, "computing")]
+    >>> sum_waits([on_time, [Piece(0, 4, "computing"), Piece(4, 5, "all_reduce", 0)]])
+    {1: 2.0}
+    """
+    came = defaultdict[int, list[tuple[float, int]]](list)
+    for rank, pieces in enumerate(ranks):
+        for one in pieces:
+            if one.number >= 0:
+                came[one.number].append((one.begin, rank))
+    computed = [_computed_until(pieces) for pieces in ranks]
+    waits: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))  # for whom, who
+    for arrivals in came.values():
+        last, worst = max(arrivals)
+        for begin, rank in arrivals:
+            if rank != worst:
+                waits[worst][rank] += last - begin - float(np.diff(np.interp((begin, last), *computed[rank]))[0])
+    own: dict[int, float] = defaultdict(float)
+    for by_rank in waits.values():
+        for rank, seconds in by_rank.items():
+            own[rank] += seconds
+    return {rank: max(0.0, median(by_rank.values()) - own[rank]) for rank, by_rank in waits.items()}
+
+
+def _computed_until(pieces: Sequence[Piece]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return times at which a rank begins or ends to compute, and for how long it has until then."""
+    busy = sorted((one.begin, one.end) for one in pieces if one.what == COMPUTING)
+    lengths = [length for begin, end in busy for length in (0.0, end - begin)]
+    return np.array([edge for pair in busy or [(0.0, 0.0)] for edge in pair]), np.cumsum(lengths or [0.0, 0.0])

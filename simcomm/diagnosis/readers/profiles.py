@@ -48,11 +48,21 @@ def _calls(place: FilePlace, profile: kineto.Profile) -> Iterator[ProfiledCall]:
     ours = [one for one in profile.slices if one.is_collective]
     busy = kineto.merge_intervals([(one.begin, one.end) for one in profile.slices if one.is_kernel])
     for one in ours:
-        _, nbytes, ranks = one.sent or ("", 0, profile.world_size)
+        sent = one.sent or kineto.SentBytes("", 0, profile.world_size)
         hidden = _overlap(busy, one.begin, one.end)
         seconds = (one.end - one.begin) / 1e9
-        times = {"begin": one.begin / 1e9, "end": one.end / 1e9, "exposed": max(0.0, seconds - hidden / 1e9)}
-        yield ProfiledCall(place, profile.rank, name_collective(one), nbytes, ranks, **times)
+        yield ProfiledCall(
+            place,
+            profile.rank,
+            name_collective(one),
+            sent.nbytes,
+            sent.ranks,
+            one.begin / 1e9,
+            one.end / 1e9,
+            max(0.0, seconds - hidden / 1e9),
+            sent.group,
+            sent.members,
+        )
 
 
 def _overlap(busy: np.ndarray[tuple[int, int], np.dtype[np.int64]], begin: int, end: int) -> int:

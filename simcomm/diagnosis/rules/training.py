@@ -117,7 +117,19 @@ def _straggler(own: Mapping[int, float], hosts: Mapping[int, str], whole: float,
 
 
 def find_late_rank(case: DiagnosedCase) -> Iterator[Cause]:
-    """Yield the rank that comes last to the collectives: it waits least in them, and the others for it."""
+    """Yield the rank that comes last to the collectives: it waits least in them, and the others for it.
+
+    The kernels of GPUs say it, also of process groups; else the phases of hosts.
+    """
+    step = case.profiled_step
+    if step is not None and step.waited:
+        worst = max(step.waited, key=step.waited.__getitem__)
+        idle = step.streams[NOTHING]
+        usual = median(seconds for rank, seconds in idle.items() if rank != worst)
+        why = f"; on its GPU nothing runs for {idle[worst] / step.seconds:.0%} of it" * (idle[worst] > SLOWER * usual)
+        if step.waited[worst] > LATE * step.seconds:
+            yield _late(worst, step.waited[worst], step.seconds, case.facts.of(ProfiledRanks)[0].place, why)
+            return
     for found in case.facts.of(RunTrace):
         waits = phase_seconds(found.trace).get("sync", {})
         whole = step_seconds(found.trace)
@@ -126,15 +138,20 @@ def find_late_rank(case: DiagnosedCase) -> Iterator[Cause]:
         last = min(waits, key=waits.__getitem__)
         lost = median(seconds for rank, seconds in waits.items() if rank != last) - waits[last]
         if lost > LATE * whole and waits[last] < 0.5 * (lost + waits[last]):
-            yield Cause(
-                "late-rank",
-                f"rank {last} comes last to the collectives: the others wait {lost / whole:.0%} of a step for it",
-                found.place.file,
-                found.place,
-                "look at what it does before them: loading, logging, a longer batch, a slower host",
-                0.8,
-                whole / max(whole - lost, 0.05 * whole),
-            )
+            yield _late(last, lost, whole, found.place)
+
+
+def _late(rank: int, lost: float, whole: float, place: FilePlace, why: str = "") -> Cause:
+    """Return that a rank is late, for which others wait for so long of a step that lasts ``whole``, in seconds."""
+    return Cause(
+        "late-rank",
+        f"rank {rank} comes last to the collectives: the others wait {lost / whole:.0%} of a step for it{why}",
+        place.file,
+        place,
+        "look at what it does before them: loading, logging, a longer batch, a slower host",
+        0.8,
+        whole / max(whole - lost, 0.05 * whole),
+    )
 
 
 def step_parts(trace: Trace) -> dict[str, float]:
@@ -230,27 +247,35 @@ def find_slow_collectives(case: DiagnosedCase) -> Iterator[Cause]:
 
 def profiled_instances(case: DiagnosedCase) -> Iterator[tuple[ProfiledCall, float | None]]:
     """Yield of each collective the call of the rank that waits for nobody, with its predicted seconds if known."""
-    groups: dict[tuple[str, int, int, int], list[ProfiledCall]] = defaultdict(list)
-    order: dict[tuple[int, str, int, int], int] = defaultdict(int)
+    groups: dict[tuple[str, int, int, str, int], list[ProfiledCall]] = defaultdict(list)
+    order: dict[tuple[int, str, int, int, str], int] = defaultdict(int)
     for one in case.facts.of(ProfiledCall):
-        key = one.name, one.nbytes, one.ranks
+        key = one.name, one.nbytes, one.ranks, one.group
         groups[(*key, order[one.rank, *key])].append(one)
         order[one.rank, *key] += 1
-    system = None if case.machine.missing else case.machine.system()
-    due: dict[tuple[str, int], float] = {}
-    for (name, nbytes, ranks, _), same in groups.items():
-        if (
-            system is not None
-            and ranks == system.ranks > 1
-            and nbytes
-            and name in COLLECTIVES
-            and (name, nbytes) not in due
-        ):
-            due[name, nbytes] = float(predict_seconds(system, name, [nbytes])[0])
-        yield (
-            min(same, key=lambda one: one.end - one.begin),
-            due.get((name, nbytes)) if system is not None and ranks == system.ranks else None,
-        )
+    due: dict[tuple[object, ...], float | None] = {}
+    for place, same in groups.items():
+        one, what = min(same, key=lambda each: each.end - each.begin), place[:-1]
+        if what not in due:
+            due[what] = _due_seconds(case, one)
+        yield one, due[what]
+
+
+def _due_seconds(case: DiagnosedCase, one: ProfiledCall) -> float | None:
+    """Return what NCCL should need for a collective of all ranks, or of a group inside a host behind NVSwitches.
+
+    None where it is not known: what other groups take of NICs and PCIe at the same time the model does not tell.
+    """
+    if case.machine.missing or not one.nbytes or one.name not in COLLECTIVES or one.ranks < 2:
+        return None
+    system = case.machine.system()
+    if one.ranks != system.ranks:
+        hosts = {each.rank: each.host for found in case.facts.of(ProfiledRanks) for each in found.profiles}
+        is_inside = len({hosts.get(rank) for rank in one.members}) == 1 and len(set(hosts.values())) == system.nodes
+        if system.link != "nvswitch" or not is_inside:
+            return None
+        system = case.machine.system(nodes=1, gpus=one.ranks)
+    return float(predict_seconds(system, one.name, [one.nbytes])[0])
 
 
 def busbw(one: ProfiledCall) -> float:
@@ -264,11 +289,18 @@ def find_idle_gpus(case: DiagnosedCase) -> Iterator[Cause]:
     """Yield that nothing runs on the GPUs for a part of the critical path: they wait for their hosts."""
     found = case.profiled_step
     share = found.share_of_path(NOTHING) if found else 0.0
-    if share > IDLE:
-        place = case.facts.of(ProfiledRanks)[0].place
+    if found and share > IDLE:
+        place, idle = case.facts.of(ProfiledRanks)[0].place, found.streams[NOTHING]
+        worst = max(idle, key=idle.__getitem__)
+        is_alone = len(idle) > 1 and idle[worst] > 2 * median(one for rank, one in idle.items() if rank != worst)
+        where, who = (
+            (f"the GPU of rank {worst}", "it waits for its host")
+            if is_alone
+            else ("the GPUs", "they wait for their hosts")
+        )
         yield Cause(
             "idle-gpu",
-            f"nothing runs on the GPUs for {share:.0%} of the critical path: they wait for their hosts",
+            f"nothing runs on {where} for {share:.0%} of the critical path: {who}",
             place.file,
             place,
             "launches: torch.compile, CUDA graphs, a larger batch; syncs: .item(), .cpu() and prints in the step; the "
