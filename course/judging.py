@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import simcomm
-from collectives.errors import RunFailed
+from collectives.errors import InputError, RunFailed
 from collectives.quoting import make_printable
 from collectives.records.recording import CallKind
 from collectives.units import format_size, format_time
@@ -21,7 +21,7 @@ from course.checks.exercise import Exercise
 from course.files import NOTE, PREDICTIONS, STACK, WAITED, Lesson
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.placement import place_round_robin
-from virtual.hosting.host import VirtualHost
+from virtual.hosting.host import MORE_TIME, VirtualHost
 from virtual.options import VirtualOptions
 from virtual.outcome import Finished
 from virtual.process.programs import UserProgram
@@ -119,7 +119,7 @@ class _Trials:
                 found = found or next(self._too_much(world_size, finished, elapsed, sent), None)
                 found = found or self._too_many(finished)
             if found is not None:
-                on = f"on {world_size} ranks: " if max(self.exercise.world_sizes) > 1 else ""
+                on = f"on {world_size} rank{'s' * (world_size > 1)}: " if max(self.exercise.world_sizes) > 1 else ""
                 line = found.get("line") or self._line_of(name)
                 lines = f"{on}{found['text']}"[:MOST_TEXT].splitlines()
                 text = "\n".join(map(make_printable, lines))
@@ -136,8 +136,9 @@ class _Trials:
             options = VirtualOptions(program, world_size, make_cluster(self.exercise.racks, world_size), timing="live")
             try:
                 finished = self.host.run(options, timeout=TRIAL_SECONDS, show=self.show)
-            except RunFailed as error:
-                return self._endless(Path(folder) / STACK, str(error)), None
+            except (InputError, RunFailed) as error:
+                why = str(error).replace(program.title, "your file").removesuffix(MORE_TIME)
+                return self._endless(Path(folder) / STACK, why), None
             notes = Path(folder)
             if (notes / PREDICTIONS).exists():
                 self.said.update(json.loads((notes / PREDICTIONS).read_text()))

@@ -43,8 +43,11 @@ def main() -> None:
             lesson = load(path)
             if rank == 0:
                 (notes / PREDICTIONS).write_text(json.dumps(numbers_in(getattr(lesson, "PREDICTIONS", None))))
+            missing = [one for one in own if not hasattr(lesson, one)]
+            if missing:
+                raise WrongAnswerError(f"{path.name} has no {missing[0]} any more")
             exercise.check(lesson)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             (notes / NOTE.format(rank)).write_text(json.dumps(describe(error, path, lines)))
             if not isinstance(error, WrongAnswerError):
                 sys.exit(1)  # else the run goes on, and what nobody waits for is told
@@ -68,7 +71,7 @@ def numbers_in(predictions: Any) -> dict[str, float]:
     return {str(name): float(said) for name, said in predictions.items() if isinstance(said, (int, float))}
 
 
-def describe(error: Exception, path: Path, lines: LineNotes) -> dict[str, Any]:
+def describe(error: Exception | SystemExit, path: Path, lines: LineNotes) -> dict[str, Any]:
     """Return what went wrong, in words, and the learner's line, 0 where it is in none."""
     if isinstance(error, WrongAnswerError):
         line, done = lines.line_of(error)
@@ -78,6 +81,8 @@ def describe(error: Exception, path: Path, lines: LineNotes) -> dict[str, Any]:
     if isinstance(error, SyntaxError) and error.filename == str(path):
         line = error.lineno or 0
     text = "\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", [])])
+    if isinstance(error, SystemExit):
+        text = "this line ends the whole program of its rank; a function that is done returns"
     to_do = isinstance(error, NotImplementedError)
     return {"text": text, "line": line, "to_do": to_do}
 

@@ -1,6 +1,7 @@
 """The course: every solution passes, every mistake is told at its line, and the files are opened, judged and graded."""
 
 import re
+import time
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
@@ -167,6 +168,49 @@ def test_a_class_is_graded(tmp_path: Path) -> None:
     answer = grade_folder(tmp_path)
     assert [(Path(one.file).parent.name, one.is_right) for one in answer.files] == [("ada", True), ("grace", False)]
     assert answer.left_out == ("grace/notes.py",)
+
+
+HOSTILE = """
+import os, signal, sys
+
+def ring_all_reduce(tensor):
+    sys.exit(0)
+
+def ring_seconds(*of):
+    os._exit(0)
+
+def ring_wins_from(*of):
+    os.kill(os.getppid(), signal.SIGKILL)
+"""
+
+
+def test_a_file_that_ends_processes_is_wrong_and_stops_no_grading(tmp_path: Path) -> None:
+    from ringlab.commands.learn import grade_folder
+
+    texts = {"1/04_file.py": HOSTILE, "2/03_file.py": "", "3/02_file.py": LESSONS[1].skeleton}
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(text)
+    answer = grade_folder(tmp_path)
+    hostile, empty, after = answer.files
+    assert [(one.state, one.line) for one in hostile.exercises] == [("wrong", 5), ("wrong", 7), ("wrong", 10)]
+    exits, ends, kills = (one.text for one in hostile.exercises)
+    assert exits.startswith("on 1 rank: this line ends the whole program")
+    assert ends == "there is no answer: your file ended its process with status 0, as os._exit does"
+    assert kills == "there is no answer: the process that runs programs on virtual ranks has ended"
+    assert [one.text for one in empty.exercises][:2] == [
+        "on 2 ranks: 03_file.py has no broadcast any more",
+        "on 2 ranks: 03_file.py has no reduce any more",
+    ]
+    assert "line 0" not in str(list(answer.show()))
+    assert [one.state for one in after.exercises] == ["wrong", "wrong", "to do"]
+
+
+def test_what_a_program_has_started_ends_with_it(virtual: VirtualRuns, tmp_path: Path) -> None:
+    program, began = tmp_path / "forks.py", time.monotonic()
+    program.write_text("import subprocess\nsubprocess.Popen(['sleep', '100'])")
+    virtual(program, 1)
+    assert time.monotonic() - began < 50, "its output is not waited for"
 
 
 def test_a_player_is_written_over_no_lesson(ringlab: Ringlab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -176,7 +176,7 @@ def _show_one(file: JudgedLesson) -> Iterator[Part]:
         if one.state == "to do":
             yield Line(f"{one.exercise} is to do: line {one.line}")
         elif one.state == "wrong":
-            yield Line(f"{one.exercise}, line {one.line}: {one.source}", "bold")
+            yield Line(f"{one.exercise}, line {one.line}: {one.source}" if one.line else one.exercise, "bold")
             for line in one.text.splitlines():
                 yield Line(f"  {line}", wrap=True)
     said = [one for one in file.predictions if one.said is not None]
@@ -200,7 +200,9 @@ def _off(one: PredictedNumber) -> str:
 
 
 def _first_line(one: JudgedExercise) -> str:
-    return f"line {one.line}: {one.text.splitlines()[0]}" if one.state == "wrong" and one.text else one.state
+    if one.state != "wrong" or not one.text:
+        return one.state
+    return f"line {one.line}: " * bool(one.line) + one.text.splitlines()[0]
 
 
 def check_lesson(number: int, file: Path | None = None) -> CheckedLessons:

@@ -18,13 +18,14 @@ from typing import Any, Self
 from collectives.errors import InputError, RunFailed
 from virtual.hosting.protocol import ENDED, REFUSED, STARTED, UNCOMPILED, here
 from virtual.options import VirtualOptions
-from virtual.outcome import Finished, read_finished
+from virtual.outcome import OUTCOME, Finished, read_finished
 
 START = (
     "import sys, json, socket; sys.path[:] = json.loads(sys.argv[1]); from virtual.hosting.server import serve;"
     "serve(socket.socket(fileno=int(sys.argv[2])), json.loads(sys.argv[3]))"
 )
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+MORE_TIME = "; give --timeout more"
 PIECE = 1 << 16  # bytes of output that are read at once
 
 Show = Callable[[str, str], object]
@@ -44,8 +45,12 @@ class VirtualHost:
     """
 
     def __init__(self, preloaded: Sequence[str] = ()) -> None:
+        self._preloaded = list(preloaded)
+        self._start()
+
+    def _start(self) -> None:
         self._control, theirs = socket.socketpair()
-        call = [sys.executable, "-c", START, json.dumps(sys.path), str(theirs.fileno()), json.dumps(list(preloaded))]
+        call = [sys.executable, "-c", START, json.dumps(sys.path), str(theirs.fileno()), json.dumps(self._preloaded)]
         self._server = subprocess.Popen(
             call,
             pass_fds=[theirs.fileno()],
@@ -78,6 +83,9 @@ class VirtualHost:
         Raises InputError for what is refused, and RunFailed for a run of more than ``timeout`` seconds or that has
         ended this process's child in another way than a program does.
         """
+        if select.select([self._control], [], [], 0)[0]:  # nothing is said between runs: a program has ended the server
+            self.close()
+            self._start()
         with TemporaryDirectory(prefix="ringlab-virtual-") as name:
             folder = Path(name)
             here(options).write(folder)
@@ -86,10 +94,12 @@ class VirtualHost:
             if (folder / REFUSED).exists():
                 raise InputError((folder / REFUSED).read_text())
             if status is None:
-                raise RunFailed(f"{options.program.title} has not ended in {timeout:g} s; give --timeout more")
+                raise RunFailed(f"{options.program.title} has not ended in {timeout:g} s{MORE_TIME}")
             if status not in (0, 1):
                 how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
                 raise RunFailed(f"the process of {options.program.title} {how}")
+            if not (folder / OUTCOME).exists():
+                raise RunFailed(f"{options.program.title} ended its process with status {status}, as os._exit does")
             return read_finished(folder)
 
 

@@ -7,6 +7,7 @@ import socket
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -44,8 +45,8 @@ def _wait(process: int, control: socket.socket) -> int | None:
     handle = os.pidfd_open(process)
     watched: list[Any] = [handle, control]
     ready, _, _ = select.select(watched, [], [])
-    if control in ready and not control.recv(1, socket.MSG_PEEK):
-        os.killpg(process, signal.SIGKILL)
+    with suppress(ProcessLookupError):  # of one that has not come to be a group
+        os.killpg(process, signal.SIGKILL)  # also processes that it has started and left
     os.close(handle)
     _, status = os.waitpid(process, 0)
     return None if control in ready else os.waitstatus_to_exitcode(status)
