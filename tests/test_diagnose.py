@@ -186,17 +186,28 @@ def test_a_watchdog_log_names_the_rank_that_is_behind(tmp_path: Path) -> None:
     assert answer.causes[0].text.startswith("rank 2 stands in collective 5, others in 8")
 
 
-def test_stacks_name_the_process_that_is_elsewhere(tmp_path: Path) -> None:
+ELSEWHERE = {  # frames of rank 0, the innermost first: what is said of it
+    "save_checkpoint (train.py:120)": "rank 0 is in save_checkpoint (train.py:120), and not in a collective",
+    "read (ssl.py:1166), recv_into (socket.py:705), log (train.py:150)": "ssl.py:1166), called from log (train.py:150)",
+    "wait (connection.py:931), _try_get_data (torch/utils/data/dataloader.py:1133), epoch (train.py:60)": (
+        "called from epoch (train.py:60), waiting for its loader"
+    ),
+    "__getitem__ (data.py:33), epoch (train.py:60)": "in __getitem__ (data.py:33), called from epoch (train.py:60)",
+}
+
+
+@pytest.mark.parametrize("frames", ELSEWHERE)
+def test_stacks_name_the_process_that_is_elsewhere(tmp_path: Path, frames: str) -> None:
     waiting = "    all_reduce (torch/distributed/distributed_c10d.py:2501)\n    step (train.py:80)\n"
-    saving = "    save_checkpoint (train.py:120)\n    main (train.py:99)\n"
     text = "".join(
         f'Process {10 + rank}: python train.py --local-rank={rank}\nThread {rank} (active): "MainThread"\n'
-        + (saving if rank == 0 else waiting)
+        + ("".join(f"    {frame}\n" for frame in frames.split(", ")) if rank == 0 else waiting)
+        + "    <module> (train.py:300)\n"
         for rank in range(3)
     )
     answer = ringlab.diagnose([write(tmp_path, "dump.txt", text)])
     assert answer.verdict == "hang"
-    assert "rank 0 is in save_checkpoint (train.py:120)" in answer.causes[0].text
+    assert ELSEWHERE[frames] in answer.causes[0].text
 
 
 def profile(rank: int, backward_us: int, loading_us: int = 0) -> dict[str, Any]:

@@ -34,22 +34,20 @@ PREPARING = (
     "extract",
     "split",
 )
-WAITING = (
+WAITING = (  # parts of functions' names
     "synchronize",
     "all_reduce",
     "allreduce",
     "barrier",
     "broadcast",
     "all_gather",
+    "all_to_all",
     "reduce_scatter",
-    "wait",
     "nccl",
-    "_engine_run_backward",
     "backward",
-    "monitored_barrier",
-    "recv",
-    "item",
 )
+WAITING_OF_TORCH = ("wait", "recv", "send", "item")  # names that other libraries' functions have too
+LOADER = "utils/data/dataloader.py"
 
 
 def find_rank_behind(case: DiagnosedCase) -> Iterator[Cause]:
@@ -302,15 +300,16 @@ def find_stack_apart(case: DiagnosedCase) -> Iterator[Cause]:
     stacks = case.facts.of(StackTop)
     if len(stacks) < 2:
         return
-    apart = [one for one in stacks if not any(word in frame.lower() for frame in one.frames[:6] for word in WAITING)]
+    apart = [one for one in stacks if not _waits_for_others(one)]
     if apart and len(apart) < len(stacks):
         one = apart[0]
-        own = next(
-            (frame for frame in one.frames if "site-packages" not in frame and "torch/" not in frame), one.frames[0]
-        )
+        own, innermost = _call_site(one), one.frames[0]
+        where = own if own == innermost else f"{innermost}, called from {own}"
+        if any(LOADER in frame for frame in one.frames):
+            where += ", waiting for its loader"
         yield stands_still(
             "rank-behind",
-            f"{one.process} is in {own}, and not in a collective, in which {len(stacks) - len(apart)} others wait",
+            f"{one.process} is in {where}, and not in a collective, in which {len(stacks) - len(apart)} others wait",
             one.place,
             "what it does there the others wait for: is it meant for one rank alone?",
             0.85,
@@ -330,7 +329,23 @@ def find_stack_apart(case: DiagnosedCase) -> Iterator[Cause]:
             )
 
 
+def _waits_for_others(one: StackTop) -> bool:
+    """Return whether a process stands in a collective, or waits for a GPU, in which one may not end."""
+    if any(LOADER in frame for frame in one.frames):
+        return False
+    named = [(frame.partition(" (")[0].lower(), frame) for frame in one.frames[:6]]
+    return any(
+        any(word in name for word in WAITING) or (name in WAITING_OF_TORCH and "torch/" in frame)
+        for name, frame in named
+    )
+
+
 def _call_site(one: StackTop) -> str:
+    """Return the innermost frame of the program's own file, else the innermost that is not torch's."""
+    program = one.frames[-1].partition(" (")[2].rpartition(":")[0]
+    own = [frame for frame in one.frames if frame.partition(" (")[2].rpartition(":")[0] == program]
+    if one.frames[-1].startswith("<module>") and own:
+        return own[0]
     return next(
         (frame for frame in one.frames if "torch/" not in frame and "site-packages" not in frame), one.frames[0]
     )
