@@ -339,6 +339,7 @@ def test_real_runs_on_emulated_clusters_are_told_apart(one: Any) -> None:
     answer = ringlab.diagnose(files_of(one, FOLDER))
     assert answer.verdict == ("slow" if NAMED[one.name] else "normal")
     assert NAMED[one.name] in (answer.causes[0].text if answer.causes else "")
+    assert not answer.training.steps, "a collective is no training"
 
 
 def test_the_command_ends_with_1_where_something_is_wrong_and_writes_json_and_a_page(
@@ -356,6 +357,18 @@ def test_the_command_ends_with_1_where_something_is_wrong_and_writes_json_and_a_
     assert keys <= found["causes"][0].keys()
     assert "<h1>Normal</h1>" in page.read_text()
     assert page.read_text().count("data:image/png") == 1
+
+
+def test_the_page_of_profiles_draws_the_step_and_says_where_each_cause_is_seen(
+    tmp_path: Path, ringlab: Ringlab
+) -> None:
+    folder = write_profiles(tmp_path, [profile_of_groups(rank) for rank in range(4)])
+    page = tmp_path.parent / "page.html"
+    assert ringlab("diagnose", str(folder), "--report", str(page)).status == 1
+    text = page.read_text()
+    assert 'alt="Where the step goes."' in text
+    assert f"({folder.name}). To do: look at what it does before them" in text
+    assert "How fast is" not in text
 
 
 def test_near_nics_of_a_dgx_are_no_cause(tmp_path: Path) -> None:

@@ -131,6 +131,8 @@ def _question(answer: Mapping[str, Any], scenario: Mapping[str, Any]) -> str:
     where = f" on {scenario['cluster']}" if isinstance(scenario.get("cluster"), str) else ""
     if answer["kind"] == "replay":
         return f"How long does the run take{where}, and what limits it?"
+    if answer["kind"] == "diagnosis":
+        return ""  # its title is the answer
     names = list(dict.fromkeys(one.get("collective", "") for one in answer.get("collectives") or []))
     if answer.get("training"):
         return f"How long does a training step take{where}, and what limits it?"

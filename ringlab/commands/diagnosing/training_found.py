@@ -15,6 +15,7 @@ from simcomm.diagnosis.evidence.profiled_step import ProfiledStep
 from simcomm.diagnosis.rules.training import (
     busbw,
     exposed_sync,
+    is_training,
     phase_seconds,
     profiled_instances,
     step_parts,
@@ -143,7 +144,7 @@ class TrainingFound(AnswerRecord):
 
 def find_training(case: DiagnosedCase) -> TrainingFound:
     """Return the step of the first trace that has phases, and what profiles say of GPUs and collectives."""
-    trace = next((one.trace for one in case.facts.of(RunTrace) if len(one.trace.spans)), None)
+    trace = next((one.trace for one in case.facts.of(RunTrace) if is_training(one.trace)), None)
     found = case.profiled_step or ProfiledStep(0.0, {}, {}, None, {})
     phases = [] if trace is None else [PartFound.of(*one) for one in phase_seconds(trace).items()]
     return TrainingFound(

@@ -70,6 +70,12 @@ def _name_slow(
             return
     pairs = sorted(slow, key=rates.__getitem__)
     named = ", ".join(f"{source} to {target}" for source, target in pairs[:4])
+    hosts = [
+        host
+        for host in dict.fromkeys(trace.hosts[rank] for pair in pairs[:4] for rank in pair if rank < len(trace.hosts))
+        if host
+    ]
+    named += f" ({', '.join(hosts)})" * bool(hosts)
     yield Cause(
         "slow-link",
         f"the way from rank {named} is {factor:.2g} times slower than the others",

@@ -55,6 +55,11 @@ def _loading(share: float, place: FilePlace) -> Cause:
     )
 
 
+def is_training(trace: Trace) -> bool:
+    """Return whether a Trace has phases of a training, rather than the reductions of one collective."""
+    return any(span.name != "reduce" for span in trace.spans)
+
+
 def phase_seconds(trace: Trace) -> dict[str, dict[int, float]]:
     """Return the seconds of a step that each rank spends in each phase, as the middle over steps."""
     spent: dict[tuple[str, int], dict[int, float]] = defaultdict(lambda: defaultdict(float))
