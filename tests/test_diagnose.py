@@ -186,6 +186,32 @@ def test_a_watchdog_log_names_the_rank_that_is_behind(tmp_path: Path) -> None:
     assert answer.causes[0].text.startswith("rank 2 stands in collective 5, others in 8")
 
 
+@pytest.mark.parametrize(("status", "told"), [(-9, "was killed (SIGKILL)"), (1, "ended with status 1"), (-7, "SIGBUS")])
+def test_a_log_of_torchrun_names_the_rank_that_ended_first(tmp_path: Path, status: int, told: str) -> None:
+    summary = f"""\
+train.py FAILED
+Root Cause (first observed failure):
+[0]:
+  time      : 2024-05-01_10:00:00
+  host      : node07
+  rank      : 9 (local_rank: 1)
+  exitcode  : {status} (pid: 4711)
+"""
+    answer = ringlab.diagnose([write(tmp_path, "torchrun.log", summary)])
+    assert (answer.verdict, answer.causes[0].name, answer.causes[0].line) == ("hang", "rank-ended", 7)
+    assert answer.causes[0].text.startswith("rank 9 on node07")
+    assert told in answer.causes[0].text
+
+
+def test_few_channels_that_no_variable_asked_for_explain_a_slow_run(tmp_path: Path) -> None:
+    table = nccl_tests(["n0"], 8, A100, [(2**28, 30.0), (2**30, 30.0)])
+    opened = "n0:1:1 [0] NCCL INFO {} coll channels, 0 collnet channels, 0 nvls channels, 2 p2p channels\n"
+    for count, expected in ((2, ["few-channels"]), (24, [])):
+        files = [write(tmp_path, "t.txt", table), write(tmp_path, "nccl.log", opened.format(count))]
+        answer = ringlab.diagnose(files)
+        assert (answer.verdict, names(answer)) == ("slow", expected)
+
+
 ELSEWHERE = {  # frames of rank 0, the innermost first: what is said of it
     "save_checkpoint (train.py:120)": "rank 0 is in save_checkpoint (train.py:120), and not in a collective",
     "read (ssl.py:1166), recv_into (socket.py:705), log (train.py:150)": "ssl.py:1166), called from log (train.py:150)",

@@ -266,6 +266,15 @@ class RankTimeout(Fact):
 
 
 @dataclass(frozen=True)
+class RankEnded(Fact):
+    """The rank whose process ended first, as torchrun says: its host, and its exit status, negative of a signal."""
+
+    rank: int
+    host: str
+    status: int
+
+
+@dataclass(frozen=True)
 class Fingerprint:
     """A collective as torch's wrapper knows it: ranks that are in it, number, kind and shape."""
 

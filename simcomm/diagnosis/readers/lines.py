@@ -18,7 +18,7 @@ PREFIXES = re.compile(
 HEADS = re.compile(
     r"#\s+(?:nThread\s|Using devices|Rank\s+\d|size\s+count)|# (?:nccl|rccl)-tests version|GPU \d+: .* \(UUID"
 )
-MOST_PREFIX, MOST_PREFIXES = 100, 64  # letters; forms of a file
+MOST_PREFIX, MOST_PREFIXES = 100, 8  # letters; forms of a file
 MOST_MATCHED = 2000  # letters of a line, in which it has said what it is; patterns may look at it from each
 ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 

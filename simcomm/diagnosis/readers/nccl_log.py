@@ -86,6 +86,7 @@ COMPLAINTS = (  # what a message stands for
     ("duplicate-gpu", r"Duplicate GPU detected"),
     ("topology-file", r"NCCL WARN Attribute \w+ of node \w+ not found"),
     ("cuda-driver", r"CUDA driver version is insufficient|no kernel image is available"),
+    ("out-of-memory", r"(?:CUDA|HIP) out of memory|Failed to CUDA malloc|Cuda failure (?:2 )?'out of memory'"),
     ("gloo-timeout", r"gloo/transport\S* Timed out waiting \d+ms for \w+ operation"),
     ("version-differs", r"wrong type \d+ != \d+|Message truncated|different NCCL versions"),
 )  # fmt: skip

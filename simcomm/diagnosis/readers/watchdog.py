@@ -1,9 +1,20 @@
-"""What torch says of collectives that do not end: its watchdog, its wrapper that compares collectives, its store."""
+"""What torch says of collectives that do not end: its watchdog, its wrapper that compares collectives, its store.
+
+And what torchrun says of the process that ended first.
+"""
 
 import re
 from collections.abc import Iterator
 
-from simcomm.diagnosis.evidence.facts import CollectiveMismatch, Complaint, Fact, Fingerprint, Progressing, RankTimeout
+from simcomm.diagnosis.evidence.facts import (
+    CollectiveMismatch,
+    Complaint,
+    Fact,
+    Fingerprint,
+    Progressing,
+    RankEnded,
+    RankTimeout,
+)
 from simcomm.diagnosis.readers.lines import LogLine
 
 RAN = re.compile(
@@ -25,14 +36,25 @@ BAR = re.compile(r"^\s*(?:\[\S+\]:?)?\s*([A-Za-z][\w ()./#-]{2,60}?):?\s+(\d{1,3
 STORE = re.compile(
     r"(?:Timeout waiting for key|Socket Timeout|wait timeout after|Timed out initializing process group)"
 )
+ROOT_CAUSE = "Root Cause (first observed failure)"
+OF_FAILURE = re.compile(r"^\s*(host|rank|exitcode)\s*: (\S+)")
 UNUSED = re.compile(
     r"Expected to have finished reduction in the prior iteration|parameters that were not used in producing loss"
 )
 
 
 def read(file: str, lines: list[LogLine]) -> Iterator[Fact]:
-    """Yield what each rank was in when it was given up."""
+    """Yield what each rank was in when it was given up, and which ended first."""
+    failure: dict[str, str] | None = None
     for line in lines:
+        if ROOT_CAUSE in line.text:
+            failure = {}
+        elif failure is not None and (of_failure := OF_FAILURE.match(line.text)):
+            failure[of_failure[1]] = of_failure[2]
+            status = failure.get("exitcode", "")
+            if re.fullmatch(r"-?\d{1,5}", status) and re.fullmatch(r"\d{1,7}", failure.get("rank", "")):
+                yield RankEnded(line.place(file), int(failure["rank"]), failure.get("host", ""), int(status))
+                failure = None
         if "NCCL INFO" in line.text:
             continue
         if found := RAN.search(line.text):

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from simcomm.diagnosis.evidence.causes import Cause, stands_still
 from simcomm.diagnosis.evidence.expectation import DiagnosedCase
-from simcomm.diagnosis.evidence.facts import Adapter
+from simcomm.diagnosis.evidence.facts import Adapter, RankEnded
 
 KNOWN = {  # by the key of a complaint: name, what it means, what to do, and how surely
     "connection": (
@@ -89,6 +89,13 @@ KNOWN = {  # by the key of a complaint: name, what it means, what to do, and how
         "a newer driver, or builds of torch and NCCL for the CUDA that nvidia-smi shows",
         0.9,
     ),
+    "out-of-memory": (
+        "out-of-memory",
+        "the memory of a GPU does not suffice",
+        "smaller batches, activation checkpointing, sharding (FSDP); see what else is on that GPU (nvidia-smi), and "
+        "leave some hundred MB to NCCL's buffers",
+        0.9,
+    ),
     "gloo-timeout": (
         "rank-absent",
         "a rank has waited over gloo for another that never came: it has ended, is elsewhere, or had fewer batches",
@@ -132,9 +139,39 @@ def find_broken_start(case: DiagnosedCase) -> Iterator[Cause]:
             yield stands_still(name, text, complaint.place, remedy, strength)
 
 
+ENDED_BY = {  # by torchrun's exit status: what it stands for, what to do, and how surely
+    -9: (
+        "was killed (SIGKILL), as the kernel does where the host's memory is used up, or a scheduler at its limit",
+        "dmesg -T | grep -i oom on that host; fewer workers of the loader, more memory or a higher limit",
+        0.8,
+    ),
+    -7: ("was ended by SIGBUS, as where /dev/shm is full", "--shm-size=8g or --ipc=host for the container", 0.8),
+    -11: (
+        "was ended by SIGSEGV",
+        "its core dump or faulthandler says where; look at versions of torch, NCCL and driver",
+        0.7,
+    ),
+    -15: (
+        "was ended by SIGTERM: something else stopped it",
+        "look at the scheduler, and at the log of the node before",
+        0.5,
+    ),
+    -6: ("aborted itself (SIGABRT), as torch's watchdog does", "look at what it printed before", 0.4),
+}
+
+
+def find_ended_rank(case: DiagnosedCase) -> Iterator[Cause]:
+    """Yield the rank whose process ended first, by torchrun."""
+    for one in case.facts.of(RankEnded):
+        usual = f"ended with status {one.status}", "its own traceback in the log says why", 0.5
+        how, remedy, strength = ENDED_BY.get(one.status, usual)
+        where = f" on {one.host}" * bool(one.host)
+        yield stands_still("rank-ended", f"rank {one.rank}{where} {how}; it was the first", one.place, remedy, strength)
+
+
 def _loopback(case: DiagnosedCase) -> Adapter | None:
     """Return an interface that reaches no other host."""
     return next((one for one in case.facts.of(Adapter) if one.name in ("lo", "docker0", "virbr0")), None)
 
 
-RULES = (find_broken_start,)
+RULES = (find_broken_start, find_ended_rank)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from collectives.errors import InputError
 from simcomm.diagnosis.evidence.causes import Cause
 from simcomm.diagnosis.evidence.expectation import DiagnosedCase
-from simcomm.diagnosis.evidence.facts import TunerChoice, VariableSet
+from simcomm.diagnosis.evidence.facts import ChannelCount, TunerChoice, VariableSet
 from simcomm.nccl.predict import predict_collective
 from simcomm.nccl.settings import NcclSettings
 
@@ -180,4 +180,25 @@ def find_slow_choice(case: DiagnosedCase) -> Iterator[Cause]:
             return
 
 
-RULES = (find_harmful_settings, find_slow_choice)
+def find_few_channels(case: DiagnosedCase) -> Iterator[Cause]:
+    """Yield that NCCL opened fewer channels than the links need, though no variable says so."""
+    counts = [one for one in case.facts.of(ChannelCount) if one.channels and not one.nvls]
+    is_guess = "nic_guess" in case.machine.keys  # channels go with the NICs
+    if not counts or is_guess or {"NCCL_MAX_NCHANNELS", "NCCL_MAX_CTAS"} & case.facts.settings().keys():
+        return
+    fewest = min(counts, key=lambda one: one.channels)
+    gain = case.slowdown(max_channels=fewest.channels)
+    if gain is not None and gain > LEAST_SLOWER:
+        yield Cause(
+            "few-channels",
+            f"NCCL opened {fewest.channels} channels, with which it cannot use its links",
+            fewest.place.text,
+            fewest.place,
+            "look at what its search found (NCCL_DEBUG_SUBSYS=GRAPH, NCCL_TOPO_DUMP_FILE): a link or NIC is missing; "
+            "measure with NCCL_MIN_NCHANNELS",
+            0.5,
+            gain,
+        )
+
+
+RULES = (find_harmful_settings, find_slow_choice, find_few_channels)
