@@ -73,13 +73,20 @@ def test_a_program_that_spawns_processes_has_ranks_of_its_own_jobs(virtual: Virt
     assert finding.kind == "early end" and "spawning.py" in finding.text
 
 
-@pytest.mark.parametrize("file", ["spawning.py", "exercise_tests.py"])
+@pytest.mark.parametrize("file", ["spawning.py", "exercise_tests.py", "queues.py"])
 def test_files_of_pytest_run(file: str, virtual: VirtualRuns) -> None:
     asked = ("-q", "-p", "no:cacheprovider", str(PROGRAMS / file))
     options = VirtualOptions(UserProgram("pytest", asked, True), 0, star(8))
     said: list[str] = []
     finished = virtual.host.run(options, show=lambda stream, text: said.append(text))
     assert "3 passed" in "".join(said) and finished.outcome.status == 0
+
+
+def test_a_program_that_raises_before_it_starts_ranks_is_told_at_its_line(virtual: VirtualRuns, tmp_path: Path) -> None:
+    (tmp_path / "raises.py").write_text("import torch\nraise ValueError('too early')\n")
+    (finding,) = virtual(tmp_path / "raises.py", 0).outcome.findings
+    assert finding.text.startswith("exception: the program that starts ranks raised ValueError")
+    assert "raises.py:2" in finding.text
 
 
 def test_a_program_for_gpus_runs_on_processors(virtual: VirtualRuns, tmp_path: Path) -> None:

@@ -27,10 +27,11 @@ from virtual.process.groups import GroupMaker
 from virtual.process.interpreter import install_interpreter
 from virtual.process.meeting_places import install_stores
 from virtual.process.output import RankedOutput
+from virtual.process.queues import install_queues
 from virtual.process.replaced import Replaced
 from virtual.process.spawning import Spawner
 from virtual.process.steps import StepClock, step_seconds
-from virtual.ranks.finding import ProgramFinding
+from virtual.ranks.finding import STARTER, ProgramFinding
 from virtual.ranks.judging import Judge
 from virtual.ranks.own_state import Belongings, OwnState
 from virtual.ranks.rank import Rank, RankJob
@@ -97,6 +98,7 @@ class VirtualRun:
         ProgramObserver(world).install(replaced)
         install_interpreter(world, replaced)
         Spawner(world, options.program, self._start).install(replaced)
+        install_queues(world, replaced)
         for name in ("stdout", "stderr"):
             self._outputs.append(RankedOutput(getattr(sys, name), world, name))
             replaced.put(sys, name, self._outputs[-1])
@@ -108,7 +110,7 @@ class VirtualRun:
     def _add_ranks(self) -> None:
         job, ranks = self.world.new_job(), self.options.ranks
         job.only = self.options.only
-        for number in job.only or (range(ranks) if ranks else [-1]):
+        for number in job.only or (range(ranks) if ranks else [STARTER]):
             environment = dict(os.environ._data)  # type: ignore[attr-defined]
             if ranks:
                 environment |= _as_torchrun(number, ranks, self.options.local_ranks)
@@ -130,7 +132,7 @@ class VirtualRun:
                 try:
                     carry_out()
                 except SystemExit as end:
-                    if end.code not in (None, 0):
+                    if end.code not in (None, 0) and not (rank.number == STARTER and self.world.findings):
                         raise
 
         return body

@@ -91,7 +91,7 @@ def tell_exception(rank: Rank, error: BaseException) -> ProgramFinding:
     if "finished reduction in the prior iteration" in str(error):
         title = f"DDP of rank {rank.number} waits for gradients of parameters that took no part in the loss"
         return ProgramFinding("unused parameters", title + _which_parameters(str(error)), (place, *others), UNUSED)
-    title = f"rank {rank.number} raised {type(error).__name__}"
+    title = f"{format_ranks([rank.number])} raised {type(error).__name__}"
     advice = _after_exception(error) if len(rank.job.ranks) > 1 else ""
     return ProgramFinding("exception", title, (place, *others), advice)
 

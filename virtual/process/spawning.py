@@ -75,7 +75,12 @@ class Spawner:
         """Return the call of a function with arguments that are pickled as for a process, its main module executed."""
         try:
             packed = pickle.dumps((fn, tuple(args), named))
-        except (pickle.PicklingError, AttributeError, TypeError):  # nested functions, which only a fork can take along
+        except (
+            pickle.PicklingError,
+            AttributeError,
+            TypeError,
+            RuntimeError,
+        ):  # nested functions, locks: of forks only
             return lambda rank: fn(*args, **named)
         is_of_main = getattr(fn, "__module__", "") in ("__main__", "__mp_main__") and not self.program.is_module
 

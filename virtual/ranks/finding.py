@@ -6,6 +6,7 @@ from typing import Any
 
 from virtual.ranks.sites import CallSite
 
+STARTER = -1  # the number of the program that starts ranks, which is none
 SHOWN_PAIRS = 8  # of ranks that wait for each other, in words
 
 
@@ -27,10 +28,12 @@ def format_runs(numbers: Iterable[int]) -> str:
 def format_ranks(numbers: Iterable[int]) -> str:
     """Return ranks in words.
 
-    >>> format_ranks([0, 1, 2, 5]), format_ranks([3])
-    ('ranks 0-2, 5', 'rank 3')
+    >>> format_ranks([0, 1, 2, 5]), format_ranks([3]), format_ranks([STARTER])
+    ('ranks 0-2, 5', 'rank 3', 'the program that starts ranks')
     """
     found = set(numbers)
+    if found == {STARTER}:
+        return "the program that starts ranks"
     return f"rank{'s' if len(found) != 1 else ''} {format_runs(found)}"
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from collectives.records.spans import Span, Spans
 from collectives.records.trace import ProgramFailure, Trace, Unfinished
-from virtual.ranks.finding import ProgramFinding
+from virtual.ranks.finding import STARTER, ProgramFinding
 
 SHORTEST = 1e-6  # seconds that a run is shown to take in which nothing happens
 
@@ -15,7 +15,7 @@ def mark_failure(trace: Trace, finding: ProgramFinding) -> Trace:
     Of a run in which nothing has happened the ranks are shown where they wait.
     """
     elapsed = trace.elapsed or SHORTEST
-    places = [place for place in finding.places if place.ranks]
+    places = [place for place in finding.places if place.ranks and STARTER not in place.ranks]
     if not places:
         return trace
     waiting = [
