@@ -84,6 +84,14 @@ def test_what_is_refused(ringlab: Ringlab, arguments: list[str], said: str) -> N
     assert done.status == 2 and said in done.err, done
 
 
+def test_a_file_that_is_not_there_is_told_before_torch_is_imported(
+    ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ringlab.commands.virtual.VirtualHost", None)
+    done = ringlab("virtual", "--ranks", 2, "none.py")
+    assert (done.status, done.err) == (2, "ringlab: none.py: No such file or directory\n")
+
+
 def test_from_python() -> None:
     import ringlab
 

@@ -144,6 +144,8 @@ def command(
     """
     check_outputs(outputs.json_to, files.trace, files.recording, files.report)
     asked = make_options(_program(module, program or []), where, times, likeness)
+    if not asked.program.is_module:
+        asked.program.compile()  # a name mistyped is told before torch is imported
     check_torch()
     show = _on_standard_error if outputs.json_to == "-" else show_on_own
     with VirtualHost() as host:

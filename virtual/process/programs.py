@@ -42,7 +42,11 @@ class UserProgram:
 
     @cached_property
     def code(self) -> CodeType:
-        """The script, compiled. Raises InputError where it cannot be read or is no Python."""
+        """The script, compiled. Raises InputError."""
+        return self.compile()
+
+    def compile(self) -> CodeType:
+        """Compile the script, and keep nothing. Raises InputError where it cannot be read or is no Python."""
         try:
             return compile(self.path.read_bytes(), str(self.path), "exec")
         except OSError as error:
