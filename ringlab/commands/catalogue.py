@@ -119,7 +119,7 @@ def list_names(kind: str | None = None) -> Names:
     found = Names(
         algorithms=tuple(Name(name, text.partition("\n")[0]) for name, text in docstrings.items()),
         presets=tuple(Name(name, about) for name, about in (PRESETS | machines).items()),
-        models=tuple(Name(name, f"{size / 1e6:,.4g} million parameters") for name, size in sizes.items()),
+        models=tuple(Name(name, f"{_in_words(size)} parameters") for name, size in sizes.items()),
         scenarios=tuple(Name(name, tomllib.loads(path.read_text())["title"]) for name, path in shipped().items()),
     )
     kinds = [part.name for part in fields(found)]
@@ -289,6 +289,15 @@ def _cables(cluster: Cluster) -> tuple[Entry, ...]:
         }
         for (medium, bandwidth, usable, latency), count in sorted(sorts.items(), key=lambda item: -item[0][1])
     )
+
+
+def _in_words(number: float) -> str:
+    """Return a large number with its word.
+
+    >>> _in_words(70_553_706_496), _in_words(3_504_872)
+    ('70.55 billion', '3.505 million')
+    """
+    return f"{number / 1e9:.4g} billion" if number >= 1e9 else f"{number / 1e6:.4g} million"
 
 
 def _nics(machine: Entry) -> str:
