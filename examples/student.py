@@ -1,4 +1,6 @@
-"""Four collectives to fill in. `ringlab check examples/student.py` says what is still wrong.
+"""Four collectives to fill in. What is still wrong says
+
+ringlab check student.py
 
 Each function is the program of *one* rank: it is called once for every rank, with that rank's number. It yields
 steps. What a step may hold:
@@ -13,7 +15,7 @@ carries the chunk as it was before the step. `yield from other_program(...)` run
 
 Ranks and chunks count from 0, and `%` brings you round: the right neighbour is `(rank + 1) % world_size`.
 Replace each `yield from ()`, which is a program that does nothing. The library's own answers are in
-`collectives/algorithms/naive.py` and `ring.py`; try first.
+`collectives/algorithms/naive.py` and `ring.py` of the repository; try first.
 """
 
 from collectives import algorithm, recv, recv_reduce, send  # noqa: F401 - all that you need

@@ -67,10 +67,12 @@ if __name__ == "__main__" and "RANK" in os.environ:
 # ## What real clusters do
 #
 # NCCL's ring is this one with many channels and slices, so that a step need not wait for the whole chunk.
-# `ringlab explain two-p5` says for which sizes NCCL takes the ring there; `ringlab winners two-p5` draws it.
+# `ringlab explain two-p5` says what NCCL takes there at which size, and how far behind the ring is;
+# `ringlab winners two-racks -o map.png` draws where which of Ringlab's algorithms is fastest: size against ranks.
 #
 # ## Beyond
 #
 # 1. Double the ranks and keep the bytes. Which part of the time doubles, and which does not?
-# 2. Of six hosts one has a link of 20 Mbit/s, the others of 50: `ringlab learn 4 --show --on emulated/slow-host`. Which
-#    steps wait for that link? And what does it cost summing through rank 0 (`ringlab learn 3 --show --on ...`)?
+# 2. Of eight hosts four are in each of two racks, and the link between the racks is thin: `ringlab learn 4 --show --on
+#    two-racks`. Which steps wait for that link? And what does it cost summing through rank 0 (`ringlab learn 3 --show
+#    --on two-racks`)?
