@@ -2,6 +2,7 @@
 
 import copyreg
 import importlib
+import os
 import pkgutil
 from dataclasses import replace
 from functools import cache
@@ -65,6 +66,8 @@ def find_algorithm(reference: str, collective: str | None = None, folder: Path |
     if full_name == f"all_reduce/{GLOO}":  # no part of the library
         return _gloos_own()
     if full_name not in library():
+        if os.path.isfile(Path(folder or ".", reference)):  # noqa: PTH113 - False also of a name that can be no file's
+            raise InputError(f"{quote(reference)} is no file of Python; give an algorithm's name, or FILE.py:NAME")
         known = [name for name in library() if collective is None or name.startswith(f"{collective}/")]
         raise InputError(f"no algorithm is called {quote(full_name)}; {suggest(full_name, known, ', or FILE.py:NAME')}")
     found = library()[full_name]

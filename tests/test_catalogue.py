@@ -56,6 +56,16 @@ def test_a_short_name_needs_its_collective() -> None:
         find_algorithm("ring")
 
 
+def test_a_file_that_is_no_program_is_told_as_one(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").touch()
+    with pytest.raises(
+        InputError, match=r"'mine.toml' is no file of Python; give an algorithm's name, or FILE.py:NAME"
+    ):
+        find_algorithm("mine.toml", folder=tmp_path)
+    with pytest.raises(InputError, match="no algorithm is called"):
+        find_algorithm("x" * 5000)
+
+
 def test_an_algorithm_of_another_collective_is_refused() -> None:
     with pytest.raises(InputError, match="broadcast/naive is no all_reduce"):
         find_algorithm("broadcast/naive", "all_reduce")
