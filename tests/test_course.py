@@ -14,8 +14,8 @@ from virtual_runs import VirtualRuns
 
 from collectives.errors import InputError
 from course.files import FOLDER, LESSONS, Lesson, fill, find_lesson
-from course.judging import judge, judge_exercise, make_cluster
-from ringlab.commands.learn import play_lesson
+from course.judging import JudgedLesson, PredictedNumber, judge, judge_exercise, make_cluster
+from ringlab.commands.learn import CheckedLessons, play_lesson
 from ringlab.pictures.held_buffers import find_wrong_end
 from viz.player.buffers import COMPLETE
 from viz.player.page import write_player
@@ -141,6 +141,26 @@ def test_a_file_that_cannot_be_read_is_refused(text: str | None, told: str, ring
         (tmp_path / "mine.py").write_text(text)
     refused = ringlab("learn", 4, tmp_path / "mine.py", "--check")
     assert refused.status == 2 and told in refused.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--check"], "of which lesson? Give its number"),
+        (["--real", "2"], "of which lesson? Give its number"),
+        (["4", "--check", "--on", "two-racks"], "--on and -o are for --show"),
+        (["4", ".", "--check"], "'.' is a directory"),
+    ],
+)
+def test_what_learn_refuses(arguments: list[str], told: str, ringlab: Ringlab) -> None:
+    refused = ringlab("learn", *arguments)
+    assert refused.status == 2 and told in refused.err
+
+
+def test_a_prediction_that_is_no_number_is_told() -> None:
+    predictions = PredictedNumber("seconds", 2.0, 2.0), PredictedNumber("bytes", 8.0)
+    shown = [*CheckedLessons((JudgedLesson(1, "mine.py", (), predictions),)).show()]
+    assert shown[-1] == "No number in PREDICTIONS for 'bytes'."
 
 
 def test_a_lesson_is_opened_once(ringlab: Ringlab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,6 +54,11 @@ class WayOptions:
         if sum((self.is_checked, self.is_shown, self.real is not None, self.grade is not None)) > 1:
             raise InputError("--check, --show, --real and --grade are four ways; give one of them")
 
+    @property
+    def needs_lesson(self) -> bool:
+        """Whether the number of a lesson has to be given."""
+        return self.is_checked or self.is_shown or self.real is not None
+
 
 @with_groups
 def command(
@@ -69,6 +74,10 @@ def command(
 
     A lesson is a program of torch.distributed with functions that you write: `ringlab learn 4` puts it here.
     """
+    if way.needs_lesson and number is None:
+        raise InputError("of which lesson? Give its number, such as `ringlab learn 4 --check`")
+    if (on is not None or output is not None) and not way.is_shown:
+        raise InputError("--on and -o are for --show: the network on which it runs, and the player's file")
     check_outputs(json_to, output)
     if way.grade is not None:
         answer: Answer = grade_folder(way.grade)
@@ -180,11 +189,14 @@ def _show_one(file: JudgedLesson) -> Iterator[Part]:
             for line in one.text.splitlines():
                 yield Line(f"  {line}", wrap=True)
     said = [one for one in file.predictions if one.said is not None]
+    unsaid = [repr(one.name) for one in file.predictions if one.said is None]
     if said and not file.is_right:
         yield "Your predictions will stand beside what is so when all exercises are right."
     if said and file.is_right:
         beside = [[one.name, f"{one.said:.4g}", f"{one.is_so:.4g}", _off(one)] for one in said]
         yield Table("Your predictions", ["", "predicted", "is", "predicted is"], beside, words=1)
+    if unsaid and file.is_right:
+        yield f"No number in PREDICTIONS for {', '.join(unsaid)}."
 
 
 def _off(one: PredictedNumber) -> str:
@@ -308,6 +320,8 @@ def run_lesson(number: int, file: Path | None, ranks: int) -> RecordAnswer:
 
 def _mine(lesson: Lesson, file: Path | None) -> Path:
     path = file or Path(lesson.file_name)
+    if path.is_dir():
+        raise InputError(f"{quote(str(path))} is a directory; name your file in it")
     if not path.is_file():
         raise InputError(
             f"there is no file {quote(str(path))}; `ringlab learn {lesson.number}` writes {lesson.file_name}"

@@ -52,7 +52,9 @@ class PlanOptions:
         float | None, Option(metavar="N", help="Samples, or tokens, to train on in all; else one epoch's.")
     ] = None
     budget: Annotated[float | None, Option(metavar="DOLLARS", help="What it may cost.")] = None
-    deadline: Annotated[str | None, Option(metavar="TIME", help="When it has to be done: 12h, '3 days'; a number: hours.")] = None
+    deadline: Annotated[
+        str | None, Option(metavar="TIME", help="When it has to be done: 12h, '3 days'; a number: hours.")
+    ] = None
     spot: Annotated[bool, Option("--spot", help="Spot machines too, where their price is known.")] = False
     prices: Annotated[
         Path | None, Option(metavar="FILE.csv", help="Prices in the columns of prices.csv, not the snapshot.")
