@@ -84,6 +84,13 @@ def test_what_is_refused(ringlab: Ringlab, arguments: list[str], said: str) -> N
     assert done.status == 2 and said in done.err, done
 
 
+def test_what_is_not_written_yet_is_told(ringlab: Ringlab, tmp_path: Path) -> None:
+    (tmp_path / "todo.py").write_text("raise NotImplementedError\n")
+    done = ringlab("virtual", "--ranks", 2, tmp_path / "todo.py")
+    assert done.status == 1 and "write what is still to be done in this line" in done.out
+    assert "raised NotImplementedError\n" in done.out
+
+
 def test_a_file_that_is_not_there_is_told_before_torch_is_imported(
     ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,7 +85,7 @@ def tell_missing_ranks(job: RankJob) -> ProgramFinding | None:
 def tell_exception(rank: Rank, error: BaseException) -> ProgramFinding:
     """Tell of an exception that ended a rank, and where the others were."""
     said = str(error).strip().splitlines()[:SHOWN_LINES]
-    words = "\n      ".join([f"raised {type(error).__name__}: {said[0] if said else ''}", *said[1:]])
+    words = "\n      ".join([f"raised {type(error).__name__}" + (f": {said[0]}" if said else ""), *said[1:]])
     place = FindingPlace((rank.number,), words, rank.ended_at)
     others = state_places(others_of(rank.job, [rank.number]))
     if "finished reduction in the prior iteration" in str(error):
@@ -99,6 +99,8 @@ def tell_exception(rank: Rank, error: BaseException) -> ProgramFinding:
 def _after_exception(error: BaseException) -> str:
     if isinstance(error, FileNotFoundError):
         return "if another rank is to write the file, put a barrier between writing and reading"
+    if isinstance(error, NotImplementedError) and not str(error):
+        return "write what is still to be done in this line"
     return "on real ranks the others would wait for it until the group's timeout"
 
 
