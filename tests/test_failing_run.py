@@ -18,6 +18,7 @@ from simcomm.failing_run import run_to_failure
 from viz.captions import describe_failure
 from viz.film.animation import Film
 from viz.player.buffers import follow_buffers
+from viz.space_time import space_time_figure
 from viz.style import WRONG, rgb
 
 # mypy: allow-untyped-defs
@@ -111,8 +112,13 @@ sizes = ["1 KiB"]
     assert (done.status, done.err) == (0, "")
     assert done.out.startswith("WRONG  all_reduce/wrong comes to a deadlock: rank 0 in step 0 (line 10 of")
     assert (tmp_path / "wrong.png").stat().st_size > 1000
-    film = Film(failing(load_file(file)[0], 3)[0], 2, 1)
+    trace = failing(load_file(file)[0], 3)[0]
+    film = Film(trace, 2, 1)
     assert red_pixels(film.frame(0)[20:]) > 100
+    (axes,) = (figure := space_time_figure(trace)).axes
+    assert [text.get_text() for text in axes.texts] == [f"waits for rank {rank}" for rank in (1, 2, 0)]
+    assert not len(axes.get_xticks())  # no time passes
+    assert " us" not in " ".join(text.get_text() for text in figure.texts)
 
 
 OWN = """

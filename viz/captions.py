@@ -69,6 +69,11 @@ def describe_failure(trace: Trace) -> str:
     return f"goes wrong at {at}{where}: {failure.text}"
 
 
+def is_stuck_at_once(trace: Trace) -> bool:
+    """Return whether ranks wait for each other before anything happens: ``elapsed`` is then no time that passed."""
+    return trace.failure is not None and bool(trace.failure.circle) and not (len(trace.messages) or len(trace.spans))
+
+
 def describe_busiest_link(trace: Trace) -> str:
     """Return which links were used most and how much, as a share of what they could have carried; "" if not known."""
     carried = {(link.src, link.dst): link.could_carry(trace.elapsed) for link in _finite(trace.links)}

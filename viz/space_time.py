@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from textwrap import shorten
+from textwrap import shorten, wrap
 from typing import Literal
 
 import numpy as np
@@ -13,17 +13,18 @@ from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from collectives.records.messages import Messages
 from collectives.records.spans import Spans
-from collectives.records.trace import Trace
+from collectives.records.trace import ProgramFailure, Trace
 from collectives.units import format_time
 from viz.captions import (
     check_something_happens,
     describe_busiest_link,
     describe_failure,
     describe_trace,
+    is_stuck_at_once,
     time_unit,
 )
 from viz.file_types import check_file
@@ -70,21 +71,35 @@ def space_time_figure(trace: Trace) -> Figure:
     _draw_spans(axes, spans, behind=len(messages) > 0)
     _draw_messages(axes, sample)
     if trace.failure is not None:
-        at = [min(trace.failure.at, until)] * len(trace.failure.ranks)
-        axes.scatter(
-            at,
-            trace.failure.ranks,
-            s=110,
-            marker="X",
-            color=WRONG,
-            edgecolors=PAPER,
-            linewidths=1,
-            zorder=6,
-            clip_on=False,
-        )
+        _mark_failure(axes, trace.failure, until)
     _label_axes(axes, trace.world_size, until)
+    if is_stuck_at_once(trace):
+        axes.xaxis.set_major_locator(NullLocator())
     _draw_heading(figure, trace, height, _describe_omissions(trace, until, len(sample), len(messages)))
     return figure
+
+
+def _mark_failure(axes: Axes, failure: ProgramFailure, until: float) -> None:
+    """Draw a cross where a rank goes wrong, or say at each rank of a deadlock for whom it waits."""
+    at, circle = min(failure.at, until), failure.circle
+    for rank, peer in zip(circle, (*circle[1:], *circle[:1]), strict=True):
+        words = f"waits for rank {peer}"
+        place = (8, 0) if at < until / 2 else (-8, 0)
+        side = "left" if at < until / 2 else "right"
+        axes.annotate(
+            words, (at, rank), place, textcoords="offset points", ha=side, va="center", fontsize=9, color=WRONG
+        )
+    axes.scatter(
+        [at] * len(failure.ranks),
+        failure.ranks,
+        s=50 if circle else 110,
+        marker="o" if circle else "X",
+        color=PAPER if circle else WRONG,
+        edgecolors=WRONG if circle else PAPER,
+        linewidths=1.5 if circle else 1,
+        zorder=6,
+        clip_on=False,
+    )
 
 
 def _shown_until(trace: Trace) -> float:
@@ -178,8 +193,11 @@ def _draw_heading(figure: Figure, trace: Trace, height: float, shown: str) -> No
         )
 
     line(0.32, trace.title, 14, INK, bold=True)
-    line(0.54, f"{describe_trace(trace)}  ·  {format_time(trace.elapsed)}{shown}", 9, GREY)
+    took = "" if is_stuck_at_once(trace) else f"  ·  {format_time(trace.elapsed)}"
+    line(0.54, f"{describe_trace(trace)}{took}{shown}", 9, GREY)
     if trace.failure is None:
         line(0.73, describe_busiest_link(trace), 9, GREY)
     else:
-        line(0.73, shorten(describe_failure(trace), LINE, placeholder=" …"), 9, WRONG)
+        first, *more = wrap(describe_failure(trace), LINE)
+        line(0.71, first, 9, WRONG)
+        line(0.86, shorten(" ".join(more), LINE, placeholder=" …"), 9, WRONG)

@@ -18,6 +18,7 @@ from viz.captions import (
     describe_failure,
     describe_trace,
     format_clock,
+    is_stuck_at_once,
 )
 from viz.file_types import check_file
 from viz.film.canvas import Bars, Canvas
@@ -97,7 +98,8 @@ class Film:
         else:
             self._draw_failure()
         self._clock = draw.add_moving(draw.text(WIDTH - 24, 456, "", 20, INK, "right", bold=True))
-        draw.text(WIDTH - 24, 434, f"of {format_time(trace.elapsed)}", 11, GREY, "right")
+        if not is_stuck_at_once(trace):
+            draw.text(WIDTH - 24, 434, f"of {format_time(trace.elapsed)}", 11, GREY, "right")
 
     def _draw_failure(self) -> None:
         """Write where the program goes wrong, on two lines at most."""
@@ -148,10 +150,11 @@ class Film:
         time = float(self._motion.times[index])
         under_way = self._scene.show(index)
         self._panel(time)
-        self._clock.set_text(format_clock(time, self._trace.elapsed))
+        if not is_stuck_at_once(self._trace):
+            self._clock.set_text(format_clock(time, self._trace.elapsed))
+            self._speed.set_text(self._speed_words(index, under_way))
         self._bar.resize((BAR.right - BAR.left) * min(time / self._trace.elapsed, 1.0), BAR.top - BAR.bottom)
         self._step.set_text(self._progress.describe(time))
-        self._speed.set_text(self._speed_words(index, under_way))
         return self._canvas.frame()
 
     def _speed_words(self, index: int, under_way: int) -> str:

@@ -70,21 +70,28 @@ class Scene:
             transOffset=axes.transData, facecolors="none", linewidths=4,
         )  # fmt: skip
         canvas.add_moving(axes.add_collection(self._rings, autolim=False))
-        self._mark = self._add_mark(canvas)
+        self._marks = self._add_marks(canvas)
         self._dots = canvas.add_moving(axes.scatter([], [], edgecolors=PAPER, linewidths=1.0))
         self._numbers = [
             canvas.add_moving(canvas.text(0, 0, "", 9, align="center", bold=True)) for _ in range(MOST_NUMBERED_DOTS)
         ]
 
-    def _add_mark(self, canvas: Canvas) -> Artist | None:
-        """Return the crosses over ranks that go wrong or wait for each other; they are shown from then on."""
+    def _add_marks(self, canvas: Canvas) -> list[Artist]:
+        """Return a cross over the rank that goes wrong, or lines from ranks to those they wait for; shown then."""
         if self._trace.failure is None:
-            return None
+            return []
         at = np.array([self._layout.positions[self._layout.hosts[rank]] for rank in self._trace.failure.ranks])
-        size = (1.9 * max(self._layout.radius, 5) * POINTS) ** 2
-        return canvas.add_moving(
-            canvas.axes.scatter(at[:, 0], at[:, 1], s=size, marker="x", color=WRONG, linewidths=4, zorder=9)
-        )
+        size = 1.9 * max(self._layout.radius, 5) * POINTS
+        if not self._trace.failure.circle:
+            cross = canvas.axes.scatter(at[:, 0], at[:, 1], s=size**2, marker="x", color=WRONG, linewidths=4, zorder=9)
+            return [canvas.add_moving(cross)]
+        to_next = np.roll(at, -1, axis=0) - at
+        ends = at + 0.6 * to_next
+        legs = list(np.stack([at + 0.2 * to_next, ends], axis=1))
+        lines = LineCollection(legs, colors=WRONG, linewidths=2, linestyles="--")
+        canvas.axes.add_collection(lines, autolim=False)
+        rings = canvas.axes.scatter(ends[:, 0], ends[:, 1], s=30, color=PAPER, edgecolors=WRONG, linewidths=2, zorder=9)
+        return [canvas.add_moving(lines), canvas.add_moving(rings)]
 
     def _draw_nodes(self, canvas: Canvas) -> None:
         positions, radius = self._layout.positions, self._layout.radius
@@ -132,8 +139,9 @@ class Scene:
 
     def show(self, frame: int) -> int:
         """Move everything to where it is at a frame. Return how many messages are under way."""
-        if self._mark is not None and self._trace.failure is not None:
-            self._mark.set_visible(bool(self._motion.times[frame] >= self._trace.failure.at))
+        if self._trace.failure is not None:
+            for mark in self._marks:
+                mark.set_visible(bool(self._motion.times[frame] >= self._trace.failure.at))
         active = self._motion.active(frame)
         self._show_use(active)
         self._show_phases(float(self._motion.times[frame]))

@@ -4,6 +4,8 @@ import {abs, ceil, clamp, floor, max} from './format.js';
 import {firstRun, isRacing, partner, shownRuns, tell, view} from './state.js';
 
 export const isTimed = () => view.clock === 'time';
+/** Whether ranks wait for each other before anything happens: no time passes then. */
+export const isStuckAtOnce = () => shownRuns().every(run => !run.count && !run.complete);
 export const lengthOf = run => (isTimed() ? run.elapsed : run.steps);
 export const total = () => max(...shownRuns().map(lengthOf));
 export const beginsOf = run => (isTimed() ? run.begin : run.depthBegin);

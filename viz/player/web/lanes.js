@@ -1,7 +1,7 @@
 // A lane a rank against time: what it receives, sends and computes; all runs on one axis.
 
 import {area, clear, clipTo, cross, dot, fade, line, pen, widthOf, write} from './canvas.js';
-import {beginsOf, endsOf, isTimed, lengthOf, reach} from './clock.js';
+import {beginsOf, endsOf, isStuckAtOnce, isTimed, lengthOf, reach} from './clock.js';
 import {colour, isSync, phaseColour} from './colours.js';
 import {aboutRows, detailOf, paintDetail} from './detail.js';
 import {ceil, clamp, floor, log10, max, min, round, time} from './format.js';
@@ -122,6 +122,7 @@ function writeAbove(g, box, w) {
 const phaseNames = run => [...new Set(run.spans.map(span => span.name))].join(', ');
 
 function drawRuler(g, box) {
+  if (isStuckAtOnce()) return;
   const whole = reach(),
     from = view.from * whole,
     to = view.to * whole,

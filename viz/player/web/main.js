@@ -2,7 +2,7 @@
 
 import {buffersAt, completeness} from './buffers.js';
 import {sharpness} from './canvas.js';
-import {isTimed, pause, play, seek, stepProgram, total, watchingSeconds} from './clock.js';
+import {isStuckAtOnce, isTimed, pause, play, seek, stepProgram, total, watchingSeconds} from './clock.js';
 import {readColours} from './colours.js';
 import {inflate} from './columns.js';
 import {clamp, digits, max, round, time} from './format.js';
@@ -93,7 +93,7 @@ function writeControls(isOther) {
     groups = areGroups();
   button.textContent = view.playing ? '❚❚' : '▶';
   button.setAttribute('aria-label', view.playing ? 'Pause' : 'Play');
-  const second = isTimed() ? ` · 1 s = ${time((total() / watchingSeconds()) * view.speed)}` : '';
+  const second = isTimed() && !isStuckAtOnce() ? ` · 1 s = ${time((total() / watchingSeconds()) * view.speed)}` : '';
   setText('speed', `${digits(view.speed, 2)}×${second}`);
   find('b-view').hidden = groups || !data.links.src.length;
   find('b-clock').hidden = find('b-path').hidden = groups;

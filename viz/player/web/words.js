@@ -1,7 +1,7 @@
 // What the page says: the headline, the caption, and what stands beside the pointer.
 
 import {buffersAt, completeness} from './buffers.js';
-import {activeAt, isOver, isTimed, lengthOf, total} from './clock.js';
+import {activeAt, isOver, isStuckAtOnce, isTimed, lengthOf, total} from './clock.js';
 import {aboutRows, detailOf} from './detail.js';
 import {capital, clockTime, digits, floor, many, max, min, ordered, percent, rate, size, time} from './format.js';
 import {contributors, carriedBy, isComplete} from './run.js';
@@ -172,7 +172,7 @@ function stepWords(run, active) {
 
 /** The clock, large, and of what it is. */
 export const clockWords = () =>
-  shownRuns().every(run => !run.count && !run.complete)
+  isStuckAtOnce()
     ? ['', '']
     : isTimed()
     ? [clockTime(view.x, total()), `of ${clockTime(total(), total())}`]
