@@ -204,11 +204,13 @@ def _off(one: PredictedNumber) -> str:
 
     >>> _off(PredictedNumber("seconds", 2.0, 1.0)), _off(PredictedNumber("seconds", 2.0, 5.0))
     ('half of that', '2.5 times that')
+    >>> _off(PredictedNumber("ranks that end", 4.0, 0.0))
+    'not that'
     """
     ratio = (one.said or 0.0) / one.is_so if one.is_so else inf
     if one.said == one.is_so or abs(ratio - 1) <= NEAR:
         return "right"
-    return times(ratio, NEAR) or (f"{ratio:.2g} times that" if isfinite(ratio) else "not that")
+    return times(ratio, NEAR) or (f"{ratio:.2g} times that" if ratio and isfinite(ratio) else "not that")
 
 
 def _first_line(one: JudgedExercise) -> str:
