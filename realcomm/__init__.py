@@ -24,15 +24,19 @@ from realcomm.measuring.collective_run import run
 
 _LAZY = {  # by module
     "realcomm.functions.tensor_collectives": [
+        "all_gather",
         "all_gather_into_tensor",
         "all_reduce",
+        "all_to_all",
         "all_to_all_single",
         "barrier",
         "broadcast",
+        "gather",
         "reduce",
+        "reduce_scatter",
         "reduce_scatter_tensor",
+        "scatter",
     ],
-    "realcomm.functions.list_collectives": ["all_gather", "all_to_all", "gather", "reduce_scatter", "scatter"],
     "realcomm.execution.executor": ["Executor", "execute"],
     "realcomm.training.trainer": ["train"],
 }

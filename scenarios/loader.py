@@ -20,11 +20,10 @@ from collectives.training.workload import ComputePhases, Training, is_file_refer
 from scenarios import toml_files
 from scenarios.cluster_forms import LinksForm
 from scenarios.fields import Reference
-from scenarios.forms import CollectiveForm, PlanScenarioForm, ScenarioForm, WhatIfForm
+from scenarios.forms import CollectiveForm, PlanForm, PlanScenarioForm, ScenarioForm, WhatIfForm
 from scenarios.messages import read_form
 from scenarios.nccl_forms import NcclForm
 from scenarios.network_form import ClusterForm, NetworkForm
-from scenarios.plan_form import PlanForm
 from scenarios.training_form import OVERLAPPED, Sync, TrainingForm
 from scenarios.trouble import TroubleForm
 from simcomm.cluster.cluster import Cluster

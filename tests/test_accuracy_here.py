@@ -11,8 +11,7 @@ from command_line import Ringlab
 
 import ringlab.commands.accuracy.here as accuracy
 import ringlab.emulated.rows as emulated_rows
-from collectives.calibration.calibration import ComputePoint, MachineLoad
-from collectives.calibration.pair_probes import CrowdRound, PairProbes
+from collectives.calibration.calibration import ComputePoint, CrowdRound, MachineLoad, PairProbes
 from collectives.errors import RunFailed
 from collectives.request import make_request
 from collectives.training.workload import ComputePhases

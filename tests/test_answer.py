@@ -25,8 +25,8 @@ from ringlab.pictures.traces import OneRun
 from ringlab.scenario import load
 from ringlab.session import Session
 from ringlab.shared.conclusions import Conclusions, conclude
-from ringlab.shared.console import PlainConsole
 from ringlab.shared.figures import side_by_side
+from ringlab.shared.output import PlainConsole
 from ringlab.shared.progress import NoProgress
 from ringlab.table import Sentences, format_digits, keep_few, print_parts
 from scenarios import CollectiveComparison, LoadedScenario, WhatIf

@@ -13,8 +13,8 @@ from collectives.records.summary import collective_entry
 from collectives.records.trace import Trace
 from collectives.training.workload import ComputePhases, Training
 from ringlab.scenario import load
-from simcomm.compiled import approximate
 from simcomm.compiled import engine as compiled
+from simcomm.compiled import engine as compiled_engine
 from simcomm.compiled.kernel import event_loop
 from simcomm.model.jitter import Jitter
 from simcomm.model.trouble import LinkTrouble, RankTrouble, Trouble
@@ -115,7 +115,7 @@ def test_where_only_one_of_two_runs_ends_the_answer_is_exact(monkeypatch):
         found = plain(inputs, messages=messages, window=window)
         return found._replace(elapsed=np.inf) if len(windows) == 2 else found
 
-    monkeypatch.setattr(approximate, "one_by_one", never)
+    monkeypatch.setattr(compiled_engine, "one_by_one", never)
     found = elapsed("all_to_all/direct", STAR, "approximate")
     assert windows[1] == 8 * windows[0] > 0 == windows[2]
     assert (found.engine, "error_s" in found.facts) == ("compiled", False)

@@ -18,8 +18,8 @@ from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.complete import complete_links, each_link
 from simcomm.cluster.graph import LinkSpec, add_link, empty_graph
 from simcomm.cluster.routing import shortest
+from simcomm.compiled.planning.engine_input import same_paths
 from simcomm.compiled.planning.routes import Pairs, find_routes
-from simcomm.compiled.planning.shared_input import same_paths
 
 LINK = LinkSpec(1.25e9, 5e-6)
 SENDING = ("all_reduce/ring", "all_reduce/halving_doubling", "all_to_all/direct", "broadcast/binomial")

@@ -24,11 +24,10 @@ from collectives.input_files import inputs_protected, read_bytes
 from collectives.output_files import check_output, write_text
 from collectives.quoting import make_printable
 from ringlab.cli import app
-from ringlab.shared.console import make_console
-from ringlab.shared.output import write_files, write_json
+from ringlab.shared.output import make_console, write_files, write_json
 from ringlab.shared.progress import TerminalProgress
 from simcomm.renting.predicting import RateFile
-from simcomm.sweep_file import SweepFile
+from simcomm.sweeping import SweepFile
 
 
 def test_a_file_is_replaced_with_its_permissions_and_nothing_is_left_beside_it(tmp_path: Path):

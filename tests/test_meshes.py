@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives.errors import InputError
-from collectives.records.transformer_shapes import parse_transformer
+from collectives.records.model_profile import parse_transformer
 from ringlab.commands.accuracy.meshes import mesh_accuracy
 from ringlab.jobs.mesh_files import FORMATS, torch_script, write_mesh
 from ringlab.table import render_html
 from simcomm.mesh_search.accuracy import judge
-from simcomm.mesh_search.columns import ZERO, to_columns
+from simcomm.mesh_search.columns import ZERO, LayerSizes, deal_layers, to_columns
 from simcomm.mesh_search.memory import memory_bytes
 from simcomm.mesh_search.own_runs import read_own_runs
 from simcomm.mesh_search.parameters import PRIORS
@@ -33,7 +33,6 @@ from simcomm.mesh_search.search import (
     search,
     what_would_fit,
 )
-from simcomm.mesh_search.stages import LayerSizes, deal_layers
 from simcomm.mesh_search.step import step_seconds
 from simcomm.mesh_search.uncertainty import believe, chance_to_run, find_slopes, read_shipped
 

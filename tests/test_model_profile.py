@@ -9,12 +9,12 @@ import pytest
 from benchmarks.studies.shipped_profiles import TORCHVISION
 from collectives.errors import InputError
 from collectives.records.model_profile import (
+    TRANSFORMERS,
     ModelProfile,
     find_model_profile,
     read_model_profile,
     shipped_model_profiles,
 )
-from collectives.records.transformer_shapes import TRANSFORMERS
 from collectives.training.buckets import fill_buckets
 from collectives.training.models import count_parameters
 from realcomm.profiling.measured import measure

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.studies.nccl_fit import fit_parameters, observe, observe_tables
 from benchmarks.studies.nccl_systems_left_out import refit_without_each
 from collectives import InputError
-from simcomm.accuracy.calibration_gain import MEASURABLE, measure_gains, measured_rows
+from simcomm.accuracy.nccl import MEASURABLE, measure_gains, measured_rows
 from simcomm.nccl.descriptions import describe_preset, describe_system
 from simcomm.nccl.measured.calibration import adapt
 from simcomm.nccl.measured.tables import MeasuredRow, MeasuredTable, SizeSeries

@@ -7,8 +7,7 @@ import pytest
 
 import simcomm
 from collectives import InputError
-from collectives.calibration.calibration import Calibration, FittedLine
-from collectives.calibration.pair_probes import CrowdRound, PairProbes
+from collectives.calibration.calibration import Calibration, CrowdRound, FittedLine, PairProbes
 from simcomm.cluster.pair_fit import fit_pair
 
 RATE = 50e6 / 8

@@ -32,7 +32,7 @@ from ringlab.scenario import load
 from ringlab.session import Session, load_scenario
 from ringlab.shared import progress as terminal_progress
 from ringlab.shared import workload
-from ringlab.shared.console import PlainConsole
+from ringlab.shared.output import PlainConsole
 from ringlab.shared.progress import TerminalProgress, computing
 from simcomm.cluster.calibrated import as_emulated
 from simcomm.compiling import told_of_compiling

@@ -18,7 +18,7 @@ from collectives.input_files import inputs_protected
 from collectives.records.model_profile import Measured, find_model_profile
 from collectives.training.parallelism import Parallelism
 from ringlab.cli import app
-from scenarios.plan_form import parse_hours
+from scenarios.forms import parse_hours
 from simcomm.cluster.hardware_parts import memory_bytes
 from simcomm.mesh.compute import MEASURED_SPREAD
 from simcomm.mesh.job import TrainingJob, is_half

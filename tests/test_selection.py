@@ -13,7 +13,7 @@ from collectives.declaration import Algorithm, auto
 from collectives.errors import Undefined
 from collectives.request import make_request, round_down
 from collectives.step import Kind
-from simcomm.compiled.planning.link_seconds import busiest_link_seconds
+from simcomm.compiled.planning.engine_input import busiest_link_seconds
 from simcomm.selection import choose, library_candidates, resolve_auto, winner_map
 from simcomm.time_models.choice import time_model
 from simcomm.time_models.estimator import Estimator

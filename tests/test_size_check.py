@@ -30,7 +30,8 @@ from simcomm import schedules
 from simcomm.cluster import paths
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled import engine
-from simcomm.compiled.planning import distinct, link_records, routes
+from simcomm.compiled.kernel import arrays
+from simcomm.compiled.planning import link_records, routes
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.planning.routes import alone_rates, find_routes
 from simcomm.model.trouble import LinkTrouble, Trouble
@@ -243,16 +244,16 @@ def test_keys_and_hops_are_worked_out_alike_in_pieces_of_any_size(
     inputs = EngineInput(Request(doubling, 1000), schedules.unverified_schedule(doubling, 16), tree, Transport())
     whole = find_routes(tree, Transport(), inputs.pairs)
     records = link_records.make_link_records(whole, inputs.private)
-    for module, name in ((distinct, "AT_ONCE"), (routes, "HOPS_AT_ONCE"), (link_records, "HOPS_AT_ONCE")):
+    for module, name in ((arrays, "AT_ONCE"), (routes, "HOPS_AT_ONCE"), (link_records, "HOPS_AT_ONCE")):
         monkeypatch.setattr(module, name, at_once)
-    assert all(map(np.array_equal, distinct.number_distinct(keys, 1 << 41), np.unique(keys, return_inverse=True)))
+    assert all(map(np.array_equal, arrays.number_distinct(keys, 1 << 41), np.unique(keys, return_inverse=True)))
     pieces = find_routes(tree, Transport(), inputs.pairs)
     assert np.array_equal(pieces.delay, whole.delay) and np.array_equal(alone_rates(pieces), alone_rates(whole))
     assert all(map(np.array_equal, link_records.make_link_records(pieces, inputs.private), records))
 
 
 def test_what_the_limits_allow_of_routes_fits_into_a_gigabyte(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module, name in ((distinct, "AT_ONCE"), (routes, "HOPS_AT_ONCE"), (link_records, "HOPS_AT_ONCE")):
+    for module, name in ((arrays, "AT_ONCE"), (routes, "HOPS_AT_ONCE"), (link_records, "HOPS_AT_ONCE")):
         monkeypatch.setattr(module, name, 5_000)  # few beside all, as a million is
     direct, taken = find_algorithm("all_to_all/direct"), list[tuple[int, int, int, int]]()
     for ports in (4, 6, 8):  # before the first of them machine code is loaded

@@ -14,7 +14,7 @@ import simcomm
 import simcomm.parallel
 from collectives import InputError, Transport
 from simcomm.cluster.cluster import Cluster
-from simcomm.compiled.planning.shared_input import same_paths
+from simcomm.compiled.planning.engine_input import same_paths
 from simcomm.model.jitter import Jitter
 from simcomm.model.trouble import NO_TROUBLE, RankTrouble, Trouble
 

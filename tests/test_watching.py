@@ -23,8 +23,7 @@ from realcomm.launching.launcher import launch
 from realcomm.training.checkpointing import find_start
 from realcomm.training.observing import EpochRecord, RankGradients, StepRecord
 from realcomm.watching.log_folder import LogFolder, MetricsFile, last_row, mend, read_metrics
-from realcomm.watching.log_observer import LogObserver
-from realcomm.watching.watch import TensorBoardObserver, Watch, parse_steps
+from realcomm.watching.watch import LogObserver, TensorBoardObserver, Watch, parse_steps
 
 PHASES = {"forward": 0.1, "backward": 0.2, "sync": 0.05, "optimizer": 0.01}
 RING = Training(find_algorithm("all_reduce/ring"))

@@ -19,8 +19,8 @@ from scipy.special import expit
 from scipy.stats import norm
 
 from collectives.output_files import write_text
+from simcomm.mesh_search.accuracy import fit, soften, weigh
 from simcomm.mesh_search.columns import Array, Meshes, to_columns
-from simcomm.mesh_search.fit import fit, soften, weigh
 from simcomm.mesh_search.memory import MEMORY_PRIORS, memory_bytes
 from simcomm.mesh_search.parameters import FITTED, PRIORS
 from simcomm.mesh_search.runs import has_memory, has_time, mark_slow, measured_memory, read_table

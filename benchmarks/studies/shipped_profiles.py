@@ -1,7 +1,6 @@
 """Write the profiles that are shipped: ``python -m benchmarks.studies.shipped_profiles`` (a minute; no weights)."""
 
-from collectives.records.model_profile import SHIPPED
-from collectives.records.transformer_shapes import TRANSFORMERS
+from collectives.records.model_profile import SHIPPED, TRANSFORMERS
 from realcomm.profiling.meta import profile_on_meta
 from realcomm.profiling.model_sources import find_model
 

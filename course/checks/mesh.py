@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from collectives.records.transformer_shapes import parse_transformer
+from collectives.records.model_profile import parse_transformer
 from course.checks.exercise import Exercise, Shown, WrongAnswerError, expect_close
 from simcomm.mesh_search.search import FoundMeshes, MeshJob, search
 

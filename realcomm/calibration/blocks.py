@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from collectives.calibration.calibration import (
+    PARTS,
     Calibration,
     ComputePoint,
     FittedLine,
@@ -19,7 +20,6 @@ from collectives.calibration.calibration import (
     MachineLoad,
     OverlapPoint,
 )
-from collectives.calibration.pair_probes import PARTS
 from collectives.costs.hops import EXCHANGE, PATTERNS, RELAY, Hop, Probe, hop_seconds, probes_of
 from collectives.training.buckets import Gradient
 from collectives.training.workload import ComputePhases, Training

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 
-from collectives.calibration.pair_probes import CrowdRound, PairProbes, Points
+from collectives.calibration.calibration import CrowdRound, PairProbes, SizeTimes
 from collectives.declaration import Algorithm
 from collectives.records.environment import cores
 from collectives.request import Request
@@ -316,7 +316,7 @@ def _send(rank: int, size: int) -> tuple[int, float, float]:
     return size, median_low([done for done, _ in found]), median_low([arrived for _, arrived in found])
 
 
-def _connection(probes: PairProbes, done: Points) -> tuple[int, int, float, int]:
+def _connection(probes: PairProbes, done: SizeTimes) -> tuple[int, int, float, int]:
     """Return window, bytes in flight, round trip and send buffer of the sender's side, with the largest message."""
     rank, goodput = dist.get_rank(), probes.goodput
     with sampling_in_flight() as samples:
@@ -331,7 +331,7 @@ def _connection(probes: PairProbes, done: Points) -> tuple[int, int, float, int]
     return int(window), int(in_flight), rtt, max(0, int(buffered))
 
 
-def _reductions() -> Points:
+def _reductions() -> SizeTimes:
     return [(size, _seconds(reduction, size, 2)) for size in REDUCTION_SIZES]
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from collectives.calibration.pair_probes import PARTS
+from collectives.calibration.calibration import PARTS
 from collectives.costs.hops import EXCHANGE, FAN_IN, FAN_OUT, RELAY, Hop, Probe, probes_of, request_hops
 from collectives.records.environment import cores, threads_per_rank
 from collectives.request import Request

@@ -10,8 +10,7 @@ from torch.nn import functional
 
 from collectives.errors import InputError
 from collectives.quoting import close_names, quote, suggest
-from collectives.records.model_profile import TransformerShape
-from collectives.records.transformer_shapes import EXAMPLE, TRANSFORMERS, is_transformer, parse_transformer
+from collectives.records.model_profile import EXAMPLE, TRANSFORMERS, TransformerShape, is_transformer, parse_transformer
 from collectives.training.workload import is_file_reference
 from realcomm.launching.torch_process import import_compiler
 from realcomm.training.model_files import check_model_file

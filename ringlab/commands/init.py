@@ -12,8 +12,7 @@ from collectives.errors import InputError
 from collectives.input_files import read_text
 from collectives.output_files import write_text
 from ringlab.shared.answer import Answer
-from ringlab.shared.console import make_console
-from ringlab.shared.output import check_outputs
+from ringlab.shared.output import check_outputs, make_console
 from ringlab.table import Line, Part, Table, print_parts
 from scenarios.examples import beginnings, describe_beginning, find_beginning
 

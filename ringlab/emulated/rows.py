@@ -7,8 +7,7 @@ from pathlib import Path
 
 import realcomm
 import simcomm
-from collectives.calibration.calibration import SLOWER, Calibration
-from collectives.calibration.pair_probes import CrowdRound, PairProbes
+from collectives.calibration.calibration import SLOWER, Calibration, CrowdRound, PairProbes
 from collectives.catalogue import find_algorithm
 from collectives.errors import RunFailed
 from collectives.records.critical_path import Lateness, find_lateness

@@ -18,8 +18,7 @@ from collectives.errors import InputError
 from collectives.output_files import write_text
 from collectives.quoting import quote
 from ringlab.session import load_scenario
-from ringlab.shared.console import make_console
-from ringlab.shared.output import check_outputs
+from ringlab.shared.output import check_outputs, make_console
 from scenarios import LoadedScenario
 
 PORT = 29500

@@ -1,4 +1,4 @@
-"""The report of a prediction or a comparison: its pictures, its player and its tables, in one file."""
+"""The report of a prediction, a comparison or a replay: its pictures, its player and its tables, in one file."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -15,6 +15,7 @@ from ringlab.pictures.played_runs import beside_measured, predict_runs
 from ringlab.pictures.plots import describe_curves, scaling_curves, waterfall
 from ringlab.pictures.traces import OneRun
 from ringlab.session import Session
+from ringlab.shared.answer import Answer
 from ringlab.shared.conclusions import headline
 from ringlab.shared.figures import SideBySide
 from ringlab.shared.progress import Progress, Tick
@@ -157,3 +158,22 @@ def _player(answer: ScenarioAnswer[Any], scenario: LoadedScenario, predicted: Se
     measured = [trace for trace in getattr(answer, "traces", ()) if len(trace.messages)]
     runs = beside_measured(predicted, measured) or predicted
     return render_player(scenario.title, runs) if runs else ""
+
+
+def write_replay_page(answer: Answer, trace: Trace, cluster: str, path: Path) -> None:
+    """Write a replay as one HTML page. Raises InputError for another suffix than ``.html``."""
+    answered = answer.to_dict()
+    is_drawn = 0 < len(trace.messages) <= MOST_LOOKED_AT and 0 < trace.elapsed < inf
+    critical = {}
+    if is_drawn and trace.is_complete:
+        critical["What the end of the run waited for, one after the other, and in all."] = render_figure(
+            path_figure(trace), "png"
+        )
+    parts = ReportParts(
+        tables=render_html(part for part in answer.show() if not isinstance(part, Sentences)),
+        critical=critical,
+        player=render_player(trace.title, [PlayedRun(trace, cluster)]) if is_drawn else "",
+        assumptions=answered["notes"],
+    )
+    said = {"scenario": {"title": trace.title, "cluster": cluster}, "conclusions": answered["stuck"]}
+    viz.write_report(answered | said, parts, path)

@@ -12,7 +12,7 @@ from typer import Option
 
 from collectives.errors import InputError
 from collectives.quoting import quote
-from collectives.records.transformer_shapes import EXAMPLE, TRANSFORMERS, is_transformer, parse_transformer
+from collectives.records.model_profile import EXAMPLE, TRANSFORMERS, is_transformer, parse_transformer
 from collectives.training.parallelism import FRAMEWORKS
 from collectives.training.recipe import check_known
 from collectives.units import count

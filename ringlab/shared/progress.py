@@ -14,7 +14,7 @@ from rich.console import Console
 
 from collectives.quoting import make_printable
 from collectives.variables import is_first_rank
-from ringlab.shared.console import make_console
+from ringlab.shared.output import make_console
 from simcomm.compiling import told_of_compiling
 
 Tick = Callable[[int, int, int, str], None]  # (rank, done, total, text)

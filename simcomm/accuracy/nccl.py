@@ -1,24 +1,31 @@
 """NCCL's model beside published tables, series by series, and simpler predictions of the same.
 
 Of each series, one collective on one system, at most twelve sizes count, evenly spread over log size; so a long table
-weighs no more than a short one.
+weighs no more than a short one. A choice that the run forced (``algo`` or ``proto`` of the description) says nothing
+about the tuner: the model is told it, as NCCL was.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from math import inf
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from collectives.costs.bounds import bus_factor
-from collectives.units import parse_latency
-from simcomm.accuracy.judging import Floats, Judged, class_of, concatenate
+from collectives.errors import InputError
+from collectives.units import count, parse_latency
+from simcomm.accuracy.judging import ClassScore, Floats, Judged, class_of, concatenate, score_classes
 from simcomm.cluster.hardware_parts import find_link, parts
 from simcomm.nccl.choice import available
 from simcomm.nccl.communicator import make_communicator
 from simcomm.nccl.descriptions import System
-from simcomm.nccl.measured.tables import MeasuredTable, SizeSeries
+from simcomm.nccl.measured.calibration import PredictedPoints, adapt_to_points, find_points
+from simcomm.nccl.measured.tables import MeasuredRow, MeasuredTable, SizeSeries
 from simcomm.nccl.parameters import Parameters
-from simcomm.nccl.predict import COLLECTIVES, interval_log_limits, predict_seconds
+from simcomm.nccl.predict import COLLECTIVES, interval_log_limits, predict_collective, predict_seconds
 from simcomm.nccl.settings import NcclSettings
 from simcomm.nccl.tuner import tuner_times
 
@@ -157,3 +164,183 @@ def family_of(system: System) -> str:
         is_p2p = any(hop.kind.startswith("p2p") for hop in make_communicator(system, NcclSettings()).hops)
         return "PCIe, peer to peer" if is_p2p else "PCIe, host memory"
     return INSIDE[system.link]
+
+
+ALGORITHMS = {  # as NCCL's logs write them
+    "Ring": "ring", "Tree": "tree", "NVLS": "nvls", "NVLSTree": "nvls_tree", "CollNetChain": "collnet_chain",
+    "PAT": "pat",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class StatedChoice:
+    """A row whose table states what NCCL took; protocols are empty where none is stated."""
+
+    slug: str
+    nbytes: int
+    stated: tuple[str, str]  # algorithm, protocol
+    taken: tuple[str, str]
+    is_forced: bool
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the model takes what is stated."""
+        return all(not word or word == taken for word, taken in zip(self.stated, self.taken, strict=True))
+
+
+def find_stated_choices(systems: Mapping[str, System], tables: Mapping[str, MeasuredTable]) -> list[StatedChoice]:
+    """Return the rows of these tables that state one of NCCL's algorithms.
+
+    >>> from simcomm.nccl.descriptions import read_systems
+    >>> from simcomm.nccl.measured.tables import read_tables
+    >>> systems = read_systems()
+    >>> found = find_stated_choices(systems, read_tables(["h100_2x4_ring_kolyoz"]))
+    >>> len(found), all(one.is_forced and one.is_right for one in found)
+    (5, True)
+    """
+    pairs = [(systems[slug], row) for slug, table in tables.items() for row in table.rows if not systems[slug].skip]
+    return list(_find_choices(pairs))
+
+
+def _find_choices(pairs: list[tuple[System, MeasuredRow]]) -> Iterator[StatedChoice]:
+    for system, row in pairs:
+        algorithm = ALGORITHMS.get(row.algorithm)
+        if algorithm is not None and row.nbytes:
+            found = predict_collective(system, row.collective, row.nbytes)
+            is_forced = system.algo is not None or system.proto is not None
+            stated, taken = (algorithm, row.protocol.lower()), (found.algorithm, found.protocol)
+            yield StatedChoice(system.slug, row.nbytes, stated, taken, is_forced)
+
+
+def describe_choices(systems: Mapping[str, System], tables: Mapping[str, MeasuredTable]) -> list[str]:
+    """Return in sentences how often the model takes what these tables state; none where they state nothing.
+
+    Only what the run did not force can judge the tuner, and only where the description is no guess.
+
+    >>> from simcomm.nccl.descriptions import read_systems
+    >>> from simcomm.nccl.measured.tables import read_tables
+    >>> print(*describe_choices(read_systems(), read_tables(["h100_2x4_ring_kolyoz"])))
+    NCCL's choice is stated in 5 rows: 5 forced by the run, of which the model takes 5; none not forced.
+    """
+    found = find_stated_choices(systems, tables)
+    if not found:
+        return []
+    forced, own = ([one for one in found if one.is_forced is is_forced] for is_forced in (True, False))
+    text = (
+        f"NCCL's choice is stated in {count(len(found), 'row')}: {len(forced)} forced by the run, of which the model "
+    )
+    text += f"takes {sum(one.is_right for one in forced)}; {len(own) or 'none'} not forced"
+    if own:
+        where = ", ".join(
+            slug + (f" ({', '.join(systems[slug].guessed)} guessed)" if systems[slug].guessed else "")
+            for slug in dict.fromkeys(one.slug for one in own)
+        )
+        text += f", of which it takes {sum(one.is_right for one in own)}: {where}"
+    return [f"{text}."]
+
+
+MEASURABLE = (
+    1024.0,
+    4096.0,
+    32768.0,
+    524288.0,
+    4194304.0,
+    33554432.0,
+    inf,
+)  # bytes to choose from; inf: the largest there is
+
+
+@dataclass(frozen=True)
+class Gain:
+    """The scores after calibration by rows of these sizes, inf for the largest, and before it on the same rows."""
+
+    sizes: tuple[float, ...]
+    before: dict[str, ClassScore]
+    after: dict[str, ClassScore]
+
+    @property
+    def worst(self) -> float:
+        """The greatest median of a class, by which choices are ranked."""
+        return max((score.median for score in self.after.values() if score.median is not None), default=inf)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the sizes, None for the largest, and both scores as plain JSON."""
+        scores = {"before": self.before, "after": self.after}
+        return {
+            "sizes": [None if size == inf else int(size) for size in self.sizes],
+            **{key: {name: asdict(score) for name, score in found.items()} for key, found in scores.items()},
+        }
+
+
+@dataclass(frozen=True)
+class _MeasuredSeries:
+    """A series with the model's points at all of its sizes, and the rows that are judged."""
+
+    system: System
+    series: SizeSeries
+    points: PredictedPoints
+    judged: NDArray[np.intp]
+    parameters: Parameters | None
+
+
+def measure_gains(
+    systems: Mapping[str, System],
+    tables: Mapping[str, MeasuredTable],
+    rows: int,
+    parameters: Mapping[str, Parameters] | None = None,
+) -> list[Gain]:
+    """Return the gain of every choice of so many sizes, the best first.
+
+    ``parameters`` of each system, as of ``refit_without_each``; else those that are shipped. Raises InputError.
+    """
+    if not 1 <= rows <= len(MEASURABLE):
+        raise InputError(f"--calibrate {rows}; give 1 to {len(MEASURABLE)} rows")
+    measured = list(_measured(systems, tables, parameters or {}))
+    gains = [_gain(measured, sizes) for sizes in combinations(MEASURABLE, rows)]
+    return sorted((gain for gain in gains if gain is not None), key=lambda gain: gain.worst)
+
+
+def _measured(
+    systems: Mapping[str, System], tables: Mapping[str, MeasuredTable], fitted: Mapping[str, Parameters]
+) -> Iterator[_MeasuredSeries]:
+    for slug, table in tables.items():
+        system, values = systems[slug], fitted.get(slug)
+        for series in () if system.skip else table.series(system.ranks).values():
+            if series.collective in COLLECTIVES:
+                points = find_points(system, series.collective, series.nbytes, parameters=values)
+                judged = np.flatnonzero(np.isin(series.nbytes, series.evenly().nbytes))
+                yield _MeasuredSeries(system, series, points, judged, values)
+
+
+def _gain(measured: Sequence[_MeasuredSeries], sizes: Sequence[float]) -> Gain | None:
+    """Return the gain by rows of these sizes; None where no table has them."""
+    pairs = [found for one in measured if (found := _adapted(one, sizes))]
+    if not pairs:
+        return None
+    before, after = (score_classes(concatenate([pair[side] for pair in pairs])) for side in (0, 1))
+    return Gain(tuple(sizes), before, after)
+
+
+def _adapted(one: _MeasuredSeries, sizes: Sequence[float]) -> tuple[Judged, Judged] | None:
+    """Return a series without the rows measured, predicted before and after; None where rows or sizes are missing."""
+    known = measured_rows(one.series, sizes)
+    others = np.setdiff1d(one.judged, known)
+    if not known or not len(others):
+        return None
+    points, seconds = one.points.take(others), one.series.seconds
+    adapted = adapt_to_points(one.system, one.points.take(known), seconds[known], one.parameters)
+    plain, better = np.exp(points.log_seconds), adapted.seconds_at(points)
+    below, above = np.exp(interval_log_limits(one.system, points.nbytes))
+    nearer_below, nearer_above = np.exp(adapted.log_limits_at(points))
+    series = SizeSeries(one.series.collective, points.nbytes, seconds[others])
+    return (
+        judge_series(one.system, series, Times(plain, plain / below, plain * above)),
+        judge_series(one.system, series, Times(better, better / nearer_below, better * nearer_above)),
+    )
+
+
+def measured_rows(series: SizeSeries, sizes: Sequence[float]) -> list[int]:
+    """Return the rows nearest to these sizes; none where one row would have to stand for two of them."""
+    wanted = [series.nbytes[-1] if size == inf else size for size in sizes]
+    found = {int(np.abs(np.log(series.nbytes / size)).argmin()) for size in wanted}
+    return sorted(found) if len(found) == len(sizes) else []

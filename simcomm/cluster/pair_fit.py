@@ -14,8 +14,7 @@ from math import ceil, inf
 from statistics import median
 from typing import Any
 
-from collectives.calibration.calibration import Calibration
-from collectives.calibration.pair_probes import CrowdRound, PairProbes, Points
+from collectives.calibration.calibration import Calibration, CrowdRound, PairProbes, SizeTimes
 from collectives.checks import MOST_SECONDS
 from collectives.errors import InputError
 from collectives.quoting import quote
@@ -137,7 +136,7 @@ def _check_goodput(probes: PairProbes, rate: float) -> None:
         )
 
 
-def _large_arrived(probes: PairProbes) -> Points:
+def _large_arrived(probes: PairProbes) -> SizeTimes:
     """Return the messages of 1 MiB and more, by size, with the seconds after which they had arrived."""
     return sorted(point for point in probes.arrived if point[0] >= 1 << 20)
 
@@ -213,7 +212,7 @@ def _own(probes: PairProbes, both: float) -> tuple[float, float]:
     return min(1.0, max(0.0, median(each) / both)), max(0.0, median(starts) - _start(probes, 0.0, None))
 
 
-def _at(points: Points, nbytes: int) -> float:
+def _at(points: SizeTimes, nbytes: int) -> float:
     """Return the seconds at this size."""
     return dict(points)[nbytes]
 

@@ -4,10 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from simcomm.compiled.approximate import approximately
-    from simcomm.compiled.engine import by_segments, by_shortcut, one_by_one
-    from simcomm.compiled.planning.link_seconds import busiest_link_seconds
-    from simcomm.compiled.planning.shared_input import SharedInputs
+    from simcomm.compiled.engine import approximately, by_segments, by_shortcut, one_by_one
+    from simcomm.compiled.planning.engine_input import SharedInputs, busiest_link_seconds
     from simcomm.compiled.tcp.plan import Phases
     from simcomm.compiled.traces import make_trace
     from simcomm.compiled.training import simulate_tcp_training, simulate_training
@@ -27,9 +25,9 @@ __all__ = [
 
 _HOME = {
     "Phases": "tcp.plan",
-    "SharedInputs": "planning.shared_input",
-    "approximately": "approximate",
-    "busiest_link_seconds": "planning.link_seconds",
+    "SharedInputs": "planning.engine_input",
+    "approximately": "engine",
+    "busiest_link_seconds": "planning.engine_input",
     "by_segments": "engine",
     "by_shortcut": "engine",
     "make_trace": "traces",

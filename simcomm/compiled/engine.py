@@ -3,6 +3,10 @@
 Three methods find the same times, each in far less time than the one after it, where it applies: *max-plus* goes from
 step to step where messages never share a link, *quotient* simulates one rank, link and pair of each class where many
 are alike, and *events* simulates every message. ``docs/engines.md`` says why they are exact.
+
+Where hundreds of messages share links and no two end together, each of them changes the rates of all others, and to be
+exact takes as many corrections. ``approximately`` has everything within a short window happen in its middle, and finds
+rates once for all of it. A second run with longer windows says how much that may matter.
 """
 
 from collections import deque
@@ -29,9 +33,8 @@ from simcomm.compiled.planning.trouble import (
     mark_late_failures,
     plan_in_trouble,
 )
-from simcomm.compiled.shortcuts.labelled_pairs import label_cyclic_pairs
 from simcomm.compiled.shortcuts.max_plus import MaxPlusRun, is_synchronous
-from simcomm.compiled.shortcuts.partition import find_partition, make_quotient
+from simcomm.compiled.shortcuts.partition import find_partition, label_cyclic_pairs, make_quotient
 from simcomm.compiled.shortcuts.standstill import standstill
 from simcomm.compiled.tcp.run import TcpRun
 from simcomm.compiled.timing import MessageTimes, PostTimes, Timing
@@ -40,6 +43,7 @@ from simcomm.model.trouble import IDLE_CHANGES
 
 if TYPE_CHECKING:
     from simcomm.compiled.kernel.world import World
+
 
 MOST_BRIEF = 4_000_000  # messages of a run of which it is kept when ranks come to steps: eight bytes each
 QUOTIENT_FROM = 20_000  # messages; fewer are simulated in about the time that it takes to find what is alike
@@ -72,7 +76,7 @@ def simulate(inputs: EngineInput, *, messages: bool = False) -> Timing:
 def one_by_one(inputs: EngineInput, *, messages: bool = False, window: float = 0.0) -> Timing:
     """Return the timing as ``simulate`` does, without trying shortcuts.
 
-    Events within ``window`` seconds are taken together (``simcomm/compiled/approximate.py``).
+    Events within ``window`` seconds are taken together (``simcomm/compiled/engine.py``).
     """
     return _with_mean_division(inputs, by_events(inputs, messages=messages, window=window))
 
@@ -296,3 +300,39 @@ def with_messages(timing: Timing, inputs: EngineInput, run: TcpRun) -> Timing:
     nbytes = inputs.schedule_plan.plan.messages["nbytes"].copy()
     times = MessageTimes(*inputs.names, nbytes, np.maximum(sent, received), end)
     return timing._replace(times=times, posted=PostTimes(sent, received))
+
+
+AIM = 5e-4  # of the time that the fullest link needs, by which all windows on the longest chain of steps may err
+COARSER = 8  # how many times as long the windows are of the run by which the error is found
+
+
+def approximately(inputs: EngineInput, *, messages: bool = False) -> Timing:
+    """Return the timing by events in windows, with the error that it may have; whoever asks has tried the shortcuts.
+
+    The error is half of how far a run with windows eight times as long is from this one, and at least two windows for
+    each message of a chain. Where only one of the two ends, nothing tells how wrong the other is, and the exact timing
+    is returned. ``messages`` asks for the times of each. Raises what ``simulate`` raises.
+    """
+    window = window_seconds(inputs.with_table())
+    found = one_by_one(inputs, messages=messages, window=window)
+    coarser = one_by_one(inputs, window=COARSER * window)
+    if np.isinf(found.elapsed) != np.isinf(coarser.elapsed):
+        return one_by_one(inputs, messages=messages)
+    off = coarser.elapsed - found.elapsed if np.isfinite(found.elapsed) else 0.0
+    return found._replace(error=max(2 * window * _chain(inputs.schedule.steps), abs(off) / 2))
+
+
+def window_seconds(inputs: EngineInput) -> float:
+    """Return how long a window is: a share of the time that the fullest link needs, by the messages of a chain."""
+    messages, routes = inputs.schedule_plan.plan.messages, inputs.routes
+    sent = np.bincount(messages["route"], messages["nbytes"], len(routes.delay))
+    of_hops = np.repeat(sent, np.diff(routes.first_hop)) * routes.hop_weight
+    carried = np.bincount(routes.hop_link, of_hops, len(routes.alone))
+    capacity = np.maximum(routes.alone, routes.shared)
+    least = (carried[capacity > 0] / capacity[capacity > 0]).max(initial=0.0)
+    return AIM * float(least) / _chain(inputs.schedule.steps)
+
+
+def _chain(steps: int) -> int:
+    """Return about how many messages wait for each other one by one: those of a rank's steps, and of other ranks'."""
+    return 1 if steps <= 1 else 4 * steps

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collectives.records.transformer_shapes import is_transformer, parse_transformer
+from collectives.records.model_profile import is_transformer, parse_transformer
 from collectives.training.parallelism import Parallelism
 from simcomm.mesh.compute import Compute, at_rate
 from simcomm.mesh.job import Host, TrainingJob

@@ -19,8 +19,17 @@ from simcomm.mesh.interconnect import Interconnect
 from simcomm.mesh.intervals import Shares, log_halfwidth
 from simcomm.mesh.job import ANY_DEVICE, MeshDevice, TrainingJob
 from simcomm.mesh.language import LanguageModel, RateDeviations, is_expressible
-from simcomm.mesh.layer_collectives import LayerCollectives, find_layer_collectives
-from simcomm.mesh.layers import Stage, count_parameters, cut_stages, device_part, is_unit, split_tensors, visits
+from simcomm.mesh.layers import (
+    LayerCollectives,
+    Stage,
+    count_parameters,
+    cut_stages,
+    device_part,
+    find_layer_collectives,
+    is_unit,
+    split_tensors,
+    visits,
+)
 from simcomm.mesh.memory import WHOLE_STATES, DeviceMemory, check_fit, check_form
 from simcomm.mesh.pipeline import StageTimes, pipeline_program
 from simcomm.mesh.shared_links import Traffic

@@ -1,4 +1,4 @@
-"""The model of steps on meshes held against runs: errors of time and memory, what fails, and which mesh it chooses."""
+"""The model of steps on meshes fitted to runs and held against them: errors of time and memory, and which is chosen."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -6,13 +6,50 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.optimize import least_squares
 
 from simcomm.mesh_search.columns import Array, Meshes, to_columns
-from simcomm.mesh_search.fit import fit
 from simcomm.mesh_search.memory import memory_bytes
+from simcomm.mesh_search.parameters import PRIORS
 from simcomm.mesh_search.runs import has_memory, has_time, mark_slow, measured_memory
 from simcomm.mesh_search.step import step_seconds
 from simcomm.mesh_search.uncertainty import CLASSES, Belief, believe, chance_to_run, classify, find_slopes, read_shipped
+
+DEVIATION, HUBER, WEIGHT = 0.06, 2.0, 60.0  # of a residual's logarithm; where it counts linearly; rows of a source
+
+
+def weigh(sources: Sequence[str] | Array) -> Array:
+    """Return the weight of each row's residual, so that a source counts as ``WEIGHT`` rows at most."""
+    names, counts = np.unique(np.asarray(sources, dtype=str), return_counts=True)
+    of_source = dict(zip(names.tolist(), counts.tolist(), strict=True))
+    return np.sqrt([min(1.0, WEIGHT / of_source[str(source)]) for source in sources])
+
+
+def soften(r: Array) -> Array:
+    """Return residuals whose squares grow linearly beyond ``HUBER`` (pseudo-Huber)."""
+    result: Array = np.sign(r) * HUBER * np.sqrt(2 * (np.sqrt(1 + (r / HUBER) ** 2) - 1))
+    return result
+
+
+def fit(meshes: Meshes, measured: Array, sources: Sequence[str] | Array) -> dict[str, float]:
+    """Return the parameters that explain ``measured`` seconds of steps best.
+
+    Residuals are logarithms, pseudo-Huber beyond two deviations; a source weighs as 60 rows at most. Parameters are
+    held by their priors.
+    """
+    names = list(PRIORS)
+    medians = np.log([PRIORS[name].value for name in names])
+    spreads = np.array([PRIORS[name].spread for name in names])
+    weights = weigh(sources)
+
+    def residuals(x: Array) -> Array:
+        p = dict(zip(names, np.exp(medians + x * spreads), strict=True))
+        return np.concatenate([weights * soften(np.log(step_seconds(meshes, p).total / measured) / DEVIATION), x])
+
+    start, step = np.zeros(len(names)), np.full(len(names), 1e-3)
+    best: Any = least_squares(residuals, start, diff_step=step, max_nfev=20, xtol=1e-4, ftol=1e-4)
+    return dict(zip(names, np.exp(medians + best.x * spreads).tolist(), strict=True))
+
 
 FILL = 0.85  # of the memory that a choice may take
 ALTERNATIVES = 8  # of one job, for a choice to be judged

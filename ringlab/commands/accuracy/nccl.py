@@ -18,10 +18,18 @@ from realcomm.measuring.torch_estimates import TorchMachine, estimate_with_torch
 from ringlab.shared.answer import Answer
 from ringlab.shared.progress import Progress, computing
 from ringlab.table import NOTHING, Part, Sentences, Table, format_or_dash
-from simcomm.accuracy.calibration_gain import Gain, measure_gains
 from simcomm.accuracy.judging import ClassScore, Judged, SystemScore, baseline_medians, score_classes, score_systems
-from simcomm.accuracy.nccl import Baseline, alpha_beta, compare_series, judged_series, model_predictor, tuner_formula
-from simcomm.accuracy.stated_choices import describe_choices
+from simcomm.accuracy.nccl import (
+    Baseline,
+    Gain,
+    alpha_beta,
+    compare_series,
+    describe_choices,
+    judged_series,
+    measure_gains,
+    model_predictor,
+    tuner_formula,
+)
 from simcomm.nccl.descriptions import OWN_DATA, System, put_aside, read_systems
 from simcomm.nccl.measured.tables import LEAST_BANDWIDTH, MeasuredTable, read_table
 from simcomm.nccl.parameters import Parameters

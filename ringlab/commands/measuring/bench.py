@@ -30,9 +30,8 @@ from realcomm.measuring.measurement import RankFigures, TimedRequest
 from ringlab.emulated.network import on_emulated
 from ringlab.session import load_scenario
 from ringlab.shared.answer import Answer, AnswerRecord
-from ringlab.shared.console import make_console
 from ringlab.shared.options import BackendOpt, JsonOpt, with_groups
-from ringlab.shared.output import check_outputs, write_files, write_json
+from ringlab.shared.output import check_outputs, make_console, write_files, write_json
 from ringlab.shared.ranges import grow_sizes
 from ringlab.shared.signals import INTERRUPTED
 from ringlab.table import Part, Table

@@ -17,8 +17,7 @@ from realcomm.calibration.load import watch_load
 from realcomm.launching.launcher import check_launch, launch
 from realcomm.launching.server import preload
 from realcomm.launching.torch_process import PRELOAD, check_torch
-from ringlab.commands.measuring.form_job import FormJob, read_form_job
-from ringlab.commands.measuring.form_pieces import ask_collectives, known_pieces, predict_step
+from ringlab.commands.measuring.form_job import FormJob, ask_collectives, known_pieces, predict_step, read_form_job
 from ringlab.commands.measuring.measurement import gpu_names, tell_of_images
 from ringlab.session import Session, real_session
 from ringlab.shared.answer import NOT_IN_JSON, Answer

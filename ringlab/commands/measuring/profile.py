@@ -17,9 +17,8 @@ from collectives.units import format_size, format_time
 from realcomm.profiling.tracing import measured_by_profiler, trace_model
 from realcomm.training.model_files import check_model_file
 from ringlab.shared.answer import Answer
-from ringlab.shared.console import make_console
 from ringlab.shared.options import JsonOpt, with_groups
-from ringlab.shared.output import check_outputs, deliver
+from ringlab.shared.output import check_outputs, deliver, make_console
 from ringlab.shared.progress import TerminalProgress, computing
 from ringlab.table import NOTHING, Line, Part, Table, format_digits
 

@@ -17,9 +17,8 @@ from ringlab.commands.measuring.measurement import RunAnswer, measure, with_coun
 from ringlab.commands.predicting.prediction import Prediction, predict_whole
 from ringlab.emulated.network import emulated, on_emulated
 from ringlab.session import Session, load_scenario, real_session
-from ringlab.shared.console import make_console
 from ringlab.shared.options import AnswerOptions, RealOptions, RunOptions, ScenarioArg, SetOpt, with_groups
-from ringlab.shared.output import check_outputs, deliver, keep_broken_trace
+from ringlab.shared.output import check_outputs, deliver, keep_broken_trace, make_console
 from ringlab.shared.workload import leave_nccl_out
 from ringlab.table import Line, print_parts
 from scenarios import LoadedScenario

@@ -25,8 +25,8 @@ from ringlab.shared.options import ExplainOpt, JsonOpt, ScenarioArg, SetOpt, wit
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import Progress, TerminalProgress, computing
 from ringlab.table import Part, Sentences, Table, format_digits
+from scenarios.forms import PlanForm, parse_hours
 from scenarios.loader import PlannedTraining, read_planned_training
-from scenarios.plan_form import PlanForm, parse_hours
 from simcomm.mesh.compute import measured_rate
 from simcomm.mesh.job import TrainingJob
 from simcomm.mesh.language import is_expressible, is_language

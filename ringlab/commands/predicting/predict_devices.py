@@ -11,9 +11,9 @@ from typing import cast
 from collectives.declaration import NCCL
 from collectives.errors import InputError
 from collectives.quoting import cut
+from collectives.records.model_profile import flops_per_token, is_transformer, parse_transformer
 from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace
-from collectives.records.transformer_shapes import flops_per_token, is_transformer, parse_transformer
 from collectives.units import count
 from ringlab.commands.predicting.devices_answer import DevicesAnswer, DevicesCase, DevicesRow, Refused, conclude
 from ringlab.commands.predicting.predict_sweep import parse_sweep

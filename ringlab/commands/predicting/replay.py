@@ -81,7 +81,7 @@ def command(
     writers: list[Callable[[], object]] = [partial(viz.draw, found.trace, plot)] if plot is not None else []
     writers += [partial(found.trace.write, trace)] if trace is not None else []
     if report is not None:
-        from ringlab.pictures.replay_page import write_replay_page  # a table does without what draws
+        from ringlab.pictures.report import write_replay_page  # a table does without what draws
 
         writers.append(partial(write_replay_page, found, found.trace, found.own.cluster, report))
     writers += [partial(write_chakra, read_any_recording(file), chakra)] if chakra is not None else []

@@ -15,17 +15,15 @@ from collectives.training.parallelism import FRAMEWORKS
 from ringlab.commands.predicting.predict_sweep import parse_sweep
 from ringlab.commands.predicting.search_answer import Case, Learning, MeshRow, Money, RemedyRow, SearchAnswer
 from ringlab.jobs.mesh_files import FORMATS, write_mesh
-from ringlab.shared.console import make_console
 from ringlab.shared.mesh_jobs import MeshOptions, find_belief, make_job
 from ringlab.shared.options import JsonOpt, ScenarioArg, SetOpt, with_groups
-from ringlab.shared.output import check_outputs, deliver
+from ringlab.shared.output import check_outputs, deliver, make_console
 from ringlab.shared.progress import TerminalProgress, computing
 from ringlab.shared.ranges import parse_world_sizes
+from scenarios.forms import parse_hours
 from scenarios.loader import SpreadTraining, read_spread_training
-from scenarios.plan_form import parse_hours
 from simcomm.mesh.clusters import mesh_cluster
 from simcomm.mesh.uncertain import Uncertain
-from simcomm.mesh_search.losers import least_memory, why_others_lose, why_too_large
 from simcomm.mesh_search.memory import PART_NAMES
 from simcomm.mesh_search.search import (
     FILL,
@@ -33,8 +31,11 @@ from simcomm.mesh_search.search import (
     MeshJob,
     choose_runs,
     choose_tries,
+    least_memory,
     search,
     what_would_fit,
+    why_others_lose,
+    why_too_large,
 )
 from simcomm.mesh_search.uncertainty import Z_80
 from simcomm.renting.rentals import cheapest_gpu, read_rentals

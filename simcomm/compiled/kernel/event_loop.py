@@ -21,8 +21,7 @@ from simcomm.compiled.kernel.flow_groups import (
     remove_member,
     update_finishes,
 )
-from simcomm.compiled.kernel.heap import drop, least, second_least
-from simcomm.compiled.kernel.pairing_heap import take_due
+from simcomm.compiled.kernel.heap import drop, least, second_least, take_due
 from simcomm.compiled.kernel.world import DUE, FREE, FRESH, READY, THROUGH, WINDOW, World
 from simcomm.jit import entry, inline, source_hash
 from simcomm.model.same_time import SAME_EVENT

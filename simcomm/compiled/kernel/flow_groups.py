@@ -13,8 +13,7 @@ import numpy as np
 
 from simcomm.compiled.kernel.arrays import NOBODY
 from simcomm.compiled.kernel.calendar import cancel
-from simcomm.compiled.kernel.heap import drop, put
-from simcomm.compiled.kernel.pairing_heap import meld, remove
+from simcomm.compiled.kernel.heap import drop, meld, put, remove
 from simcomm.compiled.kernel.world import STALE, World, capacity
 from simcomm.jit import inline, separate
 

@@ -1,13 +1,18 @@
-"""A heap of numbered items with four branches at each, any of which can change its key or leave.
+"""Heaps of the kernel: numbered items with four branches at each, and for each group of flows a pairing heap.
 
-It is one array of records, one more than there are items: ``key`` and ``order`` of the first entries are the heap,
-``place`` is where an item stands in it (-1 outside), and ``place`` of the last record is how many items are in it. The
-entries below one lie side by side, so that in a large heap a level costs one access to memory.
+The first is one array of records, one more than there are items: ``key`` and ``order`` of the first entries are the
+heap, ``place`` is where an item stands in it (-1 outside), and ``place`` of the last record is how many items are in
+it. Any of them can change its key or leave. The entries below one lie side by side, so that in a large heap a level
+costs one access to memory.
+
+Of a pairing heap the flow that is through first is at the root (Fredman, Sedgewick, Sleator, Tarjan, "The pairing heap:
+a new form of self-adjusting heap", Algorithmica 1, 1986). ``target`` orders the flows; ``child``, ``sibling`` and
+``before`` (left sibling, or parent of a first child) link them; -1 is nobody.
 """
 
 import numpy as np
 
-from simcomm.compiled.kernel.arrays import Records
+from simcomm.compiled.kernel.arrays import NOBODY, Records
 from simcomm.jit import inline
 
 ITEM = np.dtype([("key", "f8"), ("order", "i4"), ("place", "i4")], align=True)
@@ -99,3 +104,87 @@ def _move(heap: Records, at: int, to: int) -> None:
     heap[to].key = heap[at].key
     heap[to].order = heap[at].order
     heap[heap[at].order].place = to
+
+
+@inline
+def meld(flows: Records, one: int, other: int) -> int:
+    """Return the root of two heaps made one; -1 is an empty heap."""
+    if one < 0:
+        return other
+    if other < 0:
+        return one
+    if flows[other].target < flows[one].target:
+        one, other = other, one
+    child = flows[one].child
+    flows[other].sibling = child
+    flows[other].before = one
+    if child >= 0:
+        flows[child].before = other
+    flows[one].child = other
+    return one
+
+
+@inline
+def _meld_all(flows: Records, first: int) -> int:
+    """Return the root of all heaps in a list of siblings: meld two by two, and then from the last pair to the first."""
+    pairs = NOBODY
+    while first >= 0:
+        second = np.int64(flows[first].sibling)
+        if second < 0:
+            flows[first].sibling = pairs
+            pairs = first
+            break
+        following = np.int64(flows[second].sibling)
+        root = meld(flows, first, second)
+        flows[root].sibling = pairs
+        pairs = root
+        first = following
+    root = NOBODY
+    while pairs >= 0:
+        following = np.int64(flows[pairs].sibling)
+        root = meld(flows, root, pairs)
+        pairs = following
+    if root >= 0:
+        flows[root].sibling = -1
+        flows[root].before = -1
+    return root
+
+
+@inline
+def take_due(flows: Records, root: int, due: float) -> tuple[int, int]:
+    """Return the flows of a heap with targets up to ``due``, as a list by ``sibling``, and the root of the others."""
+    todo, taken, kept = root, NOBODY, NOBODY
+    while todo >= 0:
+        flow = todo
+        todo = np.int64(flows[flow].sibling)
+        if flows[flow].target > due:
+            flows[flow].sibling = kept
+            kept = flow
+            continue
+        child = np.int64(flows[flow].child)
+        flows[flow].child = -1
+        flows[flow].sibling = taken
+        taken = flow
+        while child >= 0:
+            following = np.int64(flows[child].sibling)
+            flows[child].sibling = todo
+            todo = child
+            child = following
+    return taken, _meld_all(flows, kept)
+
+
+@inline
+def remove(flows: Records, root: int, flow: int) -> int:
+    """Take a flow out of a heap; return the root of what is left."""
+    orphans = _meld_all(flows, np.int64(flows[flow].child))
+    flows[flow].child = -1
+    if flow == root:
+        return orphans
+    before, sibling = flows[flow].before, flows[flow].sibling
+    if flows[before].child == flow:
+        flows[before].child = sibling
+    else:
+        flows[before].sibling = sibling
+    if sibling >= 0:
+        flows[sibling].before = before
+    return meld(flows, root, orphans)

@@ -17,9 +17,19 @@ from collectives.step import Kind
 from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.routing import Router
-from simcomm.compiled.kernel.arrays import HOP, LINK_PAIR, ROUTE, UNLIMITED, Bools, Ints, LinkRecords, LongInts, Records
+from simcomm.compiled.kernel.arrays import (
+    HOP,
+    LINK_PAIR,
+    ROUTE,
+    UNLIMITED,
+    Bools,
+    Ints,
+    LinkRecords,
+    LongInts,
+    Records,
+    number_distinct,
+)
 from simcomm.compiled.planning.cyclic_plan import ActiveSteps, distances, find_active_steps
-from simcomm.compiled.planning.distinct import number_distinct
 from simcomm.compiled.planning.routes import HOPS_AT_ONCE, Pairs, Routes, alone_rates, find_routes, pieces
 from simcomm.compiled.planning.schedule_plan import SchedulePlan, most_at_once
 

@@ -6,8 +6,17 @@ import numpy as np
 
 from collectives.schedule.table import OperationColumns, StepTable
 from collectives.step import Kind, offset
-from simcomm.compiled.kernel.arrays import MESSAGE, NO_FLOATS, STAGE, Floats, Ints, LongInts, Plan, Records
-from simcomm.compiled.planning.distinct import number_distinct
+from simcomm.compiled.kernel.arrays import (
+    MESSAGE,
+    NO_FLOATS,
+    STAGE,
+    Floats,
+    Ints,
+    LongInts,
+    Plan,
+    Records,
+    number_distinct,
+)
 from simcomm.compiled.planning.routes import Pairs
 
 
