@@ -16,8 +16,7 @@ import simcomm
 from collectives import Transport
 from collectives.units import format_size
 from ringlab.commands.accuracy.here import pair_before
-from ringlab.emulated.network import hosts_bandwidth, without_latencies
-from ringlab.emulated.rows import WITHIN
+from ringlab.emulated import WITHIN, hosts_bandwidth, without_latencies
 from scenarios import load
 from simcomm.cluster.pair_fit import TCP_GOODPUT, fit_pair
 

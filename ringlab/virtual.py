@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from realcomm.launching.torch_process import check_torch
-from ringlab.commands.virtual import choose_cluster
-from ringlab.commands.virtual_answer import VirtualAnswer
+from ringlab.commands.virtual import VirtualAnswer, choose_cluster
 from simcomm.cluster.cluster import Cluster
 from virtual.hosting.host import Show, VirtualHost, show_on_own
 from virtual.options import VirtualOptions

@@ -9,7 +9,7 @@ from collectives.errors import Deadlock, ProgramError
 from collectives.records.messages import Messages
 from collectives.records.trace import ProgramFailure, Trace
 from collectives.request import Request
-from collectives.schedule.sound import sound_schedule
+from collectives.schedule.build import sound_schedule
 from simcomm.cluster.calibrated import resolve_transport
 from simcomm.cluster.cluster import Cluster
 from simcomm.reference.engine import Buffer, Simulation, make_trace

@@ -32,7 +32,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False}
 PART: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, **OPTIONS}
-SHARED_SOURCES = (Path(__file__).parent / "model" / "same_time.py",)
+SHARED_SOURCES = (Path(__file__).parent / "model" / "sharing.py",)
 LOADED_AT_ONCE = (0, 68)  # the release of numba of which it is known how it loads code
 
 

@@ -10,7 +10,7 @@ import pytest
 from command_line import Ringlab
 
 import ringlab.commands.accuracy.here as accuracy
-import ringlab.emulated.rows as emulated_rows
+import ringlab.emulated as emulated_rows
 from collectives.calibration.calibration import ComputePoint, CrowdRound, MachineLoad, PairProbes
 from collectives.errors import RunFailed
 from collectives.request import make_request
@@ -18,7 +18,7 @@ from collectives.training.workload import ComputePhases
 from realcomm.calibration.pair_calibration import from_pair
 from realcomm.training.models import build_model
 from ringlab.commands.accuracy.here import AccuracyHere, accuracy_here, pair_before, summarise
-from ringlab.emulated.rows import EmulatedRow
+from ringlab.emulated import EmulatedRow
 from ringlab.shared.progress import NoProgress
 from scenarios import load
 from simcomm.cluster.pair_fit import fit_pair

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import simcomm
 from collectives.errors import InputError
-from collectives.other_formats.by_content import read_any_recording
+from collectives.other_formats import read_any_recording
 from collectives.other_formats.chakra import COLLECTIVE, COMP, ChakraNode, read_chakra, write_chakra
 from collectives.other_formats.wire import (
     bytes_field,

@@ -14,7 +14,7 @@ from collectives.records.model_profile import Layer, Measured, ModelProfile
 from collectives.training.workload import Training
 from ringlab.commands.accuracy.here import AccuracyHere
 from ringlab.commands.measuring.profiled_rank import ProfiledRank, computing_of
-from ringlab.emulated.rows import EmulatedRow
+from ringlab.emulated import EmulatedRow
 from scenarios import LoadedScenario, load
 from simcomm.cluster.calibrated import as_emulated
 

@@ -13,8 +13,8 @@ import simcomm
 from collectives.errors import RunFailed
 from collectives.records.recording import CallKind, Did, Recording, read_recording
 from realcomm.recording.rank_log import CallLog, join_logs, read_logs
+from simcomm.recorded.figures import describe_stuck
 from simcomm.recorded.replay import replay
-from simcomm.recorded.stuck import describe_stuck
 
 ROOT = Path(__file__).parent.parent
 PROGRAM = Path(__file__).parent / "recorded_program.py"

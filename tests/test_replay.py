@@ -22,8 +22,8 @@ from simcomm.model.jitter import Jitter
 from simcomm.model.trouble import LinkTrouble, RankTrouble, Trouble
 from simcomm.nccl.clusters import nccl_cluster
 from simcomm.nccl.descriptions import describe_preset
+from simcomm.recorded.figures import describe_stuck
 from simcomm.recorded.replay import Replayer, replay
-from simcomm.recorded.stuck import describe_stuck
 from simcomm.recorded.traces import make_trace
 
 COSTLY = Transport("costly", overhead=3e-6, goodput=0.9, gamma=1e-10)

@@ -22,7 +22,7 @@ from collectives.spec import find_spec
 from collectives.step import Program, recv, recv_reduce, send
 from collectives.training.workload import ComputePhases, Training
 from ringlab.commands.accuracy.here import pair_before
-from ringlab.emulated.network import hosts_bandwidth, without_latencies
+from ringlab.emulated import hosts_bandwidth, without_latencies
 from scenarios import load
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.pair_fit import fit_pair

@@ -19,8 +19,7 @@ from collectives import Trace
 from collectives.records.critical_path import BEGIN, BETWEEN, LINKS, SMALL_MESSAGES, find_lateness
 from collectives.units import format_time, parse_size
 from ringlab.commands.accuracy.here import pair_before
-from ringlab.emulated.network import as_built, hosts_bandwidth, on_emulated
-from ringlab.emulated.rows import name_of
+from ringlab.emulated import as_built, hosts_bandwidth, name_of, on_emulated
 from scenarios import load
 from simcomm.cluster.pair_fit import fit_pair
 

@@ -38,7 +38,7 @@ from simcomm.compiled.shortcuts.partition import find_partition, label_cyclic_pa
 from simcomm.compiled.shortcuts.standstill import standstill
 from simcomm.compiled.tcp.run import TcpRun
 from simcomm.compiled.timing import MessageTimes, PostTimes, Timing
-from simcomm.model.same_time import SAME_ARRIVAL
+from simcomm.model.sharing import SAME_ARRIVAL
 from simcomm.model.trouble import IDLE_CHANGES
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from simcomm.compiled.traces import (
     trace_nothing,
     trace_reductions,
 )
-from simcomm.model.same_time import SAME_ARRIVAL
+from simcomm.model.sharing import SAME_ARRIVAL
 from simcomm.model.trouble import BACKWARD, DIVISION, FORWARD, OPTIMIZER
 
 

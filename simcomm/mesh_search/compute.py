@@ -6,8 +6,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from collectives.training.parallelism import FRAMEWORKS
-from simcomm.mesh_search.columns import PRECISION_NAMES, RECOMPUTED, Array, Meshes
-from simcomm.mesh_search.counts import count_parameters, expert_share, local_tokens
+from simcomm.mesh_search.columns import (
+    PRECISION_NAMES,
+    RECOMPUTED,
+    Array,
+    Meshes,
+    count_parameters,
+    expert_share,
+    local_tokens,
+)
 from simcomm.mesh_search.devices import GENERATIONS
 
 TILE_ROWS, TILE_COLUMNS = 128, 256

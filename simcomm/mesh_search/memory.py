@@ -6,9 +6,11 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from collectives.training.parallelism import FRAMEWORKS
-from simcomm.mesh_search.columns import RECOMPUTED, Array, Meshes
-from simcomm.mesh_search.counts import (
+from simcomm.mesh_search.columns import (
+    RECOMPUTED,
+    Array,
     Held,
+    Meshes,
     count_held,
     count_parameters,
     count_trained,

@@ -1,4 +1,8 @@
-"""How the messages on links share them: max-min fairly, or one after the other in arrival order."""
+"""How the messages on links share them: max-min fairly, or one after the other in arrival order.
+
+Times that should be equal differ by rounding, which grows with the number of additions that led to them: how close two
+of them are that count as one is a share of a time.
+"""
 
 from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
@@ -6,6 +10,12 @@ from math import inf
 from typing import Protocol
 
 from simcomm.cluster.graph import Link
+
+SAME_ARRIVAL = 1e-12  # of the time; flows that arrive together are queued in their order, the same in both engines
+SAME_WAIT = 1e-12  # of the wait for the next flow to end, in the reference engine; flows that end together
+SAME_EVENT = 1e-13  # of the time, in the kernel; less than of a wait, as the time since the beginning is longer
+SAME_STEP = 4e-16  # of the time, in max-plus, by which ranks may differ in a step; 100,000 repeats add less than 1e-10
+
 
 RISING = -1.0  # in place of a rate
 Capacities = dict[Link, tuple[float, float]]  # bytes/s of a link for one flow alone, and for several

@@ -11,10 +11,10 @@ from simcomm.compiled.planning.routes import find_routes
 from simcomm.compiled.traces import pair_routes
 from simcomm.model.traced_links import trace_links
 from simcomm.model.trouble import DIVISION, PROGRAM
+from simcomm.recorded.figures import find_unfinished
 from simcomm.recorded.layout import NO_RANK
 from simcomm.recorded.plan import number_routes
 from simcomm.recorded.replayed_run import ReplayedRun
-from simcomm.recorded.stuck import find_unfinished
 
 COMPUTE, REDUCE = Mark("compute"), "reduce"  # spans of what no mark names; of what collectives reduce
 METHOD = "replay"

@@ -14,8 +14,7 @@ import simpy
 
 from simcomm.cluster.graph import Link
 from simcomm.cluster.routing import Routing, shortest
-from simcomm.model.same_time import SAME_ARRIVAL, SAME_WAIT
-from simcomm.model.sharing import Capacities, Sharing, fair
+from simcomm.model.sharing import SAME_ARRIVAL, SAME_WAIT, Capacities, Sharing, fair
 from simcomm.model.trouble import IDLE_CHANGES, Change
 
 Order = tuple[int, ...]

@@ -17,8 +17,7 @@ from collectives.proof.contributions import (
 )
 from collectives.records.messages import Messages
 from collectives.records.trace import Trace
-from collectives.schedule.build import build_schedule
-from collectives.schedule.sound import sound_schedule
+from collectives.schedule.build import build_schedule, sound_schedule
 
 MOST_EXACT = 16  # ranks that are told apart; of more, how many have contributed is said
 COMPLETE = 1 << 30  # beside the contributors: the chunk is what the collective promises

@@ -14,8 +14,7 @@ from collectives.errors import InputError, RunFailed
 from collectives.records.environment import describe_environment
 from collectives.units import format_size
 from realcomm.calibration.load import watch_load
-from ringlab.emulated.network import on_emulated
-from ringlab.emulated.rows import WITHIN, EmulatedCalibrator, EmulatedRow, compare_here, name_of
+from ringlab.emulated import WITHIN, EmulatedCalibrator, EmulatedRow, compare_here, name_of, on_emulated
 from ringlab.shared.answer import Answer
 from ringlab.shared.progress import NoProgress, Progress
 from ringlab.table import NOTHING, Part, Sentences, Table, time_unit

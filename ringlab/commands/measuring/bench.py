@@ -27,7 +27,7 @@ from collectives.variables import is_first_rank
 from realcomm.launching.launcher import check_launch
 from realcomm.measuring.collective_run import measure_all
 from realcomm.measuring.measurement import RankFigures, TimedRequest
-from ringlab.emulated.network import on_emulated
+from ringlab.emulated import on_emulated
 from ringlab.session import load_scenario
 from ringlab.shared.answer import Answer, AnswerRecord
 from ringlab.shared.options import BackendOpt, JsonOpt, with_groups

@@ -24,7 +24,7 @@ from ringlab.commands.measuring.measurement import (
     with_counted_models,
 )
 from ringlab.commands.predicting.prediction import Prediction, predict_whole
-from ringlab.emulated.network import as_built, calibrate_for_emulation, emulated, on_emulated
+from ringlab.emulated import as_built, calibrate_for_emulation, emulated, on_emulated
 from ringlab.session import Session, load_scenario, real_session
 from ringlab.shared.answer import NOT_IN_JSON
 from ringlab.shared.conclusions import Conclusions, conclude

@@ -13,8 +13,7 @@ from collectives.records.model_profile import Measured, ModelProfile, find_model
 from collectives.training.workload import ComputePhases, Training
 from collectives.units import format_time
 from ringlab.commands.accuracy.here import AccuracyHere, Errors, measure_here, summarise
-from ringlab.emulated.network import on_emulated
-from ringlab.emulated.rows import WITHIN, EmulatedRow
+from ringlab.emulated import WITHIN, EmulatedRow, on_emulated
 from ringlab.shared.answer import SCHEMA_VERSION, Answer
 from ringlab.shared.progress import NoProgress, Progress
 from ringlab.table import Part, Sentences, Table, format_or_dash

@@ -15,7 +15,7 @@ from realcomm.launching.torchrun import has_stale_store, ranks_started, spans_no
 from ringlab.commands.measuring.compare import Comparison, check_comparable, make_comparison
 from ringlab.commands.measuring.measurement import RunAnswer, measure, with_counted_models
 from ringlab.commands.predicting.prediction import Prediction, predict_whole
-from ringlab.emulated.network import emulated, on_emulated
+from ringlab.emulated import emulated, on_emulated
 from ringlab.session import Session, load_scenario, real_session
 from ringlab.shared.options import AnswerOptions, RealOptions, RunOptions, ScenarioArg, SetOpt, with_groups
 from ringlab.shared.output import check_outputs, deliver, keep_broken_trace, make_console

@@ -14,7 +14,7 @@ from collectives.calibration.calibration import Calibration, read_calibration
 from collectives.catalogue import find_algorithm
 from collectives.declaration import AUTO, NCCL
 from collectives.errors import InputError
-from collectives.other_formats.by_content import read_any_recording
+from collectives.other_formats import read_any_recording
 from collectives.other_formats.chakra import write_chakra
 from collectives.records.critical_path import divide_path
 from collectives.records.limits import find_limits
@@ -28,10 +28,9 @@ from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import NoProgress, Progress, TerminalProgress, computing
 from ringlab.table import Line, Part, Sentences, Table, format_ratio
 from scenarios.networks import HERE, read_network
-from simcomm.recorded.figures import call_figures, mark_figures, waiting_lines
+from simcomm.recorded.figures import call_figures, describe_stuck, mark_figures, waiting_lines
 from simcomm.recorded.replay import Replayer
 from simcomm.recorded.replayed_run import ReplayedRun
-from simcomm.recorded.stuck import describe_stuck
 from simcomm.recorded.traces import make_trace
 
 MOST_LINES = 8  # of the program, in the table of where ranks wait

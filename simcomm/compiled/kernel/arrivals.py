@@ -11,7 +11,7 @@ from simcomm.compiled.kernel.calendar import cancel, set_due
 from simcomm.compiled.kernel.flow_groups import join_tightest, mark_route_dirty, move_to_group
 from simcomm.compiled.kernel.world import FRESH, World
 from simcomm.jit import inline
-from simcomm.model.same_time import SAME_ARRIVAL
+from simcomm.model.sharing import SAME_ARRIVAL
 
 
 @inline

@@ -24,7 +24,7 @@ from simcomm.compiled.kernel.flow_groups import (
 from simcomm.compiled.kernel.heap import drop, least, second_least, take_due
 from simcomm.compiled.kernel.world import DUE, FREE, FRESH, READY, THROUGH, WINDOW, World
 from simcomm.jit import entry, inline, source_hash
-from simcomm.model.same_time import SAME_EVENT
+from simcomm.model.sharing import SAME_EVENT
 
 DENSE = 4  # due messages stand close if there is one among so many numbers
 SAME_BYTES = 1e-15  # targets within this share of a group's clock are equal but for rounding

@@ -30,7 +30,7 @@ from simcomm.compiled.planning.routes import alone_rates
 from simcomm.compiled.planning.schedule_plan import ChunkSizes
 from simcomm.compiled.shortcuts.link_rates import LinkRates
 from simcomm.hashing import hash_next, to_fraction
-from simcomm.model.same_time import SAME_STEP
+from simcomm.model.sharing import SAME_STEP
 from simcomm.model.trouble import Trouble, step_and_chunk
 
 DRAWN_AT_ONCE = 1 << 14  # random numbers

@@ -1,33 +1,120 @@
-"""What one emulated scenario is predicted to take and takes: the rows of ``ringlab accuracy --here``."""
+"""Scenarios on networks that are built on this machine: build, calibrate, and hold predictions against what is taken.
 
-from collections.abc import Iterable, Sequence
+The rows of ``ringlab accuracy --here`` are predicted and measured one scenario at a time.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import realcomm
 import simcomm
 from collectives.calibration.calibration import SLOWER, Calibration, CrowdRound, PairProbes
 from collectives.catalogue import find_algorithm
-from collectives.errors import RunFailed
+from collectives.errors import InputError, RunFailed
 from collectives.records.critical_path import Lateness, find_lateness
 from collectives.records.environment import cores
 from collectives.records.trace import Trace
 from collectives.request import Request, make_request
 from collectives.training.workload import Training
-from collectives.units import count, format_bandwidth
-from realcomm.calibration.pair_calibration import calibrate_pair, from_pair, probe_crowd, with_pair
+from collectives.units import count, format_bandwidth, format_time
+from realcomm.calibration.pair_calibration import calibrate_emulated, calibrate_pair, from_pair, probe_crowd, with_pair
 from realcomm.emulation.network import EmulatedNetwork
+from realcomm.emulation.plan import plan_network
 from realcomm.measuring.collective_run import make_trace, measure_all
 from realcomm.measuring.measurement import RankFigures, TimedRequest
 from realcomm.training.trainer import train_each
-from ringlab.emulated.network import as_built, emulated, hosts_bandwidth
+from ringlab.session import Session
 from ringlab.shared.answer import AnswerRecord
 from ringlab.shared.figures import training_figures
 from ringlab.shared.progress import Progress, Tick
 from ringlab.shared.workload import resolve_requests
 from scenarios import LoadedScenario
+from simcomm.cluster.calibrated import as_emulated
+from simcomm.cluster.cluster import Cluster
+from simcomm.model.trouble import NO_TROUBLE
 from simcomm.uncertainty import of_emulated
+
+AnyScenario = TypeVar("AnyScenario", bound=LoadedScenario)
+
+
+def on_emulated(scenario: AnyScenario) -> AnyScenario:
+    """Return the scenario on its cluster as it is emulated. Raise InputError where it cannot be, or has trouble."""
+    if scenario.trouble != NO_TROUBLE:
+        raise InputError(
+            f"{scenario.path}: trouble: it cannot be brought about on an emulated network; "
+            "leave [trouble] out, or predict it beside as [what_if.trouble]"
+        )
+    try:
+        plan_network(scenario.cluster)
+    except InputError as error:
+        raise InputError(f"{scenario.path}: cluster: {error}") from error
+    return replace(scenario, cluster=as_emulated(scenario.cluster))
+
+
+@contextmanager
+def emulated(cluster: Cluster, progress: Progress) -> Iterator[EmulatedNetwork]:
+    """Build a cluster's network within the context, and say what it is. Raise InputError and RunFailed."""
+    with progress.task(f"building {cluster.title} on this machine and measuring its links"):
+        network = realcomm.emulate(cluster).__enter__()
+    with network:
+        progress.note(describe(network))
+        yield network
+
+
+def as_built(scenario: AnyScenario, network: EmulatedNetwork) -> AnyScenario:
+    """Return the scenario to predict: its links without latencies where the network has none."""
+    if network.delays or not network.plan.is_delayed:
+        return scenario
+    return replace(scenario, cluster=without_latencies(scenario.cluster))
+
+
+def without_latencies(cluster: Cluster) -> Cluster:
+    """Return a cluster as it is emulated where the kernel cannot delay packets."""
+    graph = cluster.graph.copy()
+    for _, _, data in graph.edges(data=True):
+        data["latency"] = 0.0
+    return replace(cluster, graph=graph)
+
+
+def describe(network: EmulatedNetwork) -> str:
+    """Return what was built, how exact its links are, and what it leaves out."""
+    plan = network.plan
+    worst = max(abs(got / want - 1) for got, want in zip(network.goodputs, expected_goodputs(network), strict=True))
+    built = f"{count(len(plan.hosts), 'host')}, {count(len(plan.directions) // 2, 'link')}, each within {worst:.2%}"
+    if not plan.is_delayed or network.delays:
+        return f"emulated: {built}"
+    most = format_time(max(one.latency for one in plan.directions))
+    return f"emulated: {built}; latencies of up to {most} are not: this kernel cannot delay packets (netem)"
+
+
+def expected_goodputs(network: EmulatedNetwork) -> list[float]:
+    """Return the bytes/s that TCP should get on each of the network's directions."""
+    from realcomm.emulation.goodput import expected_goodput
+
+    return [expected_goodput(one.bandwidth) for one in network.plan.directions]
+
+
+def hosts_bandwidth(cluster: Cluster) -> float:
+    """Return the bytes/s that the links of most hosts have."""
+    plan = plan_network(cluster)
+    return Counter(one.bandwidth for one in plan.directions if one.src in plan.hosts).most_common(1)[0][0]
+
+
+def calibrate_for_emulation(scenario: LoadedScenario, session: Session) -> Calibration:
+    """Measure two emulated hosts, and the trainings' computing on as many processes as the cluster has ranks.
+
+    The pair has links of the bandwidth that most of the cluster's hosts have.
+    """
+    bandwidth, ranks = hosts_bandwidth(scenario.cluster), scenario.cluster.world_size
+    trainings = [one for one in scenario.trainings if one.compute is None or one.gradient_sync is None]
+    with session.progress.task(f"calibrating on two emulated hosts at {format_bandwidth(bandwidth)}") as tick:
+        return calibrate_emulated(bandwidth, ranks, trainings, timeout=session.timeout_s, progress=tick)
+
 
 WITHIN = 0.15  # an error that is not more is small; what is more is looked for in the traces
 BESIDE = "all_to_all/direct"  # at the sizes of every scenario that compares all_reduce

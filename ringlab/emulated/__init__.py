@@ -1,1 +1,0 @@
-"""Scenarios on networks that are built on this machine."""
