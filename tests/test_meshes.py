@@ -20,9 +20,8 @@ from ringlab.table import render_html
 from simcomm.mesh_search.accuracy import judge
 from simcomm.mesh_search.columns import ZERO, LayerSizes, deal_layers, to_columns
 from simcomm.mesh_search.memory import memory_bytes
-from simcomm.mesh_search.own_runs import read_own_runs
 from simcomm.mesh_search.parameters import PRIORS
-from simcomm.mesh_search.runs import complete, has_time, mark_slow, read_table
+from simcomm.mesh_search.runs import complete, has_time, mark_slow, read_own_runs, read_table
 from simcomm.mesh_search.search import (
     FILL,
     MeshJob,

@@ -5,9 +5,8 @@ import pytest
 from collectives.errors import InputError
 from simcomm.nccl.communicator import default_reach, make_communicator
 from simcomm.nccl.descriptions import System, describe_preset, describe_system, read_systems
-from simcomm.nccl.intervals import outside_checked
 from simcomm.nccl.measured.calibration import write_line
-from simcomm.nccl.predict import predict_collective
+from simcomm.nccl.predict import outside_checked, predict_collective
 from simcomm.nccl.settings import NcclSettings, level_rank
 
 NONE = NcclSettings()

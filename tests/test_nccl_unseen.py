@@ -13,7 +13,7 @@ from benchmarks.studies.nccl_unseen import (
     read_authors,
 )
 from simcomm.nccl.descriptions import put_aside, read_systems
-from simcomm.nccl.intervals import read_widths
+from simcomm.nccl.predict import read_widths
 
 
 def test_the_lot_decides_who_is_put_aside() -> None:

@@ -13,9 +13,19 @@ from collectives.errors import InputError
 from simcomm.cluster.hardware_parts import parts
 from simcomm.mesh.compute import MEASURED_SPREAD
 from simcomm.mesh.uncertain import Uncertain, chance_less
-from simcomm.renting.break_evens import PAYS_OFF, interruptions, price_of_other, second_node
 from simcomm.renting.plan import Measurement, PlanLimits, RentalPlan, make_plan, pareto_front, spread_after, worth
-from simcomm.renting.quotes import Choice, Interruptions, Quote, Rate, list_choices, make_quote
+from simcomm.renting.quotes import (
+    PAYS_OFF,
+    Choice,
+    Interruptions,
+    Quote,
+    Rate,
+    interruptions,
+    list_choices,
+    make_quote,
+    price_of_other,
+    second_node,
+)
 from simcomm.renting.rentals import COLUMNS, Rental, read_rentals
 
 PHI = NormalDist().cdf

@@ -24,7 +24,7 @@ from simcomm.mesh.compute import MEASURED_SPREAD
 from simcomm.mesh.job import TrainingJob, is_half
 from simcomm.mesh.memory import memory_of
 from simcomm.mesh.uncertain import Uncertain
-from simcomm.mesh_search.own_runs import OwnRuns
+from simcomm.mesh_search.runs import OwnRuns
 from simcomm.renting import predicting
 from simcomm.renting.predicting import scaling_node
 from simcomm.renting.quotes import Rate

@@ -26,7 +26,8 @@ from simcomm.accuracy.judging import SIZE_CLASSES, ClassScore, Judged, score_cla
 from simcomm.accuracy.nccl import compare_series, judged_series, model_predictor
 from simcomm.nccl.communicator import make_communicator
 from simcomm.nccl.descriptions import OWN_DATA, System, read_systems
-from simcomm.nccl.intervals import (
+from simcomm.nccl.measured.tables import read_put_aside_tables, read_tables
+from simcomm.nccl.predict import (
     COVERAGE,
     WIDTHS_FILE,
     LogLimits,
@@ -34,7 +35,6 @@ from simcomm.nccl.intervals import (
     outside_checked,
     widening,
 )
-from simcomm.nccl.measured.tables import read_put_aside_tables, read_tables
 from simcomm.nccl.settings import NcclSettings
 
 LOT = 33  # the seed by which a third of the authors is put aside, drawn before any of their rows was looked at

@@ -23,7 +23,7 @@ from simcomm.mesh.job import TrainingJob
 from simcomm.mesh.language import SOURCE, LanguageModel, is_language
 from simcomm.mesh_search.columns import BITS, OFFLOADED, OPTIMIZERS, PRECISIONS
 from simcomm.mesh_search.devices import is_mesh_gpu
-from simcomm.mesh_search.own_runs import belief_of, find_own_runs, read_own_runs
+from simcomm.mesh_search.runs import belief_of, find_own_runs, read_own_runs
 from simcomm.mesh_search.search import MeshJob
 from simcomm.mesh_search.uncertainty import Belief, believe
 

@@ -35,7 +35,7 @@ from simcomm.compiled.planning.trouble import (
 )
 from simcomm.compiled.shortcuts.max_plus import MaxPlusRun, is_synchronous
 from simcomm.compiled.shortcuts.partition import find_partition, label_cyclic_pairs, make_quotient
-from simcomm.compiled.shortcuts.standstill import standstill
+from simcomm.compiled.shortcuts.waits import standstill
 from simcomm.compiled.tcp.run import TcpRun
 from simcomm.compiled.timing import MessageTimes, PostTimes, Timing
 from simcomm.model.sharing import SAME_ARRIVAL

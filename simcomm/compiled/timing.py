@@ -5,7 +5,7 @@ from typing import NamedTuple
 from collectives.records.spans import Spans
 from simcomm.compiled.kernel.arrays import Floats, Ints
 from simcomm.compiled.shortcuts.max_plus import MaxPlusRun
-from simcomm.compiled.shortcuts.standstill import Standstill
+from simcomm.compiled.shortcuts.waits import Standstill
 
 
 class MessageTimes(NamedTuple):

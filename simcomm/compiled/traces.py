@@ -20,8 +20,7 @@ from simcomm.compiled.kernel.arrays import Floats
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.planning.routes import Pairs, Routes
 from simcomm.compiled.planning.trouble import division_seconds
-from simcomm.compiled.shortcuts.standstill import Standstill
-from simcomm.compiled.shortcuts.waits import path_by_steps, waited_by_steps
+from simcomm.compiled.shortcuts.waits import Standstill, path_by_steps, waited_by_steps
 from simcomm.compiled.timing import MessageTimes, PostTimes, Timing
 from simcomm.model.traced_links import trace_links
 from simcomm.model.trouble import Trouble

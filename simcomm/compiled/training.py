@@ -20,8 +20,7 @@ from collectives.training.workload import ComputePhases
 from simcomm.compiled.engine import MOST_BRIEF, by_shortcut, one_by_one, with_messages
 from simcomm.compiled.kernel.arrays import Floats
 from simcomm.compiled.planning.engine_input import EngineInput
-from simcomm.compiled.shortcuts.standstill import Standstill
-from simcomm.compiled.shortcuts.waits import path_by_steps, waited_by_steps
+from simcomm.compiled.shortcuts.waits import Standstill, path_by_steps, waited_by_steps
 from simcomm.compiled.tcp.plan import Phases
 from simcomm.compiled.tcp.run import TcpRun
 from simcomm.compiled.timing import Timing

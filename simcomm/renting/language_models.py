@@ -14,7 +14,7 @@ from simcomm.mesh.job import Host, TrainingJob
 from simcomm.mesh.language import LanguageModel, is_expressible
 from simcomm.mesh.uncertain import Uncertain
 from simcomm.mesh_search.devices import find_mesh_gpu
-from simcomm.mesh_search.own_runs import OwnRuns
+from simcomm.mesh_search.runs import OwnRuns
 from simcomm.mesh_search.search import FILL, FoundMeshes, search
 from simcomm.mesh_search.uncertainty import believe
 from simcomm.renting.predicting import AnyQuestion, RateQuestion, find_gpu, scaling_node

@@ -18,8 +18,16 @@ import numpy.typing as npt
 from collectives.errors import InputError
 from simcomm.mesh.compute import MEASURED_SPREAD
 from simcomm.mesh.uncertain import Uncertain, chance_less
-from simcomm.renting.break_evens import BreakEven, interruptions, price_of_other, second_node
-from simcomm.renting.quotes import Choice, Interruptions, Quote, Rate
+from simcomm.renting.quotes import (
+    BreakEven,
+    Choice,
+    Interruptions,
+    Quote,
+    Rate,
+    interruptions,
+    price_of_other,
+    second_node,
+)
 
 STEPS = {1: 801, 2: 81}  # of the rule from -8 to 8, by the number of runs
 MINUTES = 10.0

@@ -22,9 +22,8 @@ from ringlab.shared.progress import NoProgress, Progress, TerminalProgress
 from ringlab.table import NOTHING, Part, Sentences, Table, format_digits, format_ratio, format_whole_percent, time_unit
 from scenarios import LoadedScenario
 from simcomm.mesh_search.columns import to_columns
-from simcomm.mesh_search.own_runs import OwnRuns, compare_runs, read_own_runs
 from simcomm.mesh_search.parameters import PRIORS
-from simcomm.mesh_search.runs import complete
+from simcomm.mesh_search.runs import OwnRuns, compare_runs, complete, read_own_runs
 from simcomm.mesh_search.uncertainty import believe, find_slopes
 from simcomm.nccl.catalogue import match_gpu
 from simcomm.nccl.descriptions import System, describe_system, read_systems

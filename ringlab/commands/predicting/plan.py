@@ -30,12 +30,11 @@ from scenarios.loader import PlannedTraining, read_planned_training
 from simcomm.mesh.compute import measured_rate
 from simcomm.mesh.job import TrainingJob
 from simcomm.mesh.language import is_expressible, is_language
-from simcomm.mesh_search.own_runs import find_own_runs
-from simcomm.renting.break_evens import BreakEven
+from simcomm.mesh_search.runs import find_own_runs
 from simcomm.renting.language_models import LanguagePredicting
 from simcomm.renting.plan import MINUTES, SHARE, PlanLimits, RentalPlan, advise, half_width, make_plan
 from simcomm.renting.predicting import AnyPredicting, AnyQuestion, Predicting, fitting_choices, predict_all
-from simcomm.renting.quotes import Choice, Interruptions, Quote, Rate, list_choices, make_quote
+from simcomm.renting.quotes import BreakEven, Choice, Interruptions, Quote, Rate, list_choices, make_quote
 from simcomm.renting.rentals import OLD_AFTER_DAYS, Rental, is_old, newest_date, read_rentals
 from simcomm.scaling.gpu_rates import GpuRates
 

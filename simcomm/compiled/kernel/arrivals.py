@@ -7,8 +7,8 @@ flows never wait for each other in a circle.
 
 import numpy as np
 
-from simcomm.compiled.kernel.calendar import cancel, set_due
 from simcomm.compiled.kernel.flow_groups import join_tightest, mark_route_dirty, move_to_group
+from simcomm.compiled.kernel.heap import cancel, set_due
 from simcomm.compiled.kernel.world import FRESH, World
 from simcomm.jit import inline
 from simcomm.model.sharing import SAME_ARRIVAL

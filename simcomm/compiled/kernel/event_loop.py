@@ -11,7 +11,6 @@ import numpy as np
 
 from simcomm.compiled.kernel.arrays import LinkChange
 from simcomm.compiled.kernel.arrivals import admit_arrivals, leave_queues, pause, start_if_first
-from simcomm.compiled.kernel.calendar import release, set_due
 from simcomm.compiled.kernel.fair_levels import restore_fairness
 from simcomm.compiled.kernel.flow_groups import (
     advance_clock,
@@ -21,7 +20,7 @@ from simcomm.compiled.kernel.flow_groups import (
     remove_member,
     update_finishes,
 )
-from simcomm.compiled.kernel.heap import drop, least, second_least, take_due
+from simcomm.compiled.kernel.heap import drop, least, release, second_least, set_due, take_due
 from simcomm.compiled.kernel.world import DUE, FREE, FRESH, READY, THROUGH, WINDOW, World
 from simcomm.jit import entry, inline, source_hash
 from simcomm.model.sharing import SAME_EVENT

@@ -12,8 +12,7 @@ full, none carries more than its capacity, and no flow on a link with a group is
 import numpy as np
 
 from simcomm.compiled.kernel.arrays import NOBODY
-from simcomm.compiled.kernel.calendar import cancel
-from simcomm.compiled.kernel.heap import drop, meld, put, remove
+from simcomm.compiled.kernel.heap import cancel, drop, meld, put, remove
 from simcomm.compiled.kernel.world import STALE, World, capacity
 from simcomm.jit import inline, separate
 

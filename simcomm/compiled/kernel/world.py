@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simcomm.compiled.kernel.arrays import UNLIMITED, Floats, Ints, LinkRecords, Plan, Records
-from simcomm.compiled.kernel.calendar import Calendar, new_calendar
-from simcomm.compiled.kernel.heap import new_heap
+from simcomm.compiled.kernel.heap import Calendar, new_calendar, new_heap
 from simcomm.jit import inline
 
 AGENT = np.dtype(
