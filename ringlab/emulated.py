@@ -23,6 +23,7 @@ from collectives.request import Request, make_request
 from collectives.training.workload import Training
 from collectives.units import count, format_bandwidth, format_time
 from realcomm.calibration.pair_calibration import calibrate_emulated, calibrate_pair, from_pair, probe_crowd, with_pair
+from realcomm.emulation.goodput import expected_goodput
 from realcomm.emulation.network import EmulatedNetwork
 from realcomm.emulation.plan import plan_network
 from realcomm.measuring.collective_run import make_trace, measure_all
@@ -94,8 +95,6 @@ def describe(network: EmulatedNetwork) -> str:
 
 def expected_goodputs(network: EmulatedNetwork) -> list[float]:
     """Return the bytes/s that TCP should get on each of the network's directions."""
-    from realcomm.emulation.goodput import expected_goodput
-
     return [expected_goodput(one.bandwidth) for one in network.plan.directions]
 
 

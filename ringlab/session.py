@@ -13,6 +13,7 @@ from collectives.input_files import inputs_protected
 from collectives.request import Request
 from collectives.training.workload import Training, check_training
 from collectives.units import count
+from collectives.variables import is_launched
 from ringlab.shared.options import TIMEOUT_S, RealOptions
 from ringlab.shared.progress import NoProgress, Progress, TerminalProgress, Tick, computing
 from ringlab.shared.workload import predictable
@@ -87,13 +88,11 @@ class Session:
 
         Ranks that a launcher has started do not calibrate: they would do it beside each other. Raises InputError.
         """
-        from realcomm.launching.torchrun import ranks_started  # predictions do without what launches ranks
-
         comparison, trainings = scenario.collective, predictable(scenario.trainings)
         algorithms = [*(comparison.algorithms if comparison else ()), *(one.gradient_sync for one in trainings)]
         if not any(algorithm is not None and not algorithm.is_decided for algorithm in algorithms):
             return None
-        return self.find_calibration(scenario) if ranks_started() is not None else self.find_or_calibrate(scenario)
+        return self.find_calibration(scenario) if is_launched() else self.find_or_calibrate(scenario)
 
     def calibrate_for(
         self, scenario: LoadedScenario, ranks: int = 2, accept_noise: bool = False

@@ -5,7 +5,9 @@ from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from collectives.checks import check_path
 from collectives.errors import InputError
@@ -13,9 +15,6 @@ from collectives.input_files import read_bytes
 from collectives.output_files import write_text
 from collectives.quoting import make_printable
 from viz.file_types import check_file
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
 
 Pictures = Mapping[str, bytes | Path]  # PNG, GIF or JPEG, or the file of one, by caption
 
@@ -82,9 +81,7 @@ def render_report(answer: Mapping[str, Any], parts: ReportParts) -> str:
     return _environment().get_template("report.html.jinja").render(content)
 
 
-def _environment() -> "Environment":
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
+def _environment() -> Environment:
     return Environment(
         loader=PackageLoader("viz", ""),
         autoescape=True,

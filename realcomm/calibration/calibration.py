@@ -17,7 +17,7 @@ from realcomm.launching.types import Progress, Ranks
 from realcomm.measuring.collective_run import make_trace as make_collective_trace
 from realcomm.training.model_files import check_model
 from realcomm.training.rank_result import known_images
-from realcomm.training.trainer import preload_for
+from realcomm.training.trainer import make_trace, preload_for
 
 if TYPE_CHECKING:
     from realcomm.calibration.plan import RankTurns
@@ -108,8 +108,6 @@ def _training_traces(
     plan: CalibrationPlan, cluster: Ranks, trainings: Sequence[Training], ranks: "Sequence[RankTurns]"
 ) -> list[Trace]:
     """Return the trace of each training, in the order in which they were asked for."""
-    from realcomm.training.trainer import make_trace
-
     runs = [training for one in plan.trainings for training in one.runs]
     traces = [
         (training, make_trace(training, cluster, [rank.trainings[number] for rank in ranks]))

@@ -35,8 +35,13 @@ def is_in_group() -> bool:
     >>> is_in_group()
     False
     """
+    return _joined() is not None
+
+
+def _joined() -> Any:
+    """Return torch.distributed where this process has joined a default group; None where not, without importing it."""
     dist = sys.modules.get("torch.distributed")
-    return dist is not None and dist.is_available() and dist.is_initialized()
+    return dist if dist is not None and dist.is_available() and dist.is_initialized() else None
 
 
 def ranks_started() -> int | None:
@@ -138,9 +143,7 @@ def run_under_torchrun(
 
 def _rank_and_world_size() -> tuple[int, int]:
     """Return this process's rank and the number of ranks, as the group has them or, before there is one, torchrun."""
-    if is_in_group():
-        import torch.distributed as dist
-
+    if dist := _joined():
         return dist.get_rank(), dist.get_world_size()
     return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
@@ -151,7 +154,6 @@ def _join(backend: str, threads: int | None, timeout: float) -> None:
     If it is in one, set the timeout, and make the rank's GPU the current device where the group works on GPUs.
     """
     import torch
-    import torch.distributed as dist
 
     from realcomm.launching.group import join_by_environment, leave, loopback, use_own_device
 
@@ -159,7 +161,7 @@ def _join(backend: str, threads: int | None, timeout: float) -> None:
     torch.set_num_threads(threads or threads_per_rank(local.count))
     keep_freed_memory()
     allowed = timedelta(seconds=timeout)
-    if dist.is_initialized():
+    if dist := _joined():
         # Torch before 2.15 has it with an underscore only.
         (getattr(dist, "set_timeout", None) or dist.distributed_c10d._set_pg_timeout)(allowed)
         use_own_device()
@@ -175,11 +177,9 @@ def _join(backend: str, threads: int | None, timeout: float) -> None:
 
 
 def _results(worker: Worker, rank: int, world_size: int, args: Sequence[Any]) -> list[Any]:
-    import torch.distributed as dist
-
     set_status("working")
     result = find_worker(worker)(rank, world_size, *args)
     set_status("exchanging results")
     results: list[Any] = [None] * world_size
-    dist.all_gather_object(results, result)  # pickles of our own ranks
+    _joined().all_gather_object(results, result)  # pickles of our own ranks
     return results

@@ -106,24 +106,26 @@ def _torch(subject: str, look: Callable[[], tuple[bool, str]]) -> Finding:
 
 
 def _gloo() -> Finding:
-    def look() -> tuple[bool, str]:
-        import torch.distributed as dist
+    return _torch("gloo (CPU ranks)", _look_for_gloo)
 
-        works = dist.is_available() and dist.is_gloo_available()
-        return works, "torch was built with it" if works else "torch was built without it"
 
-    return _torch("gloo (CPU ranks)", look)
+def _look_for_gloo() -> tuple[bool, str]:
+    import torch.distributed as dist
+
+    works = dist.is_available() and dist.is_gloo_available()
+    return works, "torch was built with it" if works else "torch was built without it"
 
 
 def _gpus() -> Finding:
-    def look() -> tuple[bool, str]:
-        import torch
+    return _torch("GPUs (NCCL ranks)", _look_for_gpus)
 
-        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        names = ", ".join(sorted({torch.cuda.get_device_name(i) for i in range(count)}))
-        return count > 0, f"{count}: {names}" if count else "none that torch can use"
 
-    return _torch("GPUs (NCCL ranks)", look)
+def _look_for_gpus() -> tuple[bool, str]:
+    import torch
+
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    names = ", ".join(sorted({torch.cuda.get_device_name(i) for i in range(count)}))
+    return count > 0, f"{count}: {names}" if count else "none that torch can use"
 
 
 def _emulation() -> Finding:

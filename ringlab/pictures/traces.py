@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import simcomm
@@ -13,6 +14,7 @@ from collectives.quoting import quote
 from collectives.records.trace import Trace
 from collectives.request import Request
 from collectives.training.workload import Training
+from ringlab.session import Session
 from ringlab.shared.workload import predictable, resolve_training
 from scenarios import LoadedScenario
 from simcomm.cluster.cluster import Cluster
@@ -116,3 +118,9 @@ def algorithm_names(scenario: LoadedScenario) -> list[str]:
     if scenario.collective is not None:
         return [algorithm.label for algorithm in scenario.collective.programs]
     return [training.sync_name for training in predictable(scenario.trainings)]
+
+
+def write_run(scenario: LoadedScenario, session: Session, path: Path) -> None:
+    """Write the Trace of the scenario's last algorithm at its largest size, by the session's engine."""
+    with session.computing(f"writing {path}"):
+        OneRun(scenario, session.find_calibration(scenario), session.engine).simulate().write(path)

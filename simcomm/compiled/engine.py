@@ -12,6 +12,7 @@ rates once for all of it. A second run with longer windows says how much that ma
 from collections import deque
 from collections.abc import Iterable
 from time import monotonic
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -201,41 +202,39 @@ def run_kernel(
     ``messages`` asks for the times of every message; ``changes`` happen to links meanwhile; events within ``window``
     seconds are taken together.
     """
-    from simcomm.compiled.kernel.world import new_world  # numba is slow to import, and often not needed
+    from simcomm.compiled.kernel import event_loop, world  # numba is slow to import, and often not needed
 
-    world, engine = new_world(plan, links, most_in_flight(plan), messages, window), _Interruptible()
+    run, engine = world.new_world(plan, links, most_in_flight(plan), messages, window), _Interruptible(event_loop)
     if changes:
-        _run_through_changes(world, changes, engine)
-    engine.advance(world, np.inf)
-    return world
+        _run_through_changes(run, changes, engine)
+    engine.advance(run, np.inf)
+    return run
 
 
 class _Interruptible:
     """Machine code that an interrupt can end after so many instants, as many as take a moment."""
 
-    def __init__(self) -> None:
+    def __init__(self, kernel: ModuleType) -> None:
+        self.kernel = kernel
         self.instants = min(FIRST_LOOK, INSTANTS_A_LOOK)
 
     def advance(self, world: "World", until: float) -> bool:
         """Go on, not beyond ``until`` seconds; return whether nothing more will happen."""
-        from simcomm.compiled.kernel.event_loop import MORE, OVER, advance
-
-        found = MORE
-        while found == MORE:
+        more, advance = self.kernel.MORE, self.kernel.advance
+        found = more
+        while found == more:
             begun = monotonic()
             found = advance(world, self.instants, MOST_CORRECTIONS, until)
             took = monotonic() - begun
             if took > LOOK_S:
                 self.instants = max(1, self.instants // 2)
-            elif found == MORE:
+            elif found == more:
                 self.instants = min(2 * self.instants, INSTANTS_A_LOOK)
-        return bool(found == OVER)
+        return bool(found == self.kernel.OVER)
 
 
 def _run_through_changes(world: "World", changes: Iterable[LinkChange], engine: _Interruptible) -> None:
     """Run until all links have changed, or so many have while nothing else happens that nothing else will."""
-    from simcomm.compiled.kernel.event_loop import change_bandwidth
-
     now, idle = 0.0, 0
     for change in changes:
         if change.time > now:
@@ -244,7 +243,7 @@ def _run_through_changes(world: "World", changes: Iterable[LinkChange], engine: 
             if idle > IDLE_CHANGES or (nothing_else and np.isfinite(world.agents["finished"]).all()):
                 return
             now = world.clock[0] = change.time
-        change_bandwidth(world, change, MOST_CORRECTIONS)
+        engine.kernel.change_bandwidth(world, change, MOST_CORRECTIONS)
 
 
 def _timing(inputs: EngineInput, finished: Floats, method: str) -> Timing:

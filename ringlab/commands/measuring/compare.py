@@ -23,6 +23,7 @@ from ringlab.commands.measuring.measurement import (
     measure_when_free,
     with_counted_models,
 )
+from ringlab.commands.measuring.profiled_rank import compare_devices
 from ringlab.commands.predicting.prediction import Prediction, predict_whole
 from ringlab.emulated import as_built, calibrate_for_emulation, emulated, on_emulated
 from ringlab.session import Session, load_scenario, real_session
@@ -37,6 +38,7 @@ from ringlab.table import MOST_SENTENCES, keep_few
 from scenarios import LoadedScenario
 from scenarios.loader import is_spread
 from simcomm.model.trouble import NO_TROUBLE
+from viz.file_types import check_file
 
 
 @dataclass(frozen=True)
@@ -71,8 +73,6 @@ def command(
             raise InputError("--devices, --profile and --emulate go together: give all three, as --devices 2,4,8")
         if report is not None or real != RealOptions(emulate=True):
             raise InputError("--report, --calibration, --backend and --timeout do not go with --devices")
-        from ringlab.commands.measuring.profiled_rank import compare_devices  # others do without what emulates all
-
         counts = parse_world_sizes(hosts.devices, "--devices")
         check_outputs(json_to, reads=hosts.profile)
         found = compare_devices(scenario, counts, *overrides, profile=hosts.profile, progress=session.progress)
@@ -90,9 +90,7 @@ def command(
     loaded = load_scenario(scenario, *overrides)
     writers = []
     if report is not None:
-        import viz  # a comparison does without what draws
-
-        viz.check_file(report, "a report")
+        check_file(report, "a report")
     check_outputs(json_to, report, reads=real.calibration)
     answer = compare(loaded, session, real.emulate)
     if report is not None:

@@ -15,8 +15,8 @@ from collectives.errors import InputError
 from collectives.input_files import FileBytes, check_input
 from collectives.records.recording import Recording, read_recording
 from collectives.units import format_time
+from collectives.variables import is_launched
 from realcomm.launching.torch_process import check_torch
-from realcomm.launching.torchrun import ranks_started
 from realcomm.recording.rank_log import join_parts, parts_folder, start_ranks
 from ringlab.shared.answer import Answer
 from ringlab.shared.options import JsonOpt, TimeoutOpt, with_groups
@@ -54,7 +54,7 @@ def command(
     """
     if not module:
         check_input(Path(script), FileBytes.PROGRAM)
-    if ranks_started() is not None:
+    if is_launched():
         _record_rank([script, *(arguments or [])], output, parts or parts_folder(output), module)
         return
     check_torch()

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+import viz
 from collectives.quoting import cut
 from collectives.records.trace import Trace
 from collectives.units import count, format_size, format_time
@@ -140,8 +141,6 @@ class DevicesAnswer(Answer):
 
     def draw(self, path: Path | str) -> None:
         """Write the rates against the devices as .png, .svg or .pdf, a curve a value. Raise InputError."""
-        import viz  # a table does without what draws
-
         curves = [
             viz.Curve(
                 case.value or self.model,

@@ -119,10 +119,10 @@ def _predict_once(name: str, overrides: tuple[str, ...], session: Session, outpu
         viz.check_file(report, "a report")
     check_outputs(outputs.json_to, trace, report, reads=session.file)
     if trace is not None:
-        from ringlab.pictures.traces import check_traceable  # a table of times does without
+        from ringlab.pictures.traces import check_traceable, write_run  # a table of times does without
 
         check_traceable(scenario)
-        writers.append(partial(_write_trace, scenario, session, trace))
+        writers.append(partial(write_run, scenario, session, trace))
     if session.calibration is None:
         _offer_calibration(scenario, name, session)
     answer = predict(scenario, session)
@@ -131,13 +131,6 @@ def _predict_once(name: str, overrides: tuple[str, ...], session: Session, outpu
 
         writers.append(partial(write_report, answer, scenario, report, session))
     deliver(answer, outputs.json_to, *(() if answer.interrupted else writers), explain=outputs.explain)
-
-
-def _write_trace(scenario: LoadedScenario, session: Session, path: Path) -> None:
-    from ringlab.pictures.traces import OneRun  # a table of times does without
-
-    with session.computing(f"writing {path}"):
-        OneRun(scenario, session.find_calibration(scenario), session.engine).simulate().write(path)
 
 
 def _offer_calibration(scenario: LoadedScenario, name: str, session: Session) -> None:

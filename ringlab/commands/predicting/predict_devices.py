@@ -31,6 +31,7 @@ from simcomm.mesh_search.columns import PRECISIONS
 from simcomm.mesh_search.devices import find_mesh_gpu
 from simcomm.nccl.clusters import NcclCluster
 from simcomm.scaling.gpu_rates import find_compute
+from viz.file_types import check_file
 
 COVERAGE = 0.8
 ALIASES = {
@@ -53,9 +54,7 @@ def command(scenario: str, overrides: tuple[str, ...], devices: str, what_if: st
     counts = parse_world_sizes(devices, "--devices", most=65_536)
     json_to, plot, trace, explain = outputs
     if plot is not None:
-        import viz  # a table does without what draws
-
-        viz.check_file(plot, "a scaling curve")
+        check_file(plot, "a scaling curve")
     check_outputs(json_to, plot, trace)
     if trace is not None and not may_have_timeline(scenario, counts, *overrides, what_if=what_if):
         raise _no_timeline(trace)

@@ -3,14 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ringlab.shared.answer import NOT_IN_JSON, Answer, AnswerRecord
 from ringlab.table import NOTHING, Part, Sentences, Table, format_digits
 from simcomm.mesh_search.search import FoundMeshes, SearchedMesh, pareto_front
-
-if TYPE_CHECKING:
-    from viz.meshes import MeshDots
 
 PARTS = ("compute", "tensor", "context", "expert", "bubble", "p2p", "data", "host", "optimizer")
 GIB = 2**30
@@ -181,20 +177,21 @@ class SearchAnswer(Answer):
 
     def draw(self, path: Path) -> None:
         """Draw rate against memory, with the meshes that no other beats in both."""
-        from viz.meshes import draw_meshes
+        from viz.meshes import MeshDots, draw_meshes  # a table does without what draws
 
-        draw_meshes(self.model, [_dots(one) for one in self.found], path)
-
-
-def _dots(found: FoundMeshes) -> "MeshDots":
-    from viz.meshes import MeshDots
-
-    return MeshDots(
-        title=f"{found.job.gpus} x {found.job.gpu}, {found.job.batch} sequences of {found.job.seq}",
-        rates=found.tokens_per_s.tolist(), memory_gib=(found.memory.total / GIB).tolist(),
-        forms=[_kind(one) for one in found.searched], names=[one.name for one in found.searched],
-        front=pareto_front(found), limit_gib=float(found.meshes.memory_bytes[0]) / GIB,
-    )  # fmt: skip
+        jobs = [
+            MeshDots(
+                title=f"{one.job.gpus} x {one.job.gpu}, {one.job.batch} sequences of {one.job.seq}",
+                rates=one.tokens_per_s.tolist(),
+                memory_gib=(one.memory.total / GIB).tolist(),
+                forms=[_kind(mesh) for mesh in one.searched],
+                names=[mesh.name for mesh in one.searched],
+                front=pareto_front(one),
+                limit_gib=float(one.meshes.memory_bytes[0]) / GIB,
+            )
+            for one in self.found
+        ]
+        draw_meshes(self.model, jobs, path)
 
 
 def _kind(mesh: SearchedMesh) -> str:
