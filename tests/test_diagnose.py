@@ -212,6 +212,25 @@ def test_few_channels_that_no_variable_asked_for_explain_a_slow_run(tmp_path: Pa
         assert (answer.verdict, names(answer)) == ("slow", expected)
 
 
+def test_a_watchdog_log_of_several_groups_is_told_group_by_group(tmp_path: Path) -> None:
+    lines = []
+    for rank, group, of_group, waits, done in (
+        (3, "PG ID 2 PG GUID 5(dp)", 1, 40, 39),
+        (1, "PG ID 2 PG GUID 5(dp)", 0, None, 39),
+        (0, "PG ID 0 PG GUID 0(default_pg)", 0, 1201, 1200),
+        (2, "PG ID 0 PG GUID 0(default_pg)", 2, 1201, 1200),
+    ):
+        work = f"WorkNCCL(SeqNum={waits}, OpType=ALLREDUCE, NumelIn=9)"
+        if waits:
+            lines.append(f"[rank{rank}]:[E1] [Rank {of_group}] Watchdog caught collective operation timeout: {work}")
+        at = f"last enqueued NCCL work: {waits or done}, last completed NCCL work: {done}."
+        lines.append(f"[rank{rank}]:[E1] [{group} Rank {of_group}] Timeout at NCCL work: {waits}, {at}")
+    found = ringlab.diagnose([write(tmp_path, "torchrun.log", "\n".join(lines))]).causes
+    assert found[0].text.startswith("rank 1 came as far as collective 39, others to 40")
+    assert found[0].text.endswith("they wait in ALLREDUCE 40 of group 5(dp)")
+    assert found[1].text.startswith("ranks 1, 3 did not come to ALLREDUCE 1201")
+
+
 ELSEWHERE = {  # frames of rank 0, the innermost first: what is said of it
     "save_checkpoint (train.py:120)": "rank 0 is in save_checkpoint (train.py:120), and not in a collective",
     "read (ssl.py:1166), recv_into (socket.py:705), log (train.py:150)": "ssl.py:1166), called from log (train.py:150)",

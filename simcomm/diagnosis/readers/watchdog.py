@@ -21,9 +21,10 @@ RAN = re.compile(
     r"(?:\[[Rr]ank (\d+)\]|Rank (\d+)\]).*?WorkNCCL\((?:SeqNum|OpSeqNum)=(\d+), OpType=(\w+)(?:, NumelIn=(\d+))?"
 )
 POSITION = re.compile(
-    r"\[PG (?:ID )?(\S+?)(?: PG GUID \S+)?(?:\s?\([^)]*\))? Rank (\d+)\].*last enqueued(?: NCCL)? work: (-?\d+), "
-    r"last completed(?: NCCL)? work: (-?\d+)"
+    r"\[PG (?:ID )?(\S+?)(?: PG GUID (?P<guid>\S+))?(?:\s?\([^)]*\))? Rank (?P<rank>\d+)\].*"
+    r"last enqueued(?: NCCL)? work: (?P<enqueued>-?\d+), last completed(?: NCCL)? work: (?P<completed>-?\d+)"
 )
+OF_RANK = re.compile(r"^\[rank(\d{1,7})\]:")  # of all; what a group's lines say is the rank in the group
 MISMATCH = re.compile(
     r"Rank (\d+) is running collective: CollectiveFingerPrint\(SequenceNumber=(\d+),? ?OpType=(\w+)(?:, "
     r"TensorShape=\[([^\]]*)\])?"
@@ -58,13 +59,13 @@ def read(file: str, lines: list[LogLine]) -> Iterator[Fact]:
         if "NCCL INFO" in line.text:
             continue
         if found := RAN.search(line.text):
-            elements = int(found[5]) if found[5] else None
-            yield RankTimeout(line.place(file), int(found[1] or found[2]), int(found[3]), found[4], elements)
+            elements, rank = int(found[5]) if found[5] else None, _rank(line, found[1] or found[2])
+            yield RankTimeout(line.place(file), rank, int(found[3]), found[4], elements)
         if found := POSITION.search(line.text):
-            rank, enqueued, completed = int(found[2]), int(found[3]), int(found[4])
-            yield RankTimeout(
-                line.place(file), rank, completed + 1, "", group=found[1], enqueued=enqueued, completed=completed
-            )
+            group, completed = found["guid"] or found[1], int(found["completed"])
+            numbers = {"enqueued": int(found["enqueued"]), "completed": completed}
+            rank = _rank(line, found["rank"])
+            yield RankTimeout(line.place(file), rank, completed + 1, "", group=group, **numbers)
         if "running collective: CollectiveFingerPrint" in line.text:
             one, other = MISMATCH.search(line.text), SECOND.search(line.text)
             if one is not None and other is not None:
@@ -75,6 +76,11 @@ def read(file: str, lines: list[LogLine]) -> Iterator[Fact]:
             yield Complaint(line.place(file), "unused-parameters")
         if found := BAR.match(line.text):
             yield Progressing(line.place(file), found[1].strip(), min(1.0, int(found[2]) / 100))
+
+
+def _rank(line: LogLine, of_group: str) -> int:
+    found = OF_RANK.match(line.text)
+    return int(found[1] if found else of_group)
 
 
 def _fingerprint(found: "re.Match[str]") -> Fingerprint:

@@ -51,29 +51,50 @@ LOADER = "utils/data/dataloader.py"
 
 
 def find_rank_behind(case: DiagnosedCase) -> Iterator[Cause]:
-    """Yield the ranks that did not come to a collective that others wait in, by torch's watchdog."""
-    timeouts = [one for one in case.facts.of(RankTimeout) if one.operation]
-    if not timeouts:
-        return
-    first: dict[int, RankTimeout] = {}
+    """Yield the ranks that did not come to a collective that others wait in, by torch's watchdog, group by group."""
+    every = case.facts.of(RankTimeout)
+    world = max((one.rank for one in every), default=-1) + 1
+    for group, same in _by_group(every).items():
+        first: dict[int, RankTimeout] = {}
+        for one in same:
+            if one.operation and (one.rank not in first or one.sequence < first[one.rank].sequence):
+                first[one.rank] = one
+        if not first:
+            continue
+        positions = {one.rank: one for one in same if one.completed is not None}
+        yield from _behind_by_position(positions, first)
+        yield from _other_operation(first)
+        absent = [rank for rank in range(world) if rank not in first and rank not in positions]
+        some = next(iter(first.values()))
+        if (
+            _is_of_all(group)
+            and absent
+            and len(absent) <= world / 2
+            and len({one.sequence for one in first.values()}) == 1
+        ):
+            yield stands_still(
+                "rank-absent",
+                f"{name_ranks(absent)} did not come to {some.operation} {some.sequence}, or said nothing: the others "
+                "wait in it",
+                some.place,
+                "look at that rank's own log and stack (py-spy dump)",
+                0.7,
+            )
+
+
+def _is_of_all(group: str) -> bool:
+    return group in ("", "0") or "default" in group
+
+
+def _by_group(timeouts: Sequence[RankTimeout]) -> dict[str, list[RankTimeout]]:
+    """Return timeouts by process group; what does not say its group is of the one in which its rank had come so far."""
+    came_to = {(one.rank, one.sequence): one.group for one in timeouts if one.group}
+    named = {*came_to.values()}
+    usual = next(iter(named)) if len(named) == 1 else ""
+    found: dict[str, list[RankTimeout]] = defaultdict(list)
     for one in timeouts:
-        if one.rank not in first or one.sequence < first[one.rank].sequence:
-            first[one.rank] = one
-    positions = {one.rank: one for one in case.facts.of(RankTimeout) if one.completed is not None}
-    yield from _behind_by_position(positions, first)
-    yield from _other_operation(first)
-    world = max(first) + 1
-    absent = [rank for rank in range(world) if rank not in first and rank not in positions]
-    some = next(iter(first.values()))
-    if absent and len(absent) <= world / 2 and len({one.sequence for one in first.values()}) == 1:
-        yield stands_still(
-            "rank-absent",
-            f"{name_ranks(absent)} did not come to {some.operation} {some.sequence}, or said nothing: the others wait "
-            "in it",
-            some.place,
-            "look at that rank's own log and stack (py-spy dump)",
-            0.7,
-        )
+        found[one.group or came_to.get((one.rank, one.sequence), usual)].append(one)
+    return found
 
 
 def _behind_by_position(positions: dict[int, RankTimeout], first: dict[int, RankTimeout]) -> Iterator[Cause]:
@@ -85,10 +106,11 @@ def _behind_by_position(positions: dict[int, RankTimeout], first: dict[int, Rank
         if len(behind) <= len(enqueued) / 2:
             one = positions[behind[0]]
             waiting = next((t for rank, t in first.items() if rank not in behind), one)
+            of_group = "" if _is_of_all(one.group) else f" of group {one.group}"
             yield stands_still(
                 "rank-behind",
                 f"{name_ranks(behind)} came as far as collective {least}, others to {max(enqueued.values())}: they "
-                f"wait in {waiting.operation} {waiting.sequence}",
+                f"wait in {waiting.operation} {waiting.sequence}{of_group}",
                 one.place,
                 "see what that rank does (py-spy dump --pid): fewer batches, another branch, an exception that was "
                 "caught, a checkpoint or evaluation of its own",
