@@ -3,7 +3,13 @@
 import {round} from './format.js';
 
 const NINE = ['#4477aa', '#66b8d8', '#228855', '#a3b324', '#d6a92b', '#aa3377', '#e58fa8', '#3fb3a0', '#8d78cf'];
-const PHASES = {forward: '#66b8d8', backward: '#4477aa', optimizer: '#228855', sync: '#d6a92b'};
+const PHASES = {
+  forward: '#66b8d8',
+  backward: '#4477aa',
+  optimizer: '#228855',
+  sync: '#d6a92b',
+  compute: '#e58fa8',
+};
 const NAMES = ['ink', 'grey', 'faint', 'pane', 'paper', 'full', 'go', 'cell', 'link'];
 
 /** The colours of the page by name, as player.css sets them. */
@@ -22,11 +28,14 @@ export const chunkColours = count =>
         return `hsl(${round(275 - 225 * share)} 52% ${round(40 + 18 * share)}%)`;
       });
 
-/** A phase of a training; buckets of gradients are gold by turns, lighter and darker. */
+/** A phase of a training; buckets of gradients are gold by turns, lighter and darker; what a program waits in is pale. */
 export function phaseColour(name) {
   const bucket = /bucket\D*(\d+)/.exec(name);
-  return bucket ? ['#d6a92b', '#b98d14'][bucket[1] % 2] : PHASES[name] || colour.ink;
+  return bucket ? ['#d6a92b', '#b98d14'][bucket[1] % 2] : PHASES[name] || colour.link;
 }
+
+/** The colour of words upon a phase. */
+export const wordsOn = name => (phaseColour(name) === colour.link ? colour.ink : '#10151f');
 
 export const isSync = name => name === 'sync' || name.includes('bucket');
 

@@ -2,7 +2,7 @@
 
 import {area, clear, clipTo, cross, dot, fade, line, pen, widthOf, write} from './canvas.js';
 import {beginsOf, endsOf, isStuckAtOnce, isTimed, lengthOf, reach} from './clock.js';
-import {colour, isSync, phaseColour} from './colours.js';
+import {colour, isSync, phaseColour, wordsOn} from './colours.js';
 import {aboutRows, detailOf, paintDetail} from './detail.js';
 import {ceil, clamp, floor, log10, max, min, round, time} from './format.js';
 import {paintHeat, rowsOf} from './heat.js';
@@ -229,8 +229,8 @@ function paintSpans(g, {run, y, lane}, {at, isSmall, phase, sync}) {
     else if (isSmall) area(g, phaseColour(name), at(begin), top, width, lane);
     else {
       area(g, phaseColour(name), at(begin), top + lane * (isBelow ? sync : phase), width, lane * 0.22);
-      if (lane * 0.22 > 9 && width > 52)
-        write(g, name, at(begin) + 5, top + lane * ((isBelow ? sync : phase) + 0.11), 9.5, '#10151f');
+      if (lane * 0.22 > 9 && width > 52 && width > widthOf(g, name, 9.5) + 8)
+        write(g, name, at(begin) + 5, top + lane * ((isBelow ? sync : phase) + 0.11), 9.5, wordsOn(name));
     }
   }
   fade(g, 1);
