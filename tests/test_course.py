@@ -246,3 +246,17 @@ def test_a_player_is_written_over_no_lesson(ringlab: Ringlab, tmp_path: Path, mo
         refused = ringlab("learn", 1, "--show", *output)
         assert refused.status == 2 and words in refused.err
     assert Path("01_message.py").read_text() == LESSONS[0].skeleton
+
+
+def test_the_pictures_of_data_parallel_and_pipelines_take_the_time_of_their_questions(
+    virtual: VirtualRuns, tmp_path: Path
+) -> None:
+    for number, ranks, said in (
+        (6, 4, ("averaged after backward: 72.0 ms", "in buckets of a layer: 48.0 ms", "second step: 48.0 ms")),
+        (10, 4, ("gpipe: 0.330 s, kept at most 8", "one_f_one_b: 0.330 s, kept at most 4")),
+    ):
+        ran = virtual(solved(find_lesson(number), tmp_path), ranks, timing="live")
+        lines = ran.lines(0)
+        assert all(any(words in line for line in lines) for words in said), ran.out
+        assert ran.trace is not None
+        assert {"compute"} < {span.name for span in ran.trace.spans}

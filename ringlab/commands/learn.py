@@ -267,12 +267,14 @@ class ShownLesson(Answer):
     player: str
 
     def show(self) -> Iterator[Part]:
-        yield Line(f"{self.ranks} virtual ranks took {format_time(self.elapsed_s)}")
+        yield Line(f"{self.ranks} virtual rank{'s' * (self.ranks > 1)} took {format_time(self.elapsed_s)}")
         for finding in self.findings:
             for line in finding.splitlines():
                 yield Line(line)
         if self.player:
             yield Line(f"written: {self.player}")
+        else:
+            yield Line("nothing was sent, so that there is no player")
 
 
 def show_lesson(number: int, file: Path | None, on: str | None, output: Path | None) -> ShownLesson:
