@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pasted_files import dgx_matrix, dgx_xml, nccl_tests, write
+from pasted_files import NCCL_LOG, dgx_matrix, dgx_xml, nccl_tests, write
 
 from collectives.errors import InputError
+from simcomm.diagnosis.evidence.facts import LoggedHop
 from simcomm.diagnosis.reading import read_facts
 
 BOMB = '<?xml version="1.0"?><!DOCTYPE x [<!ENTITY a "aa"><!ENTITY b "&a;&a;&a;">]><system>&b;</system>'
@@ -49,6 +50,14 @@ def test_a_broken_file_is_refused_in_one_line(tmp_path: Path, name: str, text: s
         read_facts([path])
     assert str(caught.value).startswith(str(path))
     assert "\n" not in str(caught.value)
+
+
+def test_a_log_that_ends_within_its_last_line_is_read(tmp_path: Path) -> None:
+    cut = "n0:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] v"
+    facts = read_facts([write(tmp_path, "nccl.log", f"{NCCL_LOG.format(gdr='')}{cut}")])
+    assert len(facts.of(LoggedHop)) == 3
+    with pytest.raises(InputError, match=r"line 12: .* is cut off"):
+        read_facts([write(tmp_path, "nccl.log", f"{NCCL_LOG.format(gdr='')}{cut}\n{NCCL_LOG}")])
 
 
 def test_a_pickle_is_refused_with_the_command_that_writes_json(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Lines that NCCL and RCCL write with ``NCCL_DEBUG=INFO``, of versions since 2.4.
 
 The forms are those of src/init.cc, src/transport/*.cc, src/graph/*.cc and src/misc/*.cc of NVIDIA/nccl, and of
-aws-ofi-nccl. A line that is cut off within a form that is read here is refused.
+aws-ofi-nccl. A line that is cut off within a form that is read here is refused, unless it is the last.
 """
 
 import re
@@ -107,7 +107,12 @@ def read(file: str, lines: list[LogLine]) -> Iterator[Fact]:
             yield LibraryVersion(place, (int(found[1]), int(found[2])))
         if "NCCL " in line.text and (of_nccl := OF_NCCL.search(line.text)) is not None:
             host, said = of_nccl["host"] or "", of_nccl["said"]
-            yield from _read_message(place, host, said)
+            try:
+                yield from _read_message(place, host, said)
+            except InputError:
+                if line is not lines[-1] or len(lines) == 1:
+                    raise
+                return  # the log of a process that was killed ends within a line
             if not said.startswith(("Channel ", "Ring ")):
                 yield from _complaints(place, host, line.text)
         else:
