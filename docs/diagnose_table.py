@@ -60,7 +60,7 @@ def _case(number: int, asked: str, found: Diagnosis) -> Iterator[str]:
 def threads() -> str:
     """Return how many cases of public threads are told right, wrong, or not known."""
     found = read_results("diagnosed")
-    first, second = found["first_opening"], found["second_opening"]
+    first, second, third = (found[f"{name}_opening"] for name in ("first", "second", "third"))
     groups = {
         "by which the rules were written": found["threads"]["known"],
         f"put aside, when they were opened ({first['date']})": first["aside"],
@@ -68,6 +68,8 @@ def threads() -> str:
         "found when the rules stood, as they are now": found["threads"]["later"],
         f"a second lot, when it was opened ({second['date']})": second["second_lot"],
         "the second lot, as the rules are now, which have seen it": found["threads"]["second_lot"],
+        f"a third lot, when it was opened ({third['date']})": third["third_lot"],
+        "the third lot, as the rules are now, which have seen it": found["threads"]["third_lot"],
     }
     rows = [[name, len(cases), *_shares([one["told"] for one in cases], TOLD)] for name, cases in groups.items()]
     return table(" | ".join([found["date"], "cases:", *(f"{one}:" for one in TOLD)]), rows)

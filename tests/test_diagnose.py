@@ -235,7 +235,7 @@ ELSEWHERE = {  # frames of rank 0, the innermost first: what is said of it
     "save_checkpoint (train.py:120)": "rank 0 is in save_checkpoint (train.py:120), and not in a collective",
     "read (ssl.py:1166), recv_into (socket.py:705), log (train.py:150)": "ssl.py:1166), called from log (train.py:150)",
     "wait (connection.py:931), _try_get_data (torch/utils/data/dataloader.py:1133), epoch (train.py:60)": (
-        "called from epoch (train.py:60), waiting for its loader"
+        "waits for its loader in wait (connection.py:931), called from epoch (train.py:60)"
     ),
     "__getitem__ (data.py:33), epoch (train.py:60)": "in __getitem__ (data.py:33), called from epoch (train.py:60)",
 }

@@ -22,7 +22,8 @@ from collectives.output_files import write_text
 from simcomm.diagnosis.verdict import Diagnosis, diagnose_files
 
 FOLDER = Path(__file__).parent / "diagnosed_threads"
-HALVES = ("known", "aside", "later", "second_lot")
+HALVES = ("known", "aside", "later", "second_lot", "third_lot")
+OPENED_ONCE = {"first_opening": "aside", "second_opening": "second_lot", "third_opening": "third_lot"}
 RESULTS = Path(__file__).parents[1] / "results" / "diagnosed.json"
 TOLD = ("right", "wrong", "unknown")
 MOST = 2  # causes among which the right one should be
@@ -89,9 +90,10 @@ def write_results() -> None:
     threads = describe_halves()
     before = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else {}
     today = datetime.now(UTC).date().isoformat()
-    first = before.get("first_opening") or {"date": today, "aside": threads["aside"]}
-    second = before.get("second_opening") or {"date": today, "second_lot": threads["second_lot"]}
-    found = {"date": today, "first_opening": first, "second_opening": second, "threads": threads}
+    openings = {
+        name: before.get(name) or {"date": today, half: threads[half]} for name, half in OPENED_ONCE.items()
+    }
+    found = {"date": today, **openings, "threads": threads}
     found["healthy"] = [*map(list, judge_healthy())]
     write_text(RESULTS, json.dumps(found, indent=1) + "\n")
 

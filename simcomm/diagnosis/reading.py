@@ -13,6 +13,7 @@ from simcomm.diagnosis.evidence.facts import Fact, Facts
 from simcomm.diagnosis.readers import (
     devices,
     flight_recorder,
+    messages,
     nccl_log,
     nccl_tests,
     own_records,
@@ -22,6 +23,7 @@ from simcomm.diagnosis.readers import (
     step_log,
     topology_matrix,
     topology_xml,
+    verbs,
     watchdog,
 )
 from simcomm.diagnosis.readers.lines import LogLine, number_lines
@@ -34,8 +36,9 @@ PICKLED = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 AS_JSON = "import json, pickle, sys; json.dump(pickle.load(open(sys.argv[1], 'rb')), open(sys.argv[1] + '.json', 'w'))"
 KNOWN = (
     "the output of nccl-tests or rccl-tests (text, or JSON of -J), a log of NCCL_DEBUG=INFO, nvidia-smi topo -m, "
-    "NCCL's topology or graph XML, lspci -vv, ibstat, ethtool, nvidia-smi, p2pBandwidthLatencyTest, torch's profile, "
-    "flight recorder (JSON) or watchdog log, py-spy dump, or a Trace, metrics.jsonl or bench --json of ringlab"
+    "NCCL's topology or graph XML, lspci -vv, ibstat, ibv_devinfo, ethtool, nvidia-smi, p2pBandwidthLatencyTest, "
+    "torch's profile, flight recorder (JSON) or watchdog log, a program's log with its warnings or exception, py-spy "
+    "dump, or a Trace, metrics.jsonl or bench --json of ringlab"
 )
 
 
@@ -51,7 +54,9 @@ LINE_READERS = (
     LineReader("NCCL's log", nccl_log.read),
     LineReader("nvidia-smi topo -m", topology_matrix.read),
     LineReader("devices", devices.read),
+    LineReader("addresses and links", verbs.read),
     LineReader("rates between pairs", pair_rates.read),
+    LineReader("a program's log", messages.read),
     LineReader("torch's watchdog", watchdog.read),
     LineReader("stacks", stacks.read),
     LineReader("step times", step_log.read),

@@ -8,7 +8,15 @@ from typing import Any, Literal
 
 from simcomm.diagnosis.evidence.causes import LEAST_FACTOR, Cause, rank_causes
 from simcomm.diagnosis.evidence.expectation import DiagnosedCase, Factor, compare_tables
-from simcomm.diagnosis.evidence.facts import BenchedRow, Facts, Milestone, RankTimeout, RunTrace, StartedTest
+from simcomm.diagnosis.evidence.facts import (
+    BenchedRow,
+    Facts,
+    Milestone,
+    RankTimeout,
+    RunTrace,
+    StartedTest,
+    Unexplained,
+)
 from simcomm.diagnosis.evidence.machine import describe_machine
 from simcomm.diagnosis.reading import read_facts
 from simcomm.diagnosis.rules import RULES
@@ -140,6 +148,9 @@ def _judge(case: DiagnosedCase, factor: Factor | None, causes: tuple[Cause, ...]
     has_trace = any(trace.trace.spans or len(trace.trace.messages) for trace in case.facts.of(RunTrace))
     if has_trace or case.profiled_step is not None:
         return "normal", "no rank, link or phase stands out"
+    for one in case.facts.of(Unexplained):
+        raised = f" ({one.frame})" * bool(one.frame)
+        return "unknown", f"it says {one.place.text!r}{raised}, of which nothing is known here"
     return "unknown", case.machine.missing or "nothing was measured; give the output of nccl-tests"
 
 

@@ -120,6 +120,13 @@ class Complaint(Fact):
 
 
 @dataclass(frozen=True)
+class Unexplained(Fact):
+    """A warning or exception of which is not known what it stands for, with the program's own line that raised it."""
+
+    frame: str
+
+
+@dataclass(frozen=True)
 class Milestone(Fact):
     """How far a rank's start came: connected or complete."""
 
@@ -148,6 +155,32 @@ class Port(Fact):
     gbit: float
     is_up: bool
     is_ethernet: bool
+
+
+@dataclass(frozen=True)
+class Gid(Fact):
+    """An address of a NIC in its table, by index."""
+
+    nic: str
+    index: int
+    address: str
+
+
+@dataclass(frozen=True)
+class ActiveMtu(Fact):
+    """The most bytes that a NIC sends at once."""
+
+    nic: str
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class LinkState(Fact):
+    """One NVLink of a GPU: whether it is up."""
+
+    gpu: int
+    link: int
+    is_active: bool
 
 
 @dataclass(frozen=True)

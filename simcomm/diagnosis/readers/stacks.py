@@ -16,7 +16,7 @@ MOST_FRAMES = 40
 
 def read(file: str, lines: list[LogLine]) -> Iterator[Fact]:
     """Yield the main thread's frames of each process, the innermost first; a rank stands for it where it is said."""
-    process, header, frames, taking, count = "", None, list[str](), False, 0
+    process, header, frames, taking, count = "process 0", None, list[str](), False, 0
     for line in [*lines, LogLine(0, "Process 0: ")]:
         if found := PROCESS.match(line.text):
             if header is not None and frames:
@@ -25,6 +25,7 @@ def read(file: str, lines: list[LogLine]) -> Iterator[Fact]:
             process = f"rank {rank[1]}" if rank else f"process {count} (pid {found[1]})"
             header, frames, taking, count = line, [], False, count + 1
         elif found := THREAD.match(line.text):
+            header = header or line  # a dump of which the first lines were left out
             taking = header is not None and not frames and (found[1] or "") in MAIN
         elif taking and (found := FRAME.match(line.text)):
             frames.append(f"{found[1]} ({found[2]}:{found[3]})")

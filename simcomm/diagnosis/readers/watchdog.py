@@ -1,6 +1,6 @@
 """What torch says of collectives that do not end: its watchdog, its wrapper that compares collectives, its store.
 
-And what torchrun says of the process that ended first.
+And what torchrun, Slurm and Open MPI say of the process that ended first.
 """
 
 import re
@@ -38,10 +38,17 @@ STORE = re.compile(
     r"(?:Timeout waiting for key|Socket Timeout|wait timeout after|Timed out initializing process group)"
 )
 ROOT_CAUSE = "Root Cause (first observed failure)"
+SIGNALS = {
+    "Killed": -9,
+    "Out Of Memory": -9,
+    "Bus error": -7,
+    "Segmentation fault": -11,
+    "Terminated": -15,
+    "Aborted": -6,
+}
+BY_SLURM = re.compile(rf"srun: error: (\S+): tasks? (\d+)[-,\d]*: ({'|'.join(SIGNALS)})")
+BY_MPI = re.compile(r"process rank (\d+) with PID \d+ on node (\S+) exited on signal (\d+)")
 OF_FAILURE = re.compile(r"^\s*(host|rank|exitcode)\s*: (\S+)")
-UNUSED = re.compile(
-    r"Expected to have finished reduction in the prior iteration|parameters that were not used in producing loss"
-)
 
 
 def read(file: str, lines: list[LogLine]) -> Iterator[Fact]:
@@ -58,6 +65,10 @@ def read(file: str, lines: list[LogLine]) -> Iterator[Fact]:
                 failure = None
         if "NCCL INFO" in line.text:
             continue
+        if found := BY_SLURM.search(line.text):
+            yield RankEnded(line.place(file), int(found[2]), found[1], SIGNALS[found[3]])
+        if found := BY_MPI.search(line.text):
+            yield RankEnded(line.place(file), int(found[1]), found[2], -int(found[3]))
         if found := RAN.search(line.text):
             elements, rank = int(found[5]) if found[5] else None, _rank(line, found[1] or found[2])
             yield RankTimeout(line.place(file), rank, int(found[3]), found[4], elements)
@@ -72,8 +83,6 @@ def read(file: str, lines: list[LogLine]) -> Iterator[Fact]:
                 yield CollectiveMismatch(line.place(file), _fingerprint(one), _fingerprint(other))
         if STORE.search(line.text):
             yield Complaint(line.place(file), "store-timeout")
-        if UNUSED.search(line.text):
-            yield Complaint(line.place(file), "unused-parameters")
         if found := BAR.match(line.text):
             yield Progressing(line.place(file), found[1].strip(), min(1.0, int(found[2]) / 100))
 

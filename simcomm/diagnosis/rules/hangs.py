@@ -327,11 +327,19 @@ def find_stack_apart(case: DiagnosedCase) -> Iterator[Cause]:
         one = apart[0]
         own, innermost = _call_site(one), one.frames[0]
         where = own if own == innermost else f"{innermost}, called from {own}"
-        if any(LOADER in frame for frame in one.frames):
-            where += ", waiting for its loader"
+        others = f"and not in a collective, in which {len(stacks) - len(apart)} others wait"
+        if any(_is_of_loader(frame) for frame in one.frames):
+            yield stands_still(
+                "data-loading",
+                f"{one.process} waits for its loader in {where}, {others}",
+                one.place,
+                "num_workers=0 shows the exception or the wait itself; look at the stacks of the loader's processes, "
+                "at the storage, and whether workers were forked while threads ran",
+                0.86,
+            )
         yield stands_still(
             "rank-behind",
-            f"{one.process} is in {where}, and not in a collective, in which {len(stacks) - len(apart)} others wait",
+            f"{one.process} is in {where}, {others}",
             one.place,
             "what it does there the others wait for: is it meant for one rank alone?",
             0.85,
@@ -351,9 +359,15 @@ def find_stack_apart(case: DiagnosedCase) -> Iterator[Cause]:
             )
 
 
+def _is_of_loader(frame: str) -> bool:
+    """Return whether a frame takes the next batch of a loader: torch's, or one that a library or program has itself."""
+    function, _, place = frame.partition(" (")
+    return LOADER in place or (function == "__next__" and any(word in place for word in ("data", "loader", "iterator")))
+
+
 def _waits_for_others(one: StackTop) -> bool:
     """Return whether a process stands in a collective, or waits for a GPU, in which one may not end."""
-    if any(LOADER in frame for frame in one.frames):
+    if any(map(_is_of_loader, one.frames)):
         return False
     named = [(frame.partition(" (")[0].lower(), frame) for frame in one.frames[:6]]
     return any(

@@ -10,6 +10,7 @@ from simcomm.diagnosis.evidence.facts import (
     CommRank,
     Counter,
     FilePlace,
+    LinkState,
     LoggedHop,
     PairRates,
     PathMatrix,
@@ -90,6 +91,26 @@ def find_slots(case: DiagnosedCase) -> Iterator[Cause]:
             0.6,
             case.slowdown({"pcie": slot.generation}),
         )
+
+
+def find_inactive_links(case: DiagnosedCase) -> Iterator[Cause]:
+    """Yield the GPU that has fewer NVLinks up than others have, or than it has itself."""
+    states = case.facts.of(LinkState)
+    up = Tally(one.gpu for one in states if one.is_active)
+    most = max(up.values(), default=0)
+    alike = {up[one.gpu] for one in states} == {most} and len({one.gpu for one in states}) > 1
+    for one in states:
+        if not one.is_active and up[one.gpu] < (most if len(up) > 1 else most + 1) and not alike:
+            there = sum(each.gpu == one.gpu for each in states)
+            yield Cause(
+                "nvlink-down",
+                f"{there - up[one.gpu]} of the {there} NVLinks of GPU {one.gpu} are down",
+                one.place.text,
+                one.place,
+                "look at dmesg for Xid 74, seat the GPU or its bridge again, and leave its host out until then",
+                0.8,
+            )
+            return
 
 
 def find_slow_pairs(case: DiagnosedCase) -> Iterator[Cause]:
@@ -213,6 +234,7 @@ RULES = (
     find_unused_p2p,
     find_separated_containers,
     find_slots,
+    find_inactive_links,
     find_slow_pairs,
     find_acs,
     find_slowed_gpus,

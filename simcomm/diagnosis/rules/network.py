@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from simcomm.diagnosis.evidence.causes import Cause, stands_still
 from simcomm.diagnosis.evidence.expectation import DiagnosedCase
 from simcomm.diagnosis.evidence.facts import (
+    ActiveMtu,
     Adapter,
     Counter,
     Fact,
     FilePlace,
+    Gid,
     LoggedHop,
     NetworkUsed,
     PathMatrix,
@@ -34,6 +36,7 @@ WHY_SOCKETS = {  # by what NCCL complained of
         "look at ibstat on the host and in the container; give the container /dev/infiniband, and its libraries",
     ),
 }
+LINK_LOCAL = ("fe80:", "0000:0000:0000:0000:0000:0000:0000:0000")  # the second: no address
 FAR = {"PIX": 0, "PXB": 0, "PXN": 0, "PHB": 1, "NODE": 2, "SYS": 3}
 
 
@@ -155,6 +158,33 @@ def _few_nics(case: DiagnosedCase, used: int, there: int, place: FilePlace, what
     return Cause("few-nics", text, place.text, place, f"look at {what}", 0.85, gain)
 
 
+def find_address(case: DiagnosedCase) -> Iterator[Cause]:
+    """Yield that NCCL was told an address of its NICs that is not routed, and NICs that send unlike much at once."""
+    asked = case.facts.settings().get("NCCL_IB_GID_INDEX")
+    for gid in case.facts.of(Gid):
+        if asked is not None and asked.value == str(gid.index) and gid.address.startswith(LINK_LOCAL):
+            yield stands_still(
+                "gid-index",
+                f"NCCL_IB_GID_INDEX={gid.index} is the link-local address of {gid.nic}, which leads to no other subnet",
+                gid.place,
+                "the index of the RoCE v2 address that ends in the interface's IPv4 address (show_gids), often 3",
+                0.93,
+            )
+            return
+    mtus = case.facts.of(ActiveMtu)
+    for one in mtus:
+        most = max(mtus, key=lambda each: each.nbytes)
+        if one.nbytes < most.nbytes:
+            yield stands_still(
+                "mtu-differs",
+                f"{one.nic} has an MTU of {one.nbytes} B, {most.nic} ({most.place.file}) one of {most.nbytes}",
+                one.place,
+                "one MTU on all NICs and switch ports of the fabric",
+                0.7,
+            )
+            return
+
+
 def find_ports(case: DiagnosedCase) -> Iterator[Cause]:
     """Yield ports that are down, or slower than their kin."""
     ports = [one for one in case.facts.of(Port) if one.gbit]
@@ -267,6 +297,7 @@ RULES = (
     find_unlike_nics,
     find_missing_gpudirect,
     find_idle_nics,
+    find_address,
     find_ports,
     find_far_nics,
     find_loss,
