@@ -90,9 +90,7 @@ def write_results() -> None:
     threads = describe_halves()
     before = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else {}
     today = datetime.now(UTC).date().isoformat()
-    openings = {
-        name: before.get(name) or {"date": today, half: threads[half]} for name, half in OPENED_ONCE.items()
-    }
+    openings = {name: before.get(name) or {"date": today, half: threads[half]} for name, half in OPENED_ONCE.items()}
     found = {"date": today, **openings, "threads": threads}
     found["healthy"] = [*map(list, judge_healthy())]
     write_text(RESULTS, json.dumps(found, indent=1) + "\n")
