@@ -92,7 +92,10 @@ class ChannelRun:
         schedule, p = inputs.schedule, inputs.schedule.world_size
         assert isinstance(schedule, SymmetricSchedule)
         self.schedule, self.channel, self.index, self.gamma = schedule, channel, inputs.index, inputs.sizes.gamma
-        self.rows, self._nbytes = _rows(schedule, channel, inputs.sizes)
+        key = "rows", channel  # repetitions, and the steps of a training, have the same
+        if key not in inputs.known:
+            inputs.known[key] = _rows(schedule, channel, inputs.sizes)
+        self.rows, self._nbytes = inputs.known[key]
         self.delay, self.rate = (
             figures.reshape(p, -1).T for figures in (inputs.routes.delay, alone_rates(inputs.routes))
         )
