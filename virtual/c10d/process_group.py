@@ -19,10 +19,10 @@ from virtual.matching.exchanges import (
     Scatter,
 )
 from virtual.matching.group import VirtualGroup
-from virtual.matching.posted import Likeness, PostedCall, PostedHalf, TensorShape
+from virtual.matching.posted import Likeness, PostedCall, PostedHalf, format_shape
 from virtual.matching.samples import has_data
 from virtual.ranks.rank import PastCall, Rank, RankWait
-from virtual.ranks.sites import find_asked, is_asked_by_program
+from virtual.ranks.sites import find_asked
 
 Tensors = Sequence[torch.Tensor]
 OPERATORS = {
@@ -132,19 +132,18 @@ class VirtualProcessGroup(dist.ProcessGroup):
         root = group.ranks[exchange.root] if rooted else None
         op = alike.pop("op", "")
         lengths = alike.pop("lengths", tuple(tensor.numel() for tensor in shown))
-        words = [str(TensorShape.of(tensor)) for tensor in shown[:SHOWN]]
+        words = [format_shape(tensor) for tensor in shown[:SHOWN]]
         words += [f"{len(shown)} tensors"] * (len(shown) > SHOWN) + [op] * bool(op)
         words += [f"{'src' if exchange.from_root else 'dst'}={root}"] * rooted
-        site, asked = find_asked()
+        site, asked, is_programs = find_asked()
         if "object" in asked:
             verb = asked  # as the program knows it, rather than by the tensors that carry what is pickled
-        call = PostedCall(rank, group, f"{verb}({', '.join(words)})", site, shown, asked=asked)
+        call = PostedCall(rank, group, f"{verb}({', '.join(words)})", site, shown, is_programs, asked)
         call.likeness, call.exchange = Likeness(verb, lengths, dtype, op, root), exchange
         return self._posted(call, result, group.call)
 
     def _posted(self, posted: Any, result: Any, post: Any) -> VirtualWork:
         rank = posted.rank
-        posted.is_programs = is_asked_by_program()
         rank.history.append(PastCall(posted.what, posted.site, rank.clock))
         work = VirtualWork(posted, result)
         post(posted)
@@ -307,9 +306,9 @@ class VirtualProcessGroup(dist.ProcessGroup):
         if peer is not None and not 0 <= peer < size:
             raise ValueError(f"{verb}: there is no rank {peer} in a group of {size}; its ranks are 0 to {size - 1}")
         who = "any rank" if peer is None else f"{self.group.ranks[peer]}"
-        words = [f"{'to' if sends else 'from'} {who}", str(TensorShape.of(tensor))] + [f"tag {tag}"] * (tag > 0)
-        site, asked = find_asked()
-        half = PostedHalf(rank, self.group, f"{verb}({', '.join(words)})", site, tensors, asked=asked)
+        words = [f"{'to' if sends else 'from'} {who}", format_shape(tensor)] + [f"tag {tag}"] * (tag > 0)
+        site, asked, is_programs = find_asked()
+        half = PostedHalf(rank, self.group, f"{verb}({', '.join(words)})", site, tensors, is_programs, asked)
         half.sends, half.peer, half.tag = sends, peer, tag
         half.version = None if tensor.is_inference() else tensor._version
         return self._posted(half, tensors, self.group.message)

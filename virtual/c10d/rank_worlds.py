@@ -1,5 +1,6 @@
 """What c10d knows of groups, for each rank by itself, as each process would."""
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from threading import get_ident
 from typing import Any
@@ -30,19 +31,10 @@ class RankWorlds:
 
     def __init__(self, world: VirtualWorld) -> None:
         object.__setattr__(self, "_ringlab_world", world)
-        object.__setattr__(self, "_ringlab_others", {})
-
-    def _own(self) -> RankKnowledge:
-        rank = self._ringlab_world.me()
-        kept = self._ringlab_others if rank is None else rank.extra
-        key = get_ident() if rank is None else "c10d"
-        found: RankKnowledge | None = kept.get(key)
-        if found is None:
-            found = kept[key] = RankKnowledge()
-        return found
+        object.__setattr__(self, "_ringlab_known", defaultdict(RankKnowledge))  # by rank, or thread of the runtime
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._own(), name)
+        return getattr(self._ringlab_known[self._ringlab_world.me() or get_ident()], name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self._own(), name, value)
+        setattr(self._ringlab_known[self._ringlab_world.me() or get_ident()], name, value)

@@ -4,6 +4,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from virtual.matching.exchanges import put
 from virtual.matching.posted import Collective, Posted, PostedCall, PostedHalf
 from virtual.matching.recorder import JobRecorder
 from virtual.matching.samples import has_data
@@ -173,8 +174,7 @@ class VirtualGroup:
     def _arrive(self, sender: PostedHalf, receiver: PostedHalf) -> None:
         if has_data(receiver.tensors):
             with Neutral():
-                target = receiver.tensors[0].detach()
-                target.copy_(sender.tensors[0].detach().reshape(target.shape))
+                put(receiver.tensors[0], sender.tensors[0].detach())
         self.world.watch.arrived(sender, receiver)
         receiver.finish()
         sender.finish()

@@ -13,19 +13,13 @@ from virtual.ranks.sites import CallSite
 from virtual.ranks.world import VirtualWorld
 
 
-class TensorShape(NamedTuple):
-    """A tensor's sizes and type, as messages show them."""
+def format_shape(tensor: torch.Tensor) -> str:
+    """Return a tensor's sizes and type in words.
 
-    sizes: tuple[int, ...]
-    dtype: torch.dtype
-
-    @classmethod
-    def of(cls, tensor: torch.Tensor) -> "TensorShape":
-        """Return what shape a tensor has."""
-        return cls(tuple(tensor.shape), tensor.dtype)
-
-    def __str__(self) -> str:
-        return f"{list(self.sizes)} {str(self.dtype).removeprefix('torch.')}"
+    >>> format_shape(torch.ones(2, 3))
+    '[2, 3] float32'
+    """
+    return f"{list(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
 
 
 class Likeness(NamedTuple):
@@ -77,13 +71,13 @@ class Posted:
     what: str  # in words: "all_reduce([4] float32, sum)"
     site: CallSite
     tensors: Sequence[torch.Tensor]
+    is_programs: bool  # whether the program itself called it, rather than a module of torch
+    asked: str  # the function that the program called for it: "backward", "all_gather_object"
     time: float = 0.0  # when it was posted, seconds
     is_done: bool = False
     call: int | None = None  # its number in the recording, if it is there
     recorded: int | None = None  # the same until it has been waited for
-    is_programs: bool = False  # whether the program itself called it, rather than a module of torch
     behind: "Posted | None" = None  # a call of the same communicator that NCCL does before it
-    asked: str = ""  # the function that the program called for it: "backward", "all_gather_object"
     when_done: Callable[[], object] | None = None
     contents: Any = None  # what its tensors held; of who watches, as all below
     clock: Any = None  # what its rank knew of others when it was posted

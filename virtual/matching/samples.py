@@ -17,7 +17,7 @@ ROUNDING = 1e-4  # relative difference that is no other value
 def is_plain(tensor: Any) -> bool:
     """Return whether something is a tensor with values of its own, neither a shard nor a fake."""
     is_dense = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
-    return is_dense and tensor.device.type != "meta"
+    return is_dense and not tensor.is_meta
 
 
 def has_data(tensors: Sequence[torch.Tensor]) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from threading import Lock, Thread
-from typing import Any
+from typing import Any, NamedTuple
 
 from virtual.ranks.finding import ProgramFinding
 from virtual.ranks.launches import Launches
@@ -29,8 +29,7 @@ class State(Enum):
     DONE = "done"
 
 
-@dataclass(frozen=True)
-class RankWait:
+class RankWait(NamedTuple):
     """What a rank waits for, as diagnosis reads it."""
 
     what: str  # in words: "all_reduce([4] float32, sum)", "store.get(x)"
@@ -39,8 +38,7 @@ class RankWait:
     gives_up: bool = False  # when nothing can happen any more, in place of the whole job
 
 
-@dataclass(frozen=True)
-class PastCall:
+class PastCall(NamedTuple):
     """A call that a rank has made before."""
 
     what: str

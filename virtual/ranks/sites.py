@@ -6,6 +6,7 @@ import sys
 import sysconfig
 import threading
 from collections.abc import Iterable
+from enum import Enum
 from functools import lru_cache
 from pathlib import Path
 from types import FrameType
@@ -49,10 +50,31 @@ NOWHERE = CallSite("?", 0)
 WRAPPERS = ("wrapper", "_wrapped_call_impl", "_call_impl", "decorate_context")  # around functions of torch
 
 
+PASSED_THROUGH = ("distributed_c10d.py", "c10d_logger.py", "_contextlib.py", "contextlib.py")
+
+
+class Owner(Enum):
+    """Whose a file of code is."""
+
+    USER = "the user's program"
+    OURS = "what stands for torch's backends"
+    PASSED_THROUGH = "what every call of torch.distributed goes through"
+    OTHER = "another library's"
+
+
 @lru_cache(maxsize=4096)
 def is_users(file: str) -> bool:
     """Return whether a file is the user's program, and no library."""
     return not file.startswith(("<", *_LIBRARIES))
+
+
+@lru_cache(maxsize=4096)
+def _find_owner(file: str) -> Owner:
+    if is_users(file):
+        return Owner.USER
+    if file.startswith(_OURS):
+        return Owner.OURS
+    return Owner.PASSED_THROUGH if file.rpartition(os.sep)[2] in PASSED_THROUGH else Owner.OTHER
 
 
 def find_site(frame: FrameType | None = None) -> CallSite:
@@ -65,18 +87,23 @@ def find_site(frame: FrameType | None = None) -> CallSite:
     return NOWHERE
 
 
-def find_asked(frame: FrameType | None = None) -> tuple[CallSite, str]:
-    """Return the line of ``find_site``, and the name of the function that it calls."""
-    here: FrameType | None = frame or sys._getframe(1)
-    asked = ""
+def find_asked() -> tuple[CallSite, str, bool]:
+    """Return the line of ``find_site``, the name of the function that it calls, and ``is_asked_by_program``."""
+    here: FrameType | None = sys._getframe(1)
+    called, is_programs = None, True
     while here is not None:
         code = here.f_code
-        if is_users(code.co_filename):
-            return CallSite(code.co_filename, here.f_lineno), asked
-        if code.co_name not in WRAPPERS and not code.co_filename.startswith(_OURS):
-            asked = code.co_qualname.rpartition(".__")[0] or code.co_name
+        owner = _find_owner(code.co_filename)
+        if owner is Owner.USER:
+            break
+        if owner is not Owner.OURS:
+            is_programs = is_programs and owner is Owner.PASSED_THROUGH
+            called = called if code.co_name in WRAPPERS else code
         here = here.f_back
-    return NOWHERE, asked
+    asked = "" if called is None else called.co_qualname.rpartition(".__")[0] or called.co_name
+    if here is None:
+        return NOWHERE, asked, False
+    return CallSite(here.f_code.co_filename, here.f_lineno), asked, is_programs
 
 
 def find_stack() -> tuple[CallSite, ...]:
@@ -88,9 +115,6 @@ def find_stack() -> tuple[CallSite, ...]:
             found.append(CallSite(frame.f_code.co_filename, frame.f_lineno))
         frame = frame.f_back
     return tuple(found)
-
-
-PASSED_THROUGH = ("distributed_c10d.py", "c10d_logger.py", "_contextlib.py", "contextlib.py")
 
 
 def is_asked_by_program(through: Iterable[str] = PASSED_THROUGH) -> bool:

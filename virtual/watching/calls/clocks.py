@@ -1,5 +1,7 @@
 """What must have happened before what: a vector clock a rank, which messages, collectives and the store carry on."""
 
+from collections import defaultdict
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -11,38 +13,34 @@ from virtual.ranks.watching import Watcher
 Clock = npt.NDArray[np.int64]
 
 
+NOTHING: Clock = np.zeros(0, np.int64)  # of who knows of nothing
+
+
 class Clocks(Watcher):
-    """Each rank's clock counts what it has posted, and of each other rank what it can know of."""
+    """Each rank's clock counts what watchers note of it, and of each other rank what it can know of.
+
+    Clocks are never changed, so that they can be shared: a rank that learns more gets another.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self._clocks: dict[Rank, Clock] = {}
-        self._keys: dict[tuple[int, str], Clock] = {}
+        self._clocks: defaultdict[Rank, Clock] = defaultdict(lambda: NOTHING)
+        self._keys: defaultdict[tuple[int, str], Clock] = defaultdict(lambda: NOTHING)
 
-    def of(self, rank: Rank) -> Clock:
-        """Return a rank's clock."""
-        clock, size = self._clocks.get(rank), len(rank.job.ranks)
-        if clock is None or len(clock) < size:  # ranks may be started one by one
-            longer = np.zeros(size, np.int64)
-            if clock is not None:
-                longer[: len(clock)] = clock
-            clock = self._clocks[rank] = longer
-        return clock
+    def knows(self, rank: Rank, other: Rank, number: int) -> bool:
+        """Return whether a rank can know what another did when it counted to a number."""
+        clock = self._clocks[rank]
+        return other.number < len(clock) and bool(clock[other.number] >= number)
 
     def tick(self, rank: Rank) -> int:
         """Count something that a rank does; return its number."""
-        clock = self.of(rank)
+        clock = _merge([np.zeros(len(rank.job.ranks), np.int64), self._clocks[rank]])
         clock[rank.number] += 1
+        self._clocks[rank] = clock
         return int(clock[rank.number])
 
-    def learn(self, rank: Rank, clock: Clock) -> None:
-        """Have a rank know what another knew."""
-        own = self.of(rank)[: len(clock)]
-        np.maximum(own, clock, out=own)
-
     def posted(self, posted: Any) -> None:
-        self.tick(posted.rank)
-        posted.clock = self._clocks[posted.rank].copy()
+        posted.clock = self._clocks[posted.rank]
 
     def complete(self, collective: Any) -> None:
         calls = collective.in_order()
@@ -52,7 +50,7 @@ class Clocks(Watcher):
             for call in calls:
                 call.learnt = root.clock
         else:
-            merged = np.maximum.reduce([call.clock for call in calls])
+            merged = _merge([call.clock for call in calls])
             for call in [root] if exchange.to_root else calls:
                 call.learnt = merged
 
@@ -60,16 +58,23 @@ class Clocks(Watcher):
         receiver.learnt = sender.clock
 
     def waited(self, posted: Any) -> None:
-        if posted.learnt is not None:
-            self.learn(posted.rank, posted.learnt)
+        if posted.learnt is not None and posted.learnt is not posted.clock:
+            self._clocks[posted.rank] = _merge([self._clocks[posted.rank], posted.learnt])
 
     def key_set(self, rank: Rank, key: str) -> None:
-        self.tick(rank)
-        known = self._keys.get((rank.job.number, key))
-        clock = self.of(rank)
-        self._keys[rank.job.number, key] = clock.copy() if known is None else np.maximum(known, clock)
+        name = rank.job.number, key
+        self._keys[name] = _merge([self._keys[name], self._clocks[rank]])
 
     def key_seen(self, rank: Rank, key: str) -> None:
-        known = self._keys.get((rank.job.number, key))
-        if known is not None:
-            self.learn(rank, known)
+        self._clocks[rank] = _merge([self._clocks[rank], self._keys[rank.job.number, key]])
+
+
+def _merge(clocks: Iterable[Clock]) -> Clock:
+    """Return the clock of who knows all that these do."""
+    unlike = {id(clock): clock for clock in clocks if len(clock)}
+    if len(unlike) < 2:
+        return next(iter(unlike.values()), NOTHING)
+    found = np.zeros(max(map(len, unlike.values())), np.int64)
+    for clock in unlike.values():
+        np.maximum(found[: len(clock)], clock, out=found[: len(clock)])
+    return found

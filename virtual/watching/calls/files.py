@@ -47,9 +47,10 @@ class FileRaces(Watcher):
         if site == NOWHERE or path.endswith(UNTOLD) or path.startswith(NO_FILES):
             return
         before = self._accesses.setdefault((rank.job.number, path), [])
-        clock = self.clocks.of(rank)
         for other in before:
-            if other.rank is not rank and (writes or other.writes) and clock[other.rank.number] < other.number:
+            if other.rank is rank or not (writes or other.writes):
+                continue
+            if not self.clocks.knows(rank, other.rank, other.number):
                 self._note(rank, path, writes, site, other)
         before.append(Access(rank, writes, self.clocks.tick(rank), site))
 

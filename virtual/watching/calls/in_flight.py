@@ -1,6 +1,5 @@
 """Tensors that are written to while a message or collective is at work on them, and handles nobody waits for."""
 
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -26,14 +25,14 @@ class Content(NamedTuple):
     @classmethod
     def of(cls, tensor: torch.Tensor) -> "Content":
         """Return what a tensor holds now."""
-        if tensor.numel() * tensor.element_size() >= tensor.untyped_storage().nbytes():
+        if tensor.nbytes >= tensor.untyped_storage().nbytes():
             return cls(tensor, tensor._version, None)
         with Neutral():
             return cls(tensor, tensor._version, take_sample(tensor))
 
     def renewed(self) -> "Content":
         """Return what the tensor holds now."""
-        return self._replace(version=self.tensor._version) if self.values is None else Content.of(self.tensor)
+        return self if self.values is None and self.is_unchanged else Content.of(self.tensor)
 
     @property
     def is_unchanged(self) -> bool:
@@ -48,19 +47,23 @@ class InFlight(Watcher):
     """Compares how often tensors had been written to when they were posted, carried and waited for."""
 
     def posted(self, posted: Any) -> None:
-        if posted.is_programs and posted.way == "receives":
+        if not posted.is_programs:
+            return
+        if posted.way == "receives":
             self._compare_receives(posted)
-        elif posted.is_programs and posted.way == "calls" and posted.exchange.collective == "all_gather":
+        elif posted.way == "calls" and posted.exchange.collective == "all_gather":
             self._look_for_doubles(posted)
-        if posted.is_programs and is_watched(posted):
-            posted.contents = _read(one for one in posted.tensors if is_plain(one) and not one.is_inference())
+        if is_watched(posted):
+            posted.contents = [Content.of(one) for one in posted.tensors if is_plain(one) and not one.is_inference()]
 
     def _compare_receives(self, posted: Any) -> None:
         """Look whether a message is received into a tensor into which another is, which may still come."""
-        address = posted.tensors[0].data_ptr() if is_plain(posted.tensors[0]) else 0
+        tensor = posted.tensors[0]
         for work in posted.rank.unwaited.values():
             other = work.posted
-            if other is not posted and other.way == "receives" and address and other.tensors[0].data_ptr() == address:
+            if other is posted or other.way != "receives" or not is_plain(tensor) or not tensor.data_ptr():
+                continue
+            if other.tensors[0].data_ptr() == tensor.data_ptr():
                 title = f"{{ranks}} receive into one tensor twice: the message of {other.site} is not waited for yet"
                 self.find("in flight", title, posted.rank, posted.site, OWN_BUFFERS)
                 return
@@ -115,13 +118,9 @@ class InFlight(Watcher):
             posted.contents = None
 
 
-def _read(tensors: Iterable[torch.Tensor]) -> list[Content]:
-    return [Content.of(tensor) for tensor in tensors]
-
-
 def is_watched(posted: Any) -> bool:
     """Return whether a tensor's writing says something: what a root gives is taken before all have come."""
     if posted.way != "calls":
-        return True
+        return posted.asked not in ("send", "recv")  # which return when all is over
     exchange = posted.exchange
     return not exchange.from_root or (exchange.me == exchange.root and exchange.collective == "broadcast")
