@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
@@ -108,42 +108,68 @@ class _CountingMode(TorchDispatchMode):
         return False  # else torch imports its compiler with the first operator, and takes 2 ms for each
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if any(map(is_traceable_wrapper_subclass_type, types)):
+        if types and any(map(is_traceable_wrapper_subclass_type, types)):
             return NotImplemented  # of a DTensor what its shard takes counts, which comes here afterwards
         found = func(*args, **(kwargs or {}))
-        if _does_work(func):
-            self._count(func, args, kwargs or {}, found)
-        if func._overloadpacket in READING:
+        operator = _describe(func)
+        if operator.does_work:
+            self._count(operator, args, kwargs or {}, found)
+        if operator.is_reading:
             self.computing.read(self.rank)
         return found
 
-    def _count(self, func: Any, args: Any, kwargs: dict[str, Any], found: Any) -> None:
-        tensors = [one for one in args if isinstance(one, torch.Tensor)]
-        tensors += [one for given in args if isinstance(given, list | tuple) for one in given if _is_tensor(one)]
-        if not tensors or any(one.device.type == "meta" for one in tensors):
+    def _count(self, operator: "_Operator", args: Any, kwargs: dict[str, Any], found: Any) -> None:
+        given = _find_tensors(args)
+        if not given or any(one.is_meta for one in given):
             return
-        nbytes = sum(map(_nbytes, tensors))
-        results = found if isinstance(found, list | tuple) else (found,)
-        nbytes += sum(_nbytes(one) for one in results if _is_tensor(one) and not any(one is own for own in tensors))
-        count: Callable[..., int] | None = FLOPS.get(func._overloadpacket)
-        flops: float = 0 if count is None else count(*args, **kwargs, out_val=found)
-        is_attention = "attention" in func.__name__
-        if is_attention and any(one is True for one in (*args, *kwargs.values())):
+        known = set(map(id, given))
+        moved = given + [one for one in _find_tensors((found,)) if id(one) not in known]
+        nbytes = sum([one.numel() * one.element_size() for one in moved])
+        flops: float = 0 if operator.flops is None else _count_flops(operator.flops, args, kwargs, found)
+        if operator.is_attention and any(one is True for one in (*args, *kwargs.values())):
             flops /= 2  # causal: its only flag; half of the scores are left out
-        seconds = self.computing.rates.seconds(flops, nbytes, tensors[0].dtype, is_attention)
+        seconds = self.computing.rates.seconds(flops, nbytes, given[0].dtype, operator.is_attention)
         self.computing.add(self.rank, seconds)
 
 
+class _Operator(NamedTuple):
+    """What of an operator is the same for all of its calls."""
+
+    does_work: bool  # it computes or moves something
+    is_reading: bool
+    is_attention: bool
+    flops: Callable[..., int] | None
+
+
 @lru_cache(maxsize=4096)
-def _does_work(func: Any) -> bool:
-    """Return whether an operator computes or moves something."""
-    name = func._schema.name.partition("::")[2]
-    return not func.is_view and func.namespace not in UNCOUNTED and name not in NO_WORK
+def _describe(func: Any) -> _Operator:
+    packet, name = func._overloadpacket, func._schema.name.partition("::")[2]
+    does_work = not func.is_view and func.namespace not in UNCOUNTED and name not in NO_WORK
+    return _Operator(does_work, packet in READING, "attention" in func.__name__, FLOPS.get(packet))
 
 
-def _is_tensor(value: object) -> bool:
-    return isinstance(value, torch.Tensor)
+def _count_flops(count: Callable[..., int], args: Any, kwargs: dict[str, Any], found: Any) -> int:
+    """Return an operator's flops, by the formula of shapes within torch's function: that takes longer than products."""
+    formula = getattr(count, "__wrapped__", None)
+    if formula is None:
+        return count(*args, **kwargs, out_val=found)
+    named = {name: _replace_by_shapes(value) for name, value in kwargs.items()}
+    counted: int = formula(*map(_replace_by_shapes, args), out_shape=_replace_by_shapes(found), **named)
+    return counted
 
 
-def _nbytes(tensor: torch.Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
+def _replace_by_shapes(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.shape
+    return [*map(_replace_by_shapes, value)] if isinstance(value, list | tuple) else value
+
+
+def _find_tensors(values: Any) -> list[torch.Tensor]:
+    """Return the tensors among values, and in lists of them."""
+    found: list[torch.Tensor] = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, list | tuple):
+            found += [one for one in value if isinstance(one, torch.Tensor)]
+    return found
