@@ -529,6 +529,15 @@ def test_a_table_is_read_with_whatever_stands_before_its_lines(tmp_path: Path, b
     assert ringlab.diagnose([write(tmp_path, "t.txt", text)]).factor == pytest.approx(6.0, abs=0.1)
 
 
+def test_a_matrix_of_p2p_is_read_and_one_that_refuses_it_is_evidence(tmp_path: Path) -> None:
+    matrix = " \tGPU0\tGPU1\n GPU0\tX\t{0}\n GPU1\t{0}\tX\n"
+    hop = "n0:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via SHM/direct/direct\n"
+    files = [write(tmp_path, "gpus.txt", gpus_listed(A100, 2)), write(tmp_path, "nccl.log", hop)]
+    for status, line in (("NS", 2), ("OK", 1)):
+        first = ringlab.diagnose([write(tmp_path, "p2p.txt", matrix.format(status)), *files]).causes[0]
+        assert (first.name, first.line) == ("p2p-not-used", line)
+
+
 def test_text_in_utf_16_or_packed_is_read_and_all_files_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "gpus.txt.gz").write_bytes(gzip.compress(gpus_listed(H100, 8).encode()))
     (tmp_path / "topo.txt").write_bytes(dgx_matrix().replace("\n", "\r\n").encode("utf-16"))

@@ -37,7 +37,7 @@ COUNTED = re.compile(
 QUEUED = re.compile(r"^qdisc \S+ \S+ (?:dev (\S+) )?")
 DROPPED = re.compile(r"\(dropped (\d{1,18}),")
 ECC = re.compile(r"(?:Volatile )?(?:DRAM|SRAM|Double Bit|Aggregate)?\s*Uncorrectable\s*:\s*([1-9]\d{0,8})\b")
-P2P_REFUSED = re.compile(r"^\s*GPU\d+(?:\s+(?:X|OK|CNS|GNS|TNS|NS|U))+\s*$")
+P2P_STATUS = re.compile(r"^\s*GPU\d+(?:\s+(?:X|OK|CNS|GNS|TNS|NS|U))+\s*$")
 
 
 def read(file: str, lines: list[LogLine]) -> Iterator[Fact]:
@@ -145,5 +145,6 @@ def _states(file: str, line: LogLine) -> Iterator[Fact]:
         yield Counter(line.place(file), "lost" if int(found[2]) else "none lost", float(found[2]), found[1])
     if found := ECC.search(line.text):
         yield Counter(line.place(file), "ecc", float(found[1]))
-    if P2P_REFUSED.match(line.text) and re.search(r"\b(?:CNS|GNS|TNS|NS)\b", line.text):
-        yield Complaint(line.place(file), "p2p-refused")
+    if P2P_STATUS.match(line.text):
+        is_refused = re.search(r"\b(?:CNS|GNS|TNS|NS)\b", line.text) is not None
+        yield Complaint(line.place(file), "p2p-refused" if is_refused else "p2p is granted")

@@ -10,6 +10,7 @@ from simcomm.diagnosis.readers.lines import LogLine
 HEAD = re.compile(r"^\s*(?:GPU0)(?:\s+\S+)*")
 NAME = re.compile(r"GPU\d{1,4}|NIC\d{1,4}|mlx\S*|bnxt\S*|rdma\S*|irdma\S*|efa\S*|ib\d+|rocep\S*|ibp\S*")
 CELL = re.compile(r"X|NV\d{1,2}|PIX|PXB|PXN|PHB|NODE|SYS|SOC|XGMI|PCIE|C2C")
+P2P_STATUS = re.compile(r"^\s*GPU\d.*\s(?:OK|CNS|GNS|TNS|NS|U)(?:\s|$)")
 MOST_DEVICES = 128
 OLD = {"SOC": "SYS"}
 
@@ -18,7 +19,8 @@ def read(file: str, lines: list[LogLine]) -> Iterator[Fact]:
     """Yield each matrix. Raise InputError that names the line where one is not whole."""
     for at, line in enumerate(lines):
         words = line.text.split()
-        if words[:1] == ["GPU0"] and (len(words) == 1 or not CELL.fullmatch(words[1])):
+        is_head = words[:1] == ["GPU0"] and (len(words) == 1 or not CELL.fullmatch(words[1]))
+        if is_head and not any(P2P_STATUS.match(row.text) for row in lines[at + 1 : at + 3]):  # topo -p2p: in devices
             yield _read_matrix(file, lines, at)
 
 
