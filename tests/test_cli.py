@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 import real_workers
+import scenario_texts
 import typer
+from scenario_texts import ASKS, changed
 
 import simcomm
 from collectives import InputError
@@ -19,27 +21,8 @@ from ringlab import cli
 from ringlab.shared.failures import _say, exit_with_a_line
 from ringlab.shared.output import check_outputs
 
-STAR = """
-title = "four hosts"
-[cluster]
-topology = "star"
-hosts = 4
-bandwidth = "10 Gbit/s"
-latency = "5 us"
-[collective]
-name = "all_reduce"
-algorithms = ["naive", "ring"]
-sizes = ["64 KiB", "1 MiB"]
-"""
-HERE = """
-title = "two ranks here"
-[cluster]
-preset = "this-machine"
-[collective]
-name = "all_reduce"
-algorithms = ["naive", "ring"]
-sizes = ["64 KiB"]
-"""
+STAR = 'title = "four hosts"\n' + scenario_texts.STAR + ASKS
+HERE = 'title = "two ranks here"\n' + scenario_texts.HERE + changed(ASKS, ', "1 MiB"', "")
 
 
 @pytest.fixture

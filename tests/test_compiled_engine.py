@@ -1,6 +1,5 @@
 """The compiled engine and the simpy engine mean the same: message by message, on random programs and networks."""
 
-from dataclasses import replace
 from random import Random
 
 import networkx as nx
@@ -11,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simcomm
-from collectives import InputError, ProgramError, Request, Trace, Transport, library
+from collectives import InputError, ProgramError, Request, Transport, library
 from collectives.request import round_down
 from collectives.schedule.build import build_schedule
 from collectives.schedule.symbolic_build import build_symmetric, build_table
@@ -21,7 +20,6 @@ from simcomm.compiled import engine
 from simcomm.compiled.engine import simulate
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.timing import Timing
-from simcomm.compiled.traces import make_trace
 from simcomm.model.jitter import Jitter
 from simcomm.model.trouble import NO_TROUBLE, Trouble
 
@@ -109,26 +107,6 @@ def test_the_library_takes_the_same_time_by_every_method(name: str, op: str):
             if schedule is not None:
                 timing = simulate(EngineInput(request, schedule, cluster, TRANSPORT))
                 assert timing.elapsed == pytest.approx(wanted, rel=1e-9), type(schedule)
-
-
-@pytest.mark.parametrize("name", ["all_reduce/double_tree", "all_reduce/unchunked_ring", "reduce/binomial"])
-def test_the_trace_is_the_simpy_engines(name: str):
-    cluster = simcomm.star(6, "10 Gbit/s", "5 us", TRANSPORT)
-    wanted = simcomm.run(name, cluster, 4 * 1003, op="mean", engine="simpy")
-    inputs = Case(build_schedule(library()[name], 6), cluster, 1003, op="mean").inputs()
-    found = make_trace(inputs, simulate(inputs, messages=True), wanted.facts)
-    assert rounded(found) == rounded(wanted)
-    apart = {"messages": [], "spans": [], "elapsed": 0.0, "engine": ""}
-    assert replace(found, **apart) == replace(wanted, **apart)
-
-
-def rounded(record: Trace) -> list[tuple[object, ...]]:
-    """Messages and spans with their times to the picosecond, in an order of their own."""
-    messages = [
-        (*m[:5], round(m.begin, 12), round(m.end, 12), *m[7:9], *(round(s, 12) for s in m[9:])) for m in record.messages
-    ]
-    spans = [(*s[:3], round(s.begin, 12), round(s.end, 12)) for s in record.spans]
-    return [*sorted(messages), *sorted(spans)]
 
 
 def test_the_same_run_twice_gives_the_same_numbers_to_the_last_bit():

@@ -21,22 +21,6 @@ def test_both_wings_take_the_same_arguments(name: str):
 
 
 def test_what_a_user_passes_first_is_shared():
-    assert [*signature(simcomm.run).parameters][:7] == [
-        "algorithm",
-        "cluster",
-        "nbytes",
-        "dtype",
-        "op",
-        "root",
-        "buffers",
-    ]
-    assert [*signature(realcomm.run).parameters][:7] == [
-        "algorithm",
-        "cluster",
-        "nbytes",
-        "dtype",
-        "op",
-        "root",
-        "buffers",
-    ]
+    first = ["algorithm", "cluster", "nbytes", "dtype", "op", "root", "buffers"]
+    assert [*signature(simcomm.run).parameters][:7] == [*signature(realcomm.run).parameters][:7] == first
     assert [*signature(simcomm.train).parameters][:2] == [*signature(realcomm.train).parameters][:2]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from command_line import Ringlab
+from scenario_texts import write
 
 from collectives.errors import InputError
 from collectives.records.trace import Trace
@@ -53,14 +54,8 @@ MESSAGES = '[trouble.messages]\nmean = "1 us"\ndistribution = '
 COMPUTE = "[trouble.compute]\nmean = 0.1\ndistribution = "
 
 
-def scenario(tmp_path: Path, text: str) -> str:
-    path = tmp_path / "asked.toml"
-    path.write_text(text)
-    return str(path)
-
-
 def test_trouble_is_read(tmp_path: Path):
-    trouble = load(scenario(tmp_path, STAR + TROUBLE)).trouble
+    trouble = load(write(tmp_path, STAR + TROUBLE)).trouble
     assert trouble.ranks == (RankTrouble(1, 2.0),)
     assert trouble.links == (LinkTrouble(("h3", "s0"), 0.5, 1e-3, 2e-3, 5e-3),)
     assert trouble.messages == Jitter("exponential", 50e-6)
@@ -69,7 +64,7 @@ def test_trouble_is_read(tmp_path: Path):
 
 
 def test_links_in_turn_are_asked_for(tmp_path: Path):
-    assert load(scenario(tmp_path, STAR), ["cluster.sharing=fifo"]).cluster.sharing == "fifo"
+    assert load(write(tmp_path, STAR), ["cluster.sharing=fifo"]).cluster.sharing == "fifo"
 
 
 @pytest.mark.parametrize(
@@ -108,13 +103,13 @@ def test_links_in_turn_are_asked_for(tmp_path: Path):
 )
 def test_what_cannot_be_is_refused(tmp_path: Path, line: str, said: str):
     with pytest.raises(InputError) as refused:
-        load(scenario(tmp_path, STAR + line))
+        load(write(tmp_path, STAR + line))
     assert said in str(refused.value)
     assert "asked.toml" in str(refused.value)
 
 
 def test_a_prediction_under_trouble_is_a_distribution(tmp_path: Path):
-    (entry,) = predict(load(scenario(tmp_path, STAR + TROUBLE))).to_dict()["collectives"]
+    (entry,) = predict(load(write(tmp_path, STAR + TROUBLE))).to_dict()["collectives"]
     about = entry["trouble"]
     assert about["repetitions"] == 20
     assert about["never_ended"] == 0
@@ -129,7 +124,7 @@ def test_waits_of_a_training_are_those_of_one_step(tmp_path: Path):
     phases = 'forward = "1 s"\nbackward = "1 s"\noptimizer = "0 s"\n'
     slow = "[[trouble.rank]]\nrank = 1\nslowdown = 1.5\n"
     text = STAR[: STAR.index("[collective]")] + training + phases + slow
-    (step,) = predict(load(scenario(tmp_path, text))).to_dict()["training"]
+    (step,) = predict(load(write(tmp_path, text))).to_dict()["training"]
     about = step["trouble"]
     assert about["critical_path_s"] == pytest.approx(step["step_s"], rel=1e-6)
     assert about["waited_for"][0]["rank"] == 1
@@ -137,7 +132,7 @@ def test_waits_of_a_training_are_those_of_one_step(tmp_path: Path):
 
 
 def test_of_too_many_messages_only_the_times_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    asked = load(scenario(tmp_path, STAR + TROUBLE))
+    asked = load(write(tmp_path, STAR + TROUBLE))
     (whole,) = predict(asked, Session(engine="compiled")).to_dict()["collectives"]
     monkeypatch.setattr("ringlab.commands.predicting.prediction.MOST_RECORDED", 0)
     answer = predict(asked, Session(engine="compiled"))
@@ -152,7 +147,7 @@ def test_of_too_many_messages_only_the_times_are_told(tmp_path: Path, monkeypatc
 
 def test_trouble_without_chance_is_simulated_once(tmp_path: Path):
     text = STAR + '[[what_if]]\ntitle = "thin"\n[[what_if.trouble.link]]\nbetween = ["h2", "s0"]\nshare = 0.1\n'
-    answer = predict(load(scenario(tmp_path, text))).to_dict()
+    answer = predict(load(write(tmp_path, text))).to_dict()
     (entry,) = answer["what_if"][0]["collectives"]
     assert entry["trouble"]["repetitions"] == 1
     assert entry["time_s"] > 5 * answer["collectives"][0]["time_s"]
@@ -169,15 +164,13 @@ def test_trouble_without_chance_is_simulated_once(tmp_path: Path):
     ],
 )
 def test_a_link_that_is_thin_at_times_is_not_said_to_be_always(tmp_path: Path, keys: str, said: str):
-    (line,) = reasons(
-        predict(load(scenario(tmp_path, f'{STAR}[[trouble.link]]\nbetween = ["h2", "s0"]\n{keys}\n'))).own
-    )
+    (line,) = reasons(predict(load(write(tmp_path, f'{STAR}[[trouble.link]]\nbetween = ["h2", "s0"]\n{keys}\n'))).own)
     assert said in line
 
 
 def test_a_run_that_never_ends_says_why(tmp_path: Path):
     text = STAR + '[[trouble.rank]]\nrank = 2\nfails_at = "1 ms"\n'
-    answer = predict(load(scenario(tmp_path, text)))
+    answer = predict(load(write(tmp_path, text)))
     assert answer.collectives[0].time_s is None
     (said,) = reasons(answer.own)
     assert "it never ends: rank 2 failed at 1 ms; rank 1 waits in step" in said
@@ -185,7 +178,7 @@ def test_a_run_that_never_ends_says_why(tmp_path: Path):
 
 def test_a_link_that_is_down_is_named(tmp_path: Path):
     text = STAR + '[[trouble.link]]\nbetween = ["h3", "s0"]\nshare = 0\nat = "10 us"\n'
-    (said,) = reasons(predict(load(scenario(tmp_path, text))).own)
+    (said,) = reasons(predict(load(write(tmp_path, text))).own)
     assert "it never ends: h3 - s0 is down since 10 us; rank" in said
 
 
@@ -208,7 +201,7 @@ def test_a_run_that_never_ends_is_worse_than_any_that_does():
 def test_that_slow_ranks_reduce_for_nothing_is_said(tmp_path: Path):
     slow, failing = "[[trouble.rank]]\nrank = 1\nslowdown = 2\n", '[[trouble.rank]]\nrank = 1\nfails_at = "1 s"\n'
     for text, is_said in ((slow, True), (failing, False)):
-        (said,) = reasons(predict(load(scenario(tmp_path, STAR + text))).own)
+        (said,) = reasons(predict(load(write(tmp_path, STAR + text))).own)
         assert ("Reducing takes no time" in said) == is_said
 
 
@@ -224,13 +217,13 @@ def test_predict_shows_it(tmp_path: Path, ringlab: Ringlab):
 def test_what_is_a_small_part_of_the_critical_path_is_not_named(tmp_path: Path, ringlab: Ringlab):
     for hosts, said in ((8, "the largest part is messages"), (128, "no part of that is larger than 10%")):
         given = STAR + "[trouble.messages]\ndistribution = 'exponential'\nmean = '2 us'\n"
-        done = ringlab("predict", scenario(tmp_path, given), "--set", f"cluster.hosts={hosts}")
+        done = ringlab("predict", write(tmp_path, given), "--set", f"cluster.hosts={hosts}")
         assert done.status == 0 and said in " ".join(done.out.split())
 
 
 def test_compare_refuses_trouble(tmp_path: Path, ringlab: Ringlab):
     text = STAR[STAR.index("[collective]") :] + '[cluster]\npreset = "this-machine"\n[trouble.compute]\n'
-    done = ringlab("compare", scenario(tmp_path, text + 'distribution = "uniform"\nmean = 0.1\n'))
+    done = ringlab("compare", write(tmp_path, text + 'distribution = "uniform"\nmean = 0.1\n'))
     assert done.status == 2
     assert "cannot be brought about" in done.err
 
@@ -241,5 +234,5 @@ def test_the_engine_of_a_row_does_not_depend_on_the_rows_beside_it(tmp_path: Pat
         f"\n[[what_if]]\ntitle = 'noise'\n[what_if.trouble]\nrepetitions = {repetitions}\n"
         "messages = { distribution = 'exponential', mean = '1 ns' }\n"
     )
-    rows = [predict(load(scenario(tmp_path, text))).collectives[0] for text in (STAR, STAR + beside)]
+    rows = [predict(load(write(tmp_path, text))).collectives[0] for text in (STAR, STAR + beside)]
     assert len({(row.engine, row.method, row.time_s) for row in rows}) == 1
