@@ -32,8 +32,8 @@ from simcomm.compiled.tcp.records import MESSAGE_HEADER
 from simcomm.compiled.traces import trace_messages
 from simcomm.model.jitter import Jitter
 from simcomm.model.trouble import LinkTrouble, RankTrouble, Trouble
+from simcomm.time_models.network_model import TcpSimulator
 from simcomm.time_models.options import SimulationOptions
-from simcomm.time_models.tcp_simulator import TcpSimulator
 
 OFF = TcpTerms(pipeline=False, notices=False, send_buffer=0.0, header=0.0, acknowledgement=0.0)
 RATE = 1e6  # bytes/s of every link
