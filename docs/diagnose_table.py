@@ -60,7 +60,7 @@ def _case(number: int, asked: str, found: Diagnosis) -> Iterator[str]:
 def threads() -> str:
     """Return how many cases of public threads are told right, wrong, or not known."""
     found = read_results("diagnosed")
-    first, second, third = (found[f"{name}_opening"] for name in ("first", "second", "third"))
+    first, second, third, fourth = (found[f"{name}_opening"] for name in ("first", "second", "third", "fourth"))
     groups = {
         "by which the rules were written": found["threads"]["known"],
         f"put aside, when they were opened ({first['date']})": first["aside"],
@@ -70,6 +70,8 @@ def threads() -> str:
         "the second lot, as the rules are now, which have seen it": found["threads"]["second_lot"],
         f"a third lot, when it was opened ({third['date']})": third["third_lot"],
         "the third lot, as the rules are now, which have seen it": found["threads"]["third_lot"],
+        f"a fourth lot, when it was opened ({fourth['date']})": fourth["fourth_lot"],
+        "the fourth lot, as the rules are now, which have seen it": found["threads"]["fourth_lot"],
     }
     rows = [[name, len(cases), *_shares([one["told"] for one in cases], TOLD)] for name, cases in groups.items()]
     return table(" | ".join([found["date"], "cases:", *(f"{one}:" for one in TOLD)]), rows)

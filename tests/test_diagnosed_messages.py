@@ -74,6 +74,29 @@ LINES = {  # a line as it is printed, by the message's key
     "store-gone": 'Failed to check the "should dump" flag on TCPStore, (maybe TCPStore server has shut down too early)',
     "peer-gone": f"{N} misc/socket.cc:47 NCCL WARN socketProgress: Connection closed by remote peer n1<44321>",
     "stalled-ranks": "Stalled ops: [missing ranks: 1, 3]",
+    "address-family": "RuntimeError: Gloo connectFullMesh failed with: [ifa != nullptr] Address family mismatch",
+    "foreign-connection": f"{N} misc/socket.cc:650 NCCL WARN socketFinalizeAccept: wrong magic 4745 != 0",
+    "net-absent": f"{N} net.cc:500 NCCL WARN Error: network FasTrak not found.",
+    "ssh": "Host key verification failed.",
+    "killed": "run.sh: line 12:  4312 Killed                  python train.py",
+    "segfault": "Fatal Python error: Segmentation fault",
+    "driver-gone": "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.",
+    "driver-other": "Failed to initialize NVML: Driver/library version mismatch",
+    "peer-access": f"{N} transport/p2p.cc:136 NCCL WARN Cuda failure 217 'peer access is not supported between these "
+    "two devices'",
+    "peers-exhausted": f"{N} transport/p2p.cc:526 NCCL WARN Cuda failure 'peer mapping resources exhausted'",
+    "graph-file": f"{N} graph/search.cc:719 NCCL WARN XML Import Channel : dev 1 not found.",
+    "memory-fault": "Memory access fault by GPU node-1 (Agent handle: 0x7f) on address 0x7f. Reason: Unknown.",
+    "cublas-memory": "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+    "sizes-of-messages": f"{N} transport/net_ib.cc:1038 NCCL WARN NET/IB : req 0/1 tag 0 peer 10.0.0.6<58683> "
+    "collective mismatch error, local size 496640 remote size 65536",
+    "rank-count": f"{N} bootstrap.cc:176 NCCL WARN Bootstrap Root : mismatch in rank count from procs 2 : 4",
+    "not-launched": "ValueError: Error initializing torch.distributed using env:// rendezvous: environment variable "
+    "RANK expected, but not set",
+    "first-unique-id": "DistBackendError: [3] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via "
+    "c10d key-value store by key '0', but store->get('0') got error: Broken pipe",
+    "algorithm-absent": f"{N} enqueue.cc:1500 NCCL WARN Error : no algorithm/protocol available for function Broadcast",
+    "few-slots": "There are not enough slots available in the system to satisfy the 16 slots",
 }
 
 
@@ -137,6 +160,31 @@ def test_a_gpu_with_fewer_nvlinks_than_the_others_is_told(
         )
     )
     assert [cause.name for cause in ringlab.diagnose([path]).causes] == told
+
+
+def test_a_network_plugin_that_only_some_hosts_have_is_told_at_the_host_without(tmp_path: Path) -> None:
+    path = tmp_path / "log.txt"
+    there = "n0:1:2 [0] NCCL INFO NET/Plugin: Loaded net plugin Libfabric (v8)"
+    absent = "n1:1:2 [0] NCCL INFO NET/Plugin: Could not find: libnccl-net.so. Using internal network plugin."
+    path.write_text(f"{there}\n{absent}\n")
+    first = ringlab.diagnose([path]).causes[0]
+    assert (first.name, first.line) == ("plugin-differs", 2)
+    assert first.text.startswith("n1 has no")
+    path.write_text(f"{absent}\n{absent.replace('n1', 'n2')}\n")
+    assert not ringlab.diagnose([path]).causes
+
+
+@pytest.mark.parametrize(("share", "verdict"), [(0.62, "slow"), (0.12, "unknown")])
+def test_the_table_of_torchs_profiler_tells_how_much_nccl_takes(tmp_path: Path, share: float, verdict: str) -> None:
+    path = tmp_path / "table.txt"
+    path.write_text(
+        "       Name    Self CPU %      Self CPU     Self CUDA   Self CUDA %    # of Calls\n"
+        f"ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDev...    0.00%    0.000us    4.2s    {share:.2%}    810\n"
+        f"       ampere_sgemm_128x64_nn    0.00%    0.000us    2.6s    {1 - share:.2%}    120\n"
+    )
+    answer = ringlab.diagnose([path])
+    assert answer.verdict == verdict
+    assert [cause.name for cause in answer.causes] == ["slow-collectives"] * (verdict == "slow")
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,13 @@ from collectives.output_files import write_text
 from simcomm.diagnosis.verdict import Diagnosis, diagnose_files
 
 FOLDER = Path(__file__).parent / "diagnosed_threads"
-HALVES = ("known", "aside", "later", "second_lot", "third_lot")
-OPENED_ONCE = {"first_opening": "aside", "second_opening": "second_lot", "third_opening": "third_lot"}
+HALVES = ("known", "aside", "later", "second_lot", "third_lot", "fourth_lot")
+OPENED_ONCE = {
+    "first_opening": "aside",
+    "second_opening": "second_lot",
+    "third_opening": "third_lot",
+    "fourth_opening": "fourth_lot",
+}
 RESULTS = Path(__file__).parents[1] / "results" / "diagnosed.json"
 TOLD = ("right", "wrong", "unknown")
 MOST = 2  # causes among which the right one should be

@@ -13,6 +13,7 @@ from simcomm.diagnosis.evidence.facts import Fact, Facts
 from simcomm.diagnosis.readers import (
     devices,
     flight_recorder,
+    kernel_table,
     messages,
     nccl_log,
     nccl_tests,
@@ -37,8 +38,8 @@ AS_JSON = "import json, pickle, sys; json.dump(pickle.load(open(sys.argv[1], 'rb
 KNOWN = (
     "the output of nccl-tests or rccl-tests (text, or JSON of -J), a log of NCCL_DEBUG=INFO, nvidia-smi topo -m, "
     "NCCL's topology or graph XML, lspci -vv, ibstat, ibv_devinfo, ethtool, nvidia-smi, p2pBandwidthLatencyTest, "
-    "torch's profile, flight recorder (JSON) or watchdog log, a program's log with its warnings or exception, py-spy "
-    "dump, or a Trace, metrics.jsonl or bench --json of ringlab"
+    "torch's profile or its table, flight recorder (JSON) or watchdog log, a program's log with its warnings or "
+    "exception, py-spy dump, or a Trace, metrics.jsonl or bench --json of ringlab"
 )
 
 
@@ -56,6 +57,7 @@ LINE_READERS = (
     LineReader("devices", devices.read),
     LineReader("addresses and links", verbs.read),
     LineReader("rates between pairs", pair_rates.read),
+    LineReader("torch's table of kernels", kernel_table.read),
     LineReader("a program's log", messages.read),
     LineReader("torch's watchdog", watchdog.read),
     LineReader("stacks", stacks.read),

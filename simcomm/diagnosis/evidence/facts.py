@@ -394,6 +394,14 @@ class ProfiledCall(Fact):
 
 
 @dataclass(frozen=True)
+class KernelShare(Fact):
+    """The share of the GPU's time that a kernel or operator takes by itself, as torch's profiler prints it."""
+
+    name: str
+    share: float
+
+
+@dataclass(frozen=True)
 class BenchedRow(Fact):
     """A collective that ``ringlab bench`` measured beside its prediction, in seconds."""
 

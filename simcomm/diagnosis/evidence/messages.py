@@ -135,6 +135,34 @@ NETWORK_MESSAGES = {
         "let the security group allow all traffic to and from itself; look at the other rank's log",
         0.8,
     ),
+    "address-family": KnownMessage(
+        r"address family mismatch|unsupported address family",
+        "wrong-interface",
+        "one host meets over IPv4 and another over IPv6",
+        "NCCL_SOCKET_FAMILY=AF_INET, NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME alike on all hosts",
+        0.85,
+    ),
+    "foreign-connection": KnownMessage(
+        r"wrong magic|magic mismatch",
+        "port-in-use",
+        "something else than a rank of this job connected to its port: another job, or a scanner",
+        "a port of its own for each job; NCCL_SOCKET_IFNAME with an interface that only the cluster reaches",
+        0.75,
+    ),
+    "net-absent": KnownMessage(
+        r"error: network \S+ not found|failed to initialize any net plugin",
+        "plugin-differs",
+        "the network that NCCL_NET names is not there",
+        "NCCL_NET=IB or Socket, or install the plugin and its LD_LIBRARY_PATH on all hosts",
+        0.85,
+    ),
+    "ssh": KnownMessage(
+        r"host key verification failed|permission denied \(publickey",
+        "no-login",
+        "the launcher cannot log in to a host",
+        "ssh to it without a password from the first host, by the user that starts the job",
+        0.9,
+    ),
 }
 
 HOST_MESSAGES = {
@@ -227,11 +255,26 @@ HOST_MESSAGES = {
         0.9,
     ),
     "extension-lock": KnownMessage(
-        r"torch_extensions/\S*lock|waiting for (?:file )?lock.*torch_extensions",
+        r"torch_extensions[/\\]\S*[/\\]lock\b",
         "stale-lock",
         "an extension waits for a lock that an ended process has left",
         "remove ~/.cache/torch_extensions, or its file named lock",
         0.7,
+    ),
+    "killed": KnownMessage(
+        r"^killed$|: line \d+:\s+\d+ killed|defaultcpuallocator: (?:not enough|can't allocate) memory|"
+        r"exits with return code = -9\b",
+        "host-memory",
+        "a process was killed (SIGKILL), as the kernel does where the host's memory is used up",
+        "dmesg -T | grep -i oom; fewer workers of the loader, less offloading, more memory or a higher limit",
+        0.7,
+    ),
+    "segfault": KnownMessage(
+        r"segmentation fault",
+        "rank-ended",
+        "a process was ended by SIGSEGV",
+        "python -X faulthandler says where; look at versions of torch, NCCL, plugins and driver",
+        0.5,
     ),
 }
 
@@ -320,6 +363,56 @@ GPU_MESSAGES = {
         "CUDA_LAUNCH_BLOCKING=1 names the line; look at labels, vocabulary and positions",
         0.85,
     ),
+    "driver-gone": KnownMessage(
+        r"couldn't communicate with the nvidia driver|failed to find cuda library|libcuda\.so\S*: cannot open",
+        "no-gpu",
+        "the GPU driver is not there, or not in this container",
+        "nvidia-smi on the host; the NVIDIA container toolkit and --gpus all for a container",
+        0.9,
+    ),
+    "driver-other": KnownMessage(
+        r"driver/library version mismatch|compiled with an unsupported toolchain|forward compatibility was attempted|"
+        r"hiperrornobinaryforgpu|invalid device function",
+        "cuda-version",
+        "the GPU driver, its library and what programs were built for do not fit each other",
+        "reboot after an update of the driver; builds for the CUDA or ROCm that nvidia-smi or rocm-smi shows",
+        0.9,
+    ),
+    "peer-access": KnownMessage(
+        r"cuda failure.*peer access is not supported",
+        "p2p-refused",
+        "GPUs cannot reach each other's memory, although NCCL takes it that they do",
+        "NCCL_P2P_DISABLE=1, or NCCL_P2P_LEVEL=NVL; see nvidia-smi topo -p2p r, the IOMMU and virtual machines",
+        0.8,
+    ),
+    "peers-exhausted": KnownMessage(
+        r"peer mapping resources exhausted",
+        "too-many-peers",
+        "CUDA connects a GPU over PCIe to eight others at most",
+        "NCCL_P2P_LEVEL=PXB, so that only near GPUs are peers, or fewer GPUs a job",
+        0.9,
+    ),
+    "graph-file": KnownMessage(
+        r"xml import channel : dev \d+ not found",
+        "graph-file",
+        "NCCL_GRAPH_FILE is of a machine with other GPUs",
+        "leave NCCL_GRAPH_FILE away, or take a graph that was dumped on this machine",
+        0.92,
+    ),
+    "memory-fault": KnownMessage(
+        r"memory access fault by gpu node|an illegal memory access was encountered",
+        "bad-access",
+        "a kernel read or wrote outside of its memory",
+        "CUDA_LAUNCH_BLOCKING=1 or compute-sanitizer names the kernel; then its inputs, and versions of torch and NCCL",
+        0.7,
+    ),
+    "cublas-memory": KnownMessage(
+        r"cublas_status_alloc_failed",
+        "out-of-memory",
+        "cuBLAS gets no memory: PyTorch's cache has what is left of it",
+        "smaller batches; PYTORCH_ALLOC_CONF=expandable_segments:True, or a lower fraction for the cache",
+        0.7,
+    ),
 }
 
 PROGRAM_MESSAGES = {
@@ -366,9 +459,9 @@ PROGRAM_MESSAGES = {
         0.95,
     ),
     "no-backend": KnownMessage(
-        r"doesn't have (?:nccl|mpi) built in",
+        r"doesn't have (?:nccl|mpi) built in|libnccl\S*: cannot open shared object",
         "no-backend",
-        "this build of torch lacks the backend",
+        "this build of torch lacks the backend, or its library is not found",
         "a build of torch for CUDA, or gloo",
         0.95,
     ),
@@ -380,7 +473,7 @@ PROGRAM_MESSAGES = {
         0.95,
     ),
     "ranks-missing": KnownMessage(
-        r"\b\d+/\d+ clients joined|num_workers_joined=\d+|store based barrier.*worker_count=\d+|rendezvoustimeouterror",
+        r"\b\d+/\d+ clients joined|num_workers_joined=\d+|store based barrier|rendezvoustimeouterror",
         "rank-absent",
         "not all ranks came to the start",
         "look at the logs of the hosts that are missing; --nnodes and world size as many as are started, one address "
@@ -408,6 +501,48 @@ PROGRAM_MESSAGES = {
         "ranks did not submit a tensor that others wait with",
         "look at those ranks' logs and stacks (py-spy dump): fewer batches, another branch, an exception caught",
         0.85,
+    ),
+    "sizes-of-messages": KnownMessage(
+        r"collective mismatch error, local size",
+        "settings-differ",
+        "ranks have a message of unlike size: NCCL's variables differ between hosts, or they call unlike collectives",
+        "the same NCCL_* variables and version on all hosts; TORCH_DISTRIBUTED_DEBUG=DETAIL compares the collectives",
+        0.75,
+    ),
+    "rank-count": KnownMessage(
+        r"mismatch in rank count from procs|has already checked in",
+        "ranks-differ",
+        "ranks were started with unlike world sizes, or two with one number",
+        "WORLD_SIZE and RANK of each process: one launcher, one --nnodes and one --node_rank a host",
+        0.92,
+    ),
+    "not-launched": KnownMessage(
+        r"environment variable (?:rank|world_size|local_rank|master_addr|master_port) expected",
+        "not-launched",
+        "the program was started without a launcher",
+        "torchrun --nproc_per_node=N program.py",
+        0.95,
+    ),
+    "first-unique-id": KnownMessage(
+        r"retrieving nccluniqueid from",
+        "rank-absent",
+        "rank 0 of a group has not come to the group's first collective",
+        "look at that rank's log and stack (py-spy dump)",
+        0.6,
+    ),
+    "algorithm-absent": KnownMessage(
+        r"no algorithm/protocol available",
+        "algorithm-forced",
+        "NCCL_ALGO or NCCL_PROTO leaves no way for this collective",
+        "leave NCCL_ALGO and NCCL_PROTO away",
+        0.9,
+    ),
+    "few-slots": KnownMessage(
+        r"not enough slots available|insufficient nvidia\.com/gpu",
+        "too-few-gpus",
+        "the launcher or scheduler has fewer places than were asked for",
+        "as many ranks as hosts and GPUs are free (--host with slots, nodes of the cluster)",
+        0.9,
     ),
 }
 

@@ -69,6 +69,8 @@ COMPLAINTS = (  # what a message that rules ask for stands for; in small letters
     ("iommu-advice", r'missing "(?:amd_iommu=on|iommu=pt)"'),
     ("fine-grain", r'missing "hsa_force_fine_grain_pcie=1"'),
     ("numa-balancing", r"numa auto balancing enabled"),
+    ("plugin-there", r"loaded (?:external )?(?:net|network) plugin|plugin path : \S*net\S*\.so"),
+    ("plugin-absent", r"could not find: libnccl-net|no plugin found \(libnccl-net"),
     ("nvls-absent", r"nvls multicast support is not available"),
 )  # fmt: skip
 KNOWN_COMPLAINTS = tuple((key, re.compile(pattern)) for key, pattern in COMPLAINTS)

@@ -33,9 +33,10 @@ SECOND = re.compile(
     r"but Rank (\d+) is running collective: CollectiveFingerPrint\(SequenceNumber=(\d+),? ?OpType=(\w+)(?:, "
     r"TensorShape=\[([^\]]*)\])?"
 )
-BAR = re.compile(r"^\s*(?:\[\S+\]:?)?\s*([A-Za-z][\w ()./#-]{2,60}?):?\s+(\d{1,3})%\|")
+BAR = re.compile(r"^\s*(?:\[\S+\]:?)?\s*([A-Za-z][\w ()./#=,-]{2,60}?):?\s+(\d{1,3})%\|")
 STORE = re.compile(
-    r"(?:Timeout waiting for key|Socket Timeout|wait timeout after|Timed out initializing process group)"
+    r"(?:Timeout waiting for key|Socket Timeout|wait timeout after|Timed out initializing process group|"
+    r"waitForInput: .*timed out)"
 )
 ROOT_CAUSE = "Root Cause (first observed failure)"
 SIGNALS = {

@@ -8,6 +8,7 @@ from simcomm.diagnosis.evidence.expectation import DiagnosedCase
 from simcomm.diagnosis.evidence.facts import (
     ActiveMtu,
     Adapter,
+    Complaint,
     Counter,
     Fact,
     FilePlace,
@@ -158,6 +159,22 @@ def _few_nics(case: DiagnosedCase, used: int, there: int, place: FilePlace, what
     return Cause("few-nics", text, place.text, place, f"look at {what}", 0.85, gain)
 
 
+def find_unlike_plugins(case: DiagnosedCase) -> Iterator[Cause]:
+    """Yield that some hosts have NCCL's network plugin and others have not."""
+    found = [one for one in case.facts.of(Complaint) if one.key == "plugin-there"]
+    missing = [one for one in case.facts.of(Complaint) if one.key == "plugin-absent"]
+    without = next((one for one in missing if one.host not in {each.host for each in found}), None)
+    if found and without is not None:
+        yield stands_still(
+            "plugin-differs",
+            f"{without.host or 'a host'} has no network plugin of NCCL's, {found[0].host or 'another'} has one: they "
+            "do not understand each other",
+            without.place,
+            "the same plugin and LD_LIBRARY_PATH on all hosts, or NCCL_NET_PLUGIN=none on all",
+            0.9,
+        )
+
+
 def find_address(case: DiagnosedCase) -> Iterator[Cause]:
     """Yield that NCCL was told an address of its NICs that is not routed, and NICs that send unlike much at once."""
     asked = case.facts.settings().get("NCCL_IB_GID_INDEX")
@@ -297,6 +314,7 @@ RULES = (
     find_unlike_nics,
     find_missing_gpudirect,
     find_idle_nics,
+    find_unlike_plugins,
     find_address,
     find_ports,
     find_far_nics,

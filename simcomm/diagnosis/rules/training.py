@@ -10,7 +10,7 @@ from collectives.costs.bounds import bus_factor
 from collectives.records.trace import Trace
 from simcomm.diagnosis.evidence.causes import Cause
 from simcomm.diagnosis.evidence.expectation import DiagnosedCase
-from simcomm.diagnosis.evidence.facts import FilePlace, ProfiledCall, ProfiledRanks, RunTrace, StepTime
+from simcomm.diagnosis.evidence.facts import FilePlace, KernelShare, ProfiledCall, ProfiledRanks, RunTrace, StepTime
 from simcomm.diagnosis.evidence.step_path import COMPUTING as KERNELS
 from simcomm.diagnosis.evidence.step_path import NOTHING
 from simcomm.nccl.predict import COLLECTIVES, predict_seconds
@@ -21,6 +21,7 @@ SLOWER = 1.2  # times the middle of all ranks
 LATE = 0.1  # of a step
 EXPOSED = 0.2  # of a step
 IDLE = 0.2  # of the critical path
+OF_NCCL = 0.3  # of the time of all kernels
 LARGE = 2**20  # bytes of a collective whose rate is the links'
 
 
@@ -41,6 +42,23 @@ def find_loading(case: DiagnosedCase) -> Iterator[Cause]:
         )
         if whole and waiting > 0.12 * whole:
             yield _loading(min(0.95, waiting / whole), found.place)
+
+
+def find_kernels_of_nccl(case: DiagnosedCase) -> Iterator[Cause]:
+    """Yield that NCCL's kernels take much of a GPU's time, by the table of torch's profiler."""
+    kernels = [one for one in case.facts.of(KernelShare) if one.name.startswith(("nccl", "rccl"))]
+    share = sum(one.share for one in kernels)
+    if share > OF_NCCL:
+        most = max(kernels, key=lambda one: one.share)
+        yield Cause(
+            "slow-collectives",
+            f"NCCL's kernels take {share:.0%} of the GPU's time, {most.name.partition('(')[0]} {most.share:.0%}",
+            most.place.text,
+            most.place,
+            "give the traces of all ranks to see who waits for whom; then fewer bytes between hosts (HSDP, larger "
+            "batches, accumulation), and nccl-tests of that size beside them",
+            0.65,
+        )
 
 
 def _loading(share: float, place: FilePlace) -> Cause:
@@ -341,6 +359,7 @@ def find_uneven_steps(case: DiagnosedCase) -> Iterator[Cause]:
 
 RULES = (
     find_loading,
+    find_kernels_of_nccl,
     find_straggler,
     find_late_rank,
     find_exposed,
