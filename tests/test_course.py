@@ -14,9 +14,11 @@ from virtual_runs import VirtualRuns
 
 from collectives.errors import InputError
 from course.files import FOLDER, LESSONS, Lesson, fill, find_lesson
-from course.judging import JudgedLesson, PredictedNumber, judge, judge_exercise, make_cluster
+from course.judging import JudgedExercise, JudgedLesson, PredictedNumber, judge, judge_exercise, make_cluster
 from ringlab.commands.learn import CheckedLessons, play_lesson
 from ringlab.pictures.held_buffers import find_wrong_end
+from ringlab.shared.output import make_console
+from ringlab.table import print_parts
 from viz.player.buffers import COMPLETE
 from viz.player.page import write_player
 from viz.player.runs import find_depths
@@ -84,7 +86,8 @@ def test_a_wrong_sum_is_never_complete_in_its_buffers(virtual: VirtualRuns, tmp_
     _, (yours, _) = play_lesson(lesson, file, make_cluster(0, 8), virtual.host)
     assert yours.buffers is not None and (yours.buffers.value < COMPLETE).all()
     assert yours.name == "yours, wrong"
-    assert find_wrong_end(yours.buffers).startswith("WRONG: at the end chunk 0 of rank 0 is not as it should be")
+    told = "WRONG: at the end chunk 0 of rank 0 should hold data of ranks 0-7 and holds data of ranks 0-1, 3-7 "
+    assert find_wrong_end(yours.buffers).startswith(told)
 
 
 @pytest.mark.browser
@@ -155,6 +158,14 @@ def test_a_file_that_cannot_be_read_is_refused(text: str | None, told: str, ring
 def test_what_learn_refuses(arguments: list[str], told: str, ringlab: Ringlab) -> None:
     refused = ringlab("learn", *arguments)
     assert refused.status == 2 and told in refused.err
+
+
+def test_a_learners_long_line_is_wrapped(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    one = JudgedExercise("ring_all_reduce", "wrong", (1,), "on 2 ranks: no", 37, "requests = " + "left + " * 20)
+    print_parts(CheckedLessons((JudgedLesson(4, "mine.py", (one,), ()),)).show(), make_console())
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("ring_all_reduce, line 37: requests") for line in lines) and max(map(len, lines)) <= 80
 
 
 def test_a_prediction_that_is_no_number_is_told() -> None:

@@ -179,13 +179,14 @@ def _show_one(file: JudgedLesson) -> Iterator[Part]:
         took = format_time(one.elapsed_s) if one.elapsed_s else "-"
         sent = format_size(one.sent_bytes) if one.sent_bytes else "-"
         rows.append([one.exercise, Cell(one.state, STATES[one.state]), passed, took, sent])
-    headings = ["exercise", "is", "right on ranks", "virtual time", "sent by a rank"]
+    headings = ["exercise", "is", "right with\nworld_size", "virtual time", "sent by a rank"]
     yield Table(f"Lesson {file.lesson}: {find_lesson(file.lesson).title}", headings, rows, words=1)
     for one in file.exercises:
         if one.state == "to do":
             yield Line(f"{one.exercise} is to do: line {one.line}")
         elif one.state == "wrong":
-            yield Line(f"{one.exercise}, line {one.line}: {one.source}" if one.line else one.exercise, "bold")
+            where = f", line {one.line}: {one.source}" if one.line else ""
+            yield Line(f"{one.exercise}{where}", "bold", wrap=True)
             for line in one.text.splitlines():
                 yield Line(f"  {line}", wrap=True)
     said = [one for one in file.predictions if one.said is not None]

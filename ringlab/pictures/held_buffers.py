@@ -16,6 +16,7 @@ from collectives.records.trace import Trace
 from course.checks.exercise import Shown
 from course.checks.values import counts_in, value_at
 from course.files import CONTENTS
+from virtual.ranks.finding import format_ranks
 from viz.player.buffers import COMPLETE, Buffers
 from viz.player.runs import PlayedRun
 
@@ -67,7 +68,7 @@ def play_contents(name: str, trace: Trace, folder: Path, shown: Shown) -> Played
 
 
 def find_wrong_end(buffers: Buffers | None) -> str:
-    """Return which chunk is not as it should be at the end, whose data it holds instead; "" where all are right."""
+    """Return which chunk is wrong at the end, whose data it should hold and holds; "" where all are right."""
     if buffers is None:
         return ""
     last = dict(enumerate(buffers.start.tolist())) | dict(
@@ -77,12 +78,22 @@ def find_wrong_end(buffers: Buffers | None) -> str:
     if not wrong:
         return ""
     rank, chunk = divmod(wrong[0], buffers.chunks)
-    whose = [number for number in range(64) if last[wrong[0]] >> number & 1]
-    holds = f"data of ranks {', '.join(map(str, whose))}" if whose else "no rank's data"
+    wanted, held = _whose(int(buffers.wanted[wrong[0]])), _whose(last[wrong[0]])
+    holds = "that not once each" if held == wanted else held
     return (
-        f"WRONG: at the end chunk {chunk} of rank {rank} is not as it should be: it holds {holds} "
+        f"WRONG: at the end chunk {chunk} of rank {rank} should hold {wanted} and holds {holds} "
         f"({len(wrong)} of {len(last)} chunks are wrong)"
     )
+
+
+def _whose(bits: int) -> str:
+    """Return in words of which ranks data is.
+
+    >>> _whose(0b1111), _whose(0b100), _whose(COMPLETE)
+    ('data of ranks 0-3', 'data of rank 2', 'data of no rank')
+    """
+    ranks = [rank for rank in range(COMPLETE.bit_length() - 1) if bits >> rank & 1]
+    return f"data of {format_ranks(ranks) if ranks else 'no rank'}"
 
 
 def _number(trace: Trace, pairs: Mapping[tuple[int, int], Sequence[SeenMessage]]) -> tuple[Trace, list[SeenMessage]]:
