@@ -13,6 +13,7 @@ import simcomm
 from collectives.errors import RunFailed
 from collectives.records.recording import CallKind, Did, Recording, read_recording
 from realcomm.recording.rank_log import CallLog, join_logs, read_logs
+from ringlab.commands.measuring.record import record_program
 from simcomm.recorded.figures import describe_stuck
 from simcomm.recorded.replay import replay
 
@@ -89,6 +90,15 @@ def test_a_program_that_fails_fails_recorded_with_its_own_message(tmp_path: Path
     assert all(status != 0 for status, _, _ in ended)
     assert "as it stands" in "".join(said for _, _, said in ended)
     assert not (tmp_path / "run.json").exists()
+
+
+@pytest.mark.slow
+def test_lines_of_ranks_that_are_started_name_the_rank(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    script = tmp_path / "prints.py"
+    script.write_text("import torch.distributed as d\nd.init_process_group('gloo')\nfor _ in range(9): print('mine')\n")
+    record_program([str(script)], 2, tmp_path / "run.json", 120.0)
+    lines = capfd.readouterr().out.splitlines()
+    assert Counter(lines) == {"[rank0]: mine": 9, "[rank1]: mine": 9}
 
 
 def test_a_rank_that_left_no_log_is_named(tmp_path: Path) -> None:

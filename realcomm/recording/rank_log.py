@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import ClassVar, NamedTuple
 
 from collectives.errors import RunFailed
@@ -158,12 +159,21 @@ def join_parts(folder: Path, output: Path, world_size: int, timeout: float) -> R
 def start_ranks(ranks: int, command: Sequence[str], timeout: float) -> None:
     """Run a command of Ringlab on so many ranks of this machine under torchrun, on loopback only.
 
-    Raises RunFailed where it fails, or has not ended after ``timeout`` seconds; no process is left then.
+    Lines that several ranks print have the rank before them. Raises RunFailed where it fails, or has not ended after
+    ``timeout`` seconds; no process is left then.
     """
     options = ["--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", str(ranks)]
-    torchrun = [sys.executable, "-m", "torch.distributed.run", *options, "-m", "ringlab", *command]
     environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
     environment.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // ranks)))
+    with TemporaryDirectory(prefix="ringlab-ranks-") as logs:
+        if ranks > 1:
+            options += ["--tee", "3", "--log-dir", logs, "--log-line-prefix-template", "[rank${rank}]: "]
+            environment.setdefault("PYTHONUNBUFFERED", "1")  # torchrun shows what it finds in the ranks' files
+        torchrun = [sys.executable, "-m", "torch.distributed.run", *options, "-m", "ringlab", *command]
+        _run_until_ended(torchrun, environment, ranks, timeout)
+
+
+def _run_until_ended(torchrun: list[str], environment: dict[str, str], ranks: int, timeout: float) -> None:
     started = subprocess.Popen(torchrun, env=environment, start_new_session=True)
     try:
         status = started.wait(timeout)

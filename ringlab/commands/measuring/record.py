@@ -105,8 +105,7 @@ class RecordAnswer(Answer):
         yield Line(f"{self.title}: {self.calls:,} calls of {self.ranks} ranks over {self.where}: {self.file}", "bold")
         yield f"It took {format_time(self.took_s)}, of which a rank computed {format_time(self.computed_s)}."
         if self.replayed_s is None:
-            wanted = f"`ringlab calibrate --ranks {self.ranks}`"
-            yield f"After {wanted} its replay on this machine stands here; `ringlab replay {self.file} --on ...` now."
+            yield f"How long it would take on another network: `ringlab replay {self.file} --on two-racks`."
         else:
             off = self.replayed_s / self.took_s - 1
             yield f"Replayed on this machine it takes {format_time(self.replayed_s)}, {off:+.0%}."
