@@ -271,3 +271,11 @@ def test_the_pictures_of_data_parallel_and_pipelines_take_the_time_of_their_ques
         assert all(any(words in line for line in lines) for words in said), ran.out
         assert ran.trace is not None
         assert {"compute"} < {span.name for span in ran.trace.spans}
+
+
+def test_lessons_name_files_that_a_command_of_theirs_writes() -> None:
+    for lesson in LESSONS:
+        text = lesson.skeleton
+        assert "examples/" not in text, "which an installed package has not"
+        for name in re.findall(r"`ringlab \w+ (\w+)\.toml", text):
+            assert f"`ringlab init {name.replace('_', '-')}`" in text

@@ -18,7 +18,8 @@ PREDICTIONS = {"tokens a second": None, "MFU": None}
 # ## Your turn
 #
 # First the two formulas; then the choice. `ringlab search` tells what each mesh would do, as far as published trainings
-# tell: this file beside it is the scenario, `ringlab init llama2-70b`.
+# tell. `ringlab init llama2-70b` writes the scenario; `ringlab search llama2_70b.toml --devices 64 --batch 128 --why
+# --plot meshes.png` lists the fastest meshes and why others lose, and draws all: tokens a second against memory.
 
 # %%
 import os
