@@ -199,6 +199,8 @@ def test_a_class_is_graded(tmp_path: Path) -> None:
     answer = grade_folder(tmp_path)
     assert [(Path(one.file).parent.name, one.is_right) for one in answer.files] == [("ada", True), ("grace", False)]
     assert answer.left_out == ("grace/notes.py",)
+    with pytest.raises(InputError, match="no file there is lesson 3's by its name, such as 03_collectives"):
+        grade_folder(tmp_path, 3)
 
 
 HOSTILE = """

@@ -80,7 +80,7 @@ def command(
         raise InputError("--on and -o are for --show: the network on which it runs, and the player's file")
     check_outputs(json_to, output)
     if way.grade is not None:
-        answer: Answer = grade_folder(way.grade)
+        answer: Answer = grade_folder(way.grade, number)
     elif number is None:
         answer = ListedLessons(tuple(ListedLesson(one.number, one.title, one.file_name) for one in LESSONS))
     elif way.is_checked:
@@ -235,20 +235,22 @@ def check_lesson(number: int, file: Path | None = None) -> CheckedLessons:
         return CheckedLessons((judge(lesson, mine, host, show_on_own),))
 
 
-def grade_folder(folder: Path) -> CheckedLessons:
-    """Judge all files of lessons in a folder and the folders in it. Raises InputError where there is none."""
+def grade_folder(folder: Path, number: int | None = None) -> CheckedLessons:
+    """Judge all files of lessons, or of one, in a folder and those in it. Raises InputError where there is none."""
     if not folder.is_dir():
         raise InputError(f"{folder} is no folder")
     files = sorted(path for path in folder.rglob("*.py") if path.is_file())
-    found = {path: lesson for path in files if (lesson := lesson_of(path)) is not None}
+    lessons = LESSONS if number is None else (find_lesson(number),)
+    found = {path: lesson for path in files if (lesson := lesson_of(path)) in lessons}
     if not found:
-        raise InputError(f"{folder}: no file there is a lesson's by its name, such as {LESSONS[0].file_name}")
+        which = "a lesson's" if number is None else f"lesson {number}'s"
+        raise InputError(f"{folder}: no file there is {which} by its name, such as {lessons[0].file_name}")
     if len(found) > MOST_FILES:
         raise InputError(f"{folder}: {len(found)} lessons are too many; at most {MOST_FILES}")
     check_torch()
     with VirtualHost() as host:
         judged = tuple(judge(lesson, path, host, _say_nothing) for path, lesson in found.items())
-    return CheckedLessons(judged, tuple(str(path.relative_to(folder)) for path in files if path not in found))
+    return CheckedLessons(judged, tuple(str(path.relative_to(folder)) for path in files if lesson_of(path) is None))
 
 
 def _say_nothing(stream: str, text: str) -> None:
@@ -275,7 +277,7 @@ class ShownLesson(Answer):
         if self.player:
             yield Line(f"written: {self.player}")
         else:
-            yield Line("nothing was sent, so that there is no player")
+            yield Line("no message was simulated, so that there is no player")
 
 
 def show_lesson(number: int, file: Path | None, on: str | None, output: Path | None) -> ShownLesson:
