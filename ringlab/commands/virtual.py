@@ -28,8 +28,7 @@ from ringlab.table import Line, Part, Row, Table
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.topologies import star
 from simcomm.recorded.figures import mark_figures
-from simcomm.recorded.replay import replay
-from simcomm.recorded.replayed_run import ReplayedRun
+from simcomm.recorded.replay import ReplayedRun, replay
 from simcomm.recorded.traces import make_trace
 from virtual.hosting.host import VirtualHost, show_on_own
 from virtual.options import LAUNCH_S, VirtualOptions

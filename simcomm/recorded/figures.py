@@ -9,7 +9,7 @@ from collectives.records.columns import Floats
 from collectives.records.recording import CallKind, Did, Recording, SourceLine
 from collectives.records.trace import Unfinished
 from simcomm.recorded.calls import NEVER
-from simcomm.recorded.replayed_run import ReplayedRun
+from simcomm.recorded.replay import ReplayedRun
 
 MESSAGES = "messages"  # in place of a collective's name
 

@@ -1,23 +1,117 @@
-"""A recording replayed on a cluster, and what of it can be kept for the next cluster."""
+"""A recording replayed on a cluster: when streams, ranks, stages and messages begin and end, as the kernel runs it.
+
+What of it does not depend on the cluster can be kept for the next one.
+"""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from collectives.calibration.calibration import Calibration
 from collectives.checks import check_cluster
 from collectives.errors import InputError
-from collectives.records.columns import Ints
+from collectives.records.columns import Floats, Ints
 from collectives.records.recording import Recording
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.engine import run_kernel
 from simcomm.compiled.planning.trouble import link_changes
 from simcomm.model.trouble import NO_TROUBLE, Trouble, check_trouble
-from simcomm.recorded.calls import find_calls, find_segments
-from simcomm.recorded.carriers import NetworkCarrier, find_carrier, find_ways
-from simcomm.recorded.layout import lay_out
-from simcomm.recorded.plan import find_messages, make_plan
-from simcomm.recorded.replayed_run import ReplayedRun
+from simcomm.recorded.calls import ReplayedCalls, Segments, find_calls, find_segments
+from simcomm.recorded.carriers import NetworkCarrier, Way, find_carrier, find_ways
+from simcomm.recorded.layout import ReplayLayout, lay_out
+from simcomm.recorded.plan import ReplayedMessages, ReplayPlan, find_messages, make_plan
+
+World = Any  # of the kernel, which is slow to import
+
+
+@dataclass(frozen=True, eq=False)
+class ReplayedRun:
+    """A recording on a cluster as the kernel ran it."""
+
+    recording: Recording
+    segments: Segments
+    calls: ReplayedCalls
+    carrier: NetworkCarrier
+    ways: list[Way]
+    layout: ReplayLayout
+    messages: ReplayedMessages
+    planned: ReplayPlan
+    trouble: Trouble
+    world: World
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster that it was replayed on."""
+        return self.carrier.resolved
+
+    @cached_property
+    def finished_streams(self) -> Floats:
+        """Seconds at which each stream ended; infinite where it never does."""
+        found: Floats = self.world.agents["finished"][: len(self.recording.streams)].copy()
+        return found
+
+    @cached_property
+    def finished(self) -> Floats:
+        """Seconds at which each rank was through with all of its streams; shape [world_size]."""
+        found = np.zeros(self.recording.world_size)
+        np.maximum.at(found, [stream.rank for stream in self.recording.streams], self.finished_streams)
+        return found
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all ranks end."""
+        return bool(np.isfinite(self.finished_streams).all())
+
+    @cached_property
+    def elapsed(self) -> float:
+        """Seconds until all ranks have ended and their messages have arrived; else when the last thing happened."""
+        ends = [self.message_end, self.finished_streams]
+        if not self.is_complete:
+            ends += [self.started, self.work_end]
+        return max((float(end[np.isfinite(end)].max(initial=0.0)) for end in ends), default=0.0)
+
+    @property
+    def started(self) -> Floats:
+        """Seconds at which each stage began; nan where it never did."""
+        found: Floats = self.world.started
+        return found
+
+    @property
+    def message_begin(self) -> Floats:
+        """Seconds at which both halves of each message were there; nan where they never were."""
+        found: Floats = self.world.begin[self.planned.signals :]
+        return found
+
+    @property
+    def message_end(self) -> Floats:
+        """Seconds at which each message had arrived; nan where it never did."""
+        found: Floats = self.world.end[self.planned.signals :]
+        return found
+
+    @cached_property
+    def stage_end(self) -> Floats:
+        """Seconds at which each stage ended; nan or infinite where it never did."""
+        following = self.planned.plan.stages["following"][:-1]
+        agents = self.world.agents["finished"][self.planned.plan.stages["agent"][:-1]]
+        found: Floats = np.where(following >= 0, self.started[following], agents)
+        return found
+
+    @property
+    def work_end(self) -> Floats:
+        """Seconds at which each piece of work ended."""
+        found: Floats = self.stage_end[self.planned.work.stage]
+        return found
+
+    @cached_property
+    def busy(self) -> Floats:
+        """Seconds that each rank computed by itself in its first stream, reductions included; shape [world_size]."""
+        work = self.planned.work
+        agent = self.planned.plan.stages["agent"][work.stage]
+        own = (agent < self.recording.world_size) & np.isfinite(self.work_end)
+        return np.bincount(work.rank[own], work.seconds[own], self.recording.world_size).astype(np.float64)
 
 
 class Replayer:

@@ -14,7 +14,7 @@ from simcomm.model.trouble import DIVISION, PROGRAM
 from simcomm.recorded.figures import find_unfinished
 from simcomm.recorded.layout import NO_RANK
 from simcomm.recorded.plan import number_routes
-from simcomm.recorded.replayed_run import ReplayedRun
+from simcomm.recorded.replay import ReplayedRun
 
 COMPUTE, REDUCE = Mark("compute"), "reduce"  # spans of what no mark names; of what collectives reduce
 METHOD = "replay"

@@ -29,8 +29,7 @@ from ringlab.shared.progress import NoProgress, Progress, TerminalProgress, comp
 from ringlab.table import Line, Part, Sentences, Table, format_ratio
 from scenarios.networks import HERE, read_network
 from simcomm.recorded.figures import call_figures, describe_stuck, mark_figures, waiting_lines
-from simcomm.recorded.replay import Replayer
-from simcomm.recorded.replayed_run import ReplayedRun
+from simcomm.recorded.replay import ReplayedRun, Replayer
 from simcomm.recorded.traces import make_trace
 
 MOST_LINES = 8  # of the program, in the table of where ranks wait
