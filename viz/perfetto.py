@@ -119,31 +119,22 @@ class _TraceEvents:
         for number, message in enumerate(messages):
             args, arrow = _describe_message(message), arrows.get(number, -1)
             begin, end = _ns(message.begin), _ns(message.end)
-            src_posted, dst_posted = min(begin, _ns(message.src_posted)), min(begin, _ns(message.dst_posted))
-            wait, verb = f"wait for rank {message.dst}", "reduce from" if message.reduces else "receive from"
-            send = EventSlice(
-                name=f"send to rank {message.dst}",
-                category="send",
-                posted=src_posted,
-                begin=begin,
-                end=end,
-                wait=wait,
-                args=args,
-                arrow=arrow,
-            )
-            sends.setdefault(message.src, []).append(send)
-            wait, name = f"wait for rank {message.src}", f"{verb} rank {message.src}"
-            receive = EventSlice(
-                name=name,
-                category="receive",
-                posted=dst_posted,
-                begin=begin,
-                end=end,
-                wait=wait,
-                args=args,
-                arrow=arrow,
-            )
-            receives.setdefault(message.dst, []).append(receive)
+            receive = "reduce from" if message.reduces else "receive from"
+            for slices, rank, peer, category, verb, posted in (
+                (sends, message.src, message.dst, "send", "send to", message.src_posted),
+                (receives, message.dst, message.src, "receive", receive, message.dst_posted),
+            ):
+                one = EventSlice(
+                    name=f"{verb} rank {peer}",
+                    category=category,
+                    posted=min(begin, _ns(posted)),
+                    begin=begin,
+                    end=end,
+                    wait=f"wait for rank {peer}",
+                    args=args,
+                    arrow=arrow,
+                )
+                slices.setdefault(rank, []).append(one)
         self._add_tracks(sends, "sends", 200)
         self._add_tracks(receives, "receives", 300)
 
