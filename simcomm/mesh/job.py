@@ -49,6 +49,11 @@ class TrainingJob:
         return 2 if is_half(self.precision) or self.parallelism.half_weights else 4
 
     @property
+    def microbatch(self) -> float:
+        """Samples of a microbatch."""
+        return self.batch / self.parallelism.pieces
+
+    @property
     def copied_bytes(self) -> float:
         """Bytes of a sample that are copied to a GPU; none of synthetic samples, which are there.
 

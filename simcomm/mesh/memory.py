@@ -140,11 +140,6 @@ class _Counter:
         return self.job.parallelism
 
     @property
-    def microbatch(self) -> float:
-        """Samples."""
-        return self.job.batch / self.form.pieces
-
-    @property
     def scale(self) -> float:
         """Bytes of an element over those of the profile's: most of what is kept is in the forward's."""
         return self.job.item / self.profile.item_bytes
@@ -178,7 +173,7 @@ class _Counter:
             held = sum(kept) * (form.pieces if form.schedule == "gpipe" else min(form.pieces, form.pipeline - index))
         if form.recompute == "full":  # the one block that is computed again
             held += max(block.saved_bytes * self._divided(block) for block in blocks) * self.scale
-        return self.microbatch * held
+        return self.job.microbatch * held
 
     def _kept(self, blocks: Sequence[Block]) -> float:
         """Return the bytes that a sample leaves until its backward."""
@@ -205,7 +200,7 @@ class _Counter:
         form, each = self.form, self.each
         found, gradients = 0.0, parameters * self.each.gradient
         if form.pipeline > 1:
-            found += 2 * max(block.output_bytes for block in blocks) * self.microbatch * self.scale
+            found += 2 * max(block.output_bytes for block in blocks) * self.job.microbatch * self.scale
         if is_half(self.job.precision) and not form.half_weights and form.form not in SHARDED:
             found += 2 * parameters  # autocast keeps the weights that it has cast
         if form.data == 1:
@@ -213,7 +208,7 @@ class _Counter:
         if form.form in ("ddp", "zero_redundancy"):
             return found + (0.0 if form.bucket_view else gradients)
         if form.form == "data_parallel":  # the first device gathers what all return
-            return found + self.microbatch * form.data * blocks[-2 if len(blocks) > 1 else -1].output_bytes
+            return found + self.job.microbatch * form.data * blocks[-2 if len(blocks) > 1 else -1].output_bytes
         if form.form == "parameter_server":  # what the largest layer's sums wait in
             return found + max(block.parameters for block in blocks) * each.gradient
         if form.form in SHARDED:

@@ -266,11 +266,6 @@ class _Step:
     def form(self) -> Parallelism:
         return self.job.parallelism
 
-    @property
-    def samples(self) -> float:
-        """Samples of a microbatch."""
-        return self.job.batch / self.form.pieces
-
     @cached_property
     def profile(self) -> ModelProfile:
         """What a device has of the model: its part of divided matrices, and its own experts."""
@@ -284,7 +279,7 @@ class _Step:
     @cached_property
     def within(self) -> LayerCollectives:
         """What the layers exchange for a microbatch."""
-        return find_layer_collectives(self.profile, self.form, self.samples, self.job.item, self.fabric)
+        return find_layer_collectives(self.profile, self.form, self.job.microbatch, self.job.item, self.fabric)
 
     @cached_property
     def groups(self) -> DataGroups:
@@ -293,7 +288,7 @@ class _Step:
     @cached_property
     def times(self) -> BlockTimes:
         """What a device computes of each block for a microbatch; recomputing is part of backward."""
-        found = self.compute.blocks(self.samples)
+        found = self.compute.blocks(self.job.microbatch)
         parts, again = self.form.tensor, self.form.recompute == "full"
         forward = tuple(each / parts for each in found.forward)
         backward = tuple(
@@ -521,7 +516,7 @@ class _Step:
         stages, back = cut_stages(self.profile, form.pipeline * form.virtual), list[Call]()
         for number, stage in enumerate(stages):
             part = slice(first, first + len(stage))
-            nbytes = stage[-1].output_bytes * self.samples * self.job.item / self.profile.item_bytes
+            nbytes = stage[-1].output_bytes * self.job.microbatch * self.job.item / self.profile.item_bytes
             nbytes /= form.tensor if form.sequence else 1
             on = [Call("send_recv", nbytes, Group(2, form.tensor * form.data), form.pieces)]
             if number + 1 == len(stages):
