@@ -132,10 +132,18 @@ class VirtualRun:
                 try:
                     carry_out()
                 except SystemExit as end:
-                    if end.code not in (None, 0) and not (rank.number == STARTER and self.world.findings):
+                    if end.code not in (None, 0):
+                        if rank.number == STARTER and self.world.findings:
+                            return
                         raise
+                self._forget_caught(rank)
 
         return body
+
+    def _forget_caught(self, rank: Rank) -> None:
+        """Forget exceptions of ranks that this one has started, was told of, and has ended well for all that."""
+        caught = [job.finding for job in self.world.jobs if job.raised_in is rank]
+        self.world.findings = [one for one in self.world.findings if one.kind != "exception" or one not in caught]
 
     def _devices(self) -> AbstractContextManager[object]:
         """Return the mode in which what is asked of CUDA is done on the CPU, where there are to be GPUs."""

@@ -115,6 +115,7 @@ class Spawned:
         finding = self.job.finding
         if finding is not None:
             first = finding.where[0][0] if finding.where else 0
+            self.job.raised_in = caller
             raise RanksFailed(finding, first)
         return True
 

@@ -56,6 +56,7 @@ class RankJob:
     number: int  # 0: of the command itself
     ranks: list["Rank"] = field(default_factory=list)
     finding: ProgramFinding | None = None  # why it was stopped
+    raised_in: "Rank | None" = None  # who has been told of that by an exception
     stores: dict[Any, dict[str, bytes]] = field(default_factory=dict)  # by number of a group of the world, or place
     groups: dict[Any, Any] = field(default_factory=dict)  # what members share, by name and members
     logs: list[Any] = field(default_factory=list)
