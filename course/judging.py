@@ -42,6 +42,7 @@ class JudgedExercise:
     source: str = ""  # of that line
     elapsed_s: float | None = None  # virtual, on the last world size
     sent_bytes: int | None = None  # by the busiest rank
+    read: str = ""  # what to read where it is wrong
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,17 @@ class _Trials:
                 lines = f"{on}{found['text']}"[:MOST_TEXT].splitlines()
                 text = "\n".join(map(make_printable, lines))
                 state = "to do" if found.get("to_do") else "wrong"
-                return JudgedExercise(name, state, tuple(passed), text, line, self._source(line), elapsed, sent)
+                return JudgedExercise(
+                    name,
+                    state,
+                    tuple(passed),
+                    text,
+                    line,
+                    source=self._source(line),
+                    elapsed_s=elapsed,
+                    sent_bytes=sent,
+                    read=self.exercise.read,
+                )
             passed.append(world_size)
         return JudgedExercise(name, "right", tuple(passed), elapsed_s=elapsed, sent_bytes=sent)
 

@@ -168,6 +168,21 @@ def test_a_learners_long_line_is_wrapped(capsys: pytest.CaptureFixture[str], mon
     assert any(line.startswith("ring_all_reduce, line 37: requests") for line in lines) and max(map(len, lines)) <= 80
 
 
+def test_what_is_wrong_is_told_with_what_to_read(
+    virtual: VirtualRuns, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    assert all(exercise.read for lesson in LESSONS for exercise in lesson.checks.EXERCISES)
+    mine = solved(LESSONS[0], tmp_path)
+    assert "/ 2" in mine.read_text()
+    mine.write_text(mine.read_text().replace("/ 2", "/ 1"))
+    found = judge(LESSONS[0], mine, virtual.host, lambda *_: None)
+    read = LESSONS[0].checks.EXERCISES[0].read
+    assert found.exercises[0].read == read and not found.exercises[1].read
+    print_parts(CheckedLessons((found,)).show(), make_console())
+    assert f"To read: {read}." in " ".join(capsys.readouterr().out.split())
+
+
 def test_a_prediction_that_is_no_number_is_told() -> None:
     predictions = PredictedNumber("seconds", 2.0, 2.0), PredictedNumber("bytes", 8.0)
     shown = [*CheckedLessons((JudgedLesson(1, "mine.py", (), predictions),)).show()]

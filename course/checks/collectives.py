@@ -93,10 +93,35 @@ def one_by_one(p: int) -> float:
 
 HINT = "each rank but one needs one message each way"
 EXERCISES = [
-    Exercise("broadcast", broadcast, (2, 5), most_seconds=lambda p: p * one_by_one(p), hint=HINT),
-    Exercise("reduce", reduce, (2, 5), most_seconds=lambda p: p * one_by_one(p), hint=HINT),
-    Exercise("all_reduce", all_reduce, (1, 2, 5), most_seconds=lambda p: 2 * one_by_one(p), hint=HINT),
-    Exercise("all_reduce_seconds", all_reduce_seconds),
+    Exercise(
+        "broadcast",
+        broadcast,
+        "torch.distributed.broadcast: what each rank holds before and after; the question above 'Your turn'",
+        (2, 5),
+        most_seconds=lambda p: p * one_by_one(p),
+        hint=HINT,
+    ),
+    Exercise(
+        "reduce",
+        reduce,
+        "torch.distributed.reduce: what root holds afterwards, and what the others may",
+        (2, 5),
+        most_seconds=lambda p: p * one_by_one(p),
+        hint=HINT,
+    ),
+    Exercise(
+        "all_reduce",
+        all_reduce,
+        "torch.distributed.all_reduce; your own two functions before it",
+        (1, 2, 5),
+        most_seconds=lambda p: 2 * one_by_one(p),
+        hint=HINT,
+    ),
+    Exercise(
+        "all_reduce_seconds",
+        all_reduce_seconds,
+        "lesson 1: alpha + n * beta; which messages wait for each other, by `ringlab learn 3 --show`",
+    ),
 ]
 PREDICTED = {"seconds of the all_reduce of 8 MiB on 8 ranks": 14 * (ALPHA + (8 << 20) * BETA)}
 SHOWN = Shown(8, "all_reduce/naive", 8 << 20, call=lambda lesson, tensor: lesson.all_reduce(tensor))

@@ -87,10 +87,17 @@ def all_reduce_seconds(p: int) -> float:
 
 
 EXERCISES = [
-    Exercise("average_gradients", average_gradients, (1, 2, 4)),
+    Exercise(
+        "average_gradients",
+        average_gradients,
+        "torch.distributed.all_reduce sums; Tensor.div_; parameters whose grad is None",
+        (1, 2, 4),
+    ),
     Exercise(
         "OverlappedGradients",
         overlapped_gradients,
+        "Tensor.register_post_accumulate_grad_hook; what all_reduce with async_op=True "
+        "returns; torch's note 'Distributed Data Parallel' on buckets",
         (2, 4),
         most_seconds=lambda p: 2 * 1.05 * ((LAYERS - 1) * BACKWARD + all_reduce_seconds(p)),
         most_all_reduces=2 * -(-LAYERS // 2),

@@ -45,15 +45,25 @@ def circle(lesson: ModuleType) -> None:
 
 
 EXERCISES = [
-    Exercise("exchange", exchange, (2, 4)),
+    Exercise(
+        "exchange",
+        exchange,
+        "torch.distributed.send: when it returns; the circle that `ringlab learn 2 --show` draws",
+        (2, 4),
+    ),
     Exercise(
         "shift",
         shift,
+        "torch.distributed.isend, irecv and batch_isend_irecv, and what their wait() promises",
         (2, 3, 5),
         most_seconds=lambda p: 1.01 * (ALPHA + 4 * ELEMENTS * BETA),
         hint="all ranks can send at the same time: post the send and the receive before you wait for either",
     ),
-    Exercise("circle", circle),
+    Exercise(
+        "circle",
+        circle,
+        "the report of `ringlab learn 2 --show`: from a rank to the one it waits for, until one comes again",
+    ),
 ]
 PREDICTED = {"ranks that end if all send first": 0, "ranks that end if rank 0 receives first": 4}
 SHOWN = Shown(4)

@@ -33,6 +33,7 @@ class Exercise:
 
     name: str
     check: Callable[[ModuleType], None]
+    read: str  # what to read where it is wrong: of torch, of the lesson, a command that shows it; never the way itself
     world_sizes: tuple[int, ...] = (1,)
     racks: int = 0  # behind a thin trunk; 0: all hosts at one switch
     most_bytes: Callable[[int], float] | None = None

@@ -43,10 +43,17 @@ def seconds(p: int) -> float:
 
 
 EXERCISES = [
-    Exercise("make_groups", make_groups, (4, 8), racks=2),
+    Exercise(
+        "make_groups",
+        make_groups,
+        "torch.distributed.new_group: which ranks must call it, and in what order",
+        (4, 8),
+        racks=2,
+    ),
     Exercise(
         "hierarchical_all_reduce",
         hierarchical_all_reduce,
+        "the first paragraph of lesson 7: three stages; the argument group of collectives",
         (4, 8),
         racks=2,
         most_seconds=lambda p: 1.1 * seconds(p),

@@ -129,10 +129,26 @@ def predicted() -> dict[str, float]:
 
 
 EXERCISES = [
-    Exercise("bytes_per_device", bytes_per_device),
-    Exercise("dollars", dollars),
-    Exercise("choose", choose),
-    Exercise("defend", defend),
+    Exercise(
+        "bytes_per_device",
+        bytes_per_device,
+        "lesson 8's model_state_bytes; what each size divides, in the docstring",
+    ),
+    Exercise(
+        "dollars",
+        dollars,
+        "units: tokens, tokens a second, hours",
+    ),
+    Exercise(
+        "choose",
+        choose,
+        "the table of `ringlab search llama2_70b.toml --devices 64 --batch 128`: memory, and tokens a second",
+    ),
+    Exercise(
+        "defend",
+        defend,
+        "`ringlab search llama2_70b.toml --devices 64 --batch 128 --why`: why each mesh loses",
+    ),
 ]
 PREDICTED = predicted()
 SHOWN = Shown(1)

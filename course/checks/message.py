@@ -40,9 +40,23 @@ def half_size(lesson: ModuleType) -> None:
 
 
 EXERCISES = [
-    Exercise("measure", measure, (2,), most_seconds=lambda p: 2.01 * sum(ALPHA + n * BETA for n in SIZES)),
-    Exercise("fit", fit),
-    Exercise("half_size", half_size),
+    Exercise(
+        "measure",
+        measure,
+        "torch.distributed.send and recv, time.perf_counter; what one way is, in the docstring",
+        (2,),
+        most_seconds=lambda p: 2.01 * sum(ALPHA + n * BETA for n in SIZES),
+    ),
+    Exercise(
+        "fit",
+        fit,
+        "numpy.polyfit, which fits a line to points by least squares",
+    ),
+    Exercise(
+        "half_size",
+        half_size,
+        "'Your turn': alpha + n * beta, its two terms",
+    ),
 ]
 PREDICTED = {
     "seconds of 1 KiB": ALPHA + 1024 * BETA,

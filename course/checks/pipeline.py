@@ -114,9 +114,27 @@ def seconds(p: int, micro_batches: int = MICRO_BATCHES) -> float:
 
 HINT = "a stage that waits for its neighbour to take a message cannot compute: see the waits in `--show`"
 EXERCISES = [
-    Exercise("gpipe", gpipe, (1, 2, 4), most_seconds=seconds, hint=HINT),
-    Exercise("one_f_one_b", one_f_one_b, (1, 2, 4), most_seconds=lambda p: seconds(p) + seconds(p, FEW), hint=HINT),
-    Exercise("bubble", bubble),
+    Exercise(
+        "gpipe",
+        gpipe,
+        "'Your turn': what forward and backward of a stage take and return; `ringlab learn 10 --show`",
+        (1, 2, 4),
+        most_seconds=seconds,
+        hint=HINT,
+    ),
+    Exercise(
+        "one_f_one_b",
+        one_f_one_b,
+        "the docstring's order; lesson 2 on sending both ways; `ringlab learn 10 --show`",
+        (1, 2, 4),
+        most_seconds=lambda p: seconds(p) + seconds(p, FEW),
+        hint=HINT,
+    ),
+    Exercise(
+        "bubble",
+        bubble,
+        "the picture of `ringlab learn 10 --show`: the steps in which the first stage has nothing to do",
+    ),
 ]
 PREDICTED = {
     "seconds of a step": 11 * 0.03,

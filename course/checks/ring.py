@@ -44,13 +44,22 @@ EXERCISES = [
     Exercise(
         "ring_all_reduce",
         ring_all_reduce,
+        "the first paragraph of lesson 4, and the picture: `ringlab learn 4 --show` plays yours beside the ring",
         (1, 2, 4, 8),
         most_bytes=lambda p: 2 * (p - 1) * 4 * -(-ELEMENTS // p),
         most_seconds=lambda p: 1.01 * seconds(p, 4 * (ELEMENTS + p)) + 1e-9,
         hint="a rank sends one p-th of the buffer in each of 2 (p - 1) steps, and receives at the same time",
     ),
-    Exercise("ring_seconds", ring_seconds),
-    Exercise("ring_wins_from", ring_wins_from),
+    Exercise(
+        "ring_seconds",
+        ring_seconds,
+        "the first paragraph of lesson 4: how many steps, of how many bytes each",
+    ),
+    Exercise(
+        "ring_wins_from",
+        ring_wins_from,
+        "the docstring, which has the other time; where two straight lines cross",
+    ),
 ]
 PREDICTED = {
     "seconds of the ring, 8 MiB on 8 ranks": seconds(8, 8 << 20),

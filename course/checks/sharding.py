@@ -80,10 +80,15 @@ def sharded_linear(lesson: ModuleType) -> None:
 
 
 EXERCISES = [
-    Exercise("model_state_bytes", model_state_bytes),
+    Exercise(
+        "model_state_bytes",
+        model_state_bytes,
+        "the question of lesson 8: bytes of a parameter, and what each stage divides (Rajbhandari et al. 2020)",
+    ),
     Exercise(
         "ShardedMomentum",
         sharded_momentum,
+        "torch.distributed.reduce_scatter_tensor and all_gather_into_tensor: shapes; torch.optim.SGD's formula",
         (1, 2, 4),
         most_bytes=lambda p: 3 * 2 * (p - 1) * 4 * -(-26 // p),
         hint="one reduce_scatter_tensor and one all_gather_into_tensor a step move as much as one all_reduce",
@@ -91,6 +96,7 @@ EXERCISES = [
     Exercise(
         "ShardedLinear",
         sharded_linear,
+        "torch.autograd.Function: what forward may keep and what backward returns; the docstring on shard.grad",
         (1, 2, 4),
         most_bytes=lambda p: 3 * (p - 1) * 4 * 32 // p,
         least_bytes=lambda p: 3 * (p - 1) * 4 * 32 // p,

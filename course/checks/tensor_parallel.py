@@ -81,6 +81,7 @@ EXERCISES = [
     Exercise(
         "Copy, Sum, GatherSequence, ScatterSequence",
         functions,
+        "torch.autograd.Function; the docstrings say both directions of each",
         (1, 2, 4),
         most_bytes=lambda p: 8 * (p - 1) * 4 * TOKENS // p,
         hint=PARTS,
@@ -88,6 +89,7 @@ EXERCISES = [
     Exercise(
         "ParallelMLP",
         parallel_mlp,
+        "the docstring: who holds which rows and columns; Shoeybi et al. 2019, section 3",
         (1, 2, 4),
         most_bytes=lambda p: 2 * 2 * 2 * (p - 1) * BYTES / p,
         hint="one all_reduce in forward and one in backward, or a gather and a scatter in their place, are enough",

@@ -54,6 +54,7 @@ EXERCISES = [
     Exercise(
         "tree_broadcast",
         tree_broadcast,
+        "the first paragraph of lesson 5, and `ringlab learn 5 --show`: who has the tensor after each round",
         (1, 2, 5, 8),
         most_seconds=lambda p: 1.01 * math.ceil(math.log2(p)) * (ALPHA + 4 * ELEMENTS * BETA) + 1e-9,
         hint="in every round each rank that has the tensor sends it to one that has not, so that their number doubles",
@@ -61,13 +62,22 @@ EXERCISES = [
     Exercise(
         "halving_doubling_all_reduce",
         halving_doubling_all_reduce,
+        "`ringlab learn 5 --show` plays it beside yours: whose half goes to whom in each step",
         (2, 4, 8),
         most_bytes=lambda p: 2 * (p - 1) * 4 * ELEMENTS // p,
         most_seconds=lambda p: 1.01 * halving_seconds(p),
         hint="the first exchange is of half of the buffer, the next of a quarter, and both directions go on at once",
     ),
-    Exercise("tree_seconds", tree_seconds),
-    Exercise("ring_wins_from", ring_wins_from),
+    Exercise(
+        "tree_seconds",
+        tree_seconds,
+        "lesson 1: alpha + n * beta; how many rounds double one to all ranks",
+    ),
+    Exercise(
+        "ring_wins_from",
+        ring_wins_from,
+        "lesson 4's function of this name; where two straight lines cross",
+    ),
 ]
 PREDICTED = {
     "seconds by the ring": 2 * 63 * (ALPHA + 4 / 64 * BETA),

@@ -189,6 +189,7 @@ def _show_one(file: JudgedLesson) -> Iterator[Part]:
             yield Line(f"{one.exercise}{where}", "bold", wrap=True)
             for line in one.text.splitlines():
                 yield Line(f"  {line}", wrap=True)
+            yield Line(f"  To read: {one.read}.", wrap=True)
     said = [one for one in file.predictions if one.said is not None]
     unsaid = [repr(one.name) for one in file.predictions if one.said is None]
     if said and not file.is_right:
