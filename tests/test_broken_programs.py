@@ -165,7 +165,7 @@ def test_a_program_that_refuses_a_world_size_is_heard() -> None:
     assert refusal("all_reduce", wrong, 3).endswith("rank 0, step 0: world size 3 is odd; the ranks work in pairs")
 
 
-@pytest.mark.parametrize("returned", [5, "steps", [send(1, 0)], (send(1, 0), recv(1, 0))])
+@pytest.mark.parametrize("returned", [5, "steps", [send(1, 0)], (send(1, 0), recv(1, 0)), (), (None, 3)])
 def test_a_program_that_is_no_generator(returned: object) -> None:
     def wrong(rank, world_size):
         return returned

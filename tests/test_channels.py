@@ -129,19 +129,6 @@ def test_a_message_without_other_end_names_its_channel() -> None:
     )
 
 
-def test_channels_that_overlap_are_refused() -> None:
-    def overlapping(rank, world_size):
-        return ring_all_reduce(rank, world_size), ring_all_reduce(rank, world_size)
-
-    with pytest.raises(ProgramError) as failure:
-        verify(declared("all_reduce", overlapping, name="wrong"), 3)
-    assert str(failure.value) == (
-        "all_reduce/wrong, world size 3, rank 0, channel 1, step 0: send(to rank 1, chunk 2): chunk 2 belongs to "
-        "channel 0, which uses it too; channels of a rank touch different chunks"
-    )
-    assert (failure.value.rank, failure.value.step) == (0, 0)
-
-
 def test_a_deadlock_names_its_channel() -> None:
     def stuck(rank, world_size):
         def idle():
@@ -170,12 +157,6 @@ def test_a_program_that_fails_names_its_channel() -> None:
 
     with pytest.raises(ProgramError, match="rank 0, channel 1, step 1: the program fails with ZeroDivisionError"):
         verify(declared("all_reduce", failing, chunks=1), 2)
-
-
-@pytest.mark.parametrize("returned", [(), (None, 3), (send(1, 0),)])
-def test_what_is_no_program_is_refused(returned: Any) -> None:
-    with pytest.raises(ProgramError, match="it is no rank program: it returned"):
-        verify(declared("all_reduce", lambda rank, world_size: returned), 2)
 
 
 def test_a_group_has_its_own_ranks_and_chunks() -> None:
