@@ -9,16 +9,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from collectives.errors import InputError
-from collectives.quoting import close_names, quote, suggest
-from collectives.records.model_profile import EXAMPLE, TRANSFORMERS, TransformerShape, is_transformer, parse_transformer
+from collectives.quoting import quote
+from collectives.records.model_profile import TransformerShape, is_transformer, parse_transformer
 from collectives.training.workload import is_file_reference
 from realcomm.launching.torch_process import import_compiler
+from realcomm.profiling.model_names import check_model_name
 from realcomm.training.model_files import check_model_file
 from realcomm.training.models import build_from_file
 
 IMAGE = (3, 224, 224)
 SIZES = {"inception_v3": (3, 299, 299)}
-ACCEPTED = f"a model of torchvision like resnet50, one like gpt2, FILE.py:NAME, or {EXAMPLE}"
 
 
 class ModelSource(NamedTuple):
@@ -57,16 +57,10 @@ def find_model(text: str, sample: tuple[int, ...] | None = None) -> ModelSource:
     if is_file_reference(text):
         path, _, _ = text.rpartition(":")
         return ModelSource(text, lambda: _from_file(text), sample or IMAGE, None, None, Path(path))
-    if ":" in text or "/" in text or text.endswith(".py"):
-        raise InputError(f"model {quote(text)} is not known; give {ACCEPTED}")
+    check_model_name(text)
     import_compiler()
-    from torchvision.models import list_models  # slow to import
+    import torchvision  # noqa: F401 - slow, and not to be imported while a model is built on the meta device
 
-    known = list_models(module=__import__("torchvision.models", fromlist=["models"]))
-    if text not in known:
-        names = [*TRANSFORMERS, *known]
-        near = f"{suggest(text, names)}; or " if close_names(text, names) else ""
-        raise InputError(f"model {quote(text)} is not known; {near}give {ACCEPTED}")
     return ModelSource(text, lambda: _of_torchvision(text), sample or SIZES.get(text, IMAGE), None, None)
 
 

@@ -11,6 +11,7 @@ from collectives.records.files import parse_record
 from collectives.records.kineto import STEP_PHASES, read_phase_times
 from collectives.records.model_profile import Measured, ModelProfile
 from collectives.training.workload import is_file_reference
+from realcomm.profiling.model_names import check_model_name
 from realcomm.training.model_files import ask_file
 
 
@@ -26,6 +27,7 @@ def trace_model(text: str, sample: tuple[int, ...] | None = None) -> ModelProfil
         if not isinstance(found, dict):
             raise file.unreadable(TypeError("it is no object"))
         return parse_record(found, ModelProfile, file.path)
+    check_model_name(text)
     from realcomm.profiling.meta import profile_named  # imports torch
 
     return profile_named(text, sample)
