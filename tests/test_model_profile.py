@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torchvision
 
 from benchmarks.studies.shipped_profiles import TORCHVISION
 from collectives.errors import InputError
@@ -19,6 +20,7 @@ from collectives.training.buckets import fill_buckets
 from collectives.training.models import count_parameters
 from realcomm.profiling.measured import measure
 from realcomm.profiling.meta import profile_on_meta
+from realcomm.profiling.model_names import torchvision_models
 from realcomm.profiling.model_sources import find_model
 from realcomm.profiling.tracing import measured_by_profiler, trace_model
 from ringlab.commands.measuring.profile import profile_model
@@ -115,9 +117,15 @@ class Looks(torch.nn.Module):
         return self.linear(x) if x.sum() > 0 else x
 def build():
     return Looks()
+def lazy():
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.LazyLinear(10))
 def nothing():
     return 3
 """
+
+
+def test_names_of_torchvisions_models_are_found_without_importing_it() -> None:
+    assert sorted(torchvision_models()) == torchvision.models.list_models(module=torchvision.models)
 
 
 def test_a_model_of_a_file_is_traced_or_refused(tmp_path: Path) -> None:
@@ -128,6 +136,8 @@ def test_a_model_of_a_file_is_traced_or_refused(tmp_path: Path) -> None:
     assert (fine.parameters, fine.forward_flops) == (15, 24)
     with pytest.raises(InputError, match=r"cannot be followed .* looks at no value"):
         profile_on_meta(find_model(f"{path}:build", (4,)))
+    with pytest.raises(InputError, match="layer 1 is a LazyLinear, which has no size yet; put a Linear with"):
+        profile_on_meta(find_model(f"{path}:lazy"))
     with pytest.raises(InputError, match="returns int"):
         profile_on_meta(find_model(f"{path}:nothing", (4,)))
     with pytest.raises(InputError, match="no function other"):

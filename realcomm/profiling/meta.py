@@ -170,6 +170,7 @@ def profile_on_meta(source: ModelSource) -> ModelProfile:
             raise
         except Exception as error:
             raise _untraceable(source, "be built", error) from error
+        _check_sizes(source, model)
         try:
             few, many = (_follow(source, model, batch) for batch in BATCHES)
         except Exception as error:
@@ -177,6 +178,15 @@ def profile_on_meta(source: ModelSource) -> ModelProfile:
     name = f"torch {torch.__version__.partition('+')[0]} on the meta device"
     layers = tuple(_layers(model, few, many))
     return ModelProfile(source.name, source.described, 4, name, layers, source.shape)
+
+
+def _check_sizes(source: ModelSource, model: nn.Module) -> None:
+    """Raise InputError for layers whose sizes are not known before data have passed them."""
+    for name, module in model.named_modules():
+        if any(map(nn.parameter.is_lazy, _own(module))):
+            kind = type(module).__name__
+            wanted = f"put a {kind.removeprefix('Lazy')} with its sizes there"
+            raise InputError(f"model {quote(source.name)}: layer {name} is a {kind}, which has no size yet; {wanted}")
 
 
 def _untraceable(source: ModelSource, done: str, error: Exception) -> InputError:
