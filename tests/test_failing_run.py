@@ -183,4 +183,6 @@ def test_a_file_of_several_collectives_asks_for_a_name(ringlab: Ringlab, tmp_pat
     file = own_program(tmp_path)
     file.write_text(file.read_text() + '\n@algorithm("barrier")\ndef wait(rank, world_size):\n    yield ()\n')
     done = ringlab("animate", file, "-o", tmp_path / "x.html")
-    assert done == (2, "", f"ringlab: {file}: name one of its algorithms; there are {file}:ring, {file}:wait\n")
+    every = ", ".join(f"{file}:{name}" for name in ("all_reduce/ring", "barrier/wait"))
+    assert done == (2, "", f"ringlab: {file}: name one of its algorithms in place of the file: {every}\n")
+    assert ringlab("animate", f"{file}:all_reduce/ring", "-o", tmp_path / "x.html").status == 0

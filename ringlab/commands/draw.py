@@ -64,11 +64,11 @@ def _with_programs(scenario: str, reference: str, set_keys: Sequence[str]) -> Lo
     """Return a scenario whose algorithms are those of a file, or one of them."""
     file, _, name = reference.partition(".py:")
     path = Path(f"{file}.py" if name else reference)
-    found = [one for one in load_file(path) if name in ("", one.name)] or load_file(path)
-    collectives = {one.spec.name for one in found}
-    if len(collectives) > 1 or (name and name not in (one.name for one in found)):
-        names = ", ".join(f"{path}:{one.name}" for one in found)
-        raise InputError(f"{reference}: name one of its algorithms; there are {names}")
+    every = load_file(path)
+    found = [one for one in every if name in ("", one.name, one.full_name)]
+    if len({one.spec.name for one in found}) != 1:  # several are drawn if they do the same
+        names = ", ".join(f"{path}:{one.full_name}" for one in found or every)
+        raise InputError(f"{reference}: name one of its algorithms in place of the file: {names}")
     keys = {
         "title": f"{path.name} on eight hosts of one switch" if scenario == USUAL and not set_keys else path.name,
         "collective.name": found[0].spec.name,
