@@ -18,9 +18,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from collectives.calibration.calibration import Calibration
 from collectives.catalogue import find_algorithm
 from collectives.output_files import write_text
+from collectives.records.calibration import Calibration
 from collectives.records.environment import describe_environment
 from collectives.records.recording_builder import STEP
 from collectives.request import Request

@@ -12,11 +12,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collectives.calibration.calibration import Calibration, read_calibration
     from collectives.catalogue import find_algorithm, library
     from collectives.declaration import Algorithm, algorithm
     from collectives.errors import InputError, ProgramError, RunFailed, Undefined
     from collectives.proof.verifier import verify
+    from collectives.records.calibration import Calibration, read_calibration
     from collectives.records.messages import Message, Messages
     from collectives.records.spans import Span, Spans
     from collectives.records.trace import Trace, read_trace
@@ -33,7 +33,7 @@ _MODULES = {
     "collectives.declaration": ("Algorithm", "algorithm"),
     "collectives.errors": ("InputError", "ProgramError", "RunFailed", "Undefined"),
     "collectives.proof.verifier": ("verify",),
-    "collectives.calibration.calibration": ("Calibration", "read_calibration"),
+    "collectives.records.calibration": ("Calibration", "read_calibration"),
     "collectives.records.messages": ("Message", "Messages"),
     "collectives.records.spans": ("Span", "Spans"),
     "collectives.records.trace": ("Trace", "read_trace"),

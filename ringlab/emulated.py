@@ -13,9 +13,9 @@ from typing import TypeVar
 
 import realcomm
 import simcomm
-from collectives.calibration.calibration import SLOWER, Calibration, CrowdRound, PairProbes
 from collectives.catalogue import find_algorithm
 from collectives.errors import InputError, RunFailed
+from collectives.records.calibration import SLOWER, Calibration, CrowdRound, PairProbes
 from collectives.records.critical_path import Lateness, find_lateness
 from collectives.records.environment import cores
 from collectives.records.trace import Trace

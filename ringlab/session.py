@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import scenarios
-from collectives.calibration.calibration import Calibration, cache_file, is_cached, read_calibration
 from collectives.checks import check_path, check_sequence, check_whole_number
 from collectives.errors import InputError, RunFailed
 from collectives.input_files import inputs_protected
+from collectives.records.calibration import Calibration, cache_file, is_cached, read_calibration
 from collectives.request import Request
 from collectives.training.workload import Training, check_training
 from collectives.units import count

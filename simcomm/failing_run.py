@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from collectives.calibration.calibration import Calibration
 from collectives.errors import Deadlock, ProgramError
+from collectives.records.calibration import Calibration
 from collectives.records.messages import Messages
 from collectives.records.trace import ProgramFailure, Trace
 from collectives.request import Request

@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import NamedTuple
 
-from collectives.calibration.calibration import Calibration
 from collectives.catalogue import library
 from collectives.checks import check_cluster
 from collectives.declaration import Algorithm, auto
 from collectives.errors import InputError, TooLarge, Undefined
+from collectives.records.calibration import Calibration
 from collectives.request import Request, make_request
 from collectives.spec import find_spec
 from simcomm.cluster.cluster import Cluster

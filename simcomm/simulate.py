@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from collectives.calibration.calibration import Calibration, cached_calibration
 from collectives.checks import check_cluster
 from collectives.declaration import Algorithm
+from collectives.records.calibration import Calibration, cached_calibration
 from collectives.records.spans import Spans, join_spans
 from collectives.records.trace import Trace
 from collectives.records.waits import Record

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from collectives.calibration.calibration import Calibration
 from collectives.catalogue import as_algorithm
 from collectives.checks import check_cluster, check_whole_number, is_finite_number
 from collectives.declaration import Algorithm
@@ -26,6 +25,7 @@ from collectives.errors import InputError
 from collectives.input_files import FileBytes, parse_json
 from collectives.output_files import append_text, read_kept_lines
 from collectives.quoting import quote
+from collectives.records.calibration import Calibration
 from collectives.records.environment import installed_version
 from collectives.request import Request, make_request
 from simcomm import compiled

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from math import hypot, log10, sqrt
 from statistics import fmean, stdev
 
-from collectives.calibration.calibration import SLOWER, Calibration, ComputePoint, read_curve
+from collectives.records.calibration import SLOWER, Calibration, ComputePoint, read_curve
 from collectives.units import format_size, format_time
 
 # Two-sided 80 % quantiles of Student's t by degrees of freedom.
@@ -95,7 +95,7 @@ def of_emulated(seconds: float, parts: Sequence[float | None], slower: float | N
 def find_noise(calibration: Calibration) -> list[str]:
     """Return why a calibration is not to be trusted; nothing where it is.
 
-    >>> from collectives.calibration.calibration import FittedLine, MachineLoad
+    >>> from collectives.records.calibration import FittedLine, MachineLoad
     >>> line, load = FittedLine(1e-5, 1e-9, 0.05), MachineLoad(0.4, 0.0)
     >>> find_noise(Calibration(2, 1, one_way=line, both_ways=line, reduction=line, load=load))
     ["other processes took 40% of this machine's cores"]

@@ -14,9 +14,9 @@ import pytest
 from command_line import Ringlab, in_this_process
 from virtual_runs import VirtualRuns, virtual_runs
 
-from collectives.calibration.calibration import PARTS
 from collectives.errors import RunFailed
 from collectives.output_files import cache_folder
+from collectives.records.calibration import PARTS
 from collectives.training.workload import Training
 from realcomm.training.trainer import preload_for
 

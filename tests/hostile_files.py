@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from collectives.calibration.calibration import Calibration
+from collectives.records.calibration import Calibration
 
 Tree = Any  # what TOML and JSON say: tables, lists, texts, numbers
 Path = tuple[str | int, ...]  # to a value in a tree

@@ -11,8 +11,8 @@ from command_line import Ringlab
 
 import ringlab.commands.accuracy.here as accuracy
 import ringlab.emulated as emulated_rows
-from collectives.calibration.calibration import ComputePoint, CrowdRound, MachineLoad, PairProbes
 from collectives.errors import RunFailed
+from collectives.records.calibration import ComputePoint, CrowdRound, MachineLoad, PairProbes
 from collectives.request import make_request
 from collectives.training.workload import ComputePhases
 from realcomm.calibration.pair_calibration import from_pair

@@ -9,8 +9,8 @@ import pytest
 
 import simcomm
 from collectives import InputError, find_algorithm
-from collectives.calibration.calibration import Calibration, FittedLine, MachineLoad
 from collectives.declaration import auto
+from collectives.records.calibration import Calibration, FittedLine, MachineLoad
 from collectives.records.limits import find_limits
 from collectives.records.summary import PHASES
 from collectives.records.trace import Trace

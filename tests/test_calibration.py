@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import simcomm
 from collectives import find_algorithm
-from collectives.calibration.calibration import HopCurve, read_calibration
 from collectives.costs.hops import EXCHANGE, FAN_IN, FAN_OUT, RELAY, Hop, Probe
+from collectives.records.calibration import HopCurve, read_calibration
 from collectives.records.environment import threads_per_rank
 from collectives.records.summary import training_entry
 from collectives.request import make_request

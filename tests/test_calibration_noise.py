@@ -8,8 +8,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from collectives.calibration.calibration import Calibration, ComputePoint, FittedLine, MachineLoad
 from collectives.errors import InputError, RunFailed
+from collectives.records.calibration import Calibration, ComputePoint, FittedLine, MachineLoad
 from collectives.training.workload import ComputePhases
 from realcomm.calibration.load import Counters, LoadWatch
 from ringlab.commands.predicting.predict import _offer_calibration

@@ -13,7 +13,7 @@ from command_line import run_python
 
 import simcomm
 from collectives import Algorithm, InputError, ProgramError, Trace, Transport, find_algorithm
-from collectives.calibration.calibration import Calibration, ComputePoint, FittedLine
+from collectives.records.calibration import Calibration, ComputePoint, FittedLine
 from collectives.records.environment import threads_per_rank
 from collectives.records.files import write_record
 from collectives.records.trace import read_trace

@@ -7,7 +7,7 @@ import pytest
 
 import simcomm
 from collectives import InputError
-from collectives.calibration.calibration import Calibration, CrowdRound, FittedLine, PairProbes
+from collectives.records.calibration import Calibration, CrowdRound, FittedLine, PairProbes
 from simcomm.cluster.pair_fit import fit_pair
 
 RATE = 50e6 / 8

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from replay_cases import Live, recordings
 
 import simcomm
-from collectives.calibration.calibration import Calibration, FittedLine, HopCurve
 from collectives.catalogue import library
 from collectives.costs.hops import EXCHANGE
 from collectives.declaration import nccl
 from collectives.errors import InputError
+from collectives.records.calibration import Calibration, FittedLine, HopCurve
 from collectives.records.recording import Recording, SourceLine
 from collectives.records.recording_builder import CollectiveCall, RecordingBuilder
 from collectives.transport import Transport

@@ -7,7 +7,7 @@ import pytest
 from scenario_texts import ASKS, STAR, write
 
 from collectives import InputError, TcpTerms
-from collectives.calibration.calibration import Calibration, FittedLine
+from collectives.records.calibration import Calibration, FittedLine
 from scenarios.loader import load
 
 LINE = FittedLine(2e-5, 1e-9, 0.0)

@@ -8,8 +8,8 @@ import pytest
 
 import simcomm
 from collectives import Algorithm, InputError, find_algorithm
-from collectives.calibration.calibration import Calibration, ComputePoint, FittedLine, OverlapPoint
 from collectives.declaration import nccl
+from collectives.records.calibration import Calibration, ComputePoint, FittedLine, OverlapPoint
 from collectives.records.environment import cores, threads_per_rank
 from collectives.records.summary import PHASES as SUMMARY_PHASES
 from collectives.records.summary import training_entry

@@ -15,7 +15,7 @@ import pytest
 import simcomm
 import viz
 from collectives import InputError, Message, Request, Span, Trace, find_algorithm
-from collectives.calibration.calibration import read_calibration
+from collectives.records.calibration import read_calibration
 from collectives.records.trace import LinkRate, ProgramFailure, TracedLink, Unfinished, read_trace
 from simcomm.compiled.engine import simulate
 from simcomm.compiled.planning.engine_input import EngineInput

@@ -11,7 +11,8 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from collectives.calibration.calibration import (
+from collectives.costs.hops import EXCHANGE, PATTERNS, RELAY, Hop, Probe, hop_seconds, probes_of
+from collectives.records.calibration import (
     PARTS,
     Calibration,
     ComputePoint,
@@ -20,7 +21,6 @@ from collectives.calibration.calibration import (
     MachineLoad,
     OverlapPoint,
 )
-from collectives.costs.hops import EXCHANGE, PATTERNS, RELAY, Hop, Probe, hop_seconds, probes_of
 from collectives.training.buckets import Gradient
 from collectives.training.workload import ComputePhases, Training
 

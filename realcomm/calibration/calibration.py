@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from collectives.calibration.calibration import Calibration
 from collectives.checks import check_cluster
+from collectives.records.calibration import Calibration
 from collectives.records.environment import threads_per_rank
 from collectives.records.trace import Trace
 from collectives.request import Request

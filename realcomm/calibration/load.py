@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import psutil
 
-from collectives.calibration.calibration import MachineLoad
+from collectives.records.calibration import MachineLoad
 from realcomm.launching.server import server_pid
 
 

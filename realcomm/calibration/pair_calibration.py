@@ -7,7 +7,7 @@ from typing import Any
 
 import networkx as nx
 
-from collectives.calibration.calibration import Calibration, CrowdRound, PairProbes
+from collectives.records.calibration import Calibration, CrowdRound, PairProbes
 from collectives.records.environment import threads_per_rank
 from collectives.training.workload import Training
 from realcomm.calibration.blocks import fit_line

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 
-from collectives.calibration.calibration import CrowdRound, PairProbes, SizeTimes
 from collectives.declaration import Algorithm
+from collectives.records.calibration import CrowdRound, PairProbes, SizeTimes
 from collectives.records.environment import cores
 from collectives.request import Request
 from collectives.spec import Spec

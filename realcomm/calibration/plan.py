@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from collectives.calibration.calibration import PARTS
 from collectives.costs.hops import EXCHANGE, FAN_IN, FAN_OUT, RELAY, Hop, Probe, probes_of, request_hops
+from collectives.records.calibration import PARTS
 from collectives.records.environment import cores, threads_per_rank
 from collectives.request import Request
 from collectives.training.workload import Training

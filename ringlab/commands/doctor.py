@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from collectives.calibration.calibration import cache_file, read_calibration
 from collectives.errors import InputError, RunFailed
+from collectives.records.calibration import cache_file, read_calibration
 from collectives.records.environment import cores, describe_environment
 from collectives.units import count, format_bandwidth
 from realcomm.emulation.trial import try_emulation

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 import simcomm
 import viz
-from collectives.calibration.calibration import Calibration
 from collectives.errors import InputError, TooLarge
+from collectives.records.calibration import Calibration
 from collectives.records.summary import PHASES
 from collectives.training.workload import Training
 from collectives.units import count, format_size

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import viz
-from collectives.calibration.calibration import Calibration
 from collectives.errors import InputError
+from collectives.records.calibration import Calibration
 from collectives.records.trace import Trace
 from collectives.units import format_size, format_time
 from ringlab.pictures.played_runs import beside_measured, predict_runs

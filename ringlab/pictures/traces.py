@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 import simcomm
 from collectives.budget import Gigabyte
-from collectives.calibration.calibration import Calibration
 from collectives.checks import check_text
 from collectives.errors import InputError, ProgramError, TooLarge
 from collectives.quoting import quote
+from collectives.records.calibration import Calibration
 from collectives.records.trace import Trace
 from collectives.request import Request
 from collectives.training.workload import Training

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from collectives.calibration.calibration import Calibration
 from collectives.declaration import NCCL
 from collectives.errors import InputError
+from collectives.records.calibration import Calibration
 from collectives.request import Request, make_request
 from collectives.training.workload import Training
 from scenarios import CollectiveComparison, LoadedScenario

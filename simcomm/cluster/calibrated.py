@@ -6,9 +6,9 @@ from math import inf
 
 import networkx as nx
 
-from collectives.calibration.calibration import Calibration, cached_calibration, check_calibration
 from collectives.checks import check_whole_number
 from collectives.errors import InputError
+from collectives.records.calibration import Calibration, cached_calibration, check_calibration
 from collectives.transport import Transport
 from collectives.units import count
 from simcomm.cluster.cluster import Cluster

@@ -6,10 +6,10 @@ from typing import Any, ClassVar, Literal
 
 import networkx as nx
 
-from collectives.calibration.calibration import Calibration
 from collectives.checks import check_cluster, check_whole_number
 from collectives.errors import InputError
 from collectives.quoting import quote
+from collectives.records.calibration import Calibration
 from collectives.transport import Transport
 from simcomm.cluster.pair_fit import borrow_transport
 from simcomm.cluster.routing import Router, Routing, shortest

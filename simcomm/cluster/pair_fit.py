@@ -14,10 +14,10 @@ from math import ceil, inf
 from statistics import median
 from typing import Any
 
-from collectives.calibration.calibration import Calibration, CrowdRound, PairProbes, SizeTimes
 from collectives.checks import MOST_SECONDS
 from collectives.errors import InputError
 from collectives.quoting import quote
+from collectives.records.calibration import Calibration, CrowdRound, PairProbes, SizeTimes
 from collectives.transport import TcpTerms, Transport
 
 LARGE = 4 << 20  # bytes: from here on a send has to wait for the send buffer

@@ -11,11 +11,11 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from collectives.calibration.calibration import Calibration, cached_calibration, check_calibration
 from collectives.catalogue import find_algorithm
 from collectives.costs.hops import EXCHANGE, RELAY, Hop
 from collectives.declaration import AUTO, NCCL, Algorithm, auto, nccl
 from collectives.errors import InputError, Undefined
+from collectives.records.calibration import Calibration, cached_calibration, check_calibration
 from collectives.records.columns import Bools, Floats, Ints
 from collectives.request import Request
 from collectives.spec import find_spec

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from collectives.calibration.calibration import Calibration
 from collectives.checks import check_cluster
 from collectives.errors import InputError
+from collectives.records.calibration import Calibration
 from collectives.records.columns import Floats, Ints
 from collectives.records.recording import Recording
 from simcomm.cluster.cluster import Cluster

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collectives.calibration.calibration import Calibration, read_curve
 from collectives.costs.hops import find_hops
 from collectives.declaration import Algorithm
+from collectives.records.calibration import Calibration, read_curve
 from collectives.records.columns import Floats, Ints
 from collectives.request import Request, reduced_counts
 from collectives.schedule.table import OperationColumns

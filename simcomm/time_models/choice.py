@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from importlib import import_module
 
-from collectives.calibration.calibration import Calibration, check_calibration
+from collectives.records.calibration import Calibration, check_calibration
 from simcomm.cluster.cluster import Cluster
 from simcomm.time_models.time_model import TimeModel
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from collectives.calibration.calibration import SLOWER
 from collectives.catalogue import find_algorithm
 from collectives.declaration import GLOO, Algorithm
+from collectives.records.calibration import SLOWER
 from collectives.records.environment import cores, threads_per_rank
 from collectives.request import Request
 from collectives.training.workload import Training

@@ -9,9 +9,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from collectives.calibration.calibration import Calibration, read_curve
 from collectives.costs.hops import HopKind, Site, find_hops
 from collectives.proof.completion import completion_order
+from collectives.records.calibration import Calibration, read_curve
 from collectives.records.messages import Message, Messages
 from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace

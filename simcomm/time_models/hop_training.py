@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from collectives.calibration.calibration import Calibration, OverlapPoint, read_curve
 from collectives.errors import InputError
+from collectives.records.calibration import Calibration, OverlapPoint, read_curve
 from collectives.records.environment import threads_per_rank
 from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 
-from collectives.calibration.calibration import Calibration, cached_calibration
+from collectives.records.calibration import Calibration, cached_calibration
 from collectives.records.trace import Trace
 from collectives.request import Array, Request
 from collectives.training.workload import ComputePhases, Training

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from collectives.calibration.calibration import Calibration, ComputePoint, OverlapPoint
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.quoting import quote
+from collectives.records.calibration import Calibration, ComputePoint, OverlapPoint
 from collectives.records.environment import cores, threads_per_rank
 from collectives.records.trace import Trace
 from collectives.request import Array, Request

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 import viz
-from collectives.calibration.calibration import Calibration, MachineLoad, PairProbes, read_pair
 from collectives.errors import InputError, RunFailed
+from collectives.records.calibration import Calibration, MachineLoad, PairProbes, read_pair
 from collectives.records.environment import describe_environment
 from collectives.units import format_size
 from realcomm.calibration.load import watch_load

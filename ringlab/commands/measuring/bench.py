@@ -12,11 +12,11 @@ from typer import Option
 
 import realcomm
 import simcomm
-from collectives.calibration.calibration import Calibration, cached_calibration
 from collectives.catalogue import find_algorithm, library
 from collectives.checks import check_sequence, check_whole_number
 from collectives.declaration import AUTO, Algorithm, auto
 from collectives.errors import InputError
+from collectives.records.calibration import Calibration, cached_calibration
 from collectives.records.environment import describe_environment
 from collectives.records.summary import COLLECTIVE_FIGURES, collective_entry
 from collectives.records.trace import Trace

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import numpy as np
 from typer import Argument, Option
 
-from collectives.calibration.calibration import Calibration
 from collectives.errors import InputError
+from collectives.records.calibration import Calibration
 from collectives.request import Request
 from collectives.training.workload import Training
 from collectives.units import count, format_size

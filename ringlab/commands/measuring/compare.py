@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar
 
 import typer
 
-from collectives.calibration.calibration import Calibration, MachineLoad
 from collectives.errors import InputError
+from collectives.records.calibration import Calibration, MachineLoad
 from collectives.records.summary import COLLECTIVE_FIGURES, TRAINING_FIGURES
 from collectives.records.trace import Trace
 from collectives.training.workload import Training

@@ -8,8 +8,8 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from collectives.calibration.calibration import MachineLoad
 from collectives.errors import InputError, RunFailed
+from collectives.records.calibration import MachineLoad
 from collectives.records.spans import Spans
 from collectives.records.trace import Trace
 from collectives.units import count, format_size, format_time

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import realcomm
-from collectives.calibration.calibration import Calibration
 from collectives.errors import InputError, RunFailed
+from collectives.records.calibration import Calibration
 from collectives.records.trace import Trace
 from collectives.request import Request
 from collectives.training.workload import Training

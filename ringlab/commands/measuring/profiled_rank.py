@@ -5,9 +5,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from collectives.calibration.calibration import Calibration, ComputePoint, FittedLine, OverlapPoint
 from collectives.errors import InputError
 from collectives.quoting import quote
+from collectives.records.calibration import Calibration, ComputePoint, FittedLine, OverlapPoint
 from collectives.records.environment import cores, threads_per_rank
 from collectives.records.model_profile import Measured, ModelProfile, find_model_profile
 from collectives.training.workload import ComputePhases, Training

@@ -9,10 +9,10 @@ from typing import Annotated, Any, ClassVar
 
 from typer import Argument, Option
 
-from collectives.calibration.calibration import cache_file, is_cached
 from collectives.checks import check_whole_number
 from collectives.errors import InputError
 from collectives.input_files import FileBytes, check_input
+from collectives.records.calibration import cache_file, is_cached
 from collectives.records.recording import Recording, read_recording
 from collectives.units import format_time
 from collectives.variables import is_launched

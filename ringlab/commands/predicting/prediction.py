@@ -7,8 +7,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import simcomm
 from collectives.budget import Gigabyte, allowed
-from collectives.calibration.calibration import Calibration
 from collectives.errors import TooLarge
+from collectives.records.calibration import Calibration
 from collectives.records.limits import find_limits
 from collectives.records.summary import TRAINING_FIGURES
 from collectives.records.trace import Trace

@@ -10,12 +10,12 @@ from typing import Annotated, ClassVar, NamedTuple
 from typer import Argument, Option
 
 import viz
-from collectives.calibration.calibration import Calibration, read_calibration
 from collectives.catalogue import find_algorithm
 from collectives.declaration import AUTO, NCCL
 from collectives.errors import InputError
 from collectives.other_formats import read_any_recording
 from collectives.other_formats.chakra import write_chakra
+from collectives.records.calibration import Calibration, read_calibration
 from collectives.records.critical_path import divide_path
 from collectives.records.limits import find_limits
 from collectives.records.recording import Recording

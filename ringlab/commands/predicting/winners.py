@@ -10,11 +10,11 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 import viz
-from collectives.calibration.calibration import Calibration
 from collectives.catalogue import find_algorithm
 from collectives.checks import check_cluster, check_sequence
 from collectives.errors import InputError
 from collectives.quoting import quote
+from collectives.records.calibration import Calibration
 from collectives.records.environment import describe_environment
 from collectives.spec import find_spec
 from collectives.units import format_size

@@ -1,1 +1,0 @@
-"""What was measured of a machine to predict runs on it."""
