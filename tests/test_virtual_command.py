@@ -38,6 +38,15 @@ def test_a_program_that_hangs_is_told_and_ends_with_status_1(ringlab: Ringlab, t
     assert "deadlock: ranks 0-1 all receive first" in done.out and "hang.py:3" in done.out
 
 
+@pytest.mark.parametrize(("options", "said"), [((), "give --ranks N unless"), (("--ranks", 2), "sent a message.")])
+def test_a_program_that_communicates_nothing_is_told(
+    options: tuple[object, ...], said: str, ringlab: Ringlab, tmp_path: Path
+) -> None:
+    (tmp_path / "empty.py").touch()
+    done = ringlab("virtual", tmp_path / "empty.py", *options)
+    assert done.status == 0 and said in done.out and "finished" not in done.out
+
+
 def test_options_stop_at_the_program(ringlab: Ringlab, tmp_path: Path) -> None:
     program = tmp_path / "said.py"
     program.write_text("import sys\nprint(sys.argv[1:], __name__)\n")

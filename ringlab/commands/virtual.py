@@ -34,7 +34,7 @@ from virtual.hosting.host import VirtualHost, show_on_own
 from virtual.options import LAUNCH_S, VirtualOptions
 from virtual.outcome import Finished
 from virtual.process.programs import UserProgram
-from virtual.ranks.finding import ProgramFinding
+from virtual.ranks.finding import STARTER, ProgramFinding
 
 FEW = 16  # ranks that have a row each
 MANY_MESSAGES = 2_000_000  # more of which make no Trace
@@ -138,7 +138,13 @@ class VirtualAnswer(Answer):
             yield Line(f"{self.program}: {format_time(self.elapsed_s)} of virtual time {how}", "bold")
             if self.step_s is not None:
                 yield Line(f"a step takes {format_time(self.step_s)} in the mean of {self.steps}")
-            yield Table(None, ["", "finished", "computed", "waited", "called"], [*self._rows()])
+            calls = 0 if self.recording is None else len(self.recording.calls)
+            if calls or self.elapsed_s:
+                yield Table(None, ["", "finished", "computed", "waited", "called"], [*self._rows()])
+            if not calls:
+                alone = all(one.rank == STARTER for one in self.ranks)
+                advice = "; give --ranks N unless the program starts its ranks itself" if alone else ""
+                yield f"No rank has called a collective of torch.distributed or sent a message{advice}."
         for finding in self.findings:
             first, *others = finding.text.splitlines()
             yield Line(make_printable(first), "bold")
