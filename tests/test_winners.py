@@ -11,12 +11,12 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import simcomm
-from collectives import InputError
+from collectives import InputError, find_algorithm
 from ringlab.cli import app
-from ringlab.commands.predicting.winners import winners
-from ringlab.table import print_parts
+from ringlab.commands.predicting.winners import WinnersAnswer, winners
+from ringlab.table import Table, print_parts
 from simcomm.cluster.cluster import doublings
-from simcomm.selection import choose, winner_map
+from simcomm.selection import AlgorithmChoice, Candidate, WinnerMap, choose, winner_map
 from viz.winners import Winners, draw_winners, shade_by_gain, winner_colours
 
 STAR = simcomm.star(8, "100 Gbit/s", "2 us")
@@ -45,6 +45,22 @@ def test_the_table_has_a_row_for_each_stretch() -> None:
     assert [line.split()[:5] for line in shown.splitlines() if "iB" in line] == [
         ["8", "1", "KiB", "to", "256"], ["1", "MiB", "to", "64", "MiB"]
     ]  # fmt: skip
+
+
+def test_algorithms_that_alternate_at_no_distance_are_one_row() -> None:
+    ring, both = (find_algorithm(name, "all_reduce") for name in ("ring", "bidirectional_ring"))
+    times = [(1.0, 2.0), (1.0, 1.002), (1.001, 1.0), (1.0, 1.003), (2.0, 1.0)]
+    row = []
+    for pair in times:
+        found = sorted(map(Candidate, (ring, both), pair), key=lambda one: one.seconds)
+        row.append(AlgorithmChoice(*found[0], tuple(found)))
+    shown = WinnersAnswer(WinnerMap("all_reduce", "star", (1, 2, 3, 4, 5), (6,), (tuple(row),)), "float32")
+    table, said = shown.show()
+    assert isinstance(table, Table) and [[*row] for row in table.rows] == [
+        ["6", "1 B to 4 B", "ring", "bidirectional_ring", "1.00 to 2.00"],
+        ["", "5 B", "bidirectional_ring", "ring", "2.00"],
+    ]
+    assert isinstance(said, str) and "less than 1% apart" in said
 
 
 @pytest.mark.parametrize(("most", "ranks"), [(1, [1]), (2, [2]), (5, [2, 3, 4, 5]), (24, [2, 3, 4, 6, 8, 12, 16, 24])])

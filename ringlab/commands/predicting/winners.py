@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from math import isfinite
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,9 +32,11 @@ from simcomm.cluster.paths import keeping_paths
 from simcomm.selection import AlgorithmChoice, WinnerMap, winner_rows
 
 MOST_CELLS = 5000
+TIE = 0.01  # times that differ by less are one: the closed forms take chunks as equally long
 SIZES = ("256", "256M", 2.0)  # the first, the last, and the factor from one to the next
 
 Sizes = tuple[str, str, float]
+SizedChoice = tuple[int, AlgorithmChoice]
 
 
 @dataclass(frozen=True)
@@ -142,16 +144,17 @@ class WinnersAnswer(Answer):
         }
 
     def show(self) -> Iterator[Part]:
-        """Yield a row for each stretch of sizes that one algorithm wins; of the next best the closest."""
+        """Yield a row for each stretch of sizes that one algorithm wins or ties; of the next best the closest."""
         found, rows = self.map, list[Row]()
         for world_size, row in zip(found.world_sizes, found.choices, strict=True):
-            cells = zip(found.sizes, row, strict=True)
             first = str(world_size)
-            for name, group in groupby(cells, key=lambda cell: cell[1].algorithm.name):
-                rows.append([first, *_stretch(name, list(group))])
+            for name, cells in _stretches(list(zip(found.sizes, row, strict=True))):
+                rows.append([first, *_stretch(name, cells)])
                 first = ""
         headings = ["ranks", "sizes", "fastest", "closest to it", "times as fast"]
         yield Table(f"{found.collective} on {found.cluster}", headings, rows, words=4)
+        if len(rows) < sum(len([*groupby(choice.algorithm.name for choice in row)]) for row in found.choices):
+            yield f"Algorithms less than {TIE:.0%} apart are as fast as each other by this model, and stand in one row."
 
 
 def winners(
@@ -234,9 +237,36 @@ def _cell(world_size: int, nbytes: int, choice: AlgorithmChoice) -> dict[str, An
     }
 
 
-def _stretch(name: str, cells: list[tuple[int, AlgorithmChoice]]) -> list[str]:
+def _stretches(cells: Sequence[SizedChoice]) -> Iterator[tuple[str, Sequence[SizedChoice]]]:
+    """Yield an algorithm and the cells in a row that it wins or ties; of those that tie the one that has most."""
+    at = 0
+    while at < len(cells):
+        lasting = dict.fromkeys(_best_times(cells[at][1], TIE), 1)
+        for name in lasting:
+            while at + lasting[name] < len(cells) and name in _best_times(cells[at + lasting[name]][1], TIE):
+                lasting[name] += 1
+        name = max(lasting, key=lasting.__getitem__)
+        yield name, cells[at : at + lasting[name]]
+        at += lasting[name]
+
+
+def _best_times(choice: AlgorithmChoice, within: float = inf) -> dict[str, float]:
+    """Return the seconds of each algorithm that takes at most this share more than the fastest, which is the first."""
+    best = dict[str, float]()
+    for one in choice.candidates:
+        if one.seconds <= choice.seconds * (1 + within):
+            best.setdefault(one.algorithm.name, one.seconds)
+    return best
+
+
+def _stretch(name: str, cells: Sequence[SizedChoice]) -> list[str]:
     sizes = " to ".join(dict.fromkeys(format_size(nbytes) for nbytes in (cells[0][0], cells[-1][0])))
-    gains = [choice.gain for _, choice in cells if isfinite(choice.gain)]
+    gains = dict[float, str]()
+    for _, choice in cells:
+        best = _best_times(choice)
+        own = best.pop(name)
+        if best and own > 0:
+            closest = min(best, key=best.__getitem__)
+            gains.setdefault(max(1.0, best[closest] / own), closest)
     shown = " to ".join(dict.fromkeys(f"{gain:.2f}" for gain in (min(gains), max(gains)))) if gains else NOTHING
-    closest = min((choice for _, choice in cells), key=lambda choice: choice.gain).next_best
-    return [sizes, name, closest.algorithm.name if closest else NOTHING, shown]
+    return [sizes, name, gains[min(gains)] if gains else NOTHING, shown]
