@@ -280,7 +280,7 @@ def find_loss(case: DiagnosedCase) -> Iterator[Cause]:
         most = max(lost, key=lambda one: one.value)
         yield Cause(
             "packet-loss",
-            f"{most.device} = {most.value:g}: packets are lost or sent again",
+            f"packets are lost or sent again: {most.value:g} {most.device}",
             most.place.text,
             most.place,
             "configure lossless RoCE on NICs and switches alike (PFC for the traffic's priority, ECN), or change the "
