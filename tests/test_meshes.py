@@ -565,6 +565,7 @@ def test_rows_of_ones_own_bring_a_source_nearer():
         (("--deadline", "3 days"), "give --tokens"),
         (("--tokens", "1e9", "--deadline", "soon"), "--deadline: 'soon' is no duration"),
         (("--what-if", "colour=red"), "--what-if 'colour' is not known"),
+        (("--precision", "nvfp4"), "H100 SXM does not multiply matrices in nvfp4; give --precision, of bf16, fp16, fp8,"),
         (("--what-if", "seq=long"), "give whole numbers above 0"),
     ],
 )

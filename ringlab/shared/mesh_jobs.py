@@ -22,7 +22,7 @@ from simcomm.mesh.clusters import mesh_cluster
 from simcomm.mesh.job import TrainingJob
 from simcomm.mesh.language import SOURCE, LanguageModel, is_language
 from simcomm.mesh_search.columns import BITS, OFFLOADED, OPTIMIZERS, PRECISIONS
-from simcomm.mesh_search.devices import is_mesh_gpu
+from simcomm.mesh_search.devices import can_multiply, is_mesh_gpu
 from simcomm.mesh_search.runs import belief_of, find_own_runs, read_own_runs
 from simcomm.mesh_search.search import MeshJob
 from simcomm.mesh_search.uncertainty import Belief, believe
@@ -107,12 +107,15 @@ def make_job(spread: SpreadTraining, devices: int, options: MeshOptions) -> Mesh
         )
     if devices > node and devices % node:
         raise InputError(f"{devices} devices do not fill hosts of {node}; give a multiple of {node}, or up to {node}")
-    form = spread.parallelism
+    form, precision = spread.parallelism, options.precision or training.precision
+    if not can_multiply(host.gpu, precision):
+        known = ", ".join(name for name in PRECISIONS if can_multiply(host.gpu, name))
+        raise InputError(f"{host.gpu} does not multiply matrices in {precision}; give --precision, of {known}")
     return MeshJob(
         kind=kind, shape=shape, seq=options.seq or shape.context,
         batch=options.batch or training.batch_size * devices,
         gpu=host.gpu, gpus=devices, node_gpus=node, nic_rate=host.nic_rate, peer_rate=host.peer_rate,
-        precision=options.precision or training.precision, framework=options.framework or training.framework,
+        precision=precision, framework=options.framework or training.framework,
         is_compiled=options.is_compiled, optimizer=options.optimizer or named_optimizer(training),
         offload=options.offload, lora=options.lora, frozen_bits=options.bits,
         experts=form.experts, top_k=form.top_k if form.experts else 0, with_zero_bubble=options.with_zero_bubble,

@@ -11,6 +11,8 @@ GENERATIONS = ("other", "ampere", "hopper", "blackwell")
 USUAL_PCIE = "PCIe 4.0 x16"  # where the catalogue does not say it
 MULTIPROCESSORS = 100  # where the catalogue does not say them
 NAMES = {"A100": "A100 80GB SXM", "H100": "H100 SXM", "H100-500W": "H100 SXM", "H200": "H200 SXM"}
+BY_AGE = ("kepler", "maxwell", "pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell")
+FIRST = {"bf16": "ampere", "tf32": "ampere", "fp8": "ada", "mxfp8": "blackwell", "nvfp4": "blackwell"}  # to multiply it
 HBM2E_RATE = 2.4e12  # assumed: five stacks of HBM2e, of H100s that are limited to 500 W
 
 
@@ -41,6 +43,17 @@ def is_mesh_gpu(name: str) -> bool:
         return bool(find_mesh_gpu(name))
     except InputError:
         return False
+
+
+def can_multiply(gpu: str, precision: str) -> bool:
+    """Return whether a GPU of the catalogue multiplies matrices in a precision, by NVIDIA's data sheets.
+
+    >>> can_multiply("A100 80GB SXM", "fp8"), can_multiply("H100 SXM", "fp8"), can_multiply("H100 SXM", "nvfp4")
+    (False, True, False)
+    """
+    generation = find_part("GPU", gpu)["generation"].value
+    first = FIRST.get(precision)
+    return first is None or generation not in BY_AGE or BY_AGE.index(generation) >= BY_AGE.index(first)
 
 
 @cache
