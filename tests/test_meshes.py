@@ -1,6 +1,7 @@
 """Steps on meshes: what closed forms must obey, how near published runs are, and the search over all meshes."""
 
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -218,10 +219,14 @@ def test_what_would_fit_never_refuses_what_cannot_be_divided():
     assert isinstance(what_would_fit(job(shape=shape, gpus=1, batch=7, seq=1025)), list)
 
 
-def test_torchtitan_is_written_for_models_that_it_has():
-    found = search(job())
-    with pytest.raises(InputError, match="no flavor of 'llama2-70b'; there are llama3-8b"):
-        write_mesh(found, "llama2-70b", "torchtitan")
+def test_torchtitan_is_told_the_flavor_that_it_has_not():
+    text = write_mesh(search(job()), "llama2-70b", "torchtitan")[1]
+    assert "n_kv_heads=8, vocab_size=128256, multiple_of=14336)" in text and "ffn_dim_multiplier" not in text
+    assert tomllib.loads(text)["model"]["flavor"] == "ringlab"
+    narrow = job(shape=job().shape._replace(hidden=4096))
+    width = 8 * 4096 // 3
+    factor = float(write_mesh(search(narrow), "a", "torchtitan")[1].partition("multiplier=")[2].partition(")")[0])
+    assert -(-int(factor * width) // 4096) == 1
 
 
 def test_cards_joined_by_pcie_exchange_at_its_rate():
@@ -497,10 +502,36 @@ def test_the_exported_script_trains_on_its_mesh(tmp_path, mesh):
     assert done.returncode == 0 and done.stdout.startswith("step_s "), done.stderr[-2000:]
 
 
-def test_a_script_is_refused_for_what_it_does_not_train():
+@pytest.mark.parametrize(
+    "name, about, told",
+    [
+        ("torch", {"experts": 8, "top_k": 2}, "experts"),
+        ("torchtitan", {"experts": 8, "top_k": 2}, "experts"),
+        ("torchtitan", {"precision": "fp8"}, "fp8 (but bf16, float32)"),
+        ("torch", {"optimizer": "sgd"}, "optimizer sgd (but adamw)"),
+        ("megatron", {"lora": 16}, "adapters"),
+        ("megatron", {"optimizer": "adamw8bit"}, "optimizer adamw8bit"),
+        ("accelerate", {"offload": "optimizer"}, "offload of optimizer"),
+    ],
+)
+def test_nothing_of_a_training_is_left_out_of_an_export(name, about, told):
+    with pytest.raises(InputError, match=re.escape(f"export {name}: it does not say {told}")):
+        write_mesh(search(job(batch=128, **about)), "llama3-8b", name)
+
+
+def test_experts_are_exported_to_megatron_alone_with_their_groups():
     found = search(job(experts=8, top_k=2, batch=128))
-    with pytest.raises(InputError, match="llama, without experts, adapters or offload"):
-        write_mesh(found, "llama3-8b", "torch")
+    number, text = write_mesh(found, "mine", "megatron")
+    assert f"--num-experts 8 --moe-router-topk 2\n--expert-model-parallel-size {found.searched[number].ep} " in text
+    assert found.searched[write_mesh(found, "mine", "accelerate")[0]].ep == 1
+
+
+@pytest.mark.parametrize("name", ["megatron", "torchtitan"])
+def test_an_export_has_neither_another_schedule_nor_a_part_of_a_head(name):
+    found = search(job(with_zero_bubble=True))
+    can = FORMATS[name][0]
+    meshes = [mesh for mesh in found.searched if can(found.job, mesh)]
+    assert max(mesh.tp for mesh in meshes) == 8 and all(mesh.schedule != "zero_bubble" for mesh in meshes)
 
 
 def test_the_command_varies_what_one_asks_about(ringlab, scenario, tmp_path):
@@ -565,7 +596,10 @@ def test_rows_of_ones_own_bring_a_source_nearer():
         (("--deadline", "3 days"), "give --tokens"),
         (("--tokens", "1e9", "--deadline", "soon"), "--deadline: 'soon' is no duration"),
         (("--what-if", "colour=red"), "--what-if 'colour' is not known"),
-        (("--precision", "nvfp4"), "H100 SXM does not multiply matrices in nvfp4; give --precision, of bf16, fp16, fp8,"),
+        (
+            ("--precision", "nvfp4"),
+            "H100 SXM does not multiply matrices in nvfp4; give --precision, of bf16, fp16, fp8,",
+        ),
         (("--what-if", "seq=long"), "give whole numbers above 0"),
     ],
 )

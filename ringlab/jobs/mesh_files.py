@@ -7,33 +7,59 @@ Sources of the names: torchtitan's ``job_config.py``, Megatron-LM's ``arguments.
 
 from collections.abc import Callable
 from importlib.resources import files
+from typing import NamedTuple
 
 from collectives.errors import InputError
 from collectives.quoting import quote, suggest
+from simcomm.mesh_search.columns import OPTIMIZERS
 from simcomm.mesh_search.search import FoundMeshes, MeshJob, SearchedMesh
 
-SCRIPTED = ("bf16", "fp16", "float32", "tf32")
 OPENS, CLOSES = "MESH: dict[str, Any] = {\n", "}  # fmt: skip\n"
 FLAVORS = {"llama3-8b": "8B", "llama3-70b": "70B", "llama3-405b": "405B"}  # of torchtitan's llama3
 
 
+def _has_whole_keys(job: MeshJob, mesh: SearchedMesh) -> bool:
+    """Return whether a tensor group divides the heads of keys, as code of frameworks wants it."""
+    return job.shape.kv_heads % mesh.tp == 0
+
+
 def can_torchtitan(job: MeshJob, mesh: SearchedMesh) -> bool:
     """Return whether torchtitan knows the form: replicas, or parameters divided."""
-    return mesh.sharding in ("ddp", "zero2", "zero3", "hsdp")
+    is_known = mesh.sharding in ("ddp", "zero2", "zero3", "hsdp") and mesh.schedule != "zero_bubble"
+    return is_known and _has_whole_keys(job, mesh)
+
+
+def _flavor(job: MeshJob) -> str:
+    """Return what torchtitan's table of flavors needs for a model that it has not.
+
+    It makes an MLP two thirds of four widths, then a multiple of ``multiple_of``.
+    """
+    shape = job.shape
+    usual = 8 * shape.width // 3
+    narrower = f", ffn_dim_multiplier={0.9 * shape.hidden / usual:.2g}" if usual > shape.hidden else ""
+    return (
+        f"TransformerModelArgs(dim={shape.width}, n_layers={shape.layers}, n_heads={shape.heads}, "
+        f"n_kv_heads={shape.kv_heads}, vocab_size={shape.vocabulary}, multiple_of={shape.hidden}{narrower})"
+    )
 
 
 def torchtitan(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
-    """Return the TOML of torchtitan. Raise InputError for a model that it has not by name."""
-    if model not in FLAVORS:
-        raise InputError(f"export torchtitan: it has no flavor of {quote(model)}; there are {', '.join(FLAVORS)}")
+    """Return the TOML of torchtitan, with what is to be added to it for a model that it has not by name."""
+    added = [
+        f"# torchtitan has no {model}: add to its torchtitan/models/llama3/__init__.py, in the table of flavors,",
+        f'#     "ringlab": {_flavor(job)},',
+    ]
     group, form = mesh.dp, mesh.sharding
     inner = min(group, max(1, job.node_gpus // mesh.tp))
     replicate, shard = {"ddp": (group, 1), "hsdp": (group // inner, inner)}.get(form, (1, group))
     schedule = "Interleaved1F1B" if mesh.vp > 1 else "1F1B"
+    precision = {"bf16": "bfloat16"}.get(job.precision, job.precision)
     lines = [
-        "[model]", 'name = "llama3"', f'flavor = "{FLAVORS[model]}"', "", "[training]",
+        *(added if model not in FLAVORS else ()),
+        "[model]", 'name = "llama3"', f'flavor = "{FLAVORS.get(model, "ringlab")}"', "", "[training]",
         f"local_batch_size = {mesh.micro_batch * (mesh.grad_accum if mesh.pp > 1 else 1)}",
-        f"global_batch_size = {job.batch}", f"seq_len = {job.seq}", f"compile = {str(job.is_compiled).lower()}", "",
+        f"global_batch_size = {job.batch}", f"seq_len = {job.seq}", f"compile = {str(job.is_compiled).lower()}",
+        f'mixed_precision_param = "{precision}"', "",
         "[parallelism]", f"data_parallel_replicate_degree = {replicate}", f"data_parallel_shard_degree = {shard}",
         f'fsdp_reshard_after_forward = "{"never" if form == "zero2" else "default"}"',
         f"tensor_parallel_degree = {mesh.tp}", f"context_parallel_degree = {mesh.cp}",
@@ -51,7 +77,7 @@ def torchtitan(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
 
 def can_megatron(job: MeshJob, mesh: SearchedMesh) -> bool:
     """Return whether Megatron-LM knows the form: replicas, or optimizer states divided."""
-    return mesh.sharding in ("ddp", "zero1")
+    return mesh.sharding in ("ddp", "zero1") and mesh.schedule != "zero_bubble" and _has_whole_keys(job, mesh)
 
 
 def megatron(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
@@ -70,6 +96,9 @@ def megatron(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
     if job.kind == "llama":
         found.append("--swiglu --normalization RMSNorm --disable-bias-linear --position-embedding-type rope")
         found.append("--untie-embeddings-and-output-weights")
+    if job.experts:
+        found.append(f"--num-experts {job.experts} --moe-router-topk {job.top_k}")
+        found.append(f"--expert-model-parallel-size {mesh.ep} --moe-token-dispatcher-type alltoall --moe-grouped-gemm")
     if mesh.vp > 1:
         found.append(f"--num-layers-per-virtual-pipeline-stage {shape.layers // (mesh.pp * mesh.vp)}")
     if mesh.tp > 1:
@@ -82,12 +111,13 @@ def megatron(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
         found.append("--recompute-granularity selective")
     precision = {"bf16": "--bf16", "fp16": "--fp16", "fp8": "--bf16 --fp8-format hybrid"}
     found += [precision[job.precision]] if job.precision in precision else []
+    found += ["--optimizer sgd"] if job.optimizer == "sgd" else []
     return "\n".join(found) + "\n"
 
 
 def can_accelerate(job: MeshJob, mesh: SearchedMesh) -> bool:
     """Return whether accelerate's FSDP plugin knows the form: parameters or gradients divided, and nothing else."""
-    return mesh.sharding in ("zero2", "zero3") and mesh.tp == mesh.cp == mesh.pp == 1
+    return mesh.sharding in ("zero2", "zero3") and mesh.tp == mesh.cp == mesh.pp == mesh.ep == 1
 
 
 def accelerate(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
@@ -119,18 +149,13 @@ def can_torch(job: MeshJob, mesh: SearchedMesh) -> bool:
         mesh.cp == mesh.ep == 1
         and mesh.schedule != "zero_bubble"
         and not (is_whole and is_divided)
-        and job.shape.kv_heads % mesh.tp == 0
+        and _has_whole_keys(job, mesh)
     )
 
 
 def torch_script(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
-    """Return a script that torchrun starts on the mesh's ranks. Raise InputError for a model that it has not."""
+    """Return a script that torchrun starts on the mesh's ranks."""
     shape = job.shape
-    if job.kind != "llama" or job.experts or job.lora or job.offload != "none" or job.precision not in SCRIPTED:
-        raise InputError(
-            f"export torch: {quote(model)} in {job.precision} is not what the script trains: llama, without experts, "
-            f"adapters or offload, in {', '.join(SCRIPTED)}"
-        )
     shard = min(mesh.dp, max(1, job.node_gpus // mesh.tp)) if mesh.sharding == "hsdp" else mesh.dp
     about = {
         "layers": shape.layers, "width": shape.width, "heads": shape.heads, "kv_heads": shape.kv_heads,
@@ -146,6 +171,22 @@ def torch_script(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
     return f"{before}{OPENS}{lines}{CLOSES}{after}"
 
 
+class Said(NamedTuple):
+    """What a format says of a training beside its mesh; of accelerate it is in the user's own script."""
+
+    precisions: tuple[str, ...]
+    optimizers: tuple[str, ...] = ("adamw",)
+    kinds: tuple[str, ...] = ("llama",)
+    experts: bool = False
+    adapters: bool = False
+
+
+SAID = {
+    "torchtitan": Said(("bf16", "float32")),
+    "megatron": Said(("bf16", "fp16", "fp8", "float32"), ("adamw", "sgd"), ("gpt", "llama"), experts=True),
+    "accelerate": Said(("bf16", "fp16", "fp8", "float32"), OPTIMIZERS, ("gpt", "bert", "llama"), True, True),
+    "torch": Said(("bf16", "fp16", "float32", "tf32")),
+}
 FORMATS: dict[str, tuple[Callable[[MeshJob, SearchedMesh], bool], Callable[[MeshJob, SearchedMesh, str], str]]] = {
     "torchtitan": (can_torchtitan, torchtitan),
     "megatron": (can_megatron, megatron),
@@ -161,6 +202,7 @@ def write_mesh(found: FoundMeshes, model: str, format_name: str) -> tuple[int, s
     """
     if format_name not in FORMATS:
         raise InputError(f"export {quote(format_name)} is not known; {suggest(format_name, FORMATS)}")
+    _check_said(found.job, format_name)
     can, write = FORMATS[format_name]
     for number in found.order:
         mesh = found.searched[int(number)]
@@ -168,3 +210,18 @@ def write_mesh(found: FoundMeshes, model: str, format_name: str) -> tuple[int, s
         if can(found.job, mesh) and can_recompute:
             return int(number), write(found.job, mesh, model)
     raise InputError(f"export {format_name}: none of the meshes that fit can be expressed there")
+
+
+def _check_said(job: MeshJob, format_name: str) -> None:
+    """Raise InputError for a training of which a format would say less than what was searched for."""
+    said = SAID[format_name]
+    unsaid = {
+        f"a {job.kind} (but {', '.join(said.kinds)})": job.kind not in said.kinds,
+        f"{job.precision} (but {', '.join(said.precisions)})": job.precision not in said.precisions,
+        f"optimizer {job.optimizer} (but {', '.join(said.optimizers)})": job.optimizer not in said.optimizers,
+        "experts": job.experts > 0 and not said.experts,
+        "adapters": job.lora > 0 and not said.adapters,
+        f"offload of {job.offload}": job.offload != "none",
+    }
+    if any(unsaid.values()):
+        raise InputError(f"export {format_name}: it does not say {', '.join(one for one in unsaid if unsaid[one])}")
