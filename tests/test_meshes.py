@@ -288,6 +288,8 @@ def test_the_command_lists_the_fastest_meshes(ringlab, scenario, tmp_path):
     best = answer["cases"][1]["best"][0]
     assert best["tokens_interval"][0] < best["tokens_per_s"] < best["tokens_interval"][1]
     assert best["dollars_per_billion_tokens"] == pytest.approx(2.5 * 64 / 3600 / best["tokens_per_s"] * 1e9, rel=1e-5)
+    assert best["step_s"] == best["parts"].pop("total") == pytest.approx(sum(best["parts"].values()), rel=1e-5)
+    assert "GiB a device: weights " in out
     assert best["memory_bytes"] == pytest.approx(sum(best["memory_parts"].values()), rel=1e-5)
 
 

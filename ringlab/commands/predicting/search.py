@@ -212,12 +212,13 @@ def _rows(found: FoundMeshes, numbers: Sequence[int], price: float | None, asked
 def _row(found: FoundMeshes, number: int, factor: float, price: float | None, asked: Asked) -> MeshRow:
     mesh, seconds, rate = found.searched[number], float(found.step_s[number]), float(found.tokens_per_s[number])
     dollars = None if price is None else price * found.job.gpus / 3600 / rate * 1e9
-    mfu = float(found.mfu[number])
+    mfu, parts = float(found.mfu[number]), found.parts.take(number)
+    parts["other"] = 2 * parts["total"] - sum(parts.values())  # waiting for the slowest, and a framework's factor
     return MeshRow(
         mesh=mesh.name, tensor=mesh.tp, pipeline=mesh.pp, context=mesh.cp, expert=mesh.ep, data=mesh.dp,
         virtual=mesh.vp, schedule=mesh.schedule, form=mesh.sharding, micro_batch=mesh.micro_batch,
         microbatches=mesh.grad_accum, recompute=mesh.recompute, step_s=seconds,
-        step_interval=(seconds / factor, seconds * factor), parts=found.parts.take(number), tokens_per_s=rate,
+        step_interval=(seconds / factor, seconds * factor), parts=parts, tokens_per_s=rate,
         tokens_interval=(rate / factor, rate * factor), mfu=mfu,
         tflops_per_gpu=mfu * float(found.meshes.matrix[number]) / 1e12,
         memory_bytes=float(found.memory.total[number]),

@@ -8,7 +8,7 @@ from ringlab.shared.answer import NOT_IN_JSON, Answer, AnswerRecord
 from ringlab.table import NOTHING, Part, Sentences, Table, format_digits
 from simcomm.mesh_search.search import FoundMeshes, SearchedMesh, pareto_front
 
-PARTS = ("compute", "tensor", "context", "expert", "bubble", "p2p", "data", "host", "optimizer")
+PARTS = ("compute", "tensor", "context", "expert", "bubble", "p2p", "data", "host", "optimizer", "other")
 GIB = 2**30
 
 
@@ -230,7 +230,7 @@ def _rates(title: str, case: Case) -> Table:
 
 
 def _seconds(case: Case) -> Table:
-    shown = [name for name in PARTS if any(row.parts[name] > 0.005 * row.step_s for row in case.best)]
+    shown = [name for name in PARTS if any(abs(row.parts[name]) > 0.005 * row.step_s for row in case.best)]
     has_host = any(row.host_bytes for row in case.best)
     rows = [
         [
@@ -265,6 +265,8 @@ def _nothing_fits(head: str, case: Case) -> Iterator[Part]:
 
 def _sentences(case: Case) -> Iterator[str]:
     yield f"{case.meshes} meshes, of which {case.fitting} fit; the fastest: {case.best[0].mesh}."
+    kept = ", ".join(f"{name} {nbytes / GIB:.1f}" for name, nbytes in case.best[0].memory_parts.items())
+    yield f"Of its {case.best[0].memory_bytes / GIB:.1f} GiB a device: {kept}."
     if len(case.tries) > 1:
         yield "Try, as they differ in what is uncertain: " + "; ".join(row.mesh for row in case.tries) + "."
     if case.learning is not None:
