@@ -3,12 +3,13 @@
 What an answer shows is a sequence of parts: tables, lines, and the sentences below them.
 """
 
-import textwrap
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from html import escape
-from itertools import zip_longest
+from itertools import chain, repeat
 from math import floor, log10
+from operator import gt
 from typing import Literal, NamedTuple
 
 import rich.table
@@ -96,27 +97,41 @@ class Table:
             pad_edge=False,
             collapse_padding=True,
         )
-        words = [max(map(cell_len, heading.split()), default=0) for heading in self.headings]  # the longest of each
-        fits = sum(words) + len(words) + 1 <= width  # no word of a heading is broken then
-        for index, (heading, longest) in enumerate(zip(self.headings, words, strict=True)):
+        firsts = [name for name, number in self.sections for _ in range(number)]
+        rows = [[*firsts[at : at + 1], *map(_printable, row)] for at, row in enumerate(self.rows)]
+        widths = self._widths(rows, width)
+        for index, heading in enumerate(self.headings):
             justify: Literal["left", "right"] = "left" if index < self.words else "right"
-            table.add_column(Text(heading), justify=justify, overflow="fold", min_width=longest if fits else None)
-        if self.letters:  # the first column is read in one line
-            table.columns[0].no_wrap = max(cell_len(_text(row[0])) for row in (self.headings, *self.rows)) <= width // 3
+            table.add_column(Text(heading), justify=justify, overflow="fold", width=widths[index])
         if not self.sections:
-            for row in self.rows:
-                table.add_row(*map(_printable, row))
+            for row in rows:
+                table.add_row(*map(_wrap, row, widths))
             return table
-        columns = zip(*([_text(cell) for cell in row] for row in self.rows), strict=True)
-        # characters of the column that names sections, at least
-        room = max(15, width - sum(map(_width, self.headings[1:], columns)) - 3)
-        for name, rows in self._by_section():
-            lines = textwrap.wrap(name, room)
-            lines[len(rows) - 1 :] = [" ".join(lines[len(rows) - 1 :])]  # the table wraps what is left
-            for line, row in zip_longest(lines, rows, fillvalue=""):
-                table.add_row(*map(_printable, (line, *row)))
+        at = 0
+        for name, number in self.sections:
+            lines = _wrap(make_printable(name), widths[0]).split("\n")
+            lines[number - 1 :] = ["\n".join(lines[number - 1 :])]
+            for line, row in zip(chain(lines, repeat("")), rows[at : at + number], strict=False):
+                table.add_row(line, *map(_wrap, row[1:], widths[1:]))
             table.add_section()
+            at += number
         return table
+
+    def _widths(self, rows: Sequence[Sequence[str]], width: int) -> list[int]:
+        """Return how wide the columns are in a terminal of so many characters.
+
+        Where there is too little room, headings are broken, then cells between words, then words where ``_BREAKS``
+        says, at last anywhere: each only as far as it takes, the widest column first.
+        """
+        columns = [*zip(*rows, strict=True)] or [()] * len(self.headings)
+        least = [_least_widths(*column) for column in zip(self.headings, columns, strict=True)]
+        if self.letters and least[0][0] <= width // 3:  # is read in one line
+            least[0] = least[0][:1] * len(least[0])
+        widths = [whole for whole, *_ in least]
+        for limits in zip(*least, strict=True):
+            while sum(widths) > width - 2 * len(widths) and any(map(gt, widths, limits)):
+                widths[max(range(len(widths)), key=lambda at: (widths[at] > limits[at]) * widths[at])] -= 1
+        return widths
 
     def to_html(self) -> str:
         """Return the table as HTML.
@@ -205,9 +220,44 @@ def _text(cell: str | Cell) -> str:
     return cell if isinstance(cell, str) else cell.text
 
 
-def _width(heading: str, column: Iterable[str]) -> int:
-    """Return the characters that a column takes, with the space before it."""
-    return 2 + max(map(cell_len, (*heading.split("\n"), *column)))
+_SPACES = re.compile(r"\s")
+_BREAKS = re.compile(r"\s|(?<=[/=])|(?=\[)")  # where a name may be broken that is too long for its column
+
+
+def _least_widths(heading: str, column: Sequence[str]) -> list[int]:
+    """Return the least width of a column: whole, its heading broken, its cells between words, at breaks, anywhere.
+
+    >>> _least_widths("what it chose", ["nvls_tree/simple x16"]), _least_widths("what it chose", ["tree"])
+    ([20, 20, 16, 10, 1], [13, 5, 5, 5, 1])
+    """
+    word = _longest([heading], _SPACES)
+    cells = max(map(cell_len, column), default=0), _longest(column, _SPACES), _longest(column, _BREAKS)
+    return [max(cells[0], *map(cell_len, heading.split("\n"))), *(max(word, cell) for cell in cells), 1]
+
+
+def _longest(texts: Iterable[str], breaks: re.Pattern[str]) -> int:
+    """Return the characters of the longest piece."""
+    return max((cell_len(piece) for text in texts for piece in breaks.split(text)), default=0)
+
+
+def _wrap(text: str, width: int) -> str:
+    r"""Return a text in lines of so many characters, between words or, of one that is longer, where names are broken.
+
+    >>> _wrap("nvls_tree/simple x16", 12), _wrap("hierarchical[gpus=8]", 14)
+    ('nvls_tree/\nsimple x16', 'hierarchical\n[gpus=8]')
+    """
+    if cell_len(text) <= width:
+        return text
+    lines = [""]
+    for word in text.split(" "):
+        space = " " if lines[-1] else ""
+        for piece in _BREAKS.split(word) if cell_len(word) > width else [word]:
+            if not lines[-1] or cell_len(lines[-1] + space + piece) <= width:
+                lines[-1] += space + piece
+            else:
+                lines.append(piece)
+            space = ""
+    return "\n".join(lines)
 
 
 def format_whole_percent(share: float) -> str:

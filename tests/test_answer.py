@@ -28,7 +28,7 @@ from ringlab.shared.conclusions import Conclusions, conclude
 from ringlab.shared.figures import side_by_side
 from ringlab.shared.output import PlainConsole
 from ringlab.shared.progress import NoProgress
-from ringlab.table import Sentences, format_digits, keep_few, print_parts
+from ringlab.table import Sentences, Table, format_digits, keep_few, print_parts
 from scenarios import CollectiveComparison, LoadedScenario, WhatIf
 from simcomm.selection import choose
 
@@ -302,3 +302,18 @@ def test_rows_that_are_equal_are_measured_once(monkeypatch: pytest.MonkeyPatch):
     assert len(answer.training) == 2 and answer.training[0] == answer.training[1]
     assert len(ran) == 2 * 2 + 1
     assert [trace.title for trace in answer.traces] == ["all_reduce/ring", "all_reduce/naive"]
+
+
+def test_names_in_a_table_are_broken_where_words_end_and_only_where_there_is_no_room() -> None:
+    rows = [["hierarchical[gpus=8]", "1.30 to 3.24", "nvls_tree/simple x16"], ["ring", "-", "-"]]
+    table = Table(None, ["the cluster", "algorithm", "takes so long", "choice"], rows, 2, [("with NCCL_ALGO=Ring", 2)])
+    for width, names in (
+        (80, rows[0][::2]),
+        (65, rows[0][:1]),
+        (52, ["hierarchical", "[gpus=8]", "nvls_tree/", "with"]),
+    ):
+        file = io.StringIO()
+        print_parts([table], PlainConsole(file=file, width=width))
+        lines = file.getvalue().splitlines()
+        assert max(map(len, lines)) <= width
+        assert all(re.search(rf" {re.escape(name)} ", file.getvalue()) for name in names), file.getvalue()
