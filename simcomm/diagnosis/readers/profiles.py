@@ -55,13 +55,13 @@ def _calls(place: FilePlace, profile: kineto.Profile) -> Iterator[ProfiledCall]:
             place,
             profile.rank,
             name_collective(one),
-            sent.nbytes,
-            sent.ranks,
-            one.begin / 1e9,
-            one.end / 1e9,
-            max(0.0, seconds - hidden / 1e9),
-            sent.group,
-            sent.members,
+            nbytes=sent.nbytes,
+            ranks=sent.ranks,
+            begin=one.begin / 1e9,
+            end=one.end / 1e9,
+            exposed=max(0.0, seconds - hidden / 1e9),
+            group=sent.group,
+            members=sent.members,
         )
 
 
