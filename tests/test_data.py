@@ -16,6 +16,7 @@ from collectives.errors import InputError
 from collectives.training.workload import Training
 from realcomm.training import cifar10
 from realcomm.training.datasets import Augmented, Shard, describe_images, load_images
+from realcomm.training.trainer import count_images
 
 
 def load(dataset, train, folder=None, **changed):
@@ -123,6 +124,19 @@ def test_images_of_cifar10_are_normalised_and_dealt_like_any_other(layout, tmp_p
     job = Training(None, dataset="cifar10", data_folder=tmp_path, verify=False, batch_size=4)
     images, labels = next(iter(Shard(job, rank=0, world_size=2)))
     assert (images.shape, labels.shape, labels.dtype) == ((4, 3, 32, 32), (4,), torch.int64)
+
+
+def test_as_many_images_as_are_asked_for_are_taken_of_what_lies_in_files(tmp_path):
+    write_copy(tmp_path, cifar10.PYTHON)
+    whole, _ = tensors(load("cifar10", True, tmp_path, verify=False))
+    some, labels = tensors(load("cifar10", True, tmp_path, verify=False, images=8))
+    assert len(some) == 8 and torch.equal(some, whole[[n * 20 // 8 for n in range(8)]]) and len({*labels.tolist()}) > 4
+    assert len(tensors(load("cifar10", False, tmp_path, verify=False, images=8))[0]) == 2
+    assert len(tensors(load("digits", True, images=100))[0]) == 100
+    job = Training(None, dataset="cifar10", data_folder=tmp_path, verify=False, batch_size=2, images=8)
+    assert count_images(job) == 8 and Shard(job, rank=0, world_size=2).steps_per_epoch == 2
+    with pytest.raises(InputError, match="images is 21, but cifar10 has 20; give at most so many"):
+        load("cifar10", True, tmp_path, verify=False, images=21)
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))

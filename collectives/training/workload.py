@@ -71,6 +71,7 @@ class DataLoading:
 MODELS = tuple(BLOCKS)
 DATASETS = ("digits", "cifar10", "imagefolder", "synthetic")
 SHAPE = (3, 32, 32)  # of an image: channels, height, width
+DRAWN = 1024
 TO_TRAIN_ON = {"digits": 1437, "cifar10": 50_000}  # images of data sets that have as many everywhere
 FILES = "or FILE.py:NAME, a function of yours that returns the model"
 
@@ -155,7 +156,7 @@ class Training(Recipe, DataLoading):
     stem: str = "imagenet"  # of a ResNet: 7x7 with stride 2, then pooling; "cifar" is 3x3 without
     classes: int = 10
     image_shape: tuple[int, int, int] = SHAPE  # of imagefolder and synthetic images
-    images: int = 1024  # drawn ones to train on; a quarter as many are held out
+    images: int | None = None  # to train on, and a quarter as many held out; None: all, of drawn ones DRAWN
     parameters: int | None = None  # of a model in a file of the user's, so that a prediction need not execute it
     compute: ComputePhases | None = None  # None: from calibration
     checkpoints: Path | str | None = None  # the folder in which a run keeps them, relative to the working directory
@@ -173,10 +174,10 @@ class Training(Recipe, DataLoading):
             check_known("model", self.model, MODELS, FILES)
         check_known("dataset", self.dataset, DATASETS)
         check_known("stem", self.stem, STEMS)
-        for name in ("classes", "images"):
-            check_whole_number(name, getattr(self, name), at_least=1)
-        if self.parameters is not None:
-            check_whole_number("parameters", self.parameters, at_least=1)
+        check_whole_number("classes", self.classes, at_least=1)
+        for name in ("images", "parameters"):
+            if getattr(self, name) is not None:
+                check_whole_number(name, getattr(self, name), at_least=1)
         shape = tuple(self.image_shape) if isinstance(self.image_shape, list | tuple) else ()
         if len(shape) != 3 or any(isinstance(each, bool) or not isinstance(each, int) or each < 1 for each in shape):
             raise InputError(f"image_shape is {quote(self.image_shape)}; give channels, height and width: [3, 32, 32]")
@@ -212,6 +213,11 @@ class Training(Recipe, DataLoading):
             raise InputError(
                 f"compute is {quote(compute)}; give ComputePhases, or None to take them from a calibration"
             )
+
+    @property
+    def drawn(self) -> int:
+        """How many images are drawn at random to train on, where they are."""
+        return self.images or DRAWN
 
     def __repr__(self) -> str:
         return f"<Training of {self.model} on {self.dataset}, gradient sync {self.sync_name}>"

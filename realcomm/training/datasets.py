@@ -39,17 +39,33 @@ Batch = tuple[torch.Tensor, torch.Tensor]  # images float32 [batch, 3, 32, 32], 
 def load_images(training: Training, train: bool) -> Images:
     """Return the images that a training learns from, or the held-out ones that it never sees.
 
-    Raise InputError for a data set whose files are missing or do not fit the training.
+    Raise InputError for a data set whose files are missing or do not fit the training, or have fewer images than it is
+    to learn from.
     """
+    if training.dataset == "synthetic" or (training.dataset == "cifar10" and training.data_folder is None):
+        return _draw_images(training, train)
+    return _take(_read_images(training, train), training, train)
+
+
+def _read_images(training: Training, train: bool) -> Images:
     if training.dataset == "digits":
         return _digits(train)
-    if training.dataset == "synthetic":
-        return _draw_images(training, train)
     if training.dataset == "imagefolder":
         if training.data_folder is None:
             raise InputError("dataset 'imagefolder' needs data_folder, the folder that holds train/ and test/")
         return _image_folder(training, Path(training.data_folder), train)
     return _cifar10(training, train)
+
+
+def _take(images: Images, training: Training, train: bool) -> Images:
+    """Return as many images as the training says, spread over all, as those of a folder lie class by class."""
+    known = len(images)  # type: ignore[arg-type]
+    if training.images is None:
+        return images
+    if train and training.images > known:
+        raise InputError(f"images is {training.images}, but {training.dataset} has {known}; give at most so many")
+    wanted = training.images if train else min(known, -(-training.images // 4))
+    return Subset(images, [number * known // wanted for number in range(wanted)])
 
 
 def describe_images(training: Training) -> list[str]:
@@ -61,7 +77,7 @@ def describe_images(training: Training) -> list[str]:
         return []
     if training.data_folder is None:
         return [
-            f"dataset cifar10 without data_folder: {training.images} images of its shape are drawn at random, and what "
+            f"dataset cifar10 without data_folder: {training.drawn} images of its shape are drawn at random, and what "
             "is learned of them means nothing; set training.data_folder to the folder of your copy"
         ]
     if training.verify or _is_to_fetch(training):
@@ -71,7 +87,7 @@ def describe_images(training: Training) -> list[str]:
 
 def _draw_images(training: Training, train: bool) -> Images:
     """Return noise: as many images as the training says, or a quarter of that. Each image has its class's own mean."""
-    images = training.images if train else -(-training.images // 4)
+    images = training.drawn if train else -(-training.drawn // 4)
     seed = training.seed if train else training.seed + 1
     return _draw(training.image_shape, images, training.classes, seed, as_cifar10=training.dataset == "cifar10")
 
@@ -146,15 +162,13 @@ def _digits(train: bool) -> Images:
 
 
 def _cifar10(training: Training, train: bool) -> Images:
-    """Return the training images of CIFAR-10, or its test images, from a folder; without one, noise like them.
+    """Return the training images of CIFAR-10, or its test images, from a folder.
 
     Raise InputError if files are missing in the folder, or are not as published or, unverified, not in its format.
     """
     if training.classes < CLASSES:
         raise InputError(f"classes is {training.classes}, but cifar10 has {CLASSES}; give classes = {CLASSES}")
-    if training.data_folder is None:
-        return _draw_images(training, train)
-    folder = Path(training.data_folder)
+    folder = Path(training.data_folder or ".")
     if _is_to_fetch(training):
         _download(folder)
     found = read_cifar10(folder, train, training.verify)

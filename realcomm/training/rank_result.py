@@ -27,8 +27,8 @@ def known_images(training: Training) -> int | None:
     1437
     """
     if training.dataset == "synthetic" or (training.dataset == "cifar10" and training.data_folder is None):
-        return training.images
-    return TO_TRAIN_ON["digits"] if training.dataset == "digits" else None
+        return training.drawn
+    return TO_TRAIN_ON["digits"] if training.dataset == "digits" and training.images is None else None
 
 
 def count_steps(training: Training, images: Callable[[], int], world_size: int, steps: int | None) -> tuple[int, int]:

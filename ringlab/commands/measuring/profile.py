@@ -227,7 +227,7 @@ def _loading(model: str, shape: tuple[int, ...] | None, timing: ProfileOptions) 
 
     sample = find_model(model, shape).sample
     pixels = sample if len(sample) == 3 else (3, 32, 32)
-    images = 10 * (timing.batch_size or 1)
+    images = 10 * (timing.batch_size or 1) if timing.data_folder is None else None  # drawn, or those in the folder
     loading = Training(
         None, dataset=str(timing.dataset), data_folder=timing.data_folder, image_shape=pixels, images=images
     )
