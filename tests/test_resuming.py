@@ -17,6 +17,7 @@ from training_workers import BATCH, RECIPES, STEPS_PER_EPOCH, faulty, small
 from collectives import InputError
 from collectives.errors import RunFailed
 from collectives.output_files import TEMPORARY
+from collectives.training.workload import TO_TRAIN_ON
 from realcomm.launching.failures import RankFailed, TimedOut
 from realcomm.launching.launcher import launch
 from realcomm.training.checkpoint_folder import CheckpointFolder, find_newest
@@ -90,8 +91,9 @@ def test_other_ranks_go_on_only_with_as_many_images_a_step(scenario: Path):
     ],
 )
 def test_after_a_fault_the_rank_step_and_phase_are_named_and_the_last_checkpoint_is_whole(
-    kind, phase, message, tmp_path: Path
+    kind, phase, message, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
+    monkeypatch.setattr("realcomm.training.datasets.load_images", training_workers.few_images)  # as the ranks have it
     training = small(gradient_sync=RING, epochs=2, checkpoints=tmp_path, checkpoint_every=5)
     with pytest.raises(TimedOut if kind == "stop" else RankFailed, match=message):
         launch(
@@ -178,7 +180,7 @@ def scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def keep(folder: Path, step: int, world_size: int = 2, **changed: object) -> Path:
-    training = describe_training(small(gradient_sync=RING, batch_size=8, **changed))
+    training = describe_training(small(gradient_sync=RING, batch_size=8, **changed), TO_TRAIN_ON["digits"])
     with CheckpointFolder(folder) as checkpoints:
         return checkpoints.write(to_bytes({"shared": {}}), step, 0, world_size, training)
 
@@ -194,6 +196,7 @@ def keep(folder: Path, step: int, world_size: int = 2, **changed: object) -> Pat
             ["--resume", "auto", "--set", "cluster.world_size=3"],
             "of 2 ranks with batch_size 8, 16 images a step, and 3 ranks with 8 are to go on; start 2 ranks, or keep",
         ),
+        (["--resume", "auto", "--set", "training.images=1000"], "images is 1437 there and 1000 here"),
         (["--resume", "auto", "--set", "training.model=resnet34"], "model is 'resnet18' there and 'resnet34' here"),
         (
             ["--resume", "kept/ring/step-00000010.pt", "--set", "training.gradient_sync=naive"],

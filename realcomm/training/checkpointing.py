@@ -140,19 +140,20 @@ def check_start(checkpoint: Checkpoint, training: Training, world_size: int) -> 
 
     Raise InputError if it cannot, as far as the manifest tells.
     """
-    checkpoint.check_fits(describe_training(training), world_size)
-    last = Shard(training, 0, world_size).steps
+    shard = Shard(training, 0, world_size)
+    checkpoint.check_fits(describe_training(training, shard.images), world_size)
+    last = shard.steps
     if checkpoint.manifest.step > last:
         raise InputError(f"{checkpoint} is beyond the end of {training.epochs} epochs, step {last}; raise epochs")
     return last
 
 
-def describe_training(training: Training) -> dict[str, Value]:
-    """Return by key what a training and its checkpoint must have in common."""
+def describe_training(training: Training, images: int) -> dict[str, Value]:
+    """Return by key what a training and its checkpoint must have in common; images are those that there are."""
     compared = {one.name for one in fields(training)} - _MAY_DIFFER - _IN_SYNC_NAME
     plain = {name: getattr(training, name) for name in sorted(compared)}
     found = {key: value if isinstance(value, str | int | float | None) else str(value) for key, value in plain.items()}
-    return {"gradient_sync": training.sync_name, **found}
+    return {"gradient_sync": training.sync_name, **found, "images": images}
 
 
 def folder_of(training: Training) -> Path | None:
@@ -228,7 +229,8 @@ class Checkpointing(Observer):
         if self._folder is not None:
             check_finite(running.model.state_dict(), running.done)
             shared = state["shared"]
-            content, training = to_bytes({"shared": shared, "ranks": ranks}), describe_training(running.training)
+            training = describe_training(running.training, running.images)
+            content = to_bytes({"shared": shared, "ranks": ranks})
             self._folder.write(content, shared["step"], shared["epoch"], world_size, training)
         running.watch.current = ""
 

@@ -246,8 +246,8 @@ class Shard:
     def __init__(self, training: Training, rank: int, world_size: int, steps: int | None = None) -> None:
         """Take the batches of all epochs, or the first ``steps`` of them. Raise InputError if there is none."""
         dataset = load_images(training, train=True)
-        images = len(dataset)  # type: ignore[arg-type]
-        self.steps_per_epoch, self.steps = count_steps(training, lambda: images, world_size, steps)
+        self.images = len(dataset)  # type: ignore[arg-type]
+        self.steps_per_epoch, self.steps = count_steps(training, lambda: self.images, world_size, steps)
         self.rank, self.world_size, self.epochs = rank, world_size, training.epochs
         self._dataset, self._training = dataset, training
         self._sampler: DistributedSampler[Any] = DistributedSampler(

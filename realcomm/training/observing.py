@@ -37,6 +37,10 @@ class Observed(Protocol):
         """How many steps the whole training has."""
 
     @property
+    def images(self) -> int:
+        """How many images all ranks train on."""
+
+    @property
     def at_epoch_end(self) -> bool:
         """Whether the last step ended an epoch, or the training."""
 

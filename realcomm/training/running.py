@@ -132,6 +132,11 @@ class RunningTraining:
         return self.shard.steps
 
     @property
+    def images(self) -> int:
+        """How many images all ranks train on."""
+        return self.shard.images
+
+    @property
     def at_epoch_end(self) -> bool:
         """Whether the last step ended an epoch, or the training."""
         return self.done > 0 and self.shard.ends_epoch(self.done - 1)
