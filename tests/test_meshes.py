@@ -562,11 +562,23 @@ def test_the_command_varies_what_one_asks_about(ringlab, scenario, tmp_path):
 def test_the_answer_about_published_runs():
     answer = mesh_accuracy()
     found = answer.to_dict()
-    assert found["sources"]["llm-foundry"]["n"] == 299 and found["refused"] == {}
+    assert found["sources"]["llm-foundry"]["n"] == 299 and found["refused"] == {} and found["unseen"] == []
+    assert sum(one["n"] for one in found["sizes"].values()) == found["all"]["n"]
     assert {"regret_median", "best_of_3_mean", "rank", "jobs"} <= found["choice"]["model"].keys()
     assert "ultrascale, slow mode" in render_html(answer.show())
     with pytest.raises(InputError, match="calibrate is 1000"):
         mesh_accuracy(calibrate=1000)
+
+
+def test_a_table_of_ones_own_is_judged_and_what_the_fit_has_not_seen_is_said(ringlab, tmp_path):
+    table = tmp_path / "meshes.csv"
+    head = "layers,hidden,heads,vocab,seq,gpu,gpus,step_s,source,framework\n"
+    table.write_text(head)
+    status, out, err = ringlab("accuracy", "--meshes", "--data", str(tmp_path))
+    assert (status, out.strip()) == (0, "No run of the table has a time."), err
+    table.write_text(head + "32,4096,32,32000,2048,RTX 4090,8,9.0,ours,torchtitan\n")
+    _, out, _ = ringlab("accuracy", "--meshes", "--data", str(tmp_path))
+    assert "no run of source ours, gpu RTX 4090: these are predicted by priors" in " ".join(out.split())
 
 
 def test_the_command_judges_published_runs(ringlab, tmp_path):

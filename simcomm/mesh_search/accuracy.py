@@ -52,6 +52,7 @@ def fit(meshes: Meshes, measured: Array, sources: Sequence[str] | Array) -> dict
 
 
 FILL = 0.85  # of the memory that a choice may take
+SIZES = (8, 64, 256, 512)  # devices: the largest of a range each
 ALTERNATIVES = 8  # of one job, for a choice to be judged
 Tick = Callable[[int, int], object]
 
@@ -87,6 +88,7 @@ class MeshAccuracy:
     mean_of_medians: float
     forms: dict[str, StepErrors]
     gpus: dict[str, StepErrors]
+    sizes: dict[str, StepErrors]  # by the number of devices
     memory: dict[str, float]
     failed: dict[str, float]
     choice: dict[str, ChoiceErrors]
@@ -135,6 +137,7 @@ def judge(
         mean_of_medians=float(np.mean([one.median for one in of_sources.values()])) if of_sources else 0.0,
         forms=by(forms, ~slow),
         gpus=by(np.array([run["gpu"] for run in timed], dtype=str), ~slow),
+        sizes=by(np.array([_size(run["gpus"]) for run in timed], dtype=str), ~slow),
         memory=_judge_memory(runs),
         failed=_judge_failures(runs),
         choice=_judge_choices([*timed, *(run for run in runs if run["status"] != "ok")], slow, beliefs),
@@ -144,6 +147,12 @@ def judge(
             for source, a, b, is_slow, is_used in zip(sources, predicted, measured, slow, used, strict=True) if is_used
         ],
     )  # fmt: skip
+
+
+def _size(gpus: int) -> str:
+    """Return a range of numbers of devices."""
+    least, most = next(((a, b) for a, b in zip((1, *SIZES), SIZES, strict=False) if gpus <= b), (SIZES[-1], 0))
+    return f"{least + (least > 1)} to {most}" if most else f"more than {least}"
 
 
 class Predicted(NamedTuple):

@@ -237,7 +237,7 @@ def mark_slow(runs: list[dict[str, Any]]) -> Array:
         one = 2.0 if run["pp"] == 1 else 1.0
         is_excess = excess > one * SLOW_S and seconds > (1 + one * (SLOW_RATIO - 1)) * fastest[key]
         slow.append(run["source"] == "ultrascale" and is_excess)
-    return np.array(slow)
+    return np.array(slow, dtype=bool)
 
 
 @dataclass(frozen=True, kw_only=True)

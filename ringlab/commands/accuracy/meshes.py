@@ -1,7 +1,8 @@
 """``ringlab accuracy --meshes``: published trainings on meshes, predicted by the closed forms of `ringlab search`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from ringlab.session import Session
 from ringlab.shared.answer import Answer
 from ringlab.table import Part, Sentences, Table
 from simcomm.mesh_search.accuracy import ChoiceErrors, MeshAccuracy, StepErrors, judge
-from simcomm.mesh_search.runs import SHIPPED, read_table
+from simcomm.mesh_search.runs import SHIPPED, gpu_name, read_table
 
 MOST_ADAPTED = 100
 
@@ -24,6 +25,7 @@ class MeshAccuracyAnswer(Answer):
     leave_one_out: bool
     adapted_to: int
     found: MeshAccuracy
+    unseen: tuple[str, ...] = ()  # sources, frameworks and GPUs of which the shipped fit has no run
 
     def to_dict(self) -> dict[str, Any]:
         """Return errors by source, form and GPU, of memory, failures and choices, as JSON."""
@@ -32,7 +34,8 @@ class MeshAccuracyAnswer(Answer):
             "schema_version": 2, "kind": self.kind, "leave_one_out": self.leave_one_out, "calibrate": self.adapted_to,
             "sources": _plain(found.sources), "slow": _plain(found.slow),
             "all": found.all._asdict() if found.all else None, "mean_of_medians": found.mean_of_medians,
-            "forms": _plain(found.forms), "gpus": _plain(found.gpus), "memory": found.memory, "failed": found.failed,
+            "forms": _plain(found.forms), "gpus": _plain(found.gpus),
+            "sizes": _plain(found.sizes), "unseen": list(self.unseen), "memory": found.memory, "failed": found.failed,
             "choice": _plain(found.choice), "refused": found.refused,
         }  # fmt: skip
 
@@ -41,15 +44,22 @@ class MeshAccuracyAnswer(Answer):
         found = self.found
         rows = [*_rows(found.sources), *_rows({"all": found.all} if found.all else {})]
         rows += _rows({f"{name}, slow mode": one for name, one in found.slow.items()})
-        rows += _rows(found.forms) + _rows(found.gpus)
+        rows += _rows(found.forms) + _rows(found.gpus) + _rows(found.sizes)
         how = "each source left out of the fit" if self.leave_one_out else "by the shipped fit"
         how += f", adapted to {self.adapted_to} rows of each" if self.adapted_to else ""
         sections = [
             ("sources", len(found.sources) + bool(found.all)), ("slow mode", len(found.slow)),
-            ("forms", len(found.forms)), ("GPUs", len(found.gpus)),
+            ("forms", len(found.forms)), ("GPUs", len(found.gpus)), ("devices", len(found.sizes)),
         ]  # fmt: skip
         headings = ["", "of", "runs", "median\n(%)", "9 in 10\n(%)", "signed\n(%)", "within\n80 % (%)"]
-        yield Table(f"Published trainings on meshes, {how}", headings, rows, words=2, sections=sections)
+        if rows:
+            yield Table(
+                f"Published trainings on meshes, {how}",
+                headings,
+                rows,
+                words=2,
+                sections=[*filter(itemgetter(1), sections)],
+            )
         if found.choice:
             headings = [
                 "chosen by",
@@ -65,7 +75,12 @@ class MeshAccuracyAnswer(Answer):
 
     def _sentences(self) -> Iterator[str]:
         found = self.found
-        yield f"The mean of the sources' medians is {found.mean_of_medians:.1%}."
+        if self.unseen:
+            yield f"The shipped fit has no run of {', '.join(self.unseen)}: these are predicted by priors."
+        if found.all or found.slow:
+            yield f"The mean of the sources' medians is {found.mean_of_medians:.1%}."
+        else:
+            yield "No run of the table has a time."
         if found.memory:
             yield f"Memory is off by {found.memory['median']:.1%} in the median of {found.memory['n']:.0f} runs."
         if found.failed:
@@ -110,7 +125,16 @@ def mesh_accuracy(
     runs, refused = read_table(path)
     with (session or Session()).computing("predicting runs on meshes"):
         found = judge(runs, refused, leave_one_out=leave_one_out, adapt_to=calibrate, are_chosen=are_chosen)
-    return MeshAccuracyAnswer(leave_one_out=leave_one_out, adapted_to=calibrate, found=found)
+    unseen = () if data is None else tuple(_unseen(runs))
+    return MeshAccuracyAnswer(leave_one_out=leave_one_out, adapted_to=calibrate, found=found, unseen=unseen)
+
+
+def _unseen(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield what of runs the shipped ones have not."""
+    fitted = read_table()[0]
+    for name in ("source", "framework", "gpu"):
+        known = {gpu_name(run[name]) for run in fitted}
+        yield from (f"{name} {one}" for one in dict.fromkeys(gpu_name(run[name]) for run in runs) if one not in known)
 
 
 def _plain(rows: Mapping[str, StepErrors | ChoiceErrors]) -> dict[str, Any]:
