@@ -20,9 +20,10 @@ from ringlab.jobs.mesh_files import FORMATS, torch_script, write_mesh
 from ringlab.table import render_html
 from simcomm.mesh_search.accuracy import judge
 from simcomm.mesh_search.columns import ZERO, LayerSizes, deal_layers, to_columns
+from simcomm.mesh_search.devices import PUBLISHED
 from simcomm.mesh_search.memory import memory_bytes
 from simcomm.mesh_search.parameters import PRIORS
-from simcomm.mesh_search.runs import complete, has_time, mark_slow, read_own_runs, read_table
+from simcomm.mesh_search.runs import complete, gpu_name, has_time, mark_slow, read_own_runs, read_table
 from simcomm.mesh_search.search import (
     FILL,
     MeshJob,
@@ -35,6 +36,7 @@ from simcomm.mesh_search.search import (
 )
 from simcomm.mesh_search.step import step_seconds
 from simcomm.mesh_search.uncertainty import believe, chance_to_run, find_slopes, read_shipped
+from simcomm.renting.rentals import cheapest_gpu, read_rentals
 
 P = read_shipped().parameters
 MODEL = {
@@ -559,6 +561,38 @@ def test_the_command_varies_what_one_asks_about(ringlab, scenario, tmp_path):
     assert 0 <= money["chance_within_limits"] <= 1 and "For 1e+10 tokens" in out
 
 
+def test_a_mesh_is_kept_and_exported_by_its_name(ringlab, scenario, tmp_path):
+    file = tmp_path / "a.txt"
+    options = ("--mesh", "zero1 32,tp 2, mb 1, full", "--export", f"megatron={file}")
+    status, out, err = ringlab("search", str(scenario), *options)
+    assert status == 0 and "beside the fastest, " in out and "% longer, " in out, err
+    assert "--tensor-model-parallel-size 2\n--pipeline-model-parallel-size 1\n" in file.read_text()
+
+
+def test_adapters_are_varied_from_none(ringlab, scenario, tmp_path):
+    file = tmp_path / "a.json"
+    assert ringlab("search", str(scenario), "--what-if", "lora=0,16", "--json", str(file))[0] == 0
+    assert [case["value"] for case in json.loads(file.read_text())["cases"]] == ["0", "16"]
+
+
+def test_a_gpu_without_published_runs_is_said_to_be_so(ringlab, scenario):
+    assert {gpu_name(run["gpu"]) for run in read_table()[0]} == {*PUBLISHED}
+    changed = ("--set", 'cluster.preset="dgx-1-v100"', "--precision", "fp16", "--devices", "64")
+    said = " ".join(ringlab("search", str(scenario), *changed)[1].split())
+    assert "No published run on V100 SXM2 32GB is in the fit" in said
+
+
+def test_a_run_whose_heads_do_not_divide_its_width_is_refused():
+    with pytest.raises(InputError, match="heads 31 do not divide hidden 4096; give head_dim too"):
+        run(heads=31, kv_heads=31)
+    assert run(heads=31, kv_heads=31, head_dim=128)["head_dim"] == 128
+
+
+def test_the_price_is_of_a_machine_with_the_gpus_of_a_node():
+    found = cheapest_gpu(read_rentals(), "H100 SXM", 128, 8)
+    assert found is not None and found.rental.gpus >= 8
+
+
 def test_the_answer_about_published_runs():
     answer = mesh_accuracy()
     found = answer.to_dict()
@@ -621,7 +655,10 @@ def test_rows_of_ones_own_bring_a_source_nearer():
             ("--precision", "nvfp4"),
             "H100 SXM does not multiply matrices in nvfp4; give --precision, of bf16, fp16, fp8,",
         ),
-        (("--what-if", "seq=long"), "give whole numbers above 0"),
+        (("--what-if", "seq=long"), "give whole numbers from 16 to"),
+        (("--mesh", "zero3 64, mb 3"), "mesh 'zero3 64, mb 3' is none of 64 devices; did you mean zero3 64, mb"),
+        (("--mesh", "ddp 64, mb 1"), "mesh 'ddp 64, mb 1' does not fit: it keeps"),
+        (("--set", 'training.model="llama:layers=2,width=64,heads=2"'), "missing; write llama:layers=32"),
     ],
 )
 def test_the_command_refuses_bad_input(ringlab, scenario, options, told):

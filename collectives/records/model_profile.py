@@ -339,8 +339,9 @@ def parse_transformer(text: str) -> tuple[str, TransformerShape]:
             raise InputError(f"model {quote(text)}: {key} is {quote(value)}; give a whole number from 1 to {most}")
         found[key] = int(value)
     missing = [key for key in NEEDED if key not in found]
+    example = TRANSFORMERS["llama-7b"] if kind == "llama" else EXAMPLE
     if missing:
-        raise InputError(f"model {quote(text)}: {', '.join(missing)} is missing; write {EXAMPLE}")
+        raise InputError(f"model {quote(text)}: {', '.join(missing)} is missing; write {example}")
     found.setdefault("kv_heads", found["heads"])
     usual = 4 * found["width"] if kind != "llama" else -(-8 * found["width"] // 3 // 256) * 256
     found.setdefault("hidden", usual)

@@ -11,6 +11,7 @@ GENERATIONS = ("other", "ampere", "hopper", "blackwell")
 USUAL_PCIE = "PCIe 4.0 x16"  # where the catalogue does not say it
 MULTIPROCESSORS = 100  # where the catalogue does not say them
 NAMES = {"A100": "A100 80GB SXM", "H100": "H100 SXM", "H100-500W": "H100 SXM", "H200": "H200 SXM"}
+PUBLISHED = ("A100 80GB SXM", "H100 SXM", "H200 SXM", "B200", "B300", "GB200", "GB300")  # runs of the fit are on these
 BY_AGE = ("kepler", "maxwell", "pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell")
 FIRST = {"bf16": "ampere", "tf32": "ampere", "fp8": "ada", "mxfp8": "blackwell", "nvfp4": "blackwell"}  # to multiply it
 HBM2E_RATE = 2.4e12  # assumed: five stacks of HBM2e, of H100s that are limited to 500 W

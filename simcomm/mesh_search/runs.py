@@ -132,6 +132,8 @@ def complete(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _add_model(run: dict[str, Any]) -> None:
     """Add what a model usually has where it is not said."""
+    if "head_dim" not in run and run["hidden"] % run["heads"]:
+        raise InputError(f"heads {run['heads']} do not divide hidden {run['hidden']}; give head_dim too")
     gated = -(-8 * run["hidden"] // 3 // 256) * 256
     usual = {
         "kv_heads": run["heads"], "head_dim": run["hidden"] // run["heads"],

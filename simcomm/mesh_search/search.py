@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from collectives.errors import InputError
+from collectives.quoting import close_names, quote
 from collectives.records.model_profile import TransformerShape, flops_per_token
 from simcomm.mesh_search.columns import COLUMNS, RECOMPUTED, Array, Meshes, make_columns
 from simcomm.mesh_search.memory import PART_NAMES, Memory, host_bytes, memory_bytes
@@ -377,3 +378,18 @@ def why_too_large(found: FoundMeshes, number: int) -> str:
     most = ", ".join(f"{name} {kept[name] / 2**30:.0f}" for name in names)
     total, limit = found.memory.total[number], found.meshes.memory_bytes[number]
     return f"keeps {total / 2**30:.0f} GiB of {limit / 2**30:.0f}: {most}"
+
+
+def keep_mesh(found: FoundMeshes, name: str) -> tuple[FoundMeshes, str]:
+    """Return one mesh alone, by its name, and how it compares with the fastest. Raise InputError unless it fits."""
+    wanted = ", ".join(part.strip() for part in name.split(","))
+    number = next((place for place, one in enumerate(found.searched) if one.name == wanted), None)
+    if number is None:
+        close = close_names(wanted, [one.name for one in found.searched])
+        meant = f"did you mean {' or '.join(close)}" if close else f"names are such as {found.searched[0].name}"
+        raise InputError(f"mesh {quote(name)} is none of {found.job.gpus} devices; {meant}")
+    if number not in found.order:
+        raise InputError(f"mesh {quote(name)} does not fit: it {why_too_large(found, number)}")
+    best = int(found.order[0])
+    beside = f"{wanted}, beside the fastest, {found.searched[best].name}: {why_slower(found, number, best)}."
+    return replace(found, order=np.array([number])), beside

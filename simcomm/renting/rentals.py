@@ -260,8 +260,10 @@ class GpuPrice(NamedTuple):
     rental: Rental
 
 
-def cheapest_gpu(rentals: tuple[Rental, ...], gpu: str, devices: int) -> GpuPrice | None:
+def cheapest_gpu(rentals: tuple[Rental, ...], gpu: str, devices: int, node_gpus: int = 1) -> GpuPrice | None:
     """Return the cheapest on demand, of machines with so many of a GPU or with a network to others; None for none.
+
+    Machines that have the GPUs of a node go before smaller ones.
 
     >>> from simcomm.renting.rentals import read_rentals
     >>> found = cheapest_gpu(read_rentals(), "H100 SXM", 8)
@@ -274,4 +276,5 @@ def cheapest_gpu(rentals: tuple[Rental, ...], gpu: str, devices: int) -> GpuPric
         if one.gpu == gpu and one.price is not None and (one.gpus >= devices or one.nic_bandwidth is not None)
     )
     found = [GpuPrice((one.price or 0.0) / one.gpus, one) for one in usable]
-    return min(found, key=lambda one: one.dollars, default=None)
+    whole = min(devices, node_gpus)
+    return min(found, key=lambda one: (one.rental.gpus < whole, one.dollars), default=None)

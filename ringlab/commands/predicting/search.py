@@ -24,6 +24,7 @@ from scenarios.forms import parse_hours
 from scenarios.loader import SpreadTraining, read_spread_training
 from simcomm.mesh.clusters import mesh_cluster
 from simcomm.mesh.uncertain import Uncertain
+from simcomm.mesh_search.devices import PUBLISHED
 from simcomm.mesh_search.memory import PART_NAMES
 from simcomm.mesh_search.search import (
     FILL,
@@ -31,6 +32,7 @@ from simcomm.mesh_search.search import (
     MeshJob,
     choose_runs,
     choose_tries,
+    keep_mesh,
     least_memory,
     search,
     what_would_fit,
@@ -46,7 +48,7 @@ KEYS = {  # that a what-if varies: of a scenario
     "batch_size": "training.batch_size", "price": "training.price_per_hour",
 }  # fmt: skip
 OPTIONS = ("batch", "seq", "precision", "framework", "optimizer", "offload", "lora", "bits")  # and of the command
-WHOLE = ("batch", "seq", "lora")
+WHOLE = {"batch": (1, 10**9), "seq": (16, 10**9), "lora": (0, 4096)}  # and what is accepted
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,9 @@ class SearchOptions(MeshOptions):
     fill: Annotated[
         float, typer.Option(min=0.1, max=1.0, metavar="SHARE", help="Of a device's memory that may be taken.")
     ] = FILL
+    mesh: Annotated[str | None, typer.Option(metavar="NAME", help="This mesh alone, by its name as it is listed.")] = (
+        None
+    )
     runs: Annotated[
         Path | None, typer.Option(metavar="FILE.csv", help="Runs of yours, to which the model is adapted.")
     ] = None
@@ -110,9 +115,14 @@ def find_meshes(
                 job = make_job(spread, devices, used)
                 belief, told = find_belief(job.gpu, job.framework, used.runs)
                 one, priced = search(job, belief, used.fill), _price(spread, base, job)
+                if options.mesh is not None:
+                    one, beside = keep_mesh(one, options.mesh)
+                    notes.append(beside)
                 cases.append(_case(value, one, priced.dollars, asked, used.fill))
                 found.append(one)
-                notes += [note for note in (told, priced.note) if note is not None and note not in notes]
+                notes += [
+                    note for note in (told, _unseen(job.gpu), priced.note) if note is not None and note not in notes
+                ]
         except InputError as error:
             refused.append(f"{key} {value}: {error}.")
             if key is None:
@@ -128,6 +138,10 @@ def find_meshes(
         notes=tuple(notes), found=tuple(found), cases=tuple(cases), key=key, refused=tuple(refused),
         tokens=asked.tokens,
     )  # fmt: skip
+
+
+def _unseen(gpu: str) -> str | None:
+    return None if gpu in PUBLISHED else f"No published run on {gpu} is in the fit: by its data sheet and priors."
 
 
 def _asked(options: SearchOptions, top: int, why: bool) -> Asked:
@@ -149,8 +163,9 @@ def _varied(
         if "." not in name:
             raise InputError(f"--what-if {quote(key)} is not known; {suggest(key, (*KEYS, *OPTIONS))}, or section.key")
         return read_spread_training(scenario, (*overrides, f"{name}={value}")), options
-    if key in WHOLE and not (value.isascii() and value.isdigit() and len(value) < 10 and int(value) > 0):
-        raise InputError(f"--what-if {key}={quote(value)}: give whole numbers above 0")
+    least, most = WHOLE.get(key, (0, 0))
+    if key in WHOLE and not (value.isascii() and value.isdigit() and least <= int(value[:12]) <= most):
+        raise InputError(f"--what-if {key}={quote(value)}: give whole numbers from {least} to {most}")
     change: dict[str, Any] = {key: int(value) if key in WHOLE else value}
     changed = replace(options, **change)
     changed.check()
@@ -168,7 +183,7 @@ def _price(spread: SpreadTraining, base: SpreadTraining, job: MeshJob) -> Device
     stated, own = spread.training.price_per_hour, mesh_cluster(base.cluster).host
     if stated is not None and own is not None and own.gpu == job.gpu:
         return DevicePrice(stated, None)
-    found = cheapest_gpu(read_rentals(), job.gpu, job.gpus)
+    found = cheapest_gpu(read_rentals(), job.gpu, job.gpus, job.node_gpus)
     if found is None:
         return DevicePrice(None, None)
     rental = found.rental
@@ -179,7 +194,7 @@ def _price(spread: SpreadTraining, base: SpreadTraining, job: MeshJob) -> Device
 
 def _case(value: str, found: FoundMeshes, price: float | None, asked: Asked, fill: float) -> Case:
     chosen, job = [int(number) for number in found.order[: asked.top]], found.job
-    losers = tuple(why_others_lose(found)) if asked.why else ()
+    losers = tuple(why_others_lose(found)) if asked.why and len(found.order) > 1 else ()
     if not chosen:
         nearest = least_memory(found)
         losers = ((found.searched[nearest].name, why_too_large(found, nearest)),)
