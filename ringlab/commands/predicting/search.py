@@ -115,10 +115,11 @@ def find_meshes(
                 job = make_job(spread, devices, used)
                 belief, told = find_belief(job.gpu, job.framework, used.runs)
                 one, priced = search(job, belief, used.fill), _price(spread, base, job)
+                fitting = len(one.order)
                 if options.mesh is not None:
                     one, beside = keep_mesh(one, options.mesh)
                     notes.append(beside)
-                cases.append(_case(value, one, priced.dollars, asked, used.fill))
+                cases.append(replace(_case(value, one, priced.dollars, asked, used.fill), fitting=fitting))
                 found.append(one)
                 notes += [
                     note for note in (told, _unseen(job.gpu), priced.note) if note is not None and note not in notes

@@ -264,7 +264,8 @@ def _nothing_fits(head: str, case: Case) -> Iterator[Part]:
 
 
 def _sentences(case: Case) -> Iterator[str]:
-    yield f"{case.meshes} meshes, of which {case.fitting} fit; the fastest: {case.best[0].mesh}."
+    is_fastest = case.learning is not None or case.fitting == 1  # of one that is named nothing is to be learnt
+    yield f"{case.meshes} meshes, of which {case.fitting} fit{is_fastest * f'; the fastest: {case.best[0].mesh}'}."
     kept = ", ".join(f"{name} {nbytes / GIB:.1f}" for name, nbytes in case.best[0].memory_parts.items())
     yield f"Of its {case.best[0].memory_bytes / GIB:.1f} GiB a device: {kept}."
     if len(case.tries) > 1:
