@@ -582,6 +582,11 @@ def test_a_gpu_without_published_runs_is_said_to_be_so(ringlab, scenario):
     assert "No published run on V100 SXM2 32GB is in the fit" in said
 
 
+def test_a_prediction_in_a_precision_that_the_gpu_lacks_is_refused(ringlab, scenario):
+    status, _, err = ringlab("predict", str(scenario), "--devices", "8", "--set", 'cluster.preset="dgx-1-v100"')
+    assert status == 2 and "V100 SXM2 32GB does not multiply matrices in bf16; give training.precision, of fp16," in err
+
+
 def test_a_run_whose_heads_do_not_divide_its_width_is_refused():
     with pytest.raises(InputError, match="heads 31 do not divide hidden 4096; give head_dim too"):
         run(heads=31, kv_heads=31)

@@ -83,6 +83,7 @@ def find_language_model(spread: SpreadTraining, job: TrainingJob) -> LanguageMod
                 "stated; leave it out"
             )
         return None
+    _check_precision(host.gpu, training.precision, "training.precision")
     belief, told = find_belief(host.gpu, training.framework)
     adapted = "" if told is None else f", {told[0].lower()}{told[1:].removesuffix('.')}"
     return LanguageModel(named, host, belief, SOURCE + adapted)
@@ -108,9 +109,7 @@ def make_job(spread: SpreadTraining, devices: int, options: MeshOptions) -> Mesh
     if devices > node and devices % node:
         raise InputError(f"{devices} devices do not fill hosts of {node}; give a multiple of {node}, or up to {node}")
     form, precision = spread.parallelism, options.precision or training.precision
-    if not can_multiply(host.gpu, precision):
-        known = ", ".join(name for name in PRECISIONS if can_multiply(host.gpu, name))
-        raise InputError(f"{host.gpu} does not multiply matrices in {precision}; give --precision, of {known}")
+    _check_precision(host.gpu, precision, "--precision")
     return MeshJob(
         kind=kind, shape=shape, seq=options.seq or shape.context,
         batch=options.batch or training.batch_size * devices,
@@ -120,6 +119,13 @@ def make_job(spread: SpreadTraining, devices: int, options: MeshOptions) -> Mesh
         offload=options.offload, lora=options.lora, frozen_bits=options.bits,
         experts=form.experts, top_k=form.top_k if form.experts else 0, with_zero_bubble=options.with_zero_bubble,
     )  # fmt: skip
+
+
+def _check_precision(gpu: str, precision: str, key: str) -> None:
+    """Raise InputError for a precision that a GPU does not multiply, which names the key that says it."""
+    if not can_multiply(gpu, precision):
+        known = ", ".join(name for name in PRECISIONS if can_multiply(gpu, name))
+        raise InputError(f"{gpu} does not multiply matrices in {precision}; give {key}, of {known}")
 
 
 def named_optimizer(training: TrainingForm) -> str:
