@@ -28,7 +28,7 @@ export const chunkColours = count =>
         return `hsl(${round(275 - 225 * share)} 52% ${round(40 + 18 * share)}%)`;
       });
 
-/** A phase of a training; buckets of gradients are gold by turns, lighter and darker; what a program waits in is pale. */
+/** A phase of a training; buckets of gradients are gold by turns, lighter and darker; what a program waits in, pale. */
 export function phaseColour(name) {
   const bucket = /bucket\D*(\d+)/.exec(name);
   return bucket ? ['#d6a92b', '#b98d14'][bucket[1] % 2] : PHASES[name] || colour.link;
