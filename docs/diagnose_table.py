@@ -10,6 +10,7 @@ from typing import Any
 
 from page_writer import ROOT, Parts, read_results, table
 
+from benchmarks.studies.diagnosed_cases import read_cases
 from simcomm.diagnosis.verdict import Diagnosis, diagnose_files
 
 STUDIES = ROOT / "benchmarks" / "studies"
@@ -71,10 +72,17 @@ def threads() -> str:
         f"a third lot, when it was opened ({third['date']})": third["third_lot"],
         "the third lot, as the rules are now, which have seen it": found["threads"]["third_lot"],
         f"a fourth lot, when it was opened ({fourth['date']})": fourth["fourth_lot"],
+        "the same, where another name that says the same counts": _as_said(fourth["fourth_lot"], "fourth_lot"),
         "the fourth lot, as the rules are now, which have seen it": found["threads"]["fourth_lot"],
     }
     rows = [[name, len(cases), *_shares([one["told"] for one in cases], TOLD)] for name, cases in groups.items()]
     return table(" | ".join([found["date"], "cases:", *(f"{one}:" for one in TOLD)]), rows)
+
+
+def _as_said(opened: list[dict[str, Any]], half: str) -> list[dict[str, Any]]:
+    """Return what an opening told, by the names that its cases accept now."""
+    wanted = {name: set(case["causes"]) for name, case in read_cases(half)}
+    return [one | {"told": "right"} if wanted[one["name"]] & set(one["causes"]) else one for one in opened]
 
 
 def _shares(told: list[str], kinds: tuple[str, ...]) -> list[str]:

@@ -186,8 +186,15 @@ def test_a_watchdog_log_names_the_rank_that_is_behind(tmp_path: Path) -> None:
     assert answer.causes[0].text.startswith("rank 2 stands in collective 5, others in 8")
 
 
-@pytest.mark.parametrize(("status", "told"), [(-9, "was killed (SIGKILL)"), (1, "ended with status 1"), (-7, "SIGBUS")])
-def test_a_log_of_torchrun_names_the_rank_that_ended_first(tmp_path: Path, status: int, told: str) -> None:
+@pytest.mark.parametrize(
+    ("status", "cause", "told"),
+    [
+        (-9, "host-memory", "was killed (SIGKILL)"),
+        (1, "rank-ended", "ended with status 1"),
+        (-7, "shm-too-small", "SIGBUS"),
+    ],
+)
+def test_a_log_of_torchrun_names_the_rank_that_ended_first(tmp_path: Path, status: int, cause: str, told: str) -> None:
     summary = f"""\
 train.py FAILED
 Root Cause (first observed failure):
@@ -198,7 +205,7 @@ Root Cause (first observed failure):
   exitcode  : {status} (pid: 4711)
 """
     answer = ringlab.diagnose([write(tmp_path, "torchrun.log", summary)])
-    assert (answer.verdict, answer.causes[0].name, answer.causes[0].line) == ("hang", "rank-ended", 7)
+    assert (answer.verdict, answer.causes[0].name, answer.causes[0].line) == ("hang", cause, 7)
     assert answer.causes[0].text.startswith("rank 9 on node07")
     assert told in answer.causes[0].text
 
@@ -559,3 +566,10 @@ def test_packets_lost_at_some_time_are_no_cause_of_a_run_that_is_fast(
     table = write(tmp_path, "t.txt", nccl_tests(["n0"], 8, H100, healthy_rows(times), per_gpu=False))
     lost = write(tmp_path, "nic.txt", "NIC statistics:\n     rx_out_of_buffer: 3\n")
     assert ringlab.diagnose([table, lost]).verdict == verdict
+
+
+def test_a_connection_that_was_tried_again_is_no_cause_in_the_log_of_a_test_that_went_on(tmp_path: Path) -> None:
+    tried = "n0:1:2 [0] NCCL INFO Call to connect returned Connection refused, retrying\n"
+    table = nccl_tests(["n0"], 8, H100, healthy_rows(), per_gpu=False)
+    assert ringlab.diagnose([write(tmp_path, "t.txt", tried + table)]).verdict == "normal"
+    assert ringlab.diagnose([write(tmp_path, "t.txt", tried)]).verdict == "hang"

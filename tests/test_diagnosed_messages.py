@@ -1,5 +1,6 @@
 """Messages of NCCL, torch, launchers and kernels: each is told as what it stands for, at its line."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -191,6 +192,7 @@ def test_the_table_of_torchs_profiler_tells_how_much_nccl_takes(tmp_path: Path, 
     "line",
     [
         "srun: error: n3: task 5: Killed",
+        "[ERROR] ['python3', 'train.py', '--local_rank=5', '--epochs', '1'] exits with return code = -9",
         "mpirun noticed that process rank 5 with PID 4312 on node n3 exited on signal 9 (Killed).",
     ],
 )
@@ -198,5 +200,20 @@ def test_the_rank_that_a_launcher_saw_end_is_told(tmp_path: Path, line: str) -> 
     path = tmp_path / "log.txt"
     path.write_text(f"{line}\n")
     first = ringlab.diagnose([path]).causes[0]
-    assert first.name == "rank-ended"
-    assert first.text.startswith("rank 5 on n3 was killed (SIGKILL)")
+    assert first.name == "host-memory"
+    assert re.match(r"rank 5( on n3)? was killed \(SIGKILL\)", first.text)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "wandb: view the run, connect to localhost:8080",
+        "oom_kill 0",
+        "oom_kill_disable 0",
+        "bound on 127.0.0.1 (connected)",
+    ],
+)
+def test_what_is_ordinary_is_no_message(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "log.txt"
+    path.write_text(f"{line}\n{N} NCCL INFO Init COMPLETE\n")
+    assert not ringlab.diagnose([path]).causes

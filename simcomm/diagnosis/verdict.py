@@ -148,7 +148,8 @@ def _judge(case: DiagnosedCase, factor: Factor | None, causes: tuple[Cause, ...]
     has_trace = any(trace.trace.spans or len(trace.trace.messages) for trace in case.facts.of(RunTrace))
     if has_trace or case.profiled_step is not None:
         return "normal", "no rank, link or phase stands out"
-    for one in case.facts.of(Unexplained):
+    one = next(iter(case.facts.of(Unexplained)), None)
+    if one is not None:
         raised = f" ({one.frame})" * bool(one.frame)
         return "unknown", f"it says {one.place.text!r}{raised}, of which nothing is known here"
     return "unknown", case.machine.missing or "nothing was measured; give the output of nccl-tests"

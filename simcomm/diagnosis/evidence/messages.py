@@ -28,6 +28,7 @@ NETWORK_MESSAGES = {
         0.7,
     ),
     "own-address": KnownMessage(
+        r"(?:timed out|failed|refused|cannot) .*"
         r"(?:connect(?:ing)? to|network address of) \(?\[?(?:127\.\d+\.\d+\.\d+|localhost|::1)\b",
         "host-name",
         "a rank was told to meet the first one at an address that every host takes for its own",
@@ -219,8 +220,9 @@ HOST_MESSAGES = {
         0.9,
     ),
     "host-memory": KnownMessage(
-        r"killed by signal: killed|oom[-_ ]?kill|out of memory: killed process|oomkilled|out of memory$|"
-        r"was killed due to the node running low on memory|cannot allocate memory(?!.*ibv)|^memoryerror",
+        r"killed by signal: killed|\boom[-_]kill(?:er|ed)?\b(?!\s+0\b)|out of memory: killed process|oomkilled|"
+        r"out of memory$|was killed due to the node running low on memory|"
+        r"^(?!.*ibv_).*cannot allocate memory|^memoryerror",
         "host-memory",
         "the host's memory is used up, and its kernel, container or scheduler ended a process",
         "fewer workers of the loader and smaller prefetch, a higher limit (--mem, --memory), or more memory",
@@ -262,8 +264,7 @@ HOST_MESSAGES = {
         0.7,
     ),
     "killed": KnownMessage(
-        r"^killed$|: line \d+:\s+\d+ killed|defaultcpuallocator: (?:not enough|can't allocate) memory|"
-        r"exits with return code = -9\b",
+        r"^killed$|: line \d+:\s+\d+ killed|defaultcpuallocator: (?:not enough|can't allocate) memory",
         "host-memory",
         "a process was killed (SIGKILL), as the kernel does where the host's memory is used up",
         "dmesg -T | grep -i oom; fewer workers of the loader, less offloading, more memory or a higher limit",

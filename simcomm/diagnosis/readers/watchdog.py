@@ -1,6 +1,6 @@
 """What torch says of collectives that do not end: its watchdog, its wrapper that compares collectives, its store.
 
-And what torchrun, Slurm and Open MPI say of the process that ended first.
+And what torchrun, DeepSpeed, Slurm and Open MPI say of the process that ended first.
 """
 
 import re
@@ -48,6 +48,7 @@ SIGNALS = {
     "Aborted": -6,
 }
 BY_SLURM = re.compile(rf"srun: error: (\S+): tasks? (\d+)[-,\d]*: ({'|'.join(SIGNALS)})")
+BY_DEEPSPEED = re.compile(r"'--local_rank=(\d+)'.* exits with return code = (-?\d{1,5})\b")
 BY_MPI = re.compile(r"process rank (\d+) with PID \d+ on node (\S+) exited on signal (\d+)")
 OF_FAILURE = re.compile(r"^\s*(host|rank|exitcode)\s*: (\S+)")
 
@@ -68,6 +69,8 @@ def read(file: str, lines: list[LogLine]) -> Iterator[Fact]:
             continue
         if found := BY_SLURM.search(line.text):
             yield RankEnded(line.place(file), int(found[2]), found[1], SIGNALS[found[3]])
+        if found := BY_DEEPSPEED.search(line.text):
+            yield RankEnded(line.place(file), int(found[1]), "", int(found[2]))
         if found := BY_MPI.search(line.text):
             yield RankEnded(line.place(file), int(found[1]), found[2], -int(found[3]))
         if found := RAN.search(line.text):

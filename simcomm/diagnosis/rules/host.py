@@ -98,9 +98,9 @@ def find_inactive_links(case: DiagnosedCase) -> Iterator[Cause]:
     states = case.facts.of(LinkState)
     up = Tally(one.gpu for one in states if one.is_active)
     most = max(up.values(), default=0)
-    alike = {up[one.gpu] for one in states} == {most} and len({one.gpu for one in states}) > 1
+    expected = most if len({one.gpu for one in states}) > 1 else most + 1
     for one in states:
-        if not one.is_active and up[one.gpu] < (most if len(up) > 1 else most + 1) and not alike:
+        if not one.is_active and up[one.gpu] < expected:
             there = sum(each.gpu == one.gpu for each in states)
             yield Cause(
                 "nvlink-down",
