@@ -191,8 +191,9 @@ def test_rows_of_odd_steps_are_rows_of_their_own(tmp_path: Path) -> None:
     assert read_metrics(file) == [rows[0], *rows[1:3], *rows[4:]]
 
 
-def test_real_ranks_keep_rows_logs_and_profiles_and_a_resumed_run_appends(tmp_path):
+def test_real_ranks_keep_rows_logs_and_profiles_and_a_resumed_run_appends(tmp_path, monkeypatch):
     """Rank 1 is killed in its fifth step; the run goes on from the checkpoint after the third."""
+    monkeypatch.setattr("realcomm.training.datasets.load_images", training_workers.few_images)  # as the ranks have it
     training = training_workers.small(gradient_sync=RING.gradient_sync, epochs=2, checkpoints=tmp_path / "kept")
     watch, fault = Watch(tmp_path / "logs", profile=parse_steps("3-4")), training_workers.faulty("kill", "sync")
     with watch.observing(resumes=False) as observers, pytest.raises(RankFailed):
