@@ -27,6 +27,7 @@ ABOUT = {"schema_version": 1, "kind": "benchmark"}
 RESULTS = Path(__file__).parent / "results" / "virtual_programs.json"
 FOLDER = Path(__file__).parent / "virtual_programs"
 TESTED = Path(__file__).parent.parent / "tests" / "virtual_programs" / "right"
+ENVIRONMENT = dict(os.environ)  # before parts of torch, once imported, add to it
 ROUNDS = 3
 Row = dict[str, Any]
 
@@ -131,7 +132,7 @@ def measure_memory(ranks: int = 64) -> Row:
 def time_process(*arguments: str) -> float:
     """Return the seconds of a core that Python takes with these arguments."""
     before = getrusage(RUSAGE_CHILDREN)
-    run([sys.executable, *arguments], capture_output=True, check=True)
+    run([sys.executable, *arguments], capture_output=True, check=True, env=ENVIRONMENT)
     after = getrusage(RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 

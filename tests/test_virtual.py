@@ -52,6 +52,11 @@ def test_every_verb_has_the_values_of_gloo(virtual: VirtualRuns, tmp_path: Path)
     assert ran.outcome.findings == ()
 
 
+def test_ranks_draw_random_numbers_of_their_own(virtual: VirtualRuns) -> None:
+    ran = virtual(PROGRAMS / "random_numbers.py", 3)
+    assert [ran.lines(rank) for rank in range(3)] == [["own"]] * 3, ran.err
+
+
 def test_a_second_group_of_the_world_meets_at_a_fresh_store(virtual: VirtualRuns) -> None:
     ran = virtual(PROGRAMS / "init_again.py", 3)
     assert ran.lines(1) == ["[3.0, 3.0]", "[6.0, 6.0]", "[9.0, 9.0]"]

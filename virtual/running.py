@@ -28,6 +28,7 @@ from virtual.process.interpreter import install_interpreter
 from virtual.process.meeting_places import install_stores
 from virtual.process.output import RankedOutput
 from virtual.process.queues import install_queues
+from virtual.process.random_numbers import install_random
 from virtual.process.replaced import Replaced
 from virtual.process.spawning import Spawner
 from virtual.process.steps import StepClock, step_seconds
@@ -89,6 +90,7 @@ class VirtualRun:
         install_stores(world, replaced)
         self.steps.install()
         install_clocks(world, replaced)
+        install_random(world, replaced)
         if options.gpu:
             VirtualDevices(world, options.compute, options.local_ranks).install(replaced)
             import_module("virtual.gpus.classes").install_classes(replaced)  # it imports FSDP, half as long as torch

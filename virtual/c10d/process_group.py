@@ -25,16 +25,17 @@ from virtual.ranks.rank import PastCall, Rank, RankWait
 from virtual.ranks.sites import find_asked
 
 Tensors = Sequence[torch.Tensor]
+NAMED: Any = dist.ReduceOp.RedOpType  # torch says nothing of its names
 OPERATORS = {
-    "SUM": "sum",
-    "AVG": "mean",
-    "PRODUCT": "product",
-    "MIN": "min",
-    "MAX": "max",
-    "BAND": "band",
-    "BOR": "bor",
-    "BXOR": "bxor",
-    "PREMUL_SUM": "sum",
+    NAMED.SUM: "sum",
+    NAMED.AVG: "mean",
+    NAMED.PRODUCT: "product",
+    NAMED.MIN: "min",
+    NAMED.MAX: "max",
+    NAMED.BAND: "band",
+    NAMED.BOR: "bor",
+    NAMED.BXOR: "bxor",
+    NAMED.PREMUL_SUM: "sum",
 }
 SHOWN = 3  # tensors of a call, in words
 
@@ -53,9 +54,9 @@ class VirtualBackend:
 def read_operator(options: Any) -> tuple[str, Any]:
     """Return the name of a reduction, and the factor that each rank's data is multiplied by before, or None."""
     asked = getattr(options, "reduceOp", options)
-    name = str(getattr(asked, "op", asked)).rpartition(".")[2]
-    factor = asked.__getstate__()[1] if name == "PREMUL_SUM" else None
-    return OPERATORS[name], factor
+    named = getattr(asked, "op", asked)
+    factor = asked.__getstate__()[1] if named == NAMED.PREMUL_SUM else None
+    return OPERATORS[named], factor
 
 
 class VirtualProcessGroup(dist.ProcessGroup):

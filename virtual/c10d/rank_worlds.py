@@ -1,7 +1,7 @@
 """What c10d knows of groups, for each rank by itself, as each process would."""
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from threading import get_ident
 from typing import Any
 
@@ -30,11 +30,22 @@ class RankWorlds:
     """Stands for c10d's ``_world``: its attributes are the calling rank's."""
 
     def __init__(self, world: VirtualWorld) -> None:
-        object.__setattr__(self, "_ringlab_world", world)
-        object.__setattr__(self, "_ringlab_known", defaultdict(RankKnowledge))  # by rank, or thread of the runtime
+        self._me = world.me
+        self._known = defaultdict[Any, RankKnowledge](RankKnowledge)  # by rank, or thread of the runtime
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._ringlab_known[self._ringlab_world.me() or get_ident()], name)
+    def of_caller(self) -> RankKnowledge:
+        """Return what the calling rank knows."""
+        return self._known[self._me() or get_ident()]
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self._ringlab_known[self._ringlab_world.me() or get_ident()], name, value)
+
+def _of_caller(name: str) -> Any:
+    """Return an attribute that is the calling rank's; torch reads one ten times in a call."""
+
+    def write(worlds: RankWorlds, value: Any) -> None:
+        setattr(worlds.of_caller(), name, value)
+
+    return property(lambda worlds: getattr(worlds._known[worlds._me() or get_ident()], name), write)
+
+
+for one in fields(RankKnowledge):
+    setattr(RankWorlds, one.name, _of_caller(one.name))

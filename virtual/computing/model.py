@@ -149,19 +149,22 @@ def _describe(func: Any) -> _Operator:
 
 
 def _count_flops(count: Callable[..., int], args: Any, kwargs: dict[str, Any], found: Any) -> int:
-    """Return an operator's flops, by the formula of shapes within torch's function: that takes longer than products."""
-    formula = getattr(count, "__wrapped__", None)
-    if formula is None:
+    """Return an operator's flops, which torch's formula takes longer for than small products take themselves."""
+    if not hasattr(count, "__wrapped__"):  # it is one of values rather than of shapes
         return count(*args, **kwargs, out_val=found)
-    named = {name: _replace_by_shapes(value) for name, value in kwargs.items()}
-    counted: int = formula(*map(_replace_by_shapes, args), out_shape=_replace_by_shapes(found), **named)
-    return counted
+    named = tuple((name, _replace_by_shapes(value)) for name, value in kwargs.items())
+    return _count_by_shapes(count, _replace_by_shapes(args), named, _replace_by_shapes(found))
+
+
+@lru_cache(maxsize=4096)
+def _count_by_shapes(count: Callable[..., int], args: Any, named: tuple[tuple[str, Any], ...], out: Any) -> int:
+    return count(*args, **dict(named), out_val=out)
 
 
 def _replace_by_shapes(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value.shape
-    return [*map(_replace_by_shapes, value)] if isinstance(value, list | tuple) else value
+    return tuple(map(_replace_by_shapes, value)) if isinstance(value, list | tuple) else value
 
 
 def _find_tensors(values: Any) -> list[torch.Tensor]:

@@ -26,7 +26,7 @@ class OwnState:
     main: ModuleType | None = None
     modules: dict[str, ModuleType] = field(default_factory=dict)
     torch_numbers: torch.Tensor | None = None
-    python_numbers: Any = None
+    python_numbers: random.Random = field(default_factory=random.Random)
     numpy_numbers: Any = None
     dtype: torch.dtype = torch.float32
     operators: dict[Any, Any] | None = None  # that DTensor treats in a way of their own, as within loss_parallel()
@@ -35,7 +35,7 @@ class OwnState:
         """Begin with random numbers of its own, as processes do, though the same in every run."""
         self.torch_numbers = torch.Generator().manual_seed(SEED + number).get_state()
         self.numpy_numbers = np.random.MT19937(SEED + number)
-        self.python_numbers = random.Random(SEED + number).getstate()
+        self.python_numbers.seed(SEED + number)
 
 
 class Belongings:
@@ -52,7 +52,6 @@ class Belongings:
         own.argv, own.path, own.main = sys.argv, sys.path, sys.modules.get("__main__")
         own.torch_numbers = torch.get_rng_state()
         own.numpy_numbers = np.random.get_bit_generator()  # type: ignore[attr-defined]
-        own.python_numbers = random.getstate()
         own.dtype = torch.get_default_dtype()
         dispatcher = _find_dispatcher()
         if dispatcher is not None:
@@ -74,8 +73,6 @@ class Belongings:
             torch.set_rng_state(own.torch_numbers)
         if own.numpy_numbers is not None:
             np.random.set_bit_generator(own.numpy_numbers)  # type: ignore[attr-defined]
-        if own.python_numbers is not None:
-            random.setstate(own.python_numbers)
         if torch.get_default_dtype() is not own.dtype:
             torch.set_default_dtype(own.dtype)
         dispatcher = _find_dispatcher()

@@ -1,12 +1,13 @@
 """Tensors that are written to while a message or collective is at work on them, and handles nobody waits for."""
 
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 import torch
 
 from virtual.matching.samples import Values, are_equal, is_plain, take_sample
 from virtual.ranks.neutral import Neutral
-from virtual.ranks.rank import RankJob
+from virtual.ranks.rank import Rank, RankJob
 from virtual.ranks.watching import Watcher
 
 WAIT_FIRST = "wait() on the handle before the tensor is written to, or give it a tensor of its own (clone)"
@@ -46,6 +47,10 @@ class Content(NamedTuple):
 class InFlight(Watcher):
     """Compares how often tensors had been written to when they were posted, carried and waited for."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._receives = WeakValueDictionary[tuple[Rank, int], Any]()  # the last into memory of a rank, by address
+
     def posted(self, posted: Any) -> None:
         if not posted.is_programs:
             return
@@ -59,14 +64,14 @@ class InFlight(Watcher):
     def _compare_receives(self, posted: Any) -> None:
         """Look whether a message is received into a tensor into which another is, which may still come."""
         tensor = posted.tensors[0]
-        for work in posted.rank.unwaited.values():
-            other = work.posted
-            if other is posted or other.way != "receives" or not is_plain(tensor) or not tensor.data_ptr():
-                continue
-            if other.tensors[0].data_ptr() == tensor.data_ptr():
-                title = f"{{ranks}} receive into one tensor twice: the message of {other.site} is not waited for yet"
-                self.find("in flight", title, posted.rank, posted.site, OWN_BUFFERS)
-                return
+        if not is_plain(tensor) or not tensor.data_ptr():
+            return
+        place = posted.rank, tensor.data_ptr()
+        other = self._receives.get(place)
+        self._receives[place] = posted
+        if other is not None and any(work.posted is other for work in posted.rank.unwaited.values()):
+            title = f"{{ranks}} receive into one tensor twice: the message of {other.site} is not waited for yet"
+            self.find("in flight", title, posted.rank, posted.site, OWN_BUFFERS)
 
     def _look_for_doubles(self, posted: Any) -> None:
         """Look whether the results of several ranks go into one tensor."""
