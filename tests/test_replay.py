@@ -30,13 +30,14 @@ COSTLY = Transport("costly", overhead=3e-6, goodput=0.9, gamma=1e-10)
 TREE = replace(simcomm.two_level_tree(4, 2, "25 Gbit/s", "2 us", 4.0), transport=COSTLY)
 
 
-def one_collective(verb: str, ranks: int, elements: int, op: str = "sum") -> Recording:
+def one_collective(verb: str, ranks: int, elements: int, op: str = "sum", meanwhile: float = 0.0) -> Recording:
+    """Return a recording of ranks that post a collective, compute for so many seconds, and wait for it."""
     builder = RecordingBuilder("one.py", ranks)
     what = CollectiveCall(verb, tuple(range(ranks)), elements, op=op)
     for rank in range(ranks):
         call = builder.collective(rank, "only", what)
         builder.post(rank, call)
-        builder.wait(rank, call)
+        builder.wait(rank, call, meanwhile)
     return builder.recording()
 
 
@@ -55,14 +56,23 @@ def test_a_single_collective_takes_what_it_takes_alone_to_the_last_bit(name: str
     assert found.elapsed == pytest.approx(simcomm.run(name, TREE, nbytes=1 << 20, op=op).elapsed, rel=1e-12)
 
 
-def test_processes_of_this_machine_copy_what_they_gather_and_reduce_more_than_they_scatter() -> None:
-    line, nbytes = FittedLine(0.0, 1e-9, 0.0), 1 << 20
-    hops = [HopCurve(EXCHANGE, 1, reduces, False, [(1, 1e-9), (1 << 30, 1e-9 * 2**30)]) for reduces in (False, True)]
+def here(nbytes_per_s: float, cores: int = 2) -> Calibration:
+    """Return what a machine was found to take for two processes, in proportion to the bytes of messages alone."""
+    line, size = FittedLine(0.0, 1 / nbytes_per_s, 0.0), 1 << 30
+    hops = [HopCurve(EXCHANGE, 1, reduces, False, [(1, 1 / nbytes_per_s), (size, size / nbytes_per_s)])
+            for reduces in (False, True)]  # fmt: skip
     known = Calibration(2, 1, one_way=line, both_ways=line, reduction=line, hops=hops)
-    here, ring = simcomm.this_machine(2), {"all_gather": "ring", "reduce_scatter": "ring"}
+    return replace(known, environment=known.environment | {"cores": cores})
+
+
+def test_processes_of_this_machine_copy_what_they_gather_and_reduce_more_than_they_scatter() -> None:
+    nbytes, ring = 1 << 20, {"all_gather": "ring", "reduce_scatter": "ring"}
     found = {
         (verb, as_library): replay(
-            one_collective(verb, 2, nbytes // 4), here, ring if as_library else {}, calibration=known
+            one_collective(verb, 2, nbytes // 4),
+            simcomm.this_machine(2),
+            ring if as_library else {},
+            calibration=here(1e9),
         ).elapsed
         for verb in ("all_reduce", "all_gather", "reduce_scatter")
         for as_library in (False, True)
@@ -70,6 +80,18 @@ def test_processes_of_this_machine_copy_what_they_gather_and_reduce_more_than_th
     copies = 1.5 * nbytes * 1e-9
     assert found["all_gather", False] == pytest.approx(found["all_gather", True] + copies)
     assert found["reduce_scatter", False] == pytest.approx(found["all_reduce", True] + copies)
+
+
+def test_where_ranks_take_all_cores_messages_take_time_from_what_is_computed_meanwhile() -> None:
+    def elapsed(meanwhile: float, cores: int, where: str = "virtual") -> float:
+        recording = replace(one_collective("all_reduce", 2, 1 << 20, meanwhile=meanwhile), where=where)
+        return replay(recording, simcomm.this_machine(2), calibration=here(1e9, cores)).elapsed
+
+    alone = elapsed(0.0, cores=2)
+    assert alone == elapsed(0.0, cores=8) == pytest.approx((1 << 22) * 1e-9)  # two hops of half of it
+    assert elapsed(0.1, cores=8) == pytest.approx(0.1)
+    assert elapsed(0.1, cores=2) == pytest.approx(0.1 + alone)
+    assert elapsed(0.1, cores=2, where="gloo") == pytest.approx(0.1)  # measured while messages took their part
 
 
 def clusters(ranks: int) -> list[Cluster]:

@@ -41,6 +41,7 @@ class NetworkCarrier:
     collectives_cross: ClassVar[bool] = True  # links of the network; otherwise messages take their own seconds
     messages_cross: ClassVar[bool] = True  # likewise, messages of a program's own
     has_lines: ClassVar[bool] = False  # whether a group's calls are one after the other though nothing says so
+    shares_cores = False  # whether messages take the cores that ranks compute on
 
     cluster: Cluster
     calibration: Calibration | None = None
@@ -117,6 +118,11 @@ class HopCarrier(NetworkCarrier):
         if not found.hops and self.cluster.world_size > 1:
             raise InputError("the calibration has no hops; make one with `ringlab calibrate`")
         return found
+
+    @property
+    def shares_cores(self) -> bool:  # type: ignore[override]
+        """Whether ranks keep all cores busy, so that messages take the cores that ranks compute on."""
+        return self.cluster.world_size >= int(self.hops.environment.get("cores", 1))
 
     def template(self, shape: Shape, ranks: tuple[int, ...]) -> Template:
         done_as = AS_GLOO.get(shape.verb, shape.verb) if shape.verb not in self.algorithms else shape.verb

@@ -21,6 +21,7 @@ from simcomm.compiled.planning.trouble import link_changes
 from simcomm.model.trouble import NO_TROUBLE, Trouble, check_trouble
 from simcomm.recorded.calls import ReplayedCalls, Segments, find_calls, find_segments
 from simcomm.recorded.carriers import NetworkCarrier, Way, find_carrier, find_ways
+from simcomm.recorded.core_sharing import charge_messages_to_cores
 from simcomm.recorded.layout import ReplayLayout, lay_out
 from simcomm.recorded.plan import ReplayedMessages, ReplayPlan, find_messages, make_plan
 
@@ -141,7 +142,10 @@ class Replayer:
         carrier = find_carrier(cluster, algorithms or {}, calibration)
         check_trouble(trouble, carrier.resolved.graph, ranks)
         ways = find_ways(self.calls, carrier)
-        layout = lay_out(self.recording, self.segments, self.calls, ways, self._lines(carrier))
+        recording = self.recording
+        if carrier.shares_cores and recording.where == "virtual":  # what was measured here has shared them already
+            recording = charge_messages_to_cores(recording, self.segments, self.calls, ways)
+        layout = lay_out(recording, self.segments, self.calls, ways, self._lines(carrier))
         messages = find_messages(self.recording, self.segments, self.calls, (layout, ways), carrier)
         planned = make_plan(layout.stages, messages, carrier, trouble)
         changes = link_changes(trouble, carrier.resolved.graph, planned.links) if trouble.links_change else ()
