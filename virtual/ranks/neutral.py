@@ -1,10 +1,8 @@
 """Data is moved outside of the running rank's modes: no gradients, no dispatch modes, no torch functions."""
 
 from types import TracebackType
-from typing import Any
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 
 class Neutral:
@@ -13,15 +11,12 @@ class Neutral:
     It is the inference mode, which leaves versions of tensors as they are, as a backend's own writing does.
     """
 
-    __slots__ = ("_functions", "_inference", "_modes")
+    __slots__ = ("_dispatch", "_functions", "_inference")
 
     def __enter__(self) -> None:
         self._inference = torch._C._InferenceMode(True)
         self._inference.__enter__()
-        self._modes: Any = None
-        if torch._C._len_torch_dispatch_stack():
-            self._modes = _disable_current_modes()
-            self._modes.__enter__()
+        self._dispatch = torch._C._DisableTorchDispatch() if torch._C._len_torch_dispatch_stack() else None
         self._functions = torch._C.DisableTorchFunction()
         self._functions.__enter__()
 
@@ -29,6 +24,5 @@ class Neutral:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._functions.__exit__(kind, error, trace)
-        if self._modes is not None:
-            self._modes.__exit__(kind, error, trace)
+        self._dispatch = None  # its end is the guard's
         self._inference.__exit__(kind, error, trace)
