@@ -5,8 +5,7 @@ import io
 import os
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from torch.utils.data import dataloader as loading
 from virtual.matching.samples import is_plain
 from virtual.process.replaced import Replaced
 from virtual.ranks.neutral import Neutral
-from virtual.ranks.rank import Rank
 from virtual.ranks.sites import is_asked_by_program, is_called_within, is_users
 from virtual.ranks.watching import nobody
 from virtual.ranks.world import VirtualWorld
@@ -58,20 +56,14 @@ class ProgramObserver:
         self._install_groups(replaced)
         self._install_files(replaced)
 
-    @contextmanager
-    def telling(self, rank: Rank) -> Iterator[None]:
-        """A context in which watchers look at what is the rank's."""
-        self.world.computing.charge(rank)
-        with Neutral():
-            yield
-        self.world.computing.forget(rank)
-
     def tell(self, event: str, *said: Any) -> None:
-        """Tell of something that the calling rank does; of other threads nothing."""
+        """Tell of something that the calling rank does, which is none of its computing; of other threads nothing."""
         rank, pass_on = self.world.me(), getattr(self.world.watch, event)
         if pass_on is not nobody and rank is not None and rank.number >= 0 and rank.job.finding is None:
-            with self.telling(rank):
+            self.world.computing.charge(rank)
+            with Neutral():
                 pass_on(rank, *said)
+            self.world.computing.forget(rank)
 
     def _first(
         self, function: Callable[..., Any], listen: Callable[[Replaced], None], replaced: Replaced
