@@ -28,6 +28,9 @@ os.environ.setdefault(
     "NUMBA_CACHE_DIR", str(cache_folder() / "machine-code")
 )  # also where a test has caches of its own
 
+# Threads that wait by computing would keep the cores from tests beside this one, and from the rank they wait for.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 # How long an example takes is up to what else the machine does.
 hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("untimed")
