@@ -40,7 +40,6 @@ VALID = (
     case("trouble", "predict", "a.toml", a_toml=files.toml(files.SCENARIOS["trouble"])),
     case("compiled", "predict", "a.toml", "--engine", "compiled", a_toml=STAR),
     case("fifo", "predict", "a.toml", "--engine", "compiled", a_toml=files.toml(files.SCENARIOS["ring"])),
-    case("gif", "animate", "a.json", "-o", "a.gif", a_json=TRACE),
     case("png", "animate", "a.json", "-o", "a.png", a_json=TRACE),
     case("winners", "winners", "--hosts", "2", "-b", "1K", "-e", "1K", "-o", "a.png"),
     case("hardware", "hardware", "rtx3090-pcie-4x", "-o", "a.png"),

@@ -6,6 +6,7 @@ import random
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 
 import hostile_files as files
@@ -55,17 +56,18 @@ def systematic_numbers() -> Iterator[Case]:
     yield from _kept_lines()
 
 
-def _pack(content: bytes) -> str:
-    return base64.b64encode(zlib.compress(content)).decode()
+@cache
+def _pack(byte: bytes, count: int) -> str:
+    return base64.b64encode(zlib.compress(byte * count)).decode()
 
 
 COLUMNS: dict[str, Callable[[Tree], Tree]] = {
-    "of zeros": lambda _: {"type": "u1", "deflated": _pack(bytes(ROWS))},
-    "of large numbers": lambda _: {"type": "u8", "deflated": _pack(b"\x7f" * ROWS * 8)},
-    "of negative ones": lambda _: {"type": "u8", "deflated": _pack(b"\xff" * ROWS * 8)},
-    "of nan": lambda _: {"type": "f8", "deflated": _pack(b"\xff" * ROWS * 8)},
-    "of large floats": lambda _: {"type": "f8", "deflated": _pack(b"\x7f" * ROWS * 8)},
-    "that is a bomb": lambda _: {"type": "u1", "deflated": _pack(bytes(1 << 26))},
+    "of zeros": lambda _: {"type": "u1", "deflated": _pack(b"\0", ROWS)},
+    "of large numbers": lambda _: {"type": "u8", "deflated": _pack(b"\x7f", ROWS * 8)},
+    "of negative ones": lambda _: {"type": "u8", "deflated": _pack(b"\xff", ROWS * 8)},
+    "of nan": lambda _: {"type": "f8", "deflated": _pack(b"\xff", ROWS * 8)},
+    "of large floats": lambda _: {"type": "f8", "deflated": _pack(b"\x7f", ROWS * 8)},
+    "that is a bomb": lambda _: {"type": "u1", "deflated": _pack(b"\0", 1 << 26)},
     "of no text": lambda before: {**before, "deflated": 7},
     "cut": lambda before: {**before, "deflated": str(before.get("deflated"))[:-8]},
     "of one number": lambda _: {"all": 10**30},
@@ -74,7 +76,7 @@ COLUMNS: dict[str, Callable[[Tree], Tree]] = {
     "of one list": lambda _: {"all": [1]},
     "of objects": lambda _: {"type": "O", "deflated": ""},
     "too short": lambda _: [0] * (ROWS - 1),
-    "of odd truth": lambda _: {"type": "b1", "deflated": _pack(b"\x02" * ROWS)},
+    "of odd truth": lambda _: {"type": "b1", "deflated": _pack(b"\x02", ROWS)},
 }
 
 

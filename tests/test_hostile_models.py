@@ -129,12 +129,10 @@ def test_under_torchrun_rank_0_tries_a_model(rank: str, file: Path, monkeypatch:
         check_model(Training(None, model=f"{file}:build"))
 
 
+@pytest.mark.slow  # the training below leaves none either
 @pytest.mark.parametrize(
     "first",
-    [
-        "import realcomm.training.replica as one; one.import_compiler()",
-        pytest.param("import benchmarks.torch_forms.running", marks=pytest.mark.slow),
-    ],
+    ["import realcomm.training.replica as one; one.import_compiler()", "import benchmarks.torch_forms.running"],
 )
 def test_torch_leaves_no_folder_of_its_compiler(first: str, tmp_path: Path) -> None:
     code = f"{first}; import torch; torch.optim.SGD([torch.nn.Parameter(torch.ones(1))]).zero_grad()"
