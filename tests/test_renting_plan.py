@@ -45,6 +45,9 @@ precision = "fp16"
 target_samples = 1e8
 """
 TODAY = date(2026, 9, 1)
+AWS, LAMBDA, NEBIUS = (
+    f"plan.providers=['{name}']" for name in ("AWS", "Lambda", "Nebius")
+)  # where a few machines will do
 
 
 @pytest.fixture
@@ -114,7 +117,7 @@ def test_what_to_measure_first_is_worked_out(scenario: str) -> None:
 
 def test_what_is_kept_is_not_predicted_again(scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = tmp_path / "rates.jsonl"
-    first = ringlab.plan(scenario, RATES, kept=kept, today=TODAY)
+    first = ringlab.plan(scenario, RATES, AWS, kept=kept, today=TODAY)
     lines = kept.read_text().splitlines()
     kept.write_text("\n".join(lines[:-3]) + "\n" + lines[-1][:20])  # killed while it wrote
     asked = list[predicting.RateQuestion]()
@@ -124,12 +127,12 @@ def test_what_is_kept_is_not_predicted_again(scenario: str, tmp_path: Path, monk
         return [predicting.answer(question) for question in block]
 
     monkeypatch.setattr(predicting, "answer_all", counted)
-    again = ringlab.plan(scenario, RATES, kept=kept, today=TODAY)
+    again = ringlab.plan(scenario, RATES, AWS, kept=kept, today=TODAY)
     assert (len(asked), again.choices) == (3, first.choices)
     with ThreadPoolExecutor(1) as executor:
-        assert ringlab.plan(scenario, RATES, executor=executor, today=TODAY).choices == first.choices
+        assert ringlab.plan(scenario, RATES, AWS, executor=executor, today=TODAY).choices == first.choices
     spot = tmp_path / "spot.jsonl"
-    sold = ringlab.plan(scenario, RATES, spot=True, kept=spot, today=TODAY).choices
+    sold = ringlab.plan(scenario, RATES, NEBIUS, spot=True, kept=spot, today=TODAY).choices
     keys = [json.loads(line)["key"] for line in spot.read_text().splitlines()]
     assert len({*keys}) == len(keys) < len(sold)  # machines at two prices are one question
     kept.write_text('{"key": "a"}\n')
@@ -161,7 +164,7 @@ def test_the_command(scenario: str, tmp_path: Path) -> None:
 
 def test_the_command_goes_on_where_it_was_ended(scenario: str, tmp_path: Path) -> None:
     kept = tmp_path / "rates.jsonl"
-    options = ["plan", scenario, "--set", RATES, "--keep", str(kept)]
+    options = ["plan", scenario, "--set", RATES, "--set", LAMBDA, "--keep", str(kept)]
     assert CliRunner().invoke(app, options).exit_code == 0
     whole = kept.read_text()
     kept.write_text(whole[: 2 * len(whole) // 3])  # in the middle of a line
@@ -224,7 +227,7 @@ def test_a_training_is_planned_in_every_form_that_devices_know() -> None:
     assert sharded.target_samples == whole.target_samples == 2_000_000
     assert "4 x A100 40GB SXM, Vast.ai" in {row.label for row in sharded.choices} - {row.label for row in whole.choices}
     for mesh, least in (("{tensor=4}", 4), ("{pipeline=2, microbatches=8}", 2), ("{form='zero1', data=16}", 16)):
-        some = ["training.model=gpt2", f"training.parallelism={mesh}", "plan.providers=['AWS', 'Lambda']"]
+        some = ["training.model=gpt2", f"training.parallelism={mesh}", AWS]
         found = ringlab.plan(scenario, *some, today=TODAY)
         assert found.choices and all(row.gpus % least == 0 for row in found.choices)
     with pytest.raises(InputError, match=r"training: parallelism is data rest x tensor 3 .* give tensor x pipeline"):
@@ -253,7 +256,7 @@ def test_machines_are_refused_for_their_memory_as_devices_are(scenario: str, tmp
     """Several GPUs keep what is exchanged too: what one H200 has memory for, eight of them do not."""
     job = ["training.model=llama-7b", "training.batch_size=2", "training.precision=bf16", "training.optimizer=adamw"]
     job.append("training.parallelism={form='ddp'}")
-    found = ringlab.plan(scenario, *job, today=TODAY)
+    found = ringlab.plan(scenario, *job, NEBIUS, today=TODAY)
     devices = tmp_path / "devices.toml"
     devices.write_text('cluster = {preset = "p5en.48xlarge", nodes = 1, transport = "nccl"}\n[training]\n')
     with pytest.raises(InputError, match=r"does not fit into H200.*: it takes 1\d\d.* GiB of 141 GiB"):
@@ -265,7 +268,7 @@ def test_machines_are_refused_for_their_memory_as_devices_are(scenario: str, tmp
 
 def test_a_language_model_is_planned_on_the_fastest_mesh_of_each_choice(scenario: str) -> None:
     """What no mesh is stated for is searched: more fits, and nothing is slower than a mesh that is stated."""
-    job = ["training.model=llama-7b", "training.batch_size=2", "training.precision=bf16", "plan.providers=['Lambda']"]
+    job = ["training.model=llama-7b", "training.batch_size=2", "training.precision=bf16", LAMBDA]
     free, stated = (
         {row.label: row for row in ringlab.plan(scenario, *job, *given, today=TODAY).choices}
         for given in ((), ("training.parallelism={form='zero1'}",))
@@ -280,7 +283,7 @@ def test_a_language_model_is_planned_on_the_fastest_mesh_of_each_choice(scenario
 def test_runs_of_ones_own_are_planned_by(scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs that took five times as long, by the only framework of which any are kept, slow their GPU and no other."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    job = ["training.model=llama-7b", "training.batch_size=1", "training.precision=bf16", "plan.providers=['Lambda']"]
+    job = ["training.model=llama-7b", "training.batch_size=1", "training.precision=bf16", LAMBDA]
     before = ringlab.plan(scenario, *job, today=TODAY)
     row = {"layers": 32, "hidden": 4096, "heads": 32, "vocab": 32000, "ffn": 11008, "seq": 4096, "gpus": 8}
     row |= {"sharding": "zero3", "micro_batch": 1, "grad_accum": 4, "gpu": "H100 SXM", "step_s": 20.0}
@@ -300,18 +303,17 @@ def test_models_that_are_not_shipped_are_planned(scenario: str, tmp_path: Path) 
     """One of a file, which is beside the scenario, and a transformer by its dimensions."""
     layers = "torch.nn.Flatten(), torch.nn.Linear(3072, 10)"
     (tmp_path / "mine.py").write_text(f"import torch\n\ndef build():\n    return torch.nn.Sequential({layers})\n")
-    some = "plan.providers=['Lambda']"
-    options = ["training.model=mine.py:build", "training.image_shape=[3,32,32]", "plan.deadline=1 week", some]
+    options = ["training.model=mine.py:build", "training.image_shape=[3,32,32]", "plan.deadline=1 week", LAMBDA]
     assert ringlab.plan(scenario, *options, today=TODAY).model.endswith("mine.py:build")
     dimensions = "gpt:layers=2,width=64,heads=2,context=32,vocabulary=100"
-    assert ringlab.plan(scenario, f"training.model={dimensions}", some, today=TODAY).model == dimensions
+    assert ringlab.plan(scenario, f"training.model={dimensions}", LAMBDA, today=TODAY).model == dimensions
     with pytest.raises(InputError, match=r"\.toml: training: model .*mine\.py has no function none"):
         ringlab.plan(scenario, "training.model=mine.py:none")
 
 
 def test_an_image_shape_is_of_a_model_that_can_be_followed(scenario: str) -> None:
     small = [
-        ringlab.plan(scenario, f"training.model={name}", "training.image_shape=[3,64,64]", today=TODAY)
+        ringlab.plan(scenario, f"training.model={name}", "training.image_shape=[3,64,64]", LAMBDA, today=TODAY)
         for name in ("resnet50", "ResNet-50")
     ]
     assert small[0].model == small[1].model == "resnet50"
@@ -330,7 +332,7 @@ def test_a_profile_of_one_gpu_is_as_good_as_its_rate(scenario: str, tmp_path: Pa
         measured = Measured(device, 289, "fp16", none, none, 0.0, 0.0, 0.25, "test")
         replace(profile, measured=(measured,)).write(tmp_path / f"{device[:3]}.json")
     stated, profiled = (
-        ringlab.plan(scenario, given, today=TODAY)
+        ringlab.plan(scenario, given, AWS, today=TODAY)
         for given in ("plan.known_rates={V100 = 1156.0}", "plan.profiles=['Tes.json']")
     )
     assert profiled.choices == stated.choices
