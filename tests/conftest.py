@@ -16,6 +16,7 @@ from virtual_runs import VirtualRuns, virtual_runs
 
 from collectives.errors import RunFailed
 from collectives.output_files import cache_folder
+from collectives.programs import sandbox
 from collectives.records.calibration import PARTS
 from collectives.training.workload import Training
 from realcomm.training.trainer import preload_for
@@ -38,6 +39,8 @@ hypothesis.settings.load_profile("untimed")
 NOT_BORNE = "this machine is busy or does not bear this rate"  # as `realcomm.emulation.builder` says
 
 preload_for([Training(None)])  # one server has the ranks of all tests, whichever is the first to launch some
+LEAN_START = sandbox.START
+sandbox.START = f"import torch; {LEAN_START}"  # once for the guests of all tests, of which many trace models
 
 
 @pytest.fixture
@@ -95,6 +98,22 @@ def signals_as_in_a_terminal() -> Iterator[None]:
     yield
     for number, handler in before:
         signal.signal(number, handler)
+
+
+@pytest.fixture(scope="module")
+def lean_guests() -> Iterator[None]:
+    """Guests have no more than a user's have, for tests of what they take."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sandbox, "START", LEAN_START)
+        end_server_of_guests()
+        yield
+    end_server_of_guests()
+
+
+def end_server_of_guests() -> None:
+    """Have the next guest come from another server."""
+    if sandbox._Only.server is not None:
+        sandbox._Only.server.close()
 
 
 BRIEF = {

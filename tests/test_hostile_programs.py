@@ -20,6 +20,8 @@ from collectives.programs.sandbox import ProgramFile
 from collectives.schedule.symbolic_build import SMALL, build_compact
 from collectives.verdict import prove
 
+pytestmark = pytest.mark.usefixtures("lean_guests")
+
 HEAD = """import ctypes, os, signal, sys, threading, time
 from collectives import Operation, algorithm, recv, recv_reduce, send
 
