@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from ringlab.commands.accuracy.nccl import AccuracyAnswer, accuracy
     from ringlab.commands.catalogue import HardwareCatalogue, HardwarePart, Names, hardware, list_names
     from ringlab.commands.check import CheckAnswer, check
-    from ringlab.commands.diagnosing.describe import Description, describe
-    from ringlab.commands.diagnosing.diagnose import DiagnosisAnswer, diagnose
+    from ringlab.commands.describe import Description, describe
+    from ringlab.commands.diagnose import DiagnosisAnswer, diagnose
     from ringlab.commands.doctor import DoctorAnswer, doctor
     from ringlab.commands.draw import Picture
     from ringlab.commands.init import Beginnings, init
@@ -46,8 +46,8 @@ _MODULES = {
     "ringlab.commands.predicting.devices_answer": ("DevicesAnswer",),
     "ringlab.commands.predicting.predict_devices": ("predict_devices",),
     "ringlab.commands.predicting.explain": ("Explanation",),
-    "ringlab.commands.diagnosing.describe": ("Description", "describe"),
-    "ringlab.commands.diagnosing.diagnose": ("DiagnosisAnswer", "diagnose"),
+    "ringlab.commands.describe": ("Description", "describe"),
+    "ringlab.commands.diagnose": ("DiagnosisAnswer", "diagnose"),
     "ringlab.commands.doctor": ("DoctorAnswer", "doctor"),
     "ringlab.commands.catalogue": ("HardwareCatalogue", "HardwarePart", "Names", "hardware", "list_names"),
     "ringlab.commands.measuring.profile": ("ProfileAnswer", "profile_model"),

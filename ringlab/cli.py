@@ -107,11 +107,11 @@ PURPOSES = {  # what commands are for; by name: where the function is, and the f
             "possible.",
         ),
         "diagnose": (
-            "ringlab.commands.diagnosing.diagnose:command",
+            "ringlab.commands.diagnose:command",
             "Say whether a run is as fast as it should be, from its logs and traces; if not, why, and what to do.",
         ),
         "describe": (
-            "ringlab.commands.diagnosing.describe:command",
+            "ringlab.commands.describe:command",
             "Describe the machine that logs and topologies tell of, as a scenario that other commands take.",
         ),
         "accuracy": (

@@ -24,8 +24,7 @@ from collectives.records.limits import find_limits
 from collectives.records.link_loads import link_loads
 from collectives.records.trace import Trace
 from collectives.units import format_time
-from ringlab.pictures.played_runs import predict_runs
-from ringlab.pictures.traces import OneRun
+from ringlab.pictures.traces import OneRun, predict_runs
 from scenarios import load
 from simcomm.cluster.topologies import fat_tree, torus, two_level_tree
 from viz.player import page

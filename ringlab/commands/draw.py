@@ -17,9 +17,8 @@ from collectives.records.kineto import read_run
 from collectives.records.trace import Trace
 from collectives.units import parse_size
 from ringlab.commands.predicting.prediction import predict_whole
-from ringlab.pictures.played_runs import predict_runs
 from ringlab.pictures.plots import describe_curves, scaling_curves, waterfall
-from ringlab.pictures.traces import OneRun, algorithm_names
+from ringlab.pictures.traces import OneRun, algorithm_names, predict_runs
 from ringlab.session import Session, load_scenario
 from ringlab.shared.answer import Answer
 from ringlab.shared.options import CalibrationOpt, JsonOpt, SetOpt, with_groups

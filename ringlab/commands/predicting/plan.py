@@ -19,8 +19,7 @@ from collectives.quoting import quote, suggest
 from collectives.records.model_profile import read_model_profile, shipped_model_profiles
 from ringlab.commands.predicting.devices_answer import WORDS
 from ringlab.shared.answer import Answer, AnswerRecord
-from ringlab.shared.mesh_jobs import named_optimizer
-from ringlab.shared.models import find_job
+from ringlab.shared.models import find_job, named_optimizer
 from ringlab.shared.options import ExplainOpt, JsonOpt, ScenarioArg, SetOpt, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import Progress, TerminalProgress, computing

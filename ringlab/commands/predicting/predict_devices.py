@@ -17,8 +17,7 @@ from collectives.records.trace import Trace
 from collectives.units import count
 from ringlab.commands.predicting.devices_answer import DevicesAnswer, DevicesCase, DevicesRow, Refused, conclude
 from ringlab.commands.predicting.predict_sweep import parse_sweep
-from ringlab.shared.mesh_jobs import find_language_model
-from ringlab.shared.models import find_job, find_source
+from ringlab.shared.models import find_job, find_language_model, find_source
 from ringlab.shared.output import Outputs, check_outputs, deliver
 from ringlab.shared.progress import TerminalProgress, Tick, computing
 from ringlab.shared.ranges import parse_world_sizes

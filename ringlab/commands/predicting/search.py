@@ -15,7 +15,7 @@ from collectives.training.parallelism import FRAMEWORKS
 from ringlab.commands.predicting.predict_sweep import parse_sweep
 from ringlab.commands.predicting.search_answer import Case, Learning, MeshRow, Money, RemedyRow, SearchAnswer
 from ringlab.jobs.mesh_files import FORMATS, write_mesh
-from ringlab.shared.mesh_jobs import MeshOptions, find_belief, make_job
+from ringlab.shared.models import MeshOptions, find_belief, make_job
 from ringlab.shared.options import JsonOpt, ScenarioArg, SetOpt, with_groups
 from ringlab.shared.output import check_outputs, deliver, make_console
 from ringlab.shared.progress import TerminalProgress, computing

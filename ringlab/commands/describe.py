@@ -10,7 +10,7 @@ from typer import Option
 from collectives.errors import InputError
 from collectives.output_files import write_text
 from collectives.quoting import make_printable
-from ringlab.commands.diagnosing.diagnose import FilesArg, KeysOpt, SystemOpt, given_keys
+from ringlab.commands.diagnose import FilesArg, KeysOpt, SystemOpt, given_keys
 from ringlab.shared.answer import Answer
 from ringlab.shared.options import JsonOpt
 from ringlab.shared.output import check_outputs, deliver
