@@ -213,8 +213,8 @@ class Replicas(Watcher):
     # -- buffers
 
     def forward_begins(self, rank: Rank, ddp: Any) -> None:
-        """Compare the buffers of modules that are evaluated: what they differ by, results differ by."""
-        if not ddp.training and ddp in self.bonds.modules.get(rank, ()):
+        """Compare buffers that DDP does not send round first, where it evaluates: results differ by what they do."""
+        if not (ddp.training or ddp.will_sync_module_buffers()) and ddp in self.bonds.modules.get(rank, ()):
             self._meet_buffers(rank, ddp, self._called)
 
     def evaluating(self, rank: Rank, module: Any) -> None:
