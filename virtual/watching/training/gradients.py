@@ -198,7 +198,8 @@ class Gradients(Watcher):
                 self._second_time(rank, "undivided sum", title, site, DIVIDE)
                 return
             if all(is_close(factor * count, 1 / ranks**2) for factor, _ in factors) and (
-                all(is_close(late, 1 / ranks) for _, late in factors) or ranks not in USUAL[count > 1]
+                any(all(is_close(late, once) for _, late in factors) for once in (1 / ranks, 1 / ranks**2))
+                or ranks not in USUAL[count > 1]
             ):
                 title = f"gradients are divided by {ranks} twice, so steps are a {_part(ranks)} of what is meant"
                 self._second_time(rank, "divided twice", title, find_site(), ONCE)
