@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from torch.utils.data import Subset
+
 from virtual.ranks.finding import FindingPlace, ProgramFinding
 from virtual.ranks.rank import Rank
 from virtual.ranks.sites import CallSite, find_site
@@ -11,6 +13,7 @@ from virtual.ranks.watching import Watcher
 
 SET_EPOCH = "call sampler.set_epoch(epoch) at the beginning of each epoch"
 ONE_SEED = "give the sampler of all ranks the same seed; set_epoch makes epochs differ"
+ONE_SPLIT = "split the data set alike on all ranks: random_split(..., generator=torch.Generator().manual_seed(0))"
 OWN_PLACE = "give it rank=dist.get_rank(), or neither rank nor num_replicas"
 
 
@@ -70,6 +73,9 @@ class Samplers(Watcher):
         elif all(one.shuffle for one in samplers) and len({one.seed for one in samplers}) > 1:
             title = "every rank shuffles with a seed of its own, so parts overlap and some samples are left out"
             self._tell(met, {rank: f"seed {one.seed}" for rank, one in met.items()}, title, ONE_SEED)
+        elif len({tuple(one.dataset.indices) for one in samplers if isinstance(one.dataset, Subset)}) > 1:
+            title = "every rank shares out a subset of its own, so that what one tests by others may learn by"
+            self._tell(met, dict.fromkeys(met, "makes its sampler"), title, ONE_SPLIT)
 
     def _tell(self, met: dict[Rank, Any], said: dict[Rank, str], title: str, advice: str) -> None:
         together: dict[tuple[str, CallSite], list[int]] = {}
