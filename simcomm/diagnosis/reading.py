@@ -12,20 +12,14 @@ from collectives.records.kineto import LOOKED_AT, is_profile, unpack
 from simcomm.diagnosis.evidence.facts import Fact, Facts
 from simcomm.diagnosis.readers import (
     devices,
-    flight_recorder,
-    kernel_table,
-    messages,
+    matrices,
     nccl_log,
     nccl_tests,
     own_records,
-    pair_rates,
     profiles,
-    stacks,
-    step_log,
-    topology_matrix,
+    program_log,
+    stopped_ranks,
     topology_xml,
-    verbs,
-    watchdog,
 )
 from simcomm.diagnosis.readers.lines import LogLine, number_lines
 
@@ -53,15 +47,15 @@ class LineReader(NamedTuple):
 LINE_READERS = (
     LineReader("nccl-tests", nccl_tests.read),
     LineReader("NCCL's log", nccl_log.read),
-    LineReader("nvidia-smi topo -m", topology_matrix.read),
+    LineReader("nvidia-smi topo -m", matrices.read_paths),
     LineReader("devices", devices.read),
-    LineReader("addresses and links", verbs.read),
-    LineReader("rates between pairs", pair_rates.read),
-    LineReader("torch's table of kernels", kernel_table.read),
-    LineReader("a program's log", messages.read),
-    LineReader("torch's watchdog", watchdog.read),
-    LineReader("stacks", stacks.read),
-    LineReader("step times", step_log.read),
+    LineReader("addresses and links", devices.read_addresses),
+    LineReader("rates between pairs", matrices.read_rates),
+    LineReader("torch's table of kernels", profiles.read_kernel_table),
+    LineReader("a program's log", program_log.read_messages),
+    LineReader("torch's watchdog", stopped_ranks.read_watchdog),
+    LineReader("stacks", stopped_ranks.read_stacks),
+    LineReader("step times", program_log.read_step_times),
 )
 
 
@@ -149,8 +143,8 @@ def _read_json(path: Path, text: str) -> Iterator[tuple[str, Fact]]:
         content: Any = parse_json(text)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not JSON: {error}") from error
-    if isinstance(content, dict) and flight_recorder.recognises(content):
-        yield from (("a flight recorder", fact) for fact in flight_recorder.read(path, content))
+    if isinstance(content, dict) and stopped_ranks.is_dump(content):
+        yield from (("a flight recorder", fact) for fact in stopped_ranks.read_dump(path, content))
     elif isinstance(content, dict) and content.get("kind") == "bench":
         yield from (("ringlab bench", fact) for fact in own_records.read_bench(path, content))
     elif isinstance(content, dict) and "results" in content and "config" in content:

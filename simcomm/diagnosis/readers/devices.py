@@ -1,9 +1,19 @@
-"""Lines of ``lspci -vv``, ``ibstat``, ``ibstatus``, ``ethtool``, ``nvidia-smi`` and the kernel's command line."""
+"""What a host says of its GPUs, NICs and slots: lspci, ibstat, ibv_devinfo, ethtool, nvidia-smi, the kernel."""
 
 import re
 from collections.abc import Iterator
 
-from simcomm.diagnosis.evidence.facts import Complaint, Counter, Fact, GpuSeen, PcieSlot, Port
+from simcomm.diagnosis.evidence.facts import (
+    ActiveMtu,
+    Complaint,
+    Counter,
+    Fact,
+    Gid,
+    GpuSeen,
+    LinkState,
+    PcieSlot,
+    Port,
+)
 from simcomm.diagnosis.readers.lines import LogLine
 from simcomm.diagnosis.readers.topology_xml import GT
 
@@ -38,6 +48,12 @@ QUEUED = re.compile(r"^qdisc \S+ \S+ (?:dev (\S+) )?")
 DROPPED = re.compile(r"\(dropped (\d{1,18}),")
 ECC = re.compile(r"(?:Volatile )?(?:DRAM|SRAM|Double Bit|Aggregate)?\s*Uncorrectable\s*:\s*([1-9]\d{0,8})\b")
 P2P_STATUS = re.compile(r"^\s*GPU\d+(?:\s+(?:X|OK|CNS|GNS|TNS|NS|U))+\s*$")
+NIC_NAME = re.compile(r"^\s*hca_id:\s*(\S+)")
+GID = re.compile(r"^\s*GID\[\s*(\d{1,4})\]:\s*([0-9a-fA-F:.]{2,45})")
+GID_SHOWN = re.compile(r"^(\w+)\s+\d+\s+(\d{1,4})\s+([0-9a-fA-F]{4}(?::[0-9a-fA-F]{4}){7})\s")
+ACTIVE_MTU = re.compile(r"^\s*active_mtu:\s*(\d{3,5})\b")
+GPU_LISTED = re.compile(r"^GPU (\d+): .*\(UUID")
+NVLINK = re.compile(r"^\s*Link (\d{1,2}): (?:(<?inactive>?)|[\d.]+ GB/s)\s*$", re.IGNORECASE)
 
 
 def read(file: str, lines: list[LogLine]) -> Iterator[Fact]:
@@ -148,3 +164,21 @@ def _states(file: str, line: LogLine) -> Iterator[Fact]:
     if P2P_STATUS.match(line.text):
         is_refused = re.search(r"\b(?:CNS|GNS|TNS|NS)\b", line.text) is not None
         yield Complaint(line.place(file), "p2p-refused" if is_refused else "p2p is granted")
+
+
+def read_addresses(file: str, lines: list[LogLine]) -> Iterator[Fact]:
+    """Yield what a NIC or GPU says of its addresses and links."""
+    nic, gpu = "", -1
+    for line in lines:
+        if found := NIC_NAME.match(line.text):
+            nic = found[1]
+        elif nic and (found := GID.match(line.text)):
+            yield Gid(line.place(file), nic, int(found[1]), found[2].lower())
+        elif found := GID_SHOWN.match(line.text):
+            yield Gid(line.place(file), found[1], int(found[2]), found[3].lower())
+        elif nic and (found := ACTIVE_MTU.match(line.text)):
+            yield ActiveMtu(line.place(file), nic, int(found[1]))
+        elif found := GPU_LISTED.match(line.text):
+            gpu = int(found[1])
+        elif gpu >= 0 and (found := NVLINK.match(line.text)):
+            yield LinkState(line.place(file), gpu, int(found[1]), found[2] is None)

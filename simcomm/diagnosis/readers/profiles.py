@@ -1,5 +1,6 @@
-"""torch's profiles (Kineto) and Ringlab's own Traces: phases of each rank, and what each collective of a GPU took."""
+"""torch's profiles (Kineto), its table of kernels, and Ringlab's Traces: phases of ranks, collectives of a GPU."""
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -9,9 +10,13 @@ from collectives.errors import InputError
 from collectives.other_formats.profiled import name_collective
 from collectives.records import kineto
 from collectives.records.trace import read_trace
-from simcomm.diagnosis.evidence.facts import Fact, FilePlace, ProfiledCall, ProfiledRanks, RunTrace
+from simcomm.diagnosis.evidence.facts import Fact, FilePlace, KernelShare, ProfiledCall, ProfiledRanks, RunTrace
+from simcomm.diagnosis.readers.lines import LogLine
 
 HEAD = 100  # letters, in which a Trace of Ringlab's says so
+CELLS = re.compile(r"\s{2,}")
+SHARE = re.compile(r"^Self (?:CUDA|XPU|HIP|Device) %$")
+PERCENT = re.compile(r"^(\d{1,3}(?:\.\d+)?)%$")
 
 
 def is_trace(text: str) -> bool:
@@ -71,3 +76,14 @@ def _overlap(busy: np.ndarray[tuple[int, int], np.dtype[np.int64]], begin: int, 
     last = int(np.searchsorted(busy[:, 0], end, side="left"))
     found = busy[first:last]
     return int(np.maximum(0, np.minimum(found[:, 1], end) - np.maximum(found[:, 0], begin)).sum())
+
+
+def read_kernel_table(file: str, lines: list[LogLine]) -> Iterator[Fact]:
+    """Yield the share of each kernel in the time of all of them."""
+    column, count = -1, 0
+    for line in lines:
+        cells = CELLS.split(line.text.strip())
+        if cells[0] == "Name" and any(map(SHARE.match, cells)):
+            column, count = next(at for at, cell in enumerate(cells) if SHARE.match(cell)), len(cells)
+        elif column >= 0 and len(cells) == count and (found := PERCENT.match(cells[column])):
+            yield KernelShare(line.place(file), cells[0], float(found[1]) / 100)
