@@ -3,6 +3,8 @@
 import math
 from typing import Any, NamedTuple
 
+from torch.autograd.function import BackwardCFunction
+
 from virtual.ranks.rank import Rank
 from virtual.ranks.sites import find_site
 from virtual.ranks.watching import Watcher
@@ -83,7 +85,10 @@ def _read_scale(name: str, function: Any) -> float | None:
 
 
 class ReducedLosses(Watcher):
-    """Knows the tensors of autograd that ranks have reduced in place, which autograd does not know of."""
+    """Knows the tensors of autograd that ranks have reduced in place, which autograd does not know of.
+
+    What a program's own ``torch.autograd.Function`` is given it may reduce: its backward says what is to be done.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,4 +109,5 @@ class ReducedLosses(Watcher):
                 title = "backward begins with a loss that was all_reduced in place, which autograd does not see"
                 self.find("backward of a reduced loss", title, rank, find_site(), BY_HAND)
                 return
-            functions = [inner for one in functions if one is not None for inner, _ in one.next_functions[:2]]
+            inner = [one for one in functions if one is not None and not isinstance(one, BackwardCFunction)]
+            functions = [function for one in inner for function, _ in one.next_functions[:2]]
