@@ -267,7 +267,9 @@ class Gradients(Watcher):
             return
         bonds = [self.bonds.of(calls[0].rank, one) for one in found[0]]
         if not is_of_torch and all(bond is not None and bond.by_ddp for bond in bonds):
-            for call in calls:
+            averaged = {rank for bond in bonds if bond is not None for rank in bond.parameters}
+            among = [call for call in calls if call.rank in averaged]
+            for call in among if len(among) > 1 else []:  # else DDP averages over other dimensions of a mesh
                 title = "gradients that DDP has averaged are reduced once more"
                 self.find("reduced beside DDP", title, call.rank, call.site, LEAVE)
             return
