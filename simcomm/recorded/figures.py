@@ -30,7 +30,7 @@ class CallFigures(NamedTuple):
 
     what: str
     number: int  # of collectives, or messages
-    nbytes: int  # of their buffers, each once
+    bytes: int  # of their buffers, each once
     wire_bytes: int  # of the messages that carry them, where they are simulated
     waited_s: float  # by a rank, on average
 

@@ -28,7 +28,15 @@ from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import NoProgress, Progress, TerminalProgress, computing
 from ringlab.table import Line, Part, Sentences, Table, format_ratio
 from scenarios.networks import HERE, read_network
-from simcomm.recorded.figures import call_figures, describe_stuck, mark_figures, waiting_lines
+from simcomm.recorded.figures import (
+    CallFigures,
+    MarkFigures,
+    WaitingLine,
+    call_figures,
+    describe_stuck,
+    mark_figures,
+    waiting_lines,
+)
 from simcomm.recorded.replay import ReplayedRun, Replayer
 from simcomm.recorded.traces import make_trace
 
@@ -160,54 +168,6 @@ class ReplayRow(AnswerRecord):
         return [self.title, end, times, format_time(self.computed_s), format_time(self.waited_s), f"{self.messages:,}"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class CallRow(AnswerRecord):
-    """All calls of a collective, or all messages of the program's own."""
-
-    what: str
-    number: int
-    bytes: int
-    wire_bytes: int
-    waited_s: float
-
-    def cells(self) -> list[str]:
-        """Return the row as it is shown."""
-        sizes = format_size(self.bytes), format_size(self.wire_bytes)
-        return [self.what, f"{self.number:,}", *sizes, format_time(self.waited_s)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class LineRow(AnswerRecord):
-    """A line of the program at which ranks wait."""
-
-    what: str
-    line: str
-    text: str
-    calls: int
-    mean_s: float
-    most_s: float
-    most_rank: int
-
-    def cells(self) -> list[str]:
-        """Return the row as it is shown."""
-        most = f"{format_time(self.most_s)} ({self.most_rank})"
-        return [self.what, self.line, f"{self.calls:,}", format_time(self.mean_s), most]
-
-
-@dataclass(frozen=True, kw_only=True)
-class MarkRow(AnswerRecord):
-    """The spans of one name that the recording marks."""
-
-    name: str
-    number: int
-    mean_s: float
-    most_s: float
-
-    def cells(self) -> list[str]:
-        """Return the row as it is shown."""
-        return [self.name, f"{self.number:,}", format_time(self.mean_s), format_time(self.most_s)]
-
-
 @dataclass(frozen=True, repr=False, kw_only=True)
 class ReplayAnswer(Answer):
     """A recording on a network, and on others beside it."""
@@ -222,9 +182,9 @@ class ReplayAnswer(Answer):
     measured_s: float | None  # what it took where it was recorded, if that was on real ranks
     own: ReplayRow
     what_ifs: tuple[ReplayRow, ...]
-    collectives: tuple[CallRow, ...]
-    lines: tuple[LineRow, ...]
-    marks: tuple[MarkRow, ...]
+    collectives: tuple[CallFigures, ...]
+    lines: tuple[WaitingLine, ...]
+    marks: tuple[MarkFigures, ...]
     critical_path: dict[str, float]  # seconds by kind: computing, bandwidth, latency, waiting
     limits: str
     stuck: tuple[str, ...]
@@ -235,6 +195,8 @@ class ReplayAnswer(Answer):
         """Return what the command writes as JSON, without the messages."""
         found = super().to_dict()
         del found["trace"]
+        for line, one in zip(found["lines"], self.lines, strict=True):
+            line |= {"line": str(line.pop("site")), "text": one.site.text}
         return found
 
     def show(self) -> Iterator[Part]:
@@ -254,13 +216,22 @@ class ReplayAnswer(Answer):
 
     def _tables(self) -> Iterator[Table]:
         if self.collectives:
-            calls = [one.cells() for one in self.collectives]
+            calls = [
+                [one.what, f"{one.number:,}", *map(format_size, (one.bytes, one.wire_bytes)), format_time(one.waited_s)]
+                for one in self.collectives
+            ]
             yield Table("Calls", ["what", "calls", "of buffers", "sent", "a rank\nwaits"], calls)
         if self.lines:
-            lines = [one.cells() for one in self.lines[:MOST_LINES]]
+            lines = [
+                [one.what, str(one.site), f"{one.calls:,}", format_time(one.mean_s),
+                 f"{format_time(one.most_s)} ({one.most_rank})"]
+                for one in self.lines[:MOST_LINES]
+            ]  # fmt: skip
             yield Table("Where ranks wait", ["for", "line", "calls", "a rank", "most (rank)"], lines, words=2)
         if self.marks:
-            marks = [one.cells() for one in self.marks]
+            marks = [
+                [one.name, f"{one.number:,}", format_time(one.mean_s), format_time(one.most_s)] for one in self.marks
+            ]
             yield Table("Spans of the program", ["name", "times", "mean", "longest"], marks)
 
 
@@ -316,25 +287,9 @@ def _answer(file: str, recording: Recording, named: tuple[str, ReplayedRun], wha
         measured_s=took,
         own=_row(title, run),
         what_ifs=tuple(what_ifs),
-        collectives=tuple(
-            CallRow(
-                what=one.what, number=one.number, bytes=one.nbytes, wire_bytes=one.wire_bytes, waited_s=one.waited_s
-            )
-            for one in call_figures(run)
-        ),
-        lines=tuple(
-            LineRow(
-                what=one.what,
-                line=str(one.site),
-                text=one.site.text,
-                calls=one.calls,
-                mean_s=one.mean_s,
-                most_s=one.most_s,
-                most_rank=one.most_rank,
-            )
-            for one in waiting_lines(run)
-        ),
-        marks=tuple(MarkRow(**one._asdict()) for one in mark_figures(run)),
+        collectives=tuple(call_figures(run)),
+        lines=tuple(waiting_lines(run)),
+        marks=tuple(mark_figures(run)),
         critical_path=dict(sorted(path.items(), key=lambda item: -item[1])),
         limits=f"{limits.heading}. {limits.sentence}",
         stuck=tuple(describe_stuck(run)),
