@@ -433,7 +433,7 @@ def test_the_fastest_mesh_is_exported_to_frameworks(ringlab, scenario, tmp_path)
 @pytest.mark.parametrize("framework", FORMATS)
 def test_every_mesh_that_a_framework_can_express_multiplies(framework):
     found = search(job())
-    can, write = FORMATS[framework]
+    can, write, *_ = FORMATS[framework]
     meshes = [one for number in found.order if can(found.job, one := found.searched[int(number)])][::25]
     assert meshes and all(write(found.job, mesh, "llama3-8b") for mesh in meshes)
 

@@ -117,7 +117,8 @@ def megatron(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
 
 def can_accelerate(job: MeshJob, mesh: SearchedMesh) -> bool:
     """Return whether accelerate's FSDP plugin knows the form: parameters or gradients divided, and nothing else."""
-    return mesh.sharding in ("zero2", "zero3") and mesh.tp == mesh.cp == mesh.pp == mesh.ep == 1
+    is_alone = mesh.tp == mesh.cp == mesh.pp == mesh.ep == 1
+    return mesh.sharding in ("zero2", "zero3") and is_alone and mesh.recompute != "selective"
 
 
 def accelerate(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
@@ -171,9 +172,11 @@ def torch_script(job: MeshJob, mesh: SearchedMesh, model: str) -> str:
     return f"{before}{OPENS}{lines}{CLOSES}{after}"
 
 
-class Said(NamedTuple):
-    """What a format says of a training beside its mesh; of accelerate it is in the user's own script."""
+class Format(NamedTuple):
+    """A framework's format, and what it says of a training beside its mesh; with accelerate the user's script does."""
 
+    can: Callable[[MeshJob, SearchedMesh], bool]
+    write: Callable[[MeshJob, SearchedMesh, str], str]
     precisions: tuple[str, ...]
     optimizers: tuple[str, ...] = ("adamw",)
     kinds: tuple[str, ...] = ("llama",)
@@ -181,17 +184,12 @@ class Said(NamedTuple):
     adapters: bool = False
 
 
-SAID = {
-    "torchtitan": Said(("bf16", "float32")),
-    "megatron": Said(("bf16", "fp16", "fp8", "float32"), ("adamw", "sgd"), ("gpt", "llama"), experts=True),
-    "accelerate": Said(("bf16", "fp16", "fp8", "float32"), OPTIMIZERS, ("gpt", "bert", "llama"), True, True),
-    "torch": Said(("bf16", "fp16", "float32", "tf32")),
-}
-FORMATS: dict[str, tuple[Callable[[MeshJob, SearchedMesh], bool], Callable[[MeshJob, SearchedMesh, str], str]]] = {
-    "torchtitan": (can_torchtitan, torchtitan),
-    "megatron": (can_megatron, megatron),
-    "accelerate": (can_accelerate, accelerate),
-    "torch": (can_torch, torch_script),
+ANY = ("bf16", "fp16", "fp8", "float32")
+FORMATS = {
+    "torchtitan": Format(can_torchtitan, torchtitan, ("bf16", "float32")),
+    "megatron": Format(can_megatron, megatron, ANY, ("adamw", "sgd"), ("gpt", "llama"), experts=True),
+    "accelerate": Format(can_accelerate, accelerate, ANY, OPTIMIZERS, ("gpt", "bert", "llama"), True, True),
+    "torch": Format(can_torch, torch_script, ("bf16", "fp16", "float32", "tf32")),
 }
 
 
@@ -203,18 +201,17 @@ def write_mesh(found: FoundMeshes, model: str, format_name: str) -> tuple[int, s
     if format_name not in FORMATS:
         raise InputError(f"export {quote(format_name)} is not known; {suggest(format_name, FORMATS)}")
     _check_said(found.job, format_name)
-    can, write = FORMATS[format_name]
+    said = FORMATS[format_name]
     for number in found.order:
         mesh = found.searched[int(number)]
-        can_recompute = format_name != "accelerate" or mesh.recompute != "selective"
-        if can(found.job, mesh) and can_recompute:
-            return int(number), write(found.job, mesh, model)
+        if said.can(found.job, mesh):
+            return int(number), said.write(found.job, mesh, model)
     raise InputError(f"export {format_name}: none of the meshes that fit can be expressed there")
 
 
 def _check_said(job: MeshJob, format_name: str) -> None:
     """Raise InputError for a training of which a format would say less than what was searched for."""
-    said = SAID[format_name]
+    said = FORMATS[format_name]
     unsaid = {
         f"a {job.kind} (but {', '.join(said.kinds)})": job.kind not in said.kinds,
         f"{job.precision} (but {', '.join(said.precisions)})": job.precision not in said.precisions,
