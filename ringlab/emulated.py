@@ -31,6 +31,7 @@ from realcomm.measuring.measurement import RankFigures, TimedRequest
 from realcomm.training.trainer import train_each
 from ringlab.session import Session
 from ringlab.shared.answer import AnswerRecord
+from ringlab.shared.failures import refusals_about
 from ringlab.shared.figures import training_figures
 from ringlab.shared.progress import Progress, Tick
 from ringlab.shared.workload import resolve_requests
@@ -50,10 +51,8 @@ def on_emulated(scenario: AnyScenario) -> AnyScenario:
             f"{scenario.path}: trouble: it cannot be brought about on an emulated network; "
             "leave [trouble] out, or predict it beside as [what_if.trouble]"
         )
-    try:
+    with refusals_about(f"{scenario.path}: cluster"):
         plan_network(scenario.cluster)
-    except InputError as error:
-        raise InputError(f"{scenario.path}: cluster: {error}") from error
     return replace(scenario, cluster=as_emulated(scenario.cluster))
 
 
@@ -176,14 +175,12 @@ class EmulatedCalibrator:
                 crowd = next(iter(self.pairs.values()), None)  # of the cores, which no link's rate changes
                 self.pairs[bandwidth] = calibrate_pair(bandwidth, crowd=crowd, timeout=TIMEOUT_S, progress=tick)
         if not scenario.trainings:
-            rounds = [] if is_first else self._measure_crowd(scenario, bandwidth)
+            rounds = list[CrowdRound]()
+            if not is_first:
+                with self._progress.task(f"calibrating what cores do, before {name_of(scenario)}") as tick:
+                    rounds = self.crowds[name_of(scenario)] = probe_crowd(bandwidth, timeout=TIMEOUT_S, progress=tick)
             return from_pair(self.pairs[bandwidth].with_crowds(rounds), cores())
         return with_pair(self._computing or self._calibrate_computing(scenario.trainings), self.pairs[bandwidth])
-
-    def _measure_crowd(self, scenario: LoadedScenario, bandwidth: float) -> list[CrowdRound]:
-        with self._progress.task(f"calibrating what cores do, before {name_of(scenario)}") as tick:
-            self.crowds[name_of(scenario)] = probe_crowd(bandwidth, timeout=TIMEOUT_S, progress=tick)
-        return self.crowds[name_of(scenario)]
 
     def _calibrate_computing(self, trainings: Sequence[Training]) -> Calibration:
         """Return what trainings compute, measured just before they are run, as what cores do drifts."""

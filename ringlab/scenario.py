@@ -85,30 +85,6 @@ class Scenario(scenarios.LoadedScenario):
         session = _session(calibration, backend, timeout, progress)
         return run(self, session, emulate=emulate, resume=resume, watch=watch)
 
-    def run_beside_prediction(
-        self,
-        show: Callable[[Prediction], None],
-        *,
-        calibration: Source = None,
-        backend: str = "gloo",
-        timeout: float = TIMEOUT_S,
-        resume: str | Path | None = None,
-        watch: "Watch | None" = None,
-        progress: Progress | None = None,
-    ) -> "Comparison":
-        """Predict the scenario, ``show`` that, then run it as ``run`` does; return both side by side.
-
-        Unlike ``compare`` it calibrates before the run, if at all, so that there is something to show. Raises
-        InputError, also for a cluster that is not this machine unless ranks were started on several nodes; RunFailed.
-
-        >>> both = load("here.toml").run_beside_prediction(print, timeout=60)  # doctest: +SKIP
-        <Prediction of 'two ranks here': 1 collective>
-        """
-        from ringlab.commands.measuring.run import run_beside_prediction  # predictions do without what launches ranks
-
-        session = _session(calibration, backend, timeout, progress)
-        return run_beside_prediction(self, show, session, resume=resume, watch=watch)
-
     def compare(
         self,
         *,

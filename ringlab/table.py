@@ -97,8 +97,7 @@ class Table:
             pad_edge=False,
             collapse_padding=True,
         )
-        firsts = [name for name, number in self.sections for _ in range(number)]
-        rows = [[*firsts[at : at + 1], *map(_printable, row)] for at, row in enumerate(self.rows)]
+        rows = [[*map(_printable, row)] for row in self._named_rows()]
         widths = self._widths(rows, width)
         for index, heading in enumerate(self.headings):
             justify: Literal["left", "right"] = "left" if index < self.words else "right"
@@ -148,13 +147,8 @@ class Table:
 
     def _named_rows(self) -> Sequence[Row]:
         """Return the rows, those of sections with the section's name first."""
-        return [(name, *row) for name, rows in self._by_section() for row in rows] if self.sections else self.rows
-
-    def _by_section(self) -> Iterator[tuple[str, Sequence[Row]]]:
-        at = 0
-        for name, number in self.sections:
-            yield name, self.rows[at : at + number]
-            at += number
+        names = [name for name, number in self.sections for _ in range(number)]
+        return [[*names[at : at + 1], *row] for at, row in enumerate(self.rows)]
 
 
 Part = Table | Line | Sentences | str

@@ -9,7 +9,7 @@ import pytest
 import simcomm
 from collectives import InputError
 from collectives.units import parse_bandwidth, parse_latency, parse_size
-from ringlab.commands.catalogue import hardware_catalogue, hardware_command, hardware_part
+from ringlab.commands.catalogue import hardware, hardware_command, hardware_part
 from simcomm.cluster.cluster import Cluster, with_usable_bandwidths
 from simcomm.cluster.hardware_parts import TABLES, find_link, find_part, parts
 from simcomm.cluster.presets import find_machine, machine_entries, preset
@@ -220,7 +220,7 @@ def test_what_is_not_there_is_refused_with_what_is(message: str):
 
 
 def test_the_overview_names_everything_and_details_give_sources():
-    found = hardware_catalogue().to_dict()
+    found = hardware().to_dict()
     assert [entry["name"] for entry in found["machines"]] == list(machine_entries())
     assert len(found["gpus"]) == len(parts("GPU"))
     shown = hardware_part("dgx-h100").to_dict()

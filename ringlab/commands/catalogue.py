@@ -217,11 +217,8 @@ def hardware(name: str | None = None) -> HardwareCatalogue | HardwarePart:
     >>> hardware("dgx-h100").title
     'NVIDIA DGX H100'
     """
-    return hardware_catalogue() if name is None else hardware_part(name)
-
-
-def hardware_catalogue() -> HardwareCatalogue:
-    """Return the whole catalogue."""
+    if name is not None:
+        return hardware_part(name)
 
     def named(kind: str) -> tuple[Entry, ...]:
         found = parts(kind).items()

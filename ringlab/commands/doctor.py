@@ -2,7 +2,7 @@
 
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -101,31 +101,23 @@ def _memory() -> Finding:
     return Finding("memory", free > 2 * 2**30, f"{free / 2**30:.1f} GiB free (a ResNet-18 rank takes about 1)")
 
 
-def _torch(subject: str, look: Callable[[], tuple[bool, str]]) -> Finding:
-    return Finding(subject, *(look() if is_installed("torch") else (False, "torch is not installed")))
-
-
 def _gloo() -> Finding:
-    return _torch("gloo (CPU ranks)", _look_for_gloo)
-
-
-def _look_for_gloo() -> tuple[bool, str]:
+    if not is_installed("torch"):
+        return Finding("gloo (CPU ranks)", False, "torch is not installed")
     import torch.distributed as dist
 
     works = dist.is_available() and dist.is_gloo_available()
-    return works, "torch was built with it" if works else "torch was built without it"
+    return Finding("gloo (CPU ranks)", works, f"torch was built {'with' if works else 'without'} it")
 
 
 def _gpus() -> Finding:
-    return _torch("GPUs (NCCL ranks)", _look_for_gpus)
-
-
-def _look_for_gpus() -> tuple[bool, str]:
+    if not is_installed("torch"):
+        return Finding("GPUs (NCCL ranks)", False, "torch is not installed")
     import torch
 
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    names = ", ".join(sorted({torch.cuda.get_device_name(i) for i in range(count)}))
-    return count > 0, f"{count}: {names}" if count else "none that torch can use"
+    found = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    names = ", ".join(sorted({torch.cuda.get_device_name(i) for i in range(found)}))
+    return Finding("GPUs (NCCL ranks)", found > 0, f"{found}: {names}" if found else "none that torch can use")
 
 
 def _emulation() -> Finding:

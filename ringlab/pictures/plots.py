@@ -10,6 +10,7 @@ from collectives.records.calibration import Calibration
 from collectives.records.summary import PHASES
 from collectives.training.workload import Training
 from collectives.units import count, format_size
+from ringlab.shared.failures import refusals_about
 from ringlab.shared.figures import ClusterFigures, CollectiveFigures, SideBySide, TrainingFigures, training_figures
 from ringlab.shared.progress import Progress, Tick
 from ringlab.shared.scenario_answer import ScenarioAnswer
@@ -87,10 +88,8 @@ def scaling_curves(
     trainings, whole = predictable(scenario.trainings), scenario.cluster
     if not trainings:
         raise InputError(f"{scenario.path}: there is no training in it whose scaling could be predicted")
-    try:
+    with refusals_about(str(scenario.path)):
         firsts = [whole.on_first(ranks) for ranks in doublings(whole.world_size)]
-    except InputError as error:
-        raise InputError(f"{scenario.path}: {error}") from error
     points, refused = _points(trainings, firsts, calibration)
     if not any(points):
         raise refused[0]

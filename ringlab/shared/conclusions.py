@@ -10,7 +10,7 @@ from collectives.records.trace import Unfinished
 from collectives.schedule.build import build_schedule
 from collectives.units import format_size, format_time
 from ringlab.shared.figures import ClusterFigures, CollectiveFigures, SideBySide, TrainingFigures
-from ringlab.shared.scenario_answer import ScenarioAnswer
+from ringlab.shared.scenario_answer import Entry, ScenarioAnswer
 from ringlab.shared.workload import predictable
 from ringlab.table import keep_few
 from scenarios import LoadedScenario
@@ -184,11 +184,7 @@ def reasons(figures: ClusterFigures[Any], title: str = "") -> list[str]:
 
     A line begins with ``title``, the name of a what-if.
     """
-    largest = max((entry.bytes for entry in figures.collectives), default=0)
-    entries: list[CollectiveFigures[Any] | TrainingFigures[Any]] = [
-        *(entry for entry in figures.collectives if entry.bytes == largest),
-        *figures.training,
-    ]
+    entries = [*_of_the_largest(figures), *figures.training]
     where = f"{title}, " if title else ""
     return [f"{where}{_name(entry)}: {_describe(entry.trouble)}" for entry in entries if entry.trouble]
 
@@ -198,14 +194,14 @@ def effect(figures: ClusterFigures[Any], without: ClusterFigures[Any] | None = N
 
     ``without`` are the figures of the same without this trouble. The text is empty where there is no trouble.
     """
-    entry = _quickest(figures)
+    entry = min(_shown(figures), key=lambda one: _seconds(one) or inf, default=None)
     if entry is None or entry.trouble is None:
         return ""
     where = f"{figures.title}: {_name(entry)}"
     about, seconds = entry.trouble, _seconds(entry)
     if seconds is None:
         return f"{where} never ends{_why_stuck(about.stuck)}."
-    others = _entries(without) if without and without.cluster == figures.cluster else []
+    others = _shown(without) if without and without.cluster == figures.cluster else []
     before = next((_seconds(one) for one in others if _name(one) == _name(entry) and one.trouble is None), None)
     slower = f", {seconds / before:.3g} times as long as the {format_time(before)} without" if before else ""
     never = f"; {about.never_ended} of {about.repetitions} runs never end" if about.never_ended else ""
@@ -213,20 +209,20 @@ def effect(figures: ClusterFigures[Any], without: ClusterFigures[Any] | None = N
     return f"{where} takes {format_time(seconds)}{slower}{cause}{never}."
 
 
-def _entries(figures: ClusterFigures[Any]) -> list[CollectiveFigures[Any] | TrainingFigures[Any]]:
+def _of_the_largest(figures: ClusterFigures[Any]) -> list[Entry]:
+    """Return the collectives at the largest size."""
     largest = max((entry.bytes for entry in figures.collectives), default=0)
-    collectives = [entry for entry in figures.collectives if entry.bytes == largest]
-    return [*(figures.training or collectives)]
+    return [entry for entry in figures.collectives if entry.bytes == largest]
 
 
-def _seconds(entry: CollectiveFigures[Any] | TrainingFigures[Any]) -> float | None:
+def _shown(figures: ClusterFigures[Any]) -> list[Entry]:
+    return [*figures.training] or _of_the_largest(figures)
+
+
+def _seconds(entry: Entry) -> float | None:
     """Return the predicted seconds of a collective or of a training's step; None of one that never ends."""
     found: float | SideBySide | None = entry.time_s if isinstance(entry, CollectiveFigures) else entry.step_s
     return found.predicted if isinstance(found, SideBySide) else found
-
-
-def _quickest(figures: ClusterFigures[Any]) -> CollectiveFigures[Any] | TrainingFigures[Any] | None:
-    return min(_entries(figures), key=lambda entry: _seconds(entry) or inf, default=None)
 
 
 def _why_stuck(stuck: StuckRun | None) -> str:
@@ -263,7 +259,7 @@ def _describe_link(link: LinkPart) -> str:
     return f"{' - '.join(link.between)}, which {'at times ' if link.at_times else ''}{has}"
 
 
-def _name(entry: CollectiveFigures[Any] | TrainingFigures[Any]) -> str:
+def _name(entry: Entry) -> str:
     if isinstance(entry, CollectiveFigures):
         return f"{entry.algorithm}, {format_size(entry.bytes)}"
     return f"a step with {entry.gradient_sync}"

@@ -5,7 +5,8 @@ import importlib.abc
 import os
 import sys
 import traceback
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,15 @@ def exit_with_a_line(app: typer.Typer) -> None:
         sys.exit(2 if isinstance(error, InputError | UsageError) else 1)
     if status:
         sys.exit(status)
+
+
+@contextmanager
+def refusals_about(what: str) -> Iterator[None]:
+    """Within the context, have a refusal begin with what it is about."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{what}: {error}") from error
 
 
 def describe_failure(error: Exception) -> str:

@@ -239,15 +239,6 @@ def torch_estimate(system: System, collective: str, nbytes: Floats) -> Floats | 
     return None if found is None else np.array(found)
 
 
-def worst_systems(answer: AccuracyAnswer, above: float = 0.5) -> Mapping[str, Mapping[str, SystemScore]]:
-    """Return the systems with an error above a share in some class, with those classes."""
-    found = {
-        slug: {name: score for name, score in scores.items() if score.median > above}
-        for slug, scores in answer.systems.items()
-    }
-    return {slug: scores for slug, scores in found.items() if scores}
-
-
 def format_percent(share: float, sign: str = "") -> str:
     """Return a share as it stands in a table of errors; one above a thousand with an exponent.
 

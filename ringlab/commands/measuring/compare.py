@@ -29,6 +29,7 @@ from ringlab.emulated import as_built, calibrate_for_emulation, emulated, on_emu
 from ringlab.session import Session, load_scenario, real_session
 from ringlab.shared.answer import NOT_IN_JSON
 from ringlab.shared.conclusions import Conclusions, conclude
+from ringlab.shared.failures import refusals_about
 from ringlab.shared.figures import CollectiveFigures, Number, SideBySide, TrainingFigures, side_by_side
 from ringlab.shared.options import AnswerOptions, CheckOpt, RealOptions, RunOptions, ScenarioArg, SetOpt, with_groups
 from ringlab.shared.output import check_outputs, deliver
@@ -122,10 +123,8 @@ class Comparison(ScenarioAnswer[SideBySide]):
 
 def check_comparable(scenario: LoadedScenario, backend: str = "gloo") -> None:
     """Raise InputError unless the scenario can be both predicted and measured on this machine."""
-    try:
+    with refusals_about(f"{scenario.path}: cluster"):
         scenario.cluster.check_measurable(backend, gpu_names)
-    except InputError as error:
-        raise InputError(f"{scenario.path}: cluster: {error}") from error
     if scenario.trouble != NO_TROUBLE:
         raise InputError(
             f"{scenario.path}: trouble: it cannot be brought about on this machine; "

@@ -9,37 +9,33 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from statistics import median
+from typing import TYPE_CHECKING, NamedTuple
 
 from collectives.errors import InputError
 from collectives.quoting import quote
+from collectives.records.environment import cores
 from collectives.records.model_profile import ModelProfile, is_transformer
 from collectives.training.parallelism import REPLICAS, Parallelism
 from collectives.training.recipe import Recipe, check_known
 from collectives.training.workload import DATASETS, Training, is_file_reference
 from realcomm.training.rank_result import count_steps
 from realcomm.training.trainer import count_images
+from ringlab.shared.failures import refusals_about
 from ringlab.shared.models import follow_model
 from scenarios.loader import SpreadTraining, read_spread_training
 from scenarios.training_form import TrainingForm
-from simcomm.mesh.job import TrainingJob
-from simcomm.mesh.layers import cut_stages, is_unit
-from simcomm.mesh.memory import check_form
-
-if TYPE_CHECKING:
-    from realcomm.forms.plan import FormPlan
-from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
-
-from collectives.records.environment import cores
 from simcomm.mesh.calls import Group
 from simcomm.mesh.compute import Compute, as_measured
 from simcomm.mesh.interconnect import Served
+from simcomm.mesh.job import TrainingJob
+from simcomm.mesh.layers import cut_stages, is_unit
+from simcomm.mesh.memory import check_form
 from simcomm.mesh.step import StepModel, StepParts, StepPrediction
 
 if TYPE_CHECKING:
     from realcomm.forms.pieces import Question, RankTimes
-
+    from realcomm.forms.plan import FormPlan
 
 STEPS = 10  # unless the scenario says how many samples an epoch has
 CHECKED = 3  # steps that one rank also trains alone, unless all are asked for
@@ -75,10 +71,8 @@ def read_form_job(scenario: str | Path, *overrides: str, check_all: bool = False
     Raise InputError, which names file, key and value, for what torch's classes cannot give.
     """
     spread = read_spread_training(scenario, overrides)
-    try:
+    with refusals_about(f"{spread.path}: training"):
         return make_form_job(spread, check_all)
-    except InputError as error:
-        raise InputError(f"{spread.path}: training: {error}") from error
 
 
 def make_form_job(spread: SpreadTraining, check_all: bool = False) -> FormJob:

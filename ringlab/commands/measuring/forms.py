@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from collectives.errors import InputError, RunFailed
+from collectives.errors import RunFailed
 from collectives.records.calibration import MachineLoad
 from collectives.records.spans import Spans
 from collectives.records.trace import Trace
@@ -21,6 +21,7 @@ from ringlab.commands.measuring.form_job import FormJob, ask_collectives, known_
 from ringlab.commands.measuring.measurement import gpu_names, tell_of_images
 from ringlab.session import Session, real_session
 from ringlab.shared.answer import NOT_IN_JSON, Answer
+from ringlab.shared.failures import refusals_about
 from ringlab.shared.figures import SideBySide, side_by_side
 from ringlab.shared.options import AnswerOptions, RealOptions, RunOptions
 from ringlab.shared.output import check_outputs, deliver
@@ -196,10 +197,8 @@ def compare_form(
     -0.1
     """
     session, job = session or Session(), read_form_job(scenario, *overrides, check_all=check_all)
-    try:
+    with refusals_about(f"{job.spread.path}: cluster"):
         job.spread.cluster.check_measurable(session.backend, gpu_names)
-    except InputError as error:
-        raise InputError(f"{job.spread.path}: cluster: {error}") from error
     asked = ask_collectives([job.job], job.world_size)
     [found, load] = _launch(job, session, "realcomm.forms.training:calibrate_and_train", [job.plan, asked, weights])
     timed, results = zip(*found, strict=True)

@@ -2,10 +2,8 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
-from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,10 +17,11 @@ from collectives.quoting import quote, suggest
 from collectives.records.model_profile import read_model_profile, shipped_model_profiles
 from ringlab.commands.predicting.devices_answer import WORDS
 from ringlab.shared.answer import Answer, AnswerRecord
+from ringlab.shared.failures import refusals_about
 from ringlab.shared.models import find_job, named_optimizer
 from ringlab.shared.options import ExplainOpt, JsonOpt, ScenarioArg, SetOpt, with_groups
 from ringlab.shared.output import check_outputs, deliver
-from ringlab.shared.progress import Progress, TerminalProgress, computing
+from ringlab.shared.progress import Progress, TerminalProgress, computing, draw_to
 from ringlab.table import Part, Sentences, Table, format_digits
 from scenarios.forms import PlanForm, parse_hours
 from scenarios.loader import PlannedTraining, read_planned_training
@@ -67,7 +66,7 @@ class PlanOptions:
         for name, value in (("--target-samples", self.target_samples), ("--budget", self.budget)):
             if value is not None:
                 check_number(name, value, above=0)
-        with _said_of("--deadline"):
+        with refusals_about("--deadline"):
             hours = None if self.deadline is None else parse_hours(self.deadline)
         asked = {"target_samples": self.target_samples, "budget": self.budget, "deadline": hours}
         given = {key: value for key, value in asked.items() if value is not None}
@@ -89,7 +88,7 @@ def command(
         viz.check_file(plot, "a plan")
     check_outputs(json_to, plot, options.kept)
     answer = plan(scenario, *(set_keys or ()), **vars(options), progress=TerminalProgress())
-    deliver(answer, json_to, *([partial(answer.draw, plot)] if plot is not None else []), explain=explain)
+    deliver(answer, json_to, draw_to(answer, plot, json_to), explain=explain)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,12 +242,12 @@ def plan(
     path = form.path
     wanted = options.applied(form.plan)
     samples = _samples(form, wanted)
-    with _said_of(f"{path}: training"):
+    with refusals_about(f"{path}: training"):
         job = find_job(form.training, path.parent)
     rentals, known = _offered(read_rentals(options.prices), wanted, path), _known_rates(form)
-    with _said_of(str(path)):
+    with refusals_about(str(path)):
         predicting = _predicting(form, job, known, {one.gpu for one in rentals})
-    with _said_of(f"{path}: training"):
+    with refusals_about(f"{path}: training"):
         fitting, too_small = fitting_choices([*list_choices(rentals, wanted.most_nodes, wanted.spot)], predicting)
     questions, unknown = _questions(fitting, predicting)
     spot = Interruptions(wanted.interruptions_per_day, wanted.lost_per_interruption)
@@ -307,15 +306,6 @@ def _notes_on_choices(found: RentalPlan, quoted: int, unknown: Collection[str]) 
         yield f"{found.beyond} of {quoted} choices are beyond the deadline or the budget"
     if unknown:
         yield f"left out, as too little is known of it: {', '.join(sorted(unknown))}"
-
-
-@contextmanager
-def _said_of(what: str) -> Iterator[None]:
-    """Within the context, have a refusal begin with what it is about."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(f"{what}: {error}") from error
 
 
 def _samples(form: PlannedTraining, wanted: PlanForm) -> float:

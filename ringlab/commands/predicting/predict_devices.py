@@ -17,9 +17,10 @@ from collectives.records.trace import Trace
 from collectives.units import count
 from ringlab.commands.predicting.devices_answer import DevicesAnswer, DevicesCase, DevicesRow, Refused, conclude
 from ringlab.commands.predicting.predict_sweep import parse_sweep
+from ringlab.shared.failures import refusals_about
 from ringlab.shared.models import find_job, find_language_model, find_source
 from ringlab.shared.output import Outputs, check_outputs, deliver
-from ringlab.shared.progress import TerminalProgress, Tick, computing
+from ringlab.shared.progress import TerminalProgress, Tick, computing, draw_to
 from ringlab.shared.ranges import parse_world_sizes
 from scenarios.loader import SpreadTraining, read_spread_training
 from simcomm.cluster.hardware_parts import find_part
@@ -60,10 +61,8 @@ def command(scenario: str, overrides: tuple[str, ...], devices: str, what_if: st
     on = count(counts[0], "device") if len(counts) == 1 else f"{len(counts)} numbers of devices"
     with computing(TerminalProgress(), f"predicting {scenario} on {on}") as tick:
         answer = predict_devices(scenario, counts, *overrides, what_if=what_if, tick=tick)
-    writers = [partial(answer.draw, plot)] if plot is not None else []
-    if trace is not None:
-        writers.append(partial(_write_timeline, answer, trace))
-    deliver(answer, json_to, *writers, explain=explain)
+    writers = [partial(_write_timeline, answer, trace)] if trace is not None else []
+    deliver(answer, json_to, draw_to(answer, plot, json_to), *writers, explain=explain)
 
 
 def _write_timeline(answer: "DevicesAnswer", path: Path) -> None:
@@ -138,17 +137,13 @@ def _step_model(spread: SpreadTraining, stated_batch: int) -> StepModel:
     """
     training = spread.training
     mesh = mesh_cluster(spread.cluster, spread.algorithm, frozenset(training.contention))
-    try:
+    with refusals_about(f"{spread.path}: training"):
         job = find_job(training, spread.folder)
         language = find_language_model(spread, job)
-    except InputError as error:
-        raise InputError(f"{spread.path}: training: {error}") from error
     if language is not None:
         return StepModel(language.job, language.compute, mesh.join, mesh.device, language)
-    try:
+    with refusals_about(f"{spread.path}: training.compute"):
         compute = find_compute(job, find_source(training, stated_batch), mesh.gpu)
-    except InputError as error:
-        raise InputError(f"{spread.path}: training.compute: {error}") from error
     return StepModel(job, compute, mesh.join, mesh.device)
 
 

@@ -19,7 +19,7 @@ from ringlab.commands.predicting.prediction import Prediction, predict
 from ringlab.session import Session
 from ringlab.shared.answer import Answer
 from ringlab.shared.output import Outputs, check_outputs, deliver
-from ringlab.shared.progress import NoProgress, Progress
+from ringlab.shared.progress import NoProgress, Progress, draw_to
 from ringlab.table import Part, Table, format_or_dash, time_unit
 from scenarios.loader import read_title
 from simcomm.parallel import in_any_order
@@ -40,7 +40,7 @@ def command(scenario: str, overrides: tuple[str, ...], sweep: str, session: Sess
         viz.check_file(plot, "a sweep")
     check_outputs(outputs.json_to, plot, reads=session.file)
     answer = _predict_values(scenario, sweep, overrides, session)
-    deliver(answer, outputs.json_to, *([partial(answer.draw, plot)] if plot is not None else []))
+    deliver(answer, outputs.json_to, draw_to(answer, plot, outputs.json_to))
 
 
 class SweepPoint(NamedTuple):
@@ -48,14 +48,6 @@ class SweepPoint(NamedTuple):
 
     value: str
     prediction: Prediction
-
-
-class SweptSeconds(NamedTuple):
-    """One algorithm at one size, or one training: its seconds by value; None of a run that never ends."""
-
-    name: str
-    values: tuple[str, ...]
-    seconds: tuple[float | None, ...]
 
 
 @dataclass(frozen=True, repr=False)
@@ -81,12 +73,11 @@ class SweepAnswer(Answer):
     def show(self) -> Iterator[Part]:
         """Yield the seconds of everything predicted, by value, a table for a few columns."""
         lines, values = self.lines(), [point.value for point in self.points]
-        unit, form = time_unit(one for line in lines for one in line.seconds)
-        found = [dict(zip(line.values, line.seconds, strict=True)) for line in lines]
-        rows = [[value, *(format_or_dash(column.get(value), form) for column in found)] for value in values]
+        unit, form = time_unit(one for line in lines.values() for one in line.values())
+        rows = [[value, *(format_or_dash(line.get(value), form) for line in lines.values())] for value in values]
         yield Table(
             self.title,
-            [self.key, *(f"{line.name} ({unit})" for line in lines)],
+            [self.key, *(f"{name} ({unit})" for name in lines)],
             rows,
             most_beside=COLUMNS,
             letters=LETTERS,
@@ -94,16 +85,13 @@ class SweepAnswer(Answer):
         if self.interrupted:
             yield f"Stopped: {count(len(values), 'value')} predicted."
 
-    def lines(self) -> list[SweptSeconds]:
-        """Return what was predicted of each algorithm, size and training across the values."""
-        rows = [
-            (name, point.value, seconds) for point in self.points for name, seconds in _named_seconds(point.prediction)
-        ]
-        names = dict.fromkeys(name for name, _, _ in rows)
-        of = {name: [row for row in rows if row[0] == name] for name in names}
-        return [
-            SweptSeconds(name, tuple(row[1] for row in of[name]), tuple(row[2] for row in of[name])) for name in names
-        ]
+    def lines(self) -> dict[str, dict[str, float | None]]:
+        """Return the seconds of each algorithm at a size and of each training, by value; None of what never ends."""
+        found = dict[str, dict[str, float | None]]()
+        for point in self.points:
+            for name, seconds in _named_seconds(point.prediction):
+                found.setdefault(name, {})[point.value] = seconds
+        return found
 
     def draw(self, path: Path | str) -> None:
         """Write the times against the key as .png, .svg or .pdf. Raise InputError for another suffix.
@@ -114,7 +102,7 @@ class SweepAnswer(Answer):
         ...     Path(folder, "hosts.svg").is_file()
         True
         """
-        lines = [viz.SweepLine(line.name, line.values, line.seconds) for line in self.lines()]
+        lines = [viz.SweepLine(name, [*line], [*line.values()]) for name, line in self.lines().items()]
         viz.draw_sweep(self.title, self.key, lines, path)
 
 

@@ -15,10 +15,11 @@ from collectives.training.parallelism import FRAMEWORKS
 from ringlab.commands.predicting.predict_sweep import parse_sweep
 from ringlab.commands.predicting.search_answer import Case, Learning, MeshRow, Money, RemedyRow, SearchAnswer
 from ringlab.jobs.mesh_files import FORMATS, write_mesh
+from ringlab.shared.failures import refusals_about
 from ringlab.shared.models import MeshOptions, find_belief, make_job
 from ringlab.shared.options import JsonOpt, ScenarioArg, SetOpt, with_groups
 from ringlab.shared.output import check_outputs, deliver, make_console
-from ringlab.shared.progress import TerminalProgress, computing
+from ringlab.shared.progress import TerminalProgress, computing, draw_to
 from ringlab.shared.ranges import parse_world_sizes
 from scenarios.forms import parse_hours
 from scenarios.loader import SpreadTraining, read_spread_training
@@ -146,10 +147,8 @@ def _unseen(gpu: str) -> str | None:
 
 
 def _asked(options: SearchOptions, top: int, why: bool) -> Asked:
-    try:
+    with refusals_about("--deadline"):
         hours = inf if options.deadline is None else parse_hours(options.deadline)
-    except InputError as error:
-        raise InputError(f"--deadline: {error}") from error
     if options.tokens is None and (options.deadline is not None or options.budget is not None):
         raise InputError("--deadline and --budget are of a training on so many tokens: give --tokens, for example 1e12")
     return Asked(top, why, options.tokens, hours, options.budget or inf)
@@ -306,15 +305,10 @@ def search_meshes(
         answer = find_meshes(scenario, options, set_keys or (), top, why)
     written = [write_mesh(answer.found[-1], answer.model, name) for name, _ in exports]
 
-    def draw() -> None:
-        if files.plot is not None:
-            answer.draw(files.plot)
-            make_console(quiet=json_to == "-").print(f"The picture: {files.plot}", soft_wrap=True)
-
     def write_exports() -> None:
         console = make_console(quiet=json_to == "-")
         for (name, file), (number, text) in zip(exports, written, strict=True):
             write_text(file, text)
             console.print(f"For {name}, {answer.found[-1].searched[number].name}: {file}", soft_wrap=True)
 
-    deliver(answer, json_to, draw, write_exports)
+    deliver(answer, json_to, draw_to(answer, files.plot, json_to), write_exports)
