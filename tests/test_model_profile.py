@@ -20,9 +20,9 @@ from collectives.training.buckets import fill_buckets
 from collectives.training.models import count_parameters
 from realcomm.profiling.measured import measure
 from realcomm.profiling.meta import profile_on_meta
-from realcomm.profiling.model_names import torchvision_models
 from realcomm.profiling.model_sources import find_model
 from realcomm.profiling.tracing import measured_by_profiler, trace_model
+from realcomm.training.model_files import torchvision_models
 from ringlab.commands.measuring.profile import profile_model
 from simcomm.mesh.compute import as_measured
 

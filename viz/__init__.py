@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from viz.curves import Curve, SweepLine, draw_scaling, draw_sweep
     from viz.file_types import check_file
     from viz.film.animation import animate
-    from viz.money import Priced, draw_money
+    from viz.fronts import Priced, draw_money
     from viz.path_strip import draw_path
     from viz.perfetto import write_perfetto
     from viz.pictures import draw
@@ -29,7 +29,7 @@ _MODULES = {
     "Curve": "viz.curves",
     "Dots": "viz.accuracy",
     "PlayedRun": "viz.player.page",
-    "Priced": "viz.money",
+    "Priced": "viz.fronts",
     "Rings": "viz.rings",
     "SweepLine": "viz.curves",
     "Winners": "viz.winners",
@@ -37,7 +37,7 @@ _MODULES = {
     "animate": "viz.film.animation",
     "draw": "viz.pictures",
     "draw_accuracy": "viz.accuracy",
-    "draw_money": "viz.money",
+    "draw_money": "viz.fronts",
     "draw_path": "viz.path_strip",
     "draw_rings": "viz.rings",
     "draw_scaling": "viz.curves",

@@ -6,7 +6,7 @@ from collectives.errors import InputError
 from collectives.records.trace import Trace, TracedLink
 from collectives.units import TIMES, format_bandwidth, format_size, format_time
 from viz.layout.geometry import Edge, natural_order
-from viz.layout.traced_graph import is_through_memory
+from viz.layout.layout import is_through_memory
 
 
 def check_something_happens(trace: object) -> None:

@@ -13,7 +13,7 @@ from collectives.records.trace import Trace
 from collectives.units import format_time
 from viz.captions import check_something_happens, describe_trace, time_unit
 from viz.file_types import check_file
-from viz.layout.traced_graph import is_through_memory
+from viz.layout.layout import is_through_memory
 from viz.style import BUSY, FAINT, INK, PHASES, chunk_colours, clear_axes, phase_colours, titled_figure, write_figure
 
 ROW = 0.3  # inches

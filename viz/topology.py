@@ -25,9 +25,8 @@ from collectives.units import count, format_bandwidth
 from viz.file_types import check_file
 from viz.layout.geometry import Edge, Graph, Line, Point, draw_lines
 from viz.layout.groups import Cable, GroupedNetwork, NodeGroup, group_nodes
-from viz.layout.layout import place_nodes
+from viz.layout.layout import memory_edge, place_nodes
 from viz.layout.machines import place_in_rows
-from viz.layout.traced_graph import memory_edge
 from viz.style import FAINT, GREY, INK, PANE, PAPER, titled_figure, write_figure
 
 MOST_NODES = 2000

@@ -13,8 +13,7 @@ from collectives.quoting import quote
 from collectives.records.model_profile import TransformerShape, is_transformer, parse_transformer
 from collectives.training.workload import is_file_reference
 from realcomm.launching.torch_process import import_compiler
-from realcomm.profiling.model_names import check_model_name
-from realcomm.training.model_files import check_model_file
+from realcomm.training.model_files import check_model_file, check_model_name
 from realcomm.training.models import build_from_file
 
 IMAGE = (3, 224, 224)

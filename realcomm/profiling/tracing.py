@@ -11,8 +11,7 @@ from collectives.records.files import parse_record
 from collectives.records.kineto import STEP_PHASES, read_phase_times
 from collectives.records.model_profile import Measured, ModelProfile
 from collectives.training.workload import is_file_reference
-from realcomm.profiling.model_names import check_model_name
-from realcomm.training.model_files import ask_file
+from realcomm.training.model_files import ask_file, check_model_name
 
 
 def trace_model(text: str, sample: tuple[int, ...] | None = None) -> ModelProfile:

@@ -1,10 +1,13 @@
-"""Users' model files, executed in a process of their own, within limits, before ranks execute them.
+"""Names of models, and users' model files, executed in a process of their own, within limits, before ranks do.
 
 Importing this does not import torch.
 """
 
+import re
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +15,40 @@ from collectives.errors import InputError, ProgramEnded
 from collectives.input_files import FileBytes, check_input
 from collectives.programs.limits import ProgramLimits, read_limits
 from collectives.programs.sandbox import ProgramFile
-from collectives.quoting import make_printable, quote
+from collectives.quoting import close_names, make_printable, quote, suggest
+from collectives.records.model_profile import EXAMPLE, TRANSFORMERS, is_transformer
 from collectives.training.workload import Training, is_file_reference
 from collectives.variables import is_first_rank
 from realcomm.launching.torchrun import is_in_group
 
+ACCEPTED = f"a model of torchvision like resnet50, one like gpt2, FILE.py:NAME, or {EXAMPLE}"
+REGISTERED = re.compile(r"^@register_model\(.*?^def (\w+)", re.MULTILINE | re.DOTALL)  # a model, in torchvision's files
 _MODELS = "realcomm.training.models"
+
+
+def check_model_name(text: str) -> None:
+    """Raise InputError for a name of no model, without importing torch, which takes seconds.
+
+    >>> check_model_name("resnet5")
+    Traceback (most recent call last):
+    ...
+    collectives.errors.InputError: model 'resnet5' is not known; did you mean resnet50 or wide_resnet50_2? ...
+    """
+    known = [*torchvision_models()]
+    if is_transformer(text) or text in known or not known:  # without torchvision its import says so
+        return
+    names = [*TRANSFORMERS, *known]
+    is_name = not (":" in text or "/" in text or text.endswith(".py"))
+    near = f"{suggest(text, names)}; or " if is_name and close_names(text, names) else ""
+    raise InputError(f"model {quote(text)} is not known; {near}give {ACCEPTED}")
+
+
+def torchvision_models() -> Iterator[str]:
+    """Yield the names of torchvision's models, as its files register them."""
+    package = PathFinder.find_spec("torchvision")
+    for folder in (package and package.submodule_search_locations) or ():
+        for file in sorted(Path(folder, "models").glob("*.py")):
+            yield from REGISTERED.findall(file.read_text(encoding="utf-8"))
 
 
 def check_model(training: Training) -> None:

@@ -27,8 +27,7 @@ from collectives.records.trace import Trace
 from viz.captions import check_something_happens
 from viz.file_types import check_file
 from viz.layout.geometry import Point
-from viz.layout.layout import place_nodes
-from viz.layout.traced_graph import hosts_of, used_nodes
+from viz.layout.layout import hosts_of, place_nodes, used_nodes
 from viz.player.runs import PlayedRun, export_run, pack
 
 MOST_NODES = 300  # ranks that stand by themselves; of more, groups do

@@ -177,7 +177,7 @@ class SearchAnswer(Answer):
 
     def draw(self, path: Path) -> None:
         """Draw rate against memory, with the meshes that no other beats in both."""
-        from viz.meshes import MeshDots, draw_meshes  # a table does without what draws
+        from viz.fronts import MeshDots, draw_meshes  # a table does without what draws
 
         jobs = [
             MeshDots(

@@ -1,4 +1,4 @@
-"""Time against money: every choice of rented machines as a dot, and the front that nothing beats."""
+"""Choices as dots, with the front that none beats: rented machines by time and money, meshes by rate and memory."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from collectives.errors import InputError
 from viz.file_types import check_file
-from viz.style import FAINT, GREY, INK, PAPER, chunk_colours, clear_axes, fit_words, titled_figure, write_figure
+from viz.style import DPI, FAINT, GREY, INK, PAPER, chunk_colours, clear_axes, fit_words, titled_figure, write_figure
 
 LABEL_SIZE, LABEL_WIDTH = 7.5, 2.8  # points, inches
 LINE_APART = 0.05  # of the height, between two labels
@@ -126,3 +126,58 @@ def _draw_legend(figure: Figure, colours: dict[str, str]) -> None:
         x, y = 0.085 + 0.113 * number, 0.025
         figure.text(x, y, "●", fontsize=8, color=colour, va="center")
         figure.text(x + 0.013, y, kind[:15], fontsize=7, color=INK, va="center", parse_math=False)
+
+
+@dataclass(frozen=True)
+class MeshDots:
+    """The meshes of one job: tokens a second and GiB of each, which is which form, and the Pareto front's numbers."""
+
+    title: str
+    rates: Sequence[float]
+    memory_gib: Sequence[float]
+    forms: Sequence[str]
+    names: Sequence[str]
+    front: Sequence[int]
+    limit_gib: float  # of what a device has
+
+
+def draw_meshes(title: str, jobs: Sequence[MeshDots], path: Path | str) -> None:
+    """Write the picture as .png, .svg or .pdf. Raise InputError for another suffix, and where there is nothing."""
+    path = check_file(path, "a picture of meshes")
+    if not any(len(job.rates) for job in jobs):
+        raise InputError(f"{path}: there is nothing to draw")
+    write_figure(meshes_figure(title, jobs), path)
+
+
+def meshes_figure(title: str, jobs: Sequence[MeshDots]) -> Figure:
+    """Return the picture as a figure: a panel a job."""
+    forms = sorted({form for job in jobs for form in job.forms})
+    colours = dict(zip(forms, chunk_colours(len(forms)), strict=True))
+    figure = Figure(figsize=(6.4 * len(jobs), 5.2), dpi=DPI, facecolor=PAPER, layout="constrained")
+    figure.suptitle(title, color=INK, fontsize=13, x=0.01, ha="left")
+    for number, job in enumerate(jobs):
+        axes = figure.add_subplot(1, len(jobs), number + 1, facecolor=PAPER)
+        for form in forms:
+            chosen = [k for k, one in enumerate(job.forms) if one == form]
+            axes.scatter(
+                [job.memory_gib[k] for k in chosen], [job.rates[k] for k in chosen], s=7, alpha=0.5, linewidths=0,
+                color=colours[form], label=form if number == 0 else None,
+            )  # fmt: skip
+        axes.plot([job.memory_gib[k] for k in job.front], [job.rates[k] for k in job.front], color=INK, linewidth=1)
+        for k in job.front[:1]:
+            axes.annotate(
+                job.names[k], (job.memory_gib[k], job.rates[k]), xytext=(0, 8), textcoords="offset points",
+                fontsize=8, color=INK, ha="right",
+            )  # fmt: skip
+        axes.axvline(job.limit_gib, color=GREY, linestyle="--", linewidth=1)
+        axes.set_xlim(0, 1.3 * job.limit_gib)
+        axes.set_ylim(0, 1.12 * max(job.rates))
+        axes.set_title(job.title, fontsize=10, color=INK, loc="left")
+        axes.set_xlabel("memory of a device (GiB)", color=INK)
+        axes.grid(color=FAINT, linewidth=0.5)
+        if number == 0:
+            axes.set_ylabel("tokens/s", color=INK)
+    figure.legend(
+        loc="outside lower center", ncols=min(4 * len(jobs), len(forms)), frameon=False, fontsize=9, markerscale=2.5
+    )
+    return figure
