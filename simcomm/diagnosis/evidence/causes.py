@@ -18,12 +18,16 @@ class Cause:
 
     name: str
     text: str
-    evidence: str
     place: FilePlace
     remedy: str
     strength: float
     gain: float | None = None
     is_hang: bool = False
+
+    @property
+    def evidence(self) -> str:
+        """The line that shows it, or the file where all of it does."""
+        return self.place.text or self.place.file
 
     def weight(self, factor: float | None) -> float:
         """Return how well it explains a measured factor: its strength, less where it would explain another one."""
@@ -44,4 +48,4 @@ def rank_causes(causes: Iterable[Cause], factor: float | None) -> tuple[Cause, .
 
 def stands_still(name: str, text: str, place: FilePlace, remedy: str, strength: float) -> Cause:
     """Return a cause of a run that stands still or does not start."""
-    return Cause(name, text, place.text, place, remedy, strength, None, is_hang=True)
+    return Cause(name, text, place, remedy, strength, None, is_hang=True)

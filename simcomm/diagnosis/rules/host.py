@@ -34,7 +34,6 @@ def find_unused_p2p(case: DiagnosedCase) -> Iterator[Cause]:
     yield Cause(
         "p2p-not-used",
         f"{what}, but NCCL goes through host memory (SHM)",
-        place.text,
         place,
         "look at NCCL_P2P_DISABLE and NCCL_P2P_LEVEL, at nvidia-smi topo -p2p r, at nvidia-fabricmanager, and whether "
         "each container sees all GPUs",
@@ -53,7 +52,6 @@ def find_separated_containers(case: DiagnosedCase) -> Iterator[Cause]:
             yield Cause(
                 "separated-containers",
                 f"ranks {hop.source} and {hop.target} of {hosts[hop.source]} talk over the network",
-                hop.place.text,
                 hop.place,
                 "let each container see all GPUs of the host (--gpus all --ipc host), and share /dev/shm",
                 0.8,
@@ -73,7 +71,6 @@ def find_slots(case: DiagnosedCase) -> Iterator[Cause]:
             yield Cause(
                 "pcie-degraded",
                 f"the GPU at {slot.bus} has {slot.lanes} of {can} PCIe lanes",
-                slot.place.text,
                 slot.place,
                 "seat it again, look at the riser and the slot's width in the BIOS (bifurcation)",
                 0.9,
@@ -85,7 +82,6 @@ def find_slots(case: DiagnosedCase) -> Iterator[Cause]:
         yield Cause(
             "pcie-degraded",
             f"the GPU at {slot.bus} runs at PCIe {slot.generation}.0 of {slot.generation_can}.0",
-            slot.place.text,
             slot.place,
             "look at it while it is busy; then at the riser and the BIOS",
             0.6,
@@ -105,7 +101,6 @@ def find_inactive_links(case: DiagnosedCase) -> Iterator[Cause]:
             yield Cause(
                 "nvlink-down",
                 f"{there - up[one.gpu]} of the {there} NVLinks of GPU {one.gpu} are down",
-                one.place.text,
                 one.place,
                 "look at dmesg for Xid 74, seat the GPU or its bridge again, and leave its host out until then",
                 0.8,
@@ -127,7 +122,6 @@ def find_slow_pairs(case: DiagnosedCase) -> Iterator[Cause]:
             yield Cause(
                 "pcie-degraded",
                 text,
-                one.place.text,
                 one.place,
                 "look at the lanes of its slot (lspci -vv, LnkSta) while it is busy, at its riser, and whether it "
                 "hangs on the chipset",
@@ -145,7 +139,6 @@ def find_acs(case: DiagnosedCase) -> Iterator[Cause]:
     yield Cause(
         "acs-iommu",
         f"{what}: P2P and GPUDirect go through the CPU, which is slow or stands still",
-        complaint.place.text,
         complaint.place,
         "switch off IOMMU (VT-d, AMD-Vi) or ACS in the BIOS, or boot with iommu=pt; setpci for each bridge",
         0.75,
@@ -159,7 +152,6 @@ def find_slowed_gpus(case: DiagnosedCase) -> Iterator[Cause]:
             yield Cause(
                 "gpu-throttled",
                 f"a GPU is slowed: {one.device}",
-                one.place.text,
                 one.place,
                 "look at temperature, fans and power limit (nvidia-smi -q -d PERFORMANCE)",
                 0.7,
@@ -168,7 +160,6 @@ def find_slowed_gpus(case: DiagnosedCase) -> Iterator[Cause]:
             yield Cause(
                 "ecc",
                 "a GPU has memory errors that cannot be corrected",
-                one.place.text,
                 one.place,
                 "reset it; if they come again, have it replaced",
                 0.7,
@@ -181,9 +172,7 @@ def find_slowed_gpus(case: DiagnosedCase) -> Iterator[Cause]:
     for key, remedy in advice.items():
         complaint = case.facts.complaint(key)
         if complaint is not None:
-            yield Cause(
-                f"rccl-{key}", f"RCCL asks for {remedy}", complaint.place.text, complaint.place, f"set {remedy}", 0.5
-            )
+            yield Cause(f"rccl-{key}", f"RCCL asks for {remedy}", complaint.place, f"set {remedy}", 0.5)
 
 
 def find_far_p2p(case: DiagnosedCase) -> Iterator[Cause]:
@@ -199,7 +188,6 @@ def find_far_p2p(case: DiagnosedCase) -> Iterator[Cause]:
             "p2p-across-cpus",
             f"NCCL_P2P_LEVEL={setting.value}: P2P goes through the link between CPUs, which carries it more slowly "
             f"than host memory",
-            setting.place.text,
             setting.place,
             "unset NCCL_P2P_LEVEL",
             0.7,
@@ -223,7 +211,6 @@ def find_mixed_transports(case: DiagnosedCase) -> Iterator[Cause]:
         yield Cause(
             "mixed-slots",
             "GPUs with slots of several widths do not all reach each other by P2P",
-            place.text,
             place,
             "use the GPUs of one kind of slot together (CUDA_VISIBLE_DEVICES)",
             0.5,

@@ -65,7 +65,6 @@ def find_sockets(case: DiagnosedCase) -> Iterator[Cause]:
     yield Cause(
         "sockets-for-ib",
         text,
-        evidence.text,
         evidence,
         remedy
         or "if the hosts have InfiniBand, RoCE or EFA, look at why NCCL does not see it (ibstat, NCCL_DEBUG=INFO)",
@@ -106,7 +105,6 @@ def find_missing_gpudirect(case: DiagnosedCase) -> Iterator[Cause]:
     yield Cause(
         "no-gpudirect",
         f"no GPUDirect RDMA{where}: bytes go through host memory",
-        place.text,
         place,
         "load nvidia-peermem (before: nv_peer_mem) on every host, and look at `lsmod | grep peermem`; NICs should hang "
         "on the PCIe switch of their GPUs (nvidia-smi topo -m: PIX or PXB)",
@@ -156,7 +154,7 @@ def _few_nics(case: DiagnosedCase, used: int, there: int, place: FilePlace, what
     nic = case.machine.keys.get("nic")
     gain = case.slowdown({"nic": nic.value * used / there}) if nic is not None else None
     text = f"{used} of {there} NICs of a host {'is' if used == 1 else 'are'} used"
-    return Cause("few-nics", text, place.text, place, f"look at {what}", 0.85, gain)
+    return Cause("few-nics", text, place, f"look at {what}", 0.85, gain)
 
 
 def find_unlike_plugins(case: DiagnosedCase) -> Iterator[Cause]:
@@ -212,7 +210,6 @@ def find_ports(case: DiagnosedCase) -> Iterator[Cause]:
             yield Cause(
                 "port-down",
                 f"{port.name} is down, {len(kin)} others are up at {best:g} Gbit/s",
-                port.place.text,
                 port.place,
                 "look at its cable, transceiver and switch port, and at the subnet manager",
                 0.5,
@@ -222,7 +219,6 @@ def find_ports(case: DiagnosedCase) -> Iterator[Cause]:
             yield Cause(
                 "port-slow",
                 f"{port.name} runs at {port.gbit:g} Gbit/s, others at {best:g}",
-                port.place.text,
                 port.place,
                 "look at its cable and at the switch's port",
                 0.75,
@@ -237,7 +233,6 @@ def find_ports(case: DiagnosedCase) -> Iterator[Cause]:
             yield Cause(
                 "nic-slot",
                 f"the NIC at {slot.bus} {what}",
-                slot.place.text,
                 slot.place,
                 "put it into a slot of its width and generation, or seat it again",
                 0.8 if few_lanes else 0.5,  # a slot of an older generation may do for its rate
@@ -263,7 +258,6 @@ def find_far_nics(case: DiagnosedCase) -> Iterator[Cause]:
             yield Cause(
                 "nic-far",
                 f"the nearest NIC of {named} is {how}, so GPUDirect RDMA is not used or slow",
-                matrix.place.text,
                 matrix.place,
                 "put NICs on the PCIe switches of the GPUs; or NCCL_IB_HCA with the near ones, ranks on GPUs near to "
                 "them, and more NUMA nodes per socket in the BIOS on EPYC",
@@ -281,7 +275,6 @@ def find_loss(case: DiagnosedCase) -> Iterator[Cause]:
         yield Cause(
             "packet-loss",
             f"packets are lost or sent again: {most.value:g} {most.device}",
-            most.place.text,
             most.place,
             "configure lossless RoCE on NICs and switches alike (PFC for the traffic's priority, ECN), or change the "
             "cable",
@@ -300,7 +293,6 @@ def find_failed_search(case: DiagnosedCase) -> Iterator[Cause]:
         yield Cause(
             "graph-search-failed",
             "NCCL finds no path for its rings through the topology, and falls back to one channel",
-            place.text,
             place,
             "look at the topology (NCCL_TOPO_DUMP_FILE) for a missing NIC, switch or NVLink; NCCL_CROSS_NIC, another "
             "version",

@@ -61,7 +61,6 @@ def _name_slow(
             yield Cause(
                 "slow-host",
                 f"what rank {rank} ({host}) sends and receives is {factor:.2g} times slower than between others",
-                found.place.file,
                 found.place,
                 f"look at the link and load of {host}",
                 0.9,
@@ -79,7 +78,6 @@ def _name_slow(
     yield Cause(
         "slow-link",
         f"the way from rank {named} is {factor:.2g} times slower than the others",
-        found.place.file,
         found.place,
         "look at the links that only they use",
         0.9,
@@ -121,7 +119,6 @@ def _lossy(place: FilePlace, trace: Trace, rank: int, share: float) -> Cause:
         "packet-loss",
         f"{share:.0%} of the messages of rank {rank}{f' ({host})' * bool(host)} take more than {LATE:g} times as long "
         f"as usual: its link loses packets, which are sent again",
-        place.file,
         place,
         "look at drops and errors of its interface (ethtool -S, tc -s qdisc), its cable and its switch port",
         0.85,
@@ -136,7 +133,7 @@ def find_slow_bench(case: DiagnosedCase) -> Iterator[Cause]:
         worst = rows[int(np.argmax(ratios))]
         text = f"collectives take {median(ratios):.2g} times what the calibration of this machine says"
         remedy = "look at what else runs here; calibrate again where the machine has changed"
-        yield Cause("slow-bench", text, worst.place.text, worst.place, remedy, 0.7, median(ratios))
+        yield Cause("slow-bench", text, worst.place, remedy, 0.7, median(ratios))
 
 
 RULES = (find_thin_links, find_late_messages, find_slow_bench)

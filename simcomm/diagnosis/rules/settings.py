@@ -129,7 +129,6 @@ def find_harmful_settings(case: DiagnosedCase) -> Iterator[Cause]:
         yield Cause(
             harm.name,
             f"{name}={setting.value}: {harm.text}",
-            setting.place.text,
             setting.place,
             f"unset {name}, and measure again",
             0.9 if gain is not None else 0.55 if harm.name in WEAK else 0.8,
@@ -170,7 +169,6 @@ def find_slow_choice(case: DiagnosedCase) -> Iterator[Cause]:
                 "tuner-choice",
                 f"at {one.nbytes / 2**20:.4g} MiB NCCL takes {one.algorithm} with {one.protocol}; "
                 f"{found.algorithm} with {found.protocol} should be faster",
-                one.place.text,
                 one.place,
                 f"measure with NCCL_ALGO={found.algorithm} NCCL_PROTO={found.protocol}; look at the topology that "
                 f"it found",
@@ -192,7 +190,6 @@ def find_few_channels(case: DiagnosedCase) -> Iterator[Cause]:
         yield Cause(
             "few-channels",
             f"NCCL opened {fewest.channels} channels, with which it cannot use its links",
-            fewest.place.text,
             fewest.place,
             "look at what its search found (NCCL_DEBUG_SUBSYS=GRAPH, NCCL_TOPO_DUMP_FILE): a link or NIC is missing; "
             "measure with NCCL_MIN_NCHANNELS",

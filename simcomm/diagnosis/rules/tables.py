@@ -38,7 +38,7 @@ def _slow_host_or_pairs(slow: list[TestTable], fast: list[TestTable], factor: fl
         place = next(one.place for one in slow if name in one.hosts)
         text = f"{name} is in {count} of {len(slow)} slow runs and in no fast one: they are {factor:.2g} times slower"
         remedy = f"look at {name}'s NICs, cables, PCIe slots and GPUDirect; run it with a third host"
-        return Cause("slow-host", text, place.text, place, remedy, 0.95, factor)
+        return Cause("slow-host", text, place, remedy, 0.95, factor)
     pairs = " and ".join(", ".join(one.hosts) for one in slow[:3])
     text = f"between {pairs} it is {factor:.2g} times slower than between the others"
     remedy = (
@@ -46,7 +46,7 @@ def _slow_host_or_pairs(slow: list[TestTable], fast: list[TestTable], factor: fl
         "collide on "
         "a switch (adaptive routing)"
     )
-    return Cause("slow-pair", text, slow[0].place.text, slow[0].place, remedy, 0.85, factor)
+    return Cause("slow-pair", text, slow[0].place, remedy, 0.85, factor)
 
 
 def _seconds(table: TestTable, size: float) -> float:
@@ -72,7 +72,6 @@ def find_collapse(case: DiagnosedCase) -> Iterator[Cause]:
             yield Cause(
                 "rate-collapses",
                 text,
-                table.place.text,
                 table.place,
                 "look at counters of lost packets and pauses on NICs and switches: RoCE without flow control does so "
                 "(PFC and ECN on all of them)"
@@ -94,7 +93,6 @@ def find_no_mpi(case: DiagnosedCase) -> Iterator[Cause]:
             yield Cause(
                 "no-mpi",
                 "each process lists its own rank 0: the tests were built without MPI and ran apart",
-                place.text,
                 place,
                 "build nccl-tests with make MPI=1 MPI_HOME=...",
                 0.95,
@@ -105,7 +103,6 @@ def find_no_mpi(case: DiagnosedCase) -> Iterator[Cause]:
         yield Cause(
             "no-mpi",
             "the run has one rank, so nothing is sent and busbw is 0",
-            alone[0].place.text,
             alone[0].place,
             "give -g with the number of GPUs, or build with MPI=1 and start several processes",
             0.9,
@@ -121,7 +118,6 @@ def find_small_sizes(case: DiagnosedCase) -> Iterator[Cause]:
         yield Cause(
             "sizes-too-small",
             f"the largest size is {largest / 1024:.4g} KiB: its time is latency, and says nothing of bandwidth",
-            place.text,
             place,
             "measure up to 1 GiB: -b 8 -e 1G -f 2",
             0.3,

@@ -35,11 +35,7 @@ def find_loading(case: DiagnosedCase) -> Iterator[Cause]:
     for found in case.facts.of(RunTrace):
         seconds = phase_seconds(found.trace)
         whole = step_seconds(found.trace)
-        waiting = sum(
-            median(by_rank.values())
-            for name, by_rank in seconds.items()
-            if any(word in name.lower() for word in LOADING)
-        )
+        waiting = _loading_seconds(seconds)
         if whole and waiting > 0.12 * whole:
             yield _loading(min(0.95, waiting / whole), found.place)
 
@@ -53,7 +49,6 @@ def find_kernels_of_nccl(case: DiagnosedCase) -> Iterator[Cause]:
         yield Cause(
             "slow-collectives",
             f"NCCL's kernels take {share:.0%} of the GPU's time, {most.name.partition('(')[0]} {most.share:.0%}",
-            most.place.text,
             most.place,
             "give the traces of all ranks to see who waits for whom; then fewer bytes between hosts (HSDP, larger "
             "batches, accumulation), and nccl-tests of that size beside them",
@@ -65,7 +60,6 @@ def _loading(share: float, place: FilePlace) -> Cause:
     return Cause(
         "data-loading",
         f"{share:.0%} of a step waits for data",
-        place.text or place.file,
         place,
         "more workers (num_workers), persistent_workers, pin_memory and prefetch; or decode the data once beforehand",
         0.9,
@@ -89,6 +83,17 @@ def phase_seconds(trace: Trace) -> dict[str, dict[int, float]]:
     return dict(found)
 
 
+def _loading_seconds(phases: Mapping[str, Mapping[int, float]]) -> float:
+    """Return the seconds of a step that wait for data, as the middle over ranks."""
+    return sum(median(each.values()) for name, each in phases.items() if any(word in name.lower() for word in LOADING))
+
+
+def _computing_seconds(phases: Mapping[str, Mapping[int, float]]) -> dict[int, float]:
+    """Return the seconds of a step that each rank computes."""
+    ranks = dict.fromkeys(rank for name in COMPUTING for rank in phases.get(name, {}))
+    return {rank: sum(phases.get(name, {}).get(rank, 0.0) for name in COMPUTING) for rank in ranks}
+
+
 def step_seconds(trace: Trace) -> float:
     """Return how long a step lasts, as the middle over ranks and steps; 0 where there is none."""
     bounds: dict[tuple[int, int], list[float]] = {}
@@ -110,11 +115,7 @@ def find_straggler(case: DiagnosedCase) -> Iterator[Cause]:
         yield from _straggler(step.streams[KERNELS], hosts, step.seconds, profiled.place)
         return
     for found in case.facts.of(RunTrace):
-        seconds = phase_seconds(found.trace)
-        own: dict[int, float] = defaultdict(float)
-        for name in COMPUTING:
-            for rank, value in seconds.get(name, {}).items():
-                own[rank] += value
+        own = _computing_seconds(phase_seconds(found.trace))
         yield from _straggler(own, dict(enumerate(found.trace.hosts)), step_seconds(found.trace), found.place)
 
 
@@ -130,7 +131,6 @@ def _straggler(own: Mapping[int, float], hosts: Mapping[int, str], whole: float,
                 "slow-rank",
                 f"rank {worst}{f' on {host}' * bool(host)} computes {own[worst] / usual:.2g} times as long as the "
                 f"others, which wait for it",
-                place.file,
                 place,
                 "look at that GPU's clock, power cap, temperature and ECC errors (nvidia-smi -q), and at what else "
                 "runs on its host",
@@ -169,7 +169,6 @@ def _late(rank: int, lost: float, whole: float, place: FilePlace, why: str = "")
     return Cause(
         "late-rank",
         f"rank {rank} comes last to the collectives: the others wait {lost / whole:.0%} of a step for it{why}",
-        place.file,
         place,
         "look at what it does before them: loading, logging, a longer batch, a slower host",
         0.8,
@@ -180,15 +179,11 @@ def _late(rank: int, lost: float, whole: float, place: FilePlace, why: str = "")
 def step_parts(trace: Trace) -> dict[str, float]:
     """Return where the seconds of a step go: the path of its slowest rank, as the middle over steps."""
     seconds, whole = phase_seconds(trace), step_seconds(trace)
-    loads = [median(each.values()) for name, each in seconds.items() if any(word in name.lower() for word in LOADING)]
-    own: dict[int, float] = defaultdict(float)
-    for name in COMPUTING:
-        for rank, value in seconds.get(name, {}).items():
-            own[rank] += value
+    own = _computing_seconds(seconds)
     computing = median(own.values()) if own else 0.0
     alone = sorted(exposed_by_rank(trace).values()) or [0.0]
     found = {
-        "waits for data": sum(loads),
+        "waits for data": _loading_seconds(seconds),
         "computes": computing,
         "waits for the slowest rank": max(own.values(), default=0.0) - computing,
         "waits for late ranks": median(alone) - alone[0],
@@ -214,7 +209,6 @@ def find_exposed(case: DiagnosedCase) -> Iterator[Cause]:
             yield Cause(
                 "exposed-collectives",
                 f"collectives take {share:.0%} of a step with nothing computed beside them",
-                found.place.file,
                 found.place,
                 "overlap: smaller buckets (bucket_cap_mb), gradient_as_bucket_view, prefetch of FSDP; fewer or smaller "
                 "gradients: bf16, accumulation",
@@ -260,7 +254,6 @@ def find_slow_collectives(case: DiagnosedCase) -> Iterator[Cause]:
             "slow-collectives",
             f"{one.name} of {one.nbytes / 2**20:.4g} MiB takes {measured * 1e3:.3g} ms, {measured / predicted:.2g} "
             f"times what NCCL should need here",
-            one.place.file,
             one.place,
             "measure with nccl-tests: a rank that comes late makes a collective long, a link makes all of them slow",
             0.6,
@@ -324,7 +317,6 @@ def find_idle_gpus(case: DiagnosedCase) -> Iterator[Cause]:
         yield Cause(
             "idle-gpu",
             f"nothing runs on {where} for {share:.0%} of the critical path: {who}",
-            place.file,
             place,
             "launches: torch.compile, CUDA graphs, a larger batch; syncs: .item(), .cpu() and prints in the step; the "
             "loader: num_workers, pin_memory",
@@ -349,7 +341,6 @@ def find_uneven_steps(case: DiagnosedCase) -> Iterator[Cause]:
             yield Cause(
                 "uneven-steps",
                 f"{len(long)} of {len(lengths)} steps take more than 1.5 times the usual {usual:.3g} s",
-                found.place.file,
                 found.place,
                 "look at what happens in them: loader, checkpoint, garbage collection, another job",
                 0.6,
