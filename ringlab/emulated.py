@@ -312,7 +312,10 @@ def _train(
 ) -> Iterable[EmulatedRow]:
     """Yield the phases of each training's step, predicted before they are measured."""
     simulated, slower, *parts = (
-        [training_figures(_train_virtually(training, scenario, one), training) for training in scenario.trainings]
+        [
+            training_figures(simcomm.train(each, scenario.cluster, calibration=one, record=False), each)
+            for each in scenario.trainings
+        ]
         for one in (calibration, calibration.with_slower_cores(SLOWER), *calibration.parts)
     )
     steps = [training_steps(one.step_s or COUNTED_S) for one in simulated]
@@ -327,10 +330,6 @@ def _train(
                 stated = of_emulated(known or 0.0, by_part, getattr(slower[number], phase), calibration.age_s)
                 row = name_of(scenario), what, measured.world_size, None, known, seconds, attempts
                 yield EmulatedRow(*row, uncertainty=stated)
-
-
-def _train_virtually(training: Training, scenario: LoadedScenario, calibration: Calibration) -> Trace:
-    return simcomm.train(training, cluster=scenario.cluster, calibration=calibration, record=False)
 
 
 def training_steps(predicted: float) -> int:

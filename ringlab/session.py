@@ -74,7 +74,10 @@ class Session:
         if self.calibration is not None or needed_ranks(scenario) is None:
             return True
         found = self.find_calibration(scenario)
-        return found is not None and _has_phases(found, scenario)
+        if found is None:
+            return False
+        model = time_model(scenario.cluster, found)
+        return all(model.is_calibrated_for(training) for training in _trainings_to_time(scenario))
 
     def find_or_calibrate(self, scenario: LoadedScenario) -> Calibration | None:
         """Return what ``find_calibration`` does; where that lacks something that the scenario needs, calibrate now."""
@@ -180,12 +183,6 @@ def needed_ranks(scenario: LoadedScenario) -> int | None:
 def _trainings_to_time(scenario: LoadedScenario) -> list[Training]:
     """Return the trainings whose computing times the scenario does not say."""
     return [training for training in predictable(scenario.trainings) if training.compute is None]
-
-
-def _has_phases(calibration: Calibration, scenario: LoadedScenario) -> bool:
-    """Return whether a calibration has all that computing in a scenario's trainings takes."""
-    model = time_model(scenario.cluster, calibration)
-    return all(model.is_calibrated_for(training) for training in _trainings_to_time(scenario))
 
 
 def load_scenario(reference: str | Path, *overrides: str) -> scenarios.LoadedScenario:

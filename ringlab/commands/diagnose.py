@@ -19,7 +19,6 @@ from ringlab.shared.clusters import machine_line, parse_keys
 from ringlab.shared.options import JsonOpt, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.table import Line, Part, Table, format_or_dash, format_ratio, time_unit
-from simcomm.diagnosis.evidence.causes import Cause
 from simcomm.diagnosis.evidence.expectation import CLASSES, DiagnosedCase
 from simcomm.diagnosis.evidence.facts import ProfiledCall, RunTrace
 from simcomm.diagnosis.evidence.profiled_step import ProfiledStep
@@ -255,12 +254,6 @@ class CauseFound(AnswerRecord):
     remedy: str
     gain: float | None
 
-    @classmethod
-    def of(cls, cause: Cause) -> "CauseFound":
-        """Return what is said of a cause."""
-        place = cause.place
-        return cls(cause.name, cause.text, cause.evidence, place.file, place.line, cause.remedy, cause.gain)
-
 
 @dataclass(frozen=True)
 class TableFound(AnswerRecord):
@@ -347,18 +340,16 @@ def diagnose(
     >>> diagnose(["all_reduce.txt", "nccl.log"]).verdict  # doctest: +SKIP
     'slow'
     """
-    return make_answer(diagnose_files(files, given_keys(system, keys), hangs=hangs))
-
-
-def make_answer(found: Diagnosis) -> DiagnosisAnswer:
-    """Return the answer that says a diagnosis."""
+    found = diagnose_files(files, given_keys(system, keys), hangs=hangs)
     factor = found.factor
     return DiagnosisAnswer(
         verdict=found.verdict,
         factor=factor.value if factor else None,
         factor_interval=(factor.low, factor.high) if factor else None,
         reason=found.reason,
-        causes=tuple(map(CauseFound.of, found.causes)),
+        causes=tuple(
+            CauseFound(one.name, one.text, one.evidence, *one.place[:2], one.remedy, one.gain) for one in found.causes
+        ),
         machine=found.case.machine.line(),
         tables=tuple(_tables(found)),
         training=find_training(found.case),

@@ -54,11 +54,6 @@ class WayOptions:
         if sum((self.is_checked, self.is_shown, self.real is not None, self.grade is not None)) > 1:
             raise InputError("--check, --show, --real and --grade are four ways; give one of them")
 
-    @property
-    def needs_lesson(self) -> bool:
-        """Whether the number of a lesson has to be given."""
-        return self.is_checked or self.is_shown or self.real is not None
-
 
 @with_groups
 def command(
@@ -74,7 +69,7 @@ def command(
 
     A lesson is a program of torch.distributed with functions that you write: `ringlab learn 4` puts it here.
     """
-    if way.needs_lesson and number is None:
+    if number is None and (way.is_checked or way.is_shown or way.real is not None):
         raise InputError("of which lesson? Give its number, such as `ringlab learn 4 --check`")
     if (on is not None or output is not None) and not way.is_shown:
         raise InputError("--on and -o are for --show: the network on which it runs, and the player's file")
@@ -250,12 +245,8 @@ def grade_folder(folder: Path, number: int | None = None) -> CheckedLessons:
         raise InputError(f"{folder}: {len(found)} lessons are too many; at most {MOST_FILES}")
     check_torch()
     with VirtualHost() as host:
-        judged = tuple(judge(lesson, path, host, _say_nothing) for path, lesson in found.items())
+        judged = tuple(judge(lesson, path, host, lambda *printed: None) for path, lesson in found.items())
     return CheckedLessons(judged, tuple(str(path.relative_to(folder)) for path in files if lesson_of(path) is None))
-
-
-def _say_nothing(stream: str, text: str) -> None:
-    """Leave out what graded files print."""
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from simcomm.cluster.topologies import star
 from simcomm.recorded.figures import mark_figures
 from simcomm.recorded.replay import ReplayedRun, replay
 from simcomm.recorded.traces import make_trace
-from virtual.hosting.host import VirtualHost, show_on_own
+from virtual.hosting.host import Show, VirtualHost, show_on_own
 from virtual.options import LAUNCH_S, VirtualOptions
 from virtual.outcome import Finished
 from virtual.process.programs import UserProgram
@@ -319,7 +319,9 @@ def command(
     if not asked.program.is_module:
         asked.program.compile()  # a name mistyped is told before torch is imported
     check_torch()
-    show = _on_standard_error if outputs.json_to == "-" else show_on_own
+    show: Show = show_on_own
+    if outputs.json_to == "-":
+        show = lambda stream, text: show_on_own("stderr", text)  # noqa: E731
     with VirtualHost() as host:
         answer = VirtualAnswer.of(host.run(asked, timeout=times.timeout, show=show), asked)
     writers = answer.writers(files.trace, files.recording, files.report)
@@ -334,10 +336,6 @@ def _program(module: str | None, words: Sequence[str]) -> UserProgram:
     if not words:
         raise InputError("no program is named: give a script, or -m MODULE, behind the options")
     return UserProgram(words[0], tuple(words[1:]))
-
-
-def _on_standard_error(stream: str, text: str) -> None:
-    show_on_own("stderr", text)
 
 
 def make_options(

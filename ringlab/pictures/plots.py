@@ -20,9 +20,6 @@ from simcomm.cluster.cluster import Cluster, doublings
 from simcomm.model.trouble import NO_TROUBLE
 from simcomm.time_models.choice import time_model
 
-STEP_WORDS = "a training step by its phases"
-BELOW = "; what-ifs below"
-
 
 def waterfall(answer: ScenarioAnswer[Any]) -> "tuple[str, list[viz.Bar]]":
     """Return a subtitle and a bar for each training, or each collective at the largest size, of an answer's clusters.
@@ -30,7 +27,7 @@ def waterfall(answer: ScenarioAnswer[Any]) -> "tuple[str, list[viz.Bar]]":
     What was measured has a bar of its own below what was predicted. Raises InputError for an answer without either.
     """
     clusters: Sequence[ClusterFigures[Any]] = [answer.own, *answer.what_ifs]
-    below = BELOW if answer.what_ifs else ""
+    below = "; what-ifs below" if answer.what_ifs else ""
     trained = [
         bar
         for cluster in clusters
@@ -38,7 +35,7 @@ def waterfall(answer: ScenarioAnswer[Any]) -> "tuple[str, list[viz.Bar]]":
         for bar in _bars(cluster.title, one.gradient_sync, one.step_s, {p: getattr(one, f"{p}_s") for p in PHASES})
     ]
     if trained:
-        return f"{STEP_WORDS}{below}", trained
+        return f"a training step by its phases{below}", trained
     entries: list[tuple[str, CollectiveFigures[Any]]] = [
         (cluster.title, one) for cluster in clusters for one in cluster.collectives
     ]

@@ -45,7 +45,9 @@ class Answer(AnswerRecord):
         Raises InputError for a name that is not there, and where pandas is not installed.
         """
         lists = {
-            key: rows for key, rows in self.to_dict().items() if isinstance(rows, list) and rows and is_row(rows[0])
+            key: rows
+            for key, rows in self.to_dict().items()
+            if isinstance(rows, list) and rows and isinstance(rows[0], dict)
         }
         if table is not None and table not in lists:
             raise InputError(f"there is no table {quote(table)} in this answer; {suggest(table, lists)}")
@@ -56,15 +58,6 @@ class Answer(AnswerRecord):
         except ModuleNotFoundError as error:
             raise InputError("to_pandas needs pandas, which is not installed here: pip install pandas") from error
         return json_normalize(lists[table or next(iter(lists))])
-
-
-def is_row(value: object) -> bool:
-    """Return whether an entry of a list can be a row of a table.
-
-    >>> is_row({"time_s": 1.0}), is_row(1.0)
-    (True, False)
-    """
-    return isinstance(value, dict)
 
 
 def to_plain(value: Any) -> Any:

@@ -85,7 +85,8 @@ def make_form_job(spread: SpreadTraining, check_all: bool = False) -> FormJob:
     batch_size = _batch_size(training, form)
     job = TrainingJob(profile, batch_size // form.data, form, optimizer=training.optimizer)
     check_form(job)
-    model = _model_from_here(training.model, spread.folder)
+    model = training.model
+    model = os.path.relpath(spread.folder / model) if is_file_reference(model) else model  # from here
     recipe = Recipe(**training.model_dump(include={*LEARNT_BY}, exclude_unset=True))
     plan = plan_form(model, profile, form, batch_size, recipe, training.shape)
     images = _find_images(training, plan, spread.folder)
@@ -209,10 +210,6 @@ def _count_steps(training: TrainingForm, batch_size: int, images: Training | Non
     if images is None:
         return steps or STEPS
     return count_steps(images, lambda: count_images(images), replicas, steps)[1]
-
-
-def _model_from_here(model: str, folder: Path) -> str:
-    return os.path.relpath(folder / model) if is_file_reference(model) else model
 
 
 def stage_blocks(profile: ModelProfile, known: Sequence[str], parts: int) -> tuple[tuple[str, ...], ...]:

@@ -85,11 +85,23 @@ class _ToMeasure(NamedTuple):
         """The trainings, each once."""
         return list(dict.fromkeys(self.trainings))
 
-    def answer(self, measured: Mapping[Request | Training, Trace]) -> "RunAnswer":
+    def answer(self, measured: Mapping[Request | Training, Trace]) -> RunAnswer:
         """Return the answer from the trace of each request and training."""
+        cluster = self.scenario.cluster
+        place, emulated = (cluster.title, None) if spans_nodes() else (cluster.place_of_run, cluster.is_built)
         collectives = [measured[one] for one in self.requests]
-        training_traces = [measured[one] for one in self.trainings]
-        return make_run_answer(self.scenario, collectives, self.trainings, training_traces)
+        trainings = [measured[one] for one in self.trainings]
+        answer = RunAnswer(
+            title=self.scenario.title,
+            file=str(self.scenario.path),
+            cluster=cluster.title,
+            collectives=tuple(map(collective_figures, collectives)),
+            training=tuple(map(training_figures, trainings, self.trainings)),
+            place=place,
+            emulated=emulated,
+            traces=_of_the_largest(collectives or trainings[-1:]),
+        )
+        return replace(answer, **conclude(answer, self.scenario)._asdict())
 
 
 def _find_work(scenario: LoadedScenario, calibration: Calibration | None) -> _ToMeasure:
@@ -196,29 +208,6 @@ def tell_of_images(trainings: Sequence[Training], progress: Progress) -> None:
 def with_counted_models(scenario: LoadedScenario) -> LoadedScenario:
     """Return a scenario to be predicted and run, with the parameters of a user's model counted. Raise InputError."""
     return replace(scenario, trainings=tuple(count_parameters(training) for training in scenario.trainings))
-
-
-def make_run_answer(
-    scenario: LoadedScenario,
-    collectives: Sequence[Trace],
-    trainings: Sequence[Training],
-    training_traces: Sequence[Trace],
-) -> RunAnswer:
-    """Return the answer about a scenario from the traces of its collectives and trainings."""
-    cluster = scenario.cluster
-    place, emulated = (cluster.title, None) if spans_nodes() else (cluster.place_of_run, cluster.is_built)
-    measured = [training_figures(trace, job) for trace, job in zip(training_traces, trainings, strict=True)]
-    answer = RunAnswer(
-        title=scenario.title,
-        file=str(scenario.path),
-        cluster=scenario.cluster.title,
-        collectives=tuple(collective_figures(trace) for trace in collectives),
-        training=tuple(measured),
-        place=place,
-        emulated=emulated,
-        traces=_of_the_largest(collectives or training_traces[-1:]),
-    )
-    return replace(answer, **conclude(answer, scenario)._asdict())
 
 
 def measure_in_turns(

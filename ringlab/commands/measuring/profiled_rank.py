@@ -17,7 +17,7 @@ from ringlab.emulated import WITHIN, EmulatedRow, on_emulated
 from ringlab.shared.answer import SCHEMA_VERSION, Answer
 from ringlab.shared.progress import NoProgress, Progress
 from ringlab.table import Part, Sentences, Table, format_or_dash
-from scenarios import LoadedScenario, load
+from scenarios import load
 
 STEP = ": step"  # of the rows of a training, the one of its whole step
 UNKNOWN = FittedLine(0.0, 0.0, 0.0)  # of messages on this machine, which hosts with a network of their own do not send
@@ -108,13 +108,9 @@ def compare_devices(
         raise InputError(f"{first.path}: there is no [training] whose ranks could compute as in a profile")
     known = find_model_profile(profile)
     computing = computing_of(known, [one for _, each in chosen for one in each.trainings], str(profile))
-    named = [(name, _only_trainings(each)) for name, each in chosen]
+    named = [(name, replace(each, collective=None, what_ifs=())) for name, each in chosen]
     found = measure_here(named, computing, progress)
     return ProfiledRank(first.title, str(first.path), str(profile), known.measured[-1].device, found)
-
-
-def _only_trainings(scenario: LoadedScenario) -> LoadedScenario:
-    return replace(scenario, collective=None, what_ifs=())
 
 
 def computing_of(profile: ModelProfile, trainings: Sequence[Training], where: str) -> Calibration:

@@ -79,20 +79,20 @@ def command(
     set_keys: SetOpt = None,
 ) -> None:
     """Run the scenario on real processes of this machine; also under torchrun."""
-    as_started = _as_many_ranks_as_there_are() if training.elastic else []
-    if is_spread(scenario, [*(set_keys or ()), *as_started]):
+    changes, ranks = [*(set_keys or ())], ranks_started() if training.elastic else None
+    changes += [] if ranks is None else [f"cluster.world_size={ranks}"]
+    if is_spread(scenario, changes):
         for option, value in (("--emulate", real.emulate), ("--calibration", real.calibration),
                               ("--resume", training.resume), ("--log-dir", training.log_dir)):  # fmt: skip
             if value:
                 raise InputError(f"{option} does not go with [training.parallelism]; leave one of the two out")
         from ringlab.commands.measuring.forms import carry_out  # others do without
 
-        changes, weights = [*(set_keys or ()), *as_started], training.weights
-        carry_out(scenario, changes, real, outputs, also, predict=predict, weights=weights)
+        carry_out(scenario, changes, real, outputs, also, predict=predict, weights=training.weights)
         return
     if also.check:
         raise InputError("--check is of trainings with [training.parallelism]; [training] check_every is of replicas")
-    loaded = load_scenario(scenario, *(set_keys or ()), *as_started)
+    loaded = load_scenario(scenario, *changes)
     check_outputs(outputs.json_to, also.trace, training.weights, reads=real.calibration)
     kept: dict[str, Any] = {"resume": training.resume, "watch": training.watch(), "weights": training.weights}
     session, watch = real_session(real), kept["watch"]
@@ -109,12 +109,6 @@ def command(
     deliver(answer, outputs.json_to, *writers, explain=outputs.explain)
     if watch is not None and is_first_rank():
         make_console(stderr=True).print(watch.describe(), soft_wrap=True)
-
-
-def _as_many_ranks_as_there_are() -> list[str]:
-    """Return the change of a scenario that has as many ranks as torchrun started; none elsewhere."""
-    ranks = ranks_started()
-    return [] if ranks is None else [f"cluster.world_size={ranks}"]
 
 
 def _show_prediction(predicted: Prediction, quiet: bool) -> None:

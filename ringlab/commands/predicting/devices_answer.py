@@ -241,26 +241,20 @@ def _what_if_table(key: str, cases: Sequence[DevicesCase]) -> Table:
     return Table(None, headings, rows, letters=letters)
 
 
-def _language_lines(rows: Sequence[DevicesRow]) -> list[list[str]]:
-    lines = [
-        ["tokens/s", *(format_or_dash(row.tokens_per_s, format_digits) for row in rows)],
-        ["MFU", *(format_or_dash(row.mfu, format_whole_percent) for row in rows)],
-    ]
-    return [line for line in lines if {*line[1:]} != {NOTHING}]
-
-
 def _lines(rows: Sequence[DevicesRow]) -> list[list[str]]:
     """Return the lines of a table: what is nowhere is left out."""
     lines = [
         ["form", *(row.parallelism for row in rows)],
         ["samples/s", *(format_digits(row.samples_per_s) for row in rows)],
         [WITHIN, *(_range(row.interval) for row in rows)],
-        *_language_lines(rows),
+        ["tokens/s", *(format_or_dash(row.tokens_per_s, format_digits) for row in rows)],
+        ["MFU", *(format_or_dash(row.mfu, format_whole_percent) for row in rows)],
         ["efficiency", *(format_whole_percent(row.efficiency) for row in rows)],
         [WITHIN, *(_percents(row.efficiency_interval) if row.devices > 1 else NOTHING for row in rows)],
         ["step", *(format_time(row.step_s) for row in rows)],
         [WITHIN, *(_times(row.step_s, row.step_interval) for row in rows)],
     ]
+    lines = [line for line in lines if line[0] not in ("tokens/s", "MFU") or {*line[1:]} != {NOTHING}]
     used = [name for name in PARTS if any(row.parts[name] >= LEAST_S for row in rows)]
     lines += [[f"  {PARTS[name]}", *(_seconds(row.parts[name]) for row in rows)] for name in used]
     lines.append(

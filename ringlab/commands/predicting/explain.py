@@ -25,7 +25,7 @@ from simcomm.nccl.clusters import NcclCluster
 from simcomm.nccl.communicator import Communicator, make_communicator
 from simcomm.nccl.measured.calibration import predict_calibrated
 from simcomm.nccl.predict import COLLECTIVES, NcclPrediction
-from simcomm.nccl.rings import TreeNode, double_tree, rank_rings, ring_orders
+from simcomm.nccl.rings import double_tree, rank_rings, ring_orders
 from simcomm.nccl.settings import VARIABLES
 from simcomm.nccl.topology import find_path, hop_kind
 from simcomm.time_models.choice import time_model
@@ -190,14 +190,10 @@ def _explain(title: str, cluster: NcclCluster, collective: str, sizes: tuple[int
         channels=open_channels(comm),
         ranks_per_node=comm.local,
         rings=rank_rings(comm),
-        trees=tuple(_parents(tree) for tree in trees),
+        trees=tuple(tuple((node.rank, node.parent) for node in tree) for tree in trees),
         sizes=tuple(_explain_size(cluster, collective, nbytes) for nbytes in sizes),
         notes=time_model(cluster).grounds([nccl(collective)]),
     )
-
-
-def _parents(tree: tuple[TreeNode, ...]) -> tuple[tuple[int, int | None], ...]:
-    return tuple((node.rank, node.parent) for node in tree)
 
 
 def _path(comm: Communicator, a: int, b: int) -> str:
