@@ -35,10 +35,7 @@ MISMATCH = re.compile(
     r"Rank (\d+) is running collective: CollectiveFingerPrint\(SequenceNumber=(\d+),? ?OpType=(\w+)(?:, "
     r"TensorShape=\[([^\]]*)\])?"
 )
-SECOND = re.compile(
-    r"but Rank (\d+) is running collective: CollectiveFingerPrint\(SequenceNumber=(\d+),? ?OpType=(\w+)(?:, "
-    r"TensorShape=\[([^\]]*)\])?"
-)
+SECOND = re.compile(f"but {MISMATCH.pattern}")
 BAR = re.compile(r"^\s*(?:\[\S+\]:?)?\s*([A-Za-z][\w ()./#=,-]{2,60}?):?\s+(\d{1,3})%\|")
 STORE = re.compile(
     r"(?:Timeout waiting for key|Socket Timeout|wait timeout after|Timed out initializing process group|"

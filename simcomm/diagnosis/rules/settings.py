@@ -16,101 +16,71 @@ LEAST_SLOWER = 1.3  # times
 ON = ("1", "true", "yes")
 
 
-class Harm(NamedTuple):
-    """What a variable may do: when it does, in the words of a description or of NCCL's settings."""
-
-    name: str  # of the cause
-    applies: Callable[[str], bool]
-    changes: Callable[[str], Mapping[str, Any]]  # of the description
-    settings: Callable[[str], Mapping[str, Any]]
-    text: str
-    is_between_hosts: bool = False  # whether it matters for several hosts only
-
-
 def _on(value: str) -> bool:
     return value.lower() in ON
-
-
-def _nothing(value: str) -> Mapping[str, Any]:
-    return {}
 
 
 def _number(key: str) -> Callable[[str], Mapping[str, Any]]:
     return lambda value: {key: int(value)} if value.isdecimal() else {}
 
 
+class Harm(NamedTuple):
+    """What a variable may do: when it does, in the words of a description or of NCCL's settings."""
+
+    name: str  # of the cause
+    text: str
+    applies: Callable[[str], bool] = _on
+    settings: Callable[[str], Mapping[str, Any]] = lambda value: {}
+    changes: Mapping[str, Any] = {}  # of the description, of what matters for several hosts only
+
+
+SOCKETS: Mapping[str, Any] = {"net": "tcp", "gdr": False}
 HARMS: dict[str, Harm] = {
     "NCCL_P2P_DISABLE": Harm(
-        "p2p-disabled", _on, _nothing, lambda value: {"p2p_disable": True}, "P2P between GPUs is switched off"
+        "p2p-disabled", "P2P between GPUs is switched off", settings=lambda value: {"p2p_disable": True}
     ),
     "NCCL_P2P_LEVEL": Harm(
         "p2p-disabled",
-        lambda value: value in ("LOC", "0", "NVL", "1", "PIX", "PXB"),
-        _nothing,
-        lambda value: {"p2p_level": value},
         "P2P is allowed over short paths only",
+        lambda value: value in ("LOC", "0", "NVL", "1", "PIX", "PXB"),
+        lambda value: {"p2p_level": value},
     ),
     "NCCL_SHM_DISABLE": Harm(
         "shm-disabled",
-        _on,
-        _nothing,
-        lambda value: {"shm_disable": True},
         "what P2P does not carry inside a host goes over the network, as host memory is switched off",
+        settings=lambda value: {"shm_disable": True},
     ),
     "NCCL_IB_DISABLE": Harm(
         "sockets-for-ib",
-        _on,
-        lambda value: {"net": "tcp", "gdr": False},
-        _nothing,
         "InfiniBand and RoCE are switched off, so TCP sockets carry the traffic",
-        True,
+        changes=SOCKETS,
     ),
     "NCCL_NET": Harm(
-        "sockets-for-ib",
-        lambda value: value.lower() == "socket",
-        lambda value: {"net": "tcp", "gdr": False},
-        _nothing,
-        "TCP sockets are asked for",
-        True,
+        "sockets-for-ib", "TCP sockets are asked for", lambda value: value.lower() == "socket", changes=SOCKETS
     ),
     "NCCL_NET_GDR_LEVEL": Harm(
         "no-gpudirect",
-        lambda value: value in ("LOC", "0"),
-        lambda value: {"gdr": False},
-        _nothing,
         "GPUDirect RDMA is switched off, so bytes go through host memory",
-        True,
+        lambda value: value in ("LOC", "0"),
+        changes={"gdr": False},
     ),
     "NCCL_ALGO": Harm(
-        "algorithm-forced",
-        lambda value: True,
-        _nothing,
-        lambda value: {"algo": value.lower()},
-        "the algorithm is forced",
+        "algorithm-forced", "the algorithm is forced", lambda value: True, lambda value: {"algo": value.lower()}
     ),
     "NCCL_PROTO": Harm(
-        "protocol-forced",
-        lambda value: True,
-        _nothing,
-        lambda value: {"proto": value.lower()},
-        "the protocol is forced",
+        "protocol-forced", "the protocol is forced", lambda value: True, lambda value: {"proto": value.lower()}
     ),
-    "NCCL_MAX_NCHANNELS": Harm(
-        "few-channels", str.isdecimal, _nothing, _number("max_channels"), "there may be few channels"
-    ),
-    "NCCL_MAX_CTAS": Harm(
-        "few-channels", str.isdecimal, _nothing, _number("max_channels"), "there may be few channels"
-    ),
-    "NCCL_BUFFSIZE": Harm(
-        "small-buffers", str.isdecimal, _nothing, _number("buffer_bytes"), "buffers of a channel are small"
-    ),
-    "NCCL_NTHREADS": Harm("few-threads", str.isdecimal, _nothing, _number("threads"), "a channel has few threads"),
+    "NCCL_BUFFSIZE": Harm("small-buffers", "buffers of a channel are small", str.isdecimal, _number("buffer_bytes")),
+    "NCCL_NTHREADS": Harm("few-threads", "a channel has few threads", str.isdecimal, _number("threads")),
     "NCCL_NVLS_ENABLE": Harm(
         "nvls-disabled",
-        lambda value: value == "0",
-        _nothing,
-        lambda value: {"nvls": False},
         "reduction in the NVSwitch is switched off",
+        lambda value: value == "0",
+        lambda value: {"nvls": False},
+    ),
+    **dict.fromkeys(
+        ("NCCL_MAX_NCHANNELS", "NCCL_MAX_CTAS"),
+        Harm("few-channels", "there may be few channels", str.isdecimal, _number("max_channels")),
     ),
 }
 
@@ -119,7 +89,7 @@ def find_harmful_settings(case: DiagnosedCase) -> Iterator[Cause]:
     """Yield each variable that makes it slower by prediction, or by what it says where nothing can be predicted."""
     for name, setting in case.facts.settings().items():
         harm = HARMS.get(name)
-        if harm is None or not harm.applies(setting.value) or (harm.is_between_hosts and not has_several_hosts(case)):
+        if harm is None or not harm.applies(setting.value) or (harm.changes and not has_several_hosts(case)):
             continue
         if name == "NCCL_P2P_LEVEL" and setting.value not in ("LOC", "0") and case.machine.missing:
             continue
@@ -145,7 +115,7 @@ def _gain(case: DiagnosedCase, harm: Harm, setting: VariableSet) -> float | None
         NcclSettings(**given)
     except InputError:
         return None
-    return case.slowdown(harm.changes(setting.value), **given)
+    return case.slowdown(harm.changes, **given)
 
 
 def has_several_hosts(case: DiagnosedCase) -> bool:
