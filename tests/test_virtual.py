@@ -78,6 +78,23 @@ def test_a_program_that_spawns_processes_has_ranks_of_its_own_jobs(virtual: Virt
     assert finding.kind == "early end" and "spawning.py" in finding.text
 
 
+def test_ranks_wait_for_locks_that_processes_share(virtual: VirtualRuns) -> None:
+    ran = virtual(PROGRAMS / "locks.py", 0)
+    assert "all right" in ran.out and ran.outcome.findings == (), (ran.err, ran.outcome.findings)
+
+
+def test_threads_of_a_rank_communicate_while_it_waits_for_them(virtual: VirtualRuns) -> None:
+    ran = virtual(PROGRAMS / "threads.py", 3)
+    assert [ran.lines(rank) for rank in range(3)] == [["last 9.0"]] * 3, ran.err
+    assert ran.outcome.findings == ()
+
+
+def test_a_thread_that_is_to_communicate_beside_its_rank_is_told(virtual: VirtualRuns) -> None:
+    (finding,) = virtual(PROGRAMS / "threads.py", 3, "beside").outcome.findings
+    assert finding.kind == "threads" and "rank 0 waits for what threads are to do" in finding.text
+    assert "threads.py:26" in finding.text  # where the thread is to receive
+
+
 @pytest.mark.parametrize("file", ["spawning.py", "exercise_tests.py", "queues.py"])
 def test_files_of_pytest_run(file: str, virtual: VirtualRuns) -> None:
     asked = ("-q", "-p", "no:cacheprovider", str(PROGRAMS / file))

@@ -27,9 +27,9 @@ from virtual.process.groups import GroupMaker
 from virtual.process.interpreter import install_interpreter
 from virtual.process.meeting_places import install_stores
 from virtual.process.output import RankedOutput
-from virtual.process.queues import install_queues
 from virtual.process.random_numbers import install_random
 from virtual.process.replaced import Replaced
+from virtual.process.shared_objects import install_shared_objects
 from virtual.process.spawning import Spawner
 from virtual.process.steps import StepClock, step_seconds
 from virtual.ranks.finding import STARTER, ProgramFinding
@@ -100,7 +100,7 @@ class VirtualRun:
         ProgramObserver(world).install(replaced)
         install_interpreter(world, replaced)
         Spawner(world, options.program, self._start).install(replaced)
-        install_queues(world, replaced)
+        install_shared_objects(world, replaced)
         for name in ("stdout", "stderr"):
             self._outputs.append(RankedOutput(getattr(sys, name), world, name))
             replaced.put(sys, name, self._outputs[-1])

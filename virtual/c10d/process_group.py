@@ -147,7 +147,8 @@ class VirtualProcessGroup(dist.ProcessGroup):
         rank = posted.rank
         rank.history.append(PastCall(posted.what, posted.site, rank.clock))
         work = VirtualWork(posted, result)
-        post(posted)
+        with rank.voice:
+            post(posted)
         self.group.world.computing.forget(rank)
         return work
 

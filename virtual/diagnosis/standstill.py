@@ -7,6 +7,7 @@ from virtual.diagnosis.endings import tell_early_end, tell_keys, tell_missing_ra
 from virtual.diagnosis.group_making import tell_unlike_groups
 from virtual.diagnosis.messages import tell_lost_message, tell_nccl_order, tell_tags
 from virtual.diagnosis.places import state_places
+from virtual.diagnosis.threads import tell_threads
 from virtual.diagnosis.unlike_calls import tell_unlike_calls
 from virtual.matching.group import VirtualGroup
 from virtual.ranks.finding import ProgramFinding, say_wait
@@ -34,6 +35,7 @@ def tell_unlike(job: RankJob) -> ProgramFinding | None:
 
 
 RULES: tuple[Rule, ...] = (
+    tell_threads,
     tell_unlike,
     tell_missing_ranks,
     tell_unlike_groups,

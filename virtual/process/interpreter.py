@@ -5,11 +5,13 @@ import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from importlib import _bootstrap as bootstrap
 from typing import Any
 
 from virtual.process.replaced import Replaced
-from virtual.ranks.sites import is_called_within
+from virtual.ranks.rank import Stopped
+from virtual.ranks.sites import is_asked_by_program, is_called_within
 from virtual.ranks.world import VirtualWorld
 
 OF_CHECKPOINTS = f"distributed{os.sep}checkpoint{os.sep}"
@@ -20,6 +22,8 @@ def install_interpreter(world: VirtualWorld, replaced: Replaced) -> None:
     replaced.put(bootstrap, "_get_module_lock", _lock_of_rank(world, bootstrap._get_module_lock))  # type: ignore[attr-defined]
     replaced.put(signal, "signal", _handler_of_rank(world, signal.signal))
     replaced.put(threading.Thread, "start", _start_for_rank(world, threading.Thread.start))
+    for owner, name in ((threading.Thread, "join"), (threading.Condition, "wait")):  # queues and events wait so too
+        replaced.put(owner, name, _wait_for_threads(world, getattr(owner, name)))
     replaced.put(ThreadPoolExecutor, "submit", _submit_for_rank(world, ThreadPoolExecutor.submit))
 
 
@@ -62,12 +66,31 @@ def _start_for_rank(
 
             def run() -> None:
                 world.adopt_thread(rank)
-                carry_out()
+                with suppress(Stopped):
+                    carry_out()
 
             self.run = run  # type: ignore[method-assign]
-        original(self)
+            if is_asked_by_program(("threading.py",)):
+                rank.voice.threads.append(self)
+            with rank.voice:  # so that it is not lent while this waits for the thread to begin
+                original(self)
+        else:
+            original(self)
 
     return start
+
+
+def _wait_for_threads(world: VirtualWorld, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return how a thread waits for others; while a rank's own one does, they may communicate for it."""
+
+    def wait(*args: Any, **named: Any) -> Any:
+        rank = world.me()
+        if rank is None or threading.current_thread() is not rank.thread:
+            return original(*args, **named)
+        with rank.voice.lend():
+            return original(*args, **named)
+
+    return wait
 
 
 def _submit_for_rank(world: VirtualWorld, original: Callable[..., Any]) -> Callable[..., Any]:

@@ -16,6 +16,7 @@ from virtual.ranks.rank import Rank, RankJob, RankWait, State, Stopped
 from virtual.ranks.sites import NOWHERE, CallSite, is_users
 from virtual.ranks.watching import Watchers
 
+start_thread = Thread.start  # as Python has it: while programs run it is another
 STACK_BYTES = 16 << 20  # of a rank's thread: autograd and dynamo recurse
 
 
@@ -69,7 +70,8 @@ class VirtualWorld:
         """Have a rank begin now, or as soon as it is its turn."""
         rank.clock = rank.host = rank.busy_since = self.calendar.now
         rank.job.ranks.append(rank)
-        rank.thread = Thread(target=self._carry_out, args=(rank,), daemon=True, name=f"rank{rank.number}")
+        # no daemon, as threads that the program starts on it are what it is
+        rank.thread = Thread(target=self._carry_out, args=(rank,), daemon=False, name=f"rank{rank.number}")
         rank.own.seed(rank.number)
         self._ready.append(rank)
 
@@ -92,8 +94,10 @@ class VirtualWorld:
         rank.state = State.RUNNING
         self.belongings.put_back(rank.own)
         self.computing.forget(rank)
+        rank.voice.__enter__()
         try:
             rank.body(rank)
+            rank.voice.join()
         except Stopped:
             pass
         except BaseException as error:
@@ -119,15 +123,16 @@ class VirtualWorld:
 
         Raises Stopped where the job ends meanwhile.
         """
-        self.catch_up(rank, waiting)
-        if not is_ready():
-            begin, rank.waiting, rank.is_ready = rank.clock, waiting, is_ready
-            rank.state = State.WAITING
-            self._give_on(rank)
-            self._span(rank, waiting.what.partition("(")[0], begin, rank.clock)
-            rank.waited += rank.clock - begin
-            rank.busy_since, rank.waiting = rank.clock, None
-        self.computing.forget(rank)
+        with rank.voice:
+            self.catch_up(rank, waiting)
+            if not is_ready():
+                begin, rank.waiting, rank.is_ready = rank.clock, waiting, is_ready
+                rank.state = State.WAITING
+                self._give_on(rank)
+                self._span(rank, waiting.what.partition("(")[0], begin, rank.clock)
+                rank.waited += rank.clock - begin
+                rank.busy_since, rank.waiting = rank.clock, None
+            self.computing.forget(rank)
 
     def catch_up(self, rank: Rank, waiting: RankWait | None = None) -> None:
         """Let all happen that happens before the calling rank's clock. Raise Stopped where its job has ended."""
@@ -139,14 +144,16 @@ class VirtualWorld:
             rank.busy_since = rank.clock
             rank.state, rank.waiting = State.WAITING, waiting
             calendar.at(rank.clock, lambda: self._wake(rank))
-            self._give_on(rank)
+            with rank.voice:
+                self._give_on(rank)
             rank.waiting = None
 
     def give_way(self, rank: Rank) -> None:
         """Let the others go on, for a rank that polls where there is no calendar."""
-        self.check(rank)
-        self._make_ready(rank)
-        self._give_on(rank)
+        with rank.voice:
+            self.check(rank)
+            self._make_ready(rank)
+            self._give_on(rank)
 
     def poke(self, rank: Rank) -> None:
         """See whether a rank that waits can go on."""
@@ -236,7 +243,7 @@ class VirtualWorld:
 
     def _pass_baton(self, rank: Rank) -> None:
         if rank.thread is not None and rank.thread.ident is None:  # not begun
-            rank.thread.start()
+            start_thread(rank.thread)
         rank.baton.release()
 
 

@@ -1,0 +1,285 @@
+"""Queues, locks and other objects of multiprocessing that the processes of a program share: ranks wait for them."""
+
+import multiprocessing
+import pickle
+import queue
+from collections import deque
+from collections.abc import Callable
+from multiprocessing.context import BaseContext
+from threading import BrokenBarrierError
+from typing import Any
+
+import torch
+
+from virtual.process.replaced import Replaced
+from virtual.ranks.calendar import Act
+from virtual.ranks.rank import Rank, RankWait
+from virtual.ranks.sites import find_site, is_asked_by_program
+from virtual.ranks.world import VirtualWorld
+
+
+def install_shared_objects(world: VirtualWorld, replaced: Replaced) -> None:
+    """Give the program objects for which a rank waits as for a message. Libraries get those of processes."""
+    for owner in (BaseContext, multiprocessing, torch.multiprocessing):
+        for kind, made in KINDS.items():
+            replaced.put(owner, kind, _choosing(world, made, getattr(owner, kind)))
+
+
+def _choosing(world: VirtualWorld, made: "type[SharedObject]", real: Any) -> Any:
+    def make(*arguments: Any, **named: Any) -> Any:
+        if world.me() is None or not is_asked_by_program(("context.py", "sharedctypes.py")):
+            return real(*arguments, **named)
+        if arguments and isinstance(arguments[0], BaseContext):
+            arguments = arguments[1:]
+        return made(world, *arguments, **named)
+
+    return make
+
+
+class SharedObject:
+    """What all ranks of a program see alike; pickled, it is told by its place. A timeout is of no account."""
+
+    def __init__(self, world: VirtualWorld) -> None:
+        self._world = world
+        self._place = len(MADE)
+        MADE.append(self)
+
+    def __reduce__(self) -> Any:
+        return _find, (self._place,)
+
+    def _caller(self) -> Rank:
+        caller = self._world.me()
+        assert caller is not None, "a thread of the runtime"
+        return caller
+
+    def _wait(self, method: str, is_ready: Callable[[], bool]) -> None:
+        what = f"{type(self).__name__.removeprefix('Virtual')}.{method}()"
+        self._world.wait_until(self._caller(), is_ready, RankWait(what, find_site()))
+
+    def _changed(self) -> None:
+        """See who can go on."""
+        self._world.progress += 1
+        self._world.poke_all(self._world.ranks)
+
+
+class VirtualQueue(SharedObject):
+    """A queue that is never full; what is put in is pickled, as for another process."""
+
+    def __init__(self, world: VirtualWorld, maxsize: int = 0) -> None:
+        super().__init__(world)
+        self._items = deque[bytes]()
+
+    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+        """Append an item, and see who waits for it."""
+        self._items.append(pickle.dumps(item))
+        self._changed()
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        """Return the first item when one is there. Raise queue.Empty where it is not to be waited for."""
+        if not block and not self._items:
+            raise queue.Empty
+        self._wait("get", lambda: bool(self._items))
+        return pickle.loads(self._items.popleft())  # what this process has pickled
+
+    def put_nowait(self, item: Any) -> None:
+        """Append an item."""
+        self.put(item)
+
+    def get_nowait(self) -> Any:
+        """Return the first item. Raise queue.Empty where there is none."""
+        return self.get(block=False)
+
+    def empty(self) -> bool:
+        """Return whether there is no item."""
+        return not self._items
+
+    def qsize(self) -> int:
+        """Return how many items there are."""
+        return len(self._items)
+
+    def full(self) -> bool:
+        """Return that there is room."""
+        return False
+
+    def close(self) -> None:
+        """Do nothing: there is no pipe to be closed, or thread to be waited for."""
+
+    join_thread = cancel_join_thread = task_done = join = close
+
+
+class VirtualSemaphore(SharedObject):
+    """A number of ranks that may hold it at once."""
+
+    def __init__(self, world: VirtualWorld, value: int = 1) -> None:
+        super().__init__(world)
+        self._free = value
+
+    def acquire(self, block: bool = True, timeout: float | None = None) -> bool:
+        """Hold it when it is free. Return whether it is held: not where it is not free and not to be waited for."""
+        if not block and not self._free:
+            return False
+        self._wait("acquire", lambda: self._free > 0)
+        self._free -= 1
+        return True
+
+    def release(self) -> None:
+        """Let another hold it."""
+        self._free += 1
+        self._changed()
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *raised: object) -> None:
+        self.release()
+
+
+class VirtualLock(VirtualSemaphore):
+    """A lock that one rank holds; of a kind that can be ``held_again`` by whom holds it."""
+
+    held_again = False
+
+    def __init__(self, world: VirtualWorld) -> None:
+        super().__init__(world)
+        self._holder: Rank | None = None
+        self._times = 0
+
+    def acquire(self, block: bool = True, timeout: float | None = None) -> bool:
+        caller = self._caller()
+        if not (self.held_again and self._holder is caller) and not super().acquire(block, timeout):
+            return False
+        self._holder, self._times = caller, self._times + 1
+        return True
+
+    def release(self) -> None:
+        if not self._times:
+            raise ValueError("semaphore or lock released too many times")  # as multiprocessing's
+        self._times -= 1
+        if not self._times:
+            self._holder = None
+            super().release()
+
+
+class VirtualRLock(VirtualLock):
+    """A lock that its holder can hold again."""
+
+    held_again = True
+
+
+class VirtualEvent(SharedObject):
+    """A flag that ranks wait for."""
+
+    def __init__(self, world: VirtualWorld) -> None:
+        super().__init__(world)
+        self._flag = False
+
+    def is_set(self) -> bool:
+        """Return whether the flag is set."""
+        return self._flag
+
+    def set(self) -> None:
+        """Set the flag, and see who waits for it."""
+        self._flag = True
+        self._changed()
+
+    def clear(self) -> None:
+        """Take the flag back."""
+        self._flag = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the flag is set."""
+        self._wait("wait", self.is_set)
+        return True
+
+
+class VirtualBarrier(SharedObject):
+    """A point that ranks pass together, so many at a time."""
+
+    def __init__(
+        self, world: VirtualWorld, parties: int, action: Act | None = None, timeout: float | None = None
+    ) -> None:
+        super().__init__(world)
+        self.parties, self._action = parties, action
+        self.n_waiting, self._passed, self.broken = 0, 0, False
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait until all have come; return how many came before. Raise BrokenBarrierError after ``abort``."""
+        place, passed = self.n_waiting, self._passed
+        self.n_waiting += 1
+        if self.n_waiting == self.parties:
+            if self._action is not None:
+                self._action()
+            self.n_waiting, self._passed = 0, passed + 1
+            self._changed()
+        self._wait("wait", lambda: self._passed > passed or self.broken)
+        if self.broken:
+            raise BrokenBarrierError
+        return place
+
+    def abort(self) -> None:
+        """Have all who wait raise BrokenBarrierError."""
+        self.broken = True
+        self._changed()
+
+    def reset(self) -> None:
+        """Begin anew."""
+        self.n_waiting, self.broken = 0, False
+
+
+class VirtualCondition(SharedObject):
+    """A lock that a rank gives away while it waits to be notified."""
+
+    def __init__(self, world: VirtualWorld, lock: VirtualLock | None = None) -> None:
+        super().__init__(world)
+        self._lock = lock or VirtualRLock(world)
+        self.acquire, self.release = self._lock.acquire, self._lock.release
+        self._waiting = deque[list[bool]]()  # a box for each wait: whether it is over
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *raised: object) -> None:
+        self.release()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Give the lock away until notified."""
+        box = [False]
+        self._waiting.append(box)
+        self.release()
+        self._wait("wait", lambda: box[0])
+        return self.acquire()
+
+    def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
+        """Wait until something holds; return it."""
+        while not (found := predicate()):
+            self.wait()
+        return found
+
+    def notify(self, n: int = 1) -> None:
+        """Have as many go on that wait."""
+        for _ in range(min(n, len(self._waiting))):
+            self._waiting.popleft()[0] = True
+        self._changed()
+
+    def notify_all(self) -> None:
+        """Have all go on that wait."""
+        self.notify(len(self._waiting))
+
+
+KINDS: dict[str, type[SharedObject]] = {
+    "Queue": VirtualQueue,
+    "SimpleQueue": VirtualQueue,
+    "JoinableQueue": VirtualQueue,
+    "Semaphore": VirtualSemaphore,
+    "BoundedSemaphore": VirtualSemaphore,
+    "Lock": VirtualLock,
+    "RLock": VirtualRLock,
+    "Event": VirtualEvent,
+    "Barrier": VirtualBarrier,
+    "Condition": VirtualCondition,
+}
+MADE: list[SharedObject] = []  # of this process, by the place that is pickled in their stead
+
+
+def _find(place: int) -> SharedObject:
+    return MADE[place]
