@@ -3,6 +3,7 @@
 import os
 import random
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -46,6 +47,7 @@ class Belongings:
         self.names: set[str] = set()  # of modules that each rank has of its own
         self._known = set(sys.modules)  # looked at already
         self._count = len(sys.modules)
+        self._look_for_modules()
 
     def put_aside(self, own: OwnState) -> None:
         """Keep what is the running rank's."""
@@ -103,6 +105,9 @@ class Belongings:
                 self.names.add(name)
             else:
                 self._known.add(name)
+        profiler = getattr(sys.modules.get("torch.distributed.fsdp._debug_utils"), "SimpleProfiler", None)
+        if profiler is not None:  # it refuses what is within one phase twice in a process, as ranks are
+            profiler.profile = nullcontext
 
 
 def _find_dispatcher() -> Any:
