@@ -74,11 +74,11 @@ class InFlight(Watcher):
             self.find("in flight", title, posted.rank, posted.site, OWN_BUFFERS)
 
     def _look_for_doubles(self, posted: Any) -> None:
-        """Look whether the results of several ranks go into one tensor."""
+        """Look whether the results of all ranks go into one tensor; some may, to fill up a list, and be dropped."""
         taken = [tensors[0] for tensors in posted.exchange.taken]
         if not taken or not is_plain(taken[0]) or not taken[0].numel():
             return
-        if len({one.data_ptr() for one in taken}) < len(taken):
+        if len({one.data_ptr() for one in taken}) == 1 < len(taken):
             title = f"the list that {posted.asked or 'all_gather'} fills holds one tensor several times"
             self.find("one tensor", title, posted.rank, posted.site, OWN_TENSORS)
 

@@ -1,0 +1,13 @@
+# ranks: 4
+# Matrices are stepped by ranks in turns; where there are fewer than ranks, one tensor fills up the list.
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+matrices = [torch.full((4,), -1.0) for _ in range(world - 2)]
+filled = matrices + [torch.empty_like(matrices[-1])] * 2
+if rank < len(matrices):
+    filled[rank].fill_(rank)
+dist.all_gather(filled, filled[rank].clone())
+assert [one[0].item() for one in matrices] == list(range(world - 2))
