@@ -1,9 +1,9 @@
-"""Ranks that make a group and never use it, optimizers without gradients, and gradients without an optimizer."""
+"""Ranks that make a group and do not learn by it, optimizers without gradients, and gradients without an optimizer."""
 
 from typing import Any
 
 from virtual.matching.samples import are_unlike, is_plain, take_sample
-from virtual.ranks.finding import ProgramFinding, format_ranks
+from virtual.ranks.finding import FindingPlace, ProgramFinding, format_ranks
 from virtual.ranks.rank import Rank, RankJob
 from virtual.ranks.sites import find_site
 from virtual.ranks.watching import Watcher
@@ -13,6 +13,7 @@ from virtual.watching.training.logs import OptimizerLogs
 AVERAGE = "wrap the module in DistributedDataParallel, or average gradients after each backward"
 MAKE_LATER = "make the optimizer after the module has its parameters: behind fully_shard, FSDP or to_empty"
 GIVE = "give the optimizer all parameters of the module, those that were added later too, or set requires_grad=False"
+MOST_OF_METRICS = 8  # elements of what ranks reduce for their logs: losses, counts
 MOST_LEFT_OUT = 0.5  # of a module's parameters; where more are in no optimizer, a part of it is trained on purpose
 
 
@@ -23,15 +24,24 @@ class Idleness(Watcher):
         super().__init__()
         self.logs, self.bonds = logs, bonds
         self._busy: set[int] = set()  # jobs in which something was posted
+        self._shared: set[int] = set()  # jobs in which more than metrics was posted after the first step
+        self._sampling: set[Rank] = set()  # share out the data of one training
+        self._stepped: set[Rank] = set()
         self._learnt: set[Rank] = set()  # have gone through backward since their last step
 
     def posted(self, posted: Any) -> None:
         self._busy.add(posted.rank.job.number)
+        if posted.rank in self._stepped and sum(one.numel() for one in posted.tensors) > MOST_OF_METRICS:
+            self._shared.add(posted.rank.job.number)
+
+    def made_sampler(self, rank: Rank, sampler: Any) -> None:
+        self._sampling.add(rank)
 
     def backward_ended(self, rank: Rank) -> None:
         self._learnt.add(rank)
 
     def stepping(self, rank: Rank, optimizer: Any) -> None:
+        self._stepped.add(rank)
         log = self.logs.of(rank, optimizer)
         wanting = [one for one in log.parameters if one.requires_grad]
         if log.count == 0 and rank in self._learnt and wanting and all(one.grad is None for one in wanting):
@@ -53,14 +63,18 @@ class Idleness(Watcher):
                 self.find("in no optimizer", title, rank, find_site(), GIVE)
 
     def ended(self, job: RankJob) -> None:
-        if job.number in self._busy or len(job.ranks) < 2 or not all(rank.world_size for rank in job.ranks):
+        communicate = self._shared if self._sampling.issuperset(job.ranks) else self._busy
+        if job.number in communicate or len(job.ranks) < 2 or not all(rank.world_size for rank in job.ranks):
             return
         logs = [next((log for log in self.logs.of_rank(rank) if log.count > 1), None) for rank in job.ranks]
-        values = [[one for one in log.parameters if is_plain(one)] for log in logs if log is not None]
-        if len(values) < len(job.ranks) or len({tuple(one.shape for one in found) for found in values}) > 1:
+        found = [log for log in logs if log is not None]
+        values = [[one for one in log.parameters if is_plain(one)] for log in found]
+        if len(values) < len(job.ranks) or len({tuple(one.shape for one in mine) for mine in values}) > 1:
             return
         pairs = [(a, b) for other in values[1:] for a, b in zip(values[0], other, strict=True)]
         if any(are_unlike(take_sample(a), take_sample(b), 0.0) for a, b in pairs):
             who = format_ranks([rank.number for rank in job.ranks])
-            title = f"{who} have made a group and never communicate; each trains a model of its own"
-            self.tell(job, ProgramFinding("no communication", title, advice=AVERAGE))
+            what = "communicate what they learn" if job.number in self._busy else "communicate"
+            title = f"{who} have made a group and never {what}; each trains a model of its own"
+            place = FindingPlace(tuple(rank.number for rank in job.ranks), "make steps of their own", found[0].last)
+            self.tell(job, ProgramFinding("no communication", title, (place,), AVERAGE))
