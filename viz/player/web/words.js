@@ -72,7 +72,8 @@ function captionOf(run) {
   if (isOver(run)) return endWords(run);
   const trouble = troubleWords(run),
     active = activeAt(run, min(view.x, lengthOf(run)));
-  const phases = run.hasPhases && isTimed() ? `${capital(spansNow(run))}. ` : '';
+  const spans = run.hasPhases && isTimed() ? spansNow(run) : '',
+    phases = spans && `${capital(spans)}. `;
   const now = active.length ? activeWords(run, active) : phases ? '' : 'Nothing is under way. ';
   return phases + now + (data.teaches ? waitWords(run) : '') + trouble;
 }
