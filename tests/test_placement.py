@@ -70,6 +70,21 @@ def test_a_list_that_does_not_fit_is_refused(hosts: list[str], message: str):
     assert message in str(refusal.value)
 
 
+def test_more_ranks_than_hosts_get_hosts_beside_them_with_the_same_links():
+    cluster = placement.make_room(simcomm.two_level_tree(2, 2, *LINK), 7)
+    assert cluster.world_size == 7 and cluster.title.endswith(", each host 2 times")
+    (link,) = {tuple(data.values()) for a, _, data in cluster.graph.edges(data=True) if a.startswith("h")}
+    assert link == tuple(simcomm.two_level_tree(2, 2, *LINK).graph.edges["h0", "s0"].values())
+    trace = simcomm.run("all_reduce/ring", cluster, nbytes=1 << 16)
+    assert ("h1.1", "s0", "s2", "s1", "h2") in {message.route for message in trace.messages}
+    assert placement.make_room(simcomm.star(4, *LINK), 3).hosts == ("h0", "h1", "h2")
+
+
+def test_hosts_that_forward_get_none_beside_them():
+    with pytest.raises(InputError, match="9 ranks do not fit"):
+        placement.make_room(simcomm.ring(4, *LINK), 9)
+
+
 def test_placement_refuses_wrong_types():
     with pytest.raises(InputError, match="cluster is 8; give a cluster, for example"):
         placement.place_in_blocks(8)

@@ -13,6 +13,7 @@ from collectives.quoting import close_names, quote, suggest
 from scenarios import shipped
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.files import SUFFIXES, read_cluster
+from simcomm.cluster.placement import make_room
 from simcomm.cluster.presets import machine_entries
 from simcomm.nccl.clusters import NcclCluster, nccl_cluster
 from simcomm.nccl.descriptions import describe_preset, own_machines
@@ -45,7 +46,7 @@ def find_cluster(word: str, ranks: int) -> Cluster:
 
 
 def with_ranks(cluster: Cluster, ranks: int) -> Cluster:
-    """Return the cluster with so many ranks, on its first hosts. Raise InputError where it has fewer."""
+    """Return the cluster with so many ranks: on its first hosts, or with more beside them. Raise InputError."""
     if ranks in (0, cluster.world_size):
         return cluster
     if isinstance(cluster, NcclCluster):
@@ -54,7 +55,7 @@ def with_ranks(cluster: Cluster, ranks: int) -> Cluster:
         if nodes > system.nodes:
             raise InputError(f"{ranks} ranks do not fit: {cluster.title} has {cluster.world_size} GPUs")
         return nccl_cluster(replace(system, nodes=nodes, gpus=min(system.gpus, ranks)), cluster.settings)
-    return cluster.on_first(ranks)
+    return make_room(cluster, ranks)
 
 
 def machine_line(name: str) -> dict[str, Any]:

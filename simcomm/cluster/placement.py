@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain, zip_longest
 
+import networkx as nx
+
 from collectives.checks import check_cluster, check_sequence
 from collectives.errors import InputError
 from collectives.quoting import quote
@@ -54,6 +56,32 @@ def place_on(cluster: Cluster, hosts: Sequence[str]) -> Cluster:
     if not hosts:
         raise InputError(f"no rank is placed; name at least one of {_shown(known)}")
     return replace(cluster, hosts=tuple(hosts))
+
+
+def make_room(cluster: Cluster, ranks: int) -> Cluster:
+    """Return the cluster with hosts beside its own, each with the links of one of them, where ranks are more.
+
+    Raises InputError where hosts forward messages or hold GPUs: what joins more of them is not known.
+
+    >>> import simcomm
+    >>> make_room(simcomm.two_level_tree(2, 2, "10 Gbit/s", "5 us"), 8).hosts
+    ('h0', 'h0.1', 'h1', 'h1.1', 'h2', 'h2.1', 'h3', 'h3.1')
+    """
+    times = -(-ranks // cluster.world_size)
+    if times <= 1 or cluster.is_built is not False:
+        return cluster.on_first(ranks)
+    graph, hosts = nx.DiGraph(cluster.graph), []
+    for host in cluster.hosts:
+        switches = list(graph.successors(host))
+        if len(switches) != 1 or switches[0] in cluster.hosts or "machine" in graph.nodes[host]:
+            return cluster.on_first(ranks)  # refuses
+        hosts += [host, *(f"{host}.{number}" for number in range(1, times))]
+        for beside in hosts[1 - times :]:
+            graph.add_node(beside, **graph.nodes[host])
+            graph.add_edge(beside, switches[0], **graph.edges[host, switches[0]])
+            graph.add_edge(switches[0], beside, **graph.edges[switches[0], host])
+    title = f"{cluster.title}, each host {times} times"
+    return replace(cluster, title=title, graph=graph, hosts=tuple(hosts)).on_first(ranks)
 
 
 def _groups(cluster: Cluster) -> list[list[str]]:
