@@ -93,6 +93,20 @@ def test_what_is_refused(ringlab: Ringlab, arguments: list[str], said: str) -> N
     assert done.status == 2 and said in done.err, done
 
 
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("raise AssertionError('libcuda.so cannot found!')\n", "kernels of one's own, in CUDA or Triton"),
+        ("import socket\nwith socket.create_server(('', 0)) as one:\n    one.accept()\n", "sockets between ranks"),
+    ],
+)
+def test_what_cannot_run_says_so_at_its_line(ringlab: Ringlab, tmp_path: Path, program: str, said: str) -> None:
+    (tmp_path / "cannot.py").write_text(program)
+    done = ringlab("virtual", "--ranks", 2, tmp_path / "cannot.py")
+    assert done.status == 1 and said in done.out and f"cannot.py:{program.count(chr(10))}" in done.out
+    assert "cannot run on virtual ranks" in done.out and "real ranks" not in done.out
+
+
 def test_what_is_not_written_yet_is_told(ringlab: Ringlab, tmp_path: Path) -> None:
     (tmp_path / "todo.py").write_text("raise NotImplementedError\n")
     done = ringlab("virtual", "--ranks", 2, tmp_path / "todo.py")

@@ -13,6 +13,11 @@ EVEN = (
     "stop together (all_reduce the flag), and keep return, break and `if rank` away from collectives"
 )
 UNUSED = "have every parameter take part in the loss, remove those that do not, or give find_unused_parameters=True"
+OF_A_GPU = re.compile(r"libcuda|CUDA (driver|error)|NVIDIA driver|CUDA_HOME|cpu tensor")  # of Triton's and the driver's
+NO_GPU = (
+    "kernels of one's own, in CUDA or Triton, and symmetric memory cannot run on virtual ranks, whose GPUs compute on "
+    "the CPU: let the program take torch's operators in their place"
+)
 BARRIER_KEY = "barrier_key"  # in what c10d calls the keys at which ranks meet
 SHOWN_LINES = 6  # of an exception's text
 
@@ -97,6 +102,10 @@ def tell_exception(rank: Rank, error: BaseException) -> ProgramFinding:
 
 
 def _after_exception(error: BaseException) -> str:
+    if "cannot run on virtual ranks" in str(error):
+        return ""
+    if OF_A_GPU.search(str(error)):
+        return NO_GPU
     if isinstance(error, FileNotFoundError):
         return "if another rank is to write the file, put a barrier between writing and reading"
     if isinstance(error, NotImplementedError) and not str(error):

@@ -1,5 +1,6 @@
 """Stores that a program makes itself are those of virtual ranks; what needs sockets of its own is refused."""
 
+import socket
 from typing import Any, NoReturn
 
 import torch.distributed as dist
@@ -15,10 +16,14 @@ NO_RPC = (
     "torch.distributed.rpc cannot run on virtual ranks: its agents talk over sockets of their own, in which no virtual "
     "time passes; send and receive, or call collectives"
 )
+NO_SOCKETS = (
+    "sockets between ranks cannot run on virtual ranks, of which the others do nothing while one waits in accept(), and "
+    "no virtual time passes; send and receive, or call collectives"
+)
 
 
 def install_stores(world: VirtualWorld, replaced: Replaced) -> None:
-    """Have stores of a program be virtual ones, one for each address or file and job; refuse RPC."""
+    """Have stores of a program be virtual ones, one for each address or file and job; refuse RPC and sockets."""
 
     class TCPStore(VirtualStore):
         """A store at an address, which nobody connects to."""
@@ -40,6 +45,14 @@ def install_stores(world: VirtualWorld, replaced: Replaced) -> None:
                 replaced.put(module, store.__name__, store)
     if torch.distributed.rpc.is_available():
         replaced.put(torch.distributed.rpc, "init_rpc", _refuse_rpc)
+    accept = socket.socket.accept
+
+    def refuse_of_ranks(listening: socket.socket) -> tuple[socket.socket, Any]:
+        if world.me() is not None:
+            raise RuntimeError(NO_SOCKETS)
+        return accept(listening)
+
+    replaced.put(socket.socket, "accept", refuse_of_ranks)
 
 
 def _shared(world: VirtualWorld, place: tuple[object, ...]) -> tuple[Any, ...]:
