@@ -17,7 +17,7 @@ NO_RPC = (
     "time passes; send and receive, or call collectives"
 )
 NO_SOCKETS = (
-    "sockets between ranks cannot run on virtual ranks, of which the others do nothing while one waits in accept(), and "
+    "sockets between ranks cannot run on virtual ranks, where the others do nothing while one waits in accept(), and "
     "no virtual time passes; send and receive, or call collectives"
 )
 
