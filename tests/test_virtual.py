@@ -157,6 +157,11 @@ def test_a_run_without_data_calls_and_takes_what_one_with_data_does(virtual: Vir
     assert steps[1]["step"] == pytest.approx(steps[2]["step"], rel=1e-9)
 
 
+def test_modules_without_data_are_moved(virtual: VirtualRuns) -> None:
+    ran = virtual(PROGRAMS / "fake_moved.py", 2, fake=True, gpu=True)
+    assert ran.lines(1) == ["moved torch.bfloat16"] and not ran.outcome.findings
+
+
 def test_what_a_run_without_data_cannot_say_is_refused(virtual: VirtualRuns, tmp_path: Path) -> None:
     program = tmp_path / "deciding.py"
     program.write_text("import torch\nx = torch.randn(4)\nif (x > 0).any():\n    print(x)\n")

@@ -5,6 +5,7 @@ What torch needs values for itself stays real: ranks of meshes, pickled objects,
 
 from collections.abc import Callable
 from functools import lru_cache, wraps
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import torch
@@ -85,6 +86,8 @@ def install_fake_tensors(world: VirtualWorld, replaced: Replaced, gpu: bool) -> 
         replaced.put(loading._BaseDataLoaderIter, name, _with_data(getattr(loading._BaseDataLoaderIter, name)))
     for module in (optimizers, _foreach_utils):
         replaced.put(module, "_foreach_supported_types", [*module._foreach_supported_types, FakeTensor])
+    # a module that is moved swaps its parameters, which torch refuses as modes refer to them; they keep their identity
+    replaced.put(torch.utils, "weakref", SimpleNamespace(getweakrefs=lambda tensor: ()))
     verify = "_verify_param_shape_across_processes"
     replaced.put(data_parallel, verify, _with_data(getattr(data_parallel, verify)))
 
