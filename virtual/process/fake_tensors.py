@@ -90,6 +90,8 @@ def install_fake_tensors(world: VirtualWorld, replaced: Replaced, gpu: bool) -> 
     replaced.put(torch.utils, "weakref", SimpleNamespace(getweakrefs=lambda tensor: ()))
     verify = "_verify_param_shape_across_processes"
     replaced.put(data_parallel, verify, _with_data(getattr(data_parallel, verify)))
+    # DDP's second step sends round in which order gradients came, as values; without, buckets are in that of parameters
+    replaced.put(dist.Reducer, "_rebuild_buckets", lambda reducer: False)  # type: ignore[attr-defined]
 
 
 def _as_one_kernel(x: Any, shape: Any, weight: Any = None, eps: Any = None) -> Any:
