@@ -75,7 +75,7 @@ function captionOf(run) {
   const spans = run.hasPhases && isTimed() ? spansNow(run) : '',
     phases = spans && `${capital(spans)}. `;
   const now = active.length ? activeWords(run, active) : phases ? '' : 'Nothing is under way. ';
-  return phases + now + (data.teaches ? waitWords(run) : '') + trouble;
+  return phases + now + (data.teaches ? waitWords(run) : '') + (trouble && ` ${trouble}`);
 }
 
 function aggregateWords(run) {
