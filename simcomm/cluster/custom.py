@@ -9,7 +9,7 @@ import networkx as nx
 
 from collectives.checks import check_whole_number, is_finite_number
 from collectives.errors import InputError
-from collectives.quoting import quote
+from collectives.quoting import MOST_LETTERS, quote
 from collectives.transport import Transport
 from collectives.units import Bandwidth, Latency, count
 from simcomm.cluster.cluster import IDEAL, Cluster
@@ -26,7 +26,6 @@ from simcomm.cluster.graph import (
     rank_nodes,
 )
 
-MOST_LETTERS = 100  # in the name of a node, and of what a link is
 NODE_KEYS = ("kind", "machine", "rail", "local", "p2p_level", "memory")
 EDGE_KEYS = ("bandwidth", "latency", "shared_bandwidth", "usable_bandwidth", "medium")
 RATES = ("bandwidth", "shared_bandwidth", "usable_bandwidth")

@@ -23,7 +23,6 @@ from simcomm.mesh_search.uncertainty import NAMES, Belief, Slopes, believe, find
 
 SHARDINGS = {"ddp": "ddp", "zero1": "zero1", "zero2": "zero2", "zero3": "zero3", "fsdp": "zero3", "hsdp": "hsdp"}
 KEPT_AS = SHARDINGS | {"zero_redundancy": "zero1", "data_parallel": "ddp", "parameter_server": "ddp"}
-LEAST_CAUSE = 0.002  # of a rate's logarithm, that is kept apart
 KINDS = ("gpt", "llama")  # whose tokens see those before them
 SOURCE = "closed forms fitted to published runs of language models"
 HIDDEN = 1e-9  # of an exchange behind backward
@@ -107,11 +106,11 @@ class LanguageModel:
     def causes(self, found: FoundMeshes, number: int) -> dict[str, float]:
         """Return what a rate of one of several meshes may be wrong by: each parameter, and each run by itself.
 
-        A parameter is wrong alike for all machines.
+        A parameter is wrong alike for all machines; one that moves a rate by less than 0.2 % is left out.
         """
         slopes = self._slopes(found, number).slopes[0]
         moved = -slopes * np.sqrt(np.diag(self.known.covariance))
-        known = {name: float(by) for name, by in zip(NAMES, moved, strict=True) if abs(by) > LEAST_CAUSE}
+        known = {name: float(by) for name, by in zip(NAMES, moved, strict=True) if abs(by) > 0.002}
         return {**known, f"a run on {found.job.gpus} x {self.host.gpu}": self.known.noise}
 
     def mesh_job(self, devices: int, form: Parallelism) -> MeshJob:

@@ -19,7 +19,6 @@ from simcomm.mesh_search.uncertainty import Z_80, Belief, Slopes, believe, chanc
 
 FILL = 0.85  # of a device, above which allocators free and retry, and most published runs failed
 MOST_TENSOR, MOST_CHUNKS, MOST_CONTEXT, MOST_MICRO = 64, 8, 16, 64
-LEAST_TOKENS = 1024  # of a sequence's part, with context parallelism
 TRIES = 3
 DRAWS = 400
 AMONG = 100  # of the fastest meshes, from which those to try are chosen
@@ -123,7 +122,8 @@ def enumerate_meshes(job: MeshJob) -> list[SearchedMesh]:
 def _meshes(job: MeshJob) -> Iterator[SearchedMesh]:
     shape = job.shape
     tensors = [t for t in divisors(shape.heads, MOST_TENSOR) if t == 1 or shape.hidden % t == 0]
-    contexts = [c for c in (1, 2, 4, 8, MOST_CONTEXT) if c == 1 or (job.seq // c >= LEAST_TOKENS and job.seq % c == 0)]
+    # a part of a sequence has 1024 tokens at least
+    contexts = [c for c in (1, 2, 4, 8, MOST_CONTEXT) if c == 1 or (job.seq // c >= 1024 and job.seq % c == 0)]
     for tp, pp, cp in product(tensors, divisors(shape.layers, shape.layers), contexts):
         dp, rest = divmod(job.gpus, tp * pp * cp)
         if rest or (tp > job.node_gpus and tp % job.node_gpus) or job.batch % dp:

@@ -18,7 +18,6 @@ from simcomm.mesh_search.columns import (
 )
 from simcomm.mesh_search.compute import FULL, LayerSeconds, Parameters, Rates, is_nvidia, join_times, layer_seconds
 
-MOST_HIDDEN = 0.98  # of an exchange, behind computing
 NANOTRON = FRAMEWORKS.index("nanotron")
 STATE_SHARES = (1.0, 0.6, 0.73)  # by OPTIMIZERS: they move 30, 18 and 22 bytes a parameter
 
@@ -52,8 +51,8 @@ def find_links(meshes: Meshes, p: Parameters) -> Links:
 
 
 def _shown(hidden: Array | float) -> Array:
-    """Return what is left of an exchange of which so much is hidden behind computing."""
-    return np.asarray(1 - np.minimum(hidden, MOST_HIDDEN))
+    """Return what is left of an exchange of which so much is hidden behind computing: 2 % at least."""
+    return np.asarray(1 - np.minimum(hidden, 0.98))
 
 
 def tensor_seconds(m: Meshes, p: Parameters, links: Links) -> Array:

@@ -4,7 +4,7 @@ What of it does not depend on the cluster can be kept for the next one.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,16 +14,16 @@ from collectives.checks import check_cluster
 from collectives.errors import InputError
 from collectives.records.calibration import Calibration
 from collectives.records.columns import Floats, Ints
-from collectives.records.recording import Recording
+from collectives.records.recording import Did, LogEntries, Recording
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.engine import run_kernel
 from simcomm.compiled.planning.trouble import link_changes
 from simcomm.model.trouble import NO_TROUBLE, Trouble, check_trouble
 from simcomm.recorded.calls import ReplayedCalls, Segments, find_calls, find_segments
 from simcomm.recorded.carriers import NetworkCarrier, Way, find_carrier, find_ways
-from simcomm.recorded.core_sharing import charge_messages_to_cores
 from simcomm.recorded.layout import ReplayLayout, lay_out
 from simcomm.recorded.plan import ReplayedMessages, ReplayPlan, find_messages, make_plan
+from simcomm.recorded.templates import Template
 
 World = Any  # of the kernel, which is slow to import
 
@@ -144,7 +144,7 @@ class Replayer:
         ways = find_ways(self.calls, carrier)
         recording = self.recording
         if carrier.shares_cores and recording.where == "virtual":  # what was measured here has shared them already
-            recording = charge_messages_to_cores(recording, self.segments, self.calls, ways)
+            recording = _charge_messages_to_cores(recording, self.segments, self.calls, ways)
         layout = lay_out(recording, self.segments, self.calls, ways, self._lines(carrier))
         messages = find_messages(self.recording, self.segments, self.calls, (layout, ways), carrier)
         planned = make_plan(layout.stages, messages, carrier, trouble)
@@ -197,3 +197,42 @@ def replay(
     0.501004
     """
     return Replayer(recording).on(cluster, algorithms, calibration=calibration, trouble=trouble)
+
+
+def _charge_messages_to_cores(
+    recording: Recording, segments: Segments, calls: ReplayedCalls, ways: list[Way]
+) -> Recording:
+    """Return a recording in which computing takes as much longer as collectives keep its core busy meanwhile.
+
+    A hop between processes of one machine is work of the cores of both. A collective that a rank waits for only after
+    it has computed takes that work from what is computed next, whose seconds were taken with the core to itself.
+    """
+    entries = recording.entries
+    computing = np.flatnonzero(entries.seconds > 0)
+    waits = np.flatnonzero(entries.did == Did.WAIT)
+    awaited = np.full(len(recording.calls), -1)
+    awaited[entries.number[waits[::-1]]] = waits[::-1]  # the first time
+    seconds = entries.seconds.copy()
+    for way in ways:
+        if way.template is None:
+            continue
+        parts = np.where(way.parts < len(recording.calls), way.parts, -1)
+        rows, member = np.nonzero((parts >= 0) & (segments.post_entry[parts] >= 0))
+        call = parts[rows, member]
+        following = np.searchsorted(computing, segments.post_entry[call], side="right")
+        meanwhile = following < len(computing)
+        following[meanwhile] = computing[following[meanwhile]]
+        meanwhile &= following <= awaited[call]  # so of the same stream
+        np.add.at(seconds, following[meanwhile], _busy_seconds(way.template)[member[meanwhile]])
+    extended = LogEntries(
+        stream=entries.stream, did=entries.did, number=entries.number, seconds=seconds, took=entries.took
+    )
+    return replace(recording, entries=extended)
+
+
+def _busy_seconds(template: Template) -> Floats:
+    """Return how long a collective keeps the core of each rank of its group busy; shape [ranks]."""
+    messages, ranks = template.messages, template.ranks
+    receiving = np.bincount(messages.dst, messages.seconds, ranks)
+    reducing = np.bincount(template.agent // template.channels, template.cost, ranks)
+    return np.asarray(receiving + reducing + template.division, np.float64)

@@ -20,8 +20,6 @@ from simcomm.schedules import unverified_schedule, verified_schedule
 from simcomm.time_models.message_simulator import MessageSimulator, without_idle_hosts
 from simcomm.time_models.options import TIMES_ONLY
 
-FEW_RANKS = 8  # up to so many, each algorithm is simulated as by ``simcomm.run``, which counts its messages
-
 
 @dataclass(frozen=True)
 class Estimator:
@@ -31,7 +29,7 @@ class Estimator:
     request: Request  # whose own algorithm plays no part
     star: CostModel | None  # the cluster's costs, where it is a symmetric star
     faster_star: CostModel | None  # of a symmetric star on which no message is slower than on the cluster
-    few_ranks: int = FEW_RANKS
+    few_ranks: int = 8  # up to so many, each algorithm is simulated as by ``simcomm.run``, which counts its messages
     shared: dict[Algorithm, compiled.SharedInputs] | None = field(default=None, repr=False)  # of many requests
     last: list[EngineInput] = field(default_factory=list, repr=False)  # what the compiled engine was last asked
 

@@ -196,7 +196,6 @@ def _with_patterns(label: Ints, messages: Lists, pattern: Ints, nbytes: float) -
 Hashes = npt.NDArray[np.uint64]
 SLOT_BITS = 16  # of a hash that tell a few distinct ones apart
 ROWS_AT_ONCE = 100_000  # of that table that are compared at a time, which bounds the memory for that
-LEAST_FOLD = 4  # times fewer pairs, or the quotient is not worth its plan
 
 
 class Incidence(NamedTuple):
@@ -215,7 +214,7 @@ class Partition(NamedTuple):
 
 
 def find_partition(pairs: LabelledPairs, routes: Routes) -> Partition | None:
-    """Return an equitable partition, or None where none makes ``LEAST_FOLD`` times fewer pairs.
+    """Return an equitable partition, or None where none makes four times fewer pairs, which its plan is worth.
 
     Raises RuntimeError should hashes collide, so that the classes found are not alike.
     """
@@ -249,7 +248,7 @@ def _refine(given: LabelledPairs, routes: Routes, hops: Incidence) -> Partition 
         on_route = _sum_by(_salt(links[hops.where], 3), hops.pair, len(every))
         ends = _salt(agents[given.src], 1) + _salt(agents[given.dst], 2)
         pairs = _number(hash_numbers(on_route + ends) + _salt(given.label, 4))
-        if len(pairs) and LEAST_FOLD * (int(pairs.max()) + 1) > len(pairs):
+        if len(pairs) and 4 * (int(pairs.max()) + 1) > len(pairs):
             return None
         classes = int(pairs.max(initial=0)) + int(agents.max(initial=0)) + int(links.max(initial=0))
         if classes == before:
