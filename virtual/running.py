@@ -14,6 +14,7 @@ import torch
 from collectives.quoting import make_printable
 from collectives.records.recording import Recording
 from simcomm.recorded.carriers import find_carrier
+from simcomm.recorded.repeated_ranks import find_models, repeat_ranks
 from virtual.computing.choice import choose_computing
 from virtual.diagnosis.judge import ProgramJudge
 from virtual.gpus.device import VirtualDevices
@@ -37,7 +38,6 @@ from virtual.ranks.judging import Judge
 from virtual.ranks.own_state import Belongings, OwnState
 from virtual.ranks.rank import Rank, RankJob
 from virtual.ranks.world import VirtualWorld
-from virtual.repeated_ranks import find_models, repeat_ranks
 from virtual.timing.live import LiveTiming
 from virtual.timing.stopped import mark_failure
 from virtual.watching.everything import tell_silent, watch_calls, watch_everything, watching
@@ -211,7 +211,7 @@ def _recording(job: RankJob) -> Recording | None:
     if not recorders or job.finding is not None:
         return None
     found = recorders[0].recording(job.ranks)
-    return repeat_ranks(found, job.only, job.made_groups) if job.only else found
+    return repeat_ranks(found, find_models(job.only, found.world_size), job.made_groups) if job.only else found
 
 
 def _job_outcome(job: RankJob, recording: Recording | None) -> JobOutcome:

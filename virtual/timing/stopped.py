@@ -34,7 +34,18 @@ def mark_failure(trace: Trace, finding: ProgramFinding) -> Trace:
 
 def _waits(finding: ProgramFinding, spans: Spans) -> list[Unfinished]:
     """Return for whom each rank of a circle waits, since when it has."""
-    sending = {rank for place in finding.places if place.what.startswith(("send", "isend")) for rank in place.ranks}
-    since = {span.rank: span.begin for span in spans}  # of its last span
+    doing = {rank: place.what.partition("(")[0] for place in finding.places for rank in place.ranks}
+    last = {span.rank: span for span in spans}
     pairs = zip(finding.circle, (*finding.circle[1:], *finding.circle[:1]), strict=True)
-    return [Unfinished(rank, peer, rank in sending, 0, 0, since.get(rank, 0.0), False) for rank, peer in pairs]
+    found = []
+    for rank, peer in pairs:
+        verb = doing.get(rank, "")
+        found.append(Unfinished(rank, peer, verb in ("send", "isend"), 0, 0, _since(last.get(rank), verb), False))
+    return found
+
+
+def _since(last: Span | None, doing: str) -> float:
+    """Return since when a rank waits: from the begin of its last span, if that is the wait, else from its end."""
+    if last is None:
+        return 0.0
+    return last.begin if last.name == doing else last.end

@@ -37,6 +37,7 @@ from simcomm.recorded.figures import (
     mark_figures,
     waiting_lines,
 )
+from simcomm.recorded.repeated_ranks import widen
 from simcomm.recorded.replay import ReplayedRun, Replayer
 from simcomm.recorded.traces import make_trace
 
@@ -57,6 +58,9 @@ class ReplayOptions:
     what_if: Annotated[
         list[str] | None,
         Option("--what-if", metavar="TEXT", help="Replay it so too: another network, keys to change, COLLECTIVE=NAME."),
+    ] = None
+    ranks: Annotated[
+        int | None, Option(min=1, help="As many ranks, each doing what one of those recorded did: data parallelism.")
     ] = None
     calibration: CalibrationOpt = None
 
@@ -240,6 +244,8 @@ def replay_file(file: Path | str, options: ReplayOptions, progress: Progress | N
     progress = progress or NoProgress()
     with computing(progress, f"reading {file}"):
         recording = read_any_recording(file)
+    if options.ranks is not None:
+        recording = widen(recording, options.ranks)
     calibration = None if options.calibration is None else read_calibration(options.calibration)
     own = AskedReplay(options.on, (), read_algorithms(options.algorithm or ()))
     asked = [(text, read_what_if(text, own)) for text in options.what_if or ()]

@@ -36,14 +36,55 @@ def find_models(only: Sequence[int], world_size: int) -> list[int]:
     return [max(one for one in only if one <= rank) for rank in range(world_size)]
 
 
-def repeat_ranks(recording: Recording, only: Sequence[int], made_groups: Sequence[Ranks]) -> Recording:
-    """Return the recording of all ranks, of which those in ``only`` are in ``recording``; rank 0 is one of them.
+GROWING = ("all_reduce", "reduce", "broadcast", "barrier", "all_gather")  # in which a rank gives what it always does
+
+
+def widen(recording: Recording, world_size: int) -> Recording:
+    """Return a recording of more ranks, each of which does what one of those recorded did, in turn.
+
+    So a training by data parallelism is widened, with as many samples a rank. Raises InputError for other numbers than
+    multiples of the recorded one, for groups of some ranks, and for calls whose sizes depend on the number of ranks.
+    """
+    few = recording.world_size
+    if world_size % few or world_size < few:
+        raise InputError(f"ranks is {world_size}, and the recording is of {few}; give a multiple of that")
+    collectives = recording.calls.kind == CallKind.COLLECTIVE
+    verbs = {recording.verbs[verb] for verb in np.unique(recording.calls.verb[collectives]).tolist()}
+    others = sorted(verbs.difference(GROWING)) + ["send and recv"] * (not collectives.all())
+    if others:
+        raise InputError(
+            f"the recording has calls of {', '.join(others)}, which on more ranks are of other sizes or peers, unlike "
+            f"{', '.join(GROWING)}; record as many virtual ranks by `ringlab virtual --ranks {world_size}`"
+        )
+    gathers = collectives & (recording.calls.verb == (*recording.verbs, "all_gather").index("all_gather"))
+    if any(group.ranks != tuple(range(few)) for group in recording.groups):
+        raise InputError("the recording has groups of some of its ranks, and of more ranks nobody knows which")
+    whole = tuple(range(world_size))
+    grown = np.where(gathers, world_size // few, 1)  # of all that is gathered
+    calls = {
+        name: column * grown if name in ("elements", "nbytes") else column
+        for name, column in recording.calls.kept.items()
+    }
+    entries = LogEntries(**{**recording.entries.kept, "took": np.zeros(len(recording.entries))})
+    notes = (*recording.notes, f"ranks {few} to {world_size - 1} do what ranks 0 to {few - 1} did, in turn")
+    wide = replace(
+        recording,
+        world_size=world_size,
+        calls=RecordedCalls(**calls),
+        groups=tuple(group._replace(ranks=whole) for group in recording.groups),
+        entries=entries,
+        notes=notes,
+    )
+    return repeat_ranks(wide, [rank % few for rank in range(world_size)], [whole])
+
+
+def repeat_ranks(recording: Recording, models: Sequence[int], made_groups: Sequence[Ranks]) -> Recording:
+    """Return the recording of all ranks, of which only ``models`` are in ``recording``: for each rank whose it repeats.
 
     ``made_groups`` are the ranks of all groups in the order in which they were made. Raises InputError for a rank that
     is in no group like that of its model.
     """
     groups = _Groups(recording, made_groups)
-    models = np.array(find_models(only, recording.world_size))
     calls, entries, streams = list[dict[str, Ints]](), list[dict[str, Any]](), list[ExecutionStream]()
     first_call = first_signal = 0
     whose = np.array([stream.rank for stream in recording.streams])
@@ -52,8 +93,8 @@ def repeat_ranks(recording: Recording, only: Sequence[int], made_groups: Sequenc
         np.isin(recording.entries.did, kinds) for kinds in ((Did.POST, Did.WAIT), (Did.SIGNAL, Did.AWAIT))
     )
     signals = int(recording.entries.number[is_signal].max(initial=-1)) + 1
-    positions = {rank: np.flatnonzero(recording.calls.rank == rank) for rank in only}
-    for rank, model in enumerate(models.tolist()):
+    positions = {rank: np.flatnonzero(recording.calls.rank == rank) for rank in set(models)}
+    for rank, model in enumerate(models):
         mine = positions[model]
         calls.append(_calls(recording, mine, rank, groups))
         renumbered = np.zeros(len(recording.calls), np.int64)
