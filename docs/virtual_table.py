@@ -1,4 +1,4 @@
-"""Writes the tables in docs/virtual.md: programs and numbers, and steps of a GPU that waits for its host."""
+"""Writes the tables in docs/virtual.md: programs and numbers, steps beside gloo's, and of a GPU behind its host."""
 
 from typing import Any
 
@@ -45,10 +45,23 @@ def _number_row(row: dict[str, Any]) -> list[str]:
     return [row["what"], f"{row['measured']:.3g} {row['unit']}", spread, goal]
 
 
+def gloo_table(found: dict[str, Any]) -> str:
+    """Return one row for each training that ``benchmarks/virtual_on_gloo.py`` ran on real and on virtual ranks."""
+    heads = "form | model | real ranks, ms: | virtual, ms: | ratio: | from, to:"
+    return table(heads, map(_gloo_row, found["rows"]))
+
+
+def _gloo_row(row: dict[str, Any]) -> list[str]:
+    times = [f"{row[name] * 1e3:.1f}" for name in ("real_s", "virtual_s")]
+    ratios = [f"{row['ratio']:.2f}", f"{row['ratio_low']:.2f}, {row['ratio_high']:.2f}"]
+    return [row["form"].upper(), row["model"], *times, *ratios]
+
+
 PARTS: Parts = {
     "docs/virtual.md": {
         "programs": lambda: programs_table(read_results("virtual_programs")),
         "numbers": lambda: numbers_table(read_results("virtual_programs")),
+        "gloo": lambda: gloo_table(read_results("virtual_on_gloo")),
         "launches": lambda: launches_table(read_results("virtual_launches")),
     }
 }
