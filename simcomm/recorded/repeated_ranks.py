@@ -36,7 +36,8 @@ def find_models(only: Sequence[int], world_size: int) -> list[int]:
     return [max(one for one in only if one <= rank) for rank in range(world_size)]
 
 
-GROWING = ("all_reduce", "reduce", "broadcast", "barrier", "all_gather")  # in which a rank gives what it always does
+GROWING = ("barrier", "all_gather")  # whose buffers grow with the ranks, each of which gives what it always does
+WIDENED = ("all_reduce", "reduce", "broadcast", *GROWING)
 
 
 def widen(recording: Recording, world_size: int) -> Recording:
@@ -46,21 +47,23 @@ def widen(recording: Recording, world_size: int) -> Recording:
     multiples of the recorded one, for groups of some ranks, and for calls whose sizes depend on the number of ranks.
     """
     few = recording.world_size
+    if world_size == few:
+        return recording
     if world_size % few or world_size < few:
         raise InputError(f"ranks is {world_size}, and the recording is of {few}; give a multiple of that")
     collectives = recording.calls.kind == CallKind.COLLECTIVE
     verbs = {recording.verbs[verb] for verb in np.unique(recording.calls.verb[collectives]).tolist()}
-    others = sorted(verbs.difference(GROWING)) + ["send and recv"] * (not collectives.all())
+    others = sorted(verbs.difference(WIDENED)) + ["send and recv"] * (not collectives.all())
     if others:
         raise InputError(
             f"the recording has calls of {', '.join(others)}, which on more ranks are of other sizes or peers, unlike "
-            f"{', '.join(GROWING)}; record as many virtual ranks by `ringlab virtual --ranks {world_size}`"
+            f"{', '.join(WIDENED)}; record as many virtual ranks by `ringlab virtual --ranks {world_size}`"
         )
-    gathers = collectives & (recording.calls.verb == (*recording.verbs, "all_gather").index("all_gather"))
     if any(group.ranks != tuple(range(few)) for group in recording.groups):
         raise InputError("the recording has groups of some of its ranks, and of more ranks nobody knows which")
     whole = tuple(range(world_size))
-    grown = np.where(gathers, world_size // few, 1)  # of all that is gathered
+    grows = np.append(np.isin(recording.verbs, GROWING), False)[np.where(collectives, recording.calls.verb, -1)]
+    grown = np.where(grows, world_size // few, 1)
     calls = {
         name: column * grown if name in ("elements", "nbytes") else column
         for name, column in recording.calls.kept.items()
