@@ -6,7 +6,7 @@ from virtual.diagnosis.places import waiting_places
 from virtual.ranks.finding import FindingPlace, ProgramFinding, say_wait
 from virtual.ranks.rank import RankJob
 
-GRACE_S = 0.2  # of real time, for threads to come to what they communicate
+GRACE_S = 1.0  # of real time, for threads to come to what they communicate
 ADVICE = (
     "join() the thread before its rank waits for what it does, or make its calls in the rank's own thread; on real "
     "ranks this may run"
