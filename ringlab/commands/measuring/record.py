@@ -1,6 +1,7 @@
 """``ringlab record``: what the ranks of a program call and compute on this machine, as it is, in a file to replay."""
 
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,7 +56,10 @@ def command(
     if not module:
         check_input(Path(script), FileBytes.PROGRAM)
     if is_launched():
-        _record_rank([script, *(arguments or [])], output, parts or parts_folder(output), module)
+        recording = _record_rank([script, *(arguments or [])], output, parts or parts_folder(output), module)
+        if recording is not None and parts is None:  # under the user's torchrun; its output is the program's
+            said = f"{len(recording.calls):,} calls of {recording.world_size} ranks are in {output}"
+            sys.stderr.write(f"ringlab: {said}; elsewhere: `ringlab replay {output} --on two-racks`\n")
         return
     check_torch()
     check_outputs(json_to, output)
@@ -71,8 +75,8 @@ def record_program(words: list[str], ranks: int, output: Path, timeout: float) -
     return describe_recording(read_recording(output), str(output))
 
 
-def _record_rank(words: list[str], output: Path, folder: Path, module: bool) -> None:
-    """Execute the program as the rank that the environment says; rank 0 joins all ranks' files."""
+def _record_rank(words: list[str], output: Path, folder: Path, module: bool) -> Recording | None:
+    """Execute the program as the rank that the environment says; rank 0 joins all ranks' files and returns them."""
     from realcomm.recording.recorder import record_script  # imports torch, which the launching process does without
 
     try:
@@ -80,8 +84,9 @@ def _record_rank(words: list[str], output: Path, folder: Path, module: bool) -> 
     except OSError as error:
         raise InputError(f"{output}: its ranks' files cannot be written beside it: {error.strerror}") from error
     record_script(Path(words[0]), words[1:], folder, as_module=module)
-    if os.environ["RANK"] == "0":
-        join_parts(folder, output, int(os.environ["WORLD_SIZE"]), JOIN_S)
+    if os.environ["RANK"] != "0":
+        return None
+    return join_parts(folder, output, int(os.environ["WORLD_SIZE"]), JOIN_S)
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
