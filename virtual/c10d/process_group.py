@@ -147,7 +147,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
         rank = posted.rank
         rank.history.append(PastCall(posted.what, posted.site, rank.clock))
         work = VirtualWork(posted, result)
-        with rank.voice:
+        with rank.thread_lock:
             post(posted)
         self.group.world.computing.forget(rank)
         return work

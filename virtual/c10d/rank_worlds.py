@@ -39,12 +39,12 @@ class RankWorlds:
 
 
 def _of_caller(name: str) -> Any:
-    """Return an attribute that is the calling rank's; torch reads one ten times in a call."""
+    """Return a property: the calling rank's attribute. Torch reads several in a call, and ``__getattr__`` is slow."""
 
     def write(worlds: RankWorlds, value: Any) -> None:
         setattr(worlds.of_caller(), name, value)
 
-    return property(lambda worlds: getattr(worlds._known[worlds._me() or get_ident()], name), write)
+    return property(lambda worlds: getattr(worlds.of_caller(), name), write)
 
 
 for one in fields(RankKnowledge):

@@ -149,7 +149,7 @@ def _describe(func: Any) -> _Operator:
 
 
 def _count_flops(count: Callable[..., int], args: Any, kwargs: dict[str, Any], found: Any) -> int:
-    """Return an operator's flops, which torch's formula takes longer for than small products take themselves."""
+    """Return an operator's flops, by torch's formula once for each shape: it takes longer than a small product."""
     if not hasattr(count, "__wrapped__"):  # it is one of values rather than of shapes
         return count(*args, **kwargs, out_val=found)
     named = tuple((name, _replace_by_shapes(value)) for name, value in kwargs.items())

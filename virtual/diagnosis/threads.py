@@ -15,9 +15,9 @@ ADVICE = (
 
 def tell_threads(job: RankJob) -> ProgramFinding | None:
     """Tell of ranks that wait while threads of theirs would communicate, which they may only while joined."""
-    if any(rank.voice.has_others for rank in job.ranks):
+    if any(rank.thread_lock.has_others for rank in job.ranks):
         select.select([], [], [], GRACE_S)
-    kept = [(rank, rank.voice.refused) for rank in job.ranks if rank.voice.refused is not None]
+    kept = [(rank, rank.thread_lock.refused) for rank in job.ranks if rank.thread_lock.refused is not None]
     if not kept:
         return None
     title = (

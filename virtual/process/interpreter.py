@@ -71,8 +71,8 @@ def _start_for_rank(
 
             self.run = run  # type: ignore[method-assign]
             if is_asked_by_program(("threading.py",)):
-                rank.voice.threads.append(self)
-            with rank.voice:  # so that it is not lent while this waits for the thread to begin
+                rank.thread_lock.threads.append(self)
+            with rank.thread_lock:  # so that it is not lent while this waits for the thread to begin
                 original(self)
         else:
             original(self)
@@ -87,7 +87,7 @@ def _wait_for_threads(world: VirtualWorld, original: Callable[..., Any]) -> Call
         rank = world.me()
         if rank is None or threading.current_thread() is not rank.thread:
             return original(*args, **named)
-        with rank.voice.lend():
+        with rank.thread_lock.lend():
             return original(*args, **named)
 
     return wait

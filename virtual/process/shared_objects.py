@@ -222,7 +222,7 @@ class VirtualBarrier(SharedObject):
         self._changed()
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Begin anew, with nobody waiting."""
         self.n_waiting, self.broken = 0, False
 
 

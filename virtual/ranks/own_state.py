@@ -105,9 +105,14 @@ class Belongings:
                 self.names.add(name)
             else:
                 self._known.add(name)
-        profiler = getattr(sys.modules.get("torch.distributed.fsdp._debug_utils"), "SimpleProfiler", None)
-        if profiler is not None:  # it refuses what is within one phase twice in a process, as ranks are
-            profiler.profile = nullcontext
+        _turn_off_fsdps_profiler()
+
+
+def _turn_off_fsdps_profiler() -> None:
+    """Have FSDP time nothing: its profiler refuses a phase that is entered twice in a process, as ranks do."""
+    profiler = getattr(sys.modules.get("torch.distributed.fsdp._debug_utils"), "SimpleProfiler", None)
+    if profiler is not None:
+        profiler.profile = nullcontext
 
 
 def _find_dispatcher() -> Any:

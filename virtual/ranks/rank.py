@@ -11,7 +11,7 @@ from virtual.ranks.finding import ProgramFinding
 from virtual.ranks.launches import Launches
 from virtual.ranks.own_state import OwnState
 from virtual.ranks.sites import NOWHERE, CallSite
-from virtual.ranks.voice import RankVoice
+from virtual.ranks.thread_lock import ThreadLock
 
 REMEMBERED = 6  # calls of a rank that are kept for messages
 
@@ -95,7 +95,7 @@ class Rank:
     is_ready: Callable[[], bool] | None = None  # whether what it waits for is there
     thread: Thread | None = None
     baton: Lock = field(default_factory=Lock)
-    voice: RankVoice = field(default_factory=RankVoice)
+    thread_lock: ThreadLock = field(default_factory=ThreadLock)
     history: deque[PastCall] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     futures: list[Any] = field(default_factory=list)  # works whose futures are not set yet
     unrecorded: list[Any] = field(

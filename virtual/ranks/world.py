@@ -94,10 +94,10 @@ class VirtualWorld:
         rank.state = State.RUNNING
         self.belongings.put_back(rank.own)
         self.computing.forget(rank)
-        rank.voice.__enter__()
+        rank.thread_lock.__enter__()
         try:
             rank.body(rank)
-            rank.voice.join()
+            rank.thread_lock.join()
         except Stopped:
             pass
         except BaseException as error:
@@ -123,7 +123,7 @@ class VirtualWorld:
 
         Raises Stopped where the job ends meanwhile.
         """
-        with rank.voice:
+        with rank.thread_lock:
             self.catch_up(rank, waiting)
             if not is_ready():
                 begin, rank.waiting, rank.is_ready = rank.clock, waiting, is_ready
@@ -144,13 +144,13 @@ class VirtualWorld:
             rank.busy_since = rank.clock
             rank.state, rank.waiting = State.WAITING, waiting
             calendar.at(rank.clock, lambda: self._wake(rank))
-            with rank.voice:
+            with rank.thread_lock:
                 self._give_on(rank)
             rank.waiting = None
 
     def give_way(self, rank: Rank) -> None:
         """Let the others go on, for a rank that polls where there is no calendar."""
-        with rank.voice:
+        with rank.thread_lock:
             self.check(rank)
             self._make_ready(rank)
             self._give_on(rank)

@@ -7,14 +7,14 @@ from threading import RLock, Thread
 from virtual.ranks.sites import CallSite, find_site
 
 
-class RankVoice:
-    """A lock that a rank's own thread holds but where it lends it; entered by each thread that communicates."""
+class ThreadLock:
+    """A lock that a thread holds while it communicates: a rank's own thread always, but while it lends it to others."""
 
     def __init__(self) -> None:
         self._lock = RLock()
         self._depth = 0  # how often it is entered by who holds it
         self.threads: list[Thread] = []  # that the program has started on the rank
-        self.refused: CallSite | None = None  # where one of them waits for the rank to lend its voice
+        self.refused: CallSite | None = None  # where one of them waits for the rank to lend it
 
     def __enter__(self) -> None:
         if not self._lock.acquire(blocking=False):
