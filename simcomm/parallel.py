@@ -10,9 +10,8 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExe
 from contextlib import contextmanager
 from itertools import islice
 from multiprocessing.connection import wait as wait_for
-from multiprocessing.process import BaseProcess
 from threading import Thread
-from time import process_time, sleep
+from time import process_time
 from types import ModuleType
 from typing import TypeVar
 
@@ -85,22 +84,9 @@ def _processes(tasks: Sequence[object]) -> Iterator[Executor]:
         with _without_main(tasks):
             yield pool
     finally:
-        ours = {*multiprocessing.active_children()} - before
-        pool.shutdown(wait=False, cancel_futures=True)
-        for process in ours:
+        for process in {*multiprocessing.active_children()} - before:
             process.kill()
-        for process in ours:
-            process.join()
-            _wait_until_known(process)
-
-
-def _wait_until_known(process: BaseProcess) -> None:
-    """Wait until it is known here that a process has ended: the pool's thread may have learned it a moment before."""
-    # a millisecond each, until a process that was joined is known to have ended
-    for _ in range(10_000):
-        if not process.is_alive():
-            return
-        sleep(0.001)
+        pool.shutdown(cancel_futures=True)  # with its thread: while that lives, the semaphores of its queues do
 
 
 @contextmanager
