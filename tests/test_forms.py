@@ -33,7 +33,8 @@ from simcomm.mesh.calls import Group
 from simcomm.mesh.compute import at_rate
 from simcomm.mesh.interconnect import Served
 from simcomm.mesh.job import TrainingJob
-from simcomm.mesh.step import StepModel, StepPrediction
+from simcomm.mesh.prediction import StepPrediction
+from simcomm.mesh.step import StepModel
 
 RANKS, SAMPLES = 4, 16
 LAYERS = 2  # enough for two stages

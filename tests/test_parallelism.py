@@ -16,7 +16,8 @@ from simcomm.mesh.compute import as_measured, at_rate
 from simcomm.mesh.interconnect import NcclInterconnect, Served, SimulatedInterconnect
 from simcomm.mesh.job import MeshDevice, TrainingJob
 from simcomm.mesh.pipeline import StageTimes, order_of, pipeline_program
-from simcomm.mesh.step import StepModel, StepPrediction
+from simcomm.mesh.prediction import StepPrediction
+from simcomm.mesh.step import StepModel
 from simcomm.mesh.sync import DeviceWork, Unit, data_groups, sync_step
 from simcomm.mesh.terms import read_parameters
 from simcomm.nccl.descriptions import describe_preset

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from collectives.training.parallelism import Parallelism
 from simcomm.mesh.interconnect import ScalingNode
 from simcomm.mesh.job import TrainingJob
-from simcomm.mesh.step import StepPrediction
+from simcomm.mesh.prediction import StepPrediction
 from simcomm.renting.rentals import read_rentals
 from simcomm.scaling.descriptions import ScalingGpu, find_node, find_scaling_gpu
 from simcomm.scaling.models import even_model, find_model

@@ -9,7 +9,8 @@ from simcomm.cluster.presets import machine_entries
 from simcomm.mesh.compute import at_rate
 from simcomm.mesh.interconnect import NodeInterconnect, ScalingNode
 from simcomm.mesh.job import MeshDevice, TrainingJob
-from simcomm.mesh.step import StepModel, StepPrediction
+from simcomm.mesh.prediction import StepPrediction
+from simcomm.mesh.step import StepModel
 from simcomm.mesh.terms import CORES
 from simcomm.nccl.descriptions import describe_preset
 from simcomm.nccl.predict import predict_seconds

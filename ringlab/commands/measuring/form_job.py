@@ -31,7 +31,8 @@ from simcomm.mesh.interconnect import Served
 from simcomm.mesh.job import TrainingJob
 from simcomm.mesh.layers import cut_stages, is_unit
 from simcomm.mesh.memory import check_form
-from simcomm.mesh.step import StepModel, StepParts, StepPrediction
+from simcomm.mesh.prediction import StepParts, StepPrediction
+from simcomm.mesh.step import StepModel
 
 if TYPE_CHECKING:
     from realcomm.forms.pieces import Question, RankTimes

@@ -26,7 +26,7 @@ from ringlab.shared.figures import SideBySide, side_by_side
 from ringlab.shared.options import AnswerOptions, RealOptions, RunOptions
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.table import NOTHING, Line, Part, Sentences, Table, format_digits, format_or_dash
-from simcomm.mesh.step import StepPrediction
+from simcomm.mesh.prediction import StepPrediction
 
 if TYPE_CHECKING:
     from realcomm.forms.training import FormResult

@@ -26,7 +26,8 @@ from scenarios.loader import SpreadTraining, read_spread_training
 from simcomm.cluster.hardware_parts import find_part
 from simcomm.cluster.presets import machine_entries
 from simcomm.mesh.clusters import mesh_cluster
-from simcomm.mesh.step import StepModel, StepPrediction
+from simcomm.mesh.prediction import StepPrediction
+from simcomm.mesh.step import StepModel
 from simcomm.mesh_search.columns import PRECISIONS
 from simcomm.mesh_search.devices import find_mesh_gpu
 from simcomm.nccl.clusters import NcclCluster
