@@ -34,8 +34,9 @@ from simcomm.compiled.planning.trouble import (
     mark_late_failures,
     plan_in_trouble,
 )
+from simcomm.compiled.shortcuts.labelled_pairs import label_cyclic_pairs
 from simcomm.compiled.shortcuts.max_plus import MaxPlusRun, is_synchronous
-from simcomm.compiled.shortcuts.partition import find_partition, label_cyclic_pairs, make_quotient
+from simcomm.compiled.shortcuts.partition import find_partition, make_quotient
 from simcomm.compiled.shortcuts.waits import standstill
 from simcomm.compiled.tcp.run import TcpRun
 from simcomm.compiled.timing import MessageTimes, PostTimes, Timing
