@@ -8,92 +8,31 @@
 No torch, no clock. Nothing is imported before it is used: a command that only says what its options are needs no numpy.
 """
 
+import re
+import sys
+from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collectives.catalogue import find_algorithm, library
-    from collectives.declaration import Algorithm, algorithm
-    from collectives.errors import InputError, ProgramError, RunFailed, Undefined
-    from collectives.proof.verifier import verify
-    from collectives.records.calibration import Calibration, read_calibration
-    from collectives.records.messages import Message, Messages
-    from collectives.records.spans import Span, Spans
-    from collectives.records.trace import Trace, read_trace
-    from collectives.request import Request, make_request
-    from collectives.schedule.build import build_schedule
-    from collectives.schedule.schedule import Schedule
-    from collectives.step import Kind, Operation, copy, on_group, recv, recv_reduce, reduce, send
-    from collectives.training.workload import ComputePhases, Training
-    from collectives.transport import TcpTerms, Transport
-    from collectives.units import parse_size
-
-_MODULES = {
-    "collectives.catalogue": ("find_algorithm", "library"),
-    "collectives.declaration": ("Algorithm", "algorithm"),
-    "collectives.errors": ("InputError", "ProgramError", "RunFailed", "Undefined"),
-    "collectives.proof.verifier": ("verify",),
-    "collectives.records.calibration": ("Calibration", "read_calibration"),
-    "collectives.records.messages": ("Message", "Messages"),
-    "collectives.records.spans": ("Span", "Spans"),
-    "collectives.records.trace": ("Trace", "read_trace"),
-    "collectives.request": ("Request", "make_request"),
-    "collectives.schedule.build": ("build_schedule",),
-    "collectives.schedule.schedule": ("Schedule",),
-    "collectives.step": ("Kind", "Operation", "copy", "on_group", "recv", "recv_reduce", "reduce", "send"),
-    "collectives.transport": ("TcpTerms", "Transport"),
-    "collectives.units": ("parse_size",),
-    "collectives.training.workload": ("ComputePhases", "Training"),
-}
-_HOME = {name: module for module, names in _MODULES.items() for name in names}
-
-__all__ = [
-    "Algorithm",
-    "Calibration",
-    "ComputePhases",
-    "InputError",
-    "Kind",
-    "Message",
-    "Messages",
-    "Operation",
-    "ProgramError",
-    "Request",
-    "RunFailed",
-    "Schedule",
-    "Span",
-    "Spans",
-    "TcpTerms",
-    "Trace",
-    "Training",
-    "Transport",
-    "Undefined",
-    "algorithm",
-    "build_schedule",
-    "copy",
-    "find_algorithm",
-    "library",
-    "make_request",
-    "on_group",
-    "parse_size",
-    "read_calibration",
-    "read_trace",
-    "recv",
-    "recv_reduce",
-    "reduce",
-    "send",
-    "verify",
-]
+from pathlib import Path
+from typing import Any
 
 
-def __getattr__(name: str) -> Any:
-    """Import a name when it is first asked for."""
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(_HOME[name]), name)
-    globals()[name] = found
-    return found
+def exports_of(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package, which exports what its ``__init__.pyi`` names.
+
+    Type checkers and editors read that file too. A name is imported when it is first asked for.
+    """
+    stub = Path(__file__).parents[1].joinpath(*package.split("."), "__init__.pyi").read_text()
+    home = {name: module for module, name in re.findall(r"^from (\S+) import (\w+) as \2$", stub, re.MULTILINE)}
+
+    def get(name: str) -> Any:
+        if name not in home:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        is_module = home[name] == package
+        found = import_module(f"{package}.{name}") if is_module else getattr(import_module(home[name]), name)
+        setattr(sys.modules[package], name, found)
+        return found
+
+    return get, lambda: sorted({*vars(sys.modules[package]), *home}), sorted(home)
 
 
-def __dir__() -> list[str]:
-    """Return all names to complete, also those that are imported when they are first used."""
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__, __all__ = exports_of(__name__)

@@ -151,7 +151,7 @@ def test_all_that_is_promised_is_there():
         assert getattr(ringlab, name).__doc__, name
     assert {*ringlab.__all__} <= {*dir(ringlab)}
     with pytest.raises(AttributeError, match="no attribute 'prediction'"):
-        ringlab.prediction  # noqa: B018
+        ringlab.prediction  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_what_cannot_be_is_refused_as_on_the_command_line():

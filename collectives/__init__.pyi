@@ -1,0 +1,36 @@
+from collectives.catalogue import find_algorithm as find_algorithm
+from collectives.catalogue import library as library
+from collectives.declaration import Algorithm as Algorithm
+from collectives.declaration import algorithm as algorithm
+from collectives.errors import InputError as InputError
+from collectives.errors import ProgramError as ProgramError
+from collectives.errors import RunFailed as RunFailed
+from collectives.errors import Undefined as Undefined
+from collectives.proof.verifier import verify as verify
+from collectives.records.calibration import Calibration as Calibration
+from collectives.records.calibration import read_calibration as read_calibration
+from collectives.records.messages import Message as Message
+from collectives.records.messages import Messages as Messages
+from collectives.records.spans import Span as Span
+from collectives.records.spans import Spans as Spans
+from collectives.records.trace import Trace as Trace
+from collectives.records.trace import read_trace as read_trace
+from collectives.request import Request as Request
+from collectives.request import make_request as make_request
+from collectives.schedule.build import build_schedule as build_schedule
+from collectives.schedule.schedule import Schedule as Schedule
+from collectives.step import Kind as Kind
+from collectives.step import Operation as Operation
+from collectives.step import copy as copy
+from collectives.step import on_group as on_group
+from collectives.step import recv as recv
+from collectives.step import recv_reduce as recv_reduce
+from collectives.step import reduce as reduce
+from collectives.step import send as send
+from collectives.training.workload import ComputePhases as ComputePhases
+from collectives.training.workload import Training as Training
+from collectives.transport import TcpTerms as TcpTerms
+from collectives.transport import Transport as Transport
+from collectives.units import parse_size as parse_size
+
+__all__: list[str]
