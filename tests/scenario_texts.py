@@ -47,11 +47,11 @@ def changed(text: str, old: str, new: str) -> str:
     return text.replace(old, new)
 
 
-def check_refused(folder: Path, text: str, message: str) -> None:
-    """The scenario is refused in one readable line that names the file and says so."""
+def check_refused(folder: Path, text: str | bytes, message: str, *sets: str) -> None:
+    """The scenario, with what is set in it, is refused in one readable line that names the file and says so."""
     with pytest.raises(InputError) as refusal:
-        load(write(folder, text))
+        load(write(folder, text), list(sets))
     said = str(refusal.value)
-    assert said.startswith(f"{folder / 'asked.toml'}: ")
+    assert said.startswith(f"{folder / 'asked.toml'}{' with --set' if sets else ''}")
     assert message in said
     assert not [foreign for foreign in ("\n", "pydantic", "Input") if foreign in said]
