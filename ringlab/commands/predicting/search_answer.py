@@ -221,26 +221,28 @@ def _dollars(row: MeshRow) -> str:
 def _rates(title: str, case: Case) -> Table:
     rows = [
         [
-            row.mesh, f"{row.tokens_per_s:,.0f}", _range(row.tokens_interval), f"{row.mfu:.0%}",
+            str(number), row.mesh, f"{row.tokens_per_s:,.0f}", _range(row.tokens_interval), f"{row.mfu:.0%}",
             format_digits(row.tflops_per_gpu), _dollars(row),
         ]
-        for row in case.best
+        for number, row in enumerate(case.best, 1)
     ]  # fmt: skip
-    return Table(title, ["mesh", "tokens/s", "80 % within", "MFU", "TFLOP/s\na GPU", "$ a billion\ntokens"], rows)
+    heads = ["#", "mesh", "tokens/s", "80 % within", "MFU", "TFLOP/s\na GPU", "$ a billion\ntokens"]
+    return Table(title, heads, rows, words=2)
 
 
 def _seconds(case: Case) -> Table:
+    """Return the parts of each step, by the number that the mesh has in the table of rates."""
     shown = [name for name in PARTS if any(abs(row.parts[name]) > 0.005 * row.step_s for row in case.best)]
     has_host = any(row.host_bytes for row in case.best)
     rows = [
         [
-            row.mesh, format_digits(row.step_s), *(f"{row.parts[name] / row.step_s:.0%}" for name in shown),
+            str(number), format_digits(row.step_s), *(f"{row.parts[name] / row.step_s:.0%}" for name in shown),
             f"{row.memory_bytes / GIB:.1f}", *([f"{row.host_bytes / GIB:.0f}"] if has_host else []),
             f"{row.chance_to_run:.0%}",
         ]
-        for row in case.best
+        for number, row in enumerate(case.best, 1)
     ]  # fmt: skip
-    heads = ["mesh", "step\n(s)", *shown, "memory\n(GiB)", *(["of a host\n(GiB)"] if has_host else []), "runs"]
+    heads = ["#", "step\n(s)", *shown, "memory\n(GiB)", *(["of a host\n(GiB)"] if has_host else []), "runs"]
     return Table(None, heads, rows)
 
 
