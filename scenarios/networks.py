@@ -14,6 +14,7 @@ from scenarios.forms import ScenarioForm
 from scenarios.loader import Builder, builder_of
 from scenarios.messages import read_form
 from simcomm.cluster.cluster import Cluster
+from simcomm.cluster.placement import make_room
 from simcomm.model.trouble import Trouble
 
 HERE = "this-machine"
@@ -37,8 +38,8 @@ class ReadNetwork(NamedTuple):
 def read_network(text: str, ranks: int, changes: Sequence[str] = ()) -> ReadNetwork:
     """Return the network of a scenario, a preset, or keys like ``topology=star hosts=8``, for so many ranks.
 
-    ``changes`` are more such keys; one without a dot is a key of ``[cluster]``. A larger cluster is used in part.
-    Raises InputError that names what was given and what would be accepted.
+    ``changes`` are more such keys; one without a dot is a key of ``[cluster]``. A larger cluster is used in part; a
+    smaller one gets more hosts on its switches. Raises InputError that names what was given and what would be accepted.
 
     >>> read_network("topology=star hosts=8 bandwidth='10 Gbit/s' latency='5 us'", ranks=4).cluster.world_size
     4
@@ -60,10 +61,10 @@ def read_network(text: str, ranks: int, changes: Sequence[str] = ()) -> ReadNetw
         cluster["world_size"] = ranks
     form = read_form(table, builder.where, NetworkOnlyForm)
     found = builder.build_cluster(form.cluster, "cluster", form.nccl)
-    if found.world_size < ranks:
-        raise InputError(f"{builder.where}: {found.title} has {found.world_size} ranks, and {ranks} are needed")
-    if found.world_size > ranks:
-        found = found.on_first(ranks)
+    try:
+        found = make_room(found, ranks)
+    except InputError as error:
+        raise InputError(f"{builder.where}: {error}") from error
     return ReadNetwork(found, builder.find_trouble(form.trouble, found, "trouble"))
 
 

@@ -77,7 +77,7 @@ def test_a_replay_says_what_it_was_beside_what_was_measured(tmp_path: Path) -> N
     ("options", "message"),
     [
         (ReplayOptions(on="star4"), "no such file; name a scenario file"),
-        (ReplayOptions(on="topology=star hosts=4 bandwidth='1 Gbit/s' latency=0us"), "4 ranks, and 8 are needed"),
+        (ReplayOptions(on="topology=ring hosts=4 bandwidth='1 Gbit/s' latency=0us"), "8 ranks do not fit"),
         (ReplayOptions(on="topology=stra hosts=8"), "stra"),
         (ReplayOptions(on="two-racks", algorithm=["all_reduce"]), "write COLLECTIVE=NAME"),
         (ReplayOptions(on="two-racks", algorithm=["all_reduce=rign"]), "no algorithm is called"),
@@ -88,6 +88,15 @@ def test_a_replay_says_what_it_was_beside_what_was_measured(tmp_path: Path) -> N
 def test_what_is_asked_wrongly_is_refused(run_file: Path, options: ReplayOptions, message: str) -> None:
     with pytest.raises(InputError, match=message):
         replay_file(run_file, options)
+
+
+def test_a_widened_run_is_replayed_on_as_many_hosts_and_written_so(
+    run_file: Path, tmp_path: Path, ringlab: Ringlab
+) -> None:
+    done = ringlab("replay", run_file, "--ranks", 64, "--on", "two-racks", "--chakra", tmp_path / "wide")
+    assert done.status == 0, done.err
+    assert "each host 8 times" in done.out and "of 64 ranks" in done.out
+    assert len([*tmp_path.glob("wide.*.et")]) == 64
 
 
 def test_a_larger_network_is_used_in_part_and_its_trouble_is_read() -> None:

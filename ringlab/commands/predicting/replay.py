@@ -94,7 +94,7 @@ def command(
         from ringlab.pictures.report import write_replay_page  # a table does without what draws
 
         writers.append(partial(write_replay_page, found, found.trace, found.own.cluster, report))
-    writers += [partial(write_chakra, read_any_recording(file), chakra)] if chakra is not None else []
+    writers += [partial(write_chakra, found.recording, chakra)] if chakra is not None else []
     deliver(found, answer.json_to, *writers, explain=answer.explain)
 
 
@@ -194,11 +194,12 @@ class ReplayAnswer(Answer):
     stuck: tuple[str, ...]
     notes: tuple[str, ...]
     trace: Trace
+    recording: Recording  # as it was replayed, on as many ranks as were asked for
 
     def to_dict(self) -> dict[str, object]:
-        """Return what the command writes as JSON, without the messages."""
+        """Return what the command writes as JSON, without the messages and the recording."""
         found = super().to_dict()
-        del found["trace"]
+        del found["trace"], found["recording"]
         for line, one in zip(found["lines"], self.lines, strict=True):
             line |= {"line": str(line.pop("site")), "text": one.site.text}
         return found
@@ -301,4 +302,5 @@ def _answer(file: str, recording: Recording, named: tuple[str, ReplayedRun], wha
         stuck=tuple(describe_stuck(run)),
         notes=(*recording.notes, *run.carrier.notes),
         trace=trace,
+        recording=recording,
     )
