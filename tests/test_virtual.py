@@ -83,6 +83,11 @@ def test_ranks_wait_for_locks_that_processes_share(virtual: VirtualRuns) -> None
     assert "all right" in ran.out and ran.outcome.findings == (), (ran.err, ran.outcome.findings)
 
 
+def test_a_program_that_is_one_rank_itself_is_told_with_how_many_to_start_it(virtual: VirtualRuns) -> None:
+    ran = virtual(PROGRAMS / "joined.py", 0)
+    assert "give --ranks 2;" in ran.outcome.findings[0].text
+
+
 def test_threads_of_a_rank_communicate_while_it_waits_for_them(virtual: VirtualRuns) -> None:
     ran = virtual(PROGRAMS / "threads.py", 3)
     assert [ran.lines(rank) for rank in range(3)] == [["last 9.0"]] * 3, ran.err

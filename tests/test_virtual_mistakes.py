@@ -83,8 +83,9 @@ def test_the_corpus_has_what_it_should() -> None:
     [
         ("recv_from_itself", "rank 0 receives from itself"),
         ("peers_crossed", "rank 0 sends to rank 1, which receives from rank 2"),
+        ("place_as_source", "group_src=0 or group_dst=0, if"),
     ],
 )
 def test_peers_that_do_not_fit_are_named(virtual: VirtualRuns, name: str, said: str) -> None:
     (program,) = [one for one in WRONG if one.path.stem == name]
-    assert said in virtual(program.path, program.ranks).outcome.findings[0].title
+    assert said in virtual(program.path, program.ranks).outcome.findings[0].text

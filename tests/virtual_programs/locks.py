@@ -1,5 +1,9 @@
 """Processes that share locks, events and barriers of multiprocessing, one of which is held over a collective."""
 
+import time
+from contextlib import suppress
+from threading import BrokenBarrierError
+
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
@@ -7,7 +11,7 @@ import torch.multiprocessing as mp
 SIZE = 3
 
 
-def work(rank, lock, barrier, event, condition, number):
+def work(rank, lock, barrier, event, condition, number, two):
     dist.init_process_group("gloo", init_method="tcp://127.0.0.1:29511", rank=rank, world_size=SIZE)
     pairs = [dist.new_group([0, 1]), dist.new_group([1, 2])]
     if rank != 2:
@@ -32,6 +36,19 @@ def work(rank, lock, barrier, event, condition, number):
     x = torch.full((1,), float(rank))
     dist.all_reduce(x)
     assert x.item() == 3.0
+    with two:
+        dist.barrier()
+    dist.barrier()
+    if rank == 2:
+        with suppress(ValueError):
+            two.release()
+            raise SystemExit("a bounded semaphore is released too often")
+        time.sleep(1)
+        barrier.reset()
+    else:
+        with suppress(BrokenBarrierError):
+            barrier.wait()
+            raise SystemExit("a barrier is passed that was reset")
     if barrier.wait() == SIZE - 1:
         print("all right")
 
@@ -39,4 +56,5 @@ def work(rank, lock, barrier, event, condition, number):
 if __name__ == "__main__":
     context = mp.get_context("spawn")
     shared = context.Lock(), context.Barrier(SIZE), context.Event(), context.Condition(), context.Value("i", 0)
+    shared += (context.BoundedSemaphore(SIZE),)
     mp.spawn(work, shared, nprocs=SIZE)

@@ -21,6 +21,7 @@ from virtual.matching.exchanges import (
 from virtual.matching.group import VirtualGroup
 from virtual.matching.posted import Likeness, PostedCall, PostedHalf, format_shape
 from virtual.matching.samples import has_data
+from virtual.ranks.finding import STARTER, format_ranks
 from virtual.ranks.rank import PastCall, Rank, RankWait
 from virtual.ranks.sites import find_asked
 
@@ -70,6 +71,9 @@ class VirtualProcessGroup(dist.ProcessGroup):
         self.group, self._place = group, place
         self._name, self._description = group.name, "undefined"
 
+    def __repr__(self) -> str:
+        return f"<group {self._name} of {format_ranks(self.group.ranks)}>"
+
     # -- what c10d asks
 
     def rank(self) -> int:
@@ -118,6 +122,11 @@ class VirtualProcessGroup(dist.ProcessGroup):
 
     def _caller(self) -> Rank:
         rank = self.group.world.me()
+        if rank is not None and rank.number == STARTER:
+            raise RuntimeError(
+                f"--ranks 0 is for programs whose ranks multiprocessing starts, and this one is itself one of "
+                f"{rank.world_size}: give --ranks {rank.world_size}; processes of subprocess cannot join virtual ranks"
+            )
         if rank is None or rank.number not in self.group.places:
             raise RuntimeError(f"a call of group {self._name} by a thread that is none of its ranks")
         world = self.group.world

@@ -18,6 +18,7 @@ NO_GPU = (
     "kernels of one's own, in CUDA or Triton, and symmetric memory cannot run on virtual ranks, whose GPUs compute on "
     "the CPU: let the program take torch's operators in their place"
 )
+OUTSIDE = re.compile(r"Global rank (\d+) is not part of group")  # c10d's, of src and dst
 BARRIER_KEY = "barrier_key"  # in what c10d calls the keys at which ranks meet
 SHOWN_LINES = 6  # of an exception's text
 
@@ -106,6 +107,12 @@ def _after_exception(error: BaseException) -> str:
         return ""
     if OF_A_GPU.search(str(error)):
         return NO_GPU
+    if outside := OUTSIDE.search(str(error)):
+        place = outside[1]
+        return (
+            f"src, dst and peers are ranks of the world, also in a group: give dist.get_global_rank(group, {place}), "
+            f"or group_src={place} or group_dst={place}, if the group's own rank {place} is meant"
+        )
     if isinstance(error, FileNotFoundError):
         return "if another rank is to write the file, put a barrier between writing and reading"
     if isinstance(error, NotImplementedError) and not str(error):

@@ -17,6 +17,8 @@ from virtual.ranks.rank import Rank, RankWait
 from virtual.ranks.sites import find_site, is_asked_by_program
 from virtual.ranks.world import VirtualWorld
 
+TOO_OFTEN = "semaphore or lock released too many times"  # as multiprocessing says it
+
 
 def install_shared_objects(world: VirtualWorld, replaced: Replaced) -> None:
     """Give the program objects for which a rank waits as for a message. Libraries get those of processes."""
@@ -134,6 +136,19 @@ class VirtualSemaphore(SharedObject):
         self.release()
 
 
+class VirtualBoundedSemaphore(VirtualSemaphore):
+    """A semaphore that is released no more often than it is held."""
+
+    def __init__(self, world: VirtualWorld, value: int = 1) -> None:
+        super().__init__(world, value)
+        self._most = value
+
+    def release(self) -> None:
+        if self._free >= self._most:
+            raise ValueError(TOO_OFTEN)
+        super().release()
+
+
 class VirtualLock(VirtualSemaphore):
     """A lock that one rank holds; of a kind that can be ``held_again`` by whom holds it."""
 
@@ -153,7 +168,7 @@ class VirtualLock(VirtualSemaphore):
 
     def release(self) -> None:
         if not self._times:
-            raise ValueError("semaphore or lock released too many times")  # as multiprocessing's
+            raise ValueError(TOO_OFTEN)
         self._times -= 1
         if not self._times:
             self._holder = None
@@ -200,30 +215,41 @@ class VirtualBarrier(SharedObject):
     ) -> None:
         super().__init__(world)
         self.parties, self._action = parties, action
-        self.n_waiting, self._passed, self.broken = 0, 0, False
+        self.n_waiting, self.broken = 0, False
+        self._round = list[bool]()  # while ranks wait empty, then whether they pass
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait until all have come; return how many came before. Raise BrokenBarrierError after ``abort``."""
-        place, passed = self.n_waiting, self._passed
+        """Wait until all have come; return how many came before.
+
+        Raises BrokenBarrierError after ``abort``, and where it is reset meanwhile.
+        """
+        if self.broken:
+            raise BrokenBarrierError
+        place, mine = self.n_waiting, self._round
         self.n_waiting += 1
         if self.n_waiting == self.parties:
             if self._action is not None:
                 self._action()
-            self.n_waiting, self._passed = 0, passed + 1
-            self._changed()
-        self._wait("wait", lambda: self._passed > passed or self.broken)
-        if self.broken:
+            self._end_round(True)
+        self._wait("wait", lambda: bool(mine))
+        if not mine[0]:
             raise BrokenBarrierError
         return place
 
     def abort(self) -> None:
-        """Have all who wait raise BrokenBarrierError."""
+        """Have all who wait, and all who come, raise BrokenBarrierError."""
         self.broken = True
-        self._changed()
+        self._end_round(False)
 
     def reset(self) -> None:
-        """Begin anew, with nobody waiting."""
-        self.n_waiting, self.broken = 0, False
+        """Begin anew; have all who wait raise BrokenBarrierError."""
+        self.broken = False
+        self._end_round(False)
+
+    def _end_round(self, they_pass: bool) -> None:
+        self._round.append(they_pass)
+        self.n_waiting, self._round = 0, []
+        self._changed()
 
 
 class VirtualCondition(SharedObject):
@@ -271,7 +297,7 @@ KINDS: dict[str, type[SharedObject]] = {
     "SimpleQueue": VirtualQueue,
     "JoinableQueue": VirtualQueue,
     "Semaphore": VirtualSemaphore,
-    "BoundedSemaphore": VirtualSemaphore,
+    "BoundedSemaphore": VirtualBoundedSemaphore,
     "Lock": VirtualLock,
     "RLock": VirtualRLock,
     "Event": VirtualEvent,

@@ -1,0 +1,11 @@
+# kind: exception
+# ranks: 4
+# The second pair gives its own first rank as the source, where the rank of the world is asked for.
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+pair = pairs[dist.get_rank() // 2]
+t = torch.ones(1)
+dist.broadcast(t, src=0, group=pair)  # told
