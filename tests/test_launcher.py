@@ -19,13 +19,10 @@ import torch
 
 from collectives.errors import InputError, RunFailed
 from collectives.records.environment import cores, threads_per_rank
-from realcomm.launching import server
 from realcomm.launching.failures import RankFailed, TimedOut
 from realcomm.launching.interrupts import HeldInterrupts
 from realcomm.launching.launcher import _Processes, launch
 from realcomm.launching.server import server_folder
-from realcomm.launching.status import report_progress, set_status
-from realcomm.launching.torchrun import under_torchrun
 from realcomm.launching.worker import PROGRESS
 
 TESTS = Path(__file__).parent
@@ -123,12 +120,6 @@ def launch_again(rank: int, world_size: int) -> list[tuple[int, int, float]]:
 
 def test_nobody_loses_a_peer_that_is_done():
     assert launch(real_workers.leave_early, 3) == [1.0, 1.0, 1.0]
-
-
-def test_status_and_progress_outside_a_launch_have_no_effect():
-    set_status("nothing in particular")
-    report_progress(1, 2, "nothing")
-    assert not under_torchrun()
 
 
 @pytest.mark.parametrize("bad", [0, 2])
@@ -275,21 +266,6 @@ def test_a_script_without_main_guard_may_launch_and_nothing_else_is_said(tmp_pat
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=environment)
     assert (done.returncode, done.stdout, done.stderr) == (0, "[2, 2]\n", "")  # max(rank, world_size)
     assert [*folder.iterdir()] == []
-
-
-def test_where_sockets_can_be_is_the_usual_folder_while_its_path_is_short(tmp_path: Path, monkeypatch):
-    """A socket's path of 104 bytes is one too many for macOS."""
-    with tempfile.TemporaryDirectory(dir="/tmp") as short:
-        fits, too_long = (Path(short, "f" * (number - len(short) - 1)) for number in (103 - 32, 104 - 32))
-        fits.mkdir()
-        folder = server._make_folder(str(fits))
-        assert Path(folder).parent == fits and len(f"{folder}/listener-12345678") == 103
-        other = server._make_folder(str(too_long))
-        assert str(Path(other).parent) in server._SHORT_FOLDERS
-        Path(other).rmdir()
-    monkeypatch.setattr(server, "_SHORT_FOLDERS", (str(tmp_path / "not there"),))
-    with pytest.raises(RunFailed, match=r"not there cannot be written to; set TMPDIR to a folder .* at most 71 bytes"):
-        server._make_folder(str(too_long))
 
 
 @contextmanager

@@ -2,15 +2,13 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
-import viz_traces
 from limit_cases import Case, try_case
 
 import simcomm
 from collectives import find_algorithm
-from collectives.records.limits import critical_messages, find_limits
-from collectives.records.link_loads import link_loads, link_routes
+from collectives.records.limits import find_limits
+from collectives.records.link_loads import link_loads
 from collectives.records.messages import Message
 from collectives.records.trace import Trace, TracedLink
 from collectives.training.workload import ComputePhases, Training
@@ -112,16 +110,3 @@ def test_loads_of_a_link_follow_from_its_messages() -> None:
     assert loads.peak.tolist() == [1.0]  # both together: never more than the link has
     assert loads.mean_load(0, 0.0, 1.0) == pytest.approx(1250.0)  # 500 a second and, in the mean, 750
     assert loads.mean_load(0, 2.0, 4.0) == pytest.approx(0.0)
-
-
-def test_bytes_of_all_links_are_those_of_the_messages() -> None:
-    trace = viz_traces.ring(6)
-    message, link = link_routes(trace).crossings(trace.messages.route)
-    crossed = np.bincount(link, trace.messages.nbytes[message], len(trace.links))
-    assert crossed.tolist() == [link.nbytes for link in trace.links]
-
-
-def test_the_critical_path_of_a_ring_is_one_message_a_step() -> None:
-    trace = viz_traces.ring(4)
-    steps = [trace.messages[index].step for index in critical_messages(trace)]
-    assert steps == list(range(6))

@@ -14,7 +14,6 @@ from scenario_texts import ASKS, STAR, check_refused, write
 import ringlab
 import simcomm
 from collectives import InputError
-from collectives.declaration import nccl
 from ringlab.commands.predicting.explain import explain
 from ringlab.commands.predicting.prediction import predict
 from scenarios import LoadedScenario, load
@@ -245,11 +244,6 @@ def test_a_training_over_nccl_has_its_all_reduce_after_backward(tmp_path: Path):
     assert ring.sync_s is not None and ring.sync_s > sync
     with pytest.raises(InputError, match="needs a cluster that NCCL joins"):
         simcomm.train(scenario.trainings[0], simcomm.star(4, "10 Gbit/s", "5 us"))
-
-
-def test_nccls_own_has_no_program():
-    with pytest.raises(InputError, match="predicted for a described system, and has no program"):
-        simcomm.run(nccl("all_reduce"), simcomm.star(4, "10 Gbit/s", "5 us"), 1024)
 
 
 def test_python_explains_too(tmp_path: Path):

@@ -104,30 +104,6 @@ def test_measured_beside_predicted(browser: Browser, folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_six_algorithms_as_they_were_measured(browser: Browser, folder: Path) -> None:
-    """Pages of real runs hold what pages of simulated ones do, beside the predictions of the same."""
-    runs = []
-    for name in ("naive", "ring", "double_tree", "halving_doubling"):
-        request = make_request(find_algorithm(f"all_reduce/{name}"), 4, 1 << 18)
-        measured = realcomm.run(request, simcomm.this_machine(4), timeout=120.0, repetitions=1, warmup=0)
-        runs += [PlayedRun(measured, f"{name}, measured"), PlayedRun(player_pages.on_four(f"all_reduce/{name}"), name)]
-    with Player(browser, page_of(folder, "measured-4", runs)) as player:
-        check_runs(player, runs)
-        player.press("3", "Home", *["Shift+ArrowRight"] * 3)
-        assert player.x == pytest.approx(player.ask("player.data.runs[2].stepEnd[2]"))
-        player.shoot("measured-4")
-    others = [
-        realcomm.run(name, simcomm.this_machine(4), 1 << 16, timeout=120.0, repetitions=1, warmup=0)
-        for name in ("all_gather/bruck", "all_to_all/direct", "broadcast/binomial")
-    ]
-    runs = [PlayedRun(trace, trace.title) for trace in others]
-    with Player(browser, page_of(folder, "measured-others", runs)) as player:
-        check_runs(player, runs)
-        player.press("v", "l", "ArrowRight", "ArrowLeft", "c", "End")
-        assert "every chunk is where it belongs" in player.text("caption")
-
-
-@pytest.mark.slow
 def test_firefox_draws_it_too(folder: Path, tmp_path: Path) -> None:
     """Firefox as Debian has it takes no orders of playwright's, but makes a picture of a page that has just loaded."""
     program = shutil.which("firefox-esr") or shutil.which("firefox")
@@ -410,21 +386,6 @@ def opened(browser: Browser, path: Path, name: str) -> dict[str, float]:
         stats: dict[str, float] = player.ask("player.stats")
         player.shoot(name)
         return {"opened": stats["opened"], "frame": stats["script"] / stats["frames"]}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("view", ["wires", "talk"])
-def test_a_frame_of_256_ranks_takes_little_script(browser: Browser, folder: Path, view: str) -> None:
-    trace = simcomm.run("all_reduce/ring", two_level_tree(8, 32, "100 Gbit/s", "2 us", 4.0), 256 << 20)
-    with Player(browser, page_of(folder, "many256", [PlayedRun(trace, "ring")])) as player:
-        player.ask("view => player.setView(view)", view)
-        player.press(" ")
-        player.page.wait_for_timeout(500)
-        before = player.ask("({...player.stats})")
-        player.page.wait_for_timeout(2000)
-        after = player.ask("({...player.stats})")
-        assert (after["script"] - before["script"]) / (after["frames"] - before["frames"]) < 12
-        player.shoot(f"256-{view}")
 
 
 @pytest.mark.slow

@@ -106,17 +106,6 @@ def test_what_is_late_is_told_of_also_without_news(lines):
     assert len(said) > 3 and all(re.match(r"  1,000/2,000 parts, \d+ s", line) for line in said[1:-1])
 
 
-def test_the_time_that_is_left_counts_down_between_two_news():
-    shown = terminal_progress._Lines(PlainConsole(file=io.StringIO()), "a task")
-    shown.begun = time.monotonic() - 30
-    shown.tick(0, 1, 3, "")
-    assert shown.left() == "about 60 s left"
-    shown.begun, shown.moved = shown.begun - 20, shown.moved - 20
-    assert shown.left() == "about 40 s left"
-    shown.tick(0, 3, 3, "")
-    assert shown.left() == ""
-
-
 def test_a_task_that_fails_is_not_called_done(lines):
     progress, file = lines
     with pytest.raises(ZeroDivisionError), progress.task("a task"):
@@ -231,16 +220,6 @@ def test_a_short_prediction_says_nothing_first():
     answer = prediction.predict(load("star8"), Session(progress=heard))
     assert heard.notes == [] and not answer.interrupted and "interrupted" not in answer.to_dict()
     assert heard.news[-1][0] == heard.news[-1][1]
-
-
-def test_an_interrupt_after_the_last_row_keeps_all(monkeypatch):
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(prediction, "conclude", interrupt)
-    answer = prediction.predict(load("star8"))
-    assert answer.interrupted and answer.conclusions == ("Stopped: 12 of 12 rows are simulated.",)
-    assert len(answer.collectives) + len(answer.training) == 12
 
 
 def test_an_interrupt_before_the_first_row_is_one():

@@ -12,12 +12,10 @@ import viz
 from collectives import InputError, algorithm, build_schedule, find_algorithm, verify
 from collectives.declaration import nccl
 from collectives.request import Request, make_request
-from collectives.schedule.symbolic_build import build_symmetric
 from collectives.training.workload import ComputePhases, Training
 from collectives.transport import Transport
 from realcomm.functions.tensor_call import check_splits
-from ringlab.commands.doctor import DoctorAnswer, Finding
-from simcomm.selection import choose, winner_map
+from simcomm.selection import choose
 
 STAR = simcomm.star(4, "10 Gbit/s", "5 us")
 RING = find_algorithm("all_reduce/ring")
@@ -144,8 +142,6 @@ def test_what_is_no_algorithm_is_not_looked_for(algorithm):
         verify("broadcast/naive", 4, root="1")
 
 
-GRAPH = STAR.graph
-WINNERS = viz.Winners("all_reduce", [1024], [2], [["ring"]], [[1.0]])
 ONES = torch.ones(4)
 
 
@@ -187,24 +183,6 @@ def test_an_argument_of_another_type_is_named(call, message: str):
 
 def test_a_schedule_is_built_of_a_name_too():
     assert build_schedule("all_reduce/ring", 4).programs == build_schedule(RING, 4).programs
-
-
-def test_what_a_shell_shows_fits_on_a_line():
-    ring, training = build_schedule("all_reduce/ring", 4), Training(RING)
-    assert repr(ring) == "<Schedule all_reduce/ring, world size 4: 24 messages>"
-    assert repr(ring.table()) == "<StepTable all_reduce/ring, world size 4: 24 messages>"
-    assert (
-        repr(build_symmetric(RING, 4)) == "<SymmetricSchedule all_reduce/ring, world size 4: 6 messages of each rank>"
-    )
-    assert repr(training) == "<Training of resnet18 on digits, gradient sync ring>"
-    found = winner_map("broadcast", STAR, [64, 128], [4], among=[find_algorithm("broadcast/naive")])
-    assert repr(found) == f"<WinnerMap of broadcast on {STAR.title}: 1 world sizes, 2 sizes>"
-    answer = DoctorAnswer((Finding("Python", True, "3.11"), Finding("gloo", False, "missing")))
-    assert repr(answer) == "<DoctorAnswer: 2 findings, missing: gloo>"
-
-
-def test_simcomm_lists_what_it_imports_when_it_is_used():
-    assert set(simcomm.__all__) <= set(dir(simcomm))
 
 
 def test_a_request_stands_in_place_of_the_algorithm():

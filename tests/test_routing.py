@@ -111,6 +111,10 @@ CASES = [
     (topologies.torus([3, 3], *LINK), ecmp(1)),
     (simcomm.star(3, *LINK), listed_routes([("h0", "s0", "h1")])),
     (simcomm.this_machine(3), shortest),
+    *(
+        (simcomm.preset(name, nodes=n), shortest)
+        for name, n in (("rtx4090-pcie", 1), ("dgx-h100", 2), ("g4dn.metal", 2))
+    ),
 ]
 
 
@@ -183,18 +187,9 @@ def test_ecmp_collisions_cost_time_in_a_run():
 
 def test_wider_links_win_where_the_number_of_links_is_the_same():
     """Two GPUs on one PCIe switch and on one NVSwitch."""
-    machine = machines.Machine(
-        "",
-        2,
-        LinkSpec(12e9),
-        pcie_switches=1,
-        nvlinks=lambda g, n, gpus: machines.add_nvswitch(g, n, gpus, LinkSpec(100e9)),
-    )
-    assert on_one_switch(machine, 1).router().route("n0.gpu0", "n0.gpu1") == (
-        "n0.gpu0",
-        "n0.nvswitch",
-        "n0.gpu1",
-    )
+    switch = partial(machines.add_nvswitch, link=LinkSpec(100e9))
+    machine = machines.Machine("", 2, LinkSpec(12e9), pcie_switches=1, nvlinks=switch)
+    assert on_one_switch(machine, 1).router().route("n0.gpu0", "n0.gpu1") == ("n0.gpu0", "n0.nvswitch", "n0.gpu1")
 
 
 def test_without_peer_to_peer_messages_go_through_the_receivers_memory():
@@ -326,26 +321,3 @@ def test_routes_are_right_after_a_refusal_of_the_same_router(worth_compiling: in
         with pytest.raises(TooLarge):
             router.links(all_pairs(ring))
     assert [edges[link] for link in router.links([("h3", "h6")]).link] == [("h3", "h4"), ("h4", "h5"), ("h5", "h6")]
-
-
-def test_what_searches_need_of_a_network_is_worked_out_once_where_it_is_kept() -> None:
-    tree, star = simcomm.fat_tree(4, *LINK), simcomm.star(4, *LINK)
-    with paths.keeping_paths():
-        one, other = tree.router(), tree.router()
-        assert one is not other and one.paths is other.paths
-        assert star.router().paths is not one.paths and tree.router().paths is not one.paths  # the last one's are kept
-    assert tree.router().paths is not tree.router().paths
-
-
-@pytest.mark.parametrize(("name", "nodes"), [("rtx4090-pcie", 1), ("dgx-h100", 2), ("g4dn.metal", 2)])
-def test_routes_of_places_are_those_of_names_also_through_host_memory(name: str, nodes: int) -> None:
-    cluster = simcomm.preset(name, nodes=nodes)
-    pairs = all_pairs(cluster)
-    place = {host: number for number, host in enumerate(cluster.hosts)}
-    src, dst = (np.array([place[pair[end]] for pair in pairs]) for end in (0, 1))
-    found = cluster.router().links_between(cluster.hosts, src, dst)
-    single = cluster.router()
-    edges = list(cluster.graph.edges)
-    for number, (a, b) in enumerate(pairs):
-        links = found.link[found.first[number] : found.first[number + 1]].tolist()
-        assert [edges[link] for link in links] == list(pairwise(single.route(a, b)))

@@ -12,7 +12,7 @@ from compiled_cases import as_algorithm, random_programs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives import InputError, ProgramError, find_algorithm, library
+from collectives import InputError, ProgramError, library
 from collectives.catalogue import load_file
 from collectives.declaration import Algorithm
 from collectives.schedule.build import build_schedule
@@ -24,7 +24,6 @@ from collectives.schedule.table import OperationColumns, StepTable
 from collectives.spec import find_spec
 from collectives.step import Program, copy, recv, recv_reduce, reduce, send
 from collectives.symbolic_rank import LARGEST, DigitRank, Diverges, VectorRank, vectorise
-from simcomm.schedules import unverified_schedule
 
 OPERATORS = ["add", "sub", "mul", "floordiv", "mod", "and_", "or_", "xor", "lshift", "rshift", "eq", "lt", "ge"]
 
@@ -55,28 +54,6 @@ def test_the_library_is_traced_alike_by_every_way(name: str, p: int):
         for found in (cyclic and cyclic.table(), branches):
             if found is not None:
                 assert_same(found, wanted)
-
-
-def test_a_program_is_tried_as_cyclic_once_and_a_fault_of_ours_is_not_taken_for_one_of_the_program(monkeypatch):
-    seen = []
-
-    def to_all(rank, world_size):
-        seen.append(type(rank))
-        if rank == 0:
-            yield tuple(send(peer, 0) for peer in range(1, world_size))
-        else:
-            yield recv(0, 0)
-
-    algorithm = here(to_all)
-    unverified_schedule(algorithm, 5)
-    assert seen.count(DigitRank) == 1
-
-    def fail(blocks):
-        raise ZeroDivisionError
-
-    monkeypatch.setattr("collectives.schedule.symbolic_build.merge_blocks", fail)
-    with pytest.raises(ZeroDivisionError):
-        build_table(algorithm, 5)
 
 
 ABSOLUTE = '''
@@ -419,16 +396,6 @@ def test_a_count_that_is_no_whole_number_is_refused_for_any_number_of_ranks() ->
     assert build_symmetric(here(half), 70) is None
     with pytest.raises(ProgramError, match=r"1\.5 is no whole number"):
         build_table(here(half), 70)
-
-
-@pytest.mark.parametrize("name", ["double_tree", "halving_doubling", "binomial"])
-def test_a_table_is_kept_in_little_memory(name: str) -> None:
-    """Small numbers have small types, and a count that is the same in all operations is kept once."""
-    table = build_by_branch(find_algorithm(f"all_reduce/{name}"), 64)
-    assert table is not None
-    columns = table.columns
-    assert (columns.kind.dtype, columns.channel.dtype, columns.step.dtype) == (np.int8, np.int8, np.int8)
-    assert (columns.count.strides == (0,)) == (name != "halving_doubling")
 
 
 @pytest.mark.parametrize("most", [0, 127, 128, 32_767, 32_768])

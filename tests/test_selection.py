@@ -12,7 +12,6 @@ from collectives.costs.brackets import ONE_AT_A_TIME
 from collectives.declaration import Algorithm, auto
 from collectives.errors import Undefined
 from collectives.request import make_request, round_down
-from collectives.step import Kind
 from simcomm.compiled.planning.engine_input import busiest_link_seconds
 from simcomm.selection import choose, library_candidates, resolve_auto, winner_map
 from simcomm.time_models.choice import time_model
@@ -132,20 +131,6 @@ def test_no_run_leaves_its_bracket_whatever_the_length(found: Algorithm) -> None
                 assert most < least * 1.05
             loads = busiest_link_seconds(estimator._input(found))
             assert loads <= seconds * (1 + 1e-12)
-
-
-@pytest.mark.parametrize("found", ON_STAR, ids=lambda found: found.full_name)
-def test_ranks_that_have_one_peer_at_a_time_are_known(found: Algorithm) -> None:
-    for p in (2, 3, 7, 8, 12):
-        try:
-            programs = [found.channels(rank, p) for rank in range(p)]
-        except Undefined:
-            continue
-        steps = [step for rank in programs for channel in rank for step in channel]
-        sent_to = [{op.peer for op in step if op.kind == Kind.SEND} for step in steps]
-        from_whom = [{op.peer for op in step if op.kind.receives} for step in steps]
-        is_single = all(len(rank) == 1 for rank in programs) and max(map(len, sent_to + from_whom), default=0) <= 1
-        assert is_single or found.full_name not in ONE_AT_A_TIME
 
 
 def test_bounds_hold_on_other_networks_too() -> None:

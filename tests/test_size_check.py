@@ -16,10 +16,7 @@ from collectives.budget import Gigabyte
 from collectives.declaration import Algorithm
 from collectives.errors import InputError, TooLarge
 from collectives.request import Request
-from collectives.schedule import size_check, symbolic_build
-from collectives.schedule.build import build_schedule
 from collectives.schedule.size_check import check_operations, estimate_operations
-from collectives.schedule.symbolic_build import build_by_branch
 from collectives.schedule.table import StepTable
 from collectives.step import Step
 from collectives.training.workload import ComputePhases
@@ -34,7 +31,6 @@ from simcomm.compiled.kernel import arrays
 from simcomm.compiled.planning import link_records, routes
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.planning.routes import alone_rates, find_routes
-from simcomm.model.trouble import LinkTrouble, Trouble
 from simcomm.schedules import compact_schedule
 from simcomm.selection import choose
 
@@ -50,16 +46,14 @@ def counting(algorithm: Algorithm, said: list[int]) -> Algorithm:
     return replace(algorithm, function=function)
 
 
-@pytest.mark.parametrize(("name", "hosts"), [("all_to_all/pairwise", 60_000), ("all_to_all/direct", 10_000)])
+@pytest.mark.parametrize(
+    ("name", "hosts"), [("all_to_all/pairwise", 60_000), ("all_to_all/direct", 10_000), ("all_to_all/bruck", 60_000)]
+)
 def test_too_many_hosts_of_all_to_all_are_refused_before_they_are_asked(name: str, hosts: int):
     cluster, said = simcomm.star(hosts, "10 Gbit/s", "5 us"), list[int]()
     with pytest.raises(InputError, match=rf"{hosts}.*,\d\d\d,\d\d\d.* fewer ranks"):
         simcomm.run(counting(find_algorithm(name), said), cluster, 1 << 20, record=False)
     assert 0 < sum(said) < 10 * hosts * 2  # what a few ranks say
-
-
-def test_a_root_that_works_for_all_is_not_taken_for_ranks_that_all_do():
-    assert estimate_operations(find_algorithm("broadcast/naive"), 20_000) < 100_000
 
 
 def test_a_refusal_names_the_true_count():
@@ -69,26 +63,6 @@ def test_a_refusal_names_the_true_count():
         InputError, match=r"about 1,799,940,000 operations .*; up to 4,200,000 will do; .* such as ring, or fewer"
     ):
         check_operations(pairwise, 30_000, operations)
-
-
-def test_what_may_be_too_large_is_simulated_before_what_is_not(monkeypatch):
-    asked = []
-
-    def refuse(request, *_, **__):
-        asked.append(request.algorithm.name)
-        raise InputError("too large")
-
-    monkeypatch.setattr(simcomm, "run", refuse)
-    with pytest.raises(InputError, match="too large"):
-        load("star8", "cluster.hosts=6000").predict()
-    assert asked == ["ring"]  # of naive and ring: 72 million messages, for which there may be a shortcut
-
-
-def test_no_program_that_is_refused_is_run_to_its_end():
-    said = list[int]()
-    with pytest.raises(TooLarge, match=r"all_to_all/bruck, world size 60000: about \d,\d\d\d,\d\d\d,\d\d\d operations"):
-        compact_schedule(counting(find_algorithm("all_to_all/bruck"), said), 60_000)  # a million operations of each
-    assert 0 < sum(said) < 10 * size_check.MOST_COUNTED
 
 
 def test_a_row_that_is_refused_stops_no_other(monkeypatch):
@@ -109,33 +83,6 @@ def test_auto_is_chosen_among_those_that_are_not_too_large(monkeypatch):
         choose("all_reduce", cluster, 64, among=[find_algorithm("all_reduce/direct")])
 
 
-def test_a_refusal_asks_no_more_than_two_ranks_and_each_once():
-    asked: list[int] = []
-    bruck = find_algorithm("all_to_all/bruck")
-
-    def function(rank: int, world_size: int) -> object:
-        asked.append(rank)
-        return bruck.function(rank, world_size)
-
-    with pytest.raises(TooLarge):
-        schedules.unverified_schedule(replace(bruck, function=function), 20_000)
-    assert [rank for rank in asked if isinstance(rank, int)] == [10_000, 1]
-
-
-def test_equal_rows_are_simulated_once(monkeypatch):
-    simulate, asked = simcomm.run, []
-
-    def note(request, *arguments, **options):
-        asked.append(options.get("record", True))
-        return simulate(request, *arguments, **options)
-
-    monkeypatch.setattr(simcomm, "run", note)
-    many = load("star8", f"collective.algorithms={['ring'] * 50}".replace("'", '"'), 'collective.sizes=["1 KiB"]')
-    found = many.predict()
-    assert len(found.collectives) == 50 and len({one.time_s for one in found.collectives}) == 1
-    assert asked.count(False) == 1
-
-
 @pytest.mark.parametrize(("limit", "name"), [("PAIRS", "direct"), ("TABLED", "pairwise")])
 def test_more_memory_allows_more(limit: str, name: str, monkeypatch):
     """A refusal names the memory that is enough."""
@@ -153,26 +100,9 @@ def test_more_memory_allows_more(limit: str, name: str, monkeypatch):
             simcomm.run(algorithm, cluster, 1 << 20, record=False)
 
 
-def test_programs_that_branch_in_many_ways_are_written_down_rank_by_rank_as_they_are_built():
-    pairwise = find_algorithm("all_to_all/pairwise")
-    table = build_by_branch(pairwise, 258)
-    assert table is not None
-    for one, other in zip(table.columns, build_schedule(pairwise, 258).table().columns, strict=True):
-        assert np.array_equal(one, other)
-
-
 def test_naive_programs_ask_about_other_ranks_only_at_the_root():
     found = compact_schedule(find_algorithm("all_reduce/naive"), 20_000)
     assert isinstance(found, StepTable) and found.messages == 2 * 19_999
-
-
-def test_a_program_that_one_run_says_is_not_asked_for_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = Mock(side_effect=estimate_operations)
-    monkeypatch.setattr(symbolic_build, "estimate_operations", asked)
-    ring, tree = find_algorithm("all_reduce/ring"), find_algorithm("all_reduce/binomial")
-    for algorithm in (ring, tree):
-        symbolic_build.build_compact(algorithm, 300)
-    assert [call.args[0] for call in asked.call_args_list] == [tree]
 
 
 def test_routes_with_too_many_links_are_refused_before_they_are_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,15 +121,6 @@ def test_too_many_links_of_one_route_are_refused(monkeypatch: pytest.MonkeyPatch
     said = r"126 routes with up to 26 links .* 2,358 pairs of links beside 126 messages; up to 496 will do"
     with pytest.raises(TooLarge, match=said):
         simcomm.run("all_reduce/binomial", simcomm.ring(64, "1 GB/s", "1 us"), 4096, engine="compiled")
-
-
-def test_some_doors_say_that_routes_are_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    far = simcomm.ring(600, "1 GB/s", "1 us")
-    pairs = [(a, b) for a in far.hosts[:30] for b in far.hosts]
-    assert len(far.router().links(pairs).link) == 30 * 300 * 300
-    monkeypatch.setattr(Gigabyte, "HOPS", 40_000)
-    with pytest.raises(TooLarge, match=r"18,000 pairs of hosts have about 2,\d{3},\d{3} links .* up to 40,000 will do"):
-        far.router().links(pairs)
 
 
 def test_the_simpy_engine_has_a_limit_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,19 +195,6 @@ def test_what_the_limits_allow_of_routes_fits_into_a_gigabyte(monkeypatch: pytes
     assert events / together * Gigabyte.TOGETHER < 700e6
 
 
-def test_what_changes_before_any_run_could_end_is_not_left_out_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried = Mock(side_effect=engine.by_max_plus)
-    monkeypatch.setattr(engine, "by_max_plus", tried)
-    star, ring = simcomm.star(16, "1 GB/s", "1 us"), "all_reduce/ring"
-    ends = simcomm.run(ring, star, 1 << 20, engine="compiled", record=False).elapsed
-    for at, calls in ((2e-6 * 29, 1), (ends / 2, 2), (2 * ends, 1)):  # of 30 steps with 2 us of latency each
-        tried.reset_mock()
-        trouble = Trouble(links=(LinkTrouble(("h0", "s0"), 0.5, at=at),))
-        found = simcomm.run(ring, star, 1 << 20, engine="compiled", record=False, trouble=trouble)
-        assert tried.call_count == calls
-        assert (found.elapsed == ends) == (at > ends)
-
-
 def test_some_routes_say_that_links_are_shared_too_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_records, "SAMPLED", 64)
     monkeypatch.setattr(Gigabyte, "TOGETHER", 1_000_000)
@@ -309,25 +217,6 @@ def test_some_routes_say_that_links_are_shared_too_often(monkeypatch: pytest.Mon
     monkeypatch.setattr("collectives.budget.Gigabyte.MESSAGES", 1000)
     with pytest.raises(TooLarge, match=r"its 10,240 messages would have to be simulated one by one here"):
         look("all_reduce/recursive_doubling", far)
-
-
-def test_halving_and_doubling_of_65536_ranks_fits_beside_its_messages():
-    ranks, distances = 1 << 16, 16
-    pairs, links = ranks * distances, 2 * ranks
-    one = np.ones(pairs, np.int64)
-    link_records._check_number(pairs, one, pairs, 2 * pairs, links)  # a shared link on each
-    with pytest.raises(TooLarge, match="beside 8,388,608 messages"):
-        link_records._check_number(4 * pairs, np.ones(4 * pairs, np.int64), 4 * pairs, 8 * pairs, links)
-
-
-def test_pairs_of_few_links_take_less_room_as_many_are_the_same():
-    """Pairwise all-to-all on 64 racks of 16 hosts: a million messages, each over three shared links."""
-    ranks, links = 1024, 2 * (1024 + 64)
-    messages = pairs = ranks * (ranks - 1)
-    shared = np.full(pairs, 3)
-    link_records._check_number(pairs, shared, 9 * pairs, messages, links)
-    with pytest.raises(TooLarge, match=r"9,427,968 pairs of links .* up to 8,809,792 will do"):
-        link_records._check_number(pairs, shared, 9 * pairs, messages, links=1_000_000)
 
 
 @pytest.mark.parametrize("record", ["path.png", "film.gif", "player.html"])

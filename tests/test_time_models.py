@@ -49,12 +49,3 @@ def test_what_nccl_does_itself_is_timed_where_nccl_joins_the_ranks() -> None:
     assert found.choice.startswith(f"{expected.algorithm}/{expected.protocol} x")
     with pytest.raises(InputError, match="it is predicted for a described system, and has no program"):
         simcomm.run(Request(nccl("all_reduce"), 1 << 20), STAR)
-
-
-def test_what_takes_trouble_or_an_engine_is_simulated_message_by_message() -> None:
-    slow = simcomm.Trouble(ranks=(simcomm.RankTrouble(0, slowdown=2),))
-    whole = Training(nccl("all_reduce"), compute=ComputePhases(0.01, 0.02, 0.005))
-    with pytest.raises(InputError, match="predicted as a whole, without messages that trouble could meet"):
-        simcomm.train(whole, DGX, trouble=slow)
-    with pytest.raises(InputError, match="needs a cluster that NCCL joins"):
-        simcomm.train(whole, STAR)

@@ -49,11 +49,6 @@ def trace() -> Trace:
     )
 
 
-def test_a_path_may_be_a_text(trace: Trace, tmp_path: Path):
-    trace.write(str(tmp_path / "ring.trace.json"))
-    assert read_trace(str(tmp_path / "ring.trace.json")) == read_trace(tmp_path / "ring.trace.json") == trace
-
-
 @pytest.mark.parametrize("path", [3, None, b"x.json", ["x.json"]])
 def test_what_is_no_path_is_refused(trace: Trace, path: Any):
     hosts, found = ["h0", "h1"], viz.Winners("all_reduce", [1024], [2], [["ring"]], [[1.0]])
@@ -117,18 +112,6 @@ def test_a_file_has_a_schema_version_and_no_infinity(trace: Trace, tmp_path: Pat
     content = written(trace, tmp_path)  # refuses the constants that JSON does not have
     assert content["schema_version"] == 3
     assert content["title"] == "all_reduce/ring"
-
-
-def test_writing_leaves_nothing_else_behind(trace: Trace, tmp_path: Path) -> None:
-    trace.write(tmp_path / "a.trace.json")
-    trace.write(tmp_path / "a.trace.json")
-    assert [path.name for path in tmp_path.iterdir()] == ["a.trace.json"]
-
-
-def test_a_trace_is_shown_on_a_line(trace: Trace) -> None:
-    assert repr(trace) == "<Trace all_reduce/ring: predicted, 2 ranks, 2 messages, 3 ms>"
-    trace.failed = {1: 2e-3}
-    assert repr(trace).endswith("2 messages, 3 ms, never finished>")
 
 
 def test_bytes_sent_by_each_rank(trace: Trace) -> None:

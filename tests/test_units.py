@@ -1,5 +1,8 @@
 """Quantities: exact where they are clear, refused where they are not."""
 
+import re
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,80 +23,46 @@ from collectives.units import (
 )
 from simcomm import star
 
-
-@pytest.mark.parametrize(
-    ("text", "nbytes"),
-    [
-        ("0 B", 0),
-        ("1 B", 1),
-        ("64 KiB", 65536),
-        ("64KiB", 65536),
-        (" 1.5 kB ", 1500),
-        ("1 MiB", 2**20),
-        ("8 MB", 8_000_000),
-        ("1.001 MB", 1_001_000),  # 1.001 * 1e6 is no whole float
-        ("2e3 B", 2000),
-        ("1 GiB", 2**30),
-        ("3 TB", 3 * 10**12),
-    ],
-)
-def test_sizes_are_whole_bytes(text: str, nbytes: int) -> None:
-    assert parse_size(text) == nbytes
+READ: dict[Callable[[str], float], dict[str, float]] = {
+    parse_size: {
+        "0 B": 0, "1 B": 1, "64 KiB": 65536, "64KiB": 65536, " 1.5 kB ": 1500, "1 MiB": 2**20, "8 MB": 8_000_000,
+        "1.001 MB": 1_001_000, "2e3 B": 2000, "1 GiB": 2**30, "3 TB": 3 * 10**12,  # 1.001 * 1e6 is no whole float
+    },
+    parse_bandwidth: {
+        "8 bit/s": 1.0, "10 Gbit/s": 1.25e9, "1.25 GB/s": 1.25e9, "200 Mbit/s": 25e6, "1 GiB/s": float(2**30),
+        "0.5 Tbit/s": 62.5e9,
+    },
+    parse_latency: {"0 us": 0.0, "3 us": 3e-6, "12 ms": 12e-3, "250 ns": 250e-9, "1.5 s": 1.5},
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("text", "bytes_per_second"),
-    [
-        ("8 bit/s", 1.0),
-        ("10 Gbit/s", 1.25e9),
-        ("1.25 GB/s", 1.25e9),
-        ("200 Mbit/s", 25e6),
-        ("1 GiB/s", float(2**30)),
-        ("0.5 Tbit/s", 62.5e9),
-    ],
-)
-def test_bandwidths_are_bytes_per_second(text: str, bytes_per_second: float) -> None:
-    assert parse_bandwidth(text) == bytes_per_second
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("0 us", 0.0), ("3 us", 3e-6), ("12 ms", 12e-3), ("250 ns", 250e-9), ("1.5 s", 1.5)]
-)
-def test_times_are_the_nearest_float(text: str, seconds: float) -> None:
-    assert parse_latency(text) == seconds
+@pytest.mark.parametrize(("parse", "text"), [(parse, text) for parse, table in READ.items() for text in table])
+def test_quantities_are_whole_bytes_and_the_nearest_floats(parse: Callable[[str], float], text: str) -> None:
+    assert parse(text) == READ[parse][text]
 
 
 AMBIGUOUS = ["25 Gb/s", "100Gbps", "100 gbit/s", "10 Gbit", "10 GB", "10 Gbit/", "10 Kibit/s", "1 mbit/s"]
+REFUSED: dict[Callable[[str], float], tuple[str, list[object]]] = {
+    parse_bandwidth: (
+        "no bandwidth", [*AMBIGUOUS, "0 bit/s", "-1 Gbit/s", "", "fast", "1e999 bit/s", "1,5 Gbit/s", 10, True],
+    ),
+    parse_size: (
+        "is no size", ["64 kb", "64 K", "64 Kb", "64 kbit", "64", "0.5 B", "1.1 KiB", "٣ B", "1 B B", 64, 64.0],
+    ),
+    parse_latency: ("is no time", ["5", "5 usec", "5 µ", "5 m", "5 S", "-5 us", "5 us/s", 5, 0, None]),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "text", [*AMBIGUOUS, "0 bit/s", "-1 Gbit/s", "", "fast", "1e999 bit/s", "1,5 Gbit/s", 10, True]
-)
-def test_bandwidths_that_are_refused(text: object) -> None:
-    with pytest.raises(InputError) as refusal:
-        parse_bandwidth(text)
-    assert repr(text) in str(refusal.value)
-    assert "bandwidth" in str(refusal.value)
+@pytest.mark.parametrize(("parse", "text"), [(parse, text) for parse, (_, texts) in REFUSED.items() for text in texts])
+def test_what_is_refused_is_shown(parse: Callable[[object], float], text: object) -> None:
+    with pytest.raises(InputError, match=f"{re.escape(repr(text))} .*{REFUSED[parse][0].removeprefix('is ')}"):
+        parse(text)
 
 
 @pytest.mark.parametrize("text", AMBIGUOUS)
 def test_a_refusal_says_what_is_accepted(text: str) -> None:
     with pytest.raises(InputError, match=r"write a number and one of bit/s, .*, B/s, .* for example '10 Gbit/s'"):
         parse_bandwidth(text)
-
-
-@pytest.mark.parametrize(
-    "text", ["64 kb", "64 K", "64 Kb", "64 kbit", "64", "0.5 B", "1.1 KiB", "٣ B", "1 B B", 64, 64.0]
-)
-def test_sizes_that_are_refused(text: object) -> None:
-    with pytest.raises(InputError, match="is no size"):
-        parse_size(text)
-
-
-@pytest.mark.parametrize("text", ["5", "5 usec", "5 µ", "5 m", "5 S", "-5 us", "5 us/s", 5, 0, None])
-def test_times_that_are_refused(text: object) -> None:
-    with pytest.raises(InputError, match="is no time"):
-        parse_latency(text)
 
 
 def test_a_bare_number_is_told_that_it_lacks_a_unit() -> None:

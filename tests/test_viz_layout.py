@@ -4,7 +4,6 @@ import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from itertools import combinations
 from math import hypot
 
 import numpy as np
@@ -44,23 +43,6 @@ def test_two_racks_stand_left_and_right_each_round_its_switch() -> None:
     for rank in range(8):
         own, other = ("s0", "s1") if rank < 4 else ("s1", "s0")
         assert apart(layout, f"h{rank}", own) < apart(layout, f"h{rank}", other)
-
-
-def fat_tree() -> Trace:
-    ends = [(f"h{i}", f"s{i // 4}") for i in range(16)] + [
-        (f"s{leaf}", f"s{spine}") for leaf in range(4) for spine in (4, 5)
-    ]
-    links = [TracedLink(x, y, 1e9, 0.0, 0.0) for a, b in ends for x, y in ((a, b), (b, a))]
-    return Trace("all_reduce/ring", "predicted", 16, 1.0, links=links, hosts=[f"h{i}" for i in range(16)])
-
-
-@pytest.mark.parametrize("trace", [viz_traces.two_racks(), fat_tree(), *map(viz_traces.ring, (1, 2, 3, 5, 8, 24, 64))])
-def test_nothing_overlaps_and_hosts_stand_inside(trace: Trace) -> None:
-    layout = lay_out(trace, BOX)
-    for a, b in combinations(layout.positions, 2):
-        assert apart(layout, a, b) > layout.radii[a] + layout.radii[b], (a, b)
-    for x, y in layout.positions.values():
-        assert BOX.left - 1e-6 <= x <= BOX.right + 1e-6 and BOX.bottom - 1e-6 <= y <= BOX.top + 1e-6
 
 
 def test_the_two_directions_of_a_link_have_lines_of_their_own() -> None:
@@ -119,6 +101,7 @@ def predicted(cluster: Cluster) -> Trace:
 
 LINK = ("100 Gbit/s", "1 us")
 NETWORKS: dict[str, Callable[[], Cluster]] = {
+    **{f"star of {hosts}": partial(topologies.star, hosts, *LINK) for hosts in (2, 3, 5, 8, 24, 64)},
     **{name: partial(preset, name) for name in machine_entries()},
     "2 x DGX A100": partial(preset, "dgx-a100", 2),
     "2 x g4dn": partial(preset, "g4dn.12xlarge", 2),

@@ -4,7 +4,6 @@ import json
 import re
 from base64 import b64decode
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from html.parser import HTMLParser
 from io import BytesIO
@@ -20,7 +19,6 @@ import ringlab
 import viz
 from collectives.errors import InputError
 from ringlab.shared.figures import ClusterFigures, CollectiveFigures, SideBySide, TrainingFigures, side_by_side
-from ringlab.shared.progress import NoProgress
 from ringlab.shared.scenario_answer import ScenarioAnswer
 from ringlab.table import Cell, Table, format_digits, render_html
 from viz.accuracy import Dots, accuracy_figure
@@ -117,11 +115,6 @@ def test_a_what_if_is_said_beside_what_is_and_of_the_quickest() -> None:
     assert answer(trainings=[training(both(0.3, 0.4))]).show_what_ifs() is None
 
 
-def test_conclusions_come_first() -> None:
-    page = render_report(comparison(), NOTHING)
-    assert page.index("Ring is 3.2 times as fast") < page.index("<table")
-
-
 def test_text_is_never_taken_for_markup() -> None:
     picture = {'"><script>evil()</script>': render_space_time(viz_traces.ring(2))}
     tables = render_html(answer([collective("<u>", 1.0, 1.0, 1.0)]).show())
@@ -144,12 +137,6 @@ def test_nothing_is_loaded_from_elsewhere_and_pictures_are_inside(tmp_path: Path
     assert b64decode(png.removeprefix("data:image/png;base64,")) == still
     with Image.open(BytesIO(b64decode(png.split(",")[1]))) as image:
         assert image.size[0] == 1500
-
-
-def test_a_phone_is_told_to_swipe_where_pictures_are_wider_than_it_is() -> None:
-    narrow = [rule for rule in re.findall("@media .*", render_report(comparison(), NOTHING)) if "figure" in rule]
-    (rule,) = (one for one in narrow if "Swipe" in one)
-    assert "width: 640px" in rule and "max-width: 480px" in rule
 
 
 def test_bars_compare_algorithms_in_the_same_case_only_and_ranges_stand_below() -> None:
@@ -233,18 +220,6 @@ def test_a_report_leaves_out_runs_without_messages_and_with_too_many(
     monkeypatch.setattr("simcomm.time_models.options.FEW", 0)
     scenario.write_report(answer, tmp_path / "report.html")
     assert "iframe" not in Page((tmp_path / "report.html").read_text(encoding="utf-8")).tags
-
-
-def test_a_report_says_that_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scenario, tasks = ringlab.load("star8", "collective.sizes=64 KiB"), list[str]()
-
-    def task(self: NoProgress, text: str, late_s: float = 0.0) -> Any:
-        tasks.append(text)
-        return nullcontext(lambda *_: None)
-
-    monkeypatch.setattr(NoProgress, "task", task)
-    scenario.write_report(scenario.predict(), tmp_path / "report.html", progress=NoProgress())
-    assert tasks[-1] == f"writing {tmp_path / 'report.html'}"
 
 
 def test_a_notebook_shows_conclusions_and_tables() -> None:

@@ -11,7 +11,6 @@ from PIL import Image
 
 import viz
 from collectives import Message, Trace
-from collectives.errors import InputError
 from viz.space_time import render_space_time
 from viz.style import PHASES, chunk_colours, rgb
 
@@ -64,8 +63,3 @@ def test_very_many_messages_are_drawn() -> None:
     trace = viz_traces.ring(8)
     many = [message for message in trace.messages for _ in range(200)]
     assert len(render_space_time(replace(trace, messages=many))) > 10_000
-
-
-def test_another_suffix_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"time\.jpg: a space-time picture is written as \.png"):
-        viz.draw_space_time(viz_traces.ring(2), tmp_path / "time.jpg")
