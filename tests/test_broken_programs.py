@@ -8,7 +8,7 @@ import pytest
 from declared_programs import declared
 
 from collectives import InputError, ProgramError, copy, on_group, recv, recv_reduce, send, verify
-from collectives.algorithms.naive import naive_reduce
+from collectives.algorithms.naive import naive_broadcast, naive_reduce
 from collectives.algorithms.ring import ring_all_gather
 from collectives.step import Operation
 
@@ -69,6 +69,30 @@ def test_a_contribution_that_is_overwritten_before_it_is_sent() -> None:
         "misses the contribution of rank 1: rank 1 does not send its own data before step 0, where recv(from rank 0, "
         "chunk 0) puts the data of rank 0 in its place; rank 0 receives chunk 0 last in step 1, where recv(from rank "
         "1, chunk 0) brings the data of rank 0"
+    )
+
+
+def test_a_broadcast_that_leaves_out_the_last_rank() -> None:
+    def wrong(rank, world_size, root):
+        yield from naive_broadcast(rank, world_size - 1, root) if rank < world_size - 1 else ()
+
+    assert refusal("broadcast", wrong, 3, chunks=1).endswith(
+        "at the end chunk 0 of rank 2 holds nothing; it should hold the data of rank 0: it came last to rank 1, in "
+        "step 0, which never sends it on; rank 2 never receives chunk 0"
+    )
+
+
+def test_a_reduce_that_overwrites_instead_of_adding() -> None:
+    def wrong(rank, world_size, root):
+        for peer in range(world_size):
+            if rank == root != peer:
+                yield recv(peer, 0)
+            elif rank == peer != root:
+                yield send(root, 0)
+
+    assert refusal("reduce", wrong, 3, chunks=1).endswith(
+        "at the end chunk 0 of rank 0 misses the contribution of ranks 0, 1: rank 0 had that of rank 0 until step 0, "
+        "where recv(from rank 1, chunk 0) put the data of rank 1 in its place"
     )
 
 

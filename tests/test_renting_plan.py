@@ -27,7 +27,7 @@ from simcomm.mesh.uncertain import Uncertain
 from simcomm.mesh_search.runs import OwnRuns
 from simcomm.renting import predicting
 from simcomm.renting.predicting import scaling_node
-from simcomm.renting.quotes import Rate
+from simcomm.renting.quotes import Rate, second_node
 from simcomm.renting.rentals import COLUMNS, read_rentals
 from simcomm.scaling.descriptions import find_scaling_gpu, read_series
 from simcomm.scaling.gpu_rates import SERIES_GPUS, GpuRates, series_gpu
@@ -48,6 +48,12 @@ TODAY = date(2026, 9, 1)
 AWS, LAMBDA, NEBIUS = (
     f"plan.providers=['{name}']" for name in ("AWS", "Lambda", "Nebius")
 )  # where a few machines will do
+
+
+@pytest.fixture(autouse=True)
+def without_break_evens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do not search for break-evens, which take most of the time of a plan."""
+    monkeypatch.setattr("simcomm.renting.plan.second_node", lambda first, predict: ())
 
 
 @pytest.fixture
@@ -74,10 +80,8 @@ def test_a_plan_adds_up(scenario: str) -> None:
 
 
 def test_types_of_gpu_are_wrong_together_as_far_as_they_are() -> None:
-    job, names = (
-        TrainingJob(find_model("ResNet-50"), 256.0, precision="fp16"),
-        ["V100 SXM2 16GB", "A100 40GB SXM", "RTX 4090"],
-    )
+    job = TrainingJob(find_model("ResNet-50"), 256.0, precision="fp16")
+    names = ["V100 SXM2 16GB", "A100 40GB SXM", "RTX 4090"]
     found = GpuRates(job, {}, names)
     boards = [find_scaling_gpu(series_gpu(name)) for name in sorted(names, key=series_gpu)]
     rates, covariance = guess_together(published(), [Alone(job, board, YOURS) for board in boards])
@@ -119,7 +123,7 @@ def test_what_is_kept_is_not_predicted_again(scenario: str, tmp_path: Path, monk
     kept = tmp_path / "rates.jsonl"
     first = ringlab.plan(scenario, RATES, AWS, kept=kept, today=TODAY)
     lines = kept.read_text().splitlines()
-    kept.write_text("\n".join(lines[:-3]) + "\n" + lines[-1][:20])  # killed while it wrote
+    kept.write_text("\n".join(lines[:-3]) + "\n" + lines[-1][:20])  # killed while it wrote, in the middle of a line
     asked = list[predicting.RateQuestion]()
 
     def counted(block: list[predicting.RateQuestion]) -> list[Rate]:
@@ -127,17 +131,21 @@ def test_what_is_kept_is_not_predicted_again(scenario: str, tmp_path: Path, monk
         return [predicting.answer(question) for question in block]
 
     monkeypatch.setattr(predicting, "answer_all", counted)
-    again = ringlab.plan(scenario, RATES, AWS, kept=kept, today=TODAY)
+    with inputs_protected():  # as in each command
+        again = ringlab.plan(scenario, RATES, AWS, kept=kept, today=TODAY)
     assert (len(asked), again.choices) == (3, first.choices)
+    assert sorted(kept.read_text().splitlines()) == sorted(lines)
     with ThreadPoolExecutor(1) as executor:
         assert ringlab.plan(scenario, RATES, AWS, executor=executor, today=TODAY).choices == first.choices
     spot = tmp_path / "spot.jsonl"
     sold = ringlab.plan(scenario, RATES, NEBIUS, spot=True, kept=spot, today=TODAY).choices
     keys = [json.loads(line)["key"] for line in spot.read_text().splitlines()]
     assert len({*keys}) == len(keys) < len(sold)  # machines at two prices are one question
-    kept.write_text('{"key": "a"}\n')
-    with pytest.raises(InputError, match=r"rates.jsonl, line 1: .* is no rate of a plan"):
-        ringlab.plan(scenario, RATES, kept=kept)
+    for other in ('{"key": "a"}\n', "no rates\nand no end of a line"):
+        kept.write_text(other)
+        with pytest.raises(InputError, match=r"rates.jsonl, line 1: .* is no rate of a plan"):
+            ringlab.plan(scenario, RATES, kept=kept)
+        assert kept.read_text() == other, "what is no file of rates stays as it is"
 
 
 def test_an_interrupt_keeps_what_is_done(scenario: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +159,8 @@ def test_an_interrupt_keeps_what_is_done(scenario: str, monkeypatch: pytest.Monk
     assert answer.interrupted and len(answer.choices) == 20
 
 
-def test_the_command(scenario: str, tmp_path: Path) -> None:
+def test_the_command(scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simcomm.renting.plan.second_node", second_node)
     picture, found = tmp_path / "plan.svg", tmp_path / "plan.json"
     options = ["--set", RATES, "--budget", "100", "--deadline", "12h", "--plot", str(picture), "--json", str(found)]
     done = CliRunner().invoke(app, ["plan", scenario, *options])
@@ -160,23 +169,6 @@ def test_the_command(scenario: str, tmp_path: Path) -> None:
     assert (answer["kind"], answer["budget"], answer["deadline_hours"]) == ("plan", 100.0, 12.0)
     assert answer["advice"] in done.output
     assert picture.stat().st_size > 1000
-
-
-def test_the_command_goes_on_where_it_was_ended(scenario: str, tmp_path: Path) -> None:
-    kept = tmp_path / "rates.jsonl"
-    options = ["plan", scenario, "--set", RATES, "--set", LAMBDA, "--keep", str(kept)]
-    assert CliRunner().invoke(app, options).exit_code == 0
-    whole = kept.read_text()
-    kept.write_text(whole[: 2 * len(whole) // 3])  # in the middle of a line
-    with inputs_protected():  # as in each command
-        done = CliRunner().invoke(app, options)
-        assert done.exit_code == 0, done.output
-        assert sorted(kept.read_text().splitlines()) == sorted(whole.splitlines())
-    other = tmp_path / "other.txt"
-    other.write_text("no rates\nand no end of a line")
-    with pytest.raises(InputError, match=r"other.txt, line 1: 'no rates' is no rate of a plan"):
-        ringlab.plan(scenario, RATES, kept=other)
-    assert other.read_text() == "no rates\nand no end of a line", "what is no file of rates stays as it is"
 
 
 @pytest.mark.parametrize(
@@ -211,13 +203,6 @@ def test_a_deadline_that_is_none_is_named(scenario: str) -> None:
     assert [parse_hours(text) for text in ("1 week", "2 weeks", "30 minutes", "1 d")] == [168.0, 336.0, 0.5, 24.0]
 
 
-@pytest.fixture
-def without_break_evens(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do not search for break-evens, which take most of a language model's plan."""
-    monkeypatch.setattr("simcomm.renting.plan.second_node", lambda first, predict: ())
-
-
-@pytest.mark.usefixtures("without_break_evens")
 def test_a_training_is_planned_in_every_form_that_devices_know() -> None:
     """The samples are those of its epochs; machines on which the mesh cannot be made are not chosen."""
     scenario = str(Path(__file__).parent.parent / "examples" / "gpt2_xl.toml")
@@ -236,7 +221,6 @@ def test_a_training_is_planned_in_every_form_that_devices_know() -> None:
         ringlab.plan(scenario, "training.parallelism.form=nothing")
 
 
-@pytest.mark.usefixtures("without_break_evens")
 def test_one_gpu_does_what_it_does_on_devices(scenario: str, tmp_path: Path) -> None:
     """One rate with one interval, whichever command is asked; a rate of ``compute`` is a known one."""
     job = ["training.model=gpt2-xl", "training.batch_size=4", "training.precision=bf16"]
@@ -279,7 +263,6 @@ def test_a_language_model_is_planned_on_the_fastest_mesh_of_each_choice(scenario
     assert both and all(free[one].samples_per_s > 0.999 * stated[one].samples_per_s for one in both)
 
 
-@pytest.mark.usefixtures("without_break_evens")
 def test_runs_of_ones_own_are_planned_by(scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs that took five times as long, by the only framework of which any are kept, slow their GPU and no other."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -291,14 +274,11 @@ def test_runs_of_ones_own_are_planned_by(scenario: str, tmp_path: Path, monkeypa
     after = ringlab.plan(scenario, *job, today=TODAY)
     rates = [{one.label: (one.gpu, one.samples_per_s) for one in found.choices} for found in (before, after)]
     for label, (gpu, rate) in rates[1].items():
-        assert rate < 0.9 * rates[0][label][1] if gpu == "H100 SXM" else rate == rates[0][label][1], (
-            rate,
-            rates[0][label],
-        )
+        before_it = rates[0][label][1]
+        assert rate < 0.9 * before_it if gpu == "H100 SXM" else rate == before_it, label
     assert [one for one in after.notes if "adapted: 1 run on H100 SXM by torchtitan, kept from mine.csv" in one]
 
 
-@pytest.mark.usefixtures("without_break_evens")
 def test_models_that_are_not_shipped_are_planned(scenario: str, tmp_path: Path) -> None:
     """One of a file, which is beside the scenario, and a transformer by its dimensions."""
     layers = "torch.nn.Flatten(), torch.nn.Linear(3072, 10)"
@@ -362,15 +342,10 @@ def test_no_published_training_is_refused_as_too_large() -> None:
         smallest[name] = max(smallest.get(name, 0.0), memory_bytes(one.gpu) or 0.0)
     checked = 0
     for series in read_series():
-        if (
-            series.gpu.name in smallest
-            and series.job.batch < 4096
-            and series.model.startswith(("R", "B", "V", "I", "S"))
-        ):
-            precision = "fp16" if is_half(series.job.precision) else "float32"
-            taken = memory_of(
-                replace(series.job, batch=round(series.job.batch), precision=precision, parallelism=Parallelism(data=1))
-            )
-            assert taken[0].total <= smallest[series.gpu.name], series.where
+        job = series.job
+        if series.gpu.name in smallest and job.batch < 4096 and series.model.startswith(("R", "B", "V", "I", "S")):
+            precision = "fp16" if is_half(job.precision) else "float32"
+            alone = replace(job, batch=round(job.batch), precision=precision, parallelism=Parallelism(data=1))
+            assert memory_of(alone)[0].total <= smallest[series.gpu.name], series.where
             checked += 1
     assert checked > 80
