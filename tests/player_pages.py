@@ -25,11 +25,6 @@ def star(algorithms: tuple[str, ...] = ALGORITHMS, nbytes: int = 8 << 20) -> lis
     return [PlayedRun(simcomm.run(f"all_reduce/{name}", cluster, nbytes), name) for name in algorithms]
 
 
-def on_four(name: str) -> Trace:
-    """An algorithm on four hosts of one switch, as large as what is measured beside it."""
-    return simcomm.run(name, simcomm.star(4, "10 Gbit/s", "5 us"), 1 << 18)
-
-
 def other_collectives() -> list[PlayedRun]:
     cluster = simcomm.star(8, "10 Gbit/s", "5 us")
     return [PlayedRun(simcomm.run(name, cluster, 1 << 20), name) for name in OTHERS]

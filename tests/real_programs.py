@@ -22,7 +22,6 @@ from realcomm.execution import executor as executor_module
 from realcomm.execution.events import Event
 from realcomm.execution.executor import Executor, execute
 from realcomm.launching.group import share_gpu
-from realcomm.launching.status import set_status
 from realcomm.measuring import probes
 from realcomm.measuring.measurement import RankMeasurement, TimedRequest
 from realcomm.measuring.rank_measurement import measure_rank
@@ -221,16 +220,6 @@ def again_and_again(rank: int, world_size: int) -> list[list[float]]:
     return [first.tolist(), second.tolist()]
 
 
-def in_a_group(rank: int, world_size: int) -> list[float]:
-    """Run collectives among ranks 1 and 3 of four, which count as 0 and 1."""
-    group = dist.new_group([1, 3])
-    tensor = torch.tensor([float(rank), 1.0])
-    if rank in (1, 3):
-        execute(library()["all_reduce/ring"], tensor, group=group)
-        execute(library()["broadcast/naive"], tensor[:1], root=1, group=group)
-    return tensor.tolist()
-
-
 def recorded(rank: int, world_size: int, n: int) -> tuple[float, list[Event], float]:
     """Return the events of a ring, between two readings of the clock."""
     record: list[Event] = []
@@ -284,14 +273,6 @@ def communicators_of_groups(rank: int, world_size: int) -> list[int]:
     del group, groups
     known.append(len(dist.distributed_c10d._world.pg_map))
     return known
-
-
-def stay_away(rank: int, world_size: int) -> None:
-    """Run a ring that rank 1 never joins."""
-    set_status("training step 12")
-    if rank == 1:
-        time.sleep(600)
-    execute(library()["all_reduce/ring"], torch.zeros(8))
 
 
 def probed_messages(probe: Probe, rank: int, world_size: int) -> list[str]:

@@ -138,10 +138,6 @@ def settings(rank: int, world_size: int, name: str) -> tuple[str | None, str, li
     return os.environ.get(name), str(Path.cwd()), listening()
 
 
-def tensor_of(rank: int, world_size: int) -> torch.Tensor:
-    return torch.full((3,), float(rank))
-
-
 def raise_always(rank: int, world_size: int) -> None:
     set_status("counting sheep")
     raise ZeroDivisionError("no sheep")

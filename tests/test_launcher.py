@@ -87,11 +87,6 @@ def test_ranks_keep_the_memory_that_they_free():
     assert max(later) < first / 2
 
 
-def test_tensors_come_back_whole():
-    results = launch(real_workers.tensor_of, 2)
-    assert [result.tolist() for result in results] == [[0.0] * 3, [1.0] * 3]
-
-
 def test_workers_have_the_launchers_environment_and_folder_and_listen_on_loopback_only(monkeypatch, tmp_path):
     monkeypatch.setenv("RINGLAB_TEST", "as of now")
     monkeypatch.chdir(tmp_path)
@@ -133,7 +128,7 @@ def test_a_rank_that_raises_is_named_with_what_it_did(bad: int):
     assert isinstance(caught.value, RunFailed)
 
 
-@pytest.mark.parametrize(("bad", "number"), [(0, signal.SIGKILL), (1, signal.SIGSEGV), (2, signal.SIGTERM)])
+@pytest.mark.parametrize(("bad", "number"), [(0, signal.SIGKILL), (1, signal.SIGSEGV)])
 def test_a_rank_that_is_killed_is_to_blame_and_not_those_that_lost_it(bad: int, number: signal.Signals):
     with pytest.raises(RankFailed, match=rf"rank {bad} was ended by {number.name}.*walking") as caught:
         launch(real_workers.die_on, 3, bad, int(number))

@@ -11,7 +11,6 @@ from benchmarks.studies.shipped_profiles import TORCHVISION
 from collectives.errors import InputError
 from collectives.records.model_profile import (
     TRANSFORMERS,
-    ModelProfile,
     find_model_profile,
     read_model_profile,
     shipped_model_profiles,
@@ -160,13 +159,6 @@ def test_a_model_of_a_file_is_traced_or_refused(tmp_path: Path) -> None:
 def test_a_text_that_names_no_model_is_refused(text: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
         find_model(text)
-
-
-def test_a_profile_is_of_its_layers() -> None:
-    profile = find_model_profile("resnet18")
-    assert isinstance(profile, ModelProfile)
-    assert sum(block.parameters for block in profile.blocks) == profile.parameters
-    assert sum(block.saved_bytes for block in profile.blocks) == profile.saved_bytes
 
 
 def test_what_is_measured_is_divided_among_all_layers(tmp_path: Path) -> None:

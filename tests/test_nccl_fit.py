@@ -1,19 +1,31 @@
-"""Fits and adaptations on tables that the model itself made: what was put in comes out again."""
+"""Fits on tables that the model itself made, on those of systems left out, and without an ingredient of the model."""
 
 from math import inf
 
 import numpy as np
 import pytest
 
+from benchmarks.studies import nccl_fit as fit
+from benchmarks.studies.nccl_ablations import ABLATIONS, WIDER, ablation
 from benchmarks.studies.nccl_fit import fit_parameters, observe, observe_tables
+from benchmarks.studies.nccl_noise import find_pairs, judge
 from benchmarks.studies.nccl_systems_left_out import refit_without_each
+from benchmarks.studies.nccl_unseen import (
+    describe_widths,
+    draw_put_aside,
+    fit_widths,
+    held_by_author,
+    judge_left_out,
+    judge_put_aside,
+    read_authors,
+)
 from collectives import InputError
 from simcomm.accuracy.nccl import MEASURABLE, measure_gains, measured_rows
-from simcomm.nccl.descriptions import describe_preset, describe_system
+from simcomm.nccl.descriptions import describe_preset, describe_system, put_aside, read_systems
 from simcomm.nccl.measured.calibration import adapt
 from simcomm.nccl.measured.tables import MeasuredRow, MeasuredTable, SizeSeries
 from simcomm.nccl.parameters import Parameters, read_definitions
-from simcomm.nccl.predict import interval_log_limits, predict_seconds
+from simcomm.nccl.predict import interval_log_limits, predict_seconds, read_widths
 
 SIZES = np.array([2.0**k for k in range(8, 31)])
 PRIORS = Parameters({name: found.prior for name, found in read_definitions().items()})
@@ -123,3 +135,58 @@ def test_gains_are_ranked_and_judged_on_the_other_rows():
     assert largest["sizes"] == [None] and largest["after"]["large"]["median"] < largest["before"]["large"]["median"]
     with pytest.raises(InputError, match="--calibrate 8; give 1 to 7 rows"):
         measure_gains(SYSTEMS, tables, 8)
+
+
+def test_the_lot_decides_who_is_put_aside() -> None:
+    assert read_authors().keys() & put_aside() == draw_put_aside()
+    assert len(read_authors()) == 33 and read_authors().keys() < read_systems().keys()
+
+
+def test_the_shipped_limits_are_those_that_the_authors_left_out_choose() -> None:
+    judged = judge_left_out()
+    assert not set(judged.keys["system"]) & put_aside()
+    assert describe_widths(fit_widths(judged)) == describe_widths(read_widths())
+
+
+def test_intervals_hold_rows_of_authors_that_neither_the_fit_nor_the_limits_have_seen() -> None:
+    judged = judge_put_aside()
+    assert set(judged.keys["system"]) <= put_aside()
+    held = [*held_by_author(judged.take(judged.keys["later"])).values()]
+    assert min(held) >= 0.7 and 0.75 <= np.mean(held) <= 0.85
+
+
+def test_two_tables_of_one_machine_are_of_different_authors_and_differ() -> None:
+    pairs = find_pairs(read_systems(), judge())
+    assert len(pairs) > 10 and all(one.factor >= 1 for one in pairs)
+    assert ("mi300x_1x8_rccl", "mi300x_1x8_rocm_docs") in {(one.one, one.other) for one in pairs}
+
+
+OF_EACH_CLASS = [2.0**10, 2.0**16, 2.0**22, 2.0**28]
+SLUGS = (
+    "a100_80g_2x8_aws_p4de_efa",  # a plug-in that tells its latency and allows Simple only
+    "v100_sxm2_16g_8x_nvlink_hybridmesh_2019",  # one process launches, before 2.14
+    "rtx4090_4x_kalavai",  # hosts of a cluster, and PCIe switches without P2P
+    "a100_40g_3x8_hdr4",  # three nodes, LL
+    "x_2x4_ib1nic_reducescatter_issue128",  # a guessed NIC
+)
+
+
+def predicted() -> np.ndarray:
+    systems = read_systems()
+    return np.concatenate([predict_seconds(systems[slug], "all_reduce", OF_EACH_CLASS) for slug in SLUGS])
+
+
+@pytest.mark.parametrize("title", [title for title, changes in ABLATIONS.items() if changes])
+def test_an_ablation_changes_the_model_while_it_lasts(title: str):
+    before = predicted()
+    with ablation(title):
+        inside, spreads = predicted(), {one.name: one.spread for one in vars(fit)["read_definitions"]().values()}
+    wider = {one.name: WIDER * one.spread for one in read_definitions().values()} == spreads
+    assert (inside != before).any() or wider
+    assert (predicted() == before).all()
+
+
+def test_the_whole_model_is_the_first_and_an_unknown_ablation_is_an_error():
+    assert not next(iter(ABLATIONS.values()))
+    with pytest.raises(KeyError), ablation("without gravity"):
+        pass

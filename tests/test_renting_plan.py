@@ -28,7 +28,7 @@ from simcomm.mesh_search.runs import OwnRuns
 from simcomm.renting import predicting
 from simcomm.renting.predicting import scaling_node
 from simcomm.renting.quotes import Rate, second_node
-from simcomm.renting.rentals import COLUMNS, read_rentals
+from simcomm.renting.rentals import read_rentals
 from simcomm.scaling.descriptions import find_scaling_gpu, read_series
 from simcomm.scaling.gpu_rates import SERIES_GPUS, GpuRates, series_gpu
 from simcomm.scaling.models import even_model, find_model
@@ -324,14 +324,6 @@ def test_a_profile_of_one_gpu_is_as_good_as_its_rate(scenario: str, tmp_path: Pa
 def test_numbers_that_are_none(scenario: str, given: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=f"--{next(iter(given)).replace('_', '-')} is"):
         ringlab.plan(scenario, **given)
-
-
-def test_a_price_file_without_columns_is_refused(scenario: str, tmp_path: Path) -> None:
-    path = tmp_path / "vms.csv"
-    path.write_text(",".join(COLUMNS[:9]) + "\n")
-    done = CliRunner().invoke(app, ["plan", scenario, "--set", RATES, "--prices", str(path)])
-    assert isinstance(done.exception, InputError)
-    assert f"{path}, line 1: the columns Provider, Gpu, Machine" in str(done.exception)
 
 
 def test_no_published_training_is_refused_as_too_large() -> None:

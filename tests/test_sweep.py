@@ -165,11 +165,6 @@ def test_a_bar_is_drawn_on_request_and_begins_at_what_is_known(
     assert ("predictions" in err and "24/24" in err) if drawn else err == ""
 
 
-def test_progress_is_true_or_a_function():
-    with pytest.raises(InputError, match="progress is 'bar'; give True for a bar, or a function"):
-        simcomm.sweep("all_reduce/ring", STARS, [1 << 10], progress="bar")
-
-
 def test_what_is_done_is_kept_and_not_done_again(tmp_path: Path):
     file, news = tmp_path / "kept.jsonl", list[tuple[int, int]]()
     ask = {"algorithms": ALGORITHMS, "clusters": STARS, "sizes": SIZES, "kept": file}
@@ -216,6 +211,7 @@ def test_a_file_of_something_else_is_refused_with_its_line(tmp_path: Path, line:
         ({"sizes": [-1]}, "a size is -1"),
         ({"algorithms": ["all_reduce/star"]}, "no algorithm is called"),
         ({"clusters": [3]}, "cluster is 3"),
+        ({"progress": "bar"}, "progress is 'bar'; give True for a bar, or a function"),
     ],
 )
 def test_what_cannot_be_swept_over_is_refused(changed: dict, message: str):

@@ -1,4 +1,4 @@
-"""Programs on virtual ranks: their values are right, and their times those of ``simcomm.run``."""
+"""Programs on virtual ranks: values and losses are right, and times those of ``simcomm.run`` and of the replay."""
 
 from pathlib import Path
 
@@ -184,17 +184,10 @@ def test_two_runs_are_equal_to_the_bit(virtual: VirtualRuns) -> None:
 
 
 def test_a_program_that_is_none_is_refused(virtual: VirtualRuns, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="No such file"):
-        virtual(tmp_path / "none.py", 2)
     broken = tmp_path / "broken.py"
     broken.write_text("def (:\n")
     with pytest.raises(InputError, match=r"broken\.py: this is no program of Python"):
         virtual(broken, 2)
-
-
-def test_more_ranks_than_the_cluster_has_are_refused() -> None:
-    with pytest.raises(InputError, match="5 ranks do not fit"):
-        VirtualOptions(UserProgram("x.py"), 5, star(4))
 
 
 def test_the_page_shows_what_a_hang_says(virtual: VirtualRuns, tmp_path: Path) -> None:
@@ -204,3 +197,36 @@ def test_the_page_shows_what_a_hang_says(virtual: VirtualRuns, tmp_path: Path) -
     (tmp_path / "ring.py").write_text(program)
     (finding,) = virtual(tmp_path / "ring.py", 4).outcome.findings
     assert finding.text == f"deadlock{shown.rstrip()}"
+
+
+PROGRAM = Path(__file__).parent / "virtual_programs" / "trained.py"
+WAYS = ("ddp", "ddp_hook", "fsdp1", "fsdp2", "hsdp", "tensor", "sequence", "pipeline")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_losses_are_those_of_one_device_and_the_replay_takes_as_long(virtual: VirtualRuns, way: str) -> None:
+    cluster = simcomm.two_level_tree(2, 2, "10 Gbit/s", "5 us", 4.0)
+    ran = virtual(PROGRAM, 4, way, cluster=cluster, compute="model", timing="live")
+    assert [ran.lines(rank) for rank in range(4)] == [["equal"]] * 4, (ran.out, ran.err)
+    assert ran.outcome.findings == () and ran.recording is not None
+    again = replay(ran.recording, cluster)
+    assert again.elapsed == pytest.approx(ran.outcome.jobs[0].elapsed, rel=1e-9)
+
+
+@pytest.mark.parametrize("way", ["ddp", "pipeline"])
+def test_a_run_without_a_calendar_records_what_a_live_one_does(virtual: VirtualRuns, way: str) -> None:
+    cluster = simcomm.two_level_tree(2, 2, "10 Gbit/s", "5 us", 4.0)
+    found = []
+    for timing in ("live", "recorded"):
+        ran = virtual(PROGRAM, 4, way, cluster=cluster, compute="model", timing=timing)
+        assert ran.recording is not None
+        found.append(replay(ran.recording, cluster).elapsed)
+    assert found[0] == pytest.approx(found[1], rel=1e-12)
+
+
+def test_a_distributed_checkpoint_is_read_again_and_join_takes_unequal_batches(
+    virtual: VirtualRuns, tmp_path: Path
+) -> None:
+    ran = virtual(PROGRAM.with_name("kept.py"), 3, str(tmp_path / "kept"))
+    assert [ran.lines(rank) for rank in range(3)] == [["True", "joined"]] * 3, (ran.out, ran.err)
+    assert ran.outcome.findings == ()

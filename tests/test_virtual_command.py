@@ -78,7 +78,6 @@ def test_a_module_takes_the_place_of_a_script(
     ("arguments", "said"),
     [
         (["--ranks", "2"], "no program is named"),
-        (["--ranks", "2", "none.py"], "none.py: No such file or directory"),
         (["--ranks", "99", "--on", "two-p5", "x.py"], "99 ranks do not fit"),
         (["--on", "star9", "x.py"], "no scenario or machine is called 'star9'"),
         (["--compute", "H1000", "--ranks", "1", str(PROGRAMS / "ring.py")], "compute is 'H1000'"),

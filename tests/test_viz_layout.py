@@ -75,10 +75,6 @@ def test_messages_on_this_machine_cross_its_memory(ranks: int) -> None:
     assert line[0][1] == line[3][1] > layout.memory.top
 
 
-def test_a_star_with_two_switches_is_no_memory() -> None:
-    assert lay_out(viz_traces.two_racks(), BOX).memory is None
-
-
 def test_the_order_of_links_does_not_matter() -> None:
     trace = viz_traces.two_racks()
     turned = lay_out(replace(trace, links=trace.links[::-1]), BOX)
