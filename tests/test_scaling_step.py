@@ -1,4 +1,4 @@
-"""The step on many GPUs: the timeline of ``simcomm.timeline`` in closed form, and limits that need no data."""
+"""The step on many GPUs: buckets as torch fills them, their timeline in closed form, and limits that need no data."""
 
 from dataclasses import replace
 
@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.distributed import _compute_bucket_assignment_by_size  # type: ignore[attr-defined]
+from torchvision.models import resnet18
 
 from benchmarks.studies.scaling_columns import (
     BACKWARD_SHARE,
@@ -17,6 +19,7 @@ from benchmarks.studies.scaling_columns import (
     step_times,
 )
 from collectives.errors import InputError
+from collectives.training.buckets import BUCKET_BYTES, FIRST_BYTES, Gradient, fill_buckets
 from collectives.training.parallelism import Parallelism
 from simcomm.mesh.terms import expected_maximum, read_parameters
 from simcomm.scaling import TrainingJob, find_model, predict_rate
@@ -143,3 +146,31 @@ def test_copies_that_take_longer_than_a_step_decide_and_the_link_is_named() -> N
     assert slow.rate == pytest.approx(8 * 6e9 / (4 * 3 * 224 * 224), rel=0.01)
     text = replace(job, model=find_model("BERT-large-384"), loader="text")
     assert predict_rate(text, node, 8, 1, 30.0, gpu="RTX 4090").parts.contention == 0
+
+
+def test_buckets_are_filled_by_torchs_rule():
+    parameters = list(reversed(list(resnet18(num_classes=10).parameters())))
+    by_torch, _ = _compute_bucket_assignment_by_size(parameters, [FIRST_BYTES, BUCKET_BYTES])
+    expected = [sum(parameters[index].nbytes for index in bucket) for bucket in by_torch]
+    assert [bucket.nbytes for bucket in fill_buckets([Gradient(p.nbytes, 0.0) for p in parameters])] == expected
+
+
+def test_what_is_free_is_hidden_and_what_steals_all_is_not():
+    assert overlap(1.0, [0.2, 1.0], [0.3, 0.1], steal=0.0).finished == pytest.approx(1.1)
+    assert overlap(1.0, [0.2, 1.0], [0.3, 0.1], steal=1.0).finished == pytest.approx(1.4)
+    assert overlap(1.0, [0.2, 1.0], [0.3, 0.1], steal=1.5).finished == pytest.approx(1.0 + 0.45 + 0.1)
+
+
+shares = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 2)), max_size=6)
+
+
+@given(backward=st.floats(0.01, 10), buckets=shares, steal=st.floats(0, 2))
+def test_nothing_is_lost_and_nothing_gained(backward: float, buckets: list[tuple[float, float]], steal: float):
+    ready = sorted(share for share, _ in buckets)
+    seconds = [alone for _, alone in buckets]
+    found = overlap(backward, ready, seconds, steal)
+    assert backward - 1e-9 <= found.computed <= backward + steal * sum(seconds) + 1e-9
+    assert found.finished <= backward + max(1.0, steal) * sum(seconds) + 1e-9
+    ends = [0.0, *(end for _, end in found.buckets)]
+    for before, (begin, end), alone in zip(ends, found.buckets, seconds, strict=False):
+        assert begin >= before - 1e-12 and end - begin >= alone - 1e-9
