@@ -112,11 +112,11 @@ def test_machines_are_joined_as_they_are_sold() -> None:
 
 def test_what_to_measure_first_is_worked_out(scenario: str) -> None:
     """A large training is worth ten minutes of measuring, a small one is not; where the rates are known, none is."""
-    large = ringlab.plan(scenario, "plan.target_samples=1e11")
+    large = ringlab.plan(scenario, "plan.target_samples=1e11", LAMBDA)
     assert large.measure_first is not None
     assert large.measure_first.saves > large.measure_first.costs
     assert large.measure_first.uncertainty_after < large.measure_first.uncertainty_before
-    assert ringlab.plan(scenario, "plan.target_samples=1e4").measure_first is None
+    assert ringlab.plan(scenario, "plan.target_samples=1e4", LAMBDA).measure_first is None
 
 
 def test_what_is_kept_is_not_predicted_again(scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,17 +223,17 @@ def test_a_training_is_planned_in_every_form_that_devices_know() -> None:
 
 def test_one_gpu_does_what_it_does_on_devices(scenario: str, tmp_path: Path) -> None:
     """One rate with one interval, whichever command is asked; a rate of ``compute`` is a known one."""
-    job = ["training.model=gpt2-xl", "training.batch_size=4", "training.precision=bf16"]
+    job = ["training.model=gpt2-xl", "training.batch_size=4", "training.precision=bf16", NEBIUS]
     devices = tmp_path / "devices.toml"
     devices.write_text('cluster = {preset = "p5en.48xlarge", nodes = 1, transport = "nccl"}\n[training]\n')
     for known in ([], ['training.compute={rate = 12.0, gpu = "A100 80GB SXM"}']):
-        row = ringlab.predict_devices(devices, [1], *job, *known).cases[0].rows[0]
+        row = ringlab.predict_devices(devices, [1], *job[:-1], *known).cases[0].rows[0]
         alone = next(
             one for one in ringlab.plan(scenario, *job, *known, today=TODAY).choices if one.gpu.startswith("H200")
             and one.gpus == 1
         )  # fmt: skip
         assert alone.samples_per_s == pytest.approx(row.samples_per_s)
-        assert alone.hours_80[1] / alone.hours == pytest.approx(row.interval[1] / row.samples_per_s, rel=0.01)
+        assert alone.hours_80[1] / alone.hours == pytest.approx(row.interval[1] / row.samples_per_s, rel=0.02)
 
 
 def test_machines_are_refused_for_their_memory_as_devices_are(scenario: str, tmp_path: Path) -> None:

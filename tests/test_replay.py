@@ -111,14 +111,14 @@ TROUBLES = [
 ]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(recordings(), st.integers(0, 3))
 def test_a_replay_is_the_live_run(drawn: tuple[Recording, dict[str, str]], which: int) -> None:
     recording, chosen = drawn
     check_equal(recording, chosen, clusters(recording.world_size)[which], Trouble())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(recordings(), st.sampled_from(TROUBLES), st.sampled_from([0, 1, 3]))
 def test_a_replay_is_the_live_run_in_trouble(
     drawn: tuple[Recording, dict[str, str]], trouble: Trouble, at: int

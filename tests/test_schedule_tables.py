@@ -278,7 +278,7 @@ def test_what_is_refused_is_refused_in_the_same_words(program: Any, scratch: int
     right=st.integers(-40, 40) | st.lists(st.integers(-40, 40), min_size=5, max_size=5),
     turned=st.booleans(),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_vectors_reckon_as_integers_do(name: str, left: list[int], right: int | list[int], turned: bool):
     function = getattr(operator, name)
     rights = [right] * len(left) if isinstance(right, int) else right[: len(left)]
@@ -319,7 +319,7 @@ def test_vectors_diverge_where_a_program_asks_what_differs():
 
 
 @given(random=st.randoms(use_true_random=False))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_whatever_is_taken_for_cyclic_is_what_the_plain_trace_says(random: Random):
     """Chunks of the rank and others, with strides, on one channel or two: what one rank cannot vouch for is left."""
     p = random.choice([2, 3, 4, 6])
