@@ -5,7 +5,6 @@ import re
 from base64 import b64decode
 from hashlib import sha256
 from importlib.resources import files
-from itertools import pairwise
 from math import dist
 from pathlib import Path
 from zlib import decompress
@@ -31,7 +30,7 @@ from viz.player import page
 from viz.player import runs as played_runs
 from viz.player.buffers import COMPLETE, follow_buffers
 from viz.player.page import export, find_groups, place
-from viz.player.runs import PlayedRun, aggregate, find_depths, list_messages, pack, ticks
+from viz.player.runs import PlayedRun, aggregate, list_messages, pack, ticks
 
 WEB = files("viz.player") / "web"
 SLOW = """
@@ -57,26 +56,6 @@ def test_a_column_comes_out_as_it_went_in(values):
 
 def test_times_are_ticks_of_the_run():
     assert ticks(np.array([0.0, 1e-3, 2e-3, 3e-3]), 2e-3).tolist() == [0, 1 << 29, 1 << 30, 1 << 30]
-
-
-@pytest.mark.parametrize("ranks", [2, 5, 8])
-def test_a_ring_has_as_many_columns_as_steps(ranks):
-    trace = simcomm.run("all_reduce/ring", simcomm.star(ranks, "10 Gbit/s", "5 us"), 1 << 20)
-    messages = trace.messages
-    assert find_depths(messages).tolist() == messages.step.tolist()
-
-
-def test_depth_is_of_steps_whatever_the_times_say():
-    trace = simcomm.run("all_reduce/ring", CLUSTERS["star"], 1 << 20)
-    order = np.random.default_rng(5).permutation(len(trace.messages))
-    shuffled = trace.messages.select(order)
-    assert find_depths(shuffled).tolist() == shuffled.step.tolist()
-
-
-def test_depth_counts_the_longest_chain_of_steps_of_both_ranks():
-    """In the naive algorithm the root's steps count, each rank has only two."""
-    trace = simcomm.run("all_reduce/naive", simcomm.star(4, "10 Gbit/s", "5 us"), 1 << 20)
-    assert sorted(set(find_depths(trace.messages).tolist())) == list(range(len(set(trace.messages.begin))))
 
 
 def programs():
@@ -287,10 +266,3 @@ def test_the_data_ends_no_element_and_is_json():
     [data] = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
     assert json.loads(data)["title"] == player_pages.EVIL
     assert not set("<>&\u2028\u2029") & set(data)
-
-
-def test_each_step_of_a_ring_comes_after_the_one_before():
-    trace = simcomm.run("all_reduce/ring", CLUSTERS["star"], 8 << 20)
-    depths = find_depths(trace.messages)
-    ends = [trace.messages.end[depths == depth].max() for depth in range(depths.max() + 1)]
-    assert all(one < other for one, other in pairwise(ends))

@@ -45,12 +45,6 @@ def test_wrong_types_are_refused_like_wrong_values(run, given: dict, message: st
         run("all_reduce/ring", STAR, **given)
 
 
-@pytest.mark.parametrize(("given", "message"), WRONG_TYPES)
-def test_choosing_refuses_them_too(given: dict, message: str):
-    with pytest.raises(InputError, match=message):
-        choose("all_reduce", STAR, **given)
-
-
 @pytest.mark.parametrize("run", [simcomm.run, realcomm.run])
 @pytest.mark.parametrize(
     ("algorithm", "cluster", "message"),

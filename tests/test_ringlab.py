@@ -154,15 +154,6 @@ def test_all_that_is_promised_is_there():
         ringlab.prediction  # type: ignore[attr-defined]  # noqa: B018
 
 
-def test_what_cannot_be_is_refused_as_on_the_command_line():
-    with pytest.raises(InputError, match="engine 'fast' is not known"):
-        ringlab.predict("star8", engine="fast")
-    with pytest.raises(InputError, match="so nothing of it can be measured"):
-        ringlab.compare("star8")
-    with pytest.raises(InputError, match="did you mean hosts"):
-        ringlab.load("star8", "cluster.host=3")
-
-
 @pytest.mark.parametrize("scenario", [8, None, ["star8"]])
 def test_what_names_no_scenario_is_refused(scenario: object) -> None:
     with pytest.raises(InputError, match=r"scenario is .*; give the name of one"):

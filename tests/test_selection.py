@@ -13,7 +13,7 @@ from collectives.declaration import Algorithm, auto
 from collectives.errors import Undefined
 from collectives.request import make_request, round_down
 from simcomm.compiled.planning.engine_input import busiest_link_seconds
-from simcomm.selection import choose, library_candidates, resolve_auto, winner_map
+from simcomm.selection import choose, library_candidates, resolve_auto
 from simcomm.time_models.choice import time_model
 from simcomm.time_models.estimator import Estimator
 from simcomm.time_models.message_simulator import star_model
@@ -72,13 +72,6 @@ def test_the_model_of_a_star_is_what_is_simulated_where_chunks_are_equal() -> No
         for nbytes in (1024, 4096):
             seconds = time_model(STAR).estimator(make_request(found, 8, nbytes)).seconds(found)
             assert seconds == pytest.approx(simcomm.run(found, STAR, nbytes).elapsed, rel=1e-9)
-
-
-def test_the_map_has_a_row_for_each_world_size() -> None:
-    found = winner_map("all_reduce", STAR, [64, 1 << 20], [2, 5, 8])
-    assert [len(row) for row in found.winners] == [2, 2, 2]
-    assert [row[0] for row in found.winners] == ["recursive_doubling", "direct", "direct"]
-    assert found.seconds[2][1] == choose("all_reduce", STAR, 1 << 20).seconds
 
 
 def test_what_does_not_exist_is_left_out() -> None:

@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 
 import simcomm
-from collectives import InputError, Transport, library
+from collectives import InputError, library
 from collectives.proof.verifier import verify
-
-TRANSPORT = Transport("test", overhead=3e-6, goodput=0.9, gamma=1e-10)
 
 
 @pytest.mark.parametrize("name", library())
@@ -25,11 +23,6 @@ def test_a_thin_trunk_slows_the_ring_down_by_what_crosses_it():
     wide = simcomm.run("all_reduce/ring", simcomm.star(8, "10 Gbit/s", "0 us"), 8 << 20).elapsed
     thin = simcomm.run("all_reduce/ring", simcomm.from_links(links), 8 << 20).elapsed
     assert thin == pytest.approx(10 * wide, rel=1e-9)  # one message at a time in each direction of the trunk
-
-
-def test_the_same_run_twice_gives_the_same_trace():
-    cluster = simcomm.star(5, "10 Gbit/s", "5 us", TRANSPORT)
-    assert simcomm.run("all_reduce/ring", cluster, 12345) == simcomm.run("all_reduce/ring", cluster, 12345)
 
 
 def test_messages_are_causal_and_routed():
@@ -52,11 +45,6 @@ def test_messages_are_causal_and_routed():
 def test_what_cannot_be_simulated_is_refused(asked, message):
     with pytest.raises(InputError, match=message):
         simcomm.run("all_reduce/ring", simcomm.star(2, "10 Gbit/s", "5 us"), **asked)
-
-
-def test_a_root_that_is_no_rank_is_refused():
-    with pytest.raises(InputError, match=r"root 2 .*0\.\.1"):
-        simcomm.run("broadcast/naive", simcomm.star(2, "10 Gbit/s", "5 us"), 8, root=2)
 
 
 def test_this_machine_needs_a_calibration(tmp_path, monkeypatch):

@@ -1,16 +1,12 @@
 """What is found in a Trace by arrays, beside the same found message by message: loads of links, path, depths."""
 
-import os
 from itertools import pairwise, permutations, product
-from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.random import Generator
 
-from collectives.errors import InputError
 from collectives.records import link_loads as loads_module
-from collectives.records.kineto import read_run
 from collectives.records.limits import find_limits
 from collectives.records.link_loads import TOGETHER, link_loads, link_routes
 from collectives.records.messages import Message, Messages
@@ -173,12 +169,6 @@ def test_a_measured_path_goes_on_over_gaps_in_which_ranks_waited_for_cores():
     trace = Trace("one", "measured", 5, 2.0, [first, then, unrelated])
     assert [leg.number for leg in critical_path(trace)] == [1]
     assert [leg.number for leg in critical_path(trace, over_gaps=True)] == [0, 1]
-
-
-def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "in.json")
-    with pytest.raises(InputError, match=r"in\.json is a pipe; a regular file is needed"):
-        read_run(tmp_path / "in.json")
 
 
 def test_a_training_without_a_sync_has_limits_too() -> None:
