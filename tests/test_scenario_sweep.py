@@ -47,7 +47,7 @@ def test_a_line_goes_through_all_values():
     for line in lines.values():
         assert [*line] == ["1 Gbit/s", "2 Gbit/s", "4 Gbit/s"]
         assert line["1 Gbit/s"] > line["2 Gbit/s"] > line["4 Gbit/s"]
-    assert repr(found) == "<SweepAnswer of 'Eight hosts on a 10 Gbit/s switch': 3 values of cluster.bandwidth>"
+    assert repr(found) == "<SweepAnswer of 'Eight hosts on a 10 Gbit/s switch': 3 points>"
     with ThreadPoolExecutor(2) as threads:
         assert predict_sweep("star8", "cluster.bandwidth=1..4Gbit/s", ONE_SIZE, executor=threads) == found
 

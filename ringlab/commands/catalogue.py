@@ -19,7 +19,7 @@ from collectives.quoting import close_names, quote, suggest
 from collectives.records.model_profile import find_model_profile, shipped_model_profiles
 from collectives.units import format_time
 from ringlab.shared.answer import Answer, AnswerRecord
-from ringlab.shared.options import JsonOpt
+from ringlab.shared.options import JsonOpt, drawing
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.table import NOTHING, Line, Part, Table
 from scenarios import shipped
@@ -55,13 +55,11 @@ def list_command(
 
 def hardware_command(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A machine, GPU, link or NIC.")] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Draw a machine.")] = None,
+    output: Annotated[Path | None, drawing("a topology", "Draw a machine.", "-o", "--output")] = None,
     nodes: Annotated[int, typer.Option(min=1, metavar="N", help="So many of it, with their network.")] = 1,
     json_to: JsonOpt = None,
 ) -> None:
     """List the hardware catalogue, or show a part with its sources; -o FILE.png draws a machine's topology."""
-    if output is not None:
-        viz.check_file(output, "a topology")
     check_outputs(json_to, output)
     if output is None:
         deliver(hardware(name), json_to)
@@ -87,9 +85,6 @@ class Names(Answer):
     presets: tuple[Name, ...]
     models: tuple[Name, ...]
     scenarios: tuple[Name, ...]
-
-    def __repr__(self) -> str:
-        return f"<Names: {', '.join(f'{len(getattr(self, part.name))} {part.name}' for part in fields(self))}>"
 
     def to_dict(self) -> dict[str, Any]:
         return AnswerRecord.to_dict(self)
@@ -144,9 +139,6 @@ class HardwareCatalogue(Answer):
     generations: tuple[Entry, ...]  # of GPUs
     networks: tuple[Entry, ...]  # as descriptions of systems name them
 
-    def __repr__(self) -> str:
-        return f"<HardwareCatalogue: {len(self.machines)} machines, {len(self.gpus)} GPUs, {len(self.links)} links>"
-
     def show(self) -> Iterator[Part]:
         rows = [[one["name"], one["title"], f"{one['gpus']} x {one['gpu']}", _nics(one)] for one in self.machines]
         yield Table("Machines", ["name", "", "GPUs", "NICs"], rows, words=4)
@@ -174,9 +166,6 @@ class HardwarePart(Answer):
     figures: tuple[Entry, ...]
     links: tuple[Entry, ...]
     file: str | None = None  # of its picture
-
-    def __repr__(self) -> str:
-        return f"<HardwarePart {self.name}: {len(self.figures)} figures, {len(self.links)} sorts of links>"
 
     def draw(self, path: Path | str, nodes: int = 1) -> "HardwarePart":
         """Draw ``nodes`` of this machine with their network as ``.png``, ``.svg`` or ``.pdf``; return it with ``file``.

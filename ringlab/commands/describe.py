@@ -1,7 +1,7 @@
 """``ringlab describe``: the machine that pasted files describe, as a scenario that other commands take."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -11,7 +11,7 @@ from collectives.errors import InputError
 from collectives.output_files import write_text
 from collectives.quoting import make_printable
 from ringlab.commands.diagnose import FilesArg, KeysOpt, SystemOpt, given_keys
-from ringlab.shared.answer import Answer
+from ringlab.shared.answer import NOT_IN_JSON, Answer
 from ringlab.shared.options import JsonOpt
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.table import Part, Table
@@ -52,12 +52,7 @@ class Description(Answer):
     origins: Mapping[str, str]
     settings: Mapping[str, str]
     toml: str
-    system: System
-
-    def to_dict(self) -> dict[str, Any]:
-        found = super().to_dict()
-        del found["system"]
-        return found
+    system: System = field(metadata=NOT_IN_JSON)
 
     def show(self) -> Iterator[Part]:
         """Yield the keys with what says each."""

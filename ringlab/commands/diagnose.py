@@ -11,12 +11,11 @@ from typing import Annotated, Any, ClassVar
 import typer
 from typer import Argument, Option
 
-import viz
 from collectives.costs.bounds import bus_factor
 from collectives.units import count, format_size, format_time
 from ringlab.shared.answer import NOT_IN_JSON, Answer, AnswerRecord
 from ringlab.shared.clusters import machine_line, parse_keys
-from ringlab.shared.options import JsonOpt, with_groups
+from ringlab.shared.options import JsonOpt, ReportOpt, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.table import Line, Part, Table, format_or_dash, format_ratio, time_unit
 from simcomm.diagnosis.evidence.expectation import CLASSES, DiagnosedCase
@@ -207,7 +206,7 @@ class DiagnoseOptions:
     """What the user adds to the files, and where the answer goes."""
 
     hangs: Annotated[bool, Option("--hangs", help="It stands still: the log just ends.")] = False
-    report: Annotated[Path | None, Option(metavar="FILE.html", help="Write a report with pictures.")] = None
+    report: ReportOpt = None
 
 
 @with_groups
@@ -223,8 +222,6 @@ def command(
 
     Exit status 1 where something is wrong.
     """
-    if options.report is not None:
-        viz.check_file(options.report, "a report")
     check_outputs(json_to, options.report)
     answer = diagnose(files, system=system, keys=set_keys or (), hangs=options.hangs)
     writers = list[Any]()

@@ -21,7 +21,7 @@ from ringlab.pictures.plots import describe_curves, scaling_curves, waterfall
 from ringlab.pictures.traces import OneRun, algorithm_names, predict_runs
 from ringlab.session import Session, load_scenario
 from ringlab.shared.answer import Answer
-from ringlab.shared.options import CalibrationOpt, JsonOpt, SetOpt, with_groups
+from ringlab.shared.options import CalibrationOpt, JsonOpt, SetOpt, drawing, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import TerminalProgress
 from ringlab.table import Part
@@ -104,12 +104,12 @@ def animate_command(
     ],
     output: Annotated[
         Path,
-        typer.Option(
+        drawing(
+            "a picture of messages",
+            ".html: a player of all algorithms; .gif, .mp4: messages moving; .png, .svg, .pdf: ranks against "
+            "time; .perfetto.json: for Perfetto.",
             "-o",
             "--output",
-            metavar="FILE",
-            help=".html: a player of all algorithms; .gif, .mp4: messages moving; .png, .svg, .pdf: ranks against "
-            "time; .perfetto.json: for Perfetto.",
         ),
     ],
     algorithm: Annotated[
@@ -124,7 +124,6 @@ def animate_command(
 
     A wrong program is drawn up to where it goes wrong.
     """
-    viz.check_file(output, "a picture of messages")
     check_outputs(drawn.json_to, output, reads=drawn.calibration)
     session = drawn.session()
     if is_record(source):

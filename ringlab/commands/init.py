@@ -36,9 +36,6 @@ class Beginnings(Answer):
     files: tuple[str, ...] = ()
     usage: tuple[str, ...] = ()  # commands that use them
 
-    def __repr__(self) -> str:
-        return f"<Beginnings: {', '.join(self.files) or 'nothing written'}>"
-
     def show(self) -> Iterator[Part]:
         if not self.files:
             rows = [[name, describe_beginning(files)] for name, files in beginnings().items()]

@@ -1,6 +1,6 @@
 """What all answers are: dataclasses that turn into plain JSON, and into tables and lines for a reader."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import Field, fields, is_dataclass
 from typing import Any, ClassVar
 
@@ -30,6 +30,19 @@ class Answer(AnswerRecord):
         """Return what the command writes as JSON."""
         stopped = {"interrupted": True} if self.interrupted else {}
         return {"schema_version": SCHEMA_VERSION, "kind": self.kind, **super().to_dict(), **stopped}
+
+    def __repr__(self) -> str:
+        """Return the title, and how many there are of what was found."""
+        own: Any = self
+        tuples = {name: found for one in fields(own) if isinstance(found := getattr(own, name := one.name), tuple)}
+        said = [
+            f"{len(found)} {name.replace('_', ' ')}"
+            for name, found in tuples.items()
+            if found and not isinstance(found[0], str)
+        ]
+        said += ["interrupted"] * self.interrupted
+        title = f" of {own.title!r}" if hasattr(own, "title") else ""
+        return f"<{type(self).__name__}{title}{': ' * bool(said)}{', '.join(said)}>"
 
     def show(self) -> Iterator[Part]:
         """Yield the tables and lines that a reader sees, from top to bottom."""
@@ -61,13 +74,15 @@ class Answer(AnswerRecord):
 
 
 def to_plain(value: Any) -> Any:
-    """Return ``value`` as what JSON knows: dataclasses and named tuples as dicts, sequences as lists."""
+    """Return ``value`` as what JSON knows: dataclasses, named tuples and mappings as dicts, sequences as lists."""
     if hasattr(value, "to_dict"):
         return value.to_dict()
     if is_dataclass(value):
         return _fields(value)
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return value._asdict()
+        value = value._asdict()
+    if isinstance(value, Mapping):
+        return {key: to_plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
         return [to_plain(one) for one in value]
     return value

@@ -56,6 +56,20 @@ EmulateOpt = Annotated[
 CheckOpt = Annotated[
     bool, typer.Option("--check", help="With [training.parallelism]: compare all losses with one rank's alone.")
 ]
+
+
+def drawing(what: str, about: str, *names: str, metavar: str = "FILE") -> Any:
+    """Return the option of a file in which ``what`` is drawn; another suffix is refused before anything is read."""
+
+    def check(path: Path | None) -> Path | None:
+        from viz.file_types import check_file  # a command is read without
+
+        return path and check_file(path, what)
+
+    return typer.Option(*names, metavar=metavar, help=about, callback=check)
+
+
+ReportOpt = Annotated[Path | None, drawing("a report", "Write a report with pictures.", metavar="FILE.html")]
 ExplainOpt = Annotated[bool, typer.Option("--explain", help="Say all that is known below the tables.")]
 
 

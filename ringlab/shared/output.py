@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from math import isinf
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import typer
 from rich.console import Console
@@ -65,15 +65,6 @@ class PlainConsole(Console):
 def make_console(stderr: bool = False, quiet: bool = False) -> Console:
     """Return the console on standard output, or on standard error."""
     return PlainConsole(stderr=stderr, quiet=quiet, highlight=False, markup=False, emoji=False)
-
-
-class Outputs(NamedTuple):
-    """What a command hands over: its JSON, a picture or report, a Trace, and whether to say all that is known."""
-
-    json_to: str | None = None
-    picture: Path | None = None
-    trace: Path | None = None
-    explain: bool = False
 
 
 def check_outputs(*files: Path | str | None, reads: Path | None = None) -> None:

@@ -54,11 +54,6 @@ class ScenarioAnswer(Answer, Generic[N]):
     explanations: tuple[str, ...] = ()  # further ones
     interrupted: bool = False  # rows are missing then
 
-    def __repr__(self) -> str:
-        counted = ((self.collectives, "collective"), (self.training, "training"), (self.what_ifs, "what-if"))
-        parts = [f"{len(found)} {noun}{'s' * (len(found) != 1)}" for found, noun in counted if found]
-        return f"<{type(self).__name__} of {self.title!r}: {', '.join(parts)}{', interrupted' * self.interrupted}>"
-
     @property
     def place(self) -> str:
         """Where the scenario's own figures are from."""

@@ -6,11 +6,10 @@ from typing import Annotated
 
 from typer import Option
 
-import viz
 from collectives.errors import InputError
 from ringlab.session import Session
 from ringlab.shared.answer import Answer
-from ringlab.shared.options import ExplainOpt, JsonOpt, with_groups
+from ringlab.shared.options import ExplainOpt, JsonOpt, drawing, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import Progress, TerminalProgress, draw_to
 from scenarios import shipped
@@ -53,14 +52,12 @@ def command(
     *,
     asked: AccuracyOptions,
     plot: Annotated[
-        Path | None, Option(metavar="FILE", help="Draw predicted against measured: .png, .svg or .pdf.")
+        Path | None, drawing("a picture of accuracy", "Draw predicted against measured: .png, .svg or .pdf.")
     ] = None,
     explain: ExplainOpt = False,
     json_to: JsonOpt = None,
 ) -> None:
     """Predict published NCCL tables, trainings (--training, --meshes) or clusters emulated here (--here)."""
-    if plot is not None:
-        viz.check_file(plot, "a picture of accuracy")
     check_outputs(json_to, plot)
     answer = _judge(asked, TerminalProgress())
     deliver(answer, json_to, draw_to(answer, plot, json_to), explain=explain)

@@ -105,12 +105,8 @@ class AccuracyHere(Answer):
 
     def to_dict(self) -> dict[str, Any]:
         """Return rows and errors as plain JSON."""
-        views = self.views.items()
-        return super().to_dict() | {
-            "errors": {view: {name: asdict(errors) for name, errors in groups.items()} for view, groups in views},
-            "loads": {name: asdict(load) for name, load in self.loads.items()},
-            "rows": [_plain(row) for row in self.rows],
-        }
+        views = {view: {name: asdict(errors) for name, errors in groups.items()} for view, groups in self.views.items()}
+        return super().to_dict() | {"errors": views, "rows": [_plain(row) for row in self.rows]}
 
     def show(self) -> Iterator[Part]:
         """Yield the errors of all rows, by algorithm, size and scenario, and the rows that are off by most."""

@@ -29,15 +29,10 @@ class MeshAccuracyAnswer(Answer):
 
     def to_dict(self) -> dict[str, Any]:
         """Return errors by source, form and GPU, of memory, failures and choices, as JSON."""
-        found = self.found
-        return {
-            "schema_version": 2, "kind": self.kind, "leave_one_out": self.leave_one_out, "calibrate": self.adapted_to,
-            "sources": _plain(found.sources), "slow": _plain(found.slow),
-            "all": found.all._asdict() if found.all else None, "mean_of_medians": found.mean_of_medians,
-            "forms": _plain(found.forms), "gpus": _plain(found.gpus),
-            "sizes": _plain(found.sizes), "unseen": list(self.unseen), "memory": found.memory, "failed": found.failed,
-            "choice": _plain(found.choice), "refused": found.refused,
-        }  # fmt: skip
+        answer = super().to_dict()
+        answer |= {"calibrate": answer.pop("adapted_to"), **answer.pop("found")}
+        del answer["points"]
+        return answer
 
     def show(self) -> Iterator[Part]:
         """Yield a table of errors, one of choices, and what memory tells."""
@@ -135,10 +130,6 @@ def _unseen(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for name in ("source", "framework", "gpu"):
         known = {gpu_name(run[name]) for run in fitted}
         yield from (f"{name} {one}" for one in dict.fromkeys(gpu_name(run[name]) for run in runs) if one not in known)
-
-
-def _plain(rows: Mapping[str, StepErrors | ChoiceErrors]) -> dict[str, Any]:
-    return {name: row._asdict() for name, row in rows.items()}
 
 
 def _rows(errors: Mapping[str, StepErrors]) -> list[list[str]]:

@@ -157,9 +157,6 @@ class BenchAnswer(Answer):
     interrupted: bool
     environment: dict[str, str | int] = field(default_factory=describe_environment)
 
-    def __repr__(self) -> str:
-        return f"<BenchAnswer: {len(self.collectives)} rows{', interrupted' * self.interrupted}>"
-
     @property
     def wrong(self) -> int:
         """Elements of all rows that were not what they must be."""

@@ -31,7 +31,16 @@ from ringlab.shared.answer import NOT_IN_JSON
 from ringlab.shared.conclusions import Conclusions, conclude
 from ringlab.shared.failures import refusals_about
 from ringlab.shared.figures import CollectiveFigures, Number, SideBySide, TrainingFigures, side_by_side
-from ringlab.shared.options import AnswerOptions, CheckOpt, RealOptions, RunOptions, ScenarioArg, SetOpt, with_groups
+from ringlab.shared.options import (
+    AnswerOptions,
+    CheckOpt,
+    RealOptions,
+    ReportOpt,
+    RunOptions,
+    ScenarioArg,
+    SetOpt,
+    with_groups,
+)
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.ranges import parse_world_sizes
 from ringlab.shared.scenario_answer import ScenarioAnswer
@@ -39,7 +48,6 @@ from ringlab.table import MOST_SENTENCES, keep_few
 from scenarios import LoadedScenario
 from scenarios.loader import is_spread
 from simcomm.model.trouble import NO_TROUBLE
-from viz.file_types import check_file
 
 
 @dataclass(frozen=True)
@@ -59,7 +67,7 @@ class HostsOptions:
 def command(
     scenario: ScenarioArg,
     real: RealOptions,
-    report: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Write a report with pictures.")] = None,
+    report: ReportOpt = None,
     check: CheckOpt = False,
     *,
     hosts: HostsOptions,
@@ -90,8 +98,6 @@ def command(
         raise InputError("--check is of trainings with [training.parallelism]; [training] check_every is of replicas")
     loaded = load_scenario(scenario, *overrides)
     writers = []
-    if report is not None:
-        check_file(report, "a report")
     check_outputs(json_to, report, reads=real.calibration)
     answer = compare(loaded, session, real.emulate)
     if report is not None:

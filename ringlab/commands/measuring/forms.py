@@ -68,13 +68,6 @@ class FormAnswer(Answer):
     load: MachineLoad | None = None
     traces: tuple[Trace, ...] = field(default=(), compare=False, metadata=NOT_IN_JSON)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return what the command writes as JSON."""
-        return super().to_dict() | {"held_bytes": {name: one.to_dict() for name, one in self.held_bytes.items()}}
-
-    def __repr__(self) -> str:
-        return f"<FormAnswer of {self.title!r}: {self.form}>"
-
     @property
     def apart(self) -> float:
         """The most that a loss differs from that of one rank alone, as a share of it."""

@@ -104,8 +104,10 @@ class ProfileAnswer(Answer):
     profile: ModelProfile
     file: str | None = None
 
-    def __repr__(self) -> str:
-        return f"<ProfileAnswer of {self.profile.model}>"
+    @property
+    def title(self) -> str:
+        """The model."""
+        return self.profile.model
 
     def blocks(self) -> list[ProfiledBlock]:
         """Return the blocks, with the times of the last measurement."""

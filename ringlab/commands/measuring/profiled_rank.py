@@ -35,9 +35,6 @@ class ProfiledRank(Answer):
     device: str
     found: AccuracyHere
 
-    def __repr__(self) -> str:
-        return f"<ProfiledRank of {self.title!r}>"
-
     @property
     def steps(self) -> tuple[EmulatedRow, ...]:
         """The rows of whole steps."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import viz
+from collectives.errors import InputError
 from collectives.quoting import cut
 from collectives.records.trace import Trace
 from collectives.units import count, format_size, format_time
@@ -103,9 +104,6 @@ class DevicesAnswer(Answer):
     # A step on the last number of devices.
     trace: Trace | None = field(default=None, compare=False, metadata=NOT_IN_JSON)
 
-    def __repr__(self) -> str:
-        return f"<DevicesAnswer of {self.title!r}>"
-
     @property
     def subject(self) -> str:
         """The model and the cluster."""
@@ -114,19 +112,10 @@ class DevicesAnswer(Answer):
     def to_dict(self) -> dict[str, Any]:
         """Return what the command writes as JSON."""
         found = super().to_dict()
-        conclusions = found.pop("conclusions")
-        del found["cases"]
-        cases = [
-            {
-                "value": case.value,
-                "rows": [row._asdict() for row in case.rows],
-                "refused": [one._asdict() for one in case.refused],
-            }
-            for case in self.cases
-        ]
         if self.key is None:
-            return {**found, "rows": cases[0]["rows"], "refused": cases[0]["refused"], "conclusions": conclusions}
-        return {**found, "key": found.pop("key"), "cases": cases, "conclusions": conclusions}
+            (case,) = found.pop("cases")
+            found |= {"rows": case["rows"], "refused": case["refused"]}
+        return found
 
     def show(self) -> Iterator[Part]:
         """Yield rate, step and memory, a column a number of devices; of a what-if the rates, a line a value."""
@@ -138,6 +127,12 @@ class DevicesAnswer(Answer):
             headings = ["devices", *(str(row.devices) for row in case.rows)]
             yield Table(None, headings, _lines(case.rows), most_beside=COLUMNS)
         yield Sentences([*self.conclusions, f"Computing: {self.compute}."])
+
+    def write_timeline(self, path: Path) -> None:
+        """Write the last step as a Trace. Raise InputError where it has none."""
+        if self.trace is None:
+            raise no_timeline(path)
+        self.trace.write(path)
 
     def draw(self, path: Path | str) -> None:
         """Write the rates against the devices as .png, .svg or .pdf, a curve a value. Raise InputError."""
@@ -152,6 +147,14 @@ class DevicesAnswer(Answer):
             if case.rows
         ]
         viz.draw_scaling(self.title, f"{self.key}: a curve a value" if self.key else self.cluster, curves, path)
+
+
+def no_timeline(path: Path) -> InputError:
+    """Return why no Trace of a step can be written to a file."""
+    return InputError(
+        f"--trace {path}: of a mesh with neither a data axis nor a pipeline no timeline is made, as nothing goes on "
+        "beside computing; give more devices with --devices, or training.parallelism.pipeline"
+    )
 
 
 def conclude(key: str | None, cases: Sequence[DevicesCase]) -> list[str]:

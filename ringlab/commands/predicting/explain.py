@@ -6,8 +6,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import Annotated
 
-from typer import Option
-
 import viz
 from collectives.costs.bounds import bus_factor
 from collectives.declaration import nccl
@@ -15,7 +13,7 @@ from collectives.errors import InputError
 from collectives.units import count, format_bandwidth, format_size, format_time
 from ringlab.session import load_scenario
 from ringlab.shared.answer import Answer, AnswerRecord
-from ringlab.shared.options import JsonOpt, ScenarioArg, SetOpt
+from ringlab.shared.options import JsonOpt, ScenarioArg, SetOpt, drawing
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import Progress, TerminalProgress, computing, draw_to
 from ringlab.table import Line, Part, Table, format_or_dash, format_ratio, time_unit
@@ -66,14 +64,12 @@ WORDS = {  # of nvidia-smi topo -m, and of NCCL's log
 def command(
     scenario: ScenarioArg,
     output: Annotated[
-        Path | None, Option("-o", "--output", metavar="FILE", help="Draw the rings and trees: .png, .svg or .pdf.")
+        Path | None, drawing("a picture of rings", "Draw the rings and trees: .png, .svg or .pdf.", "-o", "--output")
     ] = None,
     json_to: JsonOpt = None,
     set_keys: SetOpt = None,
 ) -> None:
     """Say what NCCL would pick at each size and why: its topology, channels, rings and trees, and every candidate."""
-    if output is not None:
-        viz.check_file(output, "a picture of rings")
     loaded = load_scenario(scenario, *(set_keys or ()))
     check_outputs(json_to, output)
     answer = explain(loaded, TerminalProgress())
@@ -130,9 +126,6 @@ class Explanation(Answer):
     title: str
     collective: str
     clusters: tuple[ClusterExplained, ...]
-
-    def __repr__(self) -> str:
-        return f"<Explanation of {self.title!r}: {self.collective}, {len(self.clusters)} clusters>"
 
     def draw(self, path: Path | str) -> None:
         """Draw the rings and trees of the scenario's own cluster, as .png, .svg or .pdf. Raise InputError."""

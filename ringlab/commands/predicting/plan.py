@@ -19,7 +19,7 @@ from ringlab.commands.predicting.devices_answer import WORDS
 from ringlab.shared.answer import Answer, AnswerRecord
 from ringlab.shared.failures import refusals_about
 from ringlab.shared.models import find_job, named_optimizer
-from ringlab.shared.options import ExplainOpt, JsonOpt, ScenarioArg, SetOpt, with_groups
+from ringlab.shared.options import ExplainOpt, JsonOpt, ScenarioArg, SetOpt, drawing, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import Progress, TerminalProgress, computing, draw_to
 from ringlab.table import Part, Sentences, Table, format_digits
@@ -78,14 +78,12 @@ def command(
     scenario: ScenarioArg,
     *,
     options: PlanOptions,
-    plot: Annotated[Path | None, Option(metavar="FILE", help="Draw time against money: .png, .svg, .pdf.")] = None,
+    plot: Annotated[Path | None, drawing("a plan", "Draw time against money: .png, .svg, .pdf.")] = None,
     explain: ExplainOpt = False,
     json_to: JsonOpt = None,
     set_keys: SetOpt = None,
 ) -> None:
     """Choose the cheapest machines to rent for a training: time against money, how sure, and what to measure first."""
-    if plot is not None:
-        viz.check_file(plot, "a plan")
     check_outputs(json_to, plot, options.kept)
     answer = plan(scenario, *(set_keys or ()), **vars(options), progress=TerminalProgress())
     deliver(answer, json_to, draw_to(answer, plot, json_to), explain=explain)
@@ -170,9 +168,6 @@ class PlanAnswer(Answer):
     advice: str
     does_not_fit: tuple[str, ...] = ()  # GPUs that keep less than the training needs, which have no choice
     interrupted: bool = False
-
-    def __repr__(self) -> str:
-        return f"<PlanAnswer of {self.title!r}: {len(self.choices)} choices>"
 
     def to_dict(self) -> dict[str, Any]:
         return super().to_dict() | {"interrupted": self.interrupted}

@@ -9,11 +9,22 @@ from typing import Annotated, Any
 import typer
 
 from collectives.errors import InputError
+from collectives.units import count
 from ringlab.commands.predicting.prediction import predict
 from ringlab.session import Session, load_scenario
-from ringlab.shared.options import CalibrationOpt, ExplainOpt, JsonOpt, ScenarioArg, SetOpt, TraceOpt, with_groups
-from ringlab.shared.output import Outputs, check_outputs, deliver
-from ringlab.shared.progress import TerminalProgress
+from ringlab.shared.options import (
+    CalibrationOpt,
+    ExplainOpt,
+    JsonOpt,
+    ReportOpt,
+    ScenarioArg,
+    SetOpt,
+    TraceOpt,
+    with_groups,
+)
+from ringlab.shared.output import check_outputs, deliver
+from ringlab.shared.progress import TerminalProgress, computing, draw_to
+from ringlab.shared.ranges import parse_world_sizes
 from scenarios import LoadedScenario
 
 
@@ -29,7 +40,7 @@ class OneOptions:
     ] = None
     calibration: CalibrationOpt = None
     trace: TraceOpt = None
-    report: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Write a report with pictures.")] = None
+    report: ReportOpt = None
     explain: ExplainOpt = False
 
 
@@ -83,13 +94,7 @@ def command(
             raise InputError(
                 "--calibration and --engine do not go with --devices; training.compute says what is measured"
             )
-        from ringlab.commands.predicting.predict_devices import (
-            command as predict_devices,  # others do without NCCL's model
-        )
-
-        counts = "1,2,4,8" if several.devices is None else several.devices
-        outputs = Outputs(json_to, several.plot, one.trace, one.explain)
-        predict_devices(scenario, overrides, counts, several.what_if, outputs)
+        _predict_devices(scenario, overrides, one, several, json_to)
     elif several.sweep is not None or several.plot is not None:
         if several.sweep is None:
             raise InputError(
@@ -99,38 +104,63 @@ def command(
             raise InputError(
                 "--trace, --report and --explain are about one prediction, --sweep is several; leave one out"
             )
-        from ringlab.commands.predicting.predict_sweep import (
-            command as predict_sweep,  # one prediction does without processes
-        )
+        from ringlab.commands.predicting.predict_sweep import predict_values  # one prediction does without processes
 
-        predict_sweep(scenario, overrides, several.sweep, session, Outputs(json_to, several.plot))
+        _check_plot(several.plot, "a sweep")
+        check_outputs(json_to, several.plot, reads=session.file)
+        swept = predict_values(scenario, several.sweep, overrides, session)
+        deliver(swept, json_to, draw_to(swept, several.plot, json_to))
     else:
-        _predict_once(scenario, overrides, session, Outputs(json_to, one.report, one.trace, one.explain))
+        _predict_once(scenario, overrides, session, one, json_to)
 
 
-def _predict_once(name: str, overrides: tuple[str, ...], session: Session, outputs: Outputs) -> None:
+def _check_plot(plot: Path | None, what: str) -> None:
+    if plot is not None:
+        from viz.file_types import check_file  # a prediction does without
+
+        check_file(plot, what)
+
+
+def _predict_devices(
+    scenario: str, overrides: tuple[str, ...], one: OneOptions, several: SeveralOptions, json_to: str | None
+) -> None:
+    """Predict a training on several numbers of devices, show the answer, and write what was asked for."""
+    # others do without NCCL's model
+    from ringlab.commands.predicting.devices_answer import no_timeline
+    from ringlab.commands.predicting.predict_devices import may_have_timeline, predict_devices
+
+    devices, what_if = "1,2,4,8" if several.devices is None else several.devices, several.what_if
+    counts = parse_world_sizes(devices, "--devices", most=65_536)
+    _check_plot(several.plot, "a scaling curve")
+    check_outputs(json_to, several.plot, one.trace)
+    if one.trace is not None and not may_have_timeline(scenario, counts, *overrides, what_if=what_if):
+        raise no_timeline(one.trace)
+    on = count(counts[0], "device") if len(counts) == 1 else f"{len(counts)} numbers of devices"
+    with computing(TerminalProgress(), f"predicting {scenario} on {on}") as tick:
+        answer = predict_devices(scenario, counts, *overrides, what_if=what_if, tick=tick)
+    writers = [partial(answer.write_timeline, one.trace)] if one.trace is not None else []
+    deliver(answer, json_to, draw_to(answer, several.plot, json_to), *writers, explain=one.explain)
+
+
+def _predict_once(
+    name: str, overrides: tuple[str, ...], session: Session, one: OneOptions, json_to: str | None
+) -> None:
     """Predict a scenario, show the answer, and write what was asked for."""
-    scenario = load_scenario(name, *overrides)
-    _, report, trace, _ = outputs
-    writers = list[Any]()
-    if report is not None:
-        import viz  # a prediction does without what draws
-
-        viz.check_file(report, "a report")
-    check_outputs(outputs.json_to, trace, report, reads=session.file)
-    if trace is not None:
+    scenario, writers = load_scenario(name, *overrides), list[Any]()
+    check_outputs(json_to, one.trace, one.report, reads=session.file)
+    if one.trace is not None:
         from ringlab.pictures.traces import check_traceable, write_run  # a table of times does without
 
         check_traceable(scenario)
-        writers.append(partial(write_run, scenario, session, trace))
+        writers.append(partial(write_run, scenario, session, one.trace))
     if session.calibration is None:
         _offer_calibration(scenario, name, session)
     answer = predict(scenario, session)
-    if report is not None:
+    if one.report is not None:
         from ringlab.pictures.report import write_report
 
-        writers.append(partial(write_report, answer, scenario, report, session))
-    deliver(answer, outputs.json_to, *(() if answer.interrupted else writers), explain=outputs.explain)
+        writers.append(partial(write_report, answer, scenario, one.report, session))
+    deliver(answer, json_to, *(() if answer.interrupted else writers), explain=one.explain)
 
 
 def _offer_calibration(scenario: LoadedScenario, name: str, session: Session) -> None:

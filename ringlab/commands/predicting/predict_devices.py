@@ -4,7 +4,6 @@ Rate, efficiency, where a step's seconds go, memory and cost.
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -19,9 +18,7 @@ from ringlab.commands.predicting.devices_answer import DevicesAnswer, DevicesCas
 from ringlab.commands.predicting.predict_sweep import parse_sweep
 from ringlab.shared.failures import refusals_about
 from ringlab.shared.models import find_job, find_language_model, find_source
-from ringlab.shared.output import Outputs, check_outputs, deliver
-from ringlab.shared.progress import TerminalProgress, Tick, computing, draw_to
-from ringlab.shared.ranges import parse_world_sizes
+from ringlab.shared.progress import Tick
 from scenarios.loader import SpreadTraining, read_spread_training
 from simcomm.cluster.hardware_parts import find_part
 from simcomm.cluster.presets import machine_entries
@@ -32,7 +29,6 @@ from simcomm.mesh_search.columns import PRECISIONS
 from simcomm.mesh_search.devices import find_mesh_gpu
 from simcomm.nccl.clusters import NcclCluster
 from simcomm.scaling.gpu_rates import find_compute
-from viz.file_types import check_file
 
 COVERAGE = 0.8
 ALIASES = {
@@ -48,36 +44,6 @@ OWN_WORK = (
     "What torch itself does for each operation on divided parameters ({form}) is not in the step: processors take "
     "longer by it, and GPUs whose kernels are short (docs/parallelism.md)."
 )
-
-
-def command(scenario: str, overrides: tuple[str, ...], devices: str, what_if: str | None, outputs: Outputs) -> None:
-    """Carry out ``ringlab predict --devices``."""
-    counts = parse_world_sizes(devices, "--devices", most=65_536)
-    json_to, plot, trace, explain = outputs
-    if plot is not None:
-        check_file(plot, "a scaling curve")
-    check_outputs(json_to, plot, trace)
-    if trace is not None and not may_have_timeline(scenario, counts, *overrides, what_if=what_if):
-        raise _no_timeline(trace)
-    on = count(counts[0], "device") if len(counts) == 1 else f"{len(counts)} numbers of devices"
-    with computing(TerminalProgress(), f"predicting {scenario} on {on}") as tick:
-        answer = predict_devices(scenario, counts, *overrides, what_if=what_if, tick=tick)
-    writers = [partial(_write_timeline, answer, trace)] if trace is not None else []
-    deliver(answer, json_to, draw_to(answer, plot, json_to), *writers, explain=explain)
-
-
-def _write_timeline(answer: "DevicesAnswer", path: Path) -> None:
-    """Write the last step as a Trace. Raise InputError where it has none."""
-    if answer.trace is None:
-        raise _no_timeline(path)
-    answer.trace.write(path)
-
-
-def _no_timeline(path: Path) -> InputError:
-    return InputError(
-        f"--trace {path}: of a mesh with neither a data axis nor a pipeline no timeline is made, as nothing goes on "
-        "beside computing; give more devices with --devices, or training.parallelism.pipeline"
-    )
 
 
 def predict_devices(

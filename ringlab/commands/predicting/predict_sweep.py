@@ -18,8 +18,7 @@ from collectives.units import count, format_size
 from ringlab.commands.predicting.prediction import Prediction, predict
 from ringlab.session import Session
 from ringlab.shared.answer import Answer
-from ringlab.shared.output import Outputs, check_outputs, deliver
-from ringlab.shared.progress import NoProgress, Progress, draw_to
+from ringlab.shared.progress import NoProgress, Progress
 from ringlab.table import Part, Table, format_or_dash, time_unit
 from scenarios.loader import read_title
 from simcomm.parallel import in_any_order
@@ -31,16 +30,6 @@ FACTOR = 2.0  # from one value of a range to the next, unless said
 ACCEPTED = "a range like 1..100Gbit/s or 2..64*4, or values with commas between"
 _NUMBER = r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
 _RANGE = re.compile(rf"({_NUMBER})\s*\.\.\s*({_NUMBER})\s*([^*\d][^*]*)?(?:\*\s*({_NUMBER}))?")
-
-
-def command(scenario: str, overrides: tuple[str, ...], sweep: str, session: Session, outputs: Outputs) -> None:
-    """Carry out ``ringlab predict --sweep``."""
-    plot = outputs.picture
-    if plot is not None:
-        viz.check_file(plot, "a sweep")
-    check_outputs(outputs.json_to, plot, reads=session.file)
-    answer = _predict_values(scenario, sweep, overrides, session)
-    deliver(answer, outputs.json_to, draw_to(answer, plot, outputs.json_to))
 
 
 class SweepPoint(NamedTuple):
@@ -61,9 +50,6 @@ class SweepAnswer(Answer):
     key: str
     points: tuple[SweepPoint, ...]
     interrupted: bool = False
-
-    def __repr__(self) -> str:
-        return f"<SweepAnswer of {self.title!r}: {len(self.points)} values of {self.key}>"
 
     def to_dict(self) -> dict[str, Any]:
         """Return what the command writes as JSON."""
@@ -138,12 +124,13 @@ def predict_sweep(
     [('1 Gbit/s', 0.01482), ('2 Gbit/s', 0.00748), ('4 Gbit/s', 0.00381)]
     """
     session = Session(calibration=calibration, engine=engine, progress=progress or NoProgress())
-    return _predict_values(scenario, sweep, overrides, session, executor)
+    return predict_values(scenario, sweep, overrides, session, executor)
 
 
-def _predict_values(
+def predict_values(
     scenario: str | Path, sweep: str, overrides: Sequence[str], session: Session, executor: Executor | None = None
 ) -> SweepAnswer:
+    """Return what ``predict_sweep`` does, by the calibration and the engine of a session."""
     check_engine(session.engine)
     key, values = parse_sweep(sweep)
     every = [(*overrides, f"{key}={value}") for value in values]

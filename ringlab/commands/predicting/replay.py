@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Annotated, ClassVar, NamedTuple
@@ -22,8 +22,8 @@ from collectives.records.recording import Recording
 from collectives.records.trace import Trace
 from collectives.spec import SPECS
 from collectives.units import format_size, format_time
-from ringlab.shared.answer import Answer, AnswerRecord
-from ringlab.shared.options import AnswerOptions, CalibrationOpt, with_groups
+from ringlab.shared.answer import NOT_IN_JSON, Answer, AnswerRecord
+from ringlab.shared.options import AnswerOptions, CalibrationOpt, ReportOpt, drawing, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import NoProgress, Progress, TerminalProgress, computing
 from ringlab.table import Line, Part, Sentences, Table, format_ratio
@@ -74,18 +74,14 @@ def command(
     options: ReplayOptions,
     plot: Annotated[
         Path | None,
-        Option(metavar="FILE", help="Draw it: .html a player; .png, .svg, .pdf; .gif, .mp4; .perfetto.json."),
+        drawing("a picture of messages", "Draw it: .html a player; .png, .svg, .pdf; .gif, .mp4; .perfetto.json."),
     ] = None,
     trace: Annotated[Path | None, Option(metavar="FILE", help="Write all its messages, for ringlab animate.")] = None,
-    report: Annotated[Path | None, Option(metavar="FILE.html", help="Write a report with pictures.")] = None,
+    report: ReportOpt = None,
     chakra: Annotated[Path | None, Option(metavar="BASE", help="Write it as Chakra's traces: BASE.0.et, ...")] = None,
     answer: AnswerOptions,
 ) -> None:
     """Replay a recorded run on other networks and by other algorithms, without running it again."""
-    if plot is not None:
-        viz.check_file(plot, "a picture of messages")
-    if report is not None:
-        viz.check_file(report, "a report")
     check_outputs(answer.json_to, plot, trace, report, reads=options.calibration)
     found = replay_file(file, options, progress=TerminalProgress())
     writers: list[Callable[[], object]] = [partial(viz.draw, found.trace, plot)] if plot is not None else []
@@ -193,13 +189,12 @@ class ReplayAnswer(Answer):
     limits: str
     stuck: tuple[str, ...]
     notes: tuple[str, ...]
-    trace: Trace
-    recording: Recording  # as it was replayed, on as many ranks as were asked for
+    trace: Trace = field(metadata=NOT_IN_JSON)
+    recording: Recording = field(metadata=NOT_IN_JSON)  # as it was replayed, on as many ranks as were asked for
 
     def to_dict(self) -> dict[str, object]:
-        """Return what the command writes as JSON, without the messages and the recording."""
+        """Return what the command writes as JSON."""
         found = super().to_dict()
-        del found["trace"], found["recording"]
         for line, one in zip(found["lines"], self.lines, strict=True):
             line |= {"line": str(line.pop("site")), "text": one.site.text}
         return found

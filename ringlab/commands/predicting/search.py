@@ -17,7 +17,7 @@ from ringlab.commands.predicting.search_answer import Case, Learning, MeshRow, M
 from ringlab.jobs.mesh_files import FORMATS, write_mesh
 from ringlab.shared.failures import refusals_about
 from ringlab.shared.models import MeshOptions, find_belief, make_job
-from ringlab.shared.options import JsonOpt, ScenarioArg, SetOpt, with_groups
+from ringlab.shared.options import JsonOpt, ScenarioArg, SetOpt, drawing, with_groups
 from ringlab.shared.output import check_outputs, deliver, make_console
 from ringlab.shared.progress import TerminalProgress, computing, draw_to
 from ringlab.shared.ranges import parse_world_sizes
@@ -42,7 +42,6 @@ from simcomm.mesh_search.search import (
 )
 from simcomm.mesh_search.uncertainty import Z_80
 from simcomm.renting.rentals import cheapest_gpu, read_rentals
-from viz.file_types import check_file
 
 KEYS = {  # that a what-if varies: of a scenario
     "preset": "cluster.preset", "nodes": "cluster.nodes", "model": "training.model",
@@ -280,9 +279,7 @@ class MeshFileOptions:
         list[str] | None,
         typer.Option(metavar="FORMAT=FILE", help="Write the fastest for torchtitan, megatron, accelerate or torch."),
     ] = None
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw rate against memory: .png, .svg or .pdf.")] = (
-        None
-    )
+    plot: Annotated[Path | None, drawing("a picture of meshes", "Draw rate against memory: .png, .svg or .pdf.")] = None
 
 
 @with_groups
@@ -297,8 +294,6 @@ def search_meshes(
     options: SearchOptions,
 ) -> None:
     """Search all meshes of data, tensor, pipeline, context and expert parallelism for a language model on GPUs."""
-    if files.plot is not None:
-        check_file(files.plot, "a picture of meshes")
     exports = [parse_export(one) for one in files.export or ()]
     check_outputs(json_to, files.plot, *(file for _, file in exports))
     with computing(TerminalProgress(), "searching meshes"):

@@ -20,7 +20,7 @@ from collectives.spec import find_spec
 from collectives.units import format_size
 from ringlab.session import Session, load_scenario
 from ringlab.shared.answer import SCHEMA_VERSION, Answer
-from ringlab.shared.options import CalibrationOpt, JsonOpt, SetOpt, with_groups
+from ringlab.shared.options import CalibrationOpt, JsonOpt, SetOpt, drawing, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import Progress, TerminalProgress, computing, draw_to
 from ringlab.shared.ranges import grow_sizes, parse_world_sizes
@@ -73,15 +73,13 @@ def command(
     asked: WinnersOptions,
     star_asked: StarOptions,
     output: Annotated[
-        Path | None, Option("-o", "--output", metavar="FILE", help="Draw the map: .png, .svg or .pdf.")
+        Path | None, drawing("a map of winners", "Draw the map: .png, .svg or .pdf.", "-o", "--output")
     ] = None,
     calibration: CalibrationOpt = None,
     json_to: JsonOpt = None,
     set_keys: SetOpt = None,
 ) -> None:
     """Show where each algorithm wins by the model: the size of the buffer against the number of ranks."""
-    if output is not None:
-        viz.check_file(output, "a map of winners")
     loaded = None if scenario is None else load_scenario(scenario, *(set_keys or ()))
     if loaded is None and set_keys:
         raise InputError("--set changes a scenario, and none is given")
