@@ -4,6 +4,8 @@ import logging
 import os
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -17,128 +19,54 @@ from collectives.input_files import inputs_protected
 from ringlab.shared.failures import exit_with_a_line
 from ringlab.shared.signals import exit_on_signals
 
-PURPOSES = {  # what commands are for; by name: where the function is, and the first line of its help
+PURPOSES = {  # what commands are for; by name: where the function is
     "Predict": {
-        "predict": (
-            "ringlab.commands.predicting.predict:command",
-            "Simulate: times, algbw, busbw, training step by phase, scaling efficiency. ^C keeps what is done.",
-        ),
-        "explain": (
-            "ringlab.commands.predicting.explain:command",
-            "Say what NCCL would pick at each size and why: its topology, channels, rings and trees, and every "
-            "candidate.",
-        ),
-        "winners": (
-            "ringlab.commands.predicting.winners:command",
-            "Show where each algorithm wins by the model: the size of the buffer against the number of ranks.",
-        ),
-        "search": (
-            "ringlab.commands.predicting.search:search_meshes",
-            "Search all meshes of data, tensor, pipeline, context and expert parallelism for a language model on GPUs.",
-        ),
-        "plan": (
-            "ringlab.commands.predicting.plan:command",
-            "Choose the cheapest machines to rent for a training: time against money, how sure, and what to "
-            "measure first.",
-        ),
-        "profile": (
-            "ringlab.commands.measuring.profile:command",
-            "Say what a model computes, reads and keeps, layer by layer, and how long that takes on one device.",
-        ),
-        "replay": (
-            "ringlab.commands.predicting.replay:command",
-            "Replay a recorded run on other networks and by other algorithms, without running it again.",
-        ),
+        "predict": "ringlab.commands.predicting.predict:command",
+        "explain": "ringlab.commands.predicting.explain:command",
+        "winners": "ringlab.commands.predicting.winners:command",
+        "search": "ringlab.commands.predicting.search:search_meshes",
+        "plan": "ringlab.commands.predicting.plan:command",
+        "profile": "ringlab.commands.measuring.profile:command",
+        "replay": "ringlab.commands.predicting.replay:command",
     },
     "Run": {
-        "run": (
-            "ringlab.commands.measuring.run:command",
-            "Run the scenario on real processes of this machine; also under torchrun.",
-        ),
-        "compare": (
-            "ringlab.commands.measuring.compare:command",
-            "Predict and run, and show the error of each prediction.",
-        ),
-        "bench": (
-            "ringlab.commands.measuring.bench:command",
-            "Measure collectives in the table of nccl-tests, beside their prediction. ^C keeps what is done.",
-        ),
-        "virtual": (
-            "ringlab.commands.virtual:command",
-            "Run a program of torch.distributed as it stands on virtual ranks: how long, who waits for whom, what "
-            "hangs.",
-        ),
-        "record": (
-            "ringlab.commands.measuring.record:command",
-            "Record what a program of torch.distributed calls and computes on real ranks; also under torchrun.",
-        ),
-        "calibrate": (
-            "ringlab.commands.measuring.calibrate:command",
-            "Measure this machine's messages, reductions and training phases, and keep them; or keep what you "
-            "measured.",
-        ),
-        "doctor": (
-            "ringlab.commands.doctor:command",
-            "Look at what this machine can run, and what is missing.",
-        ),
-        "slurm": (
-            "ringlab.jobs.slurm:slurm",
-            "Write a batch file of Slurm that runs the scenario under torchrun; `sbatch FILE` submits it.",
-        ),
-        "k8s": (
-            "ringlab.jobs.kubernetes:k8s",
-            "Write a Job of Kubernetes that runs the scenario under torchrun; `kubectl apply -f FILE` starts it.",
-        ),
+        "run": "ringlab.commands.measuring.run:command",
+        "compare": "ringlab.commands.measuring.compare:command",
+        "bench": "ringlab.commands.measuring.bench:command",
+        "virtual": "ringlab.commands.virtual:command",
+        "record": "ringlab.commands.measuring.record:command",
+        "calibrate": "ringlab.commands.measuring.calibrate:command",
+        "doctor": "ringlab.commands.doctor:command",
+        "slurm": "ringlab.jobs.slurm:slurm",
+        "k8s": "ringlab.jobs.kubernetes:k8s",
     },
     "See": {
-        "animate": (
-            "ringlab.commands.draw:animate_command",
-            "Show the messages of a collective: in a player, moving over the topology, or ranks against time.",
-        ),
-        "plot": (
-            "ringlab.commands.draw:plot_command",
-            "Draw a still picture of a scenario's prediction, or the critical path of a Trace.",
-        ),
+        "animate": "ringlab.commands.draw:animate_command",
+        "plot": "ringlab.commands.draw:plot_command",
     },
     "Judge": {
-        "check": (
-            "ringlab.commands.check:command",
-            "Prove an algorithm right at many world sizes, or say what is wrong; its cost stands beside the least "
-            "possible.",
-        ),
-        "diagnose": (
-            "ringlab.commands.diagnose:command",
-            "Say whether a run is as fast as it should be, from its logs and traces; if not, why, and what to do.",
-        ),
-        "describe": (
-            "ringlab.commands.describe:command",
-            "Describe the machine that logs and topologies tell of, as a scenario that other commands take.",
-        ),
-        "accuracy": (
-            "ringlab.commands.accuracy:command",
-            "Predict published NCCL tables, trainings (--training, --meshes) or clusters emulated here (--here).",
-        ),
+        "check": "ringlab.commands.check:command",
+        "diagnose": "ringlab.commands.diagnose:command",
+        "describe": "ringlab.commands.describe:command",
+        "accuracy": "ringlab.commands.accuracy:command",
     },
     "Learn": {
-        "learn": (
-            "ringlab.commands.learn:command",
-            "Learn collectives and distributed training in eleven lessons; without a number list them.",
-        ),
-        "init": (
-            "ringlab.commands.init:command",
-            "Write an example or a shipped scenario to change; without a name list them.",
-        ),
-        "list": (
-            "ringlab.commands.catalogue:list_command",
-            "List the algorithms, presets, models and scenarios that there are.",
-        ),
-        "hardware": (
-            "ringlab.commands.catalogue:hardware_command",
-            "List the hardware catalogue, or show a part with its sources; -o FILE.png draws a machine's topology.",
-        ),
+        "learn": "ringlab.commands.learn:command",
+        "init": "ringlab.commands.init:command",
+        "list": "ringlab.commands.catalogue:list_command",
+        "hardware": "ringlab.commands.catalogue:hardware_command",
     },
 }
 COMMANDS = {name: command for commands in PURPOSES.values() for name, command in commands.items()}
+
+
+def describe_command(name: str) -> str:
+    """Return the first line of a command's docstring, read from its file: importing what a command needs takes long."""
+    module, _, function = COMMANDS[name].partition(":")
+    found = find_spec(module)
+    assert found is not None and found.origin is not None
+    text = Path(found.origin).read_text(encoding="utf-8")
+    return text.partition(f"\ndef {function}(")[2].partition('"""')[2].partition("\n")[0].removesuffix('"""')
 
 
 class CommandList(TyperGroup):
@@ -149,7 +77,7 @@ class CommandList(TyperGroup):
         console = Console()
         console.print(f"\n[bold]Usage:[/] {ctx.command_path} COMMAND ...\n\n{self.help}\n")
         options = {" ".join(option.opts): getattr(option, "help", "") for option in self.get_params(ctx)}
-        abouts = {purpose: {name: about for name, (_, about) in them.items()} for purpose, them in PURPOSES.items()}
+        abouts = {purpose: {name: describe_command(name) for name in them} for purpose, them in PURPOSES.items()}
         for title, rows in {**abouts, "Options": options}.items():
             table = Table(box=None, show_header=False, padding=(0, 1))
             table.add_column(style="bold cyan", no_wrap=True, min_width=max(map(len, COMMANDS)))
@@ -175,11 +103,15 @@ class UnloadedCommand(TyperCommand):
         """Return a context of the command itself."""
         return load_command(str(self.name)).make_context(info_name, args, parent, **extra)
 
+    def get_short_help_str(self, limit: int = 45) -> str:
+        """Return what a shell shows beside the name that it completes."""
+        return describe_command(str(self.name))
+
 
 @cache
 def load_command(name: str) -> TyperCommand:
     """Return a command with its options."""
-    module, _, function = COMMANDS[name][0].partition(":")
+    module, _, function = COMMANDS[name].partition(":")
     alone = typer.Typer(add_completion=False)
     found = import_module(module)
     alone.command(name, **getattr(found, "SETTINGS", {}))(getattr(found, function))
@@ -188,8 +120,8 @@ def load_command(name: str) -> TyperCommand:
     return command
 
 
-for _name, (_, _about) in COMMANDS.items():
-    app.command(_name, cls=UnloadedCommand, help=_about)(lambda: None)
+for _name in COMMANDS:
+    app.command(_name, cls=UnloadedCommand)(lambda: None)
 
 
 def main() -> None:

@@ -17,9 +17,9 @@ from collectives.records.trace import Trace
 from collectives.units import parse_size
 from ringlab.commands.predicting import prediction
 from ringlab.commands.predicting.prediction import Prediction
-from ringlab.session import Session, Source
+from ringlab.session import Session, Source, session_of
 from ringlab.shared.options import TIMEOUT_S
-from ringlab.shared.progress import NoProgress, Progress
+from ringlab.shared.progress import Progress
 
 if TYPE_CHECKING:  # predictions do without what compares and draws
     from realcomm.watching.watch import Watch
@@ -54,9 +54,7 @@ class Scenario(scenarios.LoadedScenario):
         >>> ring.algorithm, round(1e3 * ring.time_s, 3), "ms"
         ('ring', 1.608, 'ms')
         """
-        return prediction.predict(
-            self, Session(calibration=calibration, engine=engine, progress=progress or NoProgress())
-        )
+        return prediction.predict(self, session_of(progress, calibration=calibration, engine=engine))
 
     def run(
         self,
@@ -82,7 +80,7 @@ class Scenario(scenarios.LoadedScenario):
         """
         from ringlab.commands.measuring.run import run  # predictions do without what launches ranks
 
-        session = _session(calibration, backend, timeout, progress)
+        session = session_of(progress, calibration=calibration, backend=backend, timeout_s=timeout)
         return run(self, session, emulate=emulate, resume=resume, watch=watch)
 
     def compare(
@@ -108,7 +106,8 @@ class Scenario(scenarios.LoadedScenario):
         """
         from ringlab.commands.measuring.compare import compare  # predictions do without what launches ranks
 
-        return compare(self, _session(calibration, backend, timeout, progress), emulate)
+        session = session_of(progress, calibration=calibration, backend=backend, timeout_s=timeout)
+        return compare(self, session, emulate)
 
     def winners(
         self,
@@ -131,7 +130,7 @@ class Scenario(scenarios.LoadedScenario):
         """
         from ringlab.commands.predicting.winners import scenario_winners  # predictions do without the closed forms
 
-        session = Session(calibration=calibration, progress=progress or NoProgress())
+        session = session_of(progress, calibration=calibration)
         return scenario_winners(self, collective, ranks, sizes, algorithms, session)
 
     def trace(
@@ -175,8 +174,7 @@ class Scenario(scenarios.LoadedScenario):
         """
         from ringlab.commands.draw import draw_scenario  # imports what draws
 
-        session = Session(calibration=calibration, progress=progress or NoProgress())
-        return draw_scenario(self, path, algorithm, size, session)
+        return draw_scenario(self, path, algorithm, size, session_of(progress, calibration=calibration))
 
     def plot(
         self,
@@ -199,8 +197,7 @@ class Scenario(scenarios.LoadedScenario):
         """
         from ringlab.commands.draw import plot_scenario  # imports what draws
 
-        session = Session(calibration=calibration, progress=progress or NoProgress())
-        return plot_scenario(self, kind, path, algorithm, size, session)
+        return plot_scenario(self, kind, path, algorithm, size, session_of(progress, calibration=calibration))
 
     def calibrate(
         self,
@@ -222,7 +219,7 @@ class Scenario(scenarios.LoadedScenario):
         """
         from ringlab.commands.measuring.calibrate import CalibrationAnswer  # other commands do without it
 
-        session = _session(None, backend, timeout, progress)
+        session = session_of(progress, backend=backend, timeout_s=timeout)
         return CalibrationAnswer(*session.calibrate_for(self, ranks, accept_noise))
 
     def explain(self, path: Path | str | None = None, *, progress: Progress | None = None) -> "Explanation":
@@ -259,11 +256,7 @@ class Scenario(scenarios.LoadedScenario):
         """
         from ringlab.pictures.report import write_report  # imports what draws
 
-        write_report(answer, self, path, _session(calibration, backend, TIMEOUT_S, progress))
-
-
-def _session(calibration: Source, backend: str, timeout: float, progress: Progress | None) -> Session:
-    return Session(calibration=calibration, backend=backend, timeout_s=timeout, progress=progress or NoProgress())
+        write_report(answer, self, path, session_of(progress, calibration=calibration, backend=backend))
 
 
 def load(reference: str | Path, *overrides: str) -> Scenario:
@@ -329,7 +322,7 @@ def animate(
     from ringlab.commands.draw import draw_trace, is_record  # imports what draws
 
     if isinstance(source, str | Path) and is_record(source):
-        return draw_trace(read_run(source), path, Session(progress=progress or NoProgress()))
+        return draw_trace(read_run(source), path, session_of(progress))
     return _find(source).animate(path, algorithm, size, progress=progress)
 
 

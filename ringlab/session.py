@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import scenarios
 from collectives.checks import check_path, check_sequence, check_whole_number
 from collectives.errors import InputError, RunFailed
 from collectives.input_files import inputs_protected
-from collectives.records.calibration import Calibration, cache_file, is_cached, read_calibration
+from collectives.records.calibration import Calibration, cache_file, cached_calibration, read_calibration
 from collectives.request import Request
 from collectives.training.workload import Training, check_training
 from collectives.units import count
@@ -61,13 +62,7 @@ class Session:
         if self.calibration is not None:
             return read_calibration(check_path("calibration", self.calibration))
         ranks = needed_ranks(scenario)
-        if ranks is None or not is_cached(ranks, self.backend):
-            return None
-        try:
-            cached = read_calibration(cache_file(ranks, self.backend))
-        except InputError:
-            return None  # written by another version: as good as none
-        return cached if cached.is_fresh() else None
+        return None if ranks is None else find_cached(ranks, self.backend)
 
     def is_calibrated(self, scenario: LoadedScenario) -> bool:
         """Return whether there is a calibration with all that the scenario needs, or it needs none."""
@@ -141,14 +136,10 @@ class Session:
 
         One that was made in turns with a run knows the sizes of that run best.
         """
-        try:
-            path = cache_file(calibration.ranks, calibration.backend)
-            with inputs_protected():  # what is only looked at may be replaced
-                if path.is_file() and read_calibration(path).is_fresh():
-                    return
-        except (InputError, OSError):
-            pass  # none that can be read
-        self._keep(calibration)
+        with inputs_protected():  # what is only looked at may be replaced
+            found = find_cached(calibration.ranks, calibration.backend)
+        if found is None:
+            self._keep(calibration)
 
     def _keep(self, calibration: Calibration) -> str:
         """Write a calibration to the cache and return the file; where that fails, say so and return no name."""
@@ -160,6 +151,19 @@ class Session:
             self.progress.note(f"warning: this calibration is used now but not kept for later: {why}")
             return ""
         return str(file)
+
+
+def find_cached(ranks: int, backend: str) -> Calibration | None:
+    """Return the cached calibration, if there is one of this machine that is fresh and can be read."""
+    try:
+        return cached_calibration(ranks, backend)
+    except (InputError, OSError):
+        return None
+
+
+def session_of(progress: Progress | None, **options: Any) -> Session:
+    """Return the session of what is called from Python, where no progress is shown unless it is given."""
+    return Session(progress=progress or NoProgress(), **options)
 
 
 def real_session(options: RealOptions) -> Session:

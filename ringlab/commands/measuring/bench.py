@@ -16,7 +16,7 @@ from collectives.catalogue import find_algorithm, library
 from collectives.checks import check_sequence, check_whole_number
 from collectives.declaration import AUTO, Algorithm, auto
 from collectives.errors import InputError
-from collectives.records.calibration import Calibration, cached_calibration
+from collectives.records.calibration import Calibration
 from collectives.records.environment import describe_environment
 from collectives.records.summary import COLLECTIVE_FIGURES, collective_entry
 from collectives.records.trace import Trace
@@ -28,7 +28,7 @@ from realcomm.launching.launcher import check_launch
 from realcomm.measuring.collective_run import measure_all
 from realcomm.measuring.measurement import RankFigures, TimedRequest
 from ringlab.emulated import on_emulated
-from ringlab.session import load_scenario
+from ringlab.session import find_cached, load_scenario
 from ringlab.shared.answer import Answer, AnswerRecord
 from ringlab.shared.options import BackendOpt, JsonOpt, with_groups
 from ringlab.shared.output import check_outputs, make_console, write_files, write_json
@@ -263,7 +263,7 @@ def prepare(
         cluster = on_emulated(emulated).cluster
         options = replace(options, ranks=cluster.world_size)
     check_launch(options.ranks, backend, timeout)
-    calibration = _find_calibration(options.ranks, backend) if cluster is None else None
+    calibration = find_cached(options.ranks, backend) if cluster is None else None
     return Benchmark(options, backend, timeout, calibration, measurements(options, calibration), cluster)
 
 
@@ -300,14 +300,6 @@ def _algorithms(options: BenchOptions) -> list[Algorithm]:
     usual = [name for name in USUAL if f"{collective}/{name}" in library()][:1]
     names = check_sequence("algorithms", options.algorithms, of="names") or usual
     return [auto(collective) if name == AUTO else find_algorithm(name, collective) for name in names]
-
-
-def _find_calibration(ranks: int, backend: str) -> Calibration | None:
-    """Return the cached calibration, where a fresh one of this machine and backend is there."""
-    try:
-        return cached_calibration(ranks, backend)
-    except InputError:
-        return None
 
 
 class BenchTable:

@@ -13,12 +13,12 @@ from collectives.records.calibration import Calibration
 from collectives.request import Request
 from collectives.training.workload import Training
 from collectives.units import count, format_size
-from ringlab.session import Session, load_scenario
+from ringlab.session import Session, load_scenario, session_of
 from ringlab.shared.answer import Answer, AnswerRecord
 from ringlab.shared.clusters import machine_line, parse_keys
 from ringlab.shared.options import TIMEOUT_S, BackendOpt, JsonOpt, SetOpt, TimeoutOpt, with_groups
 from ringlab.shared.output import check_outputs, deliver
-from ringlab.shared.progress import NoProgress, Progress, TerminalProgress
+from ringlab.shared.progress import Progress, TerminalProgress
 from ringlab.table import NOTHING, Part, Sentences, Table, format_digits, format_ratio, format_whole_percent, time_unit
 from scenarios import LoadedScenario
 from simcomm.mesh_search.columns import to_columns
@@ -154,7 +154,7 @@ def calibrate(
     >>> calibrate(1, accept_noise=True).calibration.ranks  # doctest: +SKIP
     1
     """
-    session = Session(backend=backend, timeout_s=timeout, progress=progress or NoProgress())
+    session = session_of(progress, backend=backend, timeout_s=timeout)
     return CalibrationAnswer(*session.calibrate(ranks, trainings, requests, accept_noise))
 
 

@@ -13,7 +13,7 @@ from typer import Argument, Option
 from collectives.checks import check_whole_number
 from collectives.errors import InputError
 from collectives.input_files import FileBytes, check_input
-from collectives.records.calibration import cache_file, is_cached
+from collectives.records.calibration import is_cached
 from collectives.records.recording import Recording, read_recording
 from collectives.units import format_time
 from collectives.variables import is_launched
@@ -120,7 +120,7 @@ class RecordAnswer(Answer):
 def describe_recording(recording: Recording, file: str) -> RecordAnswer:
     """Return what a recording holds, and its replay on this machine where that is calibrated."""
     ranks, replayed = recording.world_size, None
-    if ranks > 1 and recording.where == "gloo" and is_cached(ranks, "gloo") and cache_file(ranks, "gloo").exists():
+    if ranks > 1 and recording.where == "gloo" and is_cached(ranks, "gloo"):
         replayed = replay(recording, this_machine(ranks)).elapsed
     took: Any = recording.took()
     return RecordAnswer(

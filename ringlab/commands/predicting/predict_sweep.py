@@ -16,7 +16,7 @@ from collectives.errors import InputError
 from collectives.quoting import cut, quote
 from collectives.units import count, format_size
 from ringlab.commands.predicting.prediction import Prediction, predict
-from ringlab.session import Session
+from ringlab.session import Session, session_of
 from ringlab.shared.answer import Answer
 from ringlab.shared.progress import NoProgress, Progress
 from ringlab.table import Part, Table, format_or_dash, time_unit
@@ -123,7 +123,7 @@ def predict_sweep(
     >>> [(point.value, round(point.prediction.collectives[1].time_s, 6)) for point in found.points]
     [('1 Gbit/s', 0.01482), ('2 Gbit/s', 0.00748), ('4 Gbit/s', 0.00381)]
     """
-    session = Session(calibration=calibration, engine=engine, progress=progress or NoProgress())
+    session = session_of(progress, calibration=calibration, engine=engine)
     return predict_values(scenario, sweep, overrides, session, executor)
 
 
