@@ -1,7 +1,7 @@
 """``run`` and ``compare`` of a scenario with ``[training.parallelism]``: torch's own forms on ranks of this machine."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from math import isclose
 from pathlib import Path
@@ -170,9 +170,8 @@ def run_form(
     session, job = session or Session(), read_form_job(scenario, *overrides, check_all=check_all)
     if warning := job.spread.cluster.warn_of_run(session.backend):
         session.progress.note(warning)
-    [results, load] = _launch(job, session, "realcomm.forms.training:train_form", [job.plan, weights])
-    answer = replace(_answer(job, results), load=load)
-    return _checked(answer) if check_all else answer
+    results, load = _launch(job, session, "train_form", [job.plan, weights])
+    return _checked(_answer(job, results, load), check_all)
 
 
 def compare_form(
@@ -193,13 +192,12 @@ def compare_form(
     with refusals_about(f"{job.spread.path}: cluster"):
         job.spread.cluster.check_measurable(session.backend, gpu_names)
     asked = ask_collectives([job.job], job.world_size)
-    [found, load] = _launch(job, session, "realcomm.forms.training:calibrate_and_train", [job.plan, asked, weights])
+    found, load = _launch(job, session, "calibrate_and_train", [job.plan, asked, weights])
     timed, results = zip(*found, strict=True)
     pieces = known_pieces(job.world_size, job.job.model, asked, timed)
     is_gloo = session.backend == "gloo"
     predicted = predict_step(job.job, job.world_size, pieces, gloo=is_gloo, ahead=job.plan.loads_ahead)
-    answer = replace(_beside(_answer(job, results), job, predicted), load=load)
-    return _checked(answer) if check_all else answer
+    return _checked(_answer(job, results, load, predicted), check_all)
 
 
 def _launch(job: FormJob, session: Session, worker: str, given: list[Any]) -> tuple[list[Any], MachineLoad | None]:
@@ -210,7 +208,7 @@ def _launch(job: FormJob, session: Session, worker: str, given: list[Any]) -> tu
     preload(PRELOAD, "realcomm.forms.training")
     with session.progress.task(f"training by {job.plan.form.label}") as tick, watch_load() as watch:
         ranks = launch(
-            worker,
+            f"realcomm.forms.training:{worker}",
             job.world_size,
             *given,
             backend=session.backend,
@@ -221,16 +219,20 @@ def _launch(job: FormJob, session: Session, worker: str, given: list[Any]) -> tu
     return ranks, watch.share_of_others()
 
 
-def _answer(job: FormJob, results: "Sequence[FormResult]") -> FormAnswer:
-    """Return what ranks measured."""
+def _answer(
+    job: FormJob, results: "Sequence[FormResult]", load: MachineLoad | None, predicted: StepPrediction | None = None
+) -> FormAnswer:
+    """Return what ranks measured, with the prediction beside it where there is one."""
     plan, alone = job.plan, results[0].alone
     assert alone is not None
     of_replicas = [one.losses for one in results if one.losses]
     losses = tuple(sum(each) / len(each) for each in zip(*of_replicas, strict=True))
-    behind = min(WARM_UP, plan.steps - 1)
-    step = max(median(one.step_s[behind:]) for one in results)
+    step = max(median(one.step_s[min(WARM_UP, plan.steps - 1) :]) for one in results)
     fullest = max((one.held for one in results), key=sum)
     pairs = zip(losses, alone.losses, strict=False)
+    total = None if predicted is None else predicted.parts.total
+    kept = {} if predicted is None else max(predicted.memory, key=lambda one: one.states).as_dict()
+    parts = {} if predicted is None else predicted.parts.as_dict()
     return FormAnswer(
         title=job.spread.title,
         file=str(job.spread.path),
@@ -239,34 +241,23 @@ def _answer(job: FormJob, results: "Sequence[FormResult]") -> FormAnswer:
         form=plan.form.label,
         world_size=job.world_size,
         batch_size=plan.batch_size,
-        step_s=side_by_side(None, step),
-        samples_per_s=side_by_side(None, plan.batch_size / step),
-        held_bytes={name: side_by_side(None, float(size)) for name, size in fullest._asdict().items()},
+        step_s=side_by_side(total, step),
+        interval_s=None if total is None else (total / WITHIN, total * WITHIN),
+        parts_s={name: value for name, value in parts.items() if value > 1e-6} or None,
+        samples_per_s=side_by_side(total and plan.batch_size / total, plan.batch_size / step),
+        held_bytes={name: side_by_side(kept.get(name), float(size)) for name, size in fullest._asdict().items()},
         losses=losses,
         alone_losses=tuple(alone.losses),
         alone_step_s=median(alone.step_s[min(1, len(alone.step_s) - 1) :]),
         same=all(isclose(one, other, rel_tol=TOLERANCE) for one, other in pairs),
+        load=load,
         traces=(_trace(job, results),),
     )
 
 
-def _beside(answer: FormAnswer, job: FormJob, predicted: StepPrediction) -> FormAnswer:
-    """Return the answer with the prediction beside the measurements."""
-    step = predicted.parts.total
-    kept = max(predicted.memory, key=lambda one: one.states).as_dict()
-    return replace(
-        answer,
-        step_s=side_by_side(step, answer.step_s.measured),
-        interval_s=(step / WITHIN, step * WITHIN),
-        parts_s={name: value for name, value in predicted.parts.as_dict().items() if value > 1e-6},
-        samples_per_s=side_by_side(job.plan.batch_size / step, answer.samples_per_s.measured),
-        held_bytes={name: side_by_side(kept[name], each.measured) for name, each in answer.held_bytes.items()},
-    )
-
-
-def _checked(answer: FormAnswer) -> FormAnswer:
-    """Return the answer. Raise RunFailed where its losses are not those of one rank alone."""
-    if answer.same:
+def _checked(answer: FormAnswer, check_all: bool) -> FormAnswer:
+    """Return the answer. Raise RunFailed where all its losses are checked and are not those of one rank alone."""
+    if answer.same or not check_all:
         return answer
     raise RunFailed(
         f"{answer.file}: the losses of {answer.form} differ from those of one rank alone by up to {answer.apart:.2%}: "
