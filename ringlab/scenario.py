@@ -78,10 +78,11 @@ class Scenario(scenarios.LoadedScenario):
         >>> run.collectives[0].algorithm, run.collectives[0].time_s > 0  # doctest: +SKIP
         ('ring', True)
         """
-        from ringlab.commands.measuring.run import run  # predictions do without what launches ranks
+        from ringlab.commands.measuring.measurement import Kept  # predictions do without what launches ranks
+        from ringlab.commands.measuring.run import run
 
         session = session_of(progress, calibration=calibration, backend=backend, timeout_s=timeout)
-        return run(self, session, emulate=emulate, resume=resume, watch=watch)
+        return run(self, session, Kept(resume, watch), emulate)
 
     def compare(
         self,

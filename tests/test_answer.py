@@ -297,7 +297,8 @@ def test_rows_that_are_equal_are_measured_once(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("realcomm.train", measure)
     comparison = CollectiveComparison("all_reduce", (RING, NAIVE, RING), (64, 66, 128), "float32", "sum", 0)
     jobs = (JOBS[1], JOBS[1])
-    answer = measurement.measure(LoadedScenario("twice", Path("twice.toml"), STAR2, comparison, jobs, ()))
+    twice = LoadedScenario("twice", Path("twice.toml"), STAR2, comparison, jobs, ())
+    answer = measurement.measure(twice, None, Session(), measurement.Kept())
     assert [one.bytes for one in answer.collectives] == [64] * 6 + [128] * 3
     assert len(answer.training) == 2 and answer.training[0] == answer.training[1]
     assert len(ran) == 2 * 2 + 1

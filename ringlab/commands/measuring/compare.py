@@ -16,6 +16,7 @@ from collectives.training.workload import Training
 from collectives.units import count
 from realcomm.launching.launcher import check_launch
 from ringlab.commands.measuring.measurement import (
+    Kept,
     RunAnswer,
     gpu_names,
     measure,
@@ -218,7 +219,7 @@ def compare(scenario: LoadedScenario, session: Session, emulate: bool = False) -
         session.keep_if_none(found)
     else:
         found = session.find_or_calibrate(scenario)
-        measured = measure(scenario, found, session)
+        measured = measure(scenario, found, session, Kept())
     predicted = predict_whole(scenario, session.with_calibration(found), in_turns)
     return make_comparison(scenario, predicted, measured, found)
 
@@ -237,5 +238,5 @@ def _compare_emulated(scenario: LoadedScenario, session: Session) -> Comparison:
     with emulated(scenario.cluster, session.progress) as network:
         found = found or calibrate_for_emulation(scenario, session)
         predicted = predict_whole(as_built(scenario, network), session.with_calibration(found))
-        measured = measure(scenario, found, session, network=network)
+        measured = measure(scenario, found, session, Kept(), network)
     return make_comparison(scenario, predicted, measured, found)

@@ -112,33 +112,40 @@ def _find_work(scenario: LoadedScenario, calibration: Calibration | None) -> _To
     return _ToMeasure(scenario, requests, trainings)
 
 
+class Kept(NamedTuple):
+    """What trainings go on from, and what is kept of them.
+
+    They go on from the checkpoint ``resume``, or with "auto" each from its newest whole one; ``watch`` says what is
+    kept while they run, and what the only one has learned is written to ``weights``.
+    """
+
+    resume: str | Path | None = None
+    watch: "Watch | None" = None
+    weights: Path | None = None
+
+
 def measure(
     scenario: LoadedScenario,
-    calibration: Calibration | None = None,
-    session: Session | None = None,
-    *,
+    calibration: Calibration | None,
+    session: Session,
+    kept: Kept,
     network: "RankNetwork | None" = None,
-    resume: str | Path | None = None,
-    watch: "Watch | None" = None,
-    weights: Path | None = None,
 ) -> RunAnswer:
     """Run a scenario on real processes of this machine; a training ends after the session's timeout without a step.
 
-    Trainings go on from the checkpoint ``resume``, or with "auto" each from its newest whole one, and ``watch`` says
-    what is kept of them. What the only one has learned is written to ``weights``. The ranks meet on ``network``, if one
-    is given: the scenario's cluster, emulated. Raises RunFailed, and ProgramError before anything is measured.
+    The ranks meet on ``network``, if one is given: the scenario's cluster, emulated. Raises RunFailed, and ProgramError
+    before anything is measured.
     """
-    session = session or Session()
-    work, progress = _find_work(scenario, calibration), session.progress
-    _check_one(work.jobs, "--weights", weights)
+    work, progress, watch = _find_work(scenario, calibration), session.progress, kept.watch
+    _check_one(work.jobs, "--weights", kept.weights)
     tell_of_images(work.jobs, progress)
-    starts = _find_starts(work.jobs, scenario.cluster.world_size, resume, progress)
+    starts = _find_starts(work.jobs, scenario.cluster.world_size, kept.resume, progress)
     options: dict[str, Any] = {"backend": session.backend, "timeout": session.timeout_s, "network": network}
     measured: dict[Request | Training, Trace] = {}
     if watch is not None and not work.trainings:
         raise InputError("--log-dir keeps what is known of trainings, and the scenario has none")
     watched: AbstractContextManager[list[Observer]] = (
-        nullcontext([]) if watch is None else watch.observing(resumes=resume is not None)
+        nullcontext([]) if watch is None else watch.observing(resumes=kept.resume is not None)
     )
     preload_for(work.jobs)  # the collectives before them start the server of all ranks
     with watched as observers:
@@ -146,7 +153,7 @@ def measure(
             with progress.task(f"measuring {request.algorithm.full_name}, {request.nbytes} bytes") as tick:
                 measured[request] = realcomm.run(request, scenario.cluster, **options, progress=tick)
         for job, start in zip(work.jobs, starts, strict=True):
-            given: dict[str, Any] = {"resume": start, "observers": observers, "weights_file": weights}
+            given: dict[str, Any] = {"resume": start, "observers": observers, "weights_file": kept.weights}
             with _telling_how_it_goes_on(job, progress), progress.task(f"training with {job.sync_name}") as tick:
                 measured[job] = realcomm.train(job, scenario.cluster, **options, **given, progress=tick)
     return work.answer(measured)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
@@ -13,7 +13,7 @@ from collectives.variables import is_first_rank
 from realcomm.launching.launcher import check_launch
 from realcomm.launching.torchrun import has_stale_store, ranks_started, spans_nodes
 from ringlab.commands.measuring.compare import Comparison, check_comparable, make_comparison
-from ringlab.commands.measuring.measurement import RunAnswer, measure, with_counted_models
+from ringlab.commands.measuring.measurement import Kept, RunAnswer, measure, with_counted_models
 from ringlab.commands.predicting.prediction import Prediction, predict_whole
 from ringlab.emulated import emulated, on_emulated
 from ringlab.session import Session, load_scenario, real_session
@@ -94,21 +94,20 @@ def command(
         raise InputError("--check is of trainings with [training.parallelism]; [training] check_every is of replicas")
     loaded = load_scenario(scenario, *changes)
     check_outputs(outputs.json_to, also.trace, training.weights, reads=real.calibration)
-    kept: dict[str, Any] = {"resume": training.resume, "watch": training.watch(), "weights": training.weights}
-    session, watch = real_session(real), kept["watch"]
+    kept, session = Kept(training.resume, training.watch(), training.weights), real_session(real)
     with keep_broken_trace(also.trace):
         answer: RunAnswer | Comparison
         if predict and real.emulate:
             raise InputError("--predict does not go with --emulate; `ringlab compare SCENARIO --emulate` does both")
         if predict:
             show = partial(_show_prediction, quiet=outputs.json_to == "-")
-            answer = run_beside_prediction(loaded, show, session, **kept)
+            answer = run_beside_prediction(loaded, show, session, kept)
         else:
-            answer = run(loaded, session, emulate=real.emulate, **kept)
+            answer = run(loaded, session, kept, emulate=real.emulate)
     writers = [partial(answer.traces[-1].write, also.trace)] if also.trace is not None and answer.traces else []
     deliver(answer, outputs.json_to, *writers, explain=outputs.explain)
-    if watch is not None and is_first_rank():
-        make_console(stderr=True).print(watch.describe(), soft_wrap=True)
+    if kept.watch is not None and is_first_rank():
+        make_console(stderr=True).print(kept.watch.describe(), soft_wrap=True)
 
 
 def _show_prediction(predicted: Prediction, quiet: bool) -> None:
@@ -118,30 +117,20 @@ def _show_prediction(predicted: Prediction, quiet: bool) -> None:
         print_parts([before, *predicted.show(), after], make_console())
 
 
-def run(
-    scenario: LoadedScenario,
-    session: Session,
-    *,
-    emulate: bool = False,
-    resume: str | Path | None = None,
-    watch: "Watch | None" = None,
-    weights: Path | None = None,
-) -> RunAnswer:
+def run(scenario: LoadedScenario, session: Session, kept: Kept, emulate: bool = False) -> RunAnswer:
     """Run a scenario on real processes of this machine, or with ``emulate`` on its network, built here.
 
-    The calibration is for algorithms named ``auto`` only, and made where it is missing. With ``resume`` a training goes
-    on from that checkpoint, or with "auto" each from its newest whole one. ``watch`` says what is kept of trainings
-    while they run; what the only one has learned is written to ``weights``. Raises InputError and RunFailed.
+    The calibration is for algorithms named ``auto`` only, and made where it is missing. Raises InputError and
+    RunFailed.
     """
     cluster, progress = scenario.cluster, session.progress
     runnable = scenario if session.backend == "nccl" and not emulate else leave_nccl_out(scenario)
     check_launch(cluster.world_size, session.backend, session.timeout_s)
-    kept: dict[str, Any] = {"resume": resume, "watch": watch, "weights": weights}
     if emulate:
         runnable = on_emulated(runnable)
         found = session.calibration_to_choose(runnable)
         with emulated(runnable.cluster, progress) as network:
-            return measure(runnable, found, session, network=network, **kept)
+            return measure(runnable, found, session, kept, network)
     if spans_nodes(session.timeout_s):
         progress.note(f"warning: the nodes that the ranks were started on are taken for {cluster.title}")
         if has_stale_store():
@@ -153,17 +142,11 @@ def run(
         progress.note(warning)
     if runnable != scenario:
         progress.note('warning: "nccl" is what NCCL itself does, which is left out, as gloo cannot run it')
-    return measure(runnable, session.calibration_to_choose(runnable), session, **kept)
+    return measure(runnable, session.calibration_to_choose(runnable), session, kept)
 
 
 def run_beside_prediction(
-    scenario: LoadedScenario,
-    show: Callable[[Prediction], None],
-    session: Session,
-    *,
-    resume: str | Path | None = None,
-    watch: "Watch | None" = None,
-    weights: Path | None = None,
+    scenario: LoadedScenario, show: Callable[[Prediction], None], session: Session, kept: Kept
 ) -> Comparison:
     """Predict a scenario, ``show`` that, then run it as ``run`` does; return both side by side.
 
@@ -177,5 +160,5 @@ def run_beside_prediction(
     found = session.find_or_calibrate(scenario)
     predicted = predict_whole(scenario, session.with_calibration(found))
     show(predicted)
-    measured = measure(scenario, found, session, resume=resume, watch=watch, weights=weights)
+    measured = measure(scenario, found, session, kept)
     return make_comparison(scenario, predicted, measured, found)
