@@ -233,8 +233,8 @@ SETTINGS = {"cls": ProgramCommand}
 
 
 @dataclass(frozen=True)
-class WhereOptions:
-    """On how many ranks of what a program runs."""
+class ProgramOptions:
+    """On how many ranks of what a program runs, how its virtual time is found, and what its ranks are like."""
 
     ranks: Annotated[int, Option("--ranks", min=0, metavar="N", help="Ranks; 0: the program starts them.")] = 0
     on: Annotated[
@@ -244,11 +244,6 @@ class WhereOptions:
     per_node: Annotated[
         int | None, Option("--per-node", min=1, metavar="N", help="Ranks on a machine; as the cluster has them.")
     ] = None
-
-
-@dataclass(frozen=True)
-class TimeOptions:
-    """How virtual time is found, and in how much real time."""
 
     compute: Annotated[
         str, Option("--compute", metavar="zero|model|measured|GPU", help="How long computing takes.")
@@ -264,11 +259,6 @@ class TimeOptions:
         Option("--algorithm", metavar="COLLECTIVE=NAME", help="Carry out a collective so: all_reduce=my.py:name."),
     ] = None
     timeout: Annotated[float, Option(min=1, metavar="SECONDS", help="End it after so long, of real time.")] = 600.0
-
-
-@dataclass(frozen=True)
-class LikenessOptions:
-    """What virtual ranks are like."""
 
     acts_as: Annotated[
         str | None, Option("--as", metavar="gloo|nccl", help="Whose rules hold, whatever the program asks for.")
@@ -303,9 +293,7 @@ def command(
     program: Annotated[list[str] | None, typer.Argument(metavar="SCRIPT ARGS", help="The program.")] = None,
     module: Annotated[str | None, Option("-m", metavar="MODULE", help="A module in place of a script.")] = None,
     *,
-    where: WhereOptions,
-    times: TimeOptions,
-    likeness: LikenessOptions,
+    options: ProgramOptions,
     files: FileOptions,
     outputs: AnswerOptions,
 ) -> None:
@@ -315,7 +303,7 @@ def command(
     name; what follows another word, or --, is the program's own.
     """
     check_outputs(outputs.json_to, files.trace, files.recording, files.report)
-    asked = make_options(_program(module, program or []), where, times, likeness)
+    asked = make_options(_program(module, program or []), options)
     if not asked.program.is_module:
         asked.program.compile()  # a name mistyped is told before torch is imported
     check_torch()
@@ -323,7 +311,7 @@ def command(
     if outputs.json_to == "-":
         show = lambda stream, text: show_on_own("stderr", text)  # noqa: E731
     with VirtualHost() as host:
-        answer = VirtualAnswer.of(host.run(asked, timeout=times.timeout, show=show), asked)
+        answer = VirtualAnswer.of(host.run(asked, timeout=options.timeout, show=show), asked)
     writers = answer.writers(files.trace, files.recording, files.report)
     deliver(answer, outputs.json_to, *writers, explain=outputs.explain)
     if answer.findings:
@@ -338,28 +326,24 @@ def _program(module: str | None, words: Sequence[str]) -> UserProgram:
     return UserProgram(words[0], tuple(words[1:]))
 
 
-def make_options(
-    program: UserProgram, where: WhereOptions, times: TimeOptions, likeness: LikenessOptions
-) -> VirtualOptions:
+def make_options(program: UserProgram, asked: ProgramOptions) -> VirtualOptions:
     """Return how a program is to be run. Raises InputError."""
-    cluster = choose_cluster(where.on, where.ranks)
-    per_node = where.per_node or (_gpus_of_a_node(cluster) if where.ranks else None)
-    algorithms = dict(_pair(one) for one in times.algorithm or ())
+    cluster = choose_cluster(asked.on, asked.ranks)
     return VirtualOptions(
         program,
-        where.ranks,
+        asked.ranks,
         cluster,
-        per_node=per_node,
-        compute=times.compute,
-        launch_s=parse_latency(times.launch),
-        timing=times.timing,  # type: ignore[arg-type]  # looked at there
-        acts_as=likeness.acts_as,
-        gpu=likeness.gpu,
-        own=frozenset(likeness.own or ()),
-        strict=likeness.strict,
-        fake=likeness.fake,
-        only=_numbers(likeness.only) if likeness.only else (),
-        algorithms=algorithms,
+        per_node=asked.per_node or (_gpus_of_a_node(cluster) if asked.ranks else None),
+        compute=asked.compute,
+        launch_s=parse_latency(asked.launch),
+        timing=asked.timing,  # type: ignore[arg-type]  # looked at there
+        acts_as=asked.acts_as,
+        gpu=asked.gpu,
+        own=frozenset(asked.own or ()),
+        strict=asked.strict,
+        fake=asked.fake,
+        only=_numbers(asked.only) if asked.only else (),
+        algorithms=dict(_pair(one) for one in asked.algorithm or ()),
     )
 
 

@@ -1,7 +1,7 @@
 """How far predictions of NCCL are from published tables, beside simpler predictions."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from collectives.errors import InputError, NotKnown
 from collectives.units import count, format_size
 from realcomm.launching.torch_process import is_installed
 from realcomm.measuring.torch_estimates import TorchMachine, estimate_with_torch
-from ringlab.shared.answer import Answer
+from ringlab.shared.answer import Answer, to_plain
 from ringlab.shared.progress import Progress, computing
 from ringlab.table import NOTHING, Part, Sentences, Table, format_or_dash
 from simcomm.accuracy.judging import ClassScore, Judged, SystemScore, baseline_medians, score_classes, score_systems
@@ -79,15 +79,8 @@ class AccuracyAnswer(Answer):
 
     def to_dict(self) -> dict[str, Any]:
         """Return classes, systems, baselines and what known rows gain as plain JSON; errors are fractions."""
-        gains = {"gains": [gain.to_dict() for gain in self.gains]} if self.gains else {}
-        return {
-            "classes": {name: asdict(score) for name, score in self.classes.items()},
-            "systems": {
-                slug: {name: asdict(score) for name, score in scores.items()} for slug, scores in self.systems.items()
-            },
-            "baselines": self.baselines,
-            **gains,
-        }
+        found: dict[str, Any] = {"classes": self.classes, "systems": self.systems, "baselines": self.baselines}
+        return {key: to_plain(one) for key, one in (found | ({"gains": self.gains} if self.gains else {})).items()}
 
     def show(self) -> Iterator[Part]:
         """Yield the errors of all systems together, beside the baselines, by family and collective, and of each."""
