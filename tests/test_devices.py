@@ -116,7 +116,7 @@ def test_a_language_model_takes_as_long_as_search_says(form: str) -> None:
     mesh = f"training.parallelism={{form='{form}', tensor=4, pipeline=8, microbatches=64, sequence=true}}"
     framework = "training.framework=nemo"
     (row,) = ringlab.predict_devices(scenario, [64], mesh, "training.batch_size=64", framework).cases[0].rows
-    found = find_meshes(scenario, SearchOptions(devices="64", batch=128), [framework], top=10_000)
+    found = find_meshes(scenario, SearchOptions(devices="64", batch=128, top=10_000), [framework])
     (same,) = (
         one for one in found.cases[0].best
         if (one.form, one.tensor, one.pipeline, one.virtual, one.context, one.micro_batch, one.recompute)

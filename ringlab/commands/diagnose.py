@@ -15,7 +15,7 @@ from collectives.costs.bounds import bus_factor
 from collectives.units import count, format_size, format_time
 from ringlab.shared.answer import NOT_IN_JSON, Answer, AnswerRecord
 from ringlab.shared.clusters import machine_line, parse_keys
-from ringlab.shared.options import JsonOpt, ReportOpt, with_groups
+from ringlab.shared.options import JsonOpt, ReportOpt
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.table import Line, Part, Table, format_or_dash, format_ratio, time_unit
 from simcomm.diagnosis.evidence.expectation import CLASSES, DiagnosedCase
@@ -201,19 +201,10 @@ KeysOpt = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class DiagnoseOptions:
-    """What the user adds to the files, and where the answer goes."""
-
-    hangs: Annotated[bool, Option("--hangs", help="It stands still: the log just ends.")] = False
-    report: ReportOpt = None
-
-
-@with_groups
 def command(
     files: FilesArg,
-    *,
-    options: DiagnoseOptions,
+    hangs: Annotated[bool, Option("--hangs", help="It stands still: the log just ends.")] = False,
+    report: ReportOpt = None,
     system: SystemOpt = None,
     set_keys: KeysOpt = None,
     json_to: JsonOpt = None,
@@ -222,13 +213,13 @@ def command(
 
     Exit status 1 where something is wrong.
     """
-    check_outputs(json_to, options.report)
-    answer = diagnose(files, system=system, keys=set_keys or (), hangs=options.hangs)
+    check_outputs(json_to, report)
+    answer = diagnose(files, system=system, keys=set_keys or (), hangs=hangs)
     writers = list[Any]()
-    if options.report is not None:
+    if report is not None:
         from ringlab.pictures.report import write_diagnosis_page  # a verdict does without what draws
 
-        writers.append(partial(write_diagnosis_page, answer.found, answer, options.report))
+        writers.append(partial(write_diagnosis_page, answer.found, answer, report))
     deliver(answer, json_to, *writers)
     if answer.verdict in ("slow", "hang"):
         raise typer.Exit(1)

@@ -29,8 +29,8 @@ from scenarios import LoadedScenario
 
 
 @dataclass(frozen=True)
-class OneOptions:
-    """How a scenario is simulated, and what is written of one prediction."""
+class PredictOptions:
+    """How a scenario is simulated, once or with each value of a key, or its training on each number of devices."""
 
     engine: Annotated[
         str | None,
@@ -42,11 +42,6 @@ class OneOptions:
     trace: TraceOpt = None
     report: ReportOpt = None
     explain: ExplainOpt = False
-
-
-@dataclass(frozen=True)
-class SeveralOptions:
-    """Several predictions: with each value of a key, or on each number of devices."""
 
     sweep: Annotated[
         str | None,
@@ -75,43 +70,42 @@ class SeveralOptions:
 @with_groups
 def command(
     scenario: ScenarioArg,
-    one: OneOptions,
-    several: SeveralOptions,
+    options: PredictOptions,
     json_to: JsonOpt = None,
     set_keys: SetOpt = None,
 ) -> None:
     """Simulate: times, algbw, busbw, training step by phase, scaling efficiency. ^C keeps what is done."""
     overrides = tuple(set_keys or ())
-    if several.framework is not None:
-        if several.devices is None and several.what_if is None:
+    if options.framework is not None:
+        if options.devices is None and options.what_if is None:
             raise InputError("--framework is of language models on many devices: give --devices too, as 8,64")
-        overrides += (f"training.framework={several.framework}",)
-    session = Session(calibration=one.calibration, engine=one.engine, progress=TerminalProgress())
-    if several.devices is not None or several.what_if is not None:
-        if several.sweep is not None or one.report is not None:
+        overrides += (f"training.framework={options.framework}",)
+    session = Session(calibration=options.calibration, engine=options.engine, progress=TerminalProgress())
+    if options.devices is not None or options.what_if is not None:
+        if options.sweep is not None or options.report is not None:
             raise InputError("--sweep and --report do not go with --devices; --what-if varies a key")
-        if one.calibration is not None or one.engine is not None:
+        if options.calibration is not None or options.engine is not None:
             raise InputError(
                 "--calibration and --engine do not go with --devices; training.compute says what is measured"
             )
-        _predict_devices(scenario, overrides, one, several, json_to)
-    elif several.sweep is not None or several.plot is not None:
-        if several.sweep is None:
+        _predict_devices(scenario, overrides, options, json_to)
+    elif options.sweep is not None or options.plot is not None:
+        if options.sweep is None:
             raise InputError(
-                f"--plot {several.plot} draws a sweep: name a key and its values, --sweep cluster.hosts=2..64"
+                f"--plot {options.plot} draws a sweep: name a key and its values, --sweep cluster.hosts=2..64"
             )
-        if one.trace is not None or one.report is not None or one.explain:
+        if options.trace is not None or options.report is not None or options.explain:
             raise InputError(
                 "--trace, --report and --explain are about one prediction, --sweep is several; leave one out"
             )
         from ringlab.commands.predicting.predict_sweep import predict_values  # one prediction does without processes
 
-        _check_plot(several.plot, "a sweep")
-        check_outputs(json_to, several.plot, reads=session.file)
-        swept = predict_values(scenario, several.sweep, overrides, session)
-        deliver(swept, json_to, draw_to(swept, several.plot, json_to))
+        _check_plot(options.plot, "a sweep")
+        check_outputs(json_to, options.plot, reads=session.file)
+        swept = predict_values(scenario, options.sweep, overrides, session)
+        deliver(swept, json_to, draw_to(swept, options.plot, json_to))
     else:
-        _predict_once(scenario, overrides, session, one, json_to)
+        _predict_once(scenario, overrides, session, options, json_to)
 
 
 def _check_plot(plot: Path | None, what: str) -> None:
@@ -121,46 +115,44 @@ def _check_plot(plot: Path | None, what: str) -> None:
         check_file(plot, what)
 
 
-def _predict_devices(
-    scenario: str, overrides: tuple[str, ...], one: OneOptions, several: SeveralOptions, json_to: str | None
-) -> None:
+def _predict_devices(scenario: str, overrides: tuple[str, ...], options: PredictOptions, json_to: str | None) -> None:
     """Predict a training on several numbers of devices, show the answer, and write what was asked for."""
     # others do without NCCL's model
     from ringlab.commands.predicting.devices_answer import no_timeline
     from ringlab.commands.predicting.predict_devices import may_have_timeline, predict_devices
 
-    devices, what_if = "1,2,4,8" if several.devices is None else several.devices, several.what_if
+    devices, what_if = "1,2,4,8" if options.devices is None else options.devices, options.what_if
     counts = parse_world_sizes(devices, "--devices", most=65_536)
-    _check_plot(several.plot, "a scaling curve")
-    check_outputs(json_to, several.plot, one.trace)
-    if one.trace is not None and not may_have_timeline(scenario, counts, *overrides, what_if=what_if):
-        raise no_timeline(one.trace)
+    _check_plot(options.plot, "a scaling curve")
+    check_outputs(json_to, options.plot, options.trace)
+    if options.trace is not None and not may_have_timeline(scenario, counts, *overrides, what_if=what_if):
+        raise no_timeline(options.trace)
     on = count(counts[0], "device") if len(counts) == 1 else f"{len(counts)} numbers of devices"
     with computing(TerminalProgress(), f"predicting {scenario} on {on}") as tick:
         answer = predict_devices(scenario, counts, *overrides, what_if=what_if, tick=tick)
-    writers = [partial(answer.write_timeline, one.trace)] if one.trace is not None else []
-    deliver(answer, json_to, draw_to(answer, several.plot, json_to), *writers, explain=one.explain)
+    writers = [partial(answer.write_timeline, options.trace)] if options.trace is not None else []
+    deliver(answer, json_to, draw_to(answer, options.plot, json_to), *writers, explain=options.explain)
 
 
 def _predict_once(
-    name: str, overrides: tuple[str, ...], session: Session, one: OneOptions, json_to: str | None
+    name: str, overrides: tuple[str, ...], session: Session, options: PredictOptions, json_to: str | None
 ) -> None:
     """Predict a scenario, show the answer, and write what was asked for."""
     scenario, writers = load_scenario(name, *overrides), list[Any]()
-    check_outputs(json_to, one.trace, one.report, reads=session.file)
-    if one.trace is not None:
+    check_outputs(json_to, options.trace, options.report, reads=session.file)
+    if options.trace is not None:
         from ringlab.pictures.traces import check_traceable, write_run  # a table of times does without
 
         check_traceable(scenario)
-        writers.append(partial(write_run, scenario, session, one.trace))
+        writers.append(partial(write_run, scenario, session, options.trace))
     if session.calibration is None:
         _offer_calibration(scenario, name, session)
     answer = predict(scenario, session)
-    if one.report is not None:
+    if options.report is not None:
         from ringlab.pictures.report import write_report
 
-        writers.append(partial(write_report, answer, scenario, one.report, session))
-    deliver(answer, json_to, *(() if answer.interrupted else writers), explain=one.explain)
+        writers.append(partial(write_report, answer, scenario, options.report, session))
+    deliver(answer, json_to, *(() if answer.interrupted else writers), explain=options.explain)
 
 
 def _offer_calibration(scenario: LoadedScenario, name: str, session: Session) -> None:

@@ -53,8 +53,15 @@ WHOLE = {"batch": (1, 10**9), "seq": (16, 10**9), "lora": (0, 4096)}  # and what
 
 @dataclass(frozen=True)
 class SearchOptions(MeshOptions):
-    """What is searched, beside the scenario."""
+    """What is searched beside the scenario, what of it is listed, and what is written besides."""
 
+    top: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="Meshes that are listed.")] = 10
+    why: Annotated[bool, typer.Option("--why", help="Say of each other kind of mesh why it loses.")] = False
+    export: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FORMAT=FILE", help="Write the fastest for torchtitan, megatron, accelerate or torch."),
+    ] = None
+    plot: Annotated[Path | None, drawing("a picture of meshes", "Draw rate against memory: .png, .svg or .pdf.")] = None
     devices: Annotated[
         str | None, typer.Option(metavar="LIST", help="Numbers of devices: 8,64,512; else all of the cluster.")
     ] = None
@@ -78,6 +85,21 @@ class SearchOptions(MeshOptions):
     deadline: Annotated[str | None, typer.Option(metavar="TIME", help="When they are to be done: '30 days'.")] = None
     budget: Annotated[float | None, typer.Option(min=0.01, metavar="DOLLARS", help="What they may cost.")] = None
 
+    @property
+    def hours(self) -> float:
+        """The deadline. Raise InputError for one that is no time."""
+        with refusals_about("--deadline"):
+            return inf if self.deadline is None else parse_hours(self.deadline)
+
+    def check(self) -> None:
+        """Raise InputError for what is no option's value, and for limits of what has no length."""
+        super().check()
+        has_limits = self.hours < inf or self.budget is not None
+        if has_limits and self.tokens is None:
+            raise InputError(
+                "--deadline and --budget are of a training on so many tokens: give --tokens, for example 1e12"
+            )
+
 
 class DevicePrice(NamedTuple):
     """What a device costs an hour, and whose price it is."""
@@ -86,25 +108,12 @@ class DevicePrice(NamedTuple):
     note: str | None
 
 
-class Asked(NamedTuple):
-    """What is listed of a search."""
-
-    top: int = 10
-    why: bool = False
-    tokens: float | None = None
-    hours: float = inf
-    dollars: float = inf
-
-
-def find_meshes(
-    scenario: str | Path, options: SearchOptions, overrides: Sequence[str] = (), top: int = 10, why: bool = False
-) -> SearchAnswer:
+def find_meshes(scenario: str | Path, options: SearchOptions, overrides: Sequence[str] = ()) -> SearchAnswer:
     """Return the fastest meshes of a scenario's training for each number of devices. Raise InputError.
 
     >>> found = find_meshes("examples/llama2_70b.toml", SearchOptions(devices="64"))  # doctest: +SKIP
     """
     options.check()
-    asked = _asked(options, top, why)
     base = read_spread_training(scenario, overrides)
     key, values = (None, [""]) if options.what_if is None else parse_sweep(options.what_if, "--what-if")
     cases, found, notes, refused = list[Case](), list[FoundMeshes](), list[str](), list[str]()
@@ -119,7 +128,7 @@ def find_meshes(
                 if options.mesh is not None:
                     one, beside = keep_mesh(one, options.mesh)
                     notes.append(beside)
-                cases.append(replace(_case(value, one, priced.dollars, asked, used.fill), fitting=fitting))
+                cases.append(replace(_case(value, one, priced.dollars, used), fitting=fitting))
                 found.append(one)
                 notes += [
                     note for note in (told, _unseen(job.gpu), priced.note) if note is not None and note not in notes
@@ -137,20 +146,12 @@ def find_meshes(
     return SearchAnswer(
         title=base.title, file=str(base.path), model=base.training.model, precision=found[0].job.precision,
         notes=tuple(notes), found=tuple(found), cases=tuple(cases), key=key, refused=tuple(refused),
-        tokens=asked.tokens,
+        tokens=options.tokens,
     )  # fmt: skip
 
 
 def _unseen(gpu: str) -> str | None:
     return None if gpu in PUBLISHED else f"No published run on {gpu} is in the fit: by its data sheet and priors."
-
-
-def _asked(options: SearchOptions, top: int, why: bool) -> Asked:
-    with refusals_about("--deadline"):
-        hours = inf if options.deadline is None else parse_hours(options.deadline)
-    if options.tokens is None and (options.deadline is not None or options.budget is not None):
-        raise InputError("--deadline and --budget are of a training on so many tokens: give --tokens, for example 1e12")
-    return Asked(top, why, options.tokens, hours, options.budget or inf)
 
 
 def _varied(
@@ -191,13 +192,13 @@ def _price(spread: SpreadTraining, base: SpreadTraining, job: MeshJob) -> Device
     )
 
 
-def _case(value: str, found: FoundMeshes, price: float | None, asked: Asked, fill: float) -> Case:
+def _case(value: str, found: FoundMeshes, price: float | None, asked: SearchOptions) -> Case:
     chosen, job = [int(number) for number in found.order[: asked.top]], found.job
     losers = tuple(why_others_lose(found)) if asked.why and len(found.order) > 1 else ()
     if not chosen:
         nearest = least_memory(found)
         losers = ((found.searched[nearest].name, why_too_large(found, nearest)),)
-    remedies = () if chosen else what_would_fit(job, found.belief, fill)
+    remedies = () if chosen else what_would_fit(job, found.belief, asked.fill)
     return Case(
         value=value, devices=job.gpus, machine=job.gpu, batch=job.batch, seq=job.seq, meshes=len(found.searched),
         fitting=len(found.order), best=_rows(found, chosen, price, asked),
@@ -216,14 +217,14 @@ def _learning(found: FoundMeshes) -> Learning:
     return Learning(runs=names, within=before, within_after=after)
 
 
-def _rows(found: FoundMeshes, numbers: Sequence[int], price: float | None, asked: Asked) -> tuple[MeshRow, ...]:
+def _rows(found: FoundMeshes, numbers: Sequence[int], price: float | None, asked: SearchOptions) -> tuple[MeshRow, ...]:
     factors = found.factors(numbers) if numbers else ()
     return tuple(
         _row(found, number, float(factor), price, asked) for number, factor in zip(numbers, factors, strict=True)
     )
 
 
-def _row(found: FoundMeshes, number: int, factor: float, price: float | None, asked: Asked) -> MeshRow:
+def _row(found: FoundMeshes, number: int, factor: float, price: float | None, asked: SearchOptions) -> MeshRow:
     mesh, seconds, rate = found.searched[number], float(found.step_s[number]), float(found.tokens_per_s[number])
     dollars = None if price is None else price * found.job.gpus / 3600 / rate * 1e9
     mfu, parts = float(found.mfu[number]), found.parts.take(number)
@@ -245,12 +246,12 @@ def _row(found: FoundMeshes, number: int, factor: float, price: float | None, as
     )  # fmt: skip
 
 
-def _money(asked: Asked, rate: float, factor: float, price: float | None) -> Money:
+def _money(asked: SearchOptions, rate: float, factor: float, price: float | None) -> Money:
     """Return what so many tokens take and cost, at dollars an hour of all devices, and how likely within the limits."""
     assert asked.tokens is not None
     hours = Uncertain(asked.tokens / rate / 3600, {"the step": log(factor) / Z_80})
     cost = None if price is None else hours.times(price)
-    limit = min(asked.hours, asked.dollars / price if price is not None else inf)
+    limit = min(asked.hours, (asked.budget or inf) / price if price is not None else inf)
     return Money(
         hours=hours.median, hours_interval=hours.interval(0.8), dollars=None if cost is None else cost.median,
         dollars_interval=None if cost is None else cost.interval(0.8), chance_within_limits=hours.chance_below(limit),
@@ -271,33 +272,15 @@ def parse_export(text: str) -> tuple[str, Path]:
     return name, Path(file)
 
 
-@dataclass(frozen=True)
-class MeshFileOptions:
-    """What is written besides."""
-
-    export: Annotated[
-        list[str] | None,
-        typer.Option(metavar="FORMAT=FILE", help="Write the fastest for torchtitan, megatron, accelerate or torch."),
-    ] = None
-    plot: Annotated[Path | None, drawing("a picture of meshes", "Draw rate against memory: .png, .svg or .pdf.")] = None
-
-
 @with_groups
 def search_meshes(
-    scenario: ScenarioArg,
-    *,
-    top: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="Meshes that are listed.")] = 10,
-    why: Annotated[bool, typer.Option("--why", help="Say of each other kind of mesh why it loses.")] = False,
-    files: MeshFileOptions,
-    json_to: JsonOpt = None,
-    set_keys: SetOpt = None,
-    options: SearchOptions,
+    scenario: ScenarioArg, *, options: SearchOptions, json_to: JsonOpt = None, set_keys: SetOpt = None
 ) -> None:
     """Search all meshes of data, tensor, pipeline, context and expert parallelism for a language model on GPUs."""
-    exports = [parse_export(one) for one in files.export or ()]
-    check_outputs(json_to, files.plot, *(file for _, file in exports))
+    exports = [parse_export(one) for one in options.export or ()]
+    check_outputs(json_to, options.plot, *(file for _, file in exports))
     with computing(TerminalProgress(), "searching meshes"):
-        answer = find_meshes(scenario, options, set_keys or (), top, why)
+        answer = find_meshes(scenario, options, set_keys or ())
     written = [write_mesh(answer.found[-1], answer.model, name) for name, _ in exports]
 
     def write_exports() -> None:
@@ -306,4 +289,4 @@ def search_meshes(
             write_text(file, text)
             console.print(f"For {name}, {answer.found[-1].searched[number].name}: {file}", soft_wrap=True)
 
-    deliver(answer, json_to, draw_to(answer, files.plot, json_to), write_exports)
+    deliver(answer, json_to, draw_to(answer, options.plot, json_to), write_exports)

@@ -41,7 +41,7 @@ SizedChoice = tuple[int, AlgorithmChoice]
 
 @dataclass(frozen=True)
 class WinnersOptions:
-    """Among what the fastest is to be found."""
+    """Among what the fastest is to be found, and on what star where no scenario is given."""
 
     collective: Annotated[str | None, Option(metavar="NAME", help="Else the scenario's, or all_reduce.")] = None
     ranks: Annotated[str | None, Option(metavar="LIST", help="Such as 2-16,64; else doubling, with one between.")] = (
@@ -53,11 +53,6 @@ class WinnersOptions:
     algorithm: Annotated[
         list[str] | None, Option(metavar="NAME|FILE.py:NAME", help="Can be repeated; else all of the library.")
     ] = None
-
-
-@dataclass(frozen=True)
-class StarOptions:
-    """The cluster where no scenario is given."""
 
     hosts: Annotated[int, Option(min=1, metavar="N", help="Of the star, without a scenario.")] = 64
     bandwidth: Annotated[str, Option(metavar="RATE", help="Of each of its links.")] = "100 Gbit/s"
@@ -71,7 +66,6 @@ def command(
     ] = None,
     *,
     asked: WinnersOptions,
-    star_asked: StarOptions,
     output: Annotated[
         Path | None, drawing("a map of winners", "Draw the map: .png, .svg or .pdf.", "-o", "--output")
     ] = None,
@@ -89,9 +83,9 @@ def command(
     if loaded is not None:
         answer = scenario_winners(loaded, asked.collective, asked.ranks, sizes, algorithms, session)
     else:
-        if star_asked.hosts > MOST_RANKS:
-            raise InputError(f"--hosts {quote(star_asked.hosts)}: {MOST_RANKS} hosts at most")
-        cluster = star(star_asked.hosts, star_asked.bandwidth, star_asked.latency)
+        if asked.hosts > MOST_RANKS:
+            raise InputError(f"--hosts {quote(asked.hosts)}: {MOST_RANKS} hosts at most")
+        cluster = star(asked.hosts, asked.bandwidth, asked.latency)
         collective = asked.collective or "all_reduce"
         answer = winners(collective, cluster, asked.ranks, sizes, algorithms, progress=session.progress)
     deliver(answer, json_to, draw_to(answer, output, json_to))
