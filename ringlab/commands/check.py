@@ -15,7 +15,7 @@ from collectives.verdict import Costs, Verdict, prove
 from ringlab.shared.answer import Answer
 from ringlab.shared.options import JsonOpt
 from ringlab.shared.output import check_outputs, deliver
-from ringlab.shared.progress import Progress, TerminalProgress, computing
+from ringlab.shared.progress import Progress, TerminalProgress, computing, keeping
 from ringlab.shared.ranges import parse_world_sizes
 from ringlab.table import Line, Part, Row, Table, format_or_dash, format_ratio
 
@@ -95,24 +95,19 @@ def check(
     """
     sizes = parse_world_sizes(world_sizes) if isinstance(world_sizes, str) else _check_world_sizes(world_sizes)
     verdicts: list[Verdict] = []
-    with computing(progress, f"proving {algorithms}") as tick:
+    with computing(progress, f"proving {algorithms}") as tick, keeping(verdicts) as interruption:
         found = find_algorithms(algorithms)
         total = len(found) * sum(sizes)  # larger world sizes take longer
-        try:
-            for number, algorithm in enumerate(found):
+        for number, algorithm in enumerate(found):
 
-                def tell(done: int, before: int = number * sum(sizes), name: str = algorithm.full_name) -> None:
-                    tick(0, before + done, total, f"ranks, {name}")
+            def tell(done: int, before: int = number * sum(sizes), name: str = algorithm.full_name) -> None:
+                tick(0, before + done, total, f"ranks, {name}")
 
-                tell(0)
-                verdicts.append(prove(algorithm, sizes, tell))
-                if verdicts[-1].interrupted:
-                    break
-        except KeyboardInterrupt:
-            if not verdicts:
-                raise
-            return CheckAnswer(tuple(verdicts), interrupted=True)
-    return CheckAnswer(tuple(verdicts), verdicts[-1].interrupted)
+            tell(0)
+            verdicts.append(prove(algorithm, sizes, tell))
+            if verdicts[-1].interrupted:
+                break
+    return CheckAnswer(tuple(verdicts), interruption.came or verdicts[-1].interrupted)
 
 
 def find_algorithms(reference: str) -> list[Algorithm]:

@@ -4,7 +4,7 @@ Bars on a terminal, plain lines elsewhere.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from threading import Event, Thread
@@ -67,6 +67,24 @@ def computing(progress: Progress | None, text: str) -> Iterator[Tick]:
 
         with told_of_compiling(tell):
             yield tick
+
+
+class Interruption:
+    """Whether an interrupt has ended a block."""
+
+    came = False
+
+
+@contextmanager
+def keeping(found: Sized) -> Iterator[Interruption]:
+    """Have an interrupt end the block and no more, once something is found that is worth keeping."""
+    interruption = Interruption()
+    try:
+        yield interruption
+    except KeyboardInterrupt:
+        if not found:
+            raise
+        interruption.came = True
 
 
 class TerminalProgress:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic
 from collectives.records.environment import describe_environment
 from collectives.records.summary import PHASES
 from collectives.units import format_size, format_time
-from ringlab.shared.answer import SCHEMA_VERSION, Answer, to_plain
+from ringlab.shared.answer import Answer
 from ringlab.shared.figures import ClusterFigures, CollectiveFigures, N, Number, SideBySide, TrainingFigures
 from ringlab.table import (
     NOTHING,
@@ -73,17 +73,10 @@ class ScenarioAnswer(Answer, Generic[N]):
 
     def to_dict(self) -> dict[str, Any]:
         """Return what the command writes as JSON."""
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "kind": self.kind,
-            "scenario": {"title": self.title, "file": self.file, "cluster": self.cluster},
-            "environment": self.environment,
-            "collectives": to_plain(self.collectives),
-            "training": to_plain(self.training),
-            "what_if": to_plain(self.what_ifs),
-            "conclusions": list(self.conclusions),
-            "explanations": list(self.explanations),
-        } | ({"interrupted": True} if self.interrupted else {})
+        found = super().to_dict()
+        head = {key: found.pop(key) for key in ("schema_version", "kind")}
+        about = {key: found.pop(key) for key in ("title", "file", "cluster")}
+        return {**head, "scenario": about, "what_if": found.pop("what_ifs"), **found}
 
     def show(self) -> Iterator[Part]:
         """Yield the title, the tables and, under them, the conclusions."""

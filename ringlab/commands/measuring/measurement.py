@@ -53,7 +53,7 @@ class RunAnswer(ScenarioAnswer[Number]):
 
     kind: ClassVar[str] = "measurement"
 
-    place: str = "this machine"  # where the figures are from
+    place: str = field(default="this machine", metadata=NOT_IN_JSON)  # where the figures are from
     emulated: bool | None = None  # of another cluster than this machine: whether its network was built here
     traces: tuple[Trace, ...] = field(default=(), compare=False, metadata=NOT_IN_JSON)
 
@@ -65,7 +65,7 @@ class RunAnswer(ScenarioAnswer[Number]):
     def to_dict(self) -> dict[str, Any]:
         found = super().to_dict()
         del found["what_if"]  # is predicted only
-        return found if self.emulated is None else found | {"emulated": self.emulated}
+        return found
 
 
 class _ToMeasure(NamedTuple):

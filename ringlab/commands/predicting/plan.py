@@ -21,7 +21,7 @@ from ringlab.shared.failures import refusals_about
 from ringlab.shared.models import find_job, named_optimizer
 from ringlab.shared.options import ExplainOpt, JsonOpt, ScenarioArg, SetOpt, drawing, with_groups
 from ringlab.shared.output import check_outputs, deliver
-from ringlab.shared.progress import Progress, TerminalProgress, computing, draw_to
+from ringlab.shared.progress import Progress, TerminalProgress, computing, draw_to, keeping
 from ringlab.table import Part, Sentences, Table, format_digits
 from scenarios.forms import PlanForm, parse_hours
 from scenarios.loader import PlannedTraining, read_planned_training
@@ -248,7 +248,11 @@ def plan(
     spot = Interruptions(wanted.interruptions_per_day, wanted.lost_per_interruption)
 
     named = [(choice.instances, question) for choice, question in questions]
-    rates, interrupted = _rates(predict_all(named, executor=executor, kept=options.kept), len(named), progress)
+    rates = dict[int, Rate]()
+    with computing(progress, f"predicting {len(named)} choices of machines") as tick, keeping(rates) as interruption:
+        for number, rate in predict_all(named, executor=executor, kept=options.kept):
+            rates[number] = rate
+            tick(0, len(rates), len(named), "choices")
     quotes = [make_quote(questions[number][0], rate, samples, spot) for number, rate in sorted(rates.items())]
     limits = PlanLimits(wanted.deadline or inf, wanted.budget or inf)
     found = make_plan(quotes, limits, predicting.predict, spot)
@@ -275,25 +279,8 @@ def plan(
         notes=tuple(notes),
         advice=advise(found),
         does_not_fit=tuple(too_small),
-        interrupted=interrupted,
+        interrupted=interruption.came,
     )
-
-
-def _rates(
-    predicted: Iterator[tuple[int, Rate]], count: int, progress: Progress | None
-) -> tuple[dict[int, Rate], bool]:
-    """Return the rates by number as they come, and whether an interrupt ended them before the last."""
-    rates = dict[int, Rate]()
-    try:
-        with computing(progress, f"predicting {count} choices of machines") as tick:
-            for number, rate in predicted:
-                rates[number] = rate
-                tick(0, len(rates), count, "choices")
-    except KeyboardInterrupt:
-        if not rates:
-            raise
-        return rates, True
-    return rates, False
 
 
 def _notes_on_choices(found: RentalPlan, quoted: int, unknown: Collection[str]) -> Iterator[str]:

@@ -18,7 +18,7 @@ from collectives.units import count, format_size
 from ringlab.commands.predicting.prediction import Prediction, predict
 from ringlab.session import Session, session_of
 from ringlab.shared.answer import Answer
-from ringlab.shared.progress import NoProgress, Progress
+from ringlab.shared.progress import NoProgress, Progress, keeping
 from ringlab.table import Part, Table, format_or_dash, time_unit
 from scenarios.loader import read_title
 from simcomm.parallel import in_any_order
@@ -137,20 +137,16 @@ def predict_values(
     first, _ = (scenarios.load(scenario, each) for each in (every[0], every[-1]))  # refused at once if one is
     title = read_title(scenario, overrides, [f"{key}={values[0]}"])
     task = partial(_predict, str(scenario), replace(session, progress=NoProgress()))
-    found, interrupted = dict[int, Prediction](), False
-    with session.computing(f"predicting {title} with {len(values)} values of {key}") as tick:
-        try:
-            for number, prediction in in_any_order(task, every, executor):
-                if prediction.interrupted:
-                    raise KeyboardInterrupt
-                found[number] = prediction
-                tick(0, len(found), len(values), f"values, {values[number]}")
-        except KeyboardInterrupt:
-            if not found:
-                raise
-            interrupted = True
+    found = dict[int, Prediction]()
+    told = f"predicting {title} with {len(values)} values of {key}"
+    with session.computing(told) as tick, keeping(found) as interruption:
+        for number, prediction in in_any_order(task, every, executor):
+            if prediction.interrupted:
+                raise KeyboardInterrupt
+            found[number] = prediction
+            tick(0, len(found), len(values), f"values, {values[number]}")
     points = tuple(SweepPoint(values[number], found[number]) for number in sorted(found))
-    return SweepAnswer(title=title, file=str(first.path), key=key, points=points, interrupted=interrupted)
+    return SweepAnswer(title=title, file=str(first.path), key=key, points=points, interrupted=interruption.came)
 
 
 def _predict(name: str, session: Session, overrides: tuple[str, ...]) -> Prediction:

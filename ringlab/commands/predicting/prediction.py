@@ -26,7 +26,7 @@ from ringlab.shared.figures import (
     collective_figures,
     training_figures,
 )
-from ringlab.shared.progress import Tick
+from ringlab.shared.progress import Tick, keeping
 from ringlab.shared.scenario_answer import ScenarioAnswer
 from ringlab.shared.workload import (
     MOST_LOOKED_AT,
@@ -61,10 +61,6 @@ class Prediction(ScenarioAnswer[Number]):
     kind: ClassVar[str] = "prediction"
 
     limits: str = ""  # what limits the quickest run on the scenario's own cluster, and own algorithms, where known
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return what the command writes as JSON."""
-        return super().to_dict() | {"limits": self.limits}
 
     @property
     def sentences(self) -> Sequence[str]:
@@ -218,8 +214,7 @@ class _Simulator:
         found: dict[int, tuple[Row, Figures]] = {}
         total, done = sum(row.work.messages for row in rows), 0
         order = sorted(range(len(rows)), key=lambda at: (not rows[at].may_be_too_large, rows[at].work.messages))
-        interrupted = False
-        try:
+        with keeping(found) as interruption:
             for at in order:
                 row, before = rows[at], done
 
@@ -235,11 +230,7 @@ class _Simulator:
                 except TooLarge as error:
                     self._refuse(row.asked, error)
                 done = before + row.work.messages  # also where fewer runs than asked for were enough
-        except KeyboardInterrupt:
-            if not found:
-                raise
-            interrupted = True
-        return [found[at] for at in sorted(found)], interrupted
+        return [found[at] for at in sorted(found)], interruption.came
 
     def figures(self, row: Row, on_run: Callable[[], None] = lambda: None) -> Figures:
         """Simulate a row, unless it is known; ``on_run`` is called after each repetition."""
