@@ -10,6 +10,7 @@ import secrets
 import stat
 from collections.abc import Callable
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,6 +18,7 @@ from collectives.errors import InputError
 from collectives.input_files import KINDS, is_input, is_made_by_kernel, read_text, reason
 
 TEMPORARY = ".ringlab-"  # how the name of a file begins that is not yet whole
+KEY_DIGITS = 32
 BEGIN = '{"key": "'  # of every line of a file of lines
 
 T = TypeVar("T")
@@ -183,6 +185,11 @@ def read_kept_lines(path: Path, read_line: Callable[[str, int], T], most_bytes: 
         else:
             append_text(path, "\n")
     return found
+
+
+def key_of(content: object) -> str:
+    """Return what tells a kept line from all others: a hash of all that the answer in it depends on."""
+    return sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:KEY_DIGITS]
 
 
 def _is_half_done(line: str) -> bool:

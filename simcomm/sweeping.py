@@ -10,7 +10,6 @@ from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from hashlib import sha256
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +22,7 @@ from collectives.checks import check_cluster, check_whole_number, is_finite_numb
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.input_files import FileBytes, parse_json
-from collectives.output_files import append_text, read_kept_lines
+from collectives.output_files import append_text, key_of, read_kept_lines
 from collectives.quoting import quote
 from collectives.records.calibration import Calibration
 from collectives.records.environment import installed_version
@@ -35,8 +34,6 @@ from simcomm.model.trouble import NO_TROUBLE, Trouble, check_trouble
 from simcomm.parallel import in_any_order
 from simcomm.schedules import compact_schedule
 from simcomm.time_models.network_model import simulator_of
-
-KEY_DIGITS = 32
 
 Question = dict[str, Any]
 
@@ -50,7 +47,7 @@ def describe_questions(
     and the version of this package. A routing policy of your own is known by its name only.
     """
     world = {"version": installed_version("ringlab"), "trouble": asdict(trouble)}
-    digests = [_digest({**world, "cluster": describe_cluster(cluster)}) for cluster in clusters]
+    digests = [key_of({**world, "cluster": describe_cluster(cluster)}) for cluster in clusters]
     programs: dict[int, str] = {}
     questions = list[Question]()
     for number, request in enumerate(requests):
@@ -59,15 +56,11 @@ def describe_questions(
             source = algorithm.source.read_text(encoding="utf-8") if algorithm.source is not None else ""
             programs[id(algorithm)] = f"{algorithm.full_name} {source}"
         asked = {"bytes": request.nbytes, "dtype": request.dtype, "op": request.op, "root": request.root}
-        key = _digest([digests[number // each], programs[id(algorithm)], asked])
+        key = key_of([digests[number // each], programs[id(algorithm)], asked])
         cluster = clusters[number // each]
         told = {"algorithm": algorithm.full_name, "cluster": cluster.title, "ranks": cluster.world_size}
         questions.append({"key": key, **told, **asked})
     return questions
-
-
-def _digest(content: object) -> str:
-    return sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:KEY_DIGITS]
 
 
 def describe_cluster(cluster: Cluster) -> dict[str, object]:

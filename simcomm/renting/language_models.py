@@ -1,12 +1,11 @@
 """Rates of choices for language models: of the fastest mesh that fits, or of the one that is stated."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from hashlib import sha256
 from typing import NamedTuple, NoReturn
 
 from collectives.errors import InputError
+from collectives.output_files import key_of
 from collectives.records.environment import installed_version
 from collectives.training.parallelism import Parallelism
 from collectives.units import format_size
@@ -21,7 +20,6 @@ from simcomm.renting.predicting import AnyQuestion, RateQuestion, find_gpu, scal
 from simcomm.renting.quotes import Choice, Rate
 from simcomm.renting.rentals import Rental
 
-KEY_DIGITS = 32
 WORDS = {"sync": "sync", "tensor": "tensor", "pipeline": "pipeline", "expert": "experts", "stragglers": "stragglers"}
 
 
@@ -53,7 +51,7 @@ class LanguageQuestion(NamedTuple):
         job = {**vars(self.job), "model": self.job.model.model, "contention": sorted(self.job.contention)}
         made = "" if self.own is None else self.own.made
         content = [installed_version("ringlab"), "language", job, self.host, self.gpus, self.is_free, made]
-        return sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:KEY_DIGITS]
+        return key_of(content)
 
     def find(self) -> FoundMeshes:
         """Return the meshes, the fastest that fits first in their order. Raise InputError where there is none."""

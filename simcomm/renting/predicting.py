@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from hashlib import sha256
 from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Protocol
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 from collectives.checks import is_finite_number
 from collectives.errors import InputError
 from collectives.input_files import FileBytes, parse_json
-from collectives.output_files import append_text, read_kept_lines
+from collectives.output_files import append_text, key_of, read_kept_lines
 from collectives.quoting import quote
 from collectives.records.environment import installed_version
 from simcomm.cluster.hardware_parts import find_link, find_part, memory_bytes, parts
@@ -87,7 +86,6 @@ def scaling_node(rental: Rental) -> ScalingNode:
 
 BLOCK = 64  # choices that a process is given at a time
 Z_80 = NORMAL.inv_cdf(0.9)
-KEY_DIGITS = 32
 
 
 class RateQuestion(NamedTuple):
@@ -101,8 +99,24 @@ class RateQuestion(NamedTuple):
     alone: Uncertain  # samples a second of one GPU
 
     def answer(self) -> Rate:
-        """Return the predicted rate."""
-        return answer(self)
+        """Return the predicted rate, wrong by what one GPU's rate is and by what scaling over its links is.
+
+        How well it scales is wrong alike for all machines whose GPUs are joined alike: in logarithms by the spread of
+        which an interval of 80 % is made.
+        """
+        job, gpus, nodes, gpu, node = self.job, self.gpus, self.nodes, self.gpu, self.node
+        joined = NodeInterconnect(node, gpus // nodes, nodes)
+        device = MeshDevice(gpu.name, memory_bandwidth=gpu.memory_GBps * 1e9, cores=node.cores)
+        found = StepModel(job, at_rate(job.model, self.alone.median), lambda _: joined, device).predict(gpus)
+        causes = dict(self.alone.causes)
+        if gpus > 1:
+            links = node.link if nodes == 1 else f"{node.link} and the network"
+            causes[f"scaling over {links}"] = float(log_halfwidth(found.rests_on, 0.8)) / Z_80
+        name, share = found.bottleneck
+        held = name if name == "compute" else f"{name} {share:.0%}"
+        if name == "contention" and found.shared_between:
+            held = f"{found.shared_between[0].name} {share:.0%}"
+        return Rate(Uncertain(found.rate, causes), held, found.efficiency)
 
     @property
     def key(self) -> str:
@@ -111,7 +125,7 @@ class RateQuestion(NamedTuple):
         job = {**vars(self.job), "model": [model.model, model.layers], "contention": sorted(self.job.contention)}
         alone = [self.alone.median, dict(self.alone.causes)]
         content = [installed_version("ringlab"), job, self.gpu, self.node, self.gpus, self.nodes, alone]
-        return sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:KEY_DIGITS]
+        return key_of(content)
 
 
 @dataclass(frozen=True)
@@ -131,7 +145,7 @@ class Predicting:
 
     def predict(self, choice: Choice) -> Rate:
         """Return the rate of one choice."""
-        return answer(self.question(choice))
+        return self.question(choice).answer()
 
     def memory(self, choice: Choice) -> float:
         """Return the bytes that the fullest GPU keeps. Raise InputError for a mesh of another number of GPUs."""
@@ -142,27 +156,6 @@ class Predicting:
         gpu = choice.rental.gpu
         check_fit(self.job.on(choice.gpus, choice.rental.gpus), memory, f"{gpu}, the largest GPU that is for sale")
         raise AssertionError(gpu)
-
-
-def answer(question: RateQuestion) -> Rate:
-    """Return the predicted rate, wrong by what one GPU's rate is and by what scaling over its links is.
-
-    How well it scales is wrong alike for all machines whose GPUs are joined alike: in logarithms by the spread of which
-    an interval of 80 % is made.
-    """
-    job, gpus, nodes, gpu, node = question.job, question.gpus, question.nodes, question.gpu, question.node
-    joined = NodeInterconnect(node, gpus // nodes, nodes)
-    device = MeshDevice(gpu.name, memory_bandwidth=gpu.memory_GBps * 1e9, cores=node.cores)
-    found = StepModel(job, at_rate(job.model, question.alone.median), lambda _: joined, device).predict(gpus)
-    causes = dict(question.alone.causes)
-    if gpus > 1:
-        links = node.link if nodes == 1 else f"{node.link} and the network"
-        causes[f"scaling over {links}"] = float(log_halfwidth(found.rests_on, 0.8)) / Z_80
-    name, share = found.bottleneck
-    held = name if name == "compute" else f"{name} {share:.0%}"
-    if name == "contention" and found.shared_between:
-        held = f"{found.shared_between[0].name} {share:.0%}"
-    return Rate(Uncertain(found.rate, causes), held, found.efficiency)
 
 
 class AnyQuestion(Protocol):
