@@ -14,7 +14,7 @@ from collectives.training.workload import ComputePhases, Training
 from collectives.units import format_time
 from ringlab.commands.accuracy.here import AccuracyHere, Errors, measure_here, summarise
 from ringlab.emulated import WITHIN, EmulatedRow, on_emulated
-from ringlab.shared.answer import SCHEMA_VERSION, Answer
+from ringlab.shared.answer import Answer
 from ringlab.shared.progress import NoProgress, Progress
 from ringlab.table import Part, Sentences, Table, format_or_dash
 from scenarios import load
@@ -47,15 +47,8 @@ class ProfiledRank(Answer):
 
     def to_dict(self) -> dict[str, Any]:
         """Return what the command writes as JSON."""
-        about = {key: getattr(self, key) for key in ("title", "file", "profile", "device")}
-        found = {key: value for key, value in self.found.to_dict().items() if key not in ("kind", "errors")}
-        return {
-            **found,
-            "schema_version": SCHEMA_VERSION,
-            "kind": self.kind,
-            **about,
-            "errors": asdict(self.errors),
-        }
+        answer = super().to_dict()
+        return {**answer.pop("found"), **answer, "errors": asdict(self.errors)}
 
     def show(self) -> Iterator[Part]:
         """Yield a row a training and number of hosts, and what the errors come to."""

@@ -19,7 +19,7 @@ from collectives.records.environment import describe_environment
 from collectives.spec import find_spec
 from collectives.units import format_size
 from ringlab.session import Session, load_scenario
-from ringlab.shared.answer import SCHEMA_VERSION, Answer
+from ringlab.shared.answer import NOT_IN_JSON, Answer
 from ringlab.shared.options import CalibrationOpt, JsonOpt, SetOpt, drawing, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import Progress, TerminalProgress, computing, draw_to
@@ -95,7 +95,9 @@ def command(
 class WinnersAnswer(Answer):
     """What ``winners`` found: the fastest and the next best algorithm for each world size and size."""
 
-    map: WinnerMap
+    kind = "winners"
+
+    map: WinnerMap = field(metadata=NOT_IN_JSON)
     dtype: str
     environment: dict[str, str | int] = field(default_factory=describe_environment)
 
@@ -121,19 +123,12 @@ class WinnersAnswer(Answer):
         viz.draw_winners(viz.Winners(title, found.sizes, found.world_sizes, names, gains), path)
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "kind": "winners",
-            "environment": self.environment,
-            "collective": self.map.collective,
-            "cluster": self.map.cluster,
-            "dtype": self.dtype,
-            "cells": [
-                _cell(world_size, nbytes, choice)
-                for world_size, row in zip(self.map.world_sizes, self.map.choices, strict=True)
-                for nbytes, choice in zip(self.map.sizes, row, strict=True)
-            ],
-        }
+        cells = [
+            _cell(world_size, nbytes, choice)
+            for world_size, row in zip(self.map.world_sizes, self.map.choices, strict=True)
+            for nbytes, choice in zip(self.map.sizes, row, strict=True)
+        ]
+        return super().to_dict() | {"collective": self.map.collective, "cluster": self.map.cluster, "cells": cells}
 
     def show(self) -> Iterator[Part]:
         """Yield a row for each stretch of sizes that one algorithm wins or ties; of the next best the closest."""
