@@ -254,15 +254,6 @@ def _wrap(text: str, width: int) -> str:
     return "\n".join(lines)
 
 
-def format_whole_percent(share: float) -> str:
-    """Return a share as a percentage without decimals.
-
-    >>> format_whole_percent(0.64)
-    '64%'
-    """
-    return f"{share:.0%}"
-
-
 def format_ratio(ratio: float) -> str:
     """Return a ratio with three significant digits.
 

@@ -19,7 +19,7 @@ from ringlab.shared.clusters import machine_line, parse_keys
 from ringlab.shared.options import TIMEOUT_S, BackendOpt, JsonOpt, SetOpt, TimeoutOpt, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import Progress, TerminalProgress
-from ringlab.table import NOTHING, Part, Sentences, Table, format_digits, format_ratio, format_whole_percent, time_unit
+from ringlab.table import NOTHING, Part, Sentences, Table, format_digits, format_ratio, time_unit
 from scenarios import LoadedScenario
 from simcomm.mesh_search.columns import to_columns
 from simcomm.mesh_search.parameters import PRIORS
@@ -110,7 +110,7 @@ class CalibrationAnswer(Answer):
                 name,
                 form(line.fixed),
                 format_ratio(1 / line.per_byte / 1e9) if line.per_byte else NOTHING,
-                format_whole_percent(line.worst_residual),
+                f"{line.worst_residual:.0%}",
             ]
             for name, line in lines.items()
         ]
@@ -124,7 +124,7 @@ class CalibrationAnswer(Answer):
                 str(point.batch_size),
                 f"{point.processes} x {point.threads}",
                 *(form(getattr(point.phases, name)) for name in PHASES),
-                format_whole_percent(point.spread),
+                f"{point.spread:.0%}",
             ]
             for point in found.compute
         ]

@@ -12,7 +12,7 @@ from collectives.quoting import cut
 from collectives.records.trace import Trace
 from collectives.units import count, format_size, format_time
 from ringlab.shared.answer import NOT_IN_JSON, Answer
-from ringlab.table import NOTHING, Line, Part, Sentences, Table, format_digits, format_or_dash, format_whole_percent
+from ringlab.table import NOTHING, Line, Part, Sentences, Table, format_digits, format_or_dash
 
 COLUMNS = 5  # side by side; more are in tables of their own
 WITHIN = "  80 % within"
@@ -235,7 +235,7 @@ def _what_if_table(key: str, cases: Sequence[DevicesCase]) -> Table:
     for case in cases:
         found = {row.devices: row for row in case.rows}
         cells = [
-            NOTHING if row is None else f"{format_digits(row.samples_per_s)} {format_whole_percent(row.efficiency):>5}"
+            NOTHING if row is None else f"{format_digits(row.samples_per_s)} {row.efficiency:>5.0%}"
             for row in map(found.get, counts)
         ]
         rows.append([case.value, *cells])
@@ -251,8 +251,8 @@ def _lines(rows: Sequence[DevicesRow]) -> list[list[str]]:
         ["samples/s", *(format_digits(row.samples_per_s) for row in rows)],
         [WITHIN, *(_range(row.interval) for row in rows)],
         ["tokens/s", *(format_or_dash(row.tokens_per_s, format_digits) for row in rows)],
-        ["MFU", *(format_or_dash(row.mfu, format_whole_percent) for row in rows)],
-        ["efficiency", *(format_whole_percent(row.efficiency) for row in rows)],
+        ["MFU", *(format_or_dash(row.mfu, "{:.0%}".format) for row in rows)],
+        ["efficiency", *(f"{row.efficiency:.0%}" for row in rows)],
         [WITHIN, *(_percents(row.efficiency_interval) if row.devices > 1 else NOTHING for row in rows)],
         ["step", *(format_time(row.step_s) for row in rows)],
         [WITHIN, *(_times(row.step_s, row.step_interval) for row in rows)],
@@ -283,7 +283,7 @@ def _range(bounds: tuple[float, float]) -> str:
 
 
 def _percents(bounds: tuple[float, float]) -> str:
-    return f"{100 * bounds[0]:.0f}..{format_whole_percent(bounds[1])}"
+    return f"{100 * bounds[0]:.0f}..{bounds[1]:.0%}"
 
 
 def _times(value: float, bounds: tuple[float, float]) -> str:
