@@ -62,9 +62,11 @@ def drawing(what: str, about: str, *names: str, metavar: str = "FILE") -> Any:
     """Return the option of a file in which ``what`` is drawn; another suffix is refused before anything is read."""
 
     def check(path: Path | None) -> Path | None:
-        from viz.file_types import check_file  # a command is read without
+        if path is None:
+            return None
+        from viz.file_types import check_file  # commands that draw nothing do without
 
-        return path and check_file(path, what)
+        return check_file(path, what)
 
     return typer.Option(*names, metavar=metavar, help=about, callback=check)
 
