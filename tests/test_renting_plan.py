@@ -128,7 +128,7 @@ def test_what_is_kept_is_not_predicted_again(scenario: str, tmp_path: Path, monk
 
     def counted(block: list[predicting.RateQuestion]) -> list[Rate]:
         asked.extend(block)
-        return [predicting.answer(question) for question in block]
+        return [question.answer() for question in block]
 
     monkeypatch.setattr(predicting, "answer_all", counted)
     with inputs_protected():  # as in each command
