@@ -1,7 +1,7 @@
 """A value or a text in a message: enough of it to be recognised, nothing that a terminal would obey, what was meant."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
 from shlex import quote as shell_quote
 
@@ -9,7 +9,7 @@ from collectives.errors import shorten
 
 MOST_LETTERS = 100
 MOST_PRINTED = 1000  # letters of a text
-MOST_SUGGESTED = 5  # names
+MOST_NAMED = 8  # in one sentence
 ALIKE = 0.6  # share of the letters that two names must have in common
 PART = 3  # letters that are enough to be part of a name
 
@@ -30,6 +30,25 @@ def quote(value: object) -> str:
     ("'all_reduce'", True)
     """
     return shorten(value, MOST_LETTERS)
+
+
+def name_some(names: Sequence[object], between: str = ", ") -> str:
+    """Return the names that a sentence has room for, and how many more there are.
+
+    >>> name_some([1, 2, 4]), name_some(range(10))
+    ('1, 2, 4', '0, 1, 2, 3, 4, 5, 6, 7 and 2 more')
+    """
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return between.join(map(str, names[:MOST_NAMED])) + more
+
+
+def name_ranks(ranks: Sequence[int]) -> str:
+    """Return ranks as a sentence names them.
+
+    >>> name_ranks([3]), name_ranks([0, 2])
+    ('rank 3', 'ranks 0, 2')
+    """
+    return f"rank{'s' if len(ranks) > 1 else ''} {name_some(ranks)}"
 
 
 def quote_for_bash(text: str) -> str:
@@ -68,25 +87,25 @@ def make_printable(text: str, keep: str = "", most: int = MOST_PRINTED) -> str:
 def suggest(name: str, known: Iterable[str], more: str = "") -> str:
     """Return ``did you mean all_reduce/ring? (there are ...)``; without a name that is close, only what there is.
 
-    Beside close names others are listed only where there are five at most.
+    Beside close names others are listed only where there are eight at most.
     Of names like ``all_reduce/ring`` the part behind the slash is compared, so ``ring`` is close to every ring.
 
     >>> suggest("rings", ["ring", "naive"])
     'did you mean ring? (there are ring, naive)'
-    >>> suggest("rings", ["ring", *"abcdef"])
-    'did you mean ring? (of 7)'
+    >>> suggest("rings", ["ring", *"abcdefgh"])
+    'did you mean ring? (of 9)'
     """
     names = list(known)
     listed = ", ".join(names)
     close = close_names(name, names)
     if not close:
         return f"there are {listed}{more}"
-    others = f"there are {listed}" if len(names) <= MOST_SUGGESTED else f"of {len(names)}"
+    others = f"there are {listed}" if len(names) <= MOST_NAMED else f"of {len(names)}"
     return f"did you mean {' or '.join(close)}? ({others}{more})"
 
 
 def close_names(name: str, known: Iterable[str]) -> list[str]:
-    """Return the names that are most like ``name``, five at most: those that contain it before those spelt alike.
+    """Return the names that are most like ``name``, eight at most: those that contain it before those spelt alike.
 
     >>> close_names("h100", ["dgx-h100", "dgx-a100", "H100-SXM"])
     ['dgx-h100', 'H100-SXM']
@@ -96,7 +115,7 @@ def close_names(name: str, known: Iterable[str]) -> list[str]:
     likeness = {one: _likeness(last, _last(one).lower()) for one in names}
     best = max(likeness.values(), default=0.0)
     found = [one for one in names if likeness[one] == best >= ALIKE]
-    return ([one for one in found if one.rpartition("/")[0] == family] or found)[:MOST_SUGGESTED]
+    return ([one for one in found if one.rpartition("/")[0] == family] or found)[:MOST_NAMED]
 
 
 def _likeness(given: str, known: str) -> float:

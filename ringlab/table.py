@@ -22,6 +22,7 @@ from collectives.quoting import make_printable
 from collectives.units import SIZES, TIMES
 
 NOTHING = "-"
+MOST_ROWS = 16  # of a table that may have very many
 MOST_LETTERS = 5000  # of one text
 MOST_SENTENCES = 5  # under the tables of an answer; a line that says that there are more is one of them
 

@@ -171,14 +171,15 @@ def test_what_is_left_out_for_one_reason_is_said_once_and_what_holds_back_is_sho
     found = ringlab.predict_devices(ROOT / GPT, [8, 16], what_if="batch=8..4096")
     assert len(found.conclusions) == 3 and "(fsdp 16) is not in the step" in found.conclusions[0]
     assert re.match(
-        r"Left out, 8 and 16 devices with training\.batch_size = 16, 32, 64, 128, 256 and 4 more: batch_size 16 does",
+        r"Left out, 8, 16 devices with training\.batch_size = 16, 32, 64, 128, 256, 512, 1024, 2048 and 1 more: "
+        "batch_size 16 does",
         found.conclusions[1],
     )
     assert found.conclusions[2].startswith("With training.batch_size = 8, on 16 devices what holds it back is")
     assert found.conclusions[1].endswith("; these are the figures of 8 devices with training.batch_size = 16.")
     hosts = ringlab.predict_devices(ROOT / GPT, [8, 12, 13])
     assert hosts.conclusions[1] == (
-        "Left out, 12 and 13 devices: 12 devices do not fill hosts of 8; give a multiple of 8; these are "
+        "Left out, 12, 13 devices: 12 devices do not fill hosts of 8; give a multiple of 8; these are "
         "the figures of 12 devices."
     )
     alone = ringlab.predict_devices(ROOT / GPT, [8, 12])

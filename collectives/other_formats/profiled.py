@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from collectives.errors import InputError
+from collectives.quoting import name_ranks
 from collectives.records.kineto import Profile, Slice, read_slices
 from collectives.records.recording import Recording
 from collectives.records.recording_builder import CollectiveCall, RecordingBuilder
@@ -51,8 +52,8 @@ def record_profiles(profiles: Sequence[Profile], path: Path) -> Recording:
     """Return the recording in profiles that come from a path. Raise InputError, as ``read_profiled`` does."""
     world_size = max(profile.world_size for profile in profiles)
     if sorted(profile.rank for profile in profiles) != list(range(world_size)):
-        found = ", ".join(str(profile.rank) for profile in profiles[:8])
-        raise InputError(f"{path}: profiles of ranks {found}, of {world_size}: give a folder with all of them")
+        found = name_ranks([profile.rank for profile in profiles])
+        raise InputError(f"{path}: profiles of {found}, of {world_size}: give a folder with all of them")
     builder = RecordingBuilder(path.name or "profile", world_size, "kineto")
     number = sum(_add(builder, profile) for profile in profiles)
     if not number:

@@ -15,6 +15,7 @@ from collectives.budget import Gigabyte, check_fits
 from collectives.declaration import Algorithm
 from collectives.errors import ProgramError
 from collectives.proof.completion import completion_order
+from collectives.quoting import name_ranks
 from collectives.schedule.build import build_schedule
 from collectives.schedule.schedule import Schedule
 from collectives.spec import Contents, Contributors
@@ -38,11 +39,11 @@ def explain_missing(schedule: Schedule, landings: Sequence[Landing], rank: int, 
     ``landings`` are those of all ranks in the order in which they happened.
     """
     contributor = missing & -missing
-    which = "it" if missing == contributor else f"that of {name_ranks(contributor)}"
+    which = "it" if missing == contributor else f"that of {_ranks_of(contributor)}"
     own = [one for one in landings if schedule.rank[one.operation] == rank and one.chunk == chunk]
     lost = [one for one in own if one.before & contributor and not one.after & contributor]
     if lost:
-        over = f"{_describe(schedule, lost[-1])} put the data of {name_ranks(lost[-1].brought)} in its place"
+        over = f"{_describe(schedule, lost[-1])} put the data of {_ranks_of(lost[-1].brought)} in its place"
         return f"rank {rank} had {which} until {over}"
     return f"{_where_it_stayed(schedule, landings, contributor, chunk, which)}; {_received(schedule, own, rank, chunk)}"
 
@@ -79,11 +80,11 @@ def _never_sent(schedule: Schedule, landings: Sequence[Landing], contributor: in
     first, end, is_own = schedule.chunk, schedule.chunk + schedule.count, schedule.rank == owner
     sends = bool((is_own & (schedule.kind == Kind.SEND) & (first <= chunk) & (chunk < end)).any())
     if lost and sends:
-        over = f"{_describe(schedule, lost[0])} puts the data of {name_ranks(lost[0].brought)} in its place"
+        over = f"{_describe(schedule, lost[0])} puts the data of {_ranks_of(lost[0].brought)} in its place"
         return f"rank {owner} does not send its own data before {over}"
     if own and not lost:
         step = f"step {schedule.step[own[-1].operation]}{_line_after_comma(schedule, own[-1].operation)}"
-        return f"rank {owner} never sends chunk {chunk} (it has held {name_ranks(own[-1].after)} of it since {step})"
+        return f"rank {owner} never sends chunk {chunk} (it has held {_ranks_of(own[-1].after)} of it since {step})"
     return f"rank {owner} never sends chunk {chunk}{last_step(schedule, owner)}"
 
 
@@ -120,7 +121,7 @@ def _received(schedule: Schedule, own: Sequence[Landing], rank: int, chunk: int)
     if not received:
         return f"rank {rank} never receives chunk {chunk}{last_step(schedule, rank)}"
     last = received[-1]
-    what = f"{_describe(schedule, last)} brings the data of {name_ranks(last.brought)}"
+    what = f"{_describe(schedule, last)} brings the data of {_ranks_of(last.brought)}"
     return f"rank {rank} receives chunk {chunk} last in {what}"
 
 
@@ -132,17 +133,13 @@ def _step(schedule: Schedule, index: int) -> str:
     return f"step {schedule.step[index]}{schedule.line(index)}"
 
 
-def name_ranks(bits: int) -> str:
+def _ranks_of(bits: int) -> str:
     """Return ``rank 3``, or ``ranks 0, 2``; of many the first few.
 
-    >>> name_ranks(0b101)
+    >>> _ranks_of(0b101)
     'ranks 0, 2'
     """
-    ranks = [rank for rank in range(bits.bit_length()) if bits >> rank & 1]
-    first = ", ".join(map(str, ranks[:8]))
-    if len(ranks) == 1:
-        return f"rank {first}"
-    return f"ranks {first}" + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
+    return name_ranks([rank for rank in range(bits.bit_length()) if bits >> rank & 1])
 
 
 SEND, COMBINING = Kind.SEND, (Kind.RECV_REDUCE, Kind.REDUCE)
@@ -286,8 +283,8 @@ class SymbolicRun:
             if one & other and not self.spec.repeats:
                 raise self._wrong(
                     index,
-                    f"the contribution of {name_ranks(one & other)} would be counted twice: chunk {chunk} already "
-                    f"holds {name_ranks(one)} and {name_ranks(other)} would be added",
+                    f"the contribution of {_ranks_of(one & other)} would be counted twice: chunk {chunk} already "
+                    f"holds {_ranks_of(one)} and {_ranks_of(other)} would be added",
                 )
         raise AssertionError("one of the reasons above holds")
 
@@ -315,7 +312,7 @@ class SymbolicRun:
         why = f": {explain_missing(self.schedule, landings, rank, chunk, expected & ~value)}"
         if value == 0:
             raise self._wrong_end(rank, chunk, f"holds nothing; it should hold {self._data(expected, origin)}", why)
-        raise self._wrong_end(rank, chunk, f"misses the contribution of {name_ranks(expected & ~value)}", why)
+        raise self._wrong_end(rank, chunk, f"misses the contribution of {_ranks_of(expected & ~value)}", why)
 
     def _replay(self) -> list[Landing]:
         """Return what every operation wrote, from a second run."""
@@ -326,7 +323,7 @@ class SymbolicRun:
         return again.landings
 
     def _data(self, ranks: int, origin: int) -> str:
-        return f"chunk {origin} of {name_ranks(ranks)}" if self.spec.moves else f"the data of {name_ranks(ranks)}"
+        return f"chunk {origin} of {_ranks_of(ranks)}" if self.spec.moves else f"the data of {_ranks_of(ranks)}"
 
     def _empty(self, chunk: int) -> str:
         """Return why a chunk is empty: undefined data is never sent, so it has been so from the start."""

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from collectives.errors import InputError, RunFailed
+from collectives.quoting import name_some
 from collectives.units import format_bandwidth
 from realcomm.emulation.builder import COMPLAINTS, MARK, VERIFY, hold
 from realcomm.emulation.plan import Emulable, NetworkPlan, plan_network
@@ -87,8 +88,7 @@ class EmulatedNetwork:
         """Raise RunFailed where a queue has dropped packets, or TCP has timed out, since the last ``mark``."""
         if complaints := self.complaints():
             raise RunFailed(
-                f"{self.plan.title}, emulated: {'; '.join(complaints[:3])}"
-                f"{f'; and {len(complaints) - 3} more' if len(complaints) > 3 else ''}: this machine does not bear "
+                f"{self.plan.title}, emulated: {name_some(complaints, '; ')}: this machine does not bear "
                 "these rates, so nothing of this run counts; give the links less bandwidth, or make the machine idle"
             )
 

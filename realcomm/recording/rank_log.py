@@ -15,6 +15,7 @@ from typing import ClassVar, NamedTuple
 
 from collectives.errors import RunFailed
 from collectives.input_files import FileBytes
+from collectives.quoting import name_ranks
 from collectives.records.files import read_record, write_record
 from collectives.records.recording import Did, Recording, SourceLine
 from collectives.records.recording_builder import UNKNOWN, CollectiveCall, RecordingBuilder
@@ -83,8 +84,7 @@ def read_logs(folder: Path, world_size: int, timeout: float) -> list[CallLog]:
     missing = list(range(world_size))
     while missing := [rank for rank in missing if not (folder / file_of(rank)).exists()]:
         if time.monotonic() > end:
-            named = ", ".join(map(str, missing[:8]))
-            raise RunFailed(f"{folder}: no log of rank {named} after {timeout:g} s: did it end?")
+            raise RunFailed(f"{folder}: no log of {name_ranks(missing)} after {timeout:g} s: did it end?")
         time.sleep(LOOK_S)
     return [read_record(folder / file_of(rank), CallLog, FileBytes.RECORDING) for rank in range(world_size)]
 

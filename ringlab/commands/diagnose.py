@@ -17,7 +17,7 @@ from ringlab.shared.answer import NOT_IN_JSON, Answer, AnswerRecord
 from ringlab.shared.clusters import machine_line, parse_keys
 from ringlab.shared.options import JsonOpt, ReportOpt
 from ringlab.shared.output import check_outputs, deliver
-from ringlab.table import Line, Part, Table, format_or_dash, format_ratio, time_unit
+from ringlab.table import MOST_ROWS, Line, Part, Table, format_or_dash, format_ratio, time_unit
 from simcomm.diagnosis.evidence.expectation import CLASSES, DiagnosedCase
 from simcomm.diagnosis.evidence.facts import ProfiledCall, RunTrace
 from simcomm.diagnosis.evidence.profiled_step import ProfiledStep
@@ -31,8 +31,6 @@ from simcomm.diagnosis.rules.training import (
     step_seconds,
 )
 from simcomm.diagnosis.verdict import Diagnosis, diagnose_files
-
-MOST_SHOWN = 12  # phases, parts of the path, collectives
 
 
 @dataclass(frozen=True)
@@ -121,7 +119,7 @@ class TrainingFound(AnswerRecord):
             unit, form = time_unit(one.time_s for one in self.critical_path)
             rows = [
                 [one.what, str(one.rank), form(one.time_s), f"{one.time_s / whole:.0%}"]
-                for one in self.critical_path[:MOST_SHOWN]
+                for one in self.critical_path[:MOST_ROWS]
             ]
             yield Table("The critical path of a step", ["", "rank", f"time\n({unit})", "share"], rows)
         if self.predicted_step_s is not None and self.predicted_step_interval is not None:
@@ -158,7 +156,7 @@ def find_training(case: DiagnosedCase) -> TrainingFound:
     found = case.profiled_step or ProfiledStep(0.0, {}, {}, None, {})
     phases = [] if trace is None else [PartFound.of(*one) for one in phase_seconds(trace).items()]
     return TrainingFound(
-        steps=tuple(sorted(phases, key=lambda one: -one.time_s)[:MOST_SHOWN]),
+        steps=tuple(sorted(phases, key=lambda one: -one.time_s)[:MOST_ROWS]),
         step_s=None if trace is None else step_seconds(trace),
         exposed_s=None if trace is None else exposed_sync(trace),
         step_parts={} if trace is None else step_parts(trace),
@@ -166,7 +164,7 @@ def find_training(case: DiagnosedCase) -> TrainingFound:
         critical_path=tuple(PathFound(*key, seconds) for key, seconds in found.path.items()),
         predicted_step_s=found.expected.seconds if found.expected else None,
         predicted_step_interval=(found.expected.low, found.expected.high) if found.expected else None,
-        collectives=tuple(sorted(_calls(case), key=lambda one: -one.time_s * one.calls)[:MOST_SHOWN]),
+        collectives=tuple(sorted(_calls(case), key=lambda one: -one.time_s * one.calls)[:MOST_ROWS]),
     )
 
 

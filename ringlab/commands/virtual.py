@@ -24,7 +24,7 @@ from ringlab.shared.answer import NOT_IN_JSON, Answer, AnswerRecord
 from ringlab.shared.clusters import find_cluster, with_ranks
 from ringlab.shared.options import AnswerOptions, with_groups
 from ringlab.shared.output import check_outputs, deliver
-from ringlab.table import Line, Part, Row, Table
+from ringlab.table import MOST_ROWS, Line, Part, Row, Table
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.topologies import star
 from simcomm.recorded.figures import mark_figures
@@ -36,7 +36,6 @@ from virtual.outcome import Finished
 from virtual.process.programs import UserProgram
 from virtual.ranks.finding import STARTER, ProgramFinding
 
-FEW = 16  # ranks that have a row each
 MANY_MESSAGES = 2_000_000  # more of which make no Trace
 
 
@@ -151,7 +150,7 @@ class VirtualAnswer(Answer):
             yield from (Line(make_printable(line)) for line in others)
 
     def _rows(self) -> Iterator[Row]:
-        if len(self.ranks) <= FEW:
+        if len(self.ranks) <= MOST_ROWS:
             for one in self.ranks:
                 yield _row(f"rank {one.rank}", one)
             return

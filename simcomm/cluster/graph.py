@@ -17,12 +17,12 @@ import networkx as nx
 
 from collectives.budget import Gigabyte, check_fits
 from collectives.errors import InputError
+from collectives.quoting import name_some
 from collectives.units import Bandwidth, Latency, parse_bandwidth, parse_latency
 
 Link = tuple[str, str]  # the nodes that one direction of a cable leads from and to
 KINDS = ("host", "gpu", "nic", "pcie", "cpu", "memory", "nvswitch", "switch")
 HOLDS_A_RANK = ("host", "gpu")
-MOST_LISTED = 12  # parts of a list of nodes
 P2P_LEVELS = ("NVL", "PXB", "PHB", "SYS")  # over NVLink; PCIe switches; one CPU; several. Each includes those before it
 
 
@@ -143,4 +143,4 @@ def list_nodes(graph: "nx.DiGraph[str]") -> str:
             parts.append(f"{stem}{own[0]} to {stem}{own[-1]}")
         else:
             parts += [stem if stem in graph else f"{stem}{number}" for number in own]
-    return ", ".join(parts) if len(parts) <= MOST_LISTED else f"{', '.join(parts[:MOST_LISTED])} and others"
+    return name_some(parts)

@@ -19,6 +19,7 @@ import numpy as np
 
 from collectives.errors import ProgramError
 from collectives.proof.completion import completion_order
+from collectives.quoting import name_ranks
 from collectives.records.waits import Record
 from collectives.schedule.build import build_schedule
 from collectives.schedule.symmetric import SymmetricSchedule
@@ -266,10 +267,8 @@ def _deadlock(inputs: EngineInput, stuck: list[int]) -> ProgramError:
             deque(completion_order(build_schedule(schedule.algorithm, schedule.world_size, schedule.root)), maxlen=0)
     except ProgramError as error:
         return error
-    who = ", ".join(map(str, stuck[:8])) + (f" and {len(stuck) - 8} more" if len(stuck) > 8 else "")
-    return ProgramError(
-        f"{schedule.describe()}: deadlock: ranks {who} wait for each other for ever", schedule.world_size, stuck[0]
-    )
+    message = f"{schedule.describe()}: deadlock: {name_ranks(stuck)} wait for each other for ever"
+    return ProgramError(message, schedule.world_size, stuck[0])
 
 
 def _with_mean_division(inputs: EngineInput, timing: Timing) -> Timing:

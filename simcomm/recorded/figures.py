@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from collectives.quoting import name_ranks
 from collectives.records.columns import Floats
 from collectives.records.recording import CallKind, Did, Recording, SourceLine
 from collectives.records.trace import Unfinished
@@ -137,9 +138,6 @@ def mark_figures(run: ReplayedRun) -> list[MarkFigures]:
     return [MarkFigures(name, len(each), sum(each) / len(each), max(each)) for name, each in took.items()]
 
 
-MOST_NAMED = 8  # ranks in one sentence
-
-
 def find_unfinished(run: ReplayedRun) -> list[Unfinished]:
     """Return the halves of messages that ranks wait for in a run that never ends, in order of time."""
     if run.is_complete:
@@ -197,7 +195,7 @@ def describe_stuck(run: ReplayedRun) -> list[str]:
     sentences = []
     for (what, why), ranks in told.items():
         waits = f" {'wait' if len(ranks) > 1 else 'waits'} for ever for {what}:" if what else ""
-        sentences.append(f"{_ranks(ranks)}{waits} {why}")
+        sentences.append(f"{name_ranks(sorted(set(ranks)))}{waits} {why}")
     return sentences
 
 
@@ -226,10 +224,10 @@ def _reason(run: ReplayedRun, call: int) -> str:
         parts = run.calls.parts[run.calls.first_part[number] : run.calls.first_part[number + 1]]
         missing = run.calls.rank[parts[run.calls.posted[parts] == NEVER]].tolist()
         if missing:
-            return f"{_ranks(missing)} never comes to it{_where(recording, missing)}"
+            return f"{name_ranks(sorted(missing))} never comes to it{_where(recording, missing)}"
         late = [int(part) for part in parts.tolist() if not _has_begun(run, int(part))]
-        ranks = run.calls.rank[late].tolist()
-        return f"{_ranks(ranks)} is still on its way to it" if late else "its messages do not arrive"
+        ranks = sorted(run.calls.rank[late].tolist())
+        return f"{name_ranks(ranks)} is still on its way to it" if late else "its messages do not arrive"
     half = run.calls.recv if made.kind[call] == 1 else run.calls.send
     other = half[np.flatnonzero((run.calls.send == call) | (run.calls.recv == call))[0]]
     peer = int(made.peer[call])
@@ -250,11 +248,3 @@ def _where(recording: Recording, ranks: list[int]) -> str:
     """Return where the first of some ranks called last, in brackets; nothing where that is not known."""
     own = np.flatnonzero(recording.calls.rank == ranks[0])
     return f" (its last call: {recording.describe(int(own[-1]))})" if len(own) else " (it calls nothing)"
-
-
-def _ranks(ranks: list[int]) -> str:
-    """Return some ranks as a sentence has them."""
-    ordered = sorted(set(ranks))
-    named = ", ".join(map(str, ordered[:MOST_NAMED]))
-    more = f" and {len(ordered) - MOST_NAMED} more" if len(ordered) > MOST_NAMED else ""
-    return f"rank{'s' if len(ordered) > 1 else ''} {named}{more}"

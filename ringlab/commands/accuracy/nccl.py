@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 import viz
 from collectives.checks import check_path
 from collectives.errors import InputError, NotKnown
+from collectives.quoting import name_some
 from collectives.units import count, format_size
 from realcomm.launching.torch_process import is_installed
 from realcomm.measuring.torch_estimates import TorchMachine, estimate_with_torch
@@ -37,7 +38,6 @@ from simcomm.nccl.parameters import Parameters
 Floats = NDArray[np.float64]
 LARGE_SPREAD = 2.0  # between times of one size, from which on it is worth saying
 CLASS_TITLES = {"small": "up to 64 KiB", "mid": "up to 16 MiB", "large": "above"}
-MOST_NAMED = 3  # that are left out, by what is wrong with each
 SHOWN = 6  # choices of sizes to measure
 BASELINES = {"torch": "torch's estimator", "tuner": "NCCL's tuner formula", "alpha-beta": "alpha and beta, ring"}
 
@@ -191,11 +191,7 @@ def describe_left_out(left_out: Sequence[NotKnown], what: str) -> list[str]:
     """Return how many series or systems are left out, and why, the first few by name."""
     if not left_out:
         return []
-    more = f"; and {len(left_out) - MOST_NAMED} more" if len(left_out) > MOST_NAMED else ""
-    return [
-        f"left out, {what} of names that are not known: {len(left_out)}: "
-        f"{'; '.join(map(str, left_out[:MOST_NAMED]))}{more}"
-    ]
+    return [f"left out, {what} of names that are not known: {len(left_out)}: {name_some(left_out, '; ')}"]
 
 
 def _why_none(lists: Mapping[str, Sequence[str]], aside: Sequence[str], only_put_aside: bool) -> str:

@@ -9,9 +9,9 @@ from typing import Any
 import viz
 from collectives.checks import check_path
 from collectives.errors import InputError, NotKnown
-from collectives.quoting import quote
+from collectives.quoting import name_some, quote
 from collectives.units import count
-from ringlab.commands.accuracy.nccl import MOST_NAMED, describe_left_out, format_percent
+from ringlab.commands.accuracy.nccl import describe_left_out, format_percent
 from ringlab.shared.answer import Answer
 from ringlab.shared.progress import Progress, computing
 from ringlab.table import NOTHING, Part, Sentences, Table
@@ -153,7 +153,5 @@ def _oddities(series: Sequence[Series]) -> Iterator[str]:
         yield f"{again} series stand there again, and count again"
     unknown = sorted({one.job.precision for one in series if not is_known_precision(one.job.precision)})
     if unknown:
-        more = [f"{len(unknown) - MOST_NAMED} more"] if len(unknown) > MOST_NAMED else []
-        named = " and ".join([*map(quote, unknown[:MOST_NAMED]), *more])
-        is_one = len(unknown) == 1
+        named, is_one = name_some([*map(quote, unknown)]), len(unknown) == 1
         yield f"precision{'' if is_one else 's'} {named} {'is' if is_one else 'are'} not known, and taken as float32"

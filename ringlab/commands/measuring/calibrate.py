@@ -9,6 +9,7 @@ import numpy as np
 from typer import Argument, Option
 
 from collectives.errors import InputError
+from collectives.quoting import MOST_NAMED
 from collectives.records.calibration import Calibration
 from collectives.request import Request
 from collectives.training.workload import Training
@@ -266,7 +267,6 @@ def _of_words(file: Path | str, run: NcclTestsRun, name: str | None, keys: Seque
 
 
 MOVED = 0.25  # of a prior's deviation, from which on a parameter is named
-MOST_NAMED = 6
 STRANGE = 0.2  # of adapted runs, in the median: something else than parameters is wrong
 
 

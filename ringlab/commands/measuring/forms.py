@@ -25,7 +25,7 @@ from ringlab.shared.failures import refusals_about
 from ringlab.shared.figures import SideBySide, side_by_side
 from ringlab.shared.options import AnswerOptions, RealOptions, RunOptions
 from ringlab.shared.output import check_outputs, deliver
-from ringlab.table import NOTHING, Line, Part, Sentences, Table, format_digits, format_or_dash
+from ringlab.table import MOST_ROWS, NOTHING, Line, Part, Sentences, Table, format_digits, format_or_dash
 from simcomm.mesh.prediction import StepPrediction
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 WARM_UP = 2  # steps left out of medians: torch agrees on buckets and on shapes of messages in them
 TOLERANCE = 1e-4  # of a loss: what float32 that is summed in another order may be off by after a few steps
 WITHIN = 1.4  # a factor, of four of five steps in benchmarks/forms.py
-MOST_SHOWN = 10  # losses
 PARTS = {"compute": "computing", "optimizer": "optimizer", "tensor": "within layers", "pipeline": "waiting for stages",
          "sync": "data axis", "input": "loading"}  # fmt: skip
 
@@ -99,7 +98,7 @@ class FormAnswer(Answer):
 
     def _loss_rows(self) -> list[list[str]]:
         last = len(self.losses) - 1
-        few = [*range(min(last, MOST_SHOWN - 1)), last]
+        few = [*range(min(last, MOST_ROWS - 1)), last]
         return [
             [str(step), f"{self.losses[step]:.6f}",
              f"{self.alone_losses[step]:.6f}" if step < len(self.alone_losses) else NOTHING]

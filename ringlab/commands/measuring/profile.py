@@ -20,9 +20,7 @@ from ringlab.shared.answer import Answer
 from ringlab.shared.options import JsonOpt, with_groups
 from ringlab.shared.output import check_outputs, deliver, make_console
 from ringlab.shared.progress import TerminalProgress, computing
-from ringlab.table import NOTHING, Line, Part, Table, format_digits
-
-MOST_ROWS = 40  # of a table
+from ringlab.table import MOST_ROWS, NOTHING, Line, Part, Table, format_digits
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import viz
 from collectives.errors import InputError
-from collectives.quoting import cut
+from collectives.quoting import cut, name_some
 from collectives.records.trace import Trace
 from collectives.units import count, format_size, format_time
 from ringlab.shared.answer import NOT_IN_JSON, Answer
@@ -23,7 +23,6 @@ PARTS = {
     "sync": "sync", "steal": "steal", "copies": "copies", "stragglers": "stragglers", "input": "loading",
     "contention": "shared links", "processes": "processes",
 }  # fmt: skip
-MOST_LISTED = 5  # values or numbers of devices in a sentence
 NUMBERS = r"(?<![\w.])[0-9][0-9.,]*( [KMGT]?i?B)?"  # with their units, in which reasons may differ
 NOTICED = 0.001  # of a step: what sharing links adds is said from here on
 WORDS = {
@@ -205,24 +204,13 @@ def _left_out(key: str | None, cases: Sequence[DevicesCase]) -> Iterator[str]:
             reasons_of += [one.reason for one in refused]
             values.append(case.value)
     for (_, devices), (reasons_of, values) in kinds.items():
-        where = f" with {key} = {_listed(values)}" if key else ""
-        on = count(devices[0], "device") if len(devices) == 1 else f"{_listed(devices)} devices"
+        where = f" with {key} = {name_some([*map(cut, map(str, values))])}" if key else ""
+        on = count(devices[0], "device") if len(devices) == 1 else f"{name_some(devices)} devices"
         whose = ""
         if len(set(reasons_of)) > 1:
             first = f" with {key} = {cut(values[0])}" if len(values) > 1 else ""
             whose = f"; these are the figures of {count(devices[0], 'device')}{first}"
         yield f"Left out, {on}{where}: {reasons_of[0]}{whose}."
-
-
-def _listed(items: Sequence[object]) -> str:
-    """Return items in words, of many how many more there are.
-
-    >>> _listed([1, 2, 4]), _listed(range(20))
-    ('1, 2 and 4', '0, 1, 2, 3, 4 and 15 more')
-    """
-    shown = [cut(str(one)) for one in items[:MOST_LISTED]]
-    last = f"{len(items) - MOST_LISTED} more" if len(items) > MOST_LISTED else shown.pop()
-    return f"{', '.join(shown)} and {last}" if shown else last
 
 
 def _what_if_table(key: str, cases: Sequence[DevicesCase]) -> Table:

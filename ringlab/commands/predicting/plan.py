@@ -22,7 +22,7 @@ from ringlab.shared.models import find_job, named_optimizer
 from ringlab.shared.options import ExplainOpt, JsonOpt, ScenarioArg, SetOpt, drawing, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import Progress, TerminalProgress, computing, draw_to, keeping
-from ringlab.table import Part, Sentences, Table, format_digits
+from ringlab.table import MOST_ROWS, Part, Sentences, Table, format_digits
 from scenarios.forms import PlanForm, parse_hours
 from scenarios.loader import PlannedTraining, read_planned_training
 from simcomm.mesh.compute import measured_rate
@@ -37,7 +37,6 @@ from simcomm.renting.rentals import OLD_AFTER_DAYS, Rental, is_old, newest_date,
 from simcomm.scaling.gpu_rates import GpuRates
 
 MOST_CHOICES = 6_000  # of machines, which takes some seconds
-MOST_ROWS = 12  # of the table, beside those of the Pareto front
 OLD = "†"  # behind a price
 
 

@@ -26,7 +26,7 @@ from ringlab.shared.answer import NOT_IN_JSON, Answer, AnswerRecord
 from ringlab.shared.options import AnswerOptions, CalibrationOpt, ReportOpt, drawing, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import NoProgress, Progress, TerminalProgress, computing
-from ringlab.table import Line, Part, Sentences, Table, format_ratio
+from ringlab.table import MOST_ROWS, Line, Part, Sentences, Table, format_ratio
 from scenarios.networks import HERE, read_network
 from simcomm.recorded.figures import (
     CallFigures,
@@ -41,7 +41,6 @@ from simcomm.recorded.repeated_ranks import widen
 from simcomm.recorded.replay import ReplayedRun, Replayer
 from simcomm.recorded.traces import make_trace
 
-MOST_LINES = 8  # of the program, in the table of where ranks wait
 PLACES = ("preset", "topology", "file", "link")  # keys that describe a network of its own
 
 
@@ -225,7 +224,7 @@ class ReplayAnswer(Answer):
             lines = [
                 [one.what, str(one.site), f"{one.calls:,}", format_time(one.mean_s),
                  f"{format_time(one.most_s)} ({one.most_rank})"]
-                for one in self.lines[:MOST_LINES]
+                for one in self.lines[:MOST_ROWS]
             ]  # fmt: skip
             yield Table("Where ranks wait", ["for", "line", "calls", "a rank", "most (rank)"], lines, words=2)
         if self.marks:

@@ -1,7 +1,7 @@
 """Facts: what a file says, each with the file and line that says it; plain rows that rules are written about."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
@@ -11,18 +11,6 @@ from collectives.records.trace import Trace
 from simcomm.nccl.measured.nccl_tests_rows import Device, NcclTestsRun
 
 MOST_QUOTED = 160  # letters of a line
-MOST_NAMED = 8  # ranks
-
-
-def name_ranks(numbers: Sequence[int]) -> str:
-    """Return ranks as a text names them.
-
-    >>> name_ranks([3]), name_ranks(range(10))
-    ('rank 3', 'ranks 0, 1, 2, 3, 4, 5, 6, 7 and 2 more')
-    """
-    listed = ", ".join(map(str, numbers[:MOST_NAMED]))
-    more = f" and {len(numbers) - MOST_NAMED} more" if len(numbers) > MOST_NAMED else ""
-    return f"rank{'s' if len(numbers) > 1 else ''} {listed}{more}"
 
 
 class FilePlace(NamedTuple):

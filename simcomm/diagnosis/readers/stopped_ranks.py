@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from collectives.errors import InputError
-from collectives.quoting import make_printable, quote
+from collectives.quoting import make_printable, name_ranks, quote
 from simcomm.diagnosis.evidence.facts import (
     CollectiveMismatch,
     Complaint,
@@ -19,7 +19,6 @@ from simcomm.diagnosis.evidence.facts import (
     RankEnded,
     RankTimeout,
     StackTop,
-    name_ranks,
 )
 from simcomm.diagnosis.readers.lines import LogLine
 

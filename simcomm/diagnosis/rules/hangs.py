@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from collectives.quoting import name_ranks
 from simcomm.diagnosis.evidence.causes import Cause, stands_still
 from simcomm.diagnosis.evidence.expectation import DiagnosedCase
 from simcomm.diagnosis.evidence.facts import (
@@ -17,7 +18,6 @@ from simcomm.diagnosis.evidence.facts import (
     RankTimeout,
     StackTop,
     StartedTest,
-    name_ranks,
 )
 
 NEAR = ("PIX", "PXB")  # over PCIe switches alone
