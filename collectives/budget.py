@@ -29,6 +29,9 @@ class Gigabyte:
     MESSAGES = 3_000_000  # that are simulated one by one: 100 to 300 bytes each
     RECORDED = 2_500_000  # messages that can be looked at one by one: 200 to 400 bytes each
     SEGMENTS = 6_000_000  # of TCP, under way at once: 150 bytes each
+    ENTRIES = 1_000_000  # of a file: lines, rows, elements and what they say, each an object: up to a kilobyte each
+    ROWS = 4_000_000  # of columns that are read: 40 bytes each, and twice that while they are read
+    PICTURES = 4_000_000  # of a folder: a quarter of a kilobyte each; ImageNet has 1,281,167
     SIMPY = 500_000  # messages of the reference engine, a ring's of 500 ranks: half a gigabyte, half a minute
 
 
@@ -66,8 +69,28 @@ cluster.hosts=N), or allow more memory (RINGLAB_MEMORY="3 GiB")
         raise TooLarge(f"{what}; up to {most:,} will do; {ways_out(number / most, way)}")
 
 
+def check_read(where: object, number: int, most: int, what: str) -> None:
+    """Raise TooLarge where there is no memory for what is read ``where``, of which a gigabyte holds ``most``.
+
+    ``number`` is how many there are so far.
+
+    >>> check_read("a.csv", 101, 100, "rows")
+    Traceback (most recent call last):
+    ...
+    collectives.errors.TooLarge: a.csv: more than 100 rows; give a part of it, or allow more memory \
+(RINGLAB_MEMORY="2 GiB")
+    """
+    if number > allowed(most):
+        raise TooLarge(f"{where}: more than {allowed(most):,} {what}; give a part of it, or {more_memory(2)}")
+
+
+def more_memory(times: float) -> str:
+    """Return how to allow so many ``times`` as much memory."""
+    memory = format_size(-(-allowed(USUAL_MEMORY) * times // (1 << 30)) * (1 << 30))
+    return f'allow more memory ({MEMORY_KEY}="{memory}")'
+
+
 def ways_out(times: float, way: str = "") -> str:
     """Return what to do where so many ``times`` as much memory is needed: a ``way`` of the caller's, and the usual."""
-    memory = format_size(-(-allowed(USUAL_MEMORY) * times // (1 << 30)) * (1 << 30))
-    usual = f'ask for fewer ranks (--set cluster.hosts=N), or allow more memory ({MEMORY_KEY}="{memory}")'
+    usual = f"ask for fewer ranks (--set cluster.hosts=N), or {more_memory(times)}"
     return f"{way}, or {usual.removeprefix('ask for ') if way.startswith('ask for ') else usual}" if way else usual

@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, PlainValidator, create_model, model_validator
 
+from collectives.checks import MOST_RANKS
 from collectives.errors import InputError
 from collectives.quoting import quote, suggest
 from collectives.transport import Transport
@@ -19,7 +20,7 @@ from scenarios.nccl_forms import SystemForm
 from scenarios.network_form import KINDS, ClusterForm, NetworkForm
 from simcomm.cluster import topologies
 from simcomm.cluster.calibrated import this_machine
-from simcomm.cluster.cluster import MOST_RANKS, Cluster
+from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.custom import from_links
 from simcomm.cluster.files import SUFFIXES, read_cluster
 from simcomm.cluster.presets import machine_entries, preset

@@ -6,12 +6,9 @@ from typing import Annotated, NamedTuple
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
 
 from collectives import units
-from collectives.checks import check_printable
+from collectives.checks import MOST_RANKS, check_printable
 from collectives.errors import InputError
 from collectives.quoting import quote, suggest
-from simcomm.cluster.cluster import MOST_RANKS
-
-MOST_BYTES = 2**40  # a TiB: beyond any buffer, and small enough for every product of bytes and chunks
 
 
 class Section(BaseModel):
@@ -65,7 +62,8 @@ Bandwidth = Annotated[
 ]
 Latency = Annotated[units.Latency, PlainValidator(units.Latency.parse), Field(description='for example "5 us"')]
 Seconds = Annotated[float, BeforeValidator(units.parse_latency), Field(description='for example "12 ms"')]
-Size = Annotated[int, BeforeValidator(units.parse_size), Field(ge=0, le=MOST_BYTES)]
+# a TiB is beyond any buffer, and small enough for every product of bytes and chunks
+Size = Annotated[int, BeforeValidator(units.parse_size), Field(ge=0, le=2**40)]
 Title = Annotated[str, AfterValidator(partial(check_printable, "title"))]
 Count = Annotated[int, Field(ge=1, le=MOST_RANKS)]
 Ratio = Annotated[float, Field(gt=0, allow_inf_nan=False)]

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, model_validator
 
+from collectives.checks import MOST_RANKS
 from collectives.errors import InputError
 from collectives.transport import Transport
 from collectives.units import TomlFloat
 from scenarios.fields import Count, Section
 from scenarios.network_form import NetworkForm
-from simcomm.cluster.cluster import MOST_RANKS, Cluster
+from simcomm.cluster.cluster import Cluster
 
 if TYPE_CHECKING:
     from simcomm.nccl.settings import NcclSettings

@@ -303,10 +303,10 @@ def test_a_gpu_that_is_not_known_leaves_out_its_system_alone(tmp_path: Path) -> 
 def test_a_table_of_more_rows_than_memory_has_room_for_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tables, "MOST_ROWS", 3)
+    monkeypatch.setattr("collectives.budget.Gigabyte.ENTRIES", 3)
     lines = ["collective,bytes,time_us", *(f"all_reduce,{size},10.0" for size in (8, 16, 32))]
     (tmp_path / "a.csv").write_text("\n".join(lines))
     assert len(tables.read_table(tmp_path / "a.csv").rows) == 3
     (tmp_path / "a.csv").write_text("\n".join([*lines, lines[-1]]))
-    with pytest.raises(InputError, match=r"a\.csv: line 5: more than 3 rows; divide the table"):
+    with pytest.raises(InputError, match=r"a\.csv: line 5: more than 3 rows; give a part of it, or allow more memory"):
         tables.read_table(tmp_path / "a.csv")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import simcomm
-from collectives.errors import InputError
+from collectives.errors import InputError, TooLarge
 from collectives.other_formats import read_any_recording
 from collectives.other_formats.chakra import COLLECTIVE, COMP, ChakraNode, read_chakra, write_chakra
 from collectives.other_formats.wire import (
@@ -120,9 +120,10 @@ def test_a_missing_rank_is_named(tmp_path: Path) -> None:
         read_any_recording(files[1])
 
 
-def test_messages_beyond_a_number_are_refused() -> None:
-    with pytest.raises(ValueError, match="more than 1 messages"):
-        list(read_delimited(b"\x00\x00", most=1))
+def test_messages_beyond_what_memory_has_room_for_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("collectives.budget.Gigabyte.ENTRIES", 1)
+    with pytest.raises(TooLarge, match=r"a\.0\.et: more than 1 messages; give a part of it, or allow more memory"):
+        list(read_delimited(b"\x00\x00", "a.0.et"))
 
 
 def profile(rank: int, ranks: int) -> dict[str, object]:

@@ -30,7 +30,6 @@ from collectives.records.recording import CallKind, Did, RecordedCall, Recording
 from collectives.records.recording_builder import CollectiveCall, RecordingBuilder
 
 VERSION = "0.0.4"
-MOST_NODES = 2_000_000  # of a rank
 COMP, SEND, RECV, COLLECTIVE = 4, 5, 6, 7  # types of nodes
 VERBS = {
     0: "all_reduce", 1: "reduce", 2: "all_gather", 3: "gather", 4: "scatter", 5: "broadcast", 6: "all_to_all",
@@ -135,7 +134,7 @@ def read_chakra(path: Path) -> Recording:
     builder = RecordingBuilder(make_printable(matched[1], most=100), len(files), "chakra")
     for rank, file in enumerate(files):
         try:
-            _, *messages = read_delimited(read_bytes(file, FileBytes.RECORDING), MOST_NODES)
+            _, *messages = read_delimited(read_bytes(file, FileBytes.RECORDING), file)
             nodes = [_read_node(message) for message in messages]
             _Rank(builder, rank, nodes).play()
         except (ValueError, UnicodeDecodeError) as error:

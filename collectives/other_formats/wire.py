@@ -7,6 +7,8 @@ message types. Whatever is cut short or too long is refused.
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from collectives.budget import Gigabyte, check_read
+
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 LONGEST_VARINT = 10  # bytes
 WIDTHS = {FIXED64: 8, FIXED32: 4}
@@ -103,14 +105,13 @@ def bytes_field(number: int, value: bytes) -> bytes:
     return write_varint(number << 3 | BYTES) + write_varint(len(value)) + value
 
 
-def read_delimited(data: bytes, most: int) -> Iterator[bytes]:
-    """Yield messages that stand behind their lengths. Raise ValueError for one cut short, and more than ``most``."""
+def read_delimited(data: bytes, where: object) -> Iterator[bytes]:
+    """Yield messages that stand behind their lengths. Raise ValueError for one cut short, TooLarge for too many."""
     at = number = 0
     while at < len(data):
         size, at = read_varint(data, at)
         if at + size > len(data):
             raise ValueError(f"message {number} has {size} bytes, and {len(data) - at} are left")
-        if number >= most:
-            raise ValueError(f"more than {most} messages")
+        check_read(where, number + 1, Gigabyte.ENTRIES, "messages")
         yield data[at : at + size]
         at, number = at + size, number + 1

@@ -19,6 +19,8 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, overload
 import numpy as np
 import numpy.typing as npt
 
+from collectives.budget import Gigabyte, allowed, more_memory
+
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -26,7 +28,6 @@ Number = TypeVar("Number", bound=np.generic)
 Row = TypeVar("Row", bound=tuple[Any, ...])
 AT_ONCE = 1 << 14  # rows made at once while iterating
 PLAIN_UP_TO = 2_000  # rows; more are packed
-MOST_ROWS = 4_000_000  # that are read; a message takes about 40 bytes, and twice that while it is read
 TYPES: dict[type[np.generic], tuple[str, ...]] = {
     np.int64: ("u1", "u2", "u4", "u8"),
     np.float64: ("f8",),
@@ -208,8 +209,9 @@ def check_rows(rows: object, name: str) -> int:
     >>> check_rows(3, "rows")
     3
     """
-    if type(rows) is not int or not 0 <= rows <= MOST_ROWS:
-        raise ValueError(f"{name}: {_shown(rows)} is no whole number from 0 to {MOST_ROWS}")
+    most = allowed(Gigabyte.ROWS)
+    if type(rows) is not int or not 0 <= rows <= most:
+        raise ValueError(f"{name}: {_shown(rows)} is no whole number from 0 to {most}; for more, {more_memory(2)}")
     return rows
 
 

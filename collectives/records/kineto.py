@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from collectives.checks import check_path
+from collectives.checks import MOST_RANKS, check_path
 from collectives.errors import InputError
 from collectives.input_files import FileBytes, read_bytes
 from collectives.quoting import quote
@@ -30,7 +30,6 @@ from collectives.records.columns import Ints
 from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace, read_trace
 
-MOST_RANKS = 65_536
 GZIP, PACKED = 16 + zlib.MAX_WBITS, b"\x1f\x8b"
 SYNC = re.compile(r"(gloo|nccl|mpi|ucc|xccl):")
 BACKWARD = "autograd::engine::evaluate_function"

@@ -19,7 +19,7 @@ from math import prod
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
-from collectives.checks import MOST_SECONDS, check_path
+from collectives.checks import MOST_COUNTED, MOST_SECONDS, check_path
 from collectives.errors import InputError
 from collectives.input_files import FileBytes
 from collectives.quoting import quote, suggest
@@ -28,7 +28,6 @@ from collectives.training.buckets import Gradient, gradients_of
 
 SHIPPED = Path(__file__).parent.parent / "model_profiles"
 TOKEN_BYTES = 8  # torch's embeddings take int64
-MOST_COUNTED = 10**15  # parameters, FLOPs or bytes of a sample, samples of a batch: a thousand times the largest models
 FLOPS_PER_BYTE = 50.0  # that a device does while it moves a byte, roughly, in float32; assumed, for shares of time
 
 

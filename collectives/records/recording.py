@@ -15,15 +15,12 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from collectives.checks import MOST_SECONDS, check_printable
+from collectives.checks import MOST_COUNTED, MOST_RANKS, MOST_SECONDS, check_printable
 from collectives.errors import InputError
 from collectives.input_files import FileBytes
 from collectives.records.columns import Column, Columnar, Floats, columns_to_plain, read_columns
 from collectives.records.files import read_record, write_content
 from collectives.spec import find_spec
-
-MOST_RECORDED_RANKS = 1 << 20
-MOST_CALL_BYTES = 1 << 53  # of one call: whole numbers that a float holds
 
 
 class CallKind(IntEnum):
@@ -275,8 +272,8 @@ def read_recording(path: Path | str) -> Recording:
 
 def _problems(recording: Recording) -> Iterator[str]:
     """Yield what no run can have left, the first thing of each kind."""
-    if not 1 <= recording.world_size <= MOST_RECORDED_RANKS:
-        yield f"world_size is {recording.world_size}; give 1 to {MOST_RECORDED_RANKS}"
+    if not 1 <= recording.world_size <= MOST_RANKS:
+        yield f"world_size is {recording.world_size}; give 1 to {MOST_RANKS}"
     yield from _name_problems(recording)
     yield from _number_problems(recording)
     yield from _call_problems(recording)
@@ -317,8 +314,8 @@ def _number_problems(recording: Recording) -> Iterator[str]:
         ("calls.kind", calls.kind, len(CallKind)),
         ("calls.line", calls.line, len(recording.lines)),
         ("calls.site", calls.site, len(recording.sites)),
-        ("calls.nbytes", calls.nbytes, MOST_CALL_BYTES),
-        ("calls.elements", calls.elements, MOST_CALL_BYTES),
+        ("calls.nbytes", calls.nbytes, MOST_COUNTED),
+        ("calls.elements", calls.elements, MOST_COUNTED),
         ("entries.stream", entries.stream, len(recording.streams)),
         ("entries.did", entries.did, len(Did)),
     ]

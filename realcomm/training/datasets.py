@@ -16,6 +16,7 @@ import torch
 from torch.nn.functional import interpolate, pad
 from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampler, Subset, TensorDataset
 
+from collectives.budget import Gigabyte, check_read
 from collectives.errors import InputError
 from collectives.input_files import is_made_by_kernel, reason
 from collectives.training.workload import Training
@@ -26,7 +27,6 @@ from realcomm.training.rank_result import count_steps
 from realcomm.training.stopwatch import Stopwatch
 
 Images = Dataset[Any]  # of pairs: image float32 of the training's image_shape, normalised; label 0..classes-1
-MOST_FILES = 4_000_000  # of a folder of pictures: each takes a quarter of a kilobyte, and ImageNet has 1,281,167
 HELD_OUT = 0.2  # of the digits, in equal shares of every class; the same images for every seed of a training
 SPLIT_SEED = 0
 
@@ -120,8 +120,7 @@ def _image_folder(training: Training, folder: Path, train: bool) -> Images:
     numbers = count(1)
 
     def is_picture(name: str) -> bool:
-        if next(numbers) > MOST_FILES:
-            raise InputError(f"{where}: there are more than {MOST_FILES:,} files in it; give a folder of fewer")
+        check_read(where, next(numbers), Gigabyte.PICTURES, "files")
         return bool(datasets.folder.is_image_file(name))
 
     try:

@@ -17,7 +17,6 @@ from simcomm.cluster.routing import Router, Routing, shortest
 IDEAL = Transport()
 SHARING = ("fair", "fifo")
 BORROWED_RANKS = 2  # with which this machine is measured for a cluster of other machines that run its software
-MOST_RANKS = 65_536  # that a scenario file or a list of numbers of ranks may ask for
 
 
 @dataclass(frozen=True)

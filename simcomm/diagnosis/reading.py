@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from collectives.budget import Gigabyte, check_read
 from collectives.errors import InputError
 from collectives.input_files import FileBytes, parse_json, read_bytes
 from collectives.records.kineto import LOOKED_AT, is_profile, unpack
@@ -23,9 +24,6 @@ from simcomm.diagnosis.readers import (
 )
 from simcomm.diagnosis.readers.lines import LogLine, number_lines
 
-MOST_LINES = 2_000_000
-MOST_LINE = 200_000  # letters: a ring of 16,384 ranks is one line of NCCL's log
-MOST_FACTS = 2_000_000
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # what PowerShell writes
 PICKLED = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 AS_JSON = "import json, pickle, sys; json.dump(pickle.load(open(sys.argv[1], 'rb')), open(sys.argv[1] + '.json', 'w'))"
@@ -68,8 +66,7 @@ def read_facts(paths: Iterable[Path | str]) -> Facts:
         for name, fact in () if names else _read(path, files):
             names.add(name)
             facts.add(fact)
-            if len(facts) > MOST_FACTS:
-                raise InputError(f"{path}: more than {MOST_FACTS:,} facts; give a part of it")
+            check_read(path, len(facts), Gigabyte.ENTRIES, "facts")
         if not names:
             raise InputError(f"{path}: nothing in it is known; there may be {KNOWN}")
         facts.files.append((str(path), ", ".join(sorted(names))))
@@ -155,11 +152,7 @@ def _read_json(path: Path, text: str) -> Iterator[tuple[str, Fact]]:
 
 def _read_lines(path: Path, text: str) -> Iterator[tuple[str, Fact]]:
     raw = text.splitlines()
-    if len(raw) > MOST_LINES:
-        raise InputError(f"{path}: more than {MOST_LINES:,} lines; give a part of it")
-    for number, line in enumerate(raw, start=1):
-        if len(line) > MOST_LINE:
-            raise InputError(f"{path}: line {number}: {len(line):,} letters, {MOST_LINE:,} at most")
+    check_read(path, len(raw), Gigabyte.ENTRIES, "lines")
     lines = number_lines(raw)
     for reader in LINE_READERS:
         yield from ((reader.name, fact) for fact in reader.read(str(path), lines))

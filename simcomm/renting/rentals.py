@@ -15,6 +15,7 @@ from math import isfinite
 from pathlib import Path
 from typing import NamedTuple
 
+from collectives.checks import MOST_RANKS
 from collectives.errors import InputError
 from collectives.input_files import FileBytes, read_text
 from collectives.quoting import quote, suggest
@@ -30,7 +31,6 @@ OURS = ("Provider", "Gpu", "Machine", "Interconnect", "P2P", "NicGbps", "Date", 
 COLUMNS = (*SKYPILOT, *OURS)
 INTERCONNECTS = ("NVSwitch", "NVLink mesh", "NVLink pairs", "PCIe")
 OF_MACHINES = {"switch": "NVSwitch", "cube-mesh": "NVLink mesh", "pairs": "NVLink pairs"}
-MOST_GPUS = 1024  # of one machine
 OLD_AFTER_DAYS = 90  # GPU prices have halved within a year
 
 
@@ -178,8 +178,8 @@ class _Row:
 
     def _whole(self, column: str) -> int:
         number = self._number(column)
-        if number is None or number != int(number) or number > MOST_GPUS:
-            accepted = f"give a whole number from 1 to {MOST_GPUS}"
+        if number is None or number != int(number) or number > MOST_RANKS:
+            accepted = f"give a whole number from 1 to {MOST_RANKS}"
             raise InputError(f"{self.where}: {column} = {quote(self.values[column])}; {accepted}")
         return int(number)
 

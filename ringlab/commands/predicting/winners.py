@@ -11,7 +11,7 @@ from typer import Argument, Option
 
 import viz
 from collectives.catalogue import find_algorithm
-from collectives.checks import check_cluster, check_sequence
+from collectives.checks import MOST_RANKS, check_cluster, check_sequence
 from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.records.calibration import Calibration
@@ -27,7 +27,7 @@ from ringlab.shared.ranges import grow_sizes, parse_world_sizes
 from ringlab.table import NOTHING, Part, Row, Table
 from scenarios import LoadedScenario
 from simcomm import star
-from simcomm.cluster.cluster import MOST_RANKS, Cluster
+from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.paths import keeping_paths
 from simcomm.selection import AlgorithmChoice, WinnerMap, winner_rows
 

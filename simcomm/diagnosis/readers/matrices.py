@@ -11,7 +11,6 @@ HEAD = re.compile(r"^\s*(?:GPU0)(?:\s+\S+)*")
 NAME = re.compile(r"GPU\d{1,4}|NIC\d{1,4}|mlx\S*|bnxt\S*|rdma\S*|irdma\S*|efa\S*|ib\d+|rocep\S*|ibp\S*")
 CELL = re.compile(r"X|NV\d{1,2}|PIX|PXB|PXN|PHB|NODE|SYS|SOC|XGMI|PCIE|C2C")
 P2P_STATUS = re.compile(r"^\s*GPU\d.*\s(?:OK|CNS|GNS|TNS|NS|U)(?:\s|$)")
-MOST_DEVICES = 128
 OLD = {"SOC": "SYS"}
 TITLE = re.compile(r"^\s*((?:Uni|Bi)directional P2P=(?:Enabled|Disabled).*Bandwidth.*Matrix \(GB/s\))")
 ROW = re.compile(r"^\s*(\d{1,3})((?:\s+\d{1,6}(?:\.\d+)?)+)\s*$")
@@ -33,8 +32,6 @@ def _read_path_matrix(file: str, lines: list[LogLine], at: int) -> PathMatrix:
         if not NAME.fullmatch(word):
             break
         names.append(word)
-    if len(names) > MOST_DEVICES:
-        raise InputError(f"{file}: line {lines[at].number}: {len(names)} devices, {MOST_DEVICES} at most")
     cells: dict[tuple[str, str], str] = {}
     rows = [line for line in lines[at + 1 : at + 1 + 2 * len(names)] if line.text.strip()]
     for name, line in zip(names, rows, strict=False):

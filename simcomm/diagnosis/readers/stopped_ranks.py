@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from collectives.checks import MOST_RANKS
 from collectives.errors import InputError
 from collectives.quoting import make_printable, name_ranks, quote
 from simcomm.diagnosis.evidence.facts import (
@@ -53,8 +54,7 @@ BY_SLURM = re.compile(rf"srun: error: (\S+): tasks? (\d+)[-,\d]*: ({'|'.join(SIG
 BY_DEEPSPEED = re.compile(r"'--local_rank=(\d+)'.* exits with return code = (-?\d{1,5})\b")
 BY_MPI = re.compile(r"process rank (\d+) with PID \d+ on node (\S+) exited on signal (\d+)")
 OF_FAILURE = re.compile(r"^\s*(host|rank|exitcode)\s*: (\S+)")
-MOST_ENTRIES = 200_000
-MOST_LISTED = 10_000_000  # letters of a list of ranks
+RANKS = re.compile(rf"\[\d{{1,7}}(?:, ?\d{{1,7}}){{0,{MOST_RANKS - 1}}}\]")
 STATES = ("scheduled", "started", "completed")
 KEYS = ("collective_seq_id", "p2p_seq_id", "seq_id")
 PROCESS = re.compile(r"^Process (\d+): (.*)")
@@ -62,7 +62,6 @@ THREAD = re.compile(r'^Thread (?:\d+|0x[0-9A-Fa-f]+) \((?:active|idle)[^)]*\)(?:
 STACK_FRAME = re.compile(r"^\s+(\S+) \(([^():]+):(\d+)\)$")
 STACK_RANK = re.compile(r"(?:--local[-_]rank[= ]|RANK=|rank[= ])(\d+)", re.IGNORECASE)
 MAIN = ("MainThread", "")
-MOST_FRAMES = 40
 
 
 def read_watchdog(file: str, lines: list[LogLine]) -> Iterator[Fact]:
@@ -120,8 +119,8 @@ def is_dump(content: dict[str, Any]) -> bool:
 def read_dump(path: Path, content: dict[str, Any]) -> Iterator[Fact]:
     """Yield each call. Raise InputError that names the entry and key."""
     entries = content["entries"]
-    if not isinstance(entries, list) or len(entries) > MOST_ENTRIES:
-        raise InputError(f"{path}: entries should be a list of at most {MOST_ENTRIES:,}")
+    if not isinstance(entries, list):
+        raise InputError(f"{path}: entries should be a list")
     rank = _rank_of_dump(path, content)
     groups = {one.group.partition(" ")[0]: one for one in _groups(path, rank, content)}
     yield from groups.values()
@@ -154,7 +153,7 @@ def _groups(path: Path, rank: int, content: dict[str, Any]) -> Iterator[FlightGr
     for name, one in found.items() if isinstance(found, dict) else ():
         listed = one.get("ranks") if isinstance(one, dict) else None
         text = listed if isinstance(listed, str) else str(listed if isinstance(listed, list) else "")
-        if len(text) <= MOST_LISTED and re.fullmatch(r"\[\d{1,7}(?:, ?\d{1,7})*\]", text):
+        if RANKS.fullmatch(text):
             members = tuple(map(int, text.strip("[]").split(",")))
             said = f"{one.get('desc', '')}"[:80]
             label = make_printable(f"{name} ({said + ' ' * bool(said)}of {name_ranks(members)})", most=200)
@@ -187,7 +186,7 @@ def read_stacks(file: str, lines: list[LogLine]) -> Iterator[Fact]:
     for line in [*lines, LogLine(0, "Process 0: ")]:
         if found := PROCESS.match(line.text):
             if header is not None and frames:
-                yield StackTop(header.place(file), process, tuple(frames[:MOST_FRAMES]))
+                yield StackTop(header.place(file), process, tuple(frames))
             rank = STACK_RANK.search(found[2])
             process = f"rank {rank[1]}" if rank else f"process {count} (pid {found[1]})"
             header, frames, taking, count = line, [], False, count + 1

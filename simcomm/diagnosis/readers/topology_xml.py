@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from typing import Any
 from xml.parsers import expat
 
+from collectives.budget import Gigabyte, check_read
 from collectives.errors import InputError
 from collectives.quoting import quote
 from simcomm.diagnosis.evidence.facts import Adapter, Fact, FilePlace, NvLinks, PcieSlot, Processor, SearchedGraph
 
-MOST_ELEMENTS = 100_000
 MOST_DEPTH = 64
 GT = {"2.5": 1, "5": 2, "5.0": 2, "8": 3, "8.0": 3, "16": 4, "16.0": 4, "32": 5, "32.0": 5, "64": 6, "64.0": 6}
 GPU_CLASSES, NIC_CLASSES, SWITCHED = ("0x0302", "0x0300"), ("0x0200", "0x0207"), "0x068000"
@@ -40,11 +40,10 @@ class TopologyReader:
     def start(self, name: str, attributes: dict[str, str]) -> None:
         """Take an element. Raise InputError where there are too many, or too deep."""
         self.elements += 1
-        if self.elements > MOST_ELEMENTS or len(self.path) >= MOST_DEPTH:
-            raise InputError(
-                f"{self.file}: line {self.parser.CurrentLineNumber}: more than {MOST_ELEMENTS:,} elements, or "
-                f"{MOST_DEPTH} of them nested"
-            )
+        where = f"{self.file}: line {self.parser.CurrentLineNumber}"
+        check_read(where, self.elements, Gigabyte.ENTRIES, "elements")
+        if len(self.path) >= MOST_DEPTH:
+            raise InputError(f"{where}: more than {MOST_DEPTH} elements are nested")
         self.root = self.root or name
         self.path.append((name, attributes))
         if self.elements == 1 and name not in ("system", "graphs"):

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from collectives.budget import Gigabyte, check_read
 from collectives.costs.bounds import bus_factor
 from collectives.errors import InputError
 from collectives.input_files import read_text
@@ -95,7 +96,6 @@ COLLECTIVES = {  # as nccl-tests calls them: as they are called here
     "hypercube": "hypercube",
 }  # fmt: skip
 FIGURES = COLUMNS[4:]
-MOST_ROWS = 100_000  # of a table; each takes about a kilobyte
 LEAST_BANDWIDTH = 0.3  # GB/s: two decimals of less say too little about a time
 
 
@@ -197,8 +197,7 @@ def read_table(path: Path | str) -> MeasuredTable:
     try:
         columns = _read_columns(f"{path}: line 1", next(reader, []))
         for cells in reader:
-            if len(rows) == MOST_ROWS:
-                raise InputError(f"{path}: line {reader.line_num}: more than {MOST_ROWS:,} rows; divide the table")
+            check_read(f"{path}: line {reader.line_num}", len(rows) + 1, Gigabyte.ENTRIES, "rows")
             if cells:
                 rows.append(_read_row(f"{path}: line {reader.line_num}", columns, cells))
     except csv.Error as error:
