@@ -13,6 +13,7 @@ import typer
 import viz
 from collectives.catalogue import load_file
 from collectives.errors import InputError
+from collectives.input_files import FileBytes
 from collectives.records.kineto import read_run
 from collectives.records.trace import Trace
 from collectives.units import parse_size
@@ -193,13 +194,10 @@ class Picture(Answer):
         return path.read_bytes() if path.suffix.lower() == ".png" else None
 
 
-MOST_EMBEDDED = 32 << 20  # bytes of a picture that becomes part of a notebook
-
-
 def _embed(path: Path) -> str:
     """Return a picture as HTML that needs no file; nothing for one that a notebook cannot show, or is too large."""
     suffix = path.suffix.lower()
-    if suffix not in (".html", *IMAGES) or path.stat().st_size > MOST_EMBEDDED:
+    if suffix not in (".html", *IMAGES) or path.stat().st_size > FileBytes.EMBEDDED:
         return ""
     if suffix == ".html":
         page = escape(path.read_text(encoding="utf-8"))

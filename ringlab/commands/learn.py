@@ -24,6 +24,7 @@ from ringlab.pictures.held_buffers import find_wrong_end, play_contents
 from ringlab.shared.answer import Answer
 from ringlab.shared.options import JsonOpt, with_groups
 from ringlab.shared.output import check_outputs, deliver
+from ringlab.shared.ranges import MOST_CASES
 from ringlab.table import Cell, Line, Part, Row, Table
 from scenarios import load
 from simcomm.cluster.cluster import Cluster
@@ -35,7 +36,6 @@ from viz.file_types import check_file
 from viz.player.page import write_player
 from viz.player.runs import PlayedRun
 
-MOST_FILES = 1000  # of a class
 NEAR = 0.05  # a prediction is right within
 REAL_SECONDS = 120.0  # at most, of a run on real ranks
 STATES = {"right": "good", "to do": "fair", "wrong": "poor"}
@@ -241,8 +241,8 @@ def grade_folder(folder: Path, number: int | None = None) -> CheckedLessons:
     if not found:
         which = "a lesson's" if number is None else f"lesson {number}'s"
         raise InputError(f"{folder}: no file there is {which} by its name, such as {lessons[0].file_name}")
-    if len(found) > MOST_FILES:
-        raise InputError(f"{folder}: {len(found)} lessons are too many; at most {MOST_FILES}")
+    if len(found) > MOST_CASES:
+        raise InputError(f"{folder}: {len(found)} lessons are too many; at most {MOST_CASES:,}")
     check_torch()
     with VirtualHost() as host:
         judged = tuple(judge(lesson, path, host, lambda *printed: None) for path, lesson in found.items())

@@ -9,8 +9,7 @@ from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.units import parse_size
 
-MOST_SIZES = 1000
-MOST_DIGITS = 18  # of a number of ranks
+MOST_CASES = 6_000  # of one command: sizes, values, cells, machines or files, each predicted or run by itself
 
 
 def parse_world_sizes(text: str, option: str = "--ranks", most: int = 256) -> list[int]:
@@ -35,7 +34,7 @@ def parse_world_sizes(text: str, option: str = "--ranks", most: int = 256) -> li
 
 
 def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS
+    return text.isascii() and text.isdigit() and len(text) <= 18  # int() refuses thousands of digits
 
 
 def grow_sizes(begin: str, end: str, factor: float) -> list[int]:
@@ -50,14 +49,14 @@ def grow_sizes(begin: str, end: str, factor: float) -> list[int]:
     if not 1 < check_number("-f", factor) < inf or not 0 < first <= last:
         raise InputError(f"-b {begin} -e {end} -f {factor:g}: sizes must grow from -b up to -e, by a factor above 1")
     sizes = list(_grow(first, last, factor))
-    if len(sizes) > MOST_SIZES:
-        raise InputError(f"-f {factor:g}: that makes more than {MOST_SIZES} sizes")
+    if len(sizes) > MOST_CASES:
+        raise InputError(f"-f {factor:g}: that makes more than {MOST_CASES:,} sizes")
     return sizes
 
 
 def _grow(begin: int, end: int, factor: float) -> Iterator[int]:
     size = begin
-    for _ in range(MOST_SIZES + 1):
+    for _ in range(MOST_CASES + 1):
         if size > end:
             return
         yield size

@@ -14,8 +14,6 @@ from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import Progress, TerminalProgress, draw_to
 from scenarios import shipped
 
-MOST_ROWS = 6  # of nccl-tests, that are worth more than what the description says
-
 
 @dataclass(frozen=True)
 class AccuracyOptions:
@@ -29,7 +27,7 @@ class AccuracyOptions:
         bool, Option("--put-aside", help="Judge the systems that no fit ever saw, and only those.")
     ] = False
     calibrate: Annotated[
-        int, Option(min=0, max=100, metavar="N", help="Show what N measured rows gain; of NCCL up to 6, and which.")
+        int, Option(min=0, max=100, metavar="N", help="Show what N measured rows gain; of NCCL up to 7, and which.")
     ] = 0
     here: Annotated[
         bool, Option("--here", help="Instead, emulate the scenarios under emulated/ and compare (ten minutes).")
@@ -85,8 +83,6 @@ def _judge(asked: AccuracyOptions, progress: Progress) -> Answer:
         from ringlab.commands.accuracy.here import accuracy_here  # others do without what runs ranks
 
         return accuracy_here([*map(name_of_emulated, asked.only or ())], progress=progress)
-    if asked.calibrate > MOST_ROWS:
-        raise InputError(f"--calibrate {asked.calibrate}: NCCL's model is adapted to {MOST_ROWS} rows at most")
     if asked.only:
         raise InputError("--only says which clusters --here emulates; give both")
     from ringlab.commands.accuracy.nccl import accuracy  # as above

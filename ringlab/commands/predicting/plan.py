@@ -22,6 +22,7 @@ from ringlab.shared.models import find_job, named_optimizer
 from ringlab.shared.options import ExplainOpt, JsonOpt, ScenarioArg, SetOpt, drawing, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import Progress, TerminalProgress, computing, draw_to, keeping
+from ringlab.shared.ranges import MOST_CASES
 from ringlab.table import MOST_ROWS, Part, Sentences, Table, format_digits
 from scenarios.forms import PlanForm, parse_hours
 from scenarios.loader import PlannedTraining, read_planned_training
@@ -36,7 +37,6 @@ from simcomm.renting.quotes import BreakEven, Choice, Interruptions, Quote, Rate
 from simcomm.renting.rentals import OLD_AFTER_DAYS, Rental, is_old, newest_date, read_rentals
 from simcomm.scaling.gpu_rates import GpuRates
 
-MOST_CHOICES = 6_000  # of machines, which takes some seconds
 OLD = "†"  # behind a price
 
 
@@ -343,9 +343,9 @@ def _questions(
             found.append((choice, predicting.question(choice)))
         except InputError as error:
             unknown[choice.rental.gpu] = str(error)
-    if len(found) > MOST_CHOICES:
+    if len(found) > MOST_CASES:
         raise InputError(
-            f"{len(found):,} choices of machines, and {MOST_CHOICES:,} at most can be compared: give fewer prices, "
+            f"{len(found):,} choices of machines, and {MOST_CASES:,} at most can be compared: give fewer prices, "
             "or name some in plan.providers, or a smaller plan.most_nodes"
         )
     if not found:

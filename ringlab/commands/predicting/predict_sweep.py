@@ -19,12 +19,12 @@ from ringlab.commands.predicting.prediction import Prediction, predict
 from ringlab.session import Session, session_of
 from ringlab.shared.answer import Answer
 from ringlab.shared.progress import NoProgress, Progress, keeping
+from ringlab.shared.ranges import MOST_CASES
 from ringlab.table import Part, Table, format_or_dash, time_unit
 from scenarios.loader import read_title
 from simcomm.parallel import in_any_order
 from simcomm.time_models.options import check_engine
 
-MOST_VALUES = 1000
 COLUMNS, LETTERS = 6, 11  # so many columns of numbers side by side in a terminal, and how wide each is
 FACTOR = 2.0  # from one value of a range to the next, unless said
 ACCEPTED = "a range like 1..100Gbit/s or 2..64*4, or values with commas between"
@@ -175,8 +175,8 @@ def parse_sweep(text: str, option: str = "--sweep") -> tuple[str, list[str]]:
     if ".." in given:
         raise InputError(f"{where}: {quote(given)} is no range; write {ACCEPTED}")
     listed = [value.strip() for value in given.split(",")]
-    if not all(listed) or len(listed) > MOST_VALUES:
-        raise InputError(f"{where}: up to {MOST_VALUES} values are possible, and none is empty")
+    if not all(listed) or len(listed) > MOST_CASES:
+        raise InputError(f"{where}: up to {MOST_CASES:,} values are possible, and none is empty")
     return key.strip(), [value for value, _ in groupby(_with_unit(listed))]
 
 
@@ -199,6 +199,6 @@ def _grown(where: str, first: float, last: float, factor: float) -> Sequence[flo
     values = [first]
     while values[-1] * factor < last * (1 - 1e-9):
         values.append(values[-1] * factor)
-        if len(values) > MOST_VALUES:
-            raise InputError(f"{where}: these are more than {MOST_VALUES} values; take a larger factor")
+        if len(values) > MOST_CASES:
+            raise InputError(f"{where}: these are more than {MOST_CASES:,} values; take a larger factor")
     return values if last == first else [*values, last]

@@ -23,7 +23,7 @@ from ringlab.shared.answer import NOT_IN_JSON, Answer
 from ringlab.shared.options import CalibrationOpt, JsonOpt, SetOpt, drawing, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import Progress, TerminalProgress, computing, draw_to
-from ringlab.shared.ranges import grow_sizes, parse_world_sizes
+from ringlab.shared.ranges import MOST_CASES, grow_sizes, parse_world_sizes
 from ringlab.table import NOTHING, Part, Row, Table
 from scenarios import LoadedScenario
 from simcomm import star
@@ -31,7 +31,6 @@ from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.paths import keeping_paths
 from simcomm.selection import AlgorithmChoice, WinnerMap, winner_rows
 
-MOST_CELLS = 5000
 TIE = 0.01  # times that differ by less are one: the closed forms take chunks as equally long
 SIZES = ("256", "256M", 2.0)  # the first, the last, and the factor from one to the next
 
@@ -171,8 +170,8 @@ def winners(
         raise InputError(f"sizes is {sizes!r}; give the first size, the last and the factor, as in ('1K', '1M', 2.0)")
     world_sizes = _world_sizes(cluster, ranks)
     found = grow_sizes(*sizes)
-    if len(found) * len(world_sizes) > MOST_CELLS:
-        raise InputError(f"{len(found)} sizes for {len(world_sizes)} numbers of ranks: {MOST_CELLS} cells at most")
+    if len(found) * len(world_sizes) > MOST_CASES:
+        raise InputError(f"{len(found)} sizes for {len(world_sizes)} numbers of ranks: {MOST_CASES:,} cells at most")
     among = [find_algorithm(name, collective) for name in check_sequence("algorithms", algorithms, of="names")] or None
     rows = dict[int, tuple[AlgorithmChoice, ...]]()
     told = f"choosing at {len(world_sizes)} world sizes and {len(found)} sizes"
