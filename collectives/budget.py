@@ -29,6 +29,9 @@ class Gigabyte:
     MESSAGES = 3_000_000  # that are simulated one by one: 100 to 300 bytes each
     RECORDED = 2_500_000  # messages that can be looked at one by one: 200 to 400 bytes each
     SEGMENTS = 6_000_000  # of TCP, under way at once: 150 bytes each
+    PLANNED = 600_000  # messages of TCP, put in order one by one: 1.6 kB each
+    TASKS = 400_000  # of a step's timeline: half a kilobyte each, ten seconds
+    SAID = 8_000_000  # operations that a user's file says: 20 bytes each in its process, 100 in ours
     ENTRIES = 1_000_000  # of a file: lines, rows, elements and what they say, each an object: up to a kilobyte each
     ROWS = 4_000_000  # of columns that are read: 40 bytes each, and twice that while they are read
     PICTURES = 4_000_000  # of a folder: a quarter of a kilobyte each; ImageNet has 1,281,167

@@ -15,6 +15,7 @@ import pytest
 
 import simcomm
 from collectives import Algorithm, InputError, TcpTerms, Transport, find_algorithm
+from collectives.errors import TooLarge
 from collectives.proof.verifier import verify
 from collectives.request import Request
 from collectives.schedule.build import build_schedule
@@ -351,3 +352,6 @@ def test_more_segments_than_fit_are_refused(monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(InputError, match="segments of TCP may be under way at once"):
         simcomm.run("all_reduce/ring", star(4, TcpTerms()), 16 << 20, engine="compiled")
     assert simcomm.run("all_reduce/ring", star(4, TcpTerms(window=4e4)), 1 << 20, engine="compiled").elapsed > 0
+    monkeypatch.setattr("collectives.budget.Gigabyte.PLANNED", 20)
+    with pytest.raises(TooLarge, match=r"its 24 messages .* one by one, as TCP is simulated; up to 20 will do"):
+        simcomm.run("all_reduce/ring", star(4, TcpTerms()), 1 << 20, engine="compiled")

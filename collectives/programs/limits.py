@@ -11,7 +11,6 @@ SECONDS, MEMORY = 20.0, "512 MiB"  # unless the environment says otherwise
 MOST_ELAPSED = 10  # times the limit of time may pass while a program waits for a processor
 MOST_PROCESSES = 16  # that a file has started and that run at the same time
 MOST_STEPS = 1_000_000  # of one rank; a program that yields more is taken to be endless
-MOST_OPERATIONS = 8_000_000  # of all ranks at one world size
 MOST_CHANNELS = 1024  # of one rank
 
 

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from collectives.budget import Gigabyte, allowed, more_memory
 from collectives.declaration import Algorithm
 from collectives.errors import InputError, Undefined, describe_error, first_line, line_in, shorten
-from collectives.programs.limits import MOST_CHANNELS, MOST_OPERATIONS, MOST_STEPS
+from collectives.programs.limits import MOST_CHANNELS, MOST_STEPS
 from collectives.step import Kind, Step, as_step
 from collectives.symbolic_rank import DigitRank, Diverges, VectorRank
 
@@ -34,6 +35,7 @@ class Recorder:
     def __init__(self, algorithm: Algorithm, note: Note) -> None:
         self.algorithm, self.note, self.file = algorithm, note, str(algorithm.source)
         self.begin = first_line_of(algorithm)
+        self.most = allowed(Gigabyte.SAID)  # operations
         self.channels: list[list[int]] = []  # steps of each channel of each rank
         self.steps, self.numbers = array("i"), array("i")  # line and size of each step; five numbers an operation
         self.odd: list[list[Any]] = []  # index of a number, and a text or large number in its place
@@ -78,8 +80,8 @@ class Recorder:
         for op in step:
             if type(op.kind) is not Kind:
                 raise InputError(f"{shorten(op)} is no operation; make one by send, recv, recv_reduce, copy or reduce")
-        if len(self.numbers) + len(numbers) > 5 * MOST_OPERATIONS:
-            raise TooMuch(f"the programs of all ranks yield more than {MOST_OPERATIONS} operations")
+        if len(self.numbers) + len(numbers) > 5 * self.most:
+            raise TooMuch(f"the programs of all ranks yield more than {self.most:,} operations; {more_memory(2)}")
         self.steps.extend((line, len(step)))
         if set(map(type, numbers)) <= PLAIN:
             try:

@@ -12,6 +12,7 @@ import typer
 from typer import Option
 from typer.core import TyperCommand
 
+from collectives.budget import Gigabyte, allowed
 from collectives.errors import InputError
 from collectives.quoting import make_printable
 from collectives.records.recording import Recording
@@ -35,8 +36,6 @@ from virtual.options import LAUNCH_S, VirtualOptions
 from virtual.outcome import Finished
 from virtual.process.programs import UserProgram
 from virtual.ranks.finding import STARTER, ProgramFinding
-
-MANY_MESSAGES = 2_000_000  # more of which make no Trace
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,7 @@ class VirtualAnswer(Answer):
     @property
     def trace(self) -> Trace | None:
         """All messages of the run; None where there are none, or too many."""
-        if self.replayed is None or len(self.replayed.message_end) > MANY_MESSAGES:
+        if self.replayed is None or len(self.replayed.message_end) > allowed(Gigabyte.RECORDED):
             return self.live
         return make_trace(self.replayed)
 

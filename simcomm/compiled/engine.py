@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from collectives.budget import Gigabyte, allowed
 from collectives.errors import ProgramError
 from collectives.proof.completion import completion_order
 from collectives.quoting import name_ranks
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from simcomm.compiled.kernel.world import World
 
 
-MOST_BRIEF = 4_000_000  # messages of a run of which it is kept when ranks come to steps: eight bytes each
 QUOTIENT_FROM = 20_000  # messages; fewer are simulated in about the time that it takes to find what is alike
 EXPLAINED_UP_TO = 1_000_000  # messages; of more it would take long to find out who waits for whom in a deadlock
 INSTANTS_A_LOOK = 10_000  # the most instants that machine code simulates before an interrupt can end it
@@ -108,7 +108,7 @@ def by_shortcut(inputs: EngineInput, record: Record = Record.TIMES) -> Timing | 
         if timing is not None and timing.elapsed < until * (1 - SAME_ARRIVAL):
             return timing
     changes = inputs.trouble.fails_ranks or inputs.trouble.links_change
-    tells_briefly = record is Record.BRIEF_WAITS and not changes and inputs.posted <= MOST_BRIEF
+    tells_briefly = record is Record.BRIEF_WAITS and not changes and inputs.posted <= allowed(Gigabyte.MESSAGES)
     timing = by_max_plus(inputs, waits=record is Record.WAITS or tells_briefly)
     if timing is None and record is not Record.WAITS and inputs.posted >= QUOTIENT_FROM:
         timing = by_quotient(inputs)

@@ -11,13 +11,13 @@ from math import inf
 
 import numpy as np
 
-from collectives.budget import Gigabyte
+from collectives.budget import Gigabyte, allowed
 from collectives.records.messages import Messages, join_messages
 from collectives.records.spans import Spans, join_spans
 from collectives.records.trace import Trace
 from collectives.records.waits import BriefTrace, Record
 from collectives.training.workload import ComputePhases
-from simcomm.compiled.engine import MOST_BRIEF, by_shortcut, one_by_one, with_messages
+from simcomm.compiled.engine import by_shortcut, one_by_one, with_messages
 from simcomm.compiled.kernel.arrays import Floats
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.shortcuts.waits import Standstill, path_by_steps, waited_by_steps
@@ -89,7 +89,7 @@ def simulate_training(inputs: EngineInput, compute: ComputePhases, steps: int, *
     is still under way. ``inputs`` is the gradient sync, a sum; every
     rank divides all of it at the end, at the transport's gamma.
     """
-    if record is Record.BRIEF_WAITS and steps * inputs.posted > MOST_BRIEF:
+    if record is Record.BRIEF_WAITS and steps * inputs.posted > allowed(Gigabyte.MESSAGES):
         record = Record.TIMES
     if record.keeps_messages and steps:
         inputs.check_number(Gigabyte.RECORDED // steps)

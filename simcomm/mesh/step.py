@@ -6,8 +6,9 @@ from functools import cached_property
 from itertools import groupby
 from typing import NamedTuple
 
+from collectives.budget import Gigabyte, check_fits
 from collectives.checks import check_number
-from collectives.errors import InputError, TooLarge
+from collectives.errors import InputError
 from collectives.records.model_profile import Block, ModelProfile
 from collectives.training.buckets import Gradient, gradients_of
 from collectives.training.parallelism import SHARDED, Parallelism
@@ -43,8 +44,6 @@ from simcomm.mesh.terms import (
     straggler_seconds,
 )
 from simcomm.nccl.host_links import SharedLink
-
-MOST_TASKS = 400_000  # of a step: a second or two
 
 
 @dataclass(frozen=True)
@@ -83,10 +82,8 @@ class StepModel:
 def check_tasks(profile: ModelProfile, form: Parallelism) -> None:
     """Raise TooLarge for a step of more tasks than are simulated."""
     tasks = 4 * form.pieces * (form.pipeline * form.virtual if form.pipeline > 1 else len(profile.blocks))
-    if form.pieces > 1 and tasks > MOST_TASKS:
-        raise TooLarge(
-            f"{form.pieces} microbatches are about {tasks:,} tasks; up to {MOST_TASKS:,} are simulated: give fewer"
-        )
+    if form.pieces > 1:
+        check_fits(tasks, Gigabyte.TASKS, f"{form.pieces} microbatches are about {tasks:,} tasks", "give fewer of them")
 
 
 def check_sharded(form: Parallelism) -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collectives.errors import InputError
+from collectives.budget import Gigabyte, check_fits
 from collectives.pipeline.bound_steps import Extent, Transfer, Write
 from collectives.pipeline.pipeline import SliceStep, plan_pipeline
 from collectives.records.spans import Spans
@@ -32,8 +32,6 @@ from simcomm.compiled.tcp.records import (
     TCP_MESSAGE,
 )
 from simcomm.model.trouble import BACKWARD, DIVISION, FORWARD, OPTIMIZER
-
-MOST_PLANNED = 1_000_000  # messages; each takes Python some tens of microseconds
 
 
 class Phases(NamedTuple):
@@ -143,14 +141,14 @@ class TcpPlan:
 def plan_tcp(collectives: Sequence[EngineInput], phases: Phases | None = None) -> TcpPlan:
     """Return the plan of collectives, one after the other; with ``phases`` they are the syncs of a training.
 
-    Raises InputError where there are too many messages to plan one by one.
+    Raises TooLarge where there are too many messages to plan one by one.
     """
     one = collectives[0]
-    if one.posted * len(collectives) > MOST_PLANNED:
-        raise InputError(
-            f"{one.schedule.describe()}: its {one.posted * len(collectives)} messages would have to be planned one by "
-            f"one with the terms of TCP; up to {MOST_PLANNED:,} will do"
-        )
+    messages = one.posted * len(collectives)
+    what = (
+        f"{one.schedule.describe()}: its {messages:,} messages would have to be planned one by one, as TCP is simulated"
+    )
+    check_fits(messages, Gigabyte.PLANNED, what)
     plan = TcpPlan(one.schedule.world_size)
     for rank in range(plan.world_size):
         begins, ends = list[int](), list[int]()
