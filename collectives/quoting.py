@@ -9,6 +9,7 @@ from collectives.errors import shorten
 
 MOST_LETTERS = 100
 MOST_PRINTED = 1000  # letters of a text
+MOST_QUOTED = 200  # letters of a line of a file, or that a program prints
 MOST_NAMED = 8  # in one sentence
 ALIKE = 0.6  # share of the letters that two names must have in common
 PART = 3  # letters that are enough to be part of a name

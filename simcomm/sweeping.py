@@ -116,7 +116,7 @@ class SweepFile:
         return key, math.inf if seconds is None else float(seconds)
 
 
-MOST_CLUSTERS = 16  # of a block: what one process is given at a time
+BLOCK_CLUSTERS = 16  # what one process is given at a time
 
 Told = Callable[[int, int], object]  # called with how many predictions are done, and of how many
 Several = str | Algorithm | Iterable[str | Algorithm]
@@ -283,8 +283,8 @@ class _Asked:
         for _, same in groupby(by_ranks, key=lambda c: self.clusters[c].world_size):
             chosen = list(same)
             for a in range(len(self.algorithms)):
-                for begin in range(0, len(chosen), MOST_CLUSTERS):
-                    part = chosen[begin : begin + MOST_CLUSTERS]
+                for begin in range(0, len(chosen), BLOCK_CLUSTERS):
+                    part = chosen[begin : begin + BLOCK_CLUSTERS]
                     places = [numbers[c, a][wanted[c, a]].tolist() for c in part]
                     if any(places):
                         asked = tuple(tuple(requests[place] for place in each) for each in places)

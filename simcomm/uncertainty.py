@@ -24,7 +24,7 @@ MODEL = 0.05
 # By how much a time of this kind changes on a machine with two cores, between launches that are so many seconds apart:
 # the 90th percentile of nine launches (docs/predictions.md).
 DRIFT = ((10.0, 0.23), (60.0, 0.29), (1200.0, 0.39))
-MOST_DISAGREEMENT = 0.3  # of the median uncertainty of all that was measured, and of phases that contradict each other
+TOLERATED = 0.3  # disagreement: the median of all that was measured, and of phases that contradict each other
 LATER_S = 60.0  # after its calibration, at least, an emulated cluster is run: not in turns with it
 NO_DRIFT_S = 1.0  # younger than this a calibration belongs to the run itself
 
@@ -102,7 +102,7 @@ def find_noise(calibration: Calibration) -> list[str]:
     """
     found = [calibration.load.describe()] if calibration.load is not None and calibration.load.is_busy else []
     every = sorted(_disagreements(calibration))
-    if every and every[len(every) // 2][0] > MOST_DISAGREEMENT:
+    if every and every[len(every) // 2][0] > TOLERATED:
         middle, (worst, name) = every[len(every) // 2][0], every[-1]
         found.append(f"its parts disagree by {middle:.0%}, by {worst:.0%} for {name}")
     return [*found, *_contradictions(calibration)]
@@ -119,7 +119,7 @@ def _contradictions(calibration: Calibration) -> Iterator[str]:
             continue
         for name in ("forward", "backward"):
             one, many = getattr(alone[_kind(point)], name), getattr(point.phases, name)
-            if not one / (1 + MOST_DISAGREEMENT) <= many <= one * point.processes * (1 + MOST_DISAGREEMENT):
+            if not one / (1 + TOLERATED) <= many <= one * point.processes * (1 + TOLERATED):
                 times = f"{format_time(many)} in {point.processes} processes at once, {format_time(one)} in one alone"
                 yield f"{name} of {point.model} takes {times}"
 

@@ -166,7 +166,7 @@ def test_counters_are_the_bytes_of_the_links(tmp_path: Path):
 def test_too_much_is_left_out_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(perfetto, "MOST_ARROWS", 7)
     monkeypatch.setattr(perfetto, "MOST_MESSAGES", 20)
-    monkeypatch.setattr(perfetto, "MOST_COUNTERS", 3)
+    monkeypatch.setattr(perfetto, "COUNTERS", 3)
     trace = simcomm.run("all_reduce/ring", STAR, 12_000)
     content = export(trace, tmp_path)
     phases = [event["ph"] for event in content["traceEvents"]]

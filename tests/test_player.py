@@ -328,7 +328,7 @@ def test_what_happens_is_said_and_written(browser: Browser, star: Any) -> None:
 
 def test_many_ranks_open_by_groups(browser: Browser, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """32 ranks, shown as a thousand would be: by aggregates, in which the bad cable's rank is the darkest row."""
-    monkeypatch.setattr(player_runs, "MOST_IN_FULL", 100)
+    monkeypatch.setattr(player_runs, "MOST_MESSAGES", 100)
     runs = player_pages.racks()
     with Player(browser, page_of(folder, "groups", runs), "#t=0.5") as player:
         assert player.text("limit-head") == "rank 13 ↔ s1 is slow"

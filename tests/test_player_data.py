@@ -156,7 +156,7 @@ def test_of_many_messages_those_of_some_ranks_are_listed(monkeypatch):
     assert ranks is None
     assert columns["bytes"].sum() == messages.nbytes.sum()
     monkeypatch.setattr(played_runs, "MOST_PACKED", 1000)
-    monkeypatch.setattr(played_runs, "MOST_LISTED", 62 * 2 * 7)  # of seven ranks
+    monkeypatch.setattr(played_runs, "MOST_MESSAGES", 62 * 2 * 7)  # of seven ranks
     ranks, columns = listed()
     assert {12, 13, 14} <= set(ranks), "at the bad cable and beside it"
     assert len(ranks) == 7

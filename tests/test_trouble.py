@@ -22,7 +22,7 @@ from collectives.training.workload import ComputePhases, Training
 from collectives.transport import Transport
 from simcomm import Cluster, star
 from simcomm.hashing import UNIT
-from simcomm.model.jitter import MANY, Jitter, uniform
+from simcomm.model.jitter import SCIPY_FROM, Jitter, uniform
 from simcomm.model.sharing import fifo
 from simcomm.model.trouble import LinkTrouble, RankTrouble, Trouble
 from simcomm.reference.network import Flow
@@ -36,7 +36,7 @@ RANKS = 4
 def engine(request: pytest.FixtureRequest) -> Iterator[str]:
     """The engine that is chosen unless one is asked for."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("simcomm.time_models.options.FEW", inf if request.param == "simpy" else -1)
+        patch.setattr("simcomm.time_models.options.SIMPY_UP_TO", inf if request.param == "simpy" else -1)
         yield request.param
 
 
@@ -200,12 +200,12 @@ def test_a_distribution_has_its_mean(jitter: Jitter):
 
 
 def test_few_numbers_are_drawn_as_many_are():
-    jitter, shares = Jitter("lognormal", 2.0, 1.0), uniform(7, np.arange(MANY + 1))
-    few = np.concatenate([jitter.quantile(shares[:MANY]), [jitter.quantile(shares[MANY])]])
+    jitter, shares = Jitter("lognormal", 2.0, 1.0), uniform(7, np.arange(SCIPY_FROM + 1))
+    few = np.concatenate([jitter.quantile(shares[:SCIPY_FROM]), [jitter.quantile(shares[SCIPY_FROM])]])
     np.testing.assert_allclose(few, jitter.quantile(shares), rtol=1e-12)
     ends = np.array([0.0, 1 - UNIT])  # the least and the largest share that is drawn
     assert np.isfinite(jitter.quantile(ends)).all()
-    assert np.isfinite(jitter.quantile(np.resize(ends, MANY + 2))).all()
+    assert np.isfinite(jitter.quantile(np.resize(ends, SCIPY_FROM + 2))).all()
 
 
 def test_the_same_seed_gives_the_same_run_to_the_last_bit():

@@ -217,7 +217,7 @@ def test_a_report_leaves_out_runs_without_messages_and_with_too_many(
     scenario = ringlab.load("star8", f"cluster.world_size={world_size}", "collective.sizes=64 KiB")
     answer = scenario.predict()
     monkeypatch.setattr("collectives.budget.Gigabyte.RECORDED", most)
-    monkeypatch.setattr("simcomm.time_models.options.FEW", 0)
+    monkeypatch.setattr("simcomm.time_models.options.SIMPY_UP_TO", 0)
     scenario.write_report(answer, tmp_path / "report.html")
     assert "iframe" not in Page((tmp_path / "report.html").read_text(encoding="utf-8")).tags
 

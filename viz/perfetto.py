@@ -25,7 +25,7 @@ from viz.file_types import check_file
 
 MOST_MESSAGES = 100_000  # of a trace, shown as two slices each
 MOST_ARROWS = 5_000
-MOST_COUNTERS = 24  # links, those that carry the largest share of their bandwidth
+COUNTERS = 24  # of links, those that carry the largest share of their bandwidth
 SHORTEST_ARROW = 2  # nanoseconds: one end at the first, the other at the last of a slice
 
 Event = dict[str, Any]
@@ -184,7 +184,7 @@ class _TraceEvents:
             return
         loads = link_loads(self.trace)
         used = np.flatnonzero((loads.use > 0) & np.isfinite(loads.capacity))
-        chosen: Ints = used[np.argsort(-loads.use[used], kind="stable")][:MOST_COUNTERS]
+        chosen: Ints = used[np.argsort(-loads.use[used], kind="stable")][:COUNTERS]
         while len(chosen) and np.diff(loads.first)[chosen].sum() > 100_000:
             chosen = chosen[:-1]
         self._leave_out(len(used) - len(chosen), len(used), "links")

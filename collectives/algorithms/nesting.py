@@ -16,7 +16,7 @@ from collectives.errors import InputError
 from collectives.step import Operation, Program
 from collectives.symbolic_rank import look_up
 
-FAR_OFF = 1 << 20  # in place of the place of a chunk that a channel does not use
+UNUSED = 1 << 20  # and more: in place of the place of a chunk that a channel does not use
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Inner:
             return range(len(self.owned))
         place = {chunk: number for number, chunk in enumerate(self.owned)}
         chunks = self.algorithm.chunks(self.world_size)
-        return tuple(place.get(chunk, FAR_OFF * (chunk + 1)) for chunk in range(chunks))
+        return tuple(place.get(chunk, UNUSED * (chunk + 1)) for chunk in range(chunks))
 
     def _translate(
         self, op: Operation, ranks: Sequence[int], place: Sequence[int], where: tuple[int, int, int]
@@ -66,7 +66,7 @@ class Inner:
         def there(chunk: Any) -> Any:
             behind, within = divmod(chunk, len(place))
             first, more = look_up(place, within), op.count - 1
-            if first >= FAR_OFF or (more and not self._lie_together(place, within, more)):
+            if first >= UNUSED or (more and not self._lie_together(place, within, more)):
                 raise InputError(f"{op}: inside another algorithm its chunks are not side by side")
             return behind * total + first_chunk + first * count
 

@@ -36,7 +36,7 @@ from collectives.programs.guest import (
     write_whole,
 )
 from collectives.programs.limits import MOST_ELAPSED, MOST_PROCESSES, ProgramLimits, read_limits
-from collectives.quoting import make_printable
+from collectives.quoting import MOST_QUOTED, make_printable
 
 READY_S = 120.0  # at most for modules of ours to be imported, before the user's file
 SERVER_S = 60.0  # at most for the server to answer, which imports numpy first, on a busy machine
@@ -120,7 +120,7 @@ class ProgramFile:
         """Pass on to standard error what a program has printed, the first lines of it and nothing that moves there."""
         for line in printed.decode(errors="replace").splitlines():
             if self._printed < MOST_PRINTED:
-                log.warning("%s prints: %s", self.path.name, make_printable(line, most=200))
+                log.warning("%s prints: %s", self.path.name, make_printable(line, most=MOST_QUOTED))
             elif self._printed == MOST_PRINTED:
                 log.warning("%s prints more, which is not shown", self.path.name)
             self._printed += 1

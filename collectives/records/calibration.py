@@ -110,8 +110,8 @@ def read_pair(content: dict[str, Any]) -> PairProbes:
 
 
 FRESH_FOR = timedelta(hours=24)
-MOST_OTHERS = 0.05  # of the time of all cores: more that other processes take makes a machine busy ...
-MOST_STEAL = 0.02  # ... and so does more that its hypervisor takes
+BUSY_OTHERS = 0.05  # of the time of all cores: with more that other processes take a machine is busy ...
+BUSY_STEAL = 0.02  # ... and so it is with more that its hypervisor takes
 SLOWER = 1.1  # times as long as measured: how much slower cores are assumed, to see what cores do in a prediction
 
 
@@ -214,7 +214,7 @@ class MachineLoad:
     @property
     def is_busy(self) -> bool:
         """Whether so little was left that times are not those of an idle machine."""
-        return self.others > MOST_OTHERS or self.steal > MOST_STEAL
+        return self.others > BUSY_OTHERS or self.steal > BUSY_STEAL
 
     def describe(self) -> str:
         """Return what the machine was busy with.
@@ -223,8 +223,8 @@ class MachineLoad:
         "other processes took 31% of this machine's cores (cc1plus)"
         """
         named = f" ({', '.join(self.names)})" if self.names else ""
-        said = [f"other processes took {self.others:.0%} of this machine's cores{named}"] * (self.others > MOST_OTHERS)
-        said += [f"its hypervisor gave {self.steal:.0%} of them to other machines"] * (self.steal > MOST_STEAL)
+        said = [f"other processes took {self.others:.0%} of this machine's cores{named}"] * (self.others > BUSY_OTHERS)
+        said += [f"its hypervisor gave {self.steal:.0%} of them to other machines"] * (self.steal > BUSY_STEAL)
         return " and ".join(said)
 
 

@@ -23,7 +23,7 @@ from collectives.records.trace import ProgramFailure, Trace
 from collectives.records.waits import critical_path
 from collectives.units import format_bandwidth, format_time
 
-LEAST_USE = 0.005  # of a cable's bandwidth: below, it is not in use
+IN_USE = 0.005  # of a cable's bandwidth: what is used less is not in use
 BUSY = 0.1  # of the time: what is less busy may wait for others
 SLOW_PEAK = 0.75  # of the usual peak
 SAME_PEAK = 1.1  # times the slowest peak: as slow
@@ -128,7 +128,7 @@ def _find_network_limits(trace: Trace, loads: LinkLoads | None) -> RunLimits:
         words = f"{share} of the critical path is latency: fewer, larger messages would help; wider links would not."
         return RunLimits("latency", "Latency, not bandwidth", words, ordered)
     if not cables:
-        words = f"No link whose bandwidth is known carries more than {LEAST_USE:.1%} of what it could."
+        words = f"No link whose bandwidth is known carries more than {IN_USE:.1%} of what it could."
         return RunLimits("unknown", "No link is used much", words)
     return RunLimits("none", "No link stands out", _even_words(cables), ordered)
 
@@ -146,7 +146,7 @@ def critical_messages(trace: Trace) -> list[int]:
 
 def _find_cables(trace: Trace, loads: LinkLoads) -> list[Cable]:
     """Return the cables in use, the most used first."""
-    in_use = [trace.links[number] for number in np.flatnonzero(loads.use > LEAST_USE).tolist()]
+    in_use = [trace.links[number] for number in np.flatnonzero(loads.use > IN_USE).tolist()]
     both = {ends: list[int]() for link in in_use for ends in ((link.src, link.dst), (link.dst, link.src))}
     for number, link in enumerate(trace.links):  # of which most may be idle
         if (link.src, link.dst) in both:

@@ -8,7 +8,7 @@ import numpy as np
 from collectives.records.columns import Floats, Ints
 from collectives.records.trace import Trace
 
-LEAST_SECONDS = 1e-15
+INSTANT_S = 1e-15  # that what takes no time is taken to last, as one divides by it
 TOGETHER = 8  # messages of which a greatest rate is looked for
 AT_ONCE = 1 << 15  # crossings of links, so that what is worked on stays in the processor's cache
 
@@ -99,7 +99,7 @@ class LinkLoads:
         if not len(time):
             return np.zeros_like(np.asarray(begin, float))
         between = np.interp(end, time, carried) - np.interp(begin, time, carried)
-        return np.asarray(between / np.maximum(np.subtract(end, begin), LEAST_SECONDS))
+        return np.asarray(between / np.maximum(np.subtract(end, begin), INSTANT_S))
 
     def mean_share(self, link: int, begin: Floats | float, end: Floats | float) -> Floats:
         """Return the mean load of a link as a share of its bandwidth, between times."""
@@ -191,7 +191,7 @@ def _split(
         own = first[one : other + 1] - first[one]
         ends, sizes, ways = end[mine], nbytes[mine], route[mine]
         start = np.minimum(begin[mine] + delay[ways], ends)
-        rate = sizes / np.maximum(ends - start, LEAST_SECONDS)
+        rate = sizes / np.maximum(ends - start, INSTANT_S)
         link = np.repeat(np.arange(other - one), np.diff(own))
         yield slice(one, other), _Crossings(own, link, start, ends, sizes, rate, rate / narrowest[ways])
 
@@ -205,13 +205,13 @@ def _greatest_rates(part: _Crossings) -> Floats:
     order = _order(part.link, part.start)  # link by link as before, so ``part.link`` is that of the sorted ones too
     start, end, nbytes = part.start[order], part.end[order], part.nbytes[order]
     last, total = end.copy(), nbytes.astype(float)
-    best = total / np.maximum(last - start, LEAST_SECONDS)
+    best = total / np.maximum(last - start, INSTANT_S)
     for apart in range(1, min(TOGETHER, len(order))):
         until = len(order) - apart
         on_one = part.link[:until] == part.link[apart:]
         np.maximum(last[:until], end[apart:], out=last[:until], where=on_one)
         np.add(total[:until], nbytes[apart:], out=total[:until], where=on_one)
-        np.maximum(best, total / np.maximum(last - start, LEAST_SECONDS), out=best)
+        np.maximum(best, total / np.maximum(last - start, INSTANT_S), out=best)
     return best
 
 

@@ -11,14 +11,14 @@ from collectives.schedule.call import ProgramCall, make_call
 from collectives.step import Kind
 
 MOST_OPERATIONS = 100_000_000  # two a message
-MOST_COUNTED = 130_000  # of a rank: what a fifth of a second is enough for
+SAMPLE = 130_000  # operations of a rank that are looked at, which takes a fifth of a second
 
 
 @lru_cache(maxsize=64)
 def estimate_operations(algorithm: Algorithm, world_size: int, root: int = 0) -> int:
     """Return about how many operations all ranks say together: as many each as the middle one of three says.
 
-    Of a rank no more are counted than ``MOST_COUNTED`` or its share of ``MOST_OPERATIONS``, so that there may be more;
+    Of a rank no more are counted than ``SAMPLE`` or its share of ``MOST_OPERATIONS``, so that there may be more;
     where two of them say more than that share, the third is not asked. It is 0 for a program that fails.
 
     >>> from collectives import find_algorithm
@@ -45,8 +45,8 @@ class _Look(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _look_at(algorithm: Algorithm, world_size: int, root: int, rank: int) -> _Look:
-    """Look at about ``MOST_COUNTED`` operations of a rank, or its share of ``MOST_OPERATIONS``. Raises what it does."""
-    most = max(MOST_COUNTED, MOST_OPERATIONS // world_size + 1)
+    """Look at ``SAMPLE`` operations of a rank or so, or its share of ``MOST_OPERATIONS``. Raises what it does."""
+    most = max(SAMPLE, MOST_OPERATIONS // world_size + 1)
     peers: set[int] = set()
     number = 0
     for step in chain.from_iterable(make_call(algorithm, world_size, root).run_alone(rank)):

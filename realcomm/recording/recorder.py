@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
+from collectives.quoting import MOST_QUOTED
 from collectives.records.recording import Did
 from realcomm.recording.rank_log import RECV, SEND, UNEVEN, CallLog, NotedCall, NotedEntry
 
@@ -139,7 +140,6 @@ OURS = str(Path(__file__).parent)
 TORCH = str(Path(torch.__file__).parent)
 KEY = "BackendSelect"  # of the dispatcher: where no operator of c10d has a kernel, and all calls come by
 BELOW = torch._C._dispatch_keyset_full_after(torch._C.DispatchKey.BackendSelect)
-MOST_TEXT = 200  # characters of a line
 WAIT_INSIDE = ("_broadcast_coalesced", "_verify_params_across_processes")  # functions of C++ that wait for all
 MOST_WORKS = 4096  # that are remembered while nobody waits for them
 
@@ -336,7 +336,7 @@ class CallRecorder:
         key = frame.f_code.co_filename, frame.f_lineno
         if key not in self._sites:
             self._sites[key] = len(self.log.sites)
-            text = linecache.getline(*key).strip()[:MOST_TEXT]
+            text = linecache.getline(*key).strip()[:MOST_QUOTED]
             self.log.sites.append((Path(key[0]).name, key[1], text if text.isprintable() else ""))
         return self._sites[key]
 

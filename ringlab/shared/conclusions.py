@@ -20,8 +20,8 @@ from simcomm.repetition import LinkPart, StuckRun, TroubleFigures, Waiting
 UNRECORDED = "with this many messages nobody kept track of who waited for whom."
 REDUCING_IS_FREE = "Reducing takes no time on this transport, so ranks that are slow at it change nothing."
 MOST_NAMED = 3  # ranks or parts of the critical path named in a sentence
-LEAST_PHASE = 0.01  # of a step, from which on a phase is looked at for the worst error
-LEAST_BLAME = 0.1  # of the critical path, from which on a link in trouble is named
+PHASE_LOOKED_AT = 0.01  # of a step, from which on the error of a phase counts
+WORTH_NAMING = 0.1  # of the critical path, from which on a link in trouble is
 
 
 class Conclusions(NamedTuple):
@@ -128,7 +128,7 @@ def _worst_error(answer: ScenarioAnswer[Any]) -> list[str]:
     for training in answer.training:
         for key in ("step_s", *(f"{phase}_s" for phase in PHASES), "scaling_efficiency"):
             value, name = getattr(training, key), key.removesuffix("_s").replace("_", " ")
-            if name not in PHASES or _number(value) >= LEAST_PHASE * _number(training.step_s):
+            if name not in PHASES or _number(value) >= PHASE_LOOKED_AT * _number(training.step_s):
                 rows.append((value, f"{name} with {training.gradient_sync}"))
     compared = [(value.error, name) for value, name in rows if isinstance(value, SideBySide)]
     errors = [(abs(error), name) for error, name in compared if error is not None]
@@ -241,11 +241,11 @@ def _main_cause(waiting: Waiting) -> str:
     if whole <= 0 or not waiting.critical_path:
         return ""
     link = waiting.troubled_links[0] if waiting.troubled_links else None
-    if link is not None and link.s >= LEAST_BLAME * whole:
+    if link is not None and link.s >= WORTH_NAMING * whole:
         return f"; {link.s / whole:.0%} of that is messages over {_describe_link(link)}"
     part = waiting.critical_path[0]
-    if part.s < LEAST_BLAME * whole:
-        return f"; no part of that is larger than {LEAST_BLAME:.0%}"
+    if part.s < WORTH_NAMING * whole:
+        return f"; no part of that is larger than {WORTH_NAMING:.0%}"
     return f"; the largest part is {part.what}, {part.s / whole:.0%}"
 
 

@@ -4,7 +4,7 @@ Each number comes from one kind of probe: overheads and processor time from the 
 lets through, the send buffer from when large sends return, the window from what TCP says is under way. What Linux hands
 to a link in one piece is known: what is left of a message then waits behind what others have handed over meanwhile
 ("TCP small queues", Documentation/networking/ip-sysctl.rst, tcp_limit_output_bytes). The goodput is not fitted:
-headers and the link's bandwidth give it, and where what was measured is further from it than ``MOST_OFF``, something
+headers and the link's bandwidth give it, and where what was measured is further from it than ``TOLERANCE``, something
 else limits the pair and nothing is predicted from it.
 """
 
@@ -21,7 +21,7 @@ from collectives.records.calibration import Calibration, CrowdRound, PairProbes,
 from collectives.transport import TcpTerms, Transport
 
 LARGE = 4 << 20  # bytes: from here on a send has to wait for the send buffer
-MOST_OFF = 0.01  # of the goodput that the specification gives
+TOLERANCE = 0.01  # of the goodput that the specification gives, either way
 HEADER = 66.0  # bytes a packet: 14 of Ethernet, 20 of IPv4 (RFC 791), 32 of TCP with time stamps (RFC 9293, RFC 7323)
 INSIDE_MTU = 52.0  # of those, what counts as part of the MTU
 # Payload of a TCP segment over what it takes on an Ethernet link: of MTU 1500 what headers leave, and beside those of
@@ -128,11 +128,11 @@ def _check_goodput(probes: PairProbes, rate: float) -> None:
     """Raise InputError unless the largest messages arrive at ``rate`` bytes/s."""
     (small, sooner), *_, (large, later) = _large_arrived(probes)
     found = (large - small) / (later - sooner)
-    if abs(found / rate - 1) > MOST_OFF:
+    if abs(found / rate - 1) > TOLERANCE:
         raise InputError(
             f"the pair of hosts carries {found / 1e6:.4g} MB/s of data, but its links of "
-            f"{probes.bandwidth * 8 / 1e6:.4g} Mbit/s should give {rate / 1e6:.4g} MB/s: more than {MOST_OFF:.0%} off, "
-            "so that something else limits it; a busy machine, or a bandwidth that it cannot bear"
+            f"{probes.bandwidth * 8 / 1e6:.4g} Mbit/s should give {rate / 1e6:.4g} MB/s: more than {TOLERANCE:.0%} "
+            "off, so that something else limits it; a busy machine, or a bandwidth that it cannot bear"
         )
 
 

@@ -6,7 +6,7 @@ from math import sqrt
 from pathlib import Path
 from typing import Any, Literal
 
-from simcomm.diagnosis.evidence.causes import LEAST_FACTOR, Cause, rank_causes
+from simcomm.diagnosis.evidence.causes import SLOW, Cause, rank_causes
 from simcomm.diagnosis.evidence.expectation import DiagnosedCase, Factor, compare_tables
 from simcomm.diagnosis.evidence.facts import (
     BenchedRow,
@@ -157,10 +157,10 @@ def _judge(case: DiagnosedCase, factor: Factor | None, causes: tuple[Cause, ...]
 
 def _stands_alone(cause: Cause, factor: Factor | None) -> bool:
     """Return whether a cause says by itself that it is slow: but what a NIC counted once not of a fast run."""
-    is_fast = factor is not None and factor.value <= LEAST_FACTOR
+    is_fast = factor is not None and factor.value <= SLOW
     if cause.name == "packet-loss" and is_fast:
         return False
-    return cause.name in OWN_FACTOR and (cause.gain or 2.0) > LEAST_FACTOR
+    return cause.name in OWN_FACTOR and (cause.gain or 2.0) > SLOW
 
 
 def _supported(verdict: Verdict, causes: tuple[Cause, ...], factor: Factor | None) -> tuple[Cause, ...]:

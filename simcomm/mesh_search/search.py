@@ -321,7 +321,7 @@ def what_would_fit(job: MeshJob, belief: Belief | None = None, fill: float = FIL
 
 
 SAID = 2  # parts of a step, or of memory, in a line
-LEAST = 0.005  # of a step, that is said
+WORTH_SAYING = 0.005  # of a step
 AXES = (("tp", "tensor"), ("pp", "pipeline"), ("cp", "context"), ("ep", "experts"))
 
 
@@ -364,7 +364,7 @@ def why_slower(found: FoundMeshes, number: int, than: int) -> str:
     mine, best = found.parts.take(number), found.parts.take(than)
     whole = best["total"]
     more = {name: (mine[name] - best[name]) / whole for name in mine if name != "total"}
-    names = sorted((name for name in more if more[name] > LEAST), key=lambda name: -more[name])[:SAID]
+    names = sorted((name for name in more if more[name] > WORTH_SAYING), key=lambda name: -more[name])[:SAID]
     slower = mine["total"] / whole - 1
     if slower <= 0 or not names:
         return "as fast"

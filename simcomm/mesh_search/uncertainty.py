@@ -21,7 +21,7 @@ from simcomm.mesh_search.step import step_seconds
 CLASSES = ("data", "tensor", "pipeline", "experts")  # what a mesh has, the last one that it has
 Z_80 = NormalDist().inv_cdf(0.9)  # deviations of a normal that hold 80 % between them
 MOVED = 0.02  # of a prior's deviation, by which differences are taken
-FAR = 2.0  # deviations from which on a measured run counts less
+OUTLYING = 2.0  # deviations from which on a measured run counts less
 ROUNDS = 4  # of adapting, each around what the one before found
 NAMES = tuple(PRIORS)
 normal_cdf = np.vectorize(NormalDist().cdf, otypes=[float])  # scipy's takes half a second to import
@@ -106,7 +106,7 @@ class Belief:
         for _ in range(ROUNDS):
             slopes = find_slopes(meshes, parameters)
             left = np.log(measured) - slopes.logs
-            weights = 1 / np.sqrt(1 + (left / (FAR * self.noise)) ** 2) / self.noise**2
+            weights = 1 / np.sqrt(1 + (left / (OUTLYING * self.noise)) ** 2) / self.noise**2
             weighted = slopes.slopes * weights[:, None]
             covariance = np.linalg.inv(inverse + slopes.slopes.T @ weighted)
             x = covariance @ (weighted.T @ (left + slopes.slopes @ x))

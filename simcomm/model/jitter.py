@@ -19,7 +19,7 @@ from simcomm.hashing import UNIT, hash_name, to_fraction
 DISTRIBUTIONS = ("uniform", "exponential", "lognormal")
 HALF = UNIT / 2  # added to a number from 0 on, so that its quantile is finite
 LAST = 1 - UNIT  # the largest number below 1, to which HALF cannot be added
-MANY = 1_000  # quantiles; scipy finds more of them sooner than Python, its import included where that is done often
+SCIPY_FROM = 1_000  # quantiles; it finds more of them sooner than Python, even where its import is done often
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Jitter:
 def _normal_quantile(shares: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Return the standard normal quantiles, all finite, of numbers from 0 to 1 in an array of any shape."""
     inside = np.minimum(shares + HALF, LAST)
-    if inside.size > MANY:
+    if inside.size > SCIPY_FROM:
         from scipy.special import ndtri  # takes a tenth of a second to import; the same numbers to 16 digits
 
         return np.asarray(ndtri(inside))

@@ -108,7 +108,7 @@ def _least_after(costs: Sequence[Uncertain], runs: Sequence[Mapping[str, float]]
     return float(after @ weights / weights.sum())
 
 
-MOST_CONTENDERS = 40  # of the cheapest: those that a measurement can still put first
+CONTENDERS = 40  # the cheapest choices: those that a measurement can still put first
 
 Predict = Callable[[Choice], Rate]
 
@@ -152,7 +152,7 @@ def make_plan(quotes: Sequence[Quote], limits: PlanLimits, predict: Predict, spo
         raise InputError(_nearest(ranked, limits))
     front = [within[place] for place in pareto_front([quote.point for quote in within])]
     chance = chance_less(within[0].cost, within[1].cost) if len(within) > 1 else 1.0
-    rival = max(within[1:MOST_CONTENDERS], key=lambda quote: chance_less(quote.cost, within[0].cost), default=None)
+    rival = max(within[1:CONTENDERS], key=lambda quote: chance_less(quote.cost, within[0].cost), default=None)
     return RentalPlan(
         quotes=tuple(within),
         front=tuple(front),
@@ -222,7 +222,7 @@ def best_measurement(within: Sequence[Quote], everything: Iterable[Quote], rival
     """
     if rival is None:
         return None
-    contenders = within[:MOST_CONTENDERS]
+    contenders = within[:CONTENDERS]
     runs = {run.what: run for quote in contenders for run in _runs(quote, everything)}
     own = [*_runs(contenders[0], everything)]
     # so many of them are measured together with the first
@@ -266,7 +266,6 @@ def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
 
 
 SHARE = 0.8  # of the intervals
-LEAST_DOLLARS = 1e-6
 UNSURE = 0.9  # of the first being cheaper than its rival: below it the advice is to measure first
 
 
@@ -305,8 +304,8 @@ def format_dollars(value: float) -> str:
     >>> format_dollars(1e-9)
     'under $0.000001'
     """
-    if 0 < value < LEAST_DOLLARS:
-        return f"under ${LEAST_DOLLARS:f}"
+    if 0 < value < 1e-6:
+        return "under $0.000001"
     if 0 < value < 0.01:
         return f"${value:.{1 - floor(log10(value))}f}"
     return f"${value:,.2f}" if value < 100 else f"${value:,.0f}"

@@ -10,7 +10,7 @@ from simcomm.model.trouble import NO_TROUBLE, Trouble
 ENGINES = ("simpy", "compiled")  # both are exact
 APPROXIMATE = "approximate"  # the compiled one, where it takes events that lie close together as one
 
-FEW = 1_000  # messages: up to so many, simpy takes less time than loading the compiled engine's machine code
+SIMPY_UP_TO = 1_000  # messages: up to so many, simpy takes less time than loading the compiled engine's machine code
 
 
 def check_engine(engine: str | None) -> None:
@@ -50,7 +50,7 @@ class SimulationOptions:
         >>> SimulationOptions().choose_engine(24), SimulationOptions().choose_engine(8064)
         ('simpy', 'compiled')
         """
-        return self.engine or ("simpy" if self.trouble.runs * messages <= FEW else "compiled")
+        return self.engine or ("simpy" if self.trouble.runs * messages <= SIMPY_UP_TO else "compiled")
 
 
 TIMES_ONLY = SimulationOptions(record=Record.TIMES)

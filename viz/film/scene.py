@@ -15,7 +15,7 @@ from viz.style import BUSY, FAINT, GREY, INK, PANE, PAPER, WRONG, chunk_colours,
 
 LONGEST_QUEUE = 6  # dots one behind the other at one position; further ones hide each other
 MOST_DOTS = 256  # in one frame
-MOST_NUMBERED_DOTS = 64
+NUMBERS = 64  # of dots; where there are more, none has one
 SMALLEST_NUMBERED = 6  # pixels of a dot's radius
 # Parts of a machine: how tall for its width, and how round. Memory is flat, as its modules are.
 SHAPES = {"memory": (0.45, 0.1), "cpu": (1.0, 0.15), "pcie": (0.6, 1.0), "nic": (0.7, 0.15), "nvswitch": (0.7, 1.0)}
@@ -72,9 +72,7 @@ class Scene:
         canvas.add_moving(axes.add_collection(self._rings, autolim=False))
         self._marks = self._add_marks(canvas)
         self._dots = canvas.add_moving(axes.scatter([], [], edgecolors=PAPER, linewidths=1.0))
-        self._numbers = [
-            canvas.add_moving(canvas.text(0, 0, "", 9, align="center", bold=True)) for _ in range(MOST_NUMBERED_DOTS)
-        ]
+        self._numbers = [canvas.add_moving(canvas.text(0, 0, "", 9, align="center", bold=True)) for _ in range(NUMBERS)]
 
     def _add_marks(self, canvas: Canvas) -> list[Artist]:
         """Return a cross over the rank that goes wrong, or lines from ranks to those they wait for; shown then."""
@@ -183,7 +181,7 @@ class Scene:
         self._dots.set_facecolor(colours)
         for number in self._numbers:
             number.set_visible(False)
-        if len(shown) <= MOST_NUMBERED_DOTS:
+        if len(shown) <= NUMBERS:
             for number, (x, y), colour, radius, index in zip(
                 self._numbers, positions, colours, radii, shown, strict=False
             ):

@@ -19,7 +19,7 @@ from collectives.records.messages import Messages
 from collectives.records.trace import Trace
 from collectives.schedule.build import build_schedule, sound_schedule
 
-MOST_EXACT = 16  # ranks that are told apart; of more, how many have contributed is said
+TOLD_APART = 16  # ranks that are told apart; of more, how many have contributed is said
 COMPLETE = 1 << 30  # beside the contributors: the chunk is what the collective promises
 
 Ints = npt.NDArray[np.int64]
@@ -27,7 +27,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Buffers:
-    """Contributors of chunks: the bits of their ranks up to ``MOST_EXACT`` ranks, their number for more."""
+    """Contributors of chunks: the bits of their ranks up to ``TOLD_APART`` ranks, their number for more."""
 
     chunks: int
     is_exact: bool
@@ -92,7 +92,7 @@ class _Encoder:
 
     def __init__(self, wanted: list[list[int]], world_size: int) -> None:
         self.wanted = wanted
-        self.is_exact = world_size <= MOST_EXACT
+        self.is_exact = world_size <= TOLD_APART
 
     def __call__(self, rank: int, chunk: int, bits: int) -> int:
         """Return the contributors of a chunk of a rank; scratch is never complete."""

@@ -114,10 +114,10 @@ def _program_steps(messages: Messages) -> tuple[Ints, Ints, Ints]:
 
 
 BINS = 480  # of time
-MOST_ROWS = 2048  # of ranks: each has its own up to so many
+ROWS = 2048  # of ranks: each has its own up to so many
 SERIES = 48  # links whose use over time is kept
-MOST_PACKED = 4_000_000  # letters of all single messages; of more, only some ranks' are listed ...
-MOST_LISTED = 200_000  # ... with so many messages
+MOST_PACKED = 4_000_000  # letters of all single messages; of more, only some ranks' are listed
+MOST_MESSAGES = 200_000  # that a page holds one by one; of more aggregates, and those of some ranks
 
 Floats = npt.NDArray[np.float64]
 
@@ -128,7 +128,7 @@ def aggregate(trace: Trace, loads: LinkLoads, limits: RunLimits, groups: Sequenc
     sizes = [size for _, size in groups]
     group = np.repeat(np.arange(len(groups)), sizes)
     per_rank = np.clip(_coverage(messages.dst, messages, trace.elapsed, trace.world_size), 0.0, 1.0)
-    row = np.arange(trace.world_size) * min(trace.world_size, MOST_ROWS) // trace.world_size
+    row = np.arange(trace.world_size) * min(trace.world_size, ROWS) // trace.world_size
     most = np.zeros((row[-1] + 1, BINS))
     np.maximum.at(most, row, per_rank)
     busy = np.add.reduceat(per_rank, np.cumsum([0, *sizes[:-1]]), axis=0) / np.array(sizes)[:, None]
@@ -166,9 +166,9 @@ def list_messages(trace: Trace, limits: RunLimits) -> dict[str, Any]:
     peers = [*messages.dst[np.isin(messages.src, bad)].tolist(), *messages.src[np.isin(messages.dst, bad)].tolist()]
     size = trace.world_size
     count = np.bincount(messages.src, minlength=size) + np.bincount(messages.dst, minlength=size)
-    left = max(1, int(MOST_LISTED // max(1.0, count.mean())))
+    left = max(1, int(MOST_MESSAGES // max(1.0, count.mean())))
     ranks = list(dict.fromkeys([*bad, *peers, *range(0, size, -(-size // left))]))
-    ranks = sorted(ranks[: int(np.searchsorted(np.cumsum(count[ranks]), MOST_LISTED, "right"))])
+    ranks = sorted(ranks[: int(np.searchsorted(np.cumsum(count[ranks]), MOST_MESSAGES, "right"))])
     own = np.flatnonzero(np.isin(messages.src, ranks) | np.isin(messages.dst, ranks))
     return {"columns": _pack_messages(trace, own), "ranks": ranks}
 
@@ -232,7 +232,6 @@ def _series(loads: LinkLoads, link: int, elapsed: float) -> Floats:
     return loads.mean_share(link, edges[:-1], edges[1:])
 
 
-MOST_IN_FULL = 200_000  # messages; of more, a page holds aggregates
 LISTED = 48  # cables
 
 
@@ -269,7 +268,7 @@ def export_run(run: PlayedRun, groups: Sequence[tuple[str, int]], in_groups: boo
         "wrong": trace.failure is not None,
         "unfinished": [[wait.rank, wait.peer, int(wait.sends), wait.step, wait.since] for wait in trace.unfinished],
     }
-    if in_groups or len(trace.messages) > MOST_IN_FULL:
+    if in_groups or len(trace.messages) > MOST_MESSAGES:
         return {
             **told,
             "aggregate": aggregate(trace, loads, limits, groups),

@@ -16,7 +16,7 @@ from ringlab.table import NOTHING, Line, Part, Sentences, Table, format_digits, 
 
 COLUMNS = 5  # side by side; more are in tables of their own
 WITHIN = "  80 % within"
-LEAST_S = 5e-7  # of a step, that is worth a line
+WORTH_A_LINE_S = 5e-7  # of a step, that is worth a line
 UNITS = (("h", 3600.0, 7200.0), ("s", 1.0, 1.0), ("ms", 1e-3, 1e-3), ("us", 1e-6, 0.0))  # seconds, and used from
 PARTS = {
     "compute": "compute", "optimizer": "optimizer", "tensor": "tensor", "expert": "experts", "pipeline": "pipeline",
@@ -246,7 +246,7 @@ def _lines(rows: Sequence[DevicesRow]) -> list[list[str]]:
         [WITHIN, *(_times(row.step_s, row.step_interval) for row in rows)],
     ]
     lines = [line for line in lines if line[0] not in ("tokens/s", "MFU") or {*line[1:]} != {NOTHING}]
-    used = [name for name in PARTS if any(row.parts[name] >= LEAST_S for row in rows)]
+    used = [name for name in PARTS if any(row.parts[name] >= WORTH_A_LINE_S for row in rows)]
     lines += [[f"  {PARTS[name]}", *(_seconds(row.parts[name]) for row in rows)] for name in used]
     lines.append(
         ["sent by a device", *(NOTHING if not row.sent_bytes else format_size(round(row.sent_bytes)) for row in rows)]
@@ -263,7 +263,7 @@ def _lines(rows: Sequence[DevicesRow]) -> list[list[str]]:
 
 
 def _seconds(seconds: float) -> str:
-    return NOTHING if seconds < LEAST_S else format_time(seconds)
+    return NOTHING if seconds < WORTH_A_LINE_S else format_time(seconds)
 
 
 def _range(bounds: tuple[float, float]) -> str:

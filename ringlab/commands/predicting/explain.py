@@ -45,7 +45,7 @@ NETS = {
     "efa3": "EFA v3",
     "opa": "Omni-Path",
 }
-MOST_DRAWN = 64  # ranks of a ring that are written out
+DRAWN = 64  # ranks of a ring that are written out
 LEGEND = (
     '"our time" is a candidate\'s on the GPUs alone; the time of what NCCL picks is a mean over the candidates, by how '
     "near the tuner has them, with the launch and what was measured on such hosts"
@@ -278,7 +278,7 @@ def _ring_lines(cluster: ClusterExplained) -> list[str]:
     """Return the rings as NCCL's log has them, with a bar between nodes."""
     lines = [f"{count(cluster.channels, 'channel')} over these rings and trees in turn (> inside, ==> between nodes):"]
     for number, ring in enumerate(cluster.rings):
-        shown = ring[:MOST_DRAWN]
+        shown = ring[:DRAWN]
         nodes = [list(ranks) for _, ranks in groupby(shown, key=lambda rank: rank // cluster.ranks_per_node)]
         text = " ==> ".join(" > ".join(map(str, ranks)) for ranks in nodes)
         more = f" > ... {len(ring) - len(shown)} more" if len(shown) < len(ring) else ""
@@ -293,7 +293,7 @@ def _tree_lines(cluster: ClusterExplained) -> list[str]:
         children: dict[int | None, list[int]] = {}
         for rank, parent in tree:
             children.setdefault(parent, []).append(rank)
-        near = _nearest_ranks(children, MOST_DRAWN)
+        near = _nearest_ranks(children, DRAWN)
         drawn = {parent: [rank for rank in ranks if rank in near] for parent, ranks in children.items()}
         lines.append(f"tree {number}, a < b where b sends its sum to a:")
         lines += [f"  {line}" for root in drawn[None] for line in _draw_tree(root, drawn, "")]

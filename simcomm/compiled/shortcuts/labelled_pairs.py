@@ -15,7 +15,7 @@ from simcomm.compiled.kernel.arrays import Bools, Floats, Ints, LongInts, number
 from simcomm.compiled.planning.cyclic_plan import distances, find_active_steps
 from simcomm.compiled.planning.schedule_plan import ChunkSizes
 
-MOST_CHUNKS = 16  # of different lengths that a pair sends, or a rank computes; with more hardly any two are alike
+PATTERN_BITS = 16  # a chunk each that a pair sends, or a rank computes; with more hardly any two are alike
 
 
 class Lists(NamedTuple):
@@ -134,7 +134,7 @@ def _tell_longer_apart(
         cyclic.cycle()[works].astype(np.int64) * cyclic.world_size + cyclic.read.shifts[0][works] % cyclic.world_size
     )
     _, one, which = np.unique(chunk, return_index=True, return_inverse=True)
-    if max(int(np.diff(first).max(initial=0)), len(one)) > MOST_CHUNKS:
+    if max(int(np.diff(first).max(initial=0)), len(one)) > PATTERN_BITS:
         return None
     of_ranks = _patterns(_is_longer(cyclic, works[one], sizes), np.array([0, len(one)]))[0]
     of_pairs = _patterns(_is_longer(cyclic, sends, sizes), first).reshape(-1)
@@ -172,9 +172,9 @@ def _patterns(longer: Bools, first: LongInts) -> Ints:
 
 def _with_patterns(label: Ints, messages: Lists, pattern: Ints, nbytes: float) -> tuple[Ints, Lists]:
     """Return labels, and lists of messages of which those that the pattern of a pair says are ``nbytes`` longer."""
-    keys = (label.astype(np.int64) << MOST_CHUNKS) + pattern
-    distinct, numbers = number_distinct(keys, len(messages.first) << MOST_CHUNKS)
-    lists = messages.select((distinct >> MOST_CHUNKS).astype(np.int32))
+    keys = (label.astype(np.int64) << PATTERN_BITS) + pattern
+    distinct, numbers = number_distinct(keys, len(messages.first) << PATTERN_BITS)
+    lists = messages.select((distinct >> PATTERN_BITS).astype(np.int32))
     counts = np.diff(lists.first)
     place = np.arange(len(lists.rows)) - np.repeat(lists.first[:-1], counts)
     rows = lists.rows.copy()

@@ -26,8 +26,7 @@ from simcomm.jit import entry, inline, source_hash
 
 # In EVENT.order: each above those before, of which the first is that of ranks.
 CORE, ENTRY, PASSING, SEGMENT, ARRIVAL = 1 << 20, 1 << 40, 1 << 60, 1 << 61, 1 << 62
-MOST_ENTRIES = 1 << 32  # of a rank
-MOST_SEGMENTS = 1 << 40  # of a stream
+ENTRIES, SEGMENTS = 1 << 32, 1 << 40  # numbers for those of a rank, and of a stream
 
 # In EVENT.what, above the numbers of segments: ranks that go on, items that come into their streams, ranks that ask for
 # a core, items that a rank gets to know of, and segments that have left their first link.
@@ -168,7 +167,7 @@ def _put(w: TcpWorld, item: int, rank: int, delay: float) -> None:
     delay = max(delay, w.streams[stream].entered_at - now)
     w.streams[stream].entered_at = now + delay
     w.ranks[rank].entries += 1
-    _push(w, now + delay, ENTRY + rank * MOST_ENTRIES + w.ranks[rank].entries, ITEMS_FROM + item)
+    _push(w, now + delay, ENTRY + rank * ENTRIES + w.ranks[rank].entries, ITEMS_FROM + item)
 
 
 @inline
@@ -225,7 +224,7 @@ def _cross(w: TcpWorld, segment: int) -> None:
         w.segments[segment].head = max(begin, head) + w.links[link].latency
         w.segments[segment].tail = max(w.links[link].free_at, tail) + w.links[link].latency
         if w.segments[segment].hop == 0 and not w.segments[segment].is_back and w.terms[0].piece < np.inf:
-            order = PASSING + w.streams[stream].number * MOST_SEGMENTS + w.segments[segment].number
+            order = PASSING + w.streams[stream].number * SEGMENTS + w.segments[segment].number
             tail = w.segments[segment].tail - w.links[link].latency
             _push(w, now + max(tail - now, 0.0), order, PASSED_FROM + segment)
         w.segments[segment].hop += 1
@@ -236,7 +235,7 @@ def _cross(w: TcpWorld, segment: int) -> None:
 @inline
 def _sleep(w: TcpWorld, segment: int, delay: float) -> None:
     """Go on with a segment after a delay."""
-    order = SEGMENT + w.streams[w.segments[segment].stream].number * MOST_SEGMENTS + w.segments[segment].number
+    order = SEGMENT + w.streams[w.segments[segment].stream].number * SEGMENTS + w.segments[segment].number
     _push(w, w.state[0].now + delay, order, segment)
 
 
@@ -317,7 +316,7 @@ def _come(w: TcpWorld, segment: int) -> None:
     now = w.state[0].now
     known_at = max(w.streams[stream].known_at, _serve_core(w, w.terms[0].arrival_cpu))
     w.streams[stream].known_at = known_at
-    order = ARRIVAL + w.streams[stream].number * MOST_SEGMENTS + w.segments[segment].number
+    order = ARRIVAL + w.streams[stream].number * SEGMENTS + w.segments[segment].number
     _push(w, now + (known_at - now), order, KNOWN_FROM + item)
 
 

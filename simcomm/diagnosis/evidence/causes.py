@@ -6,7 +6,7 @@ from math import log
 
 from simcomm.diagnosis.evidence.facts import FilePlace
 
-LEAST_FACTOR = 1.15  # below this nothing is to be explained
+SLOW = 1.15  # times what was to be expected; below this nothing is to be explained
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Cause:
 
     def weight(self, factor: float | None) -> float:
         """Return how well it explains a measured factor: its strength, less where it would explain another one."""
-        if factor is None or self.gain is None or factor <= LEAST_FACTOR:
+        if factor is None or self.gain is None or factor <= SLOW:
             return self.strength
         apart = abs(log(max(self.gain, 1.0)) - log(factor)) / max(log(factor), log(2.0))
         return self.strength * (1 - 0.5 * min(1.0, apart))

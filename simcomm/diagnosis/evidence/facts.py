@@ -5,12 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-from collectives.quoting import make_printable
+from collectives.quoting import MOST_QUOTED, make_printable
 from collectives.records.kineto import Profile
 from collectives.records.trace import Trace
 from simcomm.nccl.measured.nccl_tests_rows import Device, NcclTestsRun
-
-MOST_QUOTED = 160  # letters of a line
 
 
 class FilePlace(NamedTuple):

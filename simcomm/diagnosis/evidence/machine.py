@@ -29,7 +29,7 @@ from simcomm.diagnosis.evidence.facts import (
 from simcomm.nccl.catalogue import Gpu, match_gpu, usual_nic
 from simcomm.nccl.descriptions import System, describe_system
 
-MOST_GPUS = 8  # of a usual host
+USUAL_GPUS = 8  # of a usual host
 NEAR = ("PIX", "PXB")  # over PCIe switches alone
 EFA = {"volta": "efa1", "turing": "efa1", "ampere": "efa1", "hopper": "efa2", "blackwell": "efa3"}
 NETWORKS = (  # how a network or plug-in is called: what a description calls it
@@ -145,7 +145,7 @@ def _counts(facts: Facts) -> Iterator[tuple[str, KeyValue]]:
         return
     for found in facts.of(ProfiledRanks):
         ranks, hosts = found.profiles[0].world_size, {one.host for one in found.profiles}
-        is_told = hosts != {"host"} or ranks <= MOST_GPUS  # older profiles do not name their host
+        is_told = hosts != {"host"} or ranks <= USUAL_GPUS  # older profiles do not name their host
         if len(found.profiles) == ranks > 1 and ranks % len(hosts) == 0 and is_told:
             yield "nodes", KeyValue(len(hosts), found.place)
             yield "gpus", KeyValue(ranks // len(hosts), found.place)

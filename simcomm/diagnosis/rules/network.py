@@ -38,7 +38,7 @@ WHY_SOCKETS = {  # by what NCCL complained of
     ),
 }
 LINK_LOCAL = ("fe80:", "0000:0000:0000:0000:0000:0000:0000:0000")  # the second: no address
-FAR = {"PIX": 0, "PXB": 0, "PXN": 0, "PHB": 1, "NODE": 2, "SYS": 3}
+APART = {"PIX": 0, "PXB": 0, "PXN": 0, "PHB": 1, "NODE": 2, "SYS": 3}
 
 
 def find_sockets(case: DiagnosedCase) -> Iterator[Cause]:
@@ -248,7 +248,7 @@ def find_far_nics(case: DiagnosedCase) -> Iterator[Cause]:
         if not matrix.nics:
             continue
         nearest = {
-            gpu: min((FAR.get(matrix.between(gpu, nic), 3) for nic in matrix.nics), default=3) for gpu in matrix.gpus
+            gpu: min((APART.get(matrix.between(gpu, nic), 3) for nic in matrix.nics), default=3) for gpu in matrix.gpus
         }
         far = [gpu for gpu, distance in nearest.items() if distance >= 2]
         through_cpu = [gpu for gpu, distance in nearest.items() if distance == 1]

@@ -11,11 +11,11 @@ from simcomm.diagnosis.evidence.causes import Cause
 from simcomm.diagnosis.evidence.expectation import DiagnosedCase
 from simcomm.diagnosis.evidence.facts import BenchedRow, FilePlace, RunTrace
 
-LEAST_BYTES = 1024  # of a message that tells of a rate
+TELLING_BYTES = 1024  # of a message that tells of a rate
 THIN = 0.65  # of the usual rate
 LATE = 4.0  # times the usual time of a message
 SLOWER_THAN_CALIBRATED = 1.5  # times: from there on it is no drift
-LEAST_LATE = 0.02  # share of a rank's messages that are late, from which it loses them
+OFTEN_LATE = 0.02  # share of a rank's messages: from here on it loses them
 
 
 def find_thin_links(case: DiagnosedCase) -> Iterator[Cause]:
@@ -42,7 +42,7 @@ def pair_seconds(trace: Trace) -> Mapping[tuple[int, int], list[float]]:
     messages = trace.messages
     columns = (messages.src, messages.dst, messages.nbytes, messages.begin, messages.end)
     for source, target, nbytes, begin, end in zip(*(column.tolist() for column in columns), strict=True):
-        if nbytes >= LEAST_BYTES and end > begin and source != target:
+        if nbytes >= TELLING_BYTES and end > begin and source != target:
             found[source, target].append((end - begin) / nbytes)
     return found
 
@@ -109,7 +109,7 @@ def find_late_messages(case: DiagnosedCase) -> Iterator[Cause]:
             continue
         worst = max(shares, key=shares.__getitem__)
         others = median(share for rank, share in shares.items() if rank != worst)
-        if shares[worst] > LEAST_LATE and shares[worst] > 1.6 * others:
+        if shares[worst] > OFTEN_LATE and shares[worst] > 1.6 * others:
             yield _lossy(found.place, found.trace, worst, shares[worst])
 
 

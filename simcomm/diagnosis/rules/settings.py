@@ -10,9 +10,9 @@ from simcomm.diagnosis.evidence.facts import ChannelCount, TunerChoice, Variable
 from simcomm.nccl.predict import predict_collective
 from simcomm.nccl.settings import NcclSettings
 
-LEAST_GAIN = 1.05  # of a setting that is worth to be named
+WORTH_NAMING = 1.05  # gain of a setting
 LARGE = 2**24  # bytes, from which on the choice decides the rate
-LEAST_SLOWER = 1.3  # times
+CLEARLY_SLOWER = 1.3  # times as long
 ON = ("1", "true", "yes")
 
 
@@ -94,7 +94,7 @@ def find_harmful_settings(case: DiagnosedCase) -> Iterator[Cause]:
         if name == "NCCL_P2P_LEVEL" and setting.value not in ("LOC", "0") and case.machine.missing:
             continue
         gain = _gain(case, harm, setting)
-        if gain is not None and gain < LEAST_GAIN:
+        if gain is not None and gain < WORTH_NAMING:
             continue
         yield Cause(
             harm.name,
@@ -134,7 +134,7 @@ def find_slow_choice(case: DiagnosedCase) -> Iterator[Cause]:
         found = predict_collective(case.machine.system(), one.collective, one.nbytes)
         times = {(each.algorithm, each.protocol): each.seconds for each in found.candidates if each.seconds}
         taken, best = times.get((one.algorithm, one.protocol)), times.get((found.algorithm, found.protocol))
-        if taken and best and taken > LEAST_SLOWER * best:
+        if taken and best and taken > CLEARLY_SLOWER * best:
             yield Cause(
                 "tuner-choice",
                 f"at {one.nbytes / 2**20:.4g} MiB NCCL takes {one.algorithm} with {one.protocol}; "
@@ -156,7 +156,7 @@ def find_few_channels(case: DiagnosedCase) -> Iterator[Cause]:
         return
     fewest = min(counts, key=lambda one: one.channels)
     gain = case.slowdown(max_channels=fewest.channels)
-    if gain is not None and gain > LEAST_SLOWER:
+    if gain is not None and gain > CLEARLY_SLOWER:
         yield Cause(
             "few-channels",
             f"NCCL opened {fewest.channels} channels, with which it cannot use its links",
