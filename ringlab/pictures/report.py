@@ -41,7 +41,7 @@ from viz.style import render_figure
 from viz.topology import MOST_NODES, topology_figure
 from viz.waterfall import MOST_BARS, Bar, waterfall_figure
 
-MOST_TABLES, MOST_RANKS = 6, 16  # of a diagnosis, that are drawn
+TABLES_DRAWN, RANKS_DRAWN = 6, 16  # of a diagnosis
 
 
 def write_report(answer: ScenarioAnswer[Any], scenario: LoadedScenario, path: Path | str, session: Session) -> None:
@@ -217,7 +217,7 @@ def _bars(found: Diagnosis) -> Iterator[Bar]:
     )
     if step.expected is not None:
         yield Bar("step", "should take", {"predicted": step.expected.seconds}, step.expected.seconds)
-    for rank in sorted(step.streams[NOTHING])[:MOST_RANKS]:
+    for rank in sorted(step.streams[NOTHING])[:RANKS_DRAWN]:
         parts = _parts((what, by_rank.get(rank, 0.0)) for what, by_rank in step.streams.items())
         yield Bar("GPU of", f"rank {rank}", parts, step.seconds)
 
@@ -232,7 +232,7 @@ def _parts(seconds: Iterable[tuple[str, float]]) -> dict[str, float]:
 
 def _dots(found: Diagnosis) -> Iterator[Dots]:
     """Yield the sizes of each table, measured and predicted."""
-    for number, one in enumerate(found.case.comparisons[:MOST_TABLES], start=1):
+    for number, one in enumerate(found.case.comparisons[:TABLES_DRAWN], start=1):
         below, above = np.exp(one.limits)
         ranges = list(zip((one.predicted / below).tolist(), (one.predicted * above).tolist(), strict=True))
         yield Dots(
