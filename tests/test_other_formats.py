@@ -158,5 +158,5 @@ def test_a_profile_of_a_run_over_nccl_is_a_recording(tmp_path: Path) -> None:
 
 def test_profiles_of_some_ranks_are_refused(tmp_path: Path) -> None:
     (tmp_path / "rank1.json").write_text(json.dumps(profile(1, 2)))
-    with pytest.raises(InputError, match="profiles of ranks 1, of 2"):
+    with pytest.raises(InputError, match="profiles of rank 1, of 2"):
         read_any_recording(tmp_path)

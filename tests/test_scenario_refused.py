@@ -111,7 +111,7 @@ WRONG = {
         "training.learning_rate=inf": "training.learning_rate = Infinity should be a finite number",
         "training.learning_rate=fast": 'training.learning_rate = "fast" should be a number',
         "training.scale_learning_rate=yes": "scale_learning_rate is 'yes'; give True or False, or one of linear, sqrt",
-        "training.compute={foward='1 ms'}": "training.compute.foward is no known key; did you mean forward? (of 7)",
+        "training.compute={foward='1 ms'}": "training.compute.foward is no known key; did you mean forward? (there",
         "training.compute={forward=12}": "training.compute.forward: 12 is no time: a bare number has no unit",
         "training.compute={forward='1 s', optimizer='1 s'}": 'backward is missing; give for example "12 ms"',
         "training.compute={forward='0 s', backward='0 s', optimizer='0 s'}": "a step that computes for no time has no",
