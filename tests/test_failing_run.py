@@ -35,7 +35,7 @@ def failing(found: Algorithm, ranks: int, root: int = 0) -> tuple[Trace, Program
 
 @pytest.mark.parametrize("name", DRAWN)
 def test_the_gallery_goes_as_far_as_it_comes(name: str, tmp_path: Path) -> None:
-    ((ranks, root), _), (found,) = CAUGHT[name], load_file(GALLERY / f"{name}.py")
+    (ranks, root, _), (found,) = CAUGHT[name], load_file(GALLERY / f"{name}.py")
     trace, error = failing(found, ranks, root)
     failure = trace.failure
     assert failure is not None and (failure.rank, not trace.is_complete) == (error.rank, True)
