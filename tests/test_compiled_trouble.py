@@ -189,15 +189,20 @@ def test_training_is_the_same_in_trouble(trouble: Trouble, sharing: Any):
     assert alone.elapsed == pytest.approx(one.elapsed, rel=CLOSE)
 
 
-@pytest.mark.parametrize(
-    "name", ["all_reduce/ring", "all_reduce/double_tree", "reduce/binomial", "all_to_all/pairwise"]
-)
+OF_ALL = ("title", "kind", "world_size", "algorithm", "chunks")
+NAMES = ("all_reduce/ring", "all_reduce/double_tree", "all_reduce/unchunked_ring", "reduce/binomial",
+    "broadcast/binomial", "all_to_all/pairwise")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("op", ["sum", "mean"])
-def test_the_library_in_trouble(name: str, op: str):
+def test_the_library_with_and_without_trouble(name: str, op: str):
     op = op if find_algorithm(name).spec.reduces else "sum"
-    for trouble in (NOISE, replace(NOISE, ranks=(RankTrouble(4, 2.0, 3e-5),))):
-        traces = [simcomm.run(name, STAR, 12_000, op=op, engine=engine, trouble=trouble) for engine in ENGINES]
-        assert_agree(*traces)
+    for trouble in (NO_TROUBLE, NOISE, replace(NOISE, ranks=(RankTrouble(4, 2.0, 3e-5),))):
+        one, other = (simcomm.run(name, STAR, 4 * 1003, op=op, engine=each, trouble=trouble) for each in ENGINES)
+        assert_agree(one, other)
+        assert [getattr(other, key) for key in OF_ALL] == [getattr(one, key) for key in OF_ALL]
+        assert other.facts == pytest.approx(one.facts, rel=CLOSE)
 
 
 def test_a_rank_that_fails_while_it_reduces_has_not_ended():

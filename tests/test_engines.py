@@ -4,7 +4,6 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -114,20 +113,6 @@ def test_few_messages_are_simulated_by_simpy_and_many_by_machine_code(predict: P
     assert (many["engine"], many["method"]) == ("compiled", "max-plus")
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["all_reduce/ring", "all_reduce/double_tree", "all_reduce/unchunked_ring", "reduce/binomial", "broadcast/binomial"],
-)
-@pytest.mark.parametrize("op", ["sum", "mean"])
-def test_the_traces_are_the_same(name: str, op: str):
-    op = op if find_algorithm(name).spec.reduces else "sum"
-    one, other = (simcomm.run(name, STAR, 4 * 1003, op=op, engine=engine) for engine in options.ENGINES)
-    assert rounded(one) == rounded(other)
-    assert_same(other.facts, one.facts)
-    apart = {"messages": [], "spans": [], "elapsed": 0.0, "engine": "", "facts": {}}
-    assert replace(one, **apart) == replace(other, **apart)
-
-
 def rounded(record: Trace) -> list[tuple[object, ...]]:
     """Messages and spans with their times to the nanosecond, in an order of their own."""
     messages = [
@@ -141,22 +126,14 @@ def job(sync: str, phases: ComputePhases) -> Training:
     return Training(find_algorithm(f"all_reduce/{sync}"), compute=phases)
 
 
-@pytest.mark.parametrize("sync", ["ring", "naive", "double_tree"])
-def test_training_is_the_same_message_by_message(sync: str):
-    asked = job(sync, ComputePhases(0.1, 0.2, 0.05))
+@pytest.mark.parametrize(("sync", "scale"), [("double_tree", 1.0), ("naive", 1.0), ("naive", 1e-5)])
+def test_training_is_the_same_message_by_message(sync: str, scale: float):
+    """Naive's ranks end far apart and may begin again at once, but all their messages are from and to the root."""
+    asked = job(sync, ComputePhases(0.1 * scale, 0.2 * scale, 0.05 * scale))
     one, other = (simcomm.train(asked, STAR, engine=engine) for engine in options.ENGINES)
     assert other.engine == "compiled"
     assert rounded(one) == rounded(other)
     assert (one.title, one.facts, one.links) == (other.title, other.facts, other.links)
-    assert other.elapsed == pytest.approx(one.elapsed, rel=1e-12)
-
-
-def test_ranks_that_begin_a_sync_early_wait_for_those_that_they_send_to():
-    """Naive's ranks end far apart and begin again at once, but all their messages are from and to the root."""
-    asked = job("naive", ComputePhases(1e-6, 1e-6, 1e-6))
-    one, other = (simcomm.train(asked, STAR, engine=engine) for engine in options.ENGINES)
-    assert other.engine == "compiled"
-    assert rounded(one) == rounded(other)
     assert other.elapsed == pytest.approx(one.elapsed, rel=1e-12)
 
 

@@ -2,7 +2,6 @@
 
 from random import Random
 
-import networkx as nx
 import numpy as np
 import pytest
 
@@ -73,12 +72,6 @@ def odd(problem: str) -> Algorithm:
 def test_what_would_be_refused_has_no_grid(problem: str):
     assert build_symmetric(odd(""), 12, digits=2) is not None
     assert build_symmetric(odd(problem), 12, digits=2) is None
-
-
-def slow_trunk(cluster: Cluster) -> Cluster:
-    graph: nx.DiGraph[str] = cluster.graph.copy()
-    graph.edges["h5", "s0"]["bandwidth"] /= 2
-    return Cluster(cluster.title, graph, cluster.hosts, cluster.transport)
 
 
 @pytest.mark.parametrize("name", ON_GRIDS)
