@@ -25,14 +25,14 @@ ROOT = Path(__file__).parent.parent
 
 
 def run_python(
-    *words: object, folder: Path = ROOT, before: Sequence[str] = (), **variables: str
+    *words: object, folder: Path = ROOT, before: Sequence[str] = (), timeout_s: float = 240, **variables: str
 ) -> subprocess.CompletedProcess[str]:
     """Run a fresh interpreter that finds Ringlab, after the words ``before``, with more variables than are set here."""
-    call, environment = (
-        [*before, sys.executable, *map(str, words)],
-        {**os.environ, "PYTHONPATH": str(ROOT), **variables},
+    call = [*before, sys.executable, *map(str, words)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
+    return subprocess.run(
+        call, cwd=folder, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False
     )
-    return subprocess.run(call, cwd=folder, env=environment, capture_output=True, text=True, timeout=240, check=False)
 
 
 def in_this_process(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ringlab:

@@ -1,9 +1,9 @@
 """The command line as a user meets it: output, exit status, and messages that can be acted on."""
 
 import json
+import re
+import shlex
 import signal
-import subprocess
-import sys
 from importlib.metadata import version
 from pathlib import Path
 
@@ -11,18 +11,22 @@ import pytest
 import real_workers
 import scenario_texts
 import typer
+from command_line import run_python
 from scenario_texts import ASKS, changed
 
 import simcomm
-from collectives import InputError
 from realcomm.launching.failures import RankFailed
 from realcomm.launching.launcher import launch
 from ringlab import cli
 from ringlab.shared.failures import _say, exit_with_a_line
-from ringlab.shared.output import check_outputs
 
 STAR = 'title = "four hosts"\n' + scenario_texts.STAR + ASKS
 HERE = 'title = "two ranks here"\n' + scenario_texts.HERE + changed(ASKS, ', "1 MiB"', "")
+
+
+ONE_ON_DIGITS = (
+    "run TWO --set training.gradient_sync=ring --set training.dataset=digits --set \"training.data_folder='.'\""
+)
 
 
 @pytest.fixture
@@ -50,16 +54,10 @@ def test_help_names_every_command(ringlab):
         assert command in out
 
 
-def test_what_is_said_of_a_command_before_it_is_loaded_is_how_its_own_help_begins():
-    for name in cli.COMMANDS:
-        assert (cli.load_command(name).help or "").partition("\n")[0] == cli.describe_command(name) != ""
-
-
 @pytest.mark.parametrize("command", cli.COMMANDS)
-def test_help_promises_nothing_that_is_not_there(ringlab, command):
+def test_help_begins_with_what_is_said_of_a_command_before_it_is_loaded(ringlab, command):
     status, out, _ = ringlab(command, "--help")
-    assert status == 0
-    assert not [word for word in ("not yet", "planned", "later", "TODO") if word in out]
+    assert status == 0 and cli.describe_command(command) in " ".join(re.sub("[│|]", " ", out).split())
 
 
 def test_check_shows_how_many_times_the_least_an_algorithm_takes(ringlab):
@@ -99,18 +97,6 @@ def test_animate_says_which_algorithm_it_draws_where_nobody_did(ringlab, star, t
     assert ringlab("animate", star, "-o", tmp_path / "a.png", "--algorithm", "naive")[::2] == (0, "")
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [["bench", "--ranks", "2000"], ["run", "HERE", "--set", "cluster.world_size=2000"]],
-    ids=["bench", "run"],
-)
-def test_more_ranks_than_the_machine_can_bear_are_refused_at_once(here, arguments):
-    call = [sys.executable, "-m", "ringlab", *(str(here) if word == "HERE" else word for word in arguments)]
-    done = subprocess.run(call, capture_output=True, text=True, timeout=20)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "2000 ranks are too many for the" in done.stderr
-
-
 def test_set_changes_a_key(ringlab, star):
     slow = json.loads(ringlab("predict", star, "--set", "cluster.bandwidth=1 Gbit/s", "--json", "-")[1])
     fast = json.loads(ringlab("predict", star, "--json", "-")[1])
@@ -120,36 +106,47 @@ def test_set_changes_a_key(ringlab, star):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["predict", "STAR", "--engine", "fast"], "'fast' is not known"),
-        (["predict", "STAR", "--set", "cluster.hosts=0"], "hosts"),
-        (["predict", "STAR", "--set", "cluster.bandwidth=25 Gb/s"], "25 Gb/s"),
-        (["predict", "STAR", "--set", "cluster.colour=1"], "colour"),
-        (["predict", "nowhere.toml"], "nowhere.toml"),
-        (["predict", "HERE"], "this machine is not calibrated for what this scenario needs; `ringlab calibrate "),
-        (["predict", "STAR", "--calibration", "none.json"], "none.json: no such file"),
-        (
-            ["compare", "STAR"],
-            "is not this machine, so nothing of it can be measured; predict it, build it here with --emulate",
-        ),
-        (["compare", "HERE", "--emulates"], "No such option"),
-        (["run", "HERE", "--backend", "mpi"], "backend 'mpi' is not known"),
-        (["bench", "--backend", "mpi"], "backend 'mpi' is not known"),
-        (["animate", "STAR", "-o", "a.bmp"], "a.bmp"),
-        (["animate", "STAR", "-o", "a.png", "--algorithm", "star"], "'star'"),
-        (["animate", "none.trace.json", "-o", "a.png"], "none.trace.json"),
-        (["check", "nothing.py"], "nothing.py: no such file"),
-        (["check", "all_reduce/star"], "no algorithm is called 'all_reduce/star'"),
-        (["check", "all_reduce/ring", "--ranks", "1-"], "'1-' is neither"),
-        (["check", "all_reduce/ring", "--ranks", "0"], "from 1 to"),
-        (["predict"], "Missing argument"),
-        (["predictt"], "No such command"),
+        ("predict STAR --engine fast", "'fast' is not known"),
+        ("predict STAR --set cluster.hosts=0", "hosts"),
+        ('predict STAR --set "cluster.bandwidth=25 Gb/s"', "25 Gb/s"),
+        ("predict STAR --set cluster.colour=1", "colour"),
+        ("predict nowhere.toml", "nowhere.toml"),
+        ("predict HERE", "this machine is not calibrated for what this scenario needs; `ringlab calibrate "),
+        ("predict STAR --calibration none.json", "none.json: no such file"),
+        ("predict STAR --trace -", "- is no file: only --json"),
+        ("bench --ranks 2000", "2000 ranks are too many for the"),
+        ("run HERE --set cluster.world_size=2000", "2000 ranks are too many for the"),
+        ("compare STAR", "nothing of it can be measured; predict it, build it here with --emulate"),
+        ("compare HERE --emulates", "No such option"),
+        ("run HERE --backend mpi", "backend 'mpi' is not known"),
+        ("bench --backend mpi", "backend 'mpi' is not known"),
+        ("run HERE --tensorboard", "--tensorboard needs a folder to write to: give --log-dir too"),
+        ("run HERE --profile 3", "--profile needs a folder to write to"),
+        ("run HERE --log-dir logs --profile 3-1", "--profile '3-1': give steps as 10 or 10-12"),
+        ("run HERE --log-dir HERE", "here.toml is no folder; give one for --log-dir"),
+        ("run HERE --log-dir logs", "--log-dir keeps what is known of trainings, and the scenario has none"),
+        ("run HERE --predict --emulate", "--predict does not go with --emulate"),
+        ("run HERE --weights w.pt", "--weights is of a training, and the scenario has none"),
+        ("run HERE --weights HERE", "here.toml is read by this command"),
+        ("run TWO --weights w.pt", "is of one training, and the scenario has one for each of naive, ring, ri"),
+        (f"{ONE_ON_DIGITS} --weights w.pt", "w.pt is in ., which holds the images; write the w"),
+        ("run STAR --predict", "is not this machine, so nothing of it can be measured"),
+        ("animate STAR -o a.bmp", "a.bmp"),
+        ("animate STAR -o a.png --algorithm star", "'star'"),
+        ("animate none.trace.json -o a.png", "none.trace.json"),
+        ("check nothing.py", "nothing.py: no such file"),
+        ("check all_reduce/star", "no algorithm is called 'all_reduce/star'"),
+        ("check all_reduce/ring --ranks 1-", "'1-' is neither"),
+        ("check all_reduce/ring --ranks 0", "from 1 to"),
+        ("predict", "Missing argument"),
+        ("predictt", "No such command"),
     ],
 )
 def test_refused_input_is_one_message_and_status_2(ringlab, star, here, tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
     before = sorted(tmp_path.iterdir())
-    named = {"STAR": star, "HERE": here}
-    status, out, err = ringlab(*(named.get(argument, argument) for argument in arguments))
+    named = {"STAR": star, "HERE": here, "TWO": "resnet34-cifar10"}
+    status, out, err = ringlab(*(named.get(word, word) for word in shlex.split(arguments)))
     assert (status, out) == (2, "")
     assert message in err
     assert "Traceback" not in err
@@ -222,48 +219,6 @@ def test_a_rank_that_dies_is_named_and_status_1(ringlab, here, monkeypatch):
     assert "SIGKILL" in err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["HERE", "--tensorboard"], "--tensorboard needs a folder to write to: give --log-dir too"),
-        (["HERE", "--profile", "3"], "--profile needs a folder to write to"),
-        (["HERE", "--log-dir", "logs", "--profile", "3-1"], "--profile '3-1': give steps as 10 or 10-12"),
-        (["HERE", "--log-dir", "HERE"], "here.toml is no folder; give one for --log-dir"),
-        (["HERE", "--log-dir", "logs"], "--log-dir keeps what is known of trainings, and the scenario has none"),
-        (["HERE", "--predict", "--emulate"], "--predict does not go with --emulate"),
-        (["HERE", "--weights", "w.pt"], "--weights is of a training, and the scenario has none"),
-        (["HERE", "--weights", "HERE"], "here.toml is read by this command"),
-        (
-            ["TWO", "--weights", "w.pt"],
-            "--weights w.pt is of one training, and the scenario has one for each of naive, ring, ri",
-        ),
-        (
-            [
-                "TWO",
-                "--set",
-                "training.gradient_sync=ring",
-                "--set",
-                "training.dataset=digits",
-                "--set",
-                'training.data_folder="."',
-                "--weights",
-                "w.pt",
-            ],
-            "w.pt is in ., which holds the images; write the w",
-        ),
-        (["STAR", "--predict"], "is not this machine, so nothing of it can be measured"),
-    ],
-)
-def test_what_cannot_be_kept_or_compared_is_refused_before_the_run(
-    ringlab, here, star, arguments, message, monkeypatch
-):
-    monkeypatch.chdir(here.parent)
-    named = {"HERE": str(here), "STAR": str(star), "TWO": "resnet34-cifar10"}
-    status, out, err = ringlab("run", *(named.get(word, word) for word in arguments))
-    assert (status, out) == (2, "") and message in err
-    assert not Path("logs").exists()
-
-
 @pytest.mark.parametrize(("own", "lost_peer", "is_said"), [(1, False, True), (1, True, False), (0, False, False)])
 def test_of_torchrun_s_ranks_one_that_failed_by_itself_speaks_too(own, lost_peer, is_said, capsys, monkeypatch):
     monkeypatch.setenv("RANK", "1")
@@ -301,14 +256,7 @@ def test_help_and_predictions_start_without_torch(star):
         "assert 'torch' not in sys.modules, 'torch was imported'\n"
     )
     for arguments in (["--help"], ["predict", str(star)]):
-        subprocess.run([sys.executable, "-c", script, *arguments], check=True, capture_output=True)
-
-
-def test_only_json_takes_a_dash_for_standard_output(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match="- is no file: only --json"):
-        check_outputs("-", Path("-"))
-    assert [*tmp_path.iterdir()] == []
+        assert run_python("-c", script, *arguments).returncode == 0
 
 
 def test_an_end_of_input_that_nobody_awaits_is_told_and_is_no_abort(capsys):
