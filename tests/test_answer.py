@@ -2,8 +2,10 @@
 
 import io
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,6 +62,13 @@ def measured(predicted: Prediction, factor: float) -> RunAnswer:
     )
 
 
+def printed(parts: Iterable[Any], width: int = 200, explain: bool = False) -> str:
+    """What a terminal of so many columns shows of an answer's parts."""
+    shown = io.StringIO()
+    print_parts(parts, PlainConsole(file=shown, width=width), explain)
+    return shown.getvalue()
+
+
 @pytest.fixture
 def compared() -> Comparison:
     predicted = predict(SCENARIO)
@@ -78,10 +87,7 @@ def test_errors_are_relative_to_what_was_measured(compared):
 
 
 def test_the_what_if_stands_in_the_same_table(compared):
-    shown = io.StringIO()
-    console = PlainConsole(file=shown, width=80)
-    print_parts(compared.show(), console)
-    tables = shown.getvalue().rpartition("Scaling efficiency")[0]
+    tables = printed(compared.show(), width=80).rpartition("Scaling efficiency")[0]
     assert tables.count("Training step") == 1
     assert "eight hosts" in tables
     assert tables.count(" -20 ") == 2 * len(PHASES)
@@ -125,18 +131,21 @@ def test_the_sentence_about_a_size_is_about_that_size():
     )
 
 
-def test_a_thin_link_is_named_in_a_sentence_of_five_and_the_rest_is_explained():
-    predicted = load("trouble").predict()
-    assert len(predicted.conclusions) < 5 and predicted.explanations
+@pytest.fixture(scope="module")
+def in_trouble() -> Prediction:
+    """Fifty repetitions of the shipped scenario with trouble."""
+    return load("trouble").predict()
+
+
+def test_a_thin_link_is_named_in_a_sentence_of_five_and_the_rest_is_explained(in_trouble):
+    assert len(in_trouble.conclusions) < 5 and in_trouble.explanations
     assert any(
-        "3.27 times" in one and "over h3 - s0, which has 0.1 of its bandwidth" in one for one in predicted.conclusions
+        "3.27 times" in one and "over h3 - s0, which has 0.1 of its bandwidth" in one for one in in_trouble.conclusions
     )
-    assert any(one.endswith("never ends, as rank 2 failed at 5 ms.") for one in predicted.conclusions)
+    assert any(one.endswith("never ends, as rank 2 failed at 5 ms.") for one in in_trouble.conclusions)
     for explain in (False, True):
-        shown = io.StringIO()
-        print_parts(predicted.show(), PlainConsole(file=shown, width=200), explain)
-        lines = shown.getvalue().splitlines()
-        assert lines[0] == predicted.title
+        lines = printed(in_trouble.show(), explain=explain).splitlines()
+        assert lines[0] == in_trouble.title
         sentences = lines[max(number for number, line in enumerate(lines) if not line.strip()) + 1 :]
         assert (len(sentences) > 5) == explain
 
@@ -145,11 +154,8 @@ def test_a_thin_link_is_named_in_a_sentence_of_five_and_the_rest_is_explained():
 @pytest.mark.parametrize("more", [(), ("why",)])
 def test_under_every_table_are_five_lines_at_most_and_all_with_explain(count: int, more: tuple[str, ...]) -> None:
     said = [f"sentence {number}" for number in range(count)]
-    shown, explained = io.StringIO(), io.StringIO()
-    for file, explain in ((shown, False), (explained, True)):
-        print_parts([Sentences(said, more)], PlainConsole(file=file, width=80), explain)
-    lines = shown.getvalue().splitlines()
-    assert explained.getvalue().splitlines() == [*said, *more]
+    lines, explained = (printed([Sentences(said, more)], 80, explain).splitlines() for explain in (False, True))
+    assert explained == [*said, *more]
     assert len(lines) <= 5 and (lines == said or lines[-1].startswith("--explain says more ("))
 
 
@@ -167,9 +173,7 @@ def test_what_limits_a_run_or_that_the_machine_is_busy_makes_no_sixth_line(
     ran = RunAnswer(title="", file="", cluster="", collectives=(), training=())
     busy = replace(MEASURED, load=MachineLoad(0.4, 0.0, ["make"]))
     for answer in (predicted, make_comparison(scenario, predicted, ran, busy)):
-        shown = io.StringIO()
-        print_parts(answer.show(), PlainConsole(file=shown, width=200))
-        lines = shown.getvalue().splitlines()
+        lines = printed(answer.show()).splitlines()
         assert len(lines) - max(number for number, line in enumerate(lines) if not line.strip()) - 1 <= 5
         everything = (*answer.conclusions, *answer.explanations)
         assert len([one for one in everything if one in said]) == count
@@ -177,14 +181,11 @@ def test_what_limits_a_run_or_that_the_machine_is_busy_makes_no_sixth_line(
 
 
 @pytest.mark.parametrize("width", [80, 200])
-def test_every_column_has_one_unit_and_a_wide_terminal_wraps_nothing(width):
-    shown = io.StringIO()
-    predicted = load("trouble").predict()
-    print_parts(predicted.show(), PlainConsole(file=shown, width=width))
-    text = shown.getvalue()
+def test_every_column_has_one_unit_and_a_wide_terminal_wraps_nothing(in_trouble, width):
+    text = printed(in_trouble.show(), width)
     tables = text[: text.rindex("Under trouble")]
     assert max(map(len, text.splitlines())) <= width
-    titles = [other.title for other in predicted.what_ifs]
+    titles = [other.title for other in in_trouble.what_ifs]
     numbers = re.sub("|".join(map(re.escape, titles)), "", tables)
     assert width == 80 or not re.search(r"\d (us|ms|s|KiB|MiB)\b", numbers)
     assert all(title in tables for title in titles) == (width == 200)
@@ -219,11 +220,8 @@ def test_variants_of_one_algorithm_are_told_apart():
     variants = tuple(find_algorithm(f"all_reduce/chain[slices={slices}]") for slices in (2, 4))
     comparison = CollectiveComparison("all_reduce", variants, (1 << 20,), "float32", "sum", 0)
     asked = LoadedScenario("chains", Path("chains.toml"), STAR8, comparison, (), ())
-    predicted = predict(asked)
-    shown = io.StringIO()
-    console = PlainConsole(file=shown, width=80)
-    print_parts(predicted.show(), console)
-    assert all(f"chain[slices={slices}]" in shown.getvalue() for slices in (2, 4))
+    shown = printed(predict(asked).show(), width=80)
+    assert all(f"chain[slices={slices}]" in shown for slices in (2, 4))
     assert OneRun(asked, algorithm="chain[slices=2]").simulate().title == "all_reduce/chain[slices=2]"
     with pytest.raises(InputError, match=r"more than one algorithm 'chain' in it; there are chain\[slices=2\], chain"):
         OneRun(asked, algorithm="chain").simulate()
@@ -236,9 +234,7 @@ def test_a_prediction_says_what_limits_the_quickest_run_as_its_trace_does() -> N
     assert answer.limits == f"What limits ring, 1 MiB: {found.heading}. {found.sentence}"
     assert "s0 ↔ s1 sets the pace" in answer.limits
     assert answer.to_dict()["limits"] == answer.limits
-    console = PlainConsole(file=io.StringIO(), width=2000)
-    print_parts(answer.show(), console)
-    assert answer.limits in console.file.getvalue()  # type: ignore[attr-defined]
+    assert answer.limits in printed(answer.show(), width=2000)
 
 
 def test_of_a_run_with_many_messages_or_none_known_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,10 +242,9 @@ def test_of_a_run_with_many_messages_or_none_known_nothing_is_said(monkeypatch: 
     assert load("two-racks", "collective.sizes=1 MiB").predict().limits == ""
 
 
-def test_a_title_is_shown_on_one_line(capsys):
+def test_a_title_is_shown_on_one_line():
     answer = replace(load("star8", "cluster.hosts=1").predict(), title="a\nb\tc")
-    print_parts(answer.show(), PlainConsole(width=100))
-    shown = capsys.readouterr().out
+    shown = printed(answer.show(), width=100)
     assert shown.startswith("a\\nb\\tc\n")
     assert "0 ns" not in shown and "1 host" in shown  # one rank sends nothing, so none is faster
 
@@ -260,9 +255,7 @@ def test_a_busy_machine_is_named():
     found = make_comparison(SCENARIO, predicted, measured(predicted, 2.0), busy)
     first = found.conclusions[0]
     assert first.startswith("This machine was busy: other processes took 40% of this machine's cores (make).")
-    console = PlainConsole(file=io.StringIO(), width=200)
-    print_parts(found.show(), console)
-    rows = [line for line in console.file.getvalue().splitlines() if " -50" in line]  # type: ignore[attr-defined]
+    rows = [line for line in printed(found.show()).splitlines() if " -50" in line]
     assert rows and all(" -50 ?" in row for row in rows), "each error is marked"
 
 
@@ -308,13 +301,8 @@ def test_rows_that_are_equal_are_measured_once(monkeypatch: pytest.MonkeyPatch):
 def test_names_in_a_table_are_broken_where_words_end_and_only_where_there_is_no_room() -> None:
     rows = [["hierarchical[gpus=8]", "1.30 to 3.24", "nvls_tree/simple x16"], ["ring", "-", "-"]]
     table = Table(None, ["the cluster", "algorithm", "takes so long", "choice"], rows, 2, [("with NCCL_ALGO=Ring", 2)])
-    for width, names in (
-        (80, rows[0][::2]),
-        (65, rows[0][:1]),
-        (52, ["hierarchical", "[gpus=8]", "nvls_tree/", "with"]),
-    ):
-        file = io.StringIO()
-        print_parts([table], PlainConsole(file=file, width=width))
-        lines = file.getvalue().splitlines()
-        assert max(map(len, lines)) <= width
-        assert all(re.search(rf" {re.escape(name)} ", file.getvalue()) for name in names), file.getvalue()
+    broken = ["hierarchical", "[gpus=8]", "nvls_tree/", "with"]
+    for width, names in ((80, rows[0][::2]), (65, rows[0][:1]), (52, broken)):
+        shown = printed([table], width)
+        assert max(map(len, shown.splitlines())) <= width
+        assert all(re.search(rf" {re.escape(name)} ", shown) for name in names), shown
