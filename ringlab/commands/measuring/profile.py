@@ -69,7 +69,7 @@ def command(
         check_model_file(model)  # no output overwrites it
     check_outputs(json_to, output)
     with computing(TerminalProgress(), f"profiling {model}"):
-        answer = _profile(model, timing)
+        answer = profile_model(model, **vars(timing))
     if output is None:
         deliver(answer, json_to)
         return
@@ -176,30 +176,27 @@ def profile_model(model: str, **timing: Any) -> ProfileAnswer:
     >>> profile_model("gpt:layers=1,width=8,heads=2,context=4,vocabulary=10").profile.parameters
     1000
     """
-    return _profile(model, ProfileOptions(**timing))
-
-
-def _profile(model: str, timing: ProfileOptions) -> ProfileAnswer:
-    batch_size, shape = timing.batch_size, parse_shape(timing.shape)
+    asked = ProfileOptions(**timing)
+    batch_size, shape = asked.batch_size, parse_shape(asked.shape)
     if batch_size is None:
-        for option, given in (("--trace", timing.trace), ("--dataset", timing.dataset)):
+        for option, given in (("--trace", asked.trace), ("--dataset", asked.dataset)):
             if given is not None:
                 raise InputError(f"{option} {given}: what is timed is a batch; give its size too, --batch-size 32")
     if model in shipped_model_profiles() and batch_size is None and shape is None:
         return ProfileAnswer(find_model_profile(model))
-    loading = None if timing.dataset is None else _loading(model, shape, timing)
+    loading = None if asked.dataset is None else _loading(model, shape, asked)
     profile = trace_model(model, shape)
     if batch_size is None:
         return ProfileAnswer(profile)
-    if timing.trace is not None:
-        measured = measured_by_profiler(timing.trace, profile, batch_size, timing.device)
+    if asked.trace is not None:
+        measured = measured_by_profiler(asked.trace, profile, batch_size, asked.device)
     else:
         from realcomm.profiling.measured import load_seconds, measure  # imports torch
         from realcomm.profiling.model_sources import find_model
 
         measured = measure(
-            find_model(model, shape), profile, batch_size, device=timing.device, precision=timing.precision,
-            steps=timing.steps, threads=timing.threads,
+            find_model(model, shape), profile, batch_size, device=asked.device, precision=asked.precision,
+            steps=asked.steps, threads=asked.threads,
         )  # fmt: skip
         if loading is not None:
             measured = measured._replace(loading=load_seconds(loading, batch_size))

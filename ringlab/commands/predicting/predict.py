@@ -98,11 +98,12 @@ def command(
             raise InputError(
                 "--trace, --report and --explain are about one prediction, --sweep is several; leave one out"
             )
-        from ringlab.commands.predicting.predict_sweep import predict_values  # one prediction does without processes
+        from ringlab.commands.predicting.predict_sweep import predict_sweep  # one prediction does without processes
 
         _check_plot(options.plot, "a sweep")
         check_outputs(json_to, options.plot, reads=session.file)
-        swept = predict_values(scenario, options.sweep, overrides, session)
+        given: dict[str, Any] = {"calibration": session.file, "engine": session.engine, "progress": session.progress}
+        swept = predict_sweep(scenario, options.sweep, *overrides, **given)
         deliver(swept, json_to, draw_to(swept, options.plot, json_to))
     else:
         _predict_once(scenario, overrides, session, options, json_to)

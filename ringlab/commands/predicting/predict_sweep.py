@@ -124,13 +124,6 @@ def predict_sweep(
     [('1 Gbit/s', 0.01482), ('2 Gbit/s', 0.00748), ('4 Gbit/s', 0.00381)]
     """
     session = session_of(progress, calibration=calibration, engine=engine)
-    return predict_values(scenario, sweep, overrides, session, executor)
-
-
-def predict_values(
-    scenario: str | Path, sweep: str, overrides: Sequence[str], session: Session, executor: Executor | None = None
-) -> SweepAnswer:
-    """Return what ``predict_sweep`` does, by the calibration and the engine of a session."""
     check_engine(session.engine)
     key, values = parse_sweep(sweep)
     every = [(*overrides, f"{key}={value}") for value in values]
