@@ -28,7 +28,7 @@ TYPED_OPS = [
     *((torch.float32, op) for op in ("mean", "min", "max", "product")),
     *((torch.int64, op) for op in ("sum", "min", "max", "product")),
     *((torch.float64, op) for op in ("sum", "mean")),
-    (torch.float16, "sum"),
+    *((dtype, "sum") for dtype in (torch.float16, torch.bfloat16, torch.int8, torch.int32)),
     (torch.uint8, "max"),
 ]
 SLICES = 64, 1 << 20  # bytes: so that a thousand numbers travel in many slices, or in one

@@ -2,7 +2,6 @@
 
 import doctest
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 
 import torch
@@ -32,75 +31,42 @@ def numbers(rank: int, n: int, dtype: torch.dtype = torch.float32) -> torch.Tens
     return ((torch.arange(n) * 3 + rank * 5) % 7).to(dtype)
 
 
-def beside_torch(rank: int, world_size: int) -> list[str]:
-    """Return the collectives after which a tensor differs from that of torch's own."""
-    wrong = []
-    last = world_size - 1
+def lists_beside_torch(rank: int, world_size: int) -> list[str]:
+    """Return the collectives on lists after which a tensor differs from that of torch's own.
+
+    Those on tensors are compared in ``real_cases``, by every algorithm.
+    """
+    wrong, root = [], world_size - 1
 
     def same(name: str, ours: torch.Tensor, theirs: torch.Tensor) -> None:
         if not torch.equal(ours, theirs):
             wrong.append(f"{name} {ours.dtype}: {ours} is not {theirs}")
 
     for dtype in DTYPES:
-        for op, torchs in (("sum", dist.ReduceOp.SUM), (dist.ReduceOp.MAX, dist.ReduceOp.MAX)):
-            ours, theirs = numbers(rank, 10, dtype).view(2, 5), numbers(rank, 10, dtype).view(2, 5)
-            realcomm.all_reduce(ours, op=op)
-            dist.all_reduce(theirs, torchs)
-            same(f"all_reduce {op}", ours, theirs)
-        ours, theirs = numbers(rank, 9, dtype), numbers(rank, 9, dtype)
-        realcomm.broadcast(ours, src=last)
-        dist.broadcast(theirs, last)
-        same("broadcast", ours, theirs)
-        ours, theirs = numbers(rank, 9, dtype), numbers(rank, 9, dtype)
-        realcomm.reduce(ours, dst=last, op="sum")
-        dist.reduce(theirs, last)
-        if rank == last:
-            same("reduce", ours, theirs)
-        ours, theirs = torch.zeros(world_size * 3, dtype=dtype), torch.zeros(world_size * 3, dtype=dtype)
-        realcomm.all_gather_into_tensor(ours, numbers(rank, 3, dtype))
-        dist.all_gather_into_tensor(theirs, numbers(rank, 3, dtype))
-        same("all_gather_into_tensor", ours, theirs)
-        kept = numbers(rank, 4 * world_size, dtype)
-        ours, theirs = torch.zeros(4, dtype=dtype), torch.zeros(4, dtype=dtype)
-        realcomm.reduce_scatter_tensor(ours, kept)
-        dist.reduce_scatter_tensor(theirs, numbers(rank, 4 * world_size, dtype))
-        same("reduce_scatter_tensor", ours, theirs)
-        same("its input", kept, numbers(rank, 4 * world_size, dtype))
-        ours, theirs = torch.zeros_like(kept), torch.zeros_like(kept)
-        realcomm.all_to_all_single(ours, kept)
-        dist.all_to_all_single(theirs, kept.clone())
-        same("all_to_all_single", ours, theirs)
-        _lists(rank, world_size, dtype, last, same)
-    realcomm.barrier()
+        ours, theirs = ([torch.zeros(2, 2, dtype=dtype) for _ in range(world_size)] for _ in range(2))
+        own = numbers(rank, 4, dtype).view(2, 2)
+        realcomm.all_gather(ours, own)
+        dist.all_gather(theirs, own)
+        same("all_gather", torch.cat(ours), torch.cat(theirs))
+        mine = [numbers(rank + 2 * number, 4, dtype).view(2, 2) for number in range(world_size)]
+        one, other = torch.zeros(2, 2, dtype=dtype), torch.zeros(2, 2, dtype=dtype)
+        work = realcomm.reduce_scatter(one, mine, op=dist.ReduceOp.SUM, async_op=True)
+        assert work is not None and work.wait()
+        dist.reduce_scatter(other, mine)
+        same("reduce_scatter", one, other)
+        exchanged = [torch.zeros(2, 2, dtype=dtype) for _ in range(world_size)]
+        realcomm.all_to_all(exchanged, mine)
+        dist.all_to_all_single(together := torch.zeros(2 * world_size, 2, dtype=dtype), torch.cat(mine))
+        same("all_to_all", torch.cat(exchanged), together)  # gloo has none for lists
+        realcomm.gather(own, ours if rank == root else None, dst=root)
+        dist.gather(own, theirs if rank == root else None, root)
+        same("gather", torch.cat(ours), torch.cat(theirs))
+        dealt = [numbers(number, 4, dtype) for number in range(world_size)]
+        one, other = torch.zeros(4, dtype=dtype), torch.zeros(4, dtype=dtype)
+        realcomm.scatter(one, dealt if rank == root else None, src=root)
+        dist.scatter(other, dealt if rank == root else None, root)
+        same("scatter", one, other)
     return wrong
-
-
-def _lists(rank: int, world_size: int, dtype: torch.dtype, root: int, same: Callable[..., None]) -> None:
-    ours, theirs = ([torch.zeros(2, 2, dtype=dtype) for _ in range(world_size)] for _ in range(2))
-    own = numbers(rank, 4, dtype).view(2, 2)
-    realcomm.all_gather(ours, own)
-    dist.all_gather(theirs, own)
-    for one, other in zip(ours, theirs, strict=True):
-        same("all_gather", one, other)
-    mine = [numbers(rank + 2 * number, 4, dtype).view(2, 2) for number in range(world_size)]
-    one, other = torch.zeros(2, 2, dtype=dtype), torch.zeros(2, 2, dtype=dtype)
-    work = realcomm.reduce_scatter(one, mine, op=dist.ReduceOp.SUM, async_op=True)
-    assert work is not None and work.wait()
-    dist.reduce_scatter(other, mine)
-    same("reduce_scatter", one, other)
-    exchanged = [torch.zeros(2, 2, dtype=dtype) for _ in range(world_size)]
-    realcomm.all_to_all(exchanged, mine)
-    dist.all_to_all_single(together := torch.zeros(2 * world_size, 2, dtype=dtype), torch.cat(mine))
-    same("all_to_all", torch.cat(exchanged), together)  # gloo has none for lists
-    realcomm.gather(own, ours if rank == root else None, dst=root)
-    dist.gather(own, theirs if rank == root else None, root)
-    for one, other in zip(ours, theirs, strict=True):
-        same("gather", one, other)
-    dealt = [numbers(number, 4, dtype) for number in range(world_size)]
-    one, other = torch.zeros(4, dtype=dtype), torch.zeros(4, dtype=dtype)
-    realcomm.scatter(one, dealt if rank == root else None, src=root)
-    dist.scatter(other, dealt if rank == root else None, root)
-    same("scatter", one, other)
 
 
 def of_any_shape(rank: int, world_size: int) -> list[list[complex]]:
@@ -145,20 +111,6 @@ def by_any_name(rank: int, world_size: int, file: Path) -> list[float]:
         realcomm.all_reduce(tensor, algorithm=algorithm)
         results.append(tensor.unique().item())
     return results
-
-
-def overlapping(rank: int, world_size: int) -> tuple[list[bool], list[float], float]:
-    """Start three collectives before rank 0 does; return which are done early, and the results in their order."""
-    tensors = [torch.full((1000,), float(rank + k)) for k in range(4)]
-    last = torch.ones(1)
-    works = [realcomm.all_reduce(t, async_op=True) for t in tensors[:3]] if rank else []
-    early = [work.is_completed() for work in works]
-    dist.barrier()
-    works = works or [realcomm.all_reduce(t, async_op=True) for t in tensors[:3]]
-    realcomm.all_reduce(tensors[3])  # begins when the others are done
-    realcomm.all_reduce(last)
-    assert all(work.is_completed() and work.wait(timedelta(seconds=5)) for work in works)
-    return early, [tensor.unique().item() for tensor in tensors], last.item()
 
 
 def in_a_group(rank: int, world_size: int) -> list[float]:

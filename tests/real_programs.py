@@ -139,24 +139,6 @@ def _own_steps(rounds: Rounds, rank: int, world_size: int) -> Iterator[Step]:
     return (tuple(steps[rank]) for steps in rounds)
 
 
-def _swap(rank: int, world_size: int) -> Program:
-    """Send chunk 0 and receive into it, and exchange two more chunks in place, all in one step."""
-    yield send(1 - rank, 0), recv(1 - rank, 0), copy(1, into=2), copy(2, into=1)
-
-
-def _doubling(rank: int, world_size: int) -> Program:
-    yield send(1 - rank, 0), recv_reduce(1 - rank, 0)
-
-
-def before_the_step(rank: int, world_size: int) -> tuple[list[float], list[float]]:
-    """Return three chunks swapped between two ranks, and a buffer doubled recursively in place."""
-    swapped = torch.tensor([rank + 1.0, 10.0 + rank, 20.0 + rank])
-    execute(ad_hoc(_swap, 3), swapped)
-    doubled = torch.full((1 << 18,), rank + 1.0)
-    execute(ad_hoc(_doubling, 1), doubled)
-    return swapped.tolist(), doubled.unique().tolist()
-
-
 def _several_into_one(rank: int, world_size: int) -> Program:
     if rank == 0:
         yield send(1, 1), recv_reduce(1, 0, count=2), recv_reduce(2, 0)

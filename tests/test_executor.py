@@ -25,12 +25,6 @@ def test_random_programs_do_what_the_contract_promises(world_size: int, grouped:
     assert results == [[]] * world_size
 
 
-def test_a_step_sees_what_was_there_before_it():
-    for rank, (swapped, doubled) in enumerate(launch(real_programs.before_the_step, 2)):
-        assert swapped == [2.0 - rank, 20.0 + rank, 10.0 + rank]
-        assert doubled == [3.0]
-
-
 def test_what_several_messages_add_to_one_chunk_is_added_in_the_order_written():
     """(1e8 - 1e8) + 1 is 1, and ((1 + 1e8) - 1e8) + 1 is too; had the 1 come first, it would be lost beside 1e8."""
     assert launch(real_programs.in_the_order_written, 4)[0] == [[1.0, 8.0]] * 2
