@@ -64,7 +64,6 @@ def systematic() -> Iterator[Case]:
     yield from _outputs()
     yield from _inputs()
     yield from _options()
-    yield from _graphml()
     yield from _environments()
     yield from _numbers_of_the_environment()
     yield from systematic_records()
@@ -294,20 +293,6 @@ def _options() -> Iterator[Case]:
         yield Case(f"{name} twice", (*base, *base), there, ("a.png",))
     for value in ARGUMENTS:
         yield Case(f"command {value[:20]!r}", (value,))
-
-
-def _graphml() -> Iterator[Case]:
-    scenario = files.toml(files.SCENARIOS["graphml"])
-    contents = {
-        f"{a[:20]} {b[:20]}": files.GRAPHML.replace(a, b, 1).encode(errors="replace") for a, b in files.XML_CHANGES
-    }
-    contents["laughs"] = files.billion_laughs()
-    contents["external"] = files.GRAPHML.replace(
-        "<graphml", '<!DOCTYPE x [<!ENTITY e SYSTEM "file:///etc/passwd">]><graphml', 1
-    ).encode()
-    contents["deep"] = files.GRAPHML.replace("<node", "<a>" * 100_000 + "<node", 1).encode()
-    for name, content in contents.items():
-        yield Case(f"graphml {name}", ("predict", "a.toml"), (("a.toml", scenario), ("net.graphml", content)))
 
 
 NUMBERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_PORT", "COLUMNS", "NUMBA_NUM_THREADS",

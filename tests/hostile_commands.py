@@ -177,21 +177,14 @@ def _plots() -> Iterator[Case]:
             words = ("plot", kind, source, "-o", "a.svg")
             there = (*ALONE, ("t.toml", TRAINING), ("a.json", trace))
             yield Case(f"plot {kind!r} of {source}", words, there, ("a.svg",))
-    for more in (
-        ("--size", "1 TiB"),
-        ("--size", "x"),
-        ("--algorithm", "nobody"),
-        ("--algorithm", "\x1b[31m"),
-        ("--size", "0 B"),
-        ("--calibration", "a.toml"),
-        ("-o", "a.toml"),
-        ("-o", "a.gif"),
-        ("-o", ""),
-    ):
+    sizes = [("--size", word) for word in (*files.ODD_WORDS, "1 TiB", "0 B")]
+    names = [("--algorithm", "nobody"), ("--algorithm", "\x1b[31m"), ("--calibration", "a.toml")]
+    for more in (*sizes, *names, ("-o", "a.toml"), ("-o", "a.gif"), ("-o", "")):
         words = ("plot", "path", "a.toml", *(() if more[0] == "-o" else ("-o", "a.svg")), *more)
         yield Case(f"plot {more}", words, ALONE, ("a.svg",))
 
 
+NO_FOLDERS = ("/proc/x", "/dev/null/x", "a.toml/x", "n" * 300, "/sys")
 PT = b"PK\x03\x04 no checkpoint"
 MANIFEST: dict[str, Tree] = {
     "schema_version": 1, "serial": 1, "step": 3, "epoch": 0, "world_size": 4, "training": {"model": "resnet18"},
@@ -239,7 +232,7 @@ def _checkpoints() -> Iterator[Case]:
     for name, content in folders.items():
         keys = ("--set", 'training.checkpoints="c"')
         yield Case(f"checkpoints in {name}", ("run", "a.toml", *keys), (("a.toml", TRAINING), (name, content)))
-    for folder in ("/proc/c", "/dev/null/c", "a.toml/c", "x" * 300, "/sys"):
+    for folder in NO_FOLDERS:
         keys = ("--set", f'training.checkpoints="{folder}"')
         yield Case(f"checkpoints in {folder[:20]}", ("run", "a.toml", *keys), (("a.toml", TRAINING),))
 
@@ -261,22 +254,10 @@ def _logs() -> Iterator[Case]:
         command = ("run", "a.toml", "--log-dir", "l", "--resume", "nowhere.pt")
         yield Case(f"log {name}", command, there)
         yield Case(f"log afresh {name}", (*command[:4], "--set", "cluster.hosts=2000"), there)
-    for folder in (
-        "",
-        ".",
-        "a.toml",
-        "/dev/null",
-        "/proc/self",
-        "/proc/x",
-        "/sys",
-        "n" * 300,
-        "a.toml/x",
-        "\x1b[31m/..",
-        "\udcff",
-    ):
+    for folder in (*NO_FOLDERS, "", ".", "a.toml", "/proc/self", "\x1b[31m/..", "\udcff"):
         more = ("--set", "cluster.hosts=2000")
         yield Case(f"logs in {folder[:20]!r}", ("run", "a.toml", "--log-dir", folder, *more), (("a.toml", TRAINING),))
-    for steps in ("", "x", "-1", "3-1", "0-99999", "1-2-3", "9" * 50, "１", "\x1b[31m", "0"):
+    for steps in (*files.ODD_WORDS, "3-1", "0-99999", "1-2-3"):
         more = ("--log-dir", "l", "--profile", steps, "--set", "cluster.hosts=2000")
         yield Case(f"profile of {steps[:20]!r}", ("run", "a.toml", *more), (("a.toml", TRAINING),))
 

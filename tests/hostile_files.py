@@ -28,6 +28,7 @@ NUMBERS = (
     0, 1, 2, 3, 7, -1, -(2**63), 2**31, 2**53 + 1, 2**63, 2**64, 10**30, 10**400, 1.5, 0.0, -0.0, 1e-320, 1e308, -1e308,
     float("inf"), float("-inf"), float("nan"), 1e-9, 1000, 100_000, 65_537,
 )  # fmt: skip
+ODD_WORDS = ("", "x", "-1", "0", "nan", "inf", "1e400", "9" * 400, "\x1b[31m", "１")  # of an option that is a number
 SHAPES: tuple[Callable[[], Tree], ...] = (
     lambda: None, lambda: True, lambda: False, list, dict, lambda: [[]], lambda: [{}], lambda: {"": {}},
     lambda: [0] * 50_000,

@@ -8,7 +8,6 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
@@ -27,9 +26,7 @@ def as_anybody() -> tuple[str, ...]:
 
 def tried(*arguments: object) -> tuple[int, dict[str, list[str]]]:
     """Return how many cases were tried, and the problems of those that misbehaved."""
-    call = [*as_anybody(), sys.executable, str(HERE / "hostile_runs.py"), *map(str, arguments)]
-    environment = {**os.environ, "PYTHONPATH": f"{HERE.parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
-    done = subprocess.run(call, capture_output=True, text=True, cwd=HERE.parent, env=environment, timeout=3000)
+    done = run_python(HERE / "hostile_runs.py", *arguments, before=as_anybody(), timeout_s=3000)
     assert done.returncode == 0, done.stderr
     *lines, last = map(json.loads, done.stdout.splitlines())
     return last["tried"], {line["case"]: line["problems"] for line in lines}

@@ -18,38 +18,23 @@ from realcomm.profiling.tracing import trace_model
 from realcomm.training.model_files import ask_file, check_model, count_parameters
 from ringlab.cli import app
 
-MODEL = """import ctypes, os, sys, time
+MODEL = """import os
 def loop():
     while True: pass
-def sleep():
-    time.sleep(60)
-def fork():
-    while True: os.fork()
 def quit():
     os._exit(0)
-def leave():
-    sys.exit(0)
 def deep():
     return deep()
 def large():
     return [bytes(1 << 30)]
-def crash():
-    ctypes.string_at(0)
-def interrupt():
-    raise KeyboardInterrupt
 def told():
     return {"parameters": 3}
 """
-ENDED = {
+ENDED = {  # of the limits that test_hostile_programs.py has, one of each kind
     "loop": (r"longer than 1 s \(RINGLAB_PROGRAM_SECONDS=10 would", 3),
-    "sleep": ("longer than 1 s", 5),
-    "fork": (r"more than (16 processes|512 MiB)|longer than 1 s", None),  # whichever is seen first
     "quit": ("ends its process with status 0", None),
-    "leave": ("SystemExit: 0", 11),
-    "deep": ("RecursionError", 13),
-    "large": (r"more than 512 MiB of memory \(RINGLAB_PROGRAM_MEMORY", 15),
-    "crash": ("ended by SIGSEGV", 17),
-    "interrupt": ("KeyboardInterrupt", 19),
+    "deep": ("RecursionError", 7),
+    "large": (r"more than 512 MiB of memory \(RINGLAB_PROGRAM_MEMORY", 9),
 }
 
 
@@ -127,17 +112,6 @@ def test_under_torchrun_rank_0_tries_a_model(rank: str, file: Path, monkeypatch:
         monkeypatch.setenv(name, value)
     with pytest.raises(InputError, match="longer than 1 s") if rank == "0" else nullcontext():
         check_model(Training(None, model=f"{file}:build"))
-
-
-@pytest.mark.slow  # the training below leaves none either
-@pytest.mark.parametrize(
-    "first",
-    ["import realcomm.training.replica as one; one.import_compiler()", "import benchmarks.torch_forms.running"],
-)
-def test_torch_leaves_no_folder_of_its_compiler(first: str, tmp_path: Path) -> None:
-    code = f"{first}; import torch; torch.optim.SGD([torch.nn.Parameter(torch.ones(1))]).zero_grad()"
-    done = run_python("-c", code, TMPDIR=str(tmp_path))
-    assert (done.returncode, done.stderr, [*tmp_path.iterdir()]) == (0, "", [])
 
 
 TRAINING = """

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from command_line import run_python
 
 from collectives import InputError, verify
 from collectives.catalogue import find_algorithm, load_file
@@ -163,9 +164,7 @@ def test_it_is_told_like_any_mistake(name: str, tmp_path: Path) -> None:
     [
         ("import os; os._exit(0)", "ends its process with status 0"),
         ("import time\ntime.sleep(60)", r"longer than 1 s \(RINGLAB_PROGRAM_SECONDS=10 .*line 2 of hostile.py"),
-        ("raise SystemExit", r"SystemExit \(line 1"),
         ("raise KeyboardInterrupt", r"KeyboardInterrupt \(line 1"),
-        ("def f(", r"SyntaxError: .*\(line 1"),
         ("held = bytes(1 << 30)", "more than 512 MiB"),
         ("from collectives import algorithm\n@algorithm('barrier', name='\\x1b[31m')\ndef f(rank, world_size): ...",
          "cannot be shown"),
@@ -198,8 +197,7 @@ def test_its_tricks_stay_in_its_process_and_what_it_prints_is_no_answer(tmp_path
     sys.stdout.close()
     yield ()"""
     code = "import sys; from ringlab import cli; sys.argv = ['ringlab', *sys.argv[1:]]; cli.main()"
-    arguments = ["check", str(write(tmp_path, tricks)), "--ranks", "2", "--json", "-"]
-    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60)
+    done = run_python("-c", code, "check", write(tmp_path, tricks), "--ranks", "2", "--json", "-")
     assert (done.returncode, json.loads(done.stdout)["algorithms"][0]["correct"]) == (1, False)
     assert "hostile.py prints: {\\x1b[31m{" in done.stderr and "\x1b" not in done.stderr
 
@@ -242,10 +240,7 @@ def test_a_command_that_ends_at_once_leaves_no_guest_of_a_stopped_server(tmp_pat
         f"asked = lambda: Path({str(tmp_path / 'asked')!r}).exists();"
         "[time.sleep(0.05) for _ in iter(asked, True)]; end_now()"
     )
-    environment = os.environ | {"RINGLAB_PROGRAM_SECONDS": "60"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=30
-    )
+    done = run_python("-c", code, folder=tmp_path, RINGLAB_PROGRAM_SECONDS="60", timeout_s=30)
     assert (done.returncode, done.stderr) == (130, "ringlab: interrupted\n")
     _wait_until(lambda: not survivors(path))
 
