@@ -2,14 +2,15 @@
 
 import importlib
 import json
-import os
 import runpy
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import run_python
 from curves_table import by_recipe
 
 import simcomm
@@ -47,10 +48,7 @@ FOR_GPUS = {  # tested in other files, as they need a GPU or a profile of one
 
 
 def benchmark(name: str, *options: str) -> subprocess.CompletedProcess[str]:
-    python_path = os.pathsep.join([str(FOLDER.parent), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": python_path}
-    call = [sys.executable, str(FOLDER / name), *options]
-    return subprocess.run(call, env=environment, capture_output=True, text=True, timeout=600)
+    return run_python(FOLDER / name, *options, timeout_s=600)
 
 
 def measured_here(monkeypatch: pytest.MonkeyPatch, name: str, file: Path, *options: str) -> Any:
@@ -159,26 +157,33 @@ def test_traces_are_measured(tmp_path: Path):
     assert all(row["seconds"] > 0 and row["needed_bytes"] >= row["held_bytes"] >= 0 for row in found["rows"])
 
 
-@pytest.mark.slow
-def test_the_accuracy_of_the_predictions_of_nccl_is_measured(tmp_path: Path):
-    found = measured("accuracy.py", tmp_path / "found.json", *SMALLEST["accuracy.py"])
-    assert_says_where_it_ran(found)
-    assert set(found["shipped"]["classes"]) == {"small", "mid", "large"}
+def rows_of(found: Any, key: str) -> list[Any]:
+    return [row[key] for row in found["rows"]]
+
+
+WHOLE: dict[str, Callable[[Any], bool]] = {  # what each has to find where all of it is measured
+    "accuracy.py": lambda found: {*found["shipped"]["classes"]} == {"small", "mid", "large"},
+    "nccl_structure.py": lambda found: (
+        [[draw["seed"] for draw in draws] for draws in rows_of(found, "draws")] == [[1]]
+        and {*found["put_aside"]} == {"small", "mid", "large"}
+    ),
+    "engine.py": lambda found: {*rows_of(found, "part")} == {"events", "reference", "commands"},
+    "renting.py": lambda found: found["environment"]["cores"] >= 1 and found["plan"]["choices"] >= 20,
+    "side_by_side.py": lambda found: {*rows_of(found, "part")} == {"commands", "calls", "ranks"},
+    "waiting.py": lambda found: rows_of(found, "part") == ["start"] * 3 + ["peers"] * 2 + ["sweep"] * 3,
+    "virtual_programs.py": lambda found: (
+        found["rows"][0]["told"] == [] and found["rows"][0]["calls"] > 20 and found["rows"][1]["unit"] == "s"
+    ),
+}
 
 
 @pytest.mark.slow
-def test_the_structure_of_nccls_model_is_judged(tmp_path: Path):
-    found = measured("nccl_structure.py", tmp_path / "found.json", *SMALLEST["nccl_structure.py"])
-    assert_says_where_it_ran(found)
-    (row,) = found["rows"]
-    assert [draw["seed"] for draw in row["draws"]] == [1] and set(found["put_aside"]) == {"small", "mid", "large"}
-
-
-@pytest.mark.slow
-def test_the_engines_are_measured_with_all_commands(tmp_path: Path):
-    found = measured("engine.py", tmp_path / "found.json", *SMALLEST["engine.py"])
-    assert_says_where_it_ran(found)
-    assert {row["part"] for row in found["rows"]} == {"events", "reference", "commands"}
+@pytest.mark.parametrize("name", WHOLE)
+def test_all_of_it_is_measured(name: str, tmp_path: Path):
+    found = measured(name, tmp_path / "found.json", *SMALLEST[name])
+    if name != "renting.py":  # whose file is of an older form
+        assert_says_where_it_ran(found)
+    assert WHOLE[name](found)
 
 
 @pytest.mark.slow
@@ -220,12 +225,6 @@ def test_one_rank_predicted_two_four_and_eight_hosts():
 
 
 @pytest.mark.slow
-def test_renting_is_measured(tmp_path: Path):
-    found = measured("renting.py", tmp_path / "found.json", *SMALLEST["renting.py"])
-    assert found["environment"]["cores"] >= 1 and found["plan"]["choices"] >= 20
-
-
-@pytest.mark.slow
 def test_faults_are_tried(tmp_path: Path):
     found = measured("faults.py", tmp_path / "found.json", *SMALLEST["faults.py"])
     assert_says_where_it_ran(found)
@@ -235,12 +234,6 @@ def test_faults_are_tried(tmp_path: Path):
     ]
     assert all(row["processes"] == row["files"] == 0 for row in found["rows"])
     assert found["rows"][0]["status"] == 1 and "training step 7, backward" in found["rows"][0]["said"]
-
-
-@pytest.mark.slow
-def test_all_of_it_is_measured_side_by_side(tmp_path: Path):
-    found = measured("side_by_side.py", tmp_path / "found.json", *SMALLEST["side_by_side.py"])
-    assert {row["part"] for row in found["rows"]} == {"commands", "calls", "ranks"}
 
 
 def test_the_executor_was_measured_beside_gloo_at_every_size():
@@ -306,12 +299,6 @@ def test_waiting_is_measured_in_wall_and_processor_seconds(tmp_path: Path):
         assert 0 < low <= seconds <= high
 
 
-@pytest.mark.slow
-def test_all_waiting_is_measured(tmp_path: Path):
-    found = measured("waiting.py", tmp_path / "found.json", *SMALLEST["waiting.py"])
-    assert [row["part"] for row in found["rows"]] == ["start"] * 3 + ["peers"] * 2 + ["sweep"] * 3
-
-
 def test_what_is_called_a_prediction_is_the_command_line(monkeypatch: pytest.MonkeyPatch):
     commands, asked = runpy.run_path(str(FOLDER / "engine.py"))["commands"], list[Any]()
 
@@ -337,11 +324,3 @@ def test_goals_are_for_lockstep_and_for_different_latencies():
     assert rows["direct all-to-all, 32 ranks on a tree, 4:1, every latency different: all of it"]["at_most"] == 10.0
     shares = [row["at_least"] for name, row in rows.items() if name.endswith("by simpy's own")]
     assert shares == [0.25] * 4
-
-
-@pytest.mark.slow
-def test_programs_on_virtual_ranks_are_measured(tmp_path: Path):
-    found = measured("virtual_programs.py", tmp_path / "found.json", *SMALLEST["virtual_programs.py"])
-    assert_says_where_it_ran(found)
-    program, start = found["rows"]
-    assert (program["told"], program["ranks"], start["unit"]) == ([], 2, "s") and program["calls"] > 20
