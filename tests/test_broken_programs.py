@@ -40,11 +40,8 @@ def test_off_by_one_step() -> None:
             yield send(right, (rank - 1 - step) % world_size), recv_reduce(left, (rank - 2 - step) % world_size)
         yield from ring_all_gather(rank, world_size)
 
-    message = refusal("all_reduce", wrong, 4)
-    assert message.endswith(
-        "world size 4: at the end chunk 0 of rank 0 misses the contribution of ranks 1, 2, 3: that of rank 1 came last "
-        "to rank 3, in step 1, which never sends it on; rank 0 never receives chunk 0"
-    )
+    told = "of ranks 1, 2, 3: that of rank 1 came last to rank 3, in step 1, which never sends it on; rank 0 never rec"
+    assert told in refusal("all_reduce", wrong, 4)
 
 
 def test_what_is_said_of_a_missing_contribution_is_of_its_own_chunk() -> None:
@@ -54,10 +51,8 @@ def test_what_is_said_of_a_missing_contribution_is_of_its_own_chunk() -> None:
             yield send(right, (rank - step) % world_size), recv_reduce(left, (rank - step - 1) % world_size)
 
     for collective in ("all_reduce", "reduce_scatter"):
-        assert refusal(collective, wrong, 2).endswith(
-            "world size 2: at the end chunk 0 of rank 0 misses the contribution of rank 1: rank 1 never sends chunk 0 "
-            "(it has held ranks 0, 1 of it since step 0); rank 0 never receives chunk 0"
-        )
+        told = "rank 1 never sends chunk 0 (it has held ranks 0, 1 of it since step 0); rank 0 never receives chunk 0"
+        assert refusal(collective, wrong, 2).endswith(told)
 
 
 def test_a_contribution_that_is_overwritten_before_it_is_sent() -> None:
@@ -65,11 +60,9 @@ def test_a_contribution_that_is_overwritten_before_it_is_sent() -> None:
         yield send(1, 0) if rank == 0 else recv(0, 0)
         yield recv(1, 0) if rank == 0 else send(0, 0)
 
-    assert refusal("all_reduce", wrong, 2, chunks=1).endswith(
-        "misses the contribution of rank 1: rank 1 does not send its own data before step 0, where recv(from rank 0, "
-        "chunk 0) puts the data of rank 0 in its place; rank 0 receives chunk 0 last in step 1, where recv(from rank "
-        "1, chunk 0) brings the data of rank 0"
-    )
+    told = refusal("all_reduce", wrong, 2, chunks=1)
+    assert "rank 1 does not send its own data before step 0, where recv(from rank 0, chunk 0) puts the data" in told
+    assert told.endswith("last in step 1, where recv(from rank 1, chunk 0) brings the data of rank 0")
 
 
 def test_a_broadcast_that_leaves_out_the_last_rank() -> None:
@@ -101,10 +94,8 @@ def test_wrong_root() -> None:
         yield from naive_reduce(rank, world_size, 0)
 
     assert verify(declared("reduce", wrong, chunks=1), 3, root=0).steps == 2
-    assert refusal("reduce", wrong, 3, root=2, chunks=1) == (
-        "reduce/wrong, world size 3, root 2: at the end chunk 0 of rank 2 misses the contribution of ranks 0, 1: "
-        "rank 0 never sends chunk 0 (it has held ranks 0, 1, 2 of it since step 1); rank 2 never receives chunk 0"
-    )
+    told = "reduce/wrong, world size 3, root 2: at the end chunk 0 of rank 2 misses the contribution of ranks 0, 1: "
+    assert refusal("reduce", wrong, 3, root=2, chunks=1).startswith(told)
 
 
 def test_unmatched_send() -> None:
@@ -115,10 +106,8 @@ def test_unmatched_send() -> None:
         elif rank == 0:
             yield recv_reduce(1, 0)
 
-    assert refusal("all_reduce", sends, 2, chunks=1) == (
-        "all_reduce/wrong, world size 2, rank 1, step 1: send(to rank 0, chunk 0) meets nothing: "
-        "rank 1 sends 2 messages to rank 0, which receives 1 from it"
-    )
+    told = "send(to rank 0, chunk 0) meets nothing: rank 1 sends 2 messages to rank 0, which receives 1 from it"
+    assert refusal("all_reduce", sends, 2, chunks=1) == f"all_reduce/wrong, world size 2, rank 1, step 1: {told}"
 
 
 @pytest.mark.parametrize(
@@ -213,10 +202,8 @@ def test_a_sum_of_different_chunks() -> None:
     def wrong(rank, world_size):
         yield send(1 - rank, 0), recv_reduce(1 - rank, 1)
 
-    assert refusal("all_to_all", wrong, 2) == (
-        "all_to_all/wrong, world size 2, rank 1, step 0: recv_reduce(from rank 0, chunk 1): "
-        "data of chunk 0 would be added to data of chunk 1"
-    )
+    told = "rank 1, step 0: recv_reduce(from rank 0, chunk 1): data of chunk 0 would be added to data of chunk 1"
+    assert refusal("all_to_all", wrong, 2).endswith(told)
 
 
 def test_chunks_that_lie_apart_in_a_group_cannot_travel_together() -> None:
@@ -226,10 +213,8 @@ def test_chunks_that_lie_apart_in_a_group_cannot_travel_together() -> None:
     def wrong(rank, world_size):
         yield from on_group(pair(rank), range(2), stride=2)
 
-    assert refusal("all_reduce", wrong, 2, chunks=4) == (
-        "all_reduce/wrong, world size 2, rank 0, step 0: send(to rank 1, chunk 0..1): "
-        "2 chunks cannot travel together, as the group has them 2 apart"
-    )
+    told = "send(to rank 1, chunk 0..1): 2 chunks cannot travel together, as the group has them 2 apart"
+    assert refusal("all_reduce", wrong, 2, chunks=4).endswith(told)
 
 
 def test_many_ranks_are_not_all_listed() -> None:

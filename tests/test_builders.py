@@ -181,15 +181,6 @@ def test_dragonfly_bisection_is_its_global_links():
     assert bisection(topologies.dragonfly(2, 3, 1, *LINK)) == 4 * RATE  # groups 0 and 1 to groups 2 and 3
 
 
-@pytest.mark.parametrize(("bricks", "rate"), [(4, 20e9), (6, 25e9)])
-def test_each_gpu_of_a_cube_mesh_uses_all_its_nvlinks(bricks: int, rate: float):
-    cluster = cube_mesh(rate, bricks)
-    for gpu in cluster.hosts:
-        assert sum(data["bandwidth"] for _, _, data in cluster.graph.out_edges(gpu, data=True)) == bricks * rate
-        assert cluster.graph.out_degree(gpu) == 4
-    assert diameter(cluster) == 2
-
-
 def test_the_cube_mesh_is_that_of_a_dgx_1():
     """``nvidia-smi topo -m`` of a DGX-1 with V100, as in msccl-tools' test_topologies.py; 0 stands for SYS."""
     printed = """
@@ -207,7 +198,7 @@ def test_the_cube_mesh_is_that_of_a_dgx_1():
     found = [
         [round(edges[a, b]["bandwidth"] / 25e9) if (a, b) in edges else 0 for b in cluster.hosts] for a in cluster.hosts
     ]
-    assert found == expected
+    assert found == expected and diameter(cluster) == 2
 
 
 def test_a_pcie_tree_spreads_its_gpus_over_switches_and_sockets():

@@ -1,6 +1,5 @@
 """Calibration: what blocks measure, the hops that they make, and one launch that calibrates and runs in turns."""
 
-import inspect
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from collectives.records.summary import training_entry
 from collectives.request import make_request
 from collectives.training.buckets import Gradient
 from collectives.training.workload import ComputePhases, Training
-from realcomm.calibration import blocks
 from realcomm.calibration.blocks import (
     BesideTimes,
     BlockStep,
@@ -120,16 +118,6 @@ def test_torchs_own_sync_is_what_overlaps_and_what_cannot():
     assert entry["sync_s"] == 0.0
     assert entry["loading_s"] == pytest.approx(0.02)
     assert entry["step_s"] == pytest.approx(0.02 + 0.101 + 0.24 + 0.03)
-
-
-def test_the_function_that_predicts_is_given_calibration_blocks_only():
-    parameters = inspect.signature(make_calibration).parameters
-    assert [*parameters] == ["blocks", "setting"]
-    assert inspect.get_annotations(make_calibration)["blocks"] == "Sequence[CalibrationBlock]" or (
-        "CalibrationBlock" in str(parameters["blocks"].annotation)
-    )
-    source = inspect.getsource(blocks)
-    assert not {"RankMeasurement", "RankResult", "Trace", "CalibrationTurns"} & set(source.replace("(", " ").split())
 
 
 def test_what_a_run_measures_does_not_change_its_prediction():

@@ -1,11 +1,12 @@
 """Algorithms: declared once, found by name or in a user's file, the same again in another process."""
 
 import pickle
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from command_line import run_python
 from declared_programs import declared
 
 from collectives import InputError, algorithm, find_algorithm, library, send, verify
@@ -50,25 +51,23 @@ def test_the_library_is_found_by_full_name() -> None:
 
 def test_a_short_name_needs_its_collective() -> None:
     assert find_algorithm("ring", "all_reduce") is find_algorithm("all_reduce/ring")
-    with pytest.raises(
-        InputError, match=r"no algorithm is called 'ring'; did you mean .*all_reduce/ring.* or FILE.py:NAME"
-    ):
-        find_algorithm("ring")
 
 
-def test_a_file_that_is_no_program_is_told_as_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "collective", "said"),
+    [
+        ("ring", None, r"no algorithm is called 'ring'; did you mean .*all_reduce/ring.* or FILE.py:NAME"),
+        ("mine.toml", None, r"'mine.toml' is no file of Python; give an algorithm's name, or FILE.py:NAME"),
+        ("x" * 5000, None, "no algorithm is called"),
+        ("broadcast/naive", "all_reduce", "broadcast/naive is no all_reduce"),
+    ],
+)
+def test_what_is_no_algorithm_of_the_collective_is_refused(
+    name: str, collective: str | None, said: str, tmp_path: Path
+) -> None:
     (tmp_path / "mine.toml").touch()
-    with pytest.raises(
-        InputError, match=r"'mine.toml' is no file of Python; give an algorithm's name, or FILE.py:NAME"
-    ):
-        find_algorithm("mine.toml", folder=tmp_path)
-    with pytest.raises(InputError, match="no algorithm is called"):
-        find_algorithm("x" * 5000)
-
-
-def test_an_algorithm_of_another_collective_is_refused() -> None:
-    with pytest.raises(InputError, match="broadcast/naive is no all_reduce"):
-        find_algorithm("broadcast/naive", "all_reduce")
+    with pytest.raises(InputError, match=said):
+        find_algorithm(name, collective, folder=tmp_path)
 
 
 def test_a_declared_function_stays_a_plain_generator() -> None:
@@ -134,17 +133,11 @@ def test_more_chunks_than_can_be_numbered_are_refused(count: int) -> None:
         wrong.scratch(4)
 
 
-def test_a_rule_that_fails_is_named() -> None:
-    wrong = declared("all_reduce", idle, chunks=lambda world_size: 1 // (world_size - 2))
-    with pytest.raises(
-        InputError, match="all_reduce/idle, world size 2: its number of chunks fails with ZeroDivisionError"
-    ):
-        wrong.chunks(2)
-
-
-def test_a_rule_that_exits_is_named() -> None:
-    wrong = declared("all_reduce", idle, chunks=lambda world_size: sys.exit(world_size))
-    with pytest.raises(InputError, match="world size 2: its number of chunks fails with SystemExit: 2"):
+@pytest.mark.parametrize("rule", [lambda world_size: 1 // (world_size - 2), sys.exit])
+def test_a_rule_that_fails_or_exits_is_named(rule: Callable[[int], int]) -> None:
+    wrong = declared("all_reduce", idle, chunks=lambda world_size: rule(world_size))
+    said = "all_reduce/idle, world size 2: its number of chunks fails with (ZeroDivisionError|SystemExit: 2)"
+    with pytest.raises(InputError, match=said):
         wrong.chunks(2)
 
 
@@ -255,7 +248,7 @@ def test_another_process_finds_a_user_s_algorithm_again(mine: Path, tmp_path: Pa
     pickled = tmp_path / "algorithm.pickle"
     pickled.write_bytes(pickle.dumps(find_algorithm(f"{mine}:my_broadcast")))
     code = f"import pickle; print(pickle.load(open({str(pickled)!r}, 'rb')).full_name)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = run_python("-c", code)
     assert done.stdout.strip() == "broadcast/mine"
 
 

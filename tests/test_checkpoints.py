@@ -4,14 +4,13 @@ import hashlib
 import io
 import os
 import pickle
-import subprocess
-import sys
 import zipfile
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import torch
+from command_line import run_python
 
 from collectives import InputError
 from realcomm.training.checkpoint_folder import (
@@ -223,8 +222,7 @@ print("survived")
 
 
 def test_a_writer_that_is_killed_a_hundred_times_leaves_only_whole_checkpoints(tmp_path: Path):
-    command = [sys.executable, "-c", KILLED, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=Path(__file__).parent.parent)
+    done = run_python("-c", KILLED, tmp_path)
     assert (done.returncode, done.stdout) == (0, "survived\n"), done.stderr
 
 

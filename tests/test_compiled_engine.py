@@ -20,7 +20,6 @@ from simcomm.compiled import engine
 from simcomm.compiled.engine import simulate
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.timing import Timing
-from simcomm.model.jitter import Jitter
 from simcomm.model.trouble import NO_TROUBLE, Trouble
 
 TRANSPORT = Transport("test", overhead=3e-6, goodput=0.9, gamma=1e-10)
@@ -79,12 +78,6 @@ def test_filling_all_links_anew_gives_the_same(most: int, monkeypatch: pytest.Mo
     for seed in range(15):
         case = random_case(Random(seed), 20)
         assert_same(case, simulated(case))
-
-
-def test_messages_that_are_late_are_so_in_both_engines():
-    for seed in range(15):
-        case, late = random_case(Random(seed), 9), Trouble(messages=Jitter("uniform", 1e-6), seed=seed)
-        assert_same(case, simulated(case, late), late)
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 4))])

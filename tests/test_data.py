@@ -28,31 +28,26 @@ def tensors(dataset):
     return torch.stack(images), torch.tensor([int(label) for label in labels])
 
 
-def test_digits_are_all_there_once():
-    train, _ = tensors(load("digits", train=True))
-    held_out, _ = tensors(load("digits", train=False))
+@pytest.fixture(scope="module")
+def digits():
+    """Images and labels of the digits that are trained on, and of those that are held out."""
+    return [tensors(load("digits", train)) for train in (True, False)]
+
+
+def test_digits_are_all_there_once_and_normalised_by_what_is_trained_on(digits):
+    (train, _), (held_out, _) = digits
     assert train.shape == (1437, 3, 32, 32) and held_out.shape == (360, 3, 32, 32)
     assert len(torch.cat([train, held_out]).unique(dim=0)) == 1797
+    assert train.dtype == torch.float32
+    assert train.mean().item() == pytest.approx(0, abs=1e-5) and train.std().item() == pytest.approx(1, abs=1e-3)
 
 
-def test_digits_are_normalised_by_what_is_trained_on():
-    images, _ = tensors(load("digits", train=True))
-    assert images.dtype == torch.float32
-    assert images.mean().item() == pytest.approx(0, abs=1e-5)
-    assert images.std().item() == pytest.approx(1, abs=1e-3)
-
-
-def test_digits_keep_the_shares_of_the_classes():
-    _, train = tensors(load("digits", train=True))
-    _, held_out = tensors(load("digits", train=False))
+def test_digits_keep_the_shares_of_the_classes_and_are_the_same_on_every_rank(digits):
+    (images, train), (_, held_out) = digits
     shares = train.bincount(minlength=10) / len(train) - held_out.bincount(minlength=10) / len(held_out)
     assert shares.abs().max() < 0.005
-
-
-def test_digits_are_the_same_on_every_rank():
-    images, labels = tensors(load("digits", train=True))
-    again, labels_again = tensors(load("digits", train=True))
-    assert torch.equal(images, again) and torch.equal(labels, labels_again)
+    again, labels = tensors(load("digits", train=True))
+    assert torch.equal(images, again) and torch.equal(train, labels)
 
 
 def test_an_unknown_data_set_is_refused():

@@ -1,18 +1,15 @@
 """The pages fit the window, and what they link to and name is there."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from check_docs import problems
+from command_line import ROOT, run_python
 from page_writer import all_parts, written
-
-ROOT = Path(__file__).parent.parent
 
 
 def test_the_pages_have_no_problems() -> None:
-    done = subprocess.run([sys.executable, "docs/check_docs.py"], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = run_python("docs/check_docs.py")
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 

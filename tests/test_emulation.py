@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import real_workers
-from command_line import Ringlab
+from command_line import Ringlab, run_python
 
 import realcomm
 import simcomm
@@ -188,33 +188,6 @@ def test_a_ring_of_switches_carries_messages_and_is_no_loop(namespaces: None):
     assert trace.facts["wrong"] == 0
 
 
-@pytest.mark.namespaces
-def test_an_ordinary_user_needs_no_privilege(namespaces: None):
-    """In a process that has given up what root may do, the network is inside a user namespace."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            import ctypes
-
-            os.setgroups([])
-            os.setgid(65534)
-            os.setuid(65534)
-            ctypes.CDLL(None).prctl(4, 1)  # PR_SET_DUMPABLE, as after an exec: /proc/self is the user's
-            found = building.NetworkBuilder(plan_network(simcomm.star(2, "20 Mbit/s", "0 us")))
-            os.write(writer, str((found.has_own_user, len(found.verify()))).encode())
-        except BaseException as error:
-            os.write(writer, str(error).encode())
-        os._exit(0)
-    os.close(writer)
-    os.waitpid(child, 0)
-    said = os.read(reader, 1000).decode()
-    os.close(reader)
-    if "this user" in said:
-        pytest.skip(said)
-    assert said == "(True, 4)"
-
-
 READS = "-all,+dac_read_search"  # an interpreter in root's home
 AS_NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
     *(f"--{kind}-{caps}={READS}" for kind, caps in (("bounding", "set"), ("inh", "caps"), ("ambient", "caps"))),
@@ -232,9 +205,8 @@ with realcomm.emulate(simcomm.star(2, "20 Mbit/s", "0 us")) as network:
 @pytest.mark.namespaces
 @pytest.mark.skipif(os.geteuid() == 0 and not shutil.which("setpriv"), reason="nothing here makes root a common user")
 def test_doctor_tells_an_ordinary_user_what_a_run_can_do(namespaces: None):
-    call = [*(AS_NOBODY if os.geteuid() == 0 else ()), sys.executable, "-c", EMULATES]
-    environment = {**os.environ, "HOME": "/tmp", "TMPDIR": "/tmp", "PYTHONPATH": str(TESTS.parent)}
-    done = subprocess.run(call, capture_output=True, text=True, cwd="/tmp", env=environment, timeout=200, check=False)
+    before = AS_NOBODY if os.geteuid() == 0 else ()
+    done = run_python("-c", EMULATES, folder=Path("/tmp"), before=before, HOME="/tmp", TMPDIR="/tmp")
     if "Operation not permitted" in done.stderr:
         pytest.skip(done.stderr.splitlines()[-1])  # a system that gives ordinary users no namespaces
     assert done.returncode == 0, done.stderr

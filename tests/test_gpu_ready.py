@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from command_line import ROOT, run_python
 
 import realcomm
 from collectives.catalogue import find_algorithm
@@ -25,7 +26,6 @@ from realcomm.launching import group, torchrun
 from realcomm.launching.launcher import launch
 from scenarios import load
 
-ROOT = Path(__file__).parent.parent
 GPU = runpy.run_path(str(ROOT / "benchmarks" / "gpu.py"))
 WHEELS = runpy.run_path(str(ROOT / "benchmarks" / "gpu_wheels.py"))
 Part, Asked = GPU["Part"], GPU["Asked"]
@@ -133,18 +133,16 @@ def test_a_plan_is_shown_before_anything_is_installed():
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_nothing_is_started():
-    call = [sys.executable, str(ROOT / "benchmarks" / "gpu.py")]
-    done = subprocess.run(call, capture_output=True, text=True, timeout=60)
+    done = run_python("benchmarks/gpu.py")
     assert done.returncode == 1 and "there is no NVIDIA GPU here" in done.stderr and not done.stdout
-    refused = subprocess.run([*call, "--ranks", "1", "--plan"], capture_output=True, text=True, timeout=60)
+    refused = run_python("benchmarks/gpu.py", "--ranks", 1, "--plan")
     assert refused.returncode == 2 and "--ranks 1: give 2 ranks or more" in refused.stderr
 
 
 @pytest.mark.slow
 def test_all_of_it_on_the_cpu_with_gloo_in_the_place_of_nccl(tmp_path: Path):
     file = tmp_path / "found.json"
-    options = ["--backend", "gloo", "--small", "-o", str(file)]
-    done = subprocess.run([sys.executable, str(ROOT / "benchmarks" / "gpu.py"), *options], timeout=2400)
+    done = run_python("benchmarks/gpu.py", "--backend", "gloo", "--small", "-o", file, timeout_s=2400)
     found = json.loads(file.read_text())
     assert done.returncode == 0 and {row["status"] for row in found["parts"]} == {"done"}
     parts = {row["part"]: row["found"] for row in found["parts"]}
