@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import run_python
 
 import simcomm
 from collectives import Algorithm, InputError, ProgramError, Trace, Transport, find_algorithm
@@ -174,9 +173,3 @@ def test_a_deadlock_of_many_ranks_is_told_whatever_the_size(engine: str, nbytes:
     algorithm = Algorithm(find_spec("all_reduce"), "circle", circle, 1)
     with pytest.raises(ProgramError, match="world size 80: deadlock: rank 0 in step 0 waits for rank 79"):
         simcomm.run(algorithm, simcomm.star(80, "1 GB/s", "1 us"), nbytes, engine=engine)
-
-
-def test_the_front_door_opens_without_numba():
-    code = "import sys, ringlab.cli, simcomm, scenarios; print('numba' in sys.modules)"
-    done = run_python("-c", code)
-    assert done.stdout.strip() == "False", done.stderr

@@ -68,11 +68,8 @@ def test_what_may_not_be_read_or_written_is_told_with_the_reason(tmp_path: Path)
         *(
             (f"{name}={value}", command, 2, f"ringlab: the environment variable {name} is '{value}'; give a")
             for name, value, *command in (
-                ("RANK", "x", "list"),
                 ("RANK", "-1", "predict", "star8"),
-                ("WORLD_SIZE", "x", "run", "quickstart"),
                 ("COLUMNS", "0", "list"),
-                ("MASTER_PORT", "x", "predict", "star8"),
                 ("NUMBA_NUM_THREADS", "0", "predict", "star8"),
                 ("OMP_NUM_THREADS", "x", "run", "quickstart"),
             )

@@ -72,22 +72,18 @@ def test_torch_is_imported_by_real_and_virtual_ranks_only() -> None:
     assert [p for p in MODULES if package_of(p) == "collectives" and imported(ast.walk(parsed(p))) & TORCH] == []
 
 
-@pytest.mark.parametrize("names", ["collectives", "simcomm, scenarios, viz", "ringlab.cli", "virtual.hosting.host"])
-def test_importing_leaves_torch_out(names: str) -> None:
-    code = f"import sys, {names}; print(*sorted({{name.partition('.')[0] for name in sys.modules}} & {TORCH!r}))"
-    done = run_python("-c", code)
-    assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
-
-
 @pytest.mark.parametrize(
     "names, slow",
     [
+        ("collectives", TORCH),
+        ("virtual.hosting.host", TORCH),
+        ("simcomm, scenarios, viz", TORCH | {"numba"}),
         ("ringlab", {"numpy", "networkx", "pydantic", "typer", "rich"}),
-        ("ringlab.cli", {"numpy", "networkx", "pydantic"}),
+        ("ringlab.cli", {"numpy", "networkx", "pydantic", "numba"} | TORCH),
         ("ringlab.scenario", {"scipy", "numba", "matplotlib", "pandas", "realcomm", "viz"}),
     ],
 )
-def test_a_command_starts_without_what_is_slow_to_import(names: str, slow: set[str]) -> None:
+def test_importing_leaves_out_what_is_slow(names: str, slow: set[str]) -> None:
     code = f"import sys, {names}; print(*sorted({{name.partition('.')[0] for name in sys.modules}} & {slow!r}))"
     done = run_python("-c", code)
     assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
