@@ -207,7 +207,7 @@ REFUSED = {
     "'H100' is not in the catalogue; did you mean": lambda: hardware_part("H100"),
     "'T4' is no machine, so it has no topology": lambda: hardware_part("T4").draw(Path("t4.png")),
     "-o x.png: name the machine to draw": lambda: hardware_command(None, Path("x.png")),
-    "x.gif: a topology is written as .png or .svg or .pdf": lambda: hardware_part("dgx-h100").draw(Path("x.gif")),
+    "x.gif: a still picture is written as .png or .svg or .pdf": lambda: hardware_part("dgx-h100").draw(Path("x.gif")),
     "a picture shows 2000 nodes at most": lambda: hardware_part("gb200-nvl72").draw(Path("x.png"), 10),
 }
 

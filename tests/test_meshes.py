@@ -641,7 +641,7 @@ def test_rows_of_ones_own_bring_a_source_nearer():
         (("--devices", "0"), "--devices"),
         (("--runs", "nowhere.csv"), "nowhere.csv"),
         (("--set", 'cluster.transport="ideal"'), "transport"),
-        (("--plot", "a.doc"), "a picture of meshes is written as"),
+        (("--plot", "a.doc"), "a still picture is written as"),
         (("--framework", "jaxtitan"), "jaxtitan"),
         (("--devices", "12"), "12 devices do not fill hosts of 8"),
         (("--bits", "4"), "give --lora RANK too"),

@@ -283,7 +283,7 @@ def test_a_directory_without_tables_is_refused(tmp_path: Path):
     with pytest.raises(InputError, match=r"no system that .* describes has a table <slug>\.csv here"):
         accuracy(tmp_path)
     (tmp_path / "other.csv").rename(tmp_path / "b.csv")
-    with pytest.raises(InputError, match=r"x\.gif: a picture of accuracy is written as \.png or \.svg or \.pdf"):
+    with pytest.raises(InputError, match=r"x\.gif: a still picture is written as \.png or \.svg or \.pdf"):
         accuracy(tmp_path, only_put_aside=True).draw(tmp_path / "x.gif")
 
 

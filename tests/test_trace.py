@@ -53,15 +53,14 @@ def trace() -> Trace:
 
 @pytest.mark.parametrize("path", [3, None, b"x.json", ["x.json"]])
 def test_what_is_no_path_is_refused(trace: Trace, path: Any):
-    hosts, found = ["h0", "h1"], viz.Winners("all_reduce", [1024], [2], [["ring"]], [[1.0]])
+    figure = viz.space_time_figure(trace)
     calls: list[Callable[[Any], object]] = [
         trace.write,
         read_trace,
         read_calibration,
         lambda path: viz.draw(trace, path),
         lambda path: viz.animate(trace, path),
-        lambda path: viz.draw_topology(simcomm.star(2, "10 Gbit/s", "5 us").graph, hosts, "Two", path),
-        lambda path: viz.draw_winners(found, path),
+        lambda path: viz.write_figure(figure, path),
         lambda path: viz.write_report({"kind": "prediction"}, ReportParts(), path),
         simcomm.read_cluster,
     ]

@@ -23,7 +23,8 @@ from ringlab.shared.scenario_answer import ScenarioAnswer
 from ringlab.table import Cell, Table, format_digits, render_html
 from viz.accuracy import Dots, accuracy_figure
 from viz.report import ReportParts, render_report
-from viz.space_time import render_space_time
+from viz.space_time import space_time_figure
+from viz.style import render_figure
 
 Content = dict[str, Any]
 TITLE = "<script>alert('x')</script>"
@@ -116,7 +117,7 @@ def test_a_what_if_is_said_beside_what_is_and_of_the_quickest() -> None:
 
 
 def test_text_is_never_taken_for_markup() -> None:
-    picture = {'"><script>evil()</script>': render_space_time(viz_traces.ring(2))}
+    picture = {'"><script>evil()</script>': render_figure(space_time_figure(viz_traces.ring(2)))}
     tables = render_html(answer([collective("<u>", 1.0, 1.0, 1.0)]).show())
     text = render_report(comparison(), ReportParts(pictures=picture, tables=tables))
     page = Page(text)
@@ -127,7 +128,7 @@ def test_text_is_never_taken_for_markup() -> None:
 
 def test_nothing_is_loaded_from_elsewhere_and_pictures_are_inside(tmp_path: Path) -> None:
     viz.animate(viz_traces.ring(2), tmp_path / "film.gif", seconds=0.5, fps=4)
-    still = render_space_time(viz_traces.ring(2))
+    still = render_figure(space_time_figure(viz_traces.ring(2)))
     pictures = {"moving": tmp_path / "film.gif", "still": still}
     viz.write_report(comparison(), ReportParts(pictures=pictures), tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
@@ -179,7 +180,7 @@ def test_what_cannot_be_reported_is_refused(
 
 
 def test_a_report_answers_a_question_with_pictures_and_folds_its_numbers() -> None:
-    picture, tables = render_space_time(viz_traces.ring(2)), "<table></table>"
+    picture, tables = render_figure(space_time_figure(viz_traces.ring(2))), "<table></table>"
     parts = ReportParts(
         pictures={"waterfall": picture}, compared={"beside": picture}, headline="A step takes 300 ms.", tables=tables,
         what_ifs=tables,

@@ -30,7 +30,7 @@ from ringlab.shared.progress import NoProgress
 from viz.accuracy import Dots, accuracy_figure
 from viz.curves import Curve, scaling_figure
 from viz.path_strip import path_figure
-from viz.space_time import render_space_time, space_time_figure
+from viz.space_time import space_time_figure
 from viz.style import PHASES, chunk_colours, render_figure, rgb
 from viz.waterfall import Bar, waterfall_figure
 from viz.winners import Winners, shade_by_gain, winner_colours, winners_figure
@@ -178,7 +178,7 @@ def test_the_links_of_a_path_are_those_that_its_messages_cross() -> None:
     ("arguments", "message"),
     [
         (["piechart", "star8", "-o", "x.png"], "no picture is called 'piechart'; there are step, scaling, path"),
-        (["step", "star8", "-o", "x.gif"], "a waterfall is written as .png or .svg or .pdf, not '.gif'"),
+        (["step", "star8", "-o", "x.gif"], "a still picture is written as .png or .svg or .pdf, not '.gif'"),
         (["scaling", "two-racks", "-o", "x.png"], "there is no training in it"),
     ],
 )
@@ -201,9 +201,9 @@ def test_plot_draws_a_trace_from_a_file(tmp_path: Path) -> None:
         ringlab.plot("step", tmp_path / "ring.trace.json", tmp_path / "step.png")
 
 
-def test_too_many_bars_are_refused(tmp_path: Path) -> None:
+def test_too_many_bars_are_refused() -> None:
     with pytest.raises(InputError, match="41 bars; a waterfall shows from 1 to 40"):
-        viz.draw_waterfall("", "", [Bar("here", "ring", {"sync": 1.0}, 1.0)] * 41, tmp_path / "step.png")
+        waterfall_figure("", "", [Bar("here", "ring", {"sync": 1.0}, 1.0)] * 41)
 
 
 def test_the_gallery_shows_every_picture_that_make_draws() -> None:
@@ -277,7 +277,7 @@ def named(figure: Figure) -> int:
 
 
 def pixels(trace: Trace) -> np.ndarray:
-    with Image.open(BytesIO(render_space_time(trace))) as image:
+    with Image.open(BytesIO(render_figure(space_time_figure(trace)))) as image:
         return np.asarray(image.convert("RGB")).astype(int)
 
 
@@ -295,7 +295,7 @@ def test_the_picture_grows_with_the_ranks(tmp_path: Path, ranks: int, height: in
 
 
 def test_the_same_trace_gives_the_same_bytes() -> None:
-    assert render_space_time(viz_traces.ring(3)) == render_space_time(viz_traces.ring(3))
+    assert render_figure(space_time_figure(viz_traces.ring(3))) == render_figure(space_time_figure(viz_traces.ring(3)))
 
 
 def test_a_message_leads_from_its_sender_down_to_its_receiver() -> None:
@@ -323,4 +323,4 @@ def test_phases_take_their_share_of_the_width_and_four_steps_are_shown() -> None
 def test_very_many_messages_are_drawn() -> None:
     trace = viz_traces.ring(8)
     many = [message for message in trace.messages for _ in range(200)]
-    assert len(render_space_time(replace(trace, messages=many))) > 10_000
+    assert len(render_figure(space_time_figure(replace(trace, messages=many)))) > 10_000

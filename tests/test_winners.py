@@ -17,7 +17,8 @@ from ringlab.commands.predicting.winners import WinnersAnswer, winners
 from ringlab.table import Table, print_parts
 from simcomm.cluster.cluster import doublings
 from simcomm.selection import AlgorithmChoice, Candidate, WinnerMap, choose, winner_map
-from viz.winners import Winners, draw_winners, shade_by_gain, winner_colours
+from viz.style import write_figure
+from viz.winners import Winners, shade_by_gain, winner_colours, winners_figure
 
 STAR = simcomm.star(8, "100 Gbit/s", "2 us")
 NAMES = [["ring", "ring", "naive"], ["naive", "ring", "ring"]]
@@ -107,7 +108,7 @@ def test_winners_that_win_most_come_first_and_a_close_race_is_pale(tmp_path: Pat
     assert strength[:4] == sorted(strength[:4])
     assert strength[0] < strength[3] == strength[4]
     with pytest.raises(InputError, match=r"written as \.png or \.svg or \.pdf, not '\.gif'"):
-        draw_winners(found, tmp_path / "map.gif")
+        write_figure(winners_figure(found), tmp_path / "map.gif")
 
 
 def test_a_map_is_that_of_each_cell_alone_in_any_order_of_ranks() -> None:

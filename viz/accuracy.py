@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log10
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,7 @@ from matplotlib.ticker import FixedLocator, NullFormatter
 
 from collectives.errors import InputError
 from collectives.units import format_time
-from viz.file_types import check_file
-from viz.style import DPI, FAINT, GREY, INK, PAPER, chunk_colours, write_figure
+from viz.style import DPI, FAINT, GREY, INK, PAPER, chunk_colours
 
 BAND = 1.3  # the grey band: predictions off by less than this factor
 
@@ -34,23 +32,14 @@ class Dots:
     predicted_range: Sequence[tuple[float, float]] = ()
 
 
-def draw_accuracy(title: str, subtitle: str, dots: Sequence[Dots], path: Path | str) -> None:
-    """Write predicted against measured times as .png, .svg or .pdf. Raise InputError for another suffix.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     draw_accuracy("all", "", [Dots("small", "EFA", [1e-5], [2e-5])], Path(folder, "all.png"))
-    ...     Path(folder, "all.png").stat().st_size > 1000
-    True
-    """
-    path = check_file(path, "a picture of accuracy")
-    if not any(len(one.measured) for one in dots):
-        raise InputError(f"{path}: there is nothing to draw")
-    write_figure(accuracy_figure(title, subtitle, dots), path)
-
-
 def accuracy_figure(title: str, subtitle: str, dots: Sequence[Dots]) -> Figure:
-    """Return the picture as a figure."""
+    """Return predicted against measured times as a figure. Raise InputError where there is nothing to draw.
+
+    >>> len(accuracy_figure("all", "", [Dots("small", "EFA", [1e-5], [2e-5])]).axes)
+    1
+    """
+    if not any(len(one.measured) for one in dots):
+        raise InputError(f"{title}: there is nothing to draw")
     panels = list(dict.fromkeys(one.panel for one in dots))
     families = sorted({one.family for one in dots})
     colours = dict(zip(families, chunk_colours(len(families)), strict=True))

@@ -9,20 +9,10 @@ from collectives.output_files import check_output
 
 FILE_TYPES = {
     "an animation": (".gif", ".mp4"),
-    "a space-time picture": (".png", ".svg", ".pdf"),
     "a player": (".html",),
     "a picture of messages": (".html", ".gif", ".mp4", ".png", ".svg", ".pdf", ".perfetto.json"),
     "a trace for Perfetto": (".perfetto.json",),
-    "a picture of accuracy": (".png", ".svg", ".pdf"),
-    "a sweep": (".png", ".svg", ".pdf"),
-    "a map of winners": (".png", ".svg", ".pdf"),
-    "a picture of meshes": (".png", ".svg", ".pdf"),
-    "a plan": (".png", ".svg", ".pdf"),
-    "a waterfall": (".png", ".svg", ".pdf"),
-    "a scaling curve": (".png", ".svg", ".pdf"),
-    "a critical path": (".png", ".svg", ".pdf"),
-    "a topology": (".png", ".svg", ".pdf"),
-    "a picture of rings": (".png", ".svg", ".pdf"),
+    "a still picture": (".png", ".svg", ".pdf"),
     "a report": (".html", ".htm"),
 }
 WITHOUT_FFMPEG = "an .mp4 is encoded by ffmpeg; install it with `pip install imageio-ffmpeg`, or write a .gif"

@@ -3,15 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite, log
-from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from collectives.errors import InputError
-from viz.file_types import check_file
-from viz.style import DPI, FAINT, GREY, INK, PAPER, chunk_colours, clear_axes, fit_words, titled_figure, write_figure
+from viz.style import DPI, FAINT, GREY, INK, PAPER, chunk_colours, clear_axes, fit_words, titled_figure
 
 LABEL_SIZE, LABEL_WIDTH = 7.5, 2.8  # points, inches
 LINE_APART = 0.05  # of the height, between two labels
@@ -28,26 +26,15 @@ class Priced:
     is_front: bool = False
 
 
-def draw_money(
-    title: str, subtitle: str, choices: Sequence[Priced], limits: tuple[float, float], path: Path | str
-) -> None:
-    """Write time against money as .png, .svg or .pdf; ``limits`` are hours and dollars, which may be infinite.
-
-    Raise InputError for another suffix, or where there is nothing to draw.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> one = Priced("a box", "A100", (1.0, 2.0, 3.0), (4.0, 8.0, 12.0), is_front=True)
-    >>> with TemporaryDirectory() as folder:
-    ...     draw_money("a plan", "", [one], (10.0, float("inf")), Path(folder, "plan.svg"))
-    ...     Path(folder, "plan.svg").stat().st_size > 1000
-    True
-    """
-    path = check_file(path, "a plan")
-    write_figure(money_figure(title, subtitle, choices, limits), path)
-
-
 def money_figure(title: str, subtitle: str, choices: Sequence[Priced], limits: tuple[float, float]) -> Figure:
-    """Return time against money as a figure. Raise InputError as ``draw_money``."""
+    """Return time against money as a figure; ``limits`` are hours and dollars, which may be infinite.
+
+    Raises InputError where there is nothing to draw.
+
+    >>> one = Priced("a box", "A100", (1.0, 2.0, 3.0), (4.0, 8.0, 12.0), is_front=True)
+    >>> len(money_figure("a plan", "", [one], (10.0, float("inf"))).axes)
+    1
+    """
     if not choices:
         raise InputError("no choices to draw")
     figure = titled_figure(title, subtitle, 9.6, 6.2)
@@ -141,16 +128,10 @@ class MeshDots:
     limit_gib: float  # of what a device has
 
 
-def draw_meshes(title: str, jobs: Sequence[MeshDots], path: Path | str) -> None:
-    """Write the picture as .png, .svg or .pdf. Raise InputError for another suffix, and where there is nothing."""
-    path = check_file(path, "a picture of meshes")
-    if not any(len(job.rates) for job in jobs):
-        raise InputError(f"{path}: there is nothing to draw")
-    write_figure(meshes_figure(title, jobs), path)
-
-
 def meshes_figure(title: str, jobs: Sequence[MeshDots]) -> Figure:
-    """Return the picture as a figure: a panel a job."""
+    """Return the picture as a figure: a panel a job. Raise InputError where there is nothing to draw."""
+    if not any(len(job.rates) for job in jobs):
+        raise InputError(f"{title}: there is nothing to draw")
     forms = sorted({form for job in jobs for form in job.forms})
     colours = dict(zip(forms, chunk_colours(len(forms)), strict=True))
     figure = Figure(figsize=(6.4 * len(jobs), 5.2), dpi=DPI, facecolor=PAPER, layout="constrained")

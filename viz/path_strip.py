@@ -1,7 +1,6 @@
 """The critical path as a strip: what the end of a run waited for, one after the other, and how much of each in all."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
@@ -12,31 +11,18 @@ from collectives.records.limits import find_limits
 from collectives.records.trace import Trace
 from collectives.units import format_time
 from viz.captions import check_something_happens, describe_trace, time_unit
-from viz.file_types import check_file
 from viz.layout.layout import is_through_memory
-from viz.style import BUSY, FAINT, INK, PHASES, chunk_colours, clear_axes, phase_colours, titled_figure, write_figure
+from viz.style import BUSY, FAINT, INK, PHASES, chunk_colours, clear_axes, phase_colours, titled_figure
 
 ROW = 0.3  # inches
 Row = tuple[str, str, float]  # name, colour, seconds
 
 
-def draw_path(trace: Trace, path: Path | str) -> None:
-    """Write the critical path of a trace as .png, .svg or .pdf. Raise InputError, also where nothing happens.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> from collectives import Message
-    >>> trace = Trace("one message", "predicted", 2, elapsed=1.0, messages=[Message(0, 1, 0, 0, 1000, 0.0, 1.0)])
-    >>> with TemporaryDirectory() as folder:
-    ...     draw_path(trace, Path(folder, "path.png"))
-    ...     Path(folder, "path.png").stat().st_size > 1000
-    True
-    """
-    path = check_file(path, "a critical path")
-    write_figure(path_figure(trace), path)
-
-
 def path_figure(trace: Trace) -> Figure:
-    """Return the strip, with a bar below for each sort of part, as a figure."""
+    """Return the strip, with a bar below for each sort of part, as a figure.
+
+    Raises InputError for a trace in which nothing happens.
+    """
     check_something_happens(trace)
     parts = divide_path(trace)
     names = _name_parts(trace, parts)

@@ -8,20 +8,25 @@ from viz.film.animation import animate
 from viz.perfetto import write_perfetto
 from viz.player.page import write_player
 from viz.player.runs import PlayedRun
-from viz.space_time import draw_space_time
+from viz.space_time import space_time_figure
+from viz.style import write_figure
 
 
 def _play(trace: Trace, path: Path) -> None:
     write_player(trace.title, [PlayedRun(trace, trace.title.partition("/")[2] or trace.title)], path)
 
 
+def _draw_still(trace: Trace, path: Path) -> None:
+    write_figure(space_time_figure(trace), path)
+
+
 _WRITERS = {
     ".html": _play,
     ".gif": animate,
     ".mp4": animate,
-    ".png": draw_space_time,
-    ".svg": draw_space_time,
-    ".pdf": draw_space_time,
+    ".png": _draw_still,
+    ".svg": _draw_still,
+    ".pdf": _draw_still,
     ".json": write_perfetto,  # of .perfetto.json
 }
 

@@ -3,15 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, cos, hypot, pi, sin, sqrt
-from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, FancyArrowPatch
 
 from collectives.errors import InputError
-from viz.file_types import check_file
-from viz.style import DPI, FAINT, GREY, INK, PANE, PAPER, chunk_colours, write_figure
+from viz.style import DPI, FAINT, GREY, INK, PANE, PAPER, chunk_colours
 
 RADIUS = 1.0  # of a node's circle of GPUs
 GAP = 3.1  # between the centres of nodes
@@ -29,22 +27,31 @@ class Rings:
     trees: Sequence[Sequence[Pair]] = ()
 
 
-def draw_rings(found: Rings, path: Path | str) -> None:
-    """Write rings and trees as .png, .svg or .pdf. Raise InputError for another suffix, and for too many ranks.
+def rings_figure(found: Rings) -> Figure:
+    """Return rings and trees as a figure, a panel each. Raise InputError for too many ranks.
 
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     draw_rings(Rings("two nodes", 2, [[0, 1, 2, 3]], [[(1, 0), (2, 0), (3, 2)]]), Path(folder, "rings.png"))
-    ...     Path(folder, "rings.png").stat().st_size > 1000
-    True
+    >>> len(rings_figure(Rings("two nodes", 2, [[0, 1, 2, 3]], [[(1, 0), (2, 0), (3, 2)]])).axes)
+    2
     """
-    path = check_file(path, "a picture of rings")
-    if not isinstance(found, Rings):
-        raise InputError(f"found is {found!r}; give viz.Rings")
     ranks = max((len(ring) for ring in found.rings), default=0)
     if not 0 < ranks <= 256:  # more would be dots
-        raise InputError(f"{path}: rings of {ranks} ranks cannot be drawn; from 1 to 256 can")
-    write_figure(_figure(found, ranks), path)
+        raise InputError(f"{found.title}: rings of {ranks} ranks cannot be drawn; from 1 to 256 can")
+    panels, nodes = list_panels(found), ceil(ranks / found.ranks_per_node)
+    across = min(nodes, max(1, round(sqrt(nodes) * 1.3)))
+    columns = min(len(panels), 3 if across < 3 else 2 if across < 5 else 1)
+    rows, width = ceil(len(panels) / columns), max(PANEL, NODE * across)
+    height = NODE * ceil(nodes / across) + 0.4
+    figure = Figure(figsize=(columns * width + 0.4, rows * height + 0.7), dpi=DPI, facecolor=PAPER)
+    figure.suptitle(found.title, x=0.02, ha="left", fontsize=12, fontweight="bold", color=INK, parse_math=False)
+    places = _places(ranks, found.ranks_per_node, across)
+    colours = chunk_colours(max(len(panels), 2))
+    for number, (name, arrows) in enumerate(panels):
+        axes = figure.add_subplot(rows, columns, number + 1)
+        _draw_panel(axes, places, found.ranks_per_node, across)
+        _draw_arrows(axes, arrows, places, colours[number], found.ranks_per_node)
+        axes.set_title(name, fontsize=9.5, color=GREY)
+    figure.tight_layout(rect=(0, 0, 1, 0.95))
+    return figure
 
 
 def list_panels(found: Rings) -> list[tuple[str, list[Pair]]]:
@@ -65,25 +72,6 @@ def list_panels(found: Rings) -> list[tuple[str, list[Pair]]]:
             panels[back] = (f"{panels[back][0]}, and back as ring {number}", panels[back][1])
     panels += [(f"tree {number}", list(tree)) for number, tree in enumerate(found.trees)]
     return panels[:9]
-
-
-def _figure(found: Rings, ranks: int) -> Figure:
-    panels, nodes = list_panels(found), ceil(ranks / found.ranks_per_node)
-    across = min(nodes, max(1, round(sqrt(nodes) * 1.3)))
-    columns = min(len(panels), 3 if across < 3 else 2 if across < 5 else 1)
-    rows, width = ceil(len(panels) / columns), max(PANEL, NODE * across)
-    height = NODE * ceil(nodes / across) + 0.4
-    figure = Figure(figsize=(columns * width + 0.4, rows * height + 0.7), dpi=DPI, facecolor=PAPER)
-    figure.suptitle(found.title, x=0.02, ha="left", fontsize=12, fontweight="bold", color=INK, parse_math=False)
-    places = _places(ranks, found.ranks_per_node, across)
-    colours = chunk_colours(max(len(panels), 2))
-    for number, (name, arrows) in enumerate(panels):
-        axes = figure.add_subplot(rows, columns, number + 1)
-        _draw_panel(axes, places, found.ranks_per_node, across)
-        _draw_arrows(axes, arrows, places, colours[number], found.ranks_per_node)
-        axes.set_title(name, fontsize=9.5, color=GREY)
-    figure.tight_layout(rect=(0, 0, 1, 0.95))
-    return figure
 
 
 def _centre(node: int, across: int) -> tuple[float, float]:

@@ -1,7 +1,6 @@
 """The space-time picture of a whole trace: ranks from top to bottom, time from left to right."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from textwrap import shorten, wrap
 from typing import Literal
 
@@ -27,8 +26,7 @@ from viz.captions import (
     is_stuck_at_once,
     time_unit,
 )
-from viz.file_types import check_file
-from viz.style import DPI, FAINT, GREY, INK, PAPER, WRONG, chunk_colours, phase_colours, render_figure, write_figure
+from viz.style import DPI, FAINT, GREY, INK, PAPER, WRONG, chunk_colours, phase_colours
 
 WIDTH = 10.0  # inches
 TRAINING_STEPS = 4  # shown of a training
@@ -36,31 +34,12 @@ MOST_MESSAGES = 20_000
 LINE = 125  # characters of small text that fit side by side
 
 
-def draw_space_time(trace: Trace, path: Path | str) -> None:
-    """Write a line for each message, from (sender, begin) to (receiver, end), and a bar per span: .png, .svg or .pdf.
-
-    Of a training it shows the first four steps, of more than 20,000 messages an even sample, and says so. A PNG is
-    1500 pixels wide. Raises InputError for another suffix or a trace in which nothing happens.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> from collectives import Message
-    >>> trace = Trace("one message", "predicted", 2, elapsed=1.0, messages=[Message(0, 1, 0, 0, 1000, 0.0, 1.0)])
-    >>> with TemporaryDirectory() as folder:
-    ...     draw_space_time(trace, Path(folder, "one.png"))
-    ...     Path(folder, "one.png").stat().st_size > 1000
-    True
-    """
-    path = check_file(path, "a space-time picture")
-    write_figure(space_time_figure(trace), path)
-
-
-def render_space_time(trace: Trace) -> bytes:
-    """Return the space-time picture of a trace as PNG bytes. Raises InputError for a trace in which nothing happens."""
-    return render_figure(space_time_figure(trace))
-
-
 def space_time_figure(trace: Trace) -> Figure:
-    """Return the space-time picture as a figure. Raises InputError for a trace in which nothing happens."""
+    """Return a line for each message, from (sender, begin) to (receiver, end), and a bar for each span, as a figure.
+
+    Of a training it shows the first four steps, of more than 20,000 messages an even sample, and says so; as a PNG it
+    is 1500 pixels wide. Raises InputError for a trace in which nothing happens.
+    """
     check_something_happens(trace)
     height = min(12.0, max(3.4, 1.7 + 0.42 * trace.world_size))
     figure = Figure(figsize=(WIDTH, height), dpi=DPI, facecolor=PAPER)

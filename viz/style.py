@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from collectives.output_files import write_bytes
+from viz.file_types import check_file
 
 INK, GREY, FAINT, PAPER = "#1b2433", "#5f6b7d", "#d9dee6", "#ffffff"
 WRONG = "#c4161c"  # where a program goes wrong
@@ -126,6 +127,14 @@ def render_figure(figure: Figure, kind: str = "png") -> bytes:
     return content.getvalue()
 
 
-def write_figure(figure: Figure, path: Path) -> None:
-    """Write a figure as the suffix of ``path`` says, whole or not at all."""
+def write_figure(figure: Figure, path: Path | str) -> None:
+    """Write a figure as .png, .svg or .pdf, whole or not at all. Raise InputError for another suffix.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     write_figure(titled_figure("nothing yet", "", 4.0, 3.0), Path(folder, "none.png"))
+    ...     Path(folder, "none.png").stat().st_size > 1000
+    True
+    """
+    path = check_file(path, "a still picture")
     write_bytes(path, render_figure(figure, path.suffix[1:].lower()))

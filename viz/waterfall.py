@@ -6,7 +6,6 @@ Without trainings a bar is the time of one collective.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from textwrap import fill
 
 from matplotlib.axes import Axes
@@ -16,8 +15,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from collectives.errors import InputError
 from collectives.units import format_time
 from viz.captions import time_unit
-from viz.file_types import check_file
-from viz.style import GREY, INK, PAPER, WRONG, clear_axes, phase_colours, titled_figure, write_figure
+from viz.style import GREY, INK, PAPER, WRONG, clear_axes, phase_colours, titled_figure
 
 MOST_BARS = 40
 NAME_WIDTH = 38  # characters of a line of a bar's name
@@ -37,21 +35,12 @@ class Bar:
     seconds: float | None
 
 
-def draw_waterfall(title: str, subtitle: str, bars: Sequence[Bar], path: Path | str) -> None:
-    """Write the bars as .png, .svg or .pdf. Raise InputError for another suffix, no bar, or more than 40.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     draw_waterfall("step", "", [Bar("here", "ring", {"sync": 1.0}, 1.0)], Path(folder, "step.png"))
-    ...     Path(folder, "step.png").stat().st_size > 1000
-    True
-    """
-    path = check_file(path, "a waterfall")
-    write_figure(waterfall_figure(title, subtitle, bars), path)
-
-
 def waterfall_figure(title: str, subtitle: str, bars: Sequence[Bar]) -> Figure:
-    """Return the waterfall as a figure. Raise InputError as ``draw_waterfall`` does."""
+    """Return the bars as a figure. Raise InputError for no bar, and for more than 40.
+
+    >>> len(waterfall_figure("step", "", [Bar("here", "ring", {"sync": 1.0}, 1.0)]).axes)
+    1
+    """
     if not 0 < len(bars) <= MOST_BARS:
         raise InputError(f"{len(bars)} bars; a waterfall shows from 1 to {MOST_BARS}")
     names = list(dict.fromkeys(name for bar in bars for name in bar.parts))

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log2, sqrt
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -12,10 +11,8 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
-from collectives.errors import InputError
 from collectives.units import format_size
-from viz.file_types import check_file
-from viz.style import DPI, FAINT, GREY, INK, PAPER, chunk_colours, text_colour, write_figure
+from viz.style import DPI, FAINT, GREY, INK, PAPER, chunk_colours, text_colour
 
 STRONG = 2.0  # times as fast as the next best, from which on a colour is full
 PALEST = 0.28  # how much of it is left where two are equally fast
@@ -37,24 +34,13 @@ class Winners:
     gains: Sequence[Sequence[float]]
 
 
-def draw_winners(found: Winners, path: Path | str) -> None:
-    """Write the map of winners as .png, .svg or .pdf. Raises InputError for another suffix.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> found = Winners("all_reduce", [1024, 4096], [2], names=[["naive", "ring"]], gains=[[2.0, 1.1]])
-    >>> with TemporaryDirectory() as folder:
-    ...     draw_winners(found, Path(folder, "map.png"))
-    ...     Path(folder, "map.png").stat().st_size > 1000
-    True
-    """
-    path = check_file(path, "a map of winners")
-    if not isinstance(found, Winners):
-        raise InputError(f"found is {found!r}; give viz.Winners")
-    write_figure(winners_figure(found), path)
-
-
 def winners_figure(found: Winners) -> Figure:
-    """Return the map as a figure."""
+    """Return the map as a figure.
+
+    >>> found = Winners("all_reduce", [1024, 4096], [2], names=[["naive", "ring"]], gains=[[2.0, 1.1]])
+    >>> len(winners_figure(found).axes[0].images)
+    1
+    """
     figure = Figure(figsize=(9.6, 6.0), dpi=DPI, facecolor=PAPER)
     axes = figure.add_axes((0.075, 0.22, 0.9, 0.65))
     colours = winner_colours(found)

@@ -55,7 +55,7 @@ def list_command(
 
 def hardware_command(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A machine, GPU, link or NIC.")] = None,
-    output: Annotated[Path | None, drawing("a topology", "Draw a machine.", "-o", "--output")] = None,
+    output: Annotated[Path | None, drawing("a still picture", "Draw a machine.", "-o", "--output")] = None,
     nodes: Annotated[int, typer.Option(min=1, metavar="N", help="So many of it, with their network.")] = 1,
     json_to: JsonOpt = None,
 ) -> None:
@@ -186,7 +186,7 @@ class HardwarePart(Answer):
         if check_whole_number("nodes", nodes, at_least=1) * len(preset(self.name).graph) > MOST_NODES:
             raise InputError(f"{nodes} of {self.name} are too many to draw: a picture shows {MOST_NODES} nodes at most")
         cluster = preset(self.name, nodes)
-        viz.draw_topology(cluster.graph, cluster.hosts, cluster.title, path)
+        viz.write_figure(viz.topology_figure(cluster.graph, cluster.hosts, cluster.title), path)
         return replace(self, file=str(path))
 
     def show(self) -> Iterator[Part]:

@@ -78,7 +78,7 @@ def _with_programs(scenario: str, reference: str, set_keys: Sequence[str]) -> Lo
 
 
 IMAGES = {".png": "image/png", ".gif": "image/gif", ".svg": "image/svg+xml"}
-KINDS = {"step": "a waterfall", "scaling": "a scaling curve", "path": "a critical path", "cluster": "a topology"}
+KINDS = ("step", "scaling", "path", "cluster")
 
 
 @dataclass(frozen=True)
@@ -255,7 +255,7 @@ def plot_trace(kind: str, source: Path | str, path: Path | str) -> Picture:
     if kind != "path":
         raise InputError(f"{source}: of a trace the critical path can be drawn, not {kind!r}")
     trace = read_run(source)
-    viz.draw_path(trace, path)
+    viz.write_figure(viz.path_figure(trace), path)
     return Picture(trace.title, str(path))
 
 
@@ -268,18 +268,20 @@ def plot_scenario(
     """
     _check_kind(kind, path)
     if kind == "step":
-        answer = predict_whole(scenario, session)
-        viz.draw_waterfall(scenario.title, *waterfall(answer), path)
+        subtitle, bars = waterfall(predict_whole(scenario, session))
+        viz.write_figure(viz.waterfall_figure(scenario.title, subtitle, bars), path)
         return Picture(scenario.title, str(path))
     run = _one_run(scenario, algorithm, size, session)
     with keeping_paths(), session.computing(f"drawing {path}") as tick:
         if kind == "scaling":
             curves = scaling_curves(scenario, run.calibration, tick, session.progress)
-            viz.draw_scaling(scenario.title, describe_curves(scenario), curves, path)
+            figure = viz.scaling_figure(scenario.title, describe_curves(scenario), curves)
         elif kind == "path":
-            viz.draw_path(run.simulate(), path)
+            figure = viz.path_figure(run.simulate())
         else:
-            viz.draw_topology(scenario.cluster.graph, scenario.cluster.hosts, scenario.cluster.title, path)
+            cluster = scenario.cluster
+            figure = viz.topology_figure(cluster.graph, cluster.hosts, cluster.title)
+        viz.write_figure(figure, path)
     return Picture(scenario.title, str(path))
 
 
@@ -287,7 +289,7 @@ def _check_kind(kind: str, path: Path | str) -> None:
     """Raise InputError for a kind of picture that is not known, and for a file that cannot be one of that kind."""
     if kind not in KINDS:
         raise InputError(f"no picture is called {kind!r}; there are {', '.join(KINDS)}")
-    viz.check_file(path, KINDS[kind])
+    viz.check_file(path, "a still picture")
 
 
 def _one_run(scenario: LoadedScenario, algorithm: str | None, size: str | None, session: Session) -> OneRun:

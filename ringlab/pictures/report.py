@@ -59,7 +59,7 @@ def write_report(answer: ScenarioAnswer[Any], scenario: LoadedScenario, path: Pa
         with suppress(InputError):  # no training in it, or no calibration for fewer ranks
             curves = scaling_curves(scenario, known, tick, session.progress)
             caption = "Predicted on so many of the cluster's hosts, beside as many times what one rank does."
-            pictures[caption] = _png(scaling_figure("How it scales", describe_curves(scenario), curves))
+            pictures[caption] = render_figure(scaling_figure("How it scales", describe_curves(scenario), curves))
         what_ifs = answer.show_what_ifs()
         parts = ReportParts(
             tables=render_html(part for part in answer.show() if not isinstance(part, Sentences)),
@@ -90,12 +90,12 @@ def _pictures(
     """Yield caption and picture of the cluster and the waterfall, each where there is one."""
     cluster = _calibrated(scenario, calibration)
     if len(cluster.graph) <= MOST_NODES:
-        yield "The cluster.", _png(topology_figure(cluster.graph, cluster.hosts, cluster.title))
+        yield "The cluster.", render_figure(topology_figure(cluster.graph, cluster.hosts, cluster.title))
     subtitle, bars = waterfall(answer)
     if len(bars) <= MOST_BARS:
         is_compared = answer.kind == "comparison"
         said = "One bar is predicted, the other measured." if is_compared else "Every bar is predicted."
-        yield said, _png(waterfall_figure("Where the time goes", subtitle, bars))
+        yield said, render_figure(waterfall_figure("Where the time goes", subtitle, bars))
 
 
 def _calibrated(scenario: LoadedScenario, calibration: Calibration | None) -> Cluster:
@@ -111,7 +111,10 @@ def _critical(runs: Sequence[PlayedRun]) -> Iterator[tuple[str, bytes]]:
     ended = [run for run in runs if run.trace.is_complete and 0 < len(run.trace.messages) <= MOST_LOOKED_AT]
     if ended:
         quickest = min(ended, key=lambda run: run.trace.elapsed)
-        yield "What the end of the run waited for, one after the other, and in all.", _png(path_figure(quickest.trace))
+        yield (
+            "What the end of the run waited for, one after the other, and in all.",
+            render_figure(path_figure(quickest.trace)),
+        )
 
 
 def _assumptions(scenario: LoadedScenario, calibration: Calibration | None) -> Iterator[str]:
@@ -132,10 +135,6 @@ def _assumptions(scenario: LoadedScenario, calibration: Calibration | None) -> I
     yield "Links are shared max-min fairly; packet loss, other jobs and eager messages are not modelled."
 
 
-def _png(figure: Any) -> bytes:
-    return render_figure(figure, "png")
-
-
 def _compared(answer: ScenarioAnswer[SideBySide]) -> Iterator[tuple[str, bytes]]:
     """Yield the picture of predicted against measured: a dot a row of the tables, with the range measured."""
     dots = []
@@ -154,7 +153,7 @@ def _compared(answer: ScenarioAnswer[SideBySide]) -> Iterator[tuple[str, bytes]]
     dots += [Dots("a training step", name, [step.measured or 0.0], [step.predicted or 0.0]) for name, step in steps]
     if dots:
         figure = accuracy_figure("Predicted against measured", answer.cluster, dots)
-        yield "Grey: off by less than a factor of 1.3. Lines: the range over the repetitions.", _png(figure)
+        yield "Grey: off by less than a factor of 1.3. Lines: the range over the repetitions.", render_figure(figure)
 
 
 def _is_compared(value: SideBySide) -> bool:
@@ -187,13 +186,13 @@ def write_diagnosis_page(found: Diagnosis, answer: Answer, path: Path | str) -> 
     pictures, dots, bars = dict[str, bytes](), list(_dots(found)), list(_bars(found))
     if dots:
         figure = accuracy_figure("Measured beside predicted", "each dot a size; lines: the 80 % interval", dots)
-        pictures["On the line: as fast as it should be."] = _png(figure)
+        pictures["On the line: as fast as it should be."] = render_figure(figure)
     for one in found.case.facts.of(RunTrace)[:1]:
         if len(one.trace.spans) or len(one.trace.messages):
-            pictures["The run, a rank a row."] = _png(space_time_figure(one.trace))
+            pictures["The run, a rank a row."] = render_figure(space_time_figure(one.trace))
     if bars:
         about = "sync counts also while the GPU computes, so that parts may be more than the step"
-        pictures["Where the step goes."] = _png(waterfall_figure("A training step", about, bars))
+        pictures["Where the step goes."] = render_figure(waterfall_figure("A training step", about, bars))
     said = list(map(_say, found.causes))
     told = answer.to_dict() | {"scenario": {"title": found.headline.partition(":")[0]}, "conclusions": said}
     parts = ReportParts(headline=found.headline, pictures=pictures, tables=render_html(answer.show()))

@@ -50,7 +50,7 @@ def command(
     *,
     asked: AccuracyOptions,
     plot: Annotated[
-        Path | None, drawing("a picture of accuracy", "Draw predicted against measured: .png, .svg or .pdf.")
+        Path | None, drawing("a still picture", "Draw predicted against measured: .png, .svg or .pdf.")
     ] = None,
     explain: ExplainOpt = False,
     json_to: JsonOpt = None,

@@ -100,8 +100,9 @@ class AccuracyHere(Answer):
         ]
         subtitle = (
             f"{len(dict.fromkeys(row.scenario for row in known))} clusters emulated, calibrated on two hosts; grey: "
+            "off by less than a factor of 1.3"
         )
-        viz.draw_accuracy("Predicted and measured here", f"{subtitle}off by less than a factor of 1.3", dots, path)
+        viz.write_figure(viz.accuracy_figure("Predicted and measured here", subtitle, dots), path)
 
     def to_dict(self) -> dict[str, Any]:
         """Return rows and errors as plain JSON."""

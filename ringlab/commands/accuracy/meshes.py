@@ -6,6 +6,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+import viz
 from collectives.errors import InputError
 from collectives.units import count
 from ringlab.session import Session
@@ -87,18 +88,16 @@ class MeshAccuracyAnswer(Answer):
 
     def draw(self, path: Path) -> None:
         """Draw predicted against measured seconds of steps."""
-        from viz.accuracy import Dots, draw_accuracy
-
         points = self.found.points
         dots = [
-            Dots(
+            viz.Dots(
                 "slow mode" if slow else "steps", source,
                 [row[2] for row in points if (row[0], row[3]) == (source, slow)],
                 [row[1] for row in points if (row[0], row[3]) == (source, slow)],
             )
             for source, slow in dict.fromkeys((row[0], row[3]) for row in points)
         ]  # fmt: skip
-        draw_accuracy("Trainings on meshes", "seconds of a step", dots, path)
+        viz.write_figure(viz.accuracy_figure("Trainings on meshes", "seconds of a step", dots), path)
 
 
 def mesh_accuracy(

@@ -75,7 +75,7 @@ class AccuracyAnswer(Answer):
             .items()
         ]
         subtitle = f"{len(self.systems)} systems, parameters: {self.fit}; grey: off by less than a factor of 1.3"
-        viz.draw_accuracy("NCCL: predicted and measured", subtitle, dots, path)
+        viz.write_figure(viz.accuracy_figure("NCCL: predicted and measured", subtitle, dots), path)
 
     def to_dict(self) -> dict[str, Any]:
         """Return classes, systems, baselines and what known rows gain as plain JSON; errors are fractions."""

@@ -57,7 +57,8 @@ class TrainingAccuracy(Answer):
                 seconds = [list(part.keys["samples"] / rate) for rate in (part.measured, part.predicted)]
                 dots.append(viz.Dots(panel, family, *seconds))
         subtitle = f"{self.series} series, parameters: {self.fit}; grey: off by less than a factor of 1.3"
-        viz.draw_accuracy("A training step on many GPUs: predicted and published", subtitle, dots, path)
+        title = "A training step on many GPUs: predicted and published"
+        viz.write_figure(viz.accuracy_figure(title, subtitle, dots), path)
 
     def to_dict(self) -> dict[str, Any]:
         """Return points and baselines as plain JSON; errors are fractions."""

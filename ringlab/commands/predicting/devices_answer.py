@@ -145,7 +145,8 @@ class DevicesAnswer(Answer):
             for case in self.cases
             if case.rows
         ]
-        viz.draw_scaling(self.title, f"{self.key}: a curve a value" if self.key else self.cluster, curves, path)
+        subtitle = f"{self.key}: a curve a value" if self.key else self.cluster
+        viz.write_figure(viz.scaling_figure(self.title, subtitle, curves), path)
 
 
 def no_timeline(path: Path) -> InputError:

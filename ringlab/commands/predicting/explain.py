@@ -64,7 +64,7 @@ WORDS = {  # of nvidia-smi topo -m, and of NCCL's log
 def command(
     scenario: ScenarioArg,
     output: Annotated[
-        Path | None, drawing("a picture of rings", "Draw the rings and trees: .png, .svg or .pdf.", "-o", "--output")
+        Path | None, drawing("a still picture", "Draw the rings and trees: .png, .svg or .pdf.", "-o", "--output")
     ] = None,
     json_to: JsonOpt = None,
     set_keys: SetOpt = None,
@@ -131,7 +131,7 @@ class Explanation(Answer):
         """Draw the rings and trees of the scenario's own cluster, as .png, .svg or .pdf. Raise InputError."""
         own = self.clusters[0]
         trees = [[(rank, parent) for rank, parent in tree if parent is not None] for tree in own.trees]
-        viz.draw_rings(viz.Rings(own.title, own.ranks_per_node, own.rings, trees), path)
+        viz.write_figure(viz.rings_figure(viz.Rings(own.title, own.ranks_per_node, own.rings, trees)), path)
 
     def show(self) -> Iterator[Part]:
         """Yield of each cluster what NCCL sees, its rings and trees, its choice at each size, and all candidates."""

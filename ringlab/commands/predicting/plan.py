@@ -77,7 +77,7 @@ def command(
     scenario: ScenarioArg,
     *,
     options: PlanOptions,
-    plot: Annotated[Path | None, drawing("a plan", "Draw time against money: .png, .svg, .pdf.")] = None,
+    plot: Annotated[Path | None, drawing("a still picture", "Draw time against money: .png, .svg, .pdf.")] = None,
     explain: ExplainOpt = False,
     json_to: JsonOpt = None,
     set_keys: SetOpt = None,
@@ -185,7 +185,7 @@ class PlanAnswer(Answer):
         ]
         subtitle = f"{self.target_samples:,.0f} samples; prices of {self.prices_newest} and before; lines: 80 %"
         limits = self.deadline_hours or inf, self.budget or inf
-        viz.draw_money(f"{self.title}: what it takes and costs", subtitle, dots, limits, path)
+        viz.write_figure(viz.money_figure(f"{self.title}: what it takes and costs", subtitle, dots, limits), path)
 
     def show(self) -> Iterator[Part]:
         """Yield the cheapest choices, with those of the Pareto front, then break-even points and the advice."""

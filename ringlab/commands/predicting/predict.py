@@ -20,6 +20,7 @@ from ringlab.shared.options import (
     ScenarioArg,
     SetOpt,
     TraceOpt,
+    drawing,
     with_groups,
 )
 from ringlab.shared.output import check_outputs, deliver
@@ -47,9 +48,7 @@ class PredictOptions:
         str | None,
         typer.Option(metavar="KEY=A..B", help="Predict with each value of a key: a range that doubles, or a list."),
     ] = None
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the sweep, or --devices: .png, .svg, .pdf.")
-    ] = None
+    plot: Annotated[Path | None, drawing("a still picture", "Draw the sweep, or --devices: .png, .svg, .pdf.")] = None
     devices: Annotated[
         str | None,
         typer.Option(metavar="1,2,4,8", help="Predict the training on so many devices each: rate, step, memory, cost."),
@@ -100,20 +99,12 @@ def command(
             )
         from ringlab.commands.predicting.predict_sweep import predict_sweep  # one prediction does without processes
 
-        _check_plot(options.plot, "a sweep")
         check_outputs(json_to, options.plot, reads=session.file)
         given: dict[str, Any] = {"calibration": session.file, "engine": session.engine, "progress": session.progress}
         swept = predict_sweep(scenario, options.sweep, *overrides, **given)
         deliver(swept, json_to, draw_to(swept, options.plot, json_to))
     else:
         _predict_once(scenario, overrides, session, options, json_to)
-
-
-def _check_plot(plot: Path | None, what: str) -> None:
-    if plot is not None:
-        from viz.file_types import check_file  # a prediction does without
-
-        check_file(plot, what)
 
 
 def _predict_devices(scenario: str, overrides: tuple[str, ...], options: PredictOptions, json_to: str | None) -> None:
@@ -124,7 +115,6 @@ def _predict_devices(scenario: str, overrides: tuple[str, ...], options: Predict
 
     devices, what_if = "1,2,4,8" if options.devices is None else options.devices, options.what_if
     counts = parse_world_sizes(devices, "--devices", most=65_536)
-    _check_plot(options.plot, "a scaling curve")
     check_outputs(json_to, options.plot, options.trace)
     if options.trace is not None and not may_have_timeline(scenario, counts, *overrides, what_if=what_if):
         raise no_timeline(options.trace)

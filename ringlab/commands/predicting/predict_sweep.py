@@ -89,7 +89,7 @@ class SweepAnswer(Answer):
         True
         """
         lines = [viz.SweepLine(name, [*line], [*line.values()]) for name, line in self.lines().items()]
-        viz.draw_sweep(self.title, self.key, lines, path)
+        viz.write_figure(viz.sweep_figure(self.title, self.key, lines), path)
 
 
 def _figures(prediction: Prediction) -> dict[str, Any]:

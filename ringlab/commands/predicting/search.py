@@ -61,7 +61,7 @@ class SearchOptions(MeshOptions):
         list[str] | None,
         typer.Option(metavar="FORMAT=FILE", help="Write the fastest for torchtitan, megatron, accelerate or torch."),
     ] = None
-    plot: Annotated[Path | None, drawing("a picture of meshes", "Draw rate against memory: .png, .svg or .pdf.")] = None
+    plot: Annotated[Path | None, drawing("a still picture", "Draw rate against memory: .png, .svg or .pdf.")] = None
     devices: Annotated[
         str | None, typer.Option(metavar="LIST", help="Numbers of devices: 8,64,512; else all of the cluster.")
     ] = None

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import viz
 from ringlab.shared.answer import NOT_IN_JSON, Answer, AnswerRecord
 from ringlab.table import NOTHING, Part, Sentences, Table, format_digits
 from simcomm.mesh_search.search import FoundMeshes, SearchedMesh, pareto_front
@@ -177,10 +178,8 @@ class SearchAnswer(Answer):
 
     def draw(self, path: Path) -> None:
         """Draw rate against memory, with the meshes that no other beats in both."""
-        from viz.fronts import MeshDots, draw_meshes  # a table does without what draws
-
         jobs = [
-            MeshDots(
+            viz.MeshDots(
                 title=f"{one.job.gpus} x {one.job.gpu}, {one.job.batch} sequences of {one.job.seq}",
                 rates=one.tokens_per_s.tolist(),
                 memory_gib=(one.memory.total / GIB).tolist(),
@@ -191,7 +190,7 @@ class SearchAnswer(Answer):
             )
             for one in self.found
         ]
-        draw_meshes(self.model, jobs, path)
+        viz.write_figure(viz.meshes_figure(self.model, jobs), path)
 
 
 def _kind(mesh: SearchedMesh) -> str:

@@ -66,7 +66,7 @@ def command(
     *,
     asked: WinnersOptions,
     output: Annotated[
-        Path | None, drawing("a map of winners", "Draw the map: .png, .svg or .pdf.", "-o", "--output")
+        Path | None, drawing("a still picture", "Draw the map: .png, .svg or .pdf.", "-o", "--output")
     ] = None,
     calibration: CalibrationOpt = None,
     json_to: JsonOpt = None,
@@ -119,7 +119,7 @@ class WinnersAnswer(Answer):
         names = [[choice.algorithm.name for choice in row] for row in found.choices]
         gains = [[choice.gain for choice in row] for row in found.choices]
         title = f"{found.collective} on {found.cluster}"
-        viz.draw_winners(viz.Winners(title, found.sizes, found.world_sizes, names, gains), path)
+        viz.write_figure(viz.winners_figure(viz.Winners(title, found.sizes, found.world_sizes, names, gains)), path)
 
     def to_dict(self) -> dict[str, Any]:
         cells = [
