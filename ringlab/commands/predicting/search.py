@@ -6,17 +6,19 @@ from math import inf, log
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-import typer
+from typer import Option
 
 from collectives.errors import InputError
 from collectives.output_files import write_text
 from collectives.quoting import quote, suggest
+from collectives.records.model_profile import EXAMPLE, TRANSFORMERS, is_transformer, parse_transformer
 from collectives.training.parallelism import FRAMEWORKS
+from collectives.training.recipe import check_known
 from ringlab.commands.predicting.predict_sweep import parse_sweep
 from ringlab.commands.predicting.search_answer import Case, Learning, MeshRow, Money, RemedyRow, SearchAnswer
 from ringlab.jobs.mesh_files import FORMATS, write_mesh
 from ringlab.shared.failures import refusals_about
-from ringlab.shared.models import MeshOptions, find_belief, make_job
+from ringlab.shared.models import check_precision, find_belief, named_optimizer
 from ringlab.shared.options import JsonOpt, ScenarioArg, SetOpt, drawing, with_groups
 from ringlab.shared.output import check_outputs, deliver, make_console
 from ringlab.shared.progress import TerminalProgress, computing, draw_to
@@ -25,6 +27,7 @@ from scenarios.forms import parse_hours
 from scenarios.loader import SpreadTraining, read_spread_training
 from simcomm.mesh.clusters import mesh_cluster
 from simcomm.mesh.uncertain import Uncertain
+from simcomm.mesh_search.columns import BITS, OFFLOADED, OPTIMIZERS, PRECISIONS
 from simcomm.mesh_search.devices import PUBLISHED
 from simcomm.mesh_search.memory import PART_NAMES
 from simcomm.mesh_search.search import (
@@ -52,38 +55,61 @@ WHOLE = {"batch": (1, 10**9), "seq": (16, 10**9), "lora": (0, 4096)}  # and what
 
 
 @dataclass(frozen=True)
-class SearchOptions(MeshOptions):
-    """What is searched beside the scenario, what of it is listed, and what is written besides."""
+class SearchOptions:
+    """How a training differs from what its scenario says, what is listed of its meshes, and what is written besides."""
 
-    top: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="Meshes that are listed.")] = 10
-    why: Annotated[bool, typer.Option("--why", help="Say of each other kind of mesh why it loses.")] = False
+    batch: Annotated[
+        int | None, Option(min=1, metavar="N", help="Sequences in a step of all devices; else batch_size a device.")
+    ] = None
+    seq: Annotated[int | None, Option(min=16, metavar="N", help="Tokens of a sequence; else the model's context.")] = (
+        None
+    )
+    precision: Annotated[
+        str | None, Option(metavar="NAME", help="bf16, fp8, mxfp8, nvfp4, tf32, float32; else the scenario's.")
+    ] = None
+    framework: Annotated[
+        str | None,
+        Option(metavar="NAME", help="torchtitan, nanotron, megatron, ...; else the scenario's."),
+    ] = None
+    is_compiled: Annotated[bool, Option("--compile", help="Layers are compiled.")] = False
+    optimizer: Annotated[
+        str | None, Option(metavar="NAME", help="adamw, adamw8bit or sgd; else the scenario's, else adamw.")
+    ] = None
+    offload: Annotated[
+        str, Option(metavar="WHAT", help="What the host keeps: none, optimizer (states), or parameters too.")
+    ] = "none"
+    lora: Annotated[
+        int, Option(min=0, max=4096, metavar="RANK", help="Adapters of this rank are trained, weights are frozen.")
+    ] = 0
+    bits: Annotated[str, Option(metavar="16|8|4", help="Bits of a frozen weight; 4 is QLoRA.")] = "16"
+    with_zero_bubble: Annotated[bool, Option("--zero-bubble", help="Zero-bubble schedules of pipelines too.")] = False
+    top: Annotated[int, Option(min=1, max=1000, metavar="N", help="Meshes that are listed.")] = 10
+    why: Annotated[bool, Option("--why", help="Say of each other kind of mesh why it loses.")] = False
     export: Annotated[
         list[str] | None,
-        typer.Option(metavar="FORMAT=FILE", help="Write the fastest for torchtitan, megatron, accelerate or torch."),
+        Option(metavar="FORMAT=FILE", help="Write the fastest for torchtitan, megatron, accelerate or torch."),
     ] = None
     plot: Annotated[Path | None, drawing("a still picture", "Draw rate against memory: .png, .svg or .pdf.")] = None
     devices: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Numbers of devices: 8,64,512; else all of the cluster.")
+        str | None, Option(metavar="LIST", help="Numbers of devices: 8,64,512; else all of the cluster.")
     ] = None
     fill: Annotated[
-        float, typer.Option(min=0.1, max=1.0, metavar="SHARE", help="Of a device's memory that may be taken.")
+        float, Option(min=0.1, max=1.0, metavar="SHARE", help="Of a device's memory that may be taken.")
     ] = FILL
-    mesh: Annotated[str | None, typer.Option(metavar="NAME", help="This mesh alone, by its name as it is listed.")] = (
+    mesh: Annotated[str | None, Option(metavar="NAME", help="This mesh alone, by its name as it is listed.")] = None
+    runs: Annotated[Path | None, Option(metavar="FILE.csv", help="Runs of yours, to which the model is adapted.")] = (
         None
     )
-    runs: Annotated[
-        Path | None, typer.Option(metavar="FILE.csv", help="Runs of yours, to which the model is adapted.")
-    ] = None
     what_if: Annotated[
         str | None,
-        typer.Option("--what-if", metavar="KEY=VALUES", help="preset=dgx-h100,dgx-b200; seq=, batch=, precision=, ..."),
+        Option("--what-if", metavar="KEY=VALUES", help="preset=dgx-h100,dgx-b200; seq=, batch=, precision=, ..."),
     ] = None
     tokens: Annotated[
         float | None,
-        typer.Option(min=1, max=1e18, metavar="N", help="Tokens to train on: what that takes and costs."),
+        Option(min=1, max=1e18, metavar="N", help="Tokens to train on: what that takes and costs."),
     ] = None
-    deadline: Annotated[str | None, typer.Option(metavar="TIME", help="When they are to be done: '30 days'.")] = None
-    budget: Annotated[float | None, typer.Option(min=0.01, metavar="DOLLARS", help="What they may cost.")] = None
+    deadline: Annotated[str | None, Option(metavar="TIME", help="When they are to be done: '30 days'.")] = None
+    budget: Annotated[float | None, Option(min=0.01, metavar="DOLLARS", help="What they may cost.")] = None
 
     @property
     def hours(self) -> float:
@@ -92,8 +118,15 @@ class SearchOptions(MeshOptions):
             return inf if self.deadline is None else parse_hours(self.deadline)
 
     def check(self) -> None:
-        """Raise InputError for what is no option's value, and for limits of what has no length."""
-        super().check()
+        """Raise InputError for a name that is not known, bits that are not frozen, and limits of what has no length."""
+        for option, value, known in (
+            ("precision", self.precision, PRECISIONS), ("framework", self.framework, FRAMEWORKS),
+            ("optimizer", self.optimizer, OPTIMIZERS), ("offload", self.offload, OFFLOADED), ("bits", self.bits, BITS),
+        ):  # fmt: skip
+            if value is not None:
+                check_known(option, value, tuple(known))
+        if self.bits != "16" and not self.lora:
+            raise InputError(f"--bits {self.bits} is of frozen weights: give --lora RANK too")
         has_limits = self.hours < inf or self.budget is not None
         if has_limits and self.tokens is None:
             raise InputError(
@@ -121,7 +154,7 @@ def find_meshes(scenario: str | Path, options: SearchOptions, overrides: Sequenc
         try:
             spread, used = (base, options) if key is None else _varied(scenario, overrides, options, key, value)
             for devices in _numbers(spread, used):
-                job = make_job(spread, devices, used)
+                job = _job(spread, devices, used)
                 belief, told = find_belief(job.gpu, job.framework, used.runs)
                 one, priced = search(job, belief, used.fill), _price(spread, base, job)
                 fitting = len(one.order)
@@ -147,6 +180,38 @@ def find_meshes(scenario: str | Path, options: SearchOptions, overrides: Sequenc
         title=base.title, file=str(base.path), model=base.training.model, precision=found[0].job.precision,
         notes=tuple(notes), found=tuple(found), cases=tuple(cases), key=key, refused=tuple(refused),
         tokens=options.tokens,
+    )  # fmt: skip
+
+
+def _job(spread: SpreadTraining, devices: int, options: SearchOptions) -> MeshJob:
+    """Return what is to be searched for so many devices. Raise InputError for a model or cluster that it is not for."""
+    training, host = spread.training, mesh_cluster(spread.cluster).host
+    if host is None:
+        raise InputError('search is about described GPU machines: give cluster.preset and transport = "nccl"')
+    if not is_transformer(training.model):
+        raise InputError(
+            f"model {quote(training.model)} is no transformer by its dimensions; give {EXAMPLE}, or a name: "
+            + ", ".join(TRANSFORMERS)
+        )
+    kind, shape = parse_transformer(training.model)
+    node = host.gpus
+    if devices > node and not host.nic_rate:
+        raise InputError(
+            f"{devices} devices of {spread.cluster.title}: its hosts have {node} and its network is not known; give "
+            "cluster.nic and cluster.net, or up to as many devices as a host has"
+        )
+    if devices > node and devices % node:
+        raise InputError(f"{devices} devices do not fill hosts of {node}; give a multiple of {node}, or up to {node}")
+    form, precision = spread.parallelism, options.precision or training.precision
+    check_precision(host.gpu, precision, "--precision")
+    return MeshJob(
+        kind=kind, shape=shape, seq=options.seq or shape.context,
+        batch=options.batch or training.batch_size * devices,
+        gpu=host.gpu, gpus=devices, node_gpus=node, nic_rate=host.nic_rate, peer_rate=host.peer_rate,
+        precision=precision, framework=options.framework or training.framework,
+        is_compiled=options.is_compiled, optimizer=options.optimizer or named_optimizer(training),
+        offload=options.offload, lora=options.lora, frozen_bits=options.bits,
+        experts=form.experts, top_k=form.top_k if form.experts else 0, with_zero_bubble=options.with_zero_bubble,
     )  # fmt: skip
 
 
