@@ -63,8 +63,8 @@ def are_unlike(a: Values, b: Values, scale: float) -> bool:
     return bool(np.isnan(a) is not np.isnan(b)) if a.size == 0 else bool(off.mean() > 0.02)
 
 
-def find_ratio(a: Values, b: Values) -> float | None:
-    """Return by what a sample is a multiple of another; None where it is none, or where all is zero.
+def find_ratio(a: Values, b: Values, rounding: float = ROUNDING) -> float | None:
+    """Return by what a sample is a multiple of another, but for rounding; None where it is none, or all is zero.
 
     >>> find_ratio(np.array([2.0, 0.0, 6.0]), np.array([1.0, 0.0, 3.0]))
     2.0
@@ -76,7 +76,7 @@ def find_ratio(a: Values, b: Values) -> float | None:
         return None
     ratios = np.sort(a[there] / b[there])
     ratio = float(ratios[len(ratios) // 2])
-    return ratio if np.abs(a - ratio * b).max() <= ROUNDING * np.abs(a).max() else None
+    return ratio if np.abs(a - ratio * b).max() <= rounding * np.abs(a).max() else None
 
 
 def are_other_numbers(a: Values, b: Values) -> bool:

@@ -66,6 +66,9 @@ class Watcher:
     def wrapped(self, rank: Rank, ddp: Any) -> None:
         """Hear that a module has become DistributedDataParallel."""
 
+    def hooked(self, rank: Rank, bucket: Any, site: CallSite) -> None:
+        """Hear that a hook of DDP, registered at a line, is given a bucket of gradients."""
+
     def forward_begins(self, rank: Rank, ddp: Any) -> None:
         """Hear that a DistributedDataParallel is called."""
 

@@ -6,6 +6,7 @@ import os
 import sys
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from torch.utils.data import dataloader as loading
 from virtual.matching.samples import is_plain
 from virtual.process.replaced import Replaced
 from virtual.ranks.neutral import Neutral
-from virtual.ranks.sites import is_asked_by_program, is_called_within, is_users
+from virtual.ranks.sites import find_site, is_asked_by_program, is_called_within, is_users
 from virtual.ranks.watching import nobody
 from virtual.ranks.world import VirtualWorld
 
@@ -46,6 +47,7 @@ class ProgramObserver:
         ddp = DistributedDataParallel
         replaced.put(ddp, "__init__", self._after(ddp.__init__, "wrapped"))
         replaced.put(ddp, "forward", self._before(ddp.forward, "forward_begins"))
+        replaced.put(ddp, "register_comm_hook", self._hooking(ddp.register_comm_hook))
         replaced.put(torch.autograd, "backward", self._backward(torch.autograd.backward))
         made = self._after(optimizers.Optimizer.__init__, "made_optimizer")
         replaced.put(optimizers.Optimizer, "__init__", made)
@@ -101,6 +103,19 @@ class ProgramObserver:
             result = function(tensors, *args, **named)
             self.tell("backward_ended")
             return result
+
+        return told
+
+    def _hooking(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def told(ddp: Any, state: Any, hook: Callable[..., Any]) -> Any:
+            site = find_site()
+
+            @wraps(hook)
+            def hooked(state: Any, bucket: Any) -> Any:
+                self.tell("hooked", bucket, site)
+                return hook(state, bucket)
+
+            return function(ddp, state, hooked)
 
         return told
 

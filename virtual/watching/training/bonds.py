@@ -1,7 +1,7 @@
 """Which parameters of which ranks should be equal: those whose gradients are reduced together."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from virtual.matching.samples import Values, are_equal, is_constant, is_plain
 from virtual.ranks.rank import Rank
+from virtual.ranks.sites import CallSite
 from virtual.ranks.watching import Watcher
 from virtual.watching.training.logs import OptimizerLog, OptimizerLogs
 
@@ -24,6 +25,16 @@ class Bond:
     parameters: dict[Rank, torch.Tensor]
     by_ddp: bool = False
     of_norm: bool = False  # a weight of ones that ranks share which split up layers by hand
+    hook: CallSite | None = None  # where the program has registered what DDP reduces it by
+    sum_given: Values | None = None  # of all ranks' gradients that the hook was last given, a sample
+    _given: dict[int, dict[Rank, Values]] = field(default_factory=dict)  # by number of the backward
+
+    def give(self, rank: Rank, gradient: Values, backward: int, hook: CallSite) -> None:
+        """Note what a rank gives to a hook of DDP to be reduced."""
+        self.hook, met = hook, self._given.setdefault(backward, {})
+        met[rank] = gradient
+        if len(met) == len(self.parameters):
+            self.sum_given, self._given = np.sum([*met.values()], axis=0), {}
 
 
 class Bonds(Watcher):

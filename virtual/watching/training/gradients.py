@@ -27,6 +27,7 @@ from virtual.watching.training.losses import LossScale, read_loss_scale
 
 FEW = 8  # values of each parameter that factors are found by
 SOME = 64  # values of a tensor of gradients that ranks are compared by
+HALVES = 0.02  # relative difference that is rounding of sums in float16 and bfloat16
 OF_FSDP = f"distributed{os.sep}fsdp{os.sep}"
 DIVIDE = "divide by the number of ranks (grad /= dist.get_world_size()), reduce with ReduceOp.AVG, or divide the loss"
 ONCE = "divide once: DDP and ReduceOp.AVG have done it already"
@@ -98,6 +99,13 @@ class Gradients(Watcher):
             return
         parameters = [one for log in self.logs.of_rank(rank) for one in log.with_gradients]
         now.gradients = {id(one): sample_gradient(one, FEW) for one in parameters}
+
+    def hooked(self, rank: Rank, bucket: Any, site: CallSite) -> None:
+        if self.logs.are_watched(rank):
+            for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
+                bond = self.bonds.of(rank, parameter)
+                if bond is not None:
+                    bond.give(rank, take_sample(gradient, FEW), self.logs.backwards.get(rank, 0), site)
 
     def posted(self, posted: Any) -> None:
         now = self._backwards.get(posted.rank)
@@ -237,6 +245,8 @@ class Gradients(Watcher):
             present = sample_gradient(parameter, FEW)
             before = now.gradients.get(id(parameter))
             reduced = [(one, at) for one in now.reduced for at, mine in enumerate(one.parameters) if mine is parameter]
+            if bond.hook is not None:
+                reduced = []  # within the hook
             if (
                 before is None
                 or len(bond.parameters) != ranks
@@ -246,6 +256,8 @@ class Gradients(Watcher):
             ):
                 return [], None, 0
             scale: float | None = 1.0 / ranks
+            if bond.hook is not None and _is_sum(before, bond):
+                site, scale = bond.hook, 1.0
             if reduced:
                 one, at = reduced[0]
                 site, scale = one.site, find_ratio(one.given[at], before)
@@ -291,6 +303,12 @@ def _samples(tensor: torch.Tensor, parameters: list[torch.Tensor]) -> list[Value
         return [take_sample(tensor, FEW)]
     parts = tensor.detach().reshape(-1).split([one.numel() for one in parameters])
     return [take_sample(part, FEW) for part in parts]
+
+
+def _is_sum(reduced: Values, bond: Bond) -> bool:
+    """Return whether a hook of DDP has left the sum of what ranks gave it, also in numbers of half the size."""
+    ratio = None if bond.sum_given is None else find_ratio(reduced, bond.sum_given, HALVES)
+    return ratio is not None and abs(ratio - 1.0) < HALVES
 
 
 def _part(ranks: int) -> str:

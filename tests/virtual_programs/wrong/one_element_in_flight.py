@@ -1,0 +1,15 @@
+# kind: in flight
+# ranks: 2
+# One flat buffer for two layers: the first half is under way, and the loss is put into its last place.
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+flat = torch.randn(2, 4099)
+grads, rest = flat
+for step in range(2):
+    work = dist.all_reduce(grads, async_op=True)  # told: 0-1
+    rest.mul_(0.5)
+    grads[-1] = float(step)
+    work.wait()
+    dist.all_reduce(rest)
