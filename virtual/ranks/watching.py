@@ -87,6 +87,9 @@ class Watcher:
     def sampling(self, rank: Rank, sampler: Any) -> None:
         """Hear that a DistributedSampler is gone through."""
 
+    def setting_epoch(self, rank: Rank, sampler: Any) -> None:
+        """Hear that the program gives a DistributedSampler an epoch."""
+
     def made_sampler(self, rank: Rank, sampler: Any) -> None:
         """Hear of a new DistributedSampler."""
 

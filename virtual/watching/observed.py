@@ -42,6 +42,7 @@ class ProgramObserver:
         for function, event in ((loading._BaseDataLoaderIter.__next__, "batch_drawn"),):
             replaced.put(loading._BaseDataLoaderIter, "__next__", self._before(function, event, with_owner=False))
         replaced.put(DistributedSampler, "__iter__", self._before(DistributedSampler.__iter__, "sampling"))
+        replaced.put(DistributedSampler, "set_epoch", self._before(DistributedSampler.set_epoch, "setting_epoch"))
         made_sampler = self._after(DistributedSampler.__init__, "made_sampler")
         replaced.put(DistributedSampler, "__init__", self._first(made_sampler, self._listen_to_results, replaced))
         ddp = DistributedDataParallel

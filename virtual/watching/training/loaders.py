@@ -25,6 +25,7 @@ class SamplerLog:
     number: int  # among those of the rank
     learnt: set[int]
     is_compared: bool = False
+    is_epoch_set: bool = False  # since it was last gone through
 
 
 class Samplers(Watcher):
@@ -42,11 +43,17 @@ class Samplers(Watcher):
         self._counts[rank] = number + 1
         self._logs[sampler] = SamplerLog(find_site(), number, set())
 
+    def setting_epoch(self, rank: Rank, sampler: Any) -> None:
+        if sampler in self._logs:  # a program that begins anew, or with another model, has epochs again
+            self._logs[sampler].is_epoch_set = True
+
     def sampling(self, rank: Rank, sampler: Any) -> None:
         log = self._logs.get(sampler)
         if log is None:
             return
-        self._now[rank] = (sampler, sampler.epoch, sampler.shuffle and sampler.epoch in log.learnt, find_site())
+        is_again = sampler.shuffle and sampler.epoch in log.learnt and not log.is_epoch_set
+        self._now[rank] = (sampler, sampler.epoch, is_again, find_site())
+        log.is_epoch_set = False
         if not log.is_compared:
             log.is_compared = True
             met = self._met.setdefault((rank.job.number, log.number), {})
