@@ -30,6 +30,8 @@ from realcomm.calibration.blocks import (
 )
 from realcomm.calibration.calibration import run_in_turns
 from realcomm.calibration.plan import LINE_SIZES, make_plan
+from ringlab.scenario import load
+from ringlab.session import Session
 
 RING, NAIVE = find_algorithm("all_reduce/ring"), find_algorithm("all_reduce/naive")
 JOB = Training(RING)
@@ -202,3 +204,17 @@ def test_small_and_large_messages_count_alike():
     # least squares of relative errors: 6/5 of the less
     assert line.fixed + 1000 * line.per_byte == pytest.approx(1.2e-6)
     assert line.fixed + 10**9 * line.per_byte == pytest.approx(1.2)
+
+
+@pytest.mark.parametrize("launcher", ["none", "mpirun"])
+def test_ranks_that_a_launcher_started_do_not_calibrate(launcher: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each would do it beside the others, whoever started them."""
+    made: list[str] = []
+    monkeypatch.setattr(Session, "find_or_calibrate", lambda *_, **__: made.append("made"))
+    monkeypatch.setattr(Session, "find_calibration", lambda *_: made.append("found"))
+    if launcher == "mpirun":
+        monkeypatch.setenv("RANK", "1")
+        monkeypatch.setenv("WORLD_SIZE", "2")
+    scenario = load("quickstart", 'collective.algorithms=["auto"]')
+    Session().calibration_to_choose(scenario)
+    assert made == ["made" if launcher == "none" else "found"]

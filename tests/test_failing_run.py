@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import Ringlab
-from test_broken_gallery import CAUGHT, GALLERY
+from test_broken_programs import CAUGHT, GALLERY
 
 import simcomm
 from collectives import Algorithm, ProgramError, Trace, algorithm, make_request, read_trace, recv_reduce, send

@@ -1,4 +1,4 @@
-"""The collectives as functions: what torch.distributed's own would have done, with an algorithm of one's choice."""
+"""The collectives as functions, those under way and the classroom's: what torch.distributed's own would have done."""
 
 import doctest
 import re
@@ -7,13 +7,16 @@ from inspect import Parameter, signature
 from pathlib import Path
 
 import pytest
+import real_async
 import real_functions
 import torch
 import torch.distributed as dist
 
 import realcomm
 import simcomm
+from collectives.errors import InputError
 from collectives.training.workload import Training
+from realcomm import classroom
 from realcomm.launching.launcher import launch
 
 MINE = """
@@ -127,6 +130,59 @@ def test_what_does_not_fit_is_refused_before_anything_is_sent():
         for wanted, (said, _) in zip(REFUSED + REFUSED_TYPES, told, strict=True):
             assert re.search(wanted, said)
         assert [of_type for _, of_type in told] == [False] * len(REFUSED) + [True] * len(REFUSED_TYPES)
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_the_four_of_the_classroom(world_size: int):
+    total = world_size * (world_size + 1) / 2
+    for rank, (sent, reduced, both, ring) in enumerate(launch(real_functions.in_class, world_size)):
+        assert sent == [2.0] * 5
+        assert reduced == ([total / world_size] * 5 if rank == 1 else [])
+        assert both == [total] * 5
+        assert ring == [total / world_size] * 5
+
+
+def test_without_a_group_the_message_says_so():
+    with pytest.raises(InputError, match="init_process_group"):
+        classroom.broadcast(torch.zeros(1), 0, 1)
+
+
+def test_a_collective_goes_on_while_the_rank_computes():
+    (early, computed, right), *others = launch(real_async.computing, 3, timeout=60)
+    assert not early
+    assert computed > 10  # in the 0.3 s that the others stay away it computes, rather than wait
+    assert right and all(other[2] for other in others)
+
+
+def test_many_in_flight_are_exact_whoever_waits_for_which_first():
+    assert launch(real_async.many_in_flight, 3, timeout=60) == [[]] * 3
+
+
+def test_groups_of_the_same_ranks_do_not_wait_for_each_other():
+    assert launch(real_async.two_groups_crosswise, 3, timeout=60) == [[3.0, 6.0]] * 3
+
+
+def test_fifty_groups_at_a_time_are_exact_and_leave_nothing_when_destroyed():
+    assert launch(real_async.fifty_groups, 3, timeout=120) == [([], 50, 0, 0)] * 3
+
+
+def test_a_wait_may_end_early_and_says_what_the_collective_waits_for():
+    (early, wrong, value), others = launch(real_async.waiting, 2, timeout=60)
+    assert early.startswith("TimeoutError: the collective is not done after 0:00:00.2")
+    assert "all_reduce/ring step 0, waiting for rank 1" in early
+    assert wrong == "TypeError: timeout is 0.2; it must be a datetime.timedelta"
+    assert [value] == others == ["3.0"]
+
+
+def test_a_collective_that_fails_tells_everyone_who_waits():
+    told, others = launch(real_async.broken, 2, timeout=60)
+    assert len(told) == 3 and all("imed out" in said for said in told) and others == []
+
+
+def test_gradients_set_off_during_backward_train_the_same_model():
+    for own, by_hook, under_way in launch(real_async.training, 2, timeout=60):
+        assert own and by_hook
+        assert under_way == 6  # each of three layers' weight and bias
 
 
 @pytest.mark.gpu
