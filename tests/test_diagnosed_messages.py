@@ -60,6 +60,7 @@ LINES = {  # a line as it is printed, by the message's key
     "cuda-driver": "RuntimeError: The NVIDIA driver on your system is too old (found version 11040).",
     "out-of-memory": "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
     "device-assert": "RuntimeError: CUDA error: device-side assert triggered",
+    "mismatch": f"{N} NCCL WARN Mismatched collective detected, please check your collective calls",
     "gloo-timeout": "RuntimeError: [../third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting "
     "1800000ms for recv operation to complete",
     "version-differs": "ImportError: libtorch_cuda.so: undefined symbol: ncclCommRegister",

@@ -12,7 +12,6 @@ from collectives.errors import InputError
 from simcomm.diagnosis.evidence.facts import Facts, FilePlace, TestTable
 from simcomm.diagnosis.evidence.machine import DescribedMachine
 from simcomm.diagnosis.evidence.profiled_step import ProfiledStep, find_profiled_step
-from simcomm.nccl.descriptions import System
 from simcomm.nccl.measured.tables import MeasuredTable, SizeSeries
 from simcomm.nccl.predict import COLLECTIVES, interval_log_limits, predict_seconds
 from simcomm.nccl.settings import NcclSettings
@@ -39,7 +38,6 @@ class ComparedTable:
     """A collective of a table beside the prediction; seconds by size, and the interval's limits in log time."""
 
     table: TestTable
-    system: System
     series: SizeSeries
     predicted: Floats
     limits: Floats  # [2, sizes]
@@ -73,23 +71,15 @@ class ComparedTable:
 
 
 def compare_tables(facts: Facts, machine: DescribedMachine) -> tuple[ComparedTable, ...]:
-    """Return each table's collectives beside the machine as it should be; none where it cannot be predicted."""
-    if machine.missing:
-        return ()
-    return tuple(one for table in facts.of(TestTable) for one in compare_table(table, machine))
-
-
-def compare_table(table: TestTable, machine: DescribedMachine) -> tuple[ComparedTable, ...]:
-    """Return the collectives of a table beside the prediction for its own hosts and ranks."""
-    system = machine.system(**shape_of(table))
-    return tuple(compare_series(table, system, series) for series in series_of(table))
-
-
-def compare_series(table: TestTable, system: System, series: SizeSeries) -> ComparedTable:
-    """Return one collective beside the prediction for a system."""
-    predicted = predict_seconds(system, series.collective, series.nbytes)
-    limits = interval_log_limits(system, series.nbytes, coverage=COVERAGE)
-    return ComparedTable(table, system, series, predicted, limits)
+    """Return each table's collectives beside the prediction for its own hosts and ranks; none where there is none."""
+    found = []
+    for table in facts.of(TestTable) if not machine.missing else ():
+        system = machine.system(**shape_of(table))
+        for series in series_of(table):
+            predicted = predict_seconds(system, series.collective, series.nbytes)
+            limits = interval_log_limits(system, series.nbytes, coverage=COVERAGE)
+            found.append(ComparedTable(table, series, predicted, limits))
+    return tuple(found)
 
 
 def series_of(table: TestTable) -> list[SizeSeries]:
@@ -123,11 +113,6 @@ class DiagnosedCase:
     def worst(self) -> ComparedTable | None:
         """The comparison whose large sizes are furthest from the prediction."""
         return max(self.comparisons, key=lambda one: one.factor.value, default=None)
-
-    @property
-    def factor(self) -> float | None:
-        """How many times slower the worst is; None where nothing is compared."""
-        return None if self.worst is None else self.worst.factor.value
 
     def slowdown(self, changes: Mapping[str, Any] | None = None, **settings: Any) -> float | None:
         """Return how many times longer it takes with keys or settings changed, by prediction.

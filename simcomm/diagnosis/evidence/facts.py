@@ -212,14 +212,12 @@ class NvLinks(Fact):
 
 @dataclass(frozen=True)
 class SearchedGraph(Fact):
-    """What NCCL's search found: channels and GB/s of a channel, inside a node and between nodes, with its paths."""
+    """What NCCL's search found: channels and GB/s of a channel, inside a node and between nodes."""
 
     pattern: int
     channels: int
     inside: float
     between: float
-    path_inside: str
-    path_between: str
 
 
 @dataclass(frozen=True)
@@ -328,7 +326,6 @@ class FlightCall(Fact):
     sequence: int
     operation: str
     state: str  # scheduled, started or completed
-    sizes: str = ""
     frame: str = ""
     is_p2p: bool = False
 

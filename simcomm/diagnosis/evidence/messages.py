@@ -417,6 +417,13 @@ GPU_MESSAGES = {
 }
 
 PROGRAM_MESSAGES = {
+    "mismatch": KnownMessage(
+        r"mismatched collective detected",
+        "collective-mismatch",
+        "NCCL finds ranks in different collectives",
+        "set TORCH_DISTRIBUTED_DEBUG=DETAIL, which names them",
+        0.9,
+    ),
     "gloo-timeout": KnownMessage(
         r"gloo/transport\S* timed out waiting \d+ms for \w+ operation",
         "rank-absent",

@@ -62,7 +62,6 @@ COMPLAINTS = (  # what a message that rules ask for stands for; in small letters
     ("gdr-off", r"gpu direct rdma disabled|gpu direct rdma \S* ?(?:is )?not (?:available|supported)|gdr 0\b"),
     ("no-peermem", r"nv_?peer_?mem(?:ory)? (?:is )?not (?:loaded|found)|dma-buf is (?:not available|disabled)"),
     ("efa-absent", r"only efa provider is supported|net/ofi couldn't find any optimal provider|no eligible providers"),
-    ("mismatch", r"mismatched collective detected"),
     ("p2p-refused", r"p2p is disabled between|peer access is not supported|could not enable "
                     r"p2p|cudaipcopenmemhandle failed"),
     ("no-path", r"could not find a path for pattern"),
@@ -71,7 +70,6 @@ COMPLAINTS = (  # what a message that rules ask for stands for; in small letters
     ("numa-balancing", r"numa auto balancing enabled"),
     ("plugin-there", r"loaded (?:external )?(?:net|network) plugin|plugin path : \S*net\S*\.so"),
     ("plugin-absent", r"could not find: libnccl-net|no plugin found \(libnccl-net"),
-    ("nvls-absent", r"nvls multicast support is not available"),
 )  # fmt: skip
 KNOWN_COMPLAINTS = tuple((key, re.compile(pattern)) for key, pattern in COMPLAINTS)
 ANY_COMPLAINT = re.compile("|".join(pattern for _, pattern in COMPLAINTS))
@@ -120,7 +118,7 @@ def _read_message(place: FilePlace, host: str, said: str) -> Iterator[Fact]:
     if found := CHANNELS.search(said):
         yield ChannelCount(place, int(found[1]), int(found[2] or 0))
     if found := PATTERN.search(said):
-        yield SearchedGraph(place, int(found[1]), int(found[2]), float(found[3]), float(found[4]), found[5], found[6])
+        yield SearchedGraph(place, int(found[1]), int(found[2]), float(found[3]), float(found[4]))
     if found := NET_RATE.search(said):
         yield Adapter(place, found[2], "NET", host, float(found[1]) * 8)
     if found := CHOSEN.search(said):

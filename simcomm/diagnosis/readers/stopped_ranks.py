@@ -141,7 +141,6 @@ def read_dump(path: Path, content: dict[str, Any]) -> Iterator[Fact]:
             sequence,
             name.rpartition(":")[2],
             state,
-            sizes=f"{entry.get('input_sizes', '')}"[:80],
             frame=_frame_outside_torch(entry),
             is_p2p=bool(entry.get("is_p2p")),
         )

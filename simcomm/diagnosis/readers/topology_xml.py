@@ -113,8 +113,6 @@ class TopologyReader:
                 int(self.number(attributes, "nchannels")),
                 inside,
                 between,
-                attributes.get("typeintra", ""),
-                attributes.get("typeinter", ""),
             )
         )
 

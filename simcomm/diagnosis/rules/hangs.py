@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import combinations
 from typing import NamedTuple
 
 from collectives.quoting import name_ranks
@@ -9,6 +10,8 @@ from simcomm.diagnosis.evidence.causes import Cause, stands_still
 from simcomm.diagnosis.evidence.expectation import DiagnosedCase
 from simcomm.diagnosis.evidence.facts import (
     CollectiveMismatch,
+    FilePlace,
+    Fingerprint,
     FlightCall,
     FlightGroup,
     LoggedHop,
@@ -55,15 +58,11 @@ def find_rank_behind(case: DiagnosedCase) -> Iterator[Cause]:
     every = case.facts.of(RankTimeout)
     world = max((one.rank for one in every), default=-1) + 1
     for group, same in _by_group(every).items():
-        first: dict[int, RankTimeout] = {}
-        for one in same:
-            if one.operation and (one.rank not in first or one.sequence < first[one.rank].sequence):
-                first[one.rank] = one
+        first = _first_waits(same)
         if not first:
             continue
         positions = {one.rank: one for one in same if one.completed is not None}
         yield from _behind_by_position(positions, first)
-        yield from _other_operation(first)
         absent = [rank for rank in range(world) if rank not in first and rank not in positions]
         some = next(iter(first.values()))
         if (
@@ -80,6 +79,15 @@ def find_rank_behind(case: DiagnosedCase) -> Iterator[Cause]:
                 "look at that rank's own log and stack (py-spy dump)",
                 0.7,
             )
+
+
+def _first_waits(timeouts: Sequence[RankTimeout]) -> dict[int, RankTimeout]:
+    """Return the earliest collective in which each rank was given up."""
+    first: dict[int, RankTimeout] = {}
+    for one in timeouts:
+        if one.operation and (one.rank not in first or one.sequence < first[one.rank].sequence):
+            first[one.rank] = one
+    return first
 
 
 def _is_of_all(group: str) -> bool:
@@ -132,34 +140,6 @@ def _behind_by_position(positions: dict[int, RankTimeout], first: dict[int, Rank
             )
 
 
-def _other_operation(first: dict[int, RankTimeout]) -> Iterator[Cause]:
-    """Yield that ranks are in different collectives at one number, or of different sizes."""
-    for one in first.values():
-        for other in first.values():
-            if one.sequence != other.sequence or one.rank >= other.rank:
-                continue
-            if one.operation != other.operation:
-                yield stands_still(
-                    "collective-mismatch",
-                    f"at collective {one.sequence} rank {one.rank} is in {one.operation}, rank {other.rank} in "
-                    f"{other.operation}",
-                    other.place,
-                    "ranks must call the same collectives in one order",
-                    0.9,
-                )
-                return
-            if None not in (one.elements, other.elements) and one.elements != other.elements:
-                yield stands_still(
-                    "shape-mismatch",
-                    f"{one.operation} {one.sequence} has {one.elements} elements on rank {one.rank}, {other.elements} "
-                    f"on rank {other.rank}",
-                    other.place,
-                    "ranks must give tensors of one shape: look at what depends on a rank's data",
-                    0.9,
-                )
-                return
-
-
 def find_preparing(case: DiagnosedCase) -> Iterator[Cause]:
     """Yield that a rank was still preparing data when the others' patience ended."""
     waits = [one.place for one in case.facts.of(RankTimeout)]
@@ -193,29 +173,52 @@ def find_preparing(case: DiagnosedCase) -> Iterator[Cause]:
 
 
 def find_mismatch(case: DiagnosedCase) -> Iterator[Cause]:
-    """Yield ranks that are in different collectives, by torch's wrapper or NCCL's own check."""
-    for found in case.facts.of(CollectiveMismatch):
-        one, other = found.one, found.other
-        differs = one.operation != other.operation or one.sequence != other.sequence
-        name = "collective-mismatch" if differs else "shape-mismatch"
+    """Yield ranks that are in different collectives, or in one with different shapes."""
+    for one, other, place, strength in _unlike_calls(case):
+        is_other = one.operation != other.operation or one.sequence != other.sequence
         yield stands_still(
-            name,
-            f"rank {one.rank} is in {one.operation} {one.sequence} [{one.shape}], rank {other.rank} in "
-            f"{other.operation} {other.sequence} [{other.shape}]",
-            found.place,
+            "collective-mismatch" if is_other else "shape-mismatch",
+            f"rank {one.rank} is in {_describe(one)}, rank {other.rank} in {_describe(other)}",
+            place,
             "ranks must call the same collectives with the same shapes: look at what depends on the rank or its data",
-            0.95,
+            strength,
         )
-        return
-    complaint = case.facts.complaint("mismatch")
-    if complaint is not None:
-        yield stands_still(
-            "collective-mismatch",
-            "NCCL finds ranks in different collectives",
-            complaint.place,
-            "set TORCH_DISTRIBUTED_DEBUG=DETAIL, which names them",
-            0.9,
+
+
+def _unlike_calls(case: DiagnosedCase) -> Iterator[tuple[Fingerprint, Fingerprint, FilePlace, float]]:
+    """Yield calls of two ranks that should be one collective, by torch's wrapper, flight recorders and watchdog.
+
+    With each come its place and how surely it shows that they differ.
+    """
+    for found in case.facts.of(CollectiveMismatch)[:1]:
+        yield found.one, found.other, found.place, 0.95
+    recorded: dict[tuple[str, int], dict[str, FlightCall]] = defaultdict(dict)
+    for call in case.facts.of(FlightCall):
+        if not call.is_p2p:
+            recorded[call.group, call.sequence][call.operation] = call
+    unlike = next((list(kinds.values())[:2] for kinds in recorded.values() if len(kinds) > 1), None)
+    if unlike is not None:
+        first, second = (
+            Fingerprint(one.rank, one.sequence, one.operation, f"{one.frame}, group {one.group}") for one in unlike
         )
+        yield first, second, unlike[1].place, 0.95
+    for same in _by_group(case.facts.of(RankTimeout)).values():
+        waits = sorted(_first_waits(same).values(), key=lambda one: one.rank)
+        for one, other in combinations(waits, 2):
+            known = None not in (one.elements, other.elements)
+            is_unlike = one.operation != other.operation or (known and one.elements != other.elements)
+            if one.sequence == other.sequence and is_unlike:
+                yield _fingerprint(one), _fingerprint(other), other.place, 0.9
+                break
+
+
+def _fingerprint(one: RankTimeout) -> Fingerprint:
+    shape = "" if one.elements is None else f"{one.elements} elements"
+    return Fingerprint(one.rank, one.sequence, one.operation, shape)
+
+
+def _describe(one: Fingerprint) -> str:
+    return f"{one.operation} {one.sequence}" + f" [{one.shape}]" * bool(one.shape)
 
 
 class _Position(NamedTuple):
@@ -232,7 +235,6 @@ class _Position(NamedTuple):
 def find_recorded(case: DiagnosedCase) -> Iterator[Cause]:
     """Yield which rank did not come to which collective, by flight recorders, and where it called the last one."""
     groups: dict[str, dict[int, _Position]] = defaultdict(dict)
-    calls: dict[tuple[str, int], list[FlightCall]] = defaultdict(list)
     pending = dict[int, FlightCall]()
     for one in case.facts.of(FlightCall):
         if one.state != "completed":
@@ -243,20 +245,6 @@ def find_recorded(case: DiagnosedCase) -> Iterator[Cause]:
             before = groups[one.group].get(one.rank)
             if before is None or one.sequence >= before.sequence:
                 groups[one.group][one.rank] = _Position(one)
-            calls[one.group, one.sequence].append(one)
-    for (group, sequence), same in calls.items():
-        kinds = {one.operation: one for one in same}
-        if len(kinds) > 1:
-            one, other = list(kinds.values())[:2]
-            yield stands_still(
-                "collective-mismatch",
-                f"at collective {sequence} of group {group} rank {one.rank} is in {one.operation} {one.frame}, rank "
-                f"{other.rank} in {other.operation} {other.frame}",
-                other.place,
-                "ranks must call the same collectives in one order",
-                0.95,
-            )
-            break
     members = {one.group: one.members for one in case.facts.of(FlightGroup)}
     for group, ranks in groups.items():
         silent = [rank for rank in members.get(group, ()) if rank not in ranks]
