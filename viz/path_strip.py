@@ -4,15 +4,14 @@ from collections.abc import Sequence
 
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from collectives.records.critical_path import PathStretch, divide_path
 from collectives.records.limits import find_limits
 from collectives.records.trace import Trace
 from collectives.units import format_time
-from viz.captions import check_something_happens, describe_trace, time_unit
+from viz.captions import check_something_happens, describe_trace
 from viz.layout.layout import is_through_memory
-from viz.style import BUSY, FAINT, INK, PHASES, chunk_colours, clear_axes, phase_colours, titled_figure
+from viz.style import BUSY, FAINT, INK, PHASES, chunk_colours, clear_axes, label_times, phase_colours, titled_figure
 
 ROW = 0.3  # inches
 Row = tuple[str, str, float]  # name, colour, seconds
@@ -40,9 +39,7 @@ def path_figure(trace: Trace) -> Figure:
     corners = [[(p.begin, 0), (p.end, 0), (p.end, 1), (p.begin, 1)] for p in parts]
     strip.add_collection(PolyCollection(corners, facecolors=[colours[name] for name in names], gid="parts"))
     strip.set(xlim=(0, trace.elapsed), ylim=(0, 1), yticks=[])
-    unit, size = time_unit(trace.elapsed)
-    strip.xaxis.set_major_locator(MaxNLocator(8))
-    strip.xaxis.set_major_formatter(FuncFormatter(lambda time, _: f"{time / size:g} {unit}" if time else "0"))
+    label_times(strip.xaxis, trace.elapsed, 8)
     clear_axes(strip)
     _draw_rows(figure, rows, trace.elapsed, height)
     return figure

@@ -174,7 +174,7 @@ class _TraceEvents:
             tids = [self.numbers.next() for _ in range(max(track) + 1)]
             for number, tid in enumerate(tids):
                 label = f"{name} {number + 1}" if number else name
-                self.events += _describe_track(self.pid[rank], tid, label, order + number)
+                self.events += _describe("thread", self.pid[rank], tid, label, order + number)
             for one, number in zip(own, track, strict=True):
                 self.events += _slice_events(one, self.pid[rank], tids[number])
 
@@ -245,18 +245,15 @@ def _describe_message(message: Message) -> Event:
 
 
 def _describe_process(pid: int, name: str, order: int) -> list[Event]:
-    about = {"ph": "M", "pid": pid, "tid": pid}
-    return [
-        {**about, "name": "process_name", "args": {"name": name}},
-        {**about, "name": "process_sort_index", "args": {"sort_index": order}},
-    ]
+    return _describe("process", pid, pid, name, order)
 
 
-def _describe_track(pid: int, tid: int, name: str, order: int) -> list[Event]:
+def _describe(what: str, pid: int, tid: int, name: str, order: int) -> list[Event]:
+    """Return the name of a process or thread, and its place among the others."""
     about = {"ph": "M", "pid": pid, "tid": tid}
     return [
-        {**about, "name": "thread_name", "args": {"name": name}},
-        {**about, "name": "thread_sort_index", "args": {"sort_index": order}},
+        {**about, "name": f"{what}_name", "args": {"name": name}},
+        {**about, "name": f"{what}_sort_index", "args": {"sort_index": order}},
     ]
 
 

@@ -24,9 +24,8 @@ from viz.captions import (
     describe_failure,
     describe_trace,
     is_stuck_at_once,
-    time_unit,
 )
-from viz.style import DPI, FAINT, GREY, INK, PAPER, WRONG, chunk_colours, phase_colours
+from viz.style import DPI, FAINT, GREY, INK, PAPER, WRONG, chunk_colours, clear_axes, label_times, phase_colours
 
 WIDTH = 10.0  # inches
 TRAINING_STEPS = 4  # shown of a training
@@ -152,16 +151,11 @@ def _key(axes: Axes, handles: Sequence[Artist], title: str, at_top: bool) -> Leg
 def _label_axes(axes: Axes, ranks: int, until: float) -> None:
     axes.set(xlim=(0, until), ylim=(ranks - 0.5, -0.5))
     axes.margins(0)
-    axes.xaxis.set_major_locator(MaxNLocator(8))
-    unit, seconds = time_unit(until)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda time, _: f"{time / seconds:g} {unit}" if time else "0"))
+    label_times(axes.xaxis, until, 8)
     axes.yaxis.set_major_locator(MaxNLocator(min(ranks, 32), integer=True, min_n_ticks=1))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda rank, _: f"rank {rank:.0f}" if 0 <= rank < ranks else ""))
-    axes.tick_params(labelsize=9, labelcolor=INK, color=FAINT, length=3)
-    axes.grid(color=FAINT, linewidth=0.6)
-    axes.set_axisbelow(True)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
+    clear_axes(axes, keep="both")
+    axes.tick_params(labelcolor=INK, color=FAINT, length=3)
 
 
 def _draw_heading(figure: Figure, trace: Trace, height: float, shown: str) -> None:

@@ -3,12 +3,16 @@
 import colorsys
 from io import BytesIO
 from pathlib import Path
+from typing import Literal
 
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.text import Text
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from collectives.output_files import write_bytes
+from viz.captions import time_unit
 from viz.file_types import check_file
 
 INK, GREY, FAINT, PAPER = "#1b2433", "#5f6b7d", "#d9dee6", "#ffffff"
@@ -109,13 +113,20 @@ def fit_words(words: str, width: float, size: float) -> str:
     return words if len(words) <= most else words[: most - 1].rstrip() + "…"
 
 
-def clear_axes(axes: Axes, *, keep: str = "x") -> None:
+def clear_axes(axes: Axes, *, keep: Literal["x", "y", "both"] = "x") -> None:
     """Leave of the axes only a faint grid across the axis that is kept: "x", "y" or "both"."""
     for spine in axes.spines.values():
         spine.set_visible(False)
-    axes.grid(color=FAINT, linewidth=0.6, axis="both" if keep == "both" else "x" if keep == "x" else "y")
+    axes.grid(color=FAINT, linewidth=0.6, axis=keep)
     axes.set_axisbelow(True)
     axes.tick_params(length=0, labelsize=9, labelcolor=GREY)
+
+
+def label_times(axis: Axis, longest: float, most: int) -> None:
+    """Write times at up to ``most`` places of an axis of seconds, in the unit that suits the longest."""
+    unit, size = time_unit(longest)
+    axis.set_major_locator(MaxNLocator(most))
+    axis.set_major_formatter(FuncFormatter(lambda time, _: f"{time / size:g} {unit}" if time else "0"))
 
 
 def render_figure(figure: Figure, kind: str = "png") -> bytes:

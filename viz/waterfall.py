@@ -10,12 +10,10 @@ from textwrap import fill
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from collectives.errors import InputError
 from collectives.units import format_time
-from viz.captions import time_unit
-from viz.style import GREY, INK, PAPER, WRONG, clear_axes, phase_colours, titled_figure
+from viz.style import GREY, INK, PAPER, WRONG, clear_axes, label_times, phase_colours, titled_figure
 
 MOST_BARS = 40
 NAME_WIDTH = 38  # characters of a line of a bar's name
@@ -54,9 +52,7 @@ def waterfall_figure(title: str, subtitle: str, bars: Sequence[Bar]) -> Figure:
         _draw_bar(axes, row, bar, colours, longest)
     _draw_groups(axes, rows, bars)
     axes.set(ylim=(rows[-1] + 0.6, -0.6), xlim=(0, longest * 1.02))
-    unit, size = time_unit(longest)
-    axes.xaxis.set_major_locator(MaxNLocator(6))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda time, _: f"{time / size:g} {unit}" if time else "0"))
+    label_times(axes.xaxis, longest, 6)
     axes.set_yticks([])
     clear_axes(axes)
     for number, name in enumerate(names):

@@ -187,15 +187,13 @@ Seat = tuple[int, int, int]  # plane, row and column of a host
 
 def lay_out_torus(graph: Graph, hosts: tuple[str, ...], box: Box) -> Layout | None:
     """Return the layout of a torus, row by row with the first on top; None for any other network."""
-    nodes = sorted(graph, key=natural_order)
-    shape = _find_shape(graph, nodes)
-    if shape is None or set(nodes) != set(hosts):
+    seats = _find_seats(graph)
+    if not seats or set(seats) != set(hosts):
         return None
-    seats = dict(zip(nodes, _seats(shape), strict=True))
     at = {node: (x + BEHIND * z, BEHIND * z - y) for node, (z, y, x) in seats.items()}
     positions = fit_into(Box(box.left, box.bottom, box.right - HIGHEST, box.top - HIGHEST), at)
     radius = fitting_radius(list(positions.values()))
-    radii = dict.fromkeys(nodes, radius)
+    radii = dict.fromkeys(seats, radius)
     cell = _cell_size(positions, at)
     lines = {(a, b): _torus_line(positions, seats, a, b, radii, cell) for a, b in graph.edges}
     return Layout(positions, hosts, radii, lines)
@@ -203,18 +201,17 @@ def lay_out_torus(graph: Graph, hosts: tuple[str, ...], box: Box) -> Layout | No
 
 def torus_seats(graph: Graph) -> dict[str, Point]:
     """Return the place of each host of a torus in a unit box with y downwards; nothing for another network."""
-    nodes = sorted(graph, key=natural_order)
-    shape = _find_shape(graph, nodes)
+    at = {node: (x + BEHIND * z, y - BEHIND * z) for node, (z, y, x) in _find_seats(graph).items()}
+    return fit_into(Box(0.0, 0.0, 1.0, 1.0), at) if at else {}
+
+
+def _find_seats(graph: Graph) -> dict[str, Seat]:
+    """Return the plane, row and column of each host of a torus; nothing if it is none, as a ring of four."""
+    nodes, edges = sorted(graph, key=natural_order), set(graph.edges)
+    shape = next((shape for shape in _shapes(len(nodes)) if _torus_edges(nodes, shape) == edges), None)
     if shape is None:
         return {}
-    at = {node: (x + BEHIND * z, y - BEHIND * z) for node, (z, y, x) in zip(nodes, _seats(shape), strict=True)}
-    return fit_into(Box(0.0, 0.0, 1.0, 1.0), at)
-
-
-def _find_shape(graph: Graph, nodes: list[str]) -> Shape | None:
-    """Return how many planes, rows and columns the torus has; None if it is none. A ring of four is not a torus."""
-    edges = set(graph.edges)
-    return next((shape for shape in _shapes(len(nodes)) if _torus_edges(nodes, shape) == edges), None)
+    return {node: (int(z), int(y), int(x)) for node, (z, y, x) in zip(nodes, np.ndindex(shape), strict=True)}
 
 
 def _shapes(size: int) -> Iterator[Shape]:
@@ -222,10 +219,6 @@ def _shapes(size: int) -> Iterator[Shape]:
     for planes in (planes for planes in range(1, size // 4 + 1) if size % planes == 0 and size > 4):
         plane = size // planes
         yield from ((planes, plane // width, width) for width in range(2, plane // 2 + 1) if plane % width == 0)
-
-
-def _seats(shape: Shape) -> list[Seat]:
-    return [(int(z), int(y), int(x)) for z, y, x in np.ndindex(shape)]
 
 
 def _torus_edges(nodes: list[str], shape: Shape) -> set[Edge]:
