@@ -1,7 +1,7 @@
 """The machine that facts describe: the keys of a described system, each with the line that says it or as a guess."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,7 +81,9 @@ def describe_machine(facts: Facts, given: Mapping[str, Any] | None = None) -> De
     gpu = _find_gpu(facts) if "gpu" not in keys and "machine" not in keys else None
     if gpu is not None:
         keys["gpu"] = gpu
-    keys = {**dict(_counts(facts)), **keys}
+    if (counted := _count(facts)) is not None:
+        nodes, gpus, place = counted
+        keys = {"nodes": KeyValue(nodes, place), "gpus": KeyValue(gpus, place), **keys}
     known = _gpu_of(keys)
     for found in (_links, _slots, _network, _software):
         keys = {**dict(found(facts, known, keys)), **keys}
@@ -126,56 +128,40 @@ def _find_gpu(facts: Facts) -> KeyValue | None:
     return None
 
 
-def _counts(facts: Facts) -> Iterator[tuple[str, KeyValue]]:
-    """Yield hosts and GPUs of each: of the largest table, else of the communicator, else of one host's devices."""
+def _count(facts: Facts) -> tuple[int, int, FilePlace] | None:
+    """Return hosts and GPUs of each: of the largest table, else of the communicator, else of one host's devices."""
     tables = sorted(facts.of(TestTable), key=lambda one: one.run.ranks)
     if tables:
-        largest = tables[-1]
-        yield "nodes", KeyValue(largest.run.hosts, largest.place)
-        yield "gpus", KeyValue(largest.run.gpus, largest.place)
-        return
-    comms = facts.of(CommRank)
-    if comms:
-        yield from _counts_of_communicator(facts, comms)
-        return
+        return tables[-1].run.hosts, tables[-1].run.gpus, tables[-1].place
+    if facts.of(CommRank):
+        return _count_of_communicator(facts)
     for started in facts.of(StartedTest):
         hosts = {device.host for device in started.devices}
-        yield "nodes", KeyValue(len(hosts), started.place)
-        yield "gpus", KeyValue(max(1, len(started.devices) // len(hosts)), started.place)
-        return
+        return len(hosts), max(1, len(started.devices) // len(hosts)), started.place
     for found in facts.of(ProfiledRanks):
         ranks, hosts = found.profiles[0].world_size, {one.host for one in found.profiles}
         is_told = hosts != {"host"} or ranks <= USUAL_GPUS  # older profiles do not name their host
         if len(found.profiles) == ranks > 1 and ranks % len(hosts) == 0 and is_told:
-            yield "nodes", KeyValue(len(hosts), found.place)
-            yield "gpus", KeyValue(ranks // len(hosts), found.place)
-            return
-    for count, place in _devices_of_a_host(facts):
-        yield "nodes", KeyValue(1, place)
-        yield "gpus", KeyValue(count, place)
-        return
+            return len(hosts), ranks // len(hosts), found.place
+    for matrix in facts.of(PathMatrix):
+        return 1, len(matrix.gpus), matrix.place
+    slots = {one.bus: one.place for one in facts.of(PcieSlot) if one.kind == "gpu"}
+    gpus = {one.index: one.place for one in facts.of(GpuSeen)}
+    places = max(list(slots.values()), list(gpus.values()), key=len)
+    return (1, len(places), places[0]) if places else None
 
 
-def _counts_of_communicator(facts: Facts, comms: Sequence[CommRank]) -> Iterator[tuple[str, KeyValue]]:
-    """Yield hosts and GPUs of each of the widest communicator; none where its other ranks' hosts are not logged."""
+def _count_of_communicator(facts: Facts) -> tuple[int, int, FilePlace] | None:
+    """Return hosts and GPUs of each of the widest communicator; None where its other ranks' hosts are not logged."""
+    comms = facts.of(CommRank)
     widest = max(comms, key=lambda one: (one.ranks, one.nodes))
     hosts = {one.rank: one.host for one in comms if one.ranks == widest.ranks}
     is_apart = any(one.transport == "NET" for one in facts.of(LoggedHop)) and len(set(hosts.values())) == 1
     if not widest.nodes and len(hosts) < widest.ranks and is_apart:
-        return
+        return None
     nodes = widest.nodes or max(1, len(set(hosts.values())))
     gpus = widest.ranks // nodes if widest.ranks % nodes == 0 else max(Counter(hosts.values()).values())
-    yield "nodes", KeyValue(nodes, widest.place)
-    yield "gpus", KeyValue(gpus, widest.place)
-
-
-def _devices_of_a_host(facts: Facts) -> Iterator[tuple[int, FilePlace]]:
-    yield from ((len(one.gpus), one.place) for one in facts.of(PathMatrix))
-    slots = {one.bus: one.place for one in facts.of(PcieSlot) if one.kind == "gpu"}
-    gpus = {one.index: one.place for one in facts.of(GpuSeen)}
-    places = max(list(slots.values()), list(gpus.values()), key=len)
-    if places:
-        yield len(places), places[0]
+    return nodes, gpus, widest.place
 
 
 def _links(facts: Facts, gpu: Gpu | None, keys: Mapping[str, KeyValue]) -> Iterator[tuple[str, KeyValue]]:
