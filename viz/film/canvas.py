@@ -12,12 +12,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 from matplotlib.text import Text
 
+from collectives.records.columns import Floats
 from viz.layout.geometry import Box
 from viz.style import INK, PAPER
 
 AnArtist = TypeVar("AnArtist", bound=Artist)
-
-Floats = npt.NDArray[np.float64]
 
 DPI = 100
 POINTS = 72 / DPI  # points in a pixel

@@ -4,13 +4,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
+from collectives.records.columns import Floats, Ints
 from collectives.records.trace import Trace
 from viz.layout.geometry import Edge, Layout, Line
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 def point_along(line: Line, share: float) -> tuple[float, float]:
@@ -39,7 +36,6 @@ class Motion:
     nbytes: Floats
     src: Ints
     dst: Ints
-    step: Ints
     chunk: Ints
     line: Ints  # index into ``lines``
     lines: list[Line]
@@ -77,7 +73,7 @@ def follow_messages(trace: Trace, layout: Layout, times: Floats) -> Motion:
     key, line = np.unique(np.stack([src, dst, messages.route]), axis=1, return_inverse=True)
     known = [(a, b, messages.routes[route]) for a, b, route in key.T.tolist()]
     return Motion(
-        times, begin, end, messages.nbytes.astype(float), src=src, dst=dst, step=messages.step, chunk=messages.chunk,
+        times, begin, end, messages.nbytes.astype(float), src=src, dst=dst, chunk=messages.chunk,
         line=line.reshape(-1).astype(np.int64), lines=[layout.route_line(*key) for key in known],
         edges=[list(pairwise(route)) for _, _, route in known],
         first=first.astype(np.int64), last=np.maximum(last, first + 1).astype(np.int64),

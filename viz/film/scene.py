@@ -6,10 +6,11 @@ import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.collections import EllipseCollection, LineCollection
 
+from collectives.records.columns import Ints
 from collectives.records.trace import Trace
 from collectives.units import format_bandwidth
 from viz.film.canvas import POINTS, Canvas
-from viz.film.motion import Ints, Motion, length, link_use, phases_at
+from viz.film.motion import Motion, length, link_use, phases_at
 from viz.layout.geometry import Box, Edge, Layout, natural_order
 from viz.style import BUSY, FAINT, GREY, INK, PANE, PAPER, WRONG, chunk_colours, rgb, text_colour, use_colour
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from collectives.catalogue import find_algorithm, library
 from collectives.declaration import Algorithm
@@ -15,14 +14,13 @@ from collectives.proof.contributions import (
     follow_contributions,
     follow_wrong_contributions,
 )
+from collectives.records.columns import Ints
 from collectives.records.messages import Messages
 from collectives.records.trace import Trace
 from collectives.schedule.build import build_schedule, sound_schedule
 
 TOLD_APART = 16  # ranks that are told apart; of more, how many have contributed is said
 COMPLETE = 1 << 30  # beside the contributors: the chunk is what the collective promises
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

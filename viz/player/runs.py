@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collectives.records.columns import Ints
+from collectives.records.columns import Floats, Ints
 from collectives.records.limits import RunLimits, critical_messages, find_limits
 from collectives.records.link_loads import LinkLoads, LinkRoutes, link_loads
 from collectives.records.messages import Messages
@@ -118,8 +118,6 @@ ROWS = 2048  # of ranks: each has its own up to so many
 SERIES = 48  # links whose use over time is kept
 MOST_PACKED = 4_000_000  # letters of all single messages; of more, only some ranks' are listed
 MOST_MESSAGES = 200_000  # that a page holds one by one; of more aggregates, and those of some ranks
-
-Floats = npt.NDArray[np.float64]
 
 
 def aggregate(trace: Trace, loads: LinkLoads, limits: RunLimits, groups: Sequence[tuple[str, int]]) -> dict[str, Any]:
