@@ -54,6 +54,9 @@ class Watcher:
     def backward_ended(self, rank: Rank) -> None:
         """Hear that backward has ended."""
 
+    def clipping(self, rank: Rank) -> None:
+        """Hear that gradients are about to be clipped by their norm."""
+
     def made_optimizer(self, rank: Rank, optimizer: Any) -> None:
         """Hear of a new optimizer."""
 

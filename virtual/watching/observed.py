@@ -50,6 +50,8 @@ class ProgramObserver:
         replaced.put(ddp, "forward", self._before(ddp.forward, "forward_begins"))
         replaced.put(ddp, "register_comm_hook", self._hooking(ddp.register_comm_hook))
         replaced.put(torch.autograd, "backward", self._backward(torch.autograd.backward))
+        for owner in (torch.nn.utils, torch.nn.utils.clip_grad):
+            replaced.put(owner, "clip_grad_norm_", self._clipping(owner.clip_grad_norm_))
         made = self._after(optimizers.Optimizer.__init__, "made_optimizer")
         replaced.put(optimizers.Optimizer, "__init__", made)
         replaced.put(torch.nn.Module, "eval", self._before(torch.nn.Module.eval, "evaluating"))
@@ -117,6 +119,13 @@ class ProgramObserver:
                 return hook(state, bucket)
 
             return function(ddp, state, hooked)
+
+        return told
+
+    def _clipping(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def told(*args: Any, **named: Any) -> Any:
+            self.tell("clipping")
+            return function(*args, **named)
 
         return told
 

@@ -39,6 +39,7 @@ USUAL = ((2, 3, 4, 5, 8, 10), (2,))  # numbers that a mean, and a sum, are divid
 CHECK_SUM = (
     "compare your own all_reduce with dist.all_reduce on numbers that differ by rank; is a chunk sent too early?"
 )
+CLIP_LATER = "clip after gradients are averaged: then all ranks do it by the norm of one and the same gradient"
 LEAVE = "leave the averaging to DDP, or do not wrap the module"
 SAMPLER = "give the loader a DistributedSampler, or each rank its own part of the data: data[rank::world_size]"
 SEEDS = "give each rank its own data: by a DistributedSampler, a slice that depends on the rank, or a seed of its own"
@@ -66,6 +67,7 @@ class Backward:
     is_over: bool = False
     since_step: int = 0  # backwards since the last step
     has_messages: bool = False  # since backward has ended
+    clipped: CallSite | None = None  # where they were clipped by their norm, before any was reduced
 
 
 class Gradients(Watcher):
@@ -107,6 +109,11 @@ class Gradients(Watcher):
                 if bond is not None:
                     bond.give(rank, take_sample(gradient, FEW), self.logs.backwards.get(rank, 0), site)
 
+    def clipping(self, rank: Rank) -> None:
+        now = self._backwards.get(rank)
+        if self.strict and now is not None and now.is_over and not now.reduced:
+            now.clipped = find_site()
+
     def posted(self, posted: Any) -> None:
         now = self._backwards.get(posted.rank)
         if posted.way == "calls" and posted.exchange.collective == "reduce_scatter" and is_called_within(OF_FSDP):
@@ -139,6 +146,7 @@ class Gradients(Watcher):
                 given = _samples(call.tensors[0], parameters)
                 reduced = Reduced(parameters, given, call.likeness.op, bool(early), call.site)
                 self._backwards.setdefault(call.rank, Backward()).reduced.append(reduced)
+            self._compare_clipped([call.rank for call in calls])
 
     def moved(self, collective: Any) -> None:
         for call in collective.calls.values():
@@ -271,6 +279,21 @@ class Gradients(Watcher):
         return found, site, ranks
 
     # -- gradients of several ranks
+
+    def _compare_clipped(self, ranks: list[Rank]) -> None:
+        """Look whether what ranks have just given to be reduced is clipped by factors of each one's own."""
+        factors = []
+        for now in (self._backwards[rank] for rank in ranks):
+            first = now.reduced[-1]
+            before = now.gradients.get(id(first.parameters[0]))
+            factor = None if before is None or now.clipped is None else find_ratio(first.given[0], before)
+            if factor is None:
+                return
+            factors.append(factor)
+        if not is_close(min(factors), max(factors)):
+            for rank in ranks:
+                title = "gradients are clipped on each rank by its own norm, and reduced afterwards"
+                self.find("unlike factors", title, rank, self._backwards[rank].clipped, CLIP_LATER)
 
     def _compare_given(self, collective: Any, calls: list[Any], found: list[Any], is_of_torch: bool) -> None:
         """Look whether all ranks give equal gradients to be reduced."""
