@@ -17,6 +17,8 @@ from virtual.ranks.rank import Rank, RankWait
 from virtual.ranks.sites import find_site, is_asked_by_program
 from virtual.ranks.world import VirtualWorld
 
+POLLING_S = 1800.0  # of virtual time, as groups wait, after which whoever polls in vain is told to be stuck
+POLL_S = 0.01  # a poll takes at least
 TOO_OFTEN = "semaphore or lock released too many times"  # as multiprocessing says it
 
 
@@ -39,7 +41,10 @@ def _choosing(world: VirtualWorld, made: "type[SharedObject]", real: Any) -> Any
 
 
 class SharedObject:
-    """What all ranks of a program see alike; pickled, it is told by its place. A timeout is of no account."""
+    """What all ranks of a program see alike; pickled, it is told by its place.
+
+    A wait with a timeout is over where nothing can happen any more, as queues are polled until all is done.
+    """
 
     def __init__(self, world: VirtualWorld) -> None:
         self._world = world
@@ -54,9 +59,15 @@ class SharedObject:
         assert caller is not None, "a thread of the runtime"
         return caller
 
-    def _wait(self, method: str, is_ready: Callable[[], bool]) -> None:
-        what = f"{type(self).__name__.removeprefix('Virtual')}.{method}()"
-        self._world.wait_until(self._caller(), is_ready, RankWait(what, find_site()))
+    def _wait(self, method: str, is_ready: Callable[[], bool], timeout: float | None = None) -> bool:
+        """Wait until something holds; return whether it does, or the timeout has passed."""
+        what, caller = f"{type(self).__name__.removeprefix('Virtual')}.{method}()", self._caller()
+        gives_up = timeout is not None and caller.now < POLLING_S
+        self._world.wait_until(caller, is_ready, RankWait(what, find_site(), gives_up=gives_up))
+        if is_ready() or timeout is None:
+            return True
+        caller.spend(max(timeout, POLL_S))
+        return False
 
     def _changed(self) -> None:
         """See who can go on."""
@@ -77,10 +88,11 @@ class VirtualQueue(SharedObject):
         self._changed()
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
-        """Return the first item when one is there. Raise queue.Empty where it is not to be waited for."""
+        """Return the first item when one is there. Raise queue.Empty where it is not to be waited for (longer)."""
         if not block and not self._items:
             raise queue.Empty
-        self._wait("get", lambda: bool(self._items))
+        if not self._wait("get", lambda: bool(self._items), timeout):
+            raise queue.Empty
         return pickle.loads(self._items.popleft())  # what this process has pickled
 
     def put_nowait(self, item: Any) -> None:
@@ -120,7 +132,8 @@ class VirtualSemaphore(SharedObject):
         """Hold it when it is free. Return whether it is held: not where it is not free and not to be waited for."""
         if not block and not self._free:
             return False
-        self._wait("acquire", lambda: self._free > 0)
+        if not self._wait("acquire", lambda: self._free > 0, timeout):
+            return False
         self._free -= 1
         return True
 
@@ -202,9 +215,8 @@ class VirtualEvent(SharedObject):
         self._flag = False
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the flag is set."""
-        self._wait("wait", self.is_set)
-        return True
+        """Wait until the flag is set; return whether it is."""
+        return self._wait("wait", self.is_set, timeout)
 
 
 class VirtualBarrier(SharedObject):
