@@ -25,10 +25,9 @@ from collectives.schedule.symbolic_build import AnySchedule, build_symmetric, bu
 from collectives.schedule.symmetric import SymmetricSchedule
 from simcomm import Cluster
 from simcomm.cluster.placement import place_round_robin
-from simcomm.compiled.engine import QUOTIENT_FROM, by_events, by_max_plus, by_quotient
-from simcomm.compiled.planning.cyclic_plan import cyclic_pairs
+from simcomm.compiled.engine import QUOTIENT_FROM, Timing, by_events, by_max_plus, by_quotient
 from simcomm.compiled.planning.engine_input import EngineInput
-from simcomm.compiled.timing import Timing
+from simcomm.compiled.planning.schedule_plan import cyclic_pairs
 
 RESULTS = Path(__file__).parent / "results" / "methods.json"
 BANDWIDTH, LATENCY = "100 Gbit/s", "1 us"

@@ -17,7 +17,7 @@ from page_writer import RESULTS, Parts, read_results
 
 from collectives.output_files import write_text
 from collectives.units import format_size
-from realcomm.calibration.plan import HOP_TURNS
+from realcomm.calibration.calibration import HOP_TURNS
 from ringlab.emulated import PHASES
 
 WITHIN = 0.15

@@ -16,9 +16,9 @@ import simcomm
 from collectives.catalogue import find_algorithm
 from collectives.errors import InputError, RunFailed
 from collectives.records.calibration import SLOWER, Calibration, CrowdRound, PairProbes
-from collectives.records.critical_path import Lateness, find_lateness
 from collectives.records.environment import cores
 from collectives.records.trace import Trace
+from collectives.records.waits import Lateness, find_lateness
 from collectives.request import Request, make_request
 from collectives.training.workload import Training
 from collectives.units import count, format_bandwidth, format_time
@@ -26,8 +26,7 @@ from realcomm.calibration.pair_calibration import calibrate_emulated, calibrate_
 from realcomm.emulation.goodput import expected_goodput
 from realcomm.emulation.network import EmulatedNetwork
 from realcomm.emulation.plan import plan_network
-from realcomm.measuring.collective_run import make_trace, measure_all
-from realcomm.measuring.measurement import RankFigures, TimedRequest
+from realcomm.measuring.collective_run import RankFigures, TimedRequest, make_trace, measure_all
 from realcomm.training.trainer import train_each
 from ringlab.session import Session
 from ringlab.shared.answer import AnswerRecord

@@ -19,7 +19,7 @@ from ringlab.shared.options import TIMEOUT_S, RealOptions
 from ringlab.shared.progress import NoProgress, Progress, TerminalProgress, Tick, computing
 from ringlab.shared.workload import predictable
 from scenarios import LoadedScenario
-from simcomm.time_models.choice import time_model
+from simcomm.time_models.time_model import time_model
 from simcomm.uncertainty import find_noise
 
 Source = Calibration | Path | str | None  # a calibration, its file, or the cached one

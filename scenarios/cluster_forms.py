@@ -23,7 +23,7 @@ from simcomm.cluster.calibrated import this_machine
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.custom import from_links
 from simcomm.cluster.files import SUFFIXES, read_cluster
-from simcomm.cluster.presets import machine_entries, preset
+from simcomm.cluster.hardware import machine_entries, preset
 
 PARAMETER_KINDS: dict[str, Any] = {  # of the keys that are other than a count
     "bandwidth": Bandwidth,

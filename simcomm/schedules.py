@@ -7,8 +7,7 @@ from collectives.declaration import Algorithm
 from collectives.proof.completion import completion_order
 from collectives.proof.verifier import verify
 from collectives.schedule.build import build_schedule
-from collectives.schedule.call import make_call
-from collectives.schedule.schedule import Schedule
+from collectives.schedule.schedule import Schedule, StepTable, make_call
 from collectives.schedule.size_check import (
     check_operations,
     check_pairs,
@@ -17,7 +16,6 @@ from collectives.schedule.size_check import (
 )
 from collectives.schedule.symbolic_build import AnySchedule, build_compact, build_symmetric
 from collectives.schedule.symmetric import SymmetricSchedule
-from collectives.schedule.table import StepTable
 
 VERIFIED_UP_TO = 64  # ranks; beyond it only deadlocks are looked for, which an engine could hang on
 

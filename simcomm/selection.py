@@ -13,8 +13,8 @@ from collectives.records.calibration import Calibration
 from collectives.request import Request, make_request
 from collectives.spec import find_spec
 from simcomm.cluster.cluster import Cluster
-from simcomm.time_models.choice import time_model
 from simcomm.time_models.estimator import Estimator
+from simcomm.time_models.time_model import time_model
 
 SLICES = (2, 8, 32)  # of the pipelined algorithms
 SAME = 1e-9  # times that differ by less than this share are equal; then fewer operations win

@@ -15,8 +15,8 @@ from collectives.request import Array, Request, make_request
 from collectives.training.workload import ComputePhases, Training, check_training
 from simcomm.cluster.cluster import Cluster
 from simcomm.model.trouble import NO_TROUBLE, Trouble
-from simcomm.time_models.choice import time_model
 from simcomm.time_models.options import SimulationOptions
+from simcomm.time_models.time_model import time_model
 
 
 def run(

@@ -131,4 +131,4 @@ BRIEF = {
 def brief_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calibrate with few sizes and short probes, where what is measured is not what a test is about."""
     for name, value in BRIEF.items():
-        monkeypatch.setattr(f"realcomm.calibration.plan.{name}", value)
+        monkeypatch.setattr(f"realcomm.calibration.calibration.{name}", value)

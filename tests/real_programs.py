@@ -23,7 +23,7 @@ from realcomm.execution.events import Event
 from realcomm.execution.executor import Executor, execute
 from realcomm.launching.group import share_gpu
 from realcomm.measuring import probes
-from realcomm.measuring.measurement import RankMeasurement, TimedRequest
+from realcomm.measuring.collective_run import RankMeasurement, TimedRequest
 from realcomm.measuring.rank_measurement import measure_rank
 from realcomm.measuring.timing import exact_input, exact_result, time_together
 

@@ -21,7 +21,7 @@ from collectives.spec import find_spec
 from collectives.training.workload import Training
 from realcomm.execution.executor import Executor
 from realcomm.launching.status import report_progress, set_status
-from realcomm.measuring.measurement import TimedRequest
+from realcomm.measuring.collective_run import TimedRequest
 from realcomm.measuring.rank_measurement import measure_rank
 from realcomm.training.trainer import train_rank
 

@@ -16,7 +16,7 @@ from collectives.training.workload import Training
 from realcomm.execution import broken_run
 from realcomm.launching.failures import LaunchFailed, RankFailed, TimedOut
 from realcomm.launching.launcher import launch
-from realcomm.measuring.measurement import TimedRequest
+from realcomm.measuring.collective_run import TimedRequest
 from realcomm.training import trainer
 from ringlab.shared.output import keep_broken_trace
 

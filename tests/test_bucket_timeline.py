@@ -7,7 +7,7 @@ import pytest
 import simcomm
 from collectives import InputError, find_algorithm
 from collectives.records.summary import training_entry
-from collectives.training.buckets import fill_buckets
+from collectives.training.gradients import fill_buckets
 from collectives.training.workload import Buckets, ComputePhases, Training
 
 RING = find_algorithm("all_reduce/ring")

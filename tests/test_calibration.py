@@ -15,7 +15,7 @@ from collectives.records.calibration import HopCurve, read_calibration
 from collectives.records.environment import threads_per_rank
 from collectives.records.summary import training_entry
 from collectives.request import make_request
-from collectives.training.buckets import Gradient
+from collectives.training.gradients import Gradient
 from collectives.training.workload import ComputePhases, Training
 from realcomm.calibration.blocks import (
     BesideTimes,
@@ -28,8 +28,7 @@ from realcomm.calibration.blocks import (
     make_calibration,
     split,
 )
-from realcomm.calibration.calibration import run_in_turns
-from realcomm.calibration.plan import LINE_SIZES, make_plan
+from realcomm.calibration.calibration import LINE_SIZES, make_plan, run_in_turns
 from ringlab.scenario import load
 from ringlab.session import Session
 

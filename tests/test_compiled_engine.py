@@ -17,9 +17,8 @@ from collectives.schedule.symbolic_build import build_symmetric, build_table
 from collectives.step import recv, send
 from simcomm import Cluster
 from simcomm.compiled import engine
-from simcomm.compiled.engine import simulate
+from simcomm.compiled.engine import Timing, simulate
 from simcomm.compiled.planning.engine_input import EngineInput
-from simcomm.compiled.timing import Timing
 from simcomm.model.trouble import NO_TROUBLE, Trouble
 
 TRANSPORT = Transport("test", overhead=3e-6, goodput=0.9, gamma=1e-10)

@@ -20,11 +20,10 @@ from collectives.spec import find_spec
 from collectives.step import Program, recv, send
 from collectives.training.workload import ComputePhases, Training
 from simcomm import Cluster, fully_connected, ring, run, star, train
-from simcomm.compiled.engine import by_events, by_max_plus, by_quotient, simulate
+from simcomm.compiled.engine import Timing, by_events, by_max_plus, by_quotient, simulate
 from simcomm.compiled.kernel.arrays import Floats
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.shortcuts.max_plus import ChannelRun, MaxPlusRun
-from simcomm.compiled.timing import Timing
 from simcomm.compiled.traces import make_trace
 from simcomm.model.jitter import Jitter
 from simcomm.model.trouble import NO_TROUBLE, LinkTrouble, RankTrouble, Trouble

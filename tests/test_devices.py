@@ -15,7 +15,7 @@ from collectives.records.trace import read_trace
 from ringlab.commands.predicting.devices_answer import DevicesRow
 from ringlab.commands.predicting.search import SearchOptions, find_meshes
 from simcomm.mesh.job import TrainingJob
-from simcomm.scaling.rates import predict_rate
+from simcomm.scaling.gpu_rates import predict_rate
 
 RATED = "training.compute={rate = 300.0}"
 GPT = "examples/gpt2_xl.toml"

@@ -11,8 +11,7 @@ from collectives import InputError
 from collectives.units import parse_bandwidth, parse_latency, parse_size
 from ringlab.commands.catalogue import hardware, hardware_command, hardware_part
 from simcomm.cluster.cluster import Cluster, with_usable_bandwidths
-from simcomm.cluster.hardware_parts import TABLES, find_link, find_part, parts
-from simcomm.cluster.presets import find_machine, machine_entries, preset
+from simcomm.cluster.hardware import TABLES, find_link, find_machine, find_part, machine_entries, parts, preset
 
 READERS = {
     "memory": parse_size,

@@ -11,7 +11,7 @@ import pytest
 from command_line import Ringlab
 
 import ringlab
-from scenarios.examples import EXAMPLES, FOLDER, beginnings
+from scenarios.toml_files import EXAMPLES, FOLDER, beginnings
 
 ROOT = Path(__file__).parent.parent
 

@@ -7,7 +7,7 @@ import pytest
 from collectives.errors import InputError
 from collectives.records.model_profile import Layer, ModelProfile, TransformerShape, find_model_profile
 from collectives.training.parallelism import Parallelism
-from simcomm.cluster.hardware_parts import memory_bytes
+from simcomm.cluster.hardware import memory_bytes
 from simcomm.mesh.job import TrainingJob
 from simcomm.mesh.layers import cut_stages
 from simcomm.mesh.memory import DeviceMemory, check_fit, largest_batch, memory_of, transformer_activation_bytes

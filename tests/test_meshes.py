@@ -22,7 +22,7 @@ from simcomm.mesh_search.accuracy import judge
 from simcomm.mesh_search.columns import ZERO, LayerSizes, deal_layers, to_columns
 from simcomm.mesh_search.devices import PUBLISHED
 from simcomm.mesh_search.memory import memory_bytes
-from simcomm.mesh_search.parameters import PRIORS
+from simcomm.mesh_search.parameters import PRIORS, believe, chance_to_run, find_slopes, read_shipped
 from simcomm.mesh_search.runs import complete, gpu_name, has_time, mark_slow, read_own_runs, read_table
 from simcomm.mesh_search.search import (
     FILL,
@@ -35,7 +35,6 @@ from simcomm.mesh_search.search import (
     what_would_fit,
 )
 from simcomm.mesh_search.step import step_seconds
-from simcomm.mesh_search.uncertainty import believe, chance_to_run, find_slopes, read_shipped
 from simcomm.renting.rentals import cheapest_gpu, read_rentals
 
 P = read_shipped().parameters

@@ -15,8 +15,7 @@ from collectives.records.model_profile import (
     read_model_profile,
     shipped_model_profiles,
 )
-from collectives.training.buckets import fill_buckets
-from collectives.training.models import count_parameters
+from collectives.training.gradients import count_parameters, fill_buckets
 from realcomm.profiling.measured import measure
 from realcomm.profiling.meta import profile_on_meta
 from realcomm.profiling.model_sources import find_model

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from collectives import InputError
 from collectives.costs.bounds import bus_factor
-from simcomm.cluster.hardware_parts import parts
-from simcomm.cluster.presets import machine_entries
+from simcomm.cluster.hardware import machine_entries, parts
 from simcomm.nccl.catalogue import GENERATIONS, catalogue_keys, described_gpus, find_gpu
 from simcomm.nccl.descriptions import (
     FILE_NAME,

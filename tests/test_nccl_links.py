@@ -21,10 +21,10 @@ from simcomm.nccl.channels import (
 )
 from simcomm.nccl.communicator import make_communicator
 from simcomm.nccl.descriptions import describe_system, read_systems
-from simcomm.nccl.exchange import nic_share
 from simcomm.nccl.parameters import read_parameters
 from simcomm.nccl.predict import COLLECTIVES, predict_seconds
 from simcomm.nccl.settings import NcclSettings
+from simcomm.nccl.timing import nic_share
 
 NONE = NcclSettings()
 VALUES = read_parameters()

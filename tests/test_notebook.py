@@ -11,7 +11,7 @@ import pytest
 
 import ringlab
 from collectives.errors import InputError
-from scenarios.examples import find_beginning
+from scenarios.toml_files import find_beginning
 
 
 def run_cell(source: str, names: dict[str, Any]) -> Any:

@@ -6,7 +6,7 @@ import zipfile
 from pathlib import Path
 
 from course.files import LESSONS
-from scenarios.examples import EXAMPLES
+from scenarios.toml_files import EXAMPLES
 
 PACKAGES = ("collectives", "simcomm", "realcomm", "virtual", "scenarios", "viz", "course", "ringlab")
 ROOT = Path(__file__).parent.parent

@@ -9,7 +9,7 @@ import simcomm
 from benchmarks.studies.scaling_columns import cases_of, make_cases, step_times
 from collectives.errors import InputError
 from collectives.records.model_profile import Layer, ModelProfile, TransformerShape, find_model_profile
-from collectives.training.buckets import Gradient
+from collectives.training.gradients import Gradient
 from collectives.training.parallelism import Parallelism
 from simcomm.mesh.calls import Group, sent_bytes
 from simcomm.mesh.compute import as_measured, at_rate
@@ -22,7 +22,7 @@ from simcomm.mesh.sync import DeviceWork, Unit, data_groups, sync_step
 from simcomm.mesh.terms import read_parameters
 from simcomm.nccl.descriptions import describe_preset
 from simcomm.scaling.descriptions import read_series
-from simcomm.scaling.rates import predict_rate
+from simcomm.scaling.gpu_rates import predict_rate
 from simcomm.timeline import overlap
 
 SHAPE = TransformerShape(8, 64, 8, 16, 100, 8, 256)

@@ -37,8 +37,8 @@ from ringlab.shared.progress import TerminalProgress, computing
 from simcomm.cluster.calibrated import as_emulated
 from simcomm.compiling import told_of_compiling
 from simcomm.model.trouble import NO_TROUBLE
-from simcomm.time_models.choice import time_model
 from simcomm.time_models.network_model import NetworkModel
+from simcomm.time_models.time_model import time_model
 
 LONG = """
 [cluster]

@@ -18,7 +18,7 @@ from benchmarks.studies.renting_regret import (
     study,
     summarise,
 )
-from simcomm.mesh.uncertain import Uncertain
+from simcomm.mesh.intervals import Uncertain
 from simcomm.renting.rentals import read_rentals
 from simcomm.scaling.descriptions import find_node, find_scaling_gpu, read_series
 from simcomm.scaling.one_gpu import YOURS, Alone, guess_rates, guess_together, published

@@ -18,7 +18,7 @@ from collectives.request import Request, make_request
 from collectives.spec import FLOATING, ITEM_BYTES, OPS
 from realcomm.execution.executor import COMBINE
 from realcomm.launching.launcher import launch
-from realcomm.measuring.measurement import RankMeasurement, TimedRequest
+from realcomm.measuring.collective_run import RankMeasurement, TimedRequest
 from realcomm.measuring.timing import (
     exact_input,
     exact_result,

@@ -10,9 +10,9 @@ from statistics import NormalDist
 import pytest
 
 from collectives.errors import InputError
-from simcomm.cluster.hardware_parts import parts
+from simcomm.cluster.hardware import parts
 from simcomm.mesh.compute import MEASURED_SPREAD
-from simcomm.mesh.uncertain import Uncertain, chance_less
+from simcomm.mesh.intervals import Uncertain, chance_less
 from simcomm.renting.plan import Measurement, PlanLimits, RentalPlan, make_plan, pareto_front, spread_after, worth
 from simcomm.renting.quotes import (
     PAYS_OFF,

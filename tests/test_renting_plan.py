@@ -19,11 +19,11 @@ from collectives.records.model_profile import Measured, find_model_profile
 from collectives.training.parallelism import Parallelism
 from ringlab.cli import app
 from scenarios.forms import parse_hours
-from simcomm.cluster.hardware_parts import memory_bytes
+from simcomm.cluster.hardware import memory_bytes
 from simcomm.mesh.compute import MEASURED_SPREAD
+from simcomm.mesh.intervals import Uncertain
 from simcomm.mesh.job import TrainingJob, is_half
 from simcomm.mesh.memory import memory_of
-from simcomm.mesh.uncertain import Uncertain
 from simcomm.mesh_search.runs import OwnRuns
 from simcomm.renting import predicting
 from simcomm.renting.predicting import scaling_node

@@ -16,11 +16,9 @@ from collectives import InputError, ProgramError, library
 from collectives.catalogue import load_file
 from collectives.declaration import Algorithm
 from collectives.schedule.build import build_schedule
-from collectives.schedule.call import ProgramCall, make_call
-from collectives.schedule.matching import first_mismatch, match_halves, pair_keys
-from collectives.schedule.rules import first_offence
+from collectives.schedule.rules import first_mismatch, first_offence, match_halves, pair_keys
+from collectives.schedule.schedule import OperationColumns, ProgramCall, StepTable, make_call
 from collectives.schedule.symbolic_build import MOST_BRANCHES, SMALL, build_by_branch, build_symmetric, build_table
-from collectives.schedule.table import OperationColumns, StepTable
 from collectives.spec import find_spec
 from collectives.step import Program, copy, recv, recv_reduce, reduce, send
 from collectives.symbolic_rank import LARGEST, DigitRank, Diverges, VectorRank, vectorise
@@ -264,7 +262,7 @@ REFUSED = [(nowhere, 0), (unheard, 4), (twice, 4), (endless, 4), (stumbles, 0), 
 
 @pytest.mark.parametrize(("program", "scratch"), REFUSED)
 def test_what_is_refused_is_refused_in_the_same_words(program: Any, scratch: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("collectives.schedule.call.MOST_STEPS", 50)
+    monkeypatch.setattr("collectives.schedule.schedule.MOST_STEPS", 50)
     with pytest.raises(ProgramError) as plain:
         build_schedule(here(program, scratch=scratch), 4)
     with pytest.raises(ProgramError) as quick:

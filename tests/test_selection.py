@@ -14,9 +14,9 @@ from collectives.errors import Undefined
 from collectives.request import make_request, round_down
 from simcomm.compiled.planning.engine_input import busiest_link_seconds
 from simcomm.selection import choose, library_candidates, resolve_auto
-from simcomm.time_models.choice import time_model
 from simcomm.time_models.estimator import Estimator
 from simcomm.time_models.message_simulator import star_model
+from simcomm.time_models.time_model import time_model
 
 TRANSPORT = Transport("test", overhead=3e-6, goodput=0.9, gamma=1e-10)
 STAR = simcomm.star(8, "10 Gbit/s", "5 us", TRANSPORT)

@@ -9,9 +9,8 @@ import ringlab
 from collectives.errors import InputError
 from collectives.training.parallelism import CONTENTION
 from ringlab.commands.predicting.devices_answer import DevicesRow
-from simcomm.mesh.calls import Group
+from simcomm.mesh.calls import LOADING, Group, StepLinks, Traffic, delay_of
 from simcomm.mesh.interconnect import NcclInterconnect
-from simcomm.mesh.shared_links import LOADING, StepLinks, Traffic, delay_of
 from simcomm.nccl.descriptions import System, describe_preset, describe_system
 from simcomm.nccl.host_links import HostLinks, TrafficFlows
 from simcomm.nccl.settings import NcclSettings

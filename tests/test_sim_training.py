@@ -115,7 +115,7 @@ def test_emulated_ranks_that_wait_leave_the_cores_to_others(monkeypatch):
     for module in (
         "simcomm.time_models.emulated_model",
         "simcomm.time_models.time_model",
-        "simcomm.time_models.hop_training",
+        "simcomm.time_models.hop_times",
     ):
         monkeypatch.setattr(f"{module}.threads_per_rank", lambda ranks: 1)
     monkeypatch.setattr("simcomm.time_models.emulated_model.cores", lambda: 2)
@@ -145,7 +145,7 @@ def test_emulated_ranks_take_turns_on_the_cores_that_fewer_kept_busy(sync, monke
     for module in (
         "simcomm.time_models.emulated_model",
         "simcomm.time_models.time_model",
-        "simcomm.time_models.hop_training",
+        "simcomm.time_models.hop_times",
     ):
         monkeypatch.setattr(f"{module}.threads_per_rank", lambda ranks: 1)
     monkeypatch.setattr("simcomm.time_models.emulated_model.cores", lambda: 2)

@@ -16,8 +16,8 @@ from collectives.budget import Gigabyte
 from collectives.declaration import Algorithm
 from collectives.errors import InputError, TooLarge
 from collectives.request import Request
+from collectives.schedule.schedule import StepTable
 from collectives.schedule.size_check import check_operations, estimate_operations
-from collectives.schedule.table import StepTable
 from collectives.step import Step
 from collectives.training.workload import ComputePhases
 from collectives.transport import Transport

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from collectives import InputError, copy, recv, recv_reduce, reduce, send
 from collectives.request import part_slice, reduced_counts, reduced_slice
-from collectives.schedule.matching import same_chunks
+from collectives.schedule.rules import same_chunks
 from collectives.spec import SPECS, Spec
 from collectives.step import as_step, extent, offset
 

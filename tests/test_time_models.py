@@ -16,7 +16,7 @@ from simcomm.cluster.cluster import Cluster
 from simcomm.nccl.clusters import nccl_cluster
 from simcomm.nccl.descriptions import describe_preset
 from simcomm.nccl.measured.calibration import predict_calibrated
-from simcomm.time_models.choice import MODELS, time_model
+from simcomm.time_models.time_model import MODELS, time_model
 
 STAR = simcomm.star(4, "10 Gbit/s", "5 us")
 DGX = nccl_cluster(describe_preset("dgx-h100", 1, 4))

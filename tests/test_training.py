@@ -11,7 +11,7 @@ from torch import nn
 from collectives import InputError, find_algorithm, recv, send
 from collectives.declaration import algorithm
 from collectives.errors import RunFailed
-from collectives.training.models import STEMS, count_parameters, gradients_in_order
+from collectives.training.gradients import STEMS, count_parameters, gradients_in_order
 from collectives.training.workload import MODELS, Training
 from realcomm.launching.launcher import launch
 from realcomm.training import running

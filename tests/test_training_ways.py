@@ -12,7 +12,7 @@ from torch import nn
 
 from collectives import InputError, find_algorithm
 from collectives.errors import RunFailed
-from collectives.training.buckets import Gradient
+from collectives.training.gradients import Gradient
 from collectives.training.workload import Buckets, Training
 from realcomm.launching.launcher import launch
 from realcomm.training.gradient_sync import LocalSteps, no_sync

@@ -16,7 +16,7 @@ import simcomm
 from collectives.records.trace import Trace, TracedLink
 from simcomm.cluster import topologies
 from simcomm.cluster.cluster import Cluster
-from simcomm.cluster.presets import machine_entries, preset
+from simcomm.cluster.hardware import machine_entries, preset
 from viz.layout.geometry import Box, Layout, nearest_distances
 from viz.layout.layout import lay_out
 

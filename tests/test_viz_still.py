@@ -21,8 +21,7 @@ import simcomm
 import viz
 from collectives import InputError, Message, Span, Trace
 from collectives.errors import TooLarge
-from collectives.records.critical_path import divide_path
-from collectives.records.waits import critical_path
+from collectives.records.waits import critical_path, divide_path
 from ringlab.cli import app
 from ringlab.pictures.plots import scaling_curves, waterfall
 from ringlab.shared.figures import SideBySide

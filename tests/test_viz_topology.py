@@ -17,7 +17,7 @@ from matplotlib.text import Annotation, Text
 import simcomm
 from simcomm.cluster import topologies
 from simcomm.cluster.cluster import Cluster
-from simcomm.cluster.presets import preset
+from simcomm.cluster.hardware import preset
 from viz.layout.groups import WIDEST_OF_GROUPS, group_nodes
 from viz.layout.layout import find_tiers
 from viz.topology import topology_figure

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
-from collectives.records.critical_path import PathStretch, divide_path
 from collectives.records.limits import find_limits
 from collectives.records.trace import Trace
+from collectives.records.waits import PathStretch, divide_path
 from collectives.units import format_time
 from viz.captions import check_something_happens, describe_trace
 from viz.layout.layout import is_through_memory

@@ -16,7 +16,7 @@ from typing import Any
 import realcomm
 import simcomm
 from collectives import Trace
-from collectives.records.critical_path import BEGIN, BETWEEN, LINKS, SMALL_MESSAGES, find_lateness
+from collectives.records.waits import BEGIN, BETWEEN, LINKS, SMALL_MESSAGES, find_lateness
 from collectives.units import format_time, parse_size
 from ringlab.commands.accuracy.here import pair_before
 from ringlab.emulated import as_built, hosts_bandwidth, name_of, on_emulated

@@ -22,10 +22,9 @@ from collectives.output_files import write_text
 from simcomm.mesh_search.accuracy import fit, soften, weigh
 from simcomm.mesh_search.columns import Array, Meshes, to_columns
 from simcomm.mesh_search.memory import MEMORY_PRIORS, memory_bytes
-from simcomm.mesh_search.parameters import FITTED, PRIORS
+from simcomm.mesh_search.parameters import FITTED, PRIORS, Z_80, find_slopes
 from simcomm.mesh_search.runs import has_memory, has_time, mark_slow, measured_memory, read_table
 from simcomm.mesh_search.step import step_seconds
-from simcomm.mesh_search.uncertainty import Z_80, find_slopes
 
 LOT_SEED, LOT_SOURCES = 20261126, ("ultrascale", "llm-foundry")
 

@@ -13,8 +13,8 @@ from simcomm.mesh.job import TrainingJob
 from simcomm.mesh.prediction import StepPrediction
 from simcomm.renting.rentals import read_rentals
 from simcomm.scaling.descriptions import ScalingGpu, find_node, find_scaling_gpu
+from simcomm.scaling.gpu_rates import predict_rate
 from simcomm.scaling.models import even_model, find_model
-from simcomm.scaling.rates import predict_rate
 
 FOUR_4090 = "https://cortwave.github.io/posts/multi-gpu (Why 4 GPUs Can Be Slower Than 1 on Budget Clouds, 2026-01-09)"
 PARAMETERS_4090 = 1_700_000_000

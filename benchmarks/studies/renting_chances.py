@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.studies.renting_regret import Floats, Option
-from simcomm.mesh.uncertain import Uncertain, chance_less
+from simcomm.mesh.intervals import Uncertain, chance_less
 from simcomm.scaling.one_gpu import YOURS, Alone, guess_together, published
 
 BINS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)  # of probabilities

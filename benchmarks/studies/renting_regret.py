@@ -14,9 +14,8 @@ import numpy.typing as npt
 
 from simcomm.renting.rentals import Rental, read_rentals
 from simcomm.scaling.descriptions import Point, Series
-from simcomm.scaling.gpu_rates import series_gpu
+from simcomm.scaling.gpu_rates import predict_rate, series_gpu
 from simcomm.scaling.one_gpu import YOURS, Alone, guess_rates, published
-from simcomm.scaling.rates import predict_rate
 
 Floats = npt.NDArray[np.float64]
 FEWEST_GPUS = 2  # types of GPU that a job must have been run on

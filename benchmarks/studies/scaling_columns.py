@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.records.model_profile import ModelProfile
-from collectives.training.buckets import BUCKET_BYTES, FIRST_BYTES, Bucket, fill_buckets
+from collectives.training.gradients import BUCKET_BYTES, FIRST_BYTES, Bucket, fill_buckets
 from collectives.training.parallelism import Parallelism
 from simcomm.accuracy.trainings import SYNCS, Mask, Points, Rows, floats, measured, sync_of
 from simcomm.mesh.interconnect import ScalingNode

@@ -16,11 +16,10 @@ from typing import Literal
 import numpy as np
 
 from collectives.records.columns import Floats, Ints
-from collectives.records.critical_path import fullest_link
 from collectives.records.link_loads import LinkLoads, link_loads
 from collectives.records.summary import PHASES
 from collectives.records.trace import ProgramFailure, Trace
-from collectives.records.waits import critical_path
+from collectives.records.waits import critical_path, fullest_link
 from collectives.units import format_bandwidth, format_time
 
 IN_USE = 0.005  # of a cable's bandwidth: what is used less is not in use

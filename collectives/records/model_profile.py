@@ -24,7 +24,7 @@ from collectives.errors import InputError
 from collectives.input_files import FileBytes
 from collectives.quoting import quote, suggest
 from collectives.records.files import read_record, write_record
-from collectives.training.buckets import Gradient, gradients_of
+from collectives.training.gradients import Gradient, gradients_of
 
 SHIPPED = Path(__file__).parent.parent / "model_profiles"
 TOKEN_BYTES = 8  # torch's embeddings take int64

@@ -14,11 +14,8 @@ import numpy.typing as npt
 from collectives.catalogue import as_algorithm
 from collectives.declaration import Algorithm
 from collectives.errors import InputError, ProgramEnded, ProgramError, Undefined, describe_error
-from collectives.schedule.call import ProgramCall, make_call
-from collectives.schedule.matching import Keys, first_mismatch, match_halves, pair_keys
-from collectives.schedule.rules import DIFFERENT_CHUNKS, first_offence
-from collectives.schedule.schedule import Schedule
-from collectives.schedule.table import OperationColumns
+from collectives.schedule.rules import DIFFERENT_CHUNKS, Keys, first_mismatch, first_offence, match_halves, pair_keys
+from collectives.schedule.schedule import OperationColumns, ProgramCall, Schedule, make_call
 from collectives.step import Kind, Step
 
 LARGEST = 2**30  # number in an operation: sums of two fit into 32 bits

@@ -1,15 +1,203 @@
-"""The schedule of an algorithm: the operations of all ranks as arrays, every send beside the receive that it meets."""
+"""The schedule of an algorithm: the program that it is of, the operations of all ranks as columns of numbers, and
+each operation beside the one that it meets.
+"""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from collectives.errors import ProgramError
-from collectives.schedule.call import ProgramCall
-from collectives.schedule.table import Ints, OperationColumns, StepTable
+from collectives.checks import check_ranks
+from collectives.declaration import Algorithm
+from collectives.errors import InputError, ProgramError
+from collectives.programs.limits import MOST_STEPS
 from collectives.step import Kind, Operation, Step, offset
+from collectives.symbolic_rank import VectorRank
+
+
+@dataclass(frozen=True)
+class ProgramCall:
+    """An algorithm's program as its ranks call it. Every kind of schedule is one, with the operations besides."""
+
+    algorithm: Algorithm
+    world_size: int
+    root: int
+    chunks: int
+    scratch: int
+
+    @property
+    def total(self) -> int:
+        """Chunks of the buffer and of scratch together."""
+        return self.chunks + self.scratch
+
+    def describe(self) -> str:
+        """Return ``broadcast/naive, world size 4, root 1``, as messages begin."""
+        root = f", root {self.root}" if self.algorithm.spec.rooted else ""
+        return f"{self.algorithm.full_name}, world size {self.world_size}{root}"
+
+    def at_line(self, rank: int, channel: int, step: int) -> str:
+        """Return `` (line 9 of my.py)`` for the step of a user's program; nothing where it is not known."""
+        line = self.algorithm.find_line((rank, channel, step), self.world_size, self.root)
+        return f" ({line})" if line else ""
+
+    def run(self, rank: Any) -> tuple[Iterator[Step], ...]:
+        """Return the steps of each channel of ``rank``, a number or a symbol for several.
+
+        Raises InputError as ``Algorithm.channels`` does; so do the iterators of a program that does not end.
+        """
+        channels = self.algorithm.channels(rank, self.world_size, self.root)
+        return tuple(_limit_steps(steps) for steps in channels)
+
+    def run_alone(self, rank: int) -> tuple[Iterator[Step], ...]:
+        """Return the steps of each channel of ``rank`` as ``run`` does; of a user's file no other rank is recorded."""
+        return self.run(VectorRank(np.array([rank])) if self.algorithm.source else rank)
+
+
+def _limit_steps(steps: Iterator[Step]) -> Iterator[Step]:
+    for number, step in enumerate(steps):
+        if number == MOST_STEPS:
+            raise InputError(f"the program does not end: it yields more than {MOST_STEPS} steps")
+        yield step
+
+
+def make_call(algorithm: Algorithm, world_size: int, root: int = 0) -> ProgramCall:
+    """Return the call of ``algorithm`` by ``world_size`` ranks.
+
+    Raises InputError for a world without ranks, a root that is none of them, or a number of chunks that does not give
+    every rank a part of its own where the collective needs that.
+    """
+    check_ranks(world_size, root)
+    call = ProgramCall(algorithm, world_size, root, algorithm.chunks(world_size), algorithm.scratch(world_size))
+    if algorithm.spec.has_parts and call.chunks % world_size:
+        line = algorithm.find_line(None, world_size, root)
+        raise InputError(
+            f"{call.describe()}: it cuts the buffer into {call.chunks} chunk{'s' * (call.chunks > 1)}; "
+            f"{algorithm.spec.name} needs a multiple of {world_size}, as each rank has a part of its own"
+            f"{line and f' ({line})'}"
+        )
+    return call
+
+
+Ints = npt.NDArray[np.int32]
+Bools = npt.NDArray[np.bool_]
+
+
+class OperationColumns(NamedTuple):
+    """The operations of some ranks; one entry of each array for each.
+
+    They come in runs of one rank, channel and step each, a run in the order in which its step lists its operations.
+    """
+
+    rank: Ints
+    channel: Ints
+    step: Ints
+    kind: Ints
+    peer: Ints
+    chunk: Ints
+    count: Ints  # type: ignore[assignment]  # a tuple's count of an item is nothing that anyone asks for
+    into: Ints
+    match: Ints  # index of the operation at the other end; -1 for local ones
+
+    def head(self, number: int) -> "OperationColumns":
+        """Return the first ``number`` operations, unmatched."""
+        return OperationColumns._make([*(column[:number] for column in self[:-1]), np.full(number, -1, np.int32)])
+
+    def in_little_memory(self) -> "OperationColumns":
+        """Return the same numbers in two thirds of the memory: small ones in small types, equal counts once.
+
+        What is calculated of them must not be kept in those types.
+        """
+        small = {name: _small(getattr(self, name)) for name in ("channel", "step", "kind")}
+        count = np.broadcast_to(self.count[:1], len(self.count)) if (self.count == self.count[:1]).all() else self.count
+        return self._replace(**small, count=count)
+
+
+def _small(column: Ints) -> npt.NDArray[np.signedinteger[Any]]:
+    """Return numbers that are not negative in the smallest signed type."""
+    most = int(column.max(initial=0))
+    return column.astype(np.int8 if most < 1 << 7 else np.int16 if most < 1 << 15 else np.int32)
+
+
+@dataclass(frozen=True, repr=False)
+class StepTable(ProgramCall):
+    """A schedule as arrays alone; its operations are ordered by step, then rank, then channel."""
+
+    columns: OperationColumns
+
+    def __repr__(self) -> str:
+        return f"<StepTable {self.describe()}: {self.messages} messages>"
+
+    @property
+    def messages(self) -> int:
+        """How many messages there are, empty ones included."""
+        return int(np.count_nonzero(self.columns.kind == Kind.SEND))
+
+    @property
+    def channels(self) -> int:
+        """Channels of the rank that has most."""
+        return int(self.columns.channel.max(initial=0)) + 1
+
+    @property
+    def steps(self) -> int:
+        """Steps of the channel that has most."""
+        return int(self.columns.step.max(initial=-1)) + 1
+
+    def table(self) -> "StepTable":
+        """Return the table itself; other schedules make one."""
+        return self
+
+
+class OperationBlock(NamedTuple):
+    """The operations of one or more channels on ranks that go through the same steps.
+
+    Each operation is a row, and each rank an entry of that row.
+    """
+
+    rank: Ints  # [ranks]
+    channel: Ints  # [rows]
+    step: Ints  # [rows], ascending
+    kind: Ints  # [rows]
+    fields: tuple[Ints, Ints, Ints, Ints]  # peer, chunk, count, into; each [rows, ranks]
+
+
+def runs_of_steps(step: Ints) -> list[tuple[slice, int]]:
+    """Return the rows of consecutive steps that have equally many, and how many each step of the run has."""
+    starts = np.flatnonzero(np.append(True, np.diff(step) != 0)) if len(step) else np.zeros(0, np.int64)
+    heights = np.diff(np.append(starts, len(step)))
+    changes = np.flatnonzero(np.append(True, np.diff(heights) != 0)) if len(heights) else heights
+    ends = np.append(starts, len(step))[np.append(changes, len(heights))].tolist()
+    return [(slice(a, b), int(heights[c])) for a, b, c in zip(ends[:-1], ends[1:], changes.tolist(), strict=True)]
+
+
+def order_by_step(matrix: npt.NDArray[Any], runs: Sequence[tuple[slice, int]]) -> npt.NDArray[Any]:
+    """Return a matrix of rows and ranks as one array, by step, then rank, then row; ``runs`` are its runs of steps."""
+    ranks = matrix.shape[1]
+    parts = [matrix[rows].reshape(-1, height, ranks).transpose(0, 2, 1).reshape(-1) for rows, height in runs]
+    return np.concatenate(parts) if parts else np.zeros(0, matrix.dtype)
+
+
+def merge_blocks(blocks: Sequence[OperationBlock]) -> OperationColumns:
+    """Return what all blocks say, by step, rank and channel, unmatched."""
+    parts: list[list[npt.NDArray[Any]]] = []
+    for block in blocks:
+        runs, shape = runs_of_steps(block.step), (len(block.step), len(block.rank))
+        same = [np.broadcast_to(block.rank, shape)] + [np.broadcast_to(row[:, None], shape) for row in block[1:4]]
+        parts.append([order_by_step(matrix, runs) for matrix in [*same, *block.fields]])
+    joined = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    if len(blocks) > 1:
+        order = np.lexsort((joined[1], joined[0], joined[2]))
+        joined = [column[order] for column in joined]
+    return OperationColumns._make([*joined, np.full(len(joined[0]), -1, np.int32)])
+
+
+def columns_by_step(operations: Ints) -> OperationColumns:
+    """Return operations, [n, 8] in the order of ``Columns``, by step, rank and channel, unmatched."""
+    rank, channel, step = operations.T[:3]
+    ordered = operations[np.lexsort((channel, rank, step))].T.copy()
+    return OperationColumns._make([*ordered, np.full(len(rank), -1, np.int32)])
 
 
 @dataclass(frozen=True, repr=False)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from collectives.budget import Gigabyte, allowed, check_fits
 from collectives.declaration import Algorithm
-from collectives.schedule.call import ProgramCall, make_call
+from collectives.schedule.schedule import ProgramCall, make_call
 from collectives.step import Kind
 
 MOST_OPERATIONS = 100_000_000  # two a message

@@ -14,13 +14,18 @@ import numpy.typing as npt
 
 from collectives.declaration import Algorithm
 from collectives.schedule.build import build_schedule
-from collectives.schedule.call import ProgramCall, make_call
-from collectives.schedule.matching import first_mismatch, match_halves, pair_keys
-from collectives.schedule.rules import first_offence
-from collectives.schedule.schedule import Schedule
+from collectives.schedule.rules import first_mismatch, first_offence, match_halves, pair_keys
+from collectives.schedule.schedule import (
+    OperationBlock,
+    ProgramCall,
+    Schedule,
+    StepTable,
+    columns_by_step,
+    make_call,
+    merge_blocks,
+)
 from collectives.schedule.size_check import MOST_OPERATIONS, check_operations, estimate_operations
 from collectives.schedule.symmetric import DigitArray, SymmetricSchedule, match_symmetric
-from collectives.schedule.table import OperationBlock, StepTable, columns_by_step, merge_blocks
 from collectives.step import Kind, Operation, Step
 from collectives.symbolic_rank import LARGEST, DigitNeeded, DigitRank, Digits, Diverges, VectorRank, place_values
 

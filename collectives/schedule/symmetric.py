@@ -11,13 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from collectives.schedule.call import ProgramCall
-from collectives.schedule.matching import ends_agree, match_halves
-from collectives.schedule.rules import first_offence
-from collectives.schedule.table import (
+from collectives.schedule.rules import ends_agree, first_offence, match_halves
+from collectives.schedule.schedule import (
     Bools,
     Ints,
     OperationBlock,
+    ProgramCall,
     StepTable,
     merge_blocks,
     order_by_step,

@@ -10,8 +10,16 @@ from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.spec import ITEM_BYTES
-from collectives.training.buckets import FIRST_BYTES, Bucket, Gradient, fill_buckets
-from collectives.training.models import BLOCKS, STEMS, count_parameters, gradients_in_order
+from collectives.training.gradients import (
+    BLOCKS,
+    FIRST_BYTES,
+    STEMS,
+    Bucket,
+    Gradient,
+    count_parameters,
+    fill_buckets,
+    gradients_in_order,
+)
 from collectives.training.recipe import Recipe, check_known
 
 PREFETCHED = 2  # batches that each loading process is ahead, unless said, as torch's DataLoader has it

@@ -21,7 +21,7 @@ from collectives.records.calibration import (
     MachineLoad,
     OverlapPoint,
 )
-from collectives.training.buckets import Gradient
+from collectives.training.gradients import Gradient
 from collectives.training.workload import ComputePhases, Training
 
 Interval = tuple[float, float]  # begin and end, of a clock that all ranks share

@@ -18,11 +18,11 @@ from torch.nn.functional import cross_entropy
 
 from collectives.costs.hops import Probe
 from collectives.request import round_down
-from collectives.training.buckets import Bucket, Gradient, fill_buckets
+from collectives.training.gradients import Bucket, Gradient, fill_buckets
 from collectives.training.workload import ComputePhases, Training
 from collectives.units import format_size
 from realcomm.calibration.blocks import BesideTimes, BlockStep, Interval, RankBlock, TrainingKind
-from realcomm.calibration.plan import CalibrationPlan, RankTurns, TrainingPlan
+from realcomm.calibration.calibration import CalibrationPlan, RankTurns, TrainingPlan
 from realcomm.execution.executor import Executor
 from realcomm.execution.group_memory import host_barrier
 from realcomm.launching.group import own_device

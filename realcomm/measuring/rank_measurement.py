@@ -15,7 +15,7 @@ from realcomm.execution.events import Event
 from realcomm.execution.own_collective import OwnCollective, Runner, make_runner
 from realcomm.launching.group import own_device
 from realcomm.launching.status import report_progress, set_status
-from realcomm.measuring.measurement import FOUND, RankFigures, RankMeasurement, TimedRequest
+from realcomm.measuring.collective_run import FOUND, RankFigures, RankMeasurement, TimedRequest
 from realcomm.measuring.timing import (
     Interval,
     exact_input,

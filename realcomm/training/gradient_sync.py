@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from collectives.declaration import Algorithm
 from collectives.request import Request
-from collectives.training.buckets import Gradient, fill_buckets
+from collectives.training.gradients import Gradient, fill_buckets
 from collectives.training.workload import Buckets
 from realcomm.execution.executor import execute
 from realcomm.execution.own_collective import Runner, make_runner

@@ -24,8 +24,7 @@ from ringlab.shared.output import check_outputs, deliver
 from ringlab.table import NOTHING, Line, Part, Table
 from scenarios import shipped
 from simcomm.cluster.cluster import Cluster
-from simcomm.cluster.hardware_parts import TABLES, find_link, parts
-from simcomm.cluster.presets import machine_entries, preset
+from simcomm.cluster.hardware import TABLES, find_link, machine_entries, parts, preset
 
 PRESETS = {"this-machine": "processes of this machine, joined by its memory; needs a calibration to predict"}
 GPU_COLUMNS = {

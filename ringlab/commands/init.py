@@ -14,7 +14,7 @@ from collectives.output_files import write_text
 from ringlab.shared.answer import Answer
 from ringlab.shared.output import check_outputs, make_console
 from ringlab.table import Line, Part, Table, print_parts
-from scenarios.examples import beginnings, describe_beginning, find_beginning
+from scenarios.toml_files import beginnings, describe_beginning, find_beginning
 
 
 def command(

@@ -18,7 +18,7 @@ from ringlab.shared.workload import WorkCount, count_work, predictable, resolve_
 from scenarios import LoadedScenario
 from simcomm.cluster.cluster import Cluster, doublings
 from simcomm.model.trouble import NO_TROUBLE
-from simcomm.time_models.choice import time_model
+from simcomm.time_models.time_model import time_model
 
 
 def waterfall(answer: ScenarioAnswer[Any]) -> "tuple[str, list[viz.Bar]]":

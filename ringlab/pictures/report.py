@@ -28,7 +28,7 @@ from simcomm.cluster.calibrated import resolve_transport
 from simcomm.cluster.cluster import IDEAL, Cluster
 from simcomm.diagnosis.evidence.causes import Cause
 from simcomm.diagnosis.evidence.facts import RunTrace
-from simcomm.diagnosis.evidence.step_path import COMPUTING, COPYING, NOTHING
+from simcomm.diagnosis.evidence.profiled_step import COMPUTING, COPYING, NOTHING
 from simcomm.diagnosis.verdict import Diagnosis
 from viz.accuracy import Dots, accuracy_figure
 from viz.curves import scaling_figure

@@ -29,7 +29,7 @@ from simcomm.failing_run import run_to_failure
 from simcomm.model.trouble import NO_TROUBLE
 from simcomm.schedules import check_messages
 from simcomm.selection import resolve_auto
-from simcomm.time_models.choice import time_model
+from simcomm.time_models.time_model import time_model
 from viz.player.page import MOST_RUNS
 from viz.player.runs import PlayedRun
 

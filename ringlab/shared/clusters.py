@@ -13,8 +13,8 @@ from collectives.quoting import close_names, quote, suggest
 from scenarios import shipped
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.files import SUFFIXES, read_cluster
+from simcomm.cluster.hardware import machine_entries
 from simcomm.cluster.placement import make_room
-from simcomm.cluster.presets import machine_entries
 from simcomm.nccl.clusters import NcclCluster, nccl_cluster
 from simcomm.nccl.descriptions import describe_preset, own_machines
 

@@ -26,8 +26,8 @@ from simcomm.mesh.job import TrainingJob
 from simcomm.mesh.language import SOURCE, LanguageModel, is_language
 from simcomm.mesh_search.columns import PRECISIONS
 from simcomm.mesh_search.devices import can_multiply, is_mesh_gpu
+from simcomm.mesh_search.parameters import Belief, believe
 from simcomm.mesh_search.runs import belief_of, find_own_runs, read_own_runs
-from simcomm.mesh_search.uncertainty import Belief, believe
 from simcomm.scaling.gpu_rates import ComputeSource
 from simcomm.scaling.models import PROFILES, even_model, find_model, models
 

@@ -18,7 +18,7 @@ from collectives.costs.bounds import bus_factor
 from collectives.errors import InputError
 from collectives.units import count, parse_latency
 from simcomm.accuracy.judging import ClassScore, Floats, Judged, class_of, concatenate, score_classes
-from simcomm.cluster.hardware_parts import find_link, parts
+from simcomm.cluster.hardware import find_link, parts
 from simcomm.nccl.choice import available
 from simcomm.nccl.communicator import make_communicator
 from simcomm.nccl.descriptions import System

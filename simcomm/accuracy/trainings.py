@@ -17,7 +17,7 @@ from simcomm.accuracy.judging import Judged, Score, score
 from simcomm.mesh.intervals import COVERAGES, Shares, log_halfwidth
 from simcomm.mesh.terms import LINK_KINDS, Floats
 from simcomm.scaling.descriptions import NEVER, Point, Series, put_aside, read_series
-from simcomm.scaling.rates import predict_series
+from simcomm.scaling.gpu_rates import predict_series
 
 Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]

@@ -164,7 +164,7 @@ def on_one_switch(
 
     ``gpus_per_node`` puts ranks on the first GPUs of each machine only. Raises InputError.
 
-    >>> from simcomm.cluster.presets import find_machine
+    >>> from simcomm.cluster.hardware import find_machine
     >>> on_one_switch(find_machine("dgx-h100"), nodes=2)
     <Cluster 2 x NVIDIA DGX H100: 16 ranks, 59 nodes, 172 links>
     """
@@ -192,7 +192,7 @@ def on_rails(
     spines as a leaf has machines, divided by ``oversubscription``. A single rail of one leaf has no spine.
     Raises InputError.
 
-    >>> from simcomm.cluster.presets import find_machine
+    >>> from simcomm.cluster.hardware import find_machine
     >>> on_rails(find_machine("dgx-h100"), nodes=4, nodes_per_leaf=2)
     <Cluster 4 x NVIDIA DGX H100: 32 ranks, 134 nodes, 408 links>
     """

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterable
 from time import monotonic
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -21,11 +21,12 @@ from collectives.budget import Gigabyte, allowed
 from collectives.errors import ProgramError
 from collectives.proof.completion import completion_order
 from collectives.quoting import name_ranks
+from collectives.records.spans import Spans
 from collectives.records.waits import Record
 from collectives.schedule.build import build_schedule
 from collectives.schedule.symmetric import SymmetricSchedule
 from collectives.step import Kind
-from simcomm.compiled.kernel.arrays import Floats, LinkChange, LinkRecords, Plan
+from simcomm.compiled.kernel.arrays import Floats, Ints, LinkChange, LinkRecords, Plan
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.planning.link_records import make_link_records
 from simcomm.compiled.planning.schedule_plan import most_in_flight
@@ -39,14 +40,49 @@ from simcomm.compiled.planning.trouble import (
 from simcomm.compiled.shortcuts.labelled_pairs import label_cyclic_pairs
 from simcomm.compiled.shortcuts.max_plus import MaxPlusRun, is_synchronous
 from simcomm.compiled.shortcuts.partition import find_partition, make_quotient
-from simcomm.compiled.shortcuts.waits import standstill
+from simcomm.compiled.shortcuts.waits import Standstill, standstill
 from simcomm.compiled.tcp.run import TcpRun
-from simcomm.compiled.timing import MessageTimes, PostTimes, Timing
 from simcomm.model.sharing import SAME_ARRIVAL
 from simcomm.model.trouble import IDLE_CHANGES
 
 if TYPE_CHECKING:
     from simcomm.compiled.kernel.world import World
+
+
+class MessageTimes(NamedTuple):
+    """When each message sent began and ended; seconds and bytes, one entry of each array for each message."""
+
+    src: Ints
+    dst: Ints
+    channel: Ints
+    step: Ints  # of the sender's program
+    chunk: Ints  # first of its chunks
+    nbytes: Floats
+    begin: Floats  # both halves posted; nan where they never were
+    end: Floats  # all bytes arrived; nan where they never did
+
+
+class PostTimes(NamedTuple):
+    """When the halves of each message sent were posted, seconds; nan where one never was."""
+
+    src: Floats
+    dst: Floats
+
+
+class Timing(NamedTuple):
+    """When the ranks end, and how that was found."""
+
+    elapsed: float  # seconds until the last rank ends
+    finished: Floats  # [ranks]: seconds; infinite for a rank that never ends
+    messages: int  # how many were sent
+    method: str  # "max-plus", "quotient" or "events"
+    times: MessageTimes | None = None
+    posted: PostTimes | None = None
+    reductions: Spans | None = None  # where they do not follow from the times of messages
+    failed: frozenset[int] = frozenset()  # ranks that came to the time at which they fail
+    standstill: Standstill | None = None  # of a run that never ends, where there are no times of its messages
+    by_steps: MaxPlusRun | None = None  # when ranks came to steps, where that was asked for
+    error: float | None = None  # seconds by which an approximation may be wrong; None where all is exact
 
 
 QUOTIENT_FROM = 20_000  # messages; fewer are simulated in about the time that it takes to find what is alike

@@ -16,12 +16,12 @@ from collectives.records.waits import BriefTrace
 from collectives.step import Kind, offset
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.complete import each_link
+from simcomm.compiled.engine import MessageTimes, PostTimes, Timing
 from simcomm.compiled.kernel.arrays import Floats
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.planning.routes import Pairs, Routes
 from simcomm.compiled.planning.trouble import division_seconds
 from simcomm.compiled.shortcuts.waits import Standstill, path_by_steps, waited_by_steps
-from simcomm.compiled.timing import MessageTimes, PostTimes, Timing
 from simcomm.model.traced_links import trace_links
 from simcomm.model.trouble import Trouble
 

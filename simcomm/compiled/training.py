@@ -17,13 +17,12 @@ from collectives.records.spans import Spans, join_spans
 from collectives.records.trace import Trace
 from collectives.records.waits import BriefTrace, Record
 from collectives.training.workload import ComputePhases
-from simcomm.compiled.engine import by_shortcut, one_by_one, with_messages
+from simcomm.compiled.engine import Timing, by_shortcut, one_by_one, with_messages
 from simcomm.compiled.kernel.arrays import Floats
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.shortcuts.waits import Standstill, path_by_steps, waited_by_steps
 from simcomm.compiled.tcp.plan import Phases
 from simcomm.compiled.tcp.run import TcpRun
-from simcomm.compiled.timing import Timing
 from simcomm.compiled.traces import (
     failures,
     link_records,

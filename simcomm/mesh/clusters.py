@@ -7,8 +7,7 @@ from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.units import parse_bandwidth
 from simcomm.cluster.cluster import Cluster
-from simcomm.cluster.hardware_parts import find_link, find_part, memory_bytes, parts
-from simcomm.cluster.presets import machine_entries
+from simcomm.cluster.hardware import find_link, find_part, machine_entries, memory_bytes, parts
 from simcomm.mesh.interconnect import Interconnect, NcclInterconnect, SimulatedInterconnect
 from simcomm.mesh.job import ANY_DEVICE, Host, MeshDevice
 from simcomm.mesh.terms import CORES

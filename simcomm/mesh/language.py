@@ -13,13 +13,13 @@ import numpy as np
 from collectives.records.model_profile import is_transformer, parse_transformer
 from collectives.training.parallelism import Parallelism
 from simcomm.mesh.compute import Compute, at_rate
+from simcomm.mesh.intervals import Uncertain
 from simcomm.mesh.job import Host, TrainingJob
 from simcomm.mesh.memory import DeviceMemory, check_pieces, too_large
-from simcomm.mesh.uncertain import Uncertain
 from simcomm.mesh_search.columns import OPTIMIZERS, PRECISIONS
+from simcomm.mesh_search.parameters import NAMES, Belief, Slopes, believe, find_slopes
 from simcomm.mesh_search.search import FoundMeshes, MeshJob, SearchedMesh, predict_meshes
 from simcomm.mesh_search.step import waits
-from simcomm.mesh_search.uncertainty import NAMES, Belief, Slopes, believe, find_slopes
 
 SHARDINGS = {"ddp": "ddp", "zero1": "zero1", "zero2": "zero2", "zero3": "zero3", "fsdp": "zero3", "hsdp": "hsdp"}
 KEPT_AS = SHARDINGS | {"zero_redundancy": "zero1", "data_parallel": "ddp", "parameter_server": "ddp"}

@@ -10,9 +10,9 @@ from collectives.budget import Gigabyte, check_fits
 from collectives.checks import check_number
 from collectives.errors import InputError
 from collectives.records.model_profile import Block, ModelProfile
-from collectives.training.buckets import Gradient, gradients_of
+from collectives.training.gradients import Gradient, gradients_of
 from collectives.training.parallelism import SHARDED, Parallelism
-from simcomm.mesh.calls import Call, Group, join_calls
+from simcomm.mesh.calls import Call, Group, Traffic, join_calls
 from simcomm.mesh.compute import BlockTimes, Compute
 from simcomm.mesh.interconnect import Interconnect
 from simcomm.mesh.job import ANY_DEVICE, MeshDevice, TrainingJob
@@ -31,7 +31,6 @@ from simcomm.mesh.layers import (
 from simcomm.mesh.memory import WHOLE_STATES, check_fit, check_form
 from simcomm.mesh.pipeline import StageTimes, pipeline_program
 from simcomm.mesh.prediction import Spans, StepParts, StepPrediction
-from simcomm.mesh.shared_links import Traffic
 from simcomm.mesh.sync import NO_ROOT, DataGroups, DeviceWork, SyncTimes, Unit, data_groups, sync_step
 from simcomm.mesh.terms import (
     CORES,

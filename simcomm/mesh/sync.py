@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from collectives.training.buckets import BUCKET_BYTES, FIRST_BYTES, Bucket, Gradient, fill_buckets
+from collectives.training.gradients import BUCKET_BYTES, FIRST_BYTES, Bucket, Gradient, fill_buckets
 from collectives.training.parallelism import SHARDED, Parallelism
-from simcomm.mesh.calls import Call, Group, join_calls
+from simcomm.mesh.calls import NO_DELAY, Call, Delay, Group, Traffic, delay_of, join_calls
 from simcomm.mesh.interconnect import Interconnect
 from simcomm.mesh.layers import Counts
-from simcomm.mesh.shared_links import NO_DELAY, Delay, Traffic, delay_of
 from simcomm.timeline import Program, overlap
 
 MIB = 1 << 20

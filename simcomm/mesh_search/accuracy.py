@@ -10,10 +10,18 @@ from scipy.optimize import least_squares
 
 from simcomm.mesh_search.columns import Array, Meshes, to_columns
 from simcomm.mesh_search.memory import memory_bytes
-from simcomm.mesh_search.parameters import PRIORS
+from simcomm.mesh_search.parameters import (
+    CLASSES,
+    PRIORS,
+    Belief,
+    believe,
+    chance_to_run,
+    classify,
+    find_slopes,
+    read_shipped,
+)
 from simcomm.mesh_search.runs import has_memory, has_time, mark_slow, measured_memory
 from simcomm.mesh_search.step import step_seconds
-from simcomm.mesh_search.uncertainty import CLASSES, Belief, believe, chance_to_run, classify, find_slopes, read_shipped
 
 DEVIATION, HUBER, WEIGHT = 0.06, 2.0, 60.0  # of a residual's logarithm; where it counts linearly; rows of a source
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from collectives.errors import InputError
 from collectives.units import parse_bandwidth
-from simcomm.cluster.hardware_parts import find_link, find_part, memory_bytes
+from simcomm.cluster.hardware import find_link, find_part, memory_bytes
 
 GENERATIONS = ("other", "ampere", "hopper", "blackwell")
 USUAL_PCIE = "PCIe 4.0 x16"  # where the catalogue does not say it

@@ -1,7 +1,22 @@
-"""Parameters of the step: a prior each, log-normal, and what published runs make of it."""
+"""Parameters of the step: a prior each, what published runs make of it, and what is believed of a cluster.
 
+The logarithm of a step is taken as linear in those of the parameters (``Slopes``). A cluster that no fit has seen
+differs from those that were seen in each parameter by ``shared`` of its prior's deviation, and each run by ``noise``
+of its own; both are found by leaving sources out (``benchmarks/studies/mesh_fit.py``).
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from statistics import NormalDist
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from simcomm.mesh_search.columns import Array, Meshes
+from simcomm.mesh_search.step import step_seconds
 
 
 class Prior(NamedTuple):
@@ -89,3 +104,140 @@ PRIORS: dict[str, Prior] = {
 }
 
 FITTED = Path(__file__).parent / "data" / "parameters.json"
+
+
+CLASSES = ("data", "tensor", "pipeline", "experts")  # what a mesh has, the last one that it has
+Z_80 = NormalDist().inv_cdf(0.9)  # deviations of a normal that hold 80 % between them
+MOVED = 0.02  # of a prior's deviation, by which differences are taken
+OUTLYING = 2.0  # deviations from which on a measured run counts less
+ROUNDS = 4  # of adapting, each around what the one before found
+NAMES = tuple(PRIORS)
+normal_cdf = np.vectorize(NormalDist().cdf, otypes=[float])  # scipy's takes half a second to import
+
+
+class Shipped(NamedTuple):
+    """What is fitted to the published runs: parameters, deviations, memory, and the chance to fit."""
+
+    parameters: dict[str, float]
+    deviations: dict[str, float]  # shared: of each parameter, in its prior's; noise: of a run's logarithm
+    memory: dict[str, float]
+    chance: dict[str, float]
+
+
+@cache
+def read_shipped() -> Shipped:
+    """Return what `benchmarks/studies/mesh_fit.py --write` has written."""
+    found: dict[str, Any] = json.loads(FITTED.read_text(encoding="utf-8"))
+    return Shipped(**found)
+
+
+def classify(m: Meshes) -> Array:
+    """Return the number of each training's class: exchanges over data alone, tensors in a node, pipelines, experts."""
+    is_far = m.tp > m.node_gpus
+    return np.select([m.experts > 0, (m.pp > 1) | is_far | (m.cp > 1), m.tp > 1], [3, 2, 1], 0)
+
+
+class Slopes(NamedTuple):
+    """Logarithms of the seconds of steps, a row each, and what a prior's deviation of each parameter adds to them."""
+
+    logs: Array
+    slopes: Array  # rows x parameters, as in NAMES
+
+
+def find_slopes(meshes: Meshes, parameters: Mapping[str, float]) -> Slopes:
+    """Return steps with their derivatives, by differences: all in one array, once as they are and once a parameter."""
+    count, whole = len(meshes), 1 + len(NAMES)
+    moved: dict[str, Any] = {}
+    for place, name in enumerate(NAMES, start=1):
+        moved[name] = np.full(count * whole, parameters[name])
+        moved[name][place * count : (place + 1) * count] *= np.exp(MOVED * PRIORS[name].spread)
+    logs = np.log(step_seconds(meshes.take(np.tile(np.arange(count), whole)), moved).total).reshape(whole, count)
+    return Slopes(logs[0], (logs[1:] - logs[0]).T / MOVED)
+
+
+@dataclass(frozen=True)
+class Belief:
+    """Parameters of a cluster and framework, and the covariance of their logarithms in deviations of their priors."""
+
+    parameters: Mapping[str, float]
+    covariance: Array
+    noise: float
+
+    def deviations(self, slopes: Slopes) -> Array:
+        """Return by how much the logarithm of each step may be off, as a standard deviation."""
+        found = np.einsum("ik,kl,il->i", slopes.slopes, self.covariance, slopes.slopes)
+        result: Array = np.sqrt(np.maximum(found, 0.0) + self.noise**2)
+        return result
+
+    def factors_of(self, slopes: Slopes) -> Array:
+        """Return the factor by which each step may be longer or shorter, at 80 %."""
+        factors: Array = np.exp(Z_80 * self.deviations(slopes))
+        return factors
+
+    def draw(self, slopes: Slopes, count: int) -> Array:
+        """Return so many draws of the logarithms of steps, a column each: what they share moves together."""
+        rng = np.random.default_rng(0)
+        values, vectors = np.linalg.eigh(self.covariance)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        moves = slopes.slopes @ (root @ rng.standard_normal((len(NAMES), count)))
+        result: Array = slopes.logs[:, None] + moves + self.noise * rng.standard_normal(moves.shape)
+        return result
+
+    def adapted(self, meshes: Meshes, measured: Array) -> "Belief":
+        """Return what is believed after runs that took ``measured`` seconds; runs that are far off count less.
+
+        This is the mode of the posterior, by Gauss and Newton, with the covariance there.
+        """
+        inverse, spreads = np.linalg.inv(self.covariance), np.array([PRIORS[name].spread for name in NAMES])
+        start = np.log([self.parameters[name] for name in NAMES])
+        x, parameters, covariance = np.zeros(len(NAMES)), dict(self.parameters), self.covariance
+        for _ in range(ROUNDS):
+            slopes = find_slopes(meshes, parameters)
+            left = np.log(measured) - slopes.logs
+            weights = 1 / np.sqrt(1 + (left / (OUTLYING * self.noise)) ** 2) / self.noise**2
+            weighted = slopes.slopes * weights[:, None]
+            covariance = np.linalg.inv(inverse + slopes.slopes.T @ weighted)
+            x = covariance @ (weighted.T @ (left + slopes.slopes @ x))
+            parameters = dict(zip(NAMES, np.exp(start + x * spreads).tolist(), strict=True))
+        return replace(self, parameters=parameters, covariance=covariance)
+
+    def after_runs(self, slopes: Array) -> "Belief":
+        """Return how sure one is after runs of these slopes, whatever they take."""
+        inverse = np.linalg.inv(self.covariance) + slopes.T @ slopes / self.noise**2
+        return replace(self, covariance=np.linalg.inv(inverse))
+
+    def choose_runs(self, slopes: Slopes, count: int) -> list[int]:
+        """Return the runs of which the times would tell most of all others: what leaves the least variance in sum."""
+        covariance, chosen = self.covariance, list[int]()
+        for _ in range(min(count, len(slopes.logs))):
+            moved = slopes.slopes @ covariance
+            together = moved @ slopes.slopes.T
+            own = np.diag(together) + self.noise**2
+            gains = (together**2).sum(axis=0) / own
+            gains[chosen] = -1.0
+            best = int(np.argmax(gains))
+            chosen.append(best)
+            covariance = covariance - np.outer(moved[best], moved[best]) / own[best]
+        return chosen
+
+
+def believe(parameters: Mapping[str, float] | None = None) -> Belief:
+    """Return what is believed of a cluster and framework of which no run is known; by the shipped parameters or others.
+
+    >>> believe().noise < 0.15
+    True
+    """
+    shipped = read_shipped()
+    covariance = shipped.deviations["shared"] ** 2 * np.eye(len(NAMES))
+    return Belief(parameters or shipped.parameters, covariance, shipped.deviations["noise"])
+
+
+def chance_to_run(meshes: Meshes, total_bytes: Array) -> Array:
+    """Return how likely a run does not fail: of the share of memory that is filled, a normal of its logarithm.
+
+    Of runs with no more layers than stages most failed in any memory, and a few of all others.
+    """
+    chance = read_shipped().chance
+    fits = normal_cdf((np.log(chance["fill"]) - np.log(total_bytes / meshes.memory_bytes)) / chance["spread"])
+    starts = np.where(meshes.pp >= np.maximum(2, meshes.layers), 1 - chance["empty_stages"], 1.0)
+    return np.asarray(chance["others"] * starts * fits)

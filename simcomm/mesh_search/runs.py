@@ -36,8 +36,8 @@ from simcomm.mesh_search.columns import (
     to_columns,
 )
 from simcomm.mesh_search.devices import NAMES, find_mesh_gpu
+from simcomm.mesh_search.parameters import Belief, believe
 from simcomm.mesh_search.step import step_seconds
-from simcomm.mesh_search.uncertainty import Belief, believe
 
 SHIPPED = Path(__file__).parent / "data" / "meshes.csv"
 SLOW_S, SLOW_RATIO = 0.25, 1.3  # of a micro batch: more than the fastest like it by so much

@@ -7,8 +7,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from collectives.errors import InputError
 from collectives.quoting import suggest
 from collectives.units import parse_latency
-from simcomm.cluster.hardware_parts import find_link, find_part, parts
-from simcomm.cluster.presets import find_machine, machine_entries
+from simcomm.cluster.hardware import find_link, find_machine, find_part, machine_entries, parts
 
 Generation = Literal[
     "kepler", "maxwell", "pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell", "cdna", "cpu"

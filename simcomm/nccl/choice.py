@@ -7,7 +7,8 @@ be fastest is in ``tuner.py``.
 from collectives.errors import InputError
 from simcomm.nccl.channels import OF_NVLS
 from simcomm.nccl.communicator import Communicator
-from simcomm.nccl.exchange import PAIRWISE
+
+PAIRWISE = ("all_to_all", "gather", "scatter", "send_recv", "hypercube")  # made of sends and receives
 
 Choice = tuple[str, str]  # algorithm, protocol
 PROTOCOL = {"ll": 0, "ll128": 1, "simple": 2}

@@ -16,7 +16,7 @@ from collectives.transport import Transport
 from collectives.units import parse_bandwidth
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.graph import LinkSpec
-from simcomm.cluster.hardware_parts import parts
+from simcomm.cluster.hardware import parts
 from simcomm.cluster.machines import AddNVLinks, Machine, add_cube_mesh, add_nvlink_pairs, add_nvswitch, on_one_switch
 from simcomm.nccl.catalogue import match_gpu
 from simcomm.nccl.channels import aged, between_hop, between_rate, hop_class, hop_rate

@@ -19,8 +19,8 @@ from typing import NamedTuple
 import networkx as nx
 
 from simcomm.cluster.graph import Link, LinkSpec, empty_graph
+from simcomm.cluster.hardware import find_machine, machine_entries
 from simcomm.cluster.machines import Machine, add_machine
-from simcomm.cluster.presets import find_machine, machine_entries
 from simcomm.model.sharing import fair
 from simcomm.nccl.catalogue import usable_share
 from simcomm.nccl.communicator import make_host

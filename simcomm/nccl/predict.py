@@ -27,14 +27,13 @@ from numpy.typing import ArrayLike
 from collectives.errors import InputError
 from collectives.quoting import suggest
 from simcomm.nccl.channels import used_channels
-from simcomm.nccl.choice import allowed, unmet_settings
+from simcomm.nccl.choice import PAIRWISE, allowed, unmet_settings
 from simcomm.nccl.communicator import Communicator, among_others, depends_on_cpu, is_seen_without, make_communicator
 from simcomm.nccl.descriptions import System, put_aside, read_systems
-from simcomm.nccl.exchange import PAIRWISE, mpi_microseconds
 from simcomm.nccl.parameters import Floats, Parameters, host_factors, read_parameters
 from simcomm.nccl.rings import rank_rings
 from simcomm.nccl.settings import NcclSettings, level_rank
-from simcomm.nccl.timing import candidates, predict_microseconds
+from simcomm.nccl.timing import candidates, mpi_microseconds, predict_microseconds
 
 COVERAGE = 0.8
 SIZES = (2.0**13, 2.0**20, 2.0**27)  # bytes, in the middle of the small, the middle and the large class

@@ -19,7 +19,7 @@ from itertools import pairwise
 import networkx as nx
 
 from simcomm.cluster.graph import Link, LinkSpec, empty_graph
-from simcomm.cluster.hardware_parts import find_part
+from simcomm.cluster.hardware import find_part
 from simcomm.cluster.machines import CUBE_MESH, CUBE_MESH_ACROSS, Machine, add_machine
 from simcomm.model.sharing import fair
 from simcomm.nccl.catalogue import pcie_lane

@@ -12,7 +12,7 @@ from collectives.declaration import Algorithm
 from collectives.records.calibration import Calibration, read_curve
 from collectives.records.columns import Floats, Ints
 from collectives.request import Request, reduced_counts
-from collectives.schedule.table import OperationColumns
+from collectives.schedule.schedule import OperationColumns
 from collectives.step import Kind
 from simcomm.compiled.planning.schedule_plan import ChunkSizes, plan_table, stages_of
 from simcomm.schedules import compact_schedule

@@ -19,7 +19,7 @@ from collectives.declaration import Algorithm
 from collectives.records.messages import Message, Messages
 from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace, Unfinished
-from collectives.schedule.call import ProgramCall
+from collectives.schedule.schedule import ProgramCall
 from collectives.step import SEND, Kind, Operation, Step, offset
 from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster

@@ -9,13 +9,13 @@ from collectives.output_files import key_of
 from collectives.records.environment import installed_version
 from collectives.training.parallelism import Parallelism
 from collectives.units import format_size
+from simcomm.mesh.intervals import Uncertain
 from simcomm.mesh.job import Host, TrainingJob
 from simcomm.mesh.language import LanguageModel, is_expressible
-from simcomm.mesh.uncertain import Uncertain
 from simcomm.mesh_search.devices import find_mesh_gpu
+from simcomm.mesh_search.parameters import believe
 from simcomm.mesh_search.runs import OwnRuns
 from simcomm.mesh_search.search import FILL, FoundMeshes, search
-from simcomm.mesh_search.uncertainty import believe
 from simcomm.renting.predicting import AnyQuestion, RateQuestion, find_gpu, scaling_node
 from simcomm.renting.quotes import Choice, Rate
 from simcomm.renting.rentals import Rental

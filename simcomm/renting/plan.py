@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from collectives.errors import InputError
 from simcomm.mesh.compute import MEASURED_SPREAD
-from simcomm.mesh.uncertain import Uncertain, chance_less
+from simcomm.mesh.intervals import Uncertain, chance_less
 from simcomm.renting.quotes import (
     BreakEven,
     Choice,

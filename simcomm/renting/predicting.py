@@ -17,14 +17,13 @@ from collectives.input_files import FileBytes, parse_json
 from collectives.output_files import append_text, key_of, read_kept_lines
 from collectives.quoting import quote
 from collectives.records.environment import installed_version
-from simcomm.cluster.hardware_parts import find_link, find_part, memory_bytes, parts
+from simcomm.cluster.hardware import find_link, find_part, memory_bytes, parts
 from simcomm.mesh.compute import at_rate
 from simcomm.mesh.interconnect import NodeInterconnect, ScalingNode
-from simcomm.mesh.intervals import log_halfwidth
+from simcomm.mesh.intervals import NORMAL, Uncertain, log_halfwidth
 from simcomm.mesh.job import MeshDevice, TrainingJob
 from simcomm.mesh.memory import check_fit, memory_of
 from simcomm.mesh.step import StepModel
-from simcomm.mesh.uncertain import NORMAL, Uncertain
 from simcomm.parallel import in_any_order
 from simcomm.renting.quotes import Choice, Rate
 from simcomm.renting.rentals import Rental

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 from collectives.errors import InputError
 from collectives.units import format_bandwidth
-from simcomm.mesh.uncertain import Uncertain
+from simcomm.mesh.intervals import Uncertain
 from simcomm.renting.rentals import Rental
 
 Market = Literal["on demand", "spot"]

@@ -19,8 +19,7 @@ from collectives.checks import MOST_RANKS
 from collectives.errors import InputError
 from collectives.input_files import FileBytes, read_text
 from collectives.quoting import quote, suggest
-from simcomm.cluster.hardware_parts import find_entry, find_link, find_part, parts
-from simcomm.cluster.presets import machine_entries
+from simcomm.cluster.hardware import find_entry, find_link, find_part, machine_entries, parts
 from simcomm.nccl.descriptions import describe_preset
 
 SKYPILOT = (

@@ -18,8 +18,7 @@ from collectives.quoting import quote, suggest
 from collectives.records.model_profile import ModelProfile
 from collectives.training.parallelism import Parallelism
 from collectives.units import count
-from simcomm.cluster.hardware_parts import find_part, parts
-from simcomm.cluster.presets import machine_entries
+from simcomm.cluster.hardware import find_part, machine_entries, parts
 from simcomm.mesh.interconnect import ScalingNode
 from simcomm.mesh.job import WHOLE, TrainingJob, is_half
 from simcomm.scaling.description_keys import GpuKeys, NodeKeys, SameGpuKeys, SeriesKeys, read_keys

@@ -7,8 +7,7 @@ from collectives.records.calibration import Calibration, cached_calibration
 from collectives.records.trace import Trace
 from collectives.request import Array, Request
 from collectives.training.workload import ComputePhases, Training
-from simcomm.time_models.hop_times import run_by_hops
-from simcomm.time_models.hop_training import train_by_hops
+from simcomm.time_models.hop_times import run_by_hops, train_by_hops
 from simcomm.time_models.network_model import NetworkModel
 from simcomm.time_models.options import SimulationOptions
 from simcomm.time_models.time_model import Alternatives, has_point

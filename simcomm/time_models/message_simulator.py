@@ -26,7 +26,7 @@ from simcomm.schedules import VERIFIED_UP_TO, check_messages, compact_schedule, 
 from simcomm.time_models.options import APPROXIMATE, SimulationOptions
 
 if TYPE_CHECKING:
-    from simcomm.compiled.timing import Timing
+    from simcomm.compiled.engine import Timing
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from simcomm.time_models.options import SimulationOptions
 from simcomm.time_models.time_model import TimeModel
 
 if TYPE_CHECKING:
-    from simcomm.compiled.timing import Timing
+    from simcomm.compiled.engine import Timing
 
 
 class TcpSimulator(MessageSimulator):

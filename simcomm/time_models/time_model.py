@@ -1,14 +1,15 @@
-"""What every model of time answers: the trace of a collective and of training steps."""
+"""What every model of time answers, the trace of a collective and of training steps; and which model a cluster has."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import ClassVar, NamedTuple
 
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.quoting import quote
-from collectives.records.calibration import Calibration, ComputePoint, OverlapPoint
+from collectives.records.calibration import Calibration, ComputePoint, OverlapPoint, check_calibration
 from collectives.records.environment import cores, threads_per_rank
 from collectives.records.trace import Trace
 from collectives.request import Array, Request
@@ -16,7 +17,7 @@ from collectives.training.workload import ComputePhases, Training
 from simcomm.cluster.cluster import Cluster
 from simcomm.model.trouble import NO_TROUBLE
 from simcomm.time_models.estimator import Estimator
-from simcomm.time_models.hop_training import OverlapMeasured, train_overlapped
+from simcomm.time_models.hop_times import OverlapMeasured, train_overlapped
 from simcomm.time_models.options import TIMES_ONLY, SimulationOptions
 
 
@@ -180,3 +181,25 @@ def _check_whole(training: Training, options: SimulationOptions) -> None:
             f"{whole} engine {quote(options.engine)} could simulate; leave the engine out, or take a sync of messages, "
             "such as ring"
         )
+
+
+MODELS = {
+    "network": "NetworkModel",
+    "measured": "MeasuredModel",
+    "emulated": "EmulatedModel",
+    "nccl": "NcclModel",
+}
+
+
+def time_model(cluster: Cluster, calibration: Calibration | None = None) -> TimeModel:
+    """Return what knows how long collectives and trainings take on a cluster. Raise InputError for no Calibration.
+
+    Where one is needed and none is given, the cached one is taken.
+
+    >>> import simcomm
+    >>> type(time_model(simcomm.this_machine(2))).__name__
+    'MeasuredModel'
+    """
+    name = cluster.time_model
+    make: Callable[..., TimeModel] = getattr(import_module(f"simcomm.time_models.{name}_model"), MODELS[name])
+    return make(cluster, check_calibration(calibration))

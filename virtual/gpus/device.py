@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from simcomm.cluster.hardware_parts import parts
+from simcomm.cluster.hardware import parts
 from virtual.gpus.streams import VirtualEvent, VirtualStream
 from virtual.process.replaced import Replaced
 from virtual.ranks.world import VirtualWorld

@@ -25,8 +25,7 @@ from collectives.spec import check_op, find_spec
 from collectives.units import count
 from collectives.variables import is_first_rank
 from realcomm.launching.launcher import check_launch
-from realcomm.measuring.collective_run import measure_all
-from realcomm.measuring.measurement import RankFigures, TimedRequest
+from realcomm.measuring.collective_run import RankFigures, TimedRequest, measure_all
 from ringlab.emulated import on_emulated
 from ringlab.session import find_cached, load_scenario
 from ringlab.shared.answer import Answer, AnswerRecord

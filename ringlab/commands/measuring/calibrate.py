@@ -23,9 +23,8 @@ from ringlab.shared.progress import Progress, TerminalProgress
 from ringlab.table import NOTHING, Part, Sentences, Table, format_digits, format_ratio, time_unit
 from scenarios import LoadedScenario
 from simcomm.mesh_search.columns import to_columns
-from simcomm.mesh_search.parameters import PRIORS
+from simcomm.mesh_search.parameters import PRIORS, believe, find_slopes
 from simcomm.mesh_search.runs import OwnRuns, compare_runs, complete, read_own_runs
-from simcomm.mesh_search.uncertainty import believe, find_slopes
 from simcomm.nccl.catalogue import match_gpu
 from simcomm.nccl.descriptions import System, describe_system, read_systems
 from simcomm.nccl.measured.calibration import calibration_file, make_calibration

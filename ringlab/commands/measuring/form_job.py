@@ -108,7 +108,7 @@ def plan_form(
 
     Raises InputError for a form that torch's classes cannot give the model, and a pipeline of one without stages.
     """
-    from realcomm.forms.blocks import block_names  # imports torch, which --help does without
+    from realcomm.forms.blocks import block_names
     from realcomm.forms.plan import FormPlan, check_divisible
 
     units = tuple(block.name for block in profile.blocks if is_unit(profile, block))

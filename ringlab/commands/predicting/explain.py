@@ -26,7 +26,7 @@ from simcomm.nccl.predict import COLLECTIVES, NcclPrediction
 from simcomm.nccl.rings import double_tree, rank_rings, ring_orders
 from simcomm.nccl.settings import VARIABLES
 from simcomm.nccl.topology import find_path, hop_kind
-from simcomm.time_models.choice import time_model
+from simcomm.time_models.time_model import time_model
 
 USUAL_SIZES = tuple(1024 * 8**power for power in range(8))  # 1 KiB to 2 GiB, for a scenario that asks for no sizes
 LINKS = {"nvswitch": "NVSwitch", "mesh": "NVLink mesh", "bridge": "NVLink bridges", "xgmi": "xGMI", "pcie": "PCIe"}

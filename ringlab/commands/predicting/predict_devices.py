@@ -20,8 +20,7 @@ from ringlab.shared.failures import refusals_about
 from ringlab.shared.models import find_job, find_language_model, find_source
 from ringlab.shared.progress import Tick
 from scenarios.loader import SpreadTraining, read_spread_training
-from simcomm.cluster.hardware_parts import find_part
-from simcomm.cluster.presets import machine_entries
+from simcomm.cluster.hardware import find_part, machine_entries
 from simcomm.mesh.clusters import mesh_cluster
 from simcomm.mesh.prediction import StepPrediction
 from simcomm.mesh.step import StepModel

@@ -44,8 +44,8 @@ from simcomm.cluster.paths import keeping_paths
 from simcomm.model.trouble import NO_TROUBLE, Trouble
 from simcomm.repetition import TroubleFigures, repeat
 from simcomm.schedules import compact_schedule
-from simcomm.time_models.choice import time_model
 from simcomm.time_models.options import SimulationOptions, check_engine
+from simcomm.time_models.time_model import time_model
 from simcomm.uncertainty import combine, disagreement, of_emulated
 
 Figures = CollectiveFigures[Number] | TrainingFigures[Number]

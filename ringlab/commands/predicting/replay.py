@@ -16,10 +16,10 @@ from collectives.errors import InputError
 from collectives.other_formats import read_any_recording
 from collectives.other_formats.chakra import write_chakra
 from collectives.records.calibration import Calibration, read_calibration
-from collectives.records.critical_path import divide_path
 from collectives.records.limits import find_limits
 from collectives.records.recording import Recording
 from collectives.records.trace import Trace
+from collectives.records.waits import divide_path
 from collectives.spec import SPECS
 from collectives.units import format_size, format_time
 from ringlab.shared.answer import NOT_IN_JSON, Answer, AnswerRecord

@@ -26,10 +26,11 @@ from ringlab.shared.ranges import parse_world_sizes
 from scenarios.forms import parse_hours
 from scenarios.loader import SpreadTraining, read_spread_training
 from simcomm.mesh.clusters import mesh_cluster
-from simcomm.mesh.uncertain import Uncertain
+from simcomm.mesh.intervals import Uncertain
 from simcomm.mesh_search.columns import BITS, OFFLOADED, OPTIMIZERS, PRECISIONS
 from simcomm.mesh_search.devices import PUBLISHED
 from simcomm.mesh_search.memory import PART_NAMES
+from simcomm.mesh_search.parameters import Z_80
 from simcomm.mesh_search.search import (
     FILL,
     FoundMeshes,
@@ -43,7 +44,6 @@ from simcomm.mesh_search.search import (
     why_others_lose,
     why_too_large,
 )
-from simcomm.mesh_search.uncertainty import Z_80
 from simcomm.renting.rentals import cheapest_gpu, read_rentals
 
 KEYS = {  # that a what-if varies: of a scenario

@@ -26,7 +26,6 @@ from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.complete import complete_links
 from simcomm.cluster.routing import ListedRouter, RailAwareRouter, Router, ShortestRouter, rail_aware, shortest
 from simcomm.compiled.kernel.arrays import Bools, Floats, Ints, LinkRecords
-from simcomm.compiled.planning.cyclic_plan import cyclic_pairs, distances, plan_cyclic, sent_messages
 from simcomm.compiled.planning.link_records import (
     check_some_routes,
     cyclic_one_at_a_time,
@@ -35,7 +34,15 @@ from simcomm.compiled.planning.link_records import (
     private_links,
 )
 from simcomm.compiled.planning.routes import Pairs, Routes, find_routes, with_speeds
-from simcomm.compiled.planning.schedule_plan import ChunkSizes, SchedulePlan, plan_table
+from simcomm.compiled.planning.schedule_plan import (
+    ChunkSizes,
+    SchedulePlan,
+    cyclic_pairs,
+    distances,
+    plan_cyclic,
+    plan_table,
+    sent_messages,
+)
 from simcomm.model.trouble import NO_TROUBLE, Trouble
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from collectives.budget import SHORTER_ROUTES, Gigabyte, allowed, ways_out
 from collectives.errors import TooLarge
-from collectives.schedule.matching import receives
+from collectives.schedule.rules import receives
 from collectives.schedule.symmetric import SymmetricSchedule
 from collectives.step import Kind
 from collectives.transport import Transport
@@ -29,9 +29,14 @@ from simcomm.compiled.kernel.arrays import (
     Records,
     number_distinct,
 )
-from simcomm.compiled.planning.cyclic_plan import ActiveSteps, distances, find_active_steps
 from simcomm.compiled.planning.routes import HOPS_AT_ONCE, Pairs, Routes, alone_rates, find_routes, pieces
-from simcomm.compiled.planning.schedule_plan import SchedulePlan, most_at_once
+from simcomm.compiled.planning.schedule_plan import (
+    ActiveSteps,
+    SchedulePlan,
+    distances,
+    find_active_steps,
+    most_at_once,
+)
 
 
 class SingleMessages(NamedTuple):

@@ -12,8 +12,7 @@ import numpy as np
 from collectives.schedule.symmetric import SymmetricSchedule
 from collectives.step import Kind
 from simcomm.compiled.kernel.arrays import Bools, Floats, Ints, LongInts, number_distinct
-from simcomm.compiled.planning.cyclic_plan import distances, find_active_steps
-from simcomm.compiled.planning.schedule_plan import ChunkSizes
+from simcomm.compiled.planning.schedule_plan import ChunkSizes, distances, find_active_steps
 
 PATTERN_BITS = 16  # a chunk each that a pair sends, or a rank computes; with more hardly any two are alike
 

@@ -24,10 +24,9 @@ import numpy as np
 from collectives.schedule.symmetric import SymmetricSchedule
 from collectives.step import Kind
 from simcomm.compiled.kernel.arrays import Bools, Floats, Ints, LongInts
-from simcomm.compiled.planning.cyclic_plan import distances
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.planning.routes import alone_rates
-from simcomm.compiled.planning.schedule_plan import ChunkSizes
+from simcomm.compiled.planning.schedule_plan import ChunkSizes, distances
 from simcomm.compiled.shortcuts.link_rates import LinkRates
 from simcomm.hashing import hash_next, to_fraction
 from simcomm.model.sharing import SAME_STEP

@@ -17,8 +17,8 @@ from collectives.records.trace import Unfinished
 from collectives.records.waits import ROUNDING, Leg
 from collectives.step import Kind
 from simcomm.compiled.kernel.arrays import Floats
-from simcomm.compiled.planning.cyclic_plan import distances
 from simcomm.compiled.planning.engine_input import EngineInput
+from simcomm.compiled.planning.schedule_plan import distances
 from simcomm.compiled.shortcuts.max_plus import ChannelRun, MaxPlusRun
 
 

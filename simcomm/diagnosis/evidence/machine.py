@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from collectives.errors import InputError
-from simcomm.cluster.hardware_parts import find_link, parts
+from simcomm.cluster.hardware import find_link, parts
 from simcomm.diagnosis.evidence.facts import (
     Adapter,
     CommRank,

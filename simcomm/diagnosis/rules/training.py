@@ -11,8 +11,8 @@ from collectives.records.trace import Trace
 from simcomm.diagnosis.evidence.causes import Cause
 from simcomm.diagnosis.evidence.expectation import DiagnosedCase
 from simcomm.diagnosis.evidence.facts import FilePlace, KernelShare, ProfiledCall, ProfiledRanks, RunTrace, StepTime
-from simcomm.diagnosis.evidence.step_path import COMPUTING as KERNELS
-from simcomm.diagnosis.evidence.step_path import NOTHING
+from simcomm.diagnosis.evidence.profiled_step import COMPUTING as KERNELS
+from simcomm.diagnosis.evidence.profiled_step import NOTHING
 from simcomm.nccl.predict import COLLECTIVES, predict_seconds
 
 LOADING = ("data", "load", "fetch", "next batch", "__next__")
