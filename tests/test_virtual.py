@@ -78,7 +78,7 @@ def test_a_program_that_spawns_processes_has_ranks_of_its_own_jobs(virtual: Virt
     assert finding.kind == "early end" and "spawning.py" in finding.text
 
 
-@pytest.mark.parametrize("program", ["locks.py", "polled.py"])
+@pytest.mark.parametrize("program", ["locks.py", "polled.py", "other_order.py"])
 def test_ranks_wait_for_what_processes_share(virtual: VirtualRuns, program: str) -> None:
     ran = virtual(PROGRAMS / program, 0)
     assert "all right" in ran.out and ran.outcome.findings == (), (ran.err, ran.outcome.findings)

@@ -112,6 +112,8 @@ class GroupMaker:
         number = int(os.environ.get("RANK", rank)) if rank < 0 else rank
         size = int(os.environ.get("WORLD_SIZE", world_size)) if world_size < 0 else world_size
         caller.world_size = size
+        if caller.meetings == 1 and caller.number != number:
+            _take_number(caller, number)
         values = caller.job.stores.setdefault(caller.meetings, {})
         store = VirtualStore(self.world, caller.job, values)
         caller.stores.append(store)
@@ -129,6 +131,15 @@ class GroupMaker:
                 rank.batch = None
 
         return batched
+
+
+def _take_number(rank: Rank, number: int) -> None:
+    """Have a rank be the one that the program calls it: its processes may have been started in another order."""
+    ranks = rank.job.ranks
+    if 0 <= rank.number < len(ranks) and 0 <= number < len(ranks) and not ranks[number].meetings:
+        other = ranks[number]
+        ranks[number], ranks[rank.number] = rank, other
+        rank.number, other.number = number, rank.number
 
 
 def _of_its_thread(original: Callable[..., None]) -> Callable[..., None]:
