@@ -48,6 +48,7 @@ def many_in_flight(rank: int, world_size: int) -> list[str]:
     ]
     between = start(rank, 1000)
     realcomm.all_reduce(between)  # one that waits, behind those under way
+    assert all(work is not None and work.is_completed() for work in works)
     sent = torch.full((5,), float(rank))
     works.append(realcomm.broadcast(sent, src=world_size - 1, async_op=True))
     for work in reversed(works) if rank % 2 else works:

@@ -139,6 +139,10 @@ def _by_the_groups_ranks(rank: int, group: dist.ProcessGroup) -> None:
         one.scatter(share, gathered, group_src=1, group=group)
         assert sent.tolist() == [3.0, 3.0] and share.tolist() == [float(rank)] * 2
         assert rank != 3 or total.tolist() == [4.0, 4.0]
+    sent, total = torch.full((2,), float(rank)), torch.full((2,), float(rank))
+    realcomm.execute("broadcast/naive", sent, root=1, group=group)
+    realcomm.execute("all_reduce/ring", total, group=group)
+    assert sent.tolist() == [3.0, 3.0] and total.tolist() == [4.0, 4.0]
 
 
 def refused(call: Callable[[], object]) -> tuple[str, bool]:
