@@ -36,7 +36,12 @@ from collectives.units import format_size
 from realcomm.execution.executor import TAG, Executor
 from realcomm.launching.group import own_device
 from realcomm.launching.launcher import launch
-from realcomm.measuring.timing import first_to_last, gather_intervals, time_together, without_garbage_collection
+from realcomm.measuring.rank_measurement import (
+    first_to_last,
+    gather_intervals,
+    time_together,
+    without_garbage_collection,
+)
 from ringlab.shared.ranges import parse_short_size
 
 SIZES = tuple(str(1024 * 4**k) for k in range(9))  # 1 KiB to 64 MiB

@@ -27,7 +27,7 @@ from scenarios.network_form import ClusterForm, NetworkForm
 from scenarios.training_form import OVERLAPPED, Sync, TrainingForm
 from scenarios.trouble import TroubleForm
 from simcomm.cluster.cluster import Cluster
-from simcomm.cluster.complete import CablesTogether
+from simcomm.cluster.graph import CablesTogether
 from simcomm.model.trouble import NO_TROUBLE, Trouble, check_trouble
 
 

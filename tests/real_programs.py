@@ -24,8 +24,7 @@ from realcomm.execution.executor import Executor, execute
 from realcomm.launching.group import share_gpu
 from realcomm.measuring import probes
 from realcomm.measuring.collective_run import RankMeasurement, TimedRequest
-from realcomm.measuring.rank_measurement import measure_rank
-from realcomm.measuring.timing import exact_input, exact_result, time_together
+from realcomm.measuring.rank_measurement import exact_input, exact_result, measure_rank, time_together
 
 
 def ad_hoc(

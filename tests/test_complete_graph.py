@@ -15,8 +15,7 @@ import simcomm
 from collectives import Transport
 from collectives.errors import TooLarge
 from simcomm.cluster.cluster import Cluster
-from simcomm.cluster.complete import complete_links, each_link
-from simcomm.cluster.graph import LinkSpec, add_link, empty_graph
+from simcomm.cluster.graph import LinkSpec, add_link, complete_links, each_link, empty_graph
 from simcomm.cluster.routing import shortest
 from simcomm.compiled.planning.engine_input import same_paths
 from simcomm.compiled.planning.routes import Pairs, find_routes

@@ -20,10 +20,17 @@ import realcomm
 import simcomm
 from collectives.errors import InputError, RunFailed
 from realcomm.emulation import builder as building
-from realcomm.emulation.batches import InterfaceNames, cables, core_links, forwarding_entries, shapers
 from realcomm.emulation.builder import groups
 from realcomm.emulation.network import EmulatedNetwork, emulate
-from realcomm.emulation.plan import NetworkPlan, plan_network
+from realcomm.emulation.plan import (
+    InterfaceNames,
+    NetworkPlan,
+    cables,
+    core_links,
+    forwarding_entries,
+    plan_network,
+    shapers,
+)
 from realcomm.emulation.trial import try_emulation
 from ringlab.scenario import load
 from scenarios import shipped

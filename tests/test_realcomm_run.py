@@ -19,7 +19,7 @@ from collectives.spec import FLOATING, ITEM_BYTES, OPS
 from realcomm.execution.executor import COMBINE
 from realcomm.launching.launcher import launch
 from realcomm.measuring.collective_run import RankMeasurement, TimedRequest
-from realcomm.measuring.timing import (
+from realcomm.measuring.rank_measurement import (
     exact_input,
     exact_result,
     first_to_last,

@@ -15,8 +15,8 @@ import pytest
 
 import simcomm
 from collectives.errors import RunFailed
-from realcomm.emulation.batches import INTERFACE, InterfaceNames
 from realcomm.emulation.network import emulate
+from realcomm.emulation.plan import INTERFACE, InterfaceNames
 from realcomm.emulation.trial import try_emulation
 from realcomm.watching.log_folder import read_metrics
 from ringlab.jobs.job import JobOptions, make_job

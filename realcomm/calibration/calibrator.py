@@ -28,8 +28,7 @@ from realcomm.execution.group_memory import host_barrier
 from realcomm.launching.group import own_device
 from realcomm.launching.status import report_progress, set_status
 from realcomm.measuring.probes import ProbeBench, probe_request, time_reduction
-from realcomm.measuring.rank_measurement import RunningMeasurement
-from realcomm.measuring.timing import without_garbage_collection
+from realcomm.measuring.rank_measurement import RunningMeasurement, without_garbage_collection
 from realcomm.training.datasets import load_next
 from realcomm.training.gradient_sync import AfterBackward, Average
 from realcomm.training.models import build_model

@@ -12,8 +12,8 @@ from collectives.records.environment import threads_per_rank
 from collectives.training.workload import Training
 from realcomm.calibration.blocks import fit_line
 from realcomm.calibration.calibration import calibrate
-from realcomm.emulation.batches import BURST, MTU
 from realcomm.emulation.network import emulate
+from realcomm.emulation.plan import BURST, MTU
 from realcomm.launching.launcher import launch
 from realcomm.launching.types import Progress
 

@@ -24,7 +24,7 @@ from collectives.step import Program, recv, reduce, send
 from collectives.units import format_size
 from realcomm.execution.executor import Executor
 from realcomm.launching.status import report_progress, set_status
-from realcomm.measuring.timing import (
+from realcomm.measuring.rank_measurement import (
     Interval,
     first_to_last,
     gather_intervals,

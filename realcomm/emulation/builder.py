@@ -17,10 +17,13 @@ from typing import Any, NamedTuple
 from collectives.errors import InputError, RunFailed
 from collectives.records.environment import cores
 from collectives.units import format_bandwidth
-from realcomm.emulation.batches import (
+from realcomm.emulation.goodput import MEASURED_S, Endpoint, expected_goodput, measure_goodput, measure_speed
+from realcomm.emulation.plan import (
     CANNOT,
     INTERFACE,
+    Direction,
     InterfaceNames,
+    NetworkPlan,
     check_tools,
     core_links,
     forwarding_entries,
@@ -30,8 +33,6 @@ from realcomm.emulation.batches import (
     shapers,
     testers,
 )
-from realcomm.emulation.goodput import MEASURED_S, Endpoint, expected_goodput, measure_goodput, measure_speed
-from realcomm.emulation.plan import Direction, NetworkPlan
 from realcomm.launching.namespaces import OWN_NETWORK, HostNamespaces, enter_network, new_network, unshare_network
 from realcomm.launching.worker import end_with_launcher
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from realcomm.emulation.batches import BURST, FRAME, MTU, PAYLOAD, QUEUE, run_batch
+from realcomm.emulation.plan import BURST, FRAME, MTU, PAYLOAD, QUEUE, run_batch
 from realcomm.launching.namespaces import OWN_NETWORK, enter_network, new_network
 
 WARM_UP_S = 0.1  # not counted: the connection's window grows

@@ -6,9 +6,8 @@ import sys
 from dataclasses import dataclass
 
 from collectives.errors import InputError, RunFailed
-from realcomm.emulation.batches import CANNOT
 from realcomm.emulation.network import EmulatedNetwork
-from realcomm.emulation.plan import Direction, NetworkPlan
+from realcomm.emulation.plan import CANNOT, Direction, NetworkPlan
 
 TIMEOUT_S = 90.0
 BANDWIDTH = 20e6 / 8  # bytes/s

@@ -17,7 +17,13 @@ from collectives.step import Operation, Program, recv, recv_reduce, send
 from realcomm.execution.events import Event
 from realcomm.execution.executor import Executor
 from realcomm.launching.group import own_device
-from realcomm.measuring.timing import Interval, max_over_ranks, neutral_buffer, repetitions_within, time_together
+from realcomm.measuring.rank_measurement import (
+    Interval,
+    max_over_ranks,
+    neutral_buffer,
+    repetitions_within,
+    time_together,
+)
 
 ITEM_BYTES = 4  # of the float32 that probes send
 

@@ -20,8 +20,7 @@ import numpy.typing as npt
 
 from collectives.budget import SHORTER_ROUTES, Gigabyte, allowed, check_fits
 from collectives.errors import InputError, TooLarge
-from simcomm.cluster.complete import complete_link_numbers, complete_links
-from simcomm.cluster.graph import list_nodes, node_kinds
+from simcomm.cluster.graph import complete_link_numbers, complete_links, list_nodes, node_kinds
 
 Ints = npt.NDArray[np.int64]
 

@@ -16,8 +16,7 @@ from collectives.errors import InputError
 from collectives.transport import Transport
 from collectives.units import Bandwidth, Latency, count, format_bandwidth
 from simcomm.cluster.cluster import IDEAL, Cluster
-from simcomm.cluster.complete import CompleteGraph
-from simcomm.cluster.graph import LinkSpec, add_link, check_links, empty_graph, link_spec
+from simcomm.cluster.graph import CompleteGraph, LinkSpec, add_link, check_links, empty_graph, link_spec
 
 
 def star(

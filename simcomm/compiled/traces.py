@@ -15,7 +15,7 @@ from collectives.records.trace import Trace, TracedLink, Unfinished
 from collectives.records.waits import BriefTrace
 from collectives.step import Kind, offset
 from simcomm.cluster.cluster import Cluster
-from simcomm.cluster.complete import each_link
+from simcomm.cluster.graph import each_link
 from simcomm.compiled.engine import MessageTimes, PostTimes, Timing
 from simcomm.compiled.kernel.arrays import Floats
 from simcomm.compiled.planning.engine_input import EngineInput

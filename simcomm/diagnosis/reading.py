@@ -11,17 +11,7 @@ from collectives.errors import InputError
 from collectives.input_files import FileBytes, parse_json, read_bytes
 from collectives.records.kineto import LOOKED_AT, is_profile, unpack
 from simcomm.diagnosis.evidence.facts import Fact, Facts
-from simcomm.diagnosis.readers import (
-    devices,
-    matrices,
-    nccl_log,
-    nccl_tests,
-    own_records,
-    profiles,
-    program_log,
-    stopped_ranks,
-    topology_xml,
-)
+from simcomm.diagnosis.readers import devices, nccl_log, nccl_tests, program_log, run_records, topology_xml
 from simcomm.diagnosis.readers.lines import LogLine, number_lines
 
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # what PowerShell writes
@@ -45,14 +35,14 @@ class LineReader(NamedTuple):
 LINE_READERS = (
     LineReader("nccl-tests", nccl_tests.read),
     LineReader("NCCL's log", nccl_log.read),
-    LineReader("nvidia-smi topo -m", matrices.read_paths),
+    LineReader("nvidia-smi topo -m", devices.read_paths),
     LineReader("devices", devices.read),
     LineReader("addresses and links", devices.read_addresses),
-    LineReader("rates between pairs", matrices.read_rates),
-    LineReader("torch's table of kernels", profiles.read_kernel_table),
+    LineReader("rates between pairs", devices.read_rates),
+    LineReader("torch's table of kernels", run_records.read_kernel_table),
     LineReader("a program's log", program_log.read_messages),
-    LineReader("torch's watchdog", stopped_ranks.read_watchdog),
-    LineReader("stacks", stopped_ranks.read_stacks),
+    LineReader("torch's watchdog", program_log.read_watchdog),
+    LineReader("stacks", program_log.read_stacks),
     LineReader("step times", program_log.read_step_times),
 )
 
@@ -94,9 +84,9 @@ def _holds_profile(path: Path) -> bool:
 
 
 def _read(path: Path, files: Sequence[Path]) -> Iterator[tuple[str, Fact]]:
-    """Yield each fact of a file with the name of its format; ``files`` are the profiles, read with their first."""
+    """Yield each fact of a file with the name of its format; ``files`` are the run_records, read with their first."""
     if path.is_dir() or path in files:
-        yield from (("torch's profile", fact) for fact in profiles.read(files if path in files else [path]))
+        yield from (("torch's profile", fact) for fact in run_records.read(files if path in files else [path]))
         return
     most = FileBytes.PROFILER if path.name.endswith((".json", ".json.gz")) else FileBytes.USUAL
     content = unpack(path, read_bytes(path, most), most)
@@ -130,20 +120,20 @@ def _decode(path: Path, content: bytes) -> str:
 
 
 def _read_json(path: Path, text: str) -> Iterator[tuple[str, Fact]]:
-    if profiles.is_trace(text):
-        yield from (("a trace", fact) for fact in profiles.read([path]))
+    if run_records.is_trace(text):
+        yield from (("a trace", fact) for fact in run_records.read([path]))
         return
-    if own_records.is_metrics(text):
-        yield from (("metrics", fact) for fact in own_records.read_metrics(path, text))
+    if run_records.is_metrics(text):
+        yield from (("metrics", fact) for fact in run_records.read_metrics(path, text))
         return
     try:
         content: Any = parse_json(text)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not JSON: {error}") from error
-    if isinstance(content, dict) and stopped_ranks.is_dump(content):
-        yield from (("a flight recorder", fact) for fact in stopped_ranks.read_dump(path, content))
+    if isinstance(content, dict) and program_log.is_dump(content):
+        yield from (("a flight recorder", fact) for fact in program_log.read_dump(path, content))
     elif isinstance(content, dict) and content.get("kind") == "bench":
-        yield from (("ringlab bench", fact) for fact in own_records.read_bench(path, content))
+        yield from (("ringlab bench", fact) for fact in run_records.read_bench(path, content))
     elif isinstance(content, dict) and "results" in content and "config" in content:
         yield from (("nccl-tests", fact) for fact in nccl_tests.read_json_file(path))
     else:

@@ -7,8 +7,7 @@ from itertools import takewhile
 from collectives.records.trace import LinkRate, TracedLink
 from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster
-from simcomm.cluster.complete import each_link
-from simcomm.cluster.graph import Link
+from simcomm.cluster.graph import Link, each_link
 from simcomm.model.trouble import NO_TROUBLE, Trouble
 
 

@@ -23,7 +23,7 @@ from collectives.schedule.symmetric import SymmetricSchedule
 from collectives.step import Kind
 from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster
-from simcomm.cluster.complete import complete_links
+from simcomm.cluster.graph import complete_links
 from simcomm.cluster.routing import ListedRouter, RailAwareRouter, Router, ShortestRouter, rail_aware, shortest
 from simcomm.compiled.kernel.arrays import Bools, Floats, Ints, LinkRecords
 from simcomm.compiled.planning.link_records import (

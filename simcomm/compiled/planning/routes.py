@@ -8,7 +8,7 @@ import numpy as np
 
 from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster
-from simcomm.cluster.complete import complete_links
+from simcomm.cluster.graph import complete_links
 from simcomm.cluster.paths import find_shortest_paths
 from simcomm.cluster.routing import Router
 from simcomm.compiled.kernel.arrays import Floats, Ints
