@@ -55,7 +55,7 @@ def _rates(world: World) -> tuple[Ints, Floats]:
 def _crossings(world: World, flows: Ints) -> tuple[Ints, Ints, Ints]:
     """Return each link that each of the flows crosses: index in ``flows``, link, weight."""
     routes = world.routes[world.flows["route"][flows]]
-    flow = np.repeat(np.arange(len(flows)), routes["hops"])
+    flow = np.repeat(np.arange(len(flows), dtype=np.int32), routes["hops"])
     starts = np.cumsum(routes["hops"]) - routes["hops"]
     hops = world.hops[routes["first_hop"][flow] + np.arange(len(flow)) - starts[flow]]
     return flow, hops["link"], hops["weight"]
