@@ -27,10 +27,9 @@ def exports_of(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
     def get(name: str) -> Any:
         if name not in home:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        is_module = home[name] == package
-        found = import_module(f"{package}.{name}") if is_module else getattr(import_module(home[name]), name)
-        setattr(sys.modules[package], name, found)
-        return found
+        if home[name] == package:
+            return import_module(f"{package}.{name}")
+        return getattr(import_module(home[name]), name)
 
     return get, lambda: sorted({*vars(sys.modules[package]), *home}), sorted(home)
 

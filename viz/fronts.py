@@ -129,7 +129,12 @@ class MeshDots:
 
 
 def meshes_figure(title: str, jobs: Sequence[MeshDots]) -> Figure:
-    """Return the picture as a figure: a panel a job. Raise InputError where there is nothing to draw."""
+    """Return the picture as a figure: a panel a job. Raise InputError where there is nothing to draw.
+
+    >>> dots = MeshDots("8 x H100", [9e4, 8e4], [60.0, 30.0], ["zero3", "tensor"], ["zero3 8", "tp 8"], [0, 1], 80.0)
+    >>> len(meshes_figure("llama", [dots]).axes)
+    1
+    """
     if not any(len(job.rates) for job in jobs):
         raise InputError(f"{title}: there is nothing to draw")
     forms = sorted({form for job in jobs for form in job.forms})

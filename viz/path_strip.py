@@ -21,6 +21,11 @@ def path_figure(trace: Trace) -> Figure:
     """Return the strip, with a bar below for each sort of part, as a figure.
 
     Raises InputError for a trace in which nothing happens.
+
+    >>> import simcomm
+    >>> trace = simcomm.run("all_reduce/ring", simcomm.star(4, "10 Gbit/s", "5 us"), 1 << 20)
+    >>> path_figure(trace).texts[0].get_text()
+    'all_reduce/ring: the critical path'
     """
     check_something_happens(trace)
     parts = divide_path(trace)

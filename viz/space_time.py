@@ -38,6 +38,11 @@ def space_time_figure(trace: Trace) -> Figure:
 
     Of a training it shows the first four steps, of more than 20,000 messages an even sample, and says so; as a PNG it
     is 1500 pixels wide. Raises InputError for a trace in which nothing happens.
+
+    >>> import simcomm
+    >>> trace = simcomm.run("all_reduce/ring", simcomm.star(4, "10 Gbit/s", "5 us"), 1 << 20)
+    >>> space_time_figure(trace).texts[0].get_text()
+    'all_reduce/ring'
     """
     check_something_happens(trace)
     height = min(12.0, max(3.4, 1.7 + 0.42 * trace.world_size))
