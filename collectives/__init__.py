@@ -21,7 +21,7 @@ def exports_of(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
 
     Type checkers and editors read that file too. A name is imported when it is first asked for.
     """
-    stub = Path(__file__).parents[1].joinpath(*package.split("."), "__init__.pyi").read_text()
+    stub = Path(__file__).parents[1].joinpath(*package.split("."), "__init__.pyi").read_text(encoding="utf-8")
     home = {name: module for module, name in re.findall(r"^from (\S+) import (\w+) as \2$", stub, re.MULTILINE)}
 
     def get(name: str) -> Any:

@@ -194,7 +194,7 @@ def merge_blocks(blocks: Sequence[OperationBlock]) -> OperationColumns:
 
 
 def columns_by_step(operations: Ints) -> OperationColumns:
-    """Return operations, [n, 8] in the order of ``Columns``, by step, rank and channel, unmatched."""
+    """Return operations, [n, 8] in the order of ``OperationColumns``, by step, rank and channel, unmatched."""
     rank, channel, step = operations.T[:3]
     ordered = operations[np.lexsort((channel, rank, step))].T.copy()
     return OperationColumns._make([*ordered, np.full(len(rank), -1, np.int32)])

@@ -10,10 +10,7 @@ from simcomm.mesh.intervals import Shares, log_halfwidth
 from simcomm.mesh.job import TrainingJob
 from simcomm.mesh.language import RateDeviations
 from simcomm.mesh.memory import DeviceMemory
-from simcomm.mesh.terms import (
-    loading_felt,
-    read_parameters,
-)
+from simcomm.mesh.terms import loading_felt, read_parameters
 from simcomm.nccl.host_links import SharedLink
 
 Spans = tuple[tuple[str, str, float, float], ...]  # name, stream, begin, end

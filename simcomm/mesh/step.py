@@ -6,9 +6,9 @@ from functools import cached_property
 from itertools import groupby
 from typing import NamedTuple
 
-from collectives.budget import Gigabyte, check_fits
+from collectives.budget import Gigabyte, allowed, more_memory
 from collectives.checks import check_number
-from collectives.errors import InputError
+from collectives.errors import InputError, TooLarge
 from collectives.records.model_profile import Block, ModelProfile
 from collectives.training.gradients import Gradient, gradients_of
 from collectives.training.parallelism import SHARDED, Parallelism
@@ -81,8 +81,12 @@ class StepModel:
 def check_tasks(profile: ModelProfile, form: Parallelism) -> None:
     """Raise TooLarge for a step of more tasks than are simulated."""
     tasks = 4 * form.pieces * (form.pipeline * form.virtual if form.pipeline > 1 else len(profile.blocks))
-    if form.pieces > 1:
-        check_fits(tasks, Gigabyte.TASKS, f"{form.pieces} microbatches are about {tasks:,} tasks", "give fewer of them")
+    most = allowed(Gigabyte.TASKS)
+    if form.pieces > 1 and tasks > most:
+        raise TooLarge(
+            f"{form.pieces} microbatches are about {tasks:,} tasks; up to {most:,} will do; give fewer of them, or "
+            f"{more_memory(tasks / most)}"
+        )
 
 
 def check_sharded(form: Parallelism) -> None:
