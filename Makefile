@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 COMPILED := $(VENV)/.compiled
 OUT := out
 FAST := schedule channels verify broken_gallery broken_programs step simgrid network engines compiled_engine \
-	compiled_sharing simcomm_run scenario scenario_clusters scenario_refused scenario_trouble units cli imports
+	compiled_sharing simcomm_run scenario scenario_clusters scenario_refused scenario_faults units cli imports
 WINNERS := ring double_tree recursive_doubling halving_doubling naive
 WORKERS ?= -n 2 --dist worksteal  # tests side by side; WORKERS= runs them one by one
 unexport PYTHONDONTWRITEBYTECODE  # where it is set, each of the many processes of a test would compile the sources again
@@ -78,9 +78,9 @@ lint: $(STAMP) ## check style, types and the pages
 pictures: $(STAMP) ## draw the pictures of the documentation, those of docs/gallery.md
 	$(BIN)/ringlab animate two-racks -o docs/pictures/two-racks.gif
 	$(BIN)/ringlab animate two-racks -o docs/pictures/two-racks.png
-	$(BIN)/ringlab plot step trouble -o docs/pictures/step.png
+	$(BIN)/ringlab plot step faults -o docs/pictures/step.png
 	$(BIN)/ringlab plot scaling star8 --set cluster.hosts=64 -o docs/pictures/scaling.png
-	$(BIN)/ringlab plot path trouble --algorithm double_tree -o docs/pictures/path.png
+	$(BIN)/ringlab plot path faults --algorithm double_tree -o docs/pictures/path.png
 	$(BIN)/ringlab winners --hosts 256 $(WINNERS:%=--algorithm %) -o docs/pictures/winners.png
 	$(BIN)/ringlab hardware dgx-1-v100 -o docs/pictures/dgx-1-v100.png
 	$(BIN)/ringlab plot cluster docs/fat_tree.toml -o docs/pictures/fat-tree.png
@@ -109,7 +109,7 @@ bench: $(COMPILED) ## run every benchmark; each writes its figures, with the env
 .PHONY: reality
 reality: $(COMPILED) ## measure emulated clusters on this machine beside their predictions, and write the tables (ten minutes, on an idle machine)
 	$(BIN)/ringlab accuracy --here --json benchmarks/results/accuracy_here.json
-	$(BIN)/python docs/page_writer.py docs/transports.md docs/predictions.md
+	$(BIN)/python docs/page_writer.py docs/transports.md docs/reports/tcp_misses.md
 
 .PHONY: compared
 compared: $(COMPILED) ## compare the quickstart with its prediction three times, and write the table (six minutes, on an idle machine)

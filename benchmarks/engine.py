@@ -60,7 +60,7 @@ sizes = ["64 MiB"]
 STAR = 'topology = "star"\nhosts = {}\nbandwidth = "100 Gbit/s"\nlatency = "1 us"'
 LINK = '[[cluster.link]]\nbetween = ["h{}", "s0"]\nbandwidth = "{:.3f} Gbit/s"\nlatency = "1 us"'
 JITTER = """
-[trouble]
+[faults]
 repetitions = 1
 messages = { distribution = "uniform", mean = "1 us" }
 """
@@ -113,9 +113,9 @@ def commands(repetitions: int, fewer: int) -> Iterator[Row]:
     links = "\n".join(LINK.format(host, random.uniform(50, 150)) for host in range(large))
     with tempfile.TemporaryDirectory() as folder:
 
-        def scenario(name: str, cluster: str, trouble: str = "") -> str:
+        def scenario(name: str, cluster: str, faults: str = "") -> str:
             path = Path(folder) / f"{name}.toml"
-            path.write_text(SCENARIO.format(cluster=cluster) + trouble)
+            path.write_text(SCENARIO.format(cluster=cluster) + faults)
             return str(path)
 
         ring = "ring all-reduce, {} ranks on a star"

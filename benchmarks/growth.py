@@ -49,13 +49,13 @@ APART = {  # ranks by algorithm
 RING, DIRECT, JITTER = "all_reduce/ring", "all_to_all/direct", "Jitter('uniform', 1e-6)"
 CHANGES = (  # what, on which cluster, with so many ranks, what goes wrong, and at most how many seconds
     ("training", "star", 512, "", 0.0),
-    ("training", "star", 512, "RankTrouble(3, fails_at=0.2)", 0.5),
-    ("training", "star", 512, "LinkTrouble(('h3', 's0'), 0.0, 0.2)", 0.5),
-    ("training", "star", 4096, "RankTrouble(3, fails_at=0.2)", 5.0),
+    ("training", "star", 512, "RankFault(3, fails_at=0.2)", 0.5),
+    ("training", "star", 512, "LinkFault(('h3', 's0'), 0.0, 0.2)", 0.5),
+    ("training", "star", 4096, "RankFault(3, fails_at=0.2)", 5.0),
     ("auto", "star", 512, "", 0.5),
-    ("auto", "star", 512, "RankTrouble(3, slowdown=1.5)", 0.0),
+    ("auto", "star", 512, "RankFault(3, slowdown=1.5)", 0.0),
     (RING, "star", 8192, "", 0.0),
-    (RING, "star", 8192, "RankTrouble(3, fails_at=0.005)", 5.0),
+    (RING, "star", 8192, "RankFault(3, fails_at=0.005)", 5.0),
     (RING, "star", 8192, JITTER, 0.0),
     (RING, "star", 512, JITTER, 0.0),
     (RING, "star", 256, JITTER, 0.0),
@@ -80,14 +80,14 @@ from ringlab.shared.workload import resolve_training
 from simcomm.compiled.engine import by_events, simulate
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.model.jitter import Jitter
-from simcomm.model.trouble import NO_TROUBLE, LinkTrouble, RankTrouble, Trouble
+from simcomm.model.faults import NO_FAULTS, LinkFault, RankFault, Faults
 from simcomm.schedules import unverified_schedule
 part, name, kind, ranks, wrong = json.loads(sys.argv[1])
-trouble = eval(wrong) if wrong else None
-kinds = {RankTrouble: "ranks", LinkTrouble: "links"}
-if trouble is not None:
-    of = kinds.get(type(trouble))
-    trouble = Trouble(**{of: (trouble,)}) if of else Trouble(messages=trouble)
+faults = eval(wrong) if wrong else None
+kinds = {RankFault: "ranks", LinkFault: "links"}
+if faults is not None:
+    of = kinds.get(type(faults))
+    faults = Faults(**{of: (faults,)}) if of else Faults(messages=faults)
 def cluster_of(ranks):
     if kind == "star":
         return simcomm.star(ranks, "100 Gbit/s", "1 us")
@@ -105,11 +105,11 @@ algorithm = of_training.get(name) or find_algorithm(name)
 def run(ranks, cluster):
     if name in of_training:
         asked = resolve_training(Training(algorithm, compute=ComputePhases(0.06, 0.12, 0.005)), cluster, None)
-        simcomm.train(asked, cluster, record=False, trouble=trouble or NO_TROUBLE, engine="compiled")
+        simcomm.train(asked, cluster, record=False, faults=faults or NO_FAULTS, engine="compiled")
         return 3 * unverified_schedule(asked.gradient_sync, ranks).messages
     if part == "changes":
-        record = "brief waits" if trouble else False  # as predict asks who waited for whom
-        simcomm.run(algorithm, cluster, 1 << 26, record=record, trouble=trouble or NO_TROUBLE, engine="compiled")
+        record = "brief waits" if faults else False  # as predict asks who waited for whom
+        simcomm.run(algorithm, cluster, 1 << 26, record=record, faults=faults or NO_FAULTS, engine="compiled")
         return unverified_schedule(algorithm, ranks).messages
     asked = EngineInput(Request(algorithm, 1 << 24), unverified_schedule(algorithm, ranks), cluster, Transport())
     return (by_events if part == "messages" else simulate)(asked).messages

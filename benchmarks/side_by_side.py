@@ -43,7 +43,7 @@ sizes = ["64 MiB"]
 """
 STAR = 'topology = "star"\nhosts = {}\nbandwidth = "100 Gbit/s"\nlatency = "1 us"'
 LINK = '[[cluster.link]]\nbetween = ["h{}", "s0"]\nbandwidth = "{:.3f} Gbit/s"\nlatency = "1 us"'
-JITTER = '\n[trouble]\nrepetitions = 1\nmessages = { distribution = "uniform", mean = "1 us" }\n'
+JITTER = '\n[faults]\nrepetitions = 1\nmessages = { distribution = "uniform", mean = "1 us" }\n'
 
 Seconds = dict[str, float]  # by the name of a piece of work
 Call = Callable[[], object]

@@ -21,8 +21,8 @@ from collectives.records.environment import describe_environment
 from simcomm.compiled.engine import simulate
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.traces import make_trace
+from simcomm.model.faults import Faults
 from simcomm.model.jitter import Jitter
-from simcomm.model.trouble import Trouble
 from simcomm.schedules import unverified_schedule
 
 RESULTS = Path(__file__).parent / "results" / "traces.json"
@@ -49,10 +49,10 @@ def main() -> None:
 def measure_ring(ranks: int, jitter: bool) -> dict[str, Any]:
     """Return the messages of a ring all-reduce, the bytes of its file, and a row for making, writing and reading."""
     ring, star = find_algorithm("all_reduce/ring"), simcomm.star(ranks, "10 Gbit/s", "5 us")
-    trouble = Trouble(messages=Jitter("exponential", 1e-6)) if jitter else Trouble()
+    faults = Faults(messages=Jitter("exponential", 1e-6)) if jitter else Faults()
     assert star.transport is not None
     schedule = unverified_schedule(ring, ranks)
-    inputs = EngineInput(Request(ring, 16 << 20), schedule, star, star.transport, trouble).with_table()
+    inputs = EngineInput(Request(ring, 16 << 20), schedule, star, star.transport, faults).with_table()
     timing = simulate(inputs, messages=True)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "ring.trace.json"

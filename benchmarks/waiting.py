@@ -105,7 +105,7 @@ def _environment() -> dict[str, str]:
 
 def start(asked: argparse.Namespace) -> Iterator[Row]:
     """Yield rows of commands that answer at once."""
-    for words, goal in ((("--help",), 0.1), (("predict", "star8"), 0.3), (("predict", "trouble"), 1.0)):
+    for words, goal in ((("--help",), 0.1), (("predict", "star8"), 0.3), (("predict", "faults"), 1.0)):
         yield row("start", f"ringlab {' '.join(words)}", ["-m", "ringlab", *words], asked.repetitions, at_most_s=goal)
 
 

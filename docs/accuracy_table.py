@@ -122,22 +122,15 @@ def _evidence(reason: dict[str, Any]) -> str:
     return f"Shown by {quoted}{assumed} ({reason['source']})."
 
 
-def sentence() -> str:
-    """Return what the README says of the errors as they were measured last."""
+def readme_table() -> str:
+    """Return the README's table of median errors, by what each prediction did without."""
     scores = read_results("accuracy")["left_out"]["classes"]
-    errors = ", ".join(f"{_percent(scores[c]['median'])} {title}" for c, title in CLASSES.items())
-    text = f"NCCL on published systems, each left out of the fit, is predicted with a median error of {errors}\n"
-    _, later, _, others = (
-        ", ".join(f"{100 * (one.median or 0):.0f} % {CLASSES[c]}" for c, one in found.items())
-        for found in score_unseen().values()
-    )
-    text += "(`python benchmarks/accuracy.py`, [docs/accuracy.md](docs/accuracy.md)). On systems of authors that the "
-    text += (
-        f"model has never seen it is {others}; on those of ten others, which came late and are left out of the fit, "
-        f"{later}: expect something between of a machine of your own, for which the 80 % interval of "
-    )
-    text += "each prediction is made ([docs/nccl.md](docs/nccl.md#a-machine-of-your-own))."
-    return fill(text, 120) + "\n"
+    _, later, _, held_out = score_unseen().values()
+    rows = [["the system itself", *(_percent(scores[c]["median"]) for c in CLASSES)]]
+    for what, found in (("10 later authors", later), ("5 authors held out from all fits", held_out)):
+        errors = (f"{100 * (found[c].median or 0):.0f} %" for c in CLASSES)
+        rows.append([f"any system by the same author: {what}", *errors])
+    return table("predicted without using | up to 64 KiB: | up to 16 MiB: | larger:", rows)
 
 
 def _explained_now() -> str:
@@ -146,5 +139,5 @@ def _explained_now() -> str:
 
 PARTS: Parts = {
     "docs/accuracy.md": {"measured": lambda: measured(read_results("accuracy")), "explained": _explained_now},
-    "README.md": {"accuracy": sentence},
+    "README.md": {"accuracy": readme_table},
 }

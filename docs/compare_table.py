@@ -67,7 +67,7 @@ def table(found: dict[str, Any]) -> Iterator[str]:
     """Yield the lines of the table: a line for each row with its error in every run, and sums."""
     runs = range(1, len(found["loads"]) + 1)
     headings = " | ".join(f"run {run}: error, %" for run in runs)
-    yield f"| row | {headings} | stated, ± % |"
+    yield f"| row | {headings} | interval, ± % |"
     yield f"| --- |{' ---: |' * (len(runs) + 1)}"
     for what in dict.fromkeys(row["what"] for row in found["rows"]):
         rows = [row for row in found["rows"] if row["what"] == what]
@@ -75,17 +75,17 @@ def table(found: dict[str, Any]) -> Iterator[str]:
         errors = " | ".join(f"{100 * row['error']:+.1f}" for row in rows)
         yield f"| {what} | {errors} | {stated} |"
     yield ""
-    yield f"| rows | | median, % | worst, % | within {WITHIN:.0%}, % | within what is stated, % |"
+    yield f"| rows | number | median error, % | worst, % | within {WITHIN:.0%}, % | inside interval, % |"
     yield "| --- | ---: | ---: | ---: | ---: | ---: |"
     for name, is_training in (("collectives", False), ("trainings", True)):
         yield f"| {name} | {summary([row for row in found['rows'] if (':' in row['what']) == is_training])} |"
     yield f"| all | {summary(found['rows'])} |"
     yield ""
-    yield f"Collectives and their calibration in {found['turns']} turns."
+    yield f"Collectives and their calibration alternated in {found['turns']} rounds."
     for run, load in zip(runs, found["loads"], strict=True):
         if load is not None:
             yield ""
-            yield f"Run {run}: other processes took {load['others']:.0%} of the cores."
+            yield f"Run {run}: other processes used {load['others']:.0%} of the cores."
 
 
 PARTS: Parts = {"docs/predictions.md": {"compare": lambda: "\n".join(table(read_results("compare"))) + "\n"}}

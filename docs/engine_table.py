@@ -84,7 +84,7 @@ def _figures(row: dict[str, Any]) -> list[str]:
 WRONG = {
     "fails_at": "a rank fails",
     "slowdown": "a rank is slow",
-    "LinkTrouble": "a link goes down",
+    "LinkFault": "a link goes down",
     "Jitter": "each message late by chance",
 }
 TRAININGS = {"training": "training, ring", "auto": "training, auto"}

@@ -15,6 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PAGES = ROOT / "out" / "pages"
+REPORTS = ROOT / "docs" / "reports"
 AT_ROOT = ("DESIGN.md", "CONTRIBUTING.md", "CHANGELOG.md")
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 
@@ -26,6 +27,7 @@ def collect_pages(target: Path) -> list[Path]:
     shutil.copytree(ROOT / "examples", target / "examples")
     sources = {"index.md": ROOT / "README.md", **{name: ROOT / name for name in AT_ROOT}}
     sources |= {page.name: page for page in sorted((ROOT / "docs").glob("*.md"))}
+    sources |= {f"report_{page.name}": page for page in sorted(REPORTS.glob("*.md"))}
     for name, source in sources.items():
         (target / name).write_text(_with_links(source), encoding="utf-8")
     return [target / name for name in sources]
@@ -46,6 +48,8 @@ def _with_links(source: Path) -> str:
             if not path.is_relative_to(folder):
                 continue
             inside = path.relative_to(folder)
+            if path.parent == REPORTS:
+                inside = Path(f"report_{path.name}")
             is_page = path.suffix == ".md" and (folder != ROOT or path.name in AT_ROOT)
             if is_page or (inside.parts[:1] == (copied,) and path.is_file()):
                 return f"{picture}[{text}]({inside}{hash_}{heading})"

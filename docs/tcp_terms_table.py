@@ -132,5 +132,5 @@ def _lines(make: Callable[[Rows], Iterator[str]]) -> str:
 
 PARTS: Parts = {
     "docs/transports.md": {"terms": lambda: _lines(table)},
-    "docs/predictions.md": {"misses": lambda: _lines(misses)},
+    "docs/reports/tcp_misses.md": {"misses": lambda: _lines(misses)},
 }

@@ -1,4 +1,4 @@
-"""Writes the tables in docs/virtual.md: programs and numbers, steps beside gloo's, and of a GPU behind its host."""
+"""Writes the tables of docs/reports/virtual.md: programs, performance, gloo, and launch times of a GPU."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ from collectives.units import format_time
 
 def launches_table(found: dict[str, Any]) -> str:
     """Return one row for each step that ``benchmarks/virtual_launches.py`` carried out."""
-    launched = f"{found['launch_s'] * 1e6:g} us a launch: | off:"
-    heads = f"a step of | batch: | measured, ms: | host ahead, ms: | off: | {launched} | unseen, ms: | off:"
+    launched = f"{found['launch_s'] * 1e6:g} us per launch, ms: | error:"
+    heads = f"model | batch: | measured, ms: | host ahead, ms: | error: | {launched} | held out, ms: | error:"
     return table(heads, (_launch_row(row) for row in found["rows"]))
 
 
@@ -23,19 +23,19 @@ def _launch_row(row: dict[str, Any]) -> list[str]:
 
 def programs_table(found: dict[str, Any]) -> str:
     """Return one row for each program that ``benchmarks/virtual_programs.py`` carried out."""
-    heads = "program | what | ranks: | calls: | virtual time: | of a core, s: | told"
+    heads = "program | what it uses | ranks: | calls: | virtual time: | CPU time, s: | findings"
     return table(heads, (_program_row(row) for row in found["rows"] if row["part"] == "programs"))
 
 
 def _program_row(row: dict[str, Any]) -> list[str]:
     ranks = str(row["ranks"] or "its own")
     figures = [f"{row['calls']:,}", format_time(row["virtual_s"]), f"{row['cpu_s']:.2g}"]
-    return [f"`{row['name']}.py`", row["what"], ranks, *figures, ", ".join(row["told"]) or "nothing"]
+    return [f"`{row['name']}.py`", row["what"], ranks, *figures, ", ".join(row["told"]) or "none"]
 
 
 def numbers_table(found: dict[str, Any]) -> str:
     """Return one row for each number that ``benchmarks/virtual_programs.py`` measured, with its goal."""
-    heads = "what | measured: | from, to: | goal"
+    heads = "quantity | median: | range: | goal"
     return table(heads, (_number_row(row) for row in found["rows"] if row["part"] == "numbers"))
 
 
@@ -47,7 +47,7 @@ def _number_row(row: dict[str, Any]) -> list[str]:
 
 def gloo_table(found: dict[str, Any]) -> str:
     """Return one row for each training that ``benchmarks/virtual_on_gloo.py`` ran on real and on virtual ranks."""
-    heads = "form | model | real ranks, ms: | virtual, ms: | ratio: | from, to:"
+    heads = "strategy | model | real ranks, ms: | virtual, ms: | ratio: | range:"
     return table(heads, map(_gloo_row, found["rows"]))
 
 
@@ -58,7 +58,7 @@ def _gloo_row(row: dict[str, Any]) -> list[str]:
 
 
 PARTS: Parts = {
-    "docs/virtual.md": {
+    "docs/reports/virtual.md": {
         "programs": lambda: programs_table(read_results("virtual_programs")),
         "numbers": lambda: numbers_table(read_results("virtual_programs")),
         "gloo": lambda: gloo_table(read_results("virtual_on_gloo")),

@@ -1,4 +1,4 @@
-"""The command line: the names of commands, with what each does; a command's module is loaded when it is called."""
+"""The command line. Each command's module is imported when the command is called."""
 
 import logging
 import os
@@ -19,7 +19,7 @@ from collectives.input_files import inputs_protected
 from ringlab.shared.failures import exit_with_a_line
 from ringlab.shared.signals import exit_on_signals
 
-PURPOSES = {  # what commands are for; by name: where the function is
+PURPOSES = {  # commands by purpose; each name maps to module:function
     "Predict": {
         "predict": "ringlab.commands.predicting.predict:command",
         "explain": "ringlab.commands.predicting.explain:command",
@@ -40,11 +40,11 @@ PURPOSES = {  # what commands are for; by name: where the function is
         "slurm": "ringlab.jobs.slurm:slurm",
         "k8s": "ringlab.jobs.kubernetes:k8s",
     },
-    "See": {
+    "Visualize": {
         "animate": "ringlab.commands.draw:animate_command",
         "plot": "ringlab.commands.draw:plot_command",
     },
-    "Judge": {
+    "Check": {
         "check": "ringlab.commands.check:command",
         "diagnose": "ringlab.commands.diagnose:command",
         "describe": "ringlab.commands.describe:command",
@@ -61,7 +61,10 @@ COMMANDS = {name: command for commands in PURPOSES.values() for name, command in
 
 
 def describe_command(name: str) -> str:
-    """Return the first line of a command's docstring, read from its file: importing what a command needs takes long."""
+    """Return the first line of a command's docstring.
+
+    It is read from the source file, because importing the module is slow.
+    """
     module, _, function = COMMANDS[name].partition(":")
     found = find_spec(module)
     assert found is not None and found.origin is not None
@@ -70,10 +73,10 @@ def describe_command(name: str) -> str:
 
 
 class CommandList(TyperGroup):
-    """All commands, listed by their purposes."""
+    """Lists all commands by purpose."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Print the help; typer's own does the same by Markdown, whose import takes twice as long as the rest."""
+        """Print the help without typer's Markdown renderer, which takes longer to import than everything else."""
         console = Console()
         console.print(f"\n[bold]Usage:[/] {ctx.command_path} COMMAND ...\n\n{self.help}\n")
         options = {" ".join(option.opts): getattr(option, "help", "") for option in self.get_params(ctx)}
@@ -84,12 +87,12 @@ class CommandList(TyperGroup):
             for row in rows.items():
                 table.add_row(*row)
             console.print(Panel(table, title=title, title_align="left", border_style="dim"))
-        console.print("`ringlab COMMAND --help` says what a command takes.", markup=False, highlight=False)
+        console.print("Run `ringlab COMMAND --help` for the options of a command.", markup=False, highlight=False)
 
 
 app = typer.Typer(
     cls=CommandList,
-    help="Predict, run, compare and see how a training job scales.",
+    help="Predict, run and visualize how distributed training scales.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -97,20 +100,20 @@ app = typer.Typer(
 
 
 class UnloadedCommand(TyperCommand):
-    """A command whose module is loaded when it is called, so that ``--help`` does not wait for what commands need."""
+    """A command whose module is imported when it is called, so that ``--help`` is fast."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """Return a context of the command itself."""
+        """Return the context of the actual command."""
         return load_command(str(self.name)).make_context(info_name, args, parent, **extra)
 
     def get_short_help_str(self, limit: int = 45) -> str:
-        """Return what a shell shows beside the name that it completes."""
+        """Return the description that shells show for completion."""
         return describe_command(str(self.name))
 
 
 @cache
 def load_command(name: str) -> TyperCommand:
-    """Return a command with its options."""
+    """Import a command and return it with its options."""
     module, _, function = COMMANDS[name].partition(":")
     alone = typer.Typer(add_completion=False)
     found = import_module(module)
@@ -125,7 +128,7 @@ for _name in COMMANDS:
 
 
 def main() -> None:
-    """Run the command line and exit: 0 done, 1 the run or check failed, 2 the input was refused, 130 interrupted."""
+    """Run the command line and exit: 0 success, 1 the run or check failed, 2 invalid input, 130 interrupted."""
     os.environ["MPLBACKEND"] = "agg"  # a command draws into files; one for windows may not even be there
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it says where it cannot cache its fonts, and draws
     with exit_on_signals():
@@ -142,8 +145,8 @@ def _show_version(is_wanted: bool) -> None:
 def root(
     context: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Predict, run, compare and see how a training job scales."""
+    """Predict, run and visualize how distributed training scales."""
     context.with_resource(inputs_protected())

@@ -37,18 +37,18 @@ from ringlab.shared.workload import resolve_requests
 from scenarios import LoadedScenario
 from simcomm.cluster.calibrated import as_emulated
 from simcomm.cluster.cluster import Cluster
-from simcomm.model.trouble import NO_TROUBLE
+from simcomm.model.faults import NO_FAULTS
 from simcomm.uncertainty import of_emulated
 
 AnyScenario = TypeVar("AnyScenario", bound=LoadedScenario)
 
 
 def on_emulated(scenario: AnyScenario) -> AnyScenario:
-    """Return the scenario on its cluster as it is emulated. Raise InputError where it cannot be, or has trouble."""
-    if scenario.trouble != NO_TROUBLE:
+    """Return the scenario on its cluster as it is emulated. Raise InputError where it cannot be, or has faults."""
+    if scenario.faults != NO_FAULTS:
         raise InputError(
-            f"{scenario.path}: trouble: it cannot be brought about on an emulated network; "
-            "leave [trouble] out, or predict it beside as [what_if.trouble]"
+            f"{scenario.path}: faults cannot be reproduced on an emulated network; remove [faults], "
+            "or predict them with [what_if.faults]"
         )
     with refusals_about(f"{scenario.path}: cluster"):
         plan_network(scenario.cluster)

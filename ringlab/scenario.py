@@ -99,7 +99,7 @@ class Scenario(scenarios.LoadedScenario):
         network is built on this machine, and the calibration is of two hosts of such a network. ``backend`` is "gloo"
         or "nccl"; a launch ends after ``timeout`` seconds, with trainings after so long without a step. With "nccl" one
         host with this machine's GPUs will do too, and the algorithm "nccl" is measured as NCCL's own collective. Raises
-        InputError, also for another cluster and for trouble; RunFailed.
+        InputError, also for another cluster and for faults; RunFailed.
 
         >>> both = load("here.toml").compare(timeout=60)  # doctest: +SKIP
         >>> both.collectives[0].time_s.predicted > 0  # doctest: +SKIP
@@ -357,5 +357,5 @@ def _find(scenario: Named) -> Scenario:
     if isinstance(scenario, str | Path):
         return load(scenario)
     if not isinstance(scenario, scenarios.LoadedScenario):
-        raise InputError(f"scenario is {scenario!r}; give the name of one, like 'star8', a file, or what load returns")
+        raise InputError(f"scenario must be a name such as 'star8', a file, or the result of load, not {scenario!r}")
     return scenario if isinstance(scenario, Scenario) else extend(scenario)

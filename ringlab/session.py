@@ -19,7 +19,7 @@ from ringlab.shared.options import TIMEOUT_S, RealOptions
 from ringlab.shared.progress import NoProgress, Progress, TerminalProgress, Tick, computing
 from ringlab.shared.workload import predictable
 from scenarios import LoadedScenario
-from simcomm.time_models.time_model import time_model
+from simcomm.performance_models.performance_model import performance_model
 from simcomm.uncertainty import find_noise
 
 Source = Calibration | Path | str | None  # a calibration, its file, or the cached one
@@ -71,7 +71,7 @@ class Session:
         found = self.find_calibration(scenario)
         if found is None:
             return False
-        model = time_model(scenario.cluster, found)
+        model = performance_model(scenario.cluster, found)
         return all(model.is_calibrated_for(training) for training in _trainings_to_time(scenario))
 
     def find_or_calibrate(self, scenario: LoadedScenario) -> Calibration | None:
@@ -97,7 +97,7 @@ class Session:
     ) -> tuple[Calibration, str]:
         """Calibrate what a scenario needs, with ``ranks`` where it needs no certain number of them."""
         asked = scenario.collective.requests(scenario.cluster.world_size) if scenario.collective else ()
-        requests = time_model(scenario.cluster).requests_to_time(asked)
+        requests = performance_model(scenario.cluster).requests_to_measure(asked)
         return self.calibrate(needed_ranks(scenario) or ranks, scenario.trainings, requests, accept_noise)
 
     def calibrate(
@@ -124,8 +124,8 @@ class Session:
         noise = "; ".join(find_noise(calibration))
         if noise and not accept_noise:
             raise RunFailed(
-                f"this machine was not calm while it was measured: {noise}. "
-                "Nothing is kept: try again when it is idle, or keep this with --accept-noise"
+                f"measurements on this machine were too noisy: {noise}. Nothing was saved; try again when "
+                "the machine is idle, or save them with --accept-noise"
             )
         if noise:
             self.progress.note(f"warning: this machine was not calm while it was measured: {noise}")

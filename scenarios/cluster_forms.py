@@ -58,7 +58,8 @@ class TopologyForm(NetworkForm):
             kept = self.model_fields_set - {*NetworkForm.model_fields, "topology", "bandwidth", "latency"}
             shown = ", ".join(f"{key} = {value}" for key, value in self._given.items() if key in kept)
             raise InputError(
-                f"{self.label} with {shown} is too large: {self.places} places for ranks or more, {MOST_RANKS} at most"
+                f"{self.label} with {shown} is too large: at least {self.places} places for ranks; the "
+                f"maximum is {MOST_RANKS}"
             )
         return self
 
@@ -129,7 +130,10 @@ class HereForm(ClusterForm):
     @model_validator(mode="after")
     def _check_transport(self) -> Self:
         if self.transport != "gloo-tcp":
-            raise InputError(f'transport = "{self.transport}": this machine is calibrated; leave it out or "gloo-tcp"')
+            raise InputError(
+                f'transport = "{self.transport}" is not supported for this machine, which is '
+                'calibrated; remove it, or use "gloo-tcp"'
+            )
         return self
 
     def build(self, folder: Path) -> Cluster:
@@ -154,18 +158,16 @@ class MachineForm(NetworkForm):
     @model_validator(mode="after")
     def _check_description(self) -> Self:
         if self.transport != "nccl" and self.description is not None:
-            raise InputError('description has a meaning with transport = "nccl" only')
+            raise InputError('description requires transport = "nccl"')
         for key in ("latency", "nodes_per_leaf", "oversubscription") if self.transport == "nccl" else ():
             if getattr(self, key) is not None:
-                raise InputError(
-                    f'{key} does not go with transport = "nccl", whose model of a network has no such thing'
-                )
+                raise InputError(f'{key} is not supported with transport = "nccl"; remove it')
         return self
 
     @model_validator(mode="after")
     def _check_size(self) -> Self:
         if self.nodes * machine_entries()[self.preset]["gpus"] > MOST_RANKS:
-            raise InputError(f"nodes = {self.nodes} of {self.preset} is too large: {MOST_RANKS} GPUs at most")
+            raise InputError(f"nodes = {self.nodes} of {self.preset} is too large; the maximum is {MOST_RANKS} GPUs")
         return self
 
     def build_network(self, folder: Path, transport: Transport | None) -> Cluster:
@@ -196,7 +198,7 @@ class MachineForm(NetworkForm):
         try:
             system = describe_preset(self.preset, self.nodes, machine.world_size // self.nodes, **more)
         except (InputError, TypeError) as error:
-            raise InputError(f"{error}; [cluster.description] takes the keys of a described system") from error
+            raise InputError(f"{error}; [cluster.description] accepts the keys of a system description") from error
         return nccl_cluster(system, title=machine.title)
 
 
@@ -247,7 +249,7 @@ def _check_kind(value: object) -> object:
     if kind == "system" and isinstance(value[kind], dict):
         return value
     if kind != "link" and not isinstance(value[kind], str):
-        raise InputError(f"{kind} = {quote(value[kind])} should be a text in quotes")
+        raise InputError(f"{kind} must be a string, not {quote(value[kind])}")
     if kind == "preset":
         check_known(value[kind], kind, (HERE, *machine_entries()))
     if kind == "topology" and not value[kind].endswith(SUFFIXES):
@@ -261,7 +263,7 @@ def _check_spelling(keys: Iterable[str]) -> None:
     known = dict.fromkeys([*KINDS, *(key for form in CLUSTER_FORMS.values() for key in form.key_names())])
     for key in keys:
         if key not in known:
-            raise InputError(f"{key} is no known key; {suggest(key, list(known))}")
+            raise InputError(f"unknown key {key}; {suggest(key, list(known))}")
 
 
 def form_of(value: object) -> type[HereForm | NetworkForm]:

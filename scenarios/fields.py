@@ -35,16 +35,14 @@ def read_reference(value: object, accepted: str) -> Reference:
         raise InputError(accepted)
     for key, given in parameters.items():
         if type(given) not in (int, str):
-            raise InputError(
-                f"parameter {key} = {quote(given)} of {name} is neither a whole number nor a text in quotes"
-            )
+            raise InputError(f"parameter {key} of {name} must be an integer or a string, not {quote(given)}")
     return Reference(name, parameters)
 
 
 def check_known(value: str, what: str, known: tuple[str, ...], more: str = "") -> str:
     """Return ``value`` if it is one of ``known``. Raise InputError that suggests one, and ends with ``more``."""
     if value not in known:
-        raise InputError(f"{what} {quote(value)} is not known; {suggest(value, known, more)}")
+        raise InputError(f"unknown {what} {quote(value)}; {suggest(value, known, more)}")
     return value
 
 

@@ -14,10 +14,10 @@ from collectives.quoting import cut, quote
 from collectives.spec import check_op, find_spec, item_bytes
 from collectives.units import format_size
 from scenarios.cluster_forms import AnyClusterForm
+from scenarios.faults import FaultsForm
 from scenarios.fields import Algorithms, Section, Size, Title, as_list
 from scenarios.nccl_forms import NcclForm
 from scenarios.training_form import TrainingForm
-from scenarios.trouble import TroubleForm
 
 UNITS = {
     ("min", "minute", "minutes"): 1 / 60, ("h", "hour", "hours"): 1.0, ("d", "day", "days"): 24.0,
@@ -39,7 +39,7 @@ def parse_hours(value: object) -> float:
         number = -1.0
     factor = DURATIONS.get((found[2] or "h") if found else "")
     if factor is None or not 0 < number < 1e9 or isinstance(value, bool):
-        raise InputError(f"{cut(str(value))!r} is no duration; write '12 h', '3 days' or '90 min'")
+        raise InputError(f"invalid duration {cut(str(value))!r}; write for example '12 h', '3 days' or '90 min'")
     return number * factor
 
 
@@ -93,14 +93,14 @@ class CollectiveForm(Section):
     def _check_op(cls, op: str, info: ValidationInfo) -> str:
         check_op(op, info.data.get("dtype", "float32"))
         if "name" in info.data and op != "sum" and not find_spec(info.data["name"]).reduces:
-            raise InputError(f"{quote(op)} has no meaning, as {info.data['name']} reduces nothing; leave the key out")
+            raise InputError(f"{info.data['name']} does not reduce, so it takes no op; remove op = {quote(op)}")
         return op
 
     @field_validator("root")
     @classmethod
     def _check_root(cls, root: int, info: ValidationInfo) -> int:
         if "name" in info.data and root != 0 and not find_spec(info.data["name"]).rooted:
-            raise InputError(f"{root} has no meaning, as {info.data['name']} has no root; leave the key out")
+            raise InputError(f"{info.data['name']} does not have a root; remove root = {root}")
         return root
 
     @field_validator("sizes")
@@ -109,26 +109,24 @@ class CollectiveForm(Section):
         dtype = info.data.get("dtype", "uint8")
         for nbytes in sizes:
             if nbytes < item_bytes(dtype):
-                raise InputError(
-                    f"{format_size(nbytes)} holds no element of {dtype}, which takes {item_bytes(dtype)} B"
-                )
+                raise InputError(f"{format_size(nbytes)} is smaller than one {dtype} element ({item_bytes(dtype)} B)")
         return sizes
 
 
 class WhatIfForm(Section):
-    """``[[what_if]]``: another cluster, other trouble, other settings of NCCL, or several of these."""
+    """``[[what_if]]``: another cluster, other faults, other settings of NCCL, or several of these."""
 
     title: Title = Field(min_length=1, description='for example "eight hosts on 10 Gbit/s"')
     cluster: AnyClusterForm | None = Field(None, description="a table like [cluster]; the scenario's own unless given")
-    trouble: TroubleForm | None = Field(None, description="a table like [trouble]")
+    faults: FaultsForm | None = Field(None, description="a table like [faults]")
     nccl: NcclForm | None = Field(None, description="a table like [nccl]; the scenario's own unless given")
 
     @model_validator(mode="after")
     def _check_difference(self) -> Self:
-        if self.cluster is None and self.trouble is None and self.nccl is None:
+        if self.cluster is None and self.faults is None and self.nccl is None:
             raise InputError(
-                "nothing differs from the scenario: give a [what_if.cluster], a [what_if.trouble] or both, "
-                "or a [what_if.nccl]"
+                "this what-if is identical to the scenario; add a [what_if.cluster], [what_if.faults] or "
+                "[what_if.nccl] table"
             )
         return self
 
@@ -140,7 +138,7 @@ class ScenarioForm(Section):
     cluster: AnyClusterForm = Field(description='for example [cluster] with preset = "this-machine"')
     collective: CollectiveForm | None = None
     training: TrainingForm | None = None
-    trouble: TroubleForm | None = None
+    faults: FaultsForm | None = None
     nccl: NcclForm | None = None
     what_if: list[WhatIfForm] = Field([])
     plan: PlanForm = Field(default_factory=lambda: PlanForm.model_validate({}))
@@ -148,7 +146,7 @@ class ScenarioForm(Section):
     @model_validator(mode="after")
     def _check_content(self) -> Self:
         if self.collective is None and self.training is None:
-            raise InputError("it asks nothing: add a [collective] or a [training] table")
+            raise InputError("nothing to run; add a [collective] or [training] table")
         return self
 
     @model_validator(mode="after")
@@ -162,14 +160,16 @@ class ScenarioForm(Section):
         return self
 
     @model_validator(mode="after")
-    def _check_trouble(self) -> Self:
-        if not self.trouble and not any(other.trouble for other in self.what_if):
+    def _check_faults(self) -> Self:
+        if not self.faults and not any(other.faults for other in self.what_if):
             return self
         syncs = [one.name for one in (self.training and self.training.gradient_sync) or ()]
         asked = [*syncs, *(one.name for one in (self.collective.algorithms if self.collective else ()))]
         for name, is_asked in ((NCCL, NCCL in asked), ("ddp", "ddp" in syncs)):
             if is_asked:
-                raise InputError(f'trouble: "{name}" is predicted as a whole, without messages that trouble could meet')
+                raise InputError(
+                    f'faults: "{name}" is predicted by formula, without simulated messages, and does not support faults'
+                )
         return self
 
 

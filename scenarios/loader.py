@@ -19,16 +19,16 @@ from collectives.training.parallelism import Parallelism
 from collectives.training.workload import ComputePhases, Training, is_file_reference
 from scenarios import toml_files
 from scenarios.cluster_forms import LinksForm
+from scenarios.faults import FaultsForm
 from scenarios.fields import Reference
 from scenarios.forms import CollectiveForm, PlanForm, PlanScenarioForm, ScenarioForm, WhatIfForm
 from scenarios.messages import read_form
 from scenarios.nccl_forms import NcclForm
 from scenarios.network_form import ClusterForm, NetworkForm
 from scenarios.training_form import OVERLAPPED, Sync, TrainingForm
-from scenarios.trouble import TroubleForm
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.graph import CablesTogether
-from simcomm.model.trouble import NO_TROUBLE, Trouble, check_trouble
+from simcomm.model.faults import NO_FAULTS, Faults, check_faults
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,11 @@ class CollectiveComparison:
 
 @dataclass(frozen=True)
 class WhatIf:
-    """Another cluster or other trouble, predicted beside the scenario's own."""
+    """Another cluster or other faults, predicted beside the scenario's own."""
 
     title: str
     cluster: Cluster
-    trouble: Trouble = NO_TROUBLE
+    faults: Faults = NO_FAULTS
 
 
 @dataclass(frozen=True, repr=False)
@@ -77,7 +77,7 @@ class LoadedScenario:
     collective: CollectiveComparison | None
     trainings: tuple[Training, ...]  # one for each gradient_sync
     what_ifs: tuple[WhatIf, ...]
-    trouble: Trouble = NO_TROUBLE
+    faults: Faults = NO_FAULTS
 
     def __repr__(self) -> str:
         return f"<Scenario {self.title!r}: {self.cluster.title}>"
@@ -177,7 +177,7 @@ def read_planned_training(reference: str, overrides: Sequence[str] = ()) -> Plan
 def builder_of(reference: str | Path, overrides: Sequence[str] = ()) -> "tuple[Path, Builder]":
     """Return a scenario's file, and what builds what it names. Raise InputError for arguments of another type."""
     if not isinstance(reference, str | Path):
-        raise InputError(f"scenario is {reference!r}; give the name of one, like 'star8', or a file")
+        raise InputError(f"scenario must be a name such as 'star8' or a file, not {reference!r}")
     for text in check_sequence("overrides", overrides, of="texts like 'cluster.hosts=4'"):
         check_text("override", text, "cluster.hosts=4")
     reference = str(reference)
@@ -216,7 +216,7 @@ class Builder:
     def training(self, form: ScenarioForm) -> TrainingForm:
         """Return the training of a whole form. Raise InputError where it has none."""
         if form.training is None:
-            raise InputError(f"{self.where}: training is missing; give a [training] table, what is to be predicted")
+            raise InputError(f"{self.where}: the [training] table is missing")
         return form.training
 
     def scenario(self, form: ScenarioForm) -> LoadedScenario:
@@ -229,7 +229,7 @@ class Builder:
                 cables.add(cluster.graph, clusters[-1].graph)
         collective = self._collective(form.collective, clusters) if form.collective else None
         trainings = self._trainings(form.training, clusters) if form.training else ()
-        trouble = self.find_trouble(form.trouble, cluster, "trouble")
+        faults = self.find_faults(form.faults, cluster, "faults")
         return LoadedScenario(
             self.title(form),
             self.path,
@@ -237,7 +237,7 @@ class Builder:
             collective,
             trainings,
             tuple(what_ifs),
-            trouble,
+            faults,
         )
 
     def _what_if(self, form: WhatIfForm, key: str, whole: ScenarioForm, own: Cluster) -> WhatIf:
@@ -245,20 +245,20 @@ class Builder:
         if form.cluster is not None or form.nccl is not None:
             place = "cluster" if form.cluster is None else f"{key}.cluster"
             cluster = self.build_cluster(form.cluster or whole.cluster, place, form.nccl or whole.nccl)
-        return WhatIf(form.title, cluster, self.find_trouble(form.trouble, cluster, f"{key}.trouble"))
+        return WhatIf(form.title, cluster, self.find_faults(form.faults, cluster, f"{key}.faults"))
 
-    def find_trouble(self, form: TroubleForm | None, cluster: Cluster, key: str) -> Trouble:
-        """Return the trouble of a table ``key``. Raise InputError that names the key."""
+    def find_faults(self, form: FaultsForm | None, cluster: Cluster, key: str) -> Faults:
+        """Return the faults of a table ``key``. Raise InputError that names the key."""
         if form is None:
-            return NO_TROUBLE
-        trouble = form.trouble()
-        for number, rank in enumerate(trouble.ranks):
+            return NO_FAULTS
+        faults = form.faults()
+        for number, rank in enumerate(faults.ranks):
             with self.at(f"{key}.rank.{number}"):
-                check_trouble(Trouble(ranks=(rank,)), cluster.graph, cluster.world_size)
-        for number, link in enumerate(trouble.links):
+                check_faults(Faults(ranks=(rank,)), cluster.graph, cluster.world_size)
+        for number, link in enumerate(faults.links):
             with self.at(f"{key}.link.{number}"):
-                check_trouble(Trouble(links=(link,)), cluster.graph, cluster.world_size)
-        return trouble
+                check_faults(Faults(links=(link,)), cluster.graph, cluster.world_size)
+        return faults
 
     def build_cluster(self, form: ClusterForm, key: str, settings: NcclForm | None = None) -> Cluster:
         """Return the cluster of a table ``key``. Raise InputError that names the key."""
@@ -317,8 +317,8 @@ class Builder:
         """Return a rank's batch size, where all ranks together have so many images in a step."""
         if images % world_size:
             raise InputError(
-                f"{self.where}: training.global_batch_size is {images}, and {world_size} ranks are to have equal "
-                f"shares; give a multiple of {world_size}"
+                f"{self.where}: training.global_batch_size {images} is not divisible by {world_size} "
+                f"ranks; use a multiple of {world_size}"
             )
         return images // world_size
 
@@ -360,10 +360,10 @@ def _find_nccl(collective: str, clusters: Sequence[Cluster]) -> Algorithm:
     for cluster in clusters:
         cluster.check_joined_by_nccl()
     if collective not in COLLECTIVES:
-        raise InputError(f'"{NCCL}" is not known of {collective}; it is of {", ".join(COLLECTIVES)}')
+        raise InputError(f'"{NCCL}" does not support {collective}; it supports {", ".join(COLLECTIVES)}')
     return nccl(collective)
 
 
 def _check_root(root: int, cluster: Cluster) -> None:
     if root >= cluster.world_size:
-        raise InputError(f"there is no rank {root} in {cluster.title}; ranks are 0..{cluster.world_size - 1}")
+        raise InputError(f"rank {root} does not exist in {cluster.title}; ranks are 0 to {cluster.world_size - 1}")

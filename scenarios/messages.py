@@ -14,13 +14,13 @@ from scenarios.network_form import KINDS, ClusterForm
 
 # pydantic's error types in the words of a scenario file
 WORDS = {
-    "model_type": "should be a table",
-    "list_type": "should be a list",
-    "int_type": "should be a whole number",
-    "float_type": "should be a number",
-    "string_type": "should be a text in quotes",
-    "bool_type": "should be true or false",
-    "string_too_short": "should not be empty",
+    "model_type": "must be a table",
+    "list_type": "must be a list",
+    "int_type": "must be an integer",
+    "float_type": "must be a number",
+    "string_type": "must be a string",
+    "bool_type": "must be true or false",
+    "string_too_short": "must not be empty",
 }
 
 
@@ -62,9 +62,9 @@ def _describe_key(problem: str, form: type[BaseModel], place: tuple[int | str, .
         if problem == "extra_forbidden" and (reason := describe_foreign_key(form, name)):
             return f"{table}: {reason}"
     if problem == "missing":
-        return f"{key} is missing; give {form.model_fields[name].description}"
+        return f"{key} is missing: {form.model_fields[name].description}"
     names = form.key_names() if issubclass(form, ClusterForm) else list(form.model_fields)
-    return f"{key} is no known key; {suggest(name, names)}"
+    return f"unknown key {key}; {suggest(name, names)}"
 
 
 def _locate(place: tuple[int | str, ...], whole: type[BaseModel], content: object) -> type[BaseModel]:

@@ -77,7 +77,7 @@ class NcclForm(Section):
         given = self.model_dump(exclude_none=True)
         for newer, name in (("NCCL_MIN_CTAS", "NCCL_MIN_NCHANNELS"), ("NCCL_MAX_CTAS", "NCCL_MAX_NCHANNELS")):
             if newer in given and name in given:
-                raise InputError(f"{newer} and {name} are two names of one setting; give one of them")
+                raise InputError(f"{newer} and {name} are the same setting; remove one of them")
             if newer in given:
                 given[name] = given.pop(newer)
         fields = {variable: name for name, variable in VARIABLES.items()} | {"version": "version"}
@@ -110,8 +110,8 @@ class SystemForm(NetworkForm):
             close = get_close_matches(self.system, known, n=4, cutoff=0.2)
             shown = f"close are {', '.join(close)}; " if close else ""
             raise InputError(
-                f"system {self.system!r} is none of the {len(known)} described ones; {shown}"
-                'or describe it here: system = {gpus = 4, gpu = "A100 SXM"}'
+                f"system {self.system!r} is not one of the {len(known)} described systems; {shown}or "
+                f'describe it here: system = {{gpus = 4, gpu = "A100 SXM"}}'
             )
         changed = describe_own(self.system, counts)
         _check_size(changed.ranks)
@@ -120,4 +120,4 @@ class SystemForm(NetworkForm):
 
 def _check_size(ranks: int) -> None:
     if ranks > MOST_RANKS:
-        raise InputError(f"{ranks} GPUs are too many: {MOST_RANKS} at most")
+        raise InputError(f"{ranks} GPUs; the maximum is {MOST_RANKS}")

@@ -38,7 +38,7 @@ def _read_routing(value: object) -> Routing:
         return ecmp(**_whole_numbers(reference, ("seed",)))
     _whole_numbers(reference, ())
     if reference.name not in ROUTINGS:
-        raise InputError(f"routing {quote(reference.name)} is not known; there are shortest, ecmp and rail-aware")
+        raise InputError(f"unknown routing {quote(reference.name)}; use shortest, ecmp or rail-aware")
     return ROUTINGS[reference.name]
 
 
@@ -47,9 +47,11 @@ def _whole_numbers(reference: Reference, known: tuple[str, ...]) -> dict[str, in
     found = {}
     for key, number in reference.parameters.items():
         if key not in known:
-            raise InputError(f"{key} is no parameter of {reference.name}; there are {', '.join(known) or 'none'}")
+            raise InputError(
+                f"{reference.name} does not have a parameter {key}; its parameters are {', '.join(known) or 'none'}"
+            )
         if not isinstance(number, int):
-            raise InputError(f"{key} = {quote(number)} of {reference.name} is no whole number")
+            raise InputError(f"{key} of {reference.name} must be an integer, not {quote(number)}")
         found[key] = number
     return found
 
@@ -59,7 +61,7 @@ def _read_placement(value: object) -> Placement:
     if isinstance(value, list) and all(isinstance(host, str) for host in value):
         return partial(place_on, hosts=value)
     if not isinstance(value, str) or value not in PLACEMENTS:
-        raise InputError(f"{quote(value)} is not known; there are {', '.join(PLACEMENTS)}, or a list of hosts")
+        raise InputError(f"unknown placement {quote(value)}; use {', '.join(PLACEMENTS)}, or a list of hosts")
     return PLACEMENTS[value]
 
 
@@ -155,16 +157,16 @@ class NetworkForm(ClusterForm):
             return self
         if not self.knows_gpus:
             raise InputError(
-                'transport = "nccl" needs GPUs that are known: a preset of the hardware catalogue, or a described '
-                'system, system = "h100_2x8_aws_p5_efa" or a table with its keys'
+                'transport = "nccl" requires known GPUs: use a preset of the hardware catalogue, or '
+                'describe the system with system = "h100_2x8_aws_p5_efa" or a [cluster.system] table'
             )
         if self.terms is not None:
-            raise InputError('terms are of TCP: they go with transport = "gloo-tcp" or "ideal"')
+            raise InputError('terms require transport = "gloo-tcp" or "ideal"')
         for key in ("world_size", "placement", "route"):
             if getattr(self, key) is not None:
                 raise InputError(
-                    f'{key} does not go with transport = "nccl", which puts a rank on each GPU, in order; '
-                    "nodes and gpus_per_node say how many"
+                    f'{key} is not supported with transport = "nccl", which places one rank on each GPU in '
+                    "order; use nodes and gpus_per_node"
                 )
         return self
 

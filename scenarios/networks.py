@@ -1,4 +1,4 @@
-"""A network without a question: the cluster and the trouble of a scenario, or of keys on a line."""
+"""A network without a question: the cluster and the faults of a scenario, or of keys on a line."""
 
 import shlex
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from scenarios.loader import Builder, builder_of
 from scenarios.messages import read_form
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.placement import make_room
-from simcomm.model.trouble import Trouble
+from simcomm.model.faults import Faults
 
 HERE = "this-machine"
 
@@ -29,10 +29,10 @@ class NetworkOnlyForm(ScenarioForm):
 
 
 class ReadNetwork(NamedTuple):
-    """A cluster and what is in trouble there."""
+    """A cluster and its faults."""
 
     cluster: Cluster
-    trouble: Trouble
+    faults: Faults
 
 
 def read_network(text: str, ranks: int, changes: Sequence[str] = ()) -> ReadNetwork:
@@ -65,7 +65,7 @@ def read_network(text: str, ranks: int, changes: Sequence[str] = ()) -> ReadNetw
         found = make_room(found, ranks)
     except InputError as error:
         raise InputError(f"{builder.where}: {error}") from error
-    return ReadNetwork(found, builder.find_trouble(form.trouble, found, "trouble"))
+    return ReadNetwork(found, builder.find_faults(form.faults, found, "faults"))
 
 
 def _split(text: str) -> list[str]:

@@ -3,6 +3,7 @@
 import json
 import stat
 import tomllib
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ def shipped() -> dict[str, Path]:
     """Return the scenario files that come with this package, by name; those of ``emulated/`` are for ``--emulate``.
 
     >>> [name for name in shipped() if "/" not in name]
-    ['dgx-h100', 'quickstart', 'resnet34-cifar10', 'rtx4090-4x', 'star8', 'trouble', 'two-p5', 'two-racks']
+    ['dgx-h100', 'faults', 'quickstart', 'resnet34-cifar10', 'rtx4090-4x', 'star8', 'two-p5', 'two-racks']
     """
     folder = Path(__file__).parent
     paths = (*sorted(folder.glob("*.toml")), *sorted(folder.glob("emulated/*.toml")))
@@ -59,7 +60,7 @@ def read(path: Path) -> Table:
         return tomllib.loads(text, parse_float=TomlFloat)
     except (ValueError, RecursionError) as error:  # ValueError: also a whole number of thousands of digits
         end = f" on line {text.count(chr(10)) + 1}" if "end of document" in str(error) else ""
-        raise InputError(f"{path}: not TOML: {error}{end}") from error
+        raise InputError(f"{path}: invalid TOML: {error}{end}") from error
 
 
 def override(table: Table, text: str) -> None:
@@ -70,7 +71,7 @@ def override(table: Table, text: str) -> None:
     key, equals, value = text.partition("=")
     parts = key.strip().split(".")
     if not equals or not all(parts):
-        raise InputError(f"--set {cut(text)}: write section.key=value, for example --set cluster.world_size=4")
+        raise InputError(f"--set {cut(text)}: expected section.key=value, for example cluster.world_size=4")
     place: Any = table
     for part in parts[:-1]:
         place = place.setdefault(part, {}) if isinstance(place, dict) else _entry(place, part, text)
@@ -83,9 +84,11 @@ def override(table: Table, text: str) -> None:
 
 def _entry(place: Any, part: str, text: str) -> Any:
     if not isinstance(place, list):
-        raise InputError(f"--set {cut(text)}: {quote(part)} would be a key of {quote(place)}, which is no table")
+        raise InputError(f"--set {cut(text)}: cannot set {quote(part)}, because {quote(place)} is not a table")
     if not (part.isdecimal() and len(part) < 10 and int(part) < len(place)):
-        raise InputError(f"--set {cut(text)}: {quote(part)} is no entry of a list of {len(place)}; count from 0")
+        raise InputError(
+            f"--set {cut(text)}: {quote(part)} is not an index of a list of {len(place)} entries; the first is 0"
+        )
     return place[int(part)]
 
 
@@ -102,6 +105,28 @@ def tables(path: Path, overrides: Sequence[str]) -> Table:
     table = read(path)
     for text in overrides:
         override(table, text)
+    return rename_tables(table)
+
+
+RENAMED = {"trouble": "faults"}  # tables by their old names, accepted until 0.2
+
+
+def rename_tables(table: Table) -> Table:
+    """Return a scenario with deprecated table names replaced. Warn about each, and raise InputError if both are set.
+
+    >>> import warnings
+    >>> with warnings.catch_warnings(action="ignore"):
+    ...     rename_tables({"trouble": {"seed": 1}})
+    {'faults': {'seed': 1}}
+    """
+    what_ifs = table.get("what_if", [])
+    for part in [table, *(one for one in (what_ifs if isinstance(what_ifs, list) else []) if isinstance(one, dict))]:
+        for old, new in RENAMED.items():
+            if old in part and new in part:
+                raise InputError(f"[{old}] is the deprecated name of [{new}]; remove one of them")
+            if old in part:
+                warnings.warn(f"[{old}] is deprecated; rename it to [{new}]", FutureWarning, stacklevel=2)
+                part[new] = part.pop(old)
     return table
 
 
@@ -136,7 +161,7 @@ def find_beginning(name: str) -> tuple[Path, ...]:
     """Return the files of one name. Raise InputError that suggests another."""
     found = beginnings()
     if name not in found:
-        raise InputError(f"{quote(name)} is no example; {suggest(name, found)}")
+        raise InputError(f"unknown example {quote(name)}; {suggest(name, found)}")
     return found[name]
 
 

@@ -53,15 +53,15 @@ class ComputeForm(Section):
         given += ["phases"] if [*phases, self.loading] != [None] * 4 else []
         if len(given) != 1:
             raise InputError(
-                'give one source: profile = "FILE.json", rate = 500.0 (and the gpu that it was measured on, where it '
-                'is another), gpu = "RTX 4090", or forward, backward and optimizer'
+                'set exactly one source: profile = "FILE.json", rate = 500.0 (plus the gpu it was '
+                'measured on, if different), gpu = "RTX 4090", or forward, backward and optimizer'
             )
         if given == ["phases"]:
             for name in ("forward", "backward", "optimizer"):
                 if getattr(self, name) is None:
-                    raise InputError(f'{name} is missing; give for example "12 ms"')
+                    raise InputError(f'{name} is missing; set for example {name} = "12 ms"')
             if not sum(phase or 0.0 for phase in phases):
-                raise InputError("a step that computes for no time has no scaling efficiency; give a time above zero")
+                raise InputError("all compute times are zero; set at least one positive time")
         return self
 
     @property
@@ -92,14 +92,16 @@ def read_sync(value: object) -> Sync:
     )
     reference = read_reference(given if isinstance(value, dict) else value, SYNC)
     if overlap is not None and not isinstance(overlap, bool):
-        raise InputError(f"overlap = {quote(overlap)} of {reference.name} should be true or false")
+        raise InputError(f"overlap of {reference.name} must be true or false, not {quote(overlap)}")
     is_ddp = reference.name == "ddp"
     if is_ddp and (overlap is not None or hook is not None):
-        raise InputError('"ddp" overlaps by itself; of its keys only bucket_mb is known')
+        raise InputError('"ddp" always overlaps; its only key is bucket_mb')
     if hook is not None and overlap:
-        raise InputError(f"{reference.name} has overlap and hook; give one: overlap = true is by our own hooks")
+        raise InputError(
+            f"{reference.name} sets both overlap and hook; overlap = true uses Ringlab's own hooks, so remove one"
+        )
     if mb is not None and not (overlap or hook is not None or is_ddp):
-        raise InputError(f'bucket_mb of {reference.name} needs overlap = true or hook = "ddp"')
+        raise InputError(f'bucket_mb of {reference.name} requires overlap = true or hook = "ddp"')
     size = Buckets.mb if mb is None else float(check_number("bucket_mb", mb, "MiB", above=0))
     if hook is not None:
         return Sync(*reference, Buckets(size, str(hook)))
@@ -117,7 +119,7 @@ def check_parallelism(given: dict[str, Any]) -> dict[str, Any]:
     """Return the keys of a ``Parallelism``. Raise InputError for an unknown key, or values that cannot be together."""
     known = [one.name for one in fields(Parallelism)]
     for key in given.keys() - {*known}:
-        raise InputError(f"{key} is no known key; {suggest(key, known)}")
+        raise InputError(f"unknown key {key}; {suggest(key, known)}")
     Parallelism(**given)
     return given
 
@@ -206,15 +208,15 @@ class TrainingForm(Section):
         for key in [*(key for key in OF_DEVICES if key in self.model_fields_set), *sources]:
             how = "predict them with --devices 1,2,4,8"
             how += ", or run or compare them on ranks of this machine" if key == "parallelism" else ""
-            raise InputError(f"training: {key} is of trainings on many devices; {how}")
+            raise InputError(f"training: {key} only applies to training on many devices; {how}")
         if self.gradient_sync is None:
-            raise InputError('training.gradient_sync is missing; give for example ["ring", "ddp"]')
+            raise InputError('training.gradient_sync is missing; set for example gradient_sync = ["ring", "ddp"]')
         if not is_file_reference(self.model) and self.model not in MODELS:
             said = suggest(self.model, MODELS, f", {FILES}")
-            raise InputError(f"training.model: model {quote(self.model)} is not known; {said}")
+            raise InputError(f"training.model: unknown model {quote(self.model)}; {said}")
         if self.dataset and self.dataset not in DATASETS:
             said = suggest(self.dataset, DATASETS)
-            raise InputError(f"training.dataset: dataset {quote(self.dataset)} is not known; {said}")
+            raise InputError(f"training.dataset: unknown dataset {quote(self.dataset)}; {said}")
         return self.gradient_sync
 
     @model_validator(mode="after")
@@ -227,7 +229,9 @@ class TrainingForm(Section):
         for what in self.contention:
             check_known(what, "contention", CONTENTION)
         if {"batch_size", "global_batch_size"} <= self.model_fields_set:
-            raise InputError("batch_size is per rank and global_batch_size of all ranks together; give one of them")
+            raise InputError(
+                "batch_size (per rank) and global_batch_size (all ranks) are mutually exclusive; remove one of them"
+            )
         if "checkpoint_every" in self.model_fields_set and not self.checkpoints:
-            raise InputError("checkpoint_every says how often, and checkpoints is to say in which folder; give it too")
+            raise InputError("checkpoint_every requires checkpoints, the directory to write to")
         return self

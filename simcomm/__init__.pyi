@@ -23,10 +23,10 @@ from simcomm.cluster.topologies import ring as ring
 from simcomm.cluster.topologies import star as star
 from simcomm.cluster.topologies import torus as torus
 from simcomm.cluster.topologies import two_level_tree as two_level_tree
+from simcomm.model.faults import Faults as Faults
+from simcomm.model.faults import LinkFault as LinkFault
+from simcomm.model.faults import RankFault as RankFault
 from simcomm.model.jitter import Jitter as Jitter
-from simcomm.model.trouble import LinkTrouble as LinkTrouble
-from simcomm.model.trouble import RankTrouble as RankTrouble
-from simcomm.model.trouble import Trouble as Trouble
 from simcomm.recorded.replay import replay as replay
 from simcomm.selection import choose as choose
 from simcomm.simulate import run as run

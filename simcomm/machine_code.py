@@ -15,7 +15,7 @@ from collectives.transport import TcpTerms
 from simcomm.cluster.cluster import IDEAL
 from simcomm.cluster.topologies import star, two_level_tree
 from simcomm.compiling import NOTE, told_of_compiling
-from simcomm.model.trouble import NO_TROUBLE, LinkTrouble, Trouble
+from simcomm.model.faults import NO_FAULTS, Faults, LinkFault
 from simcomm.parallel import in_any_order
 from simcomm.simulate import run
 
@@ -24,9 +24,9 @@ LARGE = 258  # hosts, all pairs of which are so many routes that their search is
 
 
 def _events() -> None:
-    flapping = LinkTrouble(("h0", "s0"), share=0.5, at=1e-6, lasting=1e-6, every=4e-6)
-    for trouble in (NO_TROUBLE, Trouble(links=(flapping,))):
-        run("all_reduce/naive", star(HOSTS, "1 GB/s", "1 us"), 4096, engine="compiled", trouble=trouble)
+    flapping = LinkFault(("h0", "s0"), share=0.5, at=1e-6, lasting=1e-6, every=4e-6)
+    for faults in (NO_FAULTS, Faults(links=(flapping,))):
+        run("all_reduce/naive", star(HOSTS, "1 GB/s", "1 us"), 4096, engine="compiled", faults=faults)
 
 
 def _tcp() -> None:

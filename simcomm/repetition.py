@@ -1,4 +1,4 @@
-"""Predictions under trouble: a run simulated with many seeds, and what came of it as a distribution.
+"""Predictions under faults: a run simulated with many seeds, and what came of it as a distribution.
 
 Fewer runs than asked for will do where times hardly differ. After 20 runs, then 30, 45 and so on, the 95 % interval of
 the median is found by order alone, whatever the distribution: of n times it lies between the k-th least and the k-th
@@ -22,7 +22,7 @@ from collectives.records.trace import Trace, Unfinished
 from collectives.records.waits import BriefTrace, Leg, Record, critical_path, waiting_seconds
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.planning.engine_input import repetitions, share_repetitions
-from simcomm.model.trouble import Trouble
+from simcomm.model.faults import Faults
 
 LOOK_FROM = 20  # runs after which it is seen whether they will do
 NARROW = 0.02  # of the lower end of the median's interval: how much higher its upper end may be
@@ -91,7 +91,7 @@ class PathPart:
 
 @dataclass(frozen=True)
 class LinkPart:
-    """Seconds of the critical path in messages that cross a link in trouble, and its share of its bandwidth."""
+    """Seconds of the critical path in messages that cross a degraded link, and its share of its bandwidth."""
 
     between: tuple[str, str]
     share: float
@@ -106,12 +106,12 @@ class Waiting:
     waited_for: tuple[WaitedFor, ...]
     critical_path: tuple[PathPart, ...]
     critical_path_s: float
-    troubled_links: tuple[LinkPart, ...] = ()
+    degraded_links: tuple[LinkPart, ...] = ()
 
 
 @dataclass(frozen=True)
-class TroubleFigures:
-    """How the repetitions of a run under trouble went."""
+class FaultFigures:
+    """How the repetitions of a run under faults went."""
 
     repetitions: int  # that were made
     never_ended: int
@@ -123,7 +123,7 @@ class TroubleFigures:
 
 
 def repeat(
-    trouble: Trouble,
+    faults: Faults,
     cluster: Cluster,
     simulate: Callable[..., Trace],
     seconds: Callable[[Trace], float],
@@ -131,8 +131,8 @@ def repeat(
     record: Record,
     steps: int = 1,
     on_run: Callable[[], None] = lambda: None,
-) -> tuple[Trace, TroubleFigures]:
-    """Simulate with the seeds of ``trouble``; return the run with the median ``seconds``, and how all of them went.
+) -> tuple[Trace, FaultFigures]:
+    """Simulate with the seeds of ``faults``; return the run with the median ``seconds``, and how all of them went.
 
     What a run of several ``steps`` waited for is told of one step, as ``seconds`` are.
 
@@ -140,31 +140,31 @@ def repeat(
     which is read from messages unless it is known without them. Where no run ends, the first is returned. ``on_run``
     is called after each.
     """
-    traces = _enough_runs(trouble, simulate, seconds, record, on_run)
+    traces = _enough_runs(faults, simulate, seconds, record, on_run)
     ended = sorted(((seconds(trace), trace) for trace in traces if trace.is_complete), key=lambda pair: pair[0])
     stuck = [trace for trace in traces if not trace.is_complete]
     is_known = record is Record.WAITS or all(isinstance(trace, BriefTrace) for _, trace in ended)
-    about = TroubleFigures(
+    about = FaultFigures(
         repetitions=len(traces),
         never_ended=len(stuck),
-        asked=trouble.runs if trouble.runs > len(traces) else None,
-        stuck=_stuck_run(stuck[0], trouble) if stuck else None,
+        asked=faults.runs if faults.runs > len(traces) else None,
+        stuck=_stuck_run(stuck[0], faults) if stuck else None,
         distribution=_distribution([found for found, _ in ended], len(traces)) if ended else None,
-        waiting=_waiting([trace for _, trace in ended], trouble, cluster, steps) if ended and is_known else None,
+        waiting=_waiting([trace for _, trace in ended], faults, cluster, steps) if ended and is_known else None,
     )
     return ended[(len(ended) - 1) // 2][1] if ended else traces[0], about
 
 
 def _enough_runs(
-    trouble: Trouble,
+    faults: Faults,
     simulate: Callable[..., Trace],
     seconds: Callable[[Trace], float],
     record: Record,
     on_run: Callable[[], None],
 ) -> list[Trace]:
-    """Return the runs with the first seeds of ``trouble``, as many as tell the median."""
+    """Return the runs with the first seeds of ``faults``, as many as tell the median."""
     done, times, looked = dict[int, Trace](), list[float](), LOOK_FROM
-    runs = _in_any_order(partial(_run, trouble, simulate, record), trouble.runs)
+    runs = _in_any_order(partial(_run, faults, simulate, record), faults.runs)
     with repetitions(), closing(runs):
         for number, trace in runs:
             done[number] = trace
@@ -176,13 +176,13 @@ def _enough_runs(
                     if is_median_known(times):
                         return [done[each] for each in range(looked)]
                     looked += looked // 2
-    return [done[each] for each in range(trouble.runs)]
+    return [done[each] for each in range(faults.runs)]
 
 
-def _run(trouble: Trouble, simulate: Callable[..., Trace], record: Record, number: int) -> Trace:
+def _run(faults: Faults, simulate: Callable[..., Trace], record: Record, number: int) -> Trace:
     """Return one run, in this process or in another that carries out some of them."""
     share_repetitions()
-    return simulate(trouble=trouble.repetition(number), record=record)
+    return simulate(faults=faults.repetition(number), record=record)
 
 
 def _in_any_order(run: Callable[[int], Trace], number: int) -> Generator[tuple[int, Trace], None, None]:
@@ -192,7 +192,7 @@ def _in_any_order(run: Callable[[int], Trace], number: int) -> Generator[tuple[i
     except (pickle.PicklingError, AttributeError, TypeError):
         yield from ((each, run(each)) for each in range(number))
         return
-    from simcomm.parallel import in_any_order  # a prediction that has no trouble starts without it
+    from simcomm.parallel import in_any_order  # a prediction that has no faults starts without it
 
     yield from in_any_order(run, range(number))
 
@@ -216,8 +216,8 @@ def _distribution(seconds: Sequence[float], runs: int) -> Distribution:
     return Distribution(*(value if value < inf else None for value in found))
 
 
-def _stuck_run(trace: Trace, trouble: Trouble) -> StuckRun:
-    down = (link for link in trouble.links if link.share == 0 and link.at <= trace.elapsed and link.lasting == inf)
+def _stuck_run(trace: Trace, faults: Faults) -> StuckRun:
+    down = (link for link in faults.links if link.share == 0 and link.at <= trace.elapsed and link.lasting == inf)
     return StuckRun(
         tuple(FailedRank(rank, at) for rank, at in trace.failed.items()),
         tuple(trace.unfinished),
@@ -225,7 +225,7 @@ def _stuck_run(trace: Trace, trouble: Trouble) -> StuckRun:
     )
 
 
-def _waiting(traces: Sequence[Trace], trouble: Trouble, cluster: Cluster, steps: int) -> Waiting:
+def _waiting(traces: Sequence[Trace], faults: Faults, cluster: Cluster, steps: int) -> Waiting:
     paths = [critical_path(trace) for trace in traces]
     each = len(traces) * steps
     late = _mean([waiting_seconds(trace).items() for trace in traces], each)
@@ -235,18 +235,18 @@ def _waiting(traces: Sequence[Trace], trouble: Trouble, cluster: Cluster, steps:
         tuple(WaitedFor(peer, seconds, _longest(late, peer)) for peer, seconds in islice(by_peer.items(), MOST_SHOWN)),
         tuple(PathPart(what, seconds) for what, seconds in islice(parts.items(), MOST_SHOWN)),
         sum(leg.seconds for path in paths for leg in path) / each,
-        _troubled_links(paths, trouble, cluster, steps, max(trace.elapsed for trace in traces)),
+        _degraded_links(paths, faults, cluster, steps, max(trace.elapsed for trace in traces)),
     )
 
 
-def _troubled_links(
-    paths: Sequence[Sequence[Leg]], trouble: Trouble, cluster: Cluster, steps: int, longest: float
+def _degraded_links(
+    paths: Sequence[Sequence[Leg]], faults: Faults, cluster: Cluster, steps: int, longest: float
 ) -> tuple[LinkPart, ...]:
-    """Return the links in trouble that messages of the critical path cross, the longest waited for first.
+    """Return the links in faults that messages of the critical path cross, the longest waited for first.
 
     The longest of the runs took ``longest`` seconds.
     """
-    if not trouble.links:
+    if not faults.links:
         return ()
     router = cluster.router()
     legs = [leg for path in paths for leg in path if leg.name == "message"]
@@ -254,7 +254,7 @@ def _troubled_links(
     routes = {pair: router.route(*(cluster.hosts[rank] for rank in pair)) for pair in pairs}
     crossed = {pair: {frozenset(link) for link in pairwise(route)} for pair, route in routes.items()}
     parts = []
-    for link in trouble.links:
+    for link in faults.links:
         seconds = sum(leg.seconds for leg in legs if frozenset(link.between) in crossed[leg.src, leg.dst])
         at_times = link.at > 0 or link.lasting < longest
         parts.append(LinkPart(link.between, link.share, seconds / len(paths) / steps, at_times))

@@ -13,8 +13,8 @@ from collectives.records.calibration import Calibration
 from collectives.request import Request, make_request
 from collectives.spec import find_spec
 from simcomm.cluster.cluster import Cluster
-from simcomm.time_models.estimator import Estimator
-from simcomm.time_models.time_model import time_model
+from simcomm.performance_models.estimator import Estimator
+from simcomm.performance_models.performance_model import performance_model
 
 SLICES = (2, 8, 32)  # of the pipelined algorithms
 SAME = 1e-9  # times that differ by less than this share are equal; then fewer operations win
@@ -125,7 +125,7 @@ def choose(
     """
     check_cluster(cluster, Cluster)
     request = make_request(auto(collective), cluster.world_size, nbytes, dtype=dtype, op=op, root=root)
-    return _choose(time_model(cluster, calibration).estimator(request), among)
+    return _choose(performance_model(cluster, calibration).estimator(request), among)
 
 
 def _choose(estimator: Estimator, among: Iterable[Algorithm] | None) -> AlgorithmChoice:
@@ -140,7 +140,7 @@ def _choose(estimator: Estimator, among: Iterable[Algorithm] | None) -> Algorith
 
 def _fastest(request: Request, cluster: Cluster, calibration: Calibration | None) -> Algorithm:
     """Return the algorithm that ``_choose`` does; its time need not be known for that."""
-    estimator = time_model(cluster, calibration).estimator(request)
+    estimator = performance_model(cluster, calibration).estimator(request)
     found = _narrow(_contenders(request, None, estimator), estimator, names=1)
     limit = min(each.most for each in found)
     equal = [each.algorithm for each in found if each.least <= limit * (1 + SAME)]
@@ -216,7 +216,7 @@ def _may_win(contenders: Sequence[_Contender], names: int) -> list[_Contender]:
 def _with_more_known(contender: _Contender, estimator: Estimator) -> _Contender:
     """Return the contender with what its links need, or, where that is known, with its time. Raise TooLarge."""
     if not contender.knows_loads:
-        least = min(max(contender.least, estimator.least_by_loads(contender.algorithm)), contender.most)
+        least = min(max(contender.least, estimator.link_load_bound(contender.algorithm)), contender.most)
         return replace(contender, least=least, knows_loads=True)
     seconds = estimator.simulate(contender.algorithm)
     return replace(contender, least=seconds, most=seconds)
@@ -280,7 +280,9 @@ def winner_rows(
     network = cluster
     for world_size in sorted(set(world_sizes), reverse=True):
         requests = [make_request(auto(collective), world_size, nbytes, dtype=dtype) for nbytes in sizes]
-        estimator = time_model(network.on_first(world_size), calibration).estimator(requests[0]).for_many()
+        estimator = (
+            performance_model(network.on_first(world_size), calibration).estimator(requests[0]).for_many_requests()
+        )
         if estimator.star is not None:  # which has no idle hosts
             network = replace(network, graph=estimator.cluster.graph, hosts=estimator.cluster.hosts)
         yield world_size, tuple(_choose(estimator.for_request(request), among) for request in requests)

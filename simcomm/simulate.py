@@ -14,9 +14,9 @@ from collectives.records.waits import Record
 from collectives.request import Array, Request, make_request
 from collectives.training.workload import ComputePhases, Training, check_training
 from simcomm.cluster.cluster import Cluster
-from simcomm.model.trouble import NO_TROUBLE, Trouble
-from simcomm.time_models.options import SimulationOptions
-from simcomm.time_models.time_model import time_model
+from simcomm.model.faults import NO_FAULTS, Faults
+from simcomm.performance_models.options import SimulationOptions
+from simcomm.performance_models.performance_model import performance_model
 
 
 def run(
@@ -29,7 +29,7 @@ def run(
     root: int | None = None,
     buffers: Sequence[Array] | None = None,
     calibration: Calibration | None = None,
-    trouble: Trouble = NO_TROUBLE,
+    faults: Faults = NO_FAULTS,
     engine: str | None = None,
     record: Record | bool = True,
 ) -> Trace:
@@ -40,10 +40,10 @@ def run(
     calibration takes the one given or the cached one. ``engine`` is "simpy", which alone carries data, "compiled", or
     whichever suits the number of messages; "approximate" is the compiled one where it takes events that lie close
     together as one, and says by how much that may be wrong (``facts["error_s"]``). On this machine a prediction is made
-    of measured hops unless an engine is named or something is in trouble. Without ``record`` the trace is of the times
+    of measured hops unless an engine is named or something is in faults. Without ``record`` the trace is of the times
     only, which at scale takes far less, and with ``Record.WAITS`` of what ``collectives.records.waits`` reads: a
     ``BriefTrace`` without messages where steps tell it, else messages without an order; with ``Record.BRIEF_WAITS``
-    only the first of these. Under ``trouble`` a run may never end: see ``Trace.is_complete``.
+    only the first of these. Under ``faults`` a run may never end: see ``Trace.is_complete``.
     Raises InputError, and ProgramError for an algorithm that cannot work.
 
     >>> import simcomm
@@ -53,8 +53,8 @@ def run(
     """
     check_cluster(cluster, Cluster)
     request = make_request(algorithm, cluster.world_size, nbytes, dtype=dtype, op=op, root=root, buffers=buffers)
-    options = SimulationOptions(engine, trouble, Record.of(record))
-    return time_model(cluster, calibration).collective(request, options, buffers)
+    options = SimulationOptions(engine, faults, Record.of(record))
+    return performance_model(cluster, calibration).collective(request, options, buffers)
 
 
 def train(
@@ -65,16 +65,16 @@ def train(
     calibration: Calibration | None = None,
     engine: str | None = None,
     record: Record | bool = True,
-    trouble: Trouble = NO_TROUBLE,
+    faults: Faults = NO_FAULTS,
 ) -> Trace:
     """Simulate ``steps`` training steps, by default as many as show what all of them take.
 
     Compute phases come from the training's own numbers or from calibration. ``engine`` and ``record`` are as in
     ``run``; where ranks drift so far apart that two syncs overlap, it is simulated on the simpy engine in any case.
-    Under ``trouble`` it may never end: see ``Trace.is_complete``.
+    Under ``faults`` it may never end: see ``Trace.is_complete``.
 
     Raises InputError where there are no phases; for DistributedDataParallel on other clusters than this machine and
-    without a calibration of its overlap; and for trouble or an engine where the sync is ``ddp`` or NCCL's own, which
+    without a calibration of its overlap; and for faults or an engine where the sync is ``ddp`` or NCCL's own, which
     are predicted as a whole.
 
     >>> import simcomm
@@ -87,7 +87,7 @@ def train(
     """
     check_cluster(cluster, Cluster)
     check_training(training, steps)
-    options, model = SimulationOptions(engine, trouble, Record.of(record)), time_model(cluster, calibration)
+    options, model = SimulationOptions(engine, faults, Record.of(record)), performance_model(cluster, calibration)
     model.check_training(training, options)
     if calibration is None and (training.compute is None or training.gradient_sync is None):
         model = replace(model, calibration=cached_calibration(cluster.calibration_ranks))

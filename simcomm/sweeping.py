@@ -30,23 +30,23 @@ from collectives.request import Request, make_request
 from simcomm import compiled
 from simcomm.cluster.calibrated import resolve_transport
 from simcomm.cluster.cluster import Cluster
-from simcomm.model.trouble import NO_TROUBLE, Trouble, check_trouble
+from simcomm.model.faults import NO_FAULTS, Faults, check_faults
 from simcomm.parallel import in_any_order
+from simcomm.performance_models.network_model import simulator_of
 from simcomm.schedules import compact_schedule
-from simcomm.time_models.network_model import simulator_of
 
 Question = dict[str, Any]
 
 
 def describe_questions(
-    clusters: Sequence[Cluster], requests: Sequence[Request], each: int, trouble: Trouble
+    clusters: Sequence[Cluster], requests: Sequence[Request], each: int, faults: Faults
 ) -> list[Question]:
     """Return of every request what is written beside its seconds; ``each`` requests are for one cluster.
 
-    The key is a hash of all that the answer depends on: the cluster with every node and link, the program, the trouble,
+    The key is a hash of all that the answer depends on: the cluster with every node and link, the program, the faults,
     and the version of this package. A routing policy of your own is known by its name only.
     """
-    world = {"version": installed_version("ringlab"), "trouble": asdict(trouble)}
+    world = {"version": installed_version("ringlab"), "faults": asdict(faults)}
     digests = [key_of({**world, "cluster": describe_cluster(cluster)}) for cluster in clusters]
     programs: dict[int, str] = {}
     questions = list[Question]()
@@ -166,7 +166,7 @@ class SweepBlock(NamedTuple):
 
     clusters: tuple[Cluster, ...]  # with their transports
     requests: tuple[tuple[Request, ...], ...]  # of each cluster: those that are not known yet
-    trouble: Trouble
+    faults: Faults
 
 
 def sweep(
@@ -178,7 +178,7 @@ def sweep(
     op: str = "sum",
     root: int = 0,
     calibration: Calibration | None = None,
-    trouble: Trouble = NO_TROUBLE,
+    faults: Faults = NO_FAULTS,
     executor: Executor | None = None,
     kept: Path | str | None = None,
     progress: bool | Told | None = None,
@@ -199,13 +199,13 @@ def sweep(
     >>> found, found.seconds[1, :, 1].round(6).tolist()
     (<Sweep of 2 clusters, 2 algorithms, 2 sizes>, [0.001608, 0.011884])
     """
-    asked = _Asked.make(algorithms, clusters, sizes, calibration, trouble)
+    asked = _Asked.make(algorithms, clusters, sizes, calibration, faults)
     requests = asked.requests(dtype, op, root)
     shape = len(asked.clusters), len(asked.algorithms), len(asked.sizes)
     seconds = np.full(shape, np.nan)
     file = None
     if kept is not None:
-        file = SweepFile(kept, describe_questions(asked.clusters, requests, shape[1] * shape[2], trouble))
+        file = SweepFile(kept, describe_questions(asked.clusters, requests, shape[1] * shape[2], faults))
         seconds.reshape(-1)[:] = file.known
     nbytes = np.array([request.nbytes for request in requests], np.int64).reshape(shape)
     blocks = list(asked.blocks(requests, np.isnan(seconds)))
@@ -232,7 +232,7 @@ class _Asked:
     algorithms: tuple[Algorithm, ...]
     clusters: tuple[Cluster, ...]
     sizes: tuple[int, ...]
-    trouble: Trouble
+    faults: Faults
 
     @classmethod
     def make(
@@ -241,7 +241,7 @@ class _Asked:
         clusters: Cluster | Iterable[Cluster],
         sizes: Any,
         calibration: Calibration | None,
-        trouble: Trouble,
+        faults: Faults,
     ) -> "_Asked":
         """Raise InputError for what cannot be swept over."""
         named = [algorithms] if isinstance(algorithms, str | Algorithm) else list(algorithms)
@@ -250,13 +250,13 @@ class _Asked:
             check_cluster(cluster, Cluster)
         found = tuple(resolve_transport(cluster, calibration)[0] for cluster in given)
         for cluster in found:
-            check_trouble(trouble, cluster.graph, cluster.world_size)
+            check_faults(faults, cluster.graph, cluster.world_size)
         if isinstance(sizes, str) or not hasattr(sizes, "__len__"):
             raise InputError(f"sizes is {sizes!r}; give a list of whole numbers of bytes")
         whole = tuple(check_whole_number("a size", int(size), at_least=0) for size in sizes)
         if not (named and found and whole):
             raise InputError("a sweep needs at least one algorithm, one cluster and one size")
-        return cls(tuple(as_algorithm(one) for one in named), found, whole, trouble)
+        return cls(tuple(as_algorithm(one) for one in named), found, whole, faults)
 
     def requests(self, dtype: str, op: str, root: int) -> list[Request]:
         """Return the request of every place, in the order of the answer. Raise InputError."""
@@ -288,7 +288,7 @@ class _Asked:
                     places = [numbers[c, a][wanted[c, a]].tolist() for c in part]
                     if any(places):
                         asked = tuple(tuple(requests[place] for place in each) for each in places)
-                        block = SweepBlock(tuple(self.clusters[c] for c in part), asked, self.trouble)
+                        block = SweepBlock(tuple(self.clusters[c] for c in part), asked, self.faults)
                         yield block, [place for each in places for place in each]
 
 
@@ -299,7 +299,7 @@ def predict_block(block: SweepBlock) -> list[float]:
     shared, found = compiled.SharedInputs(schedule), list[float]()
     for cluster, requests in zip(block.clusters, block.requests, strict=True):
         simulator = simulator_of(*resolve_transport(cluster))
-        found += [simulator.sweep_seconds(request, block.trouble, shared) for request in requests]
+        found += [simulator.sweep_seconds(request, block.faults, shared) for request in requests]
     return found
 
 

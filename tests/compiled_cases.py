@@ -17,8 +17,8 @@ from collectives.step import Kind, Operation, Step, copy, recv, recv_reduce, red
 from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.planning.engine_input import EngineInput
+from simcomm.model.faults import NO_FAULTS, Faults, LinkFault, RankFault
 from simcomm.model.jitter import Jitter
-from simcomm.model.trouble import NO_TROUBLE, LinkTrouble, RankTrouble, Trouble
 from simcomm.reference.engine import Buffer, Simulation
 
 Programs = list[list[list[Step]]]  # [rank][channel][step]
@@ -38,9 +38,9 @@ class Case:
     def request(self) -> Request:
         return Request(self.schedule.algorithm, self.n, op=self.op)
 
-    def inputs(self, trouble: Trouble = NO_TROUBLE) -> EngineInput:
+    def inputs(self, faults: Faults = NO_FAULTS) -> EngineInput:
         """What the compiled engine is asked."""
-        return EngineInput(self.request, self.schedule, self.cluster, self.transport, trouble)
+        return EngineInput(self.request, self.schedule, self.cluster, self.transport, faults)
 
     @property
     def transport(self) -> Transport:
@@ -146,16 +146,16 @@ def _buffer(case: Case) -> Buffer:
     return Buffer(case.schedule.algorithm, case.schedule.world_size, case.n, case.request.itemsize, None)
 
 
-def random_trouble(random: Random, case: Case, longest: float) -> Trouble:
+def random_faults(random: Random, case: Case, longest: float) -> Faults:
     """Some of all that can go wrong, at times up to ``longest`` seconds."""
     p, edges = case.schedule.world_size, sorted(case.cluster.graph.edges)
     edges = [(a, b) for a, b in edges if (b, a) in edges]
     ranks = [
-        RankTrouble(rank, random.choice([1.0, random.uniform(0.5, 4)]), random.choice([inf, longest * random.random()]))
+        RankFault(rank, random.choice([1.0, random.uniform(0.5, 4)]), random.choice([inf, longest * random.random()]))
         for rank in random.sample(range(p), random.choice([0, 0, 1, p]))
     ]
     links = [_random_change(random, random.choice(edges), longest) for _ in range(random.choice([0, 0, 1, 3]))]
-    return Trouble(
+    return Faults(
         tuple(ranks),
         tuple(links) if edges else (),
         random.choice([None, _random_jitter(random, longest / 10)]),
@@ -169,21 +169,21 @@ def _random_jitter(random: Random, mean: float) -> Jitter:
     return Jitter(kind, mean or 1e-6, random.uniform(0.1, 2) * (mean or 1e-6) if kind == "lognormal" else 0.0)
 
 
-def _random_change(random: Random, edge: tuple[str, str], longest: float) -> LinkTrouble:
+def _random_change(random: Random, edge: tuple[str, str], longest: float) -> LinkFault:
     at, share = random.choice([0.0, longest * random.random()]), random.choice([0.0, 0.5, random.uniform(0.01, 1)])
     lasting = random.choice([inf, longest * random.uniform(0.01, 0.5)]) or inf
-    return LinkTrouble(edge, share, at, lasting, random.choice([inf, lasting * random.uniform(1.1, 3)]))
+    return LinkFault(edge, share, at, lasting, random.choice([inf, lasting * random.uniform(1.1, 3)]))
 
 
-def reference(case: Case, trouble: Trouble = NO_TROUBLE) -> tuple[float, list[Row]]:
+def reference(case: Case, faults: Faults = NO_FAULTS) -> tuple[float, list[Row]]:
     """Seconds of the reference engine, and the numbers of ``MessageTimes`` of each message that arrived."""
-    simulation, elapsed = simulated_by_simpy(case, trouble)
+    simulation, elapsed = simulated_by_simpy(case, faults)
     return elapsed, sorted((m.src, m.dst, m.channel, *m[2:7]) for m in simulation.messages)
 
 
-def simulated_by_simpy(case: Case, trouble: Trouble = NO_TROUBLE) -> tuple[Simulation, float]:
+def simulated_by_simpy(case: Case, faults: Faults = NO_FAULTS) -> tuple[Simulation, float]:
     """The reference engine after a run, and its seconds."""
-    simulation = Simulation(case.cluster, case.transport, trouble)
+    simulation = Simulation(case.cluster, case.transport, faults)
     elapsed = simulation.run(
         simulation.collective(rank, programs, _buffer(case), "sum")
         for rank, programs in enumerate(case.schedule.programs)

@@ -37,7 +37,7 @@ def case(name: str, *arguments: str, writes: Iterable[str] = (), **more: bytes |
 VALID = (
     case("predict", "predict", "a.toml", "--trace", "a.json", a_toml=STAR),
     case("training", "predict", "a.toml", a_toml=files.toml(files.SCENARIOS["training"])),
-    case("trouble", "predict", "a.toml", a_toml=files.toml(files.SCENARIOS["trouble"])),
+    case("faults", "predict", "a.toml", a_toml=files.toml(files.SCENARIOS["faults"])),
     case("compiled", "predict", "a.toml", "--engine", "compiled", a_toml=STAR),
     case("fifo", "predict", "a.toml", "--engine", "compiled", a_toml=files.toml(files.SCENARIOS["ring"])),
     case("png", "animate", "a.json", "-o", "a.png", a_json=TRACE),
@@ -392,7 +392,7 @@ def _calibration(draw: random.Random, name: str) -> Case:
 
 def _set(draw: random.Random, name: str) -> Case:
     keys = [".".join(map(str, path)) for path in files.places(files.SCENARIOS["star"])] + [
-        "trouble.seed",
+        "faults.seed",
         "what_if.0.title",
         "x",
     ]

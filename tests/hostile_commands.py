@@ -39,7 +39,7 @@ SWEEPS = (
     "cluster.hosts.x=1,2", "cluster." * 500 + "hosts=1,2", "cluster.hosts=" + ",".join(["2"] * 5000),
     "cluster.hosts=" + "9" * 5000, "cluster.topology=star,ring,torus", "collective.algorithms=ring",
     'collective.algorithms=["ring"],["naive"]', "collective.sizes=[\"1 B\"],[]", "title=\x1b[31m,\u202e",
-    "what_if=1,2", "trouble.seed=1..8", "cluster.hosts=\udcff,2", "cluster.hosts=２..４", "cluster.hosts=2..4\n",
+    "what_if=1,2", "faults.seed=1..8", "cluster.hosts=\udcff,2", "cluster.hosts=２..４", "cluster.hosts=2..4\n",
     "cluster.latency=0 us,1 us", "cluster.latency=0..5us",
 )  # fmt: skip
 

@@ -158,7 +158,7 @@ def as_json(tree: Tree) -> bytes:
 EACH = {"bandwidth": "10 Gbit/s", "latency": "5 us"}
 ASKS = {"name": "all_reduce", "algorithms": ["naive", "ring"], "sizes": ["1 KiB", "64 KiB"]}
 COMPUTE = {"forward": "10 ms", "backward": "20 ms", "optimizer": "1 ms"}
-TROUBLE = {
+FAULTS = {
     "seed": 1, "repetitions": 3, "rank": [{"rank": 1, "slowdown": 2.0, "fails_at": "1 s"}],
     "link": [{"between": ["h0", "s0"], "share": 0.5, "at": "1 us", "lasting": "5 us", "every": "20 us"}],
     "messages": {"distribution": "lognormal", "mean": "1 us", "deviation": "1 us"},
@@ -195,9 +195,9 @@ SCENARIOS: dict[str, dict[str, Tree]] = {
         "cluster": {"topology": "star", "hosts": 4, **EACH},
         "collective": {**ASKS, "algorithms": ["auto", "ring"]},
         "what_if": [{"title": "faster", "cluster": {"topology": "star", "hosts": 2, **EACH}}, {"title": "bad",
-        "trouble": TROUBLE}],
+        "faults": FAULTS}],
     },
-    "trouble": {"cluster": {"topology": "star", "hosts": 4, **EACH}, "collective": ASKS, "trouble": TROUBLE},
+    "faults": {"cluster": {"topology": "star", "hosts": 4, **EACH}, "collective": ASKS, "faults": FAULTS},
     "training": {
         "cluster": {"topology": "star", "hosts": 4, **EACH},
         "training": {

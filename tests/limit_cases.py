@@ -8,7 +8,7 @@ from collectives.records.limits import RunLimits, find_limits
 from collectives.records.trace import Trace
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.topologies import fat_tree, torus, two_level_tree
-from simcomm.model.trouble import LinkTrouble, Trouble
+from simcomm.model.faults import Faults, LinkFault
 
 ALGORITHMS = ("ring", "double_tree", "halving_doubling", "torus", "naive", "hierarchical")
 SHARES = (0.1, 0.2, 0.4, 0.55)  # of its bandwidth that a bad cable has
@@ -44,8 +44,8 @@ def try_case(seed: int, quiet: bool) -> Case:
     usual = simcomm.run(program, cluster, nbytes, engine="compiled")
     trace = usual
     if not quiet:
-        trouble = Trouble(links=(LinkTrouble(cable, share),))
-        trace = simcomm.run(program, cluster, nbytes, engine="compiled", trouble=trouble)
+        faults = Faults(links=(LinkFault(cable, share),))
+        trace = simcomm.run(program, cluster, nbytes, engine="compiled", faults=faults)
     limits = find_limits(trace)
     bad = frozenset[str]() if quiet else frozenset(cable)
     what = f"{cluster.title}, {algorithm}, {nbytes} bytes, {sorted(bad)} at {share}"

@@ -7,7 +7,7 @@ from collectives.records.messages import Message
 from collectives.records.spans import Span
 from collectives.records.trace import Trace, TracedLink
 from simcomm.cluster.topologies import two_level_tree
-from simcomm.model.trouble import LinkTrouble, RankTrouble, Trouble
+from simcomm.model.faults import Faults, LinkFault, RankFault
 from viz.player.runs import PlayedRun
 
 ALGORITHMS = ("naive", "ring", "double_tree", "halving_doubling", "torus", "hierarchical")
@@ -33,15 +33,15 @@ def other_collectives() -> list[PlayedRun]:
 def racks(hosts: int = 8) -> list[PlayedRun]:
     """A ring in four racks with one bad cable."""
     cluster = two_level_tree(4, hosts, "10 Gbit/s", "5 us", 1.0)
-    trouble = Trouble(links=(LinkTrouble(("h13", "s1"), 0.2),))
-    return [PlayedRun(simcomm.run("all_reduce/ring", cluster, 32 << 20, trouble=trouble), "ring", "Mended: 53 ms.")]
+    faults = Faults(links=(LinkFault(("h13", "s1"), 0.2),))
+    return [PlayedRun(simcomm.run("all_reduce/ring", cluster, 32 << 20, faults=faults), "ring", "Mended: 53 ms.")]
 
 
 def failing() -> list[PlayedRun]:
     """A ring in which rank 3 fails in the middle."""
-    trouble = Trouble(ranks=(RankTrouble(3, fails_at=4e-3),))
+    faults = Faults(ranks=(RankFault(3, fails_at=4e-3),))
     cluster = simcomm.star(8, "10 Gbit/s", "5 us")
-    return [PlayedRun(simcomm.run("all_reduce/ring", cluster, 8 << 20, trouble=trouble), "ring")]
+    return [PlayedRun(simcomm.run("all_reduce/ring", cluster, 8 << 20, faults=faults), "ring")]
 
 
 def training() -> list[PlayedRun]:

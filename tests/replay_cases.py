@@ -18,7 +18,7 @@ from collectives.request import reduced_slice
 from collectives.step import Kind, Operation, on_group
 from simcomm.cluster.calibrated import resolve_transport
 from simcomm.cluster.cluster import Cluster
-from simcomm.model.trouble import DIVISION, NO_TROUBLE, PROGRAM, Trouble
+from simcomm.model.faults import DIVISION, NO_FAULTS, PROGRAM, Faults
 from simcomm.recorded.carriers import DEFAULTS
 from simcomm.reference.engine import Buffer, Simulation, Site
 from simcomm.schedules import verified_schedule
@@ -32,10 +32,10 @@ class Live:
     """A recording carried out by the reference engine: when each stream is through, by stream."""
 
     def __init__(
-        self, recording: Recording, cluster: Cluster, algorithms: dict[str, str], trouble: Trouble = NO_TROUBLE
+        self, recording: Recording, cluster: Cluster, algorithms: dict[str, str], faults: Faults = NO_FAULTS
     ) -> None:
         self.recording, self.algorithms = recording, DEFAULTS | algorithms
-        self.simulation = Simulation(*resolve_transport(cluster), trouble)
+        self.simulation = Simulation(*resolve_transport(cluster), faults)
         self.env = self.simulation.env
         self.done = [self.env.event() for _ in recording.calls]
         self.calls = list(recording.calls)

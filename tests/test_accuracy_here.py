@@ -136,8 +136,8 @@ def test_what_predicted_the_committed_rows_is_read_again():
 
 
 def test_options_of_the_other_accuracy_do_not_go_with_it(ringlab: Ringlab):
-    assert "--here emulates clusters" in ringlab("accuracy", "--here", "--put-aside").err
-    assert "--only says which clusters --here emulates" in ringlab("accuracy", "--only", "star8").err
+    assert "--here can only be combined with --only" in ringlab("accuracy", "--here", "--put-aside").err
+    assert "--only requires --here" in ringlab("accuracy", "--only", "star8").err
 
 
 def test_only_some_clusters_are_emulated_where_they_are_named(ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch):

@@ -132,20 +132,20 @@ def test_the_sentence_about_a_size_is_about_that_size():
 
 
 @pytest.fixture(scope="module")
-def in_trouble() -> Prediction:
-    """Fifty repetitions of the shipped scenario with trouble."""
-    return load("trouble").predict()
+def with_faults() -> Prediction:
+    """Fifty repetitions of the shipped scenario with faults."""
+    return load("faults").predict()
 
 
-def test_a_thin_link_is_named_in_a_sentence_of_five_and_the_rest_is_explained(in_trouble):
-    assert len(in_trouble.conclusions) < 5 and in_trouble.explanations
+def test_a_thin_link_is_named_in_a_sentence_of_five_and_the_rest_is_explained(with_faults):
+    assert len(with_faults.conclusions) < 5 and with_faults.explanations
     assert any(
-        "3.27 times" in one and "over h3 - s0, which has 0.1 of its bandwidth" in one for one in in_trouble.conclusions
+        "3.27 times" in one and "over h3 - s0, which has 0.1 of its bandwidth" in one for one in with_faults.conclusions
     )
-    assert any(one.endswith("never ends, as rank 2 failed at 5 ms.") for one in in_trouble.conclusions)
+    assert any(one.endswith("never ends, as rank 2 failed at 5 ms.") for one in with_faults.conclusions)
     for explain in (False, True):
-        lines = printed(in_trouble.show(), explain=explain).splitlines()
-        assert lines[0] == in_trouble.title
+        lines = printed(with_faults.show(), explain=explain).splitlines()
+        assert lines[0] == with_faults.title
         sentences = lines[max(number for number, line in enumerate(lines) if not line.strip()) + 1 :]
         assert (len(sentences) > 5) == explain
 
@@ -181,11 +181,11 @@ def test_what_limits_a_run_or_that_the_machine_is_busy_makes_no_sixth_line(
 
 
 @pytest.mark.parametrize("width", [80, 200])
-def test_every_column_has_one_unit_and_a_wide_terminal_wraps_nothing(in_trouble, width):
-    text = printed(in_trouble.show(), width)
-    tables = text[: text.rindex("Under trouble")]
+def test_every_column_has_one_unit_and_a_wide_terminal_wraps_nothing(with_faults, width):
+    text = printed(with_faults.show(), width)
+    tables = text[: text.rindex("Under faults")]
     assert max(map(len, text.splitlines())) <= width
-    titles = [other.title for other in in_trouble.what_ifs]
+    titles = [other.title for other in with_faults.what_ifs]
     numbers = re.sub("|".join(map(re.escape, titles)), "", tables)
     assert width == 80 or not re.search(r"\d (us|ms|s|KiB|MiB)\b", numbers)
     assert all(title in tables for title in titles) == (width == 200)

@@ -16,10 +16,10 @@ from ringlab.scenario import load
 from simcomm.compiled import engine as compiled
 from simcomm.compiled import engine as compiled_engine
 from simcomm.compiled.kernel import event_loop
+from simcomm.model.faults import Faults, LinkFault, RankFault
 from simcomm.model.jitter import Jitter
-from simcomm.model.trouble import LinkTrouble, RankTrouble, Trouble
 
-LATE = Trouble(messages=Jitter("exponential", 1e-6))
+LATE = Faults(messages=Jitter("exponential", 1e-6))
 TREE = simcomm.two_level_tree(2, 16, "100 Gbit/s", "1 us", 4.0)
 STAR = simcomm.star(32, "100 Gbit/s", "1 us")
 SCENARIO = """
@@ -32,14 +32,14 @@ latency = "1 us"
 name = "all_to_all"
 algorithms = ["direct"]
 sizes = ["4 MiB"]
-[trouble]
+[faults]
 repetitions = 2
 messages = { distribution = "exponential", mean = "1 us" }
 """
 
 
-def elapsed(name: str, cluster: simcomm.Cluster, engine: str, trouble: Trouble = LATE) -> Trace:
-    return simcomm.run(name, cluster, 1 << 24, trouble=trouble, engine=engine, record=False)
+def elapsed(name: str, cluster: simcomm.Cluster, engine: str, faults: Faults = LATE) -> Trace:
+    return simcomm.run(name, cluster, 1 << 24, faults=faults, engine=engine, record=False)
 
 
 @pytest.mark.parametrize("cluster", [TREE, STAR], ids=["tree", "star"])
@@ -71,7 +71,7 @@ def test_far_fewer_instants_are_looked_at(monkeypatch):
 
 
 def test_single_messages_take_part():
-    found = simcomm.run("all_to_all/direct", STAR, 1 << 20, trouble=LATE, engine="approximate")
+    found = simcomm.run("all_to_all/direct", STAR, 1 << 20, faults=LATE, engine="approximate")
     times = found.messages
     assert len(times) == 31 * 32
     assert (np.asarray(times.end) >= np.asarray(times.begin)).all()
@@ -79,22 +79,20 @@ def test_single_messages_take_part():
 
 
 @pytest.mark.parametrize(
-    "trouble",
+    "faults",
     [
-        Trouble(messages=LATE.messages, links=(LinkTrouble(("h3", "s0"), share=0.2, at=1e-4, lasting=2e-4),)),
-        Trouble(
-            messages=LATE.messages, links=(LinkTrouble(("h3", "s0"), share=0.5, at=1e-5, lasting=2e-5, every=5e-5),)
-        ),
+        Faults(messages=LATE.messages, links=(LinkFault(("h3", "s0"), share=0.2, at=1e-4, lasting=2e-4),)),
+        Faults(messages=LATE.messages, links=(LinkFault(("h3", "s0"), share=0.5, at=1e-5, lasting=2e-5, every=5e-5),)),
     ],
 )
-def test_links_may_change_meanwhile(trouble: Trouble):
-    exact, found = (elapsed("all_to_all/direct", STAR, engine, trouble) for engine in ("compiled", "approximate"))
+def test_links_may_change_meanwhile(faults: Faults):
+    exact, found = (elapsed("all_to_all/direct", STAR, engine, faults) for engine in ("compiled", "approximate"))
     assert found.elapsed == pytest.approx(exact.elapsed, rel=3e-3)
 
 
 def test_a_run_that_never_ends_is_one():
-    trouble = Trouble(messages=LATE.messages, ranks=(RankTrouble(3, fails_at=1e-4),))
-    exact, found = (elapsed("all_to_all/pairwise", STAR, engine, trouble) for engine in ("compiled", "approximate"))
+    faults = Faults(messages=LATE.messages, ranks=(RankFault(3, fails_at=1e-4),))
+    exact, found = (elapsed("all_to_all/pairwise", STAR, engine, faults) for engine in ("compiled", "approximate"))
     assert not exact.is_complete and not found.is_complete
     assert {one.rank for one in found.unfinished} == {one.rank for one in exact.unfinished}
 
@@ -131,7 +129,7 @@ def test_shortcuts_trainings_and_few_messages_are_exact():
     )
     job = Training(find_algorithm("all_reduce/naive"), compute=ComputePhases(0.06, 0.12, 0.005))
     of_engines = [
-        simcomm.train(job, STAR, record=False, trouble=LATE, engine=name) for name in ("compiled", "approximate")
+        simcomm.train(job, STAR, record=False, faults=LATE, engine=name) for name in ("compiled", "approximate")
     ]
     assert of_engines[0].elapsed == of_engines[1].elapsed and of_engines[1].engine == "compiled"
 

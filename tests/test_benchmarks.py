@@ -310,9 +310,9 @@ def test_what_is_called_a_prediction_is_the_command_line(monkeypatch: pytest.Mon
     rows = [row for row in commands(1, 64) if "memory" not in row["name"]]
     scenarios = {row["name"]: one for row, one in zip(rows, asked, strict=True) if isinstance(one, LoadedScenario)}
     assert list(scenarios) == [row["name"] for row in rows if row["name"].startswith("predict ")]
-    (jittered,) = (one for one in scenarios.values() if one.trouble.is_random)
+    (jittered,) = (one for one in scenarios.values() if one.faults.is_random)
     assert jittered is scenarios["predict a ring all-reduce, 256 ranks on a star, uniform jitter"]
-    assert (jittered.trouble.messages, jittered.trouble.repetitions) == (Jitter("uniform", 1e-6), 1)
+    assert (jittered.faults.messages, jittered.faults.repetitions) == (Jitter("uniform", 1e-6), 1)
 
 
 @pytest.mark.slow

@@ -66,7 +66,7 @@ def test_other_work_is_named():
 def test_it_is_refused_and_not_kept_unless_accepted(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr("realcomm.calibrate", lambda *_, **__: BUSY)
-    with pytest.raises(RunFailed, match=r"took 34% .* \(cc1plus\)\. Nothing is kept: .* --accept-noise"):
+    with pytest.raises(RunFailed, match=r"took 34% .* \(cc1plus\)\. Nothing was saved; .* --accept-noise"):
         Session().calibrate(2)
     assert [*tmp_path.rglob("*.json")] == []
     assert Session().calibrate(2, accept_noise=True)[1]

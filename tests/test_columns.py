@@ -13,7 +13,7 @@ from collectives.records import columns
 from collectives.records.messages import MessageRoutes, join_messages
 from collectives.records.spans import join_spans
 from collectives.records.waits import critical_path, waiting_seconds
-from simcomm.time_models.options import ENGINES
+from simcomm.performance_models.options import ENGINES
 
 NODES = ("h0", "h1", "s0", "s1")
 WHOLE = st.integers(0, 3) | st.integers(0, (1 << 63) - 1)
@@ -103,8 +103,8 @@ def test_both_engines_say_where_messages_land_and_who_waited(name: str):
 @pytest.mark.parametrize("engine", ENGINES)
 def test_links_carry_what_trouble_left_of_them_over_time(engine: str):
     star = simcomm.star(3, "8 Gbit/s", "1 us")
-    trouble = simcomm.Trouble(links=(simcomm.LinkTrouble(("h1", "s0"), 0.25, at=1e-3, lasting=1e-3),))
-    trace = simcomm.run("all_reduce/ring", star, 6_000_000, trouble=trouble, engine=engine)
+    faults = simcomm.Faults(links=(simcomm.LinkFault(("h1", "s0"), 0.25, at=1e-3, lasting=1e-3),))
+    trace = simcomm.run("all_reduce/ring", star, 6_000_000, faults=faults, engine=engine)
     rates = {(link.src, link.dst): link.rates for link in trace.links}
     assert [tuple(rate) for rate in rates["h1", "s0"]] == [(0.0, 1e9, 1e9), (1e-3, 2.5e8, 2.5e8), (2e-3, 1e9, 1e9)]
     assert [tuple(rate) for rate in rates["h0", "s0"]] == [(0.0, 1e9, 1e9)]

@@ -19,7 +19,7 @@ from simcomm import Cluster
 from simcomm.compiled import engine
 from simcomm.compiled.engine import Timing, simulate
 from simcomm.compiled.planning.engine_input import EngineInput
-from simcomm.model.trouble import NO_TROUBLE, Trouble
+from simcomm.model.faults import NO_FAULTS, Faults
 
 TRANSPORT = Transport("test", overhead=3e-6, goodput=0.9, gamma=1e-10)
 TINY = 1e-150  # seconds: an infinitely wide link takes no time in one engine, and next to none in the other
@@ -31,13 +31,13 @@ def rows(timing: Timing) -> list[Row]:
     return sorted(zip(*(column.tolist() for column in timing.times), strict=True))
 
 
-def simulated(case: Case, trouble: Trouble = NO_TROUBLE) -> Timing:
-    return simulate(case.inputs(trouble), messages=True)
+def simulated(case: Case, faults: Faults = NO_FAULTS) -> Timing:
+    return simulate(case.inputs(faults), messages=True)
 
 
-def assert_same(case: Case, timing: Timing, trouble: Trouble = NO_TROUBLE) -> None:
+def assert_same(case: Case, timing: Timing, faults: Faults = NO_FAULTS) -> None:
     """Every message begins and ends when the reference says."""
-    elapsed, wanted = reference(case, trouble)
+    elapsed, wanted = reference(case, faults)
     found = rows(timing)
     assert timing.elapsed == pytest.approx(elapsed, rel=1e-9, abs=TINY)
     assert [row[:6] for row in found] == [row[:6] for row in wanted]

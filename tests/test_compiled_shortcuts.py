@@ -25,17 +25,17 @@ from simcomm.compiled.kernel.arrays import Floats
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.shortcuts.max_plus import ChannelRun, MaxPlusRun
 from simcomm.compiled.traces import make_trace
+from simcomm.model.faults import NO_FAULTS, Faults, LinkFault, RankFault
 from simcomm.model.jitter import Jitter
-from simcomm.model.trouble import NO_TROUBLE, LinkTrouble, RankTrouble, Trouble
 
 ROUNDING_S = 1e-18  # a wait that is shorter is none
 TRANSPORT = Transport("test", overhead=3e-6, goodput=0.9, gamma=1e-10)
 NOISES = [
-    NO_TROUBLE,
-    Trouble(messages=Jitter("uniform", 5e-6), seed=7),
-    Trouble((RankTrouble(1, 3.0),), compute=Jitter("exponential", 0.5)),
-    Trouble((RankTrouble(0, 2.0),)),
-    Trouble(messages=Jitter("lognormal", 1e-5, 1e-5), compute=Jitter("uniform", 2.0), seed=3),
+    NO_FAULTS,
+    Faults(messages=Jitter("uniform", 5e-6), seed=7),
+    Faults((RankFault(1, 3.0),), compute=Jitter("exponential", 0.5)),
+    Faults((RankFault(0, 2.0),)),
+    Faults(messages=Jitter("lognormal", 1e-5, 1e-5), compute=Jitter("uniform", 2.0), seed=3),
 ]
 CYCLIC = ["all_reduce/ring", "all_gather/ring", "all_reduce/unchunked_ring", "barrier/dissemination"]
 TWO_CHANNELS = ["all_reduce/bidirectional_ring", "all_gather/bidirectional_ring", "reduce_scatter/bidirectional_ring"]
@@ -73,9 +73,9 @@ def racks(hosts: int, each: int, trunk: float, random: Random | None = None) -> 
     return Cluster("racks", graph, tuple(f"h{i}" for i in range(hosts)), TRANSPORT)
 
 
-def inputs(schedule: AnySchedule | None, cluster: Cluster, n: int, trouble: Trouble = NO_TROUBLE) -> EngineInput:
+def inputs(schedule: AnySchedule | None, cluster: Cluster, n: int, faults: Faults = NO_FAULTS) -> EngineInput:
     assert schedule is not None
-    return EngineInput(Request(schedule.algorithm, n), schedule, cluster, TRANSPORT, trouble)
+    return EngineInput(Request(schedule.algorithm, n), schedule, cluster, TRANSPORT, faults)
 
 
 def assert_equal(short: Timing | None, asked: EngineInput) -> None:
@@ -106,14 +106,14 @@ def assert_recorded(asked: EngineInput) -> None:
     p=st.integers(2, 12),
     n=st.integers(1, 3000),
     random=st.none() | st.randoms(use_true_random=False),
-    trouble=st.sampled_from(NOISES),
+    faults=st.sampled_from(NOISES),
 )
 @settings(max_examples=15, deadline=None)
-def test_the_recursion_by_step_is_exact(name: str, p: int, n: int, random: Random | None, trouble: Trouble):
+def test_the_recursion_by_step_is_exact(name: str, p: int, n: int, random: Random | None, faults: Faults):
     program = build_symmetric(library()[name], p)
-    asked = inputs(program, racks(p, p, 1e12, random), n, trouble)
+    asked = inputs(program, racks(p, p, 1e12, random), n, faults)
     assert_equal(by_max_plus(asked), asked)
-    assert_equal(by_max_plus(asked), inputs(build_table(library()[name], p), asked.cluster, n, trouble))
+    assert_equal(by_max_plus(asked), inputs(build_table(library()[name], p), asked.cluster, n, faults))
     assert_recorded(asked)
 
 
@@ -147,7 +147,7 @@ def test_steps_that_take_all_ranks_the_same_are_skipped(monkeypatch: pytest.Monk
         done.clear()
         assert_equal(by_max_plus(asked), asked)
         assert len(done) < 100
-    asked = inputs(around, cluster, 6400, Trouble(messages=Jitter("uniform", 1e-6)))
+    asked = inputs(around, cluster, 6400, Faults(messages=Jitter("uniform", 1e-6)))
     done.clear()
     assert_equal(by_max_plus(asked), asked)
     assert done == [64] * 126
@@ -168,13 +168,13 @@ def test_one_of_each_class_stands_for_all(program: object, trunk: float):
 
 
 @pytest.mark.parametrize("name", TWO_CHANNELS)
-@pytest.mark.parametrize("trouble", NOISES)
-def test_channels_on_links_of_their_own_go_by_step(name: str, trouble: Trouble):
+@pytest.mark.parametrize("faults", NOISES)
+def test_channels_on_links_of_their_own_go_by_step(name: str, faults: Faults):
     cluster = ring(7, "1 GB/s", "1 us", TRANSPORT)
     for n in (7, 7 * 13, 7 * 2 * 48):
-        asked = inputs(build_symmetric(library()[name], 7), cluster, n, trouble)
+        asked = inputs(build_symmetric(library()[name], 7), cluster, n, faults)
         assert_equal(by_max_plus(asked), asked)
-        assert_equal(by_max_plus(asked), inputs(build_schedule(library()[name], 7), cluster, n, trouble))
+        assert_equal(by_max_plus(asked), inputs(build_schedule(library()[name], 7), cluster, n, faults))
         assert_recorded(asked)
 
 
@@ -192,16 +192,16 @@ def two_lengths(rank: int, world_size: int) -> tuple[Program, Program]:
     return around(), back()
 
 
-@pytest.mark.parametrize("trouble", NOISES)
-def test_a_channel_may_have_nothing_to_do_in_a_step(trouble: Trouble):
-    asked = inputs(build_symmetric(all_to_all(two_lengths), 5), ring(5, "1 GB/s", "1 us", TRANSPORT), 500, trouble)
+@pytest.mark.parametrize("faults", NOISES)
+def test_a_channel_may_have_nothing_to_do_in_a_step(faults: Faults):
+    asked = inputs(build_symmetric(all_to_all(two_lengths), 5), ring(5, "1 GB/s", "1 us", TRANSPORT), 500, faults)
     assert_equal(by_max_plus(asked), asked)
     assert_recorded(asked)
 
 
 @pytest.mark.parametrize("name", ["all_reduce/ring", "all_reduce/unchunked_ring", "reduce_scatter/ring"])
 def test_who_waited_for_whom_is_told_without_messages(name: str, tmp_path: Path):
-    asked = {"trouble": NOISES[-1], "engine": "compiled", "op": "mean", "nbytes": 40_000}
+    asked = {"faults": NOISES[-1], "engine": "compiled", "op": "mean", "nbytes": 40_000}
     full, brief = (
         run(name, star(9, "1 GB/s", "1 us", TRANSPORT), record=each, **asked) for each in (True, Record.WAITS)
     )
@@ -218,22 +218,22 @@ def test_who_waited_for_whom_is_told_without_messages(name: str, tmp_path: Path)
 
 def test_who_waited_for_whom_is_kept_without_messages_only_where_steps_tell_it():
     late, racked = NOISES[1], racks(8, 2, 2e9)
-    told = run("all_reduce/ring", racked, 4096, trouble=late, engine="compiled", record=Record.BRIEF_WAITS)
+    told = run("all_reduce/ring", racked, 4096, faults=late, engine="compiled", record=Record.BRIEF_WAITS)
     assert isinstance(told, BriefTrace)
     assert waiting_seconds(told)
-    shared = run("all_to_all/direct", racked, 4096, trouble=late, engine="compiled", record=Record.BRIEF_WAITS)
+    shared = run("all_to_all/direct", racked, 4096, faults=late, engine="compiled", record=Record.BRIEF_WAITS)
     assert shared.method == "events"
     assert not isinstance(shared, BriefTrace)
     assert not len(shared.messages)
     job = Training(library()["all_reduce/direct"], compute=ComputePhases(1e-4, 2e-4, 1e-5))
-    trained = train(job, racked, trouble=late, engine="compiled", record=Record.BRIEF_WAITS)
+    trained = train(job, racked, faults=late, engine="compiled", record=Record.BRIEF_WAITS)
     assert not isinstance(trained, BriefTrace) and not len(trained.messages) and len(trained.spans.named("sync"))
 
 
-@pytest.mark.parametrize("late", [RankTrouble(1, 1.5), RankTrouble(3, 0.5)])
-def test_who_waited_for_whom_in_a_training_is_read_from_steps_too(late: RankTrouble):
+@pytest.mark.parametrize("late", [RankFault(1, 1.5), RankFault(3, 0.5)])
+def test_who_waited_for_whom_in_a_training_is_read_from_steps_too(late: RankFault):
     job = Training(library()["all_reduce/ring"], compute=ComputePhases(1e-4, 2e-4, 1e-5))
-    asked = {"trouble": Trouble((late,), messages=Jitter("exponential", 1e-5)), "engine": "compiled"}
+    asked = {"faults": Faults((late,), messages=Jitter("exponential", 1e-5)), "engine": "compiled"}
     full, *brief = (
         train(job, star(9, "1 GB/s", "1 us", TRANSPORT), record=each, **asked)
         for each in (True, Record.WAITS, Record.BRIEF_WAITS)
@@ -291,12 +291,12 @@ def test_ranks_with_longer_chunks_are_classes_of_their_own(
 
 
 @pytest.mark.parametrize("algorithm", UNEQUAL[:3], ids=lambda found: found.full_name)
-@pytest.mark.parametrize("trouble", [*NOISES, Trouble((RankTrouble(3, 1.5),))])
+@pytest.mark.parametrize("faults", [*NOISES, Faults((RankFault(3, 1.5),))])
 @pytest.mark.parametrize("nbytes", [19 * 16, 19 * 2056])
 def test_paths_through_steps_of_many_messages_are_those_of_all_messages(
-    algorithm: Algorithm, trouble: Trouble, nbytes: int, monkeypatch: pytest.MonkeyPatch
+    algorithm: Algorithm, faults: Faults, nbytes: int, monkeypatch: pytest.MonkeyPatch
 ):
-    asked = {"trouble": trouble, "engine": "compiled", "nbytes": nbytes}
+    asked = {"faults": faults, "engine": "compiled", "nbytes": nbytes}
     cluster = fully_connected(19, "1 GB/s", "1 us", TRANSPORT)
     full, brief = (run(algorithm, cluster, record=each, **asked) for each in (True, Record.WAITS))
     assert (full.method, brief.method) == ("events", "max-plus")
@@ -318,11 +318,11 @@ def test_paths_through_steps_of_many_messages_are_those_of_all_messages(
 def test_slow_and_late_ranks_are_classes_of_their_own(
     name: str, p: int, each: int, n: int, late: set[int], slow: int | None, thin: int | None
 ):
-    ranks = () if slow is None else (RankTrouble(slow, 3.0),)
+    ranks = () if slow is None else (RankFault(slow, 3.0),)
     cluster = racks(p, each, 5e9)
-    links = () if thin is None else (LinkTrouble((f"h{thin}", f"s{1 + thin // each}"), 0.3),)
+    links = () if thin is None else (LinkFault((f"h{thin}", f"s{1 + thin // each}"), 0.3),)
     calm = inputs(build_symmetric(library()[name], p), cluster, n - n % p)
-    asked = calm.under(Trouble(ranks, links), np.array([2e-6 * (rank in late) for rank in range(p)]))
+    asked = calm.under(Faults(ranks, links), np.array([2e-6 * (rank in late) for rank in range(p)]))
     folded = by_quotient(asked)
     assert folded is not None or len(late) + (slow is not None) + (thin is not None) > 1 or each < p
     if folded is not None:
@@ -336,7 +336,7 @@ def test_what_is_not_alike_does_not_fold():
     around = build_symmetric(library()["all_gather/ring"], 32)  # of all chunks in turn, which no two ranks have alike
     assert by_quotient(inputs(around, racks(32, 8, 4e9), 320)) is not None
     assert by_quotient(inputs(around, racks(32, 8, 4e9), 321)) is None
-    assert by_quotient(inputs(everyone, racks(32, 8, 4e9), 320, Trouble(messages=Jitter("uniform", 1e-6)))) is None
+    assert by_quotient(inputs(everyone, racks(32, 8, 4e9), 320, Faults(messages=Jitter("uniform", 1e-6)))) is None
     assert by_quotient(inputs(build_table(all_to_all(direct), 32), racks(32, 8, 4e9), 320)) is None
 
 

@@ -149,9 +149,9 @@ def test_a_file_that_cannot_be_read_is_refused(text: str | None, told: str, ring
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--check"], "of which lesson? Give its number"),
-        (["--real", "2"], "of which lesson? Give its number"),
-        (["4", "--check", "--on", "two-racks"], "--on and -o are for --show"),
+        (["--check"], "no lesson given; pass its number"),
+        (["--real", "2"], "no lesson given; pass its number"),
+        (["4", "--check", "--on", "two-racks"], "--on and -o require --show"),
         (["4", ".", "--check"], "'.' is a directory"),
     ],
 )

@@ -373,8 +373,8 @@ def test_bench_runs_on_the_network_of_a_scenario(namespaces: None, ringlab: Ring
 @pytest.mark.parametrize("command", ["run", "compare"])
 def test_what_is_no_network_and_trouble_are_refused_before_anything_is_built(command: str, ringlab: Ringlab):
     assert "cluster: 2 ranks of this machine cannot be emulated" in ringlab(command, "quickstart", "--emulate").err
-    trouble = ["--set", "trouble.rank=[{rank = 1, slowdown = 2}]"]
-    assert "trouble: it cannot be brought about" in ringlab(command, "star8", "--emulate", *trouble).err
+    faults = ["--set", "faults.rank=[{rank = 1, slowdown = 2}]"]
+    assert "faults: it cannot be brought about" in ringlab(command, "star8", "--emulate", *faults).err
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from collectives.spec import find_spec
 from collectives.step import Program, recv, send
 from collectives.training.workload import ComputePhases, Training
 from ringlab import cli
-from simcomm.time_models import options
+from simcomm.performance_models import options
 
 ROOT = Path(__file__).parent.parent
 HERE = ("resnet34-cifar10",)  # takes times of this machine, as calibrated
@@ -71,13 +71,13 @@ def entries(answer: dict[str, Any]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(
     "scenario",
-    [pytest.param(name, marks=pytest.mark.slow if name == "trouble" else ()) for name in SCENARIOS]
-    + ["trouble, 3 repetitions"],
+    [pytest.param(name, marks=pytest.mark.slow if name == "faults" else ()) for name in SCENARIOS]
+    + ["faults, 3 repetitions"],
 )
 def test_both_engines_predict_the_same(predict: Predict, scenario: str, tmp_path: Path):
-    if scenario == "trouble, 3 repetitions":
-        text = (ROOT / "scenarios" / "trouble.toml").read_text()
-        scenario = str(tmp_path / "trouble.toml")
+    if scenario == "faults, 3 repetitions":
+        text = (ROOT / "scenarios" / "faults.toml").read_text()
+        scenario = str(tmp_path / "faults.toml")
         Path(scenario).write_text(text.replace("repetitions = 50", "repetitions = 3"))
     reference, compiled = (
         [entry for entry in entries(predict(scenario, "--engine", engine)) if entry["engine"] != "nccl model"]
@@ -157,7 +157,7 @@ def test_only_simpy_carries_data():
 
     with pytest.raises(InputError, match="compiled engine carries no data"):
         simcomm.run("all_reduce/ring", STAR, buffers=[np.ones(12) for _ in range(6)], engine="compiled")
-    with pytest.raises(InputError, match="'quick' is not known; there are simpy, compiled and approximate"):
+    with pytest.raises(InputError, match="unknown engine 'quick'; use simpy, compiled or approximate"):
         simcomm.run("all_reduce/ring", STAR, 12, engine="quick")
 
 

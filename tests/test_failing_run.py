@@ -184,5 +184,5 @@ def test_a_file_of_several_collectives_asks_for_a_name(ringlab: Ringlab, tmp_pat
     file.write_text(file.read_text() + '\n@algorithm("barrier")\ndef wait(rank, world_size):\n    yield ()\n')
     done = ringlab("animate", file, "-o", tmp_path / "x.html")
     every = ", ".join(f"{file}:{name}" for name in ("all_reduce/ring", "barrier/wait"))
-    assert done == (2, "", f"ringlab: {file}: name one of its algorithms in place of the file: {every}\n")
+    assert done == (2, "", f"ringlab: {file}: specify one of its algorithms as FILE.py:NAME: {every}\n")
     assert ringlab("animate", f"{file}:all_reduce/ring", "-o", tmp_path / "x.html").status == 0

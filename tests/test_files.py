@@ -208,7 +208,7 @@ bandwidth = "1 Gbit/s"
 latency = "1 us"
 [[what_if]]
 title = "[bold]b[/]"
-[what_if.trouble]
+[what_if.faults]
 rank = [{ rank = 1, slowdown = 2.0 }]
 [collective]
 name = "all_reduce"
@@ -289,7 +289,7 @@ def test_standard_error_that_takes_nothing_costs_no_answer(monkeypatch):
 
 def test_two_outputs_are_two_files(ringlab, tmp_path: Path):
     status, _, err = ringlab("predict", "star8", "--json", tmp_path / "a", "--trace", tmp_path / "." / "a")
-    assert status == 2 and "are one file; give each output its own" in err
+    assert status == 2 and "are the same file; use different files" in err
     assert not (tmp_path / "a").exists()
 
 
@@ -313,7 +313,7 @@ def test_a_link_to_nothing_in_no_folder_is_refused_and_makes_none(tmp_path: Path
 def test_of_an_answer_infinity_is_refused_and_what_is_no_number_is_an_error(tmp_path: Path) -> None:
     answer = Mock()
     answer.to_dict.return_value = {"rows": [{"rate": 1.0}, {"rate": -inf}]}
-    with pytest.raises(InputError, match="beyond all floats"):
+    with pytest.raises(InputError, match="too large for a float"):
         write_json(answer, str(tmp_path / "a.json"))
     answer.to_dict.return_value = {"rows": [{"rate": nan}]}
     with pytest.raises(ValueError, match="not JSON compliant"):

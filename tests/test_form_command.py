@@ -63,12 +63,12 @@ def scenario(tmp_path: Path) -> Path:
         ("parallelism={form='zero3d'}", "form 'zero3d'"),
         ("parallelism={form='parameter_server'}", "parallelism.form is parameter_server, which is"),
         ("parallelism={recompute='full'}", "parallelism.recompute is full, which is predicted only; leave it out"),
-        ("parallelism={tensor=2,form='zero1'}", "ZeroRedundancyOptimizer takes no divided matrices"),
+        ("parallelism={tensor=2,form='zero1'}", "is not supported by torch's ZeroRedundancyOptimizer"),
         ("parallelism={pipeline=4,microbatches=3}", "equal microbatches; give a multiple of 3"),
         ("dataset='digits'", "dataset is 'digits', which are images, and model 'llama"),
         ("num_workers=2", "num_workers is of the images of a dataset; give dataset too"),
         ("checkpoints='kept'", "checkpoints = 'kept' is not of a training that runs by [training.parallelism]"),
-        ("precision='bf16'", "precision = 'bf16' is not of a training that runs by [training.parallelism]"),
+        ("precision='bf16'", "precision = 'bf16' is not supported with [training.parallelism]"),
     ],
 )
 def test_what_ranks_cannot_train_is_refused_in_a_line(ringlab: Ringlab, scenario: Path, key: str, told: str) -> None:

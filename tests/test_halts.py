@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from compiled_cases import random_trouble
+from compiled_cases import random_faults
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,8 +19,8 @@ from simcomm import Cluster, ring, star
 from simcomm.compiled.engine import by_events, by_max_plus
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.traces import make_trace
+from simcomm.model.faults import Faults, LinkFault, RankFault
 from simcomm.model.jitter import Jitter
-from simcomm.model.trouble import LinkTrouble, RankTrouble, Trouble
 
 CLOSE = 1e-9
 TRANSPORT = Transport("test", overhead=3e-6, goodput=0.9, gamma=1e-10)
@@ -73,11 +73,11 @@ def test_max_plus_comes_to_the_same_halt_as_events(
     longest = by_events(asked).elapsed
     starts = np.array([random.choice([0.0, longest * random.random()]) for _ in range(p)]) if late else None
     calm = type("Drawn", (), {"schedule": schedule, "cluster": cluster})
-    trouble = random_trouble(random, calm, longest)  # type: ignore[arg-type]
-    asked = replace(asked, trouble=trouble, starts=starts)
+    faults = random_faults(random, calm, longest)  # type: ignore[arg-type]
+    asked = replace(asked, faults=faults, starts=starts)
     short, full = by_max_plus(asked), by_events(asked.with_table())
     if short is None:  # more changes than are looked at, or both ways of a ring of two on one link
-        assert any(link.every < np.inf for link in trouble.links) or (topology, p) == (ring, 2)
+        assert any(link.every < np.inf for link in faults.links) or (topology, p) == (ring, 2)
         return
     assert short.elapsed == pytest.approx(full.elapsed, rel=CLOSE)
     np.testing.assert_allclose(short.finished, full.finished, rtol=CLOSE)
@@ -93,26 +93,26 @@ def ends_by_name(trace: Trace) -> Any:
 
 
 PHASES = ComputePhases(0.1, 0.2, 0.05)
-DOWN = LinkTrouble(("h2", "s0"), 0.0, 0.31, 0.02)
-TROUBLES = [
-    Trouble((RankTrouble(1, fails_at=0.5),)),  # before its second sync
-    Trouble((RankTrouble(1, fails_at=0.303),)),  # within its first one
-    Trouble((RankTrouble(1, fails_at=0.0), RankTrouble(3, 2.0))),
-    Trouble((RankTrouble(1, fails_at=100.0),)),
-    Trouble(links=(LinkTrouble(("h2", "s0"), 0.2, 0.3, 0.1),)),
-    Trouble(links=(LinkTrouble(("h2", "s0"), 0.2, 0.3, 0.01, 0.017), DOWN)),
-    Trouble(links=(replace(DOWN, lasting=np.inf),)),
-    Trouble((RankTrouble(4, 1.5, fails_at=0.7),), (DOWN,), Jitter("exponential", 1e-4), Jitter("uniform", 0.1), 3),
+DOWN = LinkFault(("h2", "s0"), 0.0, 0.31, 0.02)
+FAULT_CASES = [
+    Faults((RankFault(1, fails_at=0.5),)),  # before its second sync
+    Faults((RankFault(1, fails_at=0.303),)),  # within its first one
+    Faults((RankFault(1, fails_at=0.0), RankFault(3, 2.0))),
+    Faults((RankFault(1, fails_at=100.0),)),
+    Faults(links=(LinkFault(("h2", "s0"), 0.2, 0.3, 0.1),)),
+    Faults(links=(LinkFault(("h2", "s0"), 0.2, 0.3, 0.01, 0.017), DOWN)),
+    Faults(links=(replace(DOWN, lasting=np.inf),)),
+    Faults((RankFault(4, 1.5, fails_at=0.7),), (DOWN,), Jitter("exponential", 1e-4), Jitter("uniform", 0.1), 3),
 ]
 
 
-@pytest.mark.parametrize("trouble", TROUBLES)
+@pytest.mark.parametrize("faults", FAULT_CASES)
 @pytest.mark.parametrize("name", ["ring", "double_tree"])
-def test_training_in_which_something_fails_is_the_same_on_both_engines(name: str, trouble: Trouble):
+def test_training_in_which_something_fails_is_the_same_on_both_engines(name: str, faults: Faults):
     cluster = star(6, "10 Gbit/s", "5 us", TRANSPORT)
     asked = Training(find_algorithm(f"all_reduce/{name}"), compute=PHASES)
-    one, other = (simcomm.train(asked, cluster, engine=engine, trouble=trouble) for engine in ("simpy", "compiled"))
-    short = simcomm.train(asked, cluster, engine="compiled", trouble=trouble, record=False)
+    one, other = (simcomm.train(asked, cluster, engine=engine, faults=faults) for engine in ("simpy", "compiled"))
+    short = simcomm.train(asked, cluster, engine="compiled", faults=faults, record=False)
     assert short.engine == other.engine == "compiled"
     assert len(other.messages) == len(one.messages)
     np.testing.assert_allclose(*(ends_by_name(trace) for trace in (other, one)), rtol=CLOSE)
@@ -126,34 +126,34 @@ def test_what_comes_after_a_run_leaves_its_shortcuts(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(SymmetricSchedule, "table", None)
     cluster = star(128, "10 Gbit/s", "5 us", TRANSPORT)
     calm = simcomm.run("all_reduce/bidirectional_ring", cluster, 1 << 20, record=False)
-    later = Trouble((RankTrouble(3, fails_at=1.0),), (LinkTrouble(("h3", "s0"), 0.0, at=1.0),))
-    found = simcomm.run("all_reduce/bidirectional_ring", cluster, 1 << 20, trouble=later, record=False)
+    later = Faults((RankFault(3, fails_at=1.0),), (LinkFault(("h3", "s0"), 0.0, at=1.0),))
+    found = simcomm.run("all_reduce/bidirectional_ring", cluster, 1 << 20, faults=later, record=False)
     assert (found.method, found.elapsed, found.is_complete) == ("quotient", calm.elapsed, True)
 
 
 def test_a_failing_rank_of_very_many_is_not_written_down_message_by_message(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(SymmetricSchedule, "table", None)
     cluster = star(2048, "100 Gbit/s", "1 us")
-    trouble = Trouble((RankTrouble(3, fails_at=1e-3),))
-    trace = simcomm.run("all_reduce/ring", cluster, 1 << 26, trouble=trouble, record=False)
+    faults = Faults((RankFault(3, fails_at=1e-3),))
+    trace = simcomm.run("all_reduce/ring", cluster, 1 << 26, faults=faults, record=False)
     assert (trace.method, trace.failed) == ("max-plus", {3: 1e-3})
     assert {one.peer for one in trace.unfinished if one.peer == 3} == {3}
     assert len(trace.unfinished) == 2048  # 4's receive, 2's send, and so on outwards until both meet
 
 
 def test_times_that_count_from_later_on():
-    flapping = LinkTrouble(("h0", "s0"), 0.5, at=1.0, lasting=0.5, every=2.0)
-    whole = [change for change in islice_changes(Trouble(links=(flapping,)), 12) if change[0] > 4.2]
-    shifted = [(time + 4.2, share) for time, share in islice_changes(Trouble(links=(flapping,)).since(4.2), 8)]
+    flapping = LinkFault(("h0", "s0"), 0.5, at=1.0, lasting=0.5, every=2.0)
+    whole = [change for change in islice_changes(Faults(links=(flapping,)), 12) if change[0] > 4.2]
+    shifted = [(time + 4.2, share) for time, share in islice_changes(Faults(links=(flapping,)).shifted(4.2), 8)]
     wanted = [one for one in shifted if one[0] > 4.2]
     assert [one[0] for one in wanted[:4]] == pytest.approx([one[0] for one in whole[:4]])
     assert [one[1] for one in wanted[:4]] == [one[1] for one in whole[:4]]
-    assert Trouble(links=(LinkTrouble(("h0", "s0"), 0.5, 1.0, 1.0),)).since(2.0).links == ()
-    assert Trouble(links=(LinkTrouble(("h0", "s0"), 0.5, 1.0),)).since(2.0).until_it_changes()[1] == np.inf
-    assert Trouble(links=(LinkTrouble(("h0", "s0"), 0.0, 1.0),)).since(2.0).until_it_changes()[1] == 0
+    assert Faults(links=(LinkFault(("h0", "s0"), 0.5, 1.0, 1.0),)).shifted(2.0).links == ()
+    assert Faults(links=(LinkFault(("h0", "s0"), 0.5, 1.0),)).shifted(2.0).split_at_first_change()[1] == np.inf
+    assert Faults(links=(LinkFault(("h0", "s0"), 0.0, 1.0),)).shifted(2.0).split_at_first_change()[1] == 0
 
 
-def islice_changes(trouble: Trouble, number: int) -> list[tuple[float, float]]:
+def islice_changes(faults: Faults, number: int) -> list[tuple[float, float]]:
     """The first changes of one direction: when, and what is left."""
-    changes = trouble.changes()
+    changes = faults.changes()
     return [(one.time, one.share) for one in (next(changes) for _ in range(2 * number)) if one.link == ("h0", "s0")]

@@ -204,10 +204,10 @@ REFUSED = {
     "oversubscription is -1; give a number above 0": lambda: preset("dgx-h100", 4, oversubscription=-1),
     "several p5.48xlarge are joined by one switch": lambda: preset("p5.48xlarge", 4, nodes_per_leaf=2),
     "'H100' is not in the catalogue; did you mean": lambda: hardware_part("H100"),
-    "'T4' is no machine, so it has no topology": lambda: hardware_part("T4").draw(Path("t4.png")),
+    "'T4' is not a machine and has no topology": lambda: hardware_part("T4").draw(Path("t4.png")),
     "-o x.png: name the machine to draw": lambda: hardware_command(None, Path("x.png")),
     "x.gif: a still picture is written as .png or .svg or .pdf": lambda: hardware_part("dgx-h100").draw(Path("x.gif")),
-    "a picture shows 2000 nodes at most": lambda: hardware_part("gb200-nvl72").draw(Path("x.png"), 10),
+    "the maximum is 2000": lambda: hardware_part("gb200-nvl72").draw(Path("x.png"), 10),
 }
 
 

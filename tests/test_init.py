@@ -23,7 +23,7 @@ def test_a_beginning_is_written_once_and_says_what_to_type(ringlab: Ringlab, tmp
     assert file.read_text() == (FOLDER / "llama_fsdp.toml").read_text()
     assert f"  ringlab predict {file} --devices 8,16\n" in done.out
     again = ringlab("init", "llama-fsdp", "-o", file)
-    assert again == (2, "", f"ringlab: {file} is there already; name another file with -o\n")
+    assert again == (2, "", f"ringlab: {file} already exists; choose another file with -o\n")
 
 
 def test_an_example_of_two_files_is_written_whole_or_not_at_all(ringlab: Ringlab, tmp_path: Path, monkeypatch) -> None:
@@ -41,7 +41,7 @@ def test_without_a_name_all_are_listed_and_a_wrong_one_is_suggested(ringlab: Rin
     assert [name for name in beginnings() if name not in listed] == []
     assert (
         ringlab("init", "llama-fdsp").err
-        == f"ringlab: 'llama-fdsp' is no example; did you mean llama-fsdp? (of {len(beginnings())})\n"
+        == f"ringlab: unknown example 'llama-fdsp'; did you mean llama-fsdp? (of {len(beginnings())})\n"
     )
 
 

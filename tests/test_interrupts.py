@@ -31,7 +31,7 @@ def watch_and_tell():
 
 shutdown.watch_interrupts = watch_and_tell
 from ringlab.__main__ import main
-sys.argv = ["ringlab", "predict", "trouble"]
+sys.argv = ["ringlab", "predict", "faults"]
 main()
 """
 

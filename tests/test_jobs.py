@@ -249,7 +249,7 @@ def test_another_time_limit_is_refused(text):
         ({"account": "x\n#SBATCH --uid=0"}, "--account is"),
         ({"directives": ["exclusive"]}, "--sbatch 'exclusive': give a long option"),
         ({"directives": ["--comment=a#b"]}, "--sbatch --comment is 'a#b'"),
-        ({"port": 80}, "port is 80; give one from 1024 to 65535"),
+        ({"port": 80}, "port must be between 1024 and 65535, not 80"),
         ({"interface": "$(id)"}, "--interface is"),
     ],
 )
@@ -297,10 +297,10 @@ def test_a_scenario_that_names_other_files_is_not_for_pods(tmp_path):
         'sizes = ["1 KiB"]\n'
     )
     job = make_job(load(file), str(file))
-    with pytest.raises(InputError, match="names files that lie beside it"):
+    with pytest.raises(InputError, match="refers to files next to it"):
         make_manifest(job, KubernetesOptions("a"))
     file.write_text('[cluster]\npreset = "this-machine"\n[training]\ngradient_sync = ["ddp"]\nmodel = "mine.py:mine"\n')
-    with pytest.raises(InputError, match=r"names files that lie beside it.*\(mine\.py:mine is no file of the image\)"):
+    with pytest.raises(InputError, match=r"refers to files next to it.*\(mine\.py:mine is not a file of the image\)"):
         make_manifest(job, KubernetesOptions("a"))
     file.write_text(file.read_text().replace("mine.py", "/opt/mine.py"))
     Manifest.model_validate(make_manifest(job, KubernetesOptions("a")))

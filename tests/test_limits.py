@@ -13,7 +13,7 @@ from collectives.records.messages import Message
 from collectives.records.trace import Trace, TracedLink
 from collectives.training.workload import ComputePhases, Training
 from simcomm.cluster.topologies import two_level_tree
-from simcomm.model.trouble import LinkTrouble, Trouble
+from simcomm.model.faults import Faults, LinkFault
 
 
 def judge(cases: list[Case]) -> None:
@@ -38,8 +38,8 @@ def test_slow_cables_are_named_on_many_networks() -> None:
 
 def test_a_slow_cable_is_named_with_what_it_never_exceeds() -> None:
     cluster = two_level_tree(4, 8, "10 Gbit/s", "5 us", 1.0)
-    trouble = Trouble(links=(LinkTrouble(("h13", "s1"), 0.2),))
-    limits = find_limits(simcomm.run("all_reduce/ring", cluster, 32 << 20, trouble=trouble))
+    faults = Faults(links=(LinkFault(("h13", "s1"), 0.2),))
+    limits = find_limits(simcomm.run("all_reduce/ring", cluster, 32 << 20, faults=faults))
     assert (limits.kind, limits.standing_out) == ("slow", 1)
     assert limits.heading == "rank 13 ↔ s1 is slow"
     assert limits.sentence == (

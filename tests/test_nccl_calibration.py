@@ -99,14 +99,14 @@ def test_a_scenario_names_the_system_and_is_predicted_by_it(ringlab: Ringlab, ou
 
 
 REFUSED = {
-    (): "what joins the 2 hosts? name the machine with --system, or give for example --set net=ib",
+    (): "the network between the 2 hosts is unknown; specify the machine with --system, or pass for example --set",
     ("--system", "p4d"): "--system p4d: did you mean ",
-    ("--system", "two-p5"): "--system two-p5: that is a scenario; give it before the options",
+    ("--system", "two-p5"): "--system two-p5 is a scenario; pass it as the first argument",
     ("--system", "a100_40g_1x8_p4d_issue527"): "measured on 2 hosts with 8 ranks each; a100_40g_1x8_p4d_issue527 is",
     ("--set", "net=ib", "--set", "nic=lots"): "nic = 'lots'",
     ("--set", "nic"): "--set nic: give KEY=VALUE",
-    ("star8",): 'nccl-tests measure NCCL; give a scenario with transport = "nccl"',
-    ("star8", "--system", "aws_p4d"): "the scenario names a system, and so does --system",
+    ("star8",): '--nccl-tests requires a scenario with transport = "nccl"',
+    ("star8", "--system", "aws_p4d"): "the scenario and --system both name a system",
     ("--collective", "all_gather", "--system", "aws_p4d"): None,  # the output says all_reduce
 }
 
@@ -122,7 +122,7 @@ def test_what_does_not_go_together_is_refused(ringlab: Ringlab, output: Path, tm
 
 def test_the_options_of_a_file_need_one(ringlab: Ringlab):
     done = ringlab("calibrate", "--system", "aws_p4d")
-    assert (done.status, "no such file is given" in done.err) == (2, True)
+    assert (done.status, "require --nccl-tests FILE" in done.err) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -141,7 +141,7 @@ WRONG = {
         "collective.algorithms=['nccl']": 'algorithms.0: "nccl" is what NCCL itself does, and needs transport = "nccl"',
         "nccl.version=2.21": "[nccl]: it has a meaning for a cluster with",
         "what_if=[{title='x', nccl={version='2.21'}}]": "what_if.0.nccl: it has a meaning for a cluster with",
-        "cluster={preset='dgx-a100', description={p2p=false}}": 'description has a meaning with transport = "nccl" onl',
+        "cluster={preset='dgx-a100', description={p2p=false}}": 'description requires transport = "nccl"',
     },
     TWO + OWN: {
         "cluster={system='h100_2x8'}": "cluster: system 'h100_2x8' is none of the 114 described",
@@ -152,16 +152,16 @@ WRONG = {
         GPUS.replace("4,", "1,"): "is one GPU alone, which leaves NCCL nothing",
         "cluster.latency=1 us": 'cluster: latency does not go with transport = "nccl"',
         "cluster.world_size=4": 'cluster: world_size does not go with transport = "nccl"',
-        "nccl.NCCL_ALGOS=Ring": "nccl.NCCL_ALGOS is no known key; did you mean",
+        "nccl.NCCL_ALGOS=Ring": "unknown key nccl.NCCL_ALGOS; did you mean",
         "nccl.NCCL_ALGO=Rings": "nccl: algo = 'Rings': NCCL has no 'rings'",
-        "nccl={NCCL_MAX_CTAS=2, NCCL_MAX_NCHANNELS=2}": "are two names of one setting; give one of them",
+        "nccl={NCCL_MAX_CTAS=2, NCCL_MAX_NCHANNELS=2}": "are the same setting; remove one of them",
         "nccl.NCCL_P2P_LEVEL=FAR": "nccl: p2p_level = 'FAR'; there are LOC, NVL, PIX",
         "nccl.version='2.21abc'": "nccl: version = '2.21abc'; give two or three numbers",
         "nccl.version='99.7'": "nccl: version = '99.7'; give two or three numbers",
         "nccl.version=2024": "nccl: version = '2024'; give two or three numbers",
-        "nccl.NCCL_P2P_DISABLE=2": "nccl.NCCL_P2P_DISABLE = 2 should be true or false",
+        "nccl.NCCL_P2P_DISABLE=2": "nccl.NCCL_P2P_DISABLE = 2 must be true or false",
         "collective.name=barrier": '"nccl" is not known of barrier; it is of all_reduce',
-        "trouble={rank=[{rank=1, slowdown=2.0}]}": '"nccl" is predicted as a whole, without messages that trouble coul',
+        "faults={rank=[{rank=1, slowdown=2.0}]}": '"nccl" is predicted by formula, without simulated messages',
     },
 }
 
@@ -184,7 +184,7 @@ def test_a_run_says_what_it_leaves_out_and_a_comparison_is_refused(
     monkeypatch.setattr("ringlab.commands.measuring.run.measure", instead)
     alone = write(tmp_path, TWO + OWN.replace('["nccl", "ring"]', '["nccl"]'))
     refused = ringlab("run", alone)
-    assert refused.status == 2 and "gloo cannot run it; add an algorithm of the library" in refused.err
+    assert refused.status == 2 and "cannot run on gloo; add a library algorithm" in refused.err
     both = write(tmp_path, '[cluster]\nsystem = {gpus = 2, gpu = "A100 SXM"}\n' + OWN.replace('"64 MiB"', '"1 KiB"'))
     done = ringlab("run", both)
     assert asked == [["ring"]] and 'warning: "nccl" is what NCCL itself does, which is left out' in done.err
@@ -230,7 +230,7 @@ def test_each_gpu_sends_over_its_near_nic_at_the_nics_rate():
 
 def test_nothing_to_explain_where_nccl_joins_nothing(ringlab: Ringlab):
     refused = ringlab("explain", "star8")
-    assert refused.status == 2 and 'no cluster in it has transport = "nccl"' in refused.err
+    assert refused.status == 2 and 'no cluster has transport = "nccl"' in refused.err
 
 
 def test_a_training_over_nccl_has_its_all_reduce_after_backward(tmp_path: Path):
@@ -242,7 +242,7 @@ def test_a_training_over_nccl_has_its_all_reduce_after_backward(tmp_path: Path):
     assert own.sync_s == pytest.approx(sync) and own.step_s == pytest.approx(0.013 + sync)
     assert own.scaling_efficiency == pytest.approx(0.013 / (0.013 + sync))
     assert ring.sync_s is not None and ring.sync_s > sync
-    with pytest.raises(InputError, match="needs a cluster that NCCL joins"):
+    with pytest.raises(InputError, match='needs a cluster with transport = "nccl"'):
         simcomm.train(scenario.trainings[0], simcomm.star(4, "10 Gbit/s", "5 us"))
 
 

@@ -18,15 +18,15 @@ import viz
 from collectives import InputError, Message, Trace, Transport, find_algorithm
 from collectives.records.trace import ProgramFailure
 from collectives.training.workload import ComputePhases, Training
-from simcomm.model.trouble import LinkTrouble, RankTrouble, Trouble
+from simcomm.model.faults import Faults, LinkFault, RankFault
 from viz import perfetto
 from viz.perfetto import assign_tracks, write_perfetto
 
 STAR = simcomm.star(6, "10 Gbit/s", "5 us", Transport("test", overhead=3e-6, goodput=0.9, gamma=1e-10))
-TROUBLES = {
-    "thin": Trouble(links=(LinkTrouble(("h2", "s0"), 0.2),)),
-    "down": Trouble(links=(LinkTrouble(("h2", "s0"), 0.0, at=1e-5),)),
-    "stops": Trouble((RankTrouble(1, fails_at=3e-5),)),
+FAULT_CASES = {
+    "thin": Faults(links=(LinkFault(("h2", "s0"), 0.2),)),
+    "down": Faults(links=(LinkFault(("h2", "s0"), 0.0, at=1e-5),)),
+    "stops": Faults((RankFault(1, fails_at=3e-5),)),
 }
 NAMES = ("all_reduce/ring", "all_reduce/double_tree", "all_to_all/direct", "reduce/naive", "all_gather/bruck")
 CASES = [f"{name} {engine}" for name in NAMES for engine in ("simpy", "compiled")]
@@ -41,8 +41,8 @@ def made(case: str) -> Trace:
         return simcomm.train(job, STAR)
     if case == "this machine":
         return viz_traces.this_machine(4)
-    if case in TROUBLES:
-        return simcomm.run("all_reduce/ring", STAR, 12_000, trouble=TROUBLES[case])
+    if case in FAULT_CASES:
+        return simcomm.run("all_reduce/ring", STAR, 12_000, faults=FAULT_CASES[case])
     name, engine = case.split()
     return simcomm.run(name, STAR, 12_000, engine=engine)
 
@@ -177,7 +177,7 @@ def test_too_much_is_left_out_and_said(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_what_never_ended_and_who_failed_is_shown(tmp_path: Path):
-    trace = simcomm.run("all_reduce/ring", STAR, 12_000, trouble=TROUBLES["stops"])
+    trace = simcomm.run("all_reduce/ring", STAR, 12_000, faults=FAULT_CASES["stops"])
     trace.failure = ProgramFailure(2, 1, "my.py:3", "it sends to itself")
     events = export(trace, tmp_path)["traceEvents"]
     stuck = [event for event in events if event.get("cat") == "unfinished"]

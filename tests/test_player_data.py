@@ -36,7 +36,7 @@ WEB = files("viz.player") / "web"
 SLOW = """
 cluster = { topology = "star", hosts = 8, bandwidth = "10 Gbit/s", latency = "5 us" }
 collective = { name = "all_reduce", algorithms = ["ring"], sizes = ["1 MiB"] }
-trouble = { link = [{ between = ["h3", "s0"], share = 0.2 }] }
+faults = { link = [{ between = ["h3", "s0"], share = 0.2 }] }
 """
 
 

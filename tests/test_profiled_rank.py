@@ -53,7 +53,7 @@ def test_rings_on_emulated_hosts_take_what_the_profile_and_the_network_say() -> 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"batch_size": 32}, "batches of 32 in float32, and the scenario has batches of 60"),
+        ({"batch_size": 32}, "batch size 32 in float32, but the scenario uses batch size 60"),
         ({"precision": "bf16"}, "batches of 60 in bf16"),
         ({"threads": RANK + 1}, f"is of {RANK + 1} threads, and ranks here have {RANK}"),
         ({"threads": 0}, "no processor whose threads are known"),
@@ -65,7 +65,7 @@ def test_another_profile_is_refused(changes: dict[str, object], said: str) -> No
 
 
 def test_a_profile_of_another_model_and_one_without_times_are_refused() -> None:
-    with pytest.raises(InputError, match="1,115,946 parameters, and model 'resnet18' of the scenario has 11,181,642"):
+    with pytest.raises(InputError, match="1,115,946 parameters, but the scenario's model 'resnet18' has 11,181,642"):
         computing_of(profile(), [Training(None)], "one.json")
     with pytest.raises(InputError, match=r"profile one\.json has no times; make one with `ringlab profile"):
         computing_of(replace(profile(), measured=()), [Training(None)], "one.json")

@@ -36,9 +36,9 @@ from ringlab.shared.output import PlainConsole
 from ringlab.shared.progress import TerminalProgress, computing
 from simcomm.cluster.calibrated import as_emulated
 from simcomm.compiling import told_of_compiling
-from simcomm.model.trouble import NO_TROUBLE
-from simcomm.time_models.network_model import NetworkModel
-from simcomm.time_models.time_model import time_model
+from simcomm.model.faults import NO_FAULTS
+from simcomm.performance_models.network_model import NetworkModel
+from simcomm.performance_models.performance_model import performance_model
 
 LONG = """
 [cluster]
@@ -52,7 +52,7 @@ algorithms = ["ring", "naive"]
 sizes = ["1 KiB"]
 [[what_if]]
 title = "jitter"
-[what_if.trouble]
+[what_if.faults]
 repetitions = 100000
 messages = { distribution = "lognormal", mean = "50 us", deviation = "5 ms" }
 """
@@ -183,10 +183,10 @@ def test_what_else_may_do_is_said_where_the_choice_of_auto_is_too_large(monkeypa
     file, plain = tmp_path / "auto.toml", workload.count_work
     file.write_text(LONG.replace("100000", "2").replace('"ring", "naive"', '"auto", "ring"'))
 
-    def count_work(asked, model, trouble):
-        if trouble.is_random:
+    def count_work(asked, model, faults):
+        if faults.is_random:
             raise TooLarge(f"{asked.algorithm.label}: up to 10 will do")
-        return plain(asked, model, trouble)
+        return plain(asked, model, faults)
 
     monkeypatch.setattr(prediction, "count_work", count_work)
     said = " ".join(prediction.predict(load(file)).conclusions)
@@ -212,7 +212,7 @@ def test_the_messages_that_are_counted_of_a_training_are_simulated(
     plain = NetworkModel.collective
     monkeypatch.setattr(NetworkModel, "collective", collective)
     simulated = len(simcomm.train(training, star).messages) + sum(counted)
-    assert workload.count_work(training, time_model(star), NO_TROUBLE).messages == simulated > 0
+    assert workload.count_work(training, performance_model(star), NO_FAULTS).messages == simulated > 0
 
 
 def test_a_short_prediction_says_nothing_first():

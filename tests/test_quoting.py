@@ -31,7 +31,7 @@ def test_more_is_said_at_the_end() -> None:
 
 
 def test_a_range_that_runs_backwards_is_turned() -> None:
-    with pytest.raises(InputError, match="--ranks '8-2': 8-2 runs backwards; write 2-8"):
+    with pytest.raises(InputError, match="--ranks '8-2': 8-2 is reversed; write 2-8"):
         parse_world_sizes("8-2")
 
 
@@ -50,7 +50,7 @@ def test_a_title_is_letters_that_can_be_shown(key: str, tmp_path: Path) -> None:
     head = 'title = "a\\u202eb"\n' if key == "title" else ""
     file = written(tmp_path, "s.toml", head)
     if not head:
-        more = '[[what_if]]\ntitle = "a\\u202eb"\ntrouble.rank = [{ rank = 0, slowdown = 2 }]\n'
+        more = '[[what_if]]\ntitle = "a\\u202eb"\nfaults.rank = [{ rank = 0, slowdown = 2 }]\n'
         file.write_text(f"{file.read_text()}\n{more}")
     with pytest.raises(InputError, match=r"s\.toml: .*title is 'a\\u202eb'; give letters that can be shown"):
         load(str(file))

@@ -18,8 +18,8 @@ from collectives.records.recording import Recording, SourceLine
 from collectives.records.recording_builder import CollectiveCall, RecordingBuilder
 from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster
+from simcomm.model.faults import Faults, LinkFault, RankFault
 from simcomm.model.jitter import Jitter
-from simcomm.model.trouble import LinkTrouble, RankTrouble, Trouble
 from simcomm.nccl.clusters import nccl_cluster
 from simcomm.nccl.descriptions import describe_preset
 from simcomm.recorded.figures import describe_stuck
@@ -101,13 +101,13 @@ def clusters(ranks: int) -> list[Cluster]:
     return [star, replace(star, transport=COSTLY), replace(around, transport=COSTLY), replace(star, sharing="fifo")]
 
 
-TROUBLES = [
-    Trouble(),
-    Trouble(ranks=(RankTrouble(0, slowdown=2.5),)),
-    Trouble(links=(LinkTrouble(("h0", "s0"), 0.25),)),
-    Trouble(links=(LinkTrouble(("h0", "s0"), 0.0, at=1e-4, lasting=2e-4),)),
-    Trouble(messages=Jitter("uniform", 1e-5), compute=Jitter("uniform", 0.3), seed=7),
-    Trouble(ranks=(RankTrouble(1, fails_at=2e-4),)),
+FAULT_CASES = [
+    Faults(),
+    Faults(ranks=(RankFault(0, slowdown=2.5),)),
+    Faults(links=(LinkFault(("h0", "s0"), 0.25),)),
+    Faults(links=(LinkFault(("h0", "s0"), 0.0, at=1e-4, lasting=2e-4),)),
+    Faults(messages=Jitter("uniform", 1e-5), compute=Jitter("uniform", 0.3), seed=7),
+    Faults(ranks=(RankFault(1, fails_at=2e-4),)),
 ]
 
 
@@ -115,21 +115,19 @@ TROUBLES = [
 @given(recordings(), st.integers(0, 3))
 def test_a_replay_is_the_live_run(drawn: tuple[Recording, dict[str, str]], which: int) -> None:
     recording, chosen = drawn
-    check_equal(recording, chosen, clusters(recording.world_size)[which], Trouble())
+    check_equal(recording, chosen, clusters(recording.world_size)[which], Faults())
 
 
 @settings(max_examples=60, deadline=None)
-@given(recordings(), st.sampled_from(TROUBLES), st.sampled_from([0, 1, 3]))
-def test_a_replay_is_the_live_run_in_trouble(
-    drawn: tuple[Recording, dict[str, str]], trouble: Trouble, at: int
-) -> None:
+@given(recordings(), st.sampled_from(FAULT_CASES), st.sampled_from([0, 1, 3]))
+def test_a_replay_is_the_live_run_in_trouble(drawn: tuple[Recording, dict[str, str]], faults: Faults, at: int) -> None:
     recording, chosen = drawn
-    check_equal(recording, chosen, clusters(recording.world_size)[at], trouble)
+    check_equal(recording, chosen, clusters(recording.world_size)[at], faults)
 
 
-def check_equal(recording: Recording, chosen: dict[str, str], cluster: Cluster, trouble: Trouble) -> None:
-    found = replay(recording, cluster, chosen, trouble=trouble)
-    live = Live(recording, cluster, chosen, trouble)
+def check_equal(recording: Recording, chosen: dict[str, str], cluster: Cluster, faults: Faults) -> None:
+    found = replay(recording, cluster, chosen, faults=faults)
+    live = Live(recording, cluster, chosen, faults)
     np.testing.assert_allclose(found.finished_streams, live.finished, rtol=1e-9)
     if not found.is_complete:
         return

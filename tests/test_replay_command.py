@@ -79,10 +79,10 @@ def test_a_replay_says_what_it_was_beside_what_was_measured(tmp_path: Path) -> N
         (ReplayOptions(on="star4"), "no such file; name a scenario file"),
         (ReplayOptions(on="topology=ring hosts=4 bandwidth='1 Gbit/s' latency=0us"), "8 ranks do not fit"),
         (ReplayOptions(on="topology=stra hosts=8"), "stra"),
-        (ReplayOptions(on="two-racks", algorithm=["all_reduce"]), "write COLLECTIVE=NAME"),
+        (ReplayOptions(on="two-racks", algorithm=["all_reduce"]), "expected COLLECTIVE=NAME"),
         (ReplayOptions(on="two-racks", algorithm=["all_reduce=rign"]), "no algorithm is called"),
         (ReplayOptions(on="two-racks", what_if=["bandwidth='1 Gbit/s"]), "No closing quotation"),
-        (ReplayOptions(on="two-racks", what_if=[""]), "--what-if is empty"),
+        (ReplayOptions(on="two-racks", what_if=[""]), "--what-if must not be empty"),
     ],
 )
 def test_what_is_asked_wrongly_is_refused(run_file: Path, options: ReplayOptions, message: str) -> None:
@@ -100,6 +100,6 @@ def test_a_widened_run_is_replayed_on_as_many_hosts_and_written_so(
 
 
 def test_a_larger_network_is_used_in_part_and_its_trouble_is_read() -> None:
-    found = read_network("star8", 4, ["trouble.rank=[{rank = 1, slowdown = 2}]"])
-    assert (found.cluster.world_size, found.trouble.ranks[0].slowdown) == (4, 2)
+    found = read_network("star8", 4, ["faults.rank=[{rank = 1, slowdown = 2}]"])
+    assert (found.cluster.world_size, found.faults.ranks[0].slowdown) == (4, 2)
     assert read_network("this-machine", 3).cluster.world_size == 3

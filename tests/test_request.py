@@ -142,7 +142,7 @@ ONES = torch.ones(4)
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: simcomm.run("all_reduce/ring", STAR, 64, trouble=3), "trouble is 3; give a simcomm.Trouble"),
+        (lambda: simcomm.run("all_reduce/ring", STAR, 64, faults=3), "faults must be a simcomm.Faults, not 3"),
         (lambda: simcomm.run("all_reduce/ring", STAR, 64, calibration=3), "calibration is 3; give a Calibration"),
         (lambda: simcomm.run("all_reduce/ring", STAR, buffers=3), "buffers are 3; give a numpy array for each rank"),
         (lambda: realcomm.run("all_reduce/ring", STAR, buffers=3), "buffers are 3; give a numpy array for each rank"),

@@ -203,7 +203,7 @@ def test_what_is_odd_about_series_is_said(tmp_path: Path) -> None:
 
 
 def test_what_does_not_go_together_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="--put-aside is about the project's own"):
+    with pytest.raises(InputError, match="--put-aside applies to the series that Ringlab ships"):
         accuracy_training(tmp_path, only_put_aside=True)
     with pytest.raises(InputError, match=r"series_described\.toml"):
         accuracy_training(tmp_path)
@@ -256,5 +256,5 @@ def test_a_model_that_is_not_known_leaves_out_its_series_alone(tmp_path: Path) -
     path.write_text(text + sized)
     assert (accuracy_training(tmp_path).series, read_series(tmp_path)[1].job.model.parameters) == (2, 25_000_000)
     path.write_text(text.replace("ResNet-50", "ResNeXt-50"))
-    with pytest.raises(InputError, match=r"no series is left to predict: .*model = 'ResNeXt-50'"):
+    with pytest.raises(InputError, match=r"no series left to predict: .*model = 'ResNeXt-50'"):
         accuracy_training(tmp_path)

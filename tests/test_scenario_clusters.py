@@ -102,21 +102,21 @@ WRONG = {
         f"cluster={{topology='torus', dimensions=[2, 0], {LINKED}}}": "cluster.dimensions.1 = 0 should be greater than",
         f"cluster={{topology='torus', dimensions=[60000, 60000], {LINKED}}}": "[60000, 60000] is too large",
         f"cluster={{topology='fat-tree', ports=5, {LINKED}}}": "cluster: 5 ports; half of a fat tree's ports go up",
-        f"cluster={{topology='fat-tree', ports=1000, {LINKED}}}": "ports = 1000 is too large: 250000000 places",
+        f"cluster={{topology='fat-tree', ports=1000, {LINKED}}}": "ports = 1000 is too large: at least 250000000",
         "cluster={topology='none.graphml'}": "none.graphml: no such file",
         "cluster={topology='x.json', hosts=2}": "cluster: hosts does not go with topology from a file",
         "cluster.racks=2": 'racks does not go with topology = "ring"; it is an argument of topology = "two-level-tree"',
         "cluster.nodes=2": 'nodes does not go with topology = "ring"; it is an argument of a preset of the hardware ca',
-        "cluster.routing=rip": "routing 'rip' is not known; there are shortest, ecmp and rail-aware",
-        "cluster.routing={name='ecmp', sed=1}": "cluster.routing: sed is no parameter of ecmp; there are seed",
+        "cluster.routing=rip": "unknown routing 'rip'; use shortest, ecmp or rail-aware",
+        "cluster.routing={name='ecmp', sed=1}": "ecmp does not have a parameter sed; its parameters are seed",
         "cluster.routing=3": 'a routing is "shortest", "ecmp", {name = "ecmp", seed = 1} or "rail-aware"',
         "cluster.routing=rail-aware": "cluster.routing: rail-aware routing needs machines",
         "cluster.route=[{path=['h0', 'h2']}]": "cluster.route: route h0 - h2: no link leads from h0 to h2",
-        "cluster.placement=spread": "'spread' is not known; there are block, round-robin, or a list of hosts",
+        "cluster.placement=spread": "unknown placement 'spread'; use block, round-robin, or a list of hosts",
         "cluster.placement=['h0', 'h9']": "cluster.placement: rank 1 on 'h9': no such host",
     },
     POD + ASKS: {
-        "cluster.nodes=60000": "cluster: nodes = 60000 of dgx-h100 is too large: 65536 GPUs at most",
+        "cluster.nodes=60000": "cluster: nodes = 60000 of dgx-h100 is too large; the maximum is 65536 GPUs",
         "cluster.oversubscription=0": "cluster.oversubscription = 0 should be greater than 0",
         "cluster.gpus_per_node=9": "cluster: gpus_per_node = 9; NVIDIA DGX H100 has 8 GPUs",
     },
@@ -139,7 +139,7 @@ def test_networks_of_many_what_ifs_are_refused_together(tmp_path: Path, monkeypa
         f'[[what_if]]\ntitle = "{number}"\n[what_if.cluster]\ntopology = "{kind}"\nhosts = {hosts}\n{EACH}'
         for number, (kind, hosts) in enumerate([("star", 10), ("fully-connected", 50), ("ring", 15)])
     )
-    thin = '[[what_if]]\ntitle = "thin"\n[[what_if.trouble.link]]\nbetween = ["h0", "s0"]\nshare = 0.5\n'
+    thin = '[[what_if]]\ntitle = "thin"\n[[what_if.faults.link]]\nbetween = ["h0", "s0"]\nshare = 0.5\n'
     path = write(tmp_path, STAR + ASKS + thin + what_ifs)
     monkeypatch.setattr(Gigabyte, "LINKS", 4 + 25)
     with patch("networkx.DiGraph.number_of_edges", autospec=True, side_effect=nx.DiGraph.number_of_edges) as counting:

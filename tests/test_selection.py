@@ -13,10 +13,10 @@ from collectives.declaration import Algorithm, auto
 from collectives.errors import Undefined
 from collectives.request import make_request, round_down
 from simcomm.compiled.planning.engine_input import busiest_link_seconds
+from simcomm.performance_models.estimator import Estimator
+from simcomm.performance_models.message_simulator import star_model
+from simcomm.performance_models.performance_model import performance_model
 from simcomm.selection import choose, library_candidates, resolve_auto
-from simcomm.time_models.estimator import Estimator
-from simcomm.time_models.message_simulator import star_model
-from simcomm.time_models.time_model import time_model
 
 TRANSPORT = Transport("test", overhead=3e-6, goodput=0.9, gamma=1e-10)
 STAR = simcomm.star(8, "10 Gbit/s", "5 us", TRANSPORT)
@@ -70,7 +70,7 @@ def test_a_thin_trunk_changes_the_choice() -> None:
 def test_the_model_of_a_star_is_what_is_simulated_where_chunks_are_equal() -> None:
     for found in library().values():
         for nbytes in (1024, 4096):
-            seconds = time_model(STAR).estimator(make_request(found, 8, nbytes)).seconds(found)
+            seconds = performance_model(STAR).estimator(make_request(found, 8, nbytes)).seconds(found)
             assert seconds == pytest.approx(simcomm.run(found, STAR, nbytes).elapsed, rel=1e-9)
 
 
@@ -113,7 +113,7 @@ def test_no_run_leaves_its_bracket_whatever_the_length(found: Algorithm) -> None
                 request = make_request(
                     found, p, 4 * round_down(found, elements, p), op=op if found.spec.reduces else "sum"
                 )
-                estimator = time_model(simcomm.star(p, "10 Gbit/s", "5 us", TRANSPORT)).estimator(request)
+                estimator = performance_model(simcomm.star(p, "10 Gbit/s", "5 us", TRANSPORT)).estimator(request)
                 least, most = estimator.bracket(found)
             except Undefined:
                 continue
@@ -136,8 +136,8 @@ def test_bounds_hold_on_other_networks_too() -> None:
                 continue
             request = make_request(found, cluster.world_size, 4 * round_down(found, 5003, cluster.world_size))
             try:
-                estimator = time_model(cluster).estimator(request)
-                least = max(estimator.bracket(found).least, estimator.least_by_loads(found))
+                estimator = performance_model(cluster).estimator(request)
+                least = max(estimator.bracket(found).least, estimator.link_load_bound(found))
             except Undefined:
                 continue
             assert least <= estimator.simulate(found) * (1 + 1e-12)
@@ -160,6 +160,7 @@ def test_auto_simulates_little_and_chooses_the_same(cluster: simcomm.Cluster, mo
     chosen = resolve_auto(request, cluster).algorithm
     assert len(simulated) <= 6
     every = {
-        found: time_model(cluster).estimator(request).simulate(found) for found in library_candidates("all_reduce")
+        found: performance_model(cluster).estimator(request).simulate(found)
+        for found in library_candidates("all_reduce")
     }
     assert replace(chosen, by_model=False) == min(every, key=every.__getitem__)

@@ -15,7 +15,7 @@ from collectives.records.summary import PHASES as SUMMARY_PHASES
 from collectives.records.summary import training_entry
 from collectives.training.workload import Buckets, ComputePhases, Training
 from simcomm.cluster.calibrated import as_emulated
-from simcomm.model import trouble
+from simcomm.model import faults
 
 PHASES = ComputePhases(forward=0.1, backward=0.2, optimizer=0.05)
 STAR = simcomm.star(8, "10 Gbit/s", "5 us")
@@ -52,10 +52,10 @@ def test_a_step_is_its_phases_and_the_collective(sync: str):
 
 @pytest.mark.parametrize("changed", [{}, {"buckets": Buckets()}])
 def test_a_step_begins_with_loading_its_batch(changed: dict[str, Any]):
-    slow = trouble.Trouble(ranks=(trouble.RankTrouble(3, slowdown=3.0),)) if not changed else trouble.NO_TROUBLE
+    slow = faults.Faults(ranks=(faults.RankFault(3, slowdown=3.0),)) if not changed else faults.NO_FAULTS
     training = replace(job("ring", replace(PHASES, loading=0.03)), **changed)
     without = replace(training, compute=PHASES)
-    trace, plain = (simcomm.train(one, STAR, steps=2, trouble=slow) for one in (training, without))
+    trace, plain = (simcomm.train(one, STAR, steps=2, faults=slow) for one in (training, without))
     entry, expected = training_entry(trace, training), training_entry(plain, without)
     ranks = 10 / 8 if not changed else 1.0  # rank 3 takes three times as long to load, too
     assert entry["loading_s"] == pytest.approx(0.03 * ranks) and expected["loading_s"] == 0
@@ -88,9 +88,9 @@ def test_hosts_of_their_own_have_all_their_cores():
 
 
 def test_missing_phases_and_ddp_are_refused():
-    with pytest.raises(InputError, match=r"no times of resnet18, digits, batch size 32"):
+    with pytest.raises(InputError, match=r"no compute times for resnet18, digits, batch size 32"):
         simcomm.train(job("ring", None), STAR, calibration=calibration(2, []))
-    with pytest.raises(InputError, match="for ranks of this machine only"):
+    with pytest.raises(InputError, match="only supported on this machine"):
         simcomm.train(Training(None, compute=PHASES), STAR)
 
 
@@ -98,10 +98,10 @@ def test_missing_phases_and_ddp_are_refused():
 def test_trouble_and_engines_are_refused_where_a_sync_has_no_messages(sync: Algorithm | None):
     """A slow rank or an engine would change nothing of what is predicted as a whole."""
     whole, here = Training(sync, compute=PHASES), simcomm.this_machine(2)
-    slow = simcomm.Trouble(ranks=(simcomm.RankTrouble(0, slowdown=2),))
-    with pytest.raises(InputError, match=rf"'{whole.sync_name}' is predicted as a whole, .* trouble could meet; leave"):
-        simcomm.train(whole, here, trouble=slow)
-    with pytest.raises(InputError, match="without messages that engine 'simpy' could simulate; leave the engine out"):
+    slow = simcomm.Faults(ranks=(simcomm.RankFault(0, slowdown=2),))
+    with pytest.raises(InputError, match=rf"'{whole.sync_name}' .* does not support faults; remove"):
+        simcomm.train(whole, here, faults=slow)
+    with pytest.raises(InputError, match="does not use engine 'simpy'; omit the engine"):
         simcomm.train(whole, here, engine="simpy")
 
 
@@ -113,19 +113,19 @@ def test_a_calibration_of_another_number_of_ranks_is_refused():
 def test_emulated_ranks_that_wait_leave_the_cores_to_others(monkeypatch):
     """All begin at once and share two cores; naive lets them go on one after the other, each on a core of its own."""
     for module in (
-        "simcomm.time_models.emulated_model",
-        "simcomm.time_models.time_model",
-        "simcomm.time_models.hop_times",
+        "simcomm.performance_models.emulated_model",
+        "simcomm.performance_models.performance_model",
+        "simcomm.performance_models.measured_times",
     ):
         monkeypatch.setattr(f"{module}.threads_per_rank", lambda ranks: 1)
-    monkeypatch.setattr("simcomm.time_models.emulated_model.cores", lambda: 2)
+    monkeypatch.setattr("simcomm.performance_models.emulated_model.cores", lambda: 2)
     training = Training(find_algorithm("all_reduce/naive"), model="my.py:build", parameters=100_000)
     hop, kind = FittedLine(2e-5, 1e-9, 0.0), (training.model_kind, training.dataset, training.batch_size)
     compute = [ComputePoint(*kind, processes, 1, ComputePhases(0.1, 0.2, 0.05), 0.0) for processes in (1, 2)]
     found = Calibration(2, 1, one_way=hop, both_ways=hop, reduction=hop, compute=compute)
     cluster = simcomm.star(4, "4 Mbit/s", "0 us", None)
     cluster = as_emulated(replace(cluster, tcp_terms={"window": 65e3, "send_buffer": 0.0}))
-    with pytest.raises(InputError, match="engine 'simpy' does not know the terms of TCP"):
+    with pytest.raises(InputError, match="engine 'simpy' does not support TCP"):
         simcomm.train(training, cluster, steps=2, calibration=found, engine="simpy")
     trace = simcomm.train(training, cluster, steps=2, calibration=found)
     lengths = {(span.name, span.rank, span.step): span.end - span.begin for span in trace.spans}
@@ -143,12 +143,12 @@ def test_emulated_ranks_that_wait_leave_the_cores_to_others(monkeypatch):
 def test_emulated_ranks_take_turns_on_the_cores_that_fewer_kept_busy(sync, monkeypatch):
     """Measured in two processes on two cores, and predicted for four hosts of the same machine."""
     for module in (
-        "simcomm.time_models.emulated_model",
-        "simcomm.time_models.time_model",
-        "simcomm.time_models.hop_times",
+        "simcomm.performance_models.emulated_model",
+        "simcomm.performance_models.performance_model",
+        "simcomm.performance_models.measured_times",
     ):
         monkeypatch.setattr(f"{module}.threads_per_rank", lambda ranks: 1)
-    monkeypatch.setattr("simcomm.time_models.emulated_model.cores", lambda: 2)
+    monkeypatch.setattr("simcomm.performance_models.emulated_model.cores", lambda: 2)
     training, hop = Training(sync), FittedLine(2e-5, 1e-9, 0.0)
     kind = training.model, training.dataset, training.batch_size
     phases = ComputePhases(0.1, 0.2, 0.05)

@@ -1,4 +1,4 @@
-"""Collectives in virtual time: closed forms, data, contention, refusals."""
+"""Simulated collectives: link traffic, contention, causality and argument checks."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from collectives.proof.verifier import verify
 
 @pytest.mark.parametrize("name", library())
 @pytest.mark.parametrize("p", [1, 2, 4, 7])
-def test_bytes_on_the_links_are_those_of_the_schedule(name: str, p: int):
+def test_link_bytes_match_schedule(name: str, p: int):
     trace = simcomm.run(name, simcomm.star(p, "10 Gbit/s", "5 us"), 4 * 1003)
     schedule_share = verify(library()[name], p).sent_share
     uplinks = {link.src: link.nbytes for link in trace.links if link.src.startswith("h")}
@@ -18,7 +18,7 @@ def test_bytes_on_the_links_are_those_of_the_schedule(name: str, p: int):
     assert max(trace.bytes_sent()) == pytest.approx(schedule_share * 4 * 1003, abs=4 * 2 * p)
 
 
-def test_a_thin_trunk_slows_the_ring_down_by_what_crosses_it():
+def test_slow_trunk_slows_ring_in_proportion():
     links = [(f"h{i}", f"s{i // 4}", "10 Gbit/s", "0 us") for i in range(8)] + [("s0", "s1", "1 Gbit/s", "0 us")]
     wide = simcomm.run("all_reduce/ring", simcomm.star(8, "10 Gbit/s", "0 us"), 8 << 20).elapsed
     thin = simcomm.run("all_reduce/ring", simcomm.from_links(links), 8 << 20).elapsed
@@ -42,12 +42,12 @@ def test_messages_are_causal_and_routed():
         ({"buffers": [np.zeros(2), np.zeros(3)]}, "one length and type"),
     ],
 )
-def test_what_cannot_be_simulated_is_refused(asked, message):
+def test_run_rejects_invalid_arguments(asked, message):
     with pytest.raises(InputError, match=message):
         simcomm.run("all_reduce/ring", simcomm.star(2, "10 Gbit/s", "5 us"), **asked)
 
 
-def test_this_machine_needs_a_calibration(tmp_path, monkeypatch):
+def test_this_machine_requires_calibration(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(InputError, match="ringlab calibrate --ranks 2"):
         simcomm.run("all_reduce/ring", simcomm.this_machine(2), 1024)

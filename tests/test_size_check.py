@@ -127,7 +127,7 @@ def test_the_simpy_engine_has_a_limit_of_its_own(monkeypatch: pytest.MonkeyPatch
     star = simcomm.star(300, "1 GB/s", "1 us")
     assert simcomm.run("broadcast/binomial", star, 4096, engine="simpy", record=False).elapsed > 0
     monkeypatch.setattr("collectives.budget.Gigabyte.SIMPY", 298)
-    with pytest.raises(TooLarge, match=r"its 299 messages are too many for the simpy engine.*leave the engine out"):
+    with pytest.raises(TooLarge, match=r"its 299 messages are too many for the simpy engine.*use the compiled engine"):
         simcomm.run("broadcast/binomial", star, 4096, engine="simpy")
     answer = load("star8", "cluster.hosts=300", 'collective.algorithms=["ring"]')
     with pytest.raises(TooLarge, match=r"its [\d,]+ messages .*are too many for the simpy engine"):

@@ -15,8 +15,8 @@ import simcomm.parallel
 from collectives import InputError, Transport
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.planning.engine_input import same_paths
+from simcomm.model.faults import NO_FAULTS, Faults, RankFault
 from simcomm.model.jitter import Jitter
-from simcomm.model.trouble import NO_TROUBLE, RankTrouble, Trouble
 
 REDUCING = Transport("reducing", overhead=3e-6, goodput=0.9, gamma=1e-10)
 STARS = [simcomm.star(8, bandwidth, "5 us") for bandwidth in ("1 Gbit/s", "10 Gbit/s", "100 Gbit/s")]
@@ -33,9 +33,9 @@ ALGORITHMS = ["all_reduce/ring", "all_reduce/double_tree", "all_reduce/halving_d
 SIZES = [0, 20, 1000, 1 << 20]
 
 
-def one_by_one(clusters: list[Cluster], trouble: Trouble = NO_TROUBLE) -> np.ndarray:
+def one_by_one(clusters: list[Cluster], faults: Faults = NO_FAULTS) -> np.ndarray:
     """The same by ``simcomm.run``."""
-    ask = {"engine": "compiled", "record": False, "trouble": trouble}
+    ask = {"engine": "compiled", "record": False, "faults": faults}
     found = [
         simcomm.run(name, cluster, size, **ask).elapsed for cluster in clusters for name in ALGORITHMS for size in SIZES
     ]
@@ -51,11 +51,11 @@ def test_the_answers_are_those_of_run_to_the_last_bit():
 
 
 def test_in_trouble_too():
-    late = Trouble(messages=Jitter("exponential", 1e-5), ranks=(RankTrouble(1, slowdown=2),), seed=5)
+    late = Faults(messages=Jitter("exponential", 1e-5), ranks=(RankFault(1, slowdown=2),), seed=5)
     chosen = [CLUSTERS[1], CLUSTERS[3]]
-    assert np.array_equal(simcomm.sweep(ALGORITHMS, chosen, SIZES, trouble=late).seconds, one_by_one(chosen, late))
-    failing = Trouble(ranks=(RankTrouble(1, fails_at=0.0),))
-    assert np.isinf(simcomm.sweep("all_reduce/ring", STARS[0], [1 << 10], trouble=failing).seconds).all()
+    assert np.array_equal(simcomm.sweep(ALGORITHMS, chosen, SIZES, faults=late).seconds, one_by_one(chosen, late))
+    failing = Faults(ranks=(RankFault(1, fails_at=0.0),))
+    assert np.isinf(simcomm.sweep("all_reduce/ring", STARS[0], [1 << 10], faults=failing).seconds).all()
 
 
 def test_a_program_is_proved_and_routed_once_for_all_speeds_and_sizes(monkeypatch: pytest.MonkeyPatch):

@@ -31,10 +31,10 @@ from simcomm.compiled.engine import by_segments
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.tcp.records import MESSAGE_HEADER
 from simcomm.compiled.traces import trace_messages
+from simcomm.model.faults import Faults, LinkFault, RankFault
 from simcomm.model.jitter import Jitter
-from simcomm.model.trouble import LinkTrouble, RankTrouble, Trouble
-from simcomm.time_models.network_model import TcpSimulator
-from simcomm.time_models.options import SimulationOptions
+from simcomm.performance_models.network_model import TcpSimulator
+from simcomm.performance_models.options import SimulationOptions
 
 OFF = TcpTerms(pipeline=False, notices=False, send_buffer=0.0, header=0.0, acknowledgement=0.0)
 RATE = 1e6  # bytes/s of every link
@@ -233,9 +233,9 @@ def test_random_programs_end_and_no_message_is_faster_than_its_links(seed: int):
     """Whatever the terms; and times alone are the same as with messages, run after run, to the last bit."""
     random = Random(seed)
     case = cases.random_case(random, 9)
-    trouble = Trouble(messages=Jitter("exponential", 1e-4), compute=Jitter("uniform", 0.3), seed=seed)
+    faults = Faults(messages=Jitter("exponential", 1e-4), compute=Jitter("uniform", 0.3), seed=seed)
     cluster = replace(case.cluster, transport=replace(case.transport, tcp=random_terms(random)))
-    inputs = replace(case, cluster=cluster).inputs(trouble)
+    inputs = replace(case, cluster=cluster).inputs(faults)
     timing, again = by_segments(inputs, messages=True), by_segments(inputs)
     assert (timing.method, timing.messages) == ("events", again.messages)
     assert np.isfinite(timing.finished).all() and np.array_equal(timing.finished, again.finished)
@@ -285,8 +285,8 @@ def test_ranks_that_compute_on_shared_cores_go_on_evenly():
     """On two cores four ranks compute at half speed; who is through lets the others go faster."""
     ring, terms = find_algorithm("all_reduce/ring"), TcpTerms()
     cluster = simcomm.star(4, "1000 Gbit/s", "0 us", Transport("gloo-tcp", tcp=terms))
-    training, late = Training(ring), Trouble(ranks=(RankTrouble(0, slowdown=2.0),))
-    options = SimulationOptions(trouble=late)
+    training, late = Training(ring), Faults(ranks=(RankFault(0, slowdown=2.0),))
+    options = SimulationOptions(faults=late)
     trace = TcpSimulator(cluster, Transport("gloo-tcp", tcp=terms)).training(
         training, ComputePhases(2.0, 0.0, 0.0), 1, options, cores=2
     )  # a rank that does not wait for a core computes half as long: 1 s, and rank 0 takes 2 s
@@ -307,18 +307,18 @@ def test_training_and_means_know_the_terms():
 
 def test_trouble_that_the_terms_do_not_know_is_refused():
     cluster = star(3, TcpTerms())
-    for trouble in (
-        Trouble(ranks=(RankTrouble(1, fails_at=0.1),)),
-        Trouble(links=(LinkTrouble(("h0", "s0"), 0.5, at=1.0),)),
+    for faults in (
+        Faults(ranks=(RankFault(1, fails_at=0.1),)),
+        Faults(links=(LinkFault(("h0", "s0"), 0.5, at=1.0),)),
     ):
         with pytest.raises(InputError, match="terms of TCP"):
-            simcomm.run("all_reduce/ring", cluster, 1000, trouble=trouble)
+            simcomm.run("all_reduce/ring", cluster, 1000, faults=faults)
 
 
 def test_the_engine_that_does_not_know_the_terms_is_refused():
     buffers = [np.ones(10) for _ in range(3)]
     for asked in ({"nbytes": 1000}, {"buffers": buffers}):
-        with pytest.raises(InputError, match="engine 'simpy' does not know the terms of TCP"):
+        with pytest.raises(InputError, match="engine 'simpy' does not support TCP"):
             simcomm.run("all_reduce/ring", star(3, TcpTerms()), engine="simpy", **asked)
     assert all((buffer == 1.0).all() for buffer in buffers)
 

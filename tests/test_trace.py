@@ -22,7 +22,7 @@ from collectives.training.workload import Training
 from simcomm.compiled.engine import simulate
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.traces import make_trace
-from simcomm.model.trouble import Trouble
+from simcomm.model.faults import Faults
 from simcomm.schedules import unverified_schedule
 from viz.report import ReportParts
 
@@ -232,8 +232,8 @@ def test_little_more_memory_is_needed_than_is_held(tmp_path: Path) -> None:
     """Of a Trace of 130,560 messages: what is needed while it is made from an engine's times, and while it is read."""
     file, ring = tmp_path / "ring.trace.json", find_algorithm("all_reduce/ring")
     star = simcomm.star(256, "10 Gbit/s", "5 us")
-    request, schedule, trouble = Request(ring, 1 << 20), unverified_schedule(ring, 256), Trouble()
-    inputs = EngineInput(request, schedule, star, star.transport, trouble).with_table()
+    request, schedule, faults = Request(ring, 1 << 20), unverified_schedule(ring, 256), Faults()
+    inputs = EngineInput(request, schedule, star, star.transport, faults).with_table()
     timing = simulate(inputs, messages=True)
     make_trace(inputs, timing, {}).write(file)
     read_trace(file)

@@ -135,7 +135,7 @@ def warned() -> Iterator[list[str]]:
     logger.removeHandler(handler)
 
 
-def troubles(rank: int, world_size: int):
+def faults(rank: int, world_size: int):
     """What the checks say of ranks that differ, in weights, branches, steps; and of local SGD before its average."""
     said = {}
     weights, sync, _ = train_tiny(rank, world_size, {"buckets": Buckets(mb=0.0001)}, Branches(rank == 1))
@@ -170,7 +170,7 @@ def troubles(rank: int, world_size: int):
 
 
 def test_what_goes_wrong_between_ranks_is_named():
-    first, second = launch(troubles, 2)
+    first, second = launch(faults, 2)
     assert (first["unused"], second["unused"]) == (["second.weight", "second.bias"], [])
     torch.testing.assert_close(first["branches"], second["branches"], rtol=0, atol=0)
     assert [each.unused for each in first["gradients"]] == [["second.weight", "second.bias"], []]

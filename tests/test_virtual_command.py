@@ -77,12 +77,12 @@ def test_a_module_takes_the_place_of_a_script(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--ranks", "2"], "no program is named"),
+        (["--ranks", "2"], "no program given"),
         (["--ranks", "99", "--on", "two-p5", "x.py"], "99 ranks do not fit"),
-        (["--on", "star9", "x.py"], "no scenario or machine is called 'star9'"),
+        (["--on", "star9", "x.py"], "unknown scenario or machine 'star9'"),
         (["--compute", "H1000", "--ranks", "1", str(PROGRAMS / "ring.py")], "compute is 'H1000'"),
-        (["--algorithm", "ring", "x.py"], "give COLLECTIVE=NAME"),
-        (["--only", "0,x", "x.py"], "give ranks, such as 0,32"),
+        (["--algorithm", "ring", "x.py"], "expected COLLECTIVE=NAME"),
+        (["--only", "0,x", "x.py"], "expected ranks, such as 0,32"),
         (["--only", "0", "--ranks", "2", "x.py"], "only some ranks can run without data"),
         (["--as", "mpi", "x.py"], "there are gloo and nccl"),
     ],
@@ -95,7 +95,7 @@ def test_what_is_refused(ringlab: Ringlab, arguments: list[str], said: str) -> N
 @pytest.mark.parametrize(
     ("program", "said"),
     [
-        ("raise AssertionError('libcuda.so cannot found!')\n", "kernels of one's own, in CUDA or Triton"),
+        ("raise AssertionError('libcuda.so cannot found!')\n", "custom CUDA or Triton kernels"),
         ("import socket\nwith socket.create_server(('', 0)) as one:\n    one.accept()\n", "sockets between ranks"),
     ],
 )
@@ -109,7 +109,7 @@ def test_what_cannot_run_says_so_at_its_line(ringlab: Ringlab, tmp_path: Path, p
 def test_what_is_not_written_yet_is_told(ringlab: Ringlab, tmp_path: Path) -> None:
     (tmp_path / "todo.py").write_text("raise NotImplementedError\n")
     done = ringlab("virtual", "--ranks", 2, tmp_path / "todo.py")
-    assert done.status == 1 and "write what is still to be done in this line" in done.out
+    assert done.status == 1 and "implement this line" in done.out
     assert "raised NotImplementedError\n" in done.out
 
 

@@ -83,7 +83,7 @@ def test_the_corpus_has_what_it_should() -> None:
     [
         ("recv_from_itself", "rank 0 receives from itself"),
         ("peers_crossed", "rank 0 sends to rank 1, which receives from rank 2"),
-        ("place_as_source", "group_src=0 or group_dst=0, if"),
+        ("place_as_source", "group_src=0 or group_dst=0"),
     ],
 )
 def test_peers_that_do_not_fit_are_named(virtual: VirtualRuns, name: str, said: str) -> None:

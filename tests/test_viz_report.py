@@ -201,7 +201,7 @@ def test_a_report_answers_a_question_with_pictures_and_folds_its_numbers() -> No
 
 
 def test_a_predicted_report_holds_its_cluster_waterfall_curve_and_player(tmp_path: Path) -> None:
-    scenario = ringlab.load("trouble", "collective.sizes=64 KiB", "collective.algorithms=ring")
+    scenario = ringlab.load("faults", "collective.sizes=64 KiB", "collective.algorithms=ring")
     answer = scenario.predict()
     scenario.write_report(answer, tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
@@ -218,7 +218,7 @@ def test_a_report_leaves_out_runs_without_messages_and_with_too_many(
     scenario = ringlab.load("star8", f"cluster.world_size={world_size}", "collective.sizes=64 KiB")
     answer = scenario.predict()
     monkeypatch.setattr("collectives.budget.Gigabyte.RECORDED", most)
-    monkeypatch.setattr("simcomm.time_models.options.SIMPY_UP_TO", 0)
+    monkeypatch.setattr("simcomm.performance_models.options.SIMPY_UP_TO", 0)
     scenario.write_report(answer, tmp_path / "report.html")
     assert "iframe" not in Page((tmp_path / "report.html").read_text(encoding="utf-8")).tags
 

@@ -46,7 +46,7 @@ def widths(figure: Figure) -> list[tuple[str | None, float]]:
 
 
 def test_the_waterfall_shows_the_phases_of_the_prediction() -> None:
-    answer = ringlab.load("trouble", "collective.sizes=64 KiB").predict()
+    answer = ringlab.load("faults", "collective.sizes=64 KiB").predict()
     subtitle, bars = waterfall(answer)
     figure = waterfall_figure(answer.title, subtitle, bars)
     steps = [one.training[0] for one in (answer.own, *answer.what_ifs)]
@@ -178,7 +178,7 @@ def test_the_links_of_a_path_are_those_that_its_messages_cross() -> None:
     [
         (["piechart", "star8", "-o", "x.png"], "no picture is called 'piechart'; there are step, scaling, path"),
         (["step", "star8", "-o", "x.gif"], "a still picture is written as .png or .svg or .pdf, not '.gif'"),
-        (["scaling", "two-racks", "-o", "x.png"], "there is no training in it"),
+        (["scaling", "two-racks", "-o", "x.png"], "a [training] table is required"),
     ],
 )
 def test_plot_says_what_it_cannot_draw(

@@ -72,11 +72,11 @@ def test_ranks_double_with_one_between(most: int, ranks: list[int]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("all_reduce", STAR, "2-9", ("1K", "1M", 2)), "--ranks 2-9: 9 do not fit: star of 8 hosts"),
-        (("all_reduce", STAR, "two", ("1K", "1M", 2)), "--ranks 'two': 'two' is neither a number nor a range"),
+        (("all_reduce", STAR, "2-9", ("1K", "1M", 2)), "--ranks 2-9: 9 ranks do not fit on star of 8 hosts"),
+        (("all_reduce", STAR, "two", ("1K", "1M", 2)), "--ranks 'two': 'two' is not a number or a range"),
         (("all_sum", STAR, None, ("1K", "1M", 2)), "no collective is called 'all_sum'"),
-        (("all_reduce", STAR, None, ("1M", "1K", 2)), "sizes must grow from -b up to -e"),
-        (("all_reduce", STAR, "1-8", ("1", "1G", 1.02)), "cells at most"),
+        (("all_reduce", STAR, None, ("1M", "1K", 2)), "-e must be at least -b"),
+        (("all_reduce", STAR, "1-8", ("1", "1G", 1.02)), "the map has at most"),
         (("all_reduce", simcomm.this_machine(4), "2", ("1K", "1M", 2)), "calibrated for all of its 4 ranks alone"),
     ],
 )

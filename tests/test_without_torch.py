@@ -35,7 +35,7 @@ WORKS = (
     ("check", "my_algorithm.py"),
     ("animate", "two-racks", "-o", "player.html"),
     ("animate", "two-racks", "-o", "still.png"),
-    ("plot", "step", "trouble", "-o", "step.png"),
+    ("plot", "step", "faults", "-o", "step.png"),
     ("explain", "two-p5"),
     ("profile", "llama-7b"),
     ("init", "student"),

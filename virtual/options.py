@@ -52,7 +52,7 @@ class VirtualOptions:
             raise InputError(f"{self.ranks} ranks do not fit: {self.cluster.title} has {self.cluster.world_size}")
         if self.timing not in TIMING:
             raise InputError(f"timing is {self.timing!r}; there are {', '.join(TIMING)}")
-        if self.timing == "live" and self.cluster.time_model not in LIVE_MODELS:
+        if self.timing == "live" and self.cluster.performance_model not in LIVE_MODELS:
             raise InputError(f"{self.cluster.title} has measured hops, by which recorded runs alone are timed")
         self._check_fake()
         if self.acts_as not in (None, *BACKENDS):
@@ -76,7 +76,7 @@ class VirtualOptions:
         if self.only:
             return False
         if self.timing == "auto":
-            return self.ranks <= MOST_LIVE and self.cluster.time_model in LIVE_MODELS
+            return self.ranks <= MOST_LIVE and self.cluster.performance_model in LIVE_MODELS
         return self.timing == "live"
 
     @property

@@ -16,7 +16,7 @@ from collectives.records.recording import Recording
 from simcomm.recorded.carriers import find_carrier
 from simcomm.recorded.repeated_ranks import find_models, repeat_ranks
 from virtual.computing.choice import choose_computing
-from virtual.diagnosis.judge import ProgramJudge
+from virtual.diagnosis.diagnoser import ProgramDiagnoser
 from virtual.gpus.device import VirtualDevices
 from virtual.gpus.renaming import CudaOnCpu
 from virtual.matching.recorder import JobRecorder
@@ -33,8 +33,8 @@ from virtual.process.replaced import Replaced
 from virtual.process.shared_objects import install_shared_objects
 from virtual.process.spawning import Spawner
 from virtual.process.steps import StepClock, step_seconds
+from virtual.ranks.diagnoser import Diagnoser
 from virtual.ranks.finding import STARTER, ProgramFinding
-from virtual.ranks.judging import Judge
 from virtual.ranks.own_state import Belongings, OwnState
 from virtual.ranks.rank import Rank, RankJob
 from virtual.ranks.world import VirtualWorld
@@ -49,14 +49,14 @@ ADDRESS, PORT, RUN = "127.0.0.1", "29500", "virtual"  # of a rendezvous that nob
 class VirtualRun:
     """One run of a program: its world, and what is replaced for it."""
 
-    def __init__(self, options: VirtualOptions, judge: Judge | None = None) -> None:
+    def __init__(self, options: VirtualOptions, diagnoser: Diagnoser | None = None) -> None:
         self.options = options
         self.timing = _make_timing(options)
         self.computing = choose_computing(
             options.compute, options.compute_scale, options.launch_s if options.gpu and options.launch_s else None
         )
         belongings = Belongings(options.program.folder, options.own)
-        self.world = VirtualWorld(self.timing, judge or ProgramJudge(), self.computing, belongings)
+        self.world = VirtualWorld(self.timing, diagnoser or ProgramDiagnoser(), self.computing, belongings)
         self.world.watch = watch_calls() if options.fake else watch_everything(options.strict)
         self.replaced, self.steps = Replaced(), StepClock(self.world)
         self._outputs: list[RankedOutput] = []

@@ -1,7 +1,7 @@
 """What limits a run: ranks that are stuck, computing, a slow cable, one that sets the pace, latency, or none of them.
 
-The rule looks at what happened only, so it serves a simulated network whose troubles are known, to see whether they
-show, as well as one whose troubles nobody knows. Report, terminal and player all ask here.
+The rule looks at what happened only, so it serves a simulated network whose faults are known, to see whether they
+show, as well as one whose faults nobody knows. Report, terminal and player all ask here.
 
 A cable, both directions of a link, is *slow* if it is busy for more than a tenth of the time and yet never carries
 three quarters of the share of its bandwidth that cables usually reach. It is *full* if no other is used much more. It

@@ -43,7 +43,7 @@ class TracedLink(NamedTuple):
 
     src: str
     dst: str
-    bandwidth: float  # nominal: bytes per second, before transport and trouble take their share
+    bandwidth: float  # nominal: bytes per second, before transport and faults take their share
     latency: float
     nbytes: float
     rates: tuple[LinkRate, ...] = ()  # what was left of it, by time; empty: the nominal bandwidth all the time

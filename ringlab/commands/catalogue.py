@@ -43,27 +43,33 @@ Entry = dict[str, Any]
 
 def list_command(
     kind: Annotated[
-        str | None, typer.Argument(metavar="[algorithms|presets|models|scenarios]", help="Only these.")
+        str | None, typer.Argument(metavar="[algorithms|presets|models|scenarios]", help="List only this category.")
     ] = None,
     json_to: JsonOpt = None,
 ) -> None:
-    """List the algorithms, presets, models and scenarios that there are."""
+    """List algorithms, machine presets, models and scenarios."""
     check_outputs(json_to)
     deliver(list_names(kind), json_to)
 
 
 def hardware_command(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A machine, GPU, link or NIC.")] = None,
-    output: Annotated[Path | None, drawing("a still picture", "Draw a machine.", "-o", "--output")] = None,
-    nodes: Annotated[int, typer.Option(min=1, metavar="N", help="So many of it, with their network.")] = 1,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Machine, GPU, link or NIC to show. Default: list all.")
+    ] = None,
+    output: Annotated[
+        Path | None, drawing("a still picture", "Draw the machine's topology, as .png, .svg or .pdf.", "-o", "--output")
+    ] = None,
+    nodes: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Number of machines to draw, including their network.")
+    ] = 1,
     json_to: JsonOpt = None,
 ) -> None:
-    """List the hardware catalogue, or show a part with its sources; -o FILE.png draws a machine's topology."""
+    """List the hardware catalogue, or show an entry with its sources."""
     check_outputs(json_to, output)
     if output is None:
         deliver(hardware(name), json_to)
     elif name is None:
-        raise InputError(f"-o {output}: name the machine to draw; `ringlab hardware` lists them")
+        raise InputError(f"-o {output}: specify the machine to draw; `ringlab hardware` lists machines")
     else:
         deliver(hardware_part(name).draw(output, nodes), json_to)
 
@@ -120,7 +126,7 @@ def list_names(kind: str | None = None) -> Names:
     if kind is None:
         return found
     if kind not in kinds:
-        raise InputError(f"nothing is listed as {quote(kind)}; {suggest(kind, kinds)}")
+        raise InputError(f"unknown category {quote(kind)}; {suggest(kind, kinds)}")
     return replace(found, **{other: () for other in kinds if other != kind})
 
 
@@ -181,9 +187,9 @@ class HardwarePart(Answer):
 
         if self.name not in machine_entries():
             machines = ", ".join(machine_entries())
-            raise InputError(f"{quote(self.name)} is no machine, so it has no topology; there are {machines}")
+            raise InputError(f"{quote(self.name)} is not a machine and has no topology; machines are {machines}")
         if check_whole_number("nodes", nodes, at_least=1) * len(preset(self.name).graph) > MOST_NODES:
-            raise InputError(f"{nodes} of {self.name} are too many to draw: a picture shows {MOST_NODES} nodes at most")
+            raise InputError(f"cannot draw {nodes} nodes of {self.name}; the maximum is {MOST_NODES}")
         cluster = preset(self.name, nodes)
         viz.write_figure(viz.topology_figure(cluster.graph, cluster.hosts, cluster.title), path)
         return replace(self, file=str(path))
@@ -241,7 +247,7 @@ def hardware_part(name: str) -> HardwarePart:
         said = f"did you mean {' or '.join(close)}? (`ringlab hardware` lists all)"
     else:
         said = f"`ringlab hardware` lists all; machines: {', '.join(machine_entries())}"
-    raise InputError(f"{quote(name)} is not in the catalogue; {said}")
+    raise InputError(f"{quote(name)} is not in the hardware catalogue; {said}")
 
 
 def _machine(name: str, entry: Entry) -> Entry:

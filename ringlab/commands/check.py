@@ -30,13 +30,19 @@ HEADINGS = (
 
 
 def command(
-    algorithms: Annotated[str, typer.Argument(metavar="FILE.py[:NAME]|COLLECTIVE/NAME|library", help="Yours or ours.")],
-    ranks: Annotated[str, typer.Option(metavar="LIST", help="Numbers of them, such as 1-8,16.")] = "1-33",
+    algorithms: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE.py[:NAME]|COLLECTIVE/NAME|library",
+            help="Algorithm to check: in a Python file or from the library.",
+        ),
+    ],
+    ranks: Annotated[str, typer.Option(metavar="LIST", help="World sizes to check, such as 1-8,16.")] = "1-33",
     json_to: JsonOpt = None,
 ) -> None:
-    """Prove an algorithm right at many world sizes, or say what is wrong; its cost stands beside the least possible.
+    """Verify an algorithm at many world sizes, and compare its cost with the lower bound.
 
-    ^C keeps what is done.
+    Press Ctrl-C to stop and keep the results so far.
     """
     check_outputs(json_to)
     answer = check(algorithms, ranks, progress=TerminalProgress())
@@ -122,7 +128,7 @@ def find_algorithms(reference: str) -> list[Algorithm]:
 
 def _check_world_sizes(world_sizes: object) -> list[int]:
     if not isinstance(world_sizes, Iterable):
-        raise InputError(f"world_sizes is {world_sizes!r}; give a list of whole numbers, or a text like '1-8,16'")
+        raise InputError(f"world_sizes must be a list of integers or a string like '1-8,16', not {world_sizes!r}")
     return sorted({check_whole_number("a world size", one, at_least=1) for one in world_sizes})
 
 

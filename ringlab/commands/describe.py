@@ -26,17 +26,19 @@ SIZES = '["8 KiB", "64 KiB", "512 KiB", "4 MiB", "32 MiB", "256 MiB", "1 GiB"]'
 
 def command(
     files: FilesArg,
-    output: Annotated[Path, Option("-o", "--output", metavar="FILE.toml", help="The scenario to write.")],
+    output: Annotated[
+        Path, Option("-o", "--output", metavar="FILE.toml", help="Scenario file to write; must end in .toml.")
+    ],
     system: SystemOpt = None,
     set_keys: KeysOpt = None,
     json_to: JsonOpt = None,
 ) -> None:
-    """Describe the machine that logs and topologies tell of, as a scenario that other commands take.
+    """Write a scenario that describes the machine in your logs and topology files.
 
-    What is guessed is marked.
+    Values that are guessed are marked.
     """
     if output.suffix != ".toml":
-        raise InputError(f"{output}: a described machine is written as .toml")
+        raise InputError(f"{output}: the output file must end in .toml")
     check_outputs(json_to, output)
     answer = describe(files, system=system, keys=set_keys or ())
     deliver(answer, json_to, lambda: write_text(output, answer.toml))

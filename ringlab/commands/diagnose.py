@@ -188,28 +188,34 @@ def _calls(case: DiagnosedCase) -> Iterator[CallFound]:
 
 
 FilesArg = Annotated[
-    list[Path], Argument(metavar="FILE...", help="Logs, tables, topologies, traces; of any known kind.")
+    list[Path],
+    Argument(metavar="FILE...", help="Logs, benchmark tables, topology files or traces. The format is detected."),
 ]
 SystemOpt = Annotated[
     str | None,
-    Option("--system", metavar="NAME", help="The machine, where the files do not say it: `ringlab hardware`."),
+    Option(
+        "--system", metavar="NAME", help="Machine, if the files do not identify it. `ringlab hardware` lists names."
+    ),
 ]
 KeysOpt = Annotated[
-    list[str] | None, Option("--set", metavar="KEY=VALUE", help="A key of the machine's description, as nic=100.")
+    list[str] | None,
+    Option(
+        "--set", metavar="KEY=VALUE", help="Override a key of the machine's description, such as nic=100. Repeatable."
+    ),
 ]
 
 
 def command(
     files: FilesArg,
-    hangs: Annotated[bool, Option("--hangs", help="It stands still: the log just ends.")] = False,
+    hangs: Annotated[bool, Option("--hangs", help="The job hung: the log ends without an error.")] = False,
     report: ReportOpt = None,
     system: SystemOpt = None,
     set_keys: KeysOpt = None,
     json_to: JsonOpt = None,
 ) -> None:
-    """Say whether a run is as fast as it should be, from its logs and traces; if not, why, and what to do.
+    """Check from logs and traces whether a run is as fast as it should be, and suggest fixes.
 
-    Exit status 1 where something is wrong.
+    The exit status is 1 if a problem is found.
     """
     check_outputs(json_to, report)
     answer = diagnose(files, system=system, keys=set_keys or (), hangs=hangs)

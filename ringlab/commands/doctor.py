@@ -22,7 +22,7 @@ PACKAGES = ("simpy", "networkx", "numba", "scipy", "matplotlib", "pydantic", *WI
 
 
 def command(json_to: JsonOpt = None) -> None:
-    """Look at what this machine can run, and what is missing."""
+    """Check what this machine can run and what is missing."""
     check_outputs(json_to)
     deliver(doctor(TerminalProgress()), json_to)
 

@@ -40,7 +40,7 @@ def load_drawn(source: str, algorithm: str | None, set_keys: Sequence[str] = ())
     """
     if names_program(source):
         if algorithm is not None:
-            raise InputError(f"--algorithm {algorithm} beside {source}; name the algorithm as FILE.py:NAME instead")
+            raise InputError(f"--algorithm {algorithm} cannot be combined with {source}; pass FILE.py:NAME instead")
         return _with_programs(USUAL, source, set_keys), None
     scenario = load_scenario(source, *set_keys)
     if algorithm is None or not names_program(algorithm):
@@ -68,7 +68,7 @@ def _with_programs(scenario: str, reference: str, set_keys: Sequence[str]) -> Lo
     found = [one for one in every if name in ("", one.name, one.full_name)]
     if len({one.spec.name for one in found}) != 1:  # several are drawn if they do the same
         names = ", ".join(f"{path}:{one.full_name}" for one in found or every)
-        raise InputError(f"{reference}: name one of its algorithms in place of the file: {names}")
+        raise InputError(f"{reference}: specify one of its algorithms as FILE.py:NAME: {names}")
     keys = {
         "title": f"{path.name} on eight hosts of one switch" if scenario == USUAL and not set_keys else path.name,
         "collective.name": found[0].spec.name,
@@ -85,7 +85,7 @@ KINDS = ("step", "scaling", "path", "cluster")
 class DrawOptions:
     """What is simulated for a picture, and where the answer is written."""
 
-    size: Annotated[str | None, typer.Option(help="How large a buffer; the scenario's largest unless said.")] = None
+    size: Annotated[str | None, typer.Option(help="Buffer size. Default: the scenario's largest.")] = None
     calibration: CalibrationOpt = None
     json_to: JsonOpt = None
 
@@ -100,30 +100,32 @@ def animate_command(
         str,
         typer.Argument(
             metavar="SCENARIO|FILE.py[:NAME]|TRACE",
-            help="A scenario, your own algorithms, a .trace.json file, or torch's profile: FILE.json or FOLDER/.",
+            help=("Scenario, algorithm file, .trace.json file, or torch.profiler trace (FILE.json or FOLDER/)."),
         ),
     ],
     output: Annotated[
         Path,
         drawing(
             "a picture of messages",
-            ".html: a player of all algorithms; .gif, .mp4: messages moving; .png, .svg, .pdf: ranks against "
-            "time; .perfetto.json: for Perfetto.",
+            (
+                "Output file. .html: player with all algorithms. .gif, .mp4: animation. .png, .svg, "
+                ".pdf: timeline of the ranks. .perfetto.json: Perfetto trace."
+            ),
             "-o",
             "--output",
         ),
     ],
     algorithm: Annotated[
         str | None,
-        typer.Option(help="Which of the scenario's algorithms, or FILE.py:NAME; else the last, in a player all."),
+        typer.Option(help="Algorithm to draw. Default: the scenario's last one; the player shows all."),
     ] = None,
     *,
     drawn: DrawOptions,
     set_keys: SetOpt = None,
 ) -> None:
-    """Show the messages of a collective: in a player, moving over the topology, or ranks against time.
+    """Visualize the messages of a collective: as an interactive player, an animation or a timeline.
 
-    A wrong program is drawn up to where it goes wrong.
+    An incorrect program is drawn up to its first error.
     """
     check_outputs(drawn.json_to, output, reads=drawn.calibration)
     session = drawn.session()
@@ -141,22 +143,24 @@ def plot_command(
         str,
         typer.Argument(
             metavar="step|scaling|path|cluster",
-            help="A training step by phase with what-ifs; samples a second against ranks; the critical path; the "
-            "cluster.",
+            help=(
+                "step: phases of a training step, with what-ifs. scaling: samples/s against ranks. path: "
+                "critical path. cluster: topology."
+            ),
         ),
     ],
     source: Annotated[
-        str, typer.Argument(metavar="SCENARIO|TRACE", help="A scenario; of a path also a .trace.json file.")
+        str, typer.Argument(metavar="SCENARIO|TRACE", help="Scenario; for path, also a .trace.json file.")
     ],
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help=".png, .svg or .pdf.")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="Output file: .png, .svg or .pdf.")],
     algorithm: Annotated[
-        str | None, typer.Option(help="Whose critical path; the last of the scenario's unless said.")
+        str | None, typer.Option(help="Algorithm whose critical path is drawn. Default: the scenario's last one.")
     ] = None,
     *,
     drawn: DrawOptions,
     set_keys: SetOpt = None,
 ) -> None:
-    """Draw a still picture of a scenario's prediction, or the critical path of a Trace."""
+    """Plot a scenario's predictions, or the critical path of a trace."""
     _check_kind(kind, output)
     check_outputs(drawn.json_to, output, reads=drawn.calibration)
     session = drawn.session()
@@ -253,7 +257,7 @@ def draw_scenario(
 def plot_trace(kind: str, source: Path | str, path: Path | str) -> Picture:
     """Draw the critical path of a trace in a file. Raise InputError for another kind of picture."""
     if kind != "path":
-        raise InputError(f"{source}: of a trace the critical path can be drawn, not {kind!r}")
+        raise InputError(f"{source}: a trace only supports the plot 'path', not {kind!r}")
     trace = read_run(source)
     viz.write_figure(viz.path_figure(trace), path)
     return Picture(trace.title, str(path))
@@ -288,7 +292,7 @@ def plot_scenario(
 def _check_kind(kind: str, path: Path | str) -> None:
     """Raise InputError for a kind of picture that is not known, and for a file that cannot be one of that kind."""
     if kind not in KINDS:
-        raise InputError(f"no picture is called {kind!r}; there are {', '.join(KINDS)}")
+        raise InputError(f"unknown plot {kind!r}; use one of {', '.join(KINDS)}")
     viz.check_file(path, "a still picture")
 
 

@@ -18,12 +18,17 @@ from scenarios.toml_files import beginnings, describe_beginning, find_beginning
 
 
 def command(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="An example or a shipped scenario.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Example or built-in scenario to copy. Default: list all.")
+    ] = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write it there, not under its own name here.")
+        Path | None,
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="Output file. Default: its own name, in the current directory."
+        ),
     ] = None,
 ) -> None:
-    """Write an example or a shipped scenario to change; without a name list them."""
+    """Copy an example or a built-in scenario to edit. Without a name, list them."""
     print_parts(init(name, output).show(), make_console())
 
 
@@ -62,14 +67,14 @@ def init(name: str | None = None, output: Path | str | None = None) -> Beginning
     """
     if name is None:
         if output is not None:
-            raise InputError(f"-o {output}: name what to write there; `ringlab init` lists what there is")
+            raise InputError(f"-o {output}: specify what to write; `ringlab init` lists the available names")
         return Beginnings()
     sources = find_beginning(check_text("name", name, "llama-fsdp"))
     first = Path(sources[0].name if output is None else output)
     targets = [first, *(first.with_suffix(source.suffix) for source in sources[1:])]
     for target in targets:
         if target.exists():
-            raise InputError(f"{target} is there already; name another file with -o")
+            raise InputError(f"{target} already exists; choose another file with -o")
     check_outputs(*targets)
     texts = [read_text(source) for source in sources]
     for target, text in zip(targets, texts, strict=True):

@@ -45,34 +45,48 @@ STATES = {"right": "good", "to do": "fair", "wrong": "poor"}
 class WayOptions:
     """What is done with a lesson in place of opening it: one of four ways."""
 
-    is_checked: Annotated[bool, typer.Option("--check", help="Judge your file on virtual ranks.")] = False
-    is_shown: Annotated[bool, typer.Option("--show", help="Run your file and write a player of its messages.")] = False
-    real: Annotated[int | None, typer.Option(min=2, metavar="N", help="Run it on N real ranks over gloo.")] = None
-    grade: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Judge all lessons in a class's folder.")] = None
+    is_checked: Annotated[bool, typer.Option("--check", help="Check your file on virtual ranks.")] = False
+    is_shown: Annotated[
+        bool, typer.Option("--show", help="Run your file and write a player that animates its messages.")
+    ] = False
+    real: Annotated[int | None, typer.Option(min=2, metavar="N", help="Run your file on N real ranks over gloo.")] = (
+        None
+    )
+    grade: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Check all lesson files in FOLDER and its subfolders.")
+    ] = None
 
     def __post_init__(self) -> None:
         if sum((self.is_checked, self.is_shown, self.real is not None, self.grade is not None)) > 1:
-            raise InputError("--check, --show, --real and --grade are four ways; give one of them")
+            raise InputError("--check, --show, --real and --grade are mutually exclusive")
 
 
 @with_groups
 def command(
-    number: Annotated[int | None, typer.Argument(metavar="[LESSON]", help="Its number.")] = None,
-    file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Yours; else one of its name here.")] = None,
+    number: Annotated[
+        int | None, typer.Argument(metavar="[LESSON]", help="Lesson number, 1 to 11. Default: list all lessons.")
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FILE]", help="Your file. Default: the lesson's file in the current directory."),
+    ] = None,
     *,
     way: WayOptions,
-    on: Annotated[str | None, typer.Option(metavar="SCENARIO", help="Another cluster for --show.")] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="The player of --show.")] = None,
+    on: Annotated[str | None, typer.Option(metavar="SCENARIO", help="Cluster to use with --show.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Player file to write with --show.")
+    ] = None,
     json_to: JsonOpt = None,
 ) -> None:
-    """Learn collectives and distributed training in eleven lessons; without a number list them.
+    """Learn collectives and distributed training in eleven lessons. Without a number, list them.
 
-    A lesson is a program of torch.distributed with functions that you write: `ringlab learn 4` puts it here.
+    A lesson is a torch.distributed program with functions for you to complete. `ringlab learn 4` copies lesson 4 to the
+    current directory.
     """
     if number is None and (way.is_checked or way.is_shown or way.real is not None):
-        raise InputError("of which lesson? Give its number, such as `ringlab learn 4 --check`")
+        raise InputError("no lesson given; pass its number, such as `ringlab learn 4 --check`")
     if (on is not None or output is not None) and not way.is_shown:
-        raise InputError("--on and -o are for --show: the network on which it runs, and the player's file")
+        raise InputError("--on and -o require --show")
     check_outputs(json_to, output)
     if way.grade is not None:
         answer: Answer = grade_folder(way.grade, number)
@@ -133,7 +147,7 @@ def open_lesson(number: int, file: Path | None = None) -> OpenedLesson:
     lesson = find_lesson(number)
     target = file or Path(lesson.file_name)
     if target.exists():
-        raise InputError(f"{target} is there already; name another file, or --check it")
+        raise InputError(f"{target} already exists; choose another file, or --check it")
     write_text(target, lesson.skeleton)
     return OpenedLesson(number, str(target))
 
@@ -223,9 +237,9 @@ def check_lesson(number: int, file: Path | None = None) -> CheckedLessons:
     try:
         ast.parse(mine.read_bytes(), str(mine))
     except SyntaxError as error:
-        raise InputError(f"{mine}: line {error.lineno}: {error.msg}; nothing was judged") from error
+        raise InputError(f"{mine}: line {error.lineno}: {error.msg}; nothing was checked") from error
     except ValueError as error:
-        raise InputError(f"{mine}: {error}; nothing was judged") from error
+        raise InputError(f"{mine}: {error}; nothing was checked") from error
     check_torch()
     with VirtualHost() as host:
         return CheckedLessons((judge(lesson, mine, host, show_on_own),))
@@ -234,15 +248,15 @@ def check_lesson(number: int, file: Path | None = None) -> CheckedLessons:
 def grade_folder(folder: Path, number: int | None = None) -> CheckedLessons:
     """Judge all files of lessons, or of one, in a folder and those in it. Raises InputError where there is none."""
     if not folder.is_dir():
-        raise InputError(f"{folder} is no folder")
+        raise InputError(f"{folder} is not a directory")
     files = sorted(path for path in folder.rglob("*.py") if path.is_file())
     lessons = LESSONS if number is None else (find_lesson(number),)
     found = {path: lesson for path in files if (lesson := lesson_of(path)) in lessons}
     if not found:
         which = "a lesson's" if number is None else f"lesson {number}'s"
-        raise InputError(f"{folder}: no file there is {which} by its name, such as {lessons[0].file_name}")
+        raise InputError(f"{folder}: no file is named like {which}, such as {lessons[0].file_name}")
     if len(found) > MOST_CASES:
-        raise InputError(f"{folder}: {len(found)} lessons are too many; at most {MOST_CASES:,}")
+        raise InputError(f"{folder}: {len(found)} lesson files; the maximum is {MOST_CASES:,}")
     check_torch()
     with VirtualHost() as host:
         judged = tuple(judge(lesson, path, host, lambda *printed: None) for path, lesson in found.items())
@@ -278,7 +292,7 @@ def show_lesson(number: int, file: Path | None, on: str | None, output: Path | N
     mine, shown = _mine(lesson, file), lesson.shown
     player = output or mine.with_suffix(".html")
     if player.resolve() == mine.resolve():
-        raise InputError(f"{player} is your file; name another one for the player")
+        raise InputError(f"{player} is your file; choose another file for the player")
     check_file(player, "a player")
     cluster = make_cluster(shown.racks, shown.ranks) if on is None else load(on, []).cluster
     check_torch()
@@ -320,9 +334,7 @@ def run_lesson(number: int, file: Path | None, ranks: int) -> RecordAnswer:
 def _mine(lesson: Lesson, file: Path | None) -> Path:
     path = file or Path(lesson.file_name)
     if path.is_dir():
-        raise InputError(f"{quote(str(path))} is a directory; name your file in it")
+        raise InputError(f"{quote(str(path))} is a directory; specify your file in it")
     if not path.is_file():
-        raise InputError(
-            f"there is no file {quote(str(path))}; `ringlab learn {lesson.number}` writes {lesson.file_name}"
-        )
+        raise InputError(f"{quote(str(path))}: no such file; `ringlab learn {lesson.number}` writes {lesson.file_name}")
     return path

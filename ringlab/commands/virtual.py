@@ -126,7 +126,7 @@ class VirtualAnswer(Answer):
     def _there(self, found: Any, path: Path) -> Any:
         if found is None:
             why = "the run has gone wrong" if self.findings else "the program made no group, or has too many messages"
-            raise InputError(f"{path}: there is nothing to write, as {why}")
+            raise InputError(f"{path}: nothing to write, because {why}")
         return found
 
     def show(self) -> Iterator[Part]:
@@ -234,71 +234,109 @@ SETTINGS = {"cls": ProgramCommand}
 class ProgramOptions:
     """On how many ranks of what a program runs, how its virtual time is found, and what its ranks are like."""
 
-    ranks: Annotated[int, Option("--ranks", min=0, metavar="N", help="Ranks; 0: the program starts them.")] = 0
+    ranks: Annotated[
+        int, Option("--ranks", min=0, metavar="N", help="Number of ranks. 0: the program starts its own processes.")
+    ] = 0
     on: Annotated[
         str | None,
-        Option("--on", metavar="SCENARIO|MACHINE|GRAPH", help="Its cluster; a star of 10 Gbit/s unless given."),
+        Option("--on", metavar="SCENARIO|MACHINE|GRAPH", help="Cluster to simulate. Default: a 10 Gbit/s star."),
     ] = None
     per_node: Annotated[
-        int | None, Option("--per-node", min=1, metavar="N", help="Ranks on a machine; as the cluster has them.")
+        int | None, Option("--per-node", min=1, metavar="N", help="Ranks per node. Default: as in the cluster.")
     ] = None
 
     compute: Annotated[
-        str, Option("--compute", metavar="zero|model|measured|GPU", help="How long computing takes.")
+        str,
+        Option(
+            "--compute",
+            metavar="zero|model|measured|GPU",
+            help="Compute time: zero, roofline model, measured on this CPU, or the model of a GPU.",
+        ),
     ] = "zero"
     launch: Annotated[
-        str, Option("--launch", metavar="TIME", help="A GPU's host takes to launch an operator; 0 us: is ahead.")
+        str,
+        Option(
+            "--launch",
+            metavar="TIME",
+            help="Host time to launch one GPU operator. 0 us: the host is never the bottleneck.",
+        ),
     ] = f"{LAUNCH_S * 1e6:g} us"
     timing: Annotated[
-        str, Option("--timing", metavar="auto|live|recorded", help="While it runs, or by a replay afterwards.")
+        str,
+        Option(
+            "--timing",
+            metavar="auto|live|recorded",
+            help="Simulate time while the program runs (live) or in a replay afterwards (recorded).",
+        ),
     ] = "auto"
     algorithm: Annotated[
         list[str] | None,
-        Option("--algorithm", metavar="COLLECTIVE=NAME", help="Carry out a collective so: all_reduce=my.py:name."),
+        Option(
+            "--algorithm",
+            metavar="COLLECTIVE=NAME",
+            help="Algorithm of a collective: all_reduce=ring or all_reduce=my.py:name. Repeatable.",
+        ),
     ] = None
-    timeout: Annotated[float, Option(min=1, metavar="SECONDS", help="End it after so long, of real time.")] = 600.0
+    timeout: Annotated[float, Option(min=1, metavar="SECONDS", help="Stop the program after this much real time.")] = (
+        600.0
+    )
 
     acts_as: Annotated[
-        str | None, Option("--as", metavar="gloo|nccl", help="Whose rules hold, whatever the program asks for.")
+        str | None,
+        Option(
+            "--as", metavar="gloo|nccl", help="Backend semantics to enforce, whichever backend the program requests."
+        ),
     ] = None
-    gpu: Annotated[bool, Option("--gpu", help="The program asks for CUDA: give it GPUs that compute here.")] = False
+    gpu: Annotated[bool, Option("--gpu", help="Provide virtual CUDA devices that compute on the CPU.")] = False
     own: Annotated[
-        list[str] | None, Option("--own", metavar="PACKAGE", help="Give each rank its own modules of a package.")
+        list[str] | None,
+        Option("--own", metavar="PACKAGE", help="Give each rank its own copy of this package's modules. Repeatable."),
     ] = None
     fake: Annotated[
-        bool, Option("--fake", help="Without data: torch's FakeTensors, shapes and types only, so that any model fits.")
+        bool,
+        Option("--fake", help="Run with FakeTensors: shapes and dtypes without data, so that models of any size fit."),
     ] = False
     only: Annotated[
         str | None,
-        Option("--only", metavar="0,32", help="With --fake: ranks that run; others do as the nearest before them."),
+        Option(
+            "--only",
+            metavar="0,32",
+            help="With --fake: run only these ranks; every other rank copies the nearest lower one.",
+        ),
     ] = None
-    strict: Annotated[bool, Option("--strict", help="Look for mistakes that do not show, which takes longer.")] = False
+    strict: Annotated[bool, Option("--strict", help="Run additional checks for silent mistakes. Slower.")] = False
 
 
 @dataclass(frozen=True)
 class FileOptions:
     """What is written besides."""
 
-    trace: Annotated[Path | None, Option("--trace", metavar="FILE", help="Write all messages, to be played.")] = None
-    recording: Annotated[
-        Path | None, Option("--recording", metavar="FILE", help="Write what ranks called, to be replayed.")
+    trace: Annotated[
+        Path | None, Option("--trace", metavar="FILE", help="Write all messages as a trace for `ringlab animate`.")
     ] = None
-    report: Annotated[Path | None, Option("--report", metavar="FILE.html", help="Write the player's page.")] = None
+    recording: Annotated[
+        Path | None, Option("--recording", metavar="FILE", help="Write a recording for `ringlab replay`.")
+    ] = None
+    report: Annotated[
+        Path | None, Option("--report", metavar="FILE.html", help="Write an HTML page with a player.")
+    ] = None
 
 
 @with_groups
 def command(
-    program: Annotated[list[str] | None, typer.Argument(metavar="SCRIPT ARGS", help="The program.")] = None,
-    module: Annotated[str | None, Option("-m", metavar="MODULE", help="A module in place of a script.")] = None,
+    program: Annotated[
+        list[str] | None, typer.Argument(metavar="SCRIPT ARGS", help="Script to run and its arguments.")
+    ] = None,
+    module: Annotated[str | None, Option("-m", metavar="MODULE", help="Run a module instead of a script.")] = None,
     *,
     options: ProgramOptions,
     files: FileOptions,
     outputs: AnswerOptions,
 ) -> None:
-    """Run a program of torch.distributed as it stands on virtual ranks: how long, who waits for whom, what hangs.
+    """Run an unmodified torch.distributed program on virtual ranks: timing, waits, hangs and silent errors.
 
-    Data is real, time is virtual. Options of the command stand before the program or, where none does, right behind its
-    name; what follows another word, or --, is the program's own.
+    Tensors are real, time is virtual. Options of Ringlab come before the script or directly after `virtual`. Everything
+    after the script, or after --, is passed to the script.
     """
     check_outputs(outputs.json_to, files.trace, files.recording, files.report)
     asked = make_options(_program(module, program or []), options)
@@ -320,7 +358,7 @@ def _program(module: str | None, words: Sequence[str]) -> UserProgram:
     if module is not None:
         return UserProgram(module, tuple(words), is_module=True)
     if not words:
-        raise InputError("no program is named: give a script, or -m MODULE, behind the options")
+        raise InputError("no program given; pass a script or -m MODULE after the options")
     return UserProgram(words[0], tuple(words[1:]))
 
 
@@ -361,11 +399,11 @@ def _numbers(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(word) for word in text.split(","))
     except ValueError as error:
-        raise InputError(f"--only {make_printable(text)}: give ranks, such as 0,32") from error
+        raise InputError(f"--only {make_printable(text)}: expected ranks, such as 0,32") from error
 
 
 def _pair(text: str) -> tuple[str, str]:
     name, is_pair, value = text.partition("=")
     if not is_pair or not value:
-        raise InputError(f"--algorithm {make_printable(text)}: give COLLECTIVE=NAME, such as all_reduce=ring")
+        raise InputError(f"--algorithm {make_printable(text)}: expected COLLECTIVE=NAME, such as all_reduce=ring")
     return name, value

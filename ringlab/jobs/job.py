@@ -29,9 +29,11 @@ WAIT_S = 900  # how long a node waits for the others, which may have to fetch an
 FRESH_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 
 Text = str | None
-OutputOpt = Annotated[Path | None, Option("-o", "--output", metavar="FILE", help="The file; else it is printed.")]
+OutputOpt = Annotated[
+    Path | None, Option("-o", "--output", metavar="FILE", help="Output file. Default: standard output.")
+]
 TimeLimitOpt = Annotated[
-    str, Option("-t", "--time", metavar="TIME", help="When the job ends at the latest: 24:00:00, 2-00:00:00.")
+    str, Option("-t", "--time", metavar="TIME", help="Time limit, such as 24:00:00 or 2-00:00:00.")
 ]
 
 
@@ -40,20 +42,24 @@ class JobOptions:
     """The nodes, the ranks on each, and what they keep."""
 
     set_keys: Annotated[
-        list[str], Option("--set", metavar="KEY=VALUE", help="Change a key of the scenario.")
+        list[str], Option("--set", metavar="KEY=VALUE", help="Override a key of the scenario. Repeatable.")
     ] = field(default_factory=list)  # fmt: skip
-    nodes: Annotated[int | None, Option("-N", "--nodes", min=1, help="Nodes; else as the scenario has hosts.")] = None
+    nodes: Annotated[
+        int | None, Option("-N", "--nodes", min=1, help="Number of nodes. Default: the scenario's number of hosts.")
+    ] = None
     per_node: Annotated[
         int | None,
-        Option("--gpus-per-node", "--ranks-per-node", min=1, help="Ranks on each node, with nccl a GPU each."),
+        Option("--gpus-per-node", "--ranks-per-node", min=1, help="Ranks per node. With nccl, each rank uses one GPU."),
     ] = None
-    backend: Annotated[str, Option(metavar="gloo|nccl", help="What torch.distributed sends with.")] = "nccl"
+    backend: Annotated[
+        str, Option(metavar="gloo|nccl", help="Backend of torch.distributed: gloo (CPUs) or nccl (GPUs).")
+    ] = "nccl"
     checkpoints: Annotated[
-        Text, Option("--checkpoints", metavar="DIR", help="Where checkpoints are kept, from which the job goes on.")
+        Text, Option("--checkpoints", metavar="DIR", help="Checkpoint directory; a restarted job resumes from it.")
     ] = None
-    log_dir: Annotated[Text, Option("--log-dir", metavar="DIR", help="Where metrics and logs are kept.")] = None
+    log_dir: Annotated[Text, Option("--log-dir", metavar="DIR", help="Directory for metrics and logs.")] = None
     max_restarts: Annotated[
-        int, Option("--max-restarts", min=0, help="How often all ranks are started again after one has failed.")
+        int, Option("--max-restarts", min=0, help="Maximum number of restarts after a rank fails.")
     ] = 3
 
     @property
@@ -147,7 +153,7 @@ def make_job(scenario: LoadedScenario, reference: str, options: JobOptions | Non
     """
     options = JobOptions() if options is None else options
     if options.backend not in ("gloo", "nccl"):
-        raise InputError(f"backend {quote(options.backend)} is not known; there are gloo (CPUs) and nccl (GPUs)")
+        raise InputError(f"unknown backend {quote(options.backend)}; use gloo (CPUs) or nccl (GPUs)")
     nodes, ranks_per_node = _lay_out(scenario, options.nodes, options.per_node)
     resumes = any(getattr(training, "checkpoints", None) for training in scenario.trainings)
     return Job(reference, scenario.title, nodes, ranks_per_node, resumes, options)
@@ -159,15 +165,16 @@ def _lay_out(scenario: LoadedScenario, nodes: int | None, ranks_per_node: int | 
     if nodes is None and ranks_per_node is None:
         on_each = {*Counter(cluster.machines()).values()}
         if len(on_each) > 1:
-            raise InputError(f"{cluster.title} has unequal numbers of ranks on its hosts; give --gpus-per-node")
+            raise InputError(f"the hosts of {cluster.title} have different numbers of ranks; pass --gpus-per-node")
         (ranks_per_node,) = on_each
     if ranks_per_node is None:
         ranks_per_node = max(1, cluster.world_size // (nodes or 1))
     nodes = nodes or max(1, cluster.world_size // ranks_per_node)
     if nodes * ranks_per_node != cluster.world_size:
         raise InputError(
-            f"{cluster.title} has {cluster.world_size} ranks, and {nodes} nodes with {ranks_per_node} each have "
-            f"{nodes * ranks_per_node}; change --nodes, --gpus-per-node or the scenario"
+            f"{cluster.title} has {cluster.world_size} ranks, but {nodes} nodes with {ranks_per_node} "
+            f"ranks each have {nodes * ranks_per_node}; change --nodes, --gpus-per-node or the "
+            "scenario"
         )
     return nodes, ranks_per_node
 
@@ -188,7 +195,7 @@ def check_port(port: int) -> int:
     29500
     """
     if not 1024 <= check_whole_number("port", port) <= 65535:
-        raise InputError(f"port is {port}; give one from 1024 to 65535")
+        raise InputError(f"port must be between 1024 and 65535, not {port}")
     return port
 
 
@@ -208,7 +215,5 @@ def parse_time_limit(text: str) -> int:
         units = (3600, 60, 1) if days is not None or len(numbers) == 3 else (60, 1)
         seconds = int(days or 0) * 86400 + sum(a * b for a, b in zip(numbers, units, strict=False))
     if not seconds:
-        raise InputError(
-            f"time limit {quote(text)}: write minutes, hours as 24:00:00 or days as 2-00:00:00, more than 0"
-        )
+        raise InputError(f"invalid time limit {quote(text)}: write minutes, hours as 24:00:00, or days as 2-00:00:00")
     return seconds

@@ -49,37 +49,39 @@ _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 class KubernetesOptions:
     """What a user says of his cluster. None is left to Kubernetes."""
 
-    image: Annotated[str, Option("--image", metavar="NAME", help="An image that has Ringlab.")]
-    name: Annotated[Text, Option("--name", metavar="NAME", help="The Job's name.")] = None
-    namespace: Annotated[Text, Option("-n", "--namespace", metavar="NAME", help="Its namespace.")] = None
+    image: Annotated[str, Option("--image", metavar="NAME", help="Container image with Ringlab installed.")]
+    name: Annotated[Text, Option("--name", metavar="NAME", help="Name of the Job.")] = None
+    namespace: Annotated[Text, Option("-n", "--namespace", metavar="NAME", help="Namespace of the Job.")] = None
     time_limit: TimeLimitOpt = "24:00:00"
     claim: Annotated[
-        Text, Option("--claim", metavar="NAME", help="The PersistentVolumeClaim in which checkpoints and logs stay.")
+        Text, Option("--claim", metavar="NAME", help="PersistentVolumeClaim for checkpoints and logs.")
     ] = None  # where the ranks work, mounted at /data
-    cpus: Annotated[Text, Option("--cpus", metavar="N", help="Cores of a pod, for all its ranks.")] = None
-    memory: Annotated[Text, Option("--memory", metavar="SIZE", help="Memory of a pod, such as 64Gi.")] = None
-    port: Annotated[int, Option("--port", metavar="N", help="Where the first pod listens.")] = PORT
-    python: Annotated[str, Option("--python", metavar="FILE", help="The image's Python that has Ringlab.")] = "python"
-    service_account: Annotated[Text, Option("--service-account", metavar="NAME", help="The pods' service account.")] = (
-        None
-    )
-    pull_secret: Annotated[Text, Option("--pull-secret", metavar="NAME", help="The Secret that fetches the image.")] = (
-        None
-    )
+    cpus: Annotated[Text, Option("--cpus", metavar="N", help="CPU cores per pod, shared by its ranks.")] = None
+    memory: Annotated[Text, Option("--memory", metavar="SIZE", help="Memory per pod, such as 64Gi.")] = None
+    port: Annotated[int, Option("--port", metavar="N", help="Port of the first pod, for the rendezvous.")] = PORT
+    python: Annotated[
+        str, Option("--python", metavar="FILE", help="Python interpreter in the image that has Ringlab.")
+    ] = "python"
+    service_account: Annotated[
+        Text, Option("--service-account", metavar="NAME", help="Service account of the pods.")
+    ] = None
+    pull_secret: Annotated[
+        Text, Option("--pull-secret", metavar="NAME", help="Name of the Secret for pulling the image.")
+    ] = None
     node_selector: Annotated[
-        list[str], Option("--node-selector", metavar="KEY=VALUE", help="A label that the nodes have.")
+        list[str], Option("--node-selector", metavar="KEY=VALUE", help="Node label to select. Repeatable.")
     ] = field(default_factory=list)  # fmt: skip
     labels: Annotated[
-        list[str], Option("--label", metavar="KEY=VALUE", help="A label for the Job and its pods.")
+        list[str], Option("--label", metavar="KEY=VALUE", help="Label for the Job and its pods. Repeatable.")
     ] = field(default_factory=list)  # fmt: skip
     environment: Annotated[
-        list[str], Option("--env", metavar="NAME=VALUE", help="An environment variable of the ranks.")
+        list[str], Option("--env", metavar="NAME=VALUE", help="Environment variable for all ranks. Repeatable.")
     ] = field(default_factory=list)  # fmt: skip
 
 
 @with_groups
 def k8s(scenario: ScenarioArg, output: OutputOpt = None, *, job: JobOptions, options: KubernetesOptions) -> None:
-    """Write a Job of Kubernetes that runs the scenario under torchrun; `kubectl apply -f FILE` starts it."""
+    """Write a Kubernetes Job that runs the scenario under torchrun. Start it with `kubectl apply -f FILE`."""
     manifest = make_manifest(load_job(scenario, job, output), options)
     write_job(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", output, "kubectl apply -f")
 
@@ -148,11 +150,11 @@ def _read_alone(path: Path, job: Job) -> str:
                 for file in (training.model, str(training.data_folder)):
                     _, beside, name = file.partition(f"{Path(folder).name}/")
                     if beside:
-                        raise InputError(f"{name} is no file of the image")
+                        raise InputError(f"{name} is not a file of the image")
         except InputError as error:
             raise InputError(
-                f"{path}: it names files that lie beside it, which the pods lack; name them by the paths that they "
-                f"have in the image ({str(error).replace(f'{folder}/', '')})"
+                f"{path}: the scenario refers to files next to it that the pods do not have; use their "
+                f"paths in the image ({str(error).replace(f'{folder}/', '')})"
             ) from error
     return text
 
@@ -199,7 +201,7 @@ def _environment(options: KubernetesOptions) -> list[Object]:
     for text in options.environment:
         name, equals, value = text.partition("=")
         if not equals or not _VARIABLE.fullmatch(name):
-            raise InputError(f"--env {quote(text)}: write NAME=VALUE")
+            raise InputError(f"--env {quote(text)}: expected NAME=VALUE")
         found.append({"name": name, "value": escape(value)})
     return found
 
@@ -213,7 +215,7 @@ def _resources(job: Job, options: KubernetesOptions) -> Object:
 def _check(job: Job, options: KubernetesOptions) -> None:
     """Raise InputError for what Kubernetes would refuse, or would lose."""
     if not options.image or not options.image.isascii() or re.search(r"[\s\x00-\x1f]", options.image):
-        raise InputError(f"--image is {quote(options.image)}; give an image's name, such as registry/ringlab:1")
+        raise InputError(f"--image {quote(options.image)} is not an image name, such as registry/ringlab:1")
     check_port(options.port)
     names = {
         "--name": (options.name, _DNS_LABEL, 52),  # a pod adds its index and five random characters, up to 63
@@ -225,14 +227,15 @@ def _check(job: Job, options: KubernetesOptions) -> None:
     for option, (name, pattern, most) in names.items():
         if name is not None and (not pattern.fullmatch(name) or len(name) > most):
             raise InputError(
-                f"{option} is {quote(name)}; give a name of small letters, digits and -, at most {most} characters"
+                f"{option} {quote(name)} is not a valid name; use lowercase letters, digits and -, at "
+                f"most {most} characters"
             )
     for option, quantity in (("--cpus", options.cpus), ("--memory", options.memory)):
         if quantity is not None and not _QUANTITY.fullmatch(quantity):
-            raise InputError(f"{option} is {quote(quantity)}; give a quantity of Kubernetes, such as 16 or 64Gi")
+            raise InputError(f"{option} {quote(quantity)} is not a Kubernetes quantity, such as 16 or 64Gi")
     if options.claim is None and (job.resumes or job.options.log_dir):
         what = "checkpoints" if job.resumes else "logs"
-        raise InputError(f"the {what} would end with their pod; name a PersistentVolumeClaim for them with --claim")
+        raise InputError(f"the {what} would be lost with the pod; specify a PersistentVolumeClaim with --claim")
 
 
 def _pairs(option: str, texts: Iterable[str]) -> Object:
@@ -242,6 +245,6 @@ def _pairs(option: str, texts: Iterable[str]) -> Object:
         key, equals, value = text.partition("=")
         is_key = _LABEL_KEY.fullmatch(key) and len(key.rpartition("/")[2]) <= 63
         if not equals or not is_key or not _LABEL_VALUE.fullmatch(value) or len(value) > 63:
-            raise InputError(f"{option} {quote(text)}: write KEY=VALUE of letters, digits, -, _ and .")
+            raise InputError(f"{option} {quote(text)}: expected KEY=VALUE with letters, digits, -, _ and .")
         found[key] = value
     return found

@@ -199,14 +199,14 @@ def write_mesh(found: FoundMeshes, model: str, format_name: str) -> tuple[int, s
     Raises InputError for an unknown framework, and where it can express none of those that fit.
     """
     if format_name not in FORMATS:
-        raise InputError(f"export {quote(format_name)} is not known; {suggest(format_name, FORMATS)}")
+        raise InputError(f"export: unknown format {quote(format_name)}; {suggest(format_name, FORMATS)}")
     _check_said(found.job, format_name)
     said = FORMATS[format_name]
     for number in found.order:
         mesh = found.searched[int(number)]
         if said.can(found.job, mesh):
             return int(number), said.write(found.job, mesh, model)
-    raise InputError(f"export {format_name}: none of the meshes that fit can be expressed there")
+    raise InputError(f"export {format_name}: the format does not support any of the meshes that fit")
 
 
 def _check_said(job: MeshJob, format_name: str) -> None:
@@ -221,4 +221,6 @@ def _check_said(job: MeshJob, format_name: str) -> None:
         f"offload of {job.offload}": job.offload != "none",
     }
     if any(unsaid.values()):
-        raise InputError(f"export {format_name}: it does not say {', '.join(one for one in unsaid if unsaid[one])}")
+        raise InputError(
+            f"export {format_name}: the format does not support {', '.join(one for one in unsaid if unsaid[one])}"
+        )

@@ -78,40 +78,46 @@ class SlurmOptions:
     """What a user says of his cluster. None is left to Slurm."""
 
     time_limit: TimeLimitOpt = "24:00:00"
-    name: Annotated[Text, Option("--job-name", metavar="NAME", help="The job's name.")] = None
-    partition: Annotated[Text, Option("-p", "--partition", metavar="NAME", help="The partition.")] = None
-    account: Annotated[Text, Option("-A", "--account", metavar="NAME", help="Who pays.")] = None
-    qos: Annotated[Text, Option("--qos", metavar="NAME", help="The quality of service.")] = None
+    name: Annotated[Text, Option("--job-name", metavar="NAME", help="Name of the job.")] = None
+    partition: Annotated[Text, Option("-p", "--partition", metavar="NAME", help="Slurm partition to submit to.")] = None
+    account: Annotated[Text, Option("-A", "--account", metavar="NAME", help="Slurm account to charge.")] = None
+    qos: Annotated[Text, Option("--qos", metavar="NAME", help="Slurm quality of service (QOS).")] = None
     constraint: Annotated[
-        Text, Option("-C", "--constraint", metavar="FEATURES", help="What the nodes are to have.")
+        Text, Option("-C", "--constraint", metavar="FEATURES", help="Node features that Slurm must match.")
     ] = None
     cpus_per_task: Annotated[
-        int | None, Option("-c", "--cpus-per-task", min=1, metavar="N", help="Cores of a node, for all its ranks.")
+        int | None, Option("-c", "--cpus-per-task", min=1, metavar="N", help="CPU cores per node, shared by its ranks.")
     ] = None
-    memory: Annotated[Text, Option("--mem", metavar="SIZE", help="Memory of a node, such as 200G.")] = None
-    log: Annotated[str, Option("--log", metavar="PATTERN", help="Slurm's own log.")] = "%x-%j.log"
+    memory: Annotated[Text, Option("--mem", metavar="SIZE", help="Memory per node, such as 200G.")] = None
+    log: Annotated[str, Option("--log", metavar="PATTERN", help="Log file of Slurm, as a filename pattern.")] = (
+        "%x-%j.log"
+    )
     port: Annotated[
-        int | None, Option("--port", metavar="N", help="Where the first node listens; else by the job's number.")
+        int | None,
+        Option(
+            "--port", metavar="N", help="Port of the first node, for the rendezvous. Default: derived from the job ID."
+        ),
     ] = None
     interface: Annotated[
-        Text, Option("--interface", metavar="NAME", help="The interface by which the nodes reach each other.")
+        Text, Option("--interface", metavar="NAME", help="Network interface that connects the nodes.")
     ] = None
-    python: Annotated[str, Option("--python", metavar="FILE", help="The Python of the nodes that has Ringlab.")] = (
-        sys.executable
-    )
+    python: Annotated[
+        str,
+        Option("--python", metavar="FILE", help="Path of a Python interpreter on the nodes, with Ringlab installed."),
+    ] = sys.executable
     directives: Annotated[
-        list[str], Option("--sbatch", metavar="--OPTION=VALUE", help="One more option of sbatch.")
+        list[str], Option("--sbatch", metavar="--OPTION=VALUE", help="Additional sbatch option. Repeatable.")
     ] = field(default_factory=list)  # fmt: skip
     before: Annotated[
         list[str],
-        Option("--before", metavar="LINE", help="A shell line to do first, such as 'module load cuda'."),
+        Option("--before", metavar="LINE", help="Shell command to run first, such as 'module load cuda'. Repeatable."),
     ] = field(default_factory=list)  # fmt: skip
     folder: Text = None  # where the job works; None: here
 
 
 @with_groups
 def slurm(scenario: ScenarioArg, output: OutputOpt = None, *, job: JobOptions, options: SlurmOptions) -> None:
-    """Write a batch file of Slurm that runs the scenario under torchrun; `sbatch FILE` submits it."""
+    """Write a Slurm batch script that runs the scenario under torchrun. Submit it with `sbatch FILE`."""
     write_job(write_batch_file(load_job(scenario, job, output), options), output, "sbatch")
 
 
@@ -165,7 +171,7 @@ def _directives(job: Job, options: SlurmOptions) -> Iterator[str]:
     for directive in options.directives:
         found = _DIRECTIVE.fullmatch(directive)
         if not found:
-            raise InputError(f"--sbatch {quote(directive)}: give a long option of sbatch, such as --exclusive")
+            raise InputError(f"--sbatch {quote(directive)}: expected a long sbatch option, such as --exclusive")
         if found["value"] is not None:
             _checked(f"--sbatch {directive.partition('=')[0]}", found["value"])
         yield directive
@@ -173,5 +179,5 @@ def _directives(job: Job, options: SlurmOptions) -> Iterator[str]:
 
 def _checked(name: str, value: str) -> str:
     if not _VALUE.fullmatch(value):
-        raise InputError(f"{name} is {quote(value)}; give letters, digits and none of blanks, quotes, $, \\ and #")
+        raise InputError(f"{name} {quote(value)} must not contain blanks, quotes, $, \\ or #")
     return value

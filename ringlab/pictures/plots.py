@@ -17,8 +17,8 @@ from ringlab.shared.scenario_answer import ScenarioAnswer
 from ringlab.shared.workload import WorkCount, count_work, predictable, resolve_training
 from scenarios import LoadedScenario
 from simcomm.cluster.cluster import Cluster, doublings
-from simcomm.model.trouble import NO_TROUBLE
-from simcomm.time_models.time_model import time_model
+from simcomm.model.faults import NO_FAULTS
+from simcomm.performance_models.performance_model import performance_model
 
 
 def waterfall(answer: ScenarioAnswer[Any]) -> "tuple[str, list[viz.Bar]]":
@@ -40,7 +40,7 @@ def waterfall(answer: ScenarioAnswer[Any]) -> "tuple[str, list[viz.Bar]]":
         (cluster.title, one) for cluster in clusters for one in cluster.collectives
     ]
     if not entries:
-        raise InputError(f"{answer.file}: there is neither a training nor a collective to draw")
+        raise InputError(f"{answer.file}: nothing to draw; add a [training] or [collective] table")
     largest = max(one.bytes for _, one in entries)
     shown = [(title, one) for title, one in entries if one.bytes == largest]
     bars = [
@@ -67,7 +67,7 @@ def _lasting(parts: Mapping[str, float | None]) -> dict[str, float]:
 
 def describe_curves(scenario: LoadedScenario) -> str:
     """Return the line under the title of the scaling curve."""
-    quiet = "" if scenario.trouble == NO_TROUBLE else " without trouble"
+    quiet = "" if scenario.faults == NO_FAULTS else " without faults"
     return f"{scenario.cluster.title}; so many of its hosts, predicted{quiet}"
 
 
@@ -84,7 +84,7 @@ def scaling_curves(
     """
     trainings, whole = predictable(scenario.trainings), scenario.cluster
     if not trainings:
-        raise InputError(f"{scenario.path}: there is no training in it whose scaling could be predicted")
+        raise InputError(f"{scenario.path}: a [training] table is required to plot its scaling")
     with refusals_about(str(scenario.path)):
         firsts = [whole.on_first(ranks) for ranks in doublings(whole.world_size)]
     points, refused = _points(trainings, firsts, calibration)
@@ -130,7 +130,7 @@ def _points(
         for first in firsts:
             try:
                 one = resolve_training(training, first, calibration)
-                points[-1].append(_Point(one, first, count_work(one, time_model(first), NO_TROUBLE)))
+                points[-1].append(_Point(one, first, count_work(one, performance_model(first), NO_FAULTS)))
             except TooLarge as error:
                 refused.append(error)
     return points, refused

@@ -26,10 +26,10 @@ from ringlab.shared.workload import predictable, resolve_training
 from scenarios import LoadedScenario
 from simcomm.cluster.cluster import Cluster
 from simcomm.failing_run import run_to_failure
-from simcomm.model.trouble import NO_TROUBLE
+from simcomm.model.faults import NO_FAULTS
+from simcomm.performance_models.performance_model import performance_model
 from simcomm.schedules import check_messages
 from simcomm.selection import resolve_auto
-from simcomm.time_models.time_model import time_model
 from viz.player.page import MOST_RUNS
 from viz.player.runs import PlayedRun
 
@@ -55,7 +55,7 @@ class OneRun:
         """Return its trace. Raise InputError for a name that is not in the scenario."""
         asked, cluster = self._asked(), self.scenario.cluster
         options: dict[str, Any] = {"calibration": self.calibration, "engine": self.engine}
-        options["trouble"] = self.scenario.trouble
+        options["faults"] = self.scenario.faults
         if isinstance(asked, Training):
             training = resolve_training(asked, cluster, self.calibration)
             _check_recorded(training, cluster)
@@ -110,9 +110,9 @@ class OneRun:
 
 def _check_recorded(asked: Request | Training, cluster: Cluster) -> None:
     """Raise TooLarge for more messages than can be looked at one by one, of all steps of a training together."""
-    model = time_model(cluster)
+    model = performance_model(cluster)
     carried = model.carried(asked)
-    if carried is not None and (isinstance(asked, Request) or not model.is_whole(asked)):
+    if carried is not None and (isinstance(asked, Request) or not model.has_no_messages(asked)):
         most, too_many = Gigabyte.RECORDED, "to be looked at one by one"
         check_messages(carried.algorithm, cluster.world_size, carried.root, carried.times, most, too_many)
 
@@ -143,7 +143,7 @@ def predict_runs(
 ) -> list[PlayedRun]:
     """Simulate a run of a scenario or, where it names no algorithm, one of each, the last that fit a player.
 
-    Of one algorithm under trouble there is also the run without. What is too large is told to ``leave_out`` and left
+    Of one algorithm under faults there is also the run without. What is too large is told to ``leave_out`` and left
     out, if that is given. Raises InputError for a name that is not there, TooLarge for what is not to be left out.
     """
     names = [] if run.algorithm is not None else algorithm_names(run.scenario)[-MOST_RUNS:]
@@ -162,9 +162,9 @@ def predict_runs(
             leave_out(error)
             continue
         runs.append(PlayedRun(trace, short_name(trace), _say_what_if(one, trace)))
-    if len(runs) == 1 and run.scenario.trouble != NO_TROUBLE:
-        quiet = replace(every[0], scenario=replace(run.scenario, trouble=NO_TROUBLE)).simulate()
-        runs.append(PlayedRun(quiet, f"{short_name(quiet)} without trouble"))
+    if len(runs) == 1 and run.scenario.faults != NO_FAULTS:
+        quiet = replace(every[0], scenario=replace(run.scenario, faults=NO_FAULTS)).simulate()
+        runs.append(PlayedRun(quiet, f"{short_name(quiet)} without faults"))
     return runs
 
 
@@ -204,10 +204,10 @@ def _say_what_if(run: OneRun, trace: Trace) -> str:
 
 def _mend(scenario: LoadedScenario, cables: set[frozenset[str]], limits: RunLimits) -> LoadedScenario:
     """Return the scenario with its slow cables mended, or its full ones wider."""
-    troubled = [one for one in scenario.trouble.links if frozenset(one.between) in cables]
-    if limits.kind == "slow" and troubled:
-        kept = tuple(one for one in scenario.trouble.links if one not in troubled)
-        return replace(scenario, trouble=replace(scenario.trouble, links=kept))
+    degraded = [one for one in scenario.faults.links if frozenset(one.between) in cables]
+    if limits.kind == "slow" and degraded:
+        kept = tuple(one for one in scenario.faults.links if one not in degraded)
+        return replace(scenario, faults=replace(scenario.faults, links=kept))
     graph = scenario.cluster.graph.copy()
     factor = WIDER if limits.kind == "full" else 1 / limits.cables[0].peak
     for src, dst, link in graph.edges(data=True):

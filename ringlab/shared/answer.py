@@ -63,13 +63,13 @@ class Answer(AnswerRecord):
             if isinstance(rows, list) and rows and isinstance(rows[0], dict)
         }
         if table is not None and table not in lists:
-            raise InputError(f"there is no table {quote(table)} in this answer; {suggest(table, lists)}")
+            raise InputError(f"unknown table {quote(table)}; {suggest(table, lists)}")
         if not lists:
-            raise InputError("there is no table in this answer")
+            raise InputError("this answer has no table")
         try:
             from pandas import json_normalize  # slow to import, and no part of what Ringlab needs
         except ModuleNotFoundError as error:
-            raise InputError("to_pandas needs pandas, which is not installed here: pip install pandas") from error
+            raise InputError("to_pandas requires pandas: pip install pandas") from error
         return json_normalize(lists[table or next(iter(lists))])
 
 

@@ -41,7 +41,7 @@ def find_cluster(word: str, ranks: int) -> Cluster:
         return with_ranks(read_cluster(word), ranks)
     if word not in scenarios.shipped() and Path(word).suffix != ".toml":
         known = [*scenarios.shipped(), *machines, HERE]
-        raise InputError(f"no scenario or machine is called {quote(word)}; {suggest(word, known)}")
+        raise InputError(f"unknown scenario or machine {quote(word)}; {suggest(word, known)}")
     return with_ranks(scenarios.load(word).cluster, ranks)
 
 
@@ -53,7 +53,7 @@ def with_ranks(cluster: Cluster, ranks: int) -> Cluster:
         system = cluster.system
         nodes = -(-ranks // system.gpus)
         if nodes > system.nodes:
-            raise InputError(f"{ranks} ranks do not fit: {cluster.title} has {cluster.world_size} GPUs")
+            raise InputError(f"{ranks} ranks do not fit on {cluster.title}, which has {cluster.world_size} GPUs")
         return nccl_cluster(replace(system, nodes=nodes, gpus=min(system.gpus, ranks)), cluster.settings)
     return make_room(cluster, ranks)
 
@@ -67,10 +67,10 @@ def machine_line(name: str) -> dict[str, Any]:
     if described:
         return {"machine": described[0]}
     if name in shipped():
-        raise InputError(f"--system {name}: that is a scenario; give it before the options, without --system")
+        raise InputError(f"--system {name} is a scenario; pass it as the first argument instead")
     close = close_names(name, [*machines, *machine_entries()])
     meant = f"did you mean {' or '.join(close)}? " if close else ""
-    raise InputError(f"--system {name}: {meant}`ringlab hardware` lists the machines that there are")
+    raise InputError(f"--system {name}: unknown machine; {meant}`ringlab hardware` lists all machines")
 
 
 def parse_keys(keys: Sequence[str]) -> Mapping[str, Any]:
@@ -79,7 +79,7 @@ def parse_keys(keys: Sequence[str]) -> Mapping[str, Any]:
     for text in keys:
         key, equals, value = text.partition("=")
         if not equals or not key.strip().isidentifier():
-            raise InputError(f"--set {text}: give KEY=VALUE, for example nic=25")
+            raise InputError(f"--set {text}: expected KEY=VALUE, for example nic=25")
         try:
             found[key.strip()] = tomllib.loads(f"value = {value}")["value"]
         except tomllib.TOMLDecodeError:

@@ -15,13 +15,13 @@ from ringlab.shared.workload import predictable
 from ringlab.table import keep_few
 from scenarios import LoadedScenario
 from simcomm.cluster.cluster import Cluster
-from simcomm.repetition import LinkPart, StuckRun, TroubleFigures, Waiting
+from simcomm.repetition import FaultFigures, LinkPart, StuckRun, Waiting
 
 UNRECORDED = "with this many messages nobody kept track of who waited for whom."
 REDUCING_IS_FREE = "Reducing takes no time on this transport, so ranks that are slow at it change nothing."
 MOST_NAMED = 3  # ranks or parts of the critical path named in a sentence
 PHASE_LOOKED_AT = 0.01  # of a step, from which on the error of a phase counts
-WORTH_NAMING = 0.1  # of the critical path, from which on a link in trouble is
+WORTH_NAMING = 0.1  # of the critical path, from which on a degraded link is
 
 
 class Conclusions(NamedTuple):
@@ -31,10 +31,10 @@ class Conclusions(NamedTuple):
     explanations: tuple[str, ...]
 
 
-def conclude(answer: ScenarioAnswer[Any], scenario: LoadedScenario, grounds: Sequence[str] = ()) -> Conclusions:
-    """Return the fastest algorithm and sync, why clusters differ, the worst error, and what trouble does.
+def conclude(answer: ScenarioAnswer[Any], scenario: LoadedScenario, caveats: Sequence[str] = ()) -> Conclusions:
+    """Return the fastest algorithm and sync, why clusters differ, the worst error, and what faults do.
 
-    Last are the ``grounds`` of the predictions. Where these are too many, the first are among what explains the rest,
+    Last are the ``caveats`` of the predictions. Where these are too many, the first are among what explains the rest,
     such as who waited for whom.
     """
     sentences = [
@@ -44,7 +44,7 @@ def conclude(answer: ScenarioAnswer[Any], scenario: LoadedScenario, grounds: Seq
         *_worst_error(answer),
         *_approximations(answer),
         *filter(None, (effect(answer.own), *(effect(other, answer.own) for other in answer.what_ifs))),
-        *grounds,
+        *caveats,
     ]
     details = [*reasons(answer.own), *(line for other in answer.what_ifs for line in reasons(other, other.title))]
     return Conclusions(*keep_few(sentences, details))
@@ -180,29 +180,29 @@ def _describe_sent(syncs: dict[str, Algorithm], cluster: Cluster, where: str) ->
 
 
 def reasons(figures: ClusterFigures[Any], title: str = "") -> list[str]:
-    """Return a line for the largest size of each algorithm that was predicted under trouble, and for each training.
+    """Return a line for the largest size of each algorithm that was predicted under faults, and for each training.
 
     A line begins with ``title``, the name of a what-if.
     """
     entries = [*_of_the_largest(figures), *figures.training]
     where = f"{title}, " if title else ""
-    return [f"{where}{_name(entry)}: {_describe(entry.trouble)}" for entry in entries if entry.trouble]
+    return [f"{where}{_name(entry)}: {_describe(entry.faults)}" for entry in entries if entry.faults]
 
 
 def effect(figures: ClusterFigures[Any], without: ClusterFigures[Any] | None = None) -> str:
-    """Return a sentence about what trouble does to the quickest training, else to the quickest collective.
+    """Return a sentence about what faults do to the quickest training, else to the quickest collective.
 
-    ``without`` are the figures of the same without this trouble. The text is empty where there is no trouble.
+    ``without`` are the figures of the same without these faults. The text is empty where there are no faults.
     """
     entry = min(_shown(figures), key=lambda one: _seconds(one) or inf, default=None)
-    if entry is None or entry.trouble is None:
+    if entry is None or entry.faults is None:
         return ""
     where = f"{figures.title}: {_name(entry)}"
-    about, seconds = entry.trouble, _seconds(entry)
+    about, seconds = entry.faults, _seconds(entry)
     if seconds is None:
         return f"{where} never ends{_why_stuck(about.stuck)}."
     others = _shown(without) if without and without.cluster == figures.cluster else []
-    before = next((_seconds(one) for one in others if _name(one) == _name(entry) and one.trouble is None), None)
+    before = next((_seconds(one) for one in others if _name(one) == _name(entry) and one.faults is None), None)
     slower = f", {seconds / before:.3g} times as long as the {format_time(before)} without" if before else ""
     never = f"; {about.never_ended} of {about.repetitions} runs never end" if about.never_ended else ""
     cause = _main_cause(about.waiting) if about.waiting else ""
@@ -236,11 +236,11 @@ def _what_failed(stuck: StuckRun) -> list[str]:
 
 
 def _main_cause(waiting: Waiting) -> str:
-    """Return what most of the critical path is: a link in trouble if one stands out, else the longest of its parts."""
+    """Return what most of the critical path is: a degraded link if one stands out, else the longest of its parts."""
     whole = waiting.critical_path_s
     if whole <= 0 or not waiting.critical_path:
         return ""
-    link = waiting.troubled_links[0] if waiting.troubled_links else None
+    link = waiting.degraded_links[0] if waiting.degraded_links else None
     if link is not None and link.s >= WORTH_NAMING * whole:
         return f"; {link.s / whole:.0%} of that is messages over {_describe_link(link)}"
     part = waiting.critical_path[0]
@@ -265,18 +265,18 @@ def _name(entry: Entry) -> str:
     return f"a step with {entry.gradient_sync}"
 
 
-def _describe(trouble: TroubleFigures) -> str:
-    sentences = [_why_it_never_ends(trouble, trouble.stuck)] if trouble.stuck else []
-    if trouble.distribution:
-        waiting = trouble.waiting
+def _describe(faults: FaultFigures) -> str:
+    sentences = [_why_it_never_ends(faults, faults.stuck)] if faults.stuck else []
+    if faults.distribution:
+        waiting = faults.waiting
         sentences += [_describe_waiting(waiting), _describe_critical_path(waiting)] if waiting else [UNRECORDED]
-    sentences += [REDUCING_IS_FREE] if trouble.computing == "free" else []
+    sentences += [REDUCING_IS_FREE] if faults.computing == "free" else []
     return " ".join(sentences)
 
 
-def _why_it_never_ends(trouble: TroubleFigures, stuck: StuckRun) -> str:
-    runs = trouble.repetitions
-    how_often = "it never ends" if runs == 1 else f"{trouble.never_ended} of {runs} runs never end"
+def _why_it_never_ends(faults: FaultFigures, stuck: StuckRun) -> str:
+    runs = faults.repetitions
+    how_often = "it never ends" if runs == 1 else f"{faults.never_ended} of {runs} runs never end"
     failed = _what_failed(stuck)
     waiting = [_describe_unfinished(one) for one in stuck.unfinished[:MOST_NAMED]]
     more = len(stuck.unfinished) - MOST_NAMED
@@ -309,6 +309,6 @@ def _describe_critical_path(waiting: Waiting) -> str:
     if whole <= 0:
         return ""
     parts = [f"{part.what} {part.s / whole:.0%}" for part in waiting.critical_path[:MOST_NAMED]]
-    links = [f"{_describe_link(link)}, {link.s / whole:.0%}" for link in waiting.troubled_links[:MOST_NAMED]]
+    links = [f"{_describe_link(link)}, {link.s / whole:.0%}" for link in waiting.degraded_links[:MOST_NAMED]]
     over = f"; messages over {', '.join(links)}" if links else ""
     return f"Its end waited for: {', '.join(parts)}{over}."

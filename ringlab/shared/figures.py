@@ -10,7 +10,7 @@ from collectives.records.summary import collective_entry, training_entry
 from collectives.records.trace import Trace
 from collectives.training.workload import Training
 from ringlab.shared.answer import AnswerRecord
-from simcomm.repetition import TroubleFigures
+from simcomm.repetition import FaultFigures
 
 Number = float | None  # seconds or a rate; None of a run that never ends
 
@@ -30,12 +30,12 @@ N = TypeVar("N")
 
 
 class Figures(AnswerRecord):
-    """What was found of a collective or a training; in the JSON all about its trouble stands in one table."""
+    """What was found of a collective or a training; in the JSON all about its faults is in one table."""
 
     def to_dict(self) -> dict[str, Any]:
         found = super().to_dict()
-        if "trouble" in found:
-            about = found["trouble"]
+        if "faults" in found:
+            about = found["faults"]
             parts = [about.pop(name, {}) for name in ("stuck", "distribution", "waiting")]
             last = {key: about.pop(key) for key in ("computing", "asked") if key in about}
             for part in (*parts, last):
@@ -59,7 +59,7 @@ class CollectiveFigures(Figures, Generic[N]):
     engine: str | None = None  # of a prediction
     method: str | None = None
     error_s: float | None = None  # seconds by which an approximation may be wrong
-    trouble: TroubleFigures | None = None
+    faults: FaultFigures | None = None
     interval_s: tuple[float, float] | None = None  # of a prediction of NCCL: 80 % of measurements should lie in it
     choice: str | None = None  # what NCCL chose
     uncertainty: dict[str, float] | None = None  # of a prediction for this machine: shares, by figure
@@ -84,7 +84,7 @@ class TrainingFigures(Figures, Generic[N]):
     exposed_s: float | None = None  # of gradients that travel in buckets: what backward does not hide of it
     engine: str | None = None  # of a prediction
     method: str | None = None
-    trouble: TroubleFigures | None = None
+    faults: FaultFigures | None = None
     uncertainty: dict[str, float] | None = None  # of a prediction for this machine: shares, by figure
 
 
@@ -98,20 +98,18 @@ class ClusterFigures(AnswerRecord, Generic[N]):
     training: tuple[TrainingFigures[N], ...]
 
 
-def collective_figures(trace: Trace, trouble: TroubleFigures | None = None) -> CollectiveFigures[Number]:
+def collective_figures(trace: Trace, faults: FaultFigures | None = None) -> CollectiveFigures[Number]:
     """Return the figures of one collective from its trace."""
-    found = CollectiveFigures(**cast(dict[str, Any], collective_entry(trace)), trouble=trouble)
+    found = CollectiveFigures(**cast(dict[str, Any], collective_entry(trace)), faults=faults)
     if not trace.choice:
         return found
     interval = trace.facts["low_s"], trace.facts["high_s"]
     return replace(found, method=None, interval_s=interval, choice=trace.choice)
 
 
-def training_figures(
-    trace: Trace, training: Training, trouble: TroubleFigures | None = None
-) -> TrainingFigures[Number]:
+def training_figures(trace: Trace, training: Training, faults: FaultFigures | None = None) -> TrainingFigures[Number]:
     """Return the figures of a training from its trace."""
-    return TrainingFigures(**cast(dict[str, Any], training_entry(trace, training)), trouble=trouble)
+    return TrainingFigures(**cast(dict[str, Any], training_entry(trace, training)), faults=faults)
 
 
 def side_by_side(predicted: Number, measured: Number, uncertainty: float | None = None) -> SideBySide:

@@ -78,7 +78,9 @@ def find_training_model(
     """
     if parameters is not None:
         if shape is not None:
-            raise InputError("image_shape beside parameters, from which the work is guessed; leave one of the two out")
+            raise InputError(
+                "image_shape and parameters are mutually exclusive: with parameters, the work is estimated"
+            )
         return even_model(name, parameters)
     known, shipped = {_plain(one): one for one in models()}, shipped_model_profiles()
     named = name if name in shipped else known.get(_plain(name), name)
@@ -87,7 +89,9 @@ def find_training_model(
         if shape is None:
             return find_model(named)
         if followed not in shipped or find_model(named).shape is not None:
-            raise InputError(f"image_shape beside model {quote(name)}, whose samples are its own; leave it out")
+            raise InputError(
+                f"image_shape cannot be set for model {quote(name)}, which has its own sample shape; remove it"
+            )
     return follow_model(followed, folder, shape)
 
 
@@ -125,8 +129,8 @@ def find_language_model(spread: SpreadTraining, job: TrainingJob) -> LanguageMod
     if host is None or training.compute is not None or not is_language(named) or not is_mesh_gpu(host.gpu):
         if "framework" in training.model_fields_set:
             raise InputError(
-                f"framework = {quote(training.framework)} is of language models on described GPUs, whose times are not "
-                "stated; leave it out"
+                f"framework = {quote(training.framework)} only applies to language models on cataloged "
+                "GPUs without given compute times; remove it"
             )
         return None
     check_precision(host.gpu, training.precision, "training.precision")
@@ -139,7 +143,7 @@ def check_precision(gpu: str, precision: str, key: str) -> None:
     """Raise InputError for a precision that a GPU does not multiply, which names the key that says it."""
     if not can_multiply(gpu, precision):
         known = ", ".join(name for name in PRECISIONS if can_multiply(gpu, name))
-        raise InputError(f"{gpu} does not multiply matrices in {precision}; give {key}, of {known}")
+        raise InputError(f"{gpu} does not support {precision}; set {key} to {known}")
 
 
 def named_optimizer(training: TrainingForm) -> str:

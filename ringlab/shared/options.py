@@ -27,34 +27,42 @@ ScenarioArg = Annotated[
     str,
     typer.Argument(
         metavar="SCENARIO",
-        help="A scenario file, or the name of a shipped one.",
+        help="Scenario file, or name of a built-in scenario.",
         autocompletion=complete_scenario,
     ),
 ]
-SetOpt = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the scenario.")]
+SetOpt = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key of the scenario. Repeatable.")
+]
 JsonOpt = Annotated[
-    str | None, typer.Option("--json", metavar="FILE", help="Write the answer as JSON; - for standard output.")
+    str | None, typer.Option("--json", metavar="FILE", help="Write the results as JSON. Use - for standard output.")
 ]
 TraceOpt = Annotated[
     Path | None,
-    typer.Option("--trace", metavar="FILE", help="Write the last algorithm's messages at the largest size."),
+    typer.Option("--trace", metavar="FILE", help="Write a trace of the last algorithm at the largest size."),
 ]
 CalibrationOpt = Annotated[
-    Path | None, typer.Option("--calibration", metavar="FILE", help="Use this calibration, not the cached one.")
+    Path | None,
+    typer.Option("--calibration", metavar="FILE", help="Calibration file to use instead of the cached one."),
 ]
 TIMEOUT_S = 600.0  # unless another is given
 TimeoutOpt = Annotated[
     float,
     typer.Option(
-        min=1, metavar="SECONDS", help="End a real run after so long, a training after so long without a step."
+        min=1,
+        metavar="SECONDS",
+        help="Stop a run after this many seconds, and a training after this long without a step.",
     ),
 ]
-BackendOpt = Annotated[str, typer.Option(metavar="gloo|nccl", help="What torch.distributed sends with.")]
+BackendOpt = Annotated[
+    str, typer.Option(metavar="gloo|nccl", help="Backend of torch.distributed: gloo (CPUs) or nccl (GPUs).")
+]
 EmulateOpt = Annotated[
-    bool, typer.Option("--emulate", help="Build the scenario's network on this machine and run on it.")
+    bool, typer.Option("--emulate", help="Emulate the scenario's network on this machine and run on it.")
 ]
 CheckOpt = Annotated[
-    bool, typer.Option("--check", help="With [training.parallelism]: compare all losses with one rank's alone.")
+    bool,
+    typer.Option("--check", help="With [training.parallelism]: verify that the losses match those of a single rank."),
 ]
 
 
@@ -71,8 +79,8 @@ def drawing(what: str, about: str, *names: str, metavar: str = "FILE") -> Any:
     return typer.Option(*names, metavar=metavar, help=about, callback=check)
 
 
-ReportOpt = Annotated[Path | None, drawing("a report", "Write a report with pictures.", metavar="FILE.html")]
-ExplainOpt = Annotated[bool, typer.Option("--explain", help="Say all that is known below the tables.")]
+ReportOpt = Annotated[Path | None, drawing("a report", "Write an HTML report with figures.", metavar="FILE.html")]
+ExplainOpt = Annotated[bool, typer.Option("--explain", help="Show all notes below the tables.")]
 
 
 @dataclass(frozen=True)

@@ -83,11 +83,11 @@ def check_outputs(*files: Path | str | None, reads: Path | None = None) -> None:
         if file is None or file == "-":
             continue
         if file == Path("-"):
-            raise InputError("- is no file: only --json writes to standard output so; name a file to write")
+            raise InputError("- (standard output) is only supported by --json; specify a file")
         check_output(file)
         real = os.path.realpath(file)
         if real in named and not Path(real).is_char_device():
-            raise InputError(f"{file} and {named[real]} are one file; give each output its own")
+            raise InputError(f"{file} and {named[real]} are the same file; use different files")
         named[real] = file
 
 
@@ -114,7 +114,7 @@ def keep_broken_trace(path: Path | None) -> Iterator[None]:
         if path is None or error.trace is None or not is_first_rank():
             raise
         error.trace.write(path)
-        raise RunFailed(f"{error}\nwhat happened up to there is in {path}") from error
+        raise RunFailed(f"{error}\nThe trace up to this point is in {path}") from error
 
 
 def write_files(*writers: Callable[[], object]) -> None:
@@ -143,7 +143,7 @@ def write_json(answer: AnswerRecord, json_to: str | None) -> None:
 
     content = shorten(answer.to_dict())
     if _has_infinity(content):  # which JSON has not
-        raise InputError("a number of the answer is beyond all floats; look for a rate or time that no machine has")
+        raise InputError("a result is too large for a float; check the rates and times for unrealistic values")
     text = json.dumps(content, indent=2, allow_nan=False)
     if json_to == "-":
         with naming_standard_output():

@@ -22,14 +22,14 @@ def parse_world_sizes(text: str, option: str = "--ranks", most: int = 256) -> li
     for part in check_text(option, text, "1-8,16").split(","):
         first, dash, last = part.strip().partition("-")
         if not _is_number(first) or (dash and not _is_number(last)):
-            raise InputError(f"{option} {quote(text)}: {quote(part)} is neither a number nor a range like 1-8")
+            raise InputError(f"{option} {quote(text)}: {quote(part)} is not a number or a range such as 1-8")
         if dash and int(last) < int(first):
-            raise InputError(f"{option} {quote(text)}: {part.strip()} runs backwards; write {last}-{first}")
+            raise InputError(f"{option} {quote(text)}: {part.strip()} is reversed; write {last}-{first}")
         if int(last if dash else first) > most:
-            raise InputError(f"{option} {quote(text)}: world sizes from 1 to {most} are accepted")
+            raise InputError(f"{option} {quote(text)}: world sizes must be between 1 and {most}")
         sizes.update(range(int(first), int(last if dash else first) + 1))
     if not sizes or min(sizes) < 1:
-        raise InputError(f"{option} {quote(text)}: world sizes from 1 to {most} are accepted")
+        raise InputError(f"{option} {quote(text)}: world sizes must be between 1 and {most}")
     return sorted(sizes)
 
 
@@ -47,10 +47,10 @@ def grow_sizes(begin: str, end: str, factor: float) -> list[int]:
     """
     first, last = parse_short_size(begin, "-b"), parse_short_size(end, "-e")
     if not 1 < check_number("-f", factor) < inf or not 0 < first <= last:
-        raise InputError(f"-b {begin} -e {end} -f {factor:g}: sizes must grow from -b up to -e, by a factor above 1")
+        raise InputError(f"-b {begin} -e {end} -f {factor:g}: -e must be at least -b, and -f greater than 1")
     sizes = list(_grow(first, last, factor))
     if len(sizes) > MOST_CASES:
-        raise InputError(f"-f {factor:g}: that makes more than {MOST_CASES:,} sizes")
+        raise InputError(f"-f {factor:g}: more than {MOST_CASES:,} sizes")
     return sizes
 
 
@@ -75,4 +75,4 @@ def parse_short_size(text: str, option: str) -> int:
     try:
         return parse_size(text)
     except InputError as error:
-        raise InputError(f"{option} {text}: {error}; 32K, 1M and 2G are read as nccl-tests reads them") from error
+        raise InputError(f"{option} {text}: {error}; 32K, 1M and 2G are powers of two, as in nccl-tests") from error

@@ -92,7 +92,7 @@ class ScenarioAnswer(Answer, Generic[N]):
         if any(entry.test_accuracy is not None for entry in self.training):
             yield from _results(self.own)
         if any(_repeated(cluster) for cluster in clusters):
-            yield from _under_trouble(clusters)
+            yield from _with_faults(clusters)
         yield Sentences(self.sentences, self.explanations, wrap=True)
 
     @property
@@ -248,7 +248,7 @@ def _results(cluster: ClusterFigures[Any]) -> Iterator[Part]:
     return _grouped("Training", headings, [cluster], lambda one: [*map(row, one.training)], words=2)
 
 
-def _under_trouble(clusters: Clusters) -> Iterator[Part]:
+def _with_faults(clusters: Clusters) -> Iterator[Part]:
     """Yield how the repetitions of each collective and training went, where there were several."""
     shown = [cluster for cluster in clusters if _repeated(cluster)]
     entries = [entry for cluster in shown for entry in _repeated(cluster)]
@@ -257,30 +257,30 @@ def _under_trouble(clusters: Clusters) -> Iterator[Part]:
     size, write_size = size_unit(entry.bytes for entry in collectives)
 
     def row(entry: Entry) -> Row:
-        assert entry.trouble is not None
+        assert entry.faults is not None
         if isinstance(entry, CollectiveFigures):
             name, written = entry.algorithm, write_size(entry.bytes)
         else:
             name, written = f"step with {entry.gradient_sync}", ""
-        runs = str(entry.trouble.repetitions)
-        runs += f" of {entry.trouble.asked}" if entry.trouble.asked is not None else ""
+        runs = str(entry.faults.repetitions)
+        runs += f" of {entry.faults.asked}" if entry.faults.asked is not None else ""
         times = [format_or_dash(value, form) for value in _quantiles(entry)]
-        return [name, written, runs, *times, str(entry.trouble.never_ended)]
+        return [name, written, runs, *times, str(entry.faults.never_ended)]
 
     timed = (f"{name}\n({unit})" for name in ("median", "p95", "worst"))
     headings = ["", f"size\n({size})" if collectives else "", "runs", *timed, "never end"]
     case = f": {shown[0].title}" if len(shown) == 1 < len(clusters) else ""
     rows = lambda cluster: [*map(row, _repeated(cluster))]  # noqa: E731
-    return _grouped(f"Under trouble{case}", headings, shown, rows, words=2)
+    return _grouped(f"Under faults{case}", headings, shown, rows, words=2)
 
 
 def _repeated(cluster: ClusterFigures[Any]) -> list[Entry]:
     entries: list[Entry] = [*cluster.collectives, *cluster.training]
-    return [entry for entry in entries if entry.trouble is not None and entry.trouble.repetitions > 1]
+    return [entry for entry in entries if entry.faults is not None and entry.faults.repetitions > 1]
 
 
 def _quantiles(entry: Entry) -> tuple[float | None, ...]:
-    found = entry.trouble.distribution if entry.trouble else None
+    found = entry.faults.distribution if entry.faults else None
     return (found.median_s, found.p95_s, found.worst_s) if found else (None, None, None)
 
 

@@ -11,10 +11,10 @@ from collectives.request import Request, make_request
 from collectives.training.workload import Training
 from scenarios import CollectiveComparison, LoadedScenario
 from simcomm.cluster.cluster import Cluster
-from simcomm.model.trouble import Trouble
+from simcomm.model.faults import Faults
+from simcomm.performance_models.performance_model import PerformanceModel
 from simcomm.schedules import compact_schedule, verified_schedule
 from simcomm.selection import resolve_auto
-from simcomm.time_models.time_model import TimeModel
 
 MOST_LOOKED_AT = 20_000  # messages of a run that is simulated once more to see what limits it: well under a second
 
@@ -49,8 +49,8 @@ def leave_nccl_out(scenario: LoadedScenario) -> LoadedScenario:
     trainings = tuple(one for one in scenario.trainings if one.gradient_sync is None or one.program is not None)
     if collective is None and not trainings:
         raise InputError(
-            f'{scenario.path}: "{NCCL}" is what NCCL itself does, and gloo cannot run it; '
-            "add an algorithm of the library, such as ring, or run on GPUs with --backend nccl"
+            f'{scenario.path}: "{NCCL}" cannot run on gloo; add a library algorithm such as ring, '
+            "or run on GPUs with --backend nccl"
         )
     return replace(scenario, collective=collective, trainings=trainings)
 
@@ -76,7 +76,7 @@ def is_auto(asked: Request | Training) -> bool:
     return algorithm is not None and algorithm.by_model
 
 
-def count_work(asked: Request | Training, model: TimeModel, trouble: Trouble) -> WorkCount:
+def count_work(asked: Request | Training, model: PerformanceModel, faults: Faults) -> WorkCount:
     """Return how many messages are to be simulated, 0 of what none carries.
 
     Raises TooLarge, and ProgramError for a program that cannot work.
@@ -85,4 +85,4 @@ def count_work(asked: Request | Training, model: TimeModel, trouble: Trouble) ->
     if carried is None:
         return WorkCount()
     messages = compact_schedule(carried.algorithm, model.cluster.world_size, carried.root).messages
-    return WorkCount(carried.times * messages * trouble.runs, carried.times)
+    return WorkCount(carried.times * messages * faults.runs, carried.times)

@@ -17,7 +17,7 @@ from simcomm.cluster.cluster import Cluster
 class ThisMachine(Cluster):
     """Processes of this machine, joined by its memory."""
 
-    time_model = "measured"
+    performance_model = "measured"
     is_here, is_built = True, None
 
     @property
@@ -69,7 +69,7 @@ class ThisMachine(Cluster):
 class EmulatedCluster(Cluster):
     """Processes of this machine on a network that is built for them as the graph says."""
 
-    time_model = "emulated"
+    performance_model = "emulated"
     is_built = True
 
     @property

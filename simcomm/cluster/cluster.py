@@ -34,7 +34,7 @@ class Cluster:
     <Cluster star of 4 hosts, 10 Gbit/s: 4 ranks, 5 nodes, 8 links>
     """
 
-    time_model: ClassVar[str] = "network"  # of ``simcomm.time_models``: what finds times here
+    performance_model: ClassVar[str] = "network"  # of ``simcomm.performance_models``: what finds times here
     is_here: ClassVar[bool] = False  # the ranks are processes of this machine
     is_built: ClassVar[bool | None] = False  # whether its network is built where it is run; None: it is this machine
 

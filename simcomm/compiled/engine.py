@@ -28,22 +28,22 @@ from collectives.schedule.symmetric import SymmetricSchedule
 from collectives.step import Kind
 from simcomm.compiled.kernel.arrays import Floats, Ints, LinkChange, LinkRecords, Plan
 from simcomm.compiled.planning.engine_input import EngineInput
-from simcomm.compiled.planning.link_records import make_link_records
-from simcomm.compiled.planning.schedule_plan import most_in_flight
-from simcomm.compiled.planning.trouble import (
+from simcomm.compiled.planning.faults import (
     division_seconds,
     link_changes,
     link_records_of,
     mark_late_failures,
-    plan_in_trouble,
+    plan_with_faults,
 )
+from simcomm.compiled.planning.link_records import make_link_records
+from simcomm.compiled.planning.schedule_plan import most_in_flight
 from simcomm.compiled.shortcuts.labelled_pairs import label_cyclic_pairs
 from simcomm.compiled.shortcuts.max_plus import MaxPlusRun, is_synchronous
 from simcomm.compiled.shortcuts.partition import find_partition, make_quotient
 from simcomm.compiled.shortcuts.waits import Standstill, standstill
 from simcomm.compiled.tcp.run import TcpRun
+from simcomm.model.faults import IDLE_CHANGES
 from simcomm.model.sharing import SAME_ARRIVAL
-from simcomm.model.trouble import IDLE_CHANGES
 
 if TYPE_CHECKING:
     from simcomm.compiled.kernel.world import World
@@ -137,13 +137,13 @@ def by_shortcut(inputs: EngineInput, record: Record = Record.TIMES) -> Timing | 
     if not isinstance(inputs.schedule, SymmetricSchedule):
         return None
     _ = inputs.pairs  # too many are refused before anything else is worked out of them
-    if inputs.trouble.fails_ranks or inputs.trouble.links_change:
-        before, until = inputs.trouble.until_it_changes()
+    if inputs.faults.fails_ranks or inputs.faults.changes_links:
+        before, until = inputs.faults.split_at_first_change()
         calm = inputs.under(before, inputs.starts, inputs.index)
         timing = by_shortcut(calm, record) if until > _least_seconds(calm) else None
         if timing is not None and timing.elapsed < until * (1 - SAME_ARRIVAL):
             return timing
-    changes = inputs.trouble.fails_ranks or inputs.trouble.links_change
+    changes = inputs.faults.fails_ranks or inputs.faults.changes_links
     tells_briefly = record is Record.BRIEF_WAITS and not changes and inputs.posted <= allowed(Gigabyte.MESSAGES)
     timing = by_max_plus(inputs, waits=record is Record.WAITS or tells_briefly)
     if timing is None and record is not Record.WAITS and inputs.posted >= QUOTIENT_FROM:
@@ -167,12 +167,12 @@ def by_max_plus(inputs: EngineInput, *, waits: bool = False) -> Timing | None:
 
     With ``waits`` there is none either where a link changes or a rank fails meanwhile.
     """
-    schedule, trouble = inputs.schedule, inputs.trouble
+    schedule, faults = inputs.schedule, inputs.faults
     if not isinstance(schedule, SymmetricSchedule) or not schedule.is_cyclic or not is_synchronous(schedule):
         return None
     if not inputs.private[inputs.routes.hop_link].all():
         return None
-    if waits and (trouble.fails_ranks or trouble.links_change):
+    if waits and (faults.fails_ranks or faults.changes_links):
         return None
     run = MaxPlusRun(inputs, keeps_steps=waits)
     if run.missed_changes:
@@ -187,9 +187,9 @@ def by_quotient(inputs: EngineInput) -> Timing | None:
     if not inputs.is_steady or not isinstance(inputs.schedule, SymmetricSchedule):
         return None
     pairs = label_cyclic_pairs(inputs.schedule, inputs.sizes)
-    if pairs is not None and (inputs.starts is not None or inputs.trouble.slows_ranks):
+    if pairs is not None and (inputs.starts is not None or inputs.faults.slows_ranks):
         ranks = np.arange(inputs.schedule.world_size)
-        slowdown = inputs.trouble.slowdown(inputs.index, ranks, 0, 0)  # not drawn: the same in all channels and steps
+        slowdown = inputs.faults.slowdown(inputs.index, ranks, 0, 0)  # not drawn: the same in all channels and steps
         starts = np.zeros(len(ranks)) if inputs.starts is None else inputs.starts
         channels = inputs.schedule.channels
         pairs = pairs.with_own_times(np.repeat(slowdown, channels), np.repeat(starts, channels))
@@ -207,16 +207,16 @@ def by_events(inputs: EngineInput, *, messages: bool = False, window: float = 0.
     They are given too where ranks may wait for ever, so that the trace can say for what. ``window`` is as in
     ``simulate``.
     """
-    messages = messages or inputs.trouble.may_stop
-    needs_names = messages or inputs.is_fifo or inputs.trouble.touches_ranks
+    messages = messages or inputs.faults.may_hang
+    needs_names = messages or inputs.is_fifo or inputs.faults.affects_ranks
     says_once = isinstance(inputs.schedule, SymmetricSchedule)  # one without empty messages is a plan as it is
     if needs_names or (says_once and inputs.sent < inputs.posted):
         inputs = inputs.with_table()
     inputs.check_some_routes()
     links = link_records_of(inputs)
-    trouble = inputs.trouble
-    changes = link_changes(trouble, inputs.cluster.graph, links) if trouble.links_change else ()
-    world = run_kernel(plan_in_trouble(inputs), links, messages=messages, changes=changes, window=window)
+    faults = inputs.faults
+    changes = link_changes(faults, inputs.cluster.graph, links) if faults.changes_links else ()
+    world = run_kernel(plan_with_faults(inputs), links, messages=messages, changes=changes, window=window)
     mark_late_failures(inputs, world.agents)
     timing = _timing(inputs, world.agents["finished"], "events")
     if not messages:
@@ -290,7 +290,7 @@ def _timing(inputs: EngineInput, finished: Floats, method: str) -> Timing:
     Raises ProgramError where some never do, though nothing fails.
     """
     by_rank = finished.reshape(inputs.schedule.world_size, -1).max(axis=1)
-    if np.isinf(by_rank).any() and not inputs.trouble.may_stop:
+    if np.isinf(by_rank).any() and not inputs.faults.may_hang:
         raise _deadlock(inputs, np.flatnonzero(np.isinf(by_rank)).tolist())
     return Timing(float(by_rank.max()), by_rank, inputs.sent, method)
 
@@ -311,7 +311,7 @@ def _with_mean_division(inputs: EngineInput, timing: Timing) -> Timing:
     """Return the timing with the mean's division at the end, which a rank that has failed does not begin."""
     if inputs.request.op != "mean":
         return timing
-    late = [one.rank for one in inputs.trouble.ranks if one.fails_at <= timing.finished[one.rank] < np.inf]
+    late = [one.rank for one in inputs.faults.ranks if one.fails_at <= timing.finished[one.rank] < np.inf]
     finished = timing.finished + division_seconds(inputs)
     finished[late] = np.inf
     return timing._replace(elapsed=float(finished.max()), finished=finished, failed=timing.failed.union(late))

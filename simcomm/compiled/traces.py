@@ -19,11 +19,11 @@ from simcomm.cluster.graph import each_link
 from simcomm.compiled.engine import MessageTimes, PostTimes, Timing
 from simcomm.compiled.kernel.arrays import Floats
 from simcomm.compiled.planning.engine_input import EngineInput
+from simcomm.compiled.planning.faults import division_seconds
 from simcomm.compiled.planning.routes import Pairs, Routes
-from simcomm.compiled.planning.trouble import division_seconds
 from simcomm.compiled.shortcuts.waits import Standstill, path_by_steps, waited_by_steps
+from simcomm.model.faults import Faults
 from simcomm.model.traced_links import trace_links
-from simcomm.model.trouble import Trouble
 
 Indices = npt.NDArray[Any]
 
@@ -38,7 +38,7 @@ def make_trace(inputs: EngineInput, timing: Timing, facts: dict[str, float], *, 
     if timing.elapsed == inf:
         end = stopped(inputs, timing)
         facts = facts | {"time_min_s": end.last, "time_max_s": end.last}
-        failed = failures(inputs.trouble, timing.failed)
+        failed = failures(inputs.faults, timing.failed)
         only = replace(only, elapsed=end.last, facts=facts, failed=failed, unfinished=list(end.unfinished))
     if timing.by_steps is not None:
         division = _trace_mean_division(inputs, timing)
@@ -64,9 +64,9 @@ def stopped(inputs: EngineInput, timing: Timing) -> Standstill:
     return Standstill(max(last, float(done.max(initial=0.0))), waiting)
 
 
-def failures(trouble: Trouble, ranks: Iterable[int]) -> dict[int, float]:
+def failures(faults: Faults, ranks: Iterable[int]) -> dict[int, float]:
     """Return when the ranks that failed did, the first first."""
-    return dict(sorted(((rank, trouble.fails_at(rank)) for rank in ranks), key=lambda one: one[::-1]))
+    return dict(sorted(((rank, faults.fails_at(rank)) for rank in ranks), key=lambda one: one[::-1]))
 
 
 def trace_nothing(inputs: EngineInput, elapsed: float, method: str) -> Trace:
@@ -201,7 +201,7 @@ def trace_reductions(inputs: EngineInput, timing: Timing) -> Spans:
     seconds = _operation_seconds(inputs)[order]
     computes = np.flatnonzero((columns.kind[order] > Kind.RECV) & (seconds > 0))
     starts = np.zeros(inputs.schedule.world_size) if inputs.starts is None else np.asarray(inputs.starts)
-    fails_at = np.array([inputs.trouble.fails_at(number) for number in range(inputs.schedule.world_size)])
+    fails_at = np.array([inputs.faults.fails_at(number) for number in range(inputs.schedule.world_size)])
     ready = _last_arrivals(inputs, timing.times, site_of, len(first))
     ready = np.where(program[first], np.maximum(ready, starts[rank[first]]), ready)
     begin = begin_operations(ready, program[first], site[computes], seconds[computes], fails_at[rank[first]])
@@ -254,8 +254,8 @@ def _operation_seconds(inputs: EngineInput) -> Floats:
 
 def _operation_slowdowns(inputs: EngineInput) -> Floats:
     """Return how many times as long each operation of the table computes."""
-    columns, trouble = inputs.schedule.table().columns, inputs.trouble
-    return trouble.slowdown(inputs.index, columns.rank, columns.channel, columns.step)
+    columns, faults = inputs.schedule.table().columns, inputs.faults
+    return faults.slowdown(inputs.index, columns.rank, columns.channel, columns.step)
 
 
 def _last_arrivals(inputs: EngineInput, times: MessageTimes, site_of: Ints, sites: int) -> Floats:
@@ -285,4 +285,4 @@ def link_records(inputs: EngineInput, timings: Iterable[Timing], elapsed: float)
         nbytes += np.bincount(messages["route"][begun], messages["nbytes"][begun], len(nbytes))
     crossing = np.repeat(nbytes, np.diff(routes.first_hop))
     carried = np.bincount(routes.hop_link, crossing, len(routes.alone))
-    return trace_links(inputs.cluster, inputs.transport, carried.tolist(), elapsed, inputs.trouble)
+    return trace_links(inputs.cluster, inputs.transport, carried.tolist(), elapsed, inputs.faults)

@@ -31,8 +31,8 @@ from simcomm.compiled.traces import (
     trace_nothing,
     trace_reductions,
 )
+from simcomm.model.faults import BACKWARD, DIVISION, FORWARD, OPTIMIZER
 from simcomm.model.sharing import SAME_ARRIVAL
-from simcomm.model.trouble import BACKWARD, DIVISION, FORWARD, OPTIMIZER
 
 
 @dataclass(frozen=True)
@@ -70,15 +70,15 @@ class _Ranks:
     """Where all ranks of a training are; one that has failed, or waits for ever, is at infinity."""
 
     def __init__(self, inputs: EngineInput) -> None:
-        self.trouble, self.ranks = inputs.trouble, np.arange(inputs.schedule.world_size)
-        self.fails_at = np.array([inputs.trouble.fails_at(rank) for rank in self.ranks.tolist()])
+        self.faults, self.ranks = inputs.faults, np.arange(inputs.schedule.world_size)
+        self.fails_at = np.array([inputs.faults.fails_at(rank) for rank in self.ranks.tolist()])
         self.failed: set[int] = set()
 
     def compute(self, since: Floats, seconds: float, step: int, kind: int) -> Floats:
         """Return when the ranks have computed something from ``since`` on; one that has failed never does."""
         fails = (since >= self.fails_at) & (since < inf)
         self.failed.update(self.ranks[fails].tolist())
-        return np.where(fails, inf, since + seconds * self.trouble.slowdown(step, self.ranks, kind, step))
+        return np.where(fails, inf, since + seconds * self.faults.slowdown(step, self.ranks, kind, step))
 
 
 def simulate_training(inputs: EngineInput, compute: ComputePhases, steps: int, *, record: Record) -> Trace | None:
@@ -120,7 +120,7 @@ def simulate_training(inputs: EngineInput, compute: ComputePhases, steps: int, *
         return _finished(inputs, ready, spans, syncs, record)
     elapsed = max([rest.last, *(float(each.end.max(initial=0.0)) for each in spans)])
     waiting = sorted(rest.unfinished, key=lambda one: (one.since, one))
-    stopped_ranks = failures(inputs.trouble, ranks.failed)
+    stopped_ranks = failures(inputs.faults, ranks.failed)
     found = trace_steps(inputs, elapsed, spans, syncs, record)
     return replace(found, failed=stopped_ranks, unfinished=waiting)
 
@@ -133,7 +133,7 @@ def simulate_tcp_training(inputs: EngineInput, phases: Phases, steps: int, *, re
     InputError for more messages or segments than fit into memory.
     """
     inputs = inputs.with_table()
-    syncs = [inputs.under(inputs.trouble, None, step) for step in range(steps)]
+    syncs = [inputs.under(inputs.faults, None, step) for step in range(steps)]
     run = TcpRun(syncs, phases)
     begin, end = (run.plan.moments(deeds, run.done) for deeds in (run.plan.begins, run.plan.ends))
     rank, step = np.arange(run.plan.world_size), np.arange(steps)
@@ -172,16 +172,16 @@ def _sync(
 ) -> SimulatedSync:
     """Return the sync of a step that ranks ``begin`` at these seconds, the first at ``base``."""
     starts = begin - base if (begin > base).any() else None
-    sync = inputs.under(inputs.trouble.since(base), starts, step)
-    if starts is None and record is Record.TIMES and before and not inputs.trouble.is_random:
+    sync = inputs.under(inputs.faults.shifted(base), starts, step)
+    if starts is None and record is Record.TIMES and before and not inputs.faults.is_random:
         last = before[-1]  # it is the same again if nothing changes meanwhile
-        now, until = sync.trouble.until_it_changes()
-        then, until_then = last.inputs.trouble.until_it_changes()
+        now, until = sync.faults.split_at_first_change()
+        then, until_then = last.inputs.faults.split_at_first_change()
         longest = last.timing.elapsed / (1 - SAME_ARRIVAL)
         if now == then and last.inputs.starts is None and longest < min(until, until_then):
             return SimulatedSync(sync, base, last.timing)
     timing = None if record is Record.MESSAGES else by_shortcut(sync, record)
-    if timing is None and (sync.trouble.may_stop or record.keeps_messages):
+    if timing is None and (sync.faults.may_hang or record.keeps_messages):
         sync = sync.with_table()
     return SimulatedSync(sync, base, timing or one_by_one(sync, messages=record.keeps_messages))
 

@@ -1,1 +1,1 @@
-"""What both engines obey: how links are shared, what goes wrong, and how much things vary."""
+"""Rules that both engines share: link sharing, faults and jitter."""

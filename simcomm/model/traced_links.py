@@ -1,4 +1,4 @@
-"""The links of a Trace: their bandwidth, what transport and trouble left of it, and the bytes that crossed them."""
+"""Report the links of a trace: bandwidth over time and bytes carried."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -8,44 +8,44 @@ from collectives.records.trace import LinkRate, TracedLink
 from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.graph import Link, each_link
-from simcomm.model.trouble import NO_TROUBLE, Trouble
+from simcomm.model.faults import NO_FAULTS, Faults
 
 
 def trace_links(
-    cluster: Cluster, transport: Transport, carried: Sequence[float], elapsed: float, trouble: Trouble = NO_TROUBLE
+    cluster: Cluster, transport: Transport, carried: Sequence[float], elapsed: float, faults: Faults = NO_FAULTS
 ) -> list[TracedLink]:
-    """Return the links of a run that took ``elapsed`` seconds; ``carried`` has their bytes in the graph's order.
+    """Return the links of a run that took ``elapsed`` seconds. ``carried`` lists the bytes per link, in graph order.
 
     >>> import simcomm
     >>> star = simcomm.star(2, "8 Gbit/s", "1 us")
     >>> trace_links(star, Transport("half", goodput=0.5), [64.0, 0.0, 0.0, 64.0], elapsed=1.0)[0].rates
     (LinkRate(since=0.0, alone=500000000.0, shared=500000000.0),)
     """
-    shares = _shares_over_time(trouble, elapsed)
-    links, known = list[TracedLink](), dict[tuple[float, float], tuple[LinkRate, ...]]()
+    shares = _shares_over_time(faults, elapsed)
+    links, cache = list[TracedLink](), dict[tuple[float, float], tuple[LinkRate, ...]]()
     for (a, b, data), nbytes in zip(each_link(cluster.graph), carried, strict=True):
         alone, shared = data["bandwidth"], data.get("shared_bandwidth", data["bandwidth"])
         if (a, b) in shares:
             rates = _rates(alone, shared, transport.goodput, {0.0: 1.0} | shares[a, b])
         else:
-            if (alone, shared) not in known:
-                known[alone, shared] = _rates(alone, shared, transport.goodput, {0.0: 1.0})
-            rates = known[alone, shared]
+            if (alone, shared) not in cache:
+                cache[alone, shared] = _rates(alone, shared, transport.goodput, {0.0: 1.0})
+            rates = cache[alone, shared]
         links.append(TracedLink(a, b, alone, data["latency"], float(nbytes), rates))
     return links
 
 
 def _rates(alone: float, shared: float, goodput: float, by_time: dict[float, float]) -> tuple[LinkRate, ...]:
-    """Return the bytes/s of payload from each time on, for one message and for several, with a share of the link."""
+    """Return the payload bandwidth over time in bytes/s, for one flow alone and for several."""
     return tuple(
         LinkRate(since, *(rate * goodput * share if share > 0 else 0.0 for rate in (alone, shared)))
         for since, share in by_time.items()
     )
 
 
-def _shares_over_time(trouble: Trouble, elapsed: float) -> dict[Link, dict[float, float]]:
-    """Return the share of its bandwidth that each troubled link has from a time on, up to ``elapsed`` seconds."""
+def _shares_over_time(faults: Faults, elapsed: float) -> dict[Link, dict[float, float]]:
+    """Return the fraction of bandwidth that each degraded link has left, by start time up to ``elapsed``."""
     shares: defaultdict[Link, dict[float, float]] = defaultdict(dict)
-    for time, link, share in takewhile(lambda change: change.time <= elapsed, trouble.changes()):
+    for time, link, share in takewhile(lambda change: change.time <= elapsed, faults.changes()):
         shares[link][time] = share
     return shares

@@ -36,7 +36,7 @@ PASSES = 3  # over a GPU's memory to reduce a byte: two reads and a write
 class NcclCluster(Cluster):
     """A cluster with what NCCL knows of it."""
 
-    time_model: ClassVar[str] = "nccl"
+    performance_model: ClassVar[str] = "nccl"
 
     system: System = field(kw_only=True)
     settings: NcclSettings = field(kw_only=True)

@@ -165,10 +165,10 @@ def find_carrier(
     >>> find_carrier(simcomm.star(2, "8 Gbit/s", "1 us"), {"all_reduce": "chain"}).algorithms
     {'all_reduce': 'chain'}
     """
-    if cluster.time_model == "nccl":  # slow to import
+    if cluster.performance_model == "nccl":  # slow to import
         make = import_module("simcomm.recorded.nccl_carrier").NcclCarrier
     else:
-        make = CARRIERS[cluster.time_model]
+        make = CARRIERS[cluster.performance_model]
     found: NetworkCarrier = make(cluster, check_calibration(calibration), dict(algorithms))
     return found
 

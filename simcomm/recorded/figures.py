@@ -187,7 +187,7 @@ def describe_stuck(run: ReplayedRun) -> list[str]:
     told: dict[tuple[str, str], list[int]] = {}
     for stream in np.flatnonzero(~np.isfinite(run.finished_streams)).tolist():
         rank = run.recording.streams[stream].rank
-        if run.trouble.fails_at(rank) <= run.elapsed:
+        if run.faults.fails_at(rank) <= run.elapsed:
             told.setdefault(("", "has failed"), []).append(rank)
             continue
         for call in _waited_calls(run, stream):

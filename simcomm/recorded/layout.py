@@ -13,7 +13,7 @@ import numpy as np
 
 from collectives.records.columns import Bools, Floats, Ints
 from collectives.records.recording import Did, Recording
-from simcomm.model.trouble import DIVISION, PROGRAM
+from simcomm.model.faults import DIVISION, PROGRAM
 from simcomm.recorded.calls import NEVER, ReplayedCalls, Segments
 from simcomm.recorded.carriers import Way
 from simcomm.recorded.templates import Template

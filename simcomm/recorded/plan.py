@@ -1,4 +1,4 @@
-"""The plan and the links of a replay as the kernel reads them, in trouble or without."""
+"""The plan and the links of a replay as the kernel reads them, in faults or without."""
 
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from simcomm.compiled.kernel.arrays import Ints as KernelInts
 from simcomm.compiled.planning.link_records import make_link_records
 from simcomm.compiled.planning.routes import Pairs, Routes, find_routes
 from simcomm.compiled.planning.schedule_plan import make_messages
-from simcomm.model.trouble import Trouble
+from simcomm.model.faults import Faults
 from simcomm.recorded.calls import NEVER, ReplayedCalls, Segments
 from simcomm.recorded.carriers import NetworkCarrier, Way
 from simcomm.recorded.layout import NO_RANK, ReplayLayout, Stages, Tasks
@@ -139,16 +139,16 @@ class ReplayPlan(NamedTuple):
     work: Tasks  # with the slowness of ranks in its seconds
 
 
-def make_plan(stages: Stages, messages: ReplayedMessages, carrier: NetworkCarrier, trouble: Trouble) -> ReplayPlan:
+def make_plan(stages: Stages, messages: ReplayedMessages, carrier: NetworkCarrier, faults: Faults) -> ReplayPlan:
     """Return the plan of a layout. Raise TooLarge for more messages than there is memory for."""
     source, sink = stages.signals()
     number = len(source) + len(messages.source)
     check_fits(number, Gigabyte.MESSAGES, f"a recording of {number:,} messages and signals takes too much memory")
     pairs, route = number_routes(messages, messages.crosses, carrier.cluster.world_size)
     routes = _with_free_route(find_routes(carrier.resolved, carrier.transport, pairs))
-    routes = _limited(_narrowed(carrier.resolved, routes, trouble), trouble)
+    routes = _limited(_narrowed(carrier.resolved, routes, faults), faults)
     links = make_link_records(routes, np.zeros(len(routes.alone), np.bool_), number)
-    work = slowed(stages.work(), trouble)
+    work = slowed(stages.work(), faults)
     plan = _assemble(
         stages,
         np.append(source, messages.source),
@@ -157,21 +157,21 @@ def make_plan(stages: Stages, messages: ReplayedMessages, carrier: NetworkCarrie
         np.append(np.full(len(source), SIGNAL_BYTES), messages.nbytes),
     )
     cost = np.bincount(work.stage, work.seconds, len(plan.stages) - 1).astype(np.float64)
-    plan = plan._replace(cost=cost, extra=_extra(messages, len(source), trouble))
+    plan = plan._replace(cost=cost, extra=_extra(messages, len(source), faults))
     if carrier.resolved.sharing == "fifo":
         plan = plan._replace(arrival_order=_arrival_order(messages, len(source)))
-    if trouble.fails_ranks:
+    if faults.fails_ranks:
         ranks = stages.ranks()
-        fails_at = np.array([trouble.fails_at(rank) for rank in range(carrier.cluster.world_size)] + [np.inf])
+        fails_at = np.array([faults.fails_at(rank) for rank in range(carrier.cluster.world_size)] + [np.inf])
         plan = plan._replace(fails_at=fails_at[ranks])
     return ReplayPlan(plan, links, routes, pairs, len(source), work)
 
 
-def slowed(work: Tasks, trouble: Trouble) -> Tasks:
+def slowed(work: Tasks, faults: Faults) -> Tasks:
     """Return what computes with the slowness of its ranks; what belongs to no rank keeps its time."""
-    if not trouble.ranks and trouble.compute is None:
+    if not faults.ranks and faults.compute is None:
         return work
-    slower = trouble.slowdown(work.number, work.rank, work.channel, work.step)
+    slower = faults.slowdown(work.number, work.rank, work.channel, work.step)
     return work._replace(seconds=work.seconds * np.where(work.rank == NO_RANK, 1.0, slower))
 
 
@@ -190,19 +190,19 @@ def _with_free_route(routes: Routes) -> Routes:
     return routes._replace(first_hop=first.astype(np.int32), delay=delay)
 
 
-def _limited(routes: Routes, trouble: Trouble) -> Routes:
-    """Return the routes with links that are finite where trouble changes them, as shares of infinity are none."""
-    if not trouble.links_change:
+def _limited(routes: Routes, faults: Faults) -> Routes:
+    """Return the routes with links that are finite where faults changes them, as shares of infinity are none."""
+    if not faults.changes_links:
         return routes
     alone, shared = (np.minimum(rate, UNLIMITED) for rate in (routes.alone, routes.shared))
     return routes._replace(alone=alone, shared=shared)
 
 
-def _narrowed(cluster: Cluster, routes: Routes, trouble: Trouble) -> Routes:
+def _narrowed(cluster: Cluster, routes: Routes, faults: Faults) -> Routes:
     """Return the routes with links that have only a share of their bandwidth all the time."""
-    if not trouble.links or trouble.links_change:
+    if not faults.links or faults.changes_links:
         return routes
-    shares = trouble.link_shares()
+    shares = faults.link_shares()
     left = np.array([shares.get(edge, 1.0) for edge in cluster.graph.edges])
     return routes._replace(alone=routes.alone * left, shared=routes.shared * left)
 
@@ -227,12 +227,12 @@ def _assemble(stages: Stages, source: Ints, sink: Ints, route: Ints, nbytes: Flo
     return Plan(records, messages, ops, NO_FLOATS, NO_FLOATS, first_stage)
 
 
-def _extra(messages: ReplayedMessages, signals: int, trouble: Trouble) -> Floats:
+def _extra(messages: ReplayedMessages, signals: int, faults: Faults) -> Floats:
     """Return the seconds of messages on top of their routes; [0] where there are none."""
     extra = messages.seconds
-    if trouble.messages is not None:
+    if faults.messages is not None:
         names = (messages.collective, messages.src, messages.dst, messages.channel, messages.step, messages.chunk)
-        extra = extra + trouble.delay(*names)
+        extra = extra + faults.delay(*names)
     return np.append(np.zeros(signals), extra) if extra.any() else NO_FLOATS
 
 

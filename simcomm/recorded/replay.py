@@ -17,8 +17,8 @@ from collectives.records.columns import Floats, Ints
 from collectives.records.recording import Did, LogEntries, Recording
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.engine import run_kernel
-from simcomm.compiled.planning.trouble import link_changes
-from simcomm.model.trouble import NO_TROUBLE, Trouble, check_trouble
+from simcomm.compiled.planning.faults import link_changes
+from simcomm.model.faults import NO_FAULTS, Faults, check_faults
 from simcomm.recorded.calls import ReplayedCalls, Segments, find_calls, find_segments
 from simcomm.recorded.carriers import NetworkCarrier, Way, find_carrier, find_ways
 from simcomm.recorded.layout import ReplayLayout, lay_out
@@ -40,7 +40,7 @@ class ReplayedRun:
     layout: ReplayLayout
     messages: ReplayedMessages
     planned: ReplayPlan
-    trouble: Trouble
+    faults: Faults
     world: World
 
     @property
@@ -129,7 +129,7 @@ class Replayer:
         algorithms: Mapping[str, str] | None = None,
         *,
         calibration: Calibration | None = None,
-        trouble: Trouble = NO_TROUBLE,
+        faults: Faults = NO_FAULTS,
     ) -> ReplayedRun:
         """Return the run on a cluster, with algorithms by collective where the default will not do.
 
@@ -140,15 +140,15 @@ class Replayer:
         if cluster.world_size != ranks:
             raise InputError(f"{cluster.title} has {cluster.world_size} ranks, and the recording {ranks}")
         carrier = find_carrier(cluster, algorithms or {}, calibration)
-        check_trouble(trouble, carrier.resolved.graph, ranks)
+        check_faults(faults, carrier.resolved.graph, ranks)
         ways = find_ways(self.calls, carrier)
         recording = self.recording
         if carrier.shares_cores and recording.where == "virtual":  # what was measured here has shared them already
             recording = _charge_messages_to_cores(recording, self.segments, self.calls, ways)
         layout = lay_out(recording, self.segments, self.calls, ways, self._lines(carrier))
         messages = find_messages(self.recording, self.segments, self.calls, (layout, ways), carrier)
-        planned = make_plan(layout.stages, messages, carrier, trouble)
-        changes = link_changes(trouble, carrier.resolved.graph, planned.links) if trouble.links_change else ()
+        planned = make_plan(layout.stages, messages, carrier, faults)
+        changes = link_changes(faults, carrier.resolved.graph, planned.links) if faults.changes_links else ()
         world = run_kernel(planned.plan, planned.links, messages=True, changes=changes)
         return ReplayedRun(
             recording=self.recording,
@@ -159,7 +159,7 @@ class Replayer:
             layout=layout,
             messages=messages,
             planned=planned,
-            trouble=trouble,
+            faults=faults,
             world=world,
         )
 
@@ -182,7 +182,7 @@ def replay(
     algorithms: Mapping[str, str] | None = None,
     *,
     calibration: Calibration | None = None,
-    trouble: Trouble = NO_TROUBLE,
+    faults: Faults = NO_FAULTS,
 ) -> ReplayedRun:
     """Return a recorded run on a cluster, every message simulated; ``Replayer.on`` does so more than once.
 
@@ -196,7 +196,7 @@ def replay(
     >>> round(replay(builder.recording(), simcomm.star(2, "8 Gbit/s", "1 us")).elapsed, 6)
     0.501004
     """
-    return Replayer(recording).on(cluster, algorithms, calibration=calibration, trouble=trouble)
+    return Replayer(recording).on(cluster, algorithms, calibration=calibration, faults=faults)
 
 
 def _charge_messages_to_cores(

@@ -9,8 +9,8 @@ from collectives.records.spans import Spans
 from collectives.records.trace import Trace, TracedLink
 from simcomm.compiled.planning.routes import find_routes
 from simcomm.compiled.traces import pair_routes
+from simcomm.model.faults import DIVISION, PROGRAM
 from simcomm.model.traced_links import trace_links
-from simcomm.model.trouble import DIVISION, PROGRAM
 from simcomm.recorded.figures import find_unfinished
 from simcomm.recorded.layout import NO_RANK
 from simcomm.recorded.plan import number_routes
@@ -24,10 +24,10 @@ NAMES = ("src", "dst", "step", "chunk", "channel", "dst_step", "count", "into", 
 def make_trace(run: ReplayedRun) -> Trace:
     """Return all that happened in a run."""
     cluster, failed = run.cluster, {}
-    if run.trouble.fails_ranks:
+    if run.faults.fails_ranks:
         agents = run.world.agents["failed"][: len(run.recording.streams)] > 0
         ranks = sorted({run.recording.streams[at].rank for at in np.flatnonzero(agents).tolist()})
-        failed = {rank: run.trouble.fails_at(rank) for rank in ranks}
+        failed = {rank: run.faults.fails_at(rank) for rank in ranks}
     messages, links = _messages_and_links(run)
     return Trace(
         title=run.recording.title,
@@ -58,7 +58,7 @@ def _messages_and_links(run: ReplayedRun) -> tuple[Messages, list[TracedLink]]:
     begun = np.isfinite(run.message_begin)
     nbytes = np.bincount(route[begun], made.nbytes[begun], len(pairs.src) + 1)[1:]
     carried = np.bincount(routes.hop_link, np.repeat(nbytes, np.diff(routes.first_hop)), len(cluster.graph.edges))
-    links = trace_links(cluster, run.carrier.transport, carried.tolist(), run.elapsed, run.trouble)
+    links = trace_links(cluster, run.carrier.transport, carried.tolist(), run.elapsed, run.faults)
     arrived = np.flatnonzero(np.isfinite(run.message_end))
     columns = {name: getattr(made, name)[arrived] for name in NAMES}
     messages = Messages(

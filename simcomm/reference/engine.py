@@ -23,9 +23,9 @@ from collectives.schedule.schedule import ProgramCall
 from collectives.step import SEND, Kind, Operation, Step, offset
 from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster
+from simcomm.model.faults import NO_FAULTS, Faults
 from simcomm.model.sharing import SHARING_RULES
 from simcomm.model.traced_links import trace_links
-from simcomm.model.trouble import NO_TROUBLE, Trouble
 from simcomm.reference.network import Network
 
 Array = npt.NDArray[Any]
@@ -114,8 +114,8 @@ class Simulation:
     2.5
     """
 
-    def __init__(self, cluster: Cluster, transport: Transport, trouble: Trouble = NO_TROUBLE) -> None:
-        self.cluster, self.transport, self.trouble = cluster, transport, trouble
+    def __init__(self, cluster: Cluster, transport: Transport, faults: Faults = NO_FAULTS) -> None:
+        self.cluster, self.transport, self.faults = cluster, transport, faults
         self.env = simpy.Environment()
         sharing = SHARING_RULES[cluster.sharing]
         self.network = Network(self.env, cluster.graph, transport.goodput, cluster.routing, sharing)
@@ -128,8 +128,8 @@ class Simulation:
     def run(self, ranks: Iterable[Process]) -> float:
         """Run one process per rank to its end, or until nothing more can happen. Return the seconds that it took."""
         done = self.env.all_of([self.env.process(rank) for rank in ranks])
-        if self.trouble.links:
-            self.env.process(self.network.change(self.trouble.changes()))
+        if self.faults.links:
+            self.env.process(self.network.change(self.faults.changes()))
         while not done.processed and self.env.peek() < inf:
             self.env.step()
         if done.processed:
@@ -144,20 +144,20 @@ class Simulation:
 
     def compute(self, name: str, site: Site, seconds: float) -> Process:
         """Keep a rank busy by itself for a while, longer where it is slow. Records a span of this name."""
-        if self.trouble.ranks:
+        if self.faults.ranks:
             yield from self._stop_if_failed(site.rank)
         if seconds > 0:
             begin, slowdown = self.env.now, 1.0
-            if self.trouble.ranks or self.trouble.compute:
-                slowdown = float(self.trouble.slowdown(site.collective, site.rank, site.channel, site.step))
+            if self.faults.ranks or self.faults.compute:
+                slowdown = float(self.faults.slowdown(site.collective, site.rank, site.channel, site.step))
             yield self.env.timeout(seconds * slowdown)
             where = max(0, site.channel), site.collective
             self.spans.append(Span(site.rank, name, site.step, begin, self.env.now, *where))
 
     def _stop_if_failed(self, rank: int) -> Process:
         """Go on at once, or never if the rank has failed."""
-        if self.env.now >= self.trouble.fails_at(rank):
-            self.failed.setdefault(rank, self.trouble.fails_at(rank))
+        if self.env.now >= self.faults.fails_at(rank):
+            self.failed.setdefault(rank, self.faults.fails_at(rank))
             yield self.env.event()
 
     def collective(
@@ -183,7 +183,7 @@ class Simulation:
         for number, step in enumerate(program):
             if not step:
                 continue
-            if self.trouble.ranks:
+            if self.faults.ranks:
                 yield from self._stop_if_failed(rank)
             site = Site(index, rank, channel, number)
             halves = [self._post_chunks(site, op, buffer) for op in step if _message_bytes(op, buffer)]
@@ -224,7 +224,7 @@ class Simulation:
         hosts, begin = self.cluster.hosts, self.env.now
         name = (site.collective, src, dst, site.channel, site.step, sender.op.chunk)
         self._under_way[sender] = receiver
-        late = float(self.trouble.delay(*name)) if self.trouble.messages else 0.0
+        late = float(self.faults.delay(*name)) if self.faults.messages else 0.0
         yield self.env.timeout(self.transport.overhead + late)
         route = yield from self.network.transfer(hosts[src], hosts[dst], nbytes, name)
         del self._under_way[sender]
@@ -259,7 +259,7 @@ def make_trace(simulation: Simulation, schedule: ProgramCall, elapsed: float, fa
         elapsed=elapsed,
         messages=Messages.of(simulation.messages).sorted(),
         spans=Spans.of(simulation.spans).sorted(),
-        links=trace_links(cluster, transport, carried, elapsed, simulation.trouble),
+        links=trace_links(cluster, transport, carried, elapsed, simulation.faults),
         nodes=list(cluster.graph),
         hosts=list(cluster.hosts),
         facts=facts,

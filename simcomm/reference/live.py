@@ -19,8 +19,8 @@ from collectives.request import reduced_slice
 from collectives.step import Operation, on_group, recv, send
 from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster
+from simcomm.model.faults import DIVISION, NO_FAULTS, Faults
 from simcomm.model.traced_links import trace_links
-from simcomm.model.trouble import DIVISION, NO_TROUBLE, Trouble
 from simcomm.reference.engine import Buffer, Process, Simulation, Site
 from simcomm.schedules import verified_schedule
 
@@ -68,10 +68,10 @@ class LiveSimulation(Simulation):
     1.318291
     """
 
-    def __init__(self, cluster: Cluster, transport: Transport, trouble: Trouble = NO_TROUBLE) -> None:
-        super().__init__(cluster, transport, trouble)
-        if trouble.links:
-            self.env.process(self.network.change(trouble.changes()))
+    def __init__(self, cluster: Cluster, transport: Transport, faults: Faults = NO_FAULTS) -> None:
+        super().__init__(cluster, transport, faults)
+        if faults.links:
+            self.env.process(self.network.change(faults.changes()))
 
     @property
     def now(self) -> float:
@@ -136,7 +136,7 @@ class LiveSimulation(Simulation):
             elapsed=elapsed,
             messages=Messages.of(self.messages).sorted(),
             spans=Spans.of(self.spans).sorted(),
-            links=trace_links(self.cluster, self.transport, carried, elapsed, self.trouble),
+            links=trace_links(self.cluster, self.transport, carried, elapsed, self.faults),
             nodes=list(self.cluster.graph),
             hosts=list(self.cluster.hosts),
             engine="simpy",

@@ -14,8 +14,8 @@ import simpy
 
 from simcomm.cluster.graph import Link
 from simcomm.cluster.routing import Routing, shortest
+from simcomm.model.faults import IDLE_CHANGES, BandwidthChange
 from simcomm.model.sharing import SAME_ARRIVAL, SAME_WAIT, Capacities, Sharing, fair
-from simcomm.model.trouble import IDLE_CHANGES, Change
 
 Order = tuple[int, ...]
 
@@ -77,7 +77,7 @@ class Network:
         self.graph = graph
         self.sharing = sharing
         self.full_capacities: Capacities = {(a, b): _capacity(data, goodput) for a, b, data in graph.edges(data=True)}
-        self.capacities = dict(self.full_capacities)  # what trouble leaves of them
+        self.capacities = dict(self.full_capacities)  # what faults leave of them
         self.carried: dict[Link, float] = dict.fromkeys(self.capacities, 0.0)  # bytes
         self.flows: list[Flow] = []  # in arrival order
         self._latency: dict[Link, float] = {(a, b): data["latency"] for a, b, data in graph.edges(data=True)}
@@ -119,7 +119,7 @@ class Network:
             self._routes[src, dst] = Route(nodes, links, sum(map(self._latency.__getitem__, links)))
         return self._routes[src, dst]
 
-    def change(self, changes: Iterator[Change]) -> Generator[simpy.Event, Any, None]:
+    def change(self, changes: Iterator[BandwidthChange]) -> Generator[simpy.Event, Any, None]:
         """Set the capacities of links as ``changes`` say, until nothing else is going to happen. A simpy process."""
         idle = 0
         for change in changes:

@@ -125,7 +125,7 @@ def poll(world: VirtualWorld, rank: Rank, waiting: RankWait) -> None:
     seen[1] += 1
     if seen[1] > VAIN_POLLS:
         rank.waiting = waiting
-        world.stop(rank.job, world.judge.standstill(rank.job))
+        world.stop(rank.job, world.diagnoser.hang(rank.job))
     world.catch_up(rank, waiting)
     if not world.calendar.has_time:
         world.give_way(rank)

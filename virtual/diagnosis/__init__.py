@@ -1,1 +1,1 @@
-"""What is wrong with a program on virtual ranks, told where it goes wrong: kind, ranks, lines, and what to change."""
+"""Diagnose programs on virtual ranks: what went wrong, on which ranks and lines, and how to fix it."""

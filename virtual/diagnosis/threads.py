@@ -1,28 +1,28 @@
-"""Ranks that stand still because threads that they have started may not communicate beside them."""
+"""Find ranks that hang because threads they started are not allowed to communicate."""
 
 import select
 
-from virtual.diagnosis.places import waiting_places
+from virtual.diagnosis.locations import waiting_locations
 from virtual.ranks.finding import FindingPlace, ProgramFinding, say_wait
 from virtual.ranks.rank import RankJob
 
-GRACE_S = 1.0  # of real time, for threads to come to what they communicate
+GRACE_S = 1.0  # real time that threads get to reach their communication
 ADVICE = (
-    "join() the thread before its rank waits for what it does, or make its calls in the rank's own thread; on real "
-    "ranks this may run"
+    "join() the thread before its rank waits for the result, or make its calls in the rank's main thread; on real "
+    "ranks this program may run"
 )
 
 
-def tell_threads(job: RankJob) -> ProgramFinding | None:
-    """Tell of ranks that wait while threads of theirs would communicate, which they may only while joined."""
+def find_blocked_threads(job: RankJob) -> ProgramFinding | None:
+    """Return a finding for ranks whose threads try to communicate while the rank is not waiting for them."""
     if any(rank.thread_lock.has_others for rank in job.ranks):
         select.select([], [], [], GRACE_S)
-    kept = [(rank, rank.thread_lock.refused) for rank in job.ranks if rank.thread_lock.refused is not None]
-    if not kept:
+    blocked = [(rank, rank.thread_lock.refused) for rank in job.ranks if rank.thread_lock.refused is not None]
+    if not blocked:
         return None
     title = (
-        f"{say_wait(rank.number for rank, _ in kept)} for what threads are to do, which on virtual ranks communicate "
-        "only while their rank waits for them: in join(), or for a queue or an event"
+        f"{say_wait(rank.number for rank, _ in blocked)} for its threads. On virtual ranks, a thread can communicate "
+        "only while its rank waits for it, in join() or on a queue or an event"
     )
-    threads = tuple(FindingPlace((rank.number,), "is to go on in a thread", site) for rank, site in kept)
-    return ProgramFinding("threads", title, waiting_places(job.ranks) + threads, ADVICE)
+    threads = tuple(FindingPlace((rank.number,), "blocked in a thread", site) for rank, site in blocked)
+    return ProgramFinding("threads", title, waiting_locations(job.ranks) + threads, ADVICE)

@@ -91,7 +91,7 @@ class VirtualGroup:
             collective.is_unlike = not type(call.exchange).fits([one.exchange for one in collective.in_order()])
         if collective.is_unlike:
             if collective.is_complete:  # else it is told when no more can come
-                self.world.stop(self.job, self.world.judge.unlike_calls(collective))
+                self.world.stop(self.job, self.world.diagnoser.mismatched_calls(collective))
             return
         if collective.is_complete:
             self._move_last(collective, call)
@@ -150,7 +150,7 @@ class VirtualGroup:
         self.met[src, dst] += 1
         sent, received = sender.tensors[0], receiver.tensors[0]
         if sent.numel() != received.numel() or sent.dtype != received.dtype:
-            self.world.stop(self.job, self.world.judge.unlike_halves(sender, receiver))
+            self.world.stop(self.job, self.world.diagnoser.mismatched_message(sender, receiver))
             return
         self.recorder.meet(sender, receiver)
         self.world.watch.met(sender, receiver)

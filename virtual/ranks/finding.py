@@ -1,4 +1,4 @@
-"""A mistake of the program: what kind of, where each rank concerned is, whom it waits for, and what to change."""
+"""A finding: what is wrong with a program, where each rank is, what it waits for, and how to fix it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -6,12 +6,12 @@ from typing import Any
 
 from virtual.ranks.sites import CallSite
 
-STARTER = -1  # the number of the program that starts ranks, which is none
-SHOWN_PAIRS = 8  # of ranks that wait for each other, in words
+STARTER = -1  # stands for the program that starts the ranks and is not a rank itself
+SHOWN_PAIRS = 8  # at most this many waiting pairs are listed
 
 
 def format_runs(numbers: Iterable[int]) -> str:
-    """Return whole numbers in words, runs of them as ranges.
+    """Return integers as text, with consecutive ones as ranges.
 
     >>> format_runs([0, 1, 2, 5]), format_runs([3]), format_runs([])
     ('0-2, 5', '3', '')
@@ -26,7 +26,7 @@ def format_runs(numbers: Iterable[int]) -> str:
 
 
 def format_ranks(numbers: Iterable[int]) -> str:
-    """Return ranks in words.
+    """Return ranks as text.
 
     >>> format_ranks([0, 1, 2, 5]), format_ranks([3]), format_ranks([STARTER])
     ('ranks 0-2, 5', 'rank 3', 'the program that starts ranks')
@@ -38,7 +38,7 @@ def format_ranks(numbers: Iterable[int]) -> str:
 
 
 def say_wait(numbers: Iterable[int]) -> str:
-    """Return ranks with what they do, in words.
+    """Return ranks and the verb "wait" as text.
 
     >>> say_wait([3]), say_wait([0, 1])
     ('rank 3 waits', 'ranks 0-1 wait')
@@ -49,27 +49,27 @@ def say_wait(numbers: Iterable[int]) -> str:
 
 @dataclass(frozen=True)
 class FindingPlace:
-    """Where some ranks are, and what they do there; ``awaits`` are the ranks that each of them waits for, in order."""
+    """A line where some ranks are and what they do there. ``awaits`` lists, for each rank, the ranks it waits for."""
 
     ranks: tuple[int, ...]
     what: str
     site: CallSite | None = None
     awaits: tuple[tuple[int, ...], ...] = ()
-    before: tuple[str, ...] = ()  # what they did before, in words
+    before: tuple[str, ...] = ()  # preceding calls, as text
 
     @property
     def lines(self) -> list[str]:
-        """The place in words: the line of the program, and under it what is done there."""
+        """This location as text: the line of the program, then what the ranks do there."""
         at = f"{self.site}  {self.site.text}".rstrip() if self.site is not None else ""
         said = [f"  {format_ranks(self.ranks)}{f' at {at}' if at else ''}"]
         what = "; ".join(part for part in (self.what, self._waiting_in_words()) if part)
         said += [f"      {what}"] if what else []
         if self.before:
-            said.append("      before that: " + "; ".join(self.before))
+            said.append("      previous calls: " + "; ".join(self.before))
         return said
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain JSON."""
+        """Return a JSON-serializable dict."""
         awaits = {str(rank): list(others) for rank, others in zip(self.ranks, self.awaits, strict=False)}
         site = self.site
         where = {"file": site.file, "line": site.line, "text": site.text} if site is not None else {}
@@ -89,39 +89,39 @@ class FindingPlace:
 
 @dataclass(frozen=True)
 class ProgramFinding:
-    """A mistake of the program. ``circle`` are ranks each of which waits for the next, and the last for the first."""
+    """A mistake in the program. In ``circle``, each rank waits for the next one, and the last for the first."""
 
-    kind: str  # "deadlock", "verb", "shape"; docs/virtual.md has them all
+    kind: str  # such as "deadlock", "collective mismatch" or "shape"; docs/virtual_mistakes.md lists all kinds
     title: str  # a sentence
     places: tuple[FindingPlace, ...] = ()
     advice: str = ""  # what to change
     circle: tuple[int, ...] = field(default=())
-    time: float = 0.0  # of virtual time, seconds
+    time: float = 0.0  # virtual time in seconds
 
     @property
     def text(self) -> str:
-        """The finding in several lines, the first of which stands alone."""
-        when = f" (at {self.time * 1e3:.3f} ms of virtual time)" if self.time else ""
+        """The finding as several lines of text; the first line is a summary."""
+        when = f" (at {self.time * 1e3:.3f} ms virtual time)" if self.time else ""
         lines = [f"{self.kind}: {self.title}{when}"]
         lines += [line for place in self.places for line in place.lines]
         if self.circle:
-            lines.append("  circle: " + " -> ".join(map(str, [*self.circle, self.circle[0]])))
+            lines.append("  cycle: " + " -> ".join(map(str, [*self.circle, self.circle[0]])))
         if self.advice:
-            lines.append(f"  change: {self.advice}")
+            lines.append(f"  fix: {self.advice}")
         return "\n".join(lines)
 
     @property
     def where(self) -> tuple[tuple[int, CallSite], ...]:
-        """Each rank concerned, and its line."""
+        """Each rank involved, with its line."""
         return tuple((rank, place.site) for place in self.places if place.site for rank in place.ranks)
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """The ranks concerned."""
+        """The ranks involved."""
         return tuple(sorted({rank for place in self.places for rank in place.ranks}))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain JSON."""
+        """Return a JSON-serializable dict."""
         return {
             "kind": self.kind,
             "title": self.title,

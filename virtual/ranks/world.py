@@ -8,8 +8,8 @@ from threading import Event, Thread, get_ident
 from typing import Protocol
 
 from virtual.ranks.calendar import RunCalendar
+from virtual.ranks.diagnoser import Diagnoser
 from virtual.ranks.finding import ProgramFinding
-from virtual.ranks.judging import Judge
 from virtual.ranks.neutral import Neutral
 from virtual.ranks.own_state import Belongings
 from virtual.ranks.rank import Rank, RankJob, RankWait, State, Stopped
@@ -39,8 +39,10 @@ class VirtualWorld:
     one: there is no other thread, no race, and the order of ranks is that of virtual time.
     """
 
-    def __init__(self, calendar: RunCalendar, judge: Judge, computing: Computing, belongings: Belongings) -> None:
-        self.calendar, self.judge, self.computing, self.belongings = calendar, judge, computing, belongings
+    def __init__(
+        self, calendar: RunCalendar, diagnoser: Diagnoser, computing: Computing, belongings: Belongings
+    ) -> None:
+        self.calendar, self.diagnoser, self.computing, self.belongings = calendar, diagnoser, computing, belongings
         self.jobs: list[RankJob] = []
         self.findings: list[ProgramFinding] = []
         self.watch = Watchers()
@@ -103,7 +105,7 @@ class VirtualWorld:
         except BaseException as error:
             rank.state, rank.error, rank.ended_at = State.RUNNING, error, _site_of(error)
             if rank.job.finding is None:
-                self.stop(rank.job, getattr(error, "finding", None) or self.judge.raised(rank, error))
+                self.stop(rank.job, getattr(error, "finding", None) or self.diagnoser.exception(rank, error))
         self._end(rank)
 
     def _end(self, rank: Rank) -> None:
@@ -195,7 +197,7 @@ class VirtualWorld:
                 return True
         for job in reversed(self.jobs):
             if not job.is_over and job.finding is None:
-                self.stop(job, self.judge.standstill(job))
+                self.stop(job, self.diagnoser.hang(job))
                 return True
         return False
 

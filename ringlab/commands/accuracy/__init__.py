@@ -21,27 +21,46 @@ class AccuracyOptions:
 
     data: Annotated[
         Path | None,
-        Option(metavar="DIR", help="Tables or series and what describes them; else the project's own."),
+        Option(
+            metavar="DIR",
+            help=(
+                "Directory with tables or series and their descriptions. Default: the published data "
+                "that Ringlab ships."
+            ),
+        ),
     ] = None
-    only_put_aside: Annotated[
-        bool, Option("--put-aside", help="Judge the systems that no fit ever saw, and only those.")
-    ] = False
+    only_put_aside: Annotated[bool, Option("--put-aside", help="Evaluate only on systems held out from all fits.")] = (
+        False
+    )
     calibrate: Annotated[
-        int, Option(min=0, max=100, metavar="N", help="Show what N measured rows gain; of NCCL up to 7, and which.")
+        int,
+        Option(
+            min=0,
+            max=100,
+            metavar="N",
+            help="Show how much N measured rows would improve the predictions (0 to 7 for NCCL).",
+        ),
     ] = 0
     here: Annotated[
-        bool, Option("--here", help="Instead, emulate the scenarios under emulated/ and compare (ten minutes).")
+        bool,
+        Option(
+            "--here",
+            help=("Emulate the scenarios in emulated/ on this machine and compare with predictions (10 minutes)."),
+        ),
     ] = False
     only: Annotated[
         list[str] | None,
-        Option(metavar="SCENARIO", help="With --here: this one under emulated/, or a file; may be repeated."),
+        Option(metavar="SCENARIO", help="With --here: emulate only this scenario, by name or file. Repeatable."),
     ] = None
-    training: Annotated[bool, Option("--training", help="Instead, predict published trainings on many GPUs.")] = False
+    training: Annotated[
+        bool, Option("--training", help="Evaluate predictions of published training runs on many GPUs.")
+    ] = False
     meshes: Annotated[
-        bool, Option("--meshes", help="Instead, predict published trainings of language models on meshes.")
+        bool,
+        Option("--meshes", help="Evaluate predictions of published language-model training runs on device meshes."),
     ] = False
     leave_one_out: Annotated[
-        bool, Option("--leave-one-out", help="With --meshes: each source by a fit that has not seen it (minutes).")
+        bool, Option("--leave-one-out", help="With --meshes: leave-one-source-out cross-validation (takes minutes).")
     ] = False
 
 
@@ -50,12 +69,12 @@ def command(
     *,
     asked: AccuracyOptions,
     plot: Annotated[
-        Path | None, drawing("a still picture", "Draw predicted against measured: .png, .svg or .pdf.")
+        Path | None, drawing("a still picture", "Plot predicted against measured times, as .png, .svg or .pdf.")
     ] = None,
     explain: ExplainOpt = False,
     json_to: JsonOpt = None,
 ) -> None:
-    """Predict published NCCL tables, trainings (--training, --meshes) or clusters emulated here (--here)."""
+    """Evaluate predictions of NCCL tables, training runs (--training, --meshes) or emulated clusters (--here)."""
     check_outputs(json_to, plot)
     answer = _judge(asked, TerminalProgress())
     deliver(answer, json_to, draw_to(answer, plot, json_to), explain=explain)
@@ -63,28 +82,28 @@ def command(
 
 def _judge(asked: AccuracyOptions, progress: Progress) -> Answer:
     if asked.leave_one_out and not asked.meshes:
-        raise InputError("--leave-one-out is about --meshes; give both")
+        raise InputError("--leave-one-out requires --meshes")
     if asked.meshes:
         if asked.here or asked.only or asked.training or asked.only_put_aside:
-            raise InputError("--meshes goes with --data, --leave-one-out, --calibrate and --plot")
+            raise InputError("--meshes can only be combined with --data, --leave-one-out, --calibrate and --plot")
         from ringlab.commands.accuracy.meshes import mesh_accuracy  # scipy is slow to import
 
         session = Session(progress=progress)
         return mesh_accuracy(asked.data, leave_one_out=asked.leave_one_out, calibrate=asked.calibrate, session=session)
     if asked.training:
         if asked.here or asked.only or asked.calibrate:
-            raise InputError("--training is about published trainings; beside it go --data, --put-aside and --plot")
+            raise InputError("--training can only be combined with --data, --put-aside and --plot")
         from ringlab.commands.accuracy.training import accuracy_training  # scipy is slow to import
 
         return accuracy_training(asked.data, only_put_aside=asked.only_put_aside, progress=progress)
     if asked.here:
         if asked.data is not None or asked.only_put_aside or asked.calibrate:
-            raise InputError("--here emulates clusters on this machine; the other options are about NCCL's tables")
+            raise InputError("--here can only be combined with --only; the other options apply to published tables")
         from ringlab.commands.accuracy.here import accuracy_here  # others do without what runs ranks
 
         return accuracy_here([*map(name_of_emulated, asked.only or ())], progress=progress)
     if asked.only:
-        raise InputError("--only says which clusters --here emulates; give both")
+        raise InputError("--only requires --here")
     from ringlab.commands.accuracy.nccl import accuracy  # as above
 
     return accuracy(asked.data, only_put_aside=asked.only_put_aside, calibrate=asked.calibrate, progress=progress)

@@ -114,7 +114,7 @@ def mesh_accuracy(
     Raises InputError for a table that cannot be read, or has no run with a time.
     """
     if not 0 <= calibrate <= MOST_ADAPTED:
-        raise InputError(f"calibrate is {calibrate}; give 0 to {MOST_ADAPTED} rows")
+        raise InputError(f"calibrate must be between 0 and {MOST_ADAPTED}, not {calibrate}")
     path = SHIPPED if data is None else data / "meshes.csv" if data.is_dir() else data
     runs, refused = read_table(path)
     with (session or Session()).computing("predicting runs on meshes"):

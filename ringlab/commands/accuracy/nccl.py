@@ -158,14 +158,12 @@ def read_judged(
     left_out: dict[str, NotKnown] = {}
     systems = read_systems(directory, left_out.__setitem__)
     if not systems:
-        raise InputError(f"no system is left to predict: {next(iter(left_out.values()))}")
+        raise InputError(f"no system left to predict: {next(iter(left_out.values()))}")
     hidden = put_aside(directory)
     files = sorted(path.stem for path in directory.glob("*.csv") if path.stem != "systems")
     there = [slug for slug in systems if slug in files]
     if not there:
-        raise InputError(
-            f"{directory}: no system that {directory}/systems_described.toml describes has a table <slug>.csv here"
-        )
+        raise InputError(f"{directory}: no table <slug>.csv found for any system in {directory}/systems_described.toml")
     judged = [slug for slug in there if (slug in hidden) == only_put_aside and not systems[slug].skip]
     chosen = [slug for slug in judged if systems[slug].ranks > 1]
     aside = [] if only_put_aside else [slug for slug in there if slug in hidden]
@@ -179,7 +177,7 @@ def read_judged(
         "described with skip, and not predicted": [slug for slug in there if systems[slug].skip],
     }
     if not any(judged_series(systems, tables)):
-        raise InputError(f"{directory}: no table is left to predict: {_why_none(lists, aside, only_put_aside)}")
+        raise InputError(f"{directory}: no table left to predict: {_why_none(lists, aside, only_put_aside)}")
     notes = [f"{title}: {', '.join(slugs)}" for title, slugs in lists.items() if slugs]
     notes += describe_left_out([*left_out.values()], "systems")
     if aside:

@@ -113,11 +113,11 @@ def accuracy_training(
     """
     own = data is None
     if not own and only_put_aside:
-        raise InputError("--put-aside is about the project's own series; leave --data or --put-aside out")
+        raise InputError("--put-aside applies to the series that Ringlab ships; omit --data or --put-aside")
     left_out = list[NotKnown]()
     series = read_series(OWN_DATA if data is None else check_path("data", data), left_out.append)
     if not series:
-        raise InputError(f"no series is left to predict: {left_out[0]}")
+        raise InputError(f"no series left to predict: {left_out[0]}")
     notes = describe_left_out(left_out, "series")
     if own:
         hidden = put_aside()
@@ -127,7 +127,7 @@ def accuracy_training(
             notes.append("the parameters have seen the other systems; docs/scaling.md says how far off they are unseen")
     alone = sum(len(one.points) == 1 for one in series)
     if alone == len(series):
-        raise InputError(f"{data}: no series has a second point to predict")
+        raise InputError(f"{data}: every series has a single point; at least two are needed")
     if alone:
         notes.append(f"{alone} series have one point only, and nothing to predict")
     notes += _oddities(series)

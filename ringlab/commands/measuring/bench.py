@@ -52,20 +52,27 @@ HEADINGS = (
 class BenchOptions:
     """What to measure: every algorithm at every size, as nccl-tests' options say it."""
 
-    begin: Annotated[str, Option("-b", "--minbytes", metavar="SIZE", help="Smallest size: 8, 32K, 1M.")] = "1K"
-    end: Annotated[str, Option("-e", "--maxbytes", metavar="SIZE", help="Largest size.")] = "16M"
-    factor: Annotated[float, Option("-f", "--stepfactor", help="From one size to the next.")] = 4.0
-    iterations: Annotated[int, Option("-n", "--iters", min=1, help="Repetitions of each.")] = 20
-    warmup: Annotated[int, Option("-w", "--warmup_iters", min=0, help="Repetitions before those.")] = 5
-    check: Annotated[int, Option("-c", "--check", min=0, max=1, help="Count wrong elements: 0 or 1.")] = 1
-    ranks: Annotated[int, Option(min=1, metavar="N", help="Processes of this machine.")] = 2
-    collective: Annotated[str, Option(metavar="NAME", help="Such as all_reduce.")] = "all_reduce"
+    begin: Annotated[
+        str, Option("-b", "--minbytes", metavar="SIZE", help="Smallest buffer size, such as 8, 32K or 1M.")
+    ] = "1K"
+    end: Annotated[str, Option("-e", "--maxbytes", metavar="SIZE", help="Largest buffer size.")] = "16M"
+    factor: Annotated[float, Option("-f", "--stepfactor", help="Factor between consecutive sizes.")] = 4.0
+    iterations: Annotated[int, Option("-n", "--iters", min=1, help="Timed iterations per size.")] = 20
+    warmup: Annotated[int, Option("-w", "--warmup_iters", min=0, help="Warm-up iterations per size, not timed.")] = 5
+    check: Annotated[
+        int,
+        Option(
+            "-c", "--check", min=0, max=1, help="1: verify the results and count wrong elements. 0: skip verification."
+        ),
+    ] = 1
+    ranks: Annotated[int, Option(min=1, metavar="N", help="Number of processes on this machine.")] = 2
+    collective: Annotated[str, Option(metavar="NAME", help="Collective to measure, such as all_reduce.")] = "all_reduce"
     algorithms: Annotated[
         list[str],
-        Option("--algorithm", metavar="NAME|FILE.py:NAME|auto", help="Can be repeated; else the usual one."),
+        Option("--algorithm", metavar="NAME|FILE.py:NAME|auto", help="Algorithm to measure. Repeatable."),
     ] = field(default_factory=list)  # fmt: skip
     dtype: Annotated[str, Option("-d", "--dtype", metavar="TYPE")] = "float32"
-    op: Annotated[str, Option("-o", "--op", metavar="OP", help="sum, mean, min, max or product.")] = "sum"
+    op: Annotated[str, Option("-o", "--op", metavar="OP", help="Reduction: sum, mean, min, max or product.")] = "sum"
     root: Annotated[int, Option("-r", "--root", min=0, metavar="RANK")] = 0
 
 
@@ -75,12 +82,15 @@ def command(
     options: BenchOptions,
     backend: BackendOpt = "gloo",
     emulate: Annotated[
-        str | None, Option(metavar="SCENARIO", help="Build this scenario's network here, and run its ranks on it.")
+        str | None, Option(metavar="SCENARIO", help="Emulate this scenario's network on this machine and run on it.")
     ] = None,
-    timeout: Annotated[float, Option(min=1, metavar="SECONDS", help="End the run after so long.")] = 600.0,
+    timeout: Annotated[float, Option(min=1, metavar="SECONDS", help="Stop the run after this many seconds.")] = 600.0,
     json_to: JsonOpt = None,
 ) -> None:
-    """Measure collectives in the table of nccl-tests, beside their prediction. ^C keeps what is done."""
+    """Measure collectives as nccl-tests does, next to the predicted times.
+
+    Press Ctrl-C to stop and keep the results so far.
+    """
     emulated = None if emulate is None else load_scenario(emulate)
     benchmark = prepare(options, backend=backend, timeout=timeout, emulated=emulated)
     check_outputs(json_to)
@@ -256,7 +266,7 @@ def prepare(
     It then has as many ranks, and no prediction. Raises InputError for what cannot be measured.
     """
     if not isinstance(options, BenchOptions):
-        raise InputError(f"options is {options!r}; give BenchOptions, for example BenchOptions(collective='broadcast')")
+        raise InputError(f"options must be BenchOptions, such as BenchOptions(collective='broadcast'), not {options!r}")
     cluster = None
     if emulated is not None:
         cluster = on_emulated(emulated).cluster
@@ -277,8 +287,8 @@ def measurements(options: BenchOptions, calibration: Calibration | None = None) 
     algorithms = _algorithms(options)
     if calibration is None and any(not algorithm.is_decided for algorithm in algorithms):
         raise InputError(
-            f"--algorithm {AUTO}: nothing to choose by, as this machine is not calibrated for {options.ranks} ranks "
-            f"on this backend; `ringlab calibrate --ranks {options.ranks}` does it, for nccl with `--backend nccl`"
+            f"--algorithm {AUTO}: no calibration for {options.ranks} ranks on this machine and "
+            f"backend; run `ringlab calibrate --ranks {options.ranks}`, with `--backend nccl` for nccl"
         )
     sizes = grow_sizes(options.begin, options.end, options.factor)
     return tuple(_measurement(options, found, size, calibration) for size in sizes for found in algorithms)

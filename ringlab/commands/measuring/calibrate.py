@@ -39,45 +39,52 @@ PHASES = ("loading", "forward", "backward", "optimizer")
 class CalibrateOptions:
     """What is measured and how, or what nccl-tests wrote and what it was measured on."""
 
-    ranks: Annotated[int, Option(min=1, metavar="N", help="Processes of this machine, without a scenario.")] = 2
+    ranks: Annotated[
+        int, Option(min=1, metavar="N", help="Number of processes to calibrate, if no scenario is given.")
+    ] = 2
     backend: BackendOpt = "gloo"
     nccl_tests: Annotated[
         Path | None,
-        Option("--nccl-tests", metavar="FILE", help="Adapt NCCL's predictions to your nccl-tests output."),
+        Option("--nccl-tests", metavar="FILE", help="Adapt NCCL predictions to the output of your nccl-tests run."),
     ] = None
     runs: Annotated[
-        Path | None, Option("--runs", metavar="FILE.csv", help="Adapt predictions of meshes to your own training runs.")
+        Path | None,
+        Option("--runs", metavar="FILE.csv", help="Adapt predictions of device meshes to your own training runs."),
     ] = None
     system: Annotated[
-        str | None, Option(metavar="NAME", help="The machine that it was measured on; else by its GPU's name.")
+        str | None,
+        Option(metavar="NAME", help="Machine that the file was measured on. Default: detected from the GPU name."),
     ] = None
     collective: Annotated[
-        str | None, Option(metavar="NAME", help="What was measured, where the output of nccl-tests is too old.")
+        str | None,
+        Option(metavar="NAME", help="Collective that was measured, if the nccl-tests output does not name it."),
     ] = None
-    accept_noise: Annotated[bool, Option("--accept-noise", help="Keep also times that contradict each other.")] = False
+    accept_noise: Annotated[
+        bool, Option("--accept-noise", help="Save the calibration even if its measurements are noisy.")
+    ] = False
     timeout: TimeoutOpt = TIMEOUT_S
 
 
 @with_groups
 def command(
-    scenario: Annotated[str | None, Argument(metavar="[SCENARIO]", help="Calibrate what this scenario needs.")] = None,
+    scenario: Annotated[str | None, Argument(metavar="[SCENARIO]", help="Scenario to calibrate for.")] = None,
     *,
     options: CalibrateOptions,
     json_to: JsonOpt = None,
     set_keys: SetOpt = None,
 ) -> None:
-    """Measure this machine's messages, reductions and training phases, and keep them; or keep what you measured."""
+    """Calibrate predictions: measure this machine, or import your own measurements."""
     check_outputs(json_to)
     file, system, keys = options.nccl_tests, options.system, set_keys or []
     if options.runs is not None:
         if file is not None or scenario is not None or keys:
-            raise InputError("--runs FILE.csv says all of its runs itself: give no scenario, --set or --nccl-tests")
+            raise InputError("--runs FILE.csv cannot be combined with a scenario, --set or --nccl-tests")
         deliver(calibrate_runs(options.runs), json_to)
         return
     if file is None and (system is not None or options.collective is not None):
-        raise InputError("--system and --collective say what --nccl-tests FILE measured, and no such file is given")
+        raise InputError("--system and --collective require --nccl-tests FILE")
     if file is not None and scenario is not None and system is not None:
-        raise InputError("the scenario names a system, and so does --system; give one of them")
+        raise InputError("the scenario and --system both name a system; remove one of them")
     loaded = None if scenario is None else load_scenario(scenario, *keys)
     if file is not None:
         deliver(calibrate_nccl(file, loaded, system, [] if loaded else keys, options.collective), json_to)
@@ -232,15 +239,15 @@ def _check_gpu(file: Path | str, run: NcclTestsRun, system: System) -> None:
     gpu = match_gpu(run.gpu_name) if run.gpu_name else None
     if gpu is not None and (gpu.generation, gpu.model) != (system.gpu.generation, system.gpu.model):
         raise InputError(
-            f"{file}: measured on {run.gpu_name!r}, and {system.slug} has {system.gpu.name}; name the machine that it "
-            "was measured on"
+            f"{file}: measured on {run.gpu_name!r}, but {system.slug} has {system.gpu.name}; pass the "
+            "right machine with --system"
         )
 
 
 def _of_scenario(scenario: LoadedScenario) -> System:
     system = getattr(scenario.cluster, "system", None)
     if not isinstance(system, System):
-        raise InputError(f'{scenario.path}: nccl-tests measure NCCL; give a scenario with transport = "nccl"')
+        raise InputError(f'{scenario.path}: --nccl-tests requires a scenario with transport = "nccl"')
     return replace(system, slug=scenario.path.name) if isinstance(scenario.path, Path) else system
 
 
@@ -255,12 +262,14 @@ def _of_words(file: Path | str, run: NcclTestsRun, name: str | None, keys: Seque
     if "gpu" not in where:
         gpu = match_gpu(run.gpu_name)
         if gpu is None:
-            raise InputError(f"{file}: {run.gpu_name!r} is no GPU of the catalogue; name the machine with --system")
+            raise InputError(
+                f"{file}: GPU {run.gpu_name!r} is not in the hardware catalogue; specify the machine with --system"
+            )
         where["gpu"] = gpu.name
     if run.hosts > 1 and not {"net", "nic"} <= where.keys():
         raise InputError(
-            f"{file}: what joins the {run.hosts} hosts? name the machine with --system, or give for example "
-            "--set net=ib --set nic=25 (GB/s of all NICs of a host)"
+            f"{file}: the network between the {run.hosts} hosts is unknown; specify the machine with "
+            "--system, or pass for example --set net=ib --set nic=25 (GB/s over all NICs of a host)"
         )
     return describe_system(str(where["gpu"]), where)
 

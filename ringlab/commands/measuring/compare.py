@@ -48,7 +48,7 @@ from ringlab.shared.scenario_answer import ScenarioAnswer
 from ringlab.table import MOST_SENTENCES, keep_few
 from scenarios import LoadedScenario
 from scenarios.loader import is_spread
-from simcomm.model.trouble import NO_TROUBLE
+from simcomm.model.faults import NO_FAULTS
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,11 @@ class HostsOptions:
 
     devices: Annotated[
         str | None,
-        typer.Option(metavar="2,4,8", help="With --emulate: the trainings on so many hosts each, from --profile."),
+        typer.Option(metavar="2,4,8", help="With --emulate and --profile: numbers of hosts to train on."),
     ] = None
     profile: Annotated[
-        Path | None, typer.Option(metavar="FILE.json", help="What `ringlab profile` says of one rank by itself.")
+        Path | None,
+        typer.Option(metavar="FILE.json", help="Model profile of a single rank, written by `ringlab profile`."),
     ] = None
 
 
@@ -75,14 +76,14 @@ def command(
     outputs: AnswerOptions,
     set_keys: SetOpt = None,
 ) -> None:
-    """Predict and run, and show the error of each prediction."""
+    """Predict and run a scenario, and show the error of each prediction."""
     overrides, session = tuple(set_keys or ()), real_session(real)
     json_to, explain = outputs.json_to, outputs.explain
     if hosts.devices is not None or hosts.profile is not None:
         if hosts.devices is None or hosts.profile is None or not real.emulate:
-            raise InputError("--devices, --profile and --emulate go together: give all three, as --devices 2,4,8")
+            raise InputError("--devices, --profile and --emulate must be used together, with --devices such as 2,4,8")
         if report is not None or real != RealOptions(emulate=True):
-            raise InputError("--report, --calibration, --backend and --timeout do not go with --devices")
+            raise InputError("--report, --calibration, --backend and --timeout cannot be combined with --devices")
         counts = parse_world_sizes(hosts.devices, "--devices")
         check_outputs(json_to, reads=hosts.profile)
         found = compare_devices(scenario, counts, *overrides, profile=hosts.profile, progress=session.progress)
@@ -90,13 +91,13 @@ def command(
         return
     if is_spread(scenario, overrides):
         if report is not None or real.emulate or real.calibration is not None:
-            raise InputError("--report, --emulate and --calibration do not go with [training.parallelism]")
+            raise InputError("--report, --emulate and --calibration cannot be combined with [training.parallelism]")
         from ringlab.commands.measuring.forms import carry_out  # others do without
 
         carry_out(scenario, overrides, real, outputs, RunOptions(check), predict=True)
         return
     if check:
-        raise InputError("--check is of trainings with [training.parallelism]; [training] check_every is of replicas")
+        raise InputError("--check requires [training.parallelism]; for replicas, set check_every in [training]")
     loaded = load_scenario(scenario, *overrides)
     writers = []
     check_outputs(json_to, report, reads=real.calibration)
@@ -132,10 +133,10 @@ def check_comparable(scenario: LoadedScenario, backend: str = "gloo") -> None:
     """Raise InputError unless the scenario can be both predicted and measured on this machine."""
     with refusals_about(f"{scenario.path}: cluster"):
         scenario.cluster.check_measurable(backend, gpu_names)
-    if scenario.trouble != NO_TROUBLE:
+    if scenario.faults != NO_FAULTS:
         raise InputError(
-            f"{scenario.path}: trouble: it cannot be brought about on this machine; "
-            "leave [trouble] out, or predict it beside as [what_if.trouble]"
+            f"{scenario.path}: faults cannot be reproduced on this machine; remove [faults], or "
+            "predict them with [what_if.faults]"
         )
 
 
@@ -202,7 +203,7 @@ def compare(scenario: LoadedScenario, session: Session, emulate: bool = False) -
 
     With a calibration of before, the scenario is predicted from that and run by itself. With ``emulate`` its network is
     built on this machine, and the calibration is of two hosts of such a network. Raises InputError, also for another
-    cluster and for trouble; RunFailed.
+    cluster and for faults; RunFailed.
     """
     check_launch(scenario.cluster.world_size, session.backend, session.timeout_s)
     scenario = with_counted_models(scenario)

@@ -126,9 +126,9 @@ def _check_keys(training: TrainingForm) -> None:
         if (key, asked[key]) == ("precision", "float32"):
             continue
         raise InputError(
-            f"{key} = {quote(asked[key])} is not of a training that runs by [training.parallelism]: it learns from "
-            f"random samples or a dataset, in float32, by {', '.join(LEARNT_BY)}; leave {key} out, or parallelism for "
-            "replicas"
+            f"{key} = {quote(asked[key])} is not supported with [training.parallelism], which trains "
+            f"on random samples or a dataset, in float32, with {', '.join(LEARNT_BY)}; remove {key}, "
+            "or remove parallelism to train replicas"
         )
 
 
@@ -137,15 +137,13 @@ def _check_images(training: TrainingForm) -> None:
     if training.dataset in ("", "synthetic"):
         for key in OF_IMAGES:
             if key in training.model_fields_set:
-                raise InputError(
-                    f"{key} is of the images of a dataset; give dataset too: digits, cifar10 or imagefolder"
-                )
+                raise InputError(f"{key} requires an image dataset; set dataset to digits, cifar10 or imagefolder")
         return
     check_known("dataset", training.dataset, DATASETS)
     if is_transformer(training.model):
         raise InputError(
-            f"dataset is {quote(training.dataset)}, which are images, and model {quote(training.model)} reads words; "
-            "leave dataset out, and it learns from random words"
+            f"dataset {quote(training.dataset)} contains images, but model {quote(training.model)} "
+            "expects tokens; remove dataset to train on random tokens"
         )
 
 
@@ -177,18 +175,18 @@ def _runnable(form: Parallelism) -> Parallelism:
     """Return the form that torch's own classes give. Raise InputError where they give none."""
     if form.form in REPLICAS:
         raise InputError(
-            f"parallelism.form is {form.form}, which is {REPLICAS[form.form]} and predicted only; give ddp, "
-            "zero_redundancy, zero2, fsdp or hsdp"
+            f"parallelism.form = {form.form} is {REPLICAS[form.form]} and can only be predicted; use "
+            "ddp, zero_redundancy, zero2, fsdp or hsdp"
         )
     for name in NOT_RUN:
         if getattr(form, name) != getattr(USUAL, name):
-            raise InputError(f"parallelism.{name} is {getattr(form, name)}, which is predicted only; leave it out")
+            raise InputError(f"parallelism.{name} = {getattr(form, name)} can only be predicted; remove it")
     if form.form == "zero1":
         form = replace(form, form="zero_redundancy")
     if form.form == "zero_redundancy" and form.tensor > 1:
         raise InputError(
-            f"parallelism.tensor is {form.tensor}, and torch's ZeroRedundancyOptimizer takes no divided matrices; "
-            "give form ddp, zero2, fsdp or hsdp"
+            f"parallelism.tensor = {form.tensor} is not supported by torch's ZeroRedundancyOptimizer; "
+            "use form ddp, zero2, fsdp or hsdp"
         )
     return form
 
@@ -199,8 +197,8 @@ def _batch_size(training: TrainingForm, form: Parallelism) -> int:
         return training.batch_size * form.data
     if training.global_batch_size % form.data:
         raise InputError(
-            f"global_batch_size is {training.global_batch_size}, and the data axis has {form.data} devices with equal "
-            f"shares; give a multiple of {form.data}"
+            f"global_batch_size {training.global_batch_size} is not divisible by the {form.data} "
+            f"devices of the data axis; use a multiple of {form.data}"
         )
     return training.global_batch_size
 
@@ -227,7 +225,7 @@ def stage_blocks(profile: ModelProfile, known: Sequence[str], parts: int) -> tup
     named = [name for stage in found for name in stage]
     apart = {block.name for block in profile.blocks if block.parameters} - {*known}
     if named != [*known] or apart:
-        raise InputError(f"model {quote(profile.model)}: its blocks {', '.join(known)} are not those of its profile")
+        raise InputError(f"model {quote(profile.model)}: its blocks {', '.join(known)} do not match its profile")
     return tuple(map(tuple, found))
 
 

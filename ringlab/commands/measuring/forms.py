@@ -259,9 +259,9 @@ def _checked(answer: FormAnswer, check_all: bool) -> FormAnswer:
     if answer.same or not check_all:
         return answer
     raise RunFailed(
-        f"{answer.file}: the losses of {answer.form} differ from those of one rank alone by up to {answer.apart:.2%}: "
-        f"{', '.join(f'{loss:.6f}' for loss in answer.losses[:3])} ... against "
-        f"{', '.join(f'{loss:.6f}' for loss in answer.alone_losses[:3])} ..."
+        f"{answer.file}: the losses of {answer.form} differ from those of a single rank by up to "
+        f"{answer.apart:.2%}: {', '.join(f'{loss:.6f}' for loss in answer.losses[:3])} ... "
+        f"instead of {', '.join(f'{loss:.6f}' for loss in answer.alone_losses[:3])} ..."
     )
 
 

@@ -143,7 +143,7 @@ def measure(
     options: dict[str, Any] = {"backend": session.backend, "timeout": session.timeout_s, "network": network}
     measured: dict[Request | Training, Trace] = {}
     if watch is not None and not work.trainings:
-        raise InputError("--log-dir keeps what is known of trainings, and the scenario has none")
+        raise InputError("--log-dir requires a scenario with a training")
     watched: AbstractContextManager[list[Observer]] = (
         nullcontext([]) if watch is None else watch.observing(resumes=kept.resume is not None)
     )
@@ -177,7 +177,7 @@ def _find_starts(
 ) -> "list[Start | None]":
     """Return where each training starts, and say so. Raise InputError if one cannot start there."""
     if resume is not None and not trainings:
-        raise InputError("--resume goes on with a training, and the scenario has none")
+        raise InputError("--resume requires a scenario with a training")
     if not trainings or (resume is None and trainings[0].checkpoints is None):
         return [None] * len(trainings)
     _check_one(trainings, "--resume", None if resume == AUTO else resume, "take --resume auto, or ")
@@ -196,10 +196,10 @@ def _check_one(trainings: Sequence[Training], option: str, file: object, other: 
         return
     names = ", ".join(job.sync_name for job in trainings)
     if not trainings:
-        raise InputError(f"{option} is of a training, and the scenario has none")
+        raise InputError(f"{option} requires a scenario with a training")
     raise InputError(
-        f"{option} {file} is of one training, and the scenario has one for each of {names}; "
-        f"{other}choose one with --set training.gradient_sync=NAME"
+        f"{option} {file} supports a single training, but the scenario has one for each of "
+        f"{names}; {other}choose one with --set training.gradient_sync=NAME"
     )
 
 

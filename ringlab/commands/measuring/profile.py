@@ -28,21 +28,27 @@ class ProfileOptions:
     """How a batch is timed; nothing is run where none is given."""
 
     batch_size: Annotated[
-        int | None, Option(min=1, metavar="N", help="Time batches of so many samples; else nothing is run.")
+        int | None,
+        Option(
+            min=1,
+            metavar="N",
+            help=("Measure with this batch size. Default: count FLOPs and bytes without running the model."),
+        ),
     ] = None
-    device: Annotated[str, Option(metavar="cpu|cuda", help="What is timed.")] = "cpu"
+    device: Annotated[str, Option(metavar="cpu|cuda", help="Device to measure on.")] = "cpu"
     precision: Annotated[str, Option(metavar="float32|bf16|fp16")] = "float32"
-    steps: Annotated[int, Option(min=1, metavar="N", help="Steps whose medians are taken.")] = 5
+    steps: Annotated[int, Option(min=1, metavar="N", help="Number of measured steps; the median is reported.")] = 5
     threads: Annotated[
-        int | None, Option(min=1, metavar="N", help="Of a processor: 1 as each of many ranks of a machine has.")
+        int | None, Option(min=1, metavar="N", help="CPU threads. Use 1 to match many ranks that share one machine.")
     ] = None
-    shape: Annotated[str | None, Option(metavar="3,224,224", help="Of one sample.")] = None
+    shape: Annotated[str | None, Option(metavar="3,224,224", help="Shape of one sample.")] = None
     dataset: Annotated[
-        str | None, Option(metavar="NAME", help="Time the loading of these data too: imagefolder, cifar10, ...")
+        str | None, Option(metavar="NAME", help="Also measure data loading for this dataset: imagefolder, cifar10, ...")
     ] = None
-    data_folder: Annotated[Path | None, Option(metavar="DIR", help="Where they are.")] = None
+    data_folder: Annotated[Path | None, Option(metavar="DIR", help="Directory of the dataset.")] = None
     trace: Annotated[
-        Path | None, Option("--trace", metavar="FILE", help="Take the times from what torch's profiler wrote.")
+        Path | None,
+        Option("--trace", metavar="FILE", help="Read times from a torch.profiler trace instead of measuring."),
     ] = None
 
 
@@ -52,17 +58,20 @@ def command(
         str,
         Argument(
             metavar="MODEL",
-            help="Of torchvision, one like gpt2-xl, FILE.py:NAME (executed), or gpt:layers=12,width=768,...",
+            help=(
+                "torchvision model, known model such as gpt2-xl, FILE.py:NAME (the file is executed), or "
+                "gpt:layers=12,width=768,..."
+            ),
         ),
     ],
     output: Annotated[
-        Path | None, Option("-o", "--output", metavar="FILE.json", help="Keep the profile, for predictions.")
+        Path | None, Option("-o", "--output", metavar="FILE.json", help="Write the profile, for use in predictions.")
     ] = None,
     *,
     timing: ProfileOptions,
     json_to: JsonOpt = None,
 ) -> None:
-    """Say what a model computes, reads and keeps, layer by layer, and how long that takes on one device."""
+    """Show the FLOPs, bytes and memory of each layer of a model, and its time on one device."""
     if timing.trace is not None:
         check_input(timing.trace)
     if is_file_reference(model):
@@ -181,7 +190,7 @@ def profile_model(model: str, **timing: Any) -> ProfileAnswer:
     if batch_size is None:
         for option, given in (("--trace", asked.trace), ("--dataset", asked.dataset)):
             if given is not None:
-                raise InputError(f"{option} {given}: what is timed is a batch; give its size too, --batch-size 32")
+                raise InputError(f"{option} {given} requires a batch size; add for example --batch-size 32")
     if model in shipped_model_profiles() and batch_size is None and shape is None:
         return ProfileAnswer(find_model_profile(model))
     loading = None if asked.dataset is None else _loading(model, shape, asked)
@@ -213,7 +222,7 @@ def parse_shape(text: str | None) -> tuple[int, ...] | None:
         return None
     parts = [part.strip() for part in check_text("shape", text, "3,224,224").split(",")]
     if not all(part.isascii() and part.isdigit() and 0 < int(part[:12]) < 1 << 30 for part in parts) or len(parts) > 6:
-        raise InputError(f"--shape {quote(text)}: give whole numbers from 1 on with commas between, as 3,224,224")
+        raise InputError(f"--shape {quote(text)} must be positive integers separated by commas, such as 3,224,224")
     return tuple(map(int, parts))
 
 

@@ -91,11 +91,11 @@ def compare_devices(
     """
     progress = NoProgress() if progress is None else progress
     if not devices or min(devices) < 2:
-        raise InputError(f"devices are {list(devices)}; give numbers of hosts from 2 on, as 2,4,8")
+        raise InputError(f"devices must be numbers of hosts of at least 2, such as 2,4,8, not {list(devices)}")
     chosen = [(str(count), on_emulated(load(scenario, [*overrides, f"cluster.hosts={count}"]))) for count in devices]
     first = chosen[0][1]
     if not first.trainings:
-        raise InputError(f"{first.path}: there is no [training] whose ranks could compute as in a profile")
+        raise InputError(f"{first.path}: a [training] table is required to use a profile")
     known = find_model_profile(profile)
     computing = computing_of(known, [one for _, each in chosen for one in each.trainings], str(profile))
     named = [(name, replace(each, collective=None, what_ifs=())) for name, each in chosen]
@@ -138,19 +138,19 @@ def check_profile(profile: ModelProfile, training: Training, where: str) -> Meas
     threads = threads_per_rank(cores())
     make = f"make one with `ringlab profile MODEL --batch-size {training.batch_size} --threads {threads} -o FILE.json`"
     if not profile.measured:
-        raise InputError(f"profile {where} has no times; {make}")
+        raise InputError(f"profile {where} contains no times; {make}")
     one = profile.measured[-1]
     if profile.parameters != training.parameter_count:
         raise InputError(
-            f"profile {where} is of {quote(profile.model)} with {profile.parameters:,} parameters, and model "
-            f"{quote(training.model)} of the scenario has {training.parameter_count:,}"
+            f"profile {where} is for {quote(profile.model)} with {profile.parameters:,} parameters, "
+            f"but the scenario's model {quote(training.model)} has {training.parameter_count:,}"
         )
     if (one.batch_size, one.precision) != (training.batch_size, training.precision):
         raise InputError(
-            f"profile {where} is of batches of {one.batch_size} in {one.said_precision}, and the scenario has batches "
-            f"of {training.batch_size} in {training.precision}; {make}"
+            f"profile {where} is for batch size {one.batch_size} in {one.said_precision}, but the "
+            f"scenario uses batch size {training.batch_size} in {training.precision}; {make}"
         )
     if one.threads != threads:
         said = f"{one.threads} threads" if one.threads else "no processor whose threads are known"
-        raise InputError(f"profile {where} is of {said}, and ranks here have {threads}; {make}")
+        raise InputError(f"profile {where} was measured with {said}, but ranks on this machine have {threads}; {make}")
     return one

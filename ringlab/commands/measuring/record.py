@@ -34,24 +34,26 @@ JOIN_S = 60.0  # that rank 0 waits for the files of others when its own program 
 class RankOptions:
     """The ranks that are started."""
 
-    ranks: Annotated[int, Option(min=1, help="How many ranks to start; under torchrun those that there are.")] = 2
+    ranks: Annotated[int, Option(min=1, help="Number of ranks to start. Under torchrun: the ranks it started.")] = 2
     timeout: TimeoutOpt = 600.0
 
 
 @with_groups
 def command(
-    script: Annotated[str, Argument(metavar="SCRIPT", help="A program of torch.distributed, as torchrun starts it.")],
-    arguments: Annotated[list[str] | None, Argument(metavar="[ARGS]...", help="Its own arguments.")] = None,
+    script: Annotated[str, Argument(metavar="SCRIPT", help="torch.distributed script, as you would pass to torchrun.")],
+    arguments: Annotated[list[str] | None, Argument(metavar="[ARGS]...", help="Arguments of the script.")] = None,
     *,
     started: RankOptions,
-    output: Annotated[Path, Option("-o", "--output", metavar="RUN.json", help="The recording.")] = Path("run.json"),
-    module: Annotated[bool, Option("-m", help="SCRIPT is a module, as of python -m.")] = False,
+    output: Annotated[Path, Option("-o", "--output", metavar="RUN.json", help="Output file for the recording.")] = Path(
+        "run.json"
+    ),
+    module: Annotated[bool, Option("-m", help="Treat SCRIPT as a module, as python -m does.")] = False,
     parts: Annotated[Path | None, Option(hidden=True)] = None,
     json_to: JsonOpt = None,
 ) -> None:
-    """Record what a program of torch.distributed calls and computes on real ranks; also under torchrun.
+    """Record the collectives and compute of a torch.distributed script on real ranks.
 
-    It runs as it is, over gloo or NCCL. Options of Ringlab come before SCRIPT.
+    The script runs unmodified, over gloo or NCCL. Options of Ringlab come before SCRIPT. Also works under torchrun.
     """
     if not module:
         check_input(Path(script), FileBytes.PROGRAM)
@@ -82,7 +84,7 @@ def _record_rank(words: list[str], output: Path, folder: Path, module: bool) -> 
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"{output}: its ranks' files cannot be written beside it: {error.strerror}") from error
+        raise InputError(f"{output}: cannot write the per-rank files next to it: {error.strerror}") from error
     record_script(Path(words[0]), words[1:], folder, as_module=module)
     if os.environ["RANK"] != "0":
         return None

@@ -34,21 +34,31 @@ class TrainingOptions:
 
     resume: Annotated[
         str | None,
-        Option("--resume", metavar="auto|FILE", help="Go on with a training from its newest checkpoint, or one."),
+        Option("--resume", metavar="auto|FILE", help="Resume training from the newest checkpoint (auto) or from FILE."),
     ] = None
     elastic: Annotated[
-        bool, Option("--elastic", help="Under torchrun, take as many ranks as it has started this time.")
+        bool,
+        Option(
+            "--elastic",
+            help=("Under torchrun: use as many ranks as it started, even if the scenario has another number."),
+        ),
     ] = False
     log_dir: Annotated[
-        Path | None, Option("--log-dir", metavar="DIR", help="Keep metrics and a log a rank of trainings there.")
+        Path | None,
+        Option("--log-dir", metavar="DIR", help="Directory for training metrics and one log file per rank."),
     ] = None
-    tensorboard: Annotated[bool, Option("--tensorboard", help="Keep curves for TensorBoard there too.")] = False
+    tensorboard: Annotated[bool, Option("--tensorboard", help="Also write TensorBoard logs to --log-dir.")] = False
     profile: Annotated[
-        str | None, Option("--profile", metavar="STEPS", help="Keep torch's profile of these steps too: 10 or 10-12.")
+        str | None,
+        Option(
+            "--profile",
+            metavar="STEPS",
+            help="Also write a torch.profiler trace of these steps to --log-dir: 10 or 10-12.",
+        ),
     ] = None
 
     weights: Annotated[
-        Path | None, Option("--weights", metavar="FILE.pt", help="Write what was trained there: torch's state_dict.")
+        Path | None, Option("--weights", metavar="FILE.pt", help="Write the trained weights, as a state_dict.")
     ] = None
 
     def watch(self) -> "Watch | None":
@@ -56,7 +66,7 @@ class TrainingOptions:
         if self.log_dir is None:
             for option, is_given in (("--tensorboard", self.tensorboard), ("--profile", self.profile is not None)):
                 if is_given:
-                    raise InputError(f"{option} needs a folder to write to: give --log-dir too")
+                    raise InputError(f"{option} requires --log-dir")
             return None
         from realcomm.watching.watch import Watch, parse_steps  # imports torch, which --help does without
 
@@ -71,34 +81,34 @@ def command(
     real: RealOptions,
     training: TrainingOptions,
     predict: Annotated[
-        bool, Option("--predict", help="Show the prediction before the run, and both side by side after it.")
+        bool, Option("--predict", help="Show the prediction before the run, and compare it with the result afterwards.")
     ] = False,
     *,
     also: RunOptions,
     outputs: AnswerOptions,
     set_keys: SetOpt = None,
 ) -> None:
-    """Run the scenario on real processes of this machine; also under torchrun."""
+    """Run a scenario on real processes. Also works under torchrun."""
     changes, ranks = [*(set_keys or ())], ranks_started() if training.elastic else None
     changes += [] if ranks is None else [f"cluster.world_size={ranks}"]
     if is_spread(scenario, changes):
         for option, value in (("--emulate", real.emulate), ("--calibration", real.calibration),
                               ("--resume", training.resume), ("--log-dir", training.log_dir)):  # fmt: skip
             if value:
-                raise InputError(f"{option} does not go with [training.parallelism]; leave one of the two out")
+                raise InputError(f"{option} cannot be combined with [training.parallelism]")
         from ringlab.commands.measuring.forms import carry_out  # others do without
 
         carry_out(scenario, changes, real, outputs, also, predict=predict, weights=training.weights)
         return
     if also.check:
-        raise InputError("--check is of trainings with [training.parallelism]; [training] check_every is of replicas")
+        raise InputError("--check requires [training.parallelism]; for replicas, set check_every in [training]")
     loaded = load_scenario(scenario, *changes)
     check_outputs(outputs.json_to, also.trace, training.weights, reads=real.calibration)
     kept, session = Kept(training.resume, training.watch(), training.weights), real_session(real)
     with keep_broken_trace(also.trace):
         answer: RunAnswer | Comparison
         if predict and real.emulate:
-            raise InputError("--predict does not go with --emulate; `ringlab compare SCENARIO --emulate` does both")
+            raise InputError("--predict cannot be combined with --emulate; use `ringlab compare SCENARIO --emulate`")
         if predict:
             show = partial(_show_prediction, quiet=outputs.json_to == "-")
             answer = run_beside_prediction(loaded, show, session, kept)

@@ -152,8 +152,9 @@ class DevicesAnswer(Answer):
 def no_timeline(path: Path) -> InputError:
     """Return why no Trace of a step can be written to a file."""
     return InputError(
-        f"--trace {path}: of a mesh with neither a data axis nor a pipeline no timeline is made, as nothing goes on "
-        "beside computing; give more devices with --devices, or training.parallelism.pipeline"
+        f"--trace {path}: a mesh without a data axis and without a pipeline has no communication "
+        "that overlaps compute; use more devices with --devices, or set "
+        "training.parallelism.pipeline"
     )
 
 

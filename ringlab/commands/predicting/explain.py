@@ -26,7 +26,7 @@ from simcomm.nccl.predict import COLLECTIVES, NcclPrediction
 from simcomm.nccl.rings import double_tree, rank_rings, ring_orders
 from simcomm.nccl.settings import VARIABLES
 from simcomm.nccl.topology import find_path, hop_kind
-from simcomm.time_models.time_model import time_model
+from simcomm.performance_models.performance_model import performance_model
 
 USUAL_SIZES = tuple(1024 * 8**power for power in range(8))  # 1 KiB to 2 GiB, for a scenario that asks for no sizes
 LINKS = {"nvswitch": "NVSwitch", "mesh": "NVLink mesh", "bridge": "NVLink bridges", "xgmi": "xGMI", "pcie": "PCIe"}
@@ -64,12 +64,12 @@ WORDS = {  # of nvidia-smi topo -m, and of NCCL's log
 def command(
     scenario: ScenarioArg,
     output: Annotated[
-        Path | None, drawing("a still picture", "Draw the rings and trees: .png, .svg or .pdf.", "-o", "--output")
+        Path | None, drawing("a still picture", "Draw the rings and trees, as .png, .svg or .pdf.", "-o", "--output")
     ] = None,
     json_to: JsonOpt = None,
     set_keys: SetOpt = None,
 ) -> None:
-    """Say what NCCL would pick at each size and why: its topology, channels, rings and trees, and every candidate."""
+    """Explain which algorithm, protocol and channels NCCL would choose at each size, and why."""
     loaded = load_scenario(scenario, *(set_keys or ()))
     check_outputs(json_to, output)
     answer = explain(loaded, TerminalProgress())
@@ -161,10 +161,10 @@ def explain(scenario: LoadedScenario, progress: Progress | None = None) -> Expla
     clusters = {scenario.cluster.title: scenario.cluster} | {one.title: one.cluster for one in scenario.what_ifs}
     joined = {title: one for title, one in clusters.items() if isinstance(one, NcclCluster)}
     if not joined:
-        raise InputError(f'{scenario.path}: no cluster in it has transport = "nccl", so there is nothing to explain')
+        raise InputError(f'{scenario.path}: no cluster has transport = "nccl", so there is nothing to explain')
     collective = scenario.collective.name if scenario.collective else "all_reduce"
     if collective not in COLLECTIVES:
-        raise InputError(f"{scenario.path}: NCCL has no {collective}; it has {', '.join(COLLECTIVES)}")
+        raise InputError(f"{scenario.path}: NCCL does not have {collective}; it has {', '.join(COLLECTIVES)}")
     sizes = scenario.collective.sizes if scenario.collective else USUAL_SIZES
     with computing(progress, f"choosing as NCCL does for {scenario.title}"):
         found = tuple(_explain(title, cluster, collective, sizes) for title, cluster in joined.items())
@@ -185,7 +185,7 @@ def _explain(title: str, cluster: NcclCluster, collective: str, sizes: tuple[int
         rings=rank_rings(comm),
         trees=tuple(tuple((node.rank, node.parent) for node in tree) for tree in trees),
         sizes=tuple(_explain_size(cluster, collective, nbytes) for nbytes in sizes),
-        notes=time_model(cluster).grounds([nccl(collective)]),
+        notes=performance_model(cluster).caveats([nccl(collective)]),
     )
 
 

@@ -45,19 +45,20 @@ class PlanOptions:
     """What is asked of a plan; each goes before what the scenario's ``[plan]`` says."""
 
     target_samples: Annotated[
-        float | None, Option(metavar="N", help="Samples, or tokens, to train on in all; else one epoch's.")
+        float | None, Option(metavar="N", help="Total number of samples or tokens to train on. Default: one epoch.")
     ] = None
-    budget: Annotated[float | None, Option(metavar="DOLLARS", help="What it may cost.")] = None
+    budget: Annotated[float | None, Option(metavar="DOLLARS", help="Maximum cost in dollars.")] = None
     deadline: Annotated[
-        str | None, Option(metavar="TIME", help="When it has to be done: 12h, '3 days'; a number: hours.")
+        str | None, Option(metavar="TIME", help="Deadline, such as 12h or '3 days'. A plain number is in hours.")
     ] = None
-    spot: Annotated[bool, Option("--spot", help="Spot machines too, where their price is known.")] = False
+    spot: Annotated[bool, Option("--spot", help="Include spot instances with a known price.")] = False
     prices: Annotated[
-        Path | None, Option(metavar="FILE.csv", help="Prices in the columns of prices.csv, not the snapshot.")
+        Path | None,
+        Option(metavar="FILE.csv", help="Price list with the columns of prices.csv. Default: the built-in snapshot."),
     ] = None
     kept: Annotated[
         Path | None,
-        Option("--keep", metavar="FILE", help="Keep each predicted rate there, and do not predict it again."),
+        Option("--keep", metavar="FILE", help="Cache predicted rates in FILE."),
     ] = None
 
     def applied(self, form: PlanForm) -> PlanForm:
@@ -77,12 +78,12 @@ def command(
     scenario: ScenarioArg,
     *,
     options: PlanOptions,
-    plot: Annotated[Path | None, drawing("a still picture", "Draw time against money: .png, .svg, .pdf.")] = None,
+    plot: Annotated[Path | None, drawing("a still picture", "Plot time against cost, as .png, .svg or .pdf.")] = None,
     explain: ExplainOpt = False,
     json_to: JsonOpt = None,
     set_keys: SetOpt = None,
 ) -> None:
-    """Choose the cheapest machines to rent for a training: time against money, how sure, and what to measure first."""
+    """Find the cheapest instances to rent for a training run, by deadline and budget."""
     check_outputs(json_to, plot, options.kept)
     answer = plan(scenario, *(set_keys or ()), **vars(options), progress=TerminalProgress())
     deliver(answer, json_to, draw_to(answer, plot, json_to), explain=explain)
@@ -192,14 +193,14 @@ class PlanAnswer(Answer):
         shown = [row for number, row in enumerate(self.choices) if number < MOST_ROWS or row.front]
         meshes = ["mesh"] if any(row.mesh for row in shown) else []
         has_limits = self.deadline_hours is not None or self.budget is not None
-        headings = ["", "machines", *meshes, "held back by", "hours", "$", "80 %", "$/h", *["kept"] * has_limits]
+        headings = ["", "machines", *meshes, "bottleneck", "hours", "$", "80 %", "$/h", *["kept"] * has_limits]
         title = f"{self.title}: {self.target_samples:,.0f} samples"
         yield Table(title, headings, [row.cells(has_limits) for row in shown], words=3)
         if self.does_not_fit:
             yield f"the training does not fit on: {', '.join(self.does_not_fit)}"
         most = dict.fromkeys(row.bottleneck.split()[0] for row in shown)
         words = [f"{name}: {WORDS[name]}" for name in most if name in WORDS and name != "compute"]
-        held = "; ".join(["held back by: what takes most of a step beside computing, and its share", *words])
+        held = "; ".join(["bottleneck: the largest part of a step besides compute, and its share", *words])
         marks = "*: on the Pareto front, nothing else is both sooner and cheaper"
         if has_limits:
             marks += "; kept: how likely deadline and budget are"
@@ -294,8 +295,8 @@ def _samples(form: PlannedTraining, wanted: PlanForm) -> float:
     epoch = form.training.epoch
     if wanted.target_samples is None and epoch is None:
         raise InputError(
-            f"{form.path}: plan.target_samples is missing; give the samples to train on, or --target-samples, or "
-            "training.samples_per_epoch with epochs"
+            f"{form.path}: plan.target_samples is missing; set it, pass --target-samples, or set "
+            "training.samples_per_epoch and epochs"
         )
     return wanted.target_samples or float((epoch or 0) * form.training.epochs)
 
@@ -305,7 +306,7 @@ def _offered(rentals: Sequence[Rental], wanted: PlanForm, path: Path) -> list[Re
     known = sorted({one.provider for one in rentals})
     for name in wanted.providers:
         if name not in known:
-            raise InputError(f"{path}: plan.providers: {quote(name)} sells nothing here; {suggest(name, known)}")
+            raise InputError(f"{path}: plan.providers: unknown provider {quote(name)}; {suggest(name, known)}")
     return [one for one in rentals if not wanted.providers or one.provider in wanted.providers]
 
 
@@ -345,11 +346,11 @@ def _questions(
             unknown[choice.rental.gpu] = str(error)
     if len(found) > MOST_CASES:
         raise InputError(
-            f"{len(found):,} choices of machines, and {MOST_CASES:,} at most can be compared: give fewer prices, "
-            "or name some in plan.providers, or a smaller plan.most_nodes"
+            f"{len(found):,} candidate machines; at most {MOST_CASES:,} can be compared. Reduce the "
+            "price list, plan.providers or plan.most_nodes"
         )
     if not found:
-        raise InputError(f"nothing is known of the GPUs that are for sale: {next(iter(unknown.values()))}")
+        raise InputError(f"none of the GPUs for sale is known: {next(iter(unknown.values()))}")
     return found, unknown
 
 

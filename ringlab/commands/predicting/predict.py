@@ -35,9 +35,7 @@ class PredictOptions:
 
     engine: Annotated[
         str | None,
-        typer.Option(
-            metavar="simpy|compiled|approximate", help="What simulates; whichever suits the size unless said."
-        ),
+        typer.Option(metavar="simpy|compiled|approximate", help="Simulation engine. Default: chosen by problem size."),
     ] = None
     calibration: CalibrationOpt = None
     trace: TraceOpt = None
@@ -46,22 +44,33 @@ class PredictOptions:
 
     sweep: Annotated[
         str | None,
-        typer.Option(metavar="KEY=A..B", help="Predict with each value of a key: a range that doubles, or a list."),
+        typer.Option(
+            metavar="KEY=A..B", help="Predict for each value of a key: a doubling range (2..64) or a list (2,3,5)."
+        ),
     ] = None
-    plot: Annotated[Path | None, drawing("a still picture", "Draw the sweep, or --devices: .png, .svg, .pdf.")] = None
+    plot: Annotated[
+        Path | None, drawing("a still picture", "Plot the results of --sweep or --devices, as .png, .svg or .pdf.")
+    ] = None
     devices: Annotated[
         str | None,
-        typer.Option(metavar="1,2,4,8", help="Predict the training on so many devices each: rate, step, memory, cost."),
+        typer.Option(
+            metavar="1,2,4,8",
+            help=("Predict throughput, step time, memory and cost of training on these numbers of devices."),
+        ),
     ] = None
     framework: Annotated[
-        str | None, typer.Option(metavar="NAME", help="What trains a language model: torchtitan, megatron, ...")
+        str | None,
+        typer.Option(metavar="NAME", help="Training framework of a language model: torchtitan, megatron, ..."),
     ] = None
     what_if: Annotated[
         str | None,
         typer.Option(
             "--what-if",
             metavar="KEY=A,B",
-            help="Vary bandwidth, batch, bucket, precision or a key, with --devices (1,2,4,8 unless said).",
+            help=(
+                "Compare values of a key or of bandwidth, batch, bucket or precision, with --devices "
+                "(default: 1,2,4,8). Repeatable."
+            ),
         ),
     ] = None
 
@@ -73,30 +82,32 @@ def command(
     json_to: JsonOpt = None,
     set_keys: SetOpt = None,
 ) -> None:
-    """Simulate: times, algbw, busbw, training step by phase, scaling efficiency. ^C keeps what is done."""
+    """Predict the time of collectives and training steps, and the scaling efficiency.
+
+    Press Ctrl-C to stop and keep the results so far.
+    """
     overrides = tuple(set_keys or ())
     if options.framework is not None:
         if options.devices is None and options.what_if is None:
-            raise InputError("--framework is of language models on many devices: give --devices too, as 8,64")
+            raise InputError("--framework requires --devices, such as --devices 8,64")
         overrides += (f"training.framework={options.framework}",)
     session = Session(calibration=options.calibration, engine=options.engine, progress=TerminalProgress())
     if options.devices is not None or options.what_if is not None:
         if options.sweep is not None or options.report is not None:
-            raise InputError("--sweep and --report do not go with --devices; --what-if varies a key")
+            raise InputError("--sweep and --report cannot be combined with --devices; use --what-if to vary a key")
         if options.calibration is not None or options.engine is not None:
             raise InputError(
-                "--calibration and --engine do not go with --devices; training.compute says what is measured"
+                "--calibration and --engine cannot be combined with --devices; set training.compute to "
+                "use measured times"
             )
         _predict_devices(scenario, overrides, options, json_to)
     elif options.sweep is not None or options.plot is not None:
         if options.sweep is None:
             raise InputError(
-                f"--plot {options.plot} draws a sweep: name a key and its values, --sweep cluster.hosts=2..64"
+                f"--plot {options.plot} requires --sweep or --devices; for example, --sweep cluster.hosts=2..64"
             )
         if options.trace is not None or options.report is not None or options.explain:
-            raise InputError(
-                "--trace, --report and --explain are about one prediction, --sweep is several; leave one out"
-            )
+            raise InputError("--trace, --report and --explain cannot be combined with --sweep")
         from ringlab.commands.predicting.predict_sweep import predict_sweep  # one prediction does without processes
 
         check_outputs(json_to, options.plot, reads=session.file)

@@ -62,7 +62,7 @@ def predict_devices(
     [1.0, 0.17]
     """
     if not devices:
-        raise InputError("devices is empty; give numbers of them, as 1,2,4,8")
+        raise InputError("devices must not be empty; use for example 1,2,4,8")
     key, values = _parse_what_if(what_if)
     cases, sources, base = list[DevicesCase](), list[str](), read_spread_training(scenario, overrides)
     spread, model, last, divided = base, None, None, list[str]()
@@ -171,13 +171,13 @@ def _read_joined(scenario: str | Path, overrides: Sequence[str], link: str) -> S
     cluster = _nccl_cluster(found)
     if cluster is None:
         raise InputError(
-            f"--what-if link={link}: {found.cluster.title} has no GPUs of a host to join; give bandwidths, as "
-            "link=1,10Gbit/s"
+            f"--what-if link={link}: {found.cluster.title} does not describe GPUs within a host; use "
+            "bandwidths, such as link=1,10Gbit/s"
         )
     if link == "nvlink" and cluster.system.link == "pcie":
         raise InputError(
-            f'--what-if link=nvlink: {found.cluster.title} joins its GPUs by PCIe (link = "pcie"); there are pcie and '
-            "host"
+            f"--what-if link=nvlink: the GPUs of {found.cluster.title} are connected by PCIe (link = "
+            '"pcie"); use pcie or host'
         )
     table = "description" if cluster.system.preset in machine_entries() else "system"
     return read_spread_training(scenario, (*overrides, *(f"cluster.{table}.{change}" for change in LINKS[link])))

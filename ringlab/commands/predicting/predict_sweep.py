@@ -23,7 +23,7 @@ from ringlab.shared.ranges import MOST_CASES
 from ringlab.table import Part, Table, format_or_dash, time_unit
 from scenarios.loader import read_title
 from simcomm.parallel import in_any_order
-from simcomm.time_models.options import check_engine
+from simcomm.performance_models.options import check_engine
 
 COLUMNS, LETTERS = 6, 11  # so many columns of numbers side by side in a terminal, and how wide each is
 FACTOR = 2.0  # from one value of a range to the next, unless said
@@ -166,10 +166,10 @@ def parse_sweep(text: str, option: str = "--sweep") -> tuple[str, list[str]]:
         unit = f" {found[3].strip()}" if found[3] else ""
         return key.strip(), [f"{value:.12g}{unit}" for value in values]
     if ".." in given:
-        raise InputError(f"{where}: {quote(given)} is no range; write {ACCEPTED}")
+        raise InputError(f"{where}: {quote(given)} is not a valid range; write {ACCEPTED}")
     listed = [value.strip() for value in given.split(",")]
     if not all(listed) or len(listed) > MOST_CASES:
-        raise InputError(f"{where}: up to {MOST_CASES:,} values are possible, and none is empty")
+        raise InputError(f"{where}: the list must have 1 to {MOST_CASES:,} values, none of them empty")
     return key.strip(), [value for value, _ in groupby(_with_unit(listed))]
 
 
@@ -188,10 +188,10 @@ def _with_unit(values: Sequence[str]) -> list[str]:
 def _grown(where: str, first: float, last: float, factor: float) -> Sequence[float]:
     """Return the numbers from first to last, each ``factor`` times the one before. Raise InputError."""
     if not (0 < first <= last < 1e300 and factor > 1):
-        raise InputError(f"{where}: a range grows from a number above 0, by a factor above 1")
+        raise InputError(f"{where}: a range needs a positive start and a factor greater than 1")
     values = [first]
     while values[-1] * factor < last * (1 - 1e-9):
         values.append(values[-1] * factor)
         if len(values) > MOST_CASES:
-            raise InputError(f"{where}: these are more than {MOST_CASES:,} values; take a larger factor")
+            raise InputError(f"{where}: more than {MOST_CASES:,} values; use a larger factor")
     return values if last == first else [*values, last]

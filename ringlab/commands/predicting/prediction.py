@@ -41,11 +41,11 @@ from ringlab.table import MOST_SENTENCES, keep_few
 from scenarios import LoadedScenario
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.paths import keeping_paths
-from simcomm.model.trouble import NO_TROUBLE, Trouble
-from simcomm.repetition import TroubleFigures, repeat
+from simcomm.model.faults import NO_FAULTS, Faults
+from simcomm.performance_models.options import SimulationOptions, check_engine
+from simcomm.performance_models.performance_model import performance_model
+from simcomm.repetition import FaultFigures, repeat
 from simcomm.schedules import compact_schedule
-from simcomm.time_models.options import SimulationOptions, check_engine
-from simcomm.time_models.time_model import time_model
 from simcomm.uncertainty import combine, disagreement, of_emulated
 
 Figures = CollectiveFigures[Number] | TrainingFigures[Number]
@@ -130,7 +130,7 @@ def _grounds(scenario: LoadedScenario) -> list[str]:
     algorithms = scenario.collective.algorithms if scenario.collective else ()
     titles: dict[str, list[str]] = {}
     for title, one in clusters.items():
-        titles.setdefault("; ".join(time_model(one).grounds(algorithms)), []).append(title)
+        titles.setdefault("; ".join(performance_model(one).caveats(algorithms)), []).append(title)
     return [f"{' and '.join(alike)}: {notes}." for notes, alike in titles.items() if notes]
 
 
@@ -140,7 +140,7 @@ class Row(NamedTuple):
     place: int  # 0 of the scenario's own cluster, then of its what-ifs
     asked: Asked
     cluster: Cluster
-    trouble: Trouble
+    faults: Faults
     work: WorkCount
 
     @property
@@ -151,7 +151,7 @@ class Row(NamedTuple):
     @property
     def may_be_too_large(self) -> bool:
         """Whether it can only be simulated where a shortcut applies, which is found out then."""
-        return self.work.messages > allowed(Gigabyte.MESSAGES) * self.trouble.runs * self.work.collectives
+        return self.work.messages > allowed(Gigabyte.MESSAGES) * self.faults.runs * self.work.collectives
 
 
 def _by_cluster(scenario: LoadedScenario, found: Sequence[tuple[Row, Figures]]) -> list[ClusterFigures[Number]]:
@@ -181,14 +181,14 @@ class _Simulator:
 
     def rows(self, tick: Tick = lambda *_: None) -> list[Row]:
         """Return what is to be simulated, ``auto`` resolved, without what is refused; a row again has no messages."""
-        places = [(self.scenario.cluster, self.scenario.trouble)]
-        places += [(other.cluster, other.trouble) for other in self.scenario.what_ifs]
+        places = [(self.scenario.cluster, self.scenario.faults)]
+        places += [(other.cluster, other.faults) for other in self.scenario.what_ifs]
         rows: list[Row] = []
-        for place, (cluster, trouble) in enumerate(places):
+        for place, (cluster, faults) in enumerate(places):
             tick(0, 0, 0, f"preparing {cluster.title}")
-            trainings, model = self._trainings(cluster), time_model(cluster, self.calibration)
+            trainings, model = self._trainings(cluster), performance_model(cluster, self.calibration)
             for training in trainings:
-                model.check_training(training, SimulationOptions(self._engine(training, cluster), trouble))
+                model.check_training(training, SimulationOptions(self._engine(training, cluster), faults))
             first_alike = next(other for other, (one, _) in enumerate(places) if one == cluster)
             every: list[Asked] = [
                 *resolve_requests(self.scenario.collective, cluster, self.calibration),
@@ -197,12 +197,12 @@ class _Simulator:
             seen: set[Asked] = set()
             for one in every:
                 try:
-                    work = WorkCount() if one in seen else count_work(one, model, trouble)
+                    work = WorkCount() if one in seen else count_work(one, model, faults)
                 except TooLarge as error:
                     self._refuse(one, error)
                     continue
                 seen.add(one)
-                rows.append(Row(place, one, cluster, trouble, work))
+                rows.append(Row(place, one, cluster, faults, work))
         return rows
 
     def simulate(self, rows: Sequence[Row], tick: Tick) -> tuple[list[tuple[Row, Figures]], bool]:
@@ -225,7 +225,7 @@ class _Simulator:
 
                 on_run(0)
                 try:
-                    figures = self.figures(row, partial(on_run, row.work.messages // row.trouble.runs))
+                    figures = self.figures(row, partial(on_run, row.work.messages // row.faults.runs))
                     found[at] = row, figures
                 except TooLarge as error:
                     self._refuse(row.asked, error)
@@ -248,7 +248,7 @@ class _Simulator:
         Of an emulated cluster they are predicted once more with slower cores.
         """
         age_s = self.calibration.age_s if self.calibration is not None and not in_turns else 0.0
-        others = time_model(self.scenario.cluster, self.calibration).alternatives()
+        others = performance_model(self.scenario.cluster, self.calibration).alternatives()
         parts = [self._figures_by(part) for part in others.parts]
         slower = None if others.slower is None else self._figures_by(others.slower)
 
@@ -294,19 +294,19 @@ class _Simulator:
         It is simulated once more for its messages, unless these are many; empty then, and where nothing is known.
         """
         cluster = self.scenario.cluster
-        carried = time_model(cluster).carried(asked)
+        carried = performance_model(cluster).carried(asked)
         if carried is None:
             return ""
         if compact_schedule(carried.algorithm, cluster.world_size, carried.root).messages > MOST_LOOKED_AT:
             return ""
         options: dict[str, Any] = {"calibration": self.calibration, "engine": self.engine}
-        options["trouble"] = self.scenario.trouble
+        options["faults"] = self.scenario.faults
         if isinstance(asked, Request):
             what, trace = (
                 f"{asked.algorithm.label}, {format_size(asked.nbytes)}",
                 simcomm.run(asked, cluster, **options),
             )
-        elif time_model(cluster).is_whole(asked):
+        elif performance_model(cluster).has_no_messages(asked):
             return ""
         else:
             what, trace = f"training with {asked.sync_name}", simcomm.train(asked, cluster, steps=1, **options)
@@ -315,7 +315,7 @@ class _Simulator:
 
     def _ended(self, found: Sequence[tuple[Asked, Figures]]) -> list[tuple[float, Asked]]:
         """Return seconds of the collectives of messages at the largest size or, without collectives, of trainings."""
-        model = time_model(self.scenario.cluster)
+        model = performance_model(self.scenario.cluster)
         largest = max((one.bytes for _, one in found if isinstance(one, CollectiveFigures)), default=None)
         ended = list[tuple[float, Asked]]()
         for asked, one in found:
@@ -340,34 +340,36 @@ class _Simulator:
 
     def _trainings(self, cluster: Cluster) -> Sequence[Training]:
         """Return the trainings to simulate: torch's own sync only where its overlap was measured, on this machine."""
-        knows_ddp = time_model(cluster, self.calibration).knows_ddp()
-        return self.scenario.trainings if knows_ddp else predictable(self.scenario.trainings)
+        predicts_ddp = performance_model(cluster, self.calibration).predicts_ddp()
+        return self.scenario.trainings if predicts_ddp else predictable(self.scenario.trainings)
 
     def _engine(self, training: Training, cluster: Cluster) -> str | None:
         """Return the engine for a training: none for a sync that is predicted as a whole, unless it is torch's own."""
-        is_whole = training.gradient_sync is not None and time_model(cluster).is_whole(training)
+        is_whole = training.gradient_sync is not None and performance_model(cluster).has_no_messages(training)
         return None if is_whole else self.engine
 
     def _collective(self, request: Request, row: Row, on_run: Callable[[], None]) -> CollectiveFigures[Number]:
-        cluster, trouble = row.cluster, row.trouble
+        cluster, faults = row.cluster, row.faults
         simulate = partial(simcomm.run, request, cluster, calibration=self.calibration, engine=self.engine)
-        if trouble == NO_TROUBLE:
+        if faults == NO_FAULTS:
             trace = simulate(record=False)
             on_run()
             return collective_figures(trace)
         trace, about = _repeat(row, simulate, lambda trace: trace.elapsed, on_run)
-        if trouble.slows_ranks and cluster.transport is not None and cluster.transport.gamma == 0:
+        if faults.slows_ranks and cluster.transport is not None and cluster.transport.gamma == 0:
             about = replace(about, computing="free")
         return collective_figures(trace, about)
 
     def _training(self, training: Training, row: Row, on_run: Callable[[], None]) -> TrainingFigures[Number]:
         engine = self._engine(training, row.cluster)
         simulate = partial(simcomm.train, training, row.cluster, calibration=self.calibration, engine=engine)
-        if row.trouble == NO_TROUBLE:
+        if row.faults == NO_FAULTS:
             trace = simulate(record=False)
             on_run()
             return training_figures(trace, training)
-        trace, about = _repeat(row, simulate, partial(_step_seconds, training), on_run, time_model(row.cluster).steps)
+        trace, about = _repeat(
+            row, simulate, partial(_step_seconds, training), on_run, performance_model(row.cluster).steps
+        )
         return training_figures(trace, training, about)
 
 
@@ -377,9 +379,9 @@ def _repeat(
     seconds: Callable[[Trace], float],
     on_run: Callable[[], None],
     steps: int = 1,
-) -> tuple[Trace, TroubleFigures]:
+) -> tuple[Trace, FaultFigures]:
     record = Record.WAITS if row.work.messages <= MOST_RECORDED else Record.BRIEF_WAITS
-    return repeat(row.trouble, row.cluster, simulate, seconds, record=record, steps=steps, on_run=on_run)
+    return repeat(row.faults, row.cluster, simulate, seconds, record=record, steps=steps, on_run=on_run)
 
 
 def _step_seconds(training: Training, trace: Trace) -> float:

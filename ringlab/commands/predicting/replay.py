@@ -49,17 +49,29 @@ class ReplayOptions:
     """On what a recording is replayed."""
 
     on: Annotated[
-        str, Option(metavar="NETWORK", help="A scenario, or keys of its [cluster]: 'preset=dgx-h100 nodes=8'.")
+        str,
+        Option(
+            metavar="NETWORK",
+            help=("Network to replay on: a scenario, or keys of [cluster] such as 'preset=dgx-h100 nodes=8'."),
+        ),
     ] = HERE
     algorithm: Annotated[
-        list[str] | None, Option(metavar="COLLECTIVE=NAME", help="By which algorithm: all_reduce=ring, auto or nccl.")
+        list[str] | None,
+        Option(
+            metavar="COLLECTIVE=NAME",
+            help=("Algorithm per collective: all_reduce=ring, all_reduce=auto or all_reduce=nccl. Repeatable."),
+        ),
     ] = None
     what_if: Annotated[
         list[str] | None,
-        Option("--what-if", metavar="TEXT", help="Replay it so too: another network, keys to change, COLLECTIVE=NAME."),
+        Option(
+            "--what-if",
+            metavar="TEXT",
+            help=("Also replay a variant: another network, keys to change, or COLLECTIVE=NAME. Repeatable."),
+        ),
     ] = None
     ranks: Annotated[
-        int | None, Option(min=1, help="As many ranks, each doing what one of those recorded did: data parallelism.")
+        int | None, Option(min=1, help="Number of ranks. Each one repeats a recorded rank, as in data parallelism.")
     ] = None
     calibration: CalibrationOpt = None
 
@@ -67,20 +79,31 @@ class ReplayOptions:
 @with_groups
 def command(
     file: Annotated[
-        Path, Argument(metavar="RUN", help="A recording, one rank's .et of Chakra's traces, or profiles of torch.")
+        Path,
+        Argument(metavar="RUN", help="Recording, Chakra trace (the .et file of any rank), or torch.profiler traces."),
     ],
     *,
     options: ReplayOptions,
     plot: Annotated[
         Path | None,
-        drawing("a picture of messages", "Draw it: .html a player; .png, .svg, .pdf; .gif, .mp4; .perfetto.json."),
+        drawing(
+            "a picture of messages",
+            (
+                "Output file. .html: player. .gif, .mp4: animation. .png, .svg, .pdf: timeline. "
+                ".perfetto.json: Perfetto trace."
+            ),
+        ),
     ] = None,
-    trace: Annotated[Path | None, Option(metavar="FILE", help="Write all its messages, for ringlab animate.")] = None,
+    trace: Annotated[
+        Path | None, Option(metavar="FILE", help="Write all messages as a trace for `ringlab animate`.")
+    ] = None,
     report: ReportOpt = None,
-    chakra: Annotated[Path | None, Option(metavar="BASE", help="Write it as Chakra's traces: BASE.0.et, ...")] = None,
+    chakra: Annotated[
+        Path | None, Option(metavar="BASE", help="Write Chakra traces: BASE.0.et, BASE.1.et, ...")
+    ] = None,
     answer: AnswerOptions,
 ) -> None:
-    """Replay a recorded run on other networks and by other algorithms, without running it again."""
+    """Replay a recorded run on other networks or with other algorithms, without running it again."""
     check_outputs(answer.json_to, plot, trace, report, reads=options.calibration)
     found = replay_file(file, options, progress=TerminalProgress())
     writers: list[Callable[[], object]] = [partial(viz.draw, found.trace, plot)] if plot is not None else []
@@ -124,7 +147,7 @@ def read_what_if(text: str, own: AskedReplay) -> AskedReplay:
         else:
             network = word
     if not words:
-        raise InputError("--what-if is empty; give a network, keys like hosts=8, or all_reduce=ring")
+        raise InputError("--what-if must not be empty; give a network, keys such as hosts=8, or all_reduce=ring")
     if any(key.partition("=")[0].removeprefix("cluster.") in PLACES for key in keys):
         return AskedReplay(shlex.join(keys), (), algorithms)
     kept = own.changes if network == own.network else ()
@@ -141,7 +164,7 @@ def read_algorithms(texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         collective, equals, name = text.partition("=")
         if not equals or collective not in SPECS:
-            raise InputError(f"--algorithm {text}: write COLLECTIVE=NAME, for example all_reduce=ring")
+            raise InputError(f"--algorithm {text}: expected COLLECTIVE=NAME, for example all_reduce=ring")
         if name not in (AUTO, NCCL):
             find_algorithm(name, collective)
         found[collective] = name
@@ -254,7 +277,7 @@ def replay_file(file: Path | str, options: ReplayOptions, progress: Progress | N
 def _replayed(replayer: Replayer, asked: AskedReplay, calibration: Calibration | None) -> ReplayedRun:
     network = read_network(asked.network, replayer.recording.world_size, asked.changes)
     algorithms: Mapping[str, str] = asked.algorithms
-    return replayer.on(network.cluster, algorithms, calibration=calibration, trouble=network.trouble)
+    return replayer.on(network.cluster, algorithms, calibration=calibration, faults=network.faults)
 
 
 def _row(title: str, run: ReplayedRun) -> ReplayRow:

@@ -59,57 +59,73 @@ class SearchOptions:
     """How a training differs from what its scenario says, what is listed of its meshes, and what is written besides."""
 
     batch: Annotated[
-        int | None, Option(min=1, metavar="N", help="Sequences in a step of all devices; else batch_size a device.")
+        int | None, Option(min=1, metavar="N", help="Global batch size in sequences. Default: batch_size per device.")
     ] = None
-    seq: Annotated[int | None, Option(min=16, metavar="N", help="Tokens of a sequence; else the model's context.")] = (
-        None
-    )
+    seq: Annotated[
+        int | None, Option(min=16, metavar="N", help="Sequence length in tokens. Default: the model's context length.")
+    ] = None
     precision: Annotated[
-        str | None, Option(metavar="NAME", help="bf16, fp8, mxfp8, nvfp4, tf32, float32; else the scenario's.")
+        str | None,
+        Option(metavar="NAME", help="Precision: bf16, fp8, mxfp8, nvfp4, tf32 or float32. Default: the scenario's."),
     ] = None
     framework: Annotated[
         str | None,
-        Option(metavar="NAME", help="torchtitan, nanotron, megatron, ...; else the scenario's."),
+        Option(metavar="NAME", help="Training framework: torchtitan, nanotron, megatron, ... Default: the scenario's."),
     ] = None
-    is_compiled: Annotated[bool, Option("--compile", help="Layers are compiled.")] = False
+    is_compiled: Annotated[bool, Option("--compile", help="Assume that layers run under torch.compile.")] = False
     optimizer: Annotated[
-        str | None, Option(metavar="NAME", help="adamw, adamw8bit or sgd; else the scenario's, else adamw.")
+        str | None,
+        Option(metavar="NAME", help="Optimizer: adamw, adamw8bit or sgd. Default: the scenario's, or adamw."),
     ] = None
     offload: Annotated[
-        str, Option(metavar="WHAT", help="What the host keeps: none, optimizer (states), or parameters too.")
+        str,
+        Option(
+            metavar="WHAT", help="What to offload to host memory: none, optimizer (states) or parameters (and states)."
+        ),
     ] = "none"
     lora: Annotated[
-        int, Option(min=0, max=4096, metavar="RANK", help="Adapters of this rank are trained, weights are frozen.")
+        int, Option(min=0, max=4096, metavar="RANK", help="Train LoRA adapters of this rank; the weights are frozen.")
     ] = 0
-    bits: Annotated[str, Option(metavar="16|8|4", help="Bits of a frozen weight; 4 is QLoRA.")] = "16"
-    with_zero_bubble: Annotated[bool, Option("--zero-bubble", help="Zero-bubble schedules of pipelines too.")] = False
-    top: Annotated[int, Option(min=1, max=1000, metavar="N", help="Meshes that are listed.")] = 10
-    why: Annotated[bool, Option("--why", help="Say of each other kind of mesh why it loses.")] = False
+    bits: Annotated[str, Option(metavar="16|8|4", help="Bits per frozen weight. 4 is QLoRA.")] = "16"
+    with_zero_bubble: Annotated[bool, Option("--zero-bubble", help="Include zero-bubble pipeline schedules.")] = False
+    top: Annotated[int, Option(min=1, max=1000, metavar="N", help="Number of meshes to list.")] = 10
+    why: Annotated[bool, Option("--why", help="Explain why each other kind of mesh is slower.")] = False
     export: Annotated[
         list[str] | None,
-        Option(metavar="FORMAT=FILE", help="Write the fastest for torchtitan, megatron, accelerate or torch."),
+        Option(
+            metavar="FORMAT=FILE",
+            help=("Write the fastest mesh as a torchtitan, megatron, accelerate or torch configuration. Repeatable."),
+        ),
     ] = None
-    plot: Annotated[Path | None, drawing("a still picture", "Draw rate against memory: .png, .svg or .pdf.")] = None
+    plot: Annotated[
+        Path | None, drawing("a still picture", "Plot throughput against memory, as .png, .svg or .pdf.")
+    ] = None
     devices: Annotated[
-        str | None, Option(metavar="LIST", help="Numbers of devices: 8,64,512; else all of the cluster.")
+        str | None, Option(metavar="LIST", help="Numbers of devices, such as 8,64,512. Default: the whole cluster.")
     ] = None
     fill: Annotated[
-        float, Option(min=0.1, max=1.0, metavar="SHARE", help="Of a device's memory that may be taken.")
+        float, Option(min=0.1, max=1.0, metavar="SHARE", help="Maximum fraction of device memory to use.")
     ] = FILL
-    mesh: Annotated[str | None, Option(metavar="NAME", help="This mesh alone, by its name as it is listed.")] = None
-    runs: Annotated[Path | None, Option(metavar="FILE.csv", help="Runs of yours, to which the model is adapted.")] = (
-        None
-    )
+    mesh: Annotated[str | None, Option(metavar="NAME", help="Predict only this mesh, by its name in the list.")] = None
+    runs: Annotated[
+        Path | None, Option(metavar="FILE.csv", help="Your own training runs, to adapt the predictions to.")
+    ] = None
     what_if: Annotated[
         str | None,
-        Option("--what-if", metavar="KEY=VALUES", help="preset=dgx-h100,dgx-b200; seq=, batch=, precision=, ..."),
+        Option(
+            "--what-if",
+            metavar="KEY=VALUES",
+            help=(
+                "Also search with other values: preset=dgx-h100,dgx-b200, seq=..., batch=..., precision=... Repeatable."
+            ),
+        ),
     ] = None
     tokens: Annotated[
         float | None,
-        Option(min=1, max=1e18, metavar="N", help="Tokens to train on: what that takes and costs."),
+        Option(min=1, max=1e18, metavar="N", help="Number of training tokens; adds total time and cost."),
     ] = None
-    deadline: Annotated[str | None, Option(metavar="TIME", help="When they are to be done: '30 days'.")] = None
-    budget: Annotated[float | None, Option(min=0.01, metavar="DOLLARS", help="What they may cost.")] = None
+    deadline: Annotated[str | None, Option(metavar="TIME", help="Deadline for --tokens, such as '30 days'.")] = None
+    budget: Annotated[float | None, Option(min=0.01, metavar="DOLLARS", help="Budget for --tokens in dollars.")] = None
 
     @property
     def hours(self) -> float:
@@ -126,12 +142,10 @@ class SearchOptions:
             if value is not None:
                 check_known(option, value, tuple(known))
         if self.bits != "16" and not self.lora:
-            raise InputError(f"--bits {self.bits} is of frozen weights: give --lora RANK too")
+            raise InputError(f"--bits {self.bits} requires --lora RANK, because only frozen weights can be quantized")
         has_limits = self.hours < inf or self.budget is not None
         if has_limits and self.tokens is None:
-            raise InputError(
-                "--deadline and --budget are of a training on so many tokens: give --tokens, for example 1e12"
-            )
+            raise InputError("--deadline and --budget require --tokens, for example --tokens 1e12")
 
 
 class DevicePrice(NamedTuple):
@@ -187,21 +201,23 @@ def _job(spread: SpreadTraining, devices: int, options: SearchOptions) -> MeshJo
     """Return what is to be searched for so many devices. Raise InputError for a model or cluster that it is not for."""
     training, host = spread.training, mesh_cluster(spread.cluster).host
     if host is None:
-        raise InputError('search is about described GPU machines: give cluster.preset and transport = "nccl"')
+        raise InputError('search requires a GPU cluster: set cluster.preset and transport = "nccl"')
     if not is_transformer(training.model):
         raise InputError(
-            f"model {quote(training.model)} is no transformer by its dimensions; give {EXAMPLE}, or a name: "
+            f"model {quote(training.model)} is not a transformer with known dimensions; use {EXAMPLE}, or one of "
             + ", ".join(TRANSFORMERS)
         )
     kind, shape = parse_transformer(training.model)
     node = host.gpus
     if devices > node and not host.nic_rate:
         raise InputError(
-            f"{devices} devices of {spread.cluster.title}: its hosts have {node} and its network is not known; give "
-            "cluster.nic and cluster.net, or up to as many devices as a host has"
+            f"{devices} devices of {spread.cluster.title}: hosts have {node} devices and no network "
+            f"is described; set cluster.nic and cluster.net, or use at most {node} devices"
         )
     if devices > node and devices % node:
-        raise InputError(f"{devices} devices do not fill hosts of {node}; give a multiple of {node}, or up to {node}")
+        raise InputError(
+            f"{devices} devices do not fill hosts of {node}; use a multiple of {node}, or fewer than {node}"
+        )
     form, precision = spread.parallelism, options.precision or training.precision
     check_precision(host.gpu, precision, "--precision")
     return MeshJob(
@@ -226,11 +242,11 @@ def _varied(
     if key not in OPTIONS:
         name = KEYS.get(key, key)
         if "." not in name:
-            raise InputError(f"--what-if {quote(key)} is not known; {suggest(key, (*KEYS, *OPTIONS))}, or section.key")
+            raise InputError(f"--what-if: unknown key {quote(key)}; {suggest(key, (*KEYS, *OPTIONS))}, or section.key")
         return read_spread_training(scenario, (*overrides, f"{name}={value}")), options
     least, most = WHOLE.get(key, (0, 0))
     if key in WHOLE and not (value.isascii() and value.isdigit() and least <= int(value[:12]) <= most):
-        raise InputError(f"--what-if {key}={quote(value)}: give whole numbers from {least} to {most}")
+        raise InputError(f"--what-if {key}={quote(value)} must be an integer from {least} to {most}")
     change: dict[str, Any] = {key: int(value) if key in WHOLE else value}
     changed = replace(options, **change)
     changed.check()
@@ -331,9 +347,9 @@ def parse_export(text: str) -> tuple[str, Path]:
     """
     name, equals, file = text.partition("=")
     if name not in FORMATS:
-        raise InputError(f"--export {quote(text)}: {quote(name)} is not known; {suggest(name, FORMATS)}")
+        raise InputError(f"--export {quote(text)}: unknown format {quote(name)}; {suggest(name, FORMATS)}")
     if not (equals and file):
-        raise InputError(f"--export {quote(text)}: name a file, such as {name}=FILE")
+        raise InputError(f"--export {quote(text)}: expected FORMAT=FILE, such as {name}=FILE")
     return name, Path(file)
 
 
@@ -341,7 +357,7 @@ def parse_export(text: str) -> tuple[str, Path]:
 def search_meshes(
     scenario: ScenarioArg, *, options: SearchOptions, json_to: JsonOpt = None, set_keys: SetOpt = None
 ) -> None:
-    """Search all meshes of data, tensor, pipeline, context and expert parallelism for a language model on GPUs."""
+    """Find the fastest device mesh (data, tensor, pipeline, context and expert parallelism) for a language model."""
     exports = [parse_export(one) for one in options.export or ()]
     check_outputs(json_to, options.plot, *(file for _, file in exports))
     with computing(TerminalProgress(), "searching meshes"):

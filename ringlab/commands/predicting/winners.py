@@ -42,40 +42,49 @@ SizedChoice = tuple[int, AlgorithmChoice]
 class WinnersOptions:
     """Among what the fastest is to be found, and on what star where no scenario is given."""
 
-    collective: Annotated[str | None, Option(metavar="NAME", help="Else the scenario's, or all_reduce.")] = None
-    ranks: Annotated[str | None, Option(metavar="LIST", help="Such as 2-16,64; else doubling, with one between.")] = (
-        None
-    )
-    begin: Annotated[str, Option("-b", "--minbytes", metavar="SIZE", help="Smallest size: 256, 1K.")] = SIZES[0]
-    end: Annotated[str, Option("-e", "--maxbytes", metavar="SIZE", help="Largest size.")] = SIZES[1]
-    factor: Annotated[float, Option("-f", "--stepfactor", help="From one size to the next.")] = SIZES[2]
+    collective: Annotated[
+        str | None, Option(metavar="NAME", help="Collective to compare. Default: the scenario's, or all_reduce.")
+    ] = None
+    ranks: Annotated[
+        str | None,
+        Option(metavar="LIST", help="Numbers of ranks, such as 2-16,64. Default: powers of two and their midpoints."),
+    ] = None
+    begin: Annotated[
+        str, Option("-b", "--minbytes", metavar="SIZE", help="Smallest buffer size, such as 256 or 1K.")
+    ] = SIZES[0]
+    end: Annotated[str, Option("-e", "--maxbytes", metavar="SIZE", help="Largest buffer size.")] = SIZES[1]
+    factor: Annotated[float, Option("-f", "--stepfactor", help="Factor between consecutive sizes.")] = SIZES[2]
     algorithm: Annotated[
-        list[str] | None, Option(metavar="NAME|FILE.py:NAME", help="Can be repeated; else all of the library.")
+        list[str] | None,
+        Option(metavar="NAME|FILE.py:NAME", help="Algorithm to compare. Repeatable. Default: the whole library."),
     ] = None
 
-    hosts: Annotated[int, Option(min=1, metavar="N", help="Of the star, without a scenario.")] = 64
-    bandwidth: Annotated[str, Option(metavar="RATE", help="Of each of its links.")] = "100 Gbit/s"
-    latency: Annotated[str, Option(metavar="TIME", help="Of each of its links.")] = "2 us"
+    hosts: Annotated[
+        int, Option(min=1, metavar="N", help="Number of hosts of the star that is used without a scenario.")
+    ] = 64
+    bandwidth: Annotated[str, Option(metavar="RATE", help="Bandwidth of each link of the star.")] = "100 Gbit/s"
+    latency: Annotated[str, Option(metavar="TIME", help="Latency of each link of the star.")] = "2 us"
 
 
 @with_groups
 def command(
     scenario: Annotated[
-        str | None, Argument(metavar="[SCENARIO]", help="Its cluster and collective; else a star of --hosts.")
+        str | None,
+        Argument(metavar="[SCENARIO]", help="Scenario with the cluster and collective. Default: a star of --hosts."),
     ] = None,
     *,
     asked: WinnersOptions,
     output: Annotated[
-        Path | None, drawing("a still picture", "Draw the map: .png, .svg or .pdf.", "-o", "--output")
+        Path | None, drawing("a still picture", "Write the map as .png, .svg or .pdf.", "-o", "--output")
     ] = None,
     calibration: CalibrationOpt = None,
     json_to: JsonOpt = None,
     set_keys: SetOpt = None,
 ) -> None:
-    """Show where each algorithm wins by the model: the size of the buffer against the number of ranks."""
+    """Map the fastest algorithm by buffer size and number of ranks."""
     loaded = None if scenario is None else load_scenario(scenario, *(set_keys or ()))
     if loaded is None and set_keys:
-        raise InputError("--set changes a scenario, and none is given")
+        raise InputError("--set requires a scenario")
     check_outputs(json_to, output, reads=None if loaded is None else calibration)
     sizes, algorithms = (asked.begin, asked.end, asked.factor), asked.algorithm or ()
     session = Session(calibration=calibration, progress=TerminalProgress())
@@ -83,7 +92,7 @@ def command(
         answer = scenario_winners(loaded, asked.collective, asked.ranks, sizes, algorithms, session)
     else:
         if asked.hosts > MOST_RANKS:
-            raise InputError(f"--hosts {quote(asked.hosts)}: {MOST_RANKS} hosts at most")
+            raise InputError(f"--hosts {quote(asked.hosts)}: the maximum is {MOST_RANKS}")
         cluster = star(asked.hosts, asked.bandwidth, asked.latency)
         collective = asked.collective or "all_reduce"
         answer = winners(collective, cluster, asked.ranks, sizes, algorithms, progress=session.progress)
@@ -167,11 +176,13 @@ def winners(
     find_spec(collective)
     check_cluster(cluster, Cluster)
     if len(check_sequence("sizes", sizes, of="the first size, the last and the factor")) != 3:
-        raise InputError(f"sizes is {sizes!r}; give the first size, the last and the factor, as in ('1K', '1M', 2.0)")
+        raise InputError(f"sizes must be (first, last, factor), as in ('1K', '1M', 2.0), not {sizes!r}")
     world_sizes = _world_sizes(cluster, ranks)
     found = grow_sizes(*sizes)
     if len(found) * len(world_sizes) > MOST_CASES:
-        raise InputError(f"{len(found)} sizes for {len(world_sizes)} numbers of ranks: {MOST_CASES:,} cells at most")
+        raise InputError(
+            f"{len(found)} sizes for {len(world_sizes)} numbers of ranks; the map has at most {MOST_CASES:,} cells"
+        )
     among = [find_algorithm(name, collective) for name in check_sequence("algorithms", algorithms, of="names")] or None
     rows = dict[int, tuple[AlgorithmChoice, ...]]()
     told = f"choosing at {len(world_sizes)} world sizes and {len(found)} sizes"
@@ -205,7 +216,9 @@ def scenario_winners(
 def _world_sizes(cluster: Cluster, ranks: str | None) -> list[int]:
     world_sizes = cluster.world_sizes() if ranks is None else parse_world_sizes(ranks, "--ranks", MOST_RANKS)
     if world_sizes[-1] > cluster.world_size:
-        raise InputError(f"--ranks {ranks}: {world_sizes[-1]} do not fit: {cluster.title} holds {cluster.world_size}")
+        raise InputError(
+            f"--ranks {ranks}: {world_sizes[-1]} ranks do not fit on {cluster.title}, which has {cluster.world_size}"
+        )
     for world_size in world_sizes:
         cluster.on_first(world_size)
     return world_sizes

@@ -1,1 +1,1 @@
-"""From a schedule on a cluster to what the kernel runs: plans, routes, private links, and trouble."""
+"""From a schedule on a cluster to what the kernel runs: plans, routes, private links, and faults."""

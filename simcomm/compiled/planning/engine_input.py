@@ -43,7 +43,7 @@ from simcomm.compiled.planning.schedule_plan import (
     plan_table,
     sent_messages,
 )
-from simcomm.model.trouble import NO_TROUBLE, Trouble
+from simcomm.model.faults import NO_FAULTS, Faults
 
 
 class MessageNames(NamedTuple):
@@ -60,7 +60,7 @@ Value = TypeVar("Value")
 
 
 class worked_out(Generic[Value]):  # noqa: N801  # it is used as a decorator
-    """A property that is found once for all inputs that differ in their trouble only."""
+    """A property that is found once for all inputs that differ in their faults only."""
 
     def __init__(self, function: "Callable[[EngineInput], Value]") -> None:
         self.function, self.name, self.__doc__ = function, function.__name__, function.__doc__
@@ -81,10 +81,10 @@ class EngineInput:
     schedule: AnySchedule
     cluster: Cluster
     transport: Transport
-    trouble: Trouble = NO_TROUBLE
+    faults: Faults = NO_FAULTS
     starts: Floats | None = None  # [ranks]: seconds at which each one's channels begin; 0 unless given
-    index: int = 0  # which collective of the trouble's run it is
-    known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # whatever the trouble
+    index: int = 0  # which collective of the faults's run it is
+    known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # whatever the faults
 
     @property
     def sizes(self) -> ChunkSizes:
@@ -94,8 +94,8 @@ class EngineInput:
     @property
     def is_steady(self) -> bool:
         """Whether links are shared fairly, nothing is drawn, no link changes and no rank fails."""
-        trouble = self.trouble
-        return not (self.is_fifo or trouble.is_random or trouble.links_change or trouble.fails_ranks)
+        faults = self.faults
+        return not (self.is_fifo or faults.is_random or faults.changes_links or faults.fails_ranks)
 
     @property
     def is_fifo(self) -> bool:
@@ -113,7 +113,7 @@ class EngineInput:
         if "with_table" not in self.known:
             self.known["with_table"] = replace(self, schedule=self.schedule.table())
         written: EngineInput = self.known["with_table"]
-        return written.under(self.trouble, self.starts, self.index)
+        return written.under(self.faults, self.starts, self.index)
 
     def to_record(self) -> "EngineInput":
         """Return the input ``with_table``. Raise TooLarge for more messages or pairs than can be looked at."""
@@ -169,15 +169,15 @@ class EngineInput:
             return cyclic_pairs(self.schedule)
         return self.schedule_plan.pairs
 
-    def under(self, trouble: Trouble, starts: Floats | None = None, index: int = 0) -> "EngineInput":
-        """Return the input in other trouble, with what is worked out of its schedule and its cluster."""
-        other = replace(self, trouble=trouble, starts=starts, index=index)
+    def under(self, faults: Faults, starts: Floats | None = None, index: int = 0) -> "EngineInput":
+        """Return the input with other faults, with what is worked out of its schedule and its cluster."""
+        other = replace(self, faults=faults, starts=starts, index=index)
         object.__setattr__(other, "known", self.known)
         return other
 
     @worked_out
     def found_routes(self) -> Routes:
-        """The route of each pair, with links as they are without trouble."""
+        """The route of each pair, with links as they are without faults."""
         router: Router | None = self.known.pop("router", None)
         return find_routes(self.cluster, self.transport, self.pairs, router)
 
@@ -191,12 +191,12 @@ class EngineInput:
     @property
     def routes(self) -> Routes:
         """The route of each pair. Links that have only a share of their bandwidth all the time are narrower links."""
-        routes, trouble = self.found_routes, self.trouble
-        if not trouble.links or trouble.links_change:
+        routes, faults = self.found_routes, self.faults
+        if not faults.links or faults.changes_links:
             return routes
-        key = "routes", trouble.links
+        key = "routes", faults.links
         if key not in self.known:
-            shares = trouble.link_shares()
+            shares = faults.link_shares()
             left = np.array([shares.get(edge, 1.0) for edge in self.cluster.graph.edges])
             self.known[key] = routes._replace(alone=routes.alone * left, shared=routes.shared * left)
         narrower: Routes = self.known[key]
@@ -205,7 +205,7 @@ class EngineInput:
     @property
     def link_records(self) -> LinkRecords:
         """The network as the kernel reads it, without links that never hold a message back."""
-        key = "link_records", self.trouble.links
+        key = "link_records", self.faults.links
         if key not in self.known:
             self.known[key] = make_link_records(self.routes, self.private, self.posted)
         found: LinkRecords = self.known[key]
@@ -224,7 +224,7 @@ _repeated: ContextVar[list[EngineInput] | None] = ContextVar("repeated_inputs", 
 
 @contextmanager
 def repetitions() -> Iterator[None]:
-    """Within the context, inputs that differ in their trouble only share what is worked out, whoever makes them."""
+    """Within the context, inputs that differ in their faults only share what is worked out, whoever makes them."""
     token = _repeated.set([])
     try:
         yield
@@ -246,7 +246,7 @@ def as_repeated(asked: EngineInput) -> EngineInput:
     for one in before:
         is_same = one.schedule is asked.schedule and one.cluster == asked.cluster
         if is_same and (one.request, one.transport) == (asked.request, asked.transport):
-            return one.under(asked.trouble, asked.starts, asked.index)
+            return one.under(asked.faults, asked.starts, asked.index)
     before.append(asked)
     return asked
 
@@ -287,7 +287,7 @@ KNOWN_ROUTING = (shortest, rail_aware, ShortestRouter, RailAwareRouter, ListedRo
 
 
 class SharedInputs:
-    """The inputs of one schedule without trouble, one after the other."""
+    """The inputs of one schedule without faults, one after the other."""
 
     def __init__(self, schedule: AnySchedule, *, keeps_plans: bool = True) -> None:
         """Take the schedule; ``keeps_plans`` where requests of one size come again."""

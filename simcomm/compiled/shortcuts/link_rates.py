@@ -11,7 +11,7 @@ import numpy as np
 
 from simcomm.compiled.kernel.arrays import UNLIMITED, Floats
 from simcomm.compiled.planning.routes import Routes
-from simcomm.model.trouble import Trouble
+from simcomm.model.faults import Faults
 
 MOST_CHANGES = 20_000  # of links that are looked at; a run that goes on after them is left to events
 
@@ -22,11 +22,11 @@ class LinkRates:
     Of each rank there is a route for each of so many ``distances``.
     """
 
-    def __init__(self, graph: "nx.DiGraph[str]", trouble: Trouble, routes: Routes, distances: int) -> None:
+    def __init__(self, graph: "nx.DiGraph[str]", faults: Faults, routes: Routes, distances: int) -> None:
         number = {link: index for index, link in enumerate(graph.edges)}
         shares: defaultdict[int, dict[float, float]] = defaultdict(lambda: {0.0: 1.0})
         self._until, self.missed = inf, False  # up to when all changes are known; whether a run went on after it
-        for count, change in enumerate(islice(trouble.changes(), MOST_CHANGES + 1)):
+        for count, change in enumerate(islice(faults.changes(), MOST_CHANGES + 1)):
             if count == MOST_CHANGES:
                 self._until = change.time
                 break

@@ -29,8 +29,8 @@ from simcomm.compiled.planning.routes import alone_rates
 from simcomm.compiled.planning.schedule_plan import ChunkSizes, distances
 from simcomm.compiled.shortcuts.link_rates import LinkRates
 from simcomm.hashing import hash_next, to_fraction
+from simcomm.model.faults import Faults, pack_step_and_chunk
 from simcomm.model.sharing import SAME_STEP
-from simcomm.model.trouble import Trouble, step_and_chunk
 
 DRAWN_AT_ONCE = 1 << 14  # random numbers
 STEPS_PER_LOOK = 16  # after which it is seen whether a step takes all ranks the same
@@ -74,8 +74,8 @@ class MaxPlusRun:
     def __init__(self, inputs: EngineInput, *, keeps_steps: bool = False) -> None:
         schedule, rates = inputs.schedule, None
         assert isinstance(schedule, SymmetricSchedule)
-        if inputs.trouble.links_change:
-            rates = LinkRates(inputs.cluster.graph, inputs.trouble, inputs.routes, len(distances(schedule)))
+        if inputs.faults.changes_links:
+            rates = LinkRates(inputs.cluster.graph, inputs.faults, inputs.routes, len(distances(schedule)))
         channels = range(schedule.channels)
         self.channels = [ChannelRun(inputs, channel, rates, keeps_steps=keeps_steps) for channel in channels]
         self.finished: Floats = np.max([channel.finished for channel in self.channels], axis=0)  # [ranks]: seconds
@@ -98,15 +98,15 @@ class ChannelRun:
         self.delay, self.rate = (
             figures.reshape(p, -1).T for figures in (inputs.routes.delay, alone_rates(inputs.routes))
         )
-        self.trouble, self.rates = inputs.trouble, rates
-        self._jitter = _StepJitter(self.rows, schedule, channel, inputs.trouble, inputs.index)
-        alike = not inputs.trouble.touches_ranks and rates is None and inputs.starts is None and not keeps_steps
+        self.faults, self.rates = inputs.faults, rates
+        self._jitter = _StepJitter(self.rows, schedule, channel, inputs.faults, inputs.index)
+        alike = not inputs.faults.affects_ranks and rates is None and inputs.starts is None and not keeps_steps
         self.links_alike = not any((matrix != matrix[:, :1]).any() for matrix in (self.delay, self.rate))
         self.ranks = 1 if alike and self._is_uniform(p) else p  # one stands for all where they are always together
         self.failed = np.zeros(p, np.bool_)
         self.fails_at: Floats | None = None
-        if inputs.trouble.fails_ranks or rates is not None:
-            self.fails_at = np.array([inputs.trouble.fails_at(rank) for rank in range(p)])
+        if inputs.faults.fails_ranks or rates is not None:
+            self.fails_at = np.array([inputs.faults.fails_at(rank) for rank in range(p)])
         times = np.zeros(self.ranks) if inputs.starts is None else inputs.starts.copy()
         self.halted_step: LongInts = np.where(np.isinf(times), NOT_BEGUN, NEVER)  # that a rank never ends
         self.halted_since = np.full(self.ranks, np.inf)  # when it posted that step; infinite where it failed before
@@ -127,7 +127,7 @@ class ChannelRun:
 
     def _advance(self, times: Floats, steps: int) -> Floats:
         """Return when the ranks end that begin at these times."""
-        may_skip = not (self.trouble.is_random or len(self.begun) or self.fails_at is not None)
+        may_skip = not (self.faults.is_random or len(self.begun) or self.fails_at is not None)
         step = done = 0
         while step < steps:
             if len(self.begun):
@@ -151,7 +151,7 @@ class ChannelRun:
         From ranks that go on it is so only where nothing is a rank's own.
         """
         rows = self.rows
-        if rows.last[step] > step or not self.links_alike or self.trouble.touches_ranks:
+        if rows.last[step] > step or not self.links_alike or self.faults.affects_ranks:
             return int(rows.last[step]), 0
         return int(rows.last_turned[step]), int(rows.turn[step])
 
@@ -189,7 +189,7 @@ class ChannelRun:
         p, away, route = self.ranks, self.rows.away[row] % self.ranks, self.rows.route[row]
         nbytes = self.nbytes(row)
         at_links = np.maximum(twice[:p], twice[away : away + p]) + self.delay[route, :p]
-        if self.trouble.messages is not None:
+        if self.faults.messages is not None:
             at_links += self._jitter.late(row)
         through = at_links + nbytes / self.rate[route, :p]
         if self.rates is not None:
@@ -253,9 +253,9 @@ class _StepJitter:
     Many rows and steps are drawn at once, which for few ranks takes as long as one.
     """
 
-    def __init__(self, rows: Rows, schedule: SymmetricSchedule, channel: int, trouble: Trouble, index: int) -> None:
+    def __init__(self, rows: Rows, schedule: SymmetricSchedule, channel: int, faults: Faults, index: int) -> None:
         p = schedule.world_size
-        self.rows, self.trouble, self.index, self.channel, self.ranks = rows, trouble, index, channel, np.arange(p)
+        self.rows, self.faults, self.index, self.channel, self.ranks = rows, faults, index, channel, np.arange(p)
         self._at_once = max(1, DRAWN_AT_ONCE // p)
         self._places = np.arange(2 * p).astype(np.uint64) % np.uint64(p) * np.uint64(schedule.stride)
         self._away = distances(schedule)
@@ -264,13 +264,13 @@ class _StepJitter:
 
     @cached_property
     def _always(self) -> Floats:
-        return self.trouble.slowdown(self.index, self.ranks, self.channel, 0)
+        return self.faults.slowdown(self.index, self.ranks, self.channel, 0)
 
     @cached_property
     def _names(self) -> Any:
         """The random bits of each pair's messages, before step and chunk extend their name; [distances, ranks]."""
         peers = (self.ranks + self._away[:, None]) % len(self.ranks)
-        return self.trouble.pair_bits(self.index, np.broadcast_to(self.ranks, peers.shape), peers, self.channel)
+        return self.faults.message_hash(self.index, np.broadcast_to(self.ranks, peers.shape), peers, self.channel)
 
     def late(self, row: int) -> Floats:
         """Return the seconds by which the message that each rank sends is late; [ranks]."""
@@ -282,23 +282,23 @@ class _StepJitter:
 
     def _draw(self, which: slice) -> Floats:
         """Return the seconds by which the messages of some rows are late; of what is no message without meaning."""
-        assert self.trouble.messages is not None
+        assert self.faults.messages is not None
         rows = self.rows
         shifted = self._places[rows.shift[which, None] + self.ranks] * rows.is_shifted[which, None].astype(np.uint64)
         chunk = shifted + rows.base[which, None].astype(np.uint64)
-        name = step_and_chunk(rows.step[which, None].astype(np.uint64), chunk)
+        name = pack_step_and_chunk(rows.step[which, None].astype(np.uint64), chunk)
         with np.errstate(over="ignore"):
             shares = to_fraction(hash_next(self._names[rows.route[which] % len(self._away)], name))
-        return self.trouble.messages.quantile(shares)
+        return self.faults.messages.quantile(shares)
 
     def slowdowns(self, step: int) -> Floats:
         """Return how many times as long each rank computes in a step; [ranks]."""
-        if self.trouble.compute is None:
+        if self.faults.compute is None:
             return self._always
         if step not in self._steps:
             begin = step - step % self._at_once
             self._steps = range(begin, begin + self._at_once)
-            self._slower = self.trouble.slowdown(self.index, self.ranks, self.channel, np.array(self._steps)[:, None])
+            self._slower = self.faults.slowdown(self.index, self.ranks, self.channel, np.array(self._steps)[:, None])
         return self._slower[step - self._steps.start]
 
 

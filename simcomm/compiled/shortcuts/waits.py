@@ -95,7 +95,7 @@ class _Waiting:
         if run.rates is None or not run.rates.change(distance, src):
             return bool(run.rate[distance, src] == 0)
         named = run.index, src, dst, run.channel, int(self.cyclic.step[row]), self._chunk(src, row)
-        late = float(run.trouble.delay(*named)) if run.trouble.messages else 0.0
+        late = float(run.faults.delay(*named)) if run.faults.messages else 0.0
         start = max(run.halted_since[src], run.halted_since[dst]) + run.delay[distance, src] + late
         return run.rates.arrival(distance, src, float(start), nbytes) == inf
 

@@ -31,7 +31,7 @@ from simcomm.compiled.tcp.records import (
     STREAM,
     TCP_MESSAGE,
 )
-from simcomm.model.trouble import BACKWARD, DIVISION, FORWARD, OPTIMIZER
+from simcomm.model.faults import BACKWARD, DIVISION, FORWARD, OPTIMIZER
 
 
 class Phases(NamedTuple):
@@ -43,7 +43,7 @@ class Phases(NamedTuple):
 
 @dataclass(frozen=True)
 class LocalWork:
-    """What takes a rank time by itself, as a span of a trace says it; ``channel`` may be one of the trouble's."""
+    """What takes a rank time by itself, as a span of a trace says it; ``channel`` may be one of the faults's."""
 
     name: str
     channel: int
@@ -234,11 +234,11 @@ def _post(step: SliceStep[Extent], terms: TcpTerms, start: float) -> Iterator[De
 
 
 def _slow_down(plan: TcpPlan, inputs: EngineInput) -> None:
-    """Let what ranks compute take as many times as long as trouble says."""
-    if not plan.works or not (inputs.trouble.ranks or inputs.trouble.compute):
+    """Let what ranks compute take as many times as long as the faults say."""
+    if not plan.works or not (inputs.faults.ranks or inputs.faults.compute):
         return
     sites = [(work.collective, rank, work.channel, work.step) for _, rank, work in plan.works]
-    slower = inputs.trouble.slowdown(*np.array(sites).T)
+    slower = inputs.faults.slowdown(*np.array(sites).T)
     for (deed, _, _), factor in zip(plan.works, slower.tolist(), strict=True):
         plan.seconds[deed] *= factor
         plan.held[deed] *= factor

@@ -65,10 +65,10 @@ def _new_world(plan: TcpPlan, collectives: list[EngineInput], sends: LongInts) -
     assert terms is not None
     routes = find_routes(inputs.cluster, inputs.transport, plan.pairs)
     first_deed, (messages, items, streams) = np.array(plan.first_deed, np.int32), records_of(plan)
-    if inputs.trouble.messages is not None:
+    if inputs.faults.messages is not None:
         columns, index = inputs.schedule.table().columns, np.array([send[0] for send in plan.sends], np.int64)
         names = (columns.rank, columns.peer, columns.channel, columns.step, columns.chunk)
-        messages["late"] = inputs.trouble.delay(index, *(column[sends] for column in names))
+        messages["late"] = inputs.faults.delay(index, *(column[sends] for column in names))
     ranks = np.zeros(world_size, RANK)
     ranks["at"], ranks["finished"] = first_deed[:-1], np.inf
     ranks["ready"], ranks["is_ready"] = np.arange(world_size)[::-1], 1
@@ -108,8 +108,8 @@ def _terms(inputs: EngineInput, terms: TcpTerms) -> Records:
 
 
 def _links(inputs: EngineInput, routes: Routes, terms: TcpTerms) -> Records:
-    """Return all links, idle; in trouble they have a share of their rate."""
-    shares = inputs.trouble.link_shares()
+    """Return all links, idle; in faults they have a share of their rate."""
+    shares = inputs.faults.link_shares()
     links = np.zeros(len(routes.alone), SHAPED_LINK)
     links["rate"] = routes.alone * np.array([shares.get(edge, 1.0) for edge in inputs.cluster.graph.edges])
     links["latency"], links["burst"], links["free_at"] = routes.latency, terms.burst / links["rate"], -np.inf

@@ -1,4 +1,4 @@
-# kind: verb
+# kind: collective mismatch
 # ranks: 4
 import torch, torch.distributed as dist
 

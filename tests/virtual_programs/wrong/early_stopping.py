@@ -1,4 +1,4 @@
-# kind: verb
+# kind: collective mismatch
 # ranks: 2
 # Each rank looks at its own loss to see whether it is time to stop.
 import torch

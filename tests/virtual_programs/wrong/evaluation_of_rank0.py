@@ -1,4 +1,4 @@
-# kind: verb
+# kind: collective mismatch
 # ranks: 2
 # Rank 0 evaluates through the DDP module, whose forward broadcasts the running statistics.
 import torch

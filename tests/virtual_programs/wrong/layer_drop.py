@@ -1,4 +1,4 @@
-# kind: early end
+# kind: early exit
 # ranks: 2
 # A layer is dropped at random, and each rank throws its own dice.
 import random

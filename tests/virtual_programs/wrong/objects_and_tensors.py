@@ -1,4 +1,4 @@
-# kind: verb
+# kind: collective mismatch
 # ranks: 2
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-# kind: verb
+# kind: collective mismatch
 # ranks: 3
 # rank 0 gathers names while the others reduce the loss
 import torch, torch.distributed as dist

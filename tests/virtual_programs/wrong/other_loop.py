@@ -1,4 +1,4 @@
-# kind: verb
+# kind: collective mismatch
 # ranks: 3
 # The number of epochs is read from a file that one host does not have up to date.
 import torch, torch.distributed as dist

@@ -1,4 +1,4 @@
-# kind: verb
+# kind: collective mismatch
 # ranks: 4
 import torch
 import torch.distributed as dist

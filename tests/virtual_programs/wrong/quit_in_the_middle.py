@@ -1,4 +1,4 @@
-# kind: early end
+# kind: early exit
 # ranks: 4
 import sys
 import torch

@@ -1,4 +1,4 @@
-# kind: early end
+# kind: early exit
 # ranks: 2
 # A sharded model's state is gathered on one rank only.
 import torch

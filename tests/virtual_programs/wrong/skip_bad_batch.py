@@ -1,4 +1,4 @@
-# kind: early end
+# kind: early exit
 # ranks: 2
 # A rank skips a batch with a NaN in it; DDP of the other waits for its gradients.
 import torch, torch.distributed as dist

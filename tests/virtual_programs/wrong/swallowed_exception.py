@@ -1,4 +1,4 @@
-# kind: early end
+# kind: early exit
 # ranks: 2
 # Out of memory on one rank is caught, and the rank goes on to the next batch alone.
 import torch, torch.distributed as dist

@@ -1,4 +1,4 @@
-# kind: early end
+# kind: early exit
 # ranks: 2
 # Every rank looks at its own clock.
 import time

@@ -1,4 +1,4 @@
-# kind: early end
+# kind: early exit
 # ranks: 3
 """Data parallel training on shards that are not of one length."""
 import torch

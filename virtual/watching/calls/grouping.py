@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from virtual.diagnosis.group_making import tell_missing_groups, tell_unlike_groups
+from virtual.diagnosis.group_creation import find_mismatched_groups, find_missing_groups
 from virtual.ranks.rank import Rank, RankJob
 from virtual.ranks.sites import find_site
 from virtual.ranks.watching import Watcher
@@ -48,6 +48,6 @@ class Grouping(Watcher):
             self.find("rank order", title, posted.rank, posted.site, SORTED)
 
     def ended(self, job: RankJob) -> None:
-        finding = tell_unlike_groups(job) or tell_missing_groups(job)
+        finding = find_mismatched_groups(job) or find_missing_groups(job)
         if finding is not None:
             self.tell(job, finding)

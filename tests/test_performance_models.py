@@ -16,7 +16,7 @@ from simcomm.cluster.cluster import Cluster
 from simcomm.nccl.clusters import nccl_cluster
 from simcomm.nccl.descriptions import describe_preset
 from simcomm.nccl.measured.calibration import predict_calibrated
-from simcomm.time_models.time_model import MODELS, time_model
+from simcomm.performance_models.performance_model import MODELS, performance_model
 
 STAR = simcomm.star(4, "10 Gbit/s", "5 us")
 DGX = nccl_cluster(describe_preset("dgx-h100", 1, 4))
@@ -29,7 +29,7 @@ OVER_TCP = replace(STAR, transport=Transport(tcp=TcpTerms(window=65e3)))
      (simcomm.this_machine(2), "measured")],
 )  # fmt: skip
 def test_a_cluster_names_the_model_that_finds_its_times(cluster: Cluster, name: str) -> None:
-    assert type(time_model(cluster)).__name__ == MODELS[name]
+    assert type(performance_model(cluster)).__name__ == MODELS[name]
 
 
 @pytest.mark.parametrize("cluster", [STAR, OVER_TCP, as_emulated(STAR), DGX], ids=lambda cluster: cluster.title)

@@ -1,8 +1,8 @@
-"""Collectives and trainings on the processes of this machine, from the measured times of hops and of phases.
+"""Predict collectives and training steps on this machine from calibrated message and compute times.
 
-A message begins when both of its ranks have come to its steps, and takes what its hop took in the calibration; a step
-ends with its messages and its local work. This is exact arithmetic (max-plus) and needs no engine: what processes of
-one machine do to each other is in the measured times, not in shares of a link.
+A message starts when both ranks have reached the step, and takes its calibrated time. A step ends when its messages and
+its local work are done. This is a max-plus recurrence and needs no engine: interference between processes is part of
+the calibrated times, so no link is shared explicitly.
 """
 
 from collections import defaultdict
@@ -31,27 +31,27 @@ from simcomm.timeline import Overlap, overlap
 METHOD = "hops"
 
 
-class HopTiming(NamedTuple):
-    """When each rank has finished, and what it did meanwhile; seconds from the beginning of the run."""
+class CollectiveTiming(NamedTuple):
+    """Completion times, messages and spans of a collective, in seconds from the start of the run."""
 
-    finished: list[float]  # by rank, the division of a mean included
+    finished: list[float]  # per rank, including the division of a mean
     messages: list[Message]
     spans: list[Span]
 
     @property
     def elapsed(self) -> float:
-        """When the last rank has finished."""
+        """Completion time of the last rank."""
         return max(self.finished, default=0.0)
 
 
-def run_by_hops(request: Request, cluster: Cluster, calibration: Calibration) -> Trace:
-    """Return the trace of one collective on this machine. Raise InputError for a calibration without hops."""
-    timing = time_hops(request, calibration, [0.0] * cluster.world_size)
+def collective_from_calibration(request: Request, cluster: Cluster, calibration: Calibration) -> Trace:
+    """Return the trace of a collective on this machine. Raise InputError if the calibration has no message times."""
+    timing = time_collective(request, calibration, [0.0] * cluster.world_size)
     facts = {"nbytes": float(request.nbytes), "time_min_s": timing.elapsed, "time_max_s": timing.elapsed}
     return make_trace(request, cluster, calibration, timing.messages, timing.spans, timing.elapsed, facts)
 
 
-def time_hops(
+def time_collective(
     request: Request,
     calibration: Calibration,
     starts: Sequence[float],
@@ -59,15 +59,16 @@ def time_hops(
     division_s: float | None = None,
     in_training: bool = False,
     collective: int = 0,
-) -> HopTiming:
-    """Return the timing of a collective whose ranks begin at ``starts``.
+) -> CollectiveTiming:
+    """Return the timing of a collective whose ranks start at ``starts``.
 
-    ``division_s`` is what dividing a mean takes, the calibration's reduction unless given; ``in_training`` asks for
-    hops as they are in a training step, and ``collective`` is which of the run it is.
+    ``division_s`` is the time to divide a mean; the calibrated reduction time by default. ``in_training`` selects
+    message times that were measured inside training steps. ``collective`` is the number of the collective within the
+    run.
     """
     world_size = len(starts)
     schedule = verified_schedule(request.algorithm, world_size, request.root)
-    clock = _Clock(request, schedule, calibration, starts, in_training, collective)
+    clock = _MaxPlusClock(request, schedule, calibration, starts, in_training, collective)
     for done in completion_order(schedule):
         clock.complete((done.rank, done.channel, done.step))
     finished = [clock.finished(rank) for rank in range(world_size)]
@@ -80,10 +81,11 @@ def time_hops(
             if own > 0
         ]
         finished = [end + own for end, own in zip(finished, seconds, strict=True)]
-    return HopTiming(finished, list(clock.messages.values()), spans)
+    return CollectiveTiming(finished, list(clock.messages.values()), spans)
 
 
 def _division(request: Request, calibration: Calibration, rank: int, world_size: int, given: float | None) -> float:
+    """Return the seconds that a rank needs to divide its part of a mean."""
     reduced = reduced_slice(request.algorithm.spec, rank, world_size, request.root, request.elements)
     share = float(reduced.stop - reduced.start) / max(1, request.elements)
     whole = _local_seconds(calibration, request.nbytes) if given is None else given
@@ -91,13 +93,13 @@ def _division(request: Request, calibration: Calibration, rank: int, world_size:
 
 
 def _local_seconds(calibration: Calibration, nbytes: int) -> float:
-    """Return the seconds in which a rank reduces so many bytes while all others do."""
+    """Return the calibrated seconds to reduce ``nbytes`` locally."""
     points = calibration.reduction.points
     return read_curve(points, nbytes) if points and nbytes else calibration.reduction.per_byte * nbytes
 
 
-class _Clock:
-    """When the steps of all ranks end, asked in an order in which they can."""
+class _MaxPlusClock:
+    """Computes when each step of each rank ends. Steps must be completed in dependency order."""
 
     def __init__(
         self,
@@ -113,20 +115,20 @@ class _Clock:
         self.ended: dict[Site, float] = {}
         self.messages: dict[int, Message] = {}
         self.spans: list[Span] = []
-        self.of_step: defaultdict[Site, list[int]] = defaultdict(list)  # the messages of a step, by their receive
+        self.of_step: defaultdict[Site, list[int]] = defaultdict(list)  # messages of each step, by index of the receive
         self.hops = find_hops(request.algorithm, schedule.world_size, request.root)
         for index, kind in self.hops.items():
             self.of_step[kind.src].append(index)
             self.of_step[kind.dst].append(index)
 
     def finished(self, rank: int) -> float:
-        """Return when a rank's last channel ends."""
+        """Return when the rank's last channel ends."""
         last = [self.ended.get((rank, channel, len(steps) - 1), self.starts[rank])
                 for channel, steps in enumerate(self.schedule.programs[rank])]  # fmt: skip
         return max(last, default=self.starts[rank])
 
     def complete(self, site: Site) -> None:
-        """Find when a step ends; the steps before it, and before its peers', have been completed."""
+        """Compute when a step ends. Its predecessors, on this rank and on its peers, must be complete."""
         end = self._ready(site)
         for index in self.of_step.get(site, ()):
             end = max(end, self._message(index).end)
@@ -140,6 +142,7 @@ class _Clock:
         self.ended[site] = end
 
     def _ready(self, site: Site) -> float:
+        """Return when a rank reaches a step."""
         rank, channel, step = site
         return self.ended[rank, channel, step - 1] if step else self.starts[rank]
 
@@ -149,7 +152,7 @@ class _Clock:
         return self.messages[index]
 
     def _send(self, kind: HopKind) -> Message:
-        """Return a message from when both ranks had come to its steps; an empty one takes no time."""
+        """Return the message, which starts when both ranks have reached its steps. An empty message takes no time."""
         posted, awaited = self._ready(kind.src), self._ready(kind.dst)
         request, chunks = self.request, self.schedule.chunks
         nbytes = extent(kind.chunk, kind.count, request.elements, chunks) * request.itemsize
@@ -178,7 +181,7 @@ def make_trace(
     elapsed: float,
     facts: dict[str, float],
 ) -> Trace:
-    """Return a trace of such messages and spans; all messages cross the edge that stands for the machine's memory."""
+    """Return a trace of these messages and spans. All messages cross the edge that represents the machine's memory."""
     memory = ("s0", "s1")
     routed = [each._replace(route=(cluster.hosts[each.src], *memory, cluster.hosts[each.dst])) for each in messages]
     carried = dict.fromkeys(cluster.graph.edges, 0.0)
@@ -203,13 +206,13 @@ def make_trace(
     ).of_program(request.algorithm)
 
 
-def train_by_hops(
+def training_from_calibration(
     training: Training, cluster: Cluster, calibration: Calibration, phases: ComputePhases, steps: int
 ) -> Trace:
-    """Return the trace of so many steps: forward, backward, sync and optimizer, one after the other.
+    """Return the trace of ``steps`` training steps: forward, backward, sync and optimizer, without overlap.
 
-    In every step one rank is the slowest, each in its turn, and the others wait for it in the sync for as long as they
-    did in the calibration.
+    In each step, one rank is the straggler, in rotation. The others wait for it in the sync, for as long as in the
+    calibration.
     """
     assert training.gradient_sync is not None
     request = Request(training.gradient_sync, training.gradient_bytes // 4, op="mean")
@@ -221,7 +224,7 @@ def train_by_hops(
         backward = _backward_of_ranks(phases.backward, point.wait_s if point else 0.0, ranks, slowest=step % ranks)
         computed = [begin + phases.forward + own for own in backward]
         division = point.division_s if point else None
-        sync = time_hops(request, calibration, computed, division_s=division, in_training=True, collective=step)
+        sync = time_collective(request, calibration, computed, division_s=division, in_training=True, collective=step)
         messages += sync.messages
         spans += sync.spans
         for rank in range(ranks):
@@ -237,31 +240,34 @@ def train_by_hops(
     return replace(trace, title=f"training/{training.sync_name}")
 
 
-class OverlapMeasured(NamedTuple):
-    """What a calibration knows of gradients that travel while backward goes on."""
+class OverlapCalibration(NamedTuple):
+    """Calibrated data for gradients that are communicated during backward."""
 
     calibration: Calibration | None
-    ranks: int  # processes at once in which the computing of the cluster's ranks was measured
-    is_needed: bool  # whether it has to be known
+    ranks: int  # concurrent processes in which compute was measured
+    is_needed: bool  # whether missing data is an error
 
 
 def train_overlapped(
     training: Training,
     cluster: Cluster,
-    measured: OverlapMeasured,
+    measured: OverlapCalibration,
     phases: ComputePhases,
     steps: int,
     carry: Callable[[int], float] | None,
 ) -> Trace:
-    """Return the trace of steps whose gradients travel in buckets while backward goes on.
+    """Return the trace of steps that communicate gradient buckets during backward.
 
-    The sync is what backward does not hide: the buckets that are still under way when it is through, and waiting for
-    the slowest rank. Where torch starts the buckets it is part of backward, as when that is measured, with torch's
-    copies into the buckets and back, and forward includes torch's broadcast of the model's buffers; the fact
-    ``exposed_s`` says what of backward it is. ``carry`` says how long a bucket of so many bytes takes by itself, unless
-    gloo carries it here; what it takes from backward is what gloo's takes from it here, spread over that time. Without
-    a calibration of the overlap gradients are there by their shares of the multiplications, and what travels takes
-    nothing from backward. Raises InputError where that is not known and the computing is calibrated.
+    The sync is the exposed communication: buckets still in flight when backward ends, and the wait for the slowest
+    rank. When torch starts the buckets, the sync is part of backward, as in a measured run: backward includes torch's
+    copies into and out of the buckets, and forward includes its broadcast of the model's buffers. The fact
+    ``exposed_s`` reports the exposed part.
+
+    ``carry`` returns the time of a bucket of a given size; None means that gloo carries it on this machine. The overlap
+    slowdown is calibrated with gloo on this machine and spread over the bucket times. Without an overlap calibration,
+    gradients become ready in proportion to their FLOPs, and communication does not slow backward down.
+
+    Raises InputError if compute is calibrated and overlap is not.
     """
     begin, phases_of_all = 0.0, list[tuple[str, int, float, float]]()
     timeline = _time_overlapped(training, cluster.world_size, measured, phases, carry)
@@ -287,28 +293,28 @@ def train_overlapped(
 
 
 class _OverlappedStep(NamedTuple):
-    """One step whose gradients travel while backward goes on, up to the optimizer; seconds."""
+    """One step with overlapped communication, up to the optimizer. Times are in seconds."""
 
     overlap: Overlap
-    forward: float  # with torch's broadcast of the model's buffers
-    exposed: float  # what is left of the sync behind what backward computed
-    is_torchs: bool  # buckets that torch starts are part of backward
+    forward: float  # including torch's broadcast of the model's buffers
+    exposed: float  # communication after backward's compute has ended
+    is_torchs: bool  # torch starts the buckets, so the sync is part of backward
 
     def phases_from(self, begin: float) -> dict[str, tuple[float, float]]:
-        """Return begin and end of each phase and bucket of a step that begins then."""
+        """Return the begin and end of each phase and bucket, for a step that starts at ``begin``."""
         forward = begin + self.forward
         computed, end = forward + self.overlap.computed, forward + self.overlap.computed + self.exposed
         backward = end if self.is_torchs else computed
-        found = {"forward": (begin, forward), "backward": (forward, backward), "sync": (backward, end)}
+        phases = {"forward": (begin, forward), "backward": (forward, backward), "sync": (backward, end)}
         for number, (since, until) in enumerate(self.overlap.buckets):
-            found[f"bucket {number}"] = (forward + since, forward + until)
-        return found
+            phases[f"bucket {number}"] = (forward + since, forward + until)
+        return phases
 
 
 def _time_overlapped(
     training: Training,
     ranks: int,
-    measured: OverlapMeasured,
+    measured: OverlapCalibration,
     phases: ComputePhases,
     carry: Callable[[int], float] | None,
 ) -> _OverlappedStep:
@@ -320,35 +326,38 @@ def _time_overlapped(
         together = measured.calibration.compute_point(training, measured.ranks, threads)
     if point is None and measured.is_needed:
         raise InputError(
-            f"the calibration has no overlap of {training.model_kind}, {training.data_kind}, batch size "
-            f"{training.batch_size}, with {ranks} ranks; make one with `ringlab calibrate SCENARIO`"
+            f"the calibration has no overlap times for {training.model_kind}, {training.data_kind}, batch size "
+            f"{training.batch_size}, {ranks} ranks; run `ringlab calibrate SCENARIO`"
         )
     gradients = [Gradient(*each) for each in point.gradients] if point else training.gradients
     buckets = training.fill_buckets(gradients)
-    seconds, steal = _carried(buckets, point, carry, turns)
-    found = overlap(phases.backward, [bucket.ready for bucket in buckets], seconds, steal)
+    seconds, slowdown = _bucket_times(buckets, point, carry, turns)
+    timeline = overlap(phases.backward, [bucket.ready for bucket in buckets], seconds, slowdown)
     is_torchs = training.buckets is None or training.buckets.hook == "ddp"
     broadcast_s, copies_s = (turns * point.broadcast_s, turns * point.copies_s) if point and is_torchs else (0.0, 0.0)
-    exposed = found.finished - found.computed + copies_s + (together.wait_s if together else 0.0)
-    return _OverlappedStep(found, phases.forward + broadcast_s, exposed, is_torchs)
+    exposed = timeline.finished - timeline.computed + copies_s + (together.wait_s if together else 0.0)
+    return _OverlappedStep(timeline, phases.forward + broadcast_s, exposed, is_torchs)
 
 
-def _carried(
+def _bucket_times(
     buckets: Sequence[Bucket], point: OverlapPoint | None, carry: Callable[[int], float] | None, turns: float
 ) -> tuple[list[float], float]:
-    """Return how long each bucket takes by itself, and what one second of that takes from backward."""
+    """Return the time of each bucket, and the overlap slowdown per second of communication."""
     if carry is None:
         assert point is not None
         return [read_curve(point.all_reduce, bucket.nbytes) for bucket in buckets], point.steal
     seconds = [carry(bucket.nbytes) for bucket in buckets]
     if point is None or sum(seconds) <= 0:
         return seconds, 0.0
-    stolen = turns * point.steal * sum(read_curve(point.all_reduce, bucket.nbytes) for bucket in buckets)
-    return seconds, stolen / sum(seconds)
+    lost = turns * point.steal * sum(read_curve(point.all_reduce, bucket.nbytes) for bucket in buckets)
+    return seconds, lost / sum(seconds)
 
 
 def _backward_of_ranks(mean: float, wait: float, ranks: int, *, slowest: int) -> list[float]:
-    """Return the seconds of each rank's backward with this mean: one is ``wait`` above it, the others are alike."""
+    """Return each rank's backward time in seconds.
+
+    The slowest rank takes ``wait`` longer than the mean; the others are equal.
+    """
     if ranks == 1:
         return [mean]
     extra = min(wait, mean * (ranks - 1))

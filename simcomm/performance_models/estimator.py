@@ -1,8 +1,7 @@
-"""How long an algorithm takes on a cluster: by closed form where that is exact, else by simulation.
+"""Estimate an algorithm's time on a cluster: closed form where it is exact, simulation elsewhere.
 
-On a symmetric star the closed forms say at once what a simulation would, to the last digit where the buffer falls into
-equal chunks; they are taken as though every buffer did. Elsewhere the algorithm is simulated, by the compiled engine
-where there are more than a few ranks.
+On a symmetric star, the closed forms match the simulation exactly for buffers that split into equal chunks. They are
+used for other buffers too. With more than ``few_ranks`` ranks, the compiled engine simulates.
 """
 
 from dataclasses import dataclass, field, replace
@@ -16,26 +15,26 @@ from collectives.request import Request, reduced_counts
 from simcomm import compiled
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.planning.engine_input import EngineInput
+from simcomm.performance_models.message_simulator import MessageSimulator, without_idle_hosts
+from simcomm.performance_models.options import TIMES_ONLY
 from simcomm.schedules import unverified_schedule, verified_schedule
-from simcomm.time_models.message_simulator import MessageSimulator, without_idle_hosts
-from simcomm.time_models.options import TIMES_ONLY
 
 
 @dataclass(frozen=True)
 class Estimator:
-    """Estimates of how long algorithms take for one request on one cluster."""
+    """Estimates the time of any algorithm for one request on one cluster."""
 
     simulator: MessageSimulator
-    request: Request  # whose own algorithm plays no part
-    star: CostModel | None  # the cluster's costs, where it is a symmetric star
-    faster_star: CostModel | None  # of a symmetric star on which no message is slower than on the cluster
-    few_ranks: int = 8  # up to so many, each algorithm is simulated as by ``simcomm.run``, which counts its messages
-    shared: dict[Algorithm, compiled.SharedInputs] | None = field(default=None, repr=False)  # of many requests
-    last: list[EngineInput] = field(default_factory=list, repr=False)  # what the compiled engine was last asked
+    request: Request  # its algorithm is ignored
+    star: CostModel | None  # cost model of the cluster, if it is a symmetric star
+    faster_star: CostModel | None  # cost model of a symmetric star on which no message is slower
+    few_ranks: int = 8  # up to here, ``simcomm.run`` simulates, and chooses the engine by the number of messages
+    shared: dict[Algorithm, compiled.SharedInputs] | None = field(default=None, repr=False)  # cache for many requests
+    last: list[EngineInput] = field(default_factory=list, repr=False)  # most recent input of the compiled engine
 
     @classmethod
     def of(cls, simulator: MessageSimulator, request: Request) -> "Estimator":
-        """Return an estimator, with what is the same for every algorithm worked out once.
+        """Return an estimator. Work that is the same for all algorithms is done here, once.
 
         >>> import simcomm
         >>> from collectives import find_algorithm
@@ -51,19 +50,19 @@ class Estimator:
         return cls(simulator, request, star, faster)
 
     def for_request(self, request: Request) -> "Estimator":
-        """Return an estimator for another request on the same cluster, with what it knows of that."""
+        """Return an estimator for another request, reusing everything known about the cluster."""
         return replace(self, request=request, last=[])
 
-    def for_many(self) -> "Estimator":
-        """Return an estimator for so many requests that machine code pays, however few ranks there are.
+    def for_many_requests(self) -> "Estimator":
+        """Return an estimator that always uses the compiled engine, and caches its input per algorithm.
 
-        What the compiled engine works out of an algorithm is kept for the next request.
+        Use it for many requests: it pays off even with few ranks.
         """
         return replace(self, few_ranks=0, shared={}, last=[])
 
     @property
     def cluster(self) -> Cluster:
-        """The cluster, with its transport."""
+        """The cluster, including its transport."""
         return self.simulator.cluster
 
     @property
@@ -72,16 +71,16 @@ class Estimator:
         return self.cluster.world_size
 
     def seconds(self, algorithm: Algorithm) -> float:
-        """Return the seconds of an algorithm, by closed form where that is exact, else by simulation.
+        """Return an algorithm's time in seconds.
 
-        Raises Undefined for an algorithm that does not exist for so many ranks, and ProgramError for one that cannot
-        work.
+        Raises Undefined if the algorithm is not defined for this number of ranks, and ProgramError if its program is
+        invalid.
         """
         seconds = self.closed_form(algorithm)
         return self.simulate(algorithm) if seconds is None else seconds
 
     def closed_form(self, algorithm: Algorithm) -> float | None:
-        """Return the seconds by closed form, where that is exact, and None elsewhere. Raise Undefined."""
+        """Return the closed-form time in seconds, or None if it is not exact here. Raise Undefined."""
         algorithm.chunks(self.world_size)  # raises Undefined
         is_bound = f"{algorithm.spec.name}/{algorithm.name}" in UPPER_BOUNDS
         first, last = self.division
@@ -91,21 +90,18 @@ class Estimator:
         return None if seconds is None else seconds + first
 
     def bracket(self, algorithm: Algorithm) -> Bracket:
-        """Return seconds that no run of the algorithm goes below, and that none goes beyond, in next to no time.
-
-        They are 0 and infinity where nothing is known. Raises Undefined.
-        """
-        n, most = self.request.elements, inf
+        """Return cheap lower and upper bounds in seconds: 0 and infinity if nothing is known. Raise Undefined."""
+        n, upper = self.request.elements, inf
         if self.star is not None:
-            least, most = bracket(algorithm, self.star._replace(nbytes=self.request.nbytes), n)
+            lower, upper = bracket(algorithm, self.star._replace(nbytes=self.request.nbytes), n)
         elif self.faster_star is not None:
-            least = least_on_faster(algorithm, self.faster_star._replace(nbytes=self.request.nbytes), n)
+            lower = least_on_faster(algorithm, self.faster_star._replace(nbytes=self.request.nbytes), n)
         else:
-            least = 0.0
-        return Bracket(least + self.division[0], most + self.division[1])
+            lower = 0.0
+        return Bracket(lower + self.division[0], upper + self.division[1])
 
-    def least_by_loads(self, algorithm: Algorithm) -> float:
-        """Return seconds that no run goes below: what the links need for the bytes that the algorithm has cross them.
+    def link_load_bound(self, algorithm: Algorithm) -> float:
+        """Return a lower bound in seconds: the time that the busiest link needs for its bytes.
 
         Raises Undefined, and TooLarge and ProgramError as ``simulate`` does.
         """
@@ -115,7 +111,7 @@ class Estimator:
 
     @cached_property
     def division(self) -> tuple[float, float]:
-        """Seconds that the mean's division at the end takes at least, and at most."""
+        """Minimum and maximum time in seconds to divide the result of a mean."""
         if self.request.op != "mean":
             return 0.0, 0.0
         spec, root, n = self.request.spec, self.request.root, self.request.elements
@@ -124,19 +120,19 @@ class Estimator:
         return float(seconds.min()), float(seconds.max())
 
     def simulate(self, algorithm: Algorithm) -> float:
-        """Return the seconds by simulation. Raise Undefined, and ProgramError for an algorithm that cannot work."""
+        """Return the simulated time in seconds. Raise Undefined, and ProgramError if the program is invalid."""
         if self.world_size <= self.few_ranks:
             request = self.request.with_algorithm(algorithm, self.world_size)
             return self.simulator.collective(request, TIMES_ONLY).elapsed
         return self.simulator.timing(self._input(algorithm)).elapsed
 
     def _input(self, algorithm: Algorithm) -> EngineInput:
-        """Return what the compiled engine is asked; the same for the same algorithm as just before."""
+        """Return the compiled engine's input, reusing the last one if the algorithm is the same."""
         if self.last and self.last[0].schedule.algorithm == algorithm:
             return self.last[0]
         request = self.request.with_algorithm(algorithm, self.world_size)
         if algorithm.source is not None:
-            verified_schedule(algorithm, self.world_size, request.root)  # the library's own are proved by its tests
+            verified_schedule(algorithm, self.world_size, request.root)  # tests verify the library's own algorithms
         schedule = unverified_schedule(algorithm, self.world_size, request.root)
         shared = {} if self.shared is None else self.shared
         inputs = shared.get(algorithm) or compiled.SharedInputs(schedule, keeps_plans=False)

@@ -1,4 +1,4 @@
-"""Messages simulated on a network whose links they share: by the reference engine, or the compiled one at scale."""
+"""Simulate individual messages on a network with shared links, on the reference engine or the compiled engine."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,10 +20,10 @@ from collectives.transport import Transport
 from simcomm import compiled
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.planning.engine_input import EngineInput, as_repeated
-from simcomm.model.trouble import BACKWARD, DIVISION, FORWARD, NO_TROUBLE, OPTIMIZER, Trouble, check_trouble
+from simcomm.model.faults import BACKWARD, DIVISION, FORWARD, NO_FAULTS, OPTIMIZER, Faults, check_faults
+from simcomm.performance_models.options import APPROXIMATE, SimulationOptions
 from simcomm.reference.engine import Buffer, Process, Simulation, Site, make_trace
 from simcomm.schedules import VERIFIED_UP_TO, check_messages, compact_schedule, verified_schedule
-from simcomm.time_models.options import APPROXIMATE, SimulationOptions
 
 if TYPE_CHECKING:
     from simcomm.compiled.engine import Timing
@@ -31,142 +31,143 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MessageSimulator:
-    """Collectives and training steps of messages on a cluster."""
+    """Simulates collectives and training steps, message by message, on a cluster."""
 
     cluster: Cluster
     transport: Transport
 
     def collective(self, request: Request, options: SimulationOptions, buffers: Sequence[Array] | None = None) -> Trace:
-        """Return the trace of a collective, whose result ``buffers`` hold afterwards.
+        """Return the trace of a collective. Write the result to ``buffers`` if they are given.
 
-        Raises InputError, and ProgramError for an algorithm that cannot work.
+        Raises InputError, and ProgramError if the program is invalid.
         """
-        self.check_trouble(options.trouble)
+        self.check_faults(options.faults)
         engine = self.engine(request, options, carries_data=buffers is not None)
         if engine == "simpy":
             _check_simpy(request.algorithm, self.cluster.world_size, request.root)
-            return self.by_reference(request, options.trouble, buffers)
-        return self.by_compiled(request, options, is_approximate=engine == APPROXIMATE)
+            return self.simulate_reference(request, options.faults, buffers)
+        return self.simulate_compiled(request, options, is_approximate=engine == APPROXIMATE)
 
-    def check_trouble(self, trouble: Trouble) -> None:
-        """Raise InputError for trouble that cannot happen here."""
-        check_trouble(trouble, self.cluster.graph, self.cluster.world_size)
+    def check_faults(self, faults: Faults) -> None:
+        """Raise InputError for faults that this cluster cannot have."""
+        check_faults(faults, self.cluster.graph, self.cluster.world_size)
 
     def engine(self, request: Request, options: SimulationOptions, *, carries_data: bool) -> str:
-        """Return the engine for a request. Raise InputError for data on the compiled engine."""
+        """Return the engine to use. Raise InputError if the compiled engine was requested with data."""
         if not carries_data:
             return options.engine or options.choose_engine(self.messages(request))
         if options.engine in ("compiled", APPROXIMATE):
             raise InputError(
-                f"{request.algorithm.full_name}: the {options.engine} engine carries no data; buffers need engine "
+                f"{request.algorithm.full_name}: the {options.engine} engine does not support buffers; use engine "
                 "'simpy'"
             )
         return "simpy"
 
     def messages(self, request: Request) -> int:
-        """Return how many messages a request has, empty ones included."""
+        """Return the number of messages of a request, including empty ones."""
         return compact_schedule(request.algorithm, self.cluster.world_size, request.root).messages
 
-    def by_reference(self, request: Request, trouble: Trouble, buffers: Sequence[Array] | None) -> Trace:
-        """Simulate on the reference engine, with data if there are buffers, which then hold the result."""
+    def simulate_reference(self, request: Request, faults: Faults, buffers: Sequence[Array] | None) -> Trace:
+        """Simulate on the reference engine, reducing ``buffers`` in place if they are given."""
         algorithm, world_size, root = request.algorithm, self.cluster.world_size, request.root
-        simulation = Simulation(self.cluster, self.transport, trouble)
+        simulation = Simulation(self.cluster, self.transport, faults)
         schedule = verified_schedule(algorithm, world_size, root)
         data = [None] * world_size if buffers is None else buffers
-        held = [Buffer(algorithm, world_size, request.elements, request.itemsize, own) for own in data]
+        working = [Buffer(algorithm, world_size, request.elements, request.itemsize, array) for array in data]
         elapsed = simulation.run(
-            _collective_of(simulation, schedule, rank, buffer, request.op) for rank, buffer in enumerate(held)
+            _collective_of(simulation, schedule, rank, buffer, request.op) for rank, buffer in enumerate(working)
         )
         if not simulation.unfinished():
-            _hand_back(held, buffers, algorithm.spec, root, request.op)
+            _copy_results(working, buffers, algorithm.spec, root, request.op)
         facts = {"nbytes": float(request.nbytes), "time_min_s": elapsed, "time_max_s": elapsed}
         return make_trace(simulation, schedule, elapsed, facts)
 
-    def by_compiled(self, request: Request, options: SimulationOptions, *, is_approximate: bool) -> Trace:
-        """Simulate on the compiled engine. Raise ProgramError for a program that deadlocks, also if not in this run.
+    def simulate_compiled(self, request: Request, options: SimulationOptions, *, is_approximate: bool) -> Trace:
+        """Simulate on the compiled engine. Raise ProgramError if the program can deadlock, even if this run does not.
 
-        A deadlock shows only where nothing goes wrong and no chunk is empty, as empty ones are not sent.
+        Empty chunks are never sent and faults can mask a deadlock, so such runs are first checked with full chunks and
+        no faults.
         """
-        world_size, trouble, record = self.cluster.world_size, options.trouble, options.record
+        world_size, faults, record = self.cluster.world_size, options.faults, options.record
         schedule = compact_schedule(request.algorithm, world_size, request.root)
-        inputs = as_repeated(EngineInput(request, schedule, self.cluster, self.transport, trouble))
-        if world_size > VERIFIED_UP_TO and (request.elements < schedule.chunks or trouble.may_stop):
+        inputs = as_repeated(EngineInput(request, schedule, self.cluster, self.transport, faults))
+        if world_size > VERIFIED_UP_TO and (request.elements < schedule.chunks or faults.may_hang):
             filled = replace(request, elements=max(request.elements, schedule.chunks))
-            self.timing(replace(inputs, request=filled, trouble=NO_TROUBLE))
+            self.timing(replace(inputs, request=filled, faults=NO_FAULTS))
         timing = None if record is Record.MESSAGES else self.shortcut(inputs, record)
         if timing is None:
             if record.keeps_messages:
                 inputs = inputs.to_record()
-            elif trouble.may_stop:
+            elif faults.may_hang:
                 inputs = inputs.with_table(Gigabyte.WRITTEN)
             timing = self.one_by_one(inputs, messages=record.keeps_messages, is_approximate=is_approximate)
         facts = {"nbytes": float(request.nbytes), "time_min_s": timing.elapsed, "time_max_s": timing.elapsed}
         if timing.error is None:
             return compiled.make_trace(inputs, timing, facts, record=record.keeps_messages)
-        found = compiled.make_trace(inputs, timing, facts | {"error_s": timing.error}, record=record.keeps_messages)
-        return replace(found, engine=APPROXIMATE)
+        trace = compiled.make_trace(inputs, timing, facts | {"error_s": timing.error}, record=record.keeps_messages)
+        return replace(trace, engine=APPROXIMATE)
 
     def timing(self, inputs: EngineInput) -> "Timing":
-        """Return the timing by a shortcut or, where none applies, message by message."""
+        """Return the timing by a shortcut if one applies, else message by message."""
         return self.shortcut(inputs, Record.TIMES) or self.one_by_one(inputs)
 
     def shortcut(self, inputs: EngineInput, record: Record) -> "Timing | None":
-        """Return the timing without simulating every message; None where no shortcut applies."""
+        """Return the timing without simulating every message, or None if no shortcut applies."""
         return compiled.by_shortcut(inputs, record)
 
     def one_by_one(self, inputs: EngineInput, *, messages: bool = False, is_approximate: bool = False) -> "Timing":
-        """Return the timing with every message simulated, and with ``messages`` the times of each."""
+        """Return the timing with every message simulated. ``messages`` keeps the times of each."""
         return (compiled.approximately if is_approximate else compiled.one_by_one)(inputs, messages=messages)
 
     def star_costs(self, nbytes: int) -> tuple[CostModel | None, CostModel | None]:
-        """Return the costs of the cluster where it is a symmetric star, else of such a star that is no slower."""
+        """Return the cost model of a symmetric star, and that of a faster star if the cluster is not one."""
         star = star_model(self.cluster, nbytes)
         return star, None if star is not None else faster_star(self.cluster, nbytes)
 
-    def sweep_seconds(self, request: Request, trouble: Trouble, shared: "compiled.SharedInputs") -> float:
-        """Return the seconds of one of many requests of a schedule; infinity where the run never ends."""
+    def sweep_seconds(self, request: Request, faults: Faults, shared: "compiled.SharedInputs") -> float:
+        """Return the time in seconds of one request in a sweep over one schedule; infinity if the run hangs."""
         is_whole = self.cluster.world_size <= VERIFIED_UP_TO or request.elements >= shared.schedule.chunks
-        if trouble == NO_TROUBLE and is_whole:
+        if faults == NO_FAULTS and is_whole:
             return self.timing(shared.next(request, self.cluster, self.transport)).elapsed
-        return self.seconds(request, trouble)
+        return self.seconds(request, faults)
 
-    def seconds(self, request: Request, trouble: Trouble) -> float:
-        """Return the seconds by the compiled engine; infinity where the run never ends."""
-        trace = self.collective(request, SimulationOptions("compiled", trouble, Record.TIMES))
+    def seconds(self, request: Request, faults: Faults) -> float:
+        """Return the time in seconds on the compiled engine; infinity if the run hangs."""
+        trace = self.collective(request, SimulationOptions("compiled", faults, Record.TIMES))
         return trace.elapsed if trace.is_complete else inf
 
     def training(
         self, training: Training, compute: ComputePhases, steps: int, options: SimulationOptions, cores: int | None
     ) -> Trace:
-        """Return the trace of training steps whose gradients travel when backward is through.
+        """Return the trace of training steps that synchronize gradients after backward. Raise InputError.
 
-        ``cores`` are those that the ranks take turns on, None where each computes on its own. Where ranks drift so far
-        apart that two syncs overlap, the reference engine simulates them in any case. Raises InputError.
+        ``cores`` is the number of cores that the ranks share, or None if each rank has its own. If ranks drift so far
+        apart that two syncs overlap, the reference engine is used regardless of the requested engine.
         """
-        self.check_trouble(options.trouble)
+        self.check_faults(options.faults)
         sync, world_size = sync_of(training).algorithm, self.cluster.world_size
         if options.engine == "simpy":
             _check_simpy(sync, world_size, steps=steps)
         elif (options.engine or options.choose_engine(self.messages(sync_of(training)))) != "simpy":
-            found = self.training_by_compiled(training, compute, steps, options)
-            if found is not None:
-                return found
-        return self.training_by_reference(training, compute, steps, options.trouble)
+            trace = self.train_compiled(training, compute, steps, options)
+            if trace is not None:
+                return trace
+        return self.train_reference(training, compute, steps, options.faults)
 
-    def training_by_compiled(
+    def train_compiled(
         self, training: Training, compute: ComputePhases, steps: int, options: SimulationOptions
     ) -> Trace | None:
-        """Simulate a sync at a time; None where two overlap, a link changes or a rank fails."""
+        """Simulate one sync at a time. Return None if two syncs overlap, a link changes or a rank fails."""
         request = sync_of(training)
         program = compact_schedule(request.algorithm, self.cluster.world_size, 0)
-        inputs = as_repeated(EngineInput(request, program, self.cluster, self.transport, options.trouble))
+        inputs = as_repeated(EngineInput(request, program, self.cluster, self.transport, options.faults))
         return compiled.simulate_training(inputs, compute, steps, record=options.record)
 
-    def training_by_reference(self, training: Training, compute: ComputePhases, steps: int, trouble: Trouble) -> Trace:
-        """Simulate all steps in one run."""
+    def train_reference(self, training: Training, compute: ComputePhases, steps: int, faults: Faults) -> Trace:
+        """Simulate all steps in a single run."""
         request, world_size = sync_of(training), self.cluster.world_size
         schedule = verified_schedule(request.algorithm, world_size)
-        simulation = Simulation(self.cluster, self.transport, trouble)
+        simulation = Simulation(self.cluster, self.transport, faults)
         elapsed = simulation.run(
             _training_of(simulation, rank, schedule, compute, request.nbytes, steps) for rank in range(world_size)
         )
@@ -174,13 +175,13 @@ class MessageSimulator:
 
 
 def _check_simpy(algorithm: Algorithm, world_size: int, root: int = 0, steps: int = 1) -> None:
-    """Raise TooLarge for more messages than the simpy engine, which keeps what happens to each, has memory for."""
-    too_many = "for the simpy engine, which simulates them one by one in Python: leave the engine out"
+    """Raise TooLarge if the simpy engine, which keeps every message, does not have enough memory."""
+    too_many = "for the simpy engine, which simulates them one by one in Python; use the compiled engine"
     check_messages(algorithm, world_size, root, steps, Gigabyte.SIMPY, too_many)
 
 
 def _collective_of(simulation: Simulation, schedule: Schedule, rank: int, buffer: Buffer, op: str) -> Process:
-    """Carry out one rank's part in a collective and, for a mean, divide what was reduced."""
+    """Run one rank's part of a collective, then divide the result if the operation is a mean."""
     yield from simulation.collective(rank, schedule.programs[rank], buffer, op)
     if op == "mean":
         reduced = reduced_slice(schedule.algorithm.spec, rank, schedule.world_size, schedule.root, buffer.n)
@@ -188,8 +189,8 @@ def _collective_of(simulation: Simulation, schedule: Schedule, rank: int, buffer
         yield from simulation.compute("reduce", Site(0, rank, DIVISION, schedule.steps), seconds)
 
 
-def _hand_back(held: list[Buffer], buffers: Sequence[Array] | None, spec: Spec, root: int, op: str) -> None:
-    """Write the result into the user's buffers, divided by the number of ranks for a mean."""
+def _copy_results(held: list[Buffer], buffers: Sequence[Array] | None, spec: Spec, root: int, op: str) -> None:
+    """Copy the results into the user's buffers, divided by the number of ranks for a mean."""
     for rank, buffer in enumerate(buffers or ()):
         result = held[rank].data
         assert result is not None
@@ -221,21 +222,23 @@ def _training_of(
 
 
 def without_idle_hosts(star: Cluster) -> Cluster:
-    """Return a star without the hosts that hold no rank."""
+    """Return the star without hosts that have no rank."""
     busy = {*star.hosts}
     kept = [node for node in star.graph if node in busy or star.graph.in_degree(node) > 1]
     return star if len(kept) == len(star.graph) else replace(star, graph=star.graph.subgraph(kept).copy())
 
 
 def star_model(cluster: Cluster, nbytes: int) -> CostModel | None:
-    """Return the costs of a cluster where every rank has a link of its own, all alike, into one switch, else None.
+    """Return the cost model of a symmetric star, or None if the cluster is not one.
+
+    In a symmetric star, each rank has its own link to one switch, and all links are identical.
 
     >>> import simcomm
     >>> star_model(simcomm.star(4, "8 Gbit/s", "1 us"), nbytes=64)
     CostModel(p=4, nbytes=64, alpha=2e-06, beta=1e-09, gamma=0.0)
     """
     graph, hosts, transport = cluster.graph, cluster.hosts, cluster.transport
-    if cluster.sharing != "fair":  # messages that share a link would wait for each other
+    if cluster.sharing != "fair":  # with FIFO, messages that share a link wait for each other
         return None
     edges = [data for _, _, data in graph.edges(data=True)]
     switches = [node for node in graph if graph.in_degree(node) > 1 or graph.out_degree(node) > 1]
@@ -250,10 +253,10 @@ def star_model(cluster: Cluster, nbytes: int) -> CostModel | None:
 
 
 def faster_star(cluster: Cluster, nbytes: int) -> CostModel:
-    """Return the costs of a symmetric star on which no message is slower than on the cluster.
+    """Return the cost model of a symmetric star on which no message is slower than on the cluster.
 
-    Each message leaves its sender's host by one of its links and comes to the receiver's by one of those, which may
-    be the same where hosts are joined directly.
+    Each message leaves its sender's host on one of the host's links and reaches the receiver's host on one of that
+    host's links. If the hosts are directly connected, both are the same link.
     """
     transport, hosts, links = cluster.transport, set(cluster.hosts), cluster.graph.edges(data=True)
     assert transport is not None

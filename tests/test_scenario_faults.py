@@ -1,4 +1,4 @@
-"""``[trouble]`` in scenario files, and what ``predict`` says of it."""
+"""``[faults]`` in scenario files, and what ``predict`` says of it."""
 
 import json
 from collections.abc import Iterator
@@ -9,13 +9,14 @@ import pytest
 from command_line import Ringlab
 from scenario_texts import check_refused, write
 
+from collectives.errors import InputError
 from collectives.records.trace import Trace
 from ringlab.commands.predicting.prediction import predict
 from ringlab.session import Session
 from ringlab.shared.conclusions import reasons
 from scenarios import load
+from simcomm.model.faults import Faults, LinkFault, RankFault
 from simcomm.model.jitter import Jitter
-from simcomm.model.trouble import LinkTrouble, RankTrouble, Trouble
 from simcomm.repetition import repeat
 
 STAR = """
@@ -30,18 +31,18 @@ name = "all_reduce"
 algorithms = ["ring"]
 sizes = ["1 MiB"]
 """
-TROUBLE = """
-[trouble]
+FAULTS = """
+[faults]
 seed = 3
 repetitions = 20
 messages = { distribution = "exponential", mean = "50 us" }
 compute = { distribution = "lognormal", mean = 0.1, deviation = 0.2 }
 
-[[trouble.rank]]
+[[faults.rank]]
 rank = 1
 slowdown = 2
 
-[[trouble.link]]
+[[faults.link]]
 between = ["h3", "s0"]
 share = 0.5
 at = "1 ms"
@@ -52,13 +53,22 @@ THIN = "between=['h0', 's0']"
 HALF = f"{THIN}, share=0.5"
 
 
-def test_trouble_is_read(tmp_path: Path):
-    trouble = load(write(tmp_path, STAR + TROUBLE)).trouble
-    assert trouble.ranks == (RankTrouble(1, 2.0),)
-    assert trouble.links == (LinkTrouble(("h3", "s0"), 0.5, 1e-3, 2e-3, 5e-3),)
-    assert trouble.messages == Jitter("exponential", 50e-6)
-    assert trouble.compute == Jitter("lognormal", 0.1, 0.2)
-    assert (trouble.seed, trouble.repetitions) == (3, 20)
+def test_reads_faults_table(tmp_path: Path):
+    faults = load(write(tmp_path, STAR + FAULTS)).faults
+    assert faults.ranks == (RankFault(1, 2.0),)
+    assert faults.links == (LinkFault(("h3", "s0"), 0.5, 1e-3, 2e-3, 5e-3),)
+    assert faults.messages == Jitter("exponential", 50e-6)
+    assert faults.compute == Jitter("lognormal", 0.1, 0.2)
+    assert (faults.seed, faults.repetitions) == (3, 20)
+
+
+def test_trouble_table_is_deprecated_alias(tmp_path: Path):
+    path = write(tmp_path, STAR + FAULTS.replace("faults", "trouble"))
+    with pytest.warns(FutureWarning, match=r"rename it to \[faults\]"):
+        scenario = load(path, ["trouble.seed=4"])
+    assert scenario.faults.seed == 4
+    with pytest.raises(InputError, match=r"\[trouble\] is the deprecated name of \[faults\]"):
+        load(path, ["faults.seed=4"])
 
 
 def test_links_in_turn_are_asked_for(tmp_path: Path):
@@ -66,21 +76,21 @@ def test_links_in_turn_are_asked_for(tmp_path: Path):
 
 
 WRONG = {
-    "trouble.slow=1": "trouble.slow is no known key",
-    "trouble.rank=[{rank=4}]": "trouble.rank.0: nothing happens to rank 4; give slowdown = 2",
-    "trouble.rank=[{rank=4, slowdown=2}]": "trouble.rank.0: rank 4 is not there; ranks are 0..3",
-    "trouble.rank=[{rank=1, slowdown=0}]": "trouble.rank.0.slowdown = 0",
-    "trouble.link=[{between=['h0', 'h1'], share=0}]": "trouble.link.0: no link between h0 and h1",
-    f"trouble.link=[{{{THIN}, share=2}}]": "trouble.link.0.share = 2",
-    f"trouble.link=[{{{THIN}}}]": "trouble.link.0.share is missing; give how much",
-    f"trouble.link=[{{{HALF}, every='1 ms'}}]": "again every 1 ms needs an end each time: give lasting, shorter",
-    f"trouble.link=[{{{HALF}, lasting='2 ms', every='1 ms'}}]": "every 1 ms is too often for what lasts 2 ms",
-    f"trouble.link=[{{{HALF}, lasting='0 ms'}}]": "trouble.link.0.lasting = ",
-    "trouble.messages={distribution='gauss'}": "distribution: 'gauss' is not known; there are uniform, exponential",
-    "trouble.messages={distribution='lognormal', mean='1 us'}": "lognormal needs one above zero, for example deviation",
-    "trouble.messages={distribution='uniform', mean='1 us', deviation='1 us'}": "uniform has none; leave the key out",
-    "trouble.messages={distribution='uniform', mean=1}": "trouble.messages.mean",
-    "trouble.compute={distribution='lognormal', mean=0.1, deviation=0}": "trouble.compute.deviation: lognormal needs",
+    "faults.slow=1": "unknown key faults.slow",
+    "faults.rank=[{rank=4}]": "faults.rank.0: rank 4 has no fault; set slowdown = 2",
+    "faults.rank=[{rank=4, slowdown=2}]": "faults.rank.0: rank 4 does not exist; ranks are 0 to 3",
+    "faults.rank=[{rank=1, slowdown=0}]": "faults.rank.0.slowdown = 0",
+    "faults.link=[{between=['h0', 'h1'], share=0}]": "faults.link.0: no link between h0 and h1",
+    f"faults.link=[{{{THIN}, share=2}}]": "faults.link.0.share = 2",
+    f"faults.link=[{{{THIN}}}]": "faults.link.0.share is missing: how much",
+    f"faults.link=[{{{HALF}, every='1 ms'}}]": "requires a shorter lasting, for example lasting",
+    f"faults.link=[{{{HALF}, lasting='2 ms', every='1 ms'}}]": "every (1 ms) must be longer than lasting (2 ms)",
+    f"faults.link=[{{{HALF}, lasting='0 ms'}}]": "faults.link.0.lasting = ",
+    "faults.messages={distribution='gauss'}": "distribution: unknown distribution 'gauss'; there are uniform",
+    "faults.messages={distribution='lognormal', mean='1 us'}": "lognormal requires a positive deviation",
+    "faults.messages={distribution='uniform', mean='1 us', deviation='1 us'}": "uniform does not have a deviation",
+    "faults.messages={distribution='uniform', mean=1}": "faults.messages.mean",
+    "faults.compute={distribution='lognormal', mean=0.1, deviation=0}": "faults.compute.deviation: lognormal requires",
 }
 
 
@@ -90,8 +100,8 @@ def test_what_cannot_be_is_refused(tmp_path: Path, given: str):
 
 
 def test_a_prediction_under_trouble_is_a_distribution(tmp_path: Path):
-    (entry,) = predict(load(write(tmp_path, STAR + TROUBLE))).to_dict()["collectives"]
-    about = entry["trouble"]
+    (entry,) = predict(load(write(tmp_path, STAR + FAULTS))).to_dict()["collectives"]
+    about = entry["faults"]
     assert about["repetitions"] == 20
     assert about["never_ended"] == 0
     assert about["median_s"] < about["p95_s"] < about["worst_s"]
@@ -103,37 +113,37 @@ def test_waits_of_a_training_are_those_of_one_step(tmp_path: Path):
     """A rank that is 1 s late in each step is waited for 1 s by its neighbour; the path to the end is a step long."""
     training = '[training]\ngradient_sync = "ring"\n[training.compute]\n'
     phases = 'forward = "1 s"\nbackward = "1 s"\noptimizer = "0 s"\n'
-    slow = "[[trouble.rank]]\nrank = 1\nslowdown = 1.5\n"
+    slow = "[[faults.rank]]\nrank = 1\nslowdown = 1.5\n"
     text = STAR[: STAR.index("[collective]")] + training + phases + slow
     (step,) = predict(load(write(tmp_path, text))).to_dict()["training"]
-    about = step["trouble"]
+    about = step["faults"]
     assert about["critical_path_s"] == pytest.approx(step["step_s"], rel=1e-6)
     assert about["waited_for"][0]["rank"] == 1
     assert [by["s"] for by in about["waited_for"][0]["by"]] == pytest.approx([1.0, 1.0], rel=1e-6)
 
 
 def test_of_too_many_messages_only_the_times_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    asked = load(write(tmp_path, STAR + TROUBLE))
+    asked = load(write(tmp_path, STAR + FAULTS))
     (whole,) = predict(asked, Session(engine="compiled")).to_dict()["collectives"]
     monkeypatch.setattr("ringlab.commands.predicting.prediction.MOST_RECORDED", 0)
     answer = predict(asked, Session(engine="compiled"))
     (entry,) = answer.to_dict()["collectives"]
-    for key, value in entry["trouble"].items():
-        same = whole["trouble"][key]
+    for key, value in entry["faults"].items():
+        same = whole["faults"][key]
         assert value == (pytest.approx(same, rel=1e-12) if isinstance(same, float) else same), key
-    assert entry["trouble"].keys() == {"repetitions", "never_ended", "median_s", "p95_s", "worst_s", "computing"}
+    assert entry["faults"].keys() == {"repetitions", "never_ended", "median_s", "p95_s", "worst_s", "computing"}
     (said,) = reasons(answer.own)
     assert "nobody kept track" in said
 
 
 def test_trouble_without_chance_is_simulated_once(tmp_path: Path):
-    text = STAR + '[[what_if]]\ntitle = "thin"\n[[what_if.trouble.link]]\nbetween = ["h2", "s0"]\nshare = 0.1\n'
+    text = STAR + '[[what_if]]\ntitle = "thin"\n[[what_if.faults.link]]\nbetween = ["h2", "s0"]\nshare = 0.1\n'
     answer = predict(load(write(tmp_path, text))).to_dict()
     (entry,) = answer["what_if"][0]["collectives"]
-    assert entry["trouble"]["repetitions"] == 1
+    assert entry["faults"]["repetitions"] == 1
     assert entry["time_s"] > 5 * answer["collectives"][0]["time_s"]
-    assert entry["trouble"]["critical_path"][0]["what"] in ("messages 1 to 2", "messages 2 to 3")
-    assert "trouble" not in answer["collectives"][0]
+    assert entry["faults"]["critical_path"][0]["what"] in ("messages 1 to 2", "messages 2 to 3")
+    assert "faults" not in answer["collectives"][0]
 
 
 @pytest.mark.parametrize(
@@ -145,12 +155,12 @@ def test_trouble_without_chance_is_simulated_once(tmp_path: Path):
     ],
 )
 def test_a_link_that_is_thin_at_times_is_not_said_to_be_always(tmp_path: Path, keys: str, said: str):
-    (line,) = reasons(predict(load(write(tmp_path, f'{STAR}[[trouble.link]]\nbetween = ["h2", "s0"]\n{keys}\n'))).own)
+    (line,) = reasons(predict(load(write(tmp_path, f'{STAR}[[faults.link]]\nbetween = ["h2", "s0"]\n{keys}\n'))).own)
     assert said in line
 
 
 def test_a_run_that_never_ends_says_why(tmp_path: Path):
-    text = STAR + '[[trouble.rank]]\nrank = 2\nfails_at = "1 ms"\n'
+    text = STAR + '[[faults.rank]]\nrank = 2\nfails_at = "1 ms"\n'
     answer = predict(load(write(tmp_path, text)))
     assert answer.collectives[0].time_s is None
     (said,) = reasons(answer.own)
@@ -158,7 +168,7 @@ def test_a_run_that_never_ends_says_why(tmp_path: Path):
 
 
 def test_a_link_that_is_down_is_named(tmp_path: Path):
-    text = STAR + '[[trouble.link]]\nbetween = ["h3", "s0"]\nshare = 0\nat = "10 us"\n'
+    text = STAR + '[[faults.link]]\nbetween = ["h3", "s0"]\nshare = 0\nat = "10 us"\n'
     (said,) = reasons(predict(load(write(tmp_path, text))).own)
     assert "it never ends: h3 - s0 is down since 10 us; rank" in said
 
@@ -170,7 +180,7 @@ def next_of(runs: Iterator[Trace], **_: object) -> Trace:
 def test_a_run_that_never_ends_is_worse_than_any_that_does():
     ended = Trace("all_reduce/ring", "predicted", 1, 2.0)
     stuck = Trace("all_reduce/ring", "predicted", 1, 1.0, failed={0: 1.0})
-    jittered = Trouble(messages=Jitter("uniform", 1.0), repetitions=3)
+    jittered = Faults(messages=Jitter("uniform", 1.0), repetitions=3)
     for never, found in ((0, [2.0, 2.0, 2.0]), (1, [2.0, None, None]), (2, [None, None, None])):
         runs = iter([stuck] * never + [ended] * (3 - never))
         _, about = repeat(jittered, STAR, partial(next_of, runs), lambda trace: trace.elapsed, record=False)
@@ -180,39 +190,39 @@ def test_a_run_that_never_ends_is_worse_than_any_that_does():
 
 
 def test_that_slow_ranks_reduce_for_nothing_is_said(tmp_path: Path):
-    slow, failing = "[[trouble.rank]]\nrank = 1\nslowdown = 2\n", '[[trouble.rank]]\nrank = 1\nfails_at = "1 s"\n'
+    slow, failing = "[[faults.rank]]\nrank = 1\nslowdown = 2\n", '[[faults.rank]]\nrank = 1\nfails_at = "1 s"\n'
     for text, is_said in ((slow, True), (failing, False)):
         (said,) = reasons(predict(load(write(tmp_path, STAR + text))).own)
         assert ("Reducing takes no time" in said) == is_said
 
 
 def test_predict_shows_it(tmp_path: Path, ringlab: Ringlab):
-    done = ringlab("predict", "trouble", "--set", "collective.sizes=16 MiB", "--json", str(tmp_path / "out.json"))
+    done = ringlab("predict", "faults", "--set", "collective.sizes=16 MiB", "--json", str(tmp_path / "out.json"))
     assert done.status == 0, done.err
     shown = " ".join(done.out.split())
-    for words in ("Under trouble", "never", "rank 2 failed at 5 ms", "the largest part is backward of rank 5"):
+    for words in ("Under faults", "never", "rank 2 failed at 5 ms", "the largest part is backward of rank 5"):
         assert words in shown
     assert json.loads((tmp_path / "out.json").read_text())["what_if"][3]["training"][0]["step_s"] is None
 
 
 def test_what_is_a_small_part_of_the_critical_path_is_not_named(tmp_path: Path, ringlab: Ringlab):
     for hosts, said in ((8, "the largest part is messages"), (128, "no part of that is larger than 10%")):
-        given = STAR + "[trouble.messages]\ndistribution = 'exponential'\nmean = '2 us'\n"
+        given = STAR + "[faults.messages]\ndistribution = 'exponential'\nmean = '2 us'\n"
         done = ringlab("predict", write(tmp_path, given), "--set", f"cluster.hosts={hosts}")
         assert done.status == 0 and said in " ".join(done.out.split())
 
 
 def test_compare_refuses_trouble(tmp_path: Path, ringlab: Ringlab):
-    text = STAR[STAR.index("[collective]") :] + '[cluster]\npreset = "this-machine"\n[trouble.compute]\n'
+    text = STAR[STAR.index("[collective]") :] + '[cluster]\npreset = "this-machine"\n[faults.compute]\n'
     done = ringlab("compare", write(tmp_path, text + 'distribution = "uniform"\nmean = 0.1\n'))
     assert done.status == 2
-    assert "cannot be brought about" in done.err
+    assert "cannot be reproduced" in done.err
 
 
 @pytest.mark.parametrize("repetitions", [1, 300])
 def test_the_engine_of_a_row_does_not_depend_on_the_rows_beside_it(tmp_path: Path, repetitions: int) -> None:
     beside = (
-        f"\n[[what_if]]\ntitle = 'noise'\n[what_if.trouble]\nrepetitions = {repetitions}\n"
+        f"\n[[what_if]]\ntitle = 'noise'\n[what_if.faults]\nrepetitions = {repetitions}\n"
         "messages = { distribution = 'exponential', mean = '1 ns' }\n"
     )
     rows = [predict(load(write(tmp_path, text))).collectives[0] for text in (STAR, STAR + beside)]

@@ -1,4 +1,4 @@
-"""``[trouble]`` in a scenario file: what goes wrong in a prediction."""
+"""``[faults]`` in a scenario file: what goes wrong in a prediction."""
 
 from math import inf
 from typing import Annotated, Self
@@ -9,13 +9,13 @@ from collectives.errors import InputError
 from collectives.quoting import quote, suggest
 from collectives.units import format_time
 from scenarios.fields import Seconds, Section
+from simcomm.model.faults import Faults, LinkFault, RankFault
 from simcomm.model.jitter import DISTRIBUTIONS, Jitter
-from simcomm.model.trouble import LinkTrouble, RankTrouble, Trouble
 
 
 def _known(distribution: str) -> str:
     if distribution not in DISTRIBUTIONS:
-        raise InputError(f"{quote(distribution)} is not known; {suggest(distribution, DISTRIBUTIONS)}")
+        raise InputError(f"unknown distribution {quote(distribution)}; {suggest(distribution, DISTRIBUTIONS)}")
     return distribution
 
 
@@ -25,7 +25,7 @@ Distribution = Annotated[
 
 
 class RankForm(Section):
-    """``[[trouble.rank]]``: a rank that is slow, fails or both."""
+    """``[[faults.rank]]``: a rank that is slow, fails or both."""
 
     rank: int = Field(ge=0, description="a rank, for example 3")
     slowdown: float = Field(1.0, gt=0, allow_inf_nan=False)
@@ -34,16 +34,16 @@ class RankForm(Section):
     @model_validator(mode="after")
     def _check_happens(self) -> Self:
         if self.fails_at is None and "slowdown" not in self.model_fields_set:
-            raise InputError(f'nothing happens to rank {self.rank}; give slowdown = 2, fails_at = "5 ms" or both')
+            raise InputError(f'rank {self.rank} has no fault; set slowdown = 2, fails_at = "5 ms" or both')
         return self
 
-    def trouble(self) -> RankTrouble:
-        """Return the trouble of this rank."""
-        return RankTrouble(self.rank, self.slowdown, _or_never(self.fails_at))
+    def faults(self) -> RankFault:
+        """Return the faults of this rank."""
+        return RankFault(self.rank, self.slowdown, _or_never(self.fails_at))
 
 
 class LinkForm(Section):
-    """``[[trouble.link]]``: a link that loses bandwidth, once or again and again."""
+    """``[[faults.link]]``: a link that loses bandwidth, once or again and again."""
 
     between: list[str] = Field(min_length=2, max_length=2, description='two nodes, for example ["h0", "s0"]')
     share: float = Field(ge=0, le=1, description="how much of its bandwidth is left, from 0 (down) to 1")
@@ -59,21 +59,21 @@ class LinkForm(Section):
         lasting = info.data["lasting"]
         if lasting is None:
             raise InputError(
-                f"again every {format_time(every)} needs an end each time: "
-                f'give lasting, shorter than that, for example lasting = "{format_time(every / 2)}"'
+                f'every = "{format_time(every)}" requires a shorter lasting, for example lasting = '
+                f'"{format_time(every / 2)}"'
             )
         if every <= lasting:
-            raise InputError(f"every {format_time(every)} is too often for what lasts {format_time(lasting)}")
+            raise InputError(f"every ({format_time(every)}) must be longer than lasting ({format_time(lasting)})")
         return every
 
-    def trouble(self) -> LinkTrouble:
-        """Return the trouble of this link."""
+    def faults(self) -> LinkFault:
+        """Return the faults of this link."""
         a, b = self.between
-        return LinkTrouble((a, b), self.share, self.at, _or_never(self.lasting), _or_never(self.every))
+        return LinkFault((a, b), self.share, self.at, _or_never(self.lasting), _or_never(self.every))
 
 
 class MessageJitterForm(Section):
-    """``[trouble.messages]``: random delays of messages, in seconds."""
+    """``[faults.messages]``: random delays of messages, in seconds."""
 
     distribution: Distribution
     mean: Seconds
@@ -86,7 +86,7 @@ class MessageJitterForm(Section):
 
 
 class ComputeJitterForm(Section):
-    """``[trouble.compute]``: random delays of computing, as shares of its time."""
+    """``[faults.compute]``: random delays of computing, as shares of its time."""
 
     distribution: Distribution
     mean: float = Field(ge=0, allow_inf_nan=False, description="a share of the time it takes, for example 0.1")
@@ -101,14 +101,14 @@ class ComputeJitterForm(Section):
 def _deviation(deviation: float | None, info: ValidationInfo, example: str) -> float | None:
     distribution = info.data.get("distribution")
     if distribution == "lognormal" and not deviation:
-        raise InputError(f"lognormal needs one above zero, for example deviation = {example}")
+        raise InputError(f"lognormal requires a positive deviation, for example deviation = {example}")
     if distribution in DISTRIBUTIONS and distribution != "lognormal" and deviation is not None:
-        raise InputError(f"{distribution} has none; leave the key out, or draw from lognormal")
+        raise InputError(f"{distribution} does not have a deviation; remove the key, or use lognormal")
     return deviation
 
 
-class TroubleForm(Section):
-    """``[trouble]``: what goes wrong, and how often it is simulated."""
+class FaultsForm(Section):
+    """``[faults]``: what goes wrong, and how often it is simulated."""
 
     seed: int = Field(0, ge=0, lt=2**63)
     repetitions: int = Field(100, ge=1, le=100_000)
@@ -117,11 +117,11 @@ class TroubleForm(Section):
     messages: MessageJitterForm | None = None
     compute: ComputeJitterForm | None = None
 
-    def trouble(self) -> Trouble:
-        """Return the trouble as the simulator takes it."""
-        return Trouble(
-            tuple(one.trouble() for one in self.rank),
-            tuple(one.trouble() for one in self.link),
+    def faults(self) -> Faults:
+        """Return the faults as the simulator takes it."""
+        return Faults(
+            tuple(one.faults() for one in self.rank),
+            tuple(one.faults() for one in self.link),
             _jitter(self.messages),
             _jitter(self.compute),
             self.seed,

@@ -1,4 +1,4 @@
-"""Times on a cluster that NCCL joins: what NCCL does itself by its model, programs over its messages simulated."""
+"""Performance model of an NCCL cluster: NCCL's own collectives by formula, other programs by simulation."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,64 +13,64 @@ from simcomm.nccl.clusters import NcclCluster, notes_of_programs
 from simcomm.nccl.communicator import make_communicator
 from simcomm.nccl.measured.calibration import predict_calibrated
 from simcomm.nccl.predict import NcclPrediction, notes_of_settings, predict_seconds
-from simcomm.time_models.network_model import NetworkModel
-from simcomm.time_models.options import SimulationOptions
-from simcomm.time_models.time_model import Carried
+from simcomm.performance_models.network_model import NetworkModel
+from simcomm.performance_models.options import SimulationOptions
+from simcomm.performance_models.performance_model import Carrier
 
-ENGINE = "nccl model"  # in place of an engine
+ENGINE = "nccl model"  # reported as the engine of a trace
 
 
 class NcclModel(NetworkModel):
-    """NCCL's own collectives by its model, with an interval; any other algorithm as messages over its links."""
+    """Predicts NCCL's collectives with an uncertainty interval, and simulates any other algorithm's messages."""
 
     cluster: NcclCluster
 
     def predict(self, request: Request) -> NcclPrediction:
-        """Return what NCCL does with a request. Raise InputError."""
+        """Return the prediction of NCCL's collective for a request. Raise InputError."""
         settings = self.cluster.settings
         return predict_calibrated(self.cluster.system, request.spec.name, request.nbytes, settings=settings)
 
     def collective(self, request: Request, options: SimulationOptions, buffers: Sequence[Array] | None = None) -> Trace:
         if not _is_own(request.algorithm):
             return super().collective(request, options, buffers)
-        found = self.predict(request)
-        facts = {"nbytes": float(request.nbytes), "time_min_s": found.seconds, "time_max_s": found.seconds}
-        facts |= {"low_s": found.low, "high_s": found.high}
+        prediction = self.predict(request)
+        facts = {"nbytes": float(request.nbytes), "time_min_s": prediction.seconds, "time_max_s": prediction.seconds}
+        facts |= {"low_s": prediction.low, "high_s": prediction.high}
         hosts = list(self.cluster.hosts)
         title = f"{request.spec.name}/{request.algorithm.label}"
         return Trace(
             title,
             "predicted",
             self.cluster.world_size,
-            found.seconds,
+            prediction.seconds,
             nodes=hosts,
             hosts=hosts,
             facts=facts,
             engine=ENGINE,
-            choice=describe_choice(found),
+            choice=describe_choice(prediction),
         )
 
     def check_sync(self, training: Training) -> None:
-        """Accept every sync."""
+        """Accept every gradient sync."""
 
-    def carried(self, asked: Request | Training) -> Carried | None:
+    def carried(self, asked: Request | Training) -> Carrier | None:
         own = asked.algorithm if isinstance(asked, Request) else asked.gradient_sync
         return None if _is_own(own) else super().carried(asked)
 
-    def grounds(self, algorithms: Sequence[Algorithm]) -> tuple[str, ...]:
-        """Return what was assumed, what settings do to NCCL's own collectives, and what programs do not share."""
+    def caveats(self, algorithms: Sequence[Algorithm]) -> tuple[str, ...]:
+        """Return assumptions about the cluster, effects of NCCL settings, and limits of simulated programs."""
         cluster, own = self.cluster, next((one for one in algorithms if _is_own(one)), None)
-        free = replace(cluster.settings, algo=None, proto=None)  # what they force may leave nothing for this collective
+        free = replace(cluster.settings, algo=None, proto=None)  # all_reduce may not support a forced choice
         notes = [*cluster.assumed, *predict_calibrated(cluster.system, "all_reduce", 1024, settings=free).notes]
         if own is not None:
             notes += notes_of_settings(make_communicator(cluster.system, cluster.settings), own.spec.name)
         return (*notes, *(() if all(map(_is_own, algorithms)) else notes_of_programs(cluster)))
 
-    def steps_in_turn(
+    def sequential_steps(
         self, training: Training, compute: ComputePhases, steps: int, options: SimulationOptions
     ) -> Trace:
         if not _is_own(training.gradient_sync):
-            return super().steps_in_turn(training, compute, steps, options)
+            return super().sequential_steps(training, compute, steps, options)
         seconds = self.all_reduce_seconds(training.gradient_bytes)
         lengths = {
             "forward": compute.forward, "backward": compute.backward, "sync": seconds, "optimizer": compute.optimizer
@@ -89,15 +89,19 @@ class NcclModel(NetworkModel):
         return self.all_reduce_seconds if _is_own(training.gradient_sync) else super().bucket_seconds(training)
 
     def all_reduce_seconds(self, nbytes: int) -> float:
-        """Return the seconds of NCCL's own all_reduce."""
+        """Return the time of NCCL's all_reduce in seconds."""
         return float(predict_seconds(self.cluster.system, "all_reduce", [nbytes], settings=self.cluster.settings)[0])
 
 
 def _is_own(algorithm: Algorithm | None) -> bool:
-    """Return whether an algorithm stands for what NCCL itself does."""
+    """Return whether the algorithm is NCCL's own collective."""
     return algorithm is not None and not algorithm.has_program
 
 
-def describe_choice(found: NcclPrediction) -> str:
-    """Return algorithm, protocol and number of channels: ``tree/ll x2``; ``pairs`` where each rank sends to each."""
-    return f"{found.algorithm}/{found.protocol} x{found.channels}" if found.candidates else found.algorithm
+def describe_choice(prediction: NcclPrediction) -> str:
+    """Return the algorithm, protocol and channel count, such as ``tree/ll x2``, or ``pairs`` for pairwise transfers."""
+    return (
+        f"{prediction.algorithm}/{prediction.protocol} x{prediction.channels}"
+        if prediction.candidates
+        else prediction.algorithm
+    )

@@ -1,4 +1,4 @@
-"""A plan and its links as trouble leaves them, and the order in which links that serve one message at a time do so."""
+"""A plan and its links as faults leave them, and the order in which links that serve one message at a time do so."""
 
 from collections.abc import Iterator
 
@@ -11,23 +11,23 @@ from simcomm.compiled.kernel.arrays import STAGE, UNLIMITED, Floats, Ints, LinkC
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.planning.link_records import make_link_records
 from simcomm.compiled.planning.schedule_plan import stages_of
-from simcomm.model.trouble import DIVISION, Trouble
+from simcomm.model.faults import DIVISION, Faults
 
 
-def plan_in_trouble(inputs: EngineInput) -> Plan:
+def plan_with_faults(inputs: EngineInput) -> Plan:
     """Return the plan with late messages, slow and failing ranks, late starts, and the order of arrivals.
 
-    The schedule must be written out where trouble touches ranks, or links serve one message at a time.
+    The schedule must be written out where faults affect ranks, or links serve one message at a time.
     """
-    plan, trouble, channels = inputs.schedule_plan.plan, inputs.trouble, inputs.schedule_plan.channels
+    plan, faults, channels = inputs.schedule_plan.plan, inputs.faults, inputs.schedule_plan.channels
     if inputs.is_fifo:
         plan = plan._replace(arrival_order=_arrival_order(inputs))
-    if trouble.messages is not None:
-        plan = plan._replace(extra=trouble.delay(inputs.index, *inputs.names))
+    if faults.messages is not None:
+        plan = plan._replace(extra=faults.delay(inputs.index, *inputs.names))
     if len(plan.cost):
         plan = plan._replace(cost=plan.cost * _stage_slowdowns(inputs))
-    if trouble.fails_ranks:
-        fails_at = [trouble.fails_at(rank) for rank in range(inputs.schedule.world_size)]
+    if faults.fails_ranks:
+        fails_at = [faults.fails_at(rank) for rank in range(inputs.schedule.world_size)]
         plan = plan._replace(fails_at=np.repeat(fails_at, channels))
     if inputs.starts is not None:
         plan = _with_starts(plan, np.repeat(inputs.starts, channels))
@@ -43,13 +43,13 @@ def _arrival_order(inputs: EngineInput) -> Ints:
 
 
 def _stage_slowdowns(inputs: EngineInput) -> Floats:
-    """Return how many times as long each stage computes; [1] of 1 where no rank is in trouble."""
-    trouble, channels = inputs.trouble, inputs.schedule_plan.channels
-    if not trouble.ranks and trouble.compute is None:
+    """Return how many times as long each stage computes; [1] of 1 where no rank is in faults."""
+    faults, channels = inputs.faults, inputs.schedule_plan.channels
+    if not faults.ranks and faults.compute is None:
         return np.ones(1)
     columns = inputs.schedule.table().columns
     rank, channel = np.divmod(inputs.schedule_plan.plan.stages["agent"][:-1], channels)
-    return trouble.slowdown(inputs.index, rank, channel, columns.step[stages_of(columns)[1]])
+    return faults.slowdown(inputs.index, rank, channel, columns.step[stages_of(columns)[1]])
 
 
 def _with_starts(plan: Plan, starts: Floats) -> Plan:
@@ -70,7 +70,7 @@ def mark_late_failures(inputs: EngineInput, agents: Records) -> None:
     The kernel simulates all computing of a stage as one interval, so it finds a failure only when a next stage starts.
     """
     channels = inputs.schedule_plan.channels
-    for one in (one for one in inputs.trouble.ranks if one.fails_at < np.inf):
+    for one in (one for one in inputs.faults.ranks if one.fails_at < np.inf):
         for agent in range(one.rank * channels, (one.rank + 1) * channels):
             finished = float(agents["finished"][agent])
             if np.isfinite(finished) and finished - _last_computing(inputs, agent) >= one.fails_at:
@@ -93,26 +93,26 @@ def _last_computing(inputs: EngineInput, agent: int) -> float:
         return np.inf
     local = computing[kind[computing] >= Kind.COPY]  # which come after all messages
     which = (local if len(local) else computing)[-1]
-    slower = inputs.trouble.slowdown(inputs.index, rank, channel, columns.step[last[0]])
+    slower = inputs.faults.slowdown(inputs.index, rank, channel, columns.step[last[0]])
     return float(inputs.transport.gamma * nbytes[which] * slower)
 
 
 def link_records_of(inputs: EngineInput) -> LinkRecords:
-    """Return the network without links that never hold a message back, whatever the trouble makes of them."""
-    if not inputs.trouble.links_change and not inputs.is_fifo:
+    """Return the network without links that never hold a message back, whatever the faults make of them."""
+    if not inputs.faults.changes_links and not inputs.is_fifo:
         return inputs.link_records
     routes = inputs.routes
-    private = np.zeros_like(inputs.private) if inputs.trouble.links_change else inputs.private
+    private = np.zeros_like(inputs.private) if inputs.faults.changes_links else inputs.private
     finite = [np.minimum(rate, UNLIMITED) for rate in (routes.alone, routes.shared)]
     return make_link_records(routes._replace(alone=finite[0], shared=finite[1]), private, inputs.posted)
 
 
-def link_changes(trouble: Trouble, graph: "nx.DiGraph[str]", records: LinkRecords) -> Iterator[LinkChange]:
+def link_changes(faults: Faults, graph: "nx.DiGraph[str]", records: LinkRecords) -> Iterator[LinkChange]:
     """Yield every change of a link's bandwidth, in order of time; there may be no end of them."""
     number = {link: index for index, link in enumerate(graph.edges)}
     route = np.repeat(np.arange(len(records.routes), dtype=np.int32), records.routes["hops"])
     crossing: dict[int, Ints] = {}
-    for change in trouble.changes():
+    for change in faults.changes():
         link = number[change.link]
         if link not in crossing:
             crossing[link] = np.unique(route[records.hops["link"] == link])
@@ -130,7 +130,7 @@ def division_seconds(inputs: EngineInput) -> Floats:
     schedule, request = inputs.schedule, inputs.request
     elements = reduced_counts(request.spec, schedule.world_size, schedule.root, request.elements)
     seconds = inputs.transport.gamma * request.itemsize * elements
-    if not inputs.trouble.ranks and inputs.trouble.compute is None:
+    if not inputs.faults.ranks and inputs.faults.compute is None:
         return seconds
     ranks = np.arange(schedule.world_size)
-    return seconds * inputs.trouble.slowdown(inputs.index, ranks, DIVISION, schedule.steps)
+    return seconds * inputs.faults.slowdown(inputs.index, ranks, DIVISION, schedule.steps)

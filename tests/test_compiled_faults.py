@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from compiled_cases import Case, as_algorithm, lifted, random_case, random_trouble, simulated_by_simpy
+from compiled_cases import Case, as_algorithm, lifted, random_case, random_faults, simulated_by_simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_invariants import check, check_ends
@@ -24,12 +24,12 @@ from simcomm import star
 from simcomm.compiled.engine import simulate
 from simcomm.compiled.kernel.event_loop import OVER, advance, change_bandwidth
 from simcomm.compiled.kernel.world import World, new_world
+from simcomm.compiled.planning.faults import link_changes, link_records_of, plan_with_faults
 from simcomm.compiled.planning.link_records import make_link_records
 from simcomm.compiled.planning.schedule_plan import most_in_flight
-from simcomm.compiled.planning.trouble import link_changes, link_records_of, plan_in_trouble
 from simcomm.compiled.traces import make_trace
+from simcomm.model.faults import NO_FAULTS, Faults, LinkFault, RankFault
 from simcomm.model.jitter import Jitter
-from simcomm.model.trouble import NO_TROUBLE, LinkTrouble, RankTrouble, Trouble
 from simcomm.reference.engine import make_trace as make_reference_trace
 
 ENGINES = ("simpy", "compiled")
@@ -37,10 +37,10 @@ CLOSE, TINY = 1e-9, 1e-150  # an infinitely wide link takes no time in one engin
 TIMES = ("begin", "end", "src_posted", "dst_posted", "since")
 
 
-def both(case: Case, trouble: Trouble) -> list[Trace]:
+def both(case: Case, faults: Faults) -> list[Trace]:
     """What each engine records."""
-    simulation, elapsed = simulated_by_simpy(case, trouble)
-    inputs = case.inputs(trouble)
+    simulation, elapsed = simulated_by_simpy(case, faults)
+    inputs = case.inputs(faults)
     timing = simulate(inputs, messages=True)
     return [make_reference_trace(simulation, case.schedule, elapsed, {}), make_trace(inputs, timing, {})]
 
@@ -82,7 +82,7 @@ def test_random_programs_in_random_trouble(random: Random, most_ranks: int, is_f
     case = replace(case, cluster=replace(case.cluster, sharing="fifo" if is_fifo else "fair"))
     give_time_to_all(case)
     _, longest = simulated_by_simpy(case)
-    assert_agree(*both(case, random_trouble(random, case, longest)))
+    assert_agree(*both(case, random_faults(random, case, longest)))
 
 
 def give_time_to_all(case: Case) -> None:
@@ -95,8 +95,8 @@ def give_time_to_all(case: Case) -> None:
         link["bandwidth"] = min(link["bandwidth"], 1e12)
 
 
-def drawn(seed: int, **odd: float) -> tuple[Case, Trouble]:
-    """A case and trouble; links written as "a_b" share ``odd`` bytes/s if they share."""
+def drawn(seed: int, **odd: float) -> tuple[Case, Faults]:
+    """A case and faults; links written as "a_b" share ``odd`` bytes/s if they share."""
     random = Random(seed)
     case = random_case(random, random.choice([4, 9, 20]))
     for name, shared in odd.items():
@@ -104,7 +104,7 @@ def drawn(seed: int, **odd: float) -> tuple[Case, Trouble]:
         case.cluster.graph.edges[a, b]["shared_bandwidth"] = shared
     case = replace(case, cluster=replace(case.cluster, sharing=random.choice(["fair", "fifo"])))
     _, longest = simulated_by_simpy(case)
-    return case, random_trouble(random, case, longest)
+    return case, random_faults(random, case, longest)
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 8))])
@@ -123,11 +123,11 @@ def test_every_instant_is_in_order_while_links_change(seed: int):
     case = random_case(random, 12)
     case = replace(case, cluster=replace(case.cluster, sharing=("fair", "fifo")[seed % 2]))
     _, longest = simulated_by_simpy(case)
-    trouble = random_trouble(random, case, longest)
-    inputs = case.inputs(trouble)
-    links, plan = link_records_of(inputs), plan_in_trouble(inputs)
+    faults = random_faults(random, case, longest)
+    inputs = case.inputs(faults)
+    links, plan = link_records_of(inputs), plan_with_faults(inputs)
     world, before = new_world(plan, links, most_in_flight(plan), messages=True), 0.0
-    for change in islice(link_changes(inputs.trouble, inputs.cluster.graph, links), 20):
+    for change in islice(link_changes(inputs.faults, inputs.cluster.graph, links), 20):
         before = go_on(world, before, change.time)
         world.clock[0] = max(before, change.time)
         change_bandwidth(world, change, 1 << 40)
@@ -153,7 +153,7 @@ def test_the_check_notices_a_flow_that_jumps_its_queue():
         case = random_case(Random(seed), 20)
         case = replace(case, cluster=replace(case.cluster, sharing="fifo"))
         inputs = case.inputs()
-        plan = plan_in_trouble(inputs)
+        plan = plan_with_faults(inputs)
         world = new_world(plan, link_records_of(inputs), most_in_flight(plan), messages=True)
         while advance(world, 1, 1 << 40, inf) != OVER:
             behind = np.flatnonzero((world.chain["before"] >= 0) & (world.chain["after"] >= 0))
@@ -169,24 +169,24 @@ def test_the_check_notices_a_flow_that_jumps_its_queue():
 
 
 STAR = star(6, "10 Gbit/s", "5 us", Transport("test", overhead=3e-6, goodput=0.9, gamma=1e-10))
-NOISE = Trouble(
-    (RankTrouble(1, 1.5),),
-    (LinkTrouble(("h2", "s0"), 0.2),),
+NOISE = Faults(
+    (RankFault(1, 1.5),),
+    (LinkFault(("h2", "s0"), 0.2),),
     Jitter("exponential", 1e-5),
     Jitter("lognormal", 0.1, 0.2),
     seed=5,
 )
 
 
-@pytest.mark.parametrize("trouble", [NOISE, Trouble(messages=NOISE.messages), Trouble(NOISE.ranks), NO_TROUBLE])
+@pytest.mark.parametrize("faults", [NOISE, Faults(messages=NOISE.messages), Faults(NOISE.ranks), NO_FAULTS])
 @pytest.mark.parametrize("sharing", ["fair", "fifo"])
-def test_training_is_the_same_in_trouble(trouble: Trouble, sharing: Any):
+def test_training_is_the_same_in_trouble(faults: Faults, sharing: Any):
     asked = Training(find_algorithm("all_reduce/ring"), compute=ComputePhases(0.1, 0.2, 0.05))
     cluster = replace(STAR, sharing=sharing)
-    one, other = (simcomm.train(asked, cluster, engine=engine, trouble=trouble) for engine in ENGINES)
+    one, other = (simcomm.train(asked, cluster, engine=engine, faults=faults) for engine in ENGINES)
     assert (one.engine, other.engine) == ENGINES
     assert_agree(one, other)
-    alone = simcomm.train(asked, cluster, engine="compiled", trouble=trouble, record=False)
+    alone = simcomm.train(asked, cluster, engine="compiled", faults=faults, record=False)
     assert alone.elapsed == pytest.approx(one.elapsed, rel=CLOSE)
 
 
@@ -199,8 +199,8 @@ NAMES = ("all_reduce/ring", "all_reduce/double_tree", "all_reduce/unchunked_ring
 @pytest.mark.parametrize("op", ["sum", "mean"])
 def test_the_library_with_and_without_trouble(name: str, op: str):
     op = op if find_algorithm(name).spec.reduces else "sum"
-    for trouble in (NO_TROUBLE, NOISE, replace(NOISE, ranks=(RankTrouble(4, 2.0, 3e-5),))):
-        one, other = (simcomm.run(name, STAR, 4 * 1003, op=op, engine=each, trouble=trouble) for each in ENGINES)
+    for faults in (NO_FAULTS, NOISE, replace(NOISE, ranks=(RankFault(4, 2.0, 3e-5),))):
+        one, other = (simcomm.run(name, STAR, 4 * 1003, op=op, engine=each, faults=faults) for each in ENGINES)
         assert_agree(one, other)
         assert [getattr(other, key) for key in OF_ALL] == [getattr(one, key) for key in OF_ALL]
         assert other.facts == pytest.approx(one.facts, rel=CLOSE)
@@ -213,14 +213,14 @@ def test_a_rank_that_fails_while_it_reduces_has_not_ended():
     cluster = star(2, "1 GB/s", "0 us", transport)
     case = Case(build_schedule(as_algorithm(programs, 2), 2), cluster, 500_000)
     for fails_at, ends in ((3.5e-3, True), (2.5e-3, False), (1.5e-3, False)):
-        one, other = both(case, Trouble((RankTrouble(0, fails_at=fails_at),)))
+        one, other = both(case, Faults((RankFault(0, fails_at=fails_at),)))
         assert one.is_complete == ends
         assert_agree(one, other)
 
 
 def test_what_never_ends_is_told_without_a_record_too():
-    for trouble in (Trouble((RankTrouble(4, fails_at=3e-5),)), Trouble(links=(LinkTrouble(("h2", "s0"), 0.0),))):
-        found = simcomm.run("all_reduce/ring", STAR, 12_000, engine="compiled", trouble=trouble, record=False)
+    for faults in (Faults((RankFault(4, fails_at=3e-5),)), Faults(links=(LinkFault(("h2", "s0"), 0.0),))):
+        found = simcomm.run("all_reduce/ring", STAR, 12_000, engine="compiled", faults=faults, record=False)
         assert not found.is_complete
         assert found.unfinished
 
@@ -229,21 +229,21 @@ RACKS = star(256, "10 Gbit/s", "5 us")
 
 
 @pytest.mark.parametrize(
-    "trouble",
+    "faults",
     [
-        Trouble((RankTrouble(3, fails_at=1e-3),)),
-        Trouble(links=(LinkTrouble(("h3", "s0"), 0.0),)),
-        Trouble(links=(LinkTrouble(("h3", "s0"), 0.5, 1e-3),)),
+        Faults((RankFault(3, fails_at=1e-3),)),
+        Faults(links=(LinkFault(("h3", "s0"), 0.0),)),
+        Faults(links=(LinkFault(("h3", "s0"), 0.5, 1e-3),)),
     ],
 )
 def test_more_messages_than_fit_are_refused_before_they_are_written_down(
-    trouble: Trouble, monkeypatch: pytest.MonkeyPatch
+    faults: Faults, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("collectives.budget.Gigabyte.MESSAGES", 1000)
     monkeypatch.setattr("collectives.budget.Gigabyte.WRITTEN", 1000)
     monkeypatch.setattr(SymmetricSchedule, "table", None)
     with pytest.raises(InputError, match=r"its 261,120 messages would have to be simulated .* up to 1,000 will do"):
-        simcomm.run("all_reduce/bidirectional_ring", RACKS, 1 << 20, trouble=trouble, record=False)
+        simcomm.run("all_reduce/bidirectional_ring", RACKS, 1 << 20, faults=faults, record=False)
 
 
 def test_a_record_of_more_messages_than_fit_is_refused(monkeypatch: pytest.MonkeyPatch):
@@ -254,15 +254,15 @@ def test_a_record_of_more_messages_than_fit_is_refused(monkeypatch: pytest.Monke
 
 
 def test_a_link_that_is_thin_all_the_time_leaves_the_shortcuts():
-    thin = Trouble(links=(LinkTrouble(("h3", "s0"), 0.5), LinkTrouble(("s0", "h3"), 0.25)))
+    thin = Faults(links=(LinkFault(("h3", "s0"), 0.5), LinkFault(("s0", "h3"), 0.25)))
     quick, full = (
-        simcomm.run("all_reduce/ring", RACKS, 1 << 20, trouble=thin, record=record, engine="compiled")
+        simcomm.run("all_reduce/ring", RACKS, 1 << 20, faults=thin, record=record, engine="compiled")
         for record in (False, True)
     )
     assert (quick.method, full.method) == ("max-plus", "events")
     assert quick.elapsed == pytest.approx(full.elapsed, rel=CLOSE)
     assert quick.elapsed > 1.5 * simcomm.run("all_reduce/ring", RACKS, 1 << 20, record=False).elapsed
-    down = simcomm.run("all_reduce/ring", RACKS, 1 << 20, trouble=Trouble(links=(LinkTrouble(("h3", "s0"), 0.0),)))
+    down = simcomm.run("all_reduce/ring", RACKS, 1 << 20, faults=Faults(links=(LinkFault(("h3", "s0"), 0.0),)))
     assert not down.is_complete
 
 

@@ -1,0 +1,56 @@
+"""Simulation options: engine, faults and what to record."""
+
+from dataclasses import dataclass
+
+from collectives.errors import InputError
+from collectives.quoting import quote
+from collectives.records.waits import Record
+from simcomm.model.faults import NO_FAULTS, Faults
+
+ENGINES = ("simpy", "compiled")  # both are exact
+APPROXIMATE = "approximate"  # the compiled engine, merging events that are close together
+
+SIMPY_UP_TO = 1_000  # messages; up to here, simpy is faster than loading the compiled engine's machine code
+
+
+def check_engine(engine: str | None) -> None:
+    """Raise InputError unless ``engine`` is a known engine, or None to choose by the number of messages.
+
+    >>> check_engine("ns-3")
+    Traceback (most recent call last):
+    ...
+    collectives.errors.InputError: unknown engine 'ns-3'; use simpy, compiled or approximate
+    """
+    if engine is not None and engine not in (*ENGINES, APPROXIMATE):
+        raise InputError(f"unknown engine {quote(engine)}; use {', '.join(ENGINES)} or {APPROXIMATE}")
+
+
+@dataclass(frozen=True)
+class SimulationOptions:
+    """Options of ``simcomm.run``, which documents each of them.
+
+    Raises InputError for an unknown engine.
+    """
+
+    engine: str | None = None
+    faults: Faults = NO_FAULTS
+    record: Record = Record.MESSAGES
+
+    def __post_init__(self) -> None:
+        check_engine(self.engine)
+
+    @property
+    def need_messages(self) -> bool:
+        """Whether messages must be simulated, because an engine or faults were requested."""
+        return self.engine is not None or self.faults != NO_FAULTS
+
+    def choose_engine(self, messages: int) -> str:
+        """Return the requested engine. By default, return simpy for few messages over all repetitions, else compiled.
+
+        >>> SimulationOptions().choose_engine(24), SimulationOptions().choose_engine(8064)
+        ('simpy', 'compiled')
+        """
+        return self.engine or ("simpy" if self.faults.runs * messages <= SIMPY_UP_TO else "compiled")
+
+
+TIMES_ONLY = SimulationOptions(record=Record.TIMES)

@@ -1,0 +1,212 @@
+"""The interface of all performance models, and the function that picks one for a cluster."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import ClassVar, NamedTuple
+
+from collectives.declaration import Algorithm
+from collectives.errors import InputError
+from collectives.quoting import quote
+from collectives.records.calibration import Calibration, ComputePoint, OverlapPoint, check_calibration
+from collectives.records.environment import cores, threads_per_rank
+from collectives.records.trace import Trace
+from collectives.request import Array, Request
+from collectives.training.workload import ComputePhases, Training
+from simcomm.cluster.cluster import Cluster
+from simcomm.model.faults import NO_FAULTS
+from simcomm.performance_models.estimator import Estimator
+from simcomm.performance_models.measured_times import OverlapCalibration, train_overlapped
+from simcomm.performance_models.options import TIMES_ONLY, SimulationOptions
+
+
+class Alternatives(NamedTuple):
+    """Alternative calibrations: one per fold, and one with slower cores if only cores drift."""
+
+    parts: tuple[Calibration, ...]
+    slower: Calibration | None
+
+
+class Carrier(NamedTuple):
+    """The algorithm whose simulated messages carry a row's bytes, and how many times it runs per repetition."""
+
+    algorithm: Algorithm
+    root: int
+    times: int  # per repetition
+
+
+@dataclass(frozen=True)
+class PerformanceModel(ABC):
+    """Predicts the time of collectives and training steps on a cluster."""
+
+    steps: ClassVar[int] = 3  # training steps to simulate; all are alike
+    warm_up: ClassVar[int] = 0  # how many of them are not counted
+
+    cluster: Cluster
+    calibration: Calibration | None
+
+    @abstractmethod
+    def collective(self, request: Request, options: SimulationOptions, buffers: Sequence[Array] | None = None) -> Trace:
+        """Return the trace of a collective. Reduce ``buffers`` in place.
+
+        Raises InputError, and ProgramError if the program is invalid.
+        """
+
+    @abstractmethod
+    def estimator(self, request: Request) -> Estimator:
+        """Return a fast estimator that compares other algorithms on the same request. Raise InputError."""
+
+    @abstractmethod
+    def sequential_steps(
+        self, training: Training, compute: ComputePhases, steps: int, options: SimulationOptions
+    ) -> Trace:
+        """Return the trace of steps that synchronize gradients after backward. Raise InputError."""
+
+    def training_steps(
+        self, training: Training, compute: ComputePhases, steps: int, options: SimulationOptions
+    ) -> Trace:
+        """Return the trace of training steps. Raise InputError."""
+        if not training.overlaps:
+            return self.sequential_steps(training, compute, steps, options)
+        carry, computed_by = self.bucket_seconds(training), self.measured_ranks(training)
+        measured = OverlapCalibration(self.calibration, computed_by, self.needs_overlap_calibration(training))
+        return train_overlapped(training, self.cluster, measured, compute, steps, carry)
+
+    def check_training(self, training: Training, options: SimulationOptions) -> None:
+        """Raise InputError if the gradient sync is unknown, or does not support the requested engine or faults."""
+        if training.overlaps:
+            self.bucket_seconds(training)
+        if self.has_no_messages(training):
+            _check_no_messages(training, options)
+        self.check_sync(training)
+
+    def check_sync(self, training: Training) -> None:
+        """Raise InputError for NCCL's gradient sync on a cluster without NCCL."""
+        if training.gradient_sync is not None and training.program is None:
+            raise InputError(
+                f"gradient_sync 'nccl' needs a cluster with transport = \"nccl\"; {self.cluster.title} does not have it"
+            )
+
+    def has_no_messages(self, training: Training) -> bool:
+        """Return whether the gradient sync is predicted by formula, without simulated messages."""
+        return training.overlaps or training.program is None
+
+    def carried(self, asked: Request | Training) -> Carrier | None:
+        """Return what carries a row's bytes, or None if no messages are simulated.
+
+        A training runs a few syncs or, with overlap, each bucket once.
+        """
+        if isinstance(asked, Request):
+            return Carrier(asked.algorithm, asked.root, 1)
+        algorithm = self.bucket_algorithm(asked)
+        if algorithm is None:
+            return None
+        return Carrier(algorithm, 0, len(asked.fill_buckets(asked.gradients)) if asked.overlaps else self.steps)
+
+    def bucket_algorithm(self, training: Training) -> Algorithm | None:
+        """Return the algorithm that reduces the gradients, or None if their times were measured."""
+        return training.gradient_sync
+
+    def predicts_ddp(self) -> bool:
+        """Return whether this model can predict torch's DistributedDataParallel."""
+        return False
+
+    def alternatives(self) -> Alternatives:
+        """Return alternative calibrations, used to estimate the uncertainty of predictions."""
+        return Alternatives((), None)
+
+    def caveats(self, algorithms: Sequence[Algorithm]) -> tuple[str, ...]:
+        """Return assumptions and limits that a reader of these predictions should know."""
+        return ()
+
+    def measured_ranks(self, training: Training) -> int:
+        """Return the number of concurrent processes in which compute was measured."""
+        return self.cluster.local_ranks
+
+    def requests_to_measure(self, requests: Iterable[Request]) -> list[Request]:
+        """Return the requests whose messages are to be measured at exactly their sizes."""
+        return []
+
+    def is_calibrated_for(self, training: Training) -> bool:
+        """Return whether the calibration covers the compute of a training."""
+        return self.calibration is not None and has_point(self.calibration.compute, training)
+
+    def needs_overlap_calibration(self, training: Training) -> bool:
+        """Return whether a training needs a calibrated overlap slowdown."""
+        return False
+
+    def phases(self, training: Training) -> tuple[ComputePhases, ComputePhases]:
+        """Return the compute phases of a step when all of the machine's ranks run, and when a single rank runs.
+
+        Both use the same number of threads per rank. Raises InputError if they are not calibrated.
+        """
+        if training.compute is not None:
+            return training.compute, training.compute
+        assert self.calibration is not None
+        local, measured = self.cluster.local_ranks, self.measured_ranks(training)
+        threads = threads_per_rank(local)
+        together = self.calibration.phases(training, measured, threads)
+        alone = self.calibration.phases(training, 1, threads)
+        if together is None or alone is None:
+            raise InputError(
+                f"the calibration has no compute times for {training.model}, {training.data_kind}, batch size "
+                f"{training.batch_size}, {local} ranks with {threads} threads each on {cores()} cores; "
+                "run `ringlab calibrate SCENARIO`, or set [training.compute]"
+            )
+        return together.times(local / measured), alone
+
+    def bucket_seconds(self, training: Training) -> Callable[[int], float] | None:
+        """Return a function from bucket size in bytes to seconds, or None if bucket times were measured.
+
+        Raises InputError for ``ddp``, whose overlap is only measured on this machine.
+        """
+        sync = training.gradient_sync
+        if sync is None:
+            raise InputError(
+                "gradient_sync 'ddp' is only supported on this machine, where its overlap is measured, and on emulated "
+                "clusters; choose an algorithm such as 'ring'"
+            )
+        return lambda nbytes: self.collective(Request(sync, nbytes // 4, op="mean"), TIMES_ONLY).elapsed
+
+
+def has_point(points: Sequence[ComputePoint] | Sequence[OverlapPoint], training: Training) -> bool:
+    """Return whether a measurement matches the training's model, dataset and batch size."""
+    kind = training.model_kind, training.data_kind, training.batch_size
+    return any((one.model, one.dataset, one.batch_size) == kind for one in points)
+
+
+def _check_no_messages(training: Training, options: SimulationOptions) -> None:
+    """Raise InputError if an engine or faults are requested for a sync without messages."""
+    no_messages = f"gradient_sync {training.sync_name!r} is predicted by formula, without simulated messages, so it"
+    if options.faults != NO_FAULTS:
+        raise InputError(f"{no_messages} does not support faults; remove the faults, or use an algorithm such as ring")
+    if options.engine is not None:
+        raise InputError(
+            f"{no_messages} does not use engine {quote(options.engine)}; omit the engine, or use an algorithm such as "
+            "ring"
+        )
+
+
+MODELS = {
+    "network": "NetworkModel",
+    "measured": "MeasuredModel",
+    "emulated": "EmulatedModel",
+    "nccl": "NcclModel",
+}
+
+
+def performance_model(cluster: Cluster, calibration: Calibration | None = None) -> PerformanceModel:
+    """Return the performance model of a cluster. Raise InputError if ``calibration`` is not a Calibration.
+
+    If a calibration is required and none is given, the cached one is used.
+
+    >>> import simcomm
+    >>> type(performance_model(simcomm.this_machine(2))).__name__
+    'MeasuredModel'
+    """
+    name = cluster.performance_model
+    make: Callable[..., PerformanceModel] = getattr(
+        import_module(f"simcomm.performance_models.{name}_model"), MODELS[name]
+    )
+    return make(cluster, check_calibration(calibration))

@@ -1,0 +1,282 @@
+"""Faults on both engines: slow and failing ranks, degraded and dead links, jitter, and FIFO links."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from math import inf
+
+import numpy as np
+import pytest
+import simpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import simcomm
+from collectives.catalogue import library
+from collectives.declaration import Algorithm
+from collectives.errors import InputError
+from collectives.records.waits import critical_path, waiting_seconds
+from collectives.spec import find_spec
+from collectives.step import Program, recv, send
+from collectives.training.workload import ComputePhases, Training
+from collectives.transport import Transport
+from simcomm import Cluster, star
+from simcomm.hashing import UNIT
+from simcomm.model.faults import Faults, LinkFault, RankFault
+from simcomm.model.jitter import SCIPY_MIN_SIZE, Jitter, uniform
+from simcomm.model.sharing import fifo
+from simcomm.reference.network import Flow
+
+RATE = 1e9  # bytes/s of every link
+MEGABYTE = 1_000_000  # takes 1 ms on a link
+RANKS = 4
+
+
+@pytest.fixture(autouse=True, scope="module", params=["simpy", "compiled"])
+def engine(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The default engine of every test in this module."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("simcomm.performance_models.options.SIMPY_UP_TO", inf if request.param == "simpy" else -1)
+        yield request.param
+
+
+def test_fixture_selects_engine(engine: str):
+    assert simcomm.run("all_reduce/ring", cluster(), 4).engine == engine
+
+
+def cluster(ranks: int = RANKS, gamma: float = 0.0) -> Cluster:
+    return star(ranks, "1 GB/s", "0 us", Transport(gamma=gamma))
+
+
+def seconds(faults: Faults, algorithm: str = "broadcast/binomial", ranks: int = 2) -> float:
+    return simcomm.run(algorithm, cluster(ranks), MEGABYTE, faults=faults).elapsed
+
+
+def degraded_link(share: float, at: float = 0.0, lasting: float = inf, every: float = inf) -> Faults:
+    return Faults(links=(LinkFault(("s0", "h1"), share, at, lasting, every),))
+
+
+@pytest.mark.parametrize(
+    ("faults", "expected"),
+    [
+        (degraded_link(1.0), 1e-3),
+        (degraded_link(0.25), 4e-3),
+        (degraded_link(0.5, at=0.5e-3), 1.5e-3),  # first half at full speed, second half at half speed
+        (degraded_link(0.5, at=0.25e-3, lasting=0.5e-3), 1.25e-3),
+        (degraded_link(0.0, at=0.25e-3, lasting=2e-3), 3e-3),  # down for 2 ms
+        (degraded_link(0.0, lasting=0.3e-3, every=0.6e-3), 2.2e-3),  # up for 3 x 0.3 ms and 0.1 ms
+        (degraded_link(0.5, at=1e-3), 1e-3),  # begins after the run has ended
+        (
+            Faults(links=(*degraded_link(0.5).links, *degraded_link(0.25, at=0.5e-3, lasting=1e-3).links)),
+            2.5e-3,
+        ),  # the worst fault wins
+    ],
+)
+def test_degraded_link_delays_message(faults: Faults, expected: float):
+    assert seconds(faults) == pytest.approx(expected, rel=1e-12)
+
+
+def test_fault_on_unused_link_has_no_effect():
+    elsewhere = Faults(links=(LinkFault(("h3", "s0"), 0.1),))
+    healthy = simcomm.run("broadcast/naive", cluster(3), MEGABYTE)
+    faulty = simcomm.run("broadcast/naive", replace(cluster(4), hosts=("h0", "h1", "h2")), MEGABYTE, faults=elsewhere)
+    assert healthy.elapsed == faulty.elapsed
+
+
+def test_slow_rank_reduces_slower():
+    plain = simcomm.run("reduce/naive", cluster(2, gamma=1e-9), MEGABYTE)
+    assert plain.elapsed == pytest.approx(2e-3)
+    slow = simcomm.run("reduce/naive", cluster(2, 1e-9), MEGABYTE, faults=Faults((RankFault(0, 3.0),)))
+    assert slow.elapsed == pytest.approx(4e-3)
+
+
+def training(compute: ComputePhases = ComputePhases(1e-3, 2e-3, 0.5e-3)) -> Training:  # noqa: B008
+    return Training(library()["all_reduce/ring"], compute=compute)
+
+
+def test_all_ranks_wait_for_straggler():
+    trace = simcomm.train(training(), cluster(), steps=2, faults=Faults((RankFault(2, 2.0),)))
+    waited = waiting_seconds(trace)
+    assert max(waited, key=lambda pair: waited[pair])[1] == 2
+    assert sum(s for (_, late), s in waited.items() if late == 2) > 0.9 * sum(waited.values()) / 2
+    on_path = [leg for leg in critical_path(trace) if leg.name in ("forward", "backward", "optimizer")]
+    assert {leg.src for leg in on_path[:-1]} == {2}
+
+
+@pytest.mark.parametrize("algorithm", ["all_reduce/ring", "all_reduce/binomial", "all_reduce/double_tree"])
+def test_critical_path_covers_elapsed_time(algorithm: str):
+    faults = Faults(messages=Jitter("exponential", 20e-6), seed=3)
+    trace = simcomm.run(algorithm, cluster(gamma=1e-10), MEGABYTE, faults=faults)
+    path = critical_path(trace)
+    assert path[0].begin == 0
+    assert path[-1].end == trace.elapsed
+    assert all(leg.end == following.begin for leg, following in pairwise(path))
+
+
+def test_dead_link_blocks_dependent_ranks():
+    trace = simcomm.run("all_reduce/ring", cluster(), MEGABYTE, faults=degraded_link(0.0, at=0.3e-3))
+    assert not trace.is_complete
+    first = trace.unfinished[0]
+    assert (first.rank, first.peer, first.is_under_way) == (0, 1, True)
+    assert trace.elapsed == pytest.approx(0.3e-3, abs=1e-3)
+    assert {one.rank for one in trace.unfinished} == set(range(RANKS))
+
+
+def test_failed_rank_starts_no_operations():
+    trace = simcomm.run("all_reduce/ring", cluster(), MEGABYTE, faults=Faults((RankFault(1, fails_at=0.3e-3),)))
+    assert trace.failed == {1: 0.3e-3}
+    assert {(one.rank, one.peer) for one in trace.unfinished} >= {(0, 1), (2, 1)}
+    assert not any(one.rank == 1 for one in trace.unfinished)
+    assert sum(1 in (m.src, m.dst) for m in trace.messages) == 4  # the two steps that it posted before it failed
+
+
+def test_failure_after_completion_has_no_effect():
+    assert simcomm.run("all_reduce/ring", cluster(), 4, faults=Faults((RankFault(1, fails_at=1.0),))).is_complete
+
+
+def test_endless_flapping_does_not_prevent_hang_detection():
+    flapping = LinkFault(("h2", "s0"), 0.0, 0.0, 1e-6, 2e-6)
+    faults = Faults((RankFault(1, fails_at=0.0),), (flapping,))
+    assert not simcomm.run("broadcast/binomial", cluster(2 + 1), MEGABYTE, faults=faults).is_complete
+
+
+def concurrent_gather(rank: int, world_size: int, root: int) -> Program:
+    if rank == root:
+        yield tuple(recv(peer, peer) for peer in range(world_size) if peer != root)
+    else:
+        yield (send(root, rank),)
+
+
+def test_fifo_link_carries_one_message_at_a_time():
+    """Two concurrent messages into one rank. With fair sharing, both take 2 ms; with FIFO, they end after 1 ms and 2
+    ms.
+    """
+    at_once = Algorithm(find_spec("gather"), "concurrent", concurrent_gather)
+    both = simcomm.run(at_once, cluster(3), 3 * MEGABYTE)
+    assert [m.end for m in both.messages] == pytest.approx([2e-3, 2e-3])
+    one_by_one = simcomm.run(at_once, replace(cluster(3), sharing="fifo"), 3 * MEGABYTE)
+    assert [(m.src, m.end) for m in one_by_one.messages] == [(1, pytest.approx(1e-3)), (2, pytest.approx(2e-3))]
+
+
+def test_fifo_waiting_message_blocks_later_messages():
+    """0->2 uses h2; 1->2 waits for h2 and occupies h1; so 1->3, which arrived last, waits too."""
+    flows = [Flow(links, 1.0, _event(), (0.0, (k,))) for k, links in enumerate([(A, C), (B, C), (B, D)])]
+    fifo(flows, dict.fromkeys((A, B, C, D), (5.0, 5.0)))
+    assert [flow.rate for flow in flows] == [5.0, 0.0, 0.0]
+
+
+A, B, C, D = ("h0", "s0"), ("h1", "s0"), ("s0", "h2"), ("s0", "h3")
+
+
+def _event() -> simpy.Event:
+    return simpy.Environment().event()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from(["all_reduce/ring", "all_reduce/double_tree", "all_to_all/pairwise", "all_to_all/direct"]),
+    st.integers(2, 7),
+    st.integers(0, 5),
+)
+def test_fifo_never_deadlocks(algorithm: str, ranks: int, seed: int):
+    jitter = Faults(messages=Jitter("uniform", 1e-3), seed=seed)
+    fair = simcomm.run(algorithm, cluster(ranks), ranks * 1000)
+    one_by_one = simcomm.run(algorithm, replace(cluster(ranks), sharing="fifo"), ranks * 1000, faults=jitter)
+    assert one_by_one.is_complete
+    assert one_by_one.bytes_sent() == fair.bytes_sent()
+
+
+def test_reduction_is_correct_with_faults():
+    buffers = [np.full(10, float(rank)) for rank in range(RANKS)]
+    faults = Faults((RankFault(0, 2.0),), degraded_link(0.1).links, Jitter("exponential", 1e-3), Jitter("uniform", 0.5))
+    simcomm.run("all_reduce/double_tree", cluster(gamma=1e-9), buffers=buffers, faults=faults)
+    assert all((buffer == 6).all() for buffer in buffers)
+
+
+@pytest.mark.parametrize(
+    "jitter", [Jitter("uniform", 2.0), Jitter("exponential", 2.0), Jitter("lognormal", 2.0, 1.0), Jitter("uniform", 0)]
+)
+def test_jitter_matches_mean_and_deviation(jitter: Jitter):
+    drawn = jitter.quantile(uniform(7, np.arange(200_000)))
+    assert drawn.min() >= 0
+    assert drawn.mean() == pytest.approx(jitter.mean, rel=0.01)
+    if jitter.deviation:
+        assert drawn.std() == pytest.approx(jitter.deviation, rel=0.02)
+
+
+def test_scipy_and_python_quantiles_agree():
+    jitter, shares = Jitter("lognormal", 2.0, 1.0), uniform(7, np.arange(SCIPY_MIN_SIZE + 1))
+    few = np.concatenate([jitter.quantile(shares[:SCIPY_MIN_SIZE]), [jitter.quantile(shares[SCIPY_MIN_SIZE])]])
+    np.testing.assert_allclose(few, jitter.quantile(shares), rtol=1e-12)
+    ends = np.array([0.0, 1 - UNIT])  # the smallest and the largest number that can be drawn
+    assert np.isfinite(jitter.quantile(ends)).all()
+    assert np.isfinite(jitter.quantile(np.resize(ends, SCIPY_MIN_SIZE + 2))).all()
+
+
+def test_same_seed_reproduces_run_exactly():
+    faults = Faults(messages=Jitter("lognormal", 1e-4, 1e-4), compute=Jitter("exponential", 0.3), seed=5)
+    first, again, other = (
+        simcomm.run("all_reduce/ring", cluster(gamma=1e-9), MEGABYTE, faults=one)
+        for one in (faults, faults, faults.repetition(1))
+    )
+    assert first == again
+    assert first.elapsed != other.elapsed
+    assert first.elapsed > simcomm.run("all_reduce/ring", cluster(gamma=1e-9), MEGABYTE).elapsed
+
+
+def test_uniform_draws_are_uncorrelated():
+    drawn = uniform(0, *np.indices((60, 60, 60)))
+    counts = np.histogram(drawn, 100, (0, 1))[0]
+    assert abs(counts - drawn.size / 100).max() < 6 * (drawn.size / 100) ** 0.5
+    for axis in range(3):
+        assert (
+            abs(np.corrcoef(drawn.take(range(59), axis).ravel(), drawn.take(range(1, 60), axis).ravel())[0, 1]) < 0.01
+        )
+
+
+@pytest.mark.parametrize(
+    ("faults", "said"),
+    [
+        (Faults((RankFault(4),)), "rank 4 does not exist; ranks are 0 to 3"),
+        (Faults((RankFault(1, 0.0),)), "slowdown must be positive and finite, not 0.0"),
+        (Faults((RankFault(1, 2.0, -1.0),)), "fails_at must be non-negative, not -1.0 s"),
+        (Faults(links=(LinkFault(("h0", "h1"), 0.5),)), "no link between h0 and h1; h0 is linked to s0"),
+        (Faults(links=(LinkFault(("x", "h1"), 0.5),)), "node x does not exist"),
+        (Faults(links=(LinkFault(("h0", "s0"), 1.5),)), "share must be between 0 .down. and 1, not 1.5"),
+        (Faults(links=(LinkFault(("h0", "s0"), 0.5, 0, 2, 1),)), "must be shorter than every"),
+        (Faults(repetitions=0), "repetitions must be at least 1, not 0"),
+    ],
+)
+def test_faults_reject_invalid_values(faults: Faults, said: str):
+    with pytest.raises(InputError, match=said):
+        simcomm.run("all_reduce/ring", cluster(), 4, faults=faults)
+
+
+@pytest.mark.parametrize(
+    "given", [("gauss", 1.0), ("uniform", -1.0), ("uniform", inf), ("lognormal", 1.0), ("uniform", 1.0, 1.0)]
+)
+def test_jitter_rejects_invalid_parameters(given: tuple[str, float]):
+    with pytest.raises(InputError):
+        Jitter(*given)
+
+
+WRONG_TYPES = {
+    "rank is '3'; give a whole number": lambda: RankFault("3"),
+    "fails_at is '5 ms'; give a number of seconds": lambda: RankFault(3, fails_at="5 ms"),
+    "between must be a pair of nodes, not 'h0'": lambda: LinkFault("h0", 0.5),
+    "share is '50 %'; give a number": lambda: LinkFault(("h0", "s0"), "50 %"),
+    "at is None; give a number of seconds": lambda: LinkFault(("h0", "s0"), 0.5, None),
+    "mean is '1 us'; give a number": lambda: Jitter("uniform", "1 us"),
+    "unknown distribution 3": lambda: Jitter(3, 1e-6),
+    "ranks must be a tuple of RankFault": lambda: Faults(RankFault(3, 2.0)),
+    "messages must be a Jitter or None, not 0.001": lambda: Faults(messages=1e-3),
+    "seed is '1'; give a whole number from 0 on": lambda: Faults(seed="1"),
+    "repetitions is 2.5; give a whole number": lambda: Faults(repetitions=2.5),
+}
+
+
+@pytest.mark.parametrize("message", WRONG_TYPES)
+def test_faults_reject_wrong_types(message: str):
+    with pytest.raises(InputError) as refusal:
+        WRONG_TYPES[message]()
+    assert message in str(refusal.value)

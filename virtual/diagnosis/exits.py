@@ -1,0 +1,123 @@
+"""Find ranks that exited early, raised an exception, never started, or wait for a store key that nobody sets."""
+
+import re
+from difflib import get_close_matches
+
+from virtual.diagnosis.locations import all_locations, awaited_post, awaited_ranks, ranks_except, waiting_locations
+from virtual.matching.posted import Posted
+from virtual.ranks.finding import FindingPlace, ProgramFinding, format_ranks, say_wait
+from virtual.ranks.rank import Rank, RankJob, State
+
+EQUAL_CALLS = (
+    "make sure that all ranks make the same number of calls: use equally many batches (drop_last=True or Join), agree "
+    "on when to stop (all_reduce the flag), and keep return, break and `if rank` away from collectives"
+)
+UNUSED = "use every parameter in the loss, remove the unused ones, or pass find_unused_parameters=True"
+NEEDS_GPU = re.compile(r"libcuda|CUDA (driver|error)|NVIDIA driver|CUDA_HOME|cpu tensor")  # from Triton and the driver
+NO_GPU = (
+    "custom CUDA or Triton kernels and symmetric memory cannot run on virtual ranks, whose GPUs compute on the CPU: "
+    "use torch operators instead"
+)
+NOT_IN_GROUP = re.compile(r"Global rank (\d+) is not part of group")  # c10d's message about src and dst
+BARRIER_KEY = "barrier_key"  # part of the store keys that c10d uses for barriers
+SHOWN_LINES = 6  # lines of an exception's message
+
+
+def find_early_exit(job: RankJob) -> ProgramFinding | None:
+    """Return a finding for ranks that exited while others wait for them in a collective."""
+    by_number = {rank.number: rank for rank in job.ranks}
+    for rank in job.ranks:
+        post = awaited_post(rank)
+        ended = [number for number in (post.awaits if post else ()) if by_number[number].state is State.DONE]
+        if post is not None and ended:
+            return _report_early_exit(job, post, ended)
+    return None
+
+
+def _report_early_exit(job: RankJob, post: Posted, ended: list[int]) -> ProgramFinding:
+    """Return the finding: how many collectives the ranks completed, and where the others are blocked."""
+    group = post.group
+    counts = sorted({group.counts[group.places[number]] for number in ended})
+    after = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    waiting = [rank for rank in job.ranks if rank.waiting is not None]
+    title = (
+        f"{format_ranks(ended)} exited after {after} collectives of this group, and others are blocked in collective "
+        f"{group.counts[group.places[post.rank.number]]}"
+    )
+    locations = waiting_locations(waiting) + _last_calls(job, ended)
+    return ProgramFinding("early exit", title, locations, EQUAL_CALLS, time=group.world.calendar.now)
+
+
+def _last_calls(job: RankJob, ended: list[int]) -> tuple[FindingPlace, ...]:
+    """Return the last call of each rank that exited. Ranks with the same call are grouped."""
+    by_call: dict[tuple[str, ...], list[int]] = {}
+    for rank in job.ranks:
+        if rank.number in ended:
+            last = [f"{call.what} at {call.site}" for call in list(rank.history)[-1:]]
+            by_call.setdefault(tuple(last), []).append(rank.number)
+    return tuple(FindingPlace(tuple(numbers), "exited", before=last) for last, numbers in by_call.items())
+
+
+def find_missing_key(job: RankJob) -> ProgramFinding | None:
+    """Return a finding for ranks that wait for a store key that nobody sets."""
+    waiting = [rank for rank in job.ranks if rank.waiting is not None and isinstance(rank.waiting.of, tuple)]
+    if not waiting:
+        return None
+    keys = [str(key) for rank in waiting if rank.waiting is not None for key in rank.waiting.of]
+    existing = [key for store in job.stores.values() for key in store if BARRIER_KEY not in key]
+    close = get_close_matches(keys[0], existing, n=1)
+    advice = f"did you mean {close[0]!r}, which is set?" if close else "set the key on one of the ranks"
+    title = f"{say_wait(rank.number for rank in waiting)} for the store key {keys[0]!r}, which no rank sets"
+    others = [rank for rank in job.ranks if rank not in waiting]
+    return ProgramFinding("store key", title, waiting_locations(waiting) + all_locations(others), advice)
+
+
+def find_missing_ranks(job: RankJob) -> ProgramFinding | None:
+    """Return a finding if the world size is larger than the number of ranks started."""
+    started = {rank.number for rank in job.ranks}
+    waiting = [rank for rank in job.ranks if not started.issuperset(awaited_ranks(rank))]
+    if not waiting:
+        return None
+    size = max(rank.world_size for rank in waiting)
+    title = f"the world size is {size}, but {len(job.ranks)} ranks were started"
+    advice = f"start {size} processes, or set world_size={len(job.ranks)}; real ranks would wait in init_process_group"
+    return ProgramFinding("missing ranks", title, waiting_locations(waiting), advice)
+
+
+def report_exception(rank: Rank, error: BaseException) -> ProgramFinding:
+    """Return a finding for an exception that ended a rank, and the location of the other ranks."""
+    lines = str(error).strip().splitlines()[:SHOWN_LINES]
+    text = "\n      ".join([f"raised {type(error).__name__}" + (f": {lines[0]}" if lines else ""), *lines[1:]])
+    place = FindingPlace((rank.number,), text, rank.ended_at)
+    others = all_locations(ranks_except(rank.job, [rank.number]))
+    if "finished reduction in the prior iteration" in str(error):
+        title = f"DDP on rank {rank.number} waits for gradients of parameters that the loss does not depend on"
+        return ProgramFinding("unused parameters", title + _which_parameters(str(error)), (place, *others), UNUSED)
+    title = f"{format_ranks([rank.number])} raised {type(error).__name__}"
+    advice = _exception_advice(error) if len(rank.job.ranks) > 1 else ""
+    return ProgramFinding("exception", title, (place, *others), advice)
+
+
+def _exception_advice(error: BaseException) -> str:
+    """Return a fix for well-known exceptions. For others, say what would happen on real ranks."""
+    if "cannot run on virtual ranks" in str(error):
+        return ""
+    if NEEDS_GPU.search(str(error)):
+        return NO_GPU
+    if match := NOT_IN_GROUP.search(str(error)):
+        rank = match[1]
+        return (
+            f"src and dst are global ranks, even in a group: for rank {rank} of the group, pass "
+            f"dist.get_global_rank(group, {rank}), group_src={rank} or group_dst={rank}"
+        )
+    if isinstance(error, FileNotFoundError):
+        return "if another rank writes the file, call barrier between writing and reading"
+    if isinstance(error, NotImplementedError) and not str(error):
+        return "implement this line"
+    return "real ranks would wait for this one until the group's timeout"
+
+
+def _which_parameters(text: str) -> str:
+    """Return the unused parameters that DDP's error message lists."""
+    match = re.search(r"did not receive grad for rank \d+: ([^\n]+)", text)
+    return f": {match[1].strip().rstrip('.')}" if match else ""
