@@ -15,7 +15,10 @@ from rich.table import Table
 from typer.core import TyperCommand, TyperGroup
 
 import ringlab
+from collectives.errors import InputError
 from collectives.input_files import inputs_protected
+from collectives.removed import COMMANDS as REMOVED_COMMANDS
+from collectives.removed import describe_removed
 from ringlab.shared.failures import exit_with_a_line
 from ringlab.shared.signals import exit_on_signals
 
@@ -74,6 +77,12 @@ def describe_command(name: str) -> str:
 
 class CommandList(TyperGroup):
     """Lists all commands by purpose."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that the arguments name. Raise InputError for a command that was removed."""
+        if removed := describe_removed(REMOVED_COMMANDS, args[0]):
+            raise InputError(removed)
+        return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print the help without typer's Markdown renderer, which takes longer to import than everything else."""

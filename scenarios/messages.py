@@ -9,6 +9,7 @@ from pydantic_core import ErrorDetails
 
 from collectives.errors import InputError
 from collectives.quoting import cut, suggest
+from collectives.removed import KEYS, describe_removed
 from scenarios.cluster_forms import describe_foreign_key, describe_missing_key, form_of
 from scenarios.network_form import KINDS, ClusterForm
 
@@ -63,6 +64,8 @@ def _describe_key(problem: str, form: type[BaseModel], place: tuple[int | str, .
             return f"{table}: {reason}"
     if problem == "missing":
         return f"{key} is missing: {form.model_fields[name].description}"
+    if removed := describe_removed(KEYS, ".".join(part for part in place if isinstance(part, str))):
+        return removed
     names = form.key_names() if issubclass(form, ClusterForm) else list(form.model_fields)
     return f"unknown key {key}; {suggest(name, names)}"
 

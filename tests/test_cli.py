@@ -15,6 +15,7 @@ from command_line import run_python
 from scenario_texts import ASKS, changed
 
 import simcomm
+from collectives import removed
 from realcomm.emulation.trial import Ability
 from realcomm.launching.failures import RankFailed
 from realcomm.launching.launcher import launch
@@ -279,3 +280,17 @@ def test_a_rank_without_a_world_speaks(ringlab, monkeypatch):
     monkeypatch.setenv("RANK", "1")
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     assert "all_reduce/ring" in ringlab("list")[1]
+
+
+@pytest.mark.parametrize(
+    ("table", "name", "arguments"),
+    [
+        (removed.COMMANDS, "survey", ["survey", "star8"]),
+        (removed.OPTIONS, "predict --old", ["predict", "star8", "--old", "3"]),
+        (removed.KEYS, "cluster.old", ["predict", "star8", "--set", "cluster.old=3"]),
+    ],
+)
+def test_removed_name_reports_its_replacement(ringlab, monkeypatch, table, name, arguments):
+    monkeypatch.setitem(table, name, "use `ringlab list`")
+    status, out, error = ringlab(*arguments)
+    assert (status, out) == (2, "") and f"{name} was removed; use `ringlab list`" in error

@@ -14,6 +14,7 @@ import typer
 
 from collectives.errors import InputError, RunFailed
 from collectives.quoting import make_printable
+from collectives.removed import OPTIONS, describe_removed
 from collectives.variables import check_variables, is_first_rank
 
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]  # of the click that typer brings along
@@ -96,6 +97,10 @@ def _describe_usage(error: Any) -> str:
     """Return what is wrong with the arguments, and where help is; nothing where the help was shown already."""
     said = make_printable(error.format_message().removesuffix("."), most=300)
     command = error.ctx.command_path if error.ctx else "ringlab"
+    if error.ctx and (
+        removed := describe_removed(OPTIONS, f"{error.ctx.info_name} {getattr(error, 'option_name', '')}")
+    ):
+        return removed
     return f"{said} (`{command} --help` tells more)" if said else ""
 
 

@@ -1,0 +1,14 @@
+"""Names that the last release had and this one has not: what to use instead. The next release deletes this file."""
+
+COMMANDS: dict[str, str] = {}  # command: what to use instead
+OPTIONS: dict[str, str] = {}  # "command --option": what to use instead
+KEYS: dict[str, str] = {}  # "table.key" of a scenario file: what to write instead
+
+
+def describe_removed(names: dict[str, str], name: str) -> str:
+    """Return the sentence about a name that was removed, or an empty string.
+
+    >>> describe_removed({"winners": "use `ringlab predict --sweep`"}, "winners")
+    'winners was removed; use `ringlab predict --sweep`'
+    """
+    return f"{name} was removed; {names[name]}" if name in names else ""
