@@ -22,7 +22,6 @@ class FileBytes:
     USUAL = 64 * MEBIBYTE
     PROGRAM = 4 * MEBIBYTE  # of Python
     SCENARIO = 4 * MEBIBYTE  # some 50,000 links
-    IN_CONFIG_MAP = MEBIBYTE  # a scenario that travels with a Kubernetes job
     GRAPH = 32 * MEBIBYTE  # some 200,000 links
     MODEL_PROFILE = 16 * MEBIBYTE
     TRACE = 256 * MEBIBYTE  # one of two million jittered messages has 60 MB

@@ -1,6 +1,8 @@
 """Names that the last release had and this one has not: what to use instead. The next release deletes this file."""
 
-COMMANDS: dict[str, str] = {}  # command: what to use instead
+COMMANDS: dict[str, str] = {  # command: what to use instead
+    "k8s": "adapt the manifest in docs/running.md, under Kubernetes",
+}
 OPTIONS: dict[str, str] = {}  # "command --option": what to use instead
 KEYS: dict[str, str] = {}  # "table.key" of a scenario file: what to write instead
 

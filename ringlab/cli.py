@@ -41,7 +41,6 @@ PURPOSES = {  # commands by purpose; each name maps to module:function
         "calibrate": "ringlab.commands.measuring.calibrate:command",
         "doctor": "ringlab.commands.doctor:command",
         "slurm": "ringlab.jobs.slurm:slurm",
-        "k8s": "ringlab.jobs.kubernetes:k8s",
     },
     "Visualize": {
         "animate": "ringlab.commands.draw:animate_command",

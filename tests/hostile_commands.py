@@ -142,32 +142,23 @@ OPTIONS_OF_JOBS = (
     "", " ", "a b", "-x", "--x", "a;b", "$(id)", "`id`", "a\nb", "a\x00b", "\x1b[31m", "\u202e", "é", "'", '"', "\\",
     "#", "A" * 5000, "../x", "/", "a=b", "0", "-1", "nan", "9" * 400, "1-", "1-00", ":", "00:00:00", "1e9",
 )  # fmt: skip
-JOBS = {
-    "slurm": ("--job-name", "-p", "-A", "--qos", "-C", "--mem", "--log", "--interface", "--python", "--sbatch",
-    "--before",
-              "-t", "-c", "--port", "-N", "--gpus-per-node", "--checkpoints", "--log-dir", "--max-restarts", "-o"),
-    "k8s": ("--name", "-n", "--claim", "--cpus", "--memory", "--port", "--python", "--service-account",
-    "--pull-secret",
-            "--node-selector", "--label", "--env", "-t", "-N", "--checkpoints", "--log-dir", "--image", "-o"),
-}  # fmt: skip
+SLURM = (
+    "--job-name", "-p", "-A", "--qos", "-C", "--mem", "--log", "--interface", "--python", "--sbatch", "--before",
+    "-t", "-c", "--port", "-N", "--gpus-per-node", "--checkpoints", "--log-dir", "--max-restarts", "-o",
+)  # fmt: skip
 
 
 def _jobs() -> Iterator[Case]:
-    for command, options in JOBS.items():
-        image = ("--image", "ringlab") if command == "k8s" else ()
-        for number, option in enumerate(options):
-            for shift in range(3):
-                value = OPTIONS_OF_JOBS[(7 * number + 11 * shift) % len(OPTIONS_OF_JOBS)].replace("\x00", "")
-                words = (command, "a.toml", *image, option, value)
-                yield Case(f"{command} {option} {value[:20]!r}", words, ALONE, (value,) if option == "-o" else ())
-        for name in ("nowhere.toml", "a.toml", "this-machine", "quickstart", "\x1b[31m", "a b.toml", "a\u202eb.toml"):
-            there = ((name, STAR), ("folder/file", b"")) if name.endswith("toml") and "no" not in name else ()
-            for more in ((), ("-o", "a.toml"), ("-o", "folder"), ("-N", "3"), ("--set", "training=1")):
-                writes = (more[1],) if more[:1] == ("-o",) and more[1] != name else ()
-                yield Case(f"{command} of {name!r} {more}", (command, name, *image, *more), there, writes)
-    beside = files.toml({**files.SCENARIOS["training"], "cluster": {"topology": "net.json"}})
-    yield Case("k8s of two files", ("k8s", "a.toml", "--image", "x"), (("a.toml", beside),))
-    yield Case("k8s of a large file", ("k8s", "a.toml", "--image", "x"), (("a.toml", STAR + b"# " + b"x" * (2 << 20)),))
+    for number, option in enumerate(SLURM):
+        for shift in range(3):
+            value = OPTIONS_OF_JOBS[(7 * number + 11 * shift) % len(OPTIONS_OF_JOBS)].replace("\x00", "")
+            words = ("slurm", "a.toml", option, value)
+            yield Case(f"slurm {option} {value[:20]!r}", words, ALONE, (value,) if option == "-o" else ())
+    for name in ("nowhere.toml", "a.toml", "this-machine", "quickstart", "\x1b[31m", "a b.toml", "a\u202eb.toml"):
+        there = ((name, STAR), ("folder/file", b"")) if name.endswith("toml") and "no" not in name else ()
+        for more in ((), ("-o", "a.toml"), ("-o", "folder"), ("-N", "3"), ("--set", "training=1")):
+            writes = (more[1],) if more[:1] == ("-o",) and more[1] != name else ()
+            yield Case(f"slurm of {name!r} {more}", ("slurm", name, *more), there, writes)
 
 
 def _plots() -> Iterator[Case]:

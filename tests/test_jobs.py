@@ -1,4 +1,4 @@
-"""Jobs for Slurm and Kubernetes: what is written is what those accept, and runs what was asked for, word by word."""
+"""Jobs for Slurm, and the page's job for Kubernetes: the scheduler accepts them, each node starts torchrun as asked."""
 
 import json
 import os
@@ -8,14 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from kubernetes_schema import Job as JobSchema
-from kubernetes_schema import Manifest
+import yaml  # type: ignore[import-untyped]  # distributed, which tests need, brings it
+from command_line import ROOT
 
 from collectives.errors import InputError
 from collectives.quoting import quote_for_bash
-from ringlab.jobs.job import Job, JobOptions, make_job, parse_time_limit
-from ringlab.jobs.kubernetes import KubernetesOptions, make_manifest
-from ringlab.jobs.slurm import SlurmOptions, write_batch_file
+from ringlab.jobs.job import Job, JobOptions, make_job
+from ringlab.jobs.slurm import SlurmOptions, check_time_limit, write_batch_file
 from ringlab.scenario import load
 from scenarios import shipped
 
@@ -96,7 +95,6 @@ def test_every_shipped_scenario_is_a_job_of_its_machines(name):
     job = make_job(loaded, name, JobOptions(backend="gloo"))
     assert job.nodes * job.ranks_per_node == loaded.cluster.world_size
     assert set(directives(write_batch_file(job, SlurmOptions()))) <= SBATCH
-    Manifest.model_validate(make_manifest(job, KubernetesOptions("registry/ringlab:1")))
 
 
 def test_gpus_of_one_machine_are_on_one_node():
@@ -141,8 +139,7 @@ def test_each_node_runs_torchrun_and_the_first_has_the_store(cluster, tmp_path):
         assert found[-len(RUN) :] == RUN
 
 
-@pytest.mark.parametrize("kind", ["slurm", "kubernetes"])
-def test_nothing_of_a_hostile_scenario_is_executed(kind, cluster, tmp_path):
+def test_hostile_scenario_executes_nothing(cluster, tmp_path):
     folder = tmp_path / "a 'b' $(touch pwned)"
     folder.mkdir()
     file = folder / "-x $(touch pwned).toml"
@@ -150,68 +147,47 @@ def test_nothing_of_a_hostile_scenario_is_executed(kind, cluster, tmp_path):
     file.write_text(f"title = {json.dumps(title)}\n{STAR}")
     overrides = [f"title={title}"]
     job = make_job(load(file, *overrides), str(file), JobOptions(overrides, log_dir=HOSTILE))
-    if kind == "slurm":
-        text = write_batch_file(job, SlurmOptions(python="python", folder=str(folder)))
-        assert directives(text)["nodes"] == "2" and set(directives(text)) <= SBATCH
-        done = run_batch_file(text, cluster, tmp_path)
-        scenario = str(file)
-    else:
-        manifest = make_manifest(job, KubernetesOptions("image", claim="work", environment=[f"A={HOSTILE}"]))
-        Manifest.model_validate(manifest)
-        config, _, kubernetes_job = manifest["items"]
-        assert list(config["data"].values()) == [file.read_text()]
-        container = kubernetes_job["spec"]["template"]["spec"]["containers"][0]
-        assert expand(container["env"][-1]["value"], {}) == HOSTILE
-        done = run_container(container, cluster, tmp_path, index=0)
-        scenario = f"/etc/ringlab/{next(iter(config['data']))}"
+    text = write_batch_file(job, SlurmOptions(python="python", folder=str(folder)))
+    assert directives(text)["nodes"] == "2" and set(directives(text)) <= SBATCH
+    done = run_batch_file(text, cluster, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    expected = ["-m", "ringlab", "run", "--backend", "nccl", "--set", overrides[0], "--log-dir", HOSTILE, scenario]
+    expected = ["-m", "ringlab", "run", "--backend", "nccl", "--set", overrides[0], "--log-dir", HOSTILE, str(file)]
     assert words(tmp_path / "node0")[-len(expected) :] == expected
     assert not [*tmp_path.rglob("pwned")]
 
 
-def expand(text: str, variables: dict[str, str]) -> str:
-    """What a kubelet makes of a command's word: $(NAME) is a variable where there is one, and $$ a dollar."""
+def expand(word: str, variables: dict[str, str]) -> str:
+    """Expand a word of a container's command as a kubelet does: $(NAME) is a variable if it exists, $$ is a dollar."""
 
     def replaced(match: re.Match[str]) -> str:
         return "$" if match[0] == "$$" else variables.get(match[1], match[0])
 
-    return re.sub(r"\$\$|\$\(([^)]*)\)", replaced, text)
+    return re.sub(r"\$\$|\$\(([^)]*)\)", replaced, word)
 
 
-def run_container(container: dict, cluster: Path, notes: Path, index: int) -> subprocess.CompletedProcess[str]:
-    variables = {"POD_IP": "10.0.0.7"}
-    command = [expand(word, variables) for word in (*container["command"], *container["args"])]
-    environment = {"PATH": f"{cluster}:/usr/bin:/bin", "NOTES": str(notes), "JOB_COMPLETION_INDEX": str(index)}
-    return subprocess.run(
-        command, env=environment, cwd=notes, capture_output=True, text=True, timeout=60, check=False
-    )  # fmt: skip
-
-
-def test_each_pod_runs_torchrun_and_the_first_has_the_store(cluster, tmp_path):
-    options = KubernetesOptions(
-        "registry/ringlab:1", "mine", "team", "90", "work", "16", "64Gi", service_account="trainer",
-        pull_secret="key", node_selector=["gpu=h100"], labels=["kueue.x-k8s.io/queue-name=lab"], environment=["A=b"],
-    )  # fmt: skip
-    manifest = make_manifest(JOB, options)
-    service, job = Manifest.model_validate(manifest).items
-    assert isinstance(job, JobSchema)
-    pod = job.spec.template.spec
-    assert (job.spec.completions, job.spec.parallelism, job.spec.activeDeadlineSeconds) == (2, 2, 5400)
-    assert pod.subdomain == service.metadata.name == "mine" and service.metadata.namespace == "team"
-    assert service.spec.selector.items() <= job.spec.template.metadata.labels.items()
-    assert job.spec.template.metadata.labels["kueue.x-k8s.io/queue-name"] == "lab"
-    assert pod.containers[0].resources.limits == {"nvidia.com/gpu": "4"}
-    assert {mount.name for mount in pod.containers[0].volumeMounts} == {volume.name for volume in pod.volumes}
-    container = manifest["items"][1]["spec"]["template"]["spec"]["containers"][0]
-    for index, is_host in enumerate((1, 0)):
-        done = run_container(container, cluster, tmp_path, index)
-        assert (done.returncode, done.stderr) == (0, "")
+def test_kubernetes_job_of_the_page_starts_torchrun(cluster, tmp_path):
+    page = (ROOT / "docs" / "running.md").read_text(encoding="utf-8")
+    (manifest,) = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    service, job = yaml.safe_load_all(manifest)
+    pod = job["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    asked = make_job(load("two-p5"), "two-p5")
+    assert (service["kind"], job["kind"], job["spec"]["completions"]) == ("Service", "Job", asked.nodes)
+    assert service["metadata"]["name"] == pod["subdomain"] == job["metadata"]["name"]
+    assert service["spec"]["selector"] == job["spec"]["template"]["metadata"]["labels"]
+    assert [mount["name"] for mount in container["volumeMounts"]] == [volume["name"] for volume in pod["volumes"]]
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == str(asked.gpus_per_node)
+    for index in range(asked.nodes):
+        variables = {"POD_IP": "10.0.0.7", "JOB_COMPLETION_INDEX": str(index)}
+        environment = {**variables, "PATH": f"{cluster}:/usr/bin:/bin", "NOTES": str(tmp_path)}
+        subprocess.run([expand(word, variables) for word in container["command"]], env=environment, check=True)
         found = words(tmp_path / f"node{index}")
-        assert found[3].startswith(f"is_host={is_host},")
+        assert found[:2] == ["-m", "torch.distributed.run"]
+        assert found[2:10] == asked.torchrun_options()
+        assert found[found.index("--rdzv-endpoint") + 1] == "two-p5-0.two-p5:29500"
+        assert found[found.index("--rdzv-conf") + 1].startswith(f"is_host={int(index == 0)},")
         assert found[found.index("--local-addr") + 1] == "10.0.0.7"
-        assert found[found.index("--rdzv-endpoint") + 1] == "mine-0.mine:29500"
-        assert found[-len(RUN) :] == RUN
+        assert found[-len(asked.command()) :] == asked.command()
 
 
 def test_before_the_time_is_over_the_job_is_queued_again(cluster, tmp_path):
@@ -228,82 +204,31 @@ def test_before_the_time_is_over_the_job_is_queued_again(cluster, tmp_path):
     assert done.returncode == 7  # the status of the ranks, whatever came meanwhile
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("1", 60), ("90:30", 5430), ("24:00:00", 86400), ("2-0", 172800), ("1-2:30", 95400), ("1-00:00:01", 86401)],
-)
-def test_time_limits_are_slurm_s(text, seconds):
-    assert parse_time_limit(text) == seconds
+@pytest.mark.parametrize("text", ["1", "90:30", "24:00:00", "2-0", "1-2:30", "1-00:00:01"])
+def test_time_limit_is_accepted_when_slurm_reads_it(text):
+    assert directives(write_batch_file(JOB, SlurmOptions(text)))["time"] == text
 
 
 @pytest.mark.parametrize("text", ["", "0", "1h", "-5", "1:2:3:4", "24:00:00\n", "٣"])
 def test_another_time_limit_is_refused(text):
     with pytest.raises(InputError, match="time limit"):
-        parse_time_limit(text)
+        check_time_limit(text)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"partition": "a b"}, "--partition is 'a b'"),
-        ({"account": "x\n#SBATCH --uid=0"}, "--account is"),
-        ({"directives": ["exclusive"]}, "--sbatch 'exclusive': give a long option"),
-        ({"directives": ["--comment=a#b"]}, "--sbatch --comment is 'a#b'"),
+        ({"partition": "a b"}, "--partition 'a b' must not contain"),
+        ({"account": "x\n#SBATCH --uid=0"}, "--account 'x"),
+        ({"directives": ["exclusive"]}, "--sbatch 'exclusive': expected a long sbatch option"),
+        ({"directives": ["--comment=a#b"]}, "--sbatch --comment 'a#b' must not contain"),
         ({"port": 80}, "port must be between 1024 and 65535, not 80"),
-        ({"interface": "$(id)"}, "--interface is"),
+        ({"interface": "$(id)"}, "--interface '$(id)' must not contain"),
     ],
 )
 def test_what_slurm_would_read_as_something_else_is_refused(changes, message):
     with pytest.raises(InputError, match=re.escape(message)):
         write_batch_file(JOB, SlurmOptions(**changes))
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"name": "Mine"}, "--name is 'Mine'"),
-        ({"name": "a" * 53}, "at most 52 characters"),
-        ({"name": "1st"}, "--name is '1st'"),
-        ({"namespace": "my_team"}, "--namespace is 'my_team'"),
-        ({"image": "a b"}, "--image is 'a b'"),
-        ({"memory": "64GB"}, "--memory is '64GB'"),
-        ({"labels": ["a"]}, "--label 'a': write KEY=VALUE"),
-        ({"node_selector": ["a=b c"]}, "--node-selector 'a=b c'"),
-        ({"environment": ["1=2"]}, "--env '1=2'"),
-        ({"claim": None}, "the checkpoints would end with their pod"),
-    ],
-)
-def test_what_kubernetes_would_refuse_is_refused(changes, message):
-    with pytest.raises(InputError, match=re.escape(message)):
-        make_manifest(JOB, KubernetesOptions(**{"image": "a", "claim": "work", **changes}))
-
-
-def test_the_names_of_the_longest_scenario_are_short_enough():
-    manifest = make_manifest(
-        replace(JOB, scenario="star8", nodes=1000), KubernetesOptions("a", claim="w", name="a" * 52)
-    )
-    name = manifest["items"][-1]["metadata"]["name"]
-    assert len(f"{name}-999-xxxxx") <= 63
-    Manifest.model_validate(manifest)
-
-
-def test_a_scenario_that_names_other_files_is_not_for_pods(tmp_path):
-    (tmp_path / "mine.py").write_text(
-        "from collectives import algorithm\n@algorithm('all_reduce')\ndef mine(rank, world_size):\n    yield ()\n"
-    )
-    file = tmp_path / "a.toml"
-    file.write_text(
-        '[cluster]\npreset = "this-machine"\n[collective]\nname = "all_reduce"\nalgorithms = ["mine.py:mine"]\n'
-        'sizes = ["1 KiB"]\n'
-    )
-    job = make_job(load(file), str(file))
-    with pytest.raises(InputError, match="refers to files next to it"):
-        make_manifest(job, KubernetesOptions("a"))
-    file.write_text('[cluster]\npreset = "this-machine"\n[training]\ngradient_sync = ["ddp"]\nmodel = "mine.py:mine"\n')
-    with pytest.raises(InputError, match=r"refers to files next to it.*\(mine\.py:mine is not a file of the image\)"):
-        make_manifest(job, KubernetesOptions("a"))
-    file.write_text(file.read_text().replace("mine.py", "/opt/mine.py"))
-    Manifest.model_validate(make_manifest(job, KubernetesOptions("a")))
 
 
 def test_nodes_that_do_not_hold_the_ranks_are_refused():
@@ -332,11 +257,6 @@ def test_the_commands_write_files(ringlab, tmp_path):
     kept = ringlab("slurm", "quickstart", "--checkpoints", "my kept", "--log-dir", "logs").out
     assert directives(kept)["signal"] == "B:USR1@120"
     assert """--set 'training.checkpoints="my kept"' --log-dir logs --resume auto quickstart""" in kept
-    status, out, err = ringlab("k8s", "star8", "--image", "r/ringlab:1", "-n", "team", "--backend", "gloo")
-    assert (status, err) == (0, "")
-    assert Manifest.model_validate_json(out).items[0].metadata.namespace == "team"
-    assert ringlab("k8s", "star8")[0] == 2
-    assert ringlab("k8s", "star8", "--image", "a", "-o", tmp_path)[0] == 2
 
 
 @pytest.mark.parametrize("text", ["a\u202eb", "\u2066it's\\n\u00a0\n", "a\udcffb", "\x1b[31m$(touch x)", "plain", ""])

@@ -1,1 +1,1 @@
-"""A scenario as a job for clusters that a scheduler runs: Slurm's sbatch file, Kubernetes' indexed Job."""
+"""A scenario as a job for Slurm; a device mesh as the configuration of a framework."""

@@ -1,7 +1,4 @@
-"""A job: the ranks of a scenario on the nodes of somebody's cluster, and how torchrun starts them there.
-
-What ``ringlab slurm`` and ``ringlab k8s`` share.
-"""
+"""A job: the ranks of a scenario on the nodes of a cluster, and how torchrun starts them there."""
 
 import json
 import re
@@ -10,31 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from typer import Option
 
-from collectives.checks import check_whole_number
 from collectives.errors import InputError
-from collectives.output_files import write_text
 from collectives.quoting import quote
 from ringlab.session import load_scenario
-from ringlab.shared.output import check_outputs, make_console
+from ringlab.shared.output import check_outputs
 from scenarios import LoadedScenario
 
-PORT = 29500
-WAIT_S = 900  # how long a node waits for the others, which may have to fetch an image of many gigabytes
-
-# Without it torchrun's ranks meet in the store of the agents, which keeps what they said before a restart: a rank may
-# connect to where another one was. https://github.com/pytorch/pytorch/issues/135712
-FRESH_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
-
 Text = str | None
-OutputOpt = Annotated[
-    Path | None, Option("-o", "--output", metavar="FILE", help="Output file. Default: standard output.")
-]
-TimeLimitOpt = Annotated[
-    str, Option("-t", "--time", metavar="TIME", help="Time limit, such as 24:00:00 or 2-00:00:00.")
-]
 
 
 @dataclass(frozen=True)
@@ -128,16 +109,6 @@ class Job:
         return [*found, f"./{self.scenario}" if self.scenario.startswith("-") else self.scenario]
 
 
-def start_of_node(index: str) -> str:
-    """Return what the shell of each node runs; ``index`` is the variable that numbers the nodes.
-
-    $0 is Python and "$@" the rest. Only the first node has the store by which the nodes find each other; torchrun's own
-    guess goes by the host's name, which a cluster may spell in several ways.
-    """
-    store = f"is_host=$(({index} == 0)),join_timeout={WAIT_S},read_timeout={WAIT_S}"
-    return f'exec "$0" -m torch.distributed.run --rdzv-conf "{store}" "$@"'
-
-
 def load_job(scenario: str, options: JobOptions, output: Path | None) -> Job:
     """Return the job that the options describe. Raise InputError, also for an output that cannot be written."""
     loaded = load_scenario(scenario, *options.overrides)
@@ -177,43 +148,3 @@ def _lay_out(scenario: LoadedScenario, nodes: int | None, ranks_per_node: int | 
             "scenario"
         )
     return nodes, ranks_per_node
-
-
-def write_job(text: str, output: Path | None, submit: str) -> None:
-    """Write a job to a file, or to standard output; say how it is submitted."""
-    if output is None:
-        typer.echo(text, nl=False)
-        return
-    write_text(output, text)
-    make_console().print(f"The job: {output}; `{submit} {output}` submits it", soft_wrap=True)
-
-
-def check_port(port: int) -> int:
-    """Return a port that an ordinary user may listen on. Raise InputError for another.
-
-    >>> check_port(29500)
-    29500
-    """
-    if not 1024 <= check_whole_number("port", port) <= 65535:
-        raise InputError(f"port must be between 1024 and 65535, not {port}")
-    return port
-
-
-def parse_time_limit(text: str) -> int:
-    """Return the seconds of a time limit as Slurm writes it: minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS.
-
-    Raise InputError for another text.
-
-    >>> parse_time_limit("90"), parse_time_limit("2:00:00"), parse_time_limit("1-12")
-    (5400, 7200, 129600)
-    """
-    match = re.fullmatch(r"(?:(\d{1,4})-)?(\d{1,6})(?::(\d{1,4}))?(?::(\d{1,4}))?", text, re.ASCII)
-    seconds = 0
-    if match:
-        days, *given = match.groups()
-        numbers = [int(one) for one in given if one is not None]
-        units = (3600, 60, 1) if days is not None or len(numbers) == 3 else (60, 1)
-        seconds = int(days or 0) * 86400 + sum(a * b for a, b in zip(numbers, units, strict=False))
-    if not seconds:
-        raise InputError(f"invalid time limit {quote(text)}: write minutes, hours as 24:00:00, or days as 2-00:00:00")
-    return seconds

@@ -10,29 +10,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
+import typer
 from jinja2 import Environment, StrictUndefined
 from typer import Option
 
+from collectives.checks import check_whole_number
 from collectives.errors import InputError
+from collectives.output_files import write_text
 from collectives.quoting import cut, quote, quote_for_bash
-from ringlab.jobs.job import (
-    FRESH_STORE,
-    Job,
-    JobOptions,
-    OutputOpt,
-    Text,
-    TimeLimitOpt,
-    check_port,
-    load_job,
-    parse_time_limit,
-    start_of_node,
-    write_job,
-)
+from ringlab.jobs.job import Job, JobOptions, Text, load_job
 from ringlab.shared.options import ScenarioArg, with_groups
+from ringlab.shared.output import make_console
 
 NOTICE_S = 120  # before the time limit the job is queued again, to go on from its last checkpoint
+WAIT_S = 900  # how long a node waits for the others, which may have to fetch an image of many gigabytes
 
 # The port goes by the job's number, so that two jobs on one node do not meet; srun does not inherit --cpus-per-task.
+# Without TORCH_DISABLE_SHARE_RDZV_TCP_STORE ranks meet in the store of the agents, which keeps their addresses from
+# before a restart (https://github.com/pytorch/pytorch/issues/135712). Only the first node hosts the store; torchrun's
+# own guess goes by the host's name, which a cluster may spell in several ways. $0 is Python and "$@" the rest.
 BATCH_FILE = """\
 #!/bin/bash
 # {{ title }}: {{ job.size }}. Written by `ringlab slurm`; `sbatch FILE` submits it.
@@ -48,7 +44,7 @@ cd -- {{ folder | bash }}
 {% if options.interface %}
 export NCCL_SOCKET_IFNAME={{ options.interface | bash }} GLOO_SOCKET_IFNAME={{ options.interface | bash }}
 {% endif %}
-export {{ fresh_store }}=1
+export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
 mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 endpoint=${nodes[0]}:{{ options.port or "$((20000 + SLURM_JOB_ID % 10000))" }}
 
@@ -58,7 +54,7 @@ trap 'scontrol requeue "$SLURM_JOB_ID"' USR1
 {% endif %}
 srun --ntasks-per-node=1 --kill-on-bad-exit=1
 {%- if options.cpus_per_task %} --cpus-per-task={{ options.cpus_per_task }}{% endif %} bash -c \\
-  {{ start | bash }} \\
+  'exec "$0" -m torch.distributed.run --rdzv-conf "is_host=$((SLURM_NODEID == 0)),{{ timeouts }}" "$@"' \\
   {{ torchrun | map("bash") | join(" ") }} --rdzv-id "$SLURM_JOB_ID" --rdzv-endpoint "$endpoint" \\
   {{ job.command() | map("bash") | join(" ") }} &
 srun=$!
@@ -70,14 +66,17 @@ done
 
 # In a directive Slurm reads quotes, backslashes, blanks and # as a shell would.
 _VALUE = re.compile(r"[\w.,:+/%@=|&()*\[\]!~^-]+", re.ASCII)
+_TIME_LIMIT = re.compile(r"(?:\d{1,4}-)?\d{1,6}(?::\d{1,4}){0,2}", re.ASCII)
 _DIRECTIVE = re.compile(r"--[a-z][a-z-]*(?:=(?P<value>.*))?", re.ASCII | re.DOTALL)
 
 
 @dataclass(frozen=True)
 class SlurmOptions:
-    """What a user says of his cluster. None is left to Slurm."""
+    """The resources to request from Slurm. None leaves the default to Slurm."""
 
-    time_limit: TimeLimitOpt = "24:00:00"
+    time_limit: Annotated[
+        str, Option("-t", "--time", metavar="TIME", help="Time limit, such as 24:00:00 or 2-00:00:00.")
+    ] = "24:00:00"
     name: Annotated[Text, Option("--job-name", metavar="NAME", help="Name of the job.")] = None
     partition: Annotated[Text, Option("-p", "--partition", metavar="NAME", help="Slurm partition to submit to.")] = None
     account: Annotated[Text, Option("-A", "--account", metavar="NAME", help="Slurm account to charge.")] = None
@@ -116,9 +115,22 @@ class SlurmOptions:
 
 
 @with_groups
-def slurm(scenario: ScenarioArg, output: OutputOpt = None, *, job: JobOptions, options: SlurmOptions) -> None:
+def slurm(
+    scenario: ScenarioArg,
+    output: Annotated[
+        Path | None, Option("-o", "--output", metavar="FILE", help="Output file. Default: standard output.")
+    ] = None,
+    *,
+    job: JobOptions,
+    options: SlurmOptions,
+) -> None:
     """Write a Slurm batch script that runs the scenario under torchrun. Submit it with `sbatch FILE`."""
-    write_job(write_batch_file(load_job(scenario, job, output), options), output, "sbatch")
+    text = write_batch_file(load_job(scenario, job, output), options)
+    if output is None:
+        typer.echo(text, nl=False)
+        return
+    write_text(output, text)
+    make_console().print(f"The job: {output}; `sbatch {output}` submits it", soft_wrap=True)
 
 
 def write_batch_file(job: Job, options: SlurmOptions) -> str:
@@ -127,8 +139,8 @@ def write_batch_file(job: Job, options: SlurmOptions) -> str:
     >>> print(write_batch_file(Job("star8", "Eight hosts", 8, 1), SlurmOptions()).splitlines()[1])
     # Eight hosts: 8 ranks on 8 nodes, 1 GPU each. Written by `ringlab slurm`; `sbatch FILE` submits it.
     """
-    if options.port is not None:
-        check_port(options.port)
+    if options.port is not None and not 1024 <= check_whole_number("port", options.port) <= 65535:
+        raise InputError(f"port must be between 1024 and 65535, not {options.port}")
     if options.interface is not None:
         _checked("--interface", options.interface)
     printable = "".join(one if one.isprintable() else " " for one in job.title)
@@ -140,15 +152,14 @@ def write_batch_file(job: Job, options: SlurmOptions) -> str:
         title=cut(" ".join(printable.split()), 80),
         directives=_directives(job, options),
         folder=options.folder or str(Path.cwd()),
-        fresh_store=FRESH_STORE,
-        start=start_of_node("SLURM_NODEID"),
+        timeouts=f"join_timeout={WAIT_S},read_timeout={WAIT_S}",
         torchrun=[options.python, *job.torchrun_options()],
     )
 
 
 def _directives(job: Job, options: SlurmOptions) -> Iterator[str]:
     """Yield the options of sbatch."""
-    parse_time_limit(options.time_limit)
+    check_time_limit(options.time_limit)
     given: dict[str, object] = {
         "job-name": options.name or job.name,
         "nodes": job.nodes,
@@ -181,3 +192,13 @@ def _checked(name: str, value: str) -> str:
     if not _VALUE.fullmatch(value):
         raise InputError(f"{name} {quote(value)} must not contain blanks, quotes, $, \\ or #")
     return value
+
+
+def check_time_limit(text: str) -> None:
+    """Raise InputError for a text that Slurm would not read as a time limit, or would read as no limit.
+
+    >>> check_time_limit("90"), check_time_limit("2:00:00"), check_time_limit("1-12")
+    (None, None, None)
+    """
+    if not _TIME_LIMIT.fullmatch(text) or not re.search("[1-9]", text):
+        raise InputError(f"invalid time limit {quote(text)}: write minutes, hours as 24:00:00, or days as 2-00:00:00")
