@@ -44,6 +44,15 @@ class Spec(NamedTuple):
     moves: bool = False  # part r of rank i ends as part i of rank r; in the others data keeps its place
     repeats: bool = False  # a contribution may count more than once
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether several ranks end with the same reduced data.
+
+        >>> [name for name, spec in SPECS.items() if spec.is_shared]
+        ['all_reduce']
+        """
+        return self.reduces and not self.rooted and not self.has_parts
+
     def origin(self, rank: int, part: int) -> int:
         """Return the part of a contributor's buffer that ends as this part of this rank's."""
         return rank if self.moves else part

@@ -4,10 +4,14 @@ Numbers can match by luck, contributors cannot. A chunk holds the set of ranks w
 integer (0: undefined), and its *origin*: the chunk of their buffers that this data comes from. Steps complete in the
 order of ``collectives.proof.completion``, which stands for every interleaving. Of what a rank ends without it is said
 who had it last, and what the rank received instead.
+
+A chunk also holds its *reduction order*: the number of the tree of sums that made it. Floating-point addition is
+commutative but not associative, so a + b and b + a are one tree, while (a + b) + c and a + (b + c) are two.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import and_, or_
 from typing import NamedTuple
 
@@ -143,6 +147,7 @@ def _ranks_of(bits: int) -> str:
 
 
 SEND, COMBINING = Kind.SEND, (Kind.RECV_REDUCE, Kind.REDUCE)
+ChunkValues = tuple[list[int], list[int], list[int]]  # contributors, origins and orders of consecutive chunks
 
 
 @dataclass(frozen=True)
@@ -150,7 +155,7 @@ class ProofReport:
     """What a proved algorithm costs at one world size.
 
     >>> verify("all_gather/direct", world_size=4)
-    ProofReport(world_size=4, root=0, steps=1, messages=12, sent_share=0.75, ports=3)
+    ProofReport(world_size=4, root=0, steps=1, messages=12, sent_share=0.75, ports=3, bitwise_identical=True)
     """
 
     world_size: int
@@ -159,6 +164,7 @@ class ProofReport:
     messages: int
     sent_share: float  # bytes that the busiest rank sends, as a share of the buffer's bytes
     ports: int  # most ranks that a rank sends to, or receives from, at the same time
+    bitwise_identical: bool  # all ranks reduce in the same order, so that floats are the same to the last bit
 
 
 def verify(algorithm: str | Algorithm, world_size: int, root: int = 0) -> ProofReport:
@@ -177,7 +183,21 @@ def verify(algorithm: str | Algorithm, world_size: int, root: int = 0) -> ProofR
     run.check_end()
     n = schedule.chunks
     busiest = int(schedule.elements_sent(n).max(initial=0))
-    return ProofReport(world_size, root, schedule.steps, schedule.messages, busiest / n, schedule.ports)
+    identical = run.has_one_order()
+    return ProofReport(world_size, root, schedule.steps, schedule.messages, busiest / n, schedule.ports, identical)
+
+
+@lru_cache(maxsize=256)
+def is_bitwise_identical(algorithm: Algorithm, world_size: int) -> bool:
+    """Return whether all ranks end with the same floats to the last bit, as they reduce each chunk in the same order.
+
+    Results that only one rank has are identical. Raises what ``verify`` raises.
+
+    >>> from collectives import find_algorithm
+    >>> [is_bitwise_identical(find_algorithm(f"all_reduce/{name}"), 3) for name in ("ring", "unchunked_ring")]
+    [True, False]
+    """
+    return verify(algorithm, world_size).bitwise_identical
 
 
 def _check_followed(schedule: Schedule) -> None:
@@ -188,7 +208,7 @@ def _check_followed(schedule: Schedule) -> None:
 
 
 class SymbolicRun:
-    """The contributors and origins of every rank's chunks, while the steps complete one after the other."""
+    """The contributors, origins and orders of every rank's chunks, while the steps complete one after the other."""
 
     def __init__(self, schedule: Schedule) -> None:
         _check_followed(schedule)
@@ -199,8 +219,10 @@ class SymbolicRun:
         self.who = [self._start(rank) for rank in range(schedule.world_size)]
         origins = [*range(schedule.chunks), *[-1] * schedule.scratch]
         self.origin = [list(origins) for _ in range(schedule.world_size)]
+        self.order = [[rank] * schedule.total for rank in range(schedule.world_size)]  # a rank's own data: its number
+        self.sums: dict[tuple[int, int], int] = {}  # the numbers of sums, by those of the two that were added
         self.landings: list[Landing] | None = None  # kept only where a wrong end is to be explained
-        self.in_flight: dict[int, tuple[list[int], list[int]]] = {}  # by index of the send
+        self.in_flight: dict[int, ChunkValues] = {}  # by index of the send
         for rank, channels in enumerate(schedule.programs):
             for channel in range(len(channels)):
                 self._post(rank, channel, 0)
@@ -228,31 +250,37 @@ class SymbolicRun:
                 if op.kind is SEND:
                     self.in_flight[index] = self._read(rank, index, op)
 
-    def _read(self, rank: int, index: int, op: Operation) -> tuple[list[int], list[int]]:
-        """Return contributors and origins of the chunks that an operation reads. Raises ProgramError for empty ones."""
+    def _read(self, rank: int, index: int, op: Operation) -> ChunkValues:
+        """Return what the chunks hold that an operation reads. Raises ProgramError for empty ones."""
+        found = self.held(rank, op)
+        if 0 in found[0]:
+            raise self._wrong(index, self._empty(op.chunk + found[0].index(0)))
+        return found
+
+    def held(self, rank: int, op: Operation) -> ChunkValues:
+        """Return contributors, origins and orders of the chunks that an operation reads."""
         chunks = slice(op.chunk, op.chunk + op.count)
-        values = self.who[rank][chunks]
-        if 0 in values:
-            raise self._wrong(index, self._empty(op.chunk + values.index(0)))
-        return values, self.origin[rank][chunks]
+        return self.who[rank][chunks], self.origin[rank][chunks], self.order[rank][chunks]
 
     def complete(self, rank: int, channel: int, step: int) -> None:
         """Write what the step receives, copies and reduces, all of it read before, and post the step after it."""
-        landing, match, who, origin = [], self.match, self.who[rank], self.origin[rank]
+        landing, match = [], self.match
+        who, origin, order = self.who[rank], self.origin[rank], self.order[rank]
         for index, op in enumerate(self.schedule.programs[rank][channel][step], self.first[rank][channel][step]):
             if op.kind is not SEND:
                 other = match[index]
                 landing.append((index, op, self.in_flight.pop(other) if other >= 0 else self._read(rank, index, op)))
-        for index, op, (values, origins) in landing:
+        for index, op, (values, origins, orders) in landing:
             if op.kind in COMBINING:
                 values = self._reduce(rank, index, op, values, origins)
+                orders = self._add(order[op.into : op.into + op.count], orders)
             if self.landings is not None:
                 self._keep(rank, index, op, values, origins)
             if op.count == 1:
-                who[op.into], origin[op.into] = values[0], origins[0]
+                who[op.into], origin[op.into], order[op.into] = values[0], origins[0], orders[0]
             else:
                 chunks = slice(op.into, op.into + op.count)
-                who[chunks], origin[chunks] = values, origins
+                who[chunks], origin[chunks], order[chunks] = values, origins, orders
         self._post(rank, channel, step + 1)
 
     def _keep(self, rank: int, index: int, op: Operation, values: list[int], origins: list[int]) -> None:
@@ -287,6 +315,21 @@ class SymbolicRun:
                     f"holds {_ranks_of(one)} and {_ranks_of(other)} would be added",
                 )
         raise AssertionError("one of the reasons above holds")
+
+    def _add(self, held: list[int], brought: list[int]) -> list[int]:
+        """Return the orders of the sums of some chunks and what is reduced into them."""
+        if not self.spec.is_shared:
+            return held
+        sums, p = self.sums, self.schedule.world_size
+        return [
+            sums.setdefault((one, other) if one < other else (other, one), p + len(sums))
+            for one, other in zip(held, brought, strict=True)
+        ]
+
+    def has_one_order(self) -> bool:
+        """Return whether all ranks that end with the same reduced data have reduced it in the same order."""
+        chunks = self.schedule.chunks
+        return not self.spec.is_shared or all(order[:chunks] == self.order[0][:chunks] for order in self.order)
 
     def check_end(self) -> None:
         """Raise ProgramError unless every rank holds what the spec says."""

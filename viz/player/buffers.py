@@ -14,7 +14,7 @@ from collectives.catalogue import find_algorithm, library
 from collectives.declaration import Algorithm
 from collectives.errors import Deadlock, InputError, ProgramError
 from collectives.proof.completion import Completed, completion_order
-from collectives.proof.verifier import SymbolicRun
+from collectives.proof.verifier import ChunkValues, SymbolicRun
 from collectives.records.columns import Ints
 from collectives.records.messages import Messages
 from collectives.records.trace import Trace
@@ -64,7 +64,7 @@ def follow_wrong_contributions(schedule: Schedule) -> Contributions:
     """
     run = _UnjudgedRun(schedule)
     found = _follow(run, _until_a_deadlock(schedule))
-    for index, (carried, _) in run.in_flight.items():
+    for index, (carried, *_) in run.in_flight.items():
         sent = schedule.operation(index)
         found.landings[_sent(schedule, index)] = LandedMessage(sent.peer, 0, sent.chunk, list(carried), [])
     return found
@@ -73,9 +73,8 @@ def follow_wrong_contributions(schedule: Schedule) -> Contributions:
 class _UnjudgedRun(SymbolicRun):
     """A symbolic run that goes on where chunks are empty, of other data, or count twice."""
 
-    def _read(self, rank: int, index: int, op: Operation) -> tuple[list[int], list[int]]:
-        chunks = slice(op.chunk, op.chunk + op.count)
-        return self.who[rank][chunks], self.origin[rank][chunks]
+    def _read(self, rank: int, index: int, op: Operation) -> ChunkValues:
+        return self.held(rank, op)
 
     def _reduce(self, rank: int, index: int, op: Operation, values: list[int], origins: list[int]) -> list[int]:
         return [*map(or_, self.who[rank][op.into : op.into + op.count], values)]
