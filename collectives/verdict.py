@@ -7,9 +7,10 @@ from typing import Any
 from collectives.costs.bounds import least_sent_share, least_steps
 from collectives.declaration import Algorithm
 from collectives.errors import InputError, TooLarge, Undefined
-from collectives.proof.verifier import ProofReport, verify
+from collectives.proof.verifier import ProofReport, is_bitwise_identical, verify
 
 EVERY_ROOT_UP_TO = 9  # ranks
+ORDERS_COMPARED = range(2, 10)  # numbers of ranks at which a shipped algorithm's reduction orders are compared
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Costs:
     sent_share: float  # buffers sent by the busiest rank
     least_sent_share: float
     sent_ratio: float | None
+    bitwise_identical: bool  # all ranks reduce in the same order
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,11 @@ class Verdict:
         """The least world size at which the busiest rank sends twice what it must or more; tokens do not count."""
         wasteful = (one.world_size for one in self.costs if (one.sent_ratio or 0.0) >= 2)
         return None if self.algorithm.spec.repeats else next(wasteful, None)
+
+    @property
+    def differs_at(self) -> list[int]:
+        """The world sizes at which ranks reduce in different orders, so that the last bits of floats differ."""
+        return [report.world_size for report in self.reports if not report.bitwise_identical]
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain JSON."""
@@ -115,6 +122,17 @@ def prove(
     return Verdict(algorithm, tuple(reports), nowhere, None, undefined)
 
 
+def differs_from(algorithm: Algorithm) -> int | None:
+    """Return the fewest ranks, up to nine, that reduce in different orders; None if all reduce in the same order.
+
+    >>> from collectives import find_algorithm
+    >>> differs_from(find_algorithm("all_reduce/unchunked_ring")), differs_from(find_algorithm("all_reduce/ring"))
+    (3, None)
+    """
+    shared = ORDERS_COMPARED if algorithm.spec.is_shared else ()
+    return next((p for p in shared if not is_bitwise_identical(algorithm, p)), None)
+
+
 def _costs(algorithm: Algorithm, report: ProofReport) -> Costs:
     steps = least_steps(report.world_size, max(1, report.ports))
     sent = least_sent_share(algorithm.spec.name, report.world_size)
@@ -128,6 +146,7 @@ def _costs(algorithm: Algorithm, report: ProofReport) -> Costs:
         sent_share=report.sent_share,
         least_sent_share=sent,
         sent_ratio=report.sent_share / sent if sent else None,
+        bitwise_identical=report.bitwise_identical,
     )
 
 

@@ -83,6 +83,8 @@ class CheckAnswer(Answer):
             if len(verdicts) <= FEW and verdict.reports and verdict.problem is None:
                 yield Table(verdict.algorithm.full_name, ["ranks", *HEADINGS], _rows_by_size(verdict), words=0)
             yield Line(_sentence(verdict))
+            if verdict.differs_at:
+                yield Line(_order_warning(verdict))
         if self.interrupted and not verdicts[-1].interrupted:
             yield "STOPPED  The algorithms that follow were not tried."
 
@@ -169,6 +171,13 @@ def _sentence(verdict: Verdict) -> str:
     if verdict.wasteful_from is None:
         return right
     return f"{right} From {verdict.wasteful_from} ranks on its busiest rank sends at least twice what it must."
+
+
+def _order_warning(verdict: Verdict) -> str:
+    return (
+        f"WARNING  {verdict.algorithm.full_name}: with {_join(verdict.differs_at)} ranks, ranks reduce in different "
+        "orders. Sums of floats differ between ranks in their last bits."
+    )
 
 
 def _join(sizes: list[int]) -> str:

@@ -1,0 +1,112 @@
+"""Ranks that reduce in different orders: the proof finds them, real floats differ there alone, users read it."""
+
+import json
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from command_line import Ringlab
+from declared_programs import declared
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import simcomm
+from collectives import Algorithm, copy, library, recv, reduce, send
+from collectives.proof.verifier import is_bitwise_identical
+from collectives.request import part_slice
+from collectives.step import Program
+
+# mypy: allow-untyped-defs
+
+PER_RANK = 120  # floats of each rank's part: that all sums agree by chance is out of the question
+SHARED = [name for name in library() if name.startswith(("all_reduce/", "reduce_scatter/", "all_gather/"))]
+MORE = [pytest.param(p, marks=pytest.mark.slow) for p in [*range(8, 12), *range(13, 18), 24, 32]]
+
+
+def has_equal_bits(algorithm: Algorithm, p: int, seed: int = 0) -> bool:
+    """Return whether parts that several ranks end with are the same to the last bit, of random floats."""
+    floats = np.random.default_rng(seed)
+    n = PER_RANK * p
+    buffers = [(floats.normal(size=n) * 2.0 ** floats.integers(-8, 8, n)).astype(np.float32) for _ in range(p)]
+    simcomm.run(algorithm, simcomm.star(p, "10 Gbit/s", "1 us"), buffers=buffers)
+    results: dict[int, set[bytes]] = {}
+    for rank, buffer in enumerate(buffers):
+        for part in algorithm.spec.result(rank, p, 0):
+            results.setdefault(part, set()).add(buffer[part_slice(part, n, p)].tobytes())
+    return all(len(bits) == 1 for bits in results.values())
+
+
+@pytest.mark.parametrize("p", [1, 2, 3, 4, 5, 6, 7, 12, *MORE])
+@pytest.mark.parametrize("name", SHARED)
+def test_bits_are_equal_exactly_where_the_proof_says_so(name: str, p: int) -> None:
+    assert has_equal_bits(library()[name], p) == is_bitwise_identical(library()[name], p)
+
+
+def test_only_the_unchunked_ring_differs_from_three_ranks_on() -> None:
+    differing = {(name, p) for name in SHARED for p in range(1, 18) if not is_bitwise_identical(library()[name], p)}
+    assert differing == {("all_reduce/unchunked_ring", p) for p in range(3, 18)}
+
+
+def summed_in(sums: list[list[tuple[int, int]]]) -> Algorithm:
+    """Return an all_reduce in which each rank collects all buffers in scratch, then adds them in its own order."""
+    p = len(sums)
+
+    def program(rank: int, world_size: int) -> Program:
+        others = [other for other in range(p) if other != rank]
+        yield (copy(0, 1 + rank), *(send(other, 0) for other in others), *(recv(other, 1 + other) for other in others))
+        into = 0
+        for one, into in sums[rank]:
+            yield reduce(1 + one, 1 + into)
+        yield copy(1 + into, 0)
+
+    return declared("all_reduce", program, name="sums", chunks=1, scratch=p)
+
+
+@st.composite
+def summing_orders(draw: st.DrawFn) -> list[list[tuple[int, int]]]:
+    """Draw for each rank an order of sums; two orders at most, as many more would hardly ever be the same."""
+    p = draw(st.integers(2, 5))
+
+    def order() -> Iterator[tuple[int, int]]:
+        alive = list(range(p))
+        while len(alive) > 1:
+            one, into = draw(st.permutations(alive))[:2]
+            alive.remove(one)
+            yield one, into
+
+    orders = [list(order()) for _ in range(2)]
+    return [orders[draw(st.integers(0, 1))] for _ in range(p)]
+
+
+@settings(deadline=None, max_examples=60)
+@given(summing_orders(), st.integers(0, 2**32))
+def test_any_order_of_sums_is_judged_as_its_bits_are(sums: list[list[tuple[int, int]]], seed: int) -> None:
+    algorithm = summed_in(sums)
+    assert has_equal_bits(algorithm, len(sums), seed) == is_bitwise_identical(algorithm, len(sums))
+
+
+def test_operands_may_be_swapped_but_not_regrouped() -> None:
+    left, swapped, right = [(0, 1), (1, 2)], [(1, 0), (0, 2)], [(1, 2), (2, 0)]
+    assert is_bitwise_identical(summed_in([left, swapped, swapped]), 3)
+    assert not is_bitwise_identical(summed_in([left, left, right]), 3)
+
+
+def test_check_warns_and_stays_right(ringlab: Ringlab) -> None:
+    done = ringlab("check", "all_reduce/unchunked_ring", "--ranks", "1-4")
+    assert done.status == 0
+    assert "RIGHT  all_reduce/unchunked_ring" in done.out
+    assert "WARNING  all_reduce/unchunked_ring: with 3, 4 ranks, ranks reduce in different orders." in done.out
+    assert "WARNING" not in ringlab("check", "all_reduce/ring", "--ranks", "1-4").out
+
+
+def test_the_json_of_check_has_it_for_each_world_size(ringlab: Ringlab) -> None:
+    done = ringlab("check", "all_reduce/unchunked_ring", "--ranks", "1-4", "--json", "-")
+    (found,) = json.loads(done.out)["algorithms"]
+    assert found["correct"]
+    assert [one["bitwise_identical"] for one in found["world_sizes"]] == [True, True, False, False]
+
+
+def test_list_names_the_algorithms_that_differ(ringlab: Ringlab) -> None:
+    names = json.loads(ringlab("list", "algorithms", "--json", "-").out)["algorithms"]
+    differing = [one["name"] for one in names if "floats differ between ranks" in one["about"]]
+    assert differing == ["all_reduce/unchunked_ring"]
