@@ -5,6 +5,7 @@ from page_writer import Parts, table
 from collectives import Algorithm, library, verify
 from collectives.costs.bounds import least_sent_share, least_steps
 from collectives.units import format_size
+from collectives.verdict import differs_from
 from ringlab.commands.predicting.winners import winners
 from simcomm import star
 
@@ -17,14 +18,16 @@ def algorithms() -> str:
     """Return the table of algorithms: a row per algorithm, by collective."""
     heads = [f"{what}, p = {p}:" for what in ("steps", "sent") for p in RANKS]
     rows = sorted(library().values(), key=lambda found: found.spec.name)
-    return table(" | ".join(["algorithm", "channels:", *heads]), map(_row, rows))
+    return table(" | ".join(["algorithm", "channels:", *heads, "same bits"]), map(_row, rows))
 
 
 def _row(found: Algorithm) -> list[str]:
     reports = [verify(found, p) for p in RANKS]
     steps = [f"{report.steps} ({least_steps(report.world_size, report.ports)})" for report in reports]
     sent = [f"{r.sent_share:.3g} ({least_sent_share(found.spec.name, r.world_size):.3g})" for r in reports]
-    return [f"`{found.full_name}`", str(len(found.channels(0, RANKS[0]))), *steps, *sent]
+    fewest = differs_from(found)
+    bits = "-" if not found.spec.is_shared else "yes" if fewest is None else f"up to {fewest - 1} ranks"
+    return [f"`{found.full_name}`", str(len(found.channels(0, RANKS[0]))), *steps, *sent, bits]
 
 
 def winners_table() -> str:

@@ -83,7 +83,7 @@ def bidirectional_ring_all_reduce(rank: int, world_size: int) -> tuple[Program, 
 
 @algorithm("all_reduce", name="unchunked_ring", chunks=1, scratch=1)
 def unchunked_ring_all_reduce(rank: int, world_size: int) -> Program:
-    """Every rank holds the sum, at the price of p - 1 steps of n bytes: why the ring cuts its buffer into chunks.
+    """Every rank holds the sum. p - 1 steps of n bytes: the reason why the ring cuts its buffer into chunks.
 
     Whole buffers travel round the ring in chunk 1, and each rank adds what passes by to chunk 0; between the steps it
     does so, one more of copying comes first. It sends (p - 1) n bytes, p / 2 times the ring's.

@@ -14,10 +14,12 @@ import typer
 import viz
 from collectives.catalogue import library
 from collectives.checks import check_text, check_whole_number
+from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.quoting import close_names, quote, suggest
 from collectives.records.model_profile import find_model_profile, shipped_model_profiles
 from collectives.units import format_time
+from collectives.verdict import differs_from
 from ringlab.shared.answer import Answer, AnswerRecord
 from ringlab.shared.options import JsonOpt, drawing
 from ringlab.shared.output import check_outputs, deliver
@@ -108,16 +110,17 @@ class Names(Answer):
 def list_names(kind: str | None = None) -> Names:
     """Return names by kind, each with a line about it: an algorithm's docstring, a model's size, a scenario's title.
 
+    The line about an algorithm also says if its ranks end with different floats.
+
     With a ``kind`` there are only names of that kind. Raises InputError for one that is not there.
 
     >>> [one.name for one in list_names().scenarios][:3]
-    ['dgx-h100', 'quickstart', 'resnet34-cifar10']
+    ['dgx-h100', 'faults', 'quickstart']
     """
     machines = {name: entry["title"] for name, entry in machine_entries().items()}
     sizes = {name: find_model_profile(name).parameters for name in shipped_model_profiles()}
-    docstrings = {name: found.function.__doc__ or "" for name, found in sorted(library().items())}
     found = Names(
-        algorithms=tuple(Name(name, text.partition("\n")[0]) for name, text in docstrings.items()),
+        algorithms=tuple(Name(name, _about(found)) for name, found in sorted(library().items())),
         presets=tuple(Name(name, about) for name, about in (PRESETS | machines).items()),
         models=tuple(Name(name, f"{_in_words(size)} parameters") for name, size in sizes.items()),
         scenarios=tuple(Name(name, tomllib.loads(path.read_text())["title"]) for name, path in shipped().items()),
@@ -248,6 +251,12 @@ def hardware_part(name: str) -> HardwarePart:
     else:
         said = f"`ringlab hardware` lists all; machines: {', '.join(machine_entries())}"
     raise InputError(f"{quote(name)} is not in the hardware catalogue; {said}")
+
+
+def _about(algorithm: Algorithm) -> str:
+    """Return the first line of an algorithm's docstring, and from how many ranks on its ranks' floats differ."""
+    about, fewest = (algorithm.function.__doc__ or "").partition("\n")[0], differs_from(algorithm)
+    return about if fewest is None else f"{about} From {fewest} ranks on, floats differ between ranks."
 
 
 def _machine(name: str, entry: Entry) -> Entry:
