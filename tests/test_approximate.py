@@ -136,7 +136,7 @@ def test_shortcuts_trainings_and_few_messages_are_exact():
 
 def test_data_needs_simpy():
     buffers = [np.zeros(8, np.float32) for _ in range(2)]
-    with pytest.raises(InputError, match="the approximate engine carries no data; buffers need engine 'simpy'"):
+    with pytest.raises(InputError, match="the approximate engine does not support buffers; use engine 'simpy'"):
         simcomm.run("all_reduce/ring", simcomm.star(2, "1 GB/s", "1 us"), buffers=buffers, engine="approximate")
 
 

@@ -47,7 +47,7 @@ def test_one_bucket_for_everything_hides_nothing():
 
 
 def test_trouble_and_engines_are_refused_and_a_model_of_unknown_size():
-    with pytest.raises(InputError, match="predicted as a whole, without messages that engine"):
+    with pytest.raises(InputError, match="predicted by formula, without simulated messages"):
         simcomm.train(Training(RING, compute=COMPUTE, buckets=Buckets()), STAR, engine="simpy")
     with pytest.raises(InputError, match=r"'my.py:build' is executed by a run only; for a prediction give its number"):
         predict(model="my.py:build")

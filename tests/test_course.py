@@ -194,7 +194,7 @@ def test_a_lesson_is_opened_once(ringlab: Ringlab, tmp_path: Path, monkeypatch: 
     assert ringlab("learn", 4).status == 0
     assert Path("04_ring.py").read_text() == LESSONS[3].skeleton
     again = ringlab("learn", 4)
-    assert again.status == 2 and "04_ring.py is there already" in again.err
+    assert again.status == 2 and "04_ring.py already exists" in again.err
 
 
 def test_there_is_no_lesson_of_another_number() -> None:
@@ -214,7 +214,7 @@ def test_a_class_is_graded(tmp_path: Path) -> None:
     answer = grade_folder(tmp_path)
     assert [(Path(one.file).parent.name, one.is_right) for one in answer.files] == [("ada", True), ("grace", False)]
     assert answer.left_out == ("grace/notes.py",)
-    with pytest.raises(InputError, match="no file there is lesson 3's by its name, such as 03_collectives"):
+    with pytest.raises(InputError, match="no file is named like lesson 3's, such as 03_collectives"):
         grade_folder(tmp_path, 3)
 
 

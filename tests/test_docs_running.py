@@ -35,31 +35,19 @@ def test_every_function_and_every_option_of_bench_is_named():
     assert all(f"`{name}`" in PAGE for name in ("broadcast", "all_gather", "all_to_all_single", "barrier"))
 
 
-@pytest.mark.parametrize(
-    ("number", "printed", "written"),
-    [
-        (0, ["naive 0.094", "ring 0.0118", "["], "ring.gif"),
-        (1, ["eight simulated ranks: 0.0118", "two real"], "ring.png"),
-    ],
-)
-def test_the_programs_of_the_readme_run(
-    number: int,
-    printed: list[str],
-    written: str,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+def test_readme_program_prints_what_readme_shows(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "program.py").write_text(PROGRAM.findall(README)[number])
+    (tmp_path / "program.py").write_text(PROGRAM.findall(README)[0])
     runpy.run_path("program.py", run_name="__main__")
-    lines = capfd.readouterr().out.splitlines()
-    assert [line[: len(begin)] for line, begin in zip(lines, printed, strict=True)] == printed
-    assert (tmp_path / written).stat().st_size > 10_000
+    printed = capfd.readouterr().out
+    assert printed and f"```\n{printed}```" in README
+    assert (tmp_path / "ring.gif").stat().st_size > 10_000
 
 
-def test_the_ring_of_the_readme_is_right():
+def test_readme_ring_is_correct():
     names: dict = {}
-    exec(PROGRAM.findall(README)[2], names)
+    exec(PROGRAM.findall(README)[1], names)
     for world_size in (1, 2, 5):
         verify(names["my_ring"].__algorithm__, world_size)

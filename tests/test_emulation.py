@@ -374,7 +374,7 @@ def test_bench_runs_on_the_network_of_a_scenario(namespaces: None, ringlab: Ring
 def test_what_is_no_network_and_trouble_are_refused_before_anything_is_built(command: str, ringlab: Ringlab):
     assert "cluster: 2 ranks of this machine cannot be emulated" in ringlab(command, "quickstart", "--emulate").err
     faults = ["--set", "faults.rank=[{rank = 1, slowdown = 2}]"]
-    assert "faults: it cannot be brought about" in ringlab(command, "star8", "--emulate", *faults).err
+    assert "faults cannot be reproduced on an emulated network" in ringlab(command, "star8", "--emulate", *faults).err
 
 
 @pytest.mark.slow

@@ -155,7 +155,7 @@ def test_a_trace_can_be_had_from_either_engine(predict: Predict, tmp_path: Path)
 def test_only_simpy_carries_data():
     import numpy as np
 
-    with pytest.raises(InputError, match="compiled engine carries no data"):
+    with pytest.raises(InputError, match="compiled engine does not support buffers"):
         simcomm.run("all_reduce/ring", STAR, buffers=[np.ones(12) for _ in range(6)], engine="compiled")
     with pytest.raises(InputError, match="unknown engine 'quick'; use simpy, compiled or approximate"):
         simcomm.run("all_reduce/ring", STAR, 12, engine="quick")

@@ -193,7 +193,7 @@ def test_a_hop_takes_as_long_as_nccl_counts_for_it():
 
 REFUSED = {
     "machine 'dgx-h10' is not in the catalogue; did you mean dgx-h": lambda: preset("dgx-h10"),
-    "GPU 'H100' is not in the catalogue; did you mean ": lambda: find_part("GPU", "H100"),
+    "GPU 'H100' is not in the hardware catalogue; did you mean ": lambda: find_part("GPU", "H100"),
     "link 'PCIe 4 x16' is not in the catalogue; did you mean PCIe": lambda: find_link("PCIe 4 x16"),
     "link 'PCIe 4.0 x0' is not in the catalogue": lambda: find_link("PCIe 4.0 x0"),
     "gpus_per_node = 9; NVIDIA DGX H100 has 8 GPUs": lambda: preset("dgx-h100", 2, 9),
@@ -203,9 +203,9 @@ REFUSED = {
     "nodes_per_leaf is 0; give a whole number from 1 on": lambda: preset("dgx-h100", 4, nodes_per_leaf=0),
     "oversubscription is -1; give a number above 0": lambda: preset("dgx-h100", 4, oversubscription=-1),
     "several p5.48xlarge are joined by one switch": lambda: preset("p5.48xlarge", 4, nodes_per_leaf=2),
-    "'H100' is not in the catalogue; did you mean": lambda: hardware_part("H100"),
+    "'H100' is not in the hardware catalogue; did you mean": lambda: hardware_part("H100"),
     "'T4' is not a machine and has no topology": lambda: hardware_part("T4").draw(Path("t4.png")),
-    "-o x.png: name the machine to draw": lambda: hardware_command(None, Path("x.png")),
+    "-o x.png: specify the machine to draw": lambda: hardware_command(None, Path("x.png")),
     "x.gif: a still picture is written as .png or .svg or .pdf": lambda: hardware_part("dgx-h100").draw(Path("x.gif")),
     "the maximum is 2000": lambda: hardware_part("gb200-nvl72").draw(Path("x.png"), 10),
 }

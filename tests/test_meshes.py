@@ -582,7 +582,7 @@ def test_a_gpu_without_published_runs_is_said_to_be_so(ringlab, scenario):
 
 def test_a_prediction_in_a_precision_that_the_gpu_lacks_is_refused(ringlab, scenario):
     status, _, err = ringlab("predict", str(scenario), "--devices", "8", "--set", 'cluster.preset="dgx-1-v100"')
-    assert status == 2 and "V100 SXM2 32GB does not multiply matrices in bf16; give training.precision, of fp16," in err
+    assert status == 2 and "V100 SXM2 32GB does not support bf16; set training.precision to fp16," in err
 
 
 def test_a_run_whose_heads_do_not_divide_its_width_is_refused():
@@ -637,7 +637,7 @@ def test_rows_of_ones_own_bring_a_source_nearer():
 @pytest.mark.parametrize(
     "options, told",
     [
-        (("--export", "megatron"), "name a file"),
+        (("--export", "megatron"), "expected FORMAT=FILE"),
         (("--export", "megatrn=a"), "did you mean megatron"),
         (("--set", 'training.model="resnet50"'), "is not a transformer with known dimensions"),
         (("--devices", "0"), "--devices"),
@@ -650,11 +650,11 @@ def test_rows_of_ones_own_bring_a_source_nearer():
         (("--optimizer", "lion"), "optimizer 'lion' is not known"),
         (("--offload", "everything"), "offload 'everything' is not known"),
         (("--deadline", "3 days"), "require --tokens"),
-        (("--tokens", "1e9", "--deadline", "soon"), "--deadline: 'soon' is no duration"),
+        (("--tokens", "1e9", "--deadline", "soon"), "--deadline: invalid duration 'soon'"),
         (("--what-if", "colour=red"), "--what-if: unknown key 'colour'"),
         (
             ("--precision", "nvfp4"),
-            "H100 SXM does not multiply matrices in nvfp4; give --precision, of bf16, fp16, fp8,",
+            "H100 SXM does not support nvfp4; set --precision to bf16, fp16, fp8,",
         ),
         (("--what-if", "seq=long"), "must be an integer from 16 to"),
         (("--mesh", "zero3 64, mb 3"), "mesh 'zero3 64, mb 3' is none of 64 devices; did you mean zero3 64, mb"),

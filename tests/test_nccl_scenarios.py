@@ -137,21 +137,21 @@ def test_a_version_that_ends_in_zero_keeps_its_zero(where: str, tmp_path: Path):
 GPUS = "cluster={system={gpus=4, gpu='RTX 4090'}}"
 WRONG = {
     STAR + ASKS: {
-        "cluster.transport=nccl": 'cluster: transport = "nccl" needs GPUs that are known',
+        "cluster.transport=nccl": 'cluster: transport = "nccl" requires known GPUs',
         "collective.algorithms=['nccl']": 'algorithms.0: "nccl" is what NCCL itself does, and needs transport = "nccl"',
         "nccl.version=2.21": "[nccl]: it has a meaning for a cluster with",
         "what_if=[{title='x', nccl={version='2.21'}}]": "what_if.0.nccl: it has a meaning for a cluster with",
         "cluster={preset='dgx-a100', description={p2p=false}}": 'description requires transport = "nccl"',
     },
     TWO + OWN: {
-        "cluster={system='h100_2x8'}": "cluster: system 'h100_2x8' is none of the 114 described",
+        "cluster={system='h100_2x8'}": "cluster: system 'h100_2x8' is not one of the 114 described systems",
         "cluster={system='mpi_cpu_2procs_kind_onehost'}": "is MPI on processors",
         GPUS.replace("}}", ", nick=3}}"): "cluster: system in this file: unknown key 'nick'",
         GPUS.replace("4090", "4091"): "cluster: system in this file: ",
         GPUS.replace("}}", ", nodes=2}}"): "net is missing; with several nodes say for example net = 'ib'",
         GPUS.replace("4,", "1,"): "is one GPU alone, which leaves NCCL nothing",
-        "cluster.latency=1 us": 'cluster: latency does not go with transport = "nccl"',
-        "cluster.world_size=4": 'cluster: world_size does not go with transport = "nccl"',
+        "cluster.latency=1 us": 'cluster: latency is not supported with transport = "nccl"',
+        "cluster.world_size=4": 'cluster: world_size is not supported with transport = "nccl"',
         "nccl.NCCL_ALGOS=Ring": "unknown key nccl.NCCL_ALGOS; did you mean",
         "nccl.NCCL_ALGO=Rings": "nccl: algo = 'Rings': NCCL has no 'rings'",
         "nccl={NCCL_MAX_CTAS=2, NCCL_MAX_NCHANNELS=2}": "are the same setting; remove one of them",
@@ -160,7 +160,7 @@ WRONG = {
         "nccl.version='99.7'": "nccl: version = '99.7'; give two or three numbers",
         "nccl.version=2024": "nccl: version = '2024'; give two or three numbers",
         "nccl.NCCL_P2P_DISABLE=2": "nccl.NCCL_P2P_DISABLE = 2 must be true or false",
-        "collective.name=barrier": '"nccl" is not known of barrier; it is of all_reduce',
+        "collective.name=barrier": '"nccl" does not support barrier; it supports all_reduce',
         "faults={rank=[{rank=1, slowdown=2.0}]}": '"nccl" is predicted by formula, without simulated messages',
     },
 }

@@ -45,7 +45,7 @@ def test_an_answer_is_a_table_of_pandas(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(sys.modules, "pandas", pandas)
     assert [row["algorithm"] for row in answer.to_pandas().rows] == ["naive", "ring"]
     assert [row["gradient_sync"] for row in answer.to_pandas("training").rows] == ["naive", "ring"]
-    with pytest.raises(InputError, match="there is no table 'trainings' in this answer; did you mean training"):
+    with pytest.raises(InputError, match="unknown table 'trainings'; did you mean training"):
         answer.to_pandas("trainings")
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(InputError, match="pip install pandas"):

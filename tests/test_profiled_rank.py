@@ -54,8 +54,8 @@ def test_rings_on_emulated_hosts_take_what_the_profile_and_the_network_say() -> 
     ("changes", "said"),
     [
         ({"batch_size": 32}, "batch size 32 in float32, but the scenario uses batch size 60"),
-        ({"precision": "bf16"}, "batches of 60 in bf16"),
-        ({"threads": RANK + 1}, f"is of {RANK + 1} threads, and ranks here have {RANK}"),
+        ({"precision": "bf16"}, "batch size 60 in bf16"),
+        ({"threads": RANK + 1}, f"measured with {RANK + 1} threads, but ranks on this machine have {RANK}"),
         ({"threads": 0}, "no processor whose threads are known"),
     ],
 )
@@ -67,7 +67,7 @@ def test_another_profile_is_refused(changes: dict[str, object], said: str) -> No
 def test_a_profile_of_another_model_and_one_without_times_are_refused() -> None:
     with pytest.raises(InputError, match="1,115,946 parameters, but the scenario's model 'resnet18' has 11,181,642"):
         computing_of(profile(), [Training(None)], "one.json")
-    with pytest.raises(InputError, match=r"profile one\.json has no times; make one with `ringlab profile"):
+    with pytest.raises(InputError, match=r"profile one\.json contains no times; make one with `ringlab profile"):
         computing_of(replace(profile(), measured=()), [Training(None)], "one.json")
 
 
@@ -89,6 +89,6 @@ def test_the_command_shows_steps_and_refuses_half_of_its_options(
     assert done.status == 0 and "+10.0 %" in done.out and "4 hosts were not measured: a queue dropped" in done.out
     assert [(name, one.cluster.world_size) for name, one in asked[0]] == [("2", 2), ("4", 4)]
     assert '"kind": "profiled rank"' in (tmp_path / "a.json").read_text()
-    assert "go together" in ringlab("compare", SCENARIO, "--devices", "2,4").err
-    assert "from 2 on" in ringlab("compare", SCENARIO, "--emulate", "--devices", "1,2", "--profile", file).err
+    assert "must be used together" in ringlab("compare", SCENARIO, "--devices", "2,4").err
+    assert "of at least 2" in ringlab("compare", SCENARIO, "--emulate", "--devices", "1,2", "--profile", file).err
     assert package.compare_devices.__name__ == "compare_devices" and ProfiledRank.__name__ in package.__all__

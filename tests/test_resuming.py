@@ -204,7 +204,7 @@ def keep(folder: Path, step: int, world_size: int = 2, **changed: object) -> Pat
         ),
         (
             ["--resume", "kept/ring/step-00000010.pt", "--set", 'training.gradient_sync=["ring","ddp"]'],
-            "is of one training, and the scenario has one for each of ring, ddp; take --r",
+            "supports a single training, but the scenario has one for each of ring, ddp; take --r",
         ),
         (["--resume", "auto", "--set", "training.batch_size=700"], "batch_size is 8 there and 700 here"),
         (

@@ -228,7 +228,7 @@ def test_loading_that_takes_longer_than_the_step_decides(scenario: str) -> None:
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        ("training.contention=['pcie']", "contention 'pcie' is not known; there are groups, streams, loading"),
+        ("training.contention=['pcie']", "unknown contention 'pcie'; there are groups, streams, loading"),
         ("training.input_bytes=-1", "training.input_bytes"),
     ],
 )

@@ -311,7 +311,7 @@ def test_trouble_that_the_terms_do_not_know_is_refused():
         Faults(ranks=(RankFault(1, fails_at=0.1),)),
         Faults(links=(LinkFault(("h0", "s0"), 0.5, at=1.0),)),
     ):
-        with pytest.raises(InputError, match="terms of TCP"):
+        with pytest.raises(InputError, match="TCP model"):
             simcomm.run("all_reduce/ring", cluster, 1000, faults=faults)
 
 

@@ -176,7 +176,7 @@ def test_the_links_of_a_path_are_those_that_its_messages_cross() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["piechart", "star8", "-o", "x.png"], "no picture is called 'piechart'; there are step, scaling, path"),
+        (["piechart", "star8", "-o", "x.png"], "unknown plot 'piechart'; use one of step, scaling, path"),
         (["step", "star8", "-o", "x.gif"], "a still picture is written as .png or .svg or .pdf, not '.gif'"),
         (["scaling", "two-racks", "-o", "x.png"], "a [training] table is required"),
     ],
@@ -196,7 +196,7 @@ def test_plot_draws_a_trace_from_a_file(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["plot", "path", str(tmp_path / "ring.trace.json"), "-o", f"{tmp_path}/path.svg"])
     assert result.exit_code == 0, result.output
     assert b"<svg" in (tmp_path / "path.svg").read_bytes()
-    with pytest.raises(InputError, match="of a trace the critical path can be drawn, not 'step'"):
+    with pytest.raises(InputError, match="a trace only supports the plot 'path', not 'step'"):
         ringlab.plot("step", tmp_path / "ring.trace.json", tmp_path / "step.png")
 
 
