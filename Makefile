@@ -82,7 +82,7 @@ pictures: $(STAMP) ## draw the pictures of the documentation, those of docs/gall
 	$(BIN)/ringlab plot scaling star8 --set cluster.hosts=64 -o docs/pictures/scaling.png
 	$(BIN)/ringlab plot path faults --algorithm double_tree -o docs/pictures/path.png
 	$(BIN)/ringlab winners --hosts 256 $(WINNERS:%=--algorithm %) -o docs/pictures/winners.png
-	$(BIN)/ringlab hardware dgx-1-v100 -o docs/pictures/dgx-1-v100.png
+	$(BIN)/ringlab list hardware dgx-1-v100 -o docs/pictures/dgx-1-v100.png
 	$(BIN)/ringlab plot cluster docs/fat_tree.toml -o docs/pictures/fat-tree.png
 	$(BIN)/ringlab explain two-p5 -o docs/pictures/two-p5-rings.png
 	$(BIN)/ringlab accuracy --plot docs/pictures/accuracy.png

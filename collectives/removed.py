@@ -1,6 +1,7 @@
 """Names that the last release had and this one has not: what to use instead. The next release deletes this file."""
 
 COMMANDS: dict[str, str] = {  # command: what to use instead
+    "hardware": "use `ringlab list hardware`, and `ringlab plot cluster` for several nodes",
     "k8s": "adapt the manifest in docs/running.md, under Kubernetes",
 }
 OPTIONS: dict[str, str] = {}  # "command --option": what to use instead

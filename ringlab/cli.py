@@ -56,7 +56,6 @@ PURPOSES = {  # commands by purpose; each name maps to module:function
         "learn": "ringlab.commands.learn:command",
         "init": "ringlab.commands.init:command",
         "list": "ringlab.commands.catalogue:list_command",
-        "hardware": "ringlab.commands.catalogue:hardware_command",
     },
 }
 COMMANDS = {name: command for commands in PURPOSES.values() for name, command in commands.items()}

@@ -42,7 +42,7 @@ VALID = (
     case("fifo", "predict", "a.toml", "--engine", "compiled", a_toml=files.toml(files.SCENARIOS["ring"])),
     case("png", "animate", "a.json", "-o", "a.png", a_json=TRACE),
     case("winners", "winners", "--hosts", "2", "-b", "1K", "-e", "1K", "-o", "a.png"),
-    case("hardware", "hardware", "rtx3090-pcie-4x", "-o", "a.png"),
+    case("hardware", "list", "hardware", "rtx3090-pcie-4x", "-o", "a.png"),
     case("machine", "predict", "a.toml", a_toml=files.toml(files.SCENARIOS["machine"])),
     case("check", "check", "all_reduce/ring", "--ranks", "2"),
     case("list", "list"),
@@ -81,7 +81,7 @@ WRITERS: dict[str, tuple[tuple[str, ...], str]] = {  # arguments before the outp
     "compare --report": (("compare", "in.toml", "--report"), ".html"),
     "winners -o": (("winners", "--hosts", "2", "-b", "1K", "-e", "1K", "-o"), ".svg"),
     "animate -o": (("animate", "in.trace.json", "-o"), ".png"),
-    "hardware -o": (("hardware", "rtx3090-pcie-4x", "-o"), ".svg"),
+    "list -o": (("list", "hardware", "rtx3090-pcie-4x", "-o"), ".svg"),
     "check --json": (("check", "all_reduce/ring", "--ranks", "2", "--json"), ".json"),
     "list --json": (("list", "--json"), ".json"),
     "explain -o": (("explain", "dgx-h100", "-o"), ".png"),
@@ -262,8 +262,7 @@ BASES: dict[str, tuple[str, ...]] = {  # the commands whose options are tried; r
     "bench": ("bench", "--ranks", "2000"),
     "winners": ("winners", "--hosts", "4", "-b", "1K", "-e", "4K"),
     "calibrate": ("calibrate", "a.toml", "--set", "cluster.hosts=0"),
-    "hardware": ("hardware", "dgx-h100"),
-    "list": ("list",),
+    "list": ("list", "hardware", "dgx-h100"),
     "explain": ("explain", "dgx-h100"),
     "accuracy": ("accuracy", "--data", "nowhere"),
     "doctor": ("doctor",),
@@ -319,7 +318,12 @@ def _environments() -> Iterator[Case]:
         "bytes": "\udcff",
         "closed": f"{HERE}/closed",
     }
-    for command in (("predict", "a.toml"), ("doctor",), ("list",), ("hardware", "rtx3090-pcie-4x", "-o", "a.png")):
+    for command in (
+        ("predict", "a.toml"),
+        ("doctor",),
+        ("list",),
+        ("list", "hardware", "rtx3090-pcie-4x", "-o", "a.png"),
+    ):
         for variable in ("XDG_CACHE_HOME", "HOME", "TMPDIR", "COLUMNS", "TERM"):
             for kind, place in places.items():
                 there = (("a.toml", here), ("closed", lambda path: path.mkdir(mode=0o555)))
@@ -409,7 +413,7 @@ def _set(draw: random.Random, name: str) -> Case:
 
 
 def _option(draw: random.Random, name: str) -> Case:
-    command = draw.choice(("predict", "animate", "check", "winners", "hardware", "bench", "run"))
+    command = draw.choice(("predict", "animate", "check", "winners", "list", "bench", "run"))
     options = [option.opts[-1] for option in load_command(command).params if option.opts[0].startswith("-")]
     options = [option for option in options if option not in ("--json", "--trace", "--output", "--report", "--help")]
     words = list(BASES[command])

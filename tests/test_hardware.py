@@ -9,7 +9,7 @@ import pytest
 import simcomm
 from collectives import InputError
 from collectives.units import parse_bandwidth, parse_latency, parse_size
-from ringlab.commands.catalogue import hardware, hardware_command, hardware_part
+from ringlab.commands.catalogue import hardware, hardware_part, list_command
 from simcomm.cluster.cluster import Cluster, with_usable_bandwidths
 from simcomm.cluster.hardware import TABLES, find_link, find_machine, find_part, machine_entries, parts, preset
 
@@ -205,9 +205,10 @@ REFUSED = {
     "several p5.48xlarge are joined by one switch": lambda: preset("p5.48xlarge", 4, nodes_per_leaf=2),
     "'H100' is not in the hardware catalogue; did you mean": lambda: hardware_part("H100"),
     "'T4' is not a machine and has no topology": lambda: hardware_part("T4").draw(Path("t4.png")),
-    "-o x.png: specify the machine to draw": lambda: hardware_command(None, Path("x.png")),
+    "-o x.png: specify a machine": lambda: list_command("hardware", None, Path("x.png")),
     "x.gif: a still picture is written as .png or .svg or .pdf": lambda: hardware_part("dgx-h100").draw(Path("x.gif")),
-    "the maximum is 2000": lambda: hardware_part("gb200-nvl72").draw(Path("x.png"), 10),
+    "list models 'T4': only hardware": lambda: list_command("models", "T4"),
+    "unknown category 'T4'; there are algorithms": lambda: list_command("T4"),
 }
 
 
@@ -234,7 +235,7 @@ def test_the_overview_names_everything_and_details_give_sources():
 @pytest.mark.parametrize(("suffix", "begin"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")])
 def test_a_machine_is_drawn(tmp_path: Path, suffix: str, begin: bytes):
     path = tmp_path / f"dgx{suffix}"
-    part = hardware_part("dgx-1-v100").draw(path, 2)
+    part = hardware_part("dgx-1-v100").draw(path)
     assert path.read_bytes().startswith(begin)
     assert part.file == str(path)
     assert list(tmp_path.iterdir()) == [path]

@@ -54,8 +54,8 @@ def test_what_else_there_is_has_the_command_lines_json(monkeypatch: pytest.Monke
     assert shorten(ringlab.check("all_reduce/ring", "1-5").to_dict()) == as_json(
         "check", "all_reduce/ring", "--ranks", "1-5"
     )
-    assert shorten(ringlab.hardware("dgx-h100").to_dict()) == as_json("hardware", "dgx-h100")
-    assert shorten(ringlab.hardware().to_dict()) == as_json("hardware")
+    assert shorten(ringlab.hardware("dgx-h100").to_dict()) == as_json("list", "hardware", "dgx-h100")
+    assert shorten(ringlab.hardware().to_dict()) == as_json("list", "hardware")
     assert shorten(ringlab.list_names().to_dict()) == as_json("list")
     monkeypatch.setattr("ringlab.commands.doctor.try_emulation", lambda: Ability("as root", 1e9, True))
     kept = [finding.subject for finding in ringlab.doctor().findings]
@@ -128,7 +128,7 @@ def test_winners_of_a_scenario_are_those_of_the_command_line(tmp_path: Path):
     assert shorten(found.to_dict()) == as_json("winners", "star8", *arguments)
     found.draw(str(tmp_path / "map.svg"))
     drawn = ringlab.hardware("dgx-h100").draw(str(tmp_path / "node.svg"))
-    assert shorten(drawn.to_dict()) == as_json("hardware", "dgx-h100", "-o", str(tmp_path / "node.svg"))
+    assert shorten(drawn.to_dict()) == as_json("list", "hardware", "dgx-h100", "-o", str(tmp_path / "node.svg"))
     assert (tmp_path / "map.svg").is_file() and (tmp_path / "node.svg").is_file()
 
 

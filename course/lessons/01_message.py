@@ -71,10 +71,10 @@ if __name__ == "__main__" and "RANK" in os.environ:
 # %% [markdown]
 # ## What real clusters do
 #
-# `ringlab hardware dgx-h100` prints bandwidth and latency of each link inside such a machine, with the source of every
-# number: of NVLink 371 GB/s are usable each way, at 300 ns; of the PCIe 5.0 x16 that leads to a network card 48 GB/s,
-# at 500 ns. `ringlab hardware` lists other machines. Compute both half sizes: messages shorter than that are bound by
-# latency, and a faster network does not help them.
+# `ringlab list hardware dgx-h100` prints bandwidth and latency of each link inside such a machine, with the source of
+# every number: of NVLink 371 GB/s are usable each way, at 300 ns; of the PCIe 5.0 x16 that leads to a network card
+# 48 GB/s, at 500 ns. `ringlab list hardware` lists other machines. Compute both half sizes: messages shorter than that
+# are bound by latency, and a faster network does not help them.
 #
 # ## Beyond
 #

@@ -1,4 +1,4 @@
-"""``ringlab list`` and ``ringlab hardware``: what there is by name, and the hardware catalogue with its sources."""
+"""``ringlab list``: algorithms, presets, models and scenarios by name, and the hardware catalogue with its sources."""
 
 import tomllib
 from collections import Counter
@@ -13,7 +13,7 @@ import typer
 
 import viz
 from collectives.catalogue import library
-from collectives.checks import check_text, check_whole_number
+from collectives.checks import check_text
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.quoting import close_names, quote, suggest
@@ -45,35 +45,29 @@ Entry = dict[str, Any]
 
 def list_command(
     kind: Annotated[
-        str | None, typer.Argument(metavar="[algorithms|presets|models|scenarios]", help="List only this category.")
+        str | None,
+        typer.Argument(metavar="[algorithms|presets|models|scenarios|hardware]", help="List only this category."),
     ] = None,
-    json_to: JsonOpt = None,
-) -> None:
-    """List algorithms, machine presets, models and scenarios."""
-    check_outputs(json_to)
-    deliver(list_names(kind), json_to)
-
-
-def hardware_command(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="Machine, GPU, link or NIC to show. Default: list all.")
+        str | None, typer.Argument(metavar="[NAME]", help="With hardware: machine, GPU, link or NIC to show.")
     ] = None,
     output: Annotated[
-        Path | None, drawing("a still picture", "Draw the machine's topology, as .png, .svg or .pdf.", "-o", "--output")
+        Path | None,
+        drawing("a still picture", "Draw the topology of the machine NAME, as .png, .svg or .pdf.", "-o", "--output"),
     ] = None,
-    nodes: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Number of machines to draw, including their network.")
-    ] = 1,
     json_to: JsonOpt = None,
 ) -> None:
-    """List the hardware catalogue, or show an entry with its sources."""
+    """List algorithms, machine presets, models and scenarios, or the hardware catalogue with its sources."""
     check_outputs(json_to, output)
-    if output is None:
-        deliver(hardware(name), json_to)
-    elif name is None:
-        raise InputError(f"-o {output}: specify the machine to draw; `ringlab hardware` lists machines")
+    if output is not None and name is None:
+        raise InputError(f"-o {output}: specify a machine, as in `ringlab list hardware dgx-h100 -o {output}`")
+    if kind == "hardware":
+        answer: Answer = hardware(name) if output is None else hardware_part(str(name)).draw(output)
+    elif name is not None:
+        raise InputError(f"list {kind} {quote(name)}: only hardware can be listed by name; omit the name")
     else:
-        deliver(hardware_part(name).draw(output, nodes), json_to)
+        answer = list_names(kind)
+    deliver(answer, json_to)
 
 
 @dataclass(frozen=True)
@@ -105,6 +99,7 @@ class Names(Answer):
                 rows = [[name.name, name.about] for name in names]
                 yield Table(part.name.capitalize(), ["name", "about"], rows, words=2)
         yield "Use them as `ringlab check NAME`, `ringlab profile NAME` and `ringlab predict NAME`."
+        yield "`ringlab list hardware` lists machines, GPUs, links and NICs."
 
 
 def list_names(kind: str | None = None) -> Names:
@@ -129,7 +124,7 @@ def list_names(kind: str | None = None) -> Names:
     if kind is None:
         return found
     if kind not in kinds:
-        raise InputError(f"unknown category {quote(kind)}; {suggest(kind, kinds)}")
+        raise InputError(f"unknown category {quote(kind)}; {suggest(kind, [*kinds, 'hardware'])}")
     return replace(found, **{other: () for other in kinds if other != kind})
 
 
@@ -160,7 +155,7 @@ class HardwareCatalogue(Answer):
         yield Table("GPU generations", ["name", "year", "usual NIC"], rows)
         rows = [[net["name"], net["title"], net["gbit_per_nic"]] for net in self.networks]
         yield Table("Networks of one kind of NIC", ["name", "", "Gbit/s a NIC"], rows, words=2)
-        yield "Each with its sources: `ringlab hardware NAME`; a machine's picture: add -o FILE.png."
+        yield "Each with its sources: `ringlab list hardware NAME`; a machine's picture: add -o FILE.png."
 
 
 @dataclass(frozen=True, repr=False)
@@ -175,10 +170,10 @@ class HardwarePart(Answer):
     links: tuple[Entry, ...]
     file: str | None = None  # of its picture
 
-    def draw(self, path: Path | str, nodes: int = 1) -> "HardwarePart":
-        """Draw ``nodes`` of this machine with their network as ``.png``, ``.svg`` or ``.pdf``; return it with ``file``.
+    def draw(self, path: Path | str) -> "HardwarePart":
+        """Draw this machine as ``.png``, ``.svg`` or ``.pdf``; return it with ``file``.
 
-        Raises InputError for another suffix, and for a part that is no machine.
+        Raises InputError for another suffix, and for a part that is not a machine.
 
         >>> from tempfile import TemporaryDirectory
         >>> with TemporaryDirectory() as folder:
@@ -186,14 +181,10 @@ class HardwarePart(Answer):
         ...     Path(drawn.file).is_file()
         True
         """
-        from viz.topology import MOST_NODES  # a list does without what draws
-
         if self.name not in machine_entries():
             machines = ", ".join(machine_entries())
             raise InputError(f"{quote(self.name)} is not a machine and has no topology; machines are {machines}")
-        if check_whole_number("nodes", nodes, at_least=1) * len(preset(self.name).graph) > MOST_NODES:
-            raise InputError(f"cannot draw {nodes} nodes of {self.name}; the maximum is {MOST_NODES}")
-        cluster = preset(self.name, nodes)
+        cluster = preset(self.name)
         viz.write_figure(viz.topology_figure(cluster.graph, cluster.hosts, cluster.title), path)
         return replace(self, file=str(path))
 
@@ -247,9 +238,9 @@ def hardware_part(name: str) -> HardwarePart:
             return HardwarePart(name, f"{kind} {name}", figures, ())
     names = [*machine_entries(), *(part for kind in ("GPU", "link", "NIC", "switch") for part in parts(kind))]
     if close := close_names(name, names):
-        said = f"did you mean {' or '.join(close)}? (`ringlab hardware` lists all)"
+        said = f"did you mean {' or '.join(close)}? (`ringlab list hardware` lists all)"
     else:
-        said = f"`ringlab hardware` lists all; machines: {', '.join(machine_entries())}"
+        said = f"`ringlab list hardware` lists all; machines: {', '.join(machine_entries())}"
     raise InputError(f"{quote(name)} is not in the hardware catalogue; {said}")
 
 

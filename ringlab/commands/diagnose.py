@@ -194,7 +194,9 @@ FilesArg = Annotated[
 SystemOpt = Annotated[
     str | None,
     Option(
-        "--system", metavar="NAME", help="Machine, if the files do not identify it. `ringlab hardware` lists names."
+        "--system",
+        metavar="NAME",
+        help="Machine, if the files do not identify it. `ringlab list hardware` lists names.",
     ),
 ]
 KeysOpt = Annotated[

@@ -70,7 +70,7 @@ def machine_line(name: str) -> dict[str, Any]:
         raise InputError(f"--system {name} is a scenario; pass it as the first argument instead")
     close = close_names(name, [*machines, *machine_entries()])
     meant = f"did you mean {' or '.join(close)}? " if close else ""
-    raise InputError(f"--system {name}: unknown machine; {meant}`ringlab hardware` lists all machines")
+    raise InputError(f"--system {name}: unknown machine; {meant}`ringlab list hardware` lists all machines")
 
 
 def parse_keys(keys: Sequence[str]) -> Mapping[str, Any]:

@@ -47,7 +47,7 @@ def find_rates(gpu: str) -> DeviceRates:
     """
     known = parts("GPU")
     if gpu not in known:
-        words = "there are zero, model, measured and the GPUs of `ringlab hardware`"
+        words = "there are zero, model, measured and the GPUs of `ringlab list hardware`"
         raise InputError(f"compute is {quote(gpu)}; {words}: {suggest(gpu, known)}")
     found, shares = find_mesh_gpu(gpu), read_shipped().parameters
     product, attention = (shares[f"{kind}_{found.generation}"] for kind in ("gemm", "flash"))
