@@ -193,7 +193,7 @@ def test_a_hop_takes_as_long_as_nccl_counts_for_it():
 
 REFUSED = {
     "machine 'dgx-h10' is not in the catalogue; did you mean dgx-h": lambda: preset("dgx-h10"),
-    "GPU 'H100' is not in the hardware catalogue; did you mean ": lambda: find_part("GPU", "H100"),
+    "GPU 'H100' is not in the catalogue; did you mean ": lambda: find_part("GPU", "H100"),
     "link 'PCIe 4 x16' is not in the catalogue; did you mean PCIe": lambda: find_link("PCIe 4 x16"),
     "link 'PCIe 4.0 x0' is not in the catalogue": lambda: find_link("PCIe 4.0 x0"),
     "gpus_per_node = 9; NVIDIA DGX H100 has 8 GPUs": lambda: preset("dgx-h100", 2, 9),
