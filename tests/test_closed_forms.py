@@ -27,6 +27,7 @@ from collectives.step import Operation, extent
 
 SIZES = range(1, 10)
 MORE_SIZES = [pytest.param(p, marks=[pytest.mark.slow] * (p == 7 or p > 8)) for p in range(1, 18)]
+LARGER_SIZES = [pytest.param(p, marks=pytest.mark.slow) for p in (10, 11, 13, 14, 15, *range(18, 33), 48, 63, 64, 65)]
 REPLAYED = [f"{c}/{n}" for c in ("broadcast", "reduce", "all_reduce") for n in ("naive", "binomial")] + [
     "all_reduce/ring"
 ]
@@ -185,12 +186,22 @@ def test_closed_forms_equal_a_replay(name: str, p: int, costs: tuple[float, floa
 
 
 @pytest.mark.parametrize("name", sorted(library()))
-@pytest.mark.parametrize("p", SIZES)
+@pytest.mark.parametrize("p", [*SIZES, 12, 16, 17, 33, *LARGER_SIZES])
 def test_nothing_beats_the_lower_bounds(name: str, p: int) -> None:
     found = find_algorithm(name)
     report = verify(found, p)
     assert report.steps >= least_steps(p, max(1, report.ports))
     assert report.sent_share >= least_sent_share(found.spec.name, p)
+
+
+@pytest.mark.parametrize("name", sorted(library()))
+@pytest.mark.parametrize("p", [*SIZES, 12, 16, 17, 33, *LARGER_SIZES])
+def test_the_steps_of_a_proof_are_the_messages_of_the_closed_form(name: str, p: int) -> None:
+    found = find_algorithm(name)
+    stated = closed_form(found, CostModel(p, nbytes=0.0, alpha=1.0, beta=0.0, gamma=0.0))
+    assert stated is not None
+    steps = verify(found, p).steps
+    assert steps <= stated if name in UPPER_BOUNDS else steps == stated
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from collectives.declaration import Algorithm
-from collectives.proof.completion import completion_order
+from collectives.proof.completion import completion_depths
 from collectives.request import Request
 from collectives.schedule.build import build_schedule
 from collectives.schedule.schedule import Schedule
@@ -120,7 +120,7 @@ def find_hops(algorithm: Algorithm, world_size: int, root: int) -> dict[int, Hop
     A fan is one rank's row of steps that only receive, or only send, in which every later peer was ready before.
     """
     schedule = build_schedule(algorithm, world_size, root)
-    depth = _message_depths(schedule)
+    depth = {(done.rank, done.channel, done.step): depth for done, depth in completion_depths(schedule)}
     sends, receives = _by_step(schedule, Kind.SEND), _by_step(schedule, Kind.RECV, Kind.RECV_REDUCE)
     fan_in = _fans(schedule, receives, sends, depth)
     fan_out = _fans(schedule, sends, receives, depth)
@@ -167,20 +167,6 @@ def _by_step(schedule: Schedule, *kinds: Kind) -> dict[Site, list[int]]:
         if kind in kinds:
             found[_site(schedule, index)].append(index)
     return dict(found)
-
-
-def _message_depths(schedule: Schedule) -> dict[Site, int]:
-    """Return for every step how many steps with messages, on any ranks, happen one after the other up to it."""
-    peers: defaultdict[Site, list[Site]] = defaultdict(list)
-    for index, match in enumerate(schedule.match.tolist()):
-        if match >= 0:
-            peers[_site(schedule, index)].append(_site(schedule, match))
-    depth: dict[Site, int] = {}
-    for done in completion_order(schedule):
-        site = (done.rank, done.channel, done.step)
-        met = peers.get(site, [])
-        depth[site] = max(_before(depth, each) for each in (site, *met)) + bool(met)
-    return depth
 
 
 def _before(depth: dict[Site, int], site: Site) -> int:

@@ -35,16 +35,36 @@ def completion_order(schedule: Schedule) -> Iterator[Completed]:
     >>> [tuple(done) for done in completion_order(build_schedule(find_algorithm("reduce/naive"), 2))]
     [(1, 0, 0), (0, 0, 0)]
     """
+    for done, _ in completion_depths(schedule):
+        yield done
+
+
+def completion_depths(schedule: Schedule) -> Iterator[tuple[Completed, int]]:
+    """Yield what ``completion_order`` does, each step with its depth. Raises Deadlock.
+
+    The depth counts the messages of the longest chain that ends with the step, through all ranks. In a chain, the
+    sender or the receiver of each message completes the message before it in an earlier step of the same channel.
+
+    >>> from collectives import find_algorithm
+    >>> from collectives.schedule.build import build_schedule
+    >>> chain = build_schedule(find_algorithm("broadcast/chain[slices=1]"), 4)
+    >>> sorted((done.rank, done.step, depth) for done, depth in completion_depths(chain))
+    [(0, 0, 1), (1, 0, 1), (1, 1, 2), (2, 0, 2), (2, 1, 3), (3, 0, 3)]
+    """
     actors = [(rank, channel) for rank, own in enumerate(schedule.programs) for channel in range(len(own))]
     meetings = _meetings(schedule, {actor: number for number, actor in enumerate(actors)})
     position = [0] * len(actors)
+    depths = [[0] for _ in actors]  # before each step
     ready = list(range(len(actors)))
     while ready:
         actor = ready.pop()
         steps = meetings[actor]
         at = position[actor]
         while at < len(steps) and _all_posted(steps[at], position):
-            yield Completed(*actors[actor], at)
+            own = depths[actor]
+            depth = max([own[at], *(1 + max(own[at], depths[peer][step]) for peer, step, _ in steps[at])])
+            own.append(depth)
+            yield Completed(*actors[actor], at), depth
             position[actor] = at = at + 1
             if at < len(steps):
                 ready += [peer for peer, step, _ in steps[at] if position[peer] == step]

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from collectives.budget import Gigabyte, check_fits
 from collectives.declaration import Algorithm
 from collectives.errors import ProgramError
-from collectives.proof.completion import completion_order
+from collectives.proof.completion import completion_depths, completion_order
 from collectives.quoting import name_ranks
 from collectives.schedule.build import build_schedule
 from collectives.schedule.schedule import Schedule
@@ -160,7 +160,7 @@ class ProofReport:
 
     world_size: int
     root: int
-    steps: int
+    steps: int  # messages in the longest chain, each posted after the one before it is complete
     messages: int
     sent_share: float  # bytes that the busiest rank sends, as a share of the buffer's bytes
     ports: int  # most ranks that a rank sends to, or receives from, at the same time
@@ -178,13 +178,15 @@ def verify(algorithm: str | Algorithm, world_size: int, root: int = 0) -> ProofR
     """
     schedule = build_schedule(algorithm, world_size, root)
     run = SymbolicRun(schedule)
-    for rank, channel, step in completion_order(schedule):
-        run.complete(rank, channel, step)
+    deepest = 0
+    for done, depth in completion_depths(schedule):
+        run.complete(*done)
+        deepest = max(deepest, depth)
     run.check_end()
     n = schedule.chunks
     busiest = int(schedule.elements_sent(n).max(initial=0))
     identical = run.has_one_order()
-    return ProofReport(world_size, root, schedule.steps, schedule.messages, busiest / n, schedule.ports, identical)
+    return ProofReport(world_size, root, deepest, schedule.messages, busiest / n, schedule.ports, identical)
 
 
 @lru_cache(maxsize=256)
