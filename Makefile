@@ -7,7 +7,6 @@ COMPILED := $(VENV)/.compiled
 OUT := out
 FAST := schedule channels verify broken_gallery broken_programs step simgrid network engines compiled_engine \
 	compiled_sharing simcomm_run scenario scenario_clusters scenario_refused scenario_faults units cli imports
-WINNERS := ring double_tree recursive_doubling halving_doubling naive
 WORKERS ?= -n 2 --dist worksteal  # tests side by side; WORKERS= runs them one by one
 unexport PYTHONDONTWRITEBYTECODE  # where it is set, each of the many processes of a test would compile the sources again
 PINS ?=  # further requirements for pip, such as an exact torch
@@ -81,7 +80,8 @@ pictures: $(STAMP) ## draw the pictures of the documentation, those of docs/gall
 	$(BIN)/ringlab plot step faults -o docs/pictures/step.png
 	$(BIN)/ringlab plot scaling star8 --set cluster.hosts=64 -o docs/pictures/scaling.png
 	$(BIN)/ringlab plot path faults --algorithm double_tree -o docs/pictures/path.png
-	$(BIN)/ringlab winners --hosts 256 $(WINNERS:%=--algorithm %) -o docs/pictures/winners.png
+	$(BIN)/ringlab predict two-racks --sweep 'collective.sizes=1..65536KiB*4' --plot docs/pictures/sizes.png \
+		--set 'collective.algorithms=["direct", "recursive_doubling", "halving_doubling", "ring"]'
 	$(BIN)/ringlab list hardware dgx-1-v100 -o docs/pictures/dgx-1-v100.png
 	$(BIN)/ringlab plot cluster docs/fat_tree.toml -o docs/pictures/fat-tree.png
 	$(BIN)/ringlab explain two-p5 -o docs/pictures/two-p5-rings.png

@@ -74,7 +74,6 @@ def commands(fewer: int) -> Iterator[tuple[str, list[str]]]:
     yield f"predict a ring all-reduce, {ranks} ranks, every NIC different", [*predict, "different.toml"]
     yield f"predict a ring all-reduce, {ranks} ranks, jitter", [*predict, "jitter.toml"]
     yield "check the library, 1 to 8 ranks", ["-m", "ringlab", "check", "library", "--ranks", "1-8"]
-    yield "winners, 64 hosts", ["-m", "ringlab", "winners", "--hosts", str(max(2, 64 // fewer))]
     yield "animate two-racks", ["-m", "ringlab", "animate", "two-racks", "-o", "two-racks.gif"]
 
 

@@ -2,6 +2,7 @@
 
 COMMANDS: dict[str, str] = {  # command: what to use instead
     "hardware": "use `ringlab list hardware`, and `ringlab plot cluster` for several nodes",
+    "winners": "use `ringlab predict SCENARIO --sweep collective.sizes=1..65536KiB*4 --plot FILE`",
     "k8s": "adapt the manifest in docs/running.md, under Kubernetes",
 }
 OPTIONS: dict[str, str] = {}  # "command --option": what to use instead

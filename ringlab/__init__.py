@@ -2,7 +2,7 @@
 
 >>> import ringlab
 >>> scenario = ringlab.load("star8", "cluster.hosts=4")  # or a file; overrides are those of --set
->>> answer = scenario.predict()  # also .run(), .compare(), .winners() and .animate(...)
+>>> answer = scenario.predict()  # also .run(), .compare() and .animate(...)
 >>> answer.collectives[0].world_size, answer.to_dict()["kind"]
 (4, 'prediction')
 

@@ -39,8 +39,6 @@ from ringlab.commands.predicting.predict_devices import predict_devices as predi
 from ringlab.commands.predicting.predict_sweep import SweepAnswer as SweepAnswer
 from ringlab.commands.predicting.predict_sweep import predict_sweep as predict_sweep
 from ringlab.commands.predicting.prediction import Prediction as Prediction
-from ringlab.commands.predicting.winners import WinnersAnswer as WinnersAnswer
-from ringlab.commands.predicting.winners import winners as winners
 from ringlab.scenario import Scenario as Scenario
 from ringlab.scenario import animate as animate
 from ringlab.scenario import compare as compare

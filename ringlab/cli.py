@@ -26,7 +26,6 @@ PURPOSES = {  # commands by purpose; each name maps to module:function
     "Predict": {
         "predict": "ringlab.commands.predicting.predict:command",
         "explain": "ringlab.commands.predicting.explain:command",
-        "winners": "ringlab.commands.predicting.winners:command",
         "search": "ringlab.commands.predicting.search:search_meshes",
         "plan": "ringlab.commands.predicting.plan:command",
         "profile": "ringlab.commands.measuring.profile:command",

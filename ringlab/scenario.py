@@ -3,7 +3,7 @@
 Functions of the same names do it in one call, with the name of a shipped scenario, a file, or one that is loaded.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import fields
 from functools import update_wrapper
 from inspect import Parameter, cleandoc, signature
@@ -28,7 +28,6 @@ if TYPE_CHECKING:  # predictions do without what compares and draws
     from ringlab.commands.measuring.compare import Comparison
     from ringlab.commands.measuring.measurement import RunAnswer
     from ringlab.commands.predicting.explain import Explanation
-    from ringlab.commands.predicting.winners import WinnersAnswer
 
 
 Named = str | Path | scenarios.LoadedScenario  # the name of a shipped scenario, a file, or a scenario that is loaded
@@ -109,30 +108,6 @@ class Scenario(scenarios.LoadedScenario):
 
         session = session_of(progress, calibration=calibration, backend=backend, timeout_s=timeout)
         return compare(self, session, emulate)
-
-    def winners(
-        self,
-        collective: str | None = None,
-        ranks: str | None = None,
-        sizes: tuple[str, str, float] = ("256", "256M", 2.0),
-        algorithms: Sequence[str] = (),
-        *,
-        calibration: Source = None,
-        progress: Progress | None = None,
-    ) -> "WinnersAnswer":
-        """Return the fastest algorithm on the scenario's cluster for each number of its hosts and each size.
-
-        ``collective`` is the scenario's, or all_reduce, unless given. ``ranks`` is a list like ``2-16,64``; without it
-        numbers that double, with one between. ``sizes`` are the first, the last and the factor from one to the next.
-        The choice is among ``algorithms``, else among all of the library. Raises InputError.
-
-        >>> load("star8").winners(ranks="8", sizes=("1K", "1M", 1024.0))
-        <WinnersAnswer of all_reduce on star of 8 hosts, 10 Gbit/s: 1 world sizes, 2 sizes>
-        """
-        from ringlab.commands.predicting.winners import scenario_winners  # predictions do without the closed forms
-
-        session = session_of(progress, calibration=calibration)
-        return scenario_winners(self, collective, ranks, sizes, algorithms, session)
 
     def trace(
         self,

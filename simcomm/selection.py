@@ -1,6 +1,6 @@
 """Which algorithm is fastest for a size, a number of ranks and a cluster, by the model."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import NamedTuple
@@ -40,49 +40,6 @@ class AlgorithmChoice:
         """The fastest of the others; another number of slices is not another algorithm."""
         others = (candidate for candidate in self.candidates if candidate.algorithm.name != self.algorithm.name)
         return next(others, None)
-
-    @property
-    def gain(self) -> float:
-        """How many times as long the next best takes; infinite without one, or where nothing takes any time."""
-        return self.next_best.seconds / self.seconds if self.next_best and self.seconds > 0 else inf
-
-
-@dataclass(frozen=True, repr=False)
-class WinnerMap:
-    """Where each algorithm wins: ``choices[i][j]`` for ``world_sizes[i]`` ranks and ``sizes[j]`` bytes."""
-
-    collective: str
-    cluster: str
-    sizes: tuple[int, ...]
-    world_sizes: tuple[int, ...]
-    choices: tuple[tuple[AlgorithmChoice, ...], ...]
-
-    @classmethod
-    def of_rows(
-        cls,
-        collective: str,
-        cluster: Cluster,
-        sizes: Sequence[int],
-        world_sizes: Sequence[int],
-        rows: Mapping[int, tuple[AlgorithmChoice, ...]],
-    ) -> "WinnerMap":
-        """Return the map of what ``winner_rows`` yields, by the world size."""
-        choices = tuple(rows[world_size] for world_size in world_sizes)
-        return cls(collective, cluster.title, tuple(sizes), tuple(world_sizes), choices)
-
-    def __repr__(self) -> str:
-        counts = f"{len(self.world_sizes)} world sizes, {len(self.sizes)} sizes"
-        return f"<WinnerMap of {self.collective} on {self.cluster}: {counts}>"
-
-    @property
-    def winners(self) -> list[list[str]]:
-        """Names of the fastest algorithms, parameters included; a row for each world size."""
-        return [[choice.algorithm.label for choice in row] for row in self.choices]
-
-    @property
-    def seconds(self) -> list[list[float]]:
-        """Seconds of the fastest algorithms; a row for each world size."""
-        return [[choice.seconds for choice in row] for row in self.choices]
 
 
 def library_candidates(collective: str) -> Iterator[Algorithm]:
@@ -241,48 +198,3 @@ def resolve_auto(request: Request, cluster: Cluster, calibration: Calibration | 
     """
     chosen = request.algorithm.decide(lambda: _fastest(request, cluster, calibration))
     return request if chosen is request.algorithm else request.with_algorithm(chosen, cluster.world_size)
-
-
-def winner_map(
-    collective: str,
-    cluster: Cluster,
-    sizes: Sequence[int],
-    world_sizes: Sequence[int],
-    *,
-    dtype: str = "float32",
-    among: Sequence[Algorithm] | None = None,
-    calibration: Calibration | None = None,
-) -> WinnerMap:
-    """Choose for each of ``sizes`` (bytes) on the cluster's first hosts, as many as each of ``world_sizes``.
-
-    Closed forms are taken as though every buffer fell into equal chunks. Raises InputError.
-
-    >>> import simcomm
-    >>> winner_map("broadcast", simcomm.star(8, "10 Gbit/s", "5 us"), [64, 1 << 24], [8]).winners
-    [['binomial', 'double_tree[slices=32]']]
-    """
-    asked = collective, cluster, sizes, world_sizes
-    found = dict(winner_rows(*asked, dtype=dtype, among=among, calibration=calibration))
-    return WinnerMap.of_rows(*asked, found)
-
-
-def winner_rows(
-    collective: str,
-    cluster: Cluster,
-    sizes: Sequence[int],
-    world_sizes: Sequence[int],
-    *,
-    dtype: str = "float32",
-    among: Sequence[Algorithm] | None = None,
-    calibration: Calibration | None = None,
-) -> Iterator[tuple[int, tuple[AlgorithmChoice, ...]]]:
-    """Yield each world size, the largest first, with what ``winner_map`` chooses for it. Raises InputError."""
-    network = cluster
-    for world_size in sorted(set(world_sizes), reverse=True):
-        requests = [make_request(auto(collective), world_size, nbytes, dtype=dtype) for nbytes in sizes]
-        estimator = (
-            performance_model(network.on_first(world_size), calibration).estimator(requests[0]).for_many_requests()
-        )
-        if estimator.star is not None:  # which has no idle hosts
-            network = replace(network, graph=estimator.cluster.graph, hosts=estimator.cluster.hosts)
-        yield world_size, tuple(_choose(estimator.for_request(request), among) for request in requests)

@@ -41,7 +41,7 @@ VALID = (
     case("compiled", "predict", "a.toml", "--engine", "compiled", a_toml=STAR),
     case("fifo", "predict", "a.toml", "--engine", "compiled", a_toml=files.toml(files.SCENARIOS["ring"])),
     case("png", "animate", "a.json", "-o", "a.png", a_json=TRACE),
-    case("winners", "winners", "--hosts", "2", "-b", "1K", "-e", "1K", "-o", "a.png"),
+    case("sweep", "predict", "a.toml", "--sweep", "collective.sizes=1,2KiB", "--plot", "a.png", a_toml=STAR),
     case("hardware", "list", "hardware", "rtx3090-pcie-4x", "-o", "a.png"),
     case("machine", "predict", "a.toml", a_toml=files.toml(files.SCENARIOS["machine"])),
     case("check", "check", "all_reduce/ring", "--ranks", "2"),
@@ -79,7 +79,7 @@ WRITERS: dict[str, tuple[tuple[str, ...], str]] = {  # arguments before the outp
     "predict --json": (("predict", "in.toml", "--json"), ".json"),
     "predict --trace": (("predict", "in.toml", "--trace"), ".json"),
     "compare --report": (("compare", "in.toml", "--report"), ".html"),
-    "winners -o": (("winners", "--hosts", "2", "-b", "1K", "-e", "1K", "-o"), ".svg"),
+    "predict --plot": (("predict", "in.toml", "--sweep", "collective.sizes=1,2KiB", "--plot"), ".svg"),
     "animate -o": (("animate", "in.trace.json", "-o"), ".png"),
     "list -o": (("list", "hardware", "rtx3090-pcie-4x", "-o"), ".svg"),
     "check --json": (("check", "all_reduce/ring", "--ranks", "2", "--json"), ".json"),
@@ -203,7 +203,6 @@ READERS: dict[str, tuple[tuple[str, ...], dict[str, bytes]]] = {  # arguments wi
     "calibration": (("predict", "a.toml", "--calibration", "IN"), {"a.toml": STAR}),
     "run": (("run", "IN"), {}),
     "compare": (("compare", "IN"), {}),
-    "winners": (("winners", "IN"), {}),
     "calibrate": (("calibrate", "IN"), {}),
     "explain": (("explain", "IN"), {}),
     "animate": (("animate", "IN", "-o", "a.png"), {}),
@@ -260,7 +259,6 @@ BASES: dict[str, tuple[str, ...]] = {  # the commands whose options are tried; r
     "animate": ("animate", "a.toml", "-o", "a.png"),
     "check": ("check", "all_reduce/naive", "--ranks", "2"),
     "bench": ("bench", "--ranks", "2000"),
-    "winners": ("winners", "--hosts", "4", "-b", "1K", "-e", "4K"),
     "calibrate": ("calibrate", "a.toml", "--set", "cluster.hosts=0"),
     "list": ("list", "hardware", "dgx-h100"),
     "explain": ("explain", "dgx-h100"),
@@ -355,7 +353,7 @@ def _reading(draw: random.Random, file: str) -> tuple[str, ...]:
         "compiled"),
         ("predict", file, "--engine", "simpy", "--json", "-"), ("animate", file, "-o", "a.png"), ("compare", file),
         ("explain", file),
-        ("winners", file, "--ranks", "2", "-b", "1K", "-e", "1K"), ("animate", file, "-o", "a.gif", "--size", "1 KiB"),
+        ("predict", file, "--sweep", "collective.sizes=1,2KiB"), ("animate", file, "-o", "a.gif", "--size", "1 KiB"),
     ))  # fmt: skip
 
 
@@ -413,7 +411,7 @@ def _set(draw: random.Random, name: str) -> Case:
 
 
 def _option(draw: random.Random, name: str) -> Case:
-    command = draw.choice(("predict", "animate", "check", "winners", "list", "bench", "run"))
+    command = draw.choice(("predict", "animate", "check", "bench", "run"))
     options = [option.opts[-1] for option in load_command(command).params if option.opts[0].startswith("-")]
     options = [option for option in options if option not in ("--json", "--trace", "--output", "--report", "--help")]
     words = list(BASES[command])

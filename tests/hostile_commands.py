@@ -163,7 +163,7 @@ def _jobs() -> Iterator[Case]:
 
 def _plots() -> Iterator[Case]:
     trace = b'{"kind": "trace"}'
-    for kind in ("step", "scaling", "path", "cluster", "", "winners", "\x1b[31m", "step scaling"):
+    for kind in ("step", "scaling", "path", "cluster", "", "\x1b[31m", "step scaling"):
         for source in ("a.toml", "t.toml", "a.json", "nowhere", "this-machine", "."):
             words = ("plot", kind, source, "-o", "a.svg")
             there = (*ALONE, ("t.toml", TRAINING), ("a.json", trace))

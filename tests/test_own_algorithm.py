@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 from command_line import Ringlab
 
+import simcomm
+from collectives import find_algorithm
+
 FANCY = '''
 from collectives import algorithm, recv, recv_reduce, send
 
@@ -82,7 +85,7 @@ def test_it_is_drawn_by_its_name(folder: Path, ringlab: Ringlab, name: str) -> N
     assert (folder / "mine.png").stat().st_size > 1000
 
 
-def test_it_can_win(folder: Path, ringlab: Ringlab) -> None:
-    chosen = ("--algorithm", NAME, "--algorithm", "naive", "--ranks", "8", "-b", "1M", "-e", "1M")
-    (cell,) = answer(ringlab, "winners", *chosen)["cells"]
-    assert (cell["algorithm"], cell["next_best"]) == ("fancy_all_reduce", "naive")
+def test_own_algorithm_is_chosen_when_it_is_fastest(folder: Path) -> None:
+    among = [find_algorithm(name, "all_reduce", folder=folder) for name in (NAME, "naive")]
+    found = simcomm.choose("all_reduce", simcomm.star(8, "10 Gbit/s", "5 us"), 1 << 20, among=among)
+    assert [one.algorithm.name for one in found.candidates] == ["fancy_all_reduce", "naive"]

@@ -2,6 +2,7 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from collectives import InputError
 from ringlab.commands.predicting import predict_sweep as sweeping
 from ringlab.commands.predicting.predict_sweep import parse_sweep, predict_sweep
 from ringlab.shared.answer import shorten
+from ringlab.shared.conclusions import describe_crossovers
 from viz.curves import SweepLine, sweep_figure
 
 ONE_SIZE = "collective.sizes=1 MiB"
@@ -50,6 +52,49 @@ def test_a_line_goes_through_all_values():
     assert repr(found) == "<SweepAnswer of 'Eight hosts on a 10 Gbit/s switch': 3 points>"
     with ThreadPoolExecutor(2) as threads:
         assert predict_sweep("star8", "cluster.bandwidth=1..4Gbit/s", ONE_SIZE, executor=threads) == found
+
+
+TREE_AND_RING = 'collective.algorithms=["ring", "binomial"]'
+
+
+def test_sizes_have_a_line_for_each_algorithm(ringlab, tmp_path: Path):
+    options = ["--set", TREE_AND_RING, "--sweep", "collective.sizes=1..1024KiB*4", "--plot", tmp_path / "sizes.svg"]
+    status, out, err = ringlab("predict", "star8", *options)
+    assert (status, err) == (0, "")
+    assert "Eight hosts on a 10 Gbit/s switch: fastest is binomial up to 16 KiB, ring from 64 KiB on." in out
+    found = predict_sweep("star8", "collective.sizes=1..1024KiB*4", TREE_AND_RING)
+    assert {name: [*line] for name, line in found.lines().items()} == {
+        name: ["1 KiB", "4 KiB", "16 KiB", "64 KiB", "256 KiB", "1024 KiB"] for name in ("ring", "binomial")
+    }
+    axes = sweep_figure("t", found.key, [SweepLine("ring", ["1 KiB"], [0.1])]).axes[0]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("collective.sizes", "time (s)")
+
+
+def test_prediction_names_the_crossover_of_its_sizes():
+    sizes = 'collective.sizes=["1 KiB", "4 KiB", "1 MiB"]'
+    found = package.load("star8", TREE_AND_RING, sizes).predict()
+    assert "star of 8 hosts, 10 Gbit/s: fastest is binomial up to 4 KiB, ring from 1 MiB on." in found.conclusions
+    alone = package.load("star8", "collective.algorithms=ring").predict()
+    assert not any("fastest is" in sentence for sentence in alone.conclusions)
+
+
+@pytest.mark.parametrize(
+    ("times", "said"),
+    [
+        ([(1.0, 2.0), (1.0, 1.002), (1.001, 1.0), (1.0, 1.003), (2.0, 1.0)], ["a up to 4 B, b from 5 B on"]),
+        ([(1.0, 2.0), (2.0, 1.0), (1.0, 2.0)], ["a up to 1 B, b at 2 B, a from 3 B on"]),
+        ([(1.0, 1.001), (1.001, 1.0)], []),
+        ([(None, None), (1.0, 2.0), (None, 1.0)], ["a up to 2 B, b from 3 B on"]),
+    ],
+)
+def test_crossovers_ignore_times_that_are_nearly_equal(times: list[tuple[float | None, ...]], said: list[str]):
+    row = package.load("star8", ONE_SIZE).predict().collectives[0]
+    entries = [
+        replace(row, bytes=size, algorithm=name, time_s=seconds)
+        for size, pair in enumerate(times, 1)
+        for name, seconds in zip("ab", pair, strict=True)
+    ]
+    assert describe_crossovers("here", entries) == [f"here: fastest is {text}." for text in said]
 
 
 def test_an_interrupt_keeps_the_values_that_are_done(monkeypatch: pytest.MonkeyPatch, ringlab):

@@ -27,12 +27,11 @@ from ringlab.pictures.plots import scaling_curves, waterfall
 from ringlab.shared.figures import SideBySide
 from ringlab.shared.progress import NoProgress
 from viz.accuracy import Dots, accuracy_figure
-from viz.curves import Curve, scaling_figure
+from viz.curves import Curve, SweepLine, scaling_figure, sweep_figure
 from viz.path_strip import path_figure
 from viz.space_time import space_time_figure
 from viz.style import PHASES, chunk_colours, render_figure, rgb
 from viz.waterfall import Bar, waterfall_figure
-from viz.winners import Winners, shade_by_gain, winner_colours, winners_figure
 
 FORMULA = "$\\frac{$"
 
@@ -213,18 +212,6 @@ def test_the_gallery_shows_every_picture_that_make_draws() -> None:
     assert {f"pictures/{file.name}" for file in (root / "docs/pictures").iterdir()} == made
 
 
-def test_the_map_shows_the_winner_and_its_gain_in_each_cell() -> None:
-    names = [["direct", "ring", "ring"], ["direct", "direct", "ring"]]
-    found = Winners("all_reduce", [1024, 4096, 16384], [2, 4], names, [[1.0, 1.2, 9.0], [1.7, 1.1, 2.0]])
-    figure = winners_figure(found)
-    colours = winner_colours(found)
-    cells = np.asarray(figure.axes[0].images[0].get_array())
-    for row, (winners, gains) in enumerate(zip(found.names, found.gains, strict=True)):
-        for column, (name, gain) in enumerate(zip(winners, gains, strict=True)):
-            assert tuple(cells[row, column]) == pytest.approx(shade_by_gain(colours[name], gain))
-    assert [tick.get_text() for tick in figure.axes[0].get_yticklabels()] == [str(p) for p in found.world_sizes]
-
-
 def test_measured_bars_stand_beside_predicted_ones() -> None:
     predicted = ringlab.load("star8", "collective.sizes=1 KiB").predict()
     step = predicted.training[0]
@@ -264,7 +251,7 @@ def test_names_of_others_are_never_taken_for_formulas() -> None:
     assert named(waterfall_figure(FORMULA, FORMULA, bars)) == 4
     assert named(scaling_figure(FORMULA, FORMULA, [Curve(FORMULA, [2], [1.0], [0.5])])) == 3
     assert named(accuracy_figure(FORMULA, FORMULA, [Dots(FORMULA, FORMULA, [1.0], [1.0])])) == 4
-    assert named(winners_figure(Winners(FORMULA, [8], [2], [[FORMULA]], [[2.0]]))) == 3
+    assert named(sweep_figure(FORMULA, FORMULA, [SweepLine(FORMULA, [FORMULA], [1.0])])) == 5
 
 
 def named(figure: Figure) -> int:

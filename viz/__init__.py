@@ -1,4 +1,4 @@
-"""Players, pictures and films of a Trace, pictures of a topology, of winners and of accuracy, and the report as HTML.
+"""Players, pictures and films of a Trace, pictures of a topology and of accuracy, and the report as HTML.
 
 A function is loaded, with the drawing libraries that it needs, when it is first used.
 """

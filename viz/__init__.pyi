@@ -23,7 +23,5 @@ from viz.style import write_figure as write_figure
 from viz.topology import topology_figure as topology_figure
 from viz.waterfall import Bar as Bar
 from viz.waterfall import waterfall_figure as waterfall_figure
-from viz.winners import Winners as Winners
-from viz.winners import winners_figure as winners_figure
 
 __all__: list[str]

@@ -165,8 +165,8 @@ def sweep_figure(title: str, key: str, lines: Sequence[SweepLine]) -> Figure:
     ]
     if not any(points) or len(lines) > 24:
         raise InputError(f"{len(lines)} lines; draw one to 24, one time at least")
-    figure = titled_figure(title, f"predicted seconds for values of {key}", 9.0, 5.6)
-    axes = figure.add_axes((0.095, 0.13, 0.7, 0.72))
+    figure = titled_figure(title, "predicted", 9.0, 5.6)
+    axes = figure.add_axes((0.095, 0.16, 0.7, 0.69))
     colours = chunk_colours(len(lines))
     widths, sizes = (np.linspace(*each, len(lines)) for each in (WIDTHS, MARKER_SIZES))
     for number, (line, found) in enumerate(zip(lines, points, strict=True)):
@@ -181,7 +181,8 @@ def sweep_figure(title: str, key: str, lines: Sequence[SweepLine]) -> Figure:
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:.3g}"))
-    axes.set_ylabel("seconds", color=INK, fontsize=10)
+    axes.set_xlabel(key, color=INK, fontsize=10)
+    axes.set_ylabel("time (s)", color=INK, fontsize=10)
     clear_axes(axes, keep="both")
     axes.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False, fontsize=8.5, labelcolor=INK)
     return figure

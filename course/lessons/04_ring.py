@@ -68,7 +68,7 @@ if __name__ == "__main__" and "RANK" in os.environ:
 #
 # NCCL's ring is this one with many channels and slices, so that a step need not wait for the whole chunk.
 # `ringlab explain two-p5` says what NCCL takes there at which size, and how far behind the ring is;
-# `ringlab winners two-racks -o map.png` draws where which of Ringlab's algorithms is fastest: size against ranks.
+# `ringlab predict two-racks --sweep collective.sizes=1..65536KiB*4 --plot sizes.png` draws time against size.
 #
 # ## Beyond
 #

@@ -85,4 +85,5 @@ if __name__ == "__main__" and "RANK" in os.environ:
 # ## Beyond
 #
 # 1. Let `tree_broadcast` start at any rank.
-# 2. `ringlab winners --hosts 256 -o map.png` draws the fastest algorithm for size and ranks. Find your crossing in it.
+# 2. `ringlab predict star8 --set 'collective.algorithms=["ring", "binomial"]' --sweep collective.sizes=1..65536KiB*4`
+#    names the sizes at which each is fastest; `--plot sizes.png` draws them. Find your crossing.

@@ -1,6 +1,6 @@
 """What an answer comes to, in sentences; every number in them is in the answer or follows from the algorithms."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import inf
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ UNRECORDED = "with this many messages nobody kept track of who waited for whom."
 REDUCING_IS_FREE = "Reducing takes no time on this transport, so ranks that are slow at it change nothing."
 MOST_NAMED = 3  # ranks or parts of the critical path named in a sentence
 PHASE_LOOKED_AT = 0.01  # of a step, from which on the error of a phase counts
+TIE = 0.01  # times that differ by less are equal: closed forms assume chunks of equal length
 WORTH_NAMING = 0.1  # of the critical path, from which on a degraded link is
 
 
@@ -39,6 +40,7 @@ def conclude(answer: ScenarioAnswer[Any], scenario: LoadedScenario, caveats: Seq
     """
     sentences = [
         *_fastest_collective(answer),
+        *describe_crossovers(answer.place, answer.collectives),
         *_fastest_training(answer),
         *_why_clusters_differ(answer, scenario),
         *_worst_error(answer),
@@ -91,6 +93,44 @@ def _fastest_collective(answer: ScenarioAnswer[Any]) -> list[str]:
         return [f"{where}: {takes}, {last.algorithm} never ends."]
     ratio = f"{slow / fast:.2f} times as fast as" if fast > 0 and slow / fast > 1.05 else "no faster than"
     return [f"{where}: {takes} and is {ratio} {last.algorithm}, which takes {_describe_time(last.time_s)}."]
+
+
+def describe_crossovers(where: str, entries: Iterable[CollectiveFigures[Any]]) -> list[str]:
+    """Return a sentence with the sizes at which each algorithm is fastest; none if one is fastest at all sizes.
+
+    Of algorithms that are equally fast, the sentence names the one that stays fastest for the most sizes.
+    """
+    seconds = dict[int, dict[str, float]]()
+    for entry in entries:
+        if (time := _number(entry.time_s)) < inf:
+            seconds.setdefault(entry.bytes, {})[entry.algorithm] = time
+    sizes, fastest = sorted(seconds), list[list[str]]()
+    for times in map(seconds.__getitem__, sizes):
+        limit = min(times.values()) * (1 + TIE)
+        fastest.append(sorted((name for name in times if times[name] <= limit), key=times.__getitem__))
+    parts, at = list[str](), 0
+    while at < len(sizes):
+        ends = {
+            name: next((i for i in range(at, len(sizes)) if name not in fastest[i]), len(sizes)) for name in fastest[at]
+        }
+        name = max(ends, key=ends.__getitem__)
+        first, last = format_size(sizes[at]), format_size(sizes[ends[name] - 1])
+        parts.append(f"{name} {_describe_sizes(first, last, at == 0, ends[name] == len(sizes))}")
+        at = ends[name]
+    return [f"{where}: fastest is {', '.join(parts)}."] if len(parts) > 1 else []
+
+
+def _describe_sizes(first: str, last: str, is_smallest: bool, is_largest: bool) -> str:
+    """Return a range of sizes, open towards the smallest and the largest.
+
+    >>> _describe_sizes("1 KiB", "4 KiB", True, False), _describe_sizes("4 KiB", "4 KiB", False, False)
+    ('up to 4 KiB', 'at 4 KiB')
+    """
+    if is_smallest:
+        return f"up to {last}"
+    if is_largest:
+        return f"from {first} on"
+    return f"at {first}" if first == last else f"from {first} to {last}"
 
 
 def _describe_time(value: float | SideBySide | None) -> str:

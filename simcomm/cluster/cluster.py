@@ -118,10 +118,6 @@ class Cluster:
         """Return what finds the routes between the nodes. Raise InputError where the policy cannot work here."""
         return self.routing(self.graph)
 
-    def world_sizes(self) -> list[int]:
-        """Return the numbers of ranks to look at: powers of two, those halfway between two of them, and all."""
-        return doublings(self.world_size)
-
     def on_first(self, world_size: int) -> "Cluster":
         """Return this network with one rank on each of its first hosts. Raise InputError for none or too many."""
         if not 1 <= check_whole_number("world_size", world_size, at_least=0) <= len(self.hosts):
@@ -134,8 +130,8 @@ class Cluster:
 def doublings(most: int) -> list[int]:
     """Return powers of two up to ``most``, a number halfway between each two of them, and ``most``.
 
-    >>> doublings(10)
-    [2, 3, 4, 6, 8, 10]
+    >>> doublings(10), doublings(1)
+    ([2, 3, 4, 6, 8, 10], [1])
     """
     powers = [1 << bit for bit in range(1, most.bit_length())]
     return sorted({p for power in powers for p in (power, power * 3 // 2) if p <= most} | {most})

@@ -1,7 +1,7 @@
 """Estimate an algorithm's time on a cluster: closed form where it is exact, simulation elsewhere.
 
 On a symmetric star, the closed forms match the simulation exactly for buffers that split into equal chunks. They are
-used for other buffers too. With more than ``few_ranks`` ranks, the compiled engine simulates.
+used for other buffers too. With more than ``FEW_RANKS`` ranks, the compiled engine simulates.
 """
 
 from dataclasses import dataclass, field, replace
@@ -19,6 +19,8 @@ from simcomm.performance_models.message_simulator import MessageSimulator, witho
 from simcomm.performance_models.options import TIMES_ONLY
 from simcomm.schedules import unverified_schedule, verified_schedule
 
+FEW_RANKS = 8  # up to here, ``simcomm.run`` simulates, and chooses the engine by the number of messages
+
 
 @dataclass(frozen=True)
 class Estimator:
@@ -28,8 +30,6 @@ class Estimator:
     request: Request  # its algorithm is ignored
     star: CostModel | None  # cost model of the cluster, if it is a symmetric star
     faster_star: CostModel | None  # cost model of a symmetric star on which no message is slower
-    few_ranks: int = 8  # up to here, ``simcomm.run`` simulates, and chooses the engine by the number of messages
-    shared: dict[Algorithm, compiled.SharedInputs] | None = field(default=None, repr=False)  # cache for many requests
     last: list[EngineInput] = field(default_factory=list, repr=False)  # most recent input of the compiled engine
 
     @classmethod
@@ -48,17 +48,6 @@ class Estimator:
         if star is not None:
             simulator = replace(simulator, cluster=without_idle_hosts(simulator.cluster))
         return cls(simulator, request, star, faster)
-
-    def for_request(self, request: Request) -> "Estimator":
-        """Return an estimator for another request, reusing everything known about the cluster."""
-        return replace(self, request=request, last=[])
-
-    def for_many_requests(self) -> "Estimator":
-        """Return an estimator that always uses the compiled engine, and caches its input per algorithm.
-
-        Use it for many requests: it pays off even with few ranks.
-        """
-        return replace(self, few_ranks=0, shared={}, last=[])
 
     @property
     def cluster(self) -> Cluster:
@@ -105,7 +94,7 @@ class Estimator:
 
         Raises Undefined, and TooLarge and ProgramError as ``simulate`` does.
         """
-        if self.world_size <= self.few_ranks or self.faster_star is None:
+        if self.world_size <= FEW_RANKS or self.faster_star is None:
             return 0.0
         return compiled.busiest_link_seconds(self._input(algorithm)) + self.division[0]
 
@@ -121,7 +110,7 @@ class Estimator:
 
     def simulate(self, algorithm: Algorithm) -> float:
         """Return the simulated time in seconds. Raise Undefined, and ProgramError if the program is invalid."""
-        if self.world_size <= self.few_ranks:
+        if self.world_size <= FEW_RANKS:
             request = self.request.with_algorithm(algorithm, self.world_size)
             return self.simulator.collective(request, TIMES_ONLY).elapsed
         return self.simulator.timing(self._input(algorithm)).elapsed
@@ -134,8 +123,6 @@ class Estimator:
         if algorithm.source is not None:
             verified_schedule(algorithm, self.world_size, request.root)  # tests verify the library's own algorithms
         schedule = unverified_schedule(algorithm, self.world_size, request.root)
-        shared = {} if self.shared is None else self.shared
-        inputs = shared.get(algorithm) or compiled.SharedInputs(schedule, keeps_plans=False)
-        shared[algorithm] = inputs
+        inputs = compiled.SharedInputs(schedule, keeps_plans=False)
         self.last[:] = [inputs.next(request, self.cluster, self.simulator.transport)]
         return self.last[0]

@@ -18,6 +18,7 @@ from collectives.units import count, format_size
 from ringlab.commands.predicting.prediction import Prediction, predict
 from ringlab.session import Session, session_of
 from ringlab.shared.answer import Answer
+from ringlab.shared.conclusions import describe_crossovers
 from ringlab.shared.progress import NoProgress, Progress, keeping
 from ringlab.shared.ranges import MOST_CASES
 from ringlab.table import Part, Table, format_or_dash, time_unit
@@ -25,6 +26,7 @@ from scenarios.loader import read_title
 from simcomm.parallel import in_any_order
 from simcomm.performance_models.options import check_engine
 
+SIZES = "collective.sizes"
 COLUMNS, LETTERS = 6, 11  # so many columns of numbers side by side in a terminal, and how wide each is
 FACTOR = 2.0  # from one value of a range to the next, unless said
 ACCEPTED = "a range like 1..100Gbit/s or 2..64*4, or values with commas between"
@@ -68,14 +70,24 @@ class SweepAnswer(Answer):
             most_beside=COLUMNS,
             letters=LETTERS,
         )
+        if self.key == SIZES:
+            entries = (entry for point in self.points for entry in point.prediction.collectives)
+            yield from describe_crossovers(self.title, entries)
         if self.interrupted:
             yield f"Stopped: {count(len(values), 'value')} predicted."
 
     def lines(self) -> dict[str, dict[str, float | None]]:
-        """Return the seconds of each algorithm at a size and of each training, by value; None of what never ends."""
+        """Return the seconds of each algorithm at a size and of each training, by value; None of what never ends.
+
+        A sweep of sizes has a line for each algorithm, and none for trainings, which do not depend on the size.
+        """
         found = dict[str, dict[str, float | None]]()
         for point in self.points:
-            for name, seconds in _named_seconds(point.prediction):
+            if self.key == SIZES:
+                named = ((row.algorithm, row.time_s) for row in point.prediction.collectives)
+            else:
+                named = _named_seconds(point.prediction)
+            for name, seconds in named:
                 found.setdefault(name, {})[point.value] = seconds
         return found
 
