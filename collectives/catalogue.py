@@ -2,11 +2,15 @@
 
 import copyreg
 import importlib
+import inspect
 import os
 import pkgutil
+import sys
 from dataclasses import replace
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
+from pickle import PicklingError
 from typing import Any
 
 from collectives.declaration import (
@@ -43,15 +47,18 @@ def library() -> dict[str, Algorithm]:
     return {found.full_name: found for module in modules for found in declared_in(module)}
 
 
-def find_algorithm(reference: str, collective: str | None = None, folder: Path | None = None) -> Algorithm:
+def find_algorithm(reference: str | Algorithm, collective: str | None = None, folder: Path | None = None) -> Algorithm:
     """Return the algorithm called ``all_reduce/ring``, ``ring`` (of ``collective``) or ``my.py:name`` (in ``folder``).
 
-    Parameters may follow in brackets, as labels show them. Naming a file executes it, in a process of its own. Raises
-    InputError that lists what there is.
+    An ``Algorithm`` is returned as it is. Parameters may follow a name in brackets, as labels show them. Naming a file
+    executes it, in a process of its own. Raises InputError that lists what there is.
 
     >>> find_algorithm("chain[slices=4]", "broadcast").chunks(world_size=8)
     4
     """
+    if isinstance(reference, Algorithm):
+        _check_collective(reference, collective)
+        return reference
     if not isinstance(reference, str):
         raise no_algorithm(reference)
     name, parameters = split_parameters(reference)
@@ -75,18 +82,10 @@ def find_algorithm(reference: str, collective: str | None = None, folder: Path |
     return found
 
 
-def as_algorithm(algorithm: str | Algorithm) -> Algorithm:
-    """Return an algorithm that is given as such or by name. Raise InputError for anything else.
-
-    >>> as_algorithm("all_reduce/ring")
-    <Algorithm all_reduce/ring>
-    """
-    return algorithm if isinstance(algorithm, Algorithm) else find_algorithm(algorithm)
-
-
 def no_algorithm(value: object) -> InputError:
     """Return the InputError for a value that is neither an algorithm nor the name of one."""
-    return InputError(f"algorithm is {quote(value)}; give an Algorithm or a name like 'all_reduce/ring'")
+    hint = ", or declare the function with @algorithm" if inspect.isroutine(value) else ""
+    return InputError(f"algorithm is {quote(value)}; give an Algorithm or a name like 'all_reduce/ring'{hint}")
 
 
 def load_file(path: Path) -> list[Algorithm]:
@@ -130,20 +129,30 @@ def _find_in_file(reference: str, collective: str | None, folder: Path | None) -
 
 def _check_collective(found: Algorithm, collective: str | None) -> None:
     if collective is not None and found.spec.name != collective:
-        raise InputError(f"{found.full_name} is no {collective}; name one that was declared for it")
+        raise InputError(f"{found.full_name} is not an algorithm for {collective}; use one that was declared for it")
 
 
 def _reduce(algorithm: Algorithm) -> tuple[Any, ...]:
     """Return what pickle keeps: the name, by which a worker process finds the algorithm in the library.
 
-    Of a user's file it keeps what has been recorded, so that no worker executes the file.
+    Of a user's file it keeps what has been recorded, so that no worker executes the file. A function of another module
+    is imported again, as pickle does with functions. Raise PicklingError where that would find something else.
     """
     parameters = dict(algorithm.parameters)
+    if algorithm.source is None and not algorithm.is_builtin:
+        place = getattr(algorithm.function, "__module__", ""), getattr(algorithm.function, "__qualname__", "")
+        try:
+            found: object = attrgetter(place[1])(sys.modules[place[0]])
+        except (KeyError, AttributeError):
+            found = None
+        if not isinstance(found, Algorithm) or found.function is not algorithm.function:
+            raise PicklingError(f"another process cannot import {algorithm.full_name}; define it in a module")
+        return _import_again, (*place, parameters, algorithm.by_model)
     if algorithm.source is None:
         return _find_again, (f"{algorithm.spec.name}/{algorithm.name}", parameters, algorithm.by_model)
     rules = algorithm.chunks_rule, algorithm.scratch_rule
     kept = algorithm.spec.name, algorithm.name, algorithm.function, *rules, parameters, algorithm.source
-    return _rebuild, (*kept, algorithm.by_model)
+    return rebuild_algorithm, (*kept, algorithm.by_model)
 
 
 def _find_again(full_name: str, parameters: dict[str, Parameter], by_model: bool = False) -> Algorithm:
@@ -152,7 +161,13 @@ def _find_again(full_name: str, parameters: dict[str, Parameter], by_model: bool
     return replace(library()[full_name].with_parameters(**parameters), by_model=by_model)
 
 
-def _rebuild(collective: str, *fields: Any) -> Algorithm:
+def _import_again(module: str, name: str, parameters: dict[str, Parameter], by_model: bool) -> Algorithm:
+    found: Algorithm = attrgetter(name)(importlib.import_module(module))
+    return replace(found.with_parameters(**parameters), by_model=by_model)
+
+
+def rebuild_algorithm(collective: str, *fields: Any) -> Algorithm:
+    """Return the algorithm whose other fields these are, as pickle does."""
     return Algorithm(find_spec(collective), *fields)
 
 

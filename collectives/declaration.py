@@ -1,4 +1,4 @@
-"""A rank program declared as an algorithm: the decorator, and the ``Algorithm`` that it attaches to the function.
+"""A rank program declared as an algorithm: the decorator, and the ``Algorithm`` that it makes of the function.
 
 Parameters of an algorithm are whole numbers and texts, checked against the program that takes them.
 """
@@ -6,20 +6,22 @@ Parameters of an algorithm are whole numbers and texts, checked against the prog
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import WRAPPER_ASSIGNMENTS, lru_cache
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, cast
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import ParamSpec, TypeVar  # with defaults, so that ``Algorithm`` alone is a type
 
 from collectives.checks import check_whole_number
-from collectives.errors import InputError, describe_error, shorten
+from collectives.errors import InputError, describe_error, describe_line, line_in, shorten, with_line
 from collectives.quoting import quote
 from collectives.spec import Spec, find_spec
-from collectives.step import Program, Step, as_step
+from collectives.step import Program, Step, as_step, line_reached
 
 if TYPE_CHECKING:
     from collectives.transport import Transport
@@ -93,12 +95,15 @@ UNDECIDED = (
     "is no algorithm: the model chooses one for a size and a cluster, in scenarios and `ringlab bench`; in Python ask "
     'simcomm.selection.choose("all_reduce", cluster, nbytes).algorithm and pass that'
 )
-Declared = TypeVar("Declared", bound=Callable[..., Programs])
+Arguments = ParamSpec("Arguments", default=...)  # of the function that is the program
+Returned = TypeVar("Returned", bound=Programs, default=Programs, covariant=True)
 
 
 @dataclass(frozen=True, repr=False)
-class Algorithm:
+class Algorithm(Generic[Arguments, Returned]):
     """One way to achieve a spec: a rank program, the number of chunks it cuts the buffer into, and its parameters.
+
+    Called as its function is, it returns the program of a rank, so that another program can ``yield from`` it.
 
     >>> from collectives import find_algorithm
     >>> chain = find_algorithm("broadcast/chain")
@@ -112,15 +117,37 @@ class Algorithm:
 
     spec: Spec
     name: str
-    function: Callable[..., Programs]
+    function: Callable[Arguments, Returned]
     chunks_rule: CountRule = None  # None: one chunk a rank
     scratch_rule: CountRule = 0
     parameters: Mapping[str, Parameter] = field(default_factory=dict, hash=False)  # those that were set
     source: Path | None = None  # the user's file; None for the library's own
     by_model: bool = False  # it was chosen where "auto" stood
 
+    def __call__(self, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Returned:
+        """Return what the function returns for these arguments, with the parameters that were set."""
+        return self.function(*args, **{**self.parameters, **kwargs})  # type: ignore[arg-type]
+
     def __repr__(self) -> str:
         return f"<Algorithm {self.full_name}{f' of {self.source}' if self.source else ''}>"
+
+    @property
+    def is_builtin(self) -> bool:
+        """Whether it is one of Ringlab's own: another of the same name is another program."""
+        module = str(getattr(self.function, "__module__", ""))
+        return self.source is None and module.startswith(("collectives.algorithms.", __name__))
+
+    @property
+    def file(self) -> str:
+        """The file of a user's program, as Python names it; empty for Ringlab's own and where it is unknown."""
+        code = getattr(inspect.unwrap(self.function), "__code__", None)
+        return str(self.source or ("" if self.is_builtin or code is None else code.co_filename))
+
+    @property
+    def first_line(self) -> int:
+        """The line in which the function begins; 0 where that is unknown."""
+        function = inspect.unwrap(self.function)
+        return function.__code__.co_firstlineno if inspect.isfunction(function) else 0
 
     @property
     def full_name(self) -> str:
@@ -179,7 +206,7 @@ class Algorithm:
         """
         check_whole_number("world_size", world_size, at_least=1)
         arguments = (rank, world_size, root) if self.spec.rooted else (rank, world_size)
-        returned: object = self.function(*arguments, **self._values())
+        returned: object = cast(Callable[..., object], self.function)(*arguments, **self._values())
         programs = returned if type(returned) is tuple and returned else (returned,)
         for program in programs:
             if program is not None and not isinstance(program, Iterator):
@@ -200,13 +227,20 @@ class Algorithm:
     def find_line(self, at: tuple[int, int, int] | None, world_size: int, root: int = 0) -> str:
         """Return ``line 9 of my.py`` for a rank, channel and step; without one, where the program begins.
 
-        It is empty where that is not known: only of a user's file is it recorded.
+        It is empty for Ringlab's own and where it is unknown. A user's file has recorded it; other programs run again.
         """
         find: Callable[..., int | None] | None = getattr(self.function, "find_line", None)
-        if find is None or self.source is None:
-            return ""
-        line = find(at, world_size, root, **self._values())
-        return f"line {line} of {self.source.name}" if line else ""
+        if find is not None and self.source is not None:
+            return describe_line(find(at, world_size, root, **self._values()), self.source)
+        line = self.first_line
+        if at is not None and self.file:
+            rank, channel, step = at
+            with suppress(Exception, SystemExit):  # a program that fails has been reported
+                program = self.start(rank, world_size, root)[channel]
+                for _ in range(step + 1):
+                    next(program)
+                line = line_reached(program, self.file) or line
+        return describe_line(line, self.file)
 
     def steps(self, rank: int, world_size: int, root: int = 0) -> Iterator[Step]:
         """Return the steps of one rank of an algorithm that has one channel. Raise InputError when it has several."""
@@ -241,9 +275,10 @@ class Algorithm:
         try:
             return rule(world_size, **arguments)
         except InputError as error:
-            raise type(error)(f"{self.full_name}, world size {world_size}: {error}") from error
+            text = with_line(str(error), line_in(error, self.file), self.file)
+            raise type(error)(f"{self.full_name}, world size {world_size}: {text}") from error
         except (Exception, SystemExit) as error:
-            what = describe_error(error, self.source)
+            what = describe_error(error, self.file)
             raise InputError(
                 f"{self.full_name}, world size {world_size}: its number of chunks fails with {what}"
             ) from error
@@ -267,6 +302,15 @@ class Algorithm:
     def parameters_taken(self) -> tuple[inspect.Parameter, ...]:
         """What the program takes besides rank, world_size and root."""
         return function_parameters(self.function)[len(first_arguments(self.spec)) :]
+
+
+def check_applies(algorithm: Algorithm, *, op: bool = False, root: bool = False) -> None:
+    """Raise InputError where an operator or a root is given and the collective has none."""
+    spec = algorithm.spec
+    if op and not spec.reduces:
+        raise InputError(f"{algorithm.full_name}: {spec.name} does not reduce; remove op")
+    if root and not spec.rooted:
+        raise InputError(f"{algorithm.full_name}: {spec.name} does not have a root; remove root")
 
 
 class Undecided(Algorithm):
@@ -304,14 +348,15 @@ class GloosOwn(Algorithm):
 
 def algorithm(
     collective: str, name: str | None = None, chunks: CountRule = None, scratch: CountRule = 0
-) -> Callable[[Declared], Declared]:
-    """Declare a rank program as an algorithm for ``collective``; the function itself stays as it is.
+) -> Callable[[Callable[Arguments, Returned]], Algorithm[Arguments, Returned]]:
+    """Declare a rank program as an algorithm for ``collective``: the function becomes an ``Algorithm``.
 
+    Pass it to ``simcomm.run``, ``verify`` and all others that take an algorithm, or call it from another program.
     ``chunks`` is into how many chunks the buffer is cut (``world_size`` unless said) and ``scratch`` how many more
     the program may use; each a number or a function of ``world_size`` and the program's own parameters.
     Raises InputError for an unknown collective or a function that does not take its arguments.
 
-    >>> from collectives import algorithm, recv, send
+    >>> from collectives import algorithm, recv, send, verify
     >>> @algorithm("broadcast", chunks=1)
     ... def hand_on(rank, world_size, root):
     ...     right, left = (rank + 1) % world_size, (rank - 1) % world_size
@@ -319,19 +364,23 @@ def algorithm(
     ...         yield recv(left, 0)
     ...     if right != root:
     ...         yield send(right, 0)
-    >>> hand_on.__algorithm__
-    <Algorithm broadcast/hand_on>
+    >>> hand_on, verify(hand_on, world_size=4).messages
+    (<Algorithm broadcast/hand_on>, 3)
     """
     spec = find_spec(collective)
 
-    def declare(function: Declared) -> Declared:
+    def declare(function: Callable[Arguments, Returned]) -> Algorithm[Arguments, Returned]:
         label, first = name or function.__name__, first_arguments(spec)
         if len(positional_parameters(function)) < len(first):
             raise InputError(f"{collective}/{label}: the program must take ({', '.join(first)})")
-        function.__algorithm__ = Algorithm(spec, label, function, chunks, scratch)  # type: ignore[attr-defined]
-        return function
+        declared = Algorithm(spec, label, function, chunks, scratch)
+        of_function: dict[str, Any] = {
+            key: getattr(function, key) for key in WRAPPER_ASSIGNMENTS if hasattr(function, key)
+        }
+        vars(declared).update(of_function, __wrapped__=function)  # as of any decorated function
+        return declared
 
-    return declare
+    return declare  # type: ignore[return-value]  # mypy takes a type variable with a default for two
 
 
 def first_arguments(spec: Spec) -> tuple[str, ...]:
@@ -341,12 +390,11 @@ def first_arguments(spec: Spec) -> tuple[str, ...]:
 
 def declared_in(module: ModuleType, source: Path | None = None) -> list[Algorithm]:
     """Return the algorithms that a module itself declares, in the order of its text."""
-    found = []
-    for value in vars(module).values():
-        declared = getattr(value, "__algorithm__", None)
-        if isinstance(declared, Algorithm) and value.__module__ == module.__name__:
-            found.append(replace(declared, source=source))
-    return found
+    return [
+        replace(value, source=source)
+        for value in vars(module).values()
+        if isinstance(value, Algorithm) and value.__module__ == module.__name__
+    ]
 
 
 def auto(collective: str) -> Undecided:

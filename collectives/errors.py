@@ -74,7 +74,28 @@ class RunFailed(RuntimeError):  # noqa: N818 - what happened, as in "the run fai
     trace: Any = None
 
 
-def describe_error(error: BaseException, source: Path | None) -> str:
+def describe_line(line: int | None, file: Path | str | None) -> str:
+    """Return a line and its file as messages name them; empty if either is unknown.
+
+    >>> describe_line(12, "/home/me/mine.py"), describe_line(3, "/tmp/ipykernel_17/5.py")
+    ('line 12 of mine.py', 'line 3 of the cell')
+    """
+    if not line or not file:
+        return ""
+    return f"line {line} of {'the cell' if 'ipykernel_' in str(file) else Path(file).name}"
+
+
+def with_line(text: str, line: int | None, file: Path | str | None) -> str:
+    """Return a message with the line of a file after it, unless the message names that line.
+
+    >>> with_line("world size 3 is odd", 12, "mine.py")
+    'world size 3 is odd (line 12 of mine.py)'
+    """
+    where = describe_line(line, file)
+    return f"{text} ({where})" if where and f"({where})" not in text else text
+
+
+def describe_error(error: BaseException, source: Path | str | None) -> str:
     """Return an exception as one line: ``ZeroDivisionError: division by zero (line 12 of mine.py)``.
 
     >>> describe_error(ZeroDivisionError("division by zero"), None)
@@ -83,16 +104,15 @@ def describe_error(error: BaseException, source: Path | None) -> str:
     The line is the innermost one in the user's own file, where there is one.
     """
     line = line_in(error, source)
-    where = f" (line {line} of {source.name})" if source and line else ""
     message = first_line(error)
     if message.endswith(NO_TEXT):
-        return message + where
+        return with_line(message, line, source)
     if isinstance(error, SyntaxError):
         message = str(error.msg)
-    return f"{type(error).__name__}{message and f': {message}'}{where}"
+    return with_line(f"{type(error).__name__}{message and f': {message}'}", line, source)
 
 
-def line_in(error: BaseException, source: Path | None) -> int | None:
+def line_in(error: BaseException, source: Path | str | None) -> int | None:
     """Return the innermost line of a file that an exception came through, or the one that is no Python; else None."""
     line, frame = error.lineno if isinstance(error, SyntaxError) else None, error.__traceback__
     while frame is not None:

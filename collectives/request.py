@@ -11,13 +11,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collectives.catalogue import as_algorithm, no_algorithm
+from collectives.catalogue import find_algorithm, no_algorithm
 from collectives.checks import check_ranks, check_whole_number
-from collectives.declaration import Algorithm
+from collectives.declaration import Algorithm, check_applies
 from collectives.errors import InputError
-from collectives.spec import Spec, check_op, item_bytes
+from collectives.quoting import quote
+from collectives.spec import ITEM_BYTES, Spec, check_op, item_bytes
+from collectives.units import as_bytes
 
 Array = npt.NDArray[Any]
+DTYPES = [np.dtype(name) for name in ITEM_BYTES if name != "bfloat16"]  # which numpy itself does not have
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,11 @@ class Request:
         """Bytes of each rank's buffer."""
         return self.elements * self.itemsize
 
+    @property
+    def shape(self) -> tuple[str, int]:
+        """Type and number of the elements of each rank's buffer."""
+        return self.dtype, self.elements
+
     def with_algorithm(self, algorithm: Algorithm, world_size: int) -> "Request":
         """Return the request for another algorithm, of as many elements of the buffer as that one can work on."""
         return replace(self, algorithm=algorithm, elements=round_down(algorithm, self.elements, world_size))
@@ -60,6 +68,7 @@ class Request:
             raise no_algorithm(self.algorithm)
         check_whole_number("elements", self.elements, at_least=0)
         check_op(self.op, self.dtype)
+        check_applies(self.algorithm, op=self.op != "sum", root=self.root != 0)
         check_ranks(world_size, self.root)
         check_length(self.algorithm, self.elements, world_size)
 
@@ -67,7 +76,7 @@ class Request:
 def make_request(
     algorithm: str | Algorithm | Request,
     world_size: int,
-    nbytes: int | None = None,
+    nbytes: int | str | None = None,
     *,
     dtype: str | None = None,
     op: str | None = None,
@@ -76,9 +85,9 @@ def make_request(
 ) -> Request:
     """Return the request for ``nbytes`` bytes a rank, or for ``buffers``: one 1-D array of one length and type a rank.
 
-    Unless given, the elements are float32, the operator is sum and the root rank 0. Sizes are rounded down to whole
-    elements and, where the algorithm needs it, to equal chunks. A Request in place of the algorithm is checked and
-    returned. Raises InputError for whatever cannot be asked of so many ranks.
+    ``nbytes`` may be a text like "1 MiB". Unless given, the elements are float32, the operator is sum and the root rank
+    0. Sizes are rounded down to whole elements and, where the algorithm needs it, to equal chunks. A Request in place
+    of the algorithm is checked and returned. Raises InputError for whatever cannot be asked of so many ranks.
 
     >>> make_request("all_to_all/pairwise", world_size=3, nbytes=1000).elements
     249
@@ -86,18 +95,29 @@ def make_request(
     if isinstance(algorithm, Request):
         _refuse_besides_request(nbytes=nbytes, dtype=dtype, op=op, root=root)
         request = algorithm
+        request.check(world_size)
+        if buffers is not None and check_buffers(request.algorithm, world_size, buffers) != request.shape:
+            raise InputError(f"buffers are not of {request.elements} elements of {request.dtype}, as the request says")
+        return request
+    algorithm = find_algorithm(algorithm)
+    check_applies(algorithm, op=op is not None, root=root is not None)
+    op, root = "sum" if op is None else op, 0 if root is None else root
+    if buffers is None:
+        dtype = "float32" if dtype is None else dtype
+        request = Request(algorithm, _elements(algorithm, world_size, nbytes, dtype, op), dtype, op, root)
     else:
-        algorithm = as_algorithm(algorithm)
-        dtype, op = "float32" if dtype is None else dtype, "sum" if op is None else op
-        if buffers is None:
-            elements = _elements(algorithm, world_size, nbytes, dtype, op)
-        else:
-            dtype, elements = _shape(algorithm, world_size, buffers)
-        request = Request(algorithm, elements, dtype, op, 0 if root is None else root)
+        found, elements = check_buffers(algorithm, world_size, buffers)
+        request = Request(algorithm, elements, found, op, root)
+        _check_same(algorithm, "dtype", dtype, found)
+        _check_same(algorithm, "nbytes", None if nbytes is None else as_bytes(nbytes, "nbytes"), request.nbytes)
     request.check(world_size)
-    if buffers is not None and _shape(request.algorithm, world_size, buffers) != (request.dtype, request.elements):
-        raise InputError(f"buffers are not of {request.elements} elements of {request.dtype}, as the request says")
     return request
+
+
+def _check_same(algorithm: Algorithm, name: str, given: object, found: object) -> None:
+    """Raise InputError where an argument contradicts the buffers."""
+    if given not in (None, found):
+        raise InputError(f"{algorithm.full_name}: {name} is {given} and the buffers have {found}; remove {name}")
 
 
 def _refuse_besides_request(**arguments: object) -> None:
@@ -108,7 +128,7 @@ def _refuse_besides_request(**arguments: object) -> None:
 
 def _elements(algorithm: Algorithm, world_size: int, nbytes: object, dtype: str, op: str) -> int:
     """Return how many elements of ``nbytes`` bytes the algorithm can work on."""
-    whole = check_whole_number(f"{algorithm.full_name}: nbytes", nbytes, at_least=0, instead=", or buffers")
+    whole = as_bytes(nbytes, f"{algorithm.full_name}: nbytes", instead=", or buffers")
     check_op(op, dtype)
     elements = round_down(algorithm, whole // item_bytes(dtype), world_size)
     least = algorithm.least_elements(world_size)
@@ -121,18 +141,58 @@ def _elements(algorithm: Algorithm, world_size: int, nbytes: object, dtype: str,
     return elements
 
 
-def _shape(algorithm: Algorithm, world_size: int, buffers: Sequence[Array]) -> tuple[str, int]:
-    """Return type and number of the elements of each buffer. Raise InputError unless all ranks' are alike."""
-    is_sequence = isinstance(buffers, Sequence | np.ndarray)
-    if not is_sequence or not all(isinstance(buffer, np.ndarray) for buffer in buffers):
-        raise InputError(f"{algorithm.full_name}: buffers are {buffers!r}; give a numpy array for each rank")
-    kinds = {(buffer.shape, buffer.dtype.name) for buffer in buffers}
-    if len(buffers) != world_size or len(kinds) != 1 or buffers[0].ndim != 1:
-        raise InputError(
-            f"{algorithm.full_name}: buffers are {sorted(kinds)}, {len(buffers)} of them; "
-            f"{world_size} of one length and type are needed, each with one dimension"
-        )
+def check_buffers(algorithm: Algorithm, world_size: int, buffers: Sequence[Array]) -> tuple[str, int]:
+    """Return type and number of the elements of each buffer. Raise InputError unless a collective can write to all."""
+    where = f"{algorithm.full_name}: buffers"
+    given: object = buffers
+    if not isinstance(given, Sequence | np.ndarray) or isinstance(given, str):
+        raise InputError(f"{where} are {quote(buffers)}; give a numpy array for each rank")
+    if len(buffers) != world_size:
+        raise InputError(f"{where} are {len(buffers)}; give a numpy array for each of the {world_size} ranks")
+    for rank, buffer in enumerate(buffers):
+        problem = _problem_of(buffer) or _difference(buffer, buffers[0])
+        if problem:
+            raise InputError(f"{where}[{rank}] {problem}")
+    shared = _sharing(buffers)
+    if shared:
+        raise InputError(f"{where}[{shared[0]}] and buffers[{shared[1]}] share memory; give each rank its own array")
     return buffers[0].dtype.name, buffers[0].size
+
+
+def _problem_of(buffer: Any) -> str:
+    """Return why a collective cannot write to a buffer; empty if it can. Its values are of no concern."""
+    if type(buffer) not in (np.ndarray, np.memmap):
+        instead = "numpy.asarray(buffer)" if isinstance(buffer, np.ndarray) else "a numpy array for each rank"
+        return f"is a {type(buffer).__name__}; give {instead}"
+    if buffer.ndim != 1:
+        return f"has the shape {buffer.shape}; give one dimension"
+    if buffer.dtype not in DTYPES:
+        return f"has the dtype {quote(buffer.dtype.str)}; use one of {', '.join(map(str, DTYPES))}"
+    if not buffer.flags.writeable:
+        return "is read-only; give a copy of it"
+    if buffer.size > 1 and abs(buffer.strides[0]) < buffer.itemsize:
+        return "has elements that share memory; give a copy of it"
+    return ""
+
+
+def _difference(buffer: Array, first: Array) -> str:
+    """Return how a buffer differs from that of rank 0; empty if it does not."""
+    if (buffer.size, buffer.dtype) == (first.size, first.dtype):
+        return ""
+    return f"has {buffer.size} elements of {buffer.dtype}; buffers[0] has {first.size} of {first.dtype}: make all alike"
+
+
+def _sharing(buffers: Sequence[Array]) -> tuple[int, int] | None:
+    """Return two ranks whose buffers share memory, if there are any."""
+    bounds = [np.lib.array_utils.byte_bounds(buffer) for buffer in buffers]
+    order = sorted(range(len(buffers)), key=lambda rank: bounds[rank])
+    for place, one in enumerate(order):
+        for other in order[place + 1 :]:
+            if bounds[other][0] >= bounds[one][1]:
+                break
+            if np.shares_memory(buffers[one], buffers[other]):
+                return min(one, other), max(one, other)
+    return None
 
 
 def round_down(algorithm: Algorithm, n: int, world_size: int) -> int:

@@ -17,14 +17,18 @@ It yields *steps*. A step is a tuple of operations that are posted together and 
   in such scratch. Only all_to_all moves it, so there all chunks are equally large.
 """
 
+import sys
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
+from numbers import Integral
+from types import GeneratorType
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from collectives.errors import InputError, shorten
+from collectives.errors import InputError, shorten, with_line
+from collectives.symbolic_rank import DigitRank, VectorRank
 
 
 class Kind(IntEnum):
@@ -52,8 +56,8 @@ class Kind(IntEnum):
         return self in COMBINING
 
 
-SEND = Kind.SEND  # to look up a member of an enumeration takes longer than to compare with it
-RECEIVING, LOCAL, COMBINING = (Kind.RECV, Kind.RECV_REDUCE), (Kind.COPY, Kind.REDUCE), (Kind.RECV_REDUCE, Kind.REDUCE)
+SEND, RECV, RECV_REDUCE, COPY, REDUCE = Kind  # to look up a member of an enumeration takes longer than to use it
+RECEIVING, LOCAL, COMBINING = (RECV, RECV_REDUCE), (COPY, REDUCE), (RECV_REDUCE, REDUCE)
 
 
 class Operation(NamedTuple):
@@ -90,46 +94,101 @@ Program = Iterator[Step | Operation]
 def send(peer: int, chunk: int, count: int = 1) -> Operation:
     """Return the operation that sends ``count`` chunks from ``chunk`` on to rank ``peer``.
 
+    Raises InputError for a peer, chunk or count that cannot be, with the line of the call.
+
     >>> print(send(1, chunk=4, count=2))
     send(to rank 1, chunk 4..5)
     """
-    return Operation(Kind.SEND, peer, chunk, count, -1)
+    if not (type(peer) is type(chunk) is type(count) is int and peer >= 0 <= chunk and count > 0):
+        peer, chunk, count = _check("send", peer=peer, chunk=chunk, count=count)
+    return Operation(SEND, peer, chunk, count, -1)
 
 
 def recv(peer: int, chunk: int, count: int = 1) -> Operation:
     """Return the operation that receives ``count`` chunks from rank ``peer`` and overwrites those from ``chunk`` on.
 
+    Raises InputError as ``send`` does.
+
     >>> print(recv(0, chunk=4))
     recv(from rank 0, chunk 4)
     """
-    return Operation(Kind.RECV, peer, chunk, count, chunk)
+    if not (type(peer) is type(chunk) is type(count) is int and peer >= 0 <= chunk and count > 0):
+        peer, chunk, count = _check("recv", peer=peer, chunk=chunk, count=count)
+    return Operation(RECV, peer, chunk, count, chunk)
 
 
 def recv_reduce(peer: int, chunk: int, count: int = 1) -> Operation:
     """Return the operation that receives ``count`` chunks from rank ``peer`` and reduces into those from ``chunk`` on.
 
+    Raises InputError as ``send`` does.
+
     >>> print(recv_reduce(0, chunk=4))
     recv_reduce(from rank 0, chunk 4)
     """
-    return Operation(Kind.RECV_REDUCE, peer, chunk, count, chunk)
+    if not (type(peer) is type(chunk) is type(count) is int and peer >= 0 <= chunk and count > 0):
+        peer, chunk, count = _check("recv_reduce", peer=peer, chunk=chunk, count=count)
+    return Operation(RECV_REDUCE, peer, chunk, count, chunk)
 
 
 def copy(chunk: int, into: int, count: int = 1) -> Operation:
     """Return the operation that overwrites ``count`` chunks from ``into`` on with the rank's own from ``chunk`` on.
 
+    Raises InputError as ``send`` does.
+
     >>> print(copy(0, into=3))
     copy(chunk 0 into 3)
     """
-    return Operation(Kind.COPY, -1, chunk, count, into)
+    if not (type(chunk) is type(into) is type(count) is int and chunk >= 0 <= into and count > 0):
+        chunk, into, count = _check("copy", chunk=chunk, into=into, count=count)
+    return Operation(COPY, -1, chunk, count, into)
 
 
 def reduce(chunk: int, into: int, count: int = 1) -> Operation:
     """Return the operation that reduces into ``count`` chunks from ``into`` on the rank's own from ``chunk`` on.
 
+    Raises InputError as ``send`` does.
+
     >>> print(reduce(0, into=3))
     reduce(chunk 0 into 3)
     """
-    return Operation(Kind.REDUCE, -1, chunk, count, into)
+    if not (type(chunk) is type(into) is type(count) is int and chunk >= 0 <= into and count > 0):
+        chunk, into, count = _check("reduce", chunk=chunk, into=into, count=count)
+    return Operation(REDUCE, -1, chunk, count, into)
+
+
+def _check(operation: str, **numbers: Any) -> tuple[int, ...]:
+    """Return the numbers of an operation, those of numpy as ints. Raise InputError with the line of the operation.
+
+    Symbolic ranks are checked later, as the numbers that they stand for.
+    """
+    checked = list[Any]()
+    for name, value in numbers.items():
+        least = 1 if name == "count" else 0
+        is_symbol = isinstance(value, VectorRank | DigitRank)
+        is_whole = isinstance(value, Integral) and not isinstance(value, bool)
+        if not is_symbol and not (is_whole and int(value) >= least):
+            wanted = f"an integer from {least} on" if is_whole else "an integer"
+            hint = "; divide with //" if isinstance(value, float) else ""
+            caller = sys._getframe(2)
+            text = f"{operation}: {name} must be {wanted}, not {shorten(value)}{hint}"
+            raise InputError(with_line(text, caller.f_lineno, caller.f_code.co_filename))
+        checked.append(value if is_symbol else int(value))
+    return tuple(checked)
+
+
+DEEPEST = 1000  # programs that run one another by ``yield from``
+
+
+def line_reached(program: object, file: str) -> int:
+    """Return the line of ``file`` in which a generator, or one that it runs by ``yield from``, waits; 0 if in none."""
+    line = 0
+    for _ in range(DEEPEST):
+        if type(program) is not GeneratorType:
+            break
+        if program.gi_frame is not None and program.gi_frame.f_code.co_filename == file:
+            line = program.gi_frame.f_lineno
+        program = program.gi_yieldfrom
+    return line
 
 
 class Spaced(Sequence[int]):

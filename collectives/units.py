@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from functools import lru_cache
 
+from collectives.checks import check_whole_number
 from collectives.errors import InputError
 from collectives.quoting import quote
 
@@ -105,6 +106,19 @@ def parse_size(text: object) -> int:
     if value.denominator != 1:
         raise InputError(f"{quote(text)} is no size: it is not a whole number of bytes")
     return int(value)
+
+
+def as_bytes(value: object, name: str, instead: str = "") -> int:
+    """Return a number of bytes that is given as such, or as a text. Raise InputError that names the argument.
+
+    ``instead`` is what else would be accepted.
+
+    >>> as_bytes(1024, "nbytes"), as_bytes("1 KiB", "nbytes")
+    (1024, 1024)
+    """
+    if isinstance(value, str):
+        return parse_size(value)
+    return check_whole_number(name, value, at_least=0, instead=f" or a text like '1 MiB'{instead}")
 
 
 def format_size(nbytes: float) -> str:

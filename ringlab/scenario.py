@@ -3,18 +3,20 @@
 Functions of the same names do it in one call, with the name of a shipped scenario, a file, or one that is loaded.
 """
 
-from collections.abc import Callable
-from dataclasses import fields
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
 from functools import update_wrapper
 from inspect import Parameter, cleandoc, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 import scenarios
+from collectives.catalogue import find_algorithm
+from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.records.kineto import read_run
 from collectives.records.trace import Trace
-from collectives.units import parse_size
+from collectives.units import as_bytes
 from ringlab.commands.predicting import prediction
 from ringlab.commands.predicting.prediction import Prediction
 from ringlab.session import Session, Source, session_of
@@ -111,15 +113,15 @@ class Scenario(scenarios.LoadedScenario):
 
     def trace(
         self,
-        algorithm: str | None = None,
-        size: str | None = None,
+        algorithm: str | Algorithm | None = None,
+        size: str | int | None = None,
         *,
         calibration: Source = None,
         engine: str | None = None,
     ) -> Trace:
         """Simulate one algorithm and return its messages: the last at the largest size, unless said.
 
-        Raises InputError for an algorithm that is not in the scenario.
+        ``size`` is in bytes, or a text like "1 MiB". Raises InputError for an algorithm that is not in the scenario.
 
         >>> len(load("star8").trace("ring", "1 KiB").messages)
         112
@@ -127,13 +129,13 @@ class Scenario(scenarios.LoadedScenario):
         from ringlab.pictures.traces import OneRun  # a table of times does without
 
         known = Session(calibration=calibration).find_calibration(self)
-        return OneRun(self, known, engine, algorithm, None if size is None else parse_size(size)).simulate()
+        return OneRun(self, known, engine, algorithm, None if size is None else as_bytes(size, "size")).simulate()
 
     def animate(
         self,
         path: Path | str,
-        algorithm: str | None = None,
-        size: str | None = None,
+        algorithm: str | Algorithm | None = None,
+        size: str | int | None = None,
         *,
         calibration: Source = None,
         progress: Progress | None = None,
@@ -156,8 +158,8 @@ class Scenario(scenarios.LoadedScenario):
         self,
         kind: str,
         path: Path | str,
-        algorithm: str | None = None,
-        size: str | None = None,
+        algorithm: str | Algorithm | None = None,
+        size: str | int | None = None,
         *,
         calibration: Source = None,
         progress: Progress | None = None,
@@ -235,16 +237,34 @@ class Scenario(scenarios.LoadedScenario):
         write_report(answer, self, path, session_of(progress, calibration=calibration, backend=backend))
 
 
-def load(reference: str | Path, *overrides: str) -> Scenario:
-    """Return the scenario in a file, or the shipped one of that name, with ``section.key=value`` overrides applied.
+def load(reference: str | Path, *changes: str | Algorithm) -> Scenario:
+    """Return the scenario in a file, or the shipped one of that name, with changes.
 
+    A change is a text ``section.key=value``, as of ``--set``, or an algorithm to compare with those of the scenario.
     Raises InputError that names the file, the key, the value and what would be accepted, and for arguments of another
     type.
 
     >>> load("star8", "cluster.hosts=16").cluster.world_size
     16
     """
-    return extend(scenarios.load(reference, overrides))
+    found = scenarios.load(reference, [one for one in changes if not isinstance(one, Algorithm)])
+    return extend(_add_algorithms(found, [one for one in changes if isinstance(one, Algorithm)]))
+
+
+def _add_algorithms(found: scenarios.LoadedScenario, added: Sequence[Algorithm]) -> scenarios.LoadedScenario:
+    """Return a scenario with more algorithms of its collective. Raise InputError for one that cannot be among them."""
+    comparison = found.collective
+    if not added:
+        return found
+    if comparison is None:
+        raise InputError(f"{found.path}: no [collective] table to compare {added[0].full_name} in")
+    labels = [one.label for one in comparison.algorithms]
+    for one in added:
+        find_algorithm(one, comparison.name)
+        if one.label in labels:
+            raise InputError(f"{found.path}: it has an algorithm called {one.label}; pass @algorithm another name=")
+        labels.append(one.label)
+    return replace(found, collective=replace(comparison, algorithms=(*comparison.algorithms, *added)))
 
 
 def extend(found: scenarios.LoadedScenario) -> Scenario:
@@ -279,8 +299,8 @@ explain = _by_name(Scenario.explain)
 def animate(
     source: Named,
     path: Path | str,
-    algorithm: str | None = None,
-    size: str | None = None,
+    algorithm: str | Algorithm | None = None,
+    size: str | int | None = None,
     *,
     progress: Progress | None = None,
 ) -> "Picture":
@@ -306,8 +326,8 @@ def plot(
     kind: str,
     source: Named,
     path: Path | str,
-    algorithm: str | None = None,
-    size: str | None = None,
+    algorithm: str | Algorithm | None = None,
+    size: str | int | None = None,
     *,
     calibration: Source = None,
     progress: Progress | None = None,

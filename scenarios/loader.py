@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,9 @@ class CollectiveComparison:
 
     def request(self, algorithm: Algorithm, nbytes: int, world_size: int) -> Request:
         """Return the request for one algorithm and size; both may be others than those compared."""
-        return make_request(algorithm, world_size, nbytes, dtype=self.dtype, op=self.op, root=self.root)
+        made = replace(make_request(algorithm, world_size, nbytes, dtype=self.dtype), op=self.op, root=self.root)
+        made.check(world_size)
+        return made
 
     def requests(self, world_size: int) -> Iterator[Request]:
         """Yield a request for every algorithm at the first size, then at the second, and so on."""

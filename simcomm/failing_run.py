@@ -32,7 +32,7 @@ def run_to_failure(
     ...     yield send(1, 0) if rank == 0 else recv(0, 0)
     ...     if rank == 0:
     ...         yield send(1, 0)
-    >>> wrong, star = algorithm("broadcast", chunks=1)(late).__algorithm__, simcomm.star(2, "10 Gbit/s", "5 us")
+    >>> wrong, star = algorithm("broadcast", chunks=1)(late), simcomm.star(2, "10 Gbit/s", "5 us")
     >>> try:
     ...     simcomm.run(wrong, star, nbytes=64)
     ... except ProgramError as error:

@@ -30,12 +30,13 @@ def in_any_order(
     executor: Executor | None = None,
     *,
     takes_long: bool = False,
+    stays: bool = False,
 ) -> Iterator[tuple[int, Result]]:
     """Yield the number of each task and what ``function`` returns for it, as they get done.
 
     Without an executor they are done here and, if much is left after a second or ``takes_long`` says so, by a process a
-    core, which end with the iteration and with this process. ``function``, tasks and results must be picklable then.
-    What is not done when the iteration ends, by an interrupt too, is given up.
+    core, which end with the iteration and with this process. ``function``, tasks and results must be picklable then,
+    unless it ``stays`` in this process. What is not done when the iteration ends, by an interrupt too, is given up.
 
     >>> sorted(in_any_order(abs, [-1, -2]))
     [(0, 1), (1, 2)]
@@ -47,7 +48,7 @@ def in_any_order(
     for number, task in enumerate(tasks):
         took = process_time() - begun
         is_long = number and took > LOOK_AFTER_S and took / number * (len(tasks) - number) > WORTH_PROCESSES_S
-        if (takes_long or is_long) and cores() > 1:
+        if (takes_long or is_long) and not stays and cores() > 1:
             with _processes(tasks[number:]) as pool:
                 yield from _submitted(pool, function, tasks, number)
             return

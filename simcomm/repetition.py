@@ -187,14 +187,13 @@ def _run(faults: Faults, simulate: Callable[..., Trace], record: Record, number:
 
 def _in_any_order(run: Callable[[int], Trace], number: int) -> Generator[tuple[int, Trace], None, None]:
     """Yield the runs as they get done, on all cores where they take long and other processes can be told of them."""
-    try:
-        pickle.dumps(run)
-    except (pickle.PicklingError, AttributeError, TypeError):
-        yield from ((each, run(each)) for each in range(number))
-        return
     from simcomm.parallel import in_any_order  # a prediction that has no faults starts without it
 
-    yield from in_any_order(run, range(number))
+    try:
+        stays = b"__main__" in pickle.dumps(run)  # the main module may not be imported twice
+    except (pickle.PicklingError, AttributeError, TypeError):
+        stays = True
+    yield from in_any_order(run, range(number), stays=stays)
 
 
 def is_median_known(times: Sequence[float]) -> bool:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import NamedTuple
 
-from collectives.catalogue import library
+from collectives.catalogue import find_algorithm, library
 from collectives.checks import check_cluster
 from collectives.declaration import Algorithm, auto
 from collectives.errors import InputError, TooLarge, Undefined
@@ -62,13 +62,13 @@ def library_candidates(collective: str) -> Iterator[Algorithm]:
 def choose(
     collective: str,
     cluster: Cluster,
-    nbytes: int,
+    nbytes: int | str,
     *,
     dtype: str = "float32",
-    op: str = "sum",
-    root: int = 0,
+    op: str | None = None,
+    root: int | None = None,
     calibration: Calibration | None = None,
-    among: Iterable[Algorithm] | None = None,
+    among: Iterable[str | Algorithm] | None = None,
 ) -> AlgorithmChoice:
     """Choose the algorithm that is predicted to be fastest, of the library's unless ``among`` names others.
 
@@ -82,7 +82,10 @@ def choose(
     """
     check_cluster(cluster, Cluster)
     request = make_request(auto(collective), cluster.world_size, nbytes, dtype=dtype, op=op, root=root)
-    return _choose(performance_model(cluster, calibration).estimator(request), among)
+    if isinstance(among, str | Algorithm):
+        raise InputError(f"among is {among!r}; give a list of algorithms")
+    named = None if among is None else [find_algorithm(one, collective) for one in among]
+    return _choose(performance_model(cluster, calibration).estimator(request), named)
 
 
 def _choose(estimator: Estimator, among: Iterable[Algorithm] | None) -> AlgorithmChoice:

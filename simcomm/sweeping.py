@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from collectives.catalogue import as_algorithm
-from collectives.checks import check_cluster, check_whole_number, is_finite_number
+from collectives.catalogue import find_algorithm
+from collectives.checks import check_cluster, is_finite_number
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.input_files import FileBytes, parse_json
@@ -27,6 +27,7 @@ from collectives.quoting import quote
 from collectives.records.calibration import Calibration
 from collectives.records.environment import installed_version
 from collectives.request import Request, make_request
+from collectives.units import as_bytes
 from simcomm import compiled
 from simcomm.cluster.calibrated import resolve_transport
 from simcomm.cluster.cluster import Cluster
@@ -53,14 +54,26 @@ def describe_questions(
     for number, request in enumerate(requests):
         algorithm = request.algorithm
         if id(algorithm) not in programs:
-            source = algorithm.source.read_text(encoding="utf-8") if algorithm.source is not None else ""
-            programs[id(algorithm)] = f"{algorithm.full_name} {source}"
+            programs[id(algorithm)] = f"{algorithm.full_name} {_text_of(algorithm)}"
         asked = {"bytes": request.nbytes, "dtype": request.dtype, "op": request.op, "root": request.root}
         key = key_of([digests[number // each], programs[id(algorithm)], asked])
         cluster = clusters[number // each]
         told = {"algorithm": algorithm.full_name, "cluster": cluster.title, "ranks": cluster.world_size}
         questions.append({"key": key, **told, **asked})
     return questions
+
+
+def _text_of(algorithm: Algorithm) -> str:
+    """Return the file of a user's program. Raise InputError where a change of the program would not be seen."""
+    if algorithm.is_builtin:
+        return ""
+    try:
+        return Path(algorithm.file or ".").read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(
+            f"kept: the program of {algorithm.full_name} is in no file, so later changes of it would go unnoticed; "
+            "save it in a file and pass FILE.py:NAME"
+        ) from error
 
 
 def describe_cluster(cluster: Cluster) -> dict[str, object]:
@@ -172,18 +185,18 @@ class SweepBlock(NamedTuple):
 def sweep(
     algorithms: Several,
     clusters: Cluster | Iterable[Cluster],
-    sizes: Sequence[int] | npt.NDArray[np.integer],
+    sizes: Sequence[int | str] | npt.NDArray[np.integer],
     *,
     dtype: str = "float32",
-    op: str = "sum",
-    root: int = 0,
+    op: str | None = None,
+    root: int | None = None,
     calibration: Calibration | None = None,
     faults: Faults = NO_FAULTS,
     executor: Executor | None = None,
     kept: Path | str | None = None,
     progress: bool | Told | None = None,
 ) -> Sweep:
-    """Predict each algorithm on each cluster at each of ``sizes`` (bytes a rank).
+    """Predict each algorithm on each cluster at each of ``sizes``: bytes a rank, or texts like "1 MiB".
 
     The answers are those of ``simcomm.run(..., engine="compiled", record=False)``, to the last bit; programs are traced
     and proved, and routes found, once for all clusters that differ in speeds only. Where much is left after a second,
@@ -209,10 +222,11 @@ def sweep(
         seconds.reshape(-1)[:] = file.known
     nbytes = np.array([request.nbytes for request in requests], np.int64).reshape(shape)
     blocks = list(asked.blocks(requests, np.isnan(seconds)))
+    stays = any(one.source is None and not one.is_builtin for one in asked.algorithms)  # other processes lack it
     interrupted = False
     try:
         with _told(progress, int(np.count_nonzero(~np.isnan(seconds))), seconds.size) as tell:
-            for number, found in in_any_order(predict_block, [block for block, _ in blocks], executor):
+            for number, found in in_any_order(predict_block, [block for block, _ in blocks], executor, stays=stays):
                 places = blocks[number][1]
                 seconds.reshape(-1)[places] = found
                 if file is not None:
@@ -252,13 +266,13 @@ class _Asked:
         for cluster in found:
             check_faults(faults, cluster.graph, cluster.world_size)
         if isinstance(sizes, str) or not hasattr(sizes, "__len__"):
-            raise InputError(f"sizes is {sizes!r}; give a list of whole numbers of bytes")
-        whole = tuple(check_whole_number("a size", int(size), at_least=0) for size in sizes)
+            raise InputError(f"sizes is {sizes!r}; give a list of bytes, or of texts like '1 MiB'")
+        whole = tuple(as_bytes(size, "a size") for size in sizes)
         if not (named and found and whole):
             raise InputError("a sweep needs at least one algorithm, one cluster and one size")
-        return cls(tuple(as_algorithm(one) for one in named), found, whole, faults)
+        return cls(tuple(find_algorithm(one) for one in named), found, whole, faults)
 
-    def requests(self, dtype: str, op: str, root: int) -> list[Request]:
+    def requests(self, dtype: str, op: str | None, root: int | None) -> list[Request]:
         """Return the request of every place, in the order of the answer. Raise InputError."""
         known: dict[tuple[int, Algorithm, int], Request] = {}
         for cluster in self.clusters:

@@ -9,6 +9,4 @@ from collectives.declaration import Algorithm
 
 def declared(collective: str, function: Callable[..., Any], **options: Any) -> Algorithm:
     """Return the algorithm that the decorator makes of a function."""
-    found = algorithm(collective, **options)(function).__algorithm__  # type: ignore[attr-defined]
-    assert isinstance(found, Algorithm)
-    return found
+    return algorithm(collective, **options)(function)

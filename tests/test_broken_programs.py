@@ -13,18 +13,24 @@ from collectives import Algorithm, InputError, ProgramError, algorithm, copy, on
 from collectives.algorithms.naive import naive_broadcast, naive_reduce
 from collectives.algorithms.ring import ring_all_gather
 from collectives.catalogue import load_file
-from collectives.step import Operation
+from collectives.step import Kind, Operation
 from collectives.verdict import prove
 from ringlab.shared.ranges import parse_world_sizes
 
 # mypy: allow-untyped-defs
 
 
+IN_LINES = re.compile(  # what messages say of lines
+    r"(, up to its last step, \d+)?(, as it yields no step)? ?\((it begins in )?line \d+ of \w+\.py\)|, line \d+(?=\))"
+)
+
+
 def refusal(collective: str, function: Callable[..., Any], world_size: int, root: int = 0, **options: Any) -> str:
+    """Return why a program is wrong, without the lines, which move with every change of this file."""
     with pytest.raises(ProgramError) as failure:
         verify(declared(collective, function, name="wrong", **options), world_size, root)
     assert failure.value.world_size == world_size
-    return str(failure.value)
+    return IN_LINES.sub("", str(failure.value))
 
 
 def test_a_deadlock_of_two_names_only_the_two() -> None:
@@ -119,15 +125,15 @@ def test_unmatched_send() -> None:
     ("op", "problem"),
     [
         (send(3, 0), "send(to rank 3, chunk 0): there is no rank 3; ranks are 0..2"),
-        (recv(-1, 0), "recv(from rank -1, chunk 0): there is no rank -1; ranks are 0..2"),
+        (Operation(Kind.RECV, -1, 0, 1, 0), "recv(from rank -1, chunk 0): there is no rank -1; ranks are 0..2"),
         (send(1, 3), "send(to rank 1, chunk 3): there is no chunk 3; chunks are 0..2"),
         (send(1, 2, count=2), "send(to rank 1, chunk 2..3): there is no chunk 3; chunks are 0..2"),
-        (recv(1, -1), "recv(from rank 1, chunk -1): there is no chunk -1; chunks are 0..2"),
-        (send(1, 0, count=0), "send(to rank 1, chunk 0): count must be at least 1"),
+        (Operation(Kind.RECV, 1, -1, 1, -1), "recv(from rank 1, chunk -1): there is no chunk -1; chunks are 0..2"),
+        (Operation(Kind.SEND, 1, 0, 0, -1), "send(to rank 1, chunk 0): count must be at least 1"),
         (send(0, 0), "send(to rank 0, chunk 0): a rank never sends to itself; use copy or reduce"),
-        (send(1, 0.5), "send: 0.5 is no whole number; peers, chunks and counts are (divide with //)"),  # type: ignore[arg-type]
-        (send(None, 0), "send: None is no whole number"),  # type: ignore[arg-type]
-        (recv(1, "0"), "recv: '0' is no whole number"),  # type: ignore[arg-type]
+        (Operation(Kind.SEND, 1, 0.5, 1, -1), "send: 0.5 is no whole number; peers, chunks and counts are (divide"),
+        (Operation(Kind.SEND, None, 0, 1, -1), "send: None is no whole number"),
+        (Operation(Kind.RECV, 1, "0", 1, "0"), "recv: '0' is no whole number"),
         (copy(0, into=3), "copy(chunk 0 into 3): there is no chunk 3; chunks are 0..2"),
     ],
 )
@@ -280,7 +286,7 @@ def test_what_fails_alone_and_together_is_told_of_two_ranks_and_what_fails_alone
     def to_itself(rank, world_size):  # type: ignore[no-untyped-def]
         yield send((rank + 1) % world_size, 0), recv_reduce((rank + 1) % world_size, 0)
 
-    program: Algorithm = algorithm("all_reduce", chunks=1)(to_itself).__algorithm__  # type: ignore[attr-defined]
+    program: Algorithm = algorithm("all_reduce", chunks=1)(to_itself)
     verdict = prove(program, [1, 2])
     assert verdict.problem is not None and verdict.counter_example == {"world_size": 1, "root": 0, "rank": 0, "step": 0}
     assert verdict.problem.endswith("use copy or reduce; with 2 ranks it is right")

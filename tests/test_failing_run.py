@@ -53,7 +53,7 @@ def test_others_go_on_until_they_wait_for_the_rank_that_goes_wrong() -> None:
             raise ZeroDivisionError
         yield send(rank ^ 2, 0), recv_reduce(rank ^ 2, 0)
 
-    trace, _ = failing(algorithm("all_reduce", chunks=1)(wrong).__algorithm__, 4)  # type: ignore[attr-defined]
+    trace, _ = failing(algorithm("all_reduce", chunks=1)(wrong), 4)
     assert trace.failure is not None
     assert (trace.failure.rank, trace.failure.step) == (0, 1)
     assert sorted((message.src, message.dst) for message in trace.messages if message.step == 1) == [(1, 3), (3, 1)]

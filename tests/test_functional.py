@@ -104,7 +104,7 @@ def test_a_groups_ranks_are_those_of_the_world():
 
 REFUSED = [
     "op 'median' is not known", "needs a floating dtype", "cannot reduce dtype 'complex64'", "BAND is not known",
-    "op 3 is not known", "did you mean all_reduce/ring", "broadcast/naive is no all_reduce",
+    "op 3 is not known", "did you mean all_reduce/ring", "broadcast/naive is not an algorithm for all",
     "tensor has the layout torch.sparse_coo", "tensor is on meta", "tensor is expanded",
     "rank 2 is not one of the group's: 0, 1", "output_tensor needs the same dtype and 2 times",
     "input needs the same dtype and 2 times", "a multiple of 2",
@@ -119,7 +119,7 @@ REFUSED = [
     r"input_split_sizes is \[1, 3\] .*unequal parts are not supported",
 ]  # fmt: skip
 REFUSED_TYPES = [
-    "tensor is a list", "algorithm is <RedOpType.SUM: 0>; give a name such as", "algorithm is <torch.*ProcessGroup",
+    "tensor is a list", "algorithm is <RedOpType.SUM: 0>; give an Algor", "algorithm is <torch.*ProcessGroup",
     "rank '0' is no whole number", "group_dst '1' is no whole number", "group is 'all'", "gather_list is a Tensor",
     r"scatter_list\[0\] is a NoneType",
 ]  # fmt: skip

@@ -156,7 +156,7 @@ def test_a_users_own_file_runs(tmp_path: Path):
         ({"nbytes": 8, "repetitions": 0}, "repetitions is 0"),
         ({"nbytes": 8, "repetitions": 2.5}, "repetitions is 2.5; give a whole number from 1 on"),
         ({"nbytes": 8, "timeout": "60"}, "timeout is '60'; give a number of seconds above 0"),
-        ({"buffers": [np.zeros(3)]}, "2 of one length and type are needed"),
+        ({"buffers": [np.zeros(3)]}, "buffers are 1; give a numpy array for each of the 2 ranks"),
         ({"buffers": [np.zeros((2, 2))] * 2}, "one dimension"),
     ],
 )

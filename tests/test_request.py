@@ -21,12 +21,10 @@ STAR = simcomm.star(4, "10 Gbit/s", "5 us")
 RING = find_algorithm("all_reduce/ring")
 
 WRONG_TYPES = [
-    ({"nbytes": "8 MiB"}, "nbytes is '8 MiB'; give a whole number from 0 on"),
+    ({"nbytes": "8 megs"}, "'8 megs' is no size; write a number and one of"),
+    ({"nbytes": None}, "nbytes is None; give a whole number from 0 on or a text like '1 MiB', or buffers"),
     ({"nbytes": True}, "nbytes is True"),
     ({"nbytes": 8.0}, "nbytes is 8.0"),
-    ({"nbytes": 8, "root": "0"}, "root is '0'; give a whole number"),
-    ({"nbytes": 8, "root": 1.0}, "root is 1.0"),
-    ({"nbytes": 8, "root": False}, "root is False"),
     ({"nbytes": 8, "dtype": torch.float32}, "dtype is torch.float32; give its name, 'float32'"),
     ({"nbytes": 8, "dtype": np.float64}, "dtype is <class 'numpy.float64'>; give its name, 'float64'"),
     ({"nbytes": 8, "dtype": 32}, "dtype is 32; give its name"),
@@ -46,6 +44,97 @@ def test_wrong_types_are_refused_like_wrong_values(run, given: dict, message: st
 
 
 @pytest.mark.parametrize("run", [simcomm.run, realcomm.run])
+@pytest.mark.parametrize("root", ["0", 1.0, False])
+def test_run_rejects_a_root_that_is_no_integer(run, root: object):
+    with pytest.raises(InputError, match=f"root is {root!r}; give a whole number"):
+        run("reduce/naive", STAR, 8, root=root)
+
+
+def read_only(buffer: np.ndarray) -> np.ndarray:
+    buffer.flags.writeable = False
+    return buffer
+
+
+STRIDES = np.lib.stride_tricks.as_strided
+ODD_BUFFERS = {  # what stands in place of rank 2's, and what is said of it
+    "is read-only; give a copy of it": read_only,
+    "has the dtype '>f8'; use one of float32, ": lambda buffer: buffer.astype(">f8"),
+    "has the dtype '|O'; use one of": lambda buffer: buffer.astype(object),
+    "has the dtype '<c16'; use one of": lambda buffer: buffer.astype(complex),
+    "has the dtype '<U32'; use one of": lambda buffer: buffer.astype(str),
+    "has 4 elements of float32; buffers[0] has 4 of float64: make all": lambda buffer: buffer.astype(np.float32),
+    "has 3 elements of float64; buffers[0] has 4 of": lambda buffer: buffer[:3],
+    "has the shape (2, 2); give one dimension": lambda buffer: buffer.reshape(2, 2),
+    "has the shape (); give one dimension": lambda buffer: np.array(1.0),
+    "is a list; give a numpy array for each rank": lambda buffer: buffer.tolist(),
+    "is a Tensor; give a numpy array for each rank": torch.from_numpy,
+    "is a NoneType; give a numpy array for": lambda buffer: None,
+    "is a MaskedArray; give numpy.asarray(buffer)": np.ma.MaskedArray,
+    "has elements that share memory; give a copy": lambda buffer: STRIDES(buffer, (4,), (0,)),
+}
+
+
+@pytest.mark.parametrize("run", [simcomm.run, realcomm.run])
+@pytest.mark.parametrize("message", ODD_BUFFERS)
+def test_run_writes_no_buffer_when_one_cannot_be_written(run, message: str):
+    buffers: list = [np.arange(4.0) + rank for rank in range(4)]
+    before = [buffer.copy() for buffer in buffers]
+    asked = [*buffers[:2], ODD_BUFFERS[message](buffers[2]), buffers[3]]
+    with pytest.raises(InputError, match=re.escape(f"all_reduce/ring: buffers[2] {message}")):
+        run("all_reduce/ring", STAR, buffers=asked)
+    assert np.array_equal(buffers, before)
+
+
+@pytest.mark.parametrize("run", [simcomm.run, realcomm.run])
+def test_run_rejects_buffers_that_share_memory(run):
+    one, whole = np.ones(4), np.ones(10)
+    for buffers in ([one] * 4, [whole[2 * rank : 2 * rank + 4] for rank in range(4)]):
+        with pytest.raises(InputError, match=r"buffers\[0\] and buffers\[1\] share memory; give each rank its own"):
+            run("all_reduce/ring", STAR, buffers=buffers)
+    assert (one == 1).all() and (whole == 1).all()
+
+
+def test_buffers_may_be_views_that_interleave_and_hold_nan(tmp_path):
+    columns = np.arange(12.0).reshape(3, 4)
+    columns[0, 1] = np.nan
+    total = columns.sum(axis=1)
+    simcomm.run("all_reduce/ring", STAR, buffers=[columns[::-1, rank] for rank in range(4)])
+    assert np.array_equal(columns, np.tile(total[:, None], 4), equal_nan=True)
+    mapped = np.memmap(tmp_path / "memory", np.float64, "w+", shape=(4, 3))
+    mapped[:] = 1
+    simcomm.run("all_reduce/ring", STAR, buffers=mapped)
+    assert (np.fromfile(tmp_path / "memory") == 4).all()
+
+
+@pytest.mark.parametrize("run", [simcomm.run, realcomm.run])
+@pytest.mark.parametrize(
+    ("name", "given", "message"),
+    [
+        ("broadcast/naive", {"nbytes": 8, "op": "max"}, "broadcast/naive: broadcast does not reduce; remove op"),
+        ("all_gather/ring", {"nbytes": 8, "op": "sum"}, "all_gather does not reduce; remove op"),
+        ("all_reduce/ring", {"nbytes": 8, "root": 0}, "all_reduce/ring: all_reduce does not have a root; remove root"),
+        ("all_reduce/ring", {"nbytes": 64, "buffers": 4}, "nbytes is 64 and the buffers have 32; remove nbytes"),
+        ("all_reduce/ring", {"nbytes": "1 KiB", "buffers": 4}, "nbytes is 1024 and the buffers have 32"),
+        ("all_reduce/ring", {"dtype": "float32", "buffers": 4}, "dtype is float32 and the buffers have float64"),
+    ],
+)
+def test_run_rejects_an_argument_that_has_no_effect(run, name: str, given: dict, message: str):
+    if "buffers" in given:
+        given = given | {"buffers": [np.ones(4) for _ in range(given["buffers"])]}
+    with pytest.raises(InputError, match=message):
+        run(name, STAR, **given)
+
+
+def test_a_size_is_a_text_as_in_scenarios():
+    assert simcomm.run("all_reduce/ring", STAR, "1 MiB") == simcomm.run("all_reduce/ring", STAR, 1 << 20)
+    assert choose("all_reduce", STAR, "1 MiB") == choose("all_reduce", STAR, 1 << 20)
+    found = simcomm.sweep("all_reduce/ring", STAR, ["1 KiB", 1 << 20])
+    assert found.sizes == (1 << 10, 1 << 20)
+    ones = [np.ones(128) for _ in range(4)]
+    assert simcomm.run("all_reduce/ring", STAR, "1 KiB", buffers=ones, dtype="float64").facts["nbytes"] == 1024
+
+
+@pytest.mark.parametrize("run", [simcomm.run, realcomm.run])
 @pytest.mark.parametrize(
     ("algorithm", "cluster", "message"),
     [
@@ -53,7 +142,7 @@ def test_wrong_types_are_refused_like_wrong_values(run, given: dict, message: st
         ("all_reduce/ring", "this-machine", "cluster is 'this-machine'"),
         ("all_reduce/ring", None, "cluster is None"),
         (7, STAR, "algorithm is 7; give an Algorithm or a name like 'all_reduce/ring'"),
-        (print, STAR, "algorithm is <built-in function print>"),
+        (print, STAR, "algorithm is <built-in function print>; .* or declare the function with @algorithm"),
         (None, STAR, "algorithm is None"),
     ],
 )
@@ -207,7 +296,9 @@ def test_buffers_are_those_of_the_request():
         (Request("all_reduce/ring", 4), "algorithm is 'all_reduce/ring'"),
         (Request(RING, "4"), "elements is '4'"),
         (Request(RING, -1), "elements is -1"),
-        (Request(RING, 4, root=4), r"root 4 is not one of the ranks 0..3"),
+        (Request(RING, 4, root=1), "all_reduce does not have a root; remove root"),
+        (Request(find_algorithm("reduce/naive"), 4, root=4), r"root 4 is not one of the ranks 0..3"),
+        (Request(find_algorithm("broadcast/naive"), 4, op="max"), "broadcast does not reduce; remove op"),
     ],
 )
 def test_a_request_is_checked_however_it_was_made(request_: Request, message: str):

@@ -55,7 +55,7 @@ WRONG = {
         "collective={algorithms=['ring'], sizes=['1 B']}": 'collective.name is missing: for example "all_reduce"',
         "collective.name=all_to_none": "no collective is called 'all_to_none'; did you mean all_to_all? (of ",
         "collective.algorithms=['rong']": "no algorithm is called 'all_reduce/rong'; did you mean all_reduce/ring? (of",
-        "collective.algorithms=['reduce/naive']": "collective.algorithms.0: reduce/naive is no all_reduce",
+        "collective.algorithms=['reduce/naive']": "collective.algorithms.0: reduce/naive is not an algorithm for all",
         "collective.algorithms=['absent.py:x']": "absent.py: no such file",
         "collective.algorithms=[{name='ring', gpus=4}]": "all_reduce/ring has no parameter 'gpus'; it has: none",
         "collective.algorithms=[{name='ring', gpus=4.5}]": "parameter gpus of ring must be an integer or a string",
@@ -94,7 +94,7 @@ WRONG = {
     STAR + TRAINS: {
         "training={}": "training.gradient_sync is missing; set for example",
         "training.gradient_sync=['rong']": "training.gradient_sync.0: no algorithm is called 'all_reduce/rong'",
-        "training.gradient_sync=['broadcast/naive']": "training.gradient_sync.0: broadcast/naive is no all_reduce",
+        "training.gradient_sync=['broadcast/naive']": "training.gradient_sync.0: broadcast/naive is not an algorithm",
         "training.model=resnet19": "unknown model 'resnet19'; did you mean resnet18? (there are resnet18",
         "training.dataset=mnist": "training.dataset: unknown dataset 'mnist'; there are digits, cifar10",
         "training.optimizer=adam": "training: optimizer 'adam' is not known; there are",

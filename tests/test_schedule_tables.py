@@ -83,8 +83,8 @@ def test_ranks_that_meet_each_peer_in_turn_are_asked_alike_in_a_file_and_here(tm
     (of_file,) = load_file(tmp_path / "my.py")
     names: dict[str, Any] = {}
     exec(ABSOLUTE, names)
-    wanted = build_schedule(names["absolute"].__algorithm__, p).table()
-    for found in (build_by_branch(of_file, p), build_by_branch(names["absolute"].__algorithm__, p)):
+    wanted = build_schedule(names["absolute"], p).table()
+    for found in (build_by_branch(of_file, p), build_by_branch(names["absolute"], p)):
         assert found is not None
         assert_same(found, wanted)
     lines = ABSOLUTE.splitlines()
@@ -392,7 +392,7 @@ def test_a_count_that_is_no_whole_number_is_refused_for_any_number_of_ranks() ->
         yield send((rank + 1) % world_size, rank, 1.5), recv((rank - 1) % world_size, (rank - 1) % world_size, 1.5)
 
     assert build_symmetric(here(half), 70) is None
-    with pytest.raises(ProgramError, match=r"1\.5 is no whole number"):
+    with pytest.raises(ProgramError, match=r"send: count must be an integer, not 1\.5"):
         build_table(here(half), 70)
 
 

@@ -39,7 +39,7 @@ def test_messages_are_causal_and_routed():
         ({"nbytes": 8, "op": "avg"}, "op 'avg'.*sum, mean"),
         ({"nbytes": 8, "dtype": "float8"}, "dtype 'float8'"),
         ({"nbytes": 8, "dtype": "int32", "op": "mean"}, "floating dtype"),
-        ({"buffers": [np.zeros(2), np.zeros(3)]}, "one length and type"),
+        ({"buffers": [np.zeros(2), np.zeros(3)]}, "buffers.1. has 3 elements of float64; buffers.0. has 2 of"),
     ],
 )
 def test_run_rejects_invalid_arguments(asked, message):

@@ -287,7 +287,7 @@ def forgets_to_add(rank, world_size):
 def test_an_algorithm_that_does_not_average_is_refused(monkeypatch):
     monkeypatch.setattr("realcomm.training.trainer.launch", lambda *args, **named: pytest.fail("a process was started"))
     with pytest.raises(InputError, match="misses the contribution of rank 0"):
-        train(small(forgets_to_add.__algorithm__), TWO)  # type: ignore[attr-defined]
+        train(small(forgets_to_add), TWO)
 
 
 @pytest.mark.parametrize("stem", STEMS)

@@ -95,11 +95,9 @@ def recursive_doubling_all_gather(rank: int, world_size: int) -> Program:
     """
     core = core_of(world_size)
     if rank >= core:
+        after = world_size - rank - 1
         yield send(rank - core, rank)
-        yield (
-            recv(rank - core, 0, rank),
-            *([recv(rank - core, rank + 1, world_size - rank - 1)][: world_size - rank - 1]),
-        )
+        yield recv(rank - core, 0, rank), *([recv(rank - core, rank + 1, after)] if after else [])
         return
     spare = rank + core
     if spare < world_size:
@@ -109,7 +107,8 @@ def recursive_doubling_all_gather(rank: int, world_size: int) -> Program:
         give, take = (runs_of_parts(op.chunk, op.count, world_size) for op in (outgoing, incoming))
         yield (*(send(outgoing.peer, *run) for run in give), *(recv(incoming.peer, *run) for run in take))
     if spare < world_size:
-        yield send(spare, 0, spare), *([send(spare, spare + 1, world_size - spare - 1)][: world_size - spare - 1])
+        after = world_size - spare - 1
+        yield send(spare, 0, spare), *([send(spare, spare + 1, after)] if after else [])
 
 
 @algorithm("reduce_scatter", name="recursive_halving")

@@ -59,7 +59,7 @@ def bracket(algorithm: Algorithm, model: CostModel, elements: int) -> Bracket:
     Bracket(least=54.0, most=78.0)
     """
     chunks = algorithm.chunks(model.p)
-    if algorithm.source is not None or elements < chunks or model.p == 1:
+    if not algorithm.is_builtin or elements < chunks or model.p == 1:
         return Bracket(*UNKNOWN)
     itemsize, down = model.nbytes / elements, elements - elements % chunks
     lower = model._replace(nbytes=down * itemsize)

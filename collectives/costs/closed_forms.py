@@ -339,13 +339,13 @@ def closed_form(algorithm: Algorithm, model: CostModel) -> float | None:
     >>> round(closed_form(find_algorithm("all_reduce/ring"), network), 9)
     0.001506
     """
-    form = FORMS.get(f"{algorithm.spec.name}/{algorithm.name}") if algorithm.source is None else None
+    form = FORMS.get(f"{algorithm.spec.name}/{algorithm.name}") if algorithm.is_builtin else None
     return None if form is None else form(model, **algorithm.parameters)
 
 
 def least_seconds(algorithm: Algorithm, model: CostModel) -> float:
     """Return the seconds that no run of a library algorithm with equal chunks goes below; 0 where none are known."""
     name = f"{algorithm.spec.name}/{algorithm.name}"
-    if algorithm.source is not None or name not in UPPER_BOUNDS or model.p == 1:
+    if not algorithm.is_builtin or name not in UPPER_BOUNDS or model.p == 1:
         return 0.0
     return double_tree_lower_bound(model, name.partition("/")[0], int(algorithm.parameters.get("slices") or 8))

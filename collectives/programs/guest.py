@@ -29,7 +29,7 @@ import psutil
 
 from collectives.declaration import Algorithm, declared_in
 from collectives.errors import InputError, Undefined, describe_error, first_line, line_in, shorten
-from collectives.programs.recorder import Recorder, first_line_of
+from collectives.programs.recorder import Recorder
 from collectives.symbolic_rank import DigitRank, Diverges, VectorRank
 
 SITE = struct.Struct("5q")  # whether it is at a rank, then rank, channel, step, line: what a guest notes all the time
@@ -260,7 +260,7 @@ def _describe(found: Algorithm) -> dict[str, Any]:
     """Return an algorithm as what can be sent."""
     return {
         "collective": found.spec.name, "name": found.name, "function": found.function.__name__,
-        "line": first_line_of(found),
+        "line": found.first_line,
         "chunks": _describe_rule(found.chunks_rule), "scratch": _describe_rule(found.scratch_rule),
         "parameters": [_describe_parameter(one) for one in found.parameters_taken],
     }  # fmt: skip

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collectives.declaration import Algorithm, first_arguments
-from collectives.errors import InputError, ProgramEnded, Undefined
+from collectives.errors import InputError, ProgramEnded, Undefined, with_line
 from collectives.programs.limits import read_limits
 from collectives.programs.sandbox import ProgramFile
 from collectives.quoting import make_printable
@@ -230,7 +230,7 @@ class RecordedCount:
         if header.get("how") == "failed":
             raise InputError(f"its number of chunks fails with {text}")
         if isinstance(header.get("line"), int):
-            text += f" (line {header['line']} of {self.program.file.path.name})"
+            text = with_line(text, header["line"], self.program.file.path)
         raise (Undefined if header.get("how") == "undefined" else InputError)(text)
 
 
@@ -320,7 +320,7 @@ def _failure(found: Any, counts: list[list[int]], file: ProgramFile) -> Recorded
     if found["how"] == "failed":
         text = f"the program fails with {text}"
     elif found["line"]:
-        text += f" (line {_whole(found['line'])} of {file.path.name})"
+        text = with_line(text, _whole(found["line"]), file.path)
     return RecordedFailure((rank, channel, step), str(found["how"]), text)
 
 

@@ -4,11 +4,9 @@ Each step is its line and its number of operations, each operation five numbers.
 run that stands for many ranks, or something that is no number at all, of which only the ``repr`` is kept.
 """
 
-import inspect
 from array import array
 from collections.abc import Callable, Iterable
 from itertools import chain
-from types import GeneratorType
 from typing import Any
 
 import numpy as np
@@ -17,11 +15,10 @@ from collectives.budget import Gigabyte, allowed, more_memory
 from collectives.declaration import Algorithm
 from collectives.errors import InputError, Undefined, describe_error, first_line, line_in, shorten
 from collectives.programs.limits import MOST_CHANNELS, MOST_STEPS
-from collectives.step import Kind, Step, as_step
+from collectives.step import Kind, Step, as_step, line_reached
 from collectives.symbolic_rank import DigitRank, Diverges, VectorRank
 
 PLAIN = frozenset({int, Kind})  # types of numbers that need no second look
-DEEPEST = 1000  # programs that run one another by ``yield from``
 Note = Callable[[int, int, int, int], None]  # told the rank, channel, step and line that a program is in
 
 
@@ -34,7 +31,7 @@ class Recorder:
 
     def __init__(self, algorithm: Algorithm, note: Note) -> None:
         self.algorithm, self.note, self.file = algorithm, note, str(algorithm.source)
-        self.begin = first_line_of(algorithm)
+        self.begin = algorithm.first_line
         self.most = allowed(Gigabyte.SAID)  # operations
         self.channels: list[list[int]] = []  # steps of each channel of each rank
         self.steps, self.numbers = array("i"), array("i")  # line and size of each step; five numbers an operation
@@ -70,7 +67,7 @@ class Recorder:
         for yielded in program:
             if step == MOST_STEPS:
                 raise TooMuch(f"the program does not end: it yields more than {MOST_STEPS} steps")
-            line = find_line(program, self.file)
+            line = line_reached(program, self.file)
             self._add(as_step(yielded), line)
             at[2] = self.channels[-1][channel] = step = step + 1
             self.note(rank, channel, step, line)
@@ -112,7 +109,7 @@ class Recorder:
     def _describe(self, error: BaseException, at: list[int], program: Any) -> dict[str, Any]:
         """Return what ended the transcript: where, in which way, and what to say."""
         file, how, text = self.algorithm.source, "refused", first_line(error, most=1000)
-        line = line_in(error, file) or find_line(program, self.file) or self.begin
+        line = line_in(error, file) or line_reached(program, self.file) or self.begin
         if isinstance(error, Undefined):
             how = "undefined"
         elif not isinstance(error, InputError):
@@ -130,21 +127,3 @@ class Recorder:
         }  # fmt: skip
         parts = [part.tobytes() for part in (self.steps, self.numbers, self.shifted, self.vectors, *self.values)]
         return header, b"".join(parts)
-
-
-def first_line_of(algorithm: Algorithm) -> int:
-    """Return the line in which the function of an algorithm begins; 0 where that is not known."""
-    function = inspect.unwrap(algorithm.function)
-    return function.__code__.co_firstlineno if inspect.isfunction(function) else 0
-
-
-def find_line(program: Any, file: str) -> int:
-    """Return the line of ``file`` in which a generator waits, or one that it runs by ``yield from``; 0 if in none."""
-    line = 0
-    for _ in range(DEEPEST):
-        if type(program) is not GeneratorType:
-            break
-        if program.gi_frame is not None and program.gi_frame.f_code.co_filename == file:
-            line = program.gi_frame.f_lineno
-        program = program.gi_yieldfrom
-    return line

@@ -196,7 +196,7 @@ def name_in_library(algorithm: Algorithm) -> str:
     >>> name_in_library(find_algorithm("broadcast/chain[slices=4]"))
     'broadcast/chain[slices=4]'
     """
-    return "" if algorithm.source else replace(algorithm, by_model=False).full_name
+    return replace(algorithm, by_model=False).full_name if algorithm.is_builtin else ""
 
 
 def read_trace(path: Path | str) -> Trace:

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collectives.catalogue import as_algorithm
+from collectives.catalogue import find_algorithm
 from collectives.declaration import Algorithm
-from collectives.errors import InputError, ProgramEnded, ProgramError, Undefined, describe_error
+from collectives.errors import InputError, ProgramEnded, ProgramError, Undefined, describe_error, line_in, with_line
 from collectives.schedule.rules import DIFFERENT_CHUNKS, Keys, first_mismatch, first_offence, match_halves, pair_keys
 from collectives.schedule.schedule import OperationColumns, ProgramCall, Schedule, make_call
 from collectives.step import Kind, Step
@@ -33,7 +33,7 @@ def build_schedule(algorithm: str | Algorithm, world_size: int, root: int = 0) -
     >>> schedule.steps, schedule.messages, str(schedule.operation(0))
     (4, 12, 'send(to rank 1, chunk 2)')
     """
-    algorithm = as_algorithm(algorithm)
+    algorithm = find_algorithm(algorithm)
     call = make_call(algorithm, world_size, root)
     programs, failure = _run_programs(call)
     columns, wrong = columns_of(call, programs)
@@ -74,15 +74,22 @@ def _run_programs(call: ProgramCall) -> tuple[Programs, ProgramError | None]:
         except Undefined as error:
             raise Undefined(f"{call.describe()}: {error}") from error
         except (Exception, SystemExit) as error:  # a program that calls sys.exit ends itself, not the command
-            what = str(error) if isinstance(error, InputError) else _failure(error, call.algorithm)
-            failure = _program_error(call, len(programs[rank]) > 1, (rank, channel, len(steps)), what)
+            at = rank, channel, len(steps)
+            failure = _program_error(call, len(programs[rank]) > 1, at, _describe_failure(call, at, error))
             failure.__cause__ = error
             return programs, failure
     return programs, None
 
 
-def _failure(error: BaseException, algorithm: Algorithm) -> str:
-    return f"the program fails with {describe_error(error, algorithm.source)}"
+def _describe_failure(call: ProgramCall, at: tuple[int, int, int], error: BaseException) -> str:
+    """Return why a program ends at a rank, channel and step, with its line; a recorded failure names that itself."""
+    file = call.algorithm.file
+    if not isinstance(error, InputError):
+        return f"the program fails with {describe_error(error, file)}"
+    if call.algorithm.source is not None:
+        return str(error)
+    line = line_in(error, file)
+    return with_line(str(error), line, file) if line else f"{error}{call.at_line(*at)}"
 
 
 def _program_error(call: ProgramCall, names_channel: bool, at: tuple[int, int, int], what: str) -> ProgramError:

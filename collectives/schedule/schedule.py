@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collectives.checks import check_ranks
-from collectives.declaration import Algorithm
+from collectives.declaration import Algorithm, check_applies
 from collectives.errors import InputError, ProgramError
 from collectives.programs.limits import MOST_STEPS
 from collectives.step import Kind, Operation, Step, offset
@@ -66,10 +66,11 @@ def _limit_steps(steps: Iterator[Step]) -> Iterator[Step]:
 def make_call(algorithm: Algorithm, world_size: int, root: int = 0) -> ProgramCall:
     """Return the call of ``algorithm`` by ``world_size`` ranks.
 
-    Raises InputError for a world without ranks, a root that is none of them, or a number of chunks that does not give
-    every rank a part of its own where the collective needs that.
+    Raises InputError for a world without ranks, a root that is none of them or that the collective does not have, or a
+    number of chunks that does not give every rank a part of its own where the collective needs that.
     """
     check_ranks(world_size, root)
+    check_applies(algorithm, root=root != 0)
     call = ProgramCall(algorithm, world_size, root, algorithm.chunks(world_size), algorithm.scratch(world_size))
     if algorithm.spec.has_parts and call.chunks % world_size:
         line = algorithm.find_line(None, world_size, root)

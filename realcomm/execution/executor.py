@@ -11,8 +11,8 @@ from functools import cached_property, partial
 import torch
 import torch.distributed as dist
 
-from collectives.catalogue import as_algorithm
-from collectives.declaration import Algorithm
+from collectives.catalogue import find_algorithm
+from collectives.declaration import Algorithm, check_applies
 from collectives.errors import InputError
 from collectives.pipeline.bound_steps import Write
 from collectives.pipeline.pipeline import Pipeline, PipelineBuilder, SliceStep
@@ -54,7 +54,7 @@ def execute(
     >>> tensor  # doctest: +SKIP
     tensor([2., 4.])
     """
-    algorithm = as_algorithm(algorithm)
+    algorithm = find_algorithm(algorithm)
     _check_tensor(tensor)
     rank, world_size = dist.get_rank(group), dist.get_world_size(group)
     request = Request(algorithm, tensor.numel(), dtype_name(tensor.dtype), op, root)
@@ -97,6 +97,7 @@ class Executor:
         self.request, self.rank, self.world_size = request, rank, world_size
         self.dtype: torch.dtype = getattr(torch, request.dtype)
         _check_op(op)
+        check_applies(algorithm, op=op != "sum", root=request.root != 0)
         if algorithm.spec.reduces:
             _check_reduces(op, self.dtype)
         check_length(algorithm, n, world_size)

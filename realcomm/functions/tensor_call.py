@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 
-from collectives.catalogue import find_algorithm, library
+from collectives.catalogue import find_algorithm, library, no_algorithm
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.proof.verifier import verify
@@ -41,18 +41,12 @@ class WrongType(InputError, TypeError):  # noqa: N818 - what happened
 
 def resolve_algorithm(collective: str, algorithm: str | Algorithm) -> Algorithm:
     """Return the algorithm of a name, or the one given. Raise InputError unless it is one of ``collective``."""
-    if isinstance(algorithm, str):
-        return _find_algorithm(algorithm, collective)
-    if not isinstance(algorithm, Algorithm):
-        raise WrongType(f"algorithm is {algorithm!r}; give a name such as 'ring' or 'my.py:name', or an Algorithm")
-    if algorithm.spec.name != collective:
-        raise InputError(f"{algorithm.full_name} is no {collective}; give one that was declared for it")
-    return algorithm
+    if not isinstance(algorithm, str | Algorithm):
+        raise WrongType(str(no_algorithm(algorithm)))
+    return _find_algorithm(algorithm, collective)
 
 
-@lru_cache(maxsize=_NAMES_KEPT)
-def _find_algorithm(name: str, collective: str) -> Algorithm:
-    return find_algorithm(name, collective)
+_find_algorithm = lru_cache(maxsize=_NAMES_KEPT)(find_algorithm)
 
 
 def op_name(op: Op) -> str:
@@ -170,8 +164,14 @@ class AlikeTensors(NamedTuple):
     def check_outputs(self, tensors: Tensors | None, name: str, wanted: int, root_name: str = "") -> Tensors:
         """Do as ``check_inputs``; also raise InputError where elements of a tensor are the same memory."""
         found = self.check_inputs(tensors, name, wanted, root_name)
+        starts = dict[int, int]()
         for number, tensor in enumerate(found):
             check_output(tensor, f"{name}[{number}]", self.group)
+            other = starts.setdefault(tensor.data_ptr(), number)
+            if other != number and tensor.numel():
+                raise InputError(
+                    f"{name}[{other}] and {name}[{number}] are the same memory; give each rank its own tensor"
+                )
         return found
 
 

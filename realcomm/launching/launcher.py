@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import BytesIO
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
@@ -14,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from collectives.checks import check_whole_number
+from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.records.environment import cores, threads_per_rank
+from collectives.schedule.listed import reduce_to_steps
 from collectives.variables import check_variables
 from realcomm.launching.failures import Failure, LaunchFailed, TimedOut, failure_by_exit, root_cause
 from realcomm.launching.interrupts import HeldInterrupts
@@ -75,7 +78,7 @@ def launch(
         network.mark()
     if under_torchrun():
         return run_under_torchrun(worker, world_size, args, backend, threads, timeout, progress)
-    payload = pickle.dumps((worker, args), protocol=pickle.HIGHEST_PROTOCOL)
+    payload = _pack((worker, args), world_size)
     with HeldInterrupts() as interrupts:
         start_server()
         with _temporary_folder() as folder:
@@ -88,6 +91,25 @@ def launch(
     if network is not None:
         network.check()
     return results
+
+
+class _Packer(pickle.Pickler):
+    """A pickler that lists the steps of a program that only this process knows, such as one in a notebook."""
+
+    def __init__(self, file: BytesIO, world_size: int) -> None:
+        super().__init__(file, pickle.HIGHEST_PROTOCOL)
+        self.world_size = world_size
+
+    def reducer_override(self, value: object) -> Any:
+        if isinstance(value, Algorithm) and value.source is None and not value.is_builtin:
+            return reduce_to_steps(value, self.world_size)
+        return NotImplemented
+
+
+def _pack(work: object, world_size: int) -> bytes:
+    content = BytesIO()
+    _Packer(content, world_size).dump(work)
+    return content.getvalue()
 
 
 def check_launch(world_size: int, backend: str, timeout: float) -> None:

@@ -68,7 +68,7 @@ WORKERS = "realcomm.measuring.rank_measurement"  # which only ranks import, as t
 def run(
     algorithm: str | Algorithm | Request,
     cluster: Ranks,
-    nbytes: int | None = None,
+    nbytes: int | str | None = None,
     *,
     dtype: str | None = None,
     op: str | None = None,
@@ -83,9 +83,9 @@ def run(
 ) -> Trace:
     """Measure one collective on real processes of this machine, one a rank, and return its trace.
 
-    The buffers have ``nbytes`` bytes a rank, or are ``buffers``: one 1-D array a rank, all of one length and type,
-    which hold the result afterwards. Unless given, the elements are float32, the operator is sum and the root rank 0; a
-    Request in place of the algorithm says these itself.
+    The buffers have ``nbytes`` bytes a rank (a number, or a text like "1 MiB"), or are ``buffers``: one 1-D array a
+    rank, all of one length and type, which hold the result afterwards. Unless given, the elements are float32, the
+    operator is sum and the root rank 0; a Request in place of the algorithm says these itself.
 
     The ranks run the algorithm once on inputs whose result is known (``facts["wrong"]`` counts the elements that differ
     from it), once on ``buffers``, ``warmup`` times, and then ``repetitions`` times, or as often as fits in a second.
@@ -118,7 +118,7 @@ def run(
                 progress=progress,
                 network=network,
             )
-    for buffer, rank in zip(buffers or (), ranks, strict=False):
+    for buffer, rank in zip(() if buffers is None else buffers, ranks, strict=False):
         buffer[:] = rank.data
     return make_trace(cluster, measurement, ranks)
 

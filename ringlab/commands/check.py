@@ -90,11 +90,11 @@ class CheckAnswer(Answer):
 
 
 def check(
-    algorithms: str, world_sizes: str | Iterable[int] = "1-33", *, progress: Progress | None = None
+    algorithms: str | Algorithm, world_sizes: str | Iterable[int] = "1-33", *, progress: Progress | None = None
 ) -> CheckAnswer:
     """Prove algorithms right at each world size, or find what is wrong; an interrupt ends it and keeps what is done.
 
-    ``algorithms`` is ``all_reduce/ring``, ``FILE.py``, ``FILE.py:NAME``, or ``library`` for all of ours;
+    ``algorithms`` is an Algorithm, ``all_reduce/ring``, ``FILE.py``, ``FILE.py:NAME``, or ``library`` for all of ours;
     ``world_sizes`` whole numbers, or a list of them like ``1-8,16``. Raises InputError for what cannot be found, and
     for world sizes that are none, and KeyboardInterrupt where nothing is done yet.
 
@@ -118,8 +118,10 @@ def check(
     return CheckAnswer(tuple(verdicts), interruption.came or verdicts[-1].interrupted)
 
 
-def find_algorithms(reference: str) -> list[Algorithm]:
+def find_algorithms(reference: str | Algorithm) -> list[Algorithm]:
     """Return the algorithms that a reference names, as ``check`` reads it. Raises InputError."""
+    if isinstance(reference, Algorithm):
+        return [reference]
     check_text("algorithms", reference, "all_reduce/ring")
     if reference == "library":
         return list(library().values())

@@ -12,11 +12,12 @@ import typer
 
 import viz
 from collectives.catalogue import load_file
+from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.input_files import FileBytes
 from collectives.records.kineto import read_run
 from collectives.records.trace import Trace
-from collectives.units import parse_size
+from collectives.units import as_bytes
 from ringlab.commands.predicting.prediction import predict_whole
 from ringlab.pictures.plots import describe_curves, scaling_curves, waterfall
 from ringlab.pictures.traces import OneRun, algorithm_names, predict_runs
@@ -230,7 +231,11 @@ def draw_trace(trace: Trace, path: Path | str, session: Session) -> Picture:
 
 
 def draw_scenario(
-    scenario: LoadedScenario, path: Path | str, algorithm: str | None, size: str | None, session: Session
+    scenario: LoadedScenario,
+    path: Path | str,
+    algorithm: str | Algorithm | None,
+    size: str | int | None,
+    session: Session,
 ) -> Picture:
     """Simulate one of the scenario's algorithms and draw it; the progress is told which, where it was not said.
 
@@ -264,7 +269,12 @@ def plot_trace(kind: str, source: Path | str, path: Path | str) -> Picture:
 
 
 def plot_scenario(
-    scenario: LoadedScenario, kind: str, path: Path | str, algorithm: str | None, size: str | None, session: Session
+    scenario: LoadedScenario,
+    kind: str,
+    path: Path | str,
+    algorithm: str | Algorithm | None,
+    size: str | int | None,
+    session: Session,
 ) -> Picture:
     """Simulate what a picture of a scenario needs, and draw it as .png, .svg or .pdf.
 
@@ -296,6 +306,8 @@ def _check_kind(kind: str, path: Path | str) -> None:
     viz.check_file(path, "a still picture")
 
 
-def _one_run(scenario: LoadedScenario, algorithm: str | None, size: str | None, session: Session) -> OneRun:
-    nbytes = None if size is None else parse_size(size)
+def _one_run(
+    scenario: LoadedScenario, algorithm: str | Algorithm | None, size: str | int | None, session: Session
+) -> OneRun:
+    nbytes = None if size is None else as_bytes(size, "size")
     return OneRun(scenario, session.find_calibration(scenario), session.engine, algorithm, nbytes)

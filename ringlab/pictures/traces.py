@@ -11,7 +11,9 @@ from typing import Any, TypeVar
 
 import simcomm
 from collectives.budget import Gigabyte
+from collectives.catalogue import find_algorithm
 from collectives.checks import check_text
+from collectives.declaration import Algorithm
 from collectives.errors import InputError, ProgramError, TooLarge
 from collectives.quoting import quote
 from collectives.records.calibration import Calibration
@@ -42,13 +44,14 @@ T = TypeVar("T")
 class OneRun:
     """One of a scenario's algorithms at one size: the last at the largest, unless ``algorithm`` or ``nbytes`` say.
 
-    Where the scenario asks for no collective, it is the first steps of a training.
+    ``algorithm`` may also be an Algorithm that is not in the scenario. Where the scenario asks for no collective, it is
+    the first steps of a training.
     """
 
     scenario: LoadedScenario
     calibration: Calibration | None = None
     engine: str | None = None
-    algorithm: str | None = None
+    algorithm: str | Algorithm | None = None
     nbytes: int | None = None
 
     def simulate(self) -> Trace:
@@ -90,7 +93,10 @@ class OneRun:
         comparison = self.scenario.collective
         if comparison is None:
             return self._find({one.sync_name: one for one in predictable(self.scenario.trainings)})
-        found = self._find({one.label: one for one in comparison.programs})
+        if isinstance(self.algorithm, Algorithm):
+            found = find_algorithm(self.algorithm, comparison.name)
+        else:
+            found = self._find({one.label: one for one in comparison.programs})
         return comparison.request(found, self.nbytes or max(comparison.sizes), self.scenario.cluster.world_size)
 
     def _find(self, candidates: Mapping[str, T]) -> T:
@@ -153,7 +159,7 @@ def predict_runs(
             one.check_recordable()
     runs = []
     for number, one in enumerate(every):
-        tick(0, number, len(every), f"algorithms, {one.algorithm or 'the last'}")
+        tick(0, number, len(every), f"algorithms, {getattr(one.algorithm, 'label', one.algorithm) or 'the last'}")
         try:
             trace = one.simulate_to_failure()
         except TooLarge as error:

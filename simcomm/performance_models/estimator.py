@@ -120,7 +120,7 @@ class Estimator:
         if self.last and self.last[0].schedule.algorithm == algorithm:
             return self.last[0]
         request = self.request.with_algorithm(algorithm, self.world_size)
-        if algorithm.source is not None:
+        if not algorithm.is_builtin:
             verified_schedule(algorithm, self.world_size, request.root)  # tests verify the library's own algorithms
         schedule = unverified_schedule(algorithm, self.world_size, request.root)
         inputs = compiled.SharedInputs(schedule, keeps_plans=False)

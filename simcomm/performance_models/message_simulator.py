@@ -191,7 +191,7 @@ def _collective_of(simulation: Simulation, schedule: Schedule, rank: int, buffer
 
 def _copy_results(held: list[Buffer], buffers: Sequence[Array] | None, spec: Spec, root: int, op: str) -> None:
     """Copy the results into the user's buffers, divided by the number of ranks for a mean."""
-    for rank, buffer in enumerate(buffers or ()):
+    for rank, buffer in enumerate(() if buffers is None else buffers):
         result = held[rank].data
         assert result is not None
         buffer[:] = result[: buffer.size]

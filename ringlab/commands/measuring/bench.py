@@ -298,7 +298,8 @@ def _measurement(
     options: BenchOptions, algorithm: Algorithm, nbytes: int, calibration: Calibration | None
 ) -> TimedRequest:
     ranks = options.ranks
-    request = make_request(algorithm, ranks, nbytes, dtype=options.dtype, op=options.op, root=options.root)
+    request = replace(make_request(algorithm, ranks, nbytes, dtype=options.dtype), op=options.op, root=options.root)
+    request.check(ranks)
     request = resolve_auto(request, simcomm.this_machine(ranks), calibration)
     verified_schedule(request.algorithm, ranks, options.root)
     return TimedRequest(request, options.warmup, options.iterations, None, bool(options.check))

@@ -284,7 +284,7 @@ class _Simulator:
         own cluster.
         """
         ended = self._ended(found)
-        own = [asked for _, asked in ended if isinstance(asked, Request) and asked.algorithm.source]
+        own = [asked for _, asked in ended if isinstance(asked, Request) and not asked.algorithm.is_builtin]
         explained = [min(ended, key=lambda pair: pair[0])[1], *own] if ended else []
         return " ".join(filter(None, map(self._limit, dict.fromkeys(explained))))
 

@@ -1,0 +1,419 @@
+"""Programs declared in Python: an algorithm wherever one is taken, known to mypy, and named by line where they fail."""
+
+import inspect
+import pickle
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from command_line import ROOT
+
+import realcomm
+import ringlab
+import simcomm
+from collectives import (
+    Algorithm,
+    InputError,
+    ProgramError,
+    Request,
+    Training,
+    algorithm,
+    build_schedule,
+    copy,
+    find_algorithm,
+    make_request,
+    on_group,
+    recv,
+    recv_reduce,
+    reduce,
+    send,
+    verify,
+)
+from collectives.catalogue import load_file
+from collectives.symbolic_rank import DigitRank, VectorRank
+from collectives.training.workload import ComputePhases
+from simcomm.selection import choose
+
+# mypy: allow-untyped-defs
+
+STAR = simcomm.star(4, "10 Gbit/s", "5 us")
+PHASES = ComputePhases(0.01, 0.02, 0.001)
+
+
+@algorithm("all_reduce", name="ring", chunks=1)
+def through_rank_0(rank, world_size, sends: int = 1):
+    """Named as one of the library, of which it is the opposite."""
+    for peer in range(1, world_size):
+        if rank == 0:
+            yield recv_reduce(peer, 0)
+        elif rank == peer:
+            yield send(0, 0)
+    for peer in range(1, world_size):
+        if rank == 0:
+            yield send(peer, 0)
+        elif rank == peer:
+            yield recv(0, 0)
+
+
+def test_declared_function_is_an_algorithm_that_can_be_called() -> None:
+    assert isinstance(through_rank_0, Algorithm)
+    assert [len(step) for step in through_rank_0(0, 3) if isinstance(step, tuple)] == [5] * 4  # single operations
+    assert str(inspect.signature(through_rank_0)) == "(rank, world_size, sends: int = 1)"
+    assert (through_rank_0.__doc__ or "").startswith("Named as one of the library")
+    assert through_rank_0.with_parameters(sends=2).label == "ring[sends=2]"
+
+
+def test_call_uses_the_parameters_that_were_set() -> None:
+    @algorithm("all_reduce", chunks=1)
+    def repeated(rank, world_size, times: int = 1):
+        yield from [()] * times
+
+    assert len([*repeated(0, 2)]) == 1
+    assert len([*repeated.with_parameters(times=3)(0, 2)]) == 3
+    assert len([*repeated.with_parameters(times=3)(0, 2, times=2)]) == 2
+
+
+def test_function_is_declared_for_several_collectives() -> None:
+    def nothing(rank, world_size):
+        yield ()
+
+    both = [algorithm(name, chunks=1)(nothing) for name in ("all_reduce", "barrier")]
+    assert [one.full_name for one in both] == ["all_reduce/nothing", "barrier/nothing"]
+
+
+TAKES_ALGORITHMS: dict[str, Callable[[Algorithm], Any]] = {
+    "simcomm.run": lambda one: simcomm.run(one, STAR, 1024).messages,
+    "simcomm.train": lambda one: simcomm.train(Training(one, compute=PHASES), STAR, steps=1).messages,
+    "simcomm.sweep": lambda one: simcomm.sweep(one, STAR, [1024]).seconds[0, 0, 0] > 1e-5,
+    "simcomm.sweep of several": lambda one: simcomm.sweep([one], [STAR], [1024]).seconds[0, 0, 0] > 1e-5,
+    "simcomm.choose": lambda one: choose("all_reduce", STAR, 1024, among=[one]).algorithm is one,
+    "verify": lambda one: verify(one, 4).messages == 6,
+    "find_algorithm": lambda one: find_algorithm(one, "all_reduce") is one,
+    "make_request": lambda one: make_request(one, 4, 1024).algorithm is one,
+    "Request": lambda one: simcomm.run(Request(one, 16), STAR).messages,
+    "build_schedule": lambda one: build_schedule(one, 4).messages == 6,
+    "ringlab.check": lambda one: ringlab.check(one, [2, 3]).is_correct,
+    "ringlab.load": lambda one: ringlab.load("star8", "collective.algorithms=['naive']", one).predict().collectives[1],
+    "Scenario.trace": lambda one: ringlab.load("star8").trace(one, "1 KiB").messages,
+}
+
+
+@pytest.mark.parametrize("name", TAKES_ALGORITHMS)
+def test_declared_function_is_accepted_by(name: str) -> None:
+    assert TAKES_ALGORITHMS[name](through_rank_0)
+
+
+def test_pictures_show_a_declared_function(tmp_path: Path) -> None:
+    for suffix in ("png", "html"):
+        assert ringlab.animate("star8", tmp_path / f"mine.{suffix}", through_rank_0, 1024).problem is None
+    assert ringlab.plot("path", "star8", tmp_path / "path.png", through_rank_0, 1024).file
+
+
+@pytest.mark.parametrize("run", [simcomm.run, realcomm.run])
+def test_local_program_moves_data(run) -> None:
+    def local() -> Algorithm:
+        @algorithm("broadcast", chunks=1)
+        def chain(rank, world_size, root):
+            place = (rank - root) % world_size
+            if place:
+                yield recv((rank - 1) % world_size, 0)
+            if place < world_size - 1:
+                yield send((rank + 1) % world_size, 0)
+
+        return chain
+
+    buffers = [np.full(6, rank, np.float32) for rank in range(3)]
+    options = {"repetitions": 1} if run is realcomm.run else {}
+    trace = run(
+        local(),
+        simcomm.this_machine(3) if run is realcomm.run else STAR.on_first(3),
+        buffers=buffers,
+        root=2,
+        **options,
+    )
+    assert len(trace.messages) == 2 and all((buffer == 2).all() for buffer in buffers)
+
+
+def test_program_named_as_one_of_the_library_is_itself(tmp_path: Path) -> None:
+    ring = find_algorithm("all_reduce/ring")
+    assert len(simcomm.run(through_rank_0, STAR, 1024).messages) == 6 != len(simcomm.run(ring, STAR, 1024).messages)
+    chosen = choose("all_reduce", STAR, 1 << 20, among=[through_rank_0]).seconds
+    assert chosen == pytest.approx(simcomm.run(through_rank_0, STAR, 1 << 20).elapsed)
+    assert chosen > 1.2 * choose("all_reduce", STAR, 1 << 20, among=[ring]).seconds
+    assert pickle.loads(pickle.dumps(through_rank_0)).function is through_rank_0.function
+    assert simcomm.run(through_rank_0, STAR, 1024).algorithm == ""
+    kept = simcomm.sweep([ring, through_rank_0], STAR, [1 << 20], kept=tmp_path / "kept.jsonl").seconds
+    assert simcomm.sweep(through_rank_0, STAR, [1 << 20], kept=tmp_path / "kept.jsonl").seconds == kept[:, 1:]
+
+
+def test_pickle_rejects_a_local_program() -> None:
+    @algorithm("all_reduce", chunks=1)
+    def mine(rank, world_size):
+        yield ()
+
+    with pytest.raises(pickle.PicklingError, match="another process cannot import all_reduce/mine; define it in a mod"):
+        pickle.dumps(mine)
+
+
+def test_sweep_of_a_declared_function_stays_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simcomm.parallel.LOOK_AFTER_S", -1.0)
+    monkeypatch.setattr("simcomm.parallel.WORTH_PROCESSES_S", -1.0)
+    monkeypatch.setattr("simcomm.parallel.ProcessPoolExecutor", None)
+    stars = [simcomm.star(hosts, "10 Gbit/s", "5 us") for hosts in (3, 4, 5)]
+    assert (simcomm.sweep(through_rank_0, stars, [1024]).seconds > 0).all()
+
+
+def test_sweep_rejects_kept_when_a_program_is_in_no_file(tmp_path: Path) -> None:
+    names: dict[str, Any] = {}
+    exec("from collectives import *\n@algorithm('all_reduce', chunks=1)\ndef mine(rank, world_size): yield ()", names)
+    with pytest.raises(InputError, match=r"the program of all_reduce/mine is in no file.*pass FILE.py:NAME"):
+        simcomm.sweep(names["mine"], STAR, [1024], kept=tmp_path / "kept.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ((through_rank_0,), "star8.toml: it has an algorithm called ring; pass @algorithm another name="),
+        (
+            ("collective.name=broadcast", "collective.algorithms=['naive']", through_rank_0),
+            "not an algorithm for broad",
+        ),
+    ],
+)
+def test_load_rejects_an_algorithm_that_cannot_be_compared(changes: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        ringlab.load("star8", *changes)
+
+
+def test_load_rejects_an_algorithm_without_a_collective_table() -> None:
+    with pytest.raises(InputError, match=r"no \[collective\] table to compare all_reduce/ring in"):
+        ringlab.load("resnet34-cifar10", through_rank_0)
+
+
+def test_undeclared_function_is_rejected_with_a_hint() -> None:
+    def mine(rank, world_size):
+        yield ()
+
+    with pytest.raises(InputError, match=r"give an Algorithm or a name .*, or declare the function with @algorithm"):
+        simcomm.run(mine, STAR, 1024)
+
+
+PROGRAM = """\
+from collectives import Algorithm, algorithm, recv, send, verify
+from collectives.step import Program
+import realcomm, simcomm
+
+@algorithm("broadcast", chunks=1)
+def hand_on(rank: int, world_size: int, root: int) -> Program:
+    yield send(1, 0) if rank == root else recv(root, 0)
+
+@algorithm("all_reduce")
+def untyped(rank, world_size):
+    yield send(1, 0)
+
+reveal_type(hand_on)
+reveal_type(hand_on(0, 4, root=1))
+reveal_type(untyped.with_parameters(slices=2))
+kept: Algorithm = hand_on
+several: list[Algorithm] = [hand_on, untyped]
+simcomm.run(hand_on, simcomm.star(2, "10 Gbit/s", "5 us"), nbytes="1 MiB", root=1)
+realcomm.run(untyped, simcomm.this_machine(2), nbytes=1024)
+simcomm.sweep(several, simcomm.star(2, "10 Gbit/s", "5 us"), ["1 MiB", 1024])
+verify(hand_on, 4)
+hand_on(0, "four", 1)
+"""
+TOLD = [
+    (13, 'Revealed type is "collectives.declaration.Algorithm[[rank: int, world_size: int, root: int], '),
+    (14, 'Revealed type is "typing.Iterator[tuple[collectives.step.Operation, ...] | collectives.step.Operation]"'),
+    (15, 'Revealed type is "collectives.declaration.Algorithm[..., '),
+    (22, 'Argument 2 to "__call__" of "Algorithm" has incompatible type "str"; expected "int"'),
+]
+
+
+@pytest.mark.slow
+def test_mypy_knows_a_declared_function(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    command = [sys.executable, "-m", "mypy", "--strict", "--allow-untyped-defs", "--allow-untyped-calls"]
+    command += ["--follow-imports=silent", f"--cache-dir={ROOT / '.mypy_cache' / 'programs'}", "program.py"]
+    environment = {"PATH": "", "MYPYPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    told = re.findall(r"^program.py:(\d+): (?:note|error): (.*)$", done.stdout, re.MULTILINE)
+    assert [int(line) for line, _ in told] == [line for line, _ in TOLD], done.stdout + done.stderr
+    for (_, found), (_, wanted) in zip(told, TOLD, strict=True):
+        assert found.startswith(wanted)
+
+
+OPERATIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
+    "send": (send, ("peer", "chunk", "count")),
+    "recv": (recv, ("peer", "chunk", "count")),
+    "recv_reduce": (recv_reduce, ("peer", "chunk", "count")),
+    "copy": (copy, ("chunk", "into", "count")),
+    "reduce": (reduce, ("chunk", "into", "count")),
+}
+ARGUMENTS = [(name, argument) for name, (_, arguments) in OPERATIONS.items() for argument in arguments]
+
+
+@pytest.mark.parametrize(("name", "argument"), ARGUMENTS)
+@pytest.mark.parametrize("value", ["a", 1.0, 0.5, True, None, -1, [1], np.float32(1), np.int64(-1)])
+def test_operation_rejects_a_bad_number_with_its_line(name: str, argument: str, value: object) -> None:
+    make, arguments = OPERATIONS[name]
+    with pytest.raises(InputError) as failure:
+        make(**(dict.fromkeys(arguments, 1) | {argument: value}))
+    line = failure.traceback[0].lineno + 1
+    wanted = (
+        f"{name}: {argument} must be an integer.*, not {re.escape(repr(value))}.* \\(line {line} of test_declared.py\\)"
+    )
+    assert re.fullmatch(wanted, str(failure.value))
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_operation_rejects_a_count_of_zero(name: str) -> None:
+    with pytest.raises(InputError, match=f"{name}: count must be an integer from 1 on, not 0"):
+        OPERATIONS[name][0](1, 1, count=0)
+
+
+@pytest.mark.parametrize(("name", "argument"), ARGUMENTS)
+@pytest.mark.parametrize("value", [1, np.int64(1), np.uint8(1)])
+def test_operation_accepts_numpy_integers(name: str, argument: str, value: int) -> None:
+    make, arguments = OPERATIONS[name]
+    made = make(**(dict.fromkeys(arguments, 1) | {argument: value}))
+    assert made == make(**dict.fromkeys(arguments, 1)) and {type(number) for number in made[1:]} == {int}
+
+
+def test_operation_accepts_symbolic_ranks() -> None:
+    for rank in (DigitRank.of((4,)), VectorRank(np.array([0, 2]))):
+        assert send(rank, 0).peer is rank
+
+
+FAULTS = {
+    "send('a', 0)": "send: peer must be an integer, not 'a'",
+    "recv(1, 0, count=0)": "recv: count must be an integer from 1 on, not 0",
+    "send(1 - rank, 1 / 2)": r"send: chunk must be an integer, not 0.5; divide with //",
+    "{}['lost']": "the program fails with KeyError: 'lost'",
+    "int('x')": "the program fails with ValueError: invalid literal",
+    "deep(rank)": "the program fails with ZeroDivisionError",
+    "None": "None is no operation",
+}
+BODY = """\
+from collectives import algorithm, recv, recv_reduce, send
+
+def deep(rank):
+    return send(1 // (rank - rank), 0)
+
+@algorithm("all_reduce", chunks=1)
+def wrong(rank, world_size):
+    yield send(1 - rank, 0), recv_reduce(1 - rank, 0)
+    if rank == 1:
+        yield ()
+        yield {fault}
+"""
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("is_file", [True, False], ids=["file", "Python"])
+def test_failing_program_names_rank_step_and_line(fault: str, is_file: bool, tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(BODY.format(fault=fault))
+    if is_file:
+        (wrong,) = load_file(path)
+    else:
+        names: dict[str, Any] = {}
+        exec(compile(path.read_text(), path, "exec"), names)
+        wrong = names["wrong"]
+    line = 4 if "deep" in fault else 11
+    for call in (lambda: verify(wrong, 2), lambda: simcomm.run(wrong, STAR.on_first(2), 1024)):
+        with pytest.raises(ProgramError) as failure:
+            call()
+        text = str(failure.value)
+        assert text.startswith("all_reduce/wrong, world size 2, rank 1, step 2: ") and FAULTS[fault] in text
+        assert text.endswith(f" (line {line} of mine.py)") and text.count("line") == 1
+
+
+RULES = {
+    "yield send(rank, 0)": "to itself; use copy or reduce",
+    "yield send(5, 0)": "there is no rank 5; ranks are 0..1",
+    "yield recv_reduce(1 - rank, 0)": "meets nothing: rank 0 sends no message",
+}
+
+
+@pytest.mark.parametrize("step", RULES)
+def test_step_that_breaks_a_rule_names_its_line(step: str) -> None:
+    names: dict[str, Any] = {}
+    text = f"from collectives import *\n\n@algorithm('all_reduce', chunks=1)\ndef mine(rank, world_size):\n    {step}\n"
+    exec(compile(text, "mine.py", "exec"), names)
+    with pytest.raises(ProgramError, match=r"step 0 \(line 5 of mine.py\)") as failure:
+        verify(names["mine"], 2)
+    assert RULES[step] in str(failure.value)
+
+
+def test_failing_chunk_rule_names_its_line() -> None:
+    def chunks(world_size):
+        return 8 // (world_size - 4)
+
+    mine = algorithm("all_reduce", chunks=chunks)(lambda rank, world_size: iter(()))
+    line = inspect.getsourcelines(chunks)[1] + 1
+    with pytest.raises(InputError, match=rf"ZeroDivisionError: .* \(line {line} of test_declared.py\)"):
+        simcomm.run(mine, STAR, 1024)
+
+
+def test_failing_channel_names_its_line() -> None:
+    def idle():
+        yield ()
+
+    def fails():
+        yield ()
+        yield send("x", 0)
+
+    both = algorithm("all_reduce", chunks=2)(lambda rank, world_size: (idle(), fails()))
+    line = inspect.getsourcelines(fails)[1] + 2
+    with pytest.raises(ProgramError, match=rf"rank 0, channel 1, step 1: send: .* \(line {line} of test_declared.py\)"):
+        verify(both, 2)
+
+
+def test_failing_group_names_the_line_of_its_program() -> None:
+    def pair():
+        yield send(1, 0)
+        yield send(1, -2)
+
+    grouped = algorithm("all_reduce", chunks=1)(lambda rank, world_size: on_group(pair(), range(world_size)))
+    line = inspect.getsourcelines(pair)[1] + 2
+    with pytest.raises(ProgramError, match=rf"step 1: send: chunk must be .* \(line {line} of test_declared.py\)"):
+        verify(grouped, 2)
+
+
+SCRIPT = """\
+import simcomm
+from collectives import algorithm, recv, recv_reduce, send
+
+@algorithm("all_reduce", chunks=1)
+def mine(rank, world_size):
+    yield send(1 - rank, 0), recv_reduce(1 - rank, 0)
+
+if True:  # no guard: workers must not execute this file
+    import realcomm
+    print(realcomm.run(mine, simcomm.this_machine(2), 1024, repetitions=1).facts["wrong"])
+"""
+
+
+def test_script_without_a_guard_runs_its_program(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(textwrap.dedent(SCRIPT))
+    command = [sys.executable, "script.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.stdout, done.returncode) == ("0.0\n", 0), done.stderr
+
+
+def test_other_process_imports_the_program_of_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "of_a_module.py").write_text(SCRIPT.partition("if True")[0])
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    import of_a_module  # type: ignore[import-not-found]
+
+    with ProcessPoolExecutor(1) as pool:
+        assert pool.submit(verify, of_a_module.mine, 2).result().messages == 2
