@@ -17,7 +17,8 @@ def differences(found: Algorithm, p: int, n: int, op: str = "sum", root: int = 0
     """Ranks that hold something else than they should."""
     data = oracle.inputs(p, n)
     held = [array.copy() for array in data]
-    simcomm.run(found, simcomm.star(p, "1 GB/s", "1 us"), op=op, root=root, buffers=held)
+    options = {"op": op if found.spec.reduces else None, "root": root if found.spec.rooted else None}
+    simcomm.run(found, simcomm.star(p, "1 GB/s", "1 us"), **options, buffers=held)
     return [
         f"{found.full_name}, p={p}, n={n}, {op}, root={root}: rank {rank} holds {held[rank][where]}, not {wanted}"
         for rank in range(p)
@@ -88,7 +89,7 @@ def test_any_shape_of_torus(p: int, columns: int) -> None:
 def test_lengths_that_do_not_fall_into_equal_chunks_are_refused_or_rounded_down(name: str) -> None:
     cluster = simcomm.star(4, "1 GB/s", "1 us")
     with pytest.raises(InputError, match=f"{name}: 10 elements do not fall into 4 equal chunks.*a multiple of 4"):
-        simcomm.run(name, cluster, buffers=[np.zeros(10)] * 4)
+        simcomm.run(name, cluster, buffers=[np.zeros(10) for _ in range(4)])
     assert simcomm.run(name, cluster, nbytes=43).facts["nbytes"] == 32
 
 

@@ -171,5 +171,5 @@ def circle(rank: int, world_size: int) -> Program:
 @pytest.mark.parametrize("engine", options.ENGINES)
 def test_a_deadlock_of_many_ranks_is_told_whatever_the_size(engine: str, nbytes: int):
     algorithm = Algorithm(find_spec("all_reduce"), "circle", circle, 1)
-    with pytest.raises(ProgramError, match="world size 80: deadlock: rank 0 in step 0 waits for rank 79"):
+    with pytest.raises(ProgramError, match=r"world size 80: deadlock: rank 0 in step 0 .* waits for rank 79"):
         simcomm.run(algorithm, simcomm.star(80, "1 GB/s", "1 us"), nbytes, engine=engine)

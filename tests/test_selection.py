@@ -111,7 +111,7 @@ def test_no_run_leaves_its_bracket_whatever_the_length(found: Algorithm) -> None
         for elements, op in ((p * 4 + 1, "mean"), (1001, "sum"), (100_003, "sum")):
             try:
                 request = make_request(
-                    found, p, 4 * round_down(found, elements, p), op=op if found.spec.reduces else "sum"
+                    found, p, 4 * round_down(found, elements, p), op=op if found.spec.reduces else None
                 )
                 estimator = performance_model(simcomm.star(p, "10 Gbit/s", "5 us", TRANSPORT)).estimator(request)
                 least, most = estimator.bracket(found)
