@@ -26,7 +26,7 @@ from ringlab.commands.predicting.prediction import Prediction, predict
 from ringlab.pictures.traces import OneRun
 from ringlab.scenario import load
 from ringlab.session import Session
-from ringlab.shared.conclusions import Conclusions, conclude
+from ringlab.shared.conclusions import Conclusions, conclude, headline
 from ringlab.shared.figures import side_by_side
 from ringlab.shared.output import PlainConsole
 from ringlab.shared.progress import NoProgress
@@ -129,6 +129,24 @@ def test_the_sentence_about_a_size_is_about_that_size():
         f"{STAR8.title}, 8 MiB: ring takes {times[0]} and is {naive.time_s / ring.time_s:.2f} times as fast as naive, "
         f"which takes {times[1]}."
     )
+
+
+def test_the_fastest_is_compared_with_the_next_fastest():
+    found = load("star8", "collective.algorithms=['naive', 'double_tree', 'ring']", "collective.sizes=64 MiB").predict()
+    ring, tree, naive = sorted(one.time_s for one in found.collectives)
+    assert naive > 3 * tree > 3 * ring
+    assert (
+        f"ring takes {format_time(ring)} and is {tree / ring:.2f} times as fast as double_tree, which takes "
+        f"{format_time(tree)}." in found.conclusions[0]
+    )
+
+
+def test_the_fastest_is_compared_with_another_algorithm():
+    scenario = load("star8", "collective.sizes=64 MiB")
+    found = scenario.predict()
+    ring = next(one for one in found.collectives if one.algorithm == "ring")
+    sentence = conclude(replace(found, collectives=(ring, ring)), scenario).conclusions[0]
+    assert sentence.endswith(f"ring takes {format_time(ring.time_s)}.")
 
 
 @pytest.fixture(scope="module")
@@ -257,6 +275,22 @@ def test_a_busy_machine_is_named():
     assert first.startswith("This machine was busy: other processes took 40% of this machine's cores (make).")
     rows = [line for line in printed(found.show()).splitlines() if " -50" in line]
     assert rows and all(" -50 ?" in row for row in rows), "each error is marked"
+
+
+def test_no_sentence_concludes_from_a_busy_machine():
+    comparison = CollectiveComparison("all_reduce", (RING, NAIVE), (64, 8 << 20), "float32", "sum", 0)
+    scenario = replace(SCENARIO, collective=comparison)
+    predicted = predict(scenario)
+    ran = replace(measured(predicted, 2.0), collectives=predicted.collectives)
+    free, busy = (
+        make_comparison(scenario, predicted, ran, replace(MEASURED, load=MachineLoad(others, 0.0, ["make"])))
+        for others in (0.0, 0.4)
+    )
+    words = ("takes", "off by at most", "Why", "fastest")
+    assert [sum(word in one for one in (*free.conclusions, *free.explanations)) for word in words][:3] == [2, 1, 1]
+    told = [one for one in (*busy.conclusions, *busy.explanations) if not one.startswith("This machine was busy")]
+    assert not [one for one in told if any(word in one for word in words)]
+    assert headline(busy) == busy.title != headline(free)
 
 
 def test_a_busy_machine_is_measured_once_more_where_that_takes_seconds(monkeypatch: pytest.MonkeyPatch):

@@ -35,7 +35,7 @@ class Conclusions(NamedTuple):
 def conclude(answer: ScenarioAnswer[Any], scenario: LoadedScenario, caveats: Sequence[str] = ()) -> Conclusions:
     """Return the fastest algorithm and sync, why clusters differ, the worst error, and what faults do.
 
-    Last are the ``caveats`` of the predictions. Where these are too many, the first are among what explains the rest,
+    No sentence concludes from times that were measured while the machine was busy. Last are the ``caveats`` of the predictions. Where these are too many, the first are among what explains the rest,
     such as who waited for whom.
     """
     sentences = [
@@ -53,8 +53,16 @@ def conclude(answer: ScenarioAnswer[Any], scenario: LoadedScenario, caveats: Seq
 
 
 def headline(answer: ScenarioAnswer[Any]) -> str:
-    """Return the sentence that answers a scenario's question: of its quickest training, else its collective."""
-    return next(iter([*_fastest_training(answer), *_fastest_collective(answer)]), "")
+    """Return the sentence that answers a scenario's question: of its quickest training, else its collective.
+
+    It is the title where there is none.
+    """
+    return next(iter([*_fastest_training(answer), *_fastest_collective(answer)]), answer.title)
+
+
+def _is_trusted(values: Iterable[float | SideBySide | None]) -> bool:
+    """Return whether no value was measured while the machine was busy."""
+    return all(value.trusted for value in values if isinstance(value, SideBySide))
 
 
 def _approximations(answer: ScenarioAnswer[Any]) -> list[str]:
@@ -74,25 +82,28 @@ def _number(value: float | SideBySide | None) -> float:
 
 
 def _fastest_collective(answer: ScenarioAnswer[Any]) -> list[str]:
+    """Return the fastest at the largest size, beside the next fastest."""
     entries: Sequence[CollectiveFigures[Any]] = answer.collectives
-    if not entries:
+    if not entries or not _is_trusted(entry.time_s for entry in entries):
         return []
     largest = max(entry.bytes for entry in entries)
     ranked = sorted((entry for entry in entries if entry.bytes == largest), key=lambda entry: _number(entry.time_s))
-    best, last = ranked[0], ranked[-1]
-    where = f"{answer.place}, {format_size(largest)}"
-    fast, slow = _number(best.time_s), _number(last.time_s)
+    best, where = ranked[0], f"{answer.place}, {format_size(largest)}"
+    fast = _number(best.time_s)
     if fast == inf:
         return [f"{where}: no run comes to its end."]
-    if fast == slow == 0:
+    if fast == 0:
         return []  # one rank sends nothing
     takes = f"{best.algorithm} takes {_describe_time(best.time_s)}"
-    if best is last:
+    others = [entry for entry in ranked if entry.algorithm != best.algorithm]
+    if not others:
         return [f"{where}: {takes}."]
-    if slow == inf:
-        return [f"{where}: {takes}, {last.algorithm} never ends."]
-    ratio = f"{slow / fast:.2f} times as fast as" if fast > 0 and slow / fast > 1.05 else "no faster than"
-    return [f"{where}: {takes} and is {ratio} {last.algorithm}, which takes {_describe_time(last.time_s)}."]
+    following = others[0]
+    ratio = _number(following.time_s) / fast
+    if ratio == inf:
+        return [f"{where}: {takes}, {following.algorithm} never ends."]
+    faster = f"{ratio:.2f} times as fast as" if ratio > 1.05 else "no faster than"
+    return [f"{where}: {takes} and is {faster} {following.algorithm}, which takes {_describe_time(following.time_s)}."]
 
 
 def describe_crossovers(where: str, entries: Iterable[CollectiveFigures[Any]]) -> list[str]:
@@ -100,6 +111,9 @@ def describe_crossovers(where: str, entries: Iterable[CollectiveFigures[Any]]) -
 
     Of algorithms that are equally fast, the sentence names the one that stays fastest for the most sizes.
     """
+    entries = list(entries)
+    if not _is_trusted(entry.time_s for entry in entries):
+        return []
     seconds = dict[int, dict[str, float]]()
     for entry in entries:
         if (time := _number(entry.time_s)) < inf:
@@ -142,7 +156,7 @@ def _describe_time(value: float | SideBySide | None) -> str:
 
 def _fastest_training(answer: ScenarioAnswer[Any]) -> list[str]:
     entries: Sequence[TrainingFigures[Any]] = answer.training
-    if not entries:
+    if not entries or not _is_trusted(entry.step_s for entry in entries):
         return []
     best = min(entries, key=lambda entry: _number(entry.step_s))
     if _number(best.step_s) == inf and best.test_accuracy is not None:
@@ -170,7 +184,7 @@ def _worst_error(answer: ScenarioAnswer[Any]) -> list[str]:
             value, name = getattr(training, key), key.removesuffix("_s").replace("_", " ")
             if name not in PHASES or _number(value) >= PHASE_LOOKED_AT * _number(training.step_s):
                 rows.append((value, f"{name} with {training.gradient_sync}"))
-    compared = [(value.error, name) for value, name in rows if isinstance(value, SideBySide)]
+    compared = [(value.error, name) for value, name in rows if isinstance(value, SideBySide) and value.trusted]
     errors = [(abs(error), name) for error, name in compared if error is not None]
     if not errors:
         return []
@@ -199,6 +213,8 @@ def _why_clusters_differ(answer: ScenarioAnswer[Any], scenario: LoadedScenario) 
 def _ring_gain(entries: Sequence[TrainingFigures[Any]]) -> float | None:
     """Return how many times as long the sync takes with naive as with ring."""
     seconds = {entry.gradient_sync: _number(entry.sync_s) for entry in entries}
+    if not _is_trusted(entry.sync_s for entry in entries):
+        return None
     if inf in seconds.values() or not {"naive", "ring"} <= set(seconds) or seconds["ring"] <= 0:
         return None
     return seconds["naive"] / seconds["ring"]

@@ -121,15 +121,14 @@ class FormAnswer(Answer):
         parts = ", ".join(f"{PARTS.get(name, name)} {format_time(value)}" for name, value in self.parts_s.items())
         yield f"The prediction is put together from pieces that all ranks timed in between: {parts}."
         low, high = self.interval_s
-        inside = low <= (self.step_s.measured or 0.0) <= high
         bounds = f"{format_time(low)} to {format_time(high)}"
-        yield (
-            f"Four of five steps should take {bounds}; this one does."
-            if inside
-            else f"Four of five steps should take {bounds}; this one does not: the prediction is poor here."
-        )
         if self.load is not None and self.load.is_busy:
+            yield f"Four of five steps should take {bounds}."
             yield f"This machine was busy: {self.load.describe()}. Times are not to be trusted."
+        elif low <= (self.step_s.measured or 0.0) <= high:
+            yield f"Four of five steps should take {bounds}; this one does."
+        else:
+            yield f"Four of five steps should take {bounds}; this one does not: the prediction is poor here."
 
 
 def carry_out(
