@@ -18,6 +18,7 @@ from threading import Event
 import pytest
 from typer.testing import CliRunner
 
+import ringlab
 import simcomm
 import simcomm.compiling
 from collectives import find_algorithm
@@ -220,6 +221,14 @@ def test_a_short_prediction_says_nothing_first():
     answer = prediction.predict(load("star8"), Session(progress=heard))
     assert heard.notes == [] and not answer.interrupted and "interrupted" not in answer.to_dict()
     assert heard.news[-1][0] == heard.news[-1][1]
+
+
+def test_animation_counts_frames_and_only_forward(tmp_path: Path):
+    heard = Heard()
+    ringlab.animate("star8", tmp_path / "ring.gif", "ring", "1 KiB", progress=heard)
+    frames = [(done, total) for done, total, now in heard.news if now == "frames"]
+    assert frames == [(done, 120) for done in range(1, 121)]
+    assert heard.news[-120:] == [(done, 120, "frames") for done in range(1, 121)]
 
 
 def test_an_interrupt_before_the_first_row_is_one():

@@ -199,6 +199,16 @@ def test_what_cannot_be_filmed_is_refused(tmp_path: Path, path: str, options: di
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("name", ["ring.gif", "ring.mp4"])
+def test_animate_counts_each_frame_once(tmp_path: Path, name: str) -> None:
+    pytest.importorskip("imageio_ffmpeg")
+    told: list[tuple[int, int]] = []
+    viz.animate(viz_traces.ring(4), tmp_path / name, seconds=2, fps=10, progress=lambda *now: told.append(now))
+    assert told == [(done, 20) for done in range(1, 21)]
+    with pytest.raises(InputError, match="progress is True; give a function of two whole numbers"):
+        viz.animate(viz_traces.ring(4), tmp_path / name, progress=True)
+
+
 @pytest.mark.parametrize(
     ("trace", "message"),
     [

@@ -30,6 +30,7 @@ from ringlab.table import Part
 from scenarios import LoadedScenario
 from simcomm.cluster.paths import keeping_paths
 from viz.captions import describe_failure
+from viz.file_types import FILE_TYPES
 
 USUAL = "star8"  # the network on which a user's file is drawn where no scenario is named
 
@@ -224,8 +225,11 @@ def draw_trace(trace: Trace, path: Path | str, session: Session) -> Picture:
 
     Raises InputError.
     """
-    with session.computing(f"drawing {path}"):
-        viz.draw(trace, path)
+    with session.computing(f"drawing {path}") as tick:
+        if viz.check_file(path, "a picture of messages").suffix.lower() in FILE_TYPES["an animation"]:
+            viz.animate(trace, path, progress=lambda done, total: tick(0, done, total, "frames"))
+        else:
+            viz.draw(trace, path)
     why = describe_failure(trace)
     return Picture(trace.title, str(path), f"{trace.title} {why}" if why else None)
 

@@ -35,8 +35,8 @@ class Conclusions(NamedTuple):
 def conclude(answer: ScenarioAnswer[Any], scenario: LoadedScenario, caveats: Sequence[str] = ()) -> Conclusions:
     """Return the fastest algorithm and sync, why clusters differ, the worst error, and what faults do.
 
-    No sentence concludes from times that were measured while the machine was busy. Last are the ``caveats`` of the predictions. Where these are too many, the first are among what explains the rest,
-    such as who waited for whom.
+    No sentence concludes from times that were measured while the machine was busy. Last are the ``caveats`` of the
+    predictions. Where these are too many, the first are among what explains the rest, such as who waited for whom.
     """
     sentences = [
         *_fastest_collective(answer),

@@ -3,7 +3,8 @@
 Its frames become an animated GIF with one palette for all frames, or an MP4 by ffmpeg.
 """
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from importlib import import_module
@@ -21,6 +22,7 @@ from PIL import Image
 from collectives.checks import check_number
 from collectives.errors import InputError
 from collectives.output_files import write_bytes
+from collectives.quoting import quote
 from collectives.records.trace import Trace
 from collectives.units import format_time
 from viz.captions import (
@@ -41,6 +43,7 @@ from viz.layout.layout import lay_out
 from viz.style import FAINT, GREY, INK, PAPER, WRONG, chunk_colours, phase_colours, text_colour, use_colour
 
 Pixels = npt.NDArray[np.uint8]  # [height, width, 3]
+Progress = Callable[[int, int], object]
 Codes = npt.NDArray[np.int64]  # red, green and blue in one number
 
 EXACT, MIXED = 191, 64  # palette entries for the most frequent colours as they are, and for mixtures of the rest
@@ -52,13 +55,15 @@ TIMEOUT = 300.0  # seconds that ffmpeg may take once it has every frame
 def encode_gif(frame: Callable[[int], Pixels], count: int, fps: float, hold: float) -> bytes:
     """Return a GIF of ``count`` frames at ``fps`` a second, the last one shown for ``hold`` seconds, repeated forever.
 
-    ``frame`` returns the pixels of the frame with a number, and is called several times for some.
+    ``frame`` returns the pixels of the frame with a number, and is called once for each, in any order.
 
     >>> encode_gif(lambda index: np.full((4, 4, 3), index, np.uint8), count=2, fps=10, hold=1)[:6]
     b'GIF89a'
     """
-    palette = _palette(frame, count)
-    pictures = _changes(frame, count, palette)
+    samples = np.unique(np.linspace(0, count - 1, min(SAMPLES, count)).round().astype(int)).tolist()
+    drawn = {index: frame(index) for index in samples}
+    palette = _palette([*drawn.values()])
+    pictures = _changes((drawn.pop(index) if index in drawn else frame(index) for index in range(count)), palette)
     durations = [round(100 / fps) * 10] * (count - 1) + [round(hold * 1000)]  # a GIF counts in hundredths of a second
     content = BytesIO()
     next(pictures).save(
@@ -90,12 +95,9 @@ def _codes(pixels: Pixels) -> Codes:
     return red << 16 | green << 8 | blue
 
 
-def _palette(frame: Callable[[int], Pixels], count: int) -> _Palette:
+def _palette(frames: Sequence[Pixels]) -> _Palette:
     """Return a palette made from the colours of some of the frames."""
-    samples = np.unique(np.linspace(0, count - 1, min(SAMPLES, count)).round().astype(int))
-    colours, times = np.unique(
-        np.concatenate([_codes(frame(int(index))).ravel() for index in samples]), return_counts=True
-    )
+    colours, times = np.unique(np.concatenate([_codes(one).ravel() for one in frames]), return_counts=True)
     by_use = colours[np.argsort(-times, kind="stable")]
     channels = np.stack([by_use >> 16, by_use >> 8 & 255, by_use & 255], axis=1).astype(np.uint8)
     exact, order = by_use[:EXACT], np.argsort(by_use[:EXACT])
@@ -113,12 +115,12 @@ def _mixtures(colours: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     return np.array(mixed, np.uint8).reshape(-1, 3)[:MIXED]
 
 
-def _changes(frame: Callable[[int], Pixels], count: int, palette: _Palette) -> Iterator[Image.Image]:
+def _changes(frames: Iterable[Pixels], palette: _Palette) -> Iterator[Image.Image]:
     """Yield the first frame whole, and of each other frame the pixels that differ from the one before."""
     before: npt.NDArray[np.uint8] | None = None
     table = [*(palette.image.getpalette() or [])[: 3 * UNCHANGED], 255, 255, 255]
-    for index in range(count):
-        now = palette.indices(frame(index))
+    for pixels in frames:
+        now = palette.indices(pixels)
         picture = Image.fromarray(now if before is None else np.where(now == before, np.uint8(UNCHANGED), now))
         picture.putpalette(table)
         before = now
@@ -128,10 +130,11 @@ def _changes(frame: Callable[[int], Pixels], count: int, palette: _Palette) -> I
 def encode_mp4(frame: Callable[[int], Pixels], count: int, fps: float, hold: float) -> bytes:
     """Return an MP4 of ``count`` frames at ``fps`` a second, the last one shown for ``hold`` seconds.
 
-    ``frame`` returns the pixels of the frame with a number. Raises InputError where ffmpeg does not make it; what it
-    says of that is on stderr.
+    ``frame`` returns the pixels of the frame with a number, and is called once for each. Raises InputError where ffmpeg
+    does not make it; what it says of that is on stderr.
     """
-    height, width, _ = frame(0).shape
+    pixels = frame(0)
+    height, width, _ = pixels.shape
     with TemporaryDirectory(prefix="ringlab-") as folder:
         film = Path(folder, "film.mp4")
         try:
@@ -141,8 +144,9 @@ def encode_mp4(frame: Callable[[int], Pixels], count: int, fps: float, hold: flo
             )  # fmt: skip
             with closing(writer):
                 writer.send(None)
-                for index in [*range(count), *[count - 1] * round(hold * fps)]:
-                    writer.send(np.ascontiguousarray(frame(index)))
+                for index in range(count + round(hold * fps)):
+                    pixels = frame(index) if 0 < index < count else pixels
+                    writer.send(np.ascontiguousarray(pixels))
             return film.read_bytes()
         except (OSError, RuntimeError) as error:
             raise InputError(f"ffmpeg does not encode the film: {str(error).strip().partition(chr(10))[0]}") from error
@@ -155,12 +159,14 @@ CHUNK_ZERO = chunk_colours(1)[0]
 BAR = Box(24, 22, WIDTH - 24, 30)
 
 
-def animate(trace: Trace, path: Path | str, *, seconds: float = 10, fps: float = 12) -> None:
+def animate(
+    trace: Trace, path: Path | str, *, seconds: float = 10, fps: float = 12, progress: Progress | None = None
+) -> None:
     """Write a GIF or MP4 of messages moving over the topology: 720 by 480 pixels, ``fps`` frames per second.
 
-    It lasts ``seconds`` seconds; then the end stays for two more. Every message is in at least one frame. Raises
-    InputError for another suffix than ``.gif`` and ``.mp4``, an MP4 without ffmpeg, a trace in which nothing happens,
-    or more than 600 frames.
+    It lasts ``seconds`` seconds; then the end stays for two more. Every message is in at least one frame.
+    ``progress(done, total)`` is called with numbers of frames. Raises InputError for another suffix than ``.gif`` and
+    ``.mp4``, an MP4 without ffmpeg, a trace in which nothing happens, or more than 600 frames.
 
     >>> from tempfile import TemporaryDirectory
     >>> from collectives import Message
@@ -171,10 +177,19 @@ def animate(trace: Trace, path: Path | str, *, seconds: float = 10, fps: float =
     True
     """
     path = check_file(path, "an animation")
+    if progress is not None and not callable(progress):
+        raise InputError(f"progress is {quote(progress)}; give a function of two whole numbers")
     count = _frame_count(seconds, fps)
-    film = Film(trace, count, fps)
+    film, drawn = Film(trace, count, fps), itertools.count(1)
+
+    def frame(index: int) -> Pixels:
+        pixels = film.frame(index)
+        if progress is not None:
+            progress(next(drawn), count)
+        return pixels
+
     encode = encode_mp4 if path.suffix.lower() == ".mp4" else encode_gif
-    write_bytes(path, encode(film.frame, count, fps, HOLD))
+    write_bytes(path, encode(frame, count, fps, HOLD))
 
 
 def _frame_count(seconds: float, fps: float) -> int:
