@@ -36,9 +36,9 @@ import ringlab
 from benchmarks.studies.faults_on_purpose import Fault
 from collectives.output_files import TEMPORARY, write_text
 from collectives.records.environment import describe_environment
+from collectives.training.workload import RESUME_NEWEST
 from realcomm.training import trainer
-from realcomm.training.checkpoint_folder import AUTO, find_newest
-from realcomm.training.checkpointing import from_bytes
+from realcomm.training.checkpoints import find_newest
 from ringlab.__main__ import main as main_of_process
 from ringlab.cli import main as main_of_ringlab
 
@@ -252,10 +252,10 @@ def train_to_the_end(folder: Path) -> dict[str, torch.Tensor]:
     """Train from the newest whole checkpoint in a folder, or afresh, and return the weights at the end."""
     scenario = ringlab.load(folder / "scenario.toml")
     [training] = scenario.trainings
-    realcomm.train(replace(training, checkpoints=folder / "kept"), scenario.cluster, steps=STEPS, resume=AUTO)
+    realcomm.train(replace(training, checkpoints=folder / "kept"), scenario.cluster, steps=STEPS, resume=RESUME_NEWEST)
     newest = find_newest(folder / "kept" / "ring").newest
-    assert newest is not None and newest.manifest.step == STEPS, "the run came to its end"
-    weights: dict[str, torch.Tensor] = from_bytes(newest.read(), newest.path)["shared"]["model"]
+    assert newest is not None and newest.about["step"] == STEPS, "the run came to its end"
+    weights: dict[str, torch.Tensor] = newest.state["shared"]["model"]
     return weights
 
 
@@ -269,8 +269,8 @@ def try_case(case: Case, folder: Path, undisturbed: dict[str, torch.Tensor]) -> 
     left, remains = count_left(before, folder), len(unfinished(kept))
     if case.spoil is not None:
         case.spoil(kept)
-    newest, passed_over = find_newest(kept)
-    step = newest.manifest.step if newest is not None else 0
+    newest, skipped = find_newest(kept)
+    step = newest.about["step"] if newest is not None else 0
     reached = STEPS if case.spoil is not None else 2 * EVERY
     if case.fault is not None and case.fault.step == FAULT_STEP:
         reached = FAULT_STEP
@@ -282,7 +282,7 @@ def try_case(case: Case, folder: Path, undisturbed: dict[str, torch.Tensor]) -> 
         "status": ended.status,
         "seconds": None if ended.fault_at is None else ended.at - ended.fault_at,
         "timeout": case.timeout if case.timeout != PATIENCE else None,
-        "said": says(ended.said, folder) if case.spoil is None else passed_over[-1].replace(f"{folder}/", ""),
+        "said": says(ended.said, folder) if case.spoil is None else skipped[-1].replace(f"{folder}/", ""),
         "load": os.getloadavg()[0],  # runnable processes, mean of a minute
         "goes_on_from": step,
         "lost_steps": reached - step,

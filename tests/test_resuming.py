@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from contextlib import nullcontext, suppress
+from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,8 +20,15 @@ from collectives.output_files import TEMPORARY
 from collectives.training.workload import TO_TRAIN_ON
 from realcomm.launching.failures import RankFailed, TimedOut
 from realcomm.launching.launcher import launch
-from realcomm.training.checkpoint_folder import CheckpointFolder, find_newest
-from realcomm.training.checkpointing import AFRESH, Checkpointing, check_finite, describe_training, find_start, to_bytes
+from realcomm.training.checkpoints import (
+    AFRESH,
+    CheckpointFolder,
+    Checkpointing,
+    check_finite,
+    describe_training,
+    find_newest,
+    find_start,
+)
 from realcomm.training.observing import Observer
 from realcomm.training.trainer import train
 from simcomm import this_machine
@@ -67,13 +74,11 @@ def test_other_ranks_go_on_only_with_as_many_images_a_step(scenario: Path):
     keep(scenario / "kept" / "ring", 10)
     half = small(gradient_sync=RING, batch_size=4, checkpoints="kept")
     (note,) = find_start(half, 4, "auto").notes
-    assert "goes on from kept/ring/step-00000010.pt (step 10, epoch 1), on 4 ranks in place of 2: each step has" in note
-    with pytest.raises(InputError, match="of 2 ranks with batch_size 8, 16 images a step, and 3 ranks with 4 are to"):
+    assert "resumes from kept/ring/step-00000010.pt (step 10, epoch 1), on 4 ranks instead of 2: steps have" in note
+    with pytest.raises(InputError, match="has 2 ranks and 16 images a step, but this run has 3 ranks and 12 images"):
         find_start(half, 3, "auto")
     keep(scenario / "local" / "ring", 10, sync_every=2)
-    with pytest.raises(
-        InputError, match=r"of 2 ranks, each with weights of its own \(sync_every\), and 4 are to go on"
-    ):
+    with pytest.raises(InputError, match=r"without sync_every, which gives each rank its own weights"):
         find_start(small(gradient_sync=RING, batch_size=4, sync_every=2, checkpoints="local"), 4, "auto")
 
 
@@ -99,11 +104,11 @@ def test_after_a_fault_the_rank_step_and_phase_are_named_and_the_last_checkpoint
         launch(
             training_workers.train_with, 2, training, [faulty(kind, phase)], timeout=90.0 if kind == "stop" else 120.0
         )
-    newest, passed_over = find_newest(tmp_path / "ring")
-    assert newest is not None and (newest.manifest.step, passed_over) == (3, [])
+    newest, skipped = find_newest(tmp_path / "ring")
+    assert newest is not None and (newest.about["step"], skipped) == (3, [])
     start = find_start(training, 2, "auto")
     assert start.checkpoint == newest.path
-    assert re.fullmatch(r"ring: goes on from .*ring/step-00000003\.pt \(step 3, epoch 2\)", *start.notes)
+    assert re.fullmatch(r"ring: resumes from .*ring/step-00000003\.pt \(step 3, epoch 2\)", *start.notes)
     CheckpointFolder(tmp_path / "ring").close()
     assert [path.name for path in tmp_path.glob("ring/.*")] == [".lock"], "nothing is left of the one not written"
 
@@ -134,25 +139,27 @@ def test_a_launch_that_is_interrupted_in_a_checkpoint_leaves_nothing_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     last = keep(tmp_path / "ring", 10)
-    alone, unfinished = tmp_path / "ring" / "step-00000020.json", tmp_path / "ring" / f"{TEMPORARY}step-00000020.pt"
+    unfinished = tmp_path / "ring" / f"{TEMPORARY}step-00000020.pt"
 
     def interrupted(*given: object, **named: object) -> None:
-        for path in (alone, unfinished):
-            path.write_text("{}")
+        unfinished.write_text("{}")
         raise KeyboardInterrupt
 
     monkeypatch.setattr("realcomm.training.trainer.launch", interrupted)
     for other_run in (True, False):
-        with CheckpointFolder(tmp_path / "ring") if other_run else nullcontext(), pytest.raises(KeyboardInterrupt):
+        with (
+            closing(CheckpointFolder(tmp_path / "ring")) if other_run else nullcontext(),
+            pytest.raises(KeyboardInterrupt),
+        ):
             train(small(gradient_sync=RING, batch_size=8, checkpoints=tmp_path), this_machine(2), resume=AFRESH)
-        assert alone.exists() == unfinished.exists() == other_run
+        assert unfinished.exists() == other_run
     newest = find_newest(tmp_path / "ring").newest
     assert newest is not None and newest.path == last
 
 
 def test_weights_that_are_not_finite_replace_no_checkpoint():
     check_finite({"a": torch.full((2,), 3e38), "steps": torch.tensor(3)}, 7)
-    with pytest.raises(RunFailed, match="after 7 steps b is not finite; no checkpoint is written"):
+    with pytest.raises(RunFailed, match="b is not finite after 7 steps; no checkpoint was written"):
         check_finite({"a": torch.zeros(2), "b": torch.tensor([1.0, torch.inf])}, 7)
 
 
@@ -181,20 +188,23 @@ def scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def keep(folder: Path, step: int, world_size: int = 2, **changed: object) -> Path:
     training = describe_training(small(gradient_sync=RING, batch_size=8, **changed), TO_TRAIN_ON["digits"])
-    with CheckpointFolder(folder) as checkpoints:
-        return checkpoints.write(to_bytes({"shared": {}}), step, 0, world_size, training)
+    checkpoints = CheckpointFolder(folder)
+    about = {"step": step, "epoch": 0, "world_size": world_size, "training": training}
+    path = checkpoints.write({"about": about, "shared": {}, "ranks": [{}] * world_size})
+    checkpoints.close()
+    return path
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], r"kept/ring has checkpoints of a training, up to step 10; go on from them with --resume auto"),
+        ([], r"kept/ring already contains checkpoints, up to step-00000010.pt; resume them with --resume auto"),
         (["--resume", "nowhere.pt"], "nowhere.pt: no such file"),
         (["--resume", "kept"], "kept is a directory; a regular file is needed"),
-        (["--resume", "ring.toml"], "ring.toml has no manifest: ring.json is to be beside it"),
+        (["--resume", "ring.toml"], "ring.toml is not a checkpoint, or is truncated: BadZipFile"),
         (
             ["--resume", "auto", "--set", "cluster.world_size=3"],
-            "of 2 ranks with batch_size 8, 16 images a step, and 3 ranks with 8 are to go on; start 2 ranks, or keep",
+            "has 2 ranks and 16 images a step, but this run has 3 ranks and 24 images; start 2 ranks, or keep",
         ),
         (["--resume", "auto", "--set", "training.images=1000"], "images is 1437 there and 1000 here"),
         (["--resume", "auto", "--set", "training.model=resnet34"], "model is 'resnet18' there and 'resnet34' here"),
@@ -209,7 +219,7 @@ def keep(folder: Path, step: int, world_size: int = 2, **changed: object) -> Pat
         (["--resume", "auto", "--set", "training.batch_size=700"], "batch_size is 8 there and 700 here"),
         (
             ["--resume", "auto", "--set", "training.checkpoints=ring.toml"],
-            "ring.toml/ring, the folder of checkpoints: N",
+            "ring.toml/ring/step.* cannot be written",
         ),
         (
             ["--set", "training.checkpoints=ring.toml"],
@@ -225,14 +235,17 @@ def test_what_cannot_be_resumed_is_refused_before_any_process_starts(
     assert done.status == 2 and re.search(message, done.err.replace("\n", " ")), done.err
 
 
-def test_a_checkpoint_that_is_not_whole_is_passed_over_aloud(scenario: Path):
+def test_damaged_checkpoint_is_skipped_with_a_warning(scenario: Path):
     training = small(gradient_sync=RING, batch_size=8, checkpoints="kept")
-    assert find_start(training, 2, "auto").notes == ["ring: no whole checkpoint in kept/ring, a fresh start"]
+    assert find_start(training, 2, "auto").notes == ["ring: no complete checkpoint in kept/ring; starting afresh"]
     last = [keep(scenario / "kept" / "ring", step) for step in (10, 20)][-1]
     last.write_bytes(last.read_bytes()[:-1])
     warning, said = find_start(training, 2, "auto").notes
-    assert "step-00000020.pt is cut off" in warning and "goes on from kept/ring/step-00000010.pt" in said
-    with pytest.raises(InputError, match=r"step-00000020\.pt is cut off"):
+    assert (
+        "step-00000020.pt is not a checkpoint, or is truncated" in warning
+        and "resumes from kept/ring/step-00000010.pt" in said
+    )
+    with pytest.raises(InputError, match=r"step-00000020\.pt is not a checkpoint, or is truncated"):
         find_start(training, 2, last)
 
 
@@ -256,11 +269,11 @@ def test_a_run_that_breaks_says_how_it_goes_on(scenario: Path, ringlab: Ringlab,
     monkeypatch.setattr("realcomm.training.trainer.launch", broken)
     done = ringlab("run", "ring.toml")
     assert done.status == 1 and "rank 1 was ended by SIGKILL (it was doing: training step 12, sync)" in done.err
-    said = "the newest checkpoint is kept/ring/step-00000010.pt (step 10, epoch 1); --resume auto goes on from it"
+    said = "the newest checkpoint is kept/ring/step-00000010.pt (step 10, epoch 1); resume it with --resume auto"
     assert said in " ".join(done.err.split())
 
 
 def test_a_checkpoint_beyond_the_last_epoch_is_refused(scenario: Path):
     keep(scenario / "kept" / "ring", 3 * 89 + 1)
-    with pytest.raises(InputError, match="is beyond the end of 3 epochs, step 267; raise epochs"):
+    with pytest.raises(InputError, match="is beyond step 267, the end of 3 epochs"):
         find_start(small(gradient_sync=RING, batch_size=8, checkpoints="kept"), 2, "auto")

@@ -20,7 +20,7 @@ from collectives.records.kineto import read_profile
 from collectives.training.workload import Training
 from realcomm.launching.failures import RankFailed
 from realcomm.launching.launcher import launch
-from realcomm.training.checkpointing import find_start
+from realcomm.training.checkpoints import find_start
 from realcomm.training.observing import EpochRecord, RankGradients, StepRecord
 from realcomm.watching.log_folder import LogFolder, MetricsFile, last_row, mend, read_metrics
 from realcomm.watching.watch import LogObserver, TensorBoardObserver, Watch, parse_steps

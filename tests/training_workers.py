@@ -12,7 +12,7 @@ from benchmarks.studies.faults_on_purpose import Fault
 from collectives.catalogue import find_algorithm
 from collectives.training.workload import Buckets, Training
 from realcomm.training import datasets, running
-from realcomm.training.checkpointing import Checkpointing, find_start
+from realcomm.training.checkpoints import Checkpointing, find_start
 from realcomm.training.observing import Observed, Observer, StepRecord
 from realcomm.training.trainer import train_rank
 

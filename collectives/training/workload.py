@@ -77,6 +77,7 @@ class DataLoading:
 
 
 MODELS = tuple(BLOCKS)
+RESUME_NEWEST = "auto"  # resumes the newest complete checkpoint
 DATASETS = ("digits", "cifar10", "imagefolder", "synthetic")
 SHAPE = (3, 32, 32)  # of an image: channels, height, width
 DRAWN = 1024

@@ -26,7 +26,7 @@ from realcomm.training.model_files import check_model
 from realcomm.training.rank_result import PHASES, RankResult, count_steps, known_images
 
 if TYPE_CHECKING:
-    from realcomm.training.checkpointing import Start
+    from realcomm.training.checkpoints import Start
     from realcomm.training.observing import Observer
 
 
@@ -86,7 +86,7 @@ def train(
     weights = None if weights_file is None else _check_weights_file(weights_file, training)
     removing: AbstractContextManager[None] = nullcontext()
     if training.checkpoints is not None or resume is not None:
-        from realcomm.training.checkpointing import Checkpointing, Start, find_start, removing_remains
+        from realcomm.training.checkpoints import Checkpointing, Start, find_start, removing_remains
 
         start = resume if isinstance(resume, Start) else find_start(training, cluster.world_size, resume)
         observers, removing = (*observers, Checkpointing(training, start.checkpoint)), removing_remains(training)

@@ -12,11 +12,10 @@ from collectives.errors import InputError, RunFailed
 from collectives.records.calibration import Calibration
 from collectives.records.trace import Trace
 from collectives.request import Request
-from collectives.training.workload import Training
+from collectives.training.workload import RESUME_NEWEST, Training
 from realcomm.calibration.blocks import make_calibration
 from realcomm.calibration.calibration import run_in_turns as launch_turns
 from realcomm.launching.torchrun import spans_nodes
-from realcomm.training.checkpoint_folder import AUTO
 from realcomm.training.model_files import count_parameters
 from realcomm.training.trainer import preload_for
 from ringlab.session import Session
@@ -30,7 +29,7 @@ from scenarios import LoadedScenario
 
 if TYPE_CHECKING:
     from realcomm.launching.types import RankNetwork
-    from realcomm.training.checkpointing import Start
+    from realcomm.training.checkpoints import Start
     from realcomm.training.observing import Observer
     from realcomm.watching.watch import Watch
 
@@ -166,7 +165,7 @@ def _telling_how_it_goes_on(job: Training, progress: Progress) -> Iterator[None]
         yield
     except RunFailed:
         if job.checkpoints is not None:
-            from realcomm.training.checkpointing import newest_note  # imports torch, which --help does without
+            from realcomm.training.checkpoints import newest_note  # imports torch, which --help does without
 
             progress.note(newest_note(job))
         raise
@@ -180,8 +179,8 @@ def _find_starts(
         raise InputError("--resume requires a scenario with a training")
     if not trainings or (resume is None and trainings[0].checkpoints is None):
         return [None] * len(trainings)
-    _check_one(trainings, "--resume", None if resume == AUTO else resume, "take --resume auto, or ")
-    from realcomm.training.checkpointing import find_start  # imports torch, which --help does without
+    _check_one(trainings, "--resume", None if resume == RESUME_NEWEST else resume, "take --resume auto, or ")
+    from realcomm.training.checkpoints import find_start  # imports torch, which --help does without
 
     starts = [find_start(job, world_size, resume) for job in trainings]
     for start in starts:
