@@ -1,9 +1,17 @@
-"""What every rank says: algorithms and their proof, requests and trainings, and the records that a run leaves.
+"""Write algorithms for collectives as rank programs, and prove them.
 
 * ``@algorithm`` declares a rank program, written with ``send``, ``recv``, ``recv_reduce``, ``copy``, ``reduce``
   and ``on_group``. ``library`` and ``find_algorithm`` find what is declared, and ``verify`` proves it.
-* A ``Request`` is one call of a collective, a ``Training`` a data-parallel training; both wings take either.
+* A ``Request`` is one call of a collective, a ``Training`` a data-parallel training; ``simcomm`` and ``realcomm`` take
+  either.
 * A ``Trace`` is what happened in a run, a ``Calibration`` what was measured of this machine.
+
+>>> from collectives import algorithm, recv, recv_reduce, send, verify
+>>> @algorithm("all_reduce", chunks=1)
+... def swap(rank, world_size):
+...     yield send(1 - rank, 0), recv_reduce(1 - rank, 0)
+>>> verify(swap, world_size=2).messages
+2
 
 No torch, no clock. Nothing is imported before it is used: a command that only says what its options are needs no numpy.
 """
@@ -19,7 +27,8 @@ from typing import Any
 def exports_of(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package, which exports what its ``__init__.pyi`` names.
 
-    Type checkers and editors read that file too. A name is imported when it is first asked for.
+    Type checkers and editors read that file too. A name is imported when it is first asked for; ``dir`` lists these
+    names alone.
     """
     stub = Path(__file__).parents[1].joinpath(*package.split("."), "__init__.pyi").read_text(encoding="utf-8")
     home = {name: module for module, name in re.findall(r"^from (\S+) import (\w+) as \2$", stub, re.MULTILINE)}
@@ -31,7 +40,10 @@ def exports_of(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
             return import_module(f"{package}.{name}")
         return getattr(import_module(home[name]), name)
 
-    return get, lambda: sorted({*vars(sys.modules[package]), *home}), sorted(home)
+    def names() -> list[str]:
+        return sorted({*(name for name in vars(sys.modules[package]) if name.startswith("__")), *home})
+
+    return get, names, sorted(home)
 
 
 __getattr__, __dir__, __all__ = exports_of(__name__)

@@ -1,8 +1,16 @@
-"""Virtual ranks in virtual time: clusters, what both engines obey, the two engines, and what answers on them.
+"""Simulate collectives and trainings on a cluster that you describe.
 
-Folders import one way, in this order: ``cluster`` (what is described: nodes, links, routes, where ranks live),
-``model`` (what both engines obey: sharing of links, faults, jitter), ``reference`` and ``compiled`` (the engines), and
-the modules beside them (a collective, a training, the choice of an algorithm).
+* ``run`` simulates a collective, ``train`` a training, ``sweep`` many collectives, ``replay`` a recorded run.
+* ``choose`` returns the fastest algorithm.
+* ``star``, ``ring``, ``torus``, ``fat_tree``, ``two_level_tree``, ``dragonfly`` and ``fully_connected`` build networks;
+  ``nvswitch``, ``nvlink_pairs``, ``pcie_tree`` and ``cube_mesh`` a machine; ``preset`` a machine of the catalogue.
+* ``from_links``, ``from_graph`` and ``read_cluster`` take a network of yours, ``this_machine`` the one that you are on.
+* ``Faults`` slow down or stop ranks and links.
+
+>>> import simcomm
+>>> trace = simcomm.run("all_reduce/ring", simcomm.star(4, "10 Gbit/s", "5 us"), nbytes="1 MiB")
+>>> f"{trace.elapsed * 1e3:.2f} ms, {len(trace.messages)} messages"
+'1.32 ms, 24 messages'
 """
 
 from collectives import exports_of

@@ -1,4 +1,4 @@
-"""The programs of README.md and docs/running.md do what the pages say."""
+"""The programs of README.md, docs/running.md and docs/guide_algorithm.md do what the pages say."""
 
 import re
 import runpy
@@ -13,6 +13,7 @@ PAGE = (ROOT / "docs" / "running.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PROGRAM = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PROGRAMS = PROGRAM.findall(PAGE)
+GUIDE = PROGRAM.findall((ROOT / "docs" / "guide_algorithm.md").read_text(encoding="utf-8"))
 
 
 def test_there_is_one_for_the_functions_and_one_for_the_class():
@@ -20,14 +21,15 @@ def test_there_is_one_for_the_functions_and_one_for_the_class():
     assert "classroom.all_reduce(" in PROGRAMS[1]
 
 
-@pytest.mark.parametrize("number", range(len(PROGRAMS)))
+@pytest.mark.parametrize("program", [*PROGRAMS, *GUIDE])
 def test_each_program_prints_what_stands_beside_its_print(
-    number: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    program: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "program.py"
-    file.write_text(PROGRAMS[number])
+    file.write_text(program)
     runpy.run_path(str(file), run_name="__main__")
-    assert capfd.readouterr().out.splitlines() == re.findall(r"print\(.*\)  # (.*)$", PROGRAMS[number], re.MULTILINE)
+    printed = capfd.readouterr().out.splitlines()
+    assert printed and printed == re.findall(r"print\(.*\)  # (.*)$", program, re.MULTILINE)
 
 
 def test_every_function_and_every_option_of_bench_is_named():

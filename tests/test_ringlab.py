@@ -3,6 +3,7 @@
 import doctest
 import inspect
 import json
+import pydoc
 import re
 import sys
 from collections.abc import Callable
@@ -193,3 +194,42 @@ WRONG_TYPES = {
 def test_wrong_types_are_refused_like_wrong_values(message: str) -> None:
     with pytest.raises(InputError, match=re.escape(message)):
         WRONG_TYPES[message]()
+
+
+OPENED = {  # what help of a package lists before all else
+    "ringlab": [
+        "load", "predict", "run", "compare", "animate", "plot", "predict_devices", "predict_sweep", "plan", "check",
+    ],
+    "simcomm": ["run", "train", "sweep", "replay", "choose", "star", "from_links", "this_machine", "Faults"],
+    "realcomm": ["run", "train", "calibrate", "emulate", "launch", "all_reduce", "execute", "RunFailed"],
+    "collectives": ["algorithm", "send", "recv", "find_algorithm", "verify", "Request", "Training", "Trace"],
+    "viz": ["draw", "write_player", "animate", "space_time_figure", "write_figure"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("package", OPENED)
+def test_help_of_a_package_opens_with_names_and_an_example(package: str) -> None:
+    module = import_module(package)
+    head, _, rest = pydoc.plain(pydoc.render_doc(module)).partition("PACKAGE CONTENTS")
+    assert rest and max(map(len, head.splitlines())) <= 130 and len(head.splitlines()) < 40
+    listed = [re.search(rf"``@?{name}``", head) for name in OPENED[package]]
+    assert all(listed), [name for name, found in zip(OPENED[package], listed, strict=True) if not found]
+    places = [found.start() for found in listed if found]
+    assert places == sorted(places) and places[-1] < head.index(">>> ")
+    assert {*OPENED[package]} <= {*module.__all__}
+    assert re.search(rf">>> (import .*\b{package}\b|from {package} import )", head)
+
+
+@pytest.mark.parametrize("package", OPENED)
+def test_dir_of_a_package_lists_public_names(package: str) -> None:
+    module = import_module(package)
+    named = {name for name in dir(module) if not name.startswith("__")}
+    assert {name for name in module.__all__ if not name.startswith("__")} <= named
+    assert not [name for name in named if name.startswith("_") or not hasattr(module, name)]
+    assert not named & {"Any", "import_module", "exports_of", "Path", "re", "sys"}
+
+
+def test_help_of_ringlab_shows_no_class_of_an_answer() -> None:
+    text = pydoc.plain(pydoc.render_doc(ringlab))
+    assert re.findall(r"^    class (\w+)", text, re.MULTILINE) == ["BenchOptions", "Scenario"]
+    assert "Prediction" in dir(ringlab)

@@ -1,4 +1,13 @@
-"""Players, pictures and films of a Trace, pictures of a topology and of accuracy, and the report as HTML.
+"""Draw a Trace as a player, animation, timeline or report, and a topology, sweep or step as a figure.
+
+* ``draw`` writes what the suffix of a file asks for: ``write_player`` (.html), ``animate`` (.gif, .mp4),
+  ``space_time_figure`` (.png, .svg, .pdf), ``write_perfetto`` (.perfetto.json).
+* Functions named ``..._figure`` return a figure of matplotlib, which ``write_figure`` writes.
+
+>>> import simcomm, viz
+>>> trace = simcomm.run("all_reduce/ring", simcomm.star(4, "10 Gbit/s", "5 us"), nbytes="1 MiB")
+>>> viz.space_time_figure(trace).texts[0].get_text()
+'all_reduce/ring'
 
 A function is loaded, with the drawing libraries that it needs, when it is first used.
 """
