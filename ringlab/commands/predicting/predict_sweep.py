@@ -83,10 +83,8 @@ class SweepAnswer(Answer):
         """
         found = dict[str, dict[str, float | None]]()
         for point in self.points:
-            if self.key == SIZES:
-                named = ((row.algorithm, row.time_s) for row in point.prediction.collectives)
-            else:
-                named = _named_seconds(point.prediction)
+            rows = [(row.algorithm, row.time_s) for row in point.prediction.collectives]
+            named = rows if self.key == SIZES else [*_named_seconds(point.prediction)]
             for name, seconds in named:
                 found.setdefault(name, {})[point.value] = seconds
         return found
