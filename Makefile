@@ -85,7 +85,7 @@ pictures: $(STAMP) ## draw the pictures of the documentation, those of docs/gall
 	$(BIN)/ringlab list hardware dgx-1-v100 -o docs/pictures/dgx-1-v100.png
 	$(BIN)/ringlab plot cluster docs/fat_tree.toml -o docs/pictures/fat-tree.png
 	$(BIN)/ringlab explain two-p5 -o docs/pictures/two-p5-rings.png
-	$(BIN)/ringlab accuracy --plot docs/pictures/accuracy.png
+	$(BIN)/python -m benchmarks.accuracy --plot docs/pictures/accuracy.png
 	$(BIN)/ringlab plan examples/rent_resnet50.toml --plot docs/pictures/plan.png
 	mkdir -p $(OUT)
 	$(BIN)/ringlab predict examples/gpt2_xl.toml --devices 8 --trace $(OUT)/pipeline.json \
@@ -104,11 +104,11 @@ docs: ## build the site of the documentation into out/site
 
 .PHONY: bench
 bench: $(COMPILED) ## run every benchmark; each writes its figures, with the environment, into benchmarks/results (minutes)
-	for program in benchmarks/accuracy.py benchmarks/against_gloo.py benchmarks/beside_simgrid.py benchmarks/engine.py benchmarks/faults.py benchmarks/forms.py benchmarks/growth.py benchmarks/methods.py benchmarks/overlap.py benchmarks/nccl_structure.py benchmarks/renting.py benchmarks/replaying.py benchmarks/traces.py benchmarks/training_curves.py benchmarks/virtual_launches.py benchmarks/virtual_on_gloo.py benchmarks/virtual_programs.py benchmarks/waiting.py; do echo "$$program"; $(BIN)/python $$program || exit 1; done
+	for program in benchmarks/against_gloo.py benchmarks/beside_simgrid.py benchmarks/engine.py benchmarks/faults.py benchmarks/forms.py benchmarks/growth.py benchmarks/methods.py benchmarks/overlap.py benchmarks/nccl_errors.py benchmarks/nccl_structure.py benchmarks/renting.py benchmarks/replaying.py benchmarks/traces.py benchmarks/training_curves.py benchmarks/virtual_launches.py benchmarks/virtual_on_gloo.py benchmarks/virtual_programs.py benchmarks/waiting.py; do echo "$$program"; $(BIN)/python $$program || exit 1; done
 
 .PHONY: reality
 reality: $(COMPILED) ## measure emulated clusters on this machine beside their predictions, and write the tables (ten minutes, on an idle machine)
-	$(BIN)/ringlab accuracy --here --json benchmarks/results/accuracy_here.json
+	$(BIN)/python -m benchmarks.accuracy --here --json benchmarks/results/accuracy_here.json
 	$(BIN)/python docs/page_writer.py docs/transports.md docs/reports/tcp_misses.md
 
 .PHONY: compared

@@ -15,12 +15,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from benchmarks.accuracy.judging import score_classes
+from benchmarks.accuracy.nccl_answer import accuracy
 from benchmarks.studies.nccl_ablations import ABLATIONS, ablation
 from benchmarks.studies.nccl_authors_left_out import DRAWS, compare_without_authors
 from collectives.output_files import write_text
 from collectives.records.environment import describe_environment
-from ringlab.commands.accuracy.nccl import accuracy
-from simcomm.accuracy.judging import score_classes
 from simcomm.nccl.descriptions import System, read_systems
 from simcomm.nccl.measured.tables import MeasuredTable, read_tables
 

@@ -4,9 +4,9 @@
 
 Every row is run in a process of its own, so that imports and loading machine code count. The thousand are 8 numbers of
 hosts, 5 bandwidths, 5 algorithms and 5 sizes on a star: by one ``simcomm.sweep``, and one by one by ``simcomm.run``.
-*Cliffs* are commands that once took far longer than their like: a ring whose chunks differ by an element,
-all published trainings, and direct exchanges by gloo over TCP. *Peers* are those of
-a direct all-to-all in a user's file, told by how far they are or by their number.
+*Cliffs* are commands that once took far longer than their like: a ring whose chunks differ by an element, and
+direct exchanges by gloo over TCP. *Peers* are those of a direct all-to-all in a user's file, told by how far they are
+or by their number.
 """
 
 import argparse
@@ -123,8 +123,6 @@ def cliffs(asked: argparse.Namespace) -> Iterator[Row]:
         name = "ringlab predict: direct on 128 hosts with the terms of TCP"
         words = ["predict", str(scenario), "--calibration", str(calibration)]
         yield row("cliffs", name, ["-m", "ringlab", *words], asked.repetitions, at_most_s=4.0)
-    words = ["accuracy", "--training"]
-    yield row("cliffs", f"ringlab {' '.join(words)}", ["-m", "ringlab", *words], asked.repetitions, at_most_s=10.0)
 
 
 def _calibrate(scenario: Path, folder: Path) -> Path:

@@ -20,7 +20,8 @@ def measured(found: dict[str, Any]) -> str:
     """Return the tables of errors: all systems, families, collectives, rows to measure, and each system."""
     where = found["environment"]
     parts = [
-        f"{found['date']}, torch {where['torch']}. `ringlab accuracy` takes {found['cpu_seconds']:.1f} s of CPU.\n",
+        f"{found['date']}, torch {where['torch']}. `python -m benchmarks.accuracy` takes "
+        f"{found['cpu_seconds']:.1f} s of CPU.\n",
         _table("", _overview(found)),
         *(_table(f"{key}, as shipped", _groups(found, key)) for key in ("family", "collective")),
         "With three rows of a left-out table known, the median error of its other rows, and in brackets as shipped:\n",
@@ -124,7 +125,7 @@ def _evidence(reason: dict[str, Any]) -> str:
 
 def readme_table() -> str:
     """Return the README's table of median errors, by what each prediction did without."""
-    scores = read_results("accuracy")["left_out"]["classes"]
+    scores = read_results("nccl_errors")["left_out"]["classes"]
     _, later, _, held_out = score_unseen().values()
     rows = [["the system itself", *(_percent(scores[c]["median"]) for c in CLASSES)]]
     for what, found in (("10 later authors", later), ("5 authors held out from all fits", held_out)):
@@ -134,10 +135,10 @@ def readme_table() -> str:
 
 
 def _explained_now() -> str:
-    return explained(read_results("accuracy"), tomllib.loads(EXPLAINED.read_text(encoding="utf-8")))
+    return explained(read_results("nccl_errors"), tomllib.loads(EXPLAINED.read_text(encoding="utf-8")))
 
 
 PARTS: Parts = {
-    "docs/accuracy.md": {"measured": lambda: measured(read_results("accuracy")), "explained": _explained_now},
+    "docs/accuracy.md": {"measured": lambda: measured(read_results("nccl_errors")), "explained": _explained_now},
     "README.md": {"accuracy": readme_table},
 }

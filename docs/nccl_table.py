@@ -7,10 +7,10 @@ from typing import Any
 from accuracy_table import CLASSES
 from page_writer import Parts, read_results, table
 
+from benchmarks.accuracy.nccl import StatedChoice, describe_choices, find_stated_choices
 from benchmarks.studies.nccl_noise import describe as describe_noise
 from benchmarks.studies.nccl_noise import find_pairs, judge
 from benchmarks.studies.nccl_unseen import describe
-from simcomm.accuracy.nccl import StatedChoice, describe_choices, find_stated_choices
 from simcomm.nccl.descriptions import read_systems
 from simcomm.nccl.measured.tables import read_tables
 from simcomm.nccl.parameters import read_definitions
@@ -18,9 +18,9 @@ from simcomm.nccl.parameters import read_definitions
 
 def errors() -> str:
     """Return the errors as they were measured last."""
-    found = read_results("accuracy")
+    found = read_results("nccl_errors")
     answers = {
-        "each system left out (`python benchmarks/accuracy.py`), medians (means)": found["left_out"],
+        "each system left out (`python benchmarks/nccl_errors.py`), medians (means)": found["left_out"],
         "as shipped, fitted to all of them": found["shipped"],
     }
     rows = [[name, *map(_cell, answer["classes"].values())] for name, answer in answers.items()]
@@ -48,7 +48,10 @@ def structure() -> str:
     systems = ", ".join(str(aside[one]["systems"]) for one in CLASSES)
     rows += [
         ["rows held by 80 % intervals", *(f"{cell} %" for cell in held)],
-        [f"put aside ({systems} systems): `ringlab accuracy --put-aside`", *(_cell(aside[one]) for one in CLASSES)],
+        [
+            f"put aside ({systems} systems): `python -m benchmarks.accuracy --put-aside`",
+            *(_cell(aside[one]) for one in CLASSES),
+        ],
         ["rows held by 80 % intervals, of those", *_held(aside)],
     ]
     return _table(found, rows)

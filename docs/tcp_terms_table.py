@@ -1,7 +1,7 @@
-"""What each term of TCP is worth: the rows of ``ringlab accuracy --here`` predicted again, without one term at a time.
+"""What each term of TCP is worth: rows of emulated clusters predicted again, without one term at a time.
 
-``make reality`` measures and keeps the rows. The model was built on the scenarios of ``CHOSEN_ON``; the others were put
-aside.
+``make reality`` measures and keeps the rows. The model was built on the scenarios of ``CHOSEN_ON``; the others were
+held out.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,9 +13,9 @@ from typing import Any
 from page_writer import Parts, read_results
 
 import simcomm
+from benchmarks.accuracy.here import pair_before
 from collectives import Transport
 from collectives.units import format_size
-from ringlab.commands.accuracy.here import pair_before
 from ringlab.emulated import WITHIN, hosts_bandwidth, without_latencies
 from scenarios import load
 from simcomm.cluster.pair_fit import TCP_GOODPUT, fit_pair

@@ -1,6 +1,4 @@
 from ringlab import virtual as virtual
-from ringlab.commands.accuracy.nccl import AccuracyAnswer as AccuracyAnswer
-from ringlab.commands.accuracy.nccl import accuracy as accuracy
 from ringlab.commands.catalogue import HardwareCatalogue as HardwareCatalogue
 from ringlab.commands.catalogue import HardwarePart as HardwarePart
 from ringlab.commands.catalogue import Names as Names

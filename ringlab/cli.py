@@ -49,7 +49,6 @@ PURPOSES = {  # commands by purpose; each name maps to module:function
         "check": "ringlab.commands.check:command",
         "diagnose": "ringlab.commands.diagnose:command",
         "describe": "ringlab.commands.describe:command",
-        "accuracy": "ringlab.commands.accuracy:command",
     },
     "Learn": {
         "learn": "ringlab.commands.learn:command",

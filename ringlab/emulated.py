@@ -1,39 +1,34 @@
-"""Scenarios on networks that are built on this machine: build, calibrate, and hold predictions against what is taken.
+"""Scenarios on networks that are built on this machine: build, calibrate, and compare predictions with measurements."""
 
-The rows of ``ringlab accuracy --here`` are predicted and measured one scenario at a time.
-"""
-
+import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import numpy as np
 
 import realcomm
 import simcomm
-from collectives.catalogue import find_algorithm
 from collectives.errors import InputError, RunFailed
-from collectives.records.calibration import SLOWER, Calibration, CrowdRound, PairProbes
-from collectives.records.environment import cores
+from collectives.records.calibration import SLOWER, Calibration, MachineLoad, PairProbes
+from collectives.records.environment import describe_environment
 from collectives.records.trace import Trace
-from collectives.records.waits import Lateness, find_lateness
-from collectives.request import Request, make_request
-from collectives.training.workload import Training
+from collectives.records.waits import Lateness
 from collectives.units import count, format_bandwidth, format_time
-from realcomm.calibration.pair_calibration import calibrate_emulated, calibrate_pair, from_pair, probe_crowd, with_pair
+from realcomm.calibration.load import watch_load
+from realcomm.calibration.pair_calibration import calibrate_emulated, calibrate_pair
 from realcomm.emulation.goodput import expected_goodput
 from realcomm.emulation.network import EmulatedNetwork
 from realcomm.emulation.plan import plan_network
-from realcomm.measuring.collective_run import RankFigures, TimedRequest, make_trace, measure_all
 from realcomm.training.trainer import train_each
 from ringlab.session import Session
 from ringlab.shared.answer import AnswerRecord
 from ringlab.shared.failures import refusals_about
 from ringlab.shared.figures import training_figures
 from ringlab.shared.progress import Progress, Tick
-from ringlab.shared.workload import resolve_requests
 from scenarios import LoadedScenario
 from simcomm.cluster.calibrated import as_emulated
 from simcomm.cluster.cluster import Cluster
@@ -114,11 +109,8 @@ def calibrate_for_emulation(scenario: LoadedScenario, session: Session) -> Calib
 
 
 WITHIN = 0.15  # an error that is not more is small; what is more is looked for in the traces
-BESIDE = "all_to_all/direct"  # at the sizes of every scenario that compares all_reduce
 PHASES = ("step_s", "sync_s", "forward_s", "backward_s", "optimizer_s")
 WARM_UP, COUNTED_S, MOST_COUNTED = 3, 9.0, 5  # of a training: first steps, seconds of those that count, most of these
-TOTAL_S = 0.4  # of the repetitions of a row ...
-LONG_S = 1.0  # of one that is run once; others were run once before they count
 ATTEMPTS = 3  # of a row, or of a scenario's trainings, during which TCP times out
 TIMEOUT_S = 900.0  # of one calibration
 
@@ -150,163 +142,117 @@ class EmulatedRow(AnswerRecord):
             return None
         return abs(self.measured_s - self.predicted_s) <= self.uncertainty * self.predicted_s
 
-
-class EmulatedCalibrator:
-    """The calibrations of several scenarios: two hosts for each rate of links, and the computing of each scenario."""
-
-    def __init__(self, progress: Progress, computing: Calibration | None = None) -> None:
-        """Calibrate for scenarios; ``computing`` is known where it need not be measured."""
-        self._progress = progress
-        self._computing = computing
-        self.pairs: dict[float, PairProbes] = {}  # by bytes/s of the hosts' links
-        self.crowds: dict[str, list[CrowdRound]] = {}  # that were measured again, by the scenario before which
-
-    def calibrate(self, scenario: LoadedScenario) -> Calibration:
-        """Return what a scenario is predicted by, measured now but for pairs that one before it needed.
-
-        Of a crowd measured before, the larger one is measured again, as what cores do drifts. Trainings compute in as
-        many processes as there are cores. Raises RunFailed.
-        """
-        bandwidth = hosts_bandwidth(scenario.cluster)
-        is_first = not self.pairs
-        if bandwidth not in self.pairs:
-            with self._progress.task(f"calibrating on two emulated hosts at {format_bandwidth(bandwidth)}") as tick:
-                crowd = next(iter(self.pairs.values()), None)  # of the cores, which no link's rate changes
-                self.pairs[bandwidth] = calibrate_pair(bandwidth, crowd=crowd, timeout=TIMEOUT_S, progress=tick)
-        if not scenario.trainings:
-            rounds = list[CrowdRound]()
-            if not is_first:
-                with self._progress.task(f"calibrating what cores do, before {name_of(scenario)}") as tick:
-                    rounds = self.crowds[name_of(scenario)] = probe_crowd(bandwidth, timeout=TIMEOUT_S, progress=tick)
-            return from_pair(self.pairs[bandwidth].with_crowds(rounds), cores())
-        return with_pair(self._computing or self._calibrate_computing(scenario.trainings), self.pairs[bandwidth])
-
-    def _calibrate_computing(self, trainings: Sequence[Training]) -> Calibration:
-        """Return what trainings compute, measured just before they are run, as what cores do drifts."""
-        with self._progress.task("calibrating the computing of trainings") as tick:
-            return realcomm.calibrate(cores(), trainings, all_sizes=False, timeout=TIMEOUT_S, progress=tick)
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields with the error, and the cause of a lateness."""
+        found = asdict(self) | {"error": self.error}
+        if self.lateness is not None:
+            found["lateness"] = self.lateness._asdict() | {"cause": self.lateness.cause}
+        return found
 
 
-def compare_here(
-    scenario: LoadedScenario, calibration: Calibration, refused: dict[str, str], progress: Progress
-) -> list[EmulatedRow]:
-    """Return the rows of one scenario, predicted before anything is measured; say in ``refused`` which are left out."""
-    requests, ranks = [*_requests(scenario)], scenario.cluster.world_size
-    with emulated(scenario.cluster, progress) as network:
-        scenario = as_built(scenario, network)
-        predicted = _predict(scenario, [request for _, request in requests], calibration)
-        stated = _stated(scenario, [request for _, request in requests], calibration, predicted)
-        measurements = [_measurement(request, own) for (_, request), own in zip(requests, predicted, strict=True)]
-        measured = dict(sorted(_measure(scenario, measurements, network, refused, progress).items()))
-        trained = [*_train(scenario, calibration, network, progress)] if scenario.trainings else []
-    rows = list[EmulatedRow]()
-    for number, (trace, attempts) in measured.items():
-        asked, request = requests[number]
-        row = EmulatedRow(
-            *(name_of(scenario), _label(request), ranks, asked, predicted[number], trace.elapsed, attempts),
-            uncertainty=stated[number],
-        )
-        if abs(row.error or 0.0) > WITHIN:
-            recorded = simcomm.run(request, scenario.cluster, calibration=calibration)
-            row = replace(row, lateness=find_lateness(recorded, trace))
-        rows.append(row)
-    return rows + trained
+@dataclass(frozen=True)
+class Errors:
+    """The absolute errors of some rows."""
+
+    rows: int
+    median: float
+    p90: float  # nine in ten are not larger
+    worst: float
+    within: float  # share of rows whose error is at most ``WITHIN``
+    as_stated: float | None = None  # share of rows that are within their stated uncertainty
 
 
-def _predict(scenario: LoadedScenario, requests: Sequence[Request], calibration: Calibration) -> list[float]:
-    """Return the seconds of each request."""
-    predict = partial(simcomm.run, cluster=scenario.cluster, calibration=calibration, record=False)
-    return [predict(request).elapsed for request in requests]
+def summarize_errors(rows: Iterable[EmulatedRow]) -> Errors:
+    """Return the absolute errors of the rows that have a prediction.
 
-
-def _stated(
-    scenario: LoadedScenario, requests: Sequence[Request], calibration: Calibration, predicted: Sequence[float]
-) -> list[float | None]:
-    """Return the uncertainty of each prediction."""
-    parts = [_predict(scenario, requests, part) for part in calibration.parts]
-    slower = _predict(scenario, requests, calibration.with_slower_cores(SLOWER))
-    return [
-        of_emulated(seconds, [part[number] for part in parts], slower[number], calibration.age_s)
-        for number, seconds in enumerate(predicted)
-    ]
-
-
-def _measurement(request: Request, predicted: float) -> TimedRequest:
-    """Return how a row is measured that should take so many seconds."""
-    if predicted > LONG_S:
-        return TimedRequest(request, 0, 1, None, check=False)
-    return TimedRequest(request, 1, None, None, check=False, total_s=TOTAL_S, least=1)
-
-
-def _measure(
-    scenario: LoadedScenario,
-    measurements: Sequence[TimedRequest],
-    network: EmulatedNetwork,
-    refused: dict[str, str],
-    progress: Progress,
-) -> dict[int, tuple[Trace, int]]:
-    """Return the trace of each measurement and the attempts that it took, by its number.
-
-    What TCP's timeouts disturbed is measured again; ``refused`` says what they disturbed in all attempts.
+    >>> rows = [EmulatedRow("star4", "ring", 4, 1024, predicted, measured_s=1.0) for predicted in (0.99, 1.02, 1.3)]
+    >>> round(summarize_errors(rows).median, 9)
+    0.02
     """
-    measured: dict[int, tuple[Trace, int]] = {}
-    wrong = dict.fromkeys(range(len(measurements)), "")
-    for attempt in range(1, ATTEMPTS + 1):
-        if wrong:
-            left = {number: measurements[number] for number in wrong}
-            traces, wrong = _measure_once(scenario, left, network, attempt, progress)
-            measured |= {number: (found, attempt) for number, found in traces.items()}
-    for number, why in wrong.items():
-        request = measurements[number].request
-        name = f"{name_of(scenario)}, {request.algorithm.full_name}, {request.nbytes} bytes"
-        refused[name] = f"{why}, in the last of {ATTEMPTS} attempts"
-    return measured
+    known = [row for row in rows if row.error is not None]
+    values = np.array([abs(row.error or 0.0) for row in known])
+    stated = [row.is_as_stated for row in known if row.is_as_stated is not None]
+    return Errors(
+        rows=len(values),
+        median=float(np.median(values)),
+        p90=float(np.quantile(values, 0.9)),
+        worst=float(values.max()),
+        within=float((values <= WITHIN).mean()),
+        as_stated=sum(stated) / len(stated) if stated else None,
+    )
 
 
-def _measure_once(
-    scenario: LoadedScenario,
-    measurements: dict[int, TimedRequest],
-    network: EmulatedNetwork,
-    attempt: int,
-    progress: Progress,
-) -> tuple[dict[int, Trace], dict[int, str]]:
-    """Return the trace of each measurement by its number, and of others what the network complains of."""
-    wrong = dict[int, str]()
-    again = "" if attempt == 1 else f", which TCP's timeouts disturbed: attempt {attempt} of {ATTEMPTS}"
-    numbers = [*measurements]
-    with progress.task(f"measuring {count(len(measurements), 'row')} of {name_of(scenario)}{again}") as tick:
+@dataclass(frozen=True)
+class EmulatedRows(AnswerRecord):
+    """The rows of all scenarios that were emulated, the reasons why others were not, and the seconds of it all."""
 
-        def found(measurement: TimedRequest, figures: RankFigures) -> None:
-            at = next(at for at, number in enumerate(numbers) if measurements[number] is measurement)
-            if complaints := network.complaints():
-                wrong[numbers[at]] = complaints[0]
-            network.mark()
-            tick(0, at + 1, len(measurements), measurement.request.algorithm.full_name)
+    rows: tuple[EmulatedRow, ...]
+    refused: dict[str, str]
+    seconds: float
+    environment: dict[str, str | int] = field(default_factory=describe_environment)
+    pairs: tuple[dict[str, Any], ...] = ()  # what the predictions were calibrated by
+    loads: dict[str, MachineLoad] = field(default_factory=dict)  # what else this machine did, by scenario
 
-        by_rank = measure_all([*measurements.values()], scenario.cluster.world_size, found, network=network)
-    traces = {
-        number: make_trace(scenario.cluster, measurements[number], ranks)
-        for number, ranks in zip(numbers, by_rank, strict=True)
-        if number not in wrong
-    }
-    return traces, wrong
+    @property
+    def busy(self) -> str:
+        """When this machine was busy, and with what; empty where it was not."""
+        found = {name: load for name, load in self.loads.items() if load.is_busy}
+        if not found:
+            return ""
+        worst = max(found.values(), key=lambda load: load.others + load.steal)
+        marked = sum(row.is_busy for row in self.rows)
+        return (
+            f"This machine was busy during {', '.join(found)}: {worst.describe()}. {marked} of {len(self.rows)} rows "
+            "are marked; measure again when it is idle."
+        )
 
 
-def _requests(scenario: LoadedScenario) -> Iterable[tuple[int, Request]]:
-    """Yield sizes and requests of a scenario and, beside all_reduce, all_to_all at sizes that the ranks divide."""
-    comparison, ranks = scenario.collective, scenario.cluster.world_size
-    for request in resolve_requests(comparison, scenario.cluster, None):
-        yield request.nbytes, request
-    if comparison is not None and comparison.name == "all_reduce":
-        for nbytes in comparison.sizes:
-            yield nbytes, make_request(find_algorithm(BESIDE), ranks, nbytes)
+Compare = Callable[[LoadedScenario, dict[float, PairProbes], dict[str, str]], Sequence[EmulatedRow]]
 
 
-def _label(request: Request) -> str:
-    return request.algorithm.label if request.algorithm.spec.name == "all_reduce" else request.algorithm.spec.name
+def compare_each(scenarios: Sequence[tuple[str, LoadedScenario]], compare: Compare, progress: Progress) -> EmulatedRows:
+    """Return the rows of named scenarios; rows are marked where other processes took the cores.
+
+    ``compare`` returns the rows of one scenario. It keeps the calibrated pairs of hosts by the rate of their links, and
+    the reasons for rows that are left out. A scenario that this machine does not bear is left out, with the reason;
+    after an interrupt, the later ones are too. Raises RunFailed if no scenario has rows.
+    """
+    begin = time.monotonic()
+    pairs, refused = dict[float, PairProbes](), dict[str, str]()
+    rows, loads = list[EmulatedRow](), dict[str, MachineLoad]()
+    for name, scenario in scenarios:
+        try:
+            with watch_load() as watch:
+                found = compare(scenario, pairs, refused)
+            if machine := watch.share_of_others():
+                loads[name] = machine
+                found = [replace(row, is_busy=machine.is_busy) for row in found]
+            rows += found
+        except KeyboardInterrupt:
+            if not rows:
+                raise
+            refused[name] = "interrupted, as were all that follow"
+            break
+        except (RunFailed, InputError) as error:
+            refused[name] = str(error)
+            progress.note(f"warning: {name}: {error}")
+    if not rows:
+        raise RunFailed("; ".join(refused.values()))
+    kept = tuple(asdict(pair) for pair in pairs.values())
+    return EmulatedRows(tuple(rows), refused, time.monotonic() - begin, pairs=kept, loads=loads)
 
 
-def _train(
+def find_pair(scenario: LoadedScenario, pairs: dict[float, PairProbes], progress: Progress) -> PairProbes:
+    """Return the probes of two emulated hosts for a scenario, measured unless ``pairs`` has that rate of links."""
+    bandwidth = hosts_bandwidth(scenario.cluster)
+    if bandwidth not in pairs:
+        with progress.task(f"calibrating on two emulated hosts at {format_bandwidth(bandwidth)}") as tick:
+            crowd = next(iter(pairs.values()), None)  # of the cores, which no link's rate changes
+            pairs[bandwidth] = calibrate_pair(bandwidth, crowd=crowd, timeout=TIMEOUT_S, progress=tick)
+    return pairs[bandwidth]
+
+
+def compare_trainings(
     scenario: LoadedScenario, calibration: Calibration, network: EmulatedNetwork, progress: Progress
 ) -> Iterable[EmulatedRow]:
     """Yield the phases of each training's step, predicted before they are measured."""

@@ -35,14 +35,16 @@ def run_python(
     )
 
 
-def in_this_process(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ringlab:
-    """Return a function that runs ``ringlab`` with the arguments it is given."""
+def in_this_process(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], main: Callable[[], object] = cli.main
+) -> Ringlab:
+    """Return a function that runs a program, by default ``ringlab``, with the arguments it is given."""
 
     def ringlab(*arguments: object) -> Done:
         monkeypatch.setattr(sys, "argv", ["ringlab", *map(str, arguments)])
         status = 0
         try:
-            cli.main()
+            main()
         except SystemExit as end:
             status = end.code if isinstance(end.code, int) else 0
         return Done(status, *capsys.readouterr())

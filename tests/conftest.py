@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Generator, Iterator
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from collectives.programs import sandbox
 from collectives.records.calibration import PARTS
 from collectives.training.workload import Training
 from realcomm.training.trainer import preload_for
+from ringlab.shared.failures import exit_with_a_line
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "docs"))  # the programs that write pages share a module
 
@@ -53,6 +55,15 @@ def ringlab(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("COLUMNS", "160")
     return in_this_process(monkeypatch, capsys)
+
+
+@pytest.fixture
+def accuracy_of(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ringlab:
+    """Run ``python -m benchmarks.accuracy`` in this process."""
+    from benchmarks.accuracy import __main__ as accuracy  # few tests need scipy, and what draws
+
+    monkeypatch.setenv("COLUMNS", "160")
+    return in_this_process(monkeypatch, capsys, partial(exit_with_a_line, accuracy.app))
 
 
 @pytest.fixture(scope="session")

@@ -85,7 +85,6 @@ WRITERS: dict[str, tuple[tuple[str, ...], str]] = {  # arguments before the outp
     "check --json": (("check", "all_reduce/ring", "--ranks", "2", "--json"), ".json"),
     "list --json": (("list", "--json"), ".json"),
     "explain -o": (("explain", "dgx-h100", "-o"), ".png"),
-    "accuracy --plot": (("accuracy", "--data", "nowhere", "--plot"), ".png"),
 }
 
 
@@ -209,7 +208,6 @@ READERS: dict[str, tuple[tuple[str, ...], dict[str, bytes]]] = {  # arguments wi
     "animate trace": (("animate", "IN.json", "-o", "a.png"), {}),
     "check": (("check", "IN.py"), {}),
     "algorithm": (("predict", "a.toml", "--set", 'collective.algorithms=["IN.py"]'), {"a.toml": STAR}),
-    "accuracy": (("accuracy", "--data", "IN"), {}),
     "bench": (("bench", "--algorithm", "IN.py", "-b", "8", "-e", "8"), {}),
     "json": (("predict", "a.toml", "--set", "cluster={topology='IN.json'}"), {"a.toml": STAR}),
     "graphml": (("predict", "a.toml", "--set", "cluster={topology='IN.graphml'}"), {"a.toml": STAR}),
@@ -262,7 +260,6 @@ BASES: dict[str, tuple[str, ...]] = {  # the commands whose options are tried; r
     "calibrate": ("calibrate", "a.toml", "--set", "cluster.hosts=0"),
     "list": ("list", "hardware", "dgx-h100"),
     "explain": ("explain", "dgx-h100"),
-    "accuracy": ("accuracy", "--data", "nowhere"),
     "doctor": ("doctor",),
 }
 ARGUMENTS = (

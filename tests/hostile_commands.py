@@ -20,7 +20,6 @@ def systematic_commands() -> Iterator[Case]:
     """Yield the cases, none of which is drawn."""
     yield from _sweeps()
     yield from _explanations()
-    yield from _tables()
     yield from _jobs()
     yield from _plots()
     yield from _checkpoints()
@@ -85,57 +84,6 @@ def _explanations() -> Iterator[Case]:
         content = files.toml({"cluster": {**NCCL_CLUSTER, **changes}, **asked[1]})
         command = ("explain", "a.toml", *(("-o", "a.svg") if len(name) % 2 else ("--json", "-")))
         yield Case(f"explain {name}", command, (("a.toml", content),), ("a.svg",))
-
-
-SYSTEMS = """[machines]
-mine = { gpu = "A100 SXM", net = "ib", nic = 100 }
-[systems]
-here = { machine = "mine", nodes = 2, gpus = 8 }
-"""
-ROWS = "collective,bytes,time_us\nall_reduce,1024,50\nall_reduce,1048576,200\nall_reduce,67108864,1500\n"
-SYSTEM_CHANGES = (
-    ("nodes = 2", "nodes = 0"), ("nodes = 2", "nodes = 1000000"), ("nodes = 2", "nodes = true"), ("gpus = 8",
-    "gpus = 1e9"),
-    ("A100 SXM", "A1000"), ("A100 SXM", "\\u001b[31m"), ('"mine"', '"\\u202e"'), ("nic = 100", "nic = nan"),
-    ("nic = 100", "nic = 1e-9"), ("nic = 100", "nic = 1e999"), ('"ib"', '"IB"'), ("gpus = 8", "gpus = 8, lanes = 3"),
-    ("gpus = 8", "gpus = 8, link = \"pcie\", layout = \"socket\""), ("here", '"../here"'), ("here", '"\\u001b[31m"'),
-    ("gpus = 8", "gpus = 8, nccl = 2.1999"), ("gpus = 8", 'gpus = 8, algo = "nvls", proto = "ll"'), ("[machines]",
-    "[machine]"),
-    ("gpus = 8", "gpus = 8, skip = true"), ("gpus = 8", "gpus = 8, domain = 3"), ("gpus = 8", "gpus = 7, domain = 16"),
-    ("mine = {", "mine = { machine = \"mine\","), ("[systems]", "[systems]\n[systems]"), ("nodes = 2",
-    "nodes = " + "9" * 5000),
-    ("gpus = 8", "gpus = 8, procs = \"single\", harness = \"torch\", sharp = true, degraded = true"),
-)  # fmt: skip
-ROW_CHANGES = (
-    ("1024,50", "1024,0"), ("1024,50", "1024,-1"), ("1024,50", "1024,nan"), ("1024,50", "1024,1e400"), ("1024,50",
-    "0,50"),
-    ("1024,50", "1024,"), ("1024,50", f"{10**18 - 1},50"), ("1024,50", "1024,1e-300"), ("1024,50", "1_024,50"),
-    ("all_reduce,1024", "allreduce,1024"), ("all_reduce", "hypercube"), ("all_reduce", "sendrecv"), ("bytes", "size"),
-    ("time_us", "time_us,time_us"), ("time_us", "busbw_GBps"), ("1024,50", "1024,50,7"), ("1024,50", '"1024,50'),
-    ("all_reduce,1024", "\x1b[31m,1024"), ("1024,50", "1024,50\n" + "all_reduce,1024,50\n" * 20_000), ("\n", "\r"),
-    ("collective", "\ufeffcollective"), ("1024,50", "１０２４,50"), ("all_reduce,1024,50\n", ""), (ROWS[25:], ""),
-)  # fmt: skip
-
-
-def _tables() -> Iterator[Case]:
-    def table(name: str, systems: str, rows: str, *more: str, **others: Content) -> Case:
-        there = (("d/systems_described.toml", systems.encode()), ("d/here.csv", rows.encode()), *others.items())
-        return Case(f"tables {name}", ("accuracy", "--data", "d", *more), there)
-
-    for before, after in SYSTEM_CHANGES:
-        yield table(f"{before[:9]} {after[:20]!r}", SYSTEMS.replace(before, after, 1), ROWS)
-    for before, after in ROW_CHANGES:
-        yield table(f"{before[:9]!r} {after[:20]!r}", SYSTEMS, ROWS.replace(before, after, 1), "--json", "-")
-    yield table("put aside", SYSTEMS, ROWS, **{"d/put_aside.txt": b"here\n"})
-    yield table("only what is put aside", SYSTEMS, ROWS, "--put-aside")
-    yield table("put aside by a pipe", SYSTEMS, ROWS, **{"d/put_aside.txt": os.mkfifo})
-    yield table("put aside by zeros", SYSTEMS, ROWS, **{"d/put_aside.txt": lambda path: path.symlink_to("/dev/zero")})
-    yield table("put aside in bytes", SYSTEMS, ROWS, **{"d/put_aside.txt": b"\xff\xfe"})
-    yield table("with more tables", SYSTEMS, ROWS, **{f"d/x\x1b[31m{n}.csv": b"x" for n in range(50)})
-    yield table("with a folder", SYSTEMS, ROWS, **{"d/other.csv": lambda path: path.mkdir()})
-    yield table("with rows known", SYSTEMS, ROWS, "--calibrate", "6")
-    yield table("both", SYSTEMS, ROWS, "--calibrate", "1", "--put-aside")
-    yield table("here too", SYSTEMS, ROWS, "--here")
 
 
 OPTIONS_OF_JOBS = (

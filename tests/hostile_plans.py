@@ -62,7 +62,6 @@ def systematic_plans() -> Iterator[Case]:
     yield from _prices()
     yield from _profiles()
     yield from _devices()
-    yield from _series()
 
 
 def _set(key: str, value: Tree) -> str:
@@ -170,21 +169,3 @@ def _devices() -> Iterator[Case]:
     for name, content in ODD_FILES.items():
         words = ("predict", "a.toml", "--devices", "1,8", "--set", 'training.compute={profile="m.json"}')
         yield Case(f"devices by profile {name}", words, (*there, ("m.json", content)))
-
-
-def _series() -> Iterator[Case]:
-    for name, content in ODD_FILES.items():
-        yield Case(f"series {name}", ("accuracy", "--training", "--data", "d"), (("d/series_described.toml", content),))
-    for text in (
-        "[series]", "[series.x]\n", "[[series]]\n",
-        "[series.x]\nmodel = 1\n", '[series."\\u001b[31m"]\nmodel = "resnet50"\n',
-        "[machines]\n[machines.m]\ngpu = 'x'\n", "[series.x]\npoints = [[1, nan]]\n",
-        "[series.x]\ngpus = [1, 2]\nrates = [1.0]\n",
-    ):  # fmt: skip
-        yield Case(
-            f"series {text[:30]!r}",
-            ("accuracy", "--training", "--data", "d"),
-            (("d/series_described.toml", text.encode()),),
-        )
-    for more in (("--here",), ("--calibrate", "3"), ("--plot", "x.exe"), ("--data", "/dev/zero"), ("--data", "")):
-        yield Case(f"series with {more}", ("accuracy", "--training", *more))

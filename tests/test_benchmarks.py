@@ -21,7 +21,7 @@ from simcomm.model.jitter import Jitter
 FOLDER = Path(__file__).parent.parent / "benchmarks"
 TWO = ["ring", "ring[overlap]"]
 SMALLEST = {  # what makes each of them take seconds
-    "accuracy.py": ["--left-out", str(FOLDER / "results" / "accuracy.json")],
+    "nccl_errors.py": ["--left-out", str(FOLDER / "results" / "nccl_errors.json")],
     "against_gloo.py": ["--ranks", "2", "--sizes", "1K", "4M", "--repetitions", "3"],
     "beside_simgrid.py": ["--fewer", "8", "--repetitions", "1"],
     "engine.py": ["--fewer", "64", "--repetitions", "1"],
@@ -162,7 +162,7 @@ def rows_of(found: Any, key: str) -> list[Any]:
 
 
 WHOLE: dict[str, Callable[[Any], bool]] = {  # what each has to find where all of it is measured
-    "accuracy.py": lambda found: {*found["shipped"]["classes"]} == {"small", "mid", "large"},
+    "nccl_errors.py": lambda found: {*found["shipped"]["classes"]} == {"small", "mid", "large"},
     "nccl_structure.py": lambda found: (
         [[draw["seed"] for draw in draws] for draws in rows_of(found, "draws")] == [[1]]
         and {*found["put_aside"]} == {"small", "mid", "large"}

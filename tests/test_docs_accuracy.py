@@ -9,7 +9,7 @@ import accuracy_table
 import page_writer
 import pytest
 
-from ringlab.commands.accuracy.nccl import accuracy
+from benchmarks.accuracy.nccl_answer import accuracy
 from simcomm.nccl.descriptions import OWN_DATA, describe_system, put_aside, read_systems
 from simcomm.nccl.measured.tables import read_tables
 from simcomm.nccl.parameters import read_parameters
@@ -18,7 +18,7 @@ from simcomm.nccl.timing import OVERLAP, SHARPNESS
 
 ROOT = Path(__file__).parent.parent
 
-FOUND = page_writer.read_results("accuracy")
+FOUND = page_writer.read_results("nccl_errors")
 REASONS = tomllib.loads(accuracy_table.EXPLAINED.read_text())
 
 

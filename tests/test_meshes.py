@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.accuracy.mesh_answer import mesh_accuracy
+from benchmarks.accuracy.meshes import judge
 from collectives.errors import InputError
 from collectives.records.model_profile import parse_transformer
-from ringlab.commands.accuracy.meshes import mesh_accuracy
 from ringlab.jobs.mesh_files import FORMATS, torch_script, write_mesh
-from simcomm.mesh_search.accuracy import judge
 from simcomm.mesh_search.columns import ZERO, LayerSizes, deal_layers, to_columns
 from simcomm.mesh_search.devices import PUBLISHED
 from simcomm.mesh_search.memory import memory_bytes
@@ -596,20 +596,20 @@ def test_the_price_is_of_a_machine_with_the_gpus_of_a_node():
     assert found is not None and found.rental.gpus >= 8
 
 
-def test_a_table_of_ones_own_is_judged_and_what_the_fit_has_not_seen_is_said(ringlab, tmp_path):
+def test_a_table_of_ones_own_is_judged_and_what_the_fit_has_not_seen_is_said(accuracy_of, tmp_path):
     table = tmp_path / "meshes.csv"
     head = "layers,hidden,heads,vocab,seq,gpu,gpus,step_s,source,framework\n"
     table.write_text(head)
-    status, out, err = ringlab("accuracy", "--meshes", "--data", str(tmp_path))
+    status, out, err = accuracy_of("--meshes", "--data", str(tmp_path))
     assert (status, out.strip()) == (0, "No run of the table has a time."), err
     table.write_text(head + "32,4096,32,32000,2048,RTX 4090,8,9.0,ours,torchtitan\n")
-    _, out, _ = ringlab("accuracy", "--meshes", "--data", str(tmp_path))
+    _, out, _ = accuracy_of("--meshes", "--data", str(tmp_path))
     assert "no run of source ours, gpu RTX 4090: these are predicted by priors" in " ".join(out.split())
 
 
-def test_the_command_judges_published_runs(ringlab, tmp_path):
+def test_the_command_judges_published_runs(accuracy_of, tmp_path):
     options = ("--json", str(tmp_path / "a.json"), "--plot", str(tmp_path / "a.png"))
-    status, out, err = ringlab("accuracy", "--meshes", *options)
+    status, out, err = accuracy_of("--meshes", *options)
     assert status == 0, err
     found = json.loads((tmp_path / "a.json").read_text())
     assert "llm-foundry" in out and "ultrascale, slow mode" in out and found["memory"]["n"] == 1189
@@ -622,7 +622,7 @@ def test_the_command_judges_published_runs(ringlab, tmp_path):
         (("--leave-one-out",), "--meshes"),
         (("--meshes", "--here"), "--meshes can only be combined"),
     ):
-        status, _, err = ringlab("accuracy", *options)
+        status, _, err = accuracy_of(*options)
         assert status == 2 and told in err
 
 

@@ -9,10 +9,7 @@ from command_line import Ringlab
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives import InputError
-from realcomm.measuring.torch_estimates import TorchMachine, estimate_with_torch
-from ringlab.commands.accuracy.nccl import AccuracyAnswer, accuracy, read_judged
-from simcomm.accuracy.judging import (
+from benchmarks.accuracy.judging import (
     SIZE_CLASSES,
     Judged,
     baseline_medians,
@@ -21,7 +18,10 @@ from simcomm.accuracy.judging import (
     score_classes,
     score_systems,
 )
-from simcomm.accuracy.nccl import Times, alpha_beta, compare_series, family_of, judged_series, tuner_formula
+from benchmarks.accuracy.nccl import Times, alpha_beta, compare_series, family_of, judged_series, tuner_formula
+from benchmarks.accuracy.nccl_answer import AccuracyAnswer, accuracy, read_judged
+from benchmarks.accuracy.torch_estimates import TorchMachine, estimate_with_torch
+from collectives import InputError
 from simcomm.nccl.descriptions import FILE_NAME, OWN_DATA, describe_preset, describe_system, put_aside, read_systems
 from simcomm.nccl.measured import tables
 from simcomm.nccl.measured.tables import COLUMNS, read_tables
@@ -260,10 +260,10 @@ def test_a_directory_of_skipped_systems_is_refused(tmp_path: Path):
         accuracy(tmp_path)
 
 
-def test_the_command_shows_writes_and_draws(tmp_path: Path, ringlab: Ringlab):
+def test_the_command_shows_writes_and_draws(tmp_path: Path, accuracy_of: Ringlab):
     folder = make_directory(tmp_path, factor=1.0)
     files = ["--json", tmp_path / "a.json", "--plot", tmp_path / "a.png"]
-    done = ringlab("accuracy", "--data", folder, *files)
+    done = accuracy_of("--data", folder, *files)
     assert done.status == 0, done.err
     assert "torch's estimator" in done.out and "0.0 % (" in done.out
     assert json.loads((tmp_path / "a.json").read_text())["classes"]["small"]["coverage80"] == 1.0

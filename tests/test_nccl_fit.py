@@ -5,6 +5,7 @@ from math import inf
 import numpy as np
 import pytest
 
+from benchmarks.accuracy.nccl import MEASURABLE, measure_gains, measured_rows
 from benchmarks.studies import nccl_fit as fit
 from benchmarks.studies.nccl_ablations import ABLATIONS, WIDER, ablation
 from benchmarks.studies.nccl_fit import fit_parameters, observe, observe_tables
@@ -20,7 +21,6 @@ from benchmarks.studies.nccl_unseen import (
     read_authors,
 )
 from collectives import InputError
-from simcomm.accuracy.nccl import MEASURABLE, measure_gains, measured_rows
 from simcomm.nccl.descriptions import describe_preset, describe_system, put_aside, read_systems
 from simcomm.nccl.measured.calibration import adapt
 from simcomm.nccl.measured.tables import MeasuredRow, MeasuredTable, SizeSeries

@@ -2,25 +2,33 @@
 
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from command_line import Ringlab
 
 import ringlab as package
+import ringlab.emulated as emulated_rows
 import simcomm
-from collectives.errors import InputError
+from collectives.errors import InputError, RunFailed
+from collectives.records.calibration import ComputePoint, PairProbes
 from collectives.records.environment import cores, threads_per_rank
 from collectives.records.model_profile import Layer, Measured, ModelProfile
-from collectives.training.workload import Training
-from ringlab.commands.accuracy.here import AccuracyHere
+from collectives.training.workload import ComputePhases, Training
+from realcomm.calibration.pair_calibration import from_pair
+from realcomm.training.models import build_model
 from ringlab.commands.measuring.profiled_rank import ProfiledRank, computing_of
-from ringlab.emulated import EmulatedRow
+from ringlab.emulated import EmulatedRow, EmulatedRows, compare_each
+from ringlab.shared.progress import NoProgress
 from scenarios import LoadedScenario, load
 from simcomm.cluster.calibrated import as_emulated
 
 SCENARIO = Path(__file__).parent.parent / "examples" / "emulated_hosts.toml"
 PARAMETERS = (1_000_000, 115_946)
 RANK = threads_per_rank(cores())
+
+
+PAIR = PairProbes(6.25e6, 1500, 4096, [], [], [], [], [], 0, 0, 0.0, 0, [])
 
 
 def profile(**changes: object) -> ModelProfile:
@@ -78,11 +86,11 @@ def test_the_command_shows_steps_and_refuses_half_of_its_options(
     profile().write(file)
     rows = tuple(EmulatedRow("2", f"ring: {phase}", 2, None, 1.1, 1.0) for phase in ("step", "sync"))
 
-    def measure(scenarios: list[tuple[str, LoadedScenario]], *rest: object) -> AccuracyHere:
+    def measure(scenarios: list[tuple[str, LoadedScenario]], *rest: object) -> EmulatedRows:
         asked.append(scenarios)
-        return AccuracyHere(rows, {"4": "a queue dropped packets"}, 3.0)
+        return EmulatedRows(rows, {"4": "a queue dropped packets"}, 3.0)
 
-    monkeypatch.setattr("ringlab.commands.measuring.profiled_rank.measure_here", measure)
+    monkeypatch.setattr("ringlab.commands.measuring.profiled_rank.compare_each", measure)
     done = ringlab(
         "compare", SCENARIO, "--emulate", "--devices", "2,4", "--profile", file, "--json", tmp_path / "a.json"
     )
@@ -92,3 +100,41 @@ def test_the_command_shows_steps_and_refuses_half_of_its_options(
     assert "must be used together" in ringlab("compare", SCENARIO, "--devices", "2,4").err
     assert "of at least 2" in ringlab("compare", SCENARIO, "--emulate", "--devices", "1,2", "--profile", file).err
     assert package.compare_devices.__name__ == "compare_devices" and ProfiledRank.__name__ in dir(package)
+
+
+def test_scenario_that_fails_is_left_out_and_an_interrupt_ends_the_rest() -> None:
+    row, scenario = EmulatedRow("2", "ring: step", 2, None, 1.1, 1.0), load(SCENARIO)
+    compare = Mock(side_effect=[[row], InputError("too wide"), KeyboardInterrupt, [row]])
+    found = compare_each([(name, scenario) for name in "abcd"], compare, NoProgress())
+    assert found.refused == {"b": "too wide", "c": "interrupted, as were all that follow"}
+    assert [replace(one, is_busy=False) for one in found.rows] == [row] and compare.call_count == 3
+    with pytest.raises(RunFailed, match="too wide"):
+        compare_each([("a", scenario)], Mock(side_effect=InputError("too wide")), NoProgress())
+
+
+def test_trainings_that_timeouts_disturb_are_run_again_and_other_failures_are_not(monkeypatch: pytest.MonkeyPatch):
+    scenario, answers = load("emulated/training8"), [RunFailed("h3 timed out"), ["traces"]]
+    network = Mock(complaints=lambda: ["TCP on h3 timed out"])
+    monkeypatch.setattr(emulated_rows, "train_each", Mock(side_effect=answers))
+    assert emulated_rows._train_undisturbed(scenario, [3], network, NoProgress()) == (["traces"], 2)
+    broken = Mock(side_effect=RunFailed("rank 3 ran out of memory"))
+    monkeypatch.setattr(emulated_rows, "train_each", broken)
+    with pytest.raises(RunFailed, match="out of memory"):
+        emulated_rows._train_undisturbed(scenario, [3], Mock(complaints=list), NoProgress())
+    assert broken.call_count == 1
+
+
+def test_the_small_network_has_the_parameters_that_its_scenarios_say():
+    syncs = {"naive", "ring", "ring[overlap, bucket_mb=1.5]", "ddp"}
+    for name, hosts in (("training", 4), ("training8", 8)):
+        scenario = load(f"emulated/{name}")
+        assert (scenario.cluster.world_size, {one.sync_name for one in scenario.trainings}) == (hosts, syncs)
+        build_model(scenario.trainings[0], seed=0)  # refuses another number
+
+
+def test_slower_cores_take_longer_to_compute_and_to_handle_messages():
+    phases = ComputePhases(0.03, 0.1, 0.01)
+    calibration = replace(from_pair(PAIR, 2), compute=[ComputePoint("resnet18", "digits", 32, 2, 1, phases, 0.1)])
+    slower = calibration.with_slower_cores(1.1)
+    assert slower.compute[0].phases == phases.times(1.1)
+    assert slower.pair == replace(PAIR, software=1.1)

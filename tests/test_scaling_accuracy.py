@@ -1,4 +1,4 @@
-"""``ringlab accuracy --training``: its JSON, and that what is held out is held out."""
+"""``python -m benchmarks.accuracy --training``: its JSON, and that what is held out is held out."""
 
 import json
 from dataclasses import replace
@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from command_line import Ringlab
 
+from benchmarks.accuracy.training import BASELINES, judge_frozen, seen_series
+from benchmarks.accuracy.training_answer import accuracy_training
 from benchmarks.studies.scaling_columns import make_points, predict_steps
 from benchmarks.studies.scaling_fit import fit_parameters
 from benchmarks.studies.scaling_left_out import judge_held_out
 from benchmarks.studies.scaling_limits import held_if_exact, other_frameworks
 from benchmarks.studies.scaling_widths import fit_widths
 from collectives.errors import InputError
-from ringlab.commands.accuracy.training import accuracy_training
-from simcomm.accuracy.trainings import BASELINES, judge_frozen, seen_series
 from simcomm.mesh.intervals import COVERAGES, SHAPE, Shares, log_halfwidth, unsure
 from simcomm.mesh.terms import read_parameters
 from simcomm.scaling import TrainingJob, find_model, predict_rate
@@ -27,11 +27,11 @@ MADE = TrainingJob(find_model("ResNet-50"), 256.0, precision="fp16")
 DECODED = replace(MADE, loader="decode")
 
 
-def test_the_json_has_the_keys_that_are_promised(ringlab: Ringlab, tmp_path: Path) -> None:
+def test_the_json_has_the_keys_that_are_promised(accuracy_of: Ringlab, tmp_path: Path) -> None:
     """By frozen parameters, of a file of others: here the project's own, as if it were another's."""
     text = (OWN_DATA / "series_described.toml").read_text(encoding="utf-8")
     (tmp_path / "series_described.toml").write_text(text)
-    done = ringlab("accuracy", "--training", "--data", tmp_path, "--json", tmp_path / "out.json")
+    done = accuracy_of("--training", "--data", tmp_path, "--json", tmp_path / "out.json")
     assert done.status == 0, done.err
     assert "parameter server " in done.out and "no exchange " in done.out  # no word of a table is broken
     found = json.loads((tmp_path / "out.json").read_text())
@@ -181,9 +181,9 @@ def test_figures_at_their_limits_have_finite_answers(key: str, sync: str, tmp_pa
             assert np.isfinite(answer.judged.predicted).all()
 
 
-def test_errors_of_any_size_find_room_in_a_table(tmp_path: Path, ringlab: Ringlab) -> None:
+def test_errors_of_any_size_find_room_in_a_table(tmp_path: Path, accuracy_of: Ringlab) -> None:
     (tmp_path / "series_described.toml").write_text(SERIES.format(**{**USUAL, **WORDS, "rates": LEAST}))
-    done = ringlab("accuracy", "--training", "--data", tmp_path)
+    done = accuracy_of("--training", "--data", tmp_path)
     assert done.status == 0, done.err
     (row,) = (line for line in done.out.splitlines() if line.startswith(" all "))
     assert row.count("e+") == 3  # median, nine in ten, bias

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import simcomm
+from benchmarks.accuracy.here import pair_before
 from collectives import Algorithm, InputError, TcpTerms, Transport, find_algorithm
 from collectives.errors import TooLarge
 from collectives.proof.verifier import verify
@@ -22,7 +23,6 @@ from collectives.schedule.build import build_schedule
 from collectives.spec import find_spec
 from collectives.step import Program, recv, recv_reduce, send
 from collectives.training.workload import ComputePhases, Training
-from ringlab.commands.accuracy.here import pair_before
 from ringlab.emulated import hosts_bandwidth, without_latencies
 from scenarios import load
 from simcomm.cluster.cluster import Cluster

@@ -2,8 +2,8 @@
 
     python -m benchmarks.studies.emulated_messages emulated/star8 all_reduce/recursive_doubling "1 MiB"
 
-The prediction is calibrated by the pair of hosts of ``ringlab accuracy --here --json FILE``. Messages are those that
-end furthest from their prediction, and when each rank is through is below.
+The prediction is calibrated by the pair of hosts of ``python -m benchmarks.accuracy --here --json FILE``. Messages are
+those that end furthest from their prediction, and when each rank is through is below.
 """
 
 import argparse
@@ -15,10 +15,10 @@ from typing import Any
 
 import realcomm
 import simcomm
+from benchmarks.accuracy.here import pair_before
 from collectives import Trace
 from collectives.records.waits import BEGIN, BETWEEN, LINKS, SMALL_MESSAGES, find_lateness
 from collectives.units import format_time, parse_size
-from ringlab.commands.accuracy.here import pair_before
 from ringlab.emulated import as_built, hosts_bandwidth, name_of, on_emulated
 from scenarios import load
 from simcomm.cluster.pair_fit import fit_pair

@@ -18,8 +18,8 @@ from scipy.optimize import least_squares, minimize, minimize_scalar
 from scipy.special import expit
 from scipy.stats import norm
 
+from benchmarks.accuracy.meshes import fit, soften, weigh
 from collectives.output_files import write_text
-from simcomm.mesh_search.accuracy import fit, soften, weigh
 from simcomm.mesh_search.columns import Array, Meshes, to_columns
 from simcomm.mesh_search.memory import MEMORY_PRIORS, memory_bytes
 from simcomm.mesh_search.parameters import FITTED, PRIORS, Z_80, find_slopes

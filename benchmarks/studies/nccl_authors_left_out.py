@@ -15,10 +15,10 @@ from math import inf
 
 import numpy as np
 
+from benchmarks.accuracy.judging import ClassScore, Judged, score_classes
+from benchmarks.accuracy.nccl import compare_series, judged_series, measure_gains, model_predictor
 from benchmarks.studies.nccl_fit import Observations, fit_parameters, observe_tables
 from collectives.input_files import read_text
-from simcomm.accuracy.judging import ClassScore, Judged, score_classes
-from simcomm.accuracy.nccl import compare_series, judged_series, measure_gains, model_predictor
 from simcomm.nccl.descriptions import OWN_DATA, System, read_systems
 from simcomm.nccl.measured.tables import MeasuredTable, read_tables
 from simcomm.nccl.parameters import Parameters

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from benchmarks.accuracy.judging import class_of
 from benchmarks.studies.fitting import Floats, Springs, cauchy, fit_least_squares, write_parameters
-from simcomm.accuracy.judging import class_of
 from simcomm.nccl.descriptions import System, read_systems
 from simcomm.nccl.measured.tables import MeasuredTable, SizeSeries, read_tables
 from simcomm.nccl.parameters import FILE, EachMoved, Parameters, read_definitions, read_parameters

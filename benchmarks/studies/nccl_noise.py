@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.accuracy.judging import SIZE_CLASSES, Judged
+from benchmarks.accuracy.nccl import compare_series, judged_series, model_predictor
 from benchmarks.studies.nccl_authors_left_out import author_of
-from simcomm.accuracy.judging import SIZE_CLASSES, Judged
-from simcomm.accuracy.nccl import compare_series, judged_series, model_predictor
 from simcomm.nccl.descriptions import System, read_systems
 from simcomm.nccl.measured.tables import read_put_aside_tables, read_tables
 

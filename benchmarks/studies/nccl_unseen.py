@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.accuracy.judging import SIZE_CLASSES, ClassScore, Judged, score_classes
+from benchmarks.accuracy.nccl import compare_series, judged_series, model_predictor
 from benchmarks.studies.nccl_authors_left_out import author_of, compare_without_authors
 from collectives.input_files import read_text
 from collectives.output_files import write_text
 from collectives.units import count
-from simcomm.accuracy.judging import SIZE_CLASSES, ClassScore, Judged, score_classes
-from simcomm.accuracy.nccl import compare_series, judged_series, model_predictor
 from simcomm.nccl.communicator import make_communicator
 from simcomm.nccl.descriptions import OWN_DATA, System, read_systems
 from simcomm.nccl.measured.tables import read_put_aside_tables, read_tables

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from benchmarks.accuracy.judging import Judged, Score, score
 from benchmarks.studies.one_gpu_fit import fit_process, seen_rates
-from simcomm.accuracy.judging import Judged, Score, score
 from simcomm.scaling.descriptions import Series
 from simcomm.scaling.one_gpu import Alone, OneGpuRate, guess_rates, published, read_process
 

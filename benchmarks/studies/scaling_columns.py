@@ -24,10 +24,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.accuracy.training import SYNCS, Mask, Points, Rows, floats, measured, sync_of
 from collectives.records.model_profile import ModelProfile
 from collectives.training.gradients import BUCKET_BYTES, FIRST_BYTES, Bucket, fill_buckets
 from collectives.training.parallelism import Parallelism
-from simcomm.accuracy.trainings import SYNCS, Mask, Points, Rows, floats, measured, sync_of
 from simcomm.mesh.interconnect import ScalingNode
 from simcomm.mesh.intervals import Shares
 from simcomm.mesh.job import TrainingJob

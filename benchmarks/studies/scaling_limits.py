@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from benchmarks.accuracy.judging import Judged, Score, score
+from benchmarks.accuracy.training import HARD
 from benchmarks.studies.scaling_columns import FittedPoints
-from simcomm.accuracy.judging import Judged, Score, score
-from simcomm.accuracy.trainings import HARD
 from simcomm.mesh.job import is_half
 from simcomm.mesh.terms import Floats
 from simcomm.scaling.one_gpu import framework_of

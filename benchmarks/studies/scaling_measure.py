@@ -10,15 +10,15 @@ from pathlib import Path
 from time import process_time
 from typing import Any
 
+from benchmarks.accuracy.judging import Judged, score
+from benchmarks.accuracy.training import HARD, score_baselines, score_by, score_points
+from benchmarks.accuracy.training_answer import accuracy_training
 from benchmarks.studies.one_gpu_left_out import judge_one_gpu
 from benchmarks.studies.renting_regret import study
 from benchmarks.studies.scaling_columns import make_points
 from benchmarks.studies.scaling_left_out import judge_held_out
 from benchmarks.studies.scaling_limits import held_if_exact, score_others
 from collectives.output_files import write_text
-from ringlab.commands.accuracy.training import accuracy_training
-from simcomm.accuracy.judging import Judged, score
-from simcomm.accuracy.trainings import HARD, score_baselines, score_by, score_points
 from simcomm.scaling.descriptions import read_series
 
 RESULTS = Path(__file__).parent.parent / "results" / "scaling.json"

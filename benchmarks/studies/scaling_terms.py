@@ -10,10 +10,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from benchmarks.accuracy.training import score_points, seen_series
 from benchmarks.studies.one_gpu_left_out import judge_one_gpu
 from benchmarks.studies.scaling_left_out import judge_held_out
 from collectives.output_files import write_text
-from simcomm.accuracy.trainings import score_points, seen_series
 from simcomm.scaling.descriptions import read_series
 from simcomm.scaling.one_gpu import SHARED
 

@@ -85,7 +85,7 @@ if __name__ == "__main__" and "RANK" in os.environ:
 # These sums stand in the middle of every layer and nothing hides them, so tensor parallel stays inside a host. Llama 2
 # 70B on 64 H100, hosts of eight: with a tensor size of 16 a step is predicted to be 78 % longer than on the fastest
 # mesh, 64 of them for the sums (`ringlab init llama2-70b`, then `ringlab search llama2_70b.toml --devices 64 --why`;
-# by a fit to published runs, 5 % off in the median: `ringlab accuracy --meshes`).
+# by a fit to published runs, 5 % off in the median: docs/meshes.md).
 #
 # ## Beyond
 #

@@ -74,8 +74,8 @@ if __name__ == "__main__" and "RANK" in os.environ:
 # %% [markdown]
 # ## What real clusters do
 #
-# `ringlab accuracy --meshes` holds the same predictions against two thousand published runs, source by source: the
-# error is the interval that `ringlab search` prints, and why it names three meshes to try rather than one.
+# docs/meshes.md compares the same predictions with two thousand published runs, source by source: the error is the
+# interval that `ringlab search` prints, and why it names three meshes to try rather than one.
 #
 # ## Beyond
 #

@@ -7,17 +7,29 @@ from typing import Any, ClassVar
 
 from collectives.errors import InputError
 from collectives.quoting import quote
-from collectives.records.calibration import Calibration, ComputePoint, FittedLine, OverlapPoint
+from collectives.records.calibration import Calibration, ComputePoint, FittedLine, OverlapPoint, PairProbes
 from collectives.records.environment import cores, threads_per_rank
 from collectives.records.model_profile import Measured, ModelProfile, find_model_profile
 from collectives.training.workload import ComputePhases, Training
 from collectives.units import format_time
-from ringlab.commands.accuracy.here import AccuracyHere, Errors, measure_here, summarise
-from ringlab.emulated import WITHIN, EmulatedRow, on_emulated
+from realcomm.calibration.pair_calibration import with_pair
+from ringlab.emulated import (
+    WITHIN,
+    EmulatedRow,
+    EmulatedRows,
+    Errors,
+    as_built,
+    compare_each,
+    compare_trainings,
+    emulated,
+    find_pair,
+    on_emulated,
+    summarize_errors,
+)
 from ringlab.shared.answer import Answer
 from ringlab.shared.progress import NoProgress, Progress
 from ringlab.table import Part, Sentences, Table, format_or_dash
-from scenarios import load
+from scenarios import LoadedScenario, load
 
 STEP = ": step"  # of the rows of a training, the one of its whole step
 UNKNOWN = FittedLine(0.0, 0.0, 0.0)  # of messages on this machine, which hosts with a network of their own do not send
@@ -33,7 +45,7 @@ class ProfiledRank(Answer):
     file: str
     profile: str
     device: str
-    found: AccuracyHere
+    found: EmulatedRows
 
     @property
     def steps(self) -> tuple[EmulatedRow, ...]:
@@ -43,7 +55,7 @@ class ProfiledRank(Answer):
     @property
     def errors(self) -> Errors:
         """The absolute errors of whole steps."""
-        return summarise([abs(row.error) for row in self.steps if row.error is not None])
+        return summarize_errors(self.steps)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what the command writes as JSON."""
@@ -98,8 +110,14 @@ def compare_devices(
         raise InputError(f"{first.path}: a [training] table is required to use a profile")
     known = find_model_profile(profile)
     computing = computing_of(known, [one for _, each in chosen for one in each.trainings], str(profile))
+
+    def compare(one: LoadedScenario, pairs: dict[float, PairProbes], refused: dict[str, str]) -> list[EmulatedRow]:
+        calibration = with_pair(computing, find_pair(one, pairs, progress))
+        with emulated(one.cluster, progress) as network:
+            return [*compare_trainings(as_built(one, network), calibration, network, progress)]
+
     named = [(name, replace(each, collective=None, what_ifs=())) for name, each in chosen]
-    found = measure_here(named, computing, progress)
+    found = compare_each(named, compare, progress)
     return ProfiledRank(first.title, str(first.path), str(profile), known.measured[-1].device, found)
 
 

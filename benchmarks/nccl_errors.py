@@ -1,6 +1,6 @@
 """How well NCCL is predicted: the errors that docs/accuracy.md shows, and how long it takes to find them.
 
-    python benchmarks/accuracy.py [--left-out FILE] [-o FILE]
+    python benchmarks/nccl_errors.py [--left-out FILE] [-o FILE]
 
 Each system is also predicted by parameters fitted to the others, which takes minutes; FILE, which this program wrote
 before, stands for that.
@@ -14,13 +14,13 @@ from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
 
+from benchmarks.accuracy.nccl_answer import AccuracyAnswer, accuracy, read_judged
 from benchmarks.studies.nccl_systems_left_out import refit_without_each
 from collectives.output_files import write_text
 from collectives.records.environment import describe_environment
-from ringlab.commands.accuracy.nccl import AccuracyAnswer, accuracy, read_judged
 from simcomm.nccl.descriptions import OWN_DATA
 
-RESULTS = Path(__file__).parent / "results" / "accuracy.json"
+RESULTS = Path(__file__).parent / "results" / "nccl_errors.json"
 ROWS = 3  # of a table that a calibration knows
 SHOWN = 6  # choices of these rows
 

@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import viz
+from benchmarks.accuracy.judging import Judged, Score
+from benchmarks.accuracy.nccl_answer import describe_left_out, format_percent
+from benchmarks.accuracy.training import judge_frozen, score_baselines, score_by, score_points
 from collectives.checks import check_path
 from collectives.errors import InputError, NotKnown
 from collectives.quoting import name_some, quote
 from collectives.units import count
-from ringlab.commands.accuracy.nccl import describe_left_out, format_percent
 from ringlab.shared.answer import Answer
 from ringlab.shared.progress import Progress, computing
 from ringlab.table import NOTHING, Part, Sentences, Table
-from simcomm.accuracy.judging import Judged, Score
-from simcomm.accuracy.trainings import judge_frozen, score_baselines, score_by, score_points
 from simcomm.scaling.descriptions import OWN_DATA, Point, Series, is_known_precision, put_aside, read_series
 
 PANELS = {False: "0.9 of linear and above", True: "hard: below 0.9 of linear"}

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
+from benchmarks.accuracy.judging import Judged, Score, score
 from collectives.training.parallelism import Parallelism
-from simcomm.accuracy.judging import Judged, Score, score
 from simcomm.mesh.intervals import COVERAGES, Shares, log_halfwidth
 from simcomm.mesh.terms import LINK_KINDS, Floats
 from simcomm.scaling.descriptions import NEVER, Point, Series, put_aside, read_series

@@ -1,4 +1,4 @@
-"""NCCL's model beside published tables, series by series, and simpler predictions of the same.
+"""NCCL's model next to published tables, series by series, and simpler predictions of the same.
 
 Of each series, one collective on one system, at most twelve sizes count, evenly spread over log size; so a long table
 weighs no more than a short one. A choice that the run forced (``algo`` or ``proto`` of the description) says nothing
@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.accuracy.judging import ClassScore, Floats, Judged, class_of, concatenate, score_classes
 from collectives.costs.bounds import bus_factor
 from collectives.errors import InputError
 from collectives.units import count, parse_latency
-from simcomm.accuracy.judging import ClassScore, Floats, Judged, class_of, concatenate, score_classes
 from simcomm.cluster.hardware import find_link, parts
 from simcomm.nccl.choice import available
 from simcomm.nccl.communicator import make_communicator

@@ -1,4 +1,4 @@
-"""``ringlab accuracy --meshes``: published trainings on meshes, predicted by the closed forms of `ringlab search`."""
+"""Published trainings on meshes, predicted by the closed forms of `ringlab search`: tables, picture and JSON."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import viz
+from benchmarks.accuracy.meshes import ChoiceErrors, MeshAccuracy, StepErrors, judge
 from collectives.errors import InputError
 from collectives.units import count
-from ringlab.session import Session
 from ringlab.shared.answer import Answer
+from ringlab.shared.progress import Progress, computing
 from ringlab.table import Part, Sentences, Table
-from simcomm.mesh_search.accuracy import ChoiceErrors, MeshAccuracy, StepErrors, judge
 from simcomm.mesh_search.runs import SHIPPED, gpu_name, read_table
 
 MOST_ADAPTED = 100
@@ -106,7 +106,7 @@ def mesh_accuracy(
     leave_one_out: bool = False,
     calibrate: int = 0,
     are_chosen: bool = True,
-    session: Session | None = None,
+    progress: Progress | None = None,
 ) -> MeshAccuracyAnswer:
     """Return how far predictions of runs are off: the shipped ones, or those of ``meshes.csv`` in ``data``.
 
@@ -117,7 +117,7 @@ def mesh_accuracy(
         raise InputError(f"calibrate must be between 0 and {MOST_ADAPTED}, not {calibrate}")
     path = SHIPPED if data is None else data / "meshes.csv" if data.is_dir() else data
     runs, refused = read_table(path)
-    with (session or Session()).computing("predicting runs on meshes"):
+    with computing(progress, "predicting runs on meshes"):
         found = judge(runs, refused, leave_one_out=leave_one_out, adapt_to=calibrate, are_chosen=are_chosen)
     unseen = () if data is None else tuple(_unseen(runs))
     return MeshAccuracyAnswer(leave_one_out=leave_one_out, adapted_to=calibrate, found=found, unseen=unseen)

@@ -1,14 +1,19 @@
-"""``ringlab accuracy``: predictions beside what was measured, of NCCL, of trainings, and of clusters emulated here."""
+"""``python -m benchmarks.accuracy``: predictions next to measured times of NCCL, trainings and emulated clusters."""
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+import typer
 from typer import Option
 
+from benchmarks.accuracy.here import accuracy_here
+from benchmarks.accuracy.mesh_answer import mesh_accuracy
+from benchmarks.accuracy.nccl_answer import accuracy
+from benchmarks.accuracy.training_answer import accuracy_training
 from collectives.errors import InputError
-from ringlab.session import Session
 from ringlab.shared.answer import Answer
+from ringlab.shared.failures import exit_with_a_line
 from ringlab.shared.options import ExplainOpt, JsonOpt, drawing, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import Progress, TerminalProgress, draw_to
@@ -17,7 +22,7 @@ from scenarios import shipped
 
 @dataclass(frozen=True)
 class AccuracyOptions:
-    """What is to be judged."""
+    """The predictions to evaluate."""
 
     data: Annotated[
         Path | None,
@@ -64,8 +69,12 @@ class AccuracyOptions:
     ] = False
 
 
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
 @with_groups
-def command(
+def main(
     *,
     asked: AccuracyOptions,
     plot: Annotated[
@@ -76,43 +85,41 @@ def command(
 ) -> None:
     """Evaluate predictions of NCCL tables, training runs (--training, --meshes) or emulated clusters (--here)."""
     check_outputs(json_to, plot)
-    answer = _judge(asked, TerminalProgress())
+    answer = judge(asked, TerminalProgress())
     deliver(answer, json_to, draw_to(answer, plot, json_to), explain=explain)
 
 
-def _judge(asked: AccuracyOptions, progress: Progress) -> Answer:
+def judge(asked: AccuracyOptions, progress: Progress) -> Answer:
+    """Return the answer to the options. Raise InputError for options that cannot be combined."""
     if asked.leave_one_out and not asked.meshes:
         raise InputError("--leave-one-out requires --meshes")
     if asked.meshes:
         if asked.here or asked.only or asked.training or asked.only_put_aside:
             raise InputError("--meshes can only be combined with --data, --leave-one-out, --calibrate and --plot")
-        from ringlab.commands.accuracy.meshes import mesh_accuracy  # scipy is slow to import
-
-        session = Session(progress=progress)
-        return mesh_accuracy(asked.data, leave_one_out=asked.leave_one_out, calibrate=asked.calibrate, session=session)
+        return mesh_accuracy(
+            asked.data, leave_one_out=asked.leave_one_out, calibrate=asked.calibrate, progress=progress
+        )
     if asked.training:
         if asked.here or asked.only or asked.calibrate:
             raise InputError("--training can only be combined with --data, --put-aside and --plot")
-        from ringlab.commands.accuracy.training import accuracy_training  # scipy is slow to import
-
         return accuracy_training(asked.data, only_put_aside=asked.only_put_aside, progress=progress)
     if asked.here:
         if asked.data is not None or asked.only_put_aside or asked.calibrate:
             raise InputError("--here can only be combined with --only; the other options apply to published tables")
-        from ringlab.commands.accuracy.here import accuracy_here  # others do without what runs ranks
-
         return accuracy_here([*map(name_of_emulated, asked.only or ())], progress=progress)
     if asked.only:
         raise InputError("--only requires --here")
-    from ringlab.commands.accuracy.nccl import accuracy  # as above
-
     return accuracy(asked.data, only_put_aside=asked.only_put_aside, calibrate=asked.calibrate, progress=progress)
 
 
 def name_of_emulated(name: str) -> str:
-    """Return a scenario by what says which: a file, a bundled one, or one under ``emulated/`` by its own name.
+    """Return the name of a scenario, with ``emulated/`` where a shipped one there has that name.
 
     >>> name_of_emulated("star8"), name_of_emulated("emulated/star8"), name_of_emulated("my.toml")
     ('emulated/star8', 'emulated/star8', 'my.toml')
     """
     return f"emulated/{name}" if f"emulated/{name}" in shipped() else name
+
+
+if __name__ == "__main__":
+    exit_with_a_line(app)

@@ -10,17 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import viz
-from collectives.checks import check_path
-from collectives.errors import InputError, NotKnown
-from collectives.quoting import name_some
-from collectives.units import count, format_size
-from realcomm.launching.torch_process import is_installed
-from realcomm.measuring.torch_estimates import TorchMachine, estimate_with_torch
-from ringlab.shared.answer import Answer, to_plain
-from ringlab.shared.progress import Progress, computing
-from ringlab.table import NOTHING, Part, Sentences, Table, format_or_dash
-from simcomm.accuracy.judging import ClassScore, Judged, SystemScore, baseline_medians, score_classes, score_systems
-from simcomm.accuracy.nccl import (
+from benchmarks.accuracy.judging import ClassScore, Judged, SystemScore, baseline_medians, score_classes, score_systems
+from benchmarks.accuracy.nccl import (
     Baseline,
     Gain,
     alpha_beta,
@@ -31,6 +22,15 @@ from simcomm.accuracy.nccl import (
     model_predictor,
     tuner_formula,
 )
+from benchmarks.accuracy.torch_estimates import TorchMachine, estimate_with_torch
+from collectives.checks import check_path
+from collectives.errors import InputError, NotKnown
+from collectives.quoting import name_some
+from collectives.units import count, format_size
+from realcomm.launching.torch_process import is_installed
+from ringlab.shared.answer import Answer, to_plain
+from ringlab.shared.progress import Progress, computing
+from ringlab.table import NOTHING, Part, Sentences, Table, format_or_dash
 from simcomm.nccl.descriptions import OWN_DATA, System, put_aside, read_systems
 from simcomm.nccl.measured.tables import LEAST_BANDWIDTH, MeasuredTable, read_table
 from simcomm.nccl.parameters import Parameters

@@ -1,0 +1,304 @@
+"""How far predictions are from what emulated clusters on this machine do."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import realcomm
+import simcomm
+import viz
+from collectives.catalogue import find_algorithm
+from collectives.records.calibration import SLOWER, Calibration, CrowdRound, PairProbes, read_pair
+from collectives.records.environment import cores
+from collectives.records.trace import Trace
+from collectives.records.waits import find_lateness
+from collectives.request import Request, make_request
+from collectives.units import count, format_size
+from realcomm.calibration.pair_calibration import from_pair, probe_crowd, with_pair
+from realcomm.emulation.network import EmulatedNetwork
+from realcomm.measuring.collective_run import RankFigures, TimedRequest, make_trace, measure_all
+from ringlab.emulated import (
+    ATTEMPTS,
+    TIMEOUT_S,
+    WITHIN,
+    EmulatedRow,
+    EmulatedRows,
+    Errors,
+    as_built,
+    compare_each,
+    compare_trainings,
+    emulated,
+    find_pair,
+    hosts_bandwidth,
+    name_of,
+    on_emulated,
+    summarize_errors,
+)
+from ringlab.shared.answer import Answer, to_plain
+from ringlab.shared.progress import NoProgress, Progress
+from ringlab.shared.workload import resolve_requests
+from ringlab.table import NOTHING, Part, Sentences, Table, time_unit
+from scenarios import LoadedScenario, load, shipped
+from simcomm.uncertainty import of_emulated
+
+SHOWN = 12  # of the rows that are off by most
+BESIDE = "all_to_all/direct"  # at the sizes of every scenario that compares all_reduce
+TOTAL_S = 0.4  # of the repetitions of a row ...
+LONG_S = 1.0  # of one that is run once; others were run once before they count
+
+Crowds = dict[str, list[CrowdRound]]  # rounds that were measured again, by the scenario before which
+
+
+@dataclass(frozen=True, repr=False)
+class AccuracyHere(Answer):
+    """All rows of the scenarios that were emulated, and what the cores did before each."""
+
+    kind = "accuracy here"
+
+    found: EmulatedRows
+    crowds: Crowds = field(default_factory=dict)
+
+    @property
+    def views(self) -> dict[str, dict[str, Errors]]:
+        """The errors of all rows, by algorithm, by size and by scenario."""
+        return {
+            "all": self._by(lambda row: "all rows"),
+            "algorithm": self._by(lambda row: row.what),
+            "size": self._by(_size),
+            "scenario": self._by(lambda row: row.scenario),
+        }
+
+    def _by(self, key: Callable[[EmulatedRow], str]) -> dict[str, Errors]:
+        """Return the errors of the rows that have the same key, in the order in which the keys come."""
+        groups: dict[str, list[EmulatedRow]] = {}
+        for row in self.found.rows:
+            if row.error is not None:
+                groups.setdefault(key(row), []).append(row)
+        return {name: summarize_errors(rows) for name, rows in groups.items()}
+
+    def draw(self, path: Path | str) -> None:
+        """Draw predicted against measured times, a panel a size, as .png, .svg or .pdf. Raise InputError."""
+        times = dict[tuple[str, str], list[tuple[float, float]]]()
+        for row in self.found.rows:
+            if row.predicted_s is not None:
+                times.setdefault((_size(row), row.what), []).append((row.measured_s, row.predicted_s))
+        dots = [viz.Dots(*names, *map(list, zip(*pairs, strict=True))) for names, pairs in times.items()]
+        clusters = len({row.scenario for row in self.found.rows if row.predicted_s is not None})
+        subtitle = f"{clusters} clusters emulated, calibrated on two hosts; grey: off by less than a factor of 1.3"
+        viz.write_figure(viz.accuracy_figure("Predicted and measured here", subtitle, dots), path)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return rows and errors as plain JSON."""
+        answer = super().to_dict()
+        return {**answer.pop("found"), **answer, "errors": to_plain(self.views)}
+
+    def show(self) -> Iterator[Part]:
+        """Yield the errors of all rows, by algorithm, size and scenario, and the rows that are off by most."""
+        headings = ["rows", "median", "nine in ten", "worst", f"within {WITHIN:.0%}", "as stated"]
+        for key, groups in self.views.items():
+            is_all = key == "all"
+            title = "Emulated clusters: errors" if is_all else f"By {key}"
+            shown = [[name, *_cells(errors)] for name, errors in groups.items()]
+            yield Table(title, ["" if is_all else key, *headings], shown)
+        known = [(abs(row.error), row) for row in self.found.rows if row.error is not None]
+        worst = [row for _, row in sorted(known, key=lambda one: -one[0])[:SHOWN]]
+        unit, form = time_unit(seconds for row in worst for seconds in (row.predicted_s, row.measured_s))
+        shown = [
+            [
+                row.scenario,
+                row.what,
+                NOTHING if row.bytes is None else format_size(row.bytes),
+                *map(form, (row.predicted_s or 0.0, row.measured_s)),
+                f"{row.error or 0.0:+.0%}",
+            ]
+            for row in worst
+        ]
+        headings = ["scenario", "what", "size", f"predicted\n({unit})", f"measured\n({unit})", "error"]
+        yield Table("Off by most", headings, shown, words=2)
+        refused = [f"{name} was not measured: {reason}" for name, reason in self.found.refused.items()]
+        said = (
+            f"{len(self.found.rows)} rows in {self.found.seconds:.0f} s. An error is |predicted / measured - 1|; "
+            "as stated: within the uncertainty of the prediction, which should hold for four of five."
+        )
+        yield Sentences([*refused, said, *filter(None, [self.found.busy])])
+
+
+def _cells(errors: Errors) -> list[str]:
+    return [
+        str(errors.rows),
+        *(f"{100 * share:.1f} %" for share in (errors.median, errors.p90, errors.worst)),
+        f"{errors.within:.0%}",
+        NOTHING if errors.as_stated is None else f"{errors.as_stated:.0%}",
+    ]
+
+
+def _size(row: EmulatedRow) -> str:
+    return "training" if row.bytes is None else format_size(row.bytes)
+
+
+def accuracy_here(names: Sequence[str] = (), *, progress: Progress | None = None) -> AccuracyHere:
+    """Emulate scenarios, by default all under ``emulated/``, and return predictions next to the measured times.
+
+    Predictions are calibrated on two emulated hosts for each rate of links, and what cores do once more before each
+    later scenario: on two hosts for collectives, in as many processes as there are cores for trainings. Raises
+    InputError, and RunFailed where nothing can be emulated.
+    """
+    progress = NoProgress() if progress is None else progress
+    crowds = Crowds()
+
+    def compare(scenario: LoadedScenario, pairs: dict[float, PairProbes], refused: dict[str, str]) -> list[EmulatedRow]:
+        return compare_here(scenario, calibrate(scenario, pairs, crowds, progress), refused, progress)
+
+    chosen = [on_emulated(load(name)) for name in names or [name for name in shipped() if name.startswith("emulated/")]]
+    return AccuracyHere(compare_each([(name_of(one), one) for one in chosen], compare, progress), crowds)
+
+
+def calibrate(
+    scenario: LoadedScenario, pairs: dict[float, PairProbes], crowds: Crowds, progress: Progress
+) -> Calibration:
+    """Return what a scenario is predicted by, measured now but for pairs that one before it needed.
+
+    Of a crowd measured before, the larger one is measured again, as what cores do drifts. Trainings compute in as many
+    processes as there are cores. Raises RunFailed.
+    """
+    is_first = not pairs
+    pair = find_pair(scenario, pairs, progress)
+    if scenario.trainings:
+        with progress.task("calibrating the computing of trainings") as tick:
+            computing = realcomm.calibrate(
+                cores(), scenario.trainings, all_sizes=False, timeout=TIMEOUT_S, progress=tick
+            )
+        return with_pair(computing, pair)
+    rounds, name = list[CrowdRound](), name_of(scenario)
+    if not is_first:
+        with progress.task(f"calibrating what cores do, before {name}") as tick:
+            bandwidth = hosts_bandwidth(scenario.cluster)
+            rounds = crowds[name] = probe_crowd(bandwidth, timeout=TIMEOUT_S, progress=tick)
+    return from_pair(pair.with_crowds(rounds), cores())
+
+
+def compare_here(
+    scenario: LoadedScenario, calibration: Calibration, refused: dict[str, str], progress: Progress
+) -> list[EmulatedRow]:
+    """Return the rows of one scenario, predicted before anything is measured; say in ``refused`` which are left out."""
+    requests, ranks = [*_requests(scenario)], scenario.cluster.world_size
+    with emulated(scenario.cluster, progress) as network:
+        scenario = as_built(scenario, network)
+        predicted = _predict(scenario, [request for _, request in requests], calibration)
+        stated = _stated(scenario, [request for _, request in requests], calibration, predicted)
+        measurements = [_measurement(request, own) for (_, request), own in zip(requests, predicted, strict=True)]
+        measured = dict(sorted(_measure(scenario, measurements, network, refused, progress).items()))
+        trained = [*compare_trainings(scenario, calibration, network, progress)] if scenario.trainings else []
+    rows = list[EmulatedRow]()
+    for number, (trace, attempts) in measured.items():
+        asked, request = requests[number]
+        row = EmulatedRow(
+            *(name_of(scenario), _label(request), ranks, asked, predicted[number], trace.elapsed, attempts),
+            uncertainty=stated[number],
+        )
+        if abs(row.error or 0.0) > WITHIN:
+            recorded = simcomm.run(request, scenario.cluster, calibration=calibration)
+            row = replace(row, lateness=find_lateness(recorded, trace))
+        rows.append(row)
+    return rows + trained
+
+
+def _predict(scenario: LoadedScenario, requests: Sequence[Request], calibration: Calibration) -> list[float]:
+    """Return the seconds of each request."""
+    predict = partial(simcomm.run, cluster=scenario.cluster, calibration=calibration, record=False)
+    return [predict(request).elapsed for request in requests]
+
+
+def _stated(
+    scenario: LoadedScenario, requests: Sequence[Request], calibration: Calibration, predicted: Sequence[float]
+) -> list[float | None]:
+    """Return the uncertainty of each prediction."""
+    parts = [_predict(scenario, requests, part) for part in calibration.parts]
+    slower = _predict(scenario, requests, calibration.with_slower_cores(SLOWER))
+    return [
+        of_emulated(seconds, [part[number] for part in parts], slower[number], calibration.age_s)
+        for number, seconds in enumerate(predicted)
+    ]
+
+
+def _measurement(request: Request, predicted: float) -> TimedRequest:
+    """Return how a row is measured that should take so many seconds."""
+    if predicted > LONG_S:
+        return TimedRequest(request, 0, 1, None, check=False)
+    return TimedRequest(request, 1, None, None, check=False, total_s=TOTAL_S, least=1)
+
+
+def _measure(
+    scenario: LoadedScenario,
+    measurements: Sequence[TimedRequest],
+    network: EmulatedNetwork,
+    refused: dict[str, str],
+    progress: Progress,
+) -> dict[int, tuple[Trace, int]]:
+    """Return the trace of each measurement and the attempts that it took, by its number.
+
+    What TCP's timeouts disturbed is measured again; ``refused`` says what they disturbed in all attempts.
+    """
+    measured: dict[int, tuple[Trace, int]] = {}
+    wrong = dict.fromkeys(range(len(measurements)), "")
+    for attempt in range(1, ATTEMPTS + 1):
+        if wrong:
+            left = {number: measurements[number] for number in wrong}
+            traces, wrong = _measure_once(scenario, left, network, attempt, progress)
+            measured |= {number: (found, attempt) for number, found in traces.items()}
+    for number, why in wrong.items():
+        request = measurements[number].request
+        name = f"{name_of(scenario)}, {request.algorithm.full_name}, {request.nbytes} bytes"
+        refused[name] = f"{why}, in the last of {ATTEMPTS} attempts"
+    return measured
+
+
+def _measure_once(
+    scenario: LoadedScenario,
+    measurements: dict[int, TimedRequest],
+    network: EmulatedNetwork,
+    attempt: int,
+    progress: Progress,
+) -> tuple[dict[int, Trace], dict[int, str]]:
+    """Return the trace of each measurement by its number, and of others what the network complains of."""
+    wrong = dict[int, str]()
+    again = "" if attempt == 1 else f", which TCP's timeouts disturbed: attempt {attempt} of {ATTEMPTS}"
+    numbers = [*measurements]
+    with progress.task(f"measuring {count(len(measurements), 'row')} of {name_of(scenario)}{again}") as tick:
+
+        def found(measurement: TimedRequest, figures: RankFigures) -> None:
+            at = next(at for at, number in enumerate(numbers) if measurements[number] is measurement)
+            if complaints := network.complaints():
+                wrong[numbers[at]] = complaints[0]
+            network.mark()
+            tick(0, at + 1, len(measurements), measurement.request.algorithm.full_name)
+
+        by_rank = measure_all([*measurements.values()], scenario.cluster.world_size, found, network=network)
+    traces = {
+        number: make_trace(scenario.cluster, measurements[number], ranks)
+        for number, ranks in zip(numbers, by_rank, strict=True)
+        if number not in wrong
+    }
+    return traces, wrong
+
+
+def _requests(scenario: LoadedScenario) -> Iterable[tuple[int, Request]]:
+    """Yield sizes and requests of a scenario and, beside all_reduce, all_to_all at sizes that the ranks divide."""
+    comparison, ranks = scenario.collective, scenario.cluster.world_size
+    for request in resolve_requests(comparison, scenario.cluster, None):
+        yield request.nbytes, request
+    if comparison is not None and comparison.name == "all_reduce":
+        for nbytes in comparison.sizes:
+            yield nbytes, make_request(find_algorithm(BESIDE), ranks, nbytes)
+
+
+def _label(request: Request) -> str:
+    return request.algorithm.label if request.algorithm.spec.name == "all_reduce" else request.algorithm.spec.name
+
+
+def pair_before(found: dict[str, Any], scenario: str, bandwidth: float) -> PairProbes:
+    """Return the probes that predicted a scenario, whose hosts have links of ``bandwidth`` bytes/s, in such JSON."""
+    pair = next(one for one in found["pairs"] if one["bandwidth"] == bandwidth)
+    return read_pair({**pair, "crowds": [*pair["crowds"], *found.get("crowds", {}).get(scenario, [])]})
