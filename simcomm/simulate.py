@@ -38,13 +38,13 @@ def run(
     ``nbytes`` may be a text like "1 MiB". Unless given, the elements are float32, the operator is sum and the root rank
     0; a Request in place of the algorithm says these itself. Shapes: one 1-D array of the same length and type per
     rank, each with memory of its own. A cluster whose transport needs a calibration takes the one given or the cached
-    one. ``engine`` is "simpy", which alone carries data, "compiled", or whichever suits the number of messages;
-    "approximate" is the compiled one where it takes events that lie close together as one, and says by how much that
-    may be wrong (``facts["error_s"]``). On this machine a prediction is made of measured hops unless an engine is named
-    or something is in faults. Without ``record`` the trace is of the times only, which at scale takes far less, and
-    with ``Record.WAITS`` of what ``collectives.records.waits`` reads: a ``BriefTrace`` without messages where steps
-    tell it, else messages without an order; with ``Record.BRIEF_WAITS`` only the first of these. Under ``faults`` a run
-    may never end: see ``Trace.is_complete``.
+    one. ``engine`` is "simpy", which alone carries data, or "compiled". Default: chosen by the number of messages. On
+    this machine a prediction is made of measured hops unless an engine is named or something is in faults. Without
+    ``record`` the trace is of the times only, which at scale takes far less, and with ``Record.WAITS`` of what
+    ``collectives.records.waits`` reads: a ``BriefTrace`` without messages where steps tell it, else messages without an
+    order; with ``Record.BRIEF_WAITS`` only the first of these. Under ``faults`` a run may never end: see
+    ``Trace.is_complete``.
+
     Raises InputError, and ProgramError for an algorithm that cannot work.
 
     >>> import simcomm

@@ -157,7 +157,7 @@ def test_only_simpy_carries_data():
 
     with pytest.raises(InputError, match="compiled engine does not support buffers"):
         simcomm.run("all_reduce/ring", STAR, buffers=[np.ones(12) for _ in range(6)], engine="compiled")
-    with pytest.raises(InputError, match="unknown engine 'quick'; use simpy, compiled or approximate"):
+    with pytest.raises(InputError, match="unknown engine 'quick'; use simpy or compiled"):
         simcomm.run("all_reduce/ring", STAR, 12, engine="quick")
 
 

@@ -37,7 +37,6 @@ def collective_entry(trace: Trace) -> Entry:
         "algbw_GBps": algbw,
         "busbw_GBps": algbw * bus_factor(collective, trace.world_size),
         **_simulated_by(trace),
-        **({"error_s": trace.facts["error_s"]} if "error_s" in trace.facts else {}),
     }
     return entry if trace.is_complete else _without(entry, COLLECTIVE_FIGURES)
 

@@ -121,7 +121,7 @@ class Trace:
     nodes: list[str] = field(default_factory=list)
     hosts: list[str] = field(default_factory=list)  # node of each rank
     facts: dict[str, float] = field(default_factory=dict)
-    engine: str = ""  # what simulated it: "simpy", "compiled" or "approximate"; of a measurement none
+    engine: str = ""  # what simulated it: "simpy" or "compiled"; of a measurement none
     method: str = ""  # how it did: "events", every message simulated, or an exact shortcut, "max-plus" or "quotient"
     failed: dict[int, float] = field(default_factory=dict)  # ranks that failed, and when
     unfinished: list[Unfinished] = field(default_factory=list)  # of a run that never ends

@@ -44,7 +44,6 @@ def conclude(answer: ScenarioAnswer[Any], scenario: LoadedScenario, caveats: Seq
         *_fastest_training(answer),
         *_why_clusters_differ(answer, scenario),
         *_worst_error(answer),
-        *_approximations(answer),
         *filter(None, (effect(answer.own), *(effect(other, answer.own) for other in answer.what_ifs))),
         *caveats,
     ]
@@ -63,15 +62,6 @@ def headline(answer: ScenarioAnswer[Any]) -> str:
 def _is_trusted(values: Iterable[float | SideBySide | None]) -> bool:
     """Return whether no value was measured while the machine was busy."""
     return all(value.trusted for value in values if isinstance(value, SideBySide))
-
-
-def _approximations(answer: ScenarioAnswer[Any]) -> list[str]:
-    """Return by how much the times of the approximate engine may be wrong, as a share of each at most."""
-    entries = [entry for cluster in (answer.own, *answer.what_ifs) for entry in cluster.collectives]
-    shares = [entry.error_s / _number(entry.time_s) for entry in entries if entry.error_s and entry.time_s]
-    if not shares:
-        return []
-    return [f"Approximate times may be wrong by {max(shares):.1g} of each; with the compiled engine they are exact."]
 
 
 def _number(value: float | SideBySide | None) -> float:

@@ -58,7 +58,6 @@ class CollectiveFigures(Figures, Generic[N]):
     busbw_GBps: N  # noqa: N815
     engine: str | None = None  # of a prediction
     method: str | None = None
-    error_s: float | None = None  # seconds by which an approximation may be wrong
     faults: FaultFigures | None = None
     interval_s: tuple[float, float] | None = None  # of a prediction of NCCL: 80 % of measurements should lie in it
     choice: str | None = None  # what NCCL chose

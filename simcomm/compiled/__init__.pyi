@@ -1,4 +1,3 @@
-from simcomm.compiled.engine import approximately as approximately
 from simcomm.compiled.engine import by_segments as by_segments
 from simcomm.compiled.engine import by_shortcut as by_shortcut
 from simcomm.compiled.engine import one_by_one as one_by_one

@@ -3,10 +3,6 @@
 Three methods find the same times, each in far less time than the one after it, where it applies: *max-plus* goes from
 step to step where messages never share a link, *quotient* simulates one rank, link and pair of each class where many
 are alike, and *events* simulates every message. ``docs/engines.md`` says why they are exact.
-
-Where hundreds of messages share links and no two end together, each of them changes the rates of all others, and to be
-exact takes as many corrections. ``approximately`` has everything within a short window happen in its middle, and finds
-rates once for all of it. A second run with longer windows says how much that may matter.
 """
 
 from collections import deque
@@ -82,7 +78,6 @@ class Timing(NamedTuple):
     failed: frozenset[int] = frozenset()  # ranks that came to the time at which they fail
     standstill: Standstill | None = None  # of a run that never ends, where there are no times of its messages
     by_steps: MaxPlusRun | None = None  # when ranks came to steps, where that was asked for
-    error: float | None = None  # seconds by which an approximation may be wrong; None where all is exact
 
 
 QUOTIENT_FROM = 20_000  # messages; fewer are simulated in about the time that it takes to find what is alike
@@ -112,12 +107,9 @@ def simulate(inputs: EngineInput, *, messages: bool = False) -> Timing:
     return timing or one_by_one(inputs, messages=messages)
 
 
-def one_by_one(inputs: EngineInput, *, messages: bool = False, window: float = 0.0) -> Timing:
-    """Return the timing as ``simulate`` does, without trying shortcuts.
-
-    Events within ``window`` seconds are taken together (``simcomm/compiled/engine.py``).
-    """
-    return _with_mean_division(inputs, by_events(inputs, messages=messages, window=window))
+def one_by_one(inputs: EngineInput, *, messages: bool = False) -> Timing:
+    """Return the timing as ``simulate`` does, without trying shortcuts."""
+    return _with_mean_division(inputs, by_events(inputs, messages=messages))
 
 
 def by_segments(inputs: EngineInput, *, messages: bool = False) -> Timing:
@@ -201,11 +193,10 @@ def by_quotient(inputs: EngineInput) -> Timing | None:
     return _timing(inputs, world.agents["finished"][found.agents], "quotient")
 
 
-def by_events(inputs: EngineInput, *, messages: bool = False, window: float = 0.0) -> Timing:
+def by_events(inputs: EngineInput, *, messages: bool = False) -> Timing:
     """Return the timing by simulating every message; with the times of each where ``messages`` asks for them.
 
-    They are given too where ranks may wait for ever, so that the trace can say for what. ``window`` is as in
-    ``simulate``.
+    They are given too where ranks may wait for ever, so that the trace can say for what.
     """
     messages = messages or inputs.faults.may_hang
     needs_names = messages or inputs.is_fifo or inputs.faults.affects_ranks
@@ -216,7 +207,7 @@ def by_events(inputs: EngineInput, *, messages: bool = False, window: float = 0.
     links = link_records_of(inputs)
     faults = inputs.faults
     changes = link_changes(faults, inputs.cluster.graph, links) if faults.changes_links else ()
-    world = run_kernel(plan_with_faults(inputs), links, messages=messages, changes=changes, window=window)
+    world = run_kernel(plan_with_faults(inputs), links, messages=messages, changes=changes)
     mark_late_failures(inputs, world.agents)
     timing = _timing(inputs, world.agents["finished"], "events")
     if not messages:
@@ -228,21 +219,15 @@ def by_events(inputs: EngineInput, *, messages: bool = False, window: float = 0.
 
 
 def run_kernel(
-    plan: Plan,
-    links: LinkRecords,
-    *,
-    messages: bool = False,
-    changes: Iterable[LinkChange] = (),
-    window: float = 0.0,
+    plan: Plan, links: LinkRecords, *, messages: bool = False, changes: Iterable[LinkChange] = ()
 ) -> "World":
     """Run a plan to its end and return the world as it is then; agents that cannot finish do so at infinity.
 
-    ``messages`` asks for the times of every message; ``changes`` happen to links meanwhile; events within ``window``
-    seconds are taken together.
+    ``messages`` asks for the times of every message; ``changes`` happen to links meanwhile.
     """
     from simcomm.compiled.kernel import event_loop, world  # numba is slow to import, and often not needed
 
-    run, engine = world.new_world(plan, links, most_in_flight(plan), messages, window), _Interruptible(event_loop)
+    run, engine = world.new_world(plan, links, most_in_flight(plan), messages), _Interruptible(event_loop)
     if changes:
         _run_through_changes(run, changes, engine)
     engine.advance(run, np.inf)
@@ -335,39 +320,3 @@ def with_messages(timing: Timing, inputs: EngineInput, run: TcpRun) -> Timing:
     nbytes = inputs.schedule_plan.plan.messages["nbytes"].copy()
     times = MessageTimes(*inputs.names, nbytes, np.maximum(sent, received), end)
     return timing._replace(times=times, posted=PostTimes(sent, received))
-
-
-AIM = 5e-4  # of the time that the fullest link needs, by which all windows on the longest chain of steps may err
-COARSER = 8  # how many times as long the windows are of the run by which the error is found
-
-
-def approximately(inputs: EngineInput, *, messages: bool = False) -> Timing:
-    """Return the timing by events in windows, with the error that it may have; whoever asks has tried the shortcuts.
-
-    The error is half of how far a run with windows eight times as long is from this one, and at least two windows for
-    each message of a chain. Where only one of the two ends, nothing tells how wrong the other is, and the exact timing
-    is returned. ``messages`` asks for the times of each. Raises what ``simulate`` raises.
-    """
-    window = window_seconds(inputs.with_table())
-    found = one_by_one(inputs, messages=messages, window=window)
-    coarser = one_by_one(inputs, window=COARSER * window)
-    if np.isinf(found.elapsed) != np.isinf(coarser.elapsed):
-        return one_by_one(inputs, messages=messages)
-    off = coarser.elapsed - found.elapsed if np.isfinite(found.elapsed) else 0.0
-    return found._replace(error=max(2 * window * _chain(inputs.schedule.steps), abs(off) / 2))
-
-
-def window_seconds(inputs: EngineInput) -> float:
-    """Return how long a window is: a share of the time that the fullest link needs, by the messages of a chain."""
-    messages, routes = inputs.schedule_plan.plan.messages, inputs.routes
-    sent = np.bincount(messages["route"], messages["nbytes"], len(routes.delay))
-    of_hops = np.repeat(sent, np.diff(routes.first_hop)) * routes.hop_weight
-    carried = np.bincount(routes.hop_link, of_hops, len(routes.alone))
-    capacity = np.maximum(routes.alone, routes.shared)
-    least = (carried[capacity > 0] / capacity[capacity > 0]).max(initial=0.0)
-    return AIM * float(least) / _chain(inputs.schedule.steps)
-
-
-def _chain(steps: int) -> int:
-    """Return about how many messages wait for each other one by one: those of a rank's steps, and of other ranks'."""
-    return 1 if steps <= 1 else 4 * steps

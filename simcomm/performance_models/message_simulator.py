@@ -21,7 +21,7 @@ from simcomm import compiled
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.planning.engine_input import EngineInput, as_repeated
 from simcomm.model.faults import BACKWARD, DIVISION, FORWARD, NO_FAULTS, OPTIMIZER, Faults, check_faults
-from simcomm.performance_models.options import APPROXIMATE, SimulationOptions
+from simcomm.performance_models.options import SimulationOptions
 from simcomm.reference.engine import Buffer, Process, Simulation, Site, make_trace
 from simcomm.schedules import VERIFIED_UP_TO, check_messages, compact_schedule, verified_schedule
 
@@ -46,7 +46,7 @@ class MessageSimulator:
         if engine == "simpy":
             _check_simpy(request.algorithm, self.cluster.world_size, request.root)
             return self.simulate_reference(request, options.faults, buffers)
-        return self.simulate_compiled(request, options, is_approximate=engine == APPROXIMATE)
+        return self.simulate_compiled(request, options)
 
     def check_faults(self, faults: Faults) -> None:
         """Raise InputError for faults that this cluster cannot have."""
@@ -56,10 +56,9 @@ class MessageSimulator:
         """Return the engine to use. Raise InputError if the compiled engine was requested with data."""
         if not carries_data:
             return options.engine or options.choose_engine(self.messages(request))
-        if options.engine in ("compiled", APPROXIMATE):
+        if options.engine == "compiled":
             raise InputError(
-                f"{request.algorithm.full_name}: the {options.engine} engine does not support buffers; use engine "
-                "'simpy'"
+                f"{request.algorithm.full_name}: the compiled engine does not support buffers; use engine 'simpy'"
             )
         return "simpy"
 
@@ -82,7 +81,7 @@ class MessageSimulator:
         facts = {"nbytes": float(request.nbytes), "time_min_s": elapsed, "time_max_s": elapsed}
         return make_trace(simulation, schedule, elapsed, facts)
 
-    def simulate_compiled(self, request: Request, options: SimulationOptions, *, is_approximate: bool) -> Trace:
+    def simulate_compiled(self, request: Request, options: SimulationOptions) -> Trace:
         """Simulate on the compiled engine. Raise ProgramError if the program can deadlock, even if this run does not.
 
         Empty chunks are never sent and faults can mask a deadlock, so such runs are first checked with full chunks and
@@ -100,12 +99,9 @@ class MessageSimulator:
                 inputs = inputs.to_record()
             elif faults.may_hang:
                 inputs = inputs.with_table(Gigabyte.WRITTEN)
-            timing = self.one_by_one(inputs, messages=record.keeps_messages, is_approximate=is_approximate)
+            timing = self.one_by_one(inputs, messages=record.keeps_messages)
         facts = {"nbytes": float(request.nbytes), "time_min_s": timing.elapsed, "time_max_s": timing.elapsed}
-        if timing.error is None:
-            return compiled.make_trace(inputs, timing, facts, record=record.keeps_messages)
-        trace = compiled.make_trace(inputs, timing, facts | {"error_s": timing.error}, record=record.keeps_messages)
-        return replace(trace, engine=APPROXIMATE)
+        return compiled.make_trace(inputs, timing, facts, record=record.keeps_messages)
 
     def timing(self, inputs: EngineInput) -> "Timing":
         """Return the timing by a shortcut if one applies, else message by message."""
@@ -115,9 +111,9 @@ class MessageSimulator:
         """Return the timing without simulating every message, or None if no shortcut applies."""
         return compiled.by_shortcut(inputs, record)
 
-    def one_by_one(self, inputs: EngineInput, *, messages: bool = False, is_approximate: bool = False) -> "Timing":
+    def one_by_one(self, inputs: EngineInput, *, messages: bool = False) -> "Timing":
         """Return the timing with every message simulated. ``messages`` keeps the times of each."""
-        return (compiled.approximately if is_approximate else compiled.one_by_one)(inputs, messages=messages)
+        return compiled.one_by_one(inputs, messages=messages)
 
     def star_costs(self, nbytes: int) -> tuple[CostModel | None, CostModel | None]:
         """Return the cost model of a symmetric star, and that of a faster star if the cluster is not one."""

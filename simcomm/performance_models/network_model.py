@@ -59,8 +59,8 @@ class TcpSimulator(MessageSimulator):
         """Return None: no shortcut supports TCP connections."""
         return None
 
-    def one_by_one(self, inputs: EngineInput, *, messages: bool = False, is_approximate: bool = False) -> "Timing":
-        """Return the timing with every segment simulated. This is always exact."""
+    def one_by_one(self, inputs: EngineInput, *, messages: bool = False) -> "Timing":
+        """Return the timing with every segment simulated."""
         return compiled.by_segments(inputs, messages=messages)
 
     def star_costs(self, nbytes: int) -> tuple[CostModel | None, CostModel | None]:

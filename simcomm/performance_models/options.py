@@ -7,9 +7,7 @@ from collectives.quoting import quote
 from collectives.records.waits import Record
 from simcomm.model.faults import NO_FAULTS, Faults
 
-ENGINES = ("simpy", "compiled")  # both are exact
-APPROXIMATE = "approximate"  # the compiled engine, merging events that are close together
-
+ENGINES = ("simpy", "compiled")
 SIMPY_UP_TO = 1_000  # messages; up to here, simpy is faster than loading the compiled engine's machine code
 
 
@@ -19,10 +17,10 @@ def check_engine(engine: str | None) -> None:
     >>> check_engine("ns-3")
     Traceback (most recent call last):
     ...
-    collectives.errors.InputError: unknown engine 'ns-3'; use simpy, compiled or approximate
+    collectives.errors.InputError: unknown engine 'ns-3'; use simpy or compiled
     """
-    if engine is not None and engine not in (*ENGINES, APPROXIMATE):
-        raise InputError(f"unknown engine {quote(engine)}; use {', '.join(ENGINES)} or {APPROXIMATE}")
+    if engine is not None and engine not in ENGINES:
+        raise InputError(f"unknown engine {quote(engine)}; use {' or '.join(ENGINES)}")
 
 
 @dataclass(frozen=True)

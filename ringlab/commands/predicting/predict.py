@@ -35,7 +35,7 @@ class PredictOptions:
 
     engine: Annotated[
         str | None,
-        typer.Option(metavar="simpy|compiled|approximate", help="Simulation engine. Default: chosen by problem size."),
+        typer.Option(metavar="simpy|compiled", help="Simulation engine. Default: chosen by problem size."),
     ] = None
     calibration: CalibrationOpt = None
     trace: TraceOpt = None

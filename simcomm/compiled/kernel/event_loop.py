@@ -20,8 +20,8 @@ from simcomm.compiled.kernel.flow_groups import (
     remove_member,
     update_finishes,
 )
-from simcomm.compiled.kernel.heap import drop, least, release, second_least, set_due, take_due
-from simcomm.compiled.kernel.world import DUE, FREE, FRESH, READY, THROUGH, WINDOW, World
+from simcomm.compiled.kernel.heap import drop, least, release, set_due, take_due
+from simcomm.compiled.kernel.world import DUE, FREE, FRESH, READY, THROUGH, World
 from simcomm.jit import entry, inline, source_hash
 from simcomm.model.sharing import SAME_EVENT
 
@@ -185,18 +185,10 @@ def _finish_group_flows(w: World, link: int, now: float, limit: float) -> None:
 
 
 @inline
-def _process_instant(w: World, until: float) -> None:
-    """Let everything happen that the calendar and the groups have for the next instant.
-
-    Where there is a window, all within it is taken together: in its middle, if that is more than one event.
-    """
-    calendar, finish = w.calendar.instants, w.finish
-    first = min(least(calendar), least(finish))
+def _process_instant(w: World) -> None:
+    """Let everything happen that the calendar and the groups have for the next instant."""
+    first = min(least(w.calendar.instants), least(w.finish))
     limit, now = first + first * SAME_EVENT, max(first, w.clock[0])
-    if w.clock[WINDOW] > 0:
-        limit = max(limit, min(first + w.clock[WINDOW], until))
-        if min(second_least(calendar), second_least(finish), max(least(calendar), least(finish))) <= limit:
-            now = max(now, (first + limit) / 2)
     w.clock[0] = now
     while least(w.finish) <= limit:
         _finish_group_flows(w, np.int64(w.finish[0].order), now, limit)
@@ -276,7 +268,7 @@ def _entry(version: int) -> Callable[[World, int, int, float, LinkChange], int]:
                         return OVER if version >= 0 else MORE
                     if now > until:
                         return LATER
-                    _process_instant(w, until)
+                    _process_instant(w)
                 _end_and_begin(w, w.clock[0])
                 admit_arrivals(w, w.clock[0])
             restore_fairness(w, w.clock[0], most_corrections)

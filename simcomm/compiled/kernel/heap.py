@@ -37,15 +37,6 @@ def least(heap: Records) -> float:
 
 
 @inline
-def second_least(heap: Records) -> float:
-    """Return the key that follows the least; infinite when there is none."""
-    found = np.inf
-    for at in range(1, min(5, heap[len(heap) - 1].place)):
-        found = min(found, heap[at].key)
-    return found
-
-
-@inline
 def key_of(heap: Records, item: int) -> float:
     """Return the key of an item; not a number where it is not in the heap."""
     at = heap[item].place

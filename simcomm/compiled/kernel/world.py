@@ -59,7 +59,6 @@ LINK = np.dtype(
     align=True,
 )  # fmt: skip
 
-WINDOW = 2  # index of World.clock: how far apart events may be that are taken together; 0 where all is exact
 FREE, FRESH, THROUGH, READY, STALE, DUE, STACKS = range(7)  # indices of World.sizes
 
 
@@ -85,18 +84,17 @@ class World(NamedTuple):
     dirty: Records  # a heap of links whose level may be wrong, the lowest level first
     finish: Records  # a heap of links with a group, by the seconds at which its first member is through
     sizes: Any  # int64 [STACKS]
-    clock: Any  # float64 [3]: now, since when it is now but for rounding, and the seconds of WINDOW
+    clock: Any  # float64 [2]: now, and since when it is now but for rounding
     begin: Floats  # [messages], or [0] when nobody asked
     end: Floats  # [messages], or [0] when nobody asked
     started: Floats  # [stages]: seconds at which each posted its messages; or [0]
 
 
-def new_world(plan: Plan, network: LinkRecords, most_flows: int, messages: bool, window: float = 0.0) -> World:
+def new_world(plan: Plan, network: LinkRecords, most_flows: int, messages: bool) -> World:
     """Return the state at time zero, with every agent's first stage about to start.
 
-    ``most_flows`` can be under way at once; ``messages`` asks for the times of each; events within
-    ``window`` seconds are taken together. The plan and the link pairs of the
-    network are part of the world from now on, until another is made of them.
+    ``most_flows`` can be under way at once; ``messages`` asks for the times of each. The plan and the link pairs of
+    the network are part of the world from now on, until another is made of them.
     """
     plan.stages["waiting"][:-1] = np.diff(plan.stages["first_op"])
     plan.messages["posted"] = 0
@@ -126,7 +124,7 @@ def new_world(plan: Plan, network: LinkRecords, most_flows: int, messages: bool,
         dirty=new_heap(links),
         finish=new_heap(links),
         sizes=sizes,
-        clock=np.array([0.0, 0.0, window]),
+        clock=np.zeros(2),
         begin=begin,
         end=end,
         started=started,
