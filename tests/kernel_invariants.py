@@ -18,9 +18,9 @@ def check(world: World, before: float = 0.0) -> None:
         _check_queues(world)
     else:
         flows, rates = _rates(world)
-        flow, link, weight = _crossings(world, flows)
-        _check_counts(world, flows, link, weight)
-        _check_fair(world, rates, flow, link, weight)
+        flow, link = _crossings(world, flows)
+        _check_counts(world, flows, link)
+        _check_fair(world, rates, flow, link)
 
 
 def _check_queues(world: World) -> None:
@@ -47,35 +47,34 @@ def _rates(world: World) -> tuple[Ints, Floats]:
     """Return the flows that are on links, and the bytes/s of each."""
     flows = np.flatnonzero((world.flows["hop"] >= 0) | (world.flows["until"] >= 0)).astype(np.int32)
     routes = world.routes[world.flows["route"][flows]]
-    held = world.hops["link"][routes["first_hop"] + np.maximum(world.flows["hop"][flows], 0)]
+    held = world.hop_link[routes["first_hop"] + np.maximum(world.flows["hop"][flows], 0)]
     alone = world.flows["hop"][flows] < 0
     return flows, np.where(alone, routes["alone_rate"], world.links["level"][held])
 
 
-def _crossings(world: World, flows: Ints) -> tuple[Ints, Ints, Ints]:
-    """Return each link that each of the flows crosses: index in ``flows``, link, weight."""
+def _crossings(world: World, flows: Ints) -> tuple[Ints, Ints]:
+    """Return each link that each of the flows crosses: index in ``flows``, and link."""
     routes = world.routes[world.flows["route"][flows]]
     flow = np.repeat(np.arange(len(flows), dtype=np.int32), routes["hops"])
     starts = np.cumsum(routes["hops"]) - routes["hops"]
-    hops = world.hops[routes["first_hop"][flow] + np.arange(len(flow)) - starts[flow]]
-    return flow, hops["link"], hops["weight"]
+    return flow, world.hop_link[routes["first_hop"][flow] + np.arange(len(flow)) - starts[flow]]
 
 
-def _check_counts(world: World, flows: Ints, link: Ints, weight: Ints) -> None:
+def _check_counts(world: World, flows: Ints, link: Ints) -> None:
     """Check that links count the flows on them, and that a flow in no group shares no link."""
-    crossing = np.bincount(link, weights=weight, minlength=len(world.links))
+    crossing = np.bincount(link, minlength=len(world.links))
     assert np.array_equal(crossing, world.links["crossing"]), "a link has lost count of its flows"
     for alone in flows[world.flows["hop"][flows] < 0]:
         route = world.routes[world.flows["route"][alone]]
-        mine = world.hops["link"][route["first_hop"] : route["first_hop"] + route["hops"]]
+        mine = world.hop_link[route["first_hop"] : route["first_hop"] + route["hops"]]
         assert (world.links["crossing"][mine] == 1).all(), "a flow that has its links for itself does not"
 
 
-def _check_fair(world: World, rates: Floats, flow: Ints, link: Ints, weight: Ints) -> None:
+def _check_fair(world: World, rates: Floats, flow: Ints, link: Ints) -> None:
     """Check that no link is over its capacity, and every flow crosses a full link on which none is faster."""
     links: Records = world.links
     room = np.where(links["crossing"] > 1, links["shared"], links["alone"])
-    load = np.bincount(link, weights=weight * rates[flow], minlength=len(links))
+    load = np.bincount(link, weights=rates[flow], minlength=len(links))
     assert (load <= room * (1 + CLOSE)).all(), f"link {int(np.argmax(load / room))} carries more than it can"
     fastest = np.zeros(len(links))
     np.maximum.at(fastest, link, rates[flow])
@@ -87,7 +86,7 @@ def _check_fair(world: World, rates: Floats, flow: Ints, link: Ints, weight: Int
 def check_ends(world: World) -> None:
     """Raise AssertionError if a recorded message ended before its bytes can have arrived; links must not change."""
     over = np.flatnonzero(np.isfinite(world.end)) if len(world.end) else np.zeros(0, np.int64)
-    widest = np.maximum(world.links["alone"], world.links["shared"])[world.hops["link"]]
+    widest = np.maximum(world.links["alone"], world.links["shared"])[world.hop_link]
     fastest = np.full(len(world.routes), np.inf)
     np.minimum.at(fastest, np.repeat(np.arange(len(world.routes)), world.routes["hops"]), widest)
     route = world.messages["route"][over]

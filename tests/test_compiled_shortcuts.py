@@ -1,6 +1,5 @@
 """The shortcuts are exact: they agree with every message on its own, and say no where they do not hold."""
 
-from importlib import import_module
 from pathlib import Path
 from random import Random
 
@@ -20,12 +19,12 @@ from collectives.spec import find_spec
 from collectives.step import Program, recv, send
 from collectives.training.workload import ComputePhases, Training
 from simcomm import Cluster, fully_connected, ring, run, star, train
-from simcomm.compiled.engine import Timing, by_events, by_max_plus, by_quotient, simulate
+from simcomm.compiled.engine import Timing, by_events, by_max_plus, simulate
 from simcomm.compiled.kernel.arrays import Floats
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.shortcuts.max_plus import ChannelRun, MaxPlusRun
 from simcomm.compiled.traces import make_trace
-from simcomm.model.faults import NO_FAULTS, Faults, LinkFault, RankFault
+from simcomm.model.faults import NO_FAULTS, Faults, RankFault
 from simcomm.model.jitter import Jitter
 
 ROUNDING_S = 1e-18  # a wait that is shorter is none
@@ -48,13 +47,6 @@ def direct(rank: int, world_size: int) -> Program:
         *(send((rank + k) % world_size, (rank + k) % world_size) for k in away),
         *(recv((rank - k) % world_size, world_size + (rank - k) % world_size) for k in away),
     )
-
-
-def shifted(rank: int, world_size: int) -> Program:
-    """Everything to everyone, one after the other."""
-    for k in range(1, world_size):
-        incoming = (rank - k) % world_size
-        yield send((rank + k) % world_size, (rank + k) % world_size), recv(incoming, world_size + incoming)
 
 
 def all_to_all(program: object) -> Algorithm:
@@ -160,13 +152,6 @@ def test_ranks_that_are_alike_are_one(monkeypatch: pytest.MonkeyPatch):
     assert_equal(by_max_plus(asked), asked)
 
 
-@pytest.mark.parametrize("trunk", [1e9, 4e9])
-@pytest.mark.parametrize("program", [direct, shifted])
-def test_one_of_each_class_stands_for_all(program: object, trunk: float):
-    asked = inputs(build_symmetric(all_to_all(program), 24), racks(24, 4, trunk), 240)
-    assert_equal(by_quotient(asked), asked)
-
-
 @pytest.mark.parametrize("name", TWO_CHANNELS)
 @pytest.mark.parametrize("faults", NOISES)
 def test_channels_on_links_of_their_own_go_by_step(name: str, faults: Faults):
@@ -246,118 +231,22 @@ def test_who_waited_for_whom_in_a_training_is_read_from_steps_too(late: RankFaul
         assert sum(leg.seconds for leg in critical_path(each)) == pytest.approx(full.elapsed, rel=1e-9)
 
 
-@pytest.mark.parametrize("name", [*CYCLIC, *TWO_CHANNELS])
-@pytest.mark.parametrize("each", [2, 4, 16])
-def test_cyclic_schedules_folded_take_the_same_time(name: str, each: int):
-    cluster = racks(16, each, 2e9)
-    scattered = Cluster("racks", cluster.graph, tuple(f"h{i * 5 % 16}" for i in range(16)), TRANSPORT)
-    for where in (cluster, scattered):
-        asked = inputs(build_symmetric(library()[name], 16), where, 16 * 2 * 8 * 3)
-        folded = by_quotient(asked)
-        assert (folded is not None) or name == "barrier/dissemination"
-        if folded is not None:
-            assert_equal(folded, asked)
-
-
-def two_chunks_each(rank: int, world_size: int) -> Program:
-    """Everything to everyone at once, in two chunks for each rank."""
-    away = range(1, world_size)
-    sends = [send((rank + k) % world_size, (rank + k) % world_size * 2 + i) for k in away for i in (0, 1)]
-    from_whom = [(rank - k) % world_size for k in away for _ in (0, 1)]
-    yield (*sends, *(recv(peer, 2 * (world_size + peer) + i % 2) for i, peer in enumerate(from_whom)))
-
-
-def twice(world_size: int) -> int:
-    return 2 * world_size
-
-
-TWO_CHUNKS_EACH = Algorithm(find_spec("all_to_all"), "here", two_chunks_each, twice, twice)  # type: ignore[arg-type]
-UNEQUAL = [library()[f"{name}/direct"] for name in ("all_reduce", "reduce_scatter", "all_to_all")] + [TWO_CHUNKS_EACH]
-
-
-@pytest.mark.parametrize("algorithm", UNEQUAL, ids=lambda found: found.full_name)
-@given(
-    p=st.integers(7, 24), each=st.sampled_from([2, 4, 99]), more=st.integers(0, 1000), trunk=st.sampled_from([1e9, 3e9])
-)
-@settings(max_examples=15, deadline=None)
-def test_ranks_with_longer_chunks_are_classes_of_their_own(
-    algorithm: Algorithm, p: int, each: int, more: int, trunk: float
-):
-    asked = inputs(build_symmetric(algorithm, p), racks(p, each, trunk), 2 * p + more)
-    folded = by_quotient(asked)
-    assert folded is not None or (each < p and more % p)
-    if folded is not None:
-        assert_equal(folded, asked)
-
-
-@pytest.mark.parametrize("algorithm", UNEQUAL[:3], ids=lambda found: found.full_name)
+@pytest.mark.parametrize("name", ["all_reduce/direct", "reduce_scatter/direct", "all_to_all/direct"])
 @pytest.mark.parametrize("faults", [*NOISES, Faults((RankFault(3, 1.5),))])
 @pytest.mark.parametrize("nbytes", [19 * 16, 19 * 2056])
-def test_paths_through_steps_of_many_messages_are_those_of_all_messages(
-    algorithm: Algorithm, faults: Faults, nbytes: int, monkeypatch: pytest.MonkeyPatch
-):
+def test_paths_through_steps_of_many_messages_are_those_of_all_messages(name: str, faults: Faults, nbytes: int):
     asked = {"faults": faults, "engine": "compiled", "nbytes": nbytes}
     cluster = fully_connected(19, "1 GB/s", "1 us", TRANSPORT)
-    full, brief = (run(algorithm, cluster, record=each, **asked) for each in (True, Record.WAITS))
+    full, brief = (run(name, cluster, record=each, **asked) for each in (True, Record.WAITS))
     assert (full.method, brief.method) == ("events", "max-plus")
     legs, wanted = critical_path(brief), critical_path(full)
     assert [leg[:3] for leg in legs] == [leg[:3] for leg in wanted]
     np.testing.assert_allclose([leg[3:5] for leg in legs], [leg[3:5] for leg in wanted], rtol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["all_reduce/direct", "reduce_scatter/direct", "all_to_all/direct"])
-@given(
-    p=st.integers(16, 24),
-    each=st.sampled_from([8, 99]),
-    n=st.integers(100, 1000),
-    late=st.sets(st.integers(0, 15), max_size=2),
-    slow=st.none() | st.integers(0, 15),
-    thin=st.none() | st.integers(0, 15),
-)
-@settings(max_examples=15, deadline=None)
-def test_slow_and_late_ranks_are_classes_of_their_own(
-    name: str, p: int, each: int, n: int, late: set[int], slow: int | None, thin: int | None
-):
-    ranks = () if slow is None else (RankFault(slow, 3.0),)
-    cluster = racks(p, each, 5e9)
-    links = () if thin is None else (LinkFault((f"h{thin}", f"s{1 + thin // each}"), 0.3),)
-    calm = inputs(build_symmetric(library()[name], p), cluster, n - n % p)
-    asked = calm.under(Faults(ranks, links), np.array([2e-6 * (rank in late) for rank in range(p)]))
-    folded = by_quotient(asked)
-    assert folded is not None or len(late) + (slow is not None) + (thin is not None) > 1 or each < p
-    if folded is not None:
-        assert_equal(folded, asked)
-
-
-def test_what_is_not_alike_does_not_fold():
-    everyone = build_symmetric(all_to_all(direct), 32)
-    assert by_quotient(inputs(everyone, racks(32, 8, 4e9), 320)) is not None
-    assert by_quotient(inputs(everyone, racks(32, 8, 4e9, Random(1)), 320)) is None
-    around = build_symmetric(library()["all_gather/ring"], 32)  # of all chunks in turn, which no two ranks have alike
-    assert by_quotient(inputs(around, racks(32, 8, 4e9), 320)) is not None
-    assert by_quotient(inputs(around, racks(32, 8, 4e9), 321)) is None
-    assert by_quotient(inputs(everyone, racks(32, 8, 4e9), 320, Faults(messages=Jitter("uniform", 1e-6)))) is None
-    assert by_quotient(inputs(build_table(all_to_all(direct), 32), racks(32, 8, 4e9), 320)) is None
-
-
-def test_a_wrong_partition_is_noticed(monkeypatch: pytest.MonkeyPatch):
-    """With hashes that mislead, all agents, links and pairs of a kind seem alike; counting says that they are not."""
-    partition = import_module("simcomm.compiled.shortcuts.partition")
-    asked = inputs(build_symmetric(all_to_all(direct), 24), racks(24, 4, 2e9), 240)
-    assert by_quotient(asked) is not None
-    monkeypatch.setattr(partition, "_sum_by", lambda hashes, where, size: np.zeros(size, np.uint64))
-    monkeypatch.setattr(partition, "_salt", lambda numbers, salt: np.zeros(len(numbers), np.uint64))
-    with pytest.raises(RuntimeError, match="hashes collide"):
-        by_quotient(asked)
-
-
-def test_the_fastest_method_that_applies_is_taken(monkeypatch: pytest.MonkeyPatch):
-    around, everyone = build_symmetric(library()["all_reduce/ring"], 8), build_symmetric(all_to_all(direct), 8)
+def test_max_plus_is_taken_where_it_applies():
+    around, both_ways = (build_symmetric(library()[f"all_reduce/{name}"], 8) for name in ("ring", "bidirectional_ring"))
     assert simulate(inputs(around, racks(8, 8, 1e12), 80)).method == "max-plus"
+    assert simulate(inputs(around, racks(8, 8, 1e12), 80), messages=True).method == "events"
     assert simulate(inputs(build_table(library()["all_reduce/ring"], 8), racks(8, 8, 1e12), 80)).method == "events"
-    both_ways = build_symmetric(library()["all_reduce/bidirectional_ring"], 8)
     assert simulate(inputs(both_ways, racks(8, 8, 1e12), 160)).method == "events"
-    monkeypatch.setattr("simcomm.compiled.engine.QUOTIENT_FROM", 1)
-    assert simulate(inputs(both_ways, racks(8, 8, 1e12), 160)).method == "quotient"
-    assert simulate(inputs(both_ways, racks(8, 8, 1e12), 160), messages=True).method == "events"
-    assert simulate(inputs(everyone, racks(8, 8, 1e12), 80)).method == "quotient"

@@ -122,13 +122,13 @@ def test_training_in_which_something_fails_is_the_same_on_both_engines(name: str
     assert [span[:3] for span in kept[0]] == [span[:3] for span in kept[1]]
 
 
-def test_what_comes_after_a_run_leaves_its_shortcuts(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(SymmetricSchedule, "table", None)
+def test_faults_after_a_run_leave_its_shortcut(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("simcomm.compiled.shortcuts.max_plus.LinkRates", None)
     cluster = star(128, "10 Gbit/s", "5 us", TRANSPORT)
-    calm = simcomm.run("all_reduce/bidirectional_ring", cluster, 1 << 20, record=False)
+    calm = simcomm.run("all_reduce/ring", cluster, 1 << 20, record=False)
     later = Faults((RankFault(3, fails_at=1.0),), (LinkFault(("h3", "s0"), 0.0, at=1.0),))
-    found = simcomm.run("all_reduce/bidirectional_ring", cluster, 1 << 20, faults=later, record=False)
-    assert (found.method, found.elapsed, found.is_complete) == ("quotient", calm.elapsed, True)
+    found = simcomm.run("all_reduce/ring", cluster, 1 << 20, faults=later, record=False)
+    assert (found.method, found.elapsed, found.is_complete) == ("max-plus", calm.elapsed, True)
 
 
 def test_a_failing_rank_of_very_many_is_not_written_down_message_by_message(monkeypatch: pytest.MonkeyPatch):

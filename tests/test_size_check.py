@@ -183,15 +183,15 @@ def test_what_the_limits_allow_of_routes_fits_into_a_gigabyte(monkeypatch: pytes
         inputs = EngineInput(Request(direct, 54 * 1024), schedule, tree, Transport())
         tracemalloc.start()
         try:
-            assert engine.by_quotient(inputs) is not None
-            quotient = tracemalloc.get_traced_memory()[1]
+            assert engine.by_shortcut(inputs) is None
+            routed = tracemalloc.get_traced_memory()[1]
             tracemalloc.reset_peak()
             together = len(inputs.link_records.hop_link_pair)
-            taken.append((len(inputs.routes.hop_link), quotient, together, tracemalloc.get_traced_memory()[1]))
+            taken.append((len(inputs.routes.hop_link), routed, together, tracemalloc.get_traced_memory()[1]))
         finally:
             tracemalloc.stop()
-    hops, quotient, together, events = np.subtract(taken[2], taken[1])
-    assert quotient / hops * Gigabyte.HOPS < 700e6
+    hops, routed, together, events = np.subtract(taken[2], taken[1])
+    assert routed / hops * Gigabyte.HOPS < 700e6
     assert events / together * Gigabyte.TOGETHER < 700e6
 
 

@@ -122,7 +122,7 @@ class Trace:
     hosts: list[str] = field(default_factory=list)  # node of each rank
     facts: dict[str, float] = field(default_factory=dict)
     engine: str = ""  # what simulated it: "simpy" or "compiled"; of a measurement none
-    method: str = ""  # how it did: "events", every message simulated, or an exact shortcut, "max-plus" or "quotient"
+    method: str = ""  # how it did: "events", every message simulated, or the exact shortcut "max-plus"
     failed: dict[int, float] = field(default_factory=dict)  # ranks that failed, and when
     unfinished: list[Unfinished] = field(default_factory=list)  # of a run that never ends
     failure: ProgramFailure | None = None  # of a program that is wrong: what happened up to there is what it shows

@@ -1,8 +1,7 @@
 """The compiled engine: the reference engine's answer, at scale.
 
-Three methods find the same times, each in far less time than the one after it, where it applies: *max-plus* goes from
-step to step where messages never share a link, *quotient* simulates one rank, link and pair of each class where many
-are alike, and *events* simulates every message. ``docs/engines.md`` says why they are exact.
+Two methods find the same times: *max-plus* goes from step to step where messages never share a link, in far less time
+than *events*, which simulates every message. ``docs/engines.md`` says why both are exact.
 """
 
 from collections import deque
@@ -31,11 +30,8 @@ from simcomm.compiled.planning.faults import (
     mark_late_failures,
     plan_with_faults,
 )
-from simcomm.compiled.planning.link_records import make_link_records
 from simcomm.compiled.planning.schedule_plan import most_in_flight
-from simcomm.compiled.shortcuts.labelled_pairs import label_cyclic_pairs
 from simcomm.compiled.shortcuts.max_plus import MaxPlusRun, is_synchronous
-from simcomm.compiled.shortcuts.partition import find_partition, make_quotient
 from simcomm.compiled.shortcuts.waits import Standstill, standstill
 from simcomm.compiled.tcp.run import TcpRun
 from simcomm.model.faults import IDLE_CHANGES
@@ -71,7 +67,7 @@ class Timing(NamedTuple):
     elapsed: float  # seconds until the last rank ends
     finished: Floats  # [ranks]: seconds; infinite for a rank that never ends
     messages: int  # how many were sent
-    method: str  # "max-plus", "quotient" or "events"
+    method: str  # "max-plus" or "events"
     times: MessageTimes | None = None
     posted: PostTimes | None = None
     reductions: Spans | None = None  # where they do not follow from the times of messages
@@ -80,7 +76,6 @@ class Timing(NamedTuple):
     by_steps: MaxPlusRun | None = None  # when ranks came to steps, where that was asked for
 
 
-QUOTIENT_FROM = 20_000  # messages; fewer are simulated in about the time that it takes to find what is alike
 EXPLAINED_UP_TO = 1_000_000  # messages; of more it would take long to find out who waits for whom in a deadlock
 INSTANTS_A_LOOK = 10_000  # the most instants that machine code simulates before an interrupt can end it
 FIRST_LOOK = 100  # instants before the first such moment, as nobody knows yet how long they take
@@ -89,7 +84,7 @@ MOST_CORRECTIONS = 1_000_000  # of links in an instant; far more than any takes,
 
 
 def simulate(inputs: EngineInput, *, messages: bool = False) -> Timing:
-    """Return the timing from the fastest method that applies: max-plus, quotient, or events.
+    """Return the timing by max-plus where it applies, else by events.
 
     ``messages`` asks for the times of every message, which only events find. Raises ProgramError for a program that
     deadlocks, InputError for more messages than can be simulated.
@@ -121,10 +116,10 @@ def by_segments(inputs: EngineInput, *, messages: bool = False) -> Timing:
 
 
 def by_shortcut(inputs: EngineInput, record: Record = Record.TIMES) -> Timing | None:
-    """Return the timing by max-plus or quotient; None where neither applies.
+    """Return the timing by max-plus; None where it does not apply.
 
-    ``record`` may ask for what says who waited for whom, ``Timing.by_steps``, which only max-plus has, or for that if
-    max-plus applies. What happens to links and ranks after the run has ended is of no account.
+    ``record`` may ask for what says who waited for whom, ``Timing.by_steps``, or for that if max-plus applies. What
+    happens to links and ranks after the run has ended is of no account.
     """
     if not isinstance(inputs.schedule, SymmetricSchedule):
         return None
@@ -138,8 +133,6 @@ def by_shortcut(inputs: EngineInput, record: Record = Record.TIMES) -> Timing | 
     changes = inputs.faults.fails_ranks or inputs.faults.changes_links
     tells_briefly = record is Record.BRIEF_WAITS and not changes and inputs.posted <= allowed(Gigabyte.MESSAGES)
     timing = by_max_plus(inputs, waits=record is Record.WAITS or tells_briefly)
-    if timing is None and record is not Record.WAITS and inputs.posted >= QUOTIENT_FROM:
-        timing = by_quotient(inputs)
     return None if timing is None else _with_mean_division(inputs, timing)
 
 
@@ -172,25 +165,6 @@ def by_max_plus(inputs: EngineInput, *, waits: bool = False) -> Timing | None:
     timing = Timing(float(run.finished.max()), run.finished, inputs.sent, "max-plus", by_steps=run if waits else None)
     end = standstill(inputs, run)
     return timing if end is None else timing._replace(failed=run.failed, standstill=end)
-
-
-def by_quotient(inputs: EngineInput) -> Timing | None:
-    """Return the timing by one rank, link and pair of each class; None where few are alike, or it is not cyclic."""
-    if not inputs.is_steady or not isinstance(inputs.schedule, SymmetricSchedule):
-        return None
-    pairs = label_cyclic_pairs(inputs.schedule, inputs.sizes)
-    if pairs is not None and (inputs.starts is not None or inputs.faults.slows_ranks):
-        ranks = np.arange(inputs.schedule.world_size)
-        slowdown = inputs.faults.slowdown(inputs.index, ranks, 0, 0)  # not drawn: the same in all channels and steps
-        starts = np.zeros(len(ranks)) if inputs.starts is None else inputs.starts
-        channels = inputs.schedule.channels
-        pairs = pairs.with_own_times(np.repeat(slowdown, channels), np.repeat(starts, channels))
-    partition = find_partition(pairs, inputs.routes) if pairs is not None else None
-    if pairs is None or partition is None:
-        return None
-    found = make_quotient(pairs, inputs.routes, partition)
-    world = run_kernel(found.plan, make_link_records(found.routes, np.zeros(len(found.routes.alone), np.bool_)))
-    return _timing(inputs, world.agents["finished"][found.agents], "quotient")
 
 
 def by_events(inputs: EngineInput, *, messages: bool = False) -> Timing:

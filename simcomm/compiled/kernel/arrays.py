@@ -66,7 +66,6 @@ ROUTE = np.dtype(
     ],
     align=True,
 )  # fmt: skip
-HOP = np.dtype([("link", "i4"), ("weight", "i4")], align=True)
 LINK_PAIR = np.dtype(
     [
         ("src", "i4"), ("dst", "i4"),  # two links
@@ -84,7 +83,7 @@ class LinkRecords(NamedTuple):
     """Links and routes."""
 
     routes: Records  # ROUTE
-    hops: Records  # HOP
+    hop_link: Ints  # links of routes, from ROUTE.first_hop of each on
     hop_link_pair: Ints  # hops i and j of a route are the link pair at first_link_pair + i * hops + j
     link_pairs: Records  # LINK_PAIR, by ``src``
     first_link_pair: Ints  # [links]: the first link pair from each link

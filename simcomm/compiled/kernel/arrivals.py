@@ -58,7 +58,7 @@ def _is_alone_on_route(w: World, route: int) -> bool:
     """Return whether one flow crosses the links of a route; with a link down it has to be in a group in any case."""
     first, most = w.routes[route].first_hop, 2 * (w.routes[route].alone_rate <= 0)
     for at in range(first, first + w.routes[route].hops):
-        most = max(most, w.links[w.hops[at].link].crossing)
+        most = max(most, w.links[w.hop_link[at]].crossing)
     return most <= 1
 
 
@@ -68,7 +68,7 @@ def _start_solo(w: World, flow: int, now: float) -> None:
     route = w.flows[flow].route
     first = w.routes[route].first_hop
     for at in range(first, first + w.routes[route].hops):
-        w.links[w.hops[at].link].solo = flow
+        w.links[w.hop_link[at]].solo = flow
     w.flows[flow].until = now + w.messages[w.flows[flow].message].nbytes / w.routes[route].alone_rate
     set_due(w.calendar, np.int64(flow), w.flows[flow].until)
 
@@ -79,7 +79,7 @@ def _group_solo_flows(w: World, flow: int, now: float) -> None:
     route = w.flows[flow].route
     first = w.routes[route].first_hop
     for at in range(first, first + w.routes[route].hops):
-        other = np.int64(w.links[w.hops[at].link].solo)
+        other = np.int64(w.links[w.hop_link[at]].solo)
         if other >= 0:
             move_to_group(w, other, now)
 
@@ -91,7 +91,7 @@ def enqueue(w: World, flow: int, now: float) -> None:
     w.flows[flow].target = w.messages[w.flows[flow].message].nbytes
     most_hops, first = len(w.chain) // len(w.flows), w.routes[w.flows[flow].route].first_hop
     for hop in range(w.routes[w.flows[flow].route].hops):
-        link, node = w.hops[first + hop].link, flow * most_hops + hop
+        link, node = w.hop_link[first + hop], flow * most_hops + hop
         before, after = w.links[link].back, -1
         while before >= 0 and _comes_after(w, before // most_hops, flow):
             after = before
@@ -149,14 +149,14 @@ def leave_queues(w: World, flow: int, now: float) -> None:
     most_hops, first = len(w.chain) // len(w.flows), w.routes[w.flows[flow].route].first_hop
     hops = w.routes[w.flows[flow].route].hops
     for hop in range(hops):
-        link, after = w.hops[first + hop].link, w.chain[flow * most_hops + hop].after
-        w.links[link].crossing -= w.hops[first + hop].weight
+        link, after = w.hop_link[first + hop], w.chain[flow * most_hops + hop].after
+        w.links[link].crossing -= 1
         w.links[link].front = after
         if after >= 0:
             w.chain[after].before = -1
         else:
             w.links[link].back = -1
     for hop in range(hops):
-        front = w.links[w.hops[first + hop].link].front
+        front = w.links[w.hop_link[first + hop]].front
         if front >= 0:
             start_if_first(w, front // most_hops, now)

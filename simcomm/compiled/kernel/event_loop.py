@@ -1,8 +1,7 @@
 """The event loop: stages post their messages, messages spend their delay and cross links, and stages end.
 
-A *stage* is a step of an *agent*, which goes through its stages one after the other: a channel of a rank, or what
-stands for a class of such. What happens at one instant is taken together: first what ends, then what thereby begins,
-and then how the links are shared.
+A *stage* is a step of an *agent*, a channel of a rank, which goes through its stages one after the other. What happens
+at one instant is taken together: first what ends, then what thereby begins, and then how the links are shared.
 """
 
 from collections.abc import Callable
@@ -105,7 +104,7 @@ def _arrive(w: World, flow: int) -> None:
         w.sizes[THROUGH] += 1
         return
     for at in range(first, first + hops):
-        w.links[w.hops[at].link].crossing += w.hops[at].weight
+        w.links[w.hop_link[at]].crossing += 1
     w.flows[w.sizes[FRESH]].fresh = flow
     w.sizes[FRESH] += 1
 
@@ -157,8 +156,8 @@ def _finish_solo_flow(w: World, flow: int, now: float) -> None:
         return
     first = w.routes[w.flows[flow].route].first_hop
     for at in range(first, first + w.routes[w.flows[flow].route].hops):
-        link = w.hops[at].link
-        w.links[link].crossing -= w.hops[at].weight
+        link = w.hop_link[at]
+        w.links[link].crossing -= 1
         w.links[link].solo = -1
     w.flows[flow].until = -1.0
 
@@ -176,8 +175,8 @@ def _finish_group_flows(w: World, link: int, now: float, limit: float) -> None:
         remove_member(w, flow)
         first = w.routes[route].first_hop
         for at in range(first, first + w.routes[route].hops):
-            w.links[w.hops[at].link].crossing -= w.hops[at].weight
-            w.links[w.hops[at].link].placed -= w.hops[at].weight
+            w.links[w.hop_link[at]].crossing -= 1
+            w.links[w.hop_link[at]].placed -= 1
         mark_route_dirty(w, route)
         w.flows[w.sizes[THROUGH]].through = flow
         w.sizes[THROUGH] += 1
@@ -223,7 +222,7 @@ def _set_bandwidth(w: World, change: LinkChange, now: float) -> None:
         least_of_route = change.alone
         begin = w.routes[crossing[k]].first_hop
         for at in range(begin, begin + w.routes[crossing[k]].hops):
-            least_of_route = min(least_of_route, w.links[w.hops[at].link].alone)
+            least_of_route = min(least_of_route, w.links[w.hop_link[at]].alone)
         w.routes[crossing[k]].alone_rate = least_of_route
     if len(w.arrival_order) == 0:
         mark_dirty(w, link)

@@ -35,7 +35,7 @@ def fill_progressively(w: World, now: float) -> None:
         remaining -= _freeze_flows(w, tightest, share)
     for flow in range(len(w.flows)):
         if w.flows[flow].fair_hop >= 0:
-            link = w.hops[w.routes[w.flows[flow].route].first_hop + w.flows[flow].fair_hop].link
+            link = w.hop_link[w.routes[w.flows[flow].route].first_hop + w.flows[flow].fair_hop]
             if w.links[link].members == 0:
                 w.links[link].level = w.flows[flow].fair
             join_group(w, flow, np.int64(w.flows[flow].fair_hop), w.flows[flow].target, now)
@@ -69,14 +69,14 @@ def _freeze_flows(w: World, tightest: int, share: float) -> int:
         if w.flows[flow].fair_hop != WITHOUT_RATE:
             continue
         for hop in range(hops):
-            if w.hops[first + hop].link == tightest:
+            if w.hop_link[first + hop] == tightest:
                 w.flows[flow].fair = share
                 w.flows[flow].fair_hop = hop
                 number += 1
         if w.flows[flow].fair_hop >= 0:
             for at in range(first, first + hops):
-                w.links[w.hops[at].link].spare -= w.hops[at].weight * share
-                w.links[w.hops[at].link].unserved -= w.hops[at].weight
+                w.links[w.hop_link[at]].spare -= share
+                w.links[w.hop_link[at]].unserved -= 1
     return number
 
 

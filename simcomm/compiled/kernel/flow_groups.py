@@ -34,7 +34,7 @@ def mark_route_dirty(w: World, route: int) -> None:
     """Have the levels of all links of a route corrected before this instant ends."""
     first = w.routes[route].first_hop
     for at in range(first, first + w.routes[route].hops):
-        mark_dirty(w, np.int64(w.hops[at].link))
+        mark_dirty(w, np.int64(w.hop_link[at]))
 
 
 @inline
@@ -63,7 +63,7 @@ def join_tightest(w: World, flow: int, left: float, now: float) -> None:
     first, hops = w.routes[route].first_hop, w.routes[route].hops
     best, lowest = NOBODY + 1, 1e300
     for hop in range(hops):
-        link = np.int64(w.hops[first + hop].link)
+        link = np.int64(w.hop_link[first + hop])
         others = w.links[link].members + w.links[link].crossing - w.links[link].placed
         room = capacity(w, link)
         free = room - w.links[link].taken
@@ -73,8 +73,8 @@ def join_tightest(w: World, flow: int, left: float, now: float) -> None:
         if estimate < lowest:
             best, lowest = hop, estimate
     for hop in range(hops):
-        w.links[w.hops[first + hop].link].placed += w.hops[first + hop].weight
-    link = np.int64(w.hops[first + best].link)
+        w.links[w.hop_link[first + hop]].placed += 1
+    link = np.int64(w.hop_link[first + best])
     if w.links[link].members == 0:
         w.links[link].level = lowest
     join_group(w, flow, best, left, now)
@@ -85,7 +85,7 @@ def join_group(w: World, flow: int, hop: int, left: float, now: float) -> None:
     """Put a flow in the group of one link of its route, and account for it on the route's other links."""
     route = w.flows[flow].route
     first, hops = w.routes[route].first_hop, w.routes[route].hops
-    link = np.int64(w.hops[first + hop].link)
+    link = np.int64(w.hop_link[first + hop])
     if w.links[link].members == 0:
         w.links[link].clock = 0.0
         w.links[link].since = now
@@ -96,12 +96,12 @@ def join_group(w: World, flow: int, hop: int, left: float, now: float) -> None:
     w.flows[flow].before = -1
     w.links[link].root = meld(w.flows, np.int64(w.links[link].root), flow)
     w.flows[flow].hop = hop
-    w.links[link].members += w.hops[first + hop].weight
+    w.links[link].members += 1
     mark_stale(w, link)
     pairs = w.routes[route].first_link_pair + hop * hops
     for other in range(hops):
         if other != hop:
-            _add_to_link_pair(w, flow, w.hop_link_pair[pairs + other], other, w.hops[first + other].weight)
+            _add_to_link_pair(w, flow, w.hop_link_pair[pairs + other], other)
 
 
 @inline
@@ -110,7 +110,7 @@ def move_to_group(w: World, flow: int, now: float) -> None:
     cancel(w.calendar, flow)
     route = w.flows[flow].route
     for at in range(w.routes[route].first_hop, w.routes[route].first_hop + w.routes[route].hops):
-        w.links[w.hops[at].link].solo = -1
+        w.links[w.hop_link[at]].solo = -1
     left = (w.flows[flow].until - now) * w.routes[route].alone_rate
     w.flows[flow].until = -1.0
     join_tightest(w, flow, max(0.0, left), now)
@@ -120,7 +120,7 @@ def move_to_group(w: World, flow: int, now: float) -> None:
 @separate
 def leave_group(w: World, flow: int, now: float) -> float:
     """Take a flow out of its group; return the bytes that it has left."""
-    link = np.int64(w.hops[w.routes[w.flows[flow].route].first_hop + w.flows[flow].hop].link)
+    link = np.int64(w.hop_link[w.routes[w.flows[flow].route].first_hop + w.flows[flow].hop])
     advance_clock(w, link, now)
     w.links[link].root = remove(w.flows, np.int64(w.links[link].root), flow)
     remove_member(w, flow)
@@ -132,18 +132,18 @@ def remove_member(w: World, flow: int) -> None:
     """Take a flow that is out of its group's heap out of the group's count and off the accounts of other links."""
     route, hop = w.flows[flow].route, w.flows[flow].hop
     first, hops = w.routes[route].first_hop, w.routes[route].hops
-    link = np.int64(w.hops[first + hop].link)
-    w.links[link].members -= w.hops[first + hop].weight
+    link = np.int64(w.hop_link[first + hop])
+    w.links[link].members -= 1
     w.flows[flow].hop = -1
     mark_stale(w, link)
     pairs = w.routes[route].first_link_pair + hop * hops
     for other in range(hops):
         if other != hop:
-            _remove_from_link_pair(w, flow, w.hop_link_pair[pairs + other], other, w.hops[first + other].weight)
+            _remove_from_link_pair(w, flow, w.hop_link_pair[pairs + other], other)
 
 
 @inline
-def _add_to_link_pair(w: World, flow: int, pair: int, hop: int, weight: int) -> None:
+def _add_to_link_pair(w: World, flow: int, pair: int, hop: int) -> None:
     """Account for a flow of the first link's group on the second link, which is this hop of the flow's route."""
     src, dst = w.link_pairs[pair].src, w.link_pairs[pair].dst
     if w.link_pairs[pair].carried == 0:
@@ -155,9 +155,9 @@ def _add_to_link_pair(w: World, flow: int, pair: int, hop: int, weight: int) -> 
         w.link_pairs[at].into = pair
         w.link_pairs[pair].into_place = at
         w.links[dst].intos += 1
-    w.link_pairs[pair].carried += weight
+    w.link_pairs[pair].carried += 1
     level = w.links[src].level
-    w.links[dst].taken += weight * min(level, w.links[dst].most)
+    w.links[dst].taken += min(level, w.links[dst].most)
     w.links[dst].highest = max(w.links[dst].highest, level)
     node, follower = flow * (len(w.chain) // len(w.flows)) + hop, w.link_pairs[pair].head
     w.chain[node].after = follower
@@ -168,11 +168,11 @@ def _add_to_link_pair(w: World, flow: int, pair: int, hop: int, weight: int) -> 
 
 
 @inline
-def _remove_from_link_pair(w: World, flow: int, pair: int, hop: int, weight: int) -> None:
+def _remove_from_link_pair(w: World, flow: int, pair: int, hop: int) -> None:
     """Undo ``_add_to_link_pair`` for a flow that leaves the first link's group."""
     src, dst = w.link_pairs[pair].src, w.link_pairs[pair].dst
-    w.link_pairs[pair].carried -= weight
-    w.links[dst].taken -= weight * min(w.links[src].level, w.links[dst].most)
+    w.link_pairs[pair].carried -= 1
+    w.links[dst].taken -= min(w.links[src].level, w.links[dst].most)
     if w.link_pairs[pair].carried == 0:
         _delist_link_pair(w, pair, src, dst)
     node = flow * (len(w.chain) // len(w.flows)) + hop

@@ -73,7 +73,7 @@ class World(NamedTuple):
     fails_at: Floats
     arrival_order: Ints
     routes: Records
-    hops: Records
+    hop_link: Ints
     hop_link_pair: Ints
     link_pairs: Records
     links: Records
@@ -113,7 +113,7 @@ def new_world(plan: Plan, network: LinkRecords, most_flows: int, messages: bool)
         fails_at=plan.fails_at,
         arrival_order=plan.arrival_order,
         routes=network.routes,
-        hops=network.hops,
+        hop_link=network.hop_link,
         hop_link_pair=network.hop_link_pair,
         link_pairs=network.link_pairs,
         links=_new_links(network),

@@ -92,12 +92,6 @@ class EngineInput:
         return ChunkSizes(self.schedule.chunks, self.request.elements, self.request.itemsize, self.transport.gamma)
 
     @property
-    def is_steady(self) -> bool:
-        """Whether links are shared fairly, nothing is drawn, no link changes and no rank fails."""
-        faults = self.faults
-        return not (self.is_fifo or faults.is_random or faults.changes_links or faults.fails_ranks)
-
-    @property
     def is_fifo(self) -> bool:
         """Whether a link serves one message at a time."""
         return self.cluster.sharing == "fifo"
@@ -259,8 +253,8 @@ def busiest_link_seconds(inputs: EngineInput) -> float:
     nbytes, routes = _bytes_of_pairs(inputs), inputs.routes
     if len(nbytes) == 0:
         return 0.0
-    hops = np.repeat(nbytes, np.diff(routes.first_hop)) * routes.hop_weight
-    loads = np.bincount(routes.hop_link, weights=hops, minlength=len(routes.alone))
+    crossing = np.repeat(nbytes, np.diff(routes.first_hop))
+    loads = np.bincount(routes.hop_link, weights=crossing, minlength=len(routes.alone))
     return float(routes.delay.min() + (loads / np.maximum(routes.alone, routes.shared)).max(initial=0.0))
 
 

@@ -115,7 +115,7 @@ def link_changes(faults: Faults, graph: "nx.DiGraph[str]", records: LinkRecords)
     for change in faults.changes():
         link = number[change.link]
         if link not in crossing:
-            crossing[link] = np.unique(route[records.hops["link"] == link])
+            crossing[link] = np.unique(route[records.hop_link == link])
         alone, shared = (_rate_left(float(rate[link]), change.share) for rate in (records.alone, records.shared))
         yield LinkChange(float(change.time), link, alone, shared, crossing[link])
 

@@ -18,7 +18,6 @@ from collectives.transport import Transport
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.routing import Router
 from simcomm.compiled.kernel.arrays import (
-    HOP,
     LINK_PAIR,
     ROUTE,
     UNLIMITED,
@@ -125,11 +124,9 @@ def make_link_records(routes: Routes, private: Bools, messages: int = 0) -> Link
     records["first_hop"], records["hops"], records["delay"] = routes.first_hop[:-1], counts, routes.delay
     records["first_link_pair"] = np.cumsum(counts**2) - counts**2
     records["alone_rate"] = alone_rates(routes._replace(alone=alone))
-    hops = np.zeros(len(routes.hop_link), HOP)
-    hops["link"], hops["weight"] = routes.hop_link, routes.hop_weight
     hop_link_pair, link_pairs = _link_pairs(records, routes.hop_link, len(alone), messages)
     first_link_pair = np.searchsorted(link_pairs["src"], np.arange(len(alone))).astype(np.int32)
-    return LinkRecords(records, hops, hop_link_pair, link_pairs, first_link_pair, alone, shared)
+    return LinkRecords(records, routes.hop_link, hop_link_pair, link_pairs, first_link_pair, alone, shared)
 
 
 def check_some_routes(cluster: Cluster, transport: Transport, router: Router, pairs: Pairs, messages: int) -> None:
@@ -174,7 +171,7 @@ def without_idle_links(routes: Routes, private: Bools) -> Routes:
     for begin, end in pieces(routes.first_hop):
         kept[routes.first_hop[begin] : routes.first_hop[end]] = _hold_back(routes, private, begin, end)
     counts = np.append(0, np.cumsum(kept, dtype=np.int32))[routes.first_hop]
-    return routes._replace(first_hop=counts, hop_link=routes.hop_link[kept], hop_weight=routes.hop_weight[kept])
+    return routes._replace(first_hop=counts, hop_link=routes.hop_link[kept])
 
 
 def _hold_back(routes: Routes, private: Bools, begin: int, end: int) -> Bools:

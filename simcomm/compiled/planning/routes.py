@@ -24,15 +24,10 @@ class Pairs(NamedTuple):
 
 
 class Routes(NamedTuple):
-    """Routes by number; route r crosses the links ``hop_link[first_hop[r]:first_hop[r + 1]]``.
-
-    A route may stand for several alike: ``hop_weight`` says how many of them cross one link. With every weight 1 it
-    stands for itself.
-    """
+    """Routes by number; route r crosses the links ``hop_link[first_hop[r]:first_hop[r + 1]]``."""
 
     first_hop: Ints  # [routes + 1]
     hop_link: Ints  # [hops]
-    hop_weight: Ints  # [hops]
     delay: Floats  # [routes]: seconds from both halves posted to the first byte on the links
     alone: Floats  # [links]: bytes/s for one message alone on the link
     shared: Floats  # [links]: bytes/s for several together
@@ -56,7 +51,7 @@ def with_speeds(routes: Routes, cluster: Cluster, transport: Transport) -> Route
 def _make_routes(first: Ints, link: Ints, cluster: Cluster, transport: Transport) -> Routes:
     alone, shared, latency = _link_figures(cluster, transport.goodput)
     delay = _delays(transport.overhead, latency, first, link)
-    return Routes(first, link, np.broadcast_to(np.int32(1), len(link)), delay, alone, shared, latency)
+    return Routes(first, link, delay, alone, shared, latency)
 
 
 def _delays(overhead: float, latency: Floats, first: Ints, link: Ints) -> Floats:
