@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collectives.errors import InputError, shorten, with_line
-from collectives.symbolic_rank import DigitRank, VectorRank
+from collectives.symbolic_rank import ShiftedRank, VectorRank
 
 
 class Kind(IntEnum):
@@ -164,7 +164,7 @@ def _check(operation: str, **numbers: Any) -> tuple[int, ...]:
     checked = list[Any]()
     for name, value in numbers.items():
         least = 1 if name == "count" else 0
-        is_symbol = isinstance(value, VectorRank | DigitRank)
+        is_symbol = isinstance(value, VectorRank | ShiftedRank)
         is_whole = isinstance(value, Integral) and not isinstance(value, bool)
         if not is_symbol and not (is_whole and int(value) >= least):
             wanted = f"an integer from {least} on" if is_whole else "an integer"

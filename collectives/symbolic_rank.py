@@ -1,12 +1,11 @@
 """Symbolic ranks: stand in for the rank number, so that one run of a program says what many ranks say.
 
-A ``DigitRank`` stands for all ranks by the digits of their number, a ``VectorRank`` for some by the value of each. Both
-do only what gives each rank its own result. Where ranks would take different branches they raise ``Diverges``, and
-where a program does anything else with its rank, Python raises TypeError; the schedule is then built another way.
+A ``ShiftedRank`` stands for all ranks at once, a ``VectorRank`` for some by the value of each. Both do only what gives
+each rank its own result. Where ranks would take different branches they raise ``Diverges``, and where a program does
+anything else with its rank, Python raises TypeError; the schedule is then built another way.
 """
 
 from collections.abc import Callable, Sequence
-from math import gcd, prod
 from typing import Any
 
 import numpy as np
@@ -22,14 +21,6 @@ class Diverges(BaseException):  # not an error of the program, so its own `excep
     def __init__(self, values: Values | None = None) -> None:
         super().__init__()
         self.values = values
-
-
-class DigitNeeded(Diverges):
-    """A program divides its rank by ``width``, which could be the number of columns that ranks are counted in."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.width = width
 
 
 class VectorRank:
@@ -95,8 +86,6 @@ def look_up(table: Sequence[int], index: Any) -> Any:
     >>> look_up((5, 7, 9), VectorRank(np.array([2, 0]))).values
     array([9, 5])
     """
-    if isinstance(table, range):
-        return table.start + table.step * index
     return vectorise(np.asarray(table, np.int64)[index.values]) if isinstance(index, VectorRank) else table[index]
 
 
@@ -164,46 +153,31 @@ for _name, _compare in _COMPARISONS.items():
     setattr(VectorRank, f"__{_name}__", _operator(_compare, _any))
 
 
-Digits = tuple[int, ...]  # a number for each digit of a rank, the most significant first
+class ShiftedRank:
+    """``base + stride * ((rank + shift) % world_size)``, of any rank.
 
+    It knows sums with whole numbers, multiples by positive ones, and the remainder by as many values as it goes
+    through. It compares where all ranks agree, and raises ``Diverges`` where they do not.
 
-class DigitRank:
-    """``base`` and for each digit of the rank's number ``stride * ((digit + shift) % count)``, of any rank.
-
-    The digits are those of a mixed radix, whose counts are ``radix``: of all ranks in one digit, or of rows and
-    columns. A stride of 0 says that the number does not depend on the digit. It compares where all ranks agree, and
-    raises ``Diverges`` where they do not.
-
-    >>> row, column = divmod(DigitRank.of((3, 4)), 4)
-    >>> ((row + 1) % 3 * 4 + column).shifts
-    (1, 0)
+    >>> right = (ShiftedRank(world_size=4) + 1) % 4
+    >>> right.shift, right.base, (right * 2 + 1).base
+    (1, 0, 1)
     """
 
-    __slots__ = ("base", "radix", "shifts", "strides")
+    __slots__ = ("base", "shift", "stride", "world_size")
 
-    def __init__(self, radix: Digits, base: int, strides: Digits, shifts: Digits) -> None:
-        self.radix, self.base, self.strides, self.shifts = radix, base, strides, shifts
-
-    @classmethod
-    def of(cls, radix: Digits) -> "DigitRank":
-        """Return the rank itself."""
-        return cls(radix, 0, place_values(radix), (0,) * len(radix))
+    def __init__(self, world_size: int, base: int = 0, stride: int = 1, shift: int = 0) -> None:
+        self.world_size, self.base, self.stride, self.shift = world_size, base, stride, shift
 
     @property
-    def ends(self) -> tuple[int, int]:
-        """The least and the greatest value that it has on some rank."""
-        return self.base, self.base + sum(s * (n - 1) for s, n in zip(self.strides, self.radix, strict=True))
+    def values(self) -> range:
+        """All values that it has on some rank."""
+        return range(self.base, self.base + self.stride * self.world_size, self.stride)
 
     def __add__(self, other: Any) -> Any:
-        if type(other) is int:
-            return DigitRank(self.radix, self.base + other, self.strides, self.shifts)
-        if not isinstance(other, DigitRank) or any(map(min, self.strides, other.strides)):
+        if type(other) is not int:
             return NotImplemented
-        strides = tuple(map(max, self.strides, other.strides))
-        shifts = (
-            mine if stride else its for stride, mine, its in zip(self.strides, self.shifts, other.shifts, strict=True)
-        )
-        return DigitRank(self.radix, self.base + other.base, strides, tuple(shifts))
+        return ShiftedRank(self.world_size, self.base + other, self.stride, self.shift)
 
     __radd__ = __add__
 
@@ -213,61 +187,24 @@ class DigitRank:
     def __mul__(self, other: Any) -> Any:
         if type(other) is not int or other < 1:
             return NotImplemented
-        return DigitRank(self.radix, self.base * other, tuple(s * other for s in self.strides), self.shifts)
+        return ShiftedRank(self.world_size, self.base * other, self.stride * other, self.shift)
 
     __rmul__ = __mul__
 
-    def __divmod__(self, other: Any) -> Any:
-        return self // other, self % other
-
-    def __floordiv__(self, other: Any) -> Any:
-        if type(other) is not int or other < 1:
-            return NotImplemented
-        least, most = self._below(other).ends
-        if least // other != most // other:
-            return self._need(other)
-        strides = tuple(s // other if s % other == 0 else 0 for s in self.strides)
-        return DigitRank(self.radix, least // other, strides, self.shifts) if any(strides) else least // other
-
     def __mod__(self, other: Any) -> Any:
-        if type(other) is not int or other < 1:
+        if type(other) is not int or other != self.stride * self.world_size:
             return NotImplemented
-        rest = self._below(other)
-        least, most = rest.ends
-        if least // other == most // other:
-            return rest - least // other * other if any(rest.strides) else least % other
-        digits = [k for k, stride in enumerate(rest.strides) if stride]
-        if len(digits) > 1 or rest.strides[digits[0]] * self.radix[digits[0]] != other:
-            return self._need(other)
-        further, base = divmod(rest.base, rest.strides[digits[0]])
-        shifts = list(self.shifts)
-        shifts[digits[0]] = (shifts[digits[0]] + further) % self.radix[digits[0]]
-        return DigitRank(self.radix, base, rest.strides, tuple(shifts))
-
-    def _below(self, number: int) -> "DigitRank":
-        """Return it without the digits that count in multiples of ``number``."""
-        strides = tuple(stride if stride % number else 0 for stride in self.strides)
-        return DigitRank(self.radix, self.base, strides, self.shifts)
-
-    def _need(self, width: int) -> Any:
-        """Raise DigitNeeded where ranks that are counted in columns, so many, would know what is asked."""
-        if len(self.radix) == 1 and 1 < width < self.radix[0] and self.radix[0] % width == 0:
-            raise DigitNeeded(width)
-        return NotImplemented
+        further, base = divmod(self.base, self.stride)
+        return ShiftedRank(self.world_size, base, self.stride, (self.shift + further) % self.world_size)
 
     def __bool__(self) -> bool:
         return self != 0
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, DigitRank) and (self.base, self.strides) == (other.base, other.strides):
-            digits = zip(self.radix, self.strides, self.shifts, other.shifts, strict=True)
-            apart = [(mine - its) % count for count, stride, mine, its in digits if stride]
-            if not any(apart) or len(apart) == 1:
-                return not any(apart)
-        if type(other) is int:
-            least, most = self.ends
-            if not least <= other <= most or (other - self.base) % gcd(*self.strides):
-                return False
+        if isinstance(other, ShiftedRank) and self.values == other.values:
+            return (self.shift - other.shift) % self.world_size == 0
+        if type(other) is int and other not in self.values:
+            return False
         raise Diverges
 
     def __hash__(self) -> int:
@@ -288,16 +225,7 @@ class DigitRank:
     def _compare(self, other: Any, compare: Callable[[int, int], bool]) -> Any:
         if type(other) is not int:
             return NotImplemented
-        least, most = self.ends
+        least, most = self.values[0], self.values[-1]
         if compare(least, other) != compare(most, other):
             raise Diverges
         return compare(least, other)
-
-
-def place_values(radix: Digits) -> Digits:
-    """Return how much one more of each digit adds to a number.
-
-    >>> place_values((3, 4))
-    (4, 1)
-    """
-    return tuple(prod(radix[k + 1 :]) for k in range(len(radix)))

@@ -37,7 +37,7 @@ from collectives import (
     verify,
 )
 from collectives.catalogue import load_file
-from collectives.symbolic_rank import DigitRank, VectorRank
+from collectives.symbolic_rank import ShiftedRank, VectorRank
 from collectives.training.workload import ComputePhases
 from simcomm.selection import choose
 
@@ -288,7 +288,7 @@ def test_operation_accepts_numpy_integers(name: str, argument: str, value: int) 
 
 
 def test_operation_accepts_symbolic_ranks() -> None:
-    for rank in (DigitRank.of((4,)), VectorRank(np.array([0, 2]))):
+    for rank in (ShiftedRank(4), VectorRank(np.array([0, 2]))):
         assert send(rank, 0).peer is rank
 
 

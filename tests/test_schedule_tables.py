@@ -21,7 +21,7 @@ from collectives.schedule.schedule import OperationColumns, ProgramCall, StepTab
 from collectives.schedule.symbolic_build import MOST_BRANCHES, SMALL, build_by_branch, build_symmetric, build_table
 from collectives.spec import find_spec
 from collectives.step import Program, copy, recv, recv_reduce, reduce, send
-from collectives.symbolic_rank import LARGEST, DigitRank, Diverges, VectorRank, vectorise
+from collectives.symbolic_rank import LARGEST, Diverges, ShiftedRank, VectorRank, vectorise
 
 OPERATORS = ["add", "sub", "mul", "floordiv", "mod", "and_", "or_", "xor", "lshift", "rshift", "eq", "lt", "ge"]
 
@@ -360,14 +360,14 @@ def _said(rank: Any, p: int, ops: Any) -> Any:
 
 @given(p=st.integers(2, 9), numbers=st.lists(st.integers(-30, 30), min_size=1, max_size=4))
 def test_a_shift_stands_for_every_rank(p: int, numbers: list[int]):
-    shifts: list[Any] = [DigitRank.of((p,))]
+    shifts: list[Any] = [ShiftedRank(p)]
     values = [list(range(p))]
     for number in numbers:
         times = 1 + number % 3
-        shifts.append(number + (shifts[-1] - 2 * number) % (p * shifts[-1].strides[0]) * times + 3)
-        values.append([number + (value - 2 * number) % (p * shifts[-2].strides[0]) * times + 3 for value in values[-1]])
+        shifts.append(number + (shifts[-1] - 2 * number) % (p * shifts[-1].stride) * times + 3)
+        values.append([number + (value - 2 * number) % (p * shifts[-2].stride) * times + 3 for value in values[-1]])
     for shift, each in zip(shifts, values, strict=True):
-        assert [(rank + shift.shifts[0]) % p * shift.strides[0] + shift.base for rank in range(p)] == each
+        assert [(rank + shift.shift) % p * shift.stride + shift.base for rank in range(p)] == each
         for bound in numbers:
             for compare in (operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne):
                 answers = {compare(value, bound) for value in each}
@@ -378,7 +378,7 @@ def test_a_shift_stands_for_every_rank(p: int, numbers: list[int]):
 
 
 def test_a_shift_does_nothing_else():
-    one: Any = DigitRank.of((5,))
+    one: Any = ShiftedRank(5)
     for refuse in (bool, hash, lambda x: x == 0, lambda x: x != 0, lambda x: x in (1, 2), lambda x: x < 3):
         with pytest.raises(Diverges):
             refuse(one)

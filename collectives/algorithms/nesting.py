@@ -49,16 +49,14 @@ class Inner:
             yield tuple(self._translate(op, ranks, place, (count, first_chunk, total)) for op in step)
 
     @cached_property
-    def places(self) -> Sequence[int]:
+    def places(self) -> tuple[int, ...]:
         """Where each chunk of the buffer stands among those of the channel; far off if it is not its own."""
-        if self.owned == tuple(range(self.algorithm.chunks(self.world_size))):
-            return range(len(self.owned))
         place = {chunk: number for number, chunk in enumerate(self.owned)}
         chunks = self.algorithm.chunks(self.world_size)
         return tuple(place.get(chunk, UNUSED * (chunk + 1)) for chunk in range(chunks))
 
     def _translate(
-        self, op: Operation, ranks: Sequence[int], place: Sequence[int], where: tuple[int, int, int]
+        self, op: Operation, ranks: Sequence[int], place: tuple[int, ...], where: tuple[int, int, int]
     ) -> Operation:
         """Return an operation of the algorithm for the whole world; ``where`` are count, first chunk and total."""
         count, first_chunk, total = where
@@ -76,7 +74,7 @@ class Inner:
         return Operation(op.kind, peer, there(op.chunk), op.count * count, into)
 
     @staticmethod
-    def _lie_together(place: Sequence[int], within: int, more: int) -> bool:
+    def _lie_together(place: tuple[int, ...], within: int, more: int) -> bool:
         """Return whether the chunk ``more`` further on is the channel's own and stands ``more`` further on."""
         return bool(within + more < len(place)) and bool(look_up(place, within + more) - look_up(place, within) == more)
 

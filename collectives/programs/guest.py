@@ -30,7 +30,7 @@ import psutil
 from collectives.declaration import Algorithm, declared_in
 from collectives.errors import InputError, Undefined, describe_error, first_line, line_in, shorten
 from collectives.programs.recorder import Recorder
-from collectives.symbolic_rank import DigitRank, Diverges, VectorRank
+from collectives.symbolic_rank import Diverges, ShiftedRank, VectorRank
 
 SITE = struct.Struct("5q")  # whether it is at a rank, then rank, channel, step, line: what a guest notes all the time
 RUNG = b"."  # what says on the socket that an answer is there
@@ -238,7 +238,7 @@ class Guest:
         world_size = question["world_size"]
         ranks: Any = range(world_size)
         if question["ranks"] == "shifted":
-            ranks = [DigitRank.of((world_size,))]
+            ranks = [ShiftedRank(world_size)]
         elif question["ranks"] != "all":
             ranks = question["ranks"]
             ranks = [VectorRank(np.array(ranks, np.int64))] if len(ranks) > 1 else ranks

@@ -23,7 +23,7 @@ from collectives.programs.sandbox import ProgramFile
 from collectives.quoting import make_printable
 from collectives.spec import find_spec
 from collectives.step import Kind, Operation, Step
-from collectives.symbolic_rank import DigitRank, Diverges, VectorRank
+from collectives.symbolic_rank import Diverges, ShiftedRank, VectorRank
 
 KINDS = tuple(Kind)
 Ints = npt.NDArray[np.int32]
@@ -143,7 +143,7 @@ class RecordedProgram:
         """Return the steps of each channel of a rank, a number or a symbol. Raise InputError or Diverges."""
         if isinstance(rank, VectorRank):
             return self._record(world_size, root, parameters, rank.values.tolist()).channels(0)
-        if isinstance(rank, DigitRank) and len(rank.radix) == 1:
+        if isinstance(rank, ShiftedRank):
             return self._record(world_size, root, parameters, "shifted").channels(0)
         number = int(rank)  # other symbols raise Diverges, before all ranks are recorded for nothing
         return self._transcript(world_size, root, parameters).channels(number)
@@ -303,10 +303,10 @@ def _odd(value: Any) -> Any:
     return value if type(value) is int else Shown(make_printable(str(value)))
 
 
-def _shifted(shift: int, base: int, world_size: int, stride: int) -> DigitRank:
+def _shifted(shift: int, base: int, world_size: int, stride: int) -> ShiftedRank:
     if not (0 <= shift < world_size and abs(base) < 2**31 and 0 < stride < 2**31):
         raise ValueError("a symbolic rank that cannot be")
-    return DigitRank((world_size,), base, (stride,), (shift,))
+    return ShiftedRank(world_size, base, stride, shift)
 
 
 def _failure(found: Any, counts: list[list[int]], file: ProgramFile) -> RecordedFailure:

@@ -16,7 +16,7 @@ from collectives.declaration import Algorithm
 from collectives.errors import InputError, Undefined, describe_error, first_line, line_in, shorten
 from collectives.programs.limits import MOST_CHANNELS, MOST_STEPS
 from collectives.step import Kind, Step, as_step, line_reached
-from collectives.symbolic_rank import DigitRank, Diverges, VectorRank
+from collectives.symbolic_rank import Diverges, ShiftedRank, VectorRank
 
 PLAIN = frozenset({int, Kind})  # types of numbers that need no second look
 Note = Callable[[int, int, int, int], None]  # told the rank, channel, step and line that a program is in
@@ -93,8 +93,8 @@ class Recorder:
         for number in numbers:
             index = len(self.numbers)
             whole = 0
-            if isinstance(number, DigitRank):
-                self.shifted.extend((index, number.shifts[0], number.base, number.strides[0]))
+            if isinstance(number, ShiftedRank):
+                self.shifted.extend((index, number.shift, number.base, number.stride))
             elif isinstance(number, VectorRank):
                 self.vectors.append(index)
                 self.values.append(np.asarray(number.values, np.int64))

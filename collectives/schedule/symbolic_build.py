@@ -1,7 +1,7 @@
 """Schedules from few runs of a program: most programs say the same on many ranks, and need not be run for each.
 
-A *symmetric* program uses its rank only in ``(rank + c) % world_size``, or so its row and its column: one run of it,
-with a ``DigitRank``, stands for all ranks. Other programs are run for all ranks at once, with a ``VectorRank``, and
+A *symmetric* program uses its rank only in ``(rank + c) % world_size``: one run of it, with a ``ShiftedRank``, stands
+for all ranks. Other programs are run for all ranks at once, with a ``VectorRank``, and
 where they branch on their rank once for each branch. What cannot be run so, or would be refused, goes to the plain
 ``build_schedule``, which says what is wrong.
 """
@@ -25,9 +25,9 @@ from collectives.schedule.schedule import (
     merge_blocks,
 )
 from collectives.schedule.size_check import MOST_OPERATIONS, check_operations, estimate_operations
-from collectives.schedule.symmetric import DigitArray, SymmetricSchedule, match_symmetric
+from collectives.schedule.symmetric import ShiftedNumbers, SymmetricSchedule, match_symmetric
 from collectives.step import Kind, Operation, Step
-from collectives.symbolic_rank import LARGEST, DigitNeeded, DigitRank, Digits, Diverges, VectorRank, place_values
+from collectives.symbolic_rank import LARGEST, Diverges, ShiftedRank, VectorRank
 
 MOST_BRANCHES = 64  # beyond it one run for each rank is as quick
 SMALL = 256  # ranks: up to so many, no schedule is too large
@@ -46,7 +46,7 @@ def build_compact(algorithm: Algorithm, world_size: int, root: int = 0) -> Symme
     surely = world_size <= SMALL or seems_cyclic(algorithm)  # then one run says all, and none need be asked before
     operations = 0 if surely else estimate_operations(algorithm, world_size, root)
     if surely or operations <= MOST_OPERATIONS:
-        symmetric = build_symmetric(algorithm, world_size, root, digits=1 if world_size <= SMALL else 2)
+        symmetric = build_symmetric(algorithm, world_size, root)
         if symmetric is not None:
             return symmetric
     if surely and world_size > SMALL:
@@ -79,40 +79,26 @@ def seems_cyclic(algorithm: Algorithm) -> bool:
     return any(build_symmetric(algorithm, world_size) is not None for world_size in TRIED_RANKS)
 
 
-def build_symmetric(
-    algorithm: Algorithm, world_size: int, root: int = 0, *, digits: int = 1
-) -> SymmetricSchedule | None:
+def build_symmetric(algorithm: Algorithm, world_size: int, root: int = 0) -> SymmetricSchedule | None:
     """Return the schedule from one run of the program; None if it has no symmetry or might be refused.
-
-    With two ``digits`` a program that divides its rank by a width is run once more, with its rows and columns.
 
     >>> from collectives import find_algorithm
     >>> ring = build_symmetric(find_algorithm("all_reduce/ring"), 1024)
-    >>> ring.radix, ring.steps, len(ring.kind)  # of any one rank
-    ((1024,), 2046, 4092)
-    >>> grid = build_symmetric(find_algorithm("all_reduce/hierarchical"), 65536, digits=2)
-    >>> grid.radix, grid.steps, len(grid.kind)
-    ((256, 256), 1020, 2040)
+    >>> ring.steps, len(ring.kind)  # of any one rank
+    (2046, 4092)
     """
-    radix: Digits = (world_size,)
     try:
         call = make_call(algorithm, world_size, root)
         if world_size < 2:
             return None
-        try:
-            numbers = _run_symbolically(call, radix)
-        except DigitNeeded as needed:
-            if digits < 2:
-                return None
-            radix = world_size // needed.width, needed.width
-            numbers = _run_symbolically(call, radix)
+        numbers = _run_shifted(call)
     except (Diverges, Exception, SystemExit):  # also of the user's code: what it did is told by build_schedule
         return None
     numbers = numbers[np.lexsort((numbers[:, 1], numbers[:, 0]))].T
     step, channel, kind, count = numbers[:4]
-    peer, read, written = (_digit_array(one, len(radix)) for one in np.split(numbers[4:], 3))
-    local, values = kind >= Kind.COPY, np.array(place_values(radix), np.int32)[:, None]
-    if not np.where(local, peer.base == -1, (peer.base == 0) & (peer.strides == values).all(axis=0)).all():
+    peer, read, written = (ShiftedNumbers(*three) for three in np.split(numbers[4:], 3))
+    local = kind >= Kind.COPY
+    if not np.where(local, peer.base == -1, (peer.base == 0) & (peer.stride == 1)).all():
         return None
     return match_symmetric(
         SymmetricSchedule(
@@ -121,11 +107,10 @@ def build_symmetric(
             root=root,
             chunks=call.chunks,
             scratch=call.scratch,
-            radix=radix,
             channel=channel,
             step=step,
             kind=kind,
-            peer=np.where(local, 0, (peer.shifts * values).sum(axis=0)).astype(np.int32),
+            peer=np.where(local, 0, peer.shift),
             count=count,
             read=read,
             written=written,
@@ -134,31 +119,23 @@ def build_symmetric(
     )
 
 
-def _run_symbolically(call: ProgramCall, radix: Digits) -> npt.NDArray[np.int32]:
+def _run_shifted(call: ProgramCall) -> npt.NDArray[np.int32]:
     """Return the numbers of each operation that any one rank says, in the order of channels; [operations, numbers].
 
     Raises TypeError or OverflowError for other than 32-bit whole numbers, and whatever the program raises.
     """
     rows = [
-        (number, channel, int(op.kind), _plain(op.count), *_by_digit(op.peer, radix), *_by_digit(op.chunk, radix),
-         *_by_digit(op.into, radix))
-        for channel, program in enumerate(call.run(DigitRank.of(radix)))
+        (number, channel, int(op.kind), _plain(op.count), *_shifted(op.peer), *_shifted(op.chunk), *_shifted(op.into))
+        for channel, program in enumerate(call.run(ShiftedRank(call.world_size)))
         for number, step in enumerate(program)
         for op in step
-    ]  # fmt: skip
-    return np.array(rows, dtype=np.int32).reshape(-1, 4 + 3 * (1 + 2 * len(radix)))
+    ]
+    return np.array(rows, dtype=np.int32).reshape(-1, 13)
 
 
-def _by_digit(number: Any, radix: Digits) -> Digits:
-    """Return base, strides and shifts of a number. Raises TypeError for what is none."""
-    if isinstance(number, DigitRank):
-        return number.base, *number.strides, *number.shifts
-    return _plain(number), *(0,) * (2 * len(radix))
-
-
-def _digit_array(numbers: npt.NDArray[np.int32], digits: int) -> DigitArray:
-    """Return what ``_by_digit`` says of each entry; [numbers, entries]."""
-    return DigitArray(numbers[0], numbers[1 : 1 + digits], numbers[1 + digits :])
+def _shifted(number: Any) -> tuple[int, int, int]:
+    """Return base, stride and shift of a number. Raises TypeError for what is none."""
+    return (number.base, number.stride, number.shift) if isinstance(number, ShiftedRank) else (_plain(number), 0, 0)
 
 
 def _plain(number: Any) -> int:

@@ -153,7 +153,7 @@ def by_max_plus(inputs: EngineInput, *, waits: bool = False) -> Timing | None:
     With ``waits`` there is none either where a link changes or a rank fails meanwhile.
     """
     schedule, faults = inputs.schedule, inputs.faults
-    if not isinstance(schedule, SymmetricSchedule) or not schedule.is_cyclic or not is_synchronous(schedule):
+    if not isinstance(schedule, SymmetricSchedule) or not is_synchronous(schedule):
         return None
     if not inputs.private[inputs.routes.hop_link].all():
         return None

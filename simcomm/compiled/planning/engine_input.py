@@ -129,7 +129,7 @@ class EngineInput:
         if isinstance(self.schedule, SymmetricSchedule):
             if self.request.elements >= self.schedule.chunks:
                 return self.posted
-            return sent_messages(self.schedule, self.sizes) if self.schedule.is_cyclic else self.with_table().sent
+            return sent_messages(self.schedule, self.sizes)
         return len(self.schedule_plan.plan.messages)
 
     @worked_out

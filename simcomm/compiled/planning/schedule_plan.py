@@ -191,8 +191,7 @@ def plan_cyclic(cyclic: SymmetricSchedule, sizes: ChunkSizes) -> SchedulePlan:
 
 def _bytes_by_rank(cyclic: SymmetricSchedule, rows: Ints, sizes: ChunkSizes) -> Floats:
     """Return the bytes that each of these entries reads or writes on each rank; [rows, ranks]."""
-    places = cyclic.places(np.arange(cyclic.world_size, dtype=np.int32))
-    first = cyclic.read.select(rows).on(places, cyclic.radix)
+    first = cyclic.read.select(rows).on(np.arange(cyclic.world_size, dtype=np.int32), cyclic.world_size)
     return sizes.nbytes(first, np.broadcast_to(cyclic.count[rows, None], first.shape))
 
 

@@ -316,7 +316,7 @@ def _rows(cyclic: SymmetricSchedule, channel: int, sizes: ChunkSizes) -> tuple[R
     chosen, sends, step = takes_time[order], sends[order], step[order]
     steps = int(step.max(initial=-1)) + 1
     away, route = cyclic.peer[chosen], np.searchsorted(distances(cyclic), cyclic.peer[chosen])
-    is_shifted, shift, base = cyclic.read.is_shifted[chosen], cyclic.read.shifts[0][chosen], cyclic.read.base[chosen]
+    is_shifted, shift, base = cyclic.read.is_shifted[chosen], cyclic.read.shift[chosen], cyclic.read.base[chosen]
     table = sizes.offsets(total)
     twice = np.repeat(cyclic.by_cycle(np.diff(table)), 2, axis=0).reshape(-1) if is_shifted.any() else table[:0]
     plain, where = np.unique(np.stack([base, cyclic.count[chosen]])[:, ~is_shifted], axis=1, return_inverse=True)

@@ -103,7 +103,7 @@ class _Waiting:
         """Return the first chunk that a row of a rank sends, or writes where it receives."""
         cyclic = self.cyclic
         chunk = cyclic.read if cyclic.kind[row] == Kind.SEND else cyclic.written
-        return int(chunk.select(np.array([row])).on(cyclic.places(np.array([rank])), cyclic.radix)[0, 0])
+        return int(chunk.select(np.array([row])).on(np.array([rank]), cyclic.world_size)[0, 0])
 
 
 def waited_by_steps(runs: Iterable[MaxPlusRun]) -> dict[tuple[int, int], float]:
