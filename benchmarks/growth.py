@@ -36,8 +36,6 @@ LOCKSTEP = (
     "all_reduce/halving_doubling",
     "all_reduce/double_tree",
     "broadcast/binomial",
-    "all_reduce/hierarchical",
-    "all_reduce/torus",
 )
 RANKS = (1024, 4096, 16_384, 65_536)
 APART = {  # ranks by algorithm

@@ -1,4 +1,4 @@
-"""What each method of the compiled engine costs: seconds of max-plus, quotient and events, by schedule and cluster.
+"""What each method of the compiled engine costs: seconds of max-plus and of events, by schedule and cluster.
 
     python benchmarks/methods.py [--ranks 1024 4096] [--repetitions 3] [-o FILE]
 
@@ -25,7 +25,7 @@ from collectives.schedule.symbolic_build import AnySchedule, build_symmetric, bu
 from collectives.schedule.symmetric import SymmetricSchedule
 from simcomm import Cluster
 from simcomm.cluster.placement import place_round_robin
-from simcomm.compiled.engine import QUOTIENT_FROM, Timing, by_events, by_max_plus, by_quotient
+from simcomm.compiled.engine import Timing, by_events, by_max_plus
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.planning.schedule_plan import cyclic_pairs
 
@@ -48,11 +48,7 @@ NAMES = (
     "all_to_all/pairwise",
     "barrier/dissemination",
 )
-METHODS: dict[str, Callable[[EngineInput], Timing | None]] = {
-    "max-plus": by_max_plus,
-    "quotient": by_quotient,
-    "events": by_events,
-}
+METHODS: dict[str, Callable[[EngineInput], Timing | None]] = {"max-plus": by_max_plus, "events": by_events}
 Row = dict[str, Any]
 
 
@@ -76,7 +72,7 @@ def seconds(call: Callable[[], object]) -> float:
 def build(name: str, ranks: int) -> AnySchedule | None:
     """Return the schedule, or None where building it, or finding its routes, would take minutes."""
     algorithm = find_algorithm(name)
-    found: AnySchedule | None = build_symmetric(algorithm, ranks, digits=2)
+    found: AnySchedule | None = build_symmetric(algorithm, ranks)
     found = found or (build_table(algorithm, ranks) if ranks <= MOST_ASKED else None)
     if isinstance(found, SymmetricSchedule) and len(cyclic_pairs(found).src) > MOST:
         return None
@@ -84,7 +80,7 @@ def build(name: str, ranks: int) -> AnySchedule | None:
 
 
 def measure(name: str, schedule: AnySchedule, where: str, cluster: Cluster, repetitions: int) -> Row:
-    """Return the seconds of every method on one cluster, and which of them the engine takes."""
+    """Return the seconds of both methods on one cluster, and which of them the engine takes."""
     given = EngineInput(Request(find_algorithm(name), ELEMENTS), schedule, cluster, Transport())
 
     def ready() -> EngineInput:
@@ -98,8 +94,6 @@ def measure(name: str, schedule: AnySchedule, where: str, cluster: Cluster, repe
     for method, call in METHODS.items():
         row[method] = least_seconds(call, ready, repetitions)
     row["taken"] = next((method for method in METHODS if row[method] is not None), "none: it is refused for its size")
-    if row["taken"] == "quotient" and given.posted < QUOTIENT_FROM:
-        row["taken"] = "events"
     return row
 
 
@@ -122,7 +116,7 @@ def least_seconds(
 
 
 def load_code() -> None:
-    """Call every method once, so that its code is compiled and loaded."""
+    """Call both methods once, so that their code is compiled and loaded."""
     schedule = build("all_reduce/ring", 16)
     assert schedule is not None
     for _, cluster in clusters(16):

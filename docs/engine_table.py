@@ -5,7 +5,7 @@ from typing import Any
 from page_writer import Parts, read_results, table
 
 MEASURED = {"events": "event engine", "reference": "simpy engine", "commands": "whole command"}
-METHODS = ("max-plus", "quotient", "events")
+METHODS = ("max-plus", "events")
 
 
 def engines_table(found: dict[str, Any]) -> str:
@@ -44,7 +44,7 @@ def _rounded(number: float, unit: str = "") -> str:
 
 def methods_table(found: dict[str, Any]) -> str:
     """Return one row for each schedule and cluster of which ``benchmarks/methods.py`` timed the methods."""
-    heads = "algorithm | cluster | ranks: | messages: | build: | routes: | max-plus: | quotient: | events:"
+    heads = "algorithm | cluster | ranks: | messages: | build: | routes: | max-plus: | events:"
     return f"{_machine(found)} Seconds.\n\n" + table(heads, (_method_row(row) for row in found["rows"]))
 
 
