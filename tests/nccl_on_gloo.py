@@ -16,6 +16,7 @@ import torch.distributed as dist
 from collectives.catalogue import find_algorithm
 from collectives.request import Request
 from realcomm.execution import events, executor, nccl
+from realcomm.execution.collective_sequence import Collective
 from realcomm.execution.events import Event
 from realcomm.execution.executor import Executor
 
@@ -96,11 +97,16 @@ def keep_nccls_rules() -> None:
         setattr(place, name, value)
 
 
-def recorded_run(self: Executor, tensor: torch.Tensor, record: list[Event] | None = None) -> None:
+def recorded_run(
+    self: Executor,
+    tensor: torch.Tensor,
+    record: list[Event] | None = None,
+    collective: Collective | None = None,
+) -> None:
     """Run a program with a record, whether or not one is asked for."""
     found: list[Event] = []
     begin = perf_counter()
-    run(self, tensor, found)
+    run(self, tensor, found, collective)
     assert all(begin <= event.begin <= event.end for event in found)
 
 

@@ -81,12 +81,13 @@ class PipelineBuilder(Generic[E]):
         self._scratch = allocate(scratch)
         needs = [staging_elements(program, n, self.chunks, self.slices) for program in self.programs]
         self._staging = [allocate(self._areas * need) for need in needs for _ in range(self._chains)]
+        self.chains = len(self._staging)  # of all channels
         self._rank = rank
         self._level_of = algorithm, world_size, request.root
 
     def build(self, buffer: E) -> Pipeline[E]:
         """Return the steps of all chains on ``buffer``."""
-        chains = [self._chain(buffer, number) for number in range(len(self._staging))]
+        chains = [self._chain(buffer, number) for number in range(self.chains)]
         steps = [step for chain in chains for step in chain]
         if len(chains) > 1:
             steps.sort(key=self._order())

@@ -6,7 +6,9 @@ ready otherwise queues behind the outgoing data on the same connection, which do
 
 import weakref
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import cached_property, partial
+from zlib import crc32
 
 import torch
 import torch.distributed as dist
@@ -19,6 +21,7 @@ from collectives.pipeline.pipeline import Pipeline, PipelineBuilder, SliceStep
 from collectives.request import Request, check_length, reduced_slice
 from collectives.spec import OPS
 from collectives.step import reduce
+from realcomm.execution.collective_sequence import Collective, sequence_of
 from realcomm.execution.events import EXECUTION, Event, EventRecorder
 from realcomm.execution.group_memory import GroupReference, Recent, keep_for, refer
 from realcomm.execution.nccl import connect, make_communicators, needs_groups, post_group
@@ -33,7 +36,8 @@ COMBINE: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
     "product": torch.Tensor.mul_,
 }
 
-TAG = 1 << 24  # of channel 0's messages: far from the tags that a user's own messages have
+TAG = 1 << 24  # the first of our messages' tags: far from those that a user's own messages have
+TAGS = (1 << 31) - TAG  # gloo's tags have 31 bits
 
 
 def execute(
@@ -109,6 +113,7 @@ class Executor:
         assert whole_group is not None
         self._world_ranks = dist.get_process_group_ranks(whole_group)  # by which messages name ranks
         self._groups: tuple[GroupReference, ...] = (refer(whole_group),)  # one a channel where messages are grouped
+        self._sequence = sequence_of(whole_group)
         if grouped:
             communicators = make_communicators(whole_group, len(self._builder.programs), self._device)
             connect(communicators, self._builder.programs, self._device)
@@ -118,6 +123,8 @@ class Executor:
         self._divided = reduced_slice(algorithm.spec, rank, world_size, request.root, n)
         self._divides = op == "mean" and self._divided.stop > self._divided.start
         self._label = padded(algorithm.full_name, COLLECTIVE_BYTES)
+        self._fingerprint = crc32(repr((algorithm.full_name, n, request.dtype, op, request.root)).encode())
+        self._tag = TAG
         self._tensor: Callable[[], torch.Tensor | None] = _none
         self._address = 0
         self._pipeline = Pipeline[torch.Tensor]([], [])
@@ -127,14 +134,24 @@ class Executor:
         """Have this rank tell what it has done so far if the run breaks; not on a GPU, which does it later."""
         self._is_watched = self._device.type != "cuda"
 
-    def run(self, tensor: torch.Tensor, record: list[Event] | None = None) -> None:
+    def run(
+        self, tensor: torch.Tensor, record: list[Event] | None = None, collective: Collective | None = None
+    ) -> None:
         """Run the program on ``tensor``, in place, and append its events to ``record``.
 
-        Raise InputError for another length or type, or a tensor that is not contiguous, and RuntimeError of
-        torch.distributed when a peer is lost, with a note of the step and the peer that this rank waited for.
+        This is the group's next collective, or ``collective`` inside its context. Raise InputError for another length
+        or type, or a tensor that is not contiguous. Raise RuntimeError of torch.distributed when a peer is lost, with a
+        note of the step and the peer that this rank waited for, and when an earlier collective of the group has failed.
         """
         if tensor is not self._tensor() or tensor.data_ptr() != self._address:  # ``data`` may have been set anew
             self._bind(tensor)
+        own = self._sequence.begin(self.request.algorithm.full_name) if collective is None else nullcontext(collective)
+        with own as current:
+            self._run(tensor, record, current.number)
+
+    def _run(self, tensor: torch.Tensor, record: list[Event] | None, number: int) -> None:
+        chains = self._builder.chains
+        self._tag = TAG + (self._fingerprint + number * chains) % (TAGS - chains)
         self._runs += 1
         recorder = EventRecorder(self._device, self._runs) if record is not None or self._is_watched else None
         if self._is_watched and recorder is not None:
@@ -189,7 +206,7 @@ class Executor:
 
     def _post_each(self, step: SliceStep[torch.Tensor], recorder: EventRecorder | None) -> None:
         """Post the messages of a step one by one, and do what is to be done while they are under way."""
-        send, receive, tag = self._send, self._receive, TAG + step.chain
+        send, receive, tag = self._send, self._receive, self._tag + step.chain
         for message in step.receives:
             message.work = receive(message.elements_list, message.peer, tag)
         if recorder is not None:  # before they are posted: a message may arrive sooner than posting it returns

@@ -4,6 +4,8 @@ Buffers are those of rank programs: a rank's part is the part of its number. Whe
 result comes into a buffer of its own, as nccl-tests measures it out of place.
 """
 
+from contextlib import nullcontext
+
 import torch
 import torch.distributed as dist
 
@@ -11,6 +13,7 @@ from collectives.declaration import GLOO
 from collectives.errors import InputError
 from collectives.request import Request, check_length, reduced_slice
 from collectives.spec import OPS
+from realcomm.execution.collective_sequence import Collective, sequence_of
 from realcomm.execution.events import Event
 from realcomm.execution.executor import Executor
 from realcomm.launching.status import COLLECTIVE_BYTES, OTHERS, own_slot, padded
@@ -45,15 +48,24 @@ class OwnCollective:
             request.elements if spec.moves else 0, dtype=getattr(torch, request.dtype), device=device
         )
         self._label = padded(request.algorithm.full_name, COLLECTIVE_BYTES)
+        whole_group = dist.group.WORLD
+        assert whole_group is not None
+        self._sequence = sequence_of(whole_group)
 
-    def run(self, tensor: torch.Tensor, record: list[Event] | None = None) -> None:
-        """Run the collective on ``tensor``; there are no steps to ``record``. Raise RuntimeError if a peer is lost."""
+    def run(
+        self, tensor: torch.Tensor, record: list[Event] | None = None, collective: Collective | None = None
+    ) -> None:
+        """Run the collective on ``tensor``, as an Executor does; there are no steps to ``record``.
+
+        Raise RuntimeError if a peer is lost or an earlier collective of the group has failed.
+        """
+        own = self._sequence.begin(self.request.algorithm.full_name) if collective is None else nullcontext(collective)
         wait = own_slot().wait
-        with wait.noted_in_errors(self.rank, self._label):
+        with own, wait.noted_in_errors(self.rank, self._label):
             wait.site[0], wait.site[1] = 0, OTHERS
             self._call(tensor)
-        if self._divides:
-            tensor[self._divided] /= self.world_size
+            if self._divides:
+                tensor[self._divided] /= self.world_size
 
     def settle(self, tensor: torch.Tensor) -> None:
         """Copy a result that came into a buffer of its own into ``tensor``."""

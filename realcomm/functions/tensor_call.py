@@ -13,6 +13,7 @@ from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.proof.verifier import verify
 from collectives.request import Request, part_slice
+from realcomm.execution.collective_sequence import Collective
 from realcomm.execution.executor import Executor, dtype_name
 from realcomm.execution.group_memory import Recent, keep_for
 from realcomm.functions.work import Handle, start_work
@@ -243,19 +244,19 @@ def run_collective(
     device, kept = buffer.like.device, keep_for(whole_group, "executors", Recent[Executor])
     executor = kept.find((request, device), lambda: _make_executor(request, whole_group, device))
 
-    def action() -> None:
-        _run(executor, buffer, ranks[1])
+    def action(begun: Collective) -> None:
+        _run(executor, buffer, ranks[1], begun)
 
     results = [tensor for tensor, _ in buffer.outputs]
-    return start_work(action, whole_group, buffer.like.device, results, async_op)
+    return start_work(action, found.full_name, whole_group, buffer.like.device, results, async_op)
 
 
-def _run(executor: Executor, buffer: CallBuffer, world_size: int) -> None:
+def _run(executor: Executor, buffer: CallBuffer, world_size: int, collective: Collective) -> None:
     in_place = buffer.in_place
     memory = in_place if in_place is not None and is_plain(in_place) else executor.buffer
     for tensor, number in buffer.inputs:
         copy_elements(tensor, _part(memory, number, world_size))
-    executor.run(memory)
+    executor.run(memory, collective=collective)
     for tensor, number in buffer.outputs:
         copy_elements(_part(memory, number, world_size), tensor)
 

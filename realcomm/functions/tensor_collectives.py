@@ -12,8 +12,13 @@ all functions share:
   before ``wait()``. Without it the functions return None when the collective is done.
 
 Tensors may have any shape, strides and type that ``op`` can reduce; those of a list, which is one tensor for each rank,
-have one shape and type. All functions raise InputError, a ValueError, for
-arguments that do not fit, and RuntimeError of torch.distributed when a peer is lost. The examples show rank 0 of two.
+have one shape and type.
+
+All functions raise InputError, a ValueError, for arguments that do not fit. It is raised before anything is sent, with
+``async_op`` too, and leaves the group as it was. They raise RuntimeError of torch.distributed when a peer is lost. The
+group of a collective that has failed refuses all later ones by DistBackendError; destroy it and create a new one.
+
+The examples show rank 0 of two.
 """
 
 from collections.abc import Sequence

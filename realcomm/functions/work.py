@@ -7,10 +7,11 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
+from realcomm.execution.collective_sequence import Collective, sequence_of
 from realcomm.execution.group_memory import keep_for
 from realcomm.launching.status import get_status
 
-Action = Callable[[], None]
+Action = Callable[[Collective], None]  # carries the collective out, inside its context
 Tensors = Sequence[torch.Tensor]
 
 
@@ -80,34 +81,39 @@ Handle = Work | GpuWork | None
 
 
 def start_work(
-    action: Action, group: dist.ProcessGroup, device: torch.device, results: Tensors, async_op: bool
+    action: Action, name: str, group: dist.ProcessGroup, device: torch.device, results: Tensors, async_op: bool
 ) -> Handle:
-    """Run ``action`` after all earlier work of ``group``.
+    """Run ``action`` as the next collective of ``group``, called ``name``, after all earlier ones.
 
     Return a handle at once if ``async_op``. Otherwise return None when the action is done, or on a GPU when it is
-    queued and the current stream waits for it.
+    queued and the current stream waits for it. Raise DistBackendError if an earlier collective has failed.
     """
+    collective = sequence_of(group).begin(name)
     if device.type == "cuda":
-        work = _start_on_stream(action, group, device, results)
+        work = _start_on_stream(action, collective, group, device, results)
         if async_op:
             return work
         work.wait()
         return None
     queue = keep_for(group, "queue", _Queue)
     if async_op:
-        return Work(queue.put(action), results)
-    queue.join()
-    action()
+        return Work(queue.put(action, collective), results)
+    with collective:
+        queue.join()
+        collective.check()  # one that was under way may have failed
+        action(collective)
     return None
 
 
-def _start_on_stream(action: Action, group: dist.ProcessGroup, device: torch.device, results: Tensors) -> GpuWork:
+def _start_on_stream(
+    action: Action, collective: Collective, group: dist.ProcessGroup, device: torch.device, results: Tensors
+) -> GpuWork:
     """Queue ``action`` on the group's own stream, which keeps the order while the current stream computes on."""
     current = torch.cuda.current_stream(device)
     own = keep_for(group, ("stream", device), lambda: torch.cuda.Stream(device))
     own.wait_stream(current)
-    with torch.cuda.stream(own):
-        action()
+    with torch.cuda.stream(own), collective:
+        action(collective)
     for result in results:
         result.record_stream(own)  # its memory is not given to others before, also where nobody waits
     return GpuWork(action, own, results)
@@ -123,9 +129,14 @@ class _Queue:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ringlab")
         self._last: Future[None] | None = None
 
-    def put(self, action: Action) -> "Future[None]":
-        """Append an action; return the future of its end."""
-        self._last = self._thread.submit(action)
+    def put(self, action: Action, collective: Collective) -> "Future[None]":
+        """Append an action, which is a collective; return the future of its end."""
+
+        def run() -> None:
+            with collective:
+                action(collective)
+
+        self._last = self._thread.submit(run)
         return self._last
 
     def join(self) -> None:

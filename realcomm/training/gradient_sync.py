@@ -22,6 +22,7 @@ from collectives.declaration import Algorithm
 from collectives.request import Request
 from collectives.training.gradients import Gradient, fill_buckets
 from collectives.training.workload import Buckets
+from realcomm.execution.collective_sequence import Collective
 from realcomm.execution.executor import execute
 from realcomm.execution.own_collective import Runner, make_runner
 from realcomm.functions.work import Handle, start_work
@@ -130,7 +131,12 @@ class TorchsOwn(GradientSync):
             self._ours[bucket.index()] = known, runner
         group, tensor, chosen = dist.group.WORLD, known, runner
         assert group is not None
-        work = start_work(lambda: chosen.run(tensor), group, tensor.device, [tensor], async_op=True)
+
+        def run(collective: Collective) -> None:
+            chosen.run(tensor, collective=collective)
+
+        name = runner.request.algorithm.full_name
+        work = start_work(run, name, group, tensor.device, [tensor], async_op=True)
         assert work is not None
         return work.get_future().then(lambda done: done.value()[0])
 
@@ -251,14 +257,15 @@ class DuringBackward(GradientSync):
         """Start the all_reduce of the next bucket."""
         end = self._watch.begin(f"bucket {len(self._under_way)}") if self._watch is not None else None
 
-        def run() -> None:
-            bucket.runner.run(bucket.piece)
+        def run(collective: Collective) -> None:
+            bucket.runner.run(bucket.piece, collective=collective)
             if end is not None:
                 end()
 
         group = dist.group.WORLD
         assert group is not None
-        self._under_way.append(start_work(run, group, bucket.piece.device, [bucket.piece], async_op=True))
+        name, device = self._algorithm.full_name, bucket.piece.device
+        self._under_way.append(start_work(run, name, group, device, [bucket.piece], async_op=True))
 
     def _reorder(self) -> None:
         """Take rank 0's order of the gradients on all ranks; the next step fills the buckets by it."""

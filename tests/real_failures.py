@@ -1,0 +1,181 @@
+"""Worker processes whose collectives fail on purpose on some ranks, and what their groups do then."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+from unittest.mock import patch
+
+import torch
+import torch.distributed as dist
+from real_calls import Call, build
+from real_functions import FUNCTIONS
+
+import realcomm
+from collectives.errors import InputError
+from realcomm.execution.collective_sequence import Collective, CollectiveSequence, sequence_of
+from realcomm.execution.executor import Executor
+
+BEFORE, MIDDLE, AFTER = 0, 1, 1 << 30  # steps that complete before the failure
+
+
+@contextmanager
+def failing_next(group: dist.ProcessGroup, error: BaseException, after: int = BEFORE) -> Iterator[None]:
+    """Within the context, have the first collective of ``group`` fail when so many of its steps have completed.
+
+    The first is the one that is called first, also where another thread carries it out. One with fewer steps fails at
+    its end.
+    """
+    begin, run, complete = CollectiveSequence.begin, Executor._run, Executor._complete
+    own, chosen, done = sequence_of(group), list[Collective](), list[object]()
+
+    def note(self: CollectiveSequence, name: str) -> Collective:
+        found = begin(self, name)
+        if self is own and not chosen:
+            chosen.append(found)
+        return found
+
+    def run_until(self: Executor, tensor: torch.Tensor, record: Any, number: int) -> None:
+        fails = self._sequence is own and bool(chosen) and chosen[0].number == number
+        if fails and not after:
+            raise error
+        self._complete = (lambda *given: count(self, *given)) if fails else complete.__get__(self)  # type: ignore[method-assign]
+        run(self, tensor, record, number)
+        if fails:
+            raise error
+
+    def count(self: Executor, *given: Any) -> None:
+        complete(self, *given)
+        done.append(given)
+        if len(done) == after:
+            raise error
+
+    with patch.object(CollectiveSequence, "begin", note), patch.object(Executor, "_run", run_until):
+        yield
+
+
+def call_on(name: str, group: Any, async_op: bool = False) -> Any:
+    """Call a function on small tensors; return the handle."""
+    return build(Call(name), dist.get_rank(group), dist.get_world_size(group)).make(group, async_op)
+
+
+def outcome(call: Callable[[], Any]) -> str:
+    """Return "done", or the error of a call and, if it has a handle, of the wait for it."""
+    try:
+        work = call()
+        if work is not None:
+            work.wait()
+    except BaseException as error:
+        return f"{type(error).__name__}: {error}"
+    return "done"
+
+
+def all_functions_fail(rank: int, world_size: int, after: int, async_op: bool) -> dict[str, list[str]]:
+    """Fail each function on rank 1 in a group of its own; return what this rank gets of it, then of a barrier."""
+    found = dict[str, list[str]]()
+    groups = {name: dist.new_group(timeout=timedelta(seconds=1)) for name in FUNCTIONS}
+    for name, group in groups.items():
+        if rank == 1:
+            with failing_next(group, OSError("on purpose"), after):
+                found[name] = [outcome(lambda name=name, group=group: call_on(name, group, async_op))]
+            found[name] += [outcome(lambda group=group: realcomm.barrier(group))]
+            found[name] += [outcome(lambda group=group: realcomm.execute("barrier/naive", torch.ones(1), group=group))]
+    if rank != 1:  # all at once, as each waits for rank 1 until its group's timeout
+        works = {name: call_on(name, group, async_op=True) for name, group in groups.items()}
+        found = {name: [outcome(lambda work=work: work)] for name, work in works.items()}
+        later = {name: group for name, group in groups.items() if found[name] != ["done"]}
+        for name, group in later.items():
+            found[name] += [outcome(lambda group=group: realcomm.barrier(group))]
+    return found
+
+
+def queued_behind_a_failure(rank: int, world_size: int) -> list[str]:
+    """Fail the first of three collectives under way; return what rank 0's handles say, and its next call."""
+    group = dist.new_group(timeout=timedelta(seconds=1))
+    if rank == 1:
+        dist.barrier()  # nothing of rank 0 can be done before all of it has begun
+        return [outcome(lambda: realcomm.all_reduce(torch.ones(1000), group=group))]
+    with failing_next(group, MemoryError("on purpose"), MIDDLE):
+        works = [realcomm.all_reduce(torch.ones(1000), group=group, async_op=True) for _ in range(3)]
+        dist.barrier()
+        return [*(outcome(lambda work=work: work) for work in works), outcome(lambda: realcomm.barrier(group))]
+
+
+def interrupted(rank: int, world_size: int) -> list[str]:
+    """Interrupt a collective that waits behind another one, and one at work; return what the next one says."""
+    found = []
+    for at_work in (False, True):
+        group = dist.new_group(timeout=timedelta(seconds=5))
+        works = [realcomm.all_reduce(torch.ones(3), group=group, async_op=True)]
+        with failing_next(group, KeyboardInterrupt(), MIDDLE) if at_work else interrupting_the_queue():
+            found.append(outcome(lambda group=group: realcomm.barrier(group)))
+        found.append(outcome(lambda group=group: realcomm.broadcast(torch.ones(1), group=group)))
+        works[0].wait()
+    return found
+
+
+@contextmanager
+def interrupting_the_queue() -> Iterator[None]:
+    from realcomm.functions import work
+
+    def join(self: object) -> None:
+        raise KeyboardInterrupt
+
+    with patch.object(work._Queue, "join", join):
+        yield
+
+
+def numbers_apart(rank: int, world_size: int) -> list[str]:
+    """Have ranks be at other collectives of a group; return what they get, which must not be each other's data."""
+    found = []
+    calls = [
+        lambda group: realcomm.all_reduce(torch.ones(8), group=group),  # rank 0 is one collective ahead
+        lambda group: realcomm.all_reduce(torch.ones(8 - 4 * rank), group=group),
+        lambda group: realcomm.all_reduce(torch.ones(8), op="max" if rank else "sum", group=group),
+        lambda group: (realcomm.broadcast if rank else realcomm.all_reduce)(torch.ones(8), group=group),
+    ]
+    for number, call in enumerate(calls):
+        group = dist.new_group(timeout=timedelta(seconds=0.5))
+        if number == 0 and rank == 0:
+            sequence_of(group).begin("a collective that only this rank has called")
+        found.append(outcome(lambda call=call, group=group: call(group)))
+        dist.barrier()
+    return found
+
+
+def wrong_arguments(rank: int, world_size: int) -> list[str]:
+    """Give wrong arguments, on one rank and on all, and repeat the call; return the sums."""
+    found = []
+    for ranks in ([0], list(range(world_size))):
+        tensor = torch.full((5,), rank + 1.0)
+        if rank in ranks:
+            for wrong in ({"op": "median"}, {"op": dist.ReduceOp.BAND}, {"algorithm": "rings"}):
+                try:
+                    realcomm.all_reduce(tensor, async_op=True, **wrong)
+                except InputError as error:
+                    found.append(type(error).__name__)
+        realcomm.all_reduce(tensor)
+        found.append(str(tensor.unique().item()))
+    return found
+
+
+def a_new_group_after_a_failure(rank: int, world_size: int) -> tuple[list[str], float]:
+    """Fail in a group, destroy it and make one of the same ranks; other groups go on all the time."""
+    group, tensor = dist.new_group(), torch.full((5,), rank + 1.0)
+    with failing_next(group, OSError("on purpose")):
+        found = [outcome(lambda: realcomm.barrier(group))]
+    found += [outcome(lambda: realcomm.barrier(group)), outcome(lambda: realcomm.barrier())]
+    dist.destroy_process_group(group)
+    group = dist.new_group()
+    realcomm.all_reduce(tensor, group=group)
+    return found, float(tensor.unique().item())
+
+
+def a_lost_peer(rank: int, world_size: int) -> list[str]:
+    """Wait for a rank that stays away; return what that says, and the next call."""
+    group = dist.new_group(timeout=timedelta(seconds=0.5))
+    if rank == 0:
+        time.sleep(1)
+        return []
+    return [outcome(lambda: realcomm.barrier(group)), outcome(lambda: realcomm.barrier(group))]
