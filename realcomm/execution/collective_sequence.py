@@ -9,6 +9,7 @@ leaves the group as it was, so that the call can be repeated.
 from itertools import count
 from types import TracebackType
 
+import torch
 import torch.distributed as dist
 
 from collectives.errors import describe_error
@@ -40,10 +41,15 @@ class CollectiveSequence:
 
 
 class Collective:
-    """One collective of a group. It happens inside this context, once."""
+    """One collective of a group. It happens inside this context, once.
+
+    The context is in inference mode, which may write to any tensor: to one made there and to any other. So a thread
+    that carries a collective out need not know the mode of the caller.
+    """
 
     def __init__(self, sequence: CollectiveSequence, name: str, number: int) -> None:
         self.name, self.number, self._sequence = name, number, sequence
+        self._mode = torch.inference_mode()
 
     def check(self) -> None:
         """Raise DistBackendError if an earlier collective of the group has failed."""
@@ -51,11 +57,13 @@ class Collective:
 
     def __enter__(self) -> "Collective":
         self.check()
+        self._mode.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._mode.__exit__(kind, error, traceback)
         if error is not None:
             self._sequence.fail(self, error)
 

@@ -12,7 +12,7 @@ all functions share:
   before ``wait()``. Without it the functions return None when the collective is done.
 
 Tensors may have any shape, strides and type that ``op`` can reduce; those of a list, which is one tensor for each rank,
-have one shape and type.
+have one shape and type. The mode of the caller (``inference_mode``, ``no_grad``, ``autocast``) does not matter.
 
 All functions raise InputError, a ValueError, for arguments that do not fit. It is raised before anything is sent, with
 ``async_op`` too, and leaves the group as it was. They raise RuntimeError of torch.distributed when a peer is lost. The

@@ -1,0 +1,222 @@
+"""Worker processes of random sequences of calls: results next to torch's own, wrong arguments, and failures.
+
+All ranks draw the same calls; in which order a rank waits for its handles is its own choice.
+"""
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from real_calls import MODES, ROOTS, Call, build, draw_call, flat, has_ones_around, torchs_results
+from real_failures import AFTER, BEFORE, MIDDLE, failing_next, outcome
+from real_functions import FUNCTIONS
+
+from collectives.errors import InputError
+from collectives.pipeline import pipeline
+
+PENDING = 6  # handles that are not awaited yet, at most
+SLICE_BYTES = 16, 1 << 20  # so that small tensors travel in many slices, or in one
+ERRORS = OSError, MemoryError, RuntimeError, KeyboardInterrupt
+
+
+@dataclass
+class Group:
+    """A process group, or None for all ranks, and the ranks of the world that are in it."""
+
+    group: Any
+    members: list[int]
+
+    @property
+    def is_here(self) -> bool:
+        return dist.get_rank() in self.members
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """This rank's number in the group, and how many ranks it has."""
+        return self.members.index(dist.get_rank()), len(self.members)
+
+
+@dataclass
+class Fuzz:
+    """The calls of one rank: how many it has made of each sort, and what was wrong."""
+
+    seed: int
+    failures: float  # the share of calls that belong to a group in which a collective fails
+    made: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+    pending: list[Callable[[], None]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        world_size = dist.get_world_size()
+        self.draw = random.Random(self.seed)
+        self.own = random.Random(1000 * self.seed + dist.get_rank() + 1)
+        pipeline.SLICE_BYTES = self.draw.choice(SLICE_BYTES)
+        pipeline.LARGEST_SLICE_BYTES = 4 * pipeline.SLICE_BYTES
+        self.groups = [Group(None, list(range(world_size))), *(self.new_group() for _ in range(3))]
+
+    def new_group(self, least: int = 1, **options: Any) -> Group:
+        world_size = dist.get_world_size()
+        members = sorted(self.draw.sample(range(world_size), self.draw.randint(least, world_size)))
+        return Group(dist.new_group(members, **options), members)
+
+    def step(self) -> None:
+        """Make a random call, or those of a group in which one fails."""
+        if self.draw.random() < self.failures:
+            self.fail()
+            return
+        group = self.draw.choice(self.groups)
+        call, async_op = draw_call(self.draw, len(group.members)), self.draw.random() < 0.5
+        erring = self.draw.sample(group.members, self.draw.randint(1, len(group.members)))
+        if self.draw.random() > 0.1:
+            erring = []
+        if not group.is_here:
+            self.note(call, build(call, 0, 1).make(group.group, async_op) is None, "a rank outside the group took part")
+            return
+        if dist.get_rank() in erring:
+            self.err(call, group)
+        self.compare(call, group, async_op)
+        while len(self.pending) > self.own.randrange(PENDING):
+            self.pending.pop(self.own.randrange(len(self.pending)))()
+
+    def note(self, call: Call, is_right: bool, what: str) -> None:
+        if not is_right:
+            self.wrong.append(f"seed {self.seed}, rank {dist.get_rank()}, {sum(self.made.values())}: {call}: {what}")
+
+    def compare(self, call: Call, group: Group, async_op: bool) -> None:
+        """Make a call by realcomm and by torch; compare the results when it is done."""
+        wanted = torchs_results(call, *group.place, group.group)
+        built = build(call, *group.place)
+        before = [flat(one) for one in built.inputs]
+        work = built.make(group.group, async_op)
+        self.made[call.name] += 1
+
+        def check() -> None:
+            if work is not None:
+                self.note(call, work.wait(), "wait() returned False")
+            found = [flat(one) for one in built.results]
+            equal = len(found) == len(wanted) and all(map(torch.equal, found, wanted))
+            self.note(call, equal, f"{found} is not {wanted}")
+            kept = [one for one in built.inputs if not any(one is result for result in built.results)]
+            self.note(call, all(map(torch.equal, map(flat, kept), before)), "an input has changed")
+            self.note(call, all(map(has_ones_around, built.results)), "memory around a result has changed")
+
+        if work is None:
+            check()
+        else:
+            self.pending.append(check)
+
+    def err(self, call: Call, group: Group) -> None:
+        """Give a wrong argument, which torch refuses too before it sends anything."""
+        rank, p = group.place
+        for built in (build(call, rank, p), _as_torchs(build(call, rank, p))):
+            named, arguments = dict(built.named), list(built.arguments)
+            if call.name in ROOTS:
+                named[ROOTS[call.name]] = group.members[0]  # besides group_src or group_dst
+            elif "op" in named:
+                named["op"] = "median"
+            elif arguments:
+                arguments[0] = [1.0, 2.0]
+            else:
+                named["group"] = "all"
+            self.made["wrong arguments"] += 1
+            try:
+                built.function(*arguments, **{"group": group.group, "async_op": True, **named})
+            except InputError:
+                continue
+            except Exception as error:
+                is_right = built.function.__module__.startswith("torch")
+                self.note(call, is_right, f"a wrong argument is refused with {error!r}")
+            else:
+                self.note(call, is_right=False, what=f"a wrong argument is taken by {built.function}")
+
+    def fail(self) -> None:
+        """Have a call fail on some ranks of a new group. No rank may get other data than torch's own call brings."""
+        self.settle()
+        group = self.new_group(least=2, timeout=timedelta(seconds=1))
+        calls = [draw_call(self.draw, len(group.members)) for _ in range(self.draw.randint(2, 4))]
+        number, after = self.draw.randrange(len(calls) - 1), self.draw.choice([BEFORE, MIDDLE, 2, AFTER])
+        failing = self.draw.sample(group.members, self.draw.randint(1, len(group.members)))
+        error = self.draw.choice(ERRORS)("on purpose")
+        if group.is_here:
+            wanted = [torchs_results(call, *group.place, group.group) for call in calls]
+            built = [build(call, *group.place) for call in calls]
+            works = [one.make(group.group, self.own.random() < 0.5) for one in built[:number]]
+            said = [outcome(lambda work=work: work) for work in works]
+            if dist.get_rank() in failing:
+                with failing_next(group.group, error, after):
+                    said += self.make_all(built[number:], group)
+                self.note(calls[number], said[number] != "done", "it did not fail")  # or another failing rank's absence
+                for call, one in zip(calls[number + 1 :], said[number + 1 :], strict=True):
+                    self.note(call, one.startswith("DistBackendError"), f"{one} after a failure")
+            else:
+                said += self.make_all(built[number:], group)
+            for call, told, tensors, results in zip(calls, said, built, wanted, strict=True):
+                self.made["beside a failure"] += 1
+                right = all(map(torch.equal, map(flat, tensors.results), results))
+                self.note(call, told != "done" or right, f"{said}: {tensors.results} is not {results}")
+            dist.destroy_process_group(group.group)
+        dist.barrier()
+
+    def make_all(self, built: list[Any], group: Group) -> list[str]:
+        """Make calls, some of them without waiting for those before; return what each says."""
+        started = list[Callable[[], str]]()
+        for one in built:
+            async_op = self.own.random() < 0.5
+            try:
+                work = one.make(group.group, async_op)
+                started.append(lambda work=work: outcome(lambda: work))
+            except BaseException as error:
+                told = f"{type(error).__name__}: {error}"
+                started.append(lambda told=told: told)
+        return [one() for one in started]
+
+    def settle(self) -> None:
+        """Wait for all handles."""
+        while self.pending:
+            self.pending.pop(self.own.randrange(len(self.pending)))()
+
+
+def _as_torchs(built: Any) -> Any:
+    """Return a call with torch's function of the same name; lists of all_to_all are as wrong to gloo as anything."""
+    built.function = getattr(dist, built.call.name)
+    built.named.pop("algorithm", None)
+    return built
+
+
+def random_calls(
+    rank: int, world_size: int, seed: int, count: int, failures: float, seconds: float = 1e9
+) -> tuple[dict[str, int], list[str]]:
+    """Make so many random calls, or as many as take so long; return how many of each sort, and what was wrong."""
+    fuzz, until = Fuzz(seed, failures), time.monotonic() + seconds
+    for number in range(count):
+        fuzz.step()
+        if number % 50 == 0:
+            over = torch.tensor([float(time.monotonic() > until or len(fuzz.wrong) > 3)])
+            dist.all_reduce(over)
+            if over.item():
+                break
+    fuzz.settle()
+    dist.barrier()
+    return dict(fuzz.made), fuzz.wrong[:3]
+
+
+def every_mode(rank: int, world_size: int) -> tuple[dict[str, int], list[str]]:
+    """Make every call in every mode, on tensors made in every mode; return as ``random_calls`` does.
+
+    The tensors are such that the functions need buffers of their own, which they keep for the next call.
+    """
+    fuzz, whole = Fuzz(seed=0, failures=0.0), Group(None, list(range(world_size)))
+    for mode in ("inference", *MODES, "usual"):
+        for made_in in MODES:
+            for name in FUNCTIONS:
+                call = Call(name, (3, 5), layouts=("transposed", "every second"), made_in=made_in, mode=mode)
+                for async_op in (False, True):
+                    fuzz.compare(call, whole, async_op)
+        fuzz.settle()
+    return dict(fuzz.made), fuzz.wrong[:3]
