@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from math import isfinite
 from typing import NamedTuple
 
 from collectives.checks import check_number
@@ -97,6 +98,8 @@ def at_rate(profile: ModelProfile, rate: float, source: str = "a known rate") ->
     check_number("rate", rate, "samples a second", above=0)
     forward, backward = profile.work(is_backward=False), profile.work(is_backward=True)
     whole = (sum(forward) + sum(backward)) * rate
+    if not isfinite(whole):
+        raise InputError(f"rate is {rate:g} samples a second, which no device reaches; use a measured rate")
     ahead, back = (tuple(each / whole for each in part) for part in (forward, backward))
     return Compute(profile, ahead, back, 0.0, f"{source}: {rate:.4g} samples/s on one device", MEASURED_SPREAD)
 

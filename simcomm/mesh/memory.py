@@ -236,19 +236,28 @@ def check_fit(job: TrainingJob, memory: float | None, where: str) -> list[Device
     raise too_large(job, worst, memory, where, largest_batch(job, memory), _without_batch(job.parallelism))
 
 
+class TooLittleMemory(InputError):  # noqa: N818 - the finding itself
+    """A training step that needs more memory than a device has; both in bytes of the fullest device."""
+
+    def __init__(self, message: str, needed: float, available: float) -> None:
+        super().__init__(message)
+        self.needed, self.available = needed, available
+
+
 def too_large(
     job: TrainingJob, kept: DeviceMemory, memory: float, where: str, largest: int, otherwise: str
-) -> InputError:
-    """Return what is to be said of a batch of which a device keeps too much.
+) -> TooLittleMemory:
+    """Return the error for a batch that does not fit into the memory of a device.
 
-    ``largest`` samples fit; where none does, ``otherwise`` says what would.
+    ``largest`` is the largest batch that fits; if it is 0, ``otherwise`` is the advice.
     """
     parts = ", ".join(f"{name} {format_size(value)}" for name, value in kept.as_dict().items() if value >= 1e6)
     advice = f"up to {largest} samples a device fit" if largest else f"not one sample fits: {otherwise}"
-    return InputError(
+    message = (
         f"batch_size {job.batch:.0f} does not fit into {where}: it takes {format_size(kept.total)} of "
         f"{format_size(memory)} ({parts}); {advice}"
     )
+    return TooLittleMemory(message, kept.total, memory)
 
 
 def _without_batch(parallelism: Parallelism) -> str:

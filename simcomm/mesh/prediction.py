@@ -47,6 +47,19 @@ class StepParts:
         """Seconds of a step."""
         return sum(self.as_dict().values())
 
+    @property
+    def bottleneck(self) -> tuple[str, float]:
+        """The largest part besides compute, and its share of the step; "compute" if that share is below 2 %.
+
+        >>> StepParts(compute=0.5, optimizer=0.0, sync=0.25, steal=0.25).bottleneck
+        ('sync', 0.5)
+        """
+        found = {name: value for name, value in self.as_dict().items() if name not in NOT_A_BOTTLENECK}
+        found["sync"] += found.pop("steal")
+        name = max(found, key=lambda each: found[each])
+        share = found[name] / self.total
+        return (name, share) if share >= 0.02 else ("compute", self.compute / self.total)
+
     def as_dict(self) -> dict[str, float]:
         """Return the seconds by name."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
@@ -91,12 +104,8 @@ class StepPrediction:
 
     @property
     def bottleneck(self) -> tuple[str, float]:
-        """What takes most beside computing, and its share of the step; "compute" where that is below 2 %."""
-        found = {name: value for name, value in self.parts.as_dict().items() if name not in NOT_A_BOTTLENECK}
-        found["sync"] += found.pop("steal")
-        name = max(found, key=lambda each: found[each])
-        share = found[name] / self.parts.total
-        return (name, share) if share >= 0.02 else ("compute", self.parts.compute / self.parts.total)
+        """The largest part besides compute, and its share of the step; "compute" if that share is below 2 %."""
+        return self.parts.bottleneck
 
     def interval(self, coverage: float = 0.8) -> tuple[float, float]:
         """Return bounds of the rate: of one device's, and of what scaling loses, taken as independent."""
