@@ -28,8 +28,7 @@ class FileBytes:
     RECORDING = 256 * MEBIBYTE
     PROFILER = 256 * MEBIBYTE  # packed or not; its text is in memory twice while it is read
     NCCL_TESTS = 100_000_000  # a thousand times what a sweep prints
-    RENTALS = 64 * MEBIBYTE
-    KEPT_RATES = 256 * MEBIBYTE
+    PRICES = 64 * MEBIBYTE
     SWEEP = 1024 * MEBIBYTE  # some four million predictions
     LOG = 1024 * MEBIBYTE
     MANIFEST = MEBIBYTE

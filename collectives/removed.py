@@ -6,8 +6,13 @@ COMMANDS: dict[str, str] = {  # command: what to use instead
     "winners": "use `ringlab predict SCENARIO --sweep collective.sizes=1..65536KiB*4 --plot FILE`",
     "k8s": "adapt the manifest in docs/running.md, under Kubernetes",
 }
-OPTIONS: dict[str, str] = {}  # "command --option": what to use instead
-KEYS: dict[str, str] = {}  # "table.key" of a scenario file: what to write instead
+OPTIONS: dict[str, str] = {  # "command --option": what to use instead
+    "plan --keep": "all candidates are predicted in seconds, so nothing is cached",
+}
+KEYS: dict[str, str] = {  # "table.key" of a scenario file: what to write instead
+    "plan.interruptions_per_day": "subtract the expected downtime from plan.deadline",
+    "plan.lost_per_interruption": "subtract the expected downtime from plan.deadline",
+}
 
 
 def describe_removed(names: dict[str, str], name: str) -> str:

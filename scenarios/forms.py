@@ -48,18 +48,16 @@ Dollars = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class PlanForm(Section):
-    """``[plan]``: what is to be reached, what may be rented, and what more is known of the training."""
+    """``[plan]``: the goals and limits of a plan, and measured rates of one GPU."""
 
-    target_samples: Dollars | None = None  # the command line can say these instead
+    target_samples: Dollars | None = None  # the first four are also options
     budget: Dollars | None = None
     deadline: Hours | None = None
     spot: bool = False
     most_nodes: int = Field(4, ge=1, le=4096)
     providers: list[str] = Field([])
-    interruptions_per_day: float = Field(0.0, ge=0, allow_inf_nan=False)  # of a spot node
-    lost_per_interruption: Hours = 0.25
-    known_rates: dict[str, Dollars] = Field({})  # samples/s of one GPU, by its type: measured
-    profiles: list[str] = Field([])  # files of `ringlab profile` whose times say the same, beside the scenario
+    known_rates: dict[str, Dollars] = Field({})  # measured samples/s of one GPU, by its type
+    profiles: list[str] = Field([])  # files of `ringlab profile`, relative to the scenario, used as known rates
 
 
 NEEDS_NCCL = 'it has a meaning for a cluster with transport = "nccl" only'
@@ -174,10 +172,10 @@ class ScenarioForm(Section):
 
 
 class PlanScenarioForm(ScenarioForm):
-    """A whole file as a plan reads it: machines are rented, so none are described."""
+    """A whole file as a plan reads it: the candidates replace the cluster, so it may be missing."""
 
     cluster: AnyClusterForm | None = None  # type: ignore[assignment]
 
     @model_validator(mode="after")
     def _check_nccl(self) -> Self:
-        return self  # how NCCL is set tells nothing about machines that are to be chosen
+        return self  # [nccl] applies to the scenario's cluster, not to candidates

@@ -161,7 +161,7 @@ def read_spread_training(reference: str | Path, overrides: Sequence[str] = ()) -
 
 @dataclass(frozen=True)
 class PlannedTraining:
-    """A training that machines are to be rented for."""
+    """A training run to plan."""
 
     title: str
     path: Path
@@ -170,7 +170,7 @@ class PlannedTraining:
 
 
 def read_planned_training(reference: str, overrides: Sequence[str] = ()) -> PlannedTraining:
-    """Return what a scenario says of a plan and of its training. Raise InputError that names file, key and value."""
+    """Return a scenario's training and its ``[plan]``. Raise InputError that names the file, the key and the value."""
     path, builder = builder_of(reference, overrides)
     form = read_form(toml_files.tables(path, overrides), builder.where, PlanScenarioForm)
     return PlannedTraining(builder.title(form), path, builder.training(form), form.plan)

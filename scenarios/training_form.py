@@ -1,4 +1,4 @@
-"""``[training]``: one declaration of a training, for commands that run it, predict it, spread it over devices or rent.
+"""``[training]``: one declaration of a training, for all commands that run, predict, plan or search it.
 
 Each command takes the keys that it needs, so any scenario with a training can be asked; what a run cannot have is
 refused where a run is made of it (``scenarios/loader.py``).

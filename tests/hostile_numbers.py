@@ -1,4 +1,4 @@
-"""Hostile cases of records of measured numbers: packed columns, probes of hosts, kept lines, models' profiles."""
+"""Hostile cases of records of measured numbers: packed columns, probes of hosts, models' profiles."""
 
 import base64
 import json
@@ -21,15 +21,6 @@ ROWS = 50 * 49  # more than are written as plain lists
 PACKED_TRACE: Tree = simcomm.run("all_to_all/direct", simcomm.star(50, "10 Gbit/s", "5 us"), 1 << 14).to_dict()
 EMULATED = (Path(__file__).parent.parent / "scenarios" / "emulated" / "star4.toml").read_bytes()
 ONE_ROW = ("--set", 'collective.algorithms=["ring"]', "--set", 'collective.sizes=["4 KiB"]')
-KEPT = {
-    "key": "23384acfdcad96fde7706ffe38fec1aa",
-    "choice": "AWS p3.2xlarge",
-    "rate": 400.0,
-    "causes": {"one V100": 0.03},
-    "bottleneck": "compute",
-    "efficiency": 1.0,
-}
-LINE = json.dumps(KEPT).encode() + b"\n"
 LAYERS = json.loads((Path(simcomm.__file__).parent.parent / "collectives/model_profiles/resnet18.json").read_text())
 MODEL: Tree = {
     **LAYERS,
@@ -53,7 +44,6 @@ OVERLAP: Tree = {
 def systematic_numbers() -> Iterator[Case]:
     """Yield the cases that are not drawn."""
     yield from _packed_columns()
-    yield from _kept_lines()
 
 
 @cache
@@ -90,30 +80,6 @@ def _packed_columns() -> Iterator[Case]:
             picture = ("a.png", "a.html")[(number + shift) % 2]
             words = ("animate", "a.json", "-o", picture)
             yield Case(f"packed {name} {kind}", words, (("a.json", content),), (picture,))
-
-
-def _kept_lines() -> Iterator[Case]:
-    there = (("a.toml", files.toml(plans.PLANNED)), ("p.csv", (plans.HEAD + plans.ROW).encode()))
-    words = ("plan", "a.toml", "--prices", "p.csv", "--keep", "k", "--json", "-")
-    contents = {
-        "text": b"precious, and no end of line",
-        "text and row": b"precious\n" + LINE,
-        "row and text": LINE + b"precious",
-        "blank": LINE + b"\n",
-        "marked": b"\xef\xbb\xbf" + LINE,
-        "utf-16": LINE.decode().encode("utf-16"),
-        "list": b"[1]\n",
-        "null": LINE + b"\x00",
-        "object": b'{"a": 1}',
-        "deep": b'{"key": "' + b"[" * 50_000 + b"\n",
-    }
-    for name, content in contents.items():
-        yield Case(f"kept {name}", words, (*there, ("k", content)), ("k",) if name == "marked" else ())
-    values: tuple[Tree, ...] = (None, -1, 10**400, 1e308, 5e-324, float("nan"), True, "x", [], {"a": 1e300}, {"": 0})
-    for key in KEPT:
-        for value in values:
-            content = json.dumps({**KEPT, key: value}).encode() + b"\n"
-            yield Case(f"kept {key} {str(value)[:12]!r}", words, (*there, ("k", content)), ("k",))
 
 
 def draw_pair(draw: random.Random, name: str) -> Case:

@@ -31,7 +31,7 @@ PLAN_KEYS = (
     "title", "training.model", "training.batch_size", "training.accumulate", "training.precision",
     "training.optimizer",
     "training.parameters", "plan.target_samples", "plan.budget", "plan.deadline", "plan.most_nodes", "plan.providers",
-    "plan.interruptions_per_day", "plan.known_rates", "plan.known_rates.V100", "training.loader",
+    "plan.known_rates", "plan.known_rates.V100", "training.loader",
     "training.parallelism.bucket_mb", "training.parallelism.gradient_bytes", "plan.spot", "plan.nothing", "training",
 )  # fmt: skip
 HEAD = (
@@ -79,13 +79,12 @@ def _plans() -> Iterator[Case]:
         for text in (*files.ODD_WORDS, "1h", "3 days", "-3 days", "1e308 days"):
             yield Case(f"plan {option} {text[:20]!r}", ("plan", "a.toml", option, text), there)
     for output in ("a.toml", "a.exe", "", "/dev/full", "/proc/x.png", "a.toml/x.svg", "p.csv", "n" * 300 + ".png"):
-        for option in ("--plot", "--json", "--keep"):
+        for option in ("--plot", "--json"):
             if (option, output) not in (("--json", "/dev/full"), ("--json", "")):
                 with_prices = (*there, ("p.csv", (HEAD + ROW).encode()))
                 words = ("plan", "a.toml", "--prices", "p.csv", option, output)
                 yield Case(f"plan {option} {output[:20]!r}", words, with_prices, (output,) if output == "a.exe" else ())
     for name, content in ODD_FILES.items():
-        yield Case(f"plan kept {name}", ("plan", "a.toml", "--keep", "k"), (*there, ("k", content)), ("k", "nowhere"))
         yield Case(f"plan of {name}", ("plan", "b.toml"), (("b.toml", content),))
 
 

@@ -7,7 +7,6 @@ import socket
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from io import StringIO
@@ -26,7 +25,6 @@ from collectives.quoting import make_printable
 from ringlab.cli import app
 from ringlab.shared.output import make_console, write_files, write_json
 from ringlab.shared.progress import TerminalProgress
-from simcomm.renting.predicting import RateFile
 from simcomm.sweeping import SweepFile
 
 
@@ -122,10 +120,9 @@ def test_nothing_that_was_read_is_overwritten_by_whatever_name(tmp_path: Path):
     write_text(file, "x")
 
 
-ROW = '{"key": "k", "rate": 1.0, "causes": {}, "bottleneck": "compute", "efficiency": 1.0, "seconds": 1.0}'
+ROW = '{"key": "k", "what": "a prediction of a sweep", "seconds": 1.0}'
 
 
-@pytest.mark.parametrize("read", [RateFile, lambda path: SweepFile(path, [])])
 @pytest.mark.parametrize(
     ("there", "left"),
     [
@@ -143,13 +140,11 @@ ROW = '{"key": "k", "rate": 1.0, "causes": {}, "bottleneck": "compute", "efficie
         (ROW.replace("1.0", "true") + "\n", None),
     ],
 )
-def test_of_a_file_of_lines_only_what_is_half_a_line_is_cut_off(
-    read: Callable[[Path], object], there: str, left: str | None, tmp_path: Path
-) -> None:
+def test_of_a_file_of_lines_only_what_is_half_a_line_is_cut_off(there: str, left: str | None, tmp_path: Path) -> None:
     file = tmp_path / "kept"
     file.write_text(there)
     with nullcontext() if left is not None else pytest.raises(InputError, match=r"kept, line \d: .* name another"):
-        read(file)
+        SweepFile(file, [])
     assert file.read_text() == (there if left is None else left)
 
 

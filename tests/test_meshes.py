@@ -35,7 +35,7 @@ from simcomm.mesh_search.search import (
     what_would_fit,
 )
 from simcomm.mesh_search.step import step_seconds
-from simcomm.renting.rentals import cheapest_gpu, read_rentals
+from simcomm.renting.prices import cheapest_gpu, read_prices
 
 P = read_shipped().parameters
 MODEL = {
@@ -283,6 +283,7 @@ def test_the_command_lists_the_fastest_meshes(ringlab, scenario, tmp_path):
     )
     assert status == 0, err
     assert "tokens/s" in out and "Try, as they differ in what is uncertain" in out and "Why the others lose" in out
+    assert "H100 SXM at $2.50 an hour: training.price_per_hour." in " ".join(out.split())
     answer = json.loads((tmp_path / "a.json").read_text())
     assert [case["devices"] for case in answer["cases"]] == [8, 64]
     best = answer["cases"][1]["best"][0]
@@ -592,8 +593,8 @@ def test_a_run_whose_heads_do_not_divide_its_width_is_refused():
 
 
 def test_the_price_is_of_a_machine_with_the_gpus_of_a_node():
-    found = cheapest_gpu(read_rentals(), "H100 SXM", 128, 8)
-    assert found is not None and found.rental.gpus >= 8
+    found = cheapest_gpu(read_prices(), "H100 SXM", 128, 8)
+    assert found is not None and found.instance.gpus >= 8
 
 
 def test_a_table_of_ones_own_is_judged_and_what_the_fit_has_not_seen_is_said(accuracy_of, tmp_path):

@@ -13,11 +13,10 @@ import numpy as np
 from collectives.records.model_profile import is_transformer, parse_transformer
 from collectives.training.parallelism import Parallelism
 from simcomm.mesh.compute import Compute, at_rate
-from simcomm.mesh.intervals import Uncertain
 from simcomm.mesh.job import Host, TrainingJob
 from simcomm.mesh.memory import DeviceMemory, check_pieces, too_large
 from simcomm.mesh_search.columns import OPTIMIZERS, PRECISIONS
-from simcomm.mesh_search.parameters import NAMES, Belief, Slopes, believe, find_slopes
+from simcomm.mesh_search.parameters import Belief, Slopes, believe, find_slopes
 from simcomm.mesh_search.search import FoundMeshes, MeshJob, SearchedMesh, predict_meshes
 from simcomm.mesh_search.step import waits
 
@@ -95,23 +94,8 @@ class LanguageModel:
     @property
     def compute(self) -> Compute:
         """How long one device computes on each layer."""
-        found = at_rate(self.job.model, self.rate.median, self.source)
+        found = at_rate(self.job.model, self.job.batch / float(self.alone.step_s[0]), self.source)
         return replace(found, spread=float(self.known.deviations(self._slopes(self.alone))[0]))
-
-    @property
-    def rate(self) -> Uncertain:
-        """Samples a second of one device."""
-        return Uncertain(self.job.batch / float(self.alone.step_s[0]), self.causes(self.alone, 0))
-
-    def causes(self, found: FoundMeshes, number: int) -> dict[str, float]:
-        """Return what a rate of one of several meshes may be wrong by: each parameter, and each run by itself.
-
-        A parameter is wrong alike for all machines; one that moves a rate by less than 0.2 % is left out.
-        """
-        slopes = self._slopes(found, number).slopes[0]
-        moved = -slopes * np.sqrt(np.diag(self.known.covariance))
-        known = {name: float(by) for name, by in zip(NAMES, moved, strict=True) if abs(by) > 0.002}
-        return {**known, f"a run on {found.job.gpus} x {self.host.gpu}": self.known.noise}
 
     def mesh_job(self, devices: int, form: Parallelism) -> MeshJob:
         """Return what the closed forms are asked."""

@@ -1,1 +1,1 @@
-"""What a training costs on rented machines: prices, what they make of a predicted rate, and which to choose."""
+"""Instance types: prices, candidates, the training step on each candidate, and cost estimates."""

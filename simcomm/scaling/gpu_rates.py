@@ -1,8 +1,6 @@
-"""How fast one GPU of each type trains a job, and by which causes all types may be wrong together.
+"""How fast one GPU of each type trains a job, with the spread of that rate.
 
-Rates are measured by the user, or guessed from published rates and data sheets by ``simcomm.scaling.one_gpu``, whose
-covariance says what is wrong alike: a job's own constant moves all types and cancels in a choice. The causes are the
-columns of its Cholesky factor, so that numbers with them have this covariance.
+Rates are measured by the user, or estimated from published rates and data sheets by ``simcomm.scaling.one_gpu``.
 
 ``predict_rate`` goes from one GPU's rate to that of many, on machines of known bus bandwidth.
 """
@@ -14,15 +12,12 @@ from math import exp, isclose, log
 from statistics import fmean
 from typing import NamedTuple
 
-import numpy as np
-
 from collectives.errors import InputError
 from collectives.quoting import quote, suggest
 from collectives.training.workload import ComputePhases
 from simcomm.cluster.hardware import machine_entries, parts
 from simcomm.mesh.compute import MEASURED_SPREAD, Compute, as_measured, at_rate, in_phases, measured_rate
 from simcomm.mesh.interconnect import NodeInterconnect, ScalingNode
-from simcomm.mesh.intervals import Uncertain
 from simcomm.mesh.job import MeshDevice, TrainingJob
 from simcomm.mesh.prediction import StepPrediction
 from simcomm.mesh.step import StepModel
@@ -32,7 +27,7 @@ from simcomm.nccl.descriptions import describe_preset
 from simcomm.nccl.predict import predict_seconds
 from simcomm.scaling.descriptions import Point, ScalingGpu, Series, check_gpus, find_node, find_scaling_gpu, read_own
 from simcomm.scaling.models import even_model
-from simcomm.scaling.one_gpu import YOURS, Alone, guess_rates, guess_together, network_of, published
+from simcomm.scaling.one_gpu import YOURS, Alone, OneGpuRate, guess_rates, network_of, published
 
 SOME_FLOPS = 1e9  # where a search for those of a sample begins
 SERIES_GPUS = {"V100 ": "V100", "P100 ": "P100", "A100 80GB": "A100-80", "A100 ": "A100"}  # their names, by a beginning
@@ -48,7 +43,7 @@ def series_gpu(name: str) -> str:
 
 
 class GpuRates:
-    """The rates of one GPU of each type in samples a second, with what they may be wrong by."""
+    """The rates of one GPU of each type in samples a second, with their spread."""
 
     def __init__(
         self, job: TrainingJob, known: Mapping[str, float], gpus: Iterable[str], where: str = "plan.known_rates"
@@ -66,16 +61,16 @@ class GpuRates:
         self.unknown = dict[str, str]()  # by type: why nothing can be said
         self.guessed = self._guess(sorted({series_gpu(name) for name in gpus} - self.known.keys()))
 
-    def rate(self, gpu: str) -> Uncertain:
+    def rate(self, gpu: str) -> OneGpuRate:
         """Return the rate of a type that was asked about. Raise InputError for one of which too little is known."""
         name = series_gpu(gpu)
         if name in self.known:
-            return Uncertain(self.known[name], {f"one {name}": MEASURED_SPREAD})
+            return OneGpuRate(self.known[name], MEASURED_SPREAD)
         if name in self.unknown:
             raise InputError(self.unknown[name])
         return self.guessed[name]
 
-    def _guess(self, names: Iterable[str]) -> dict[str, Uncertain]:
+    def _guess(self, names: Iterable[str]) -> dict[str, OneGpuRate]:
         boards = {}
         for name in names:
             try:
@@ -83,7 +78,10 @@ class GpuRates:
             except InputError as error:
                 self.unknown[name] = str(error)
         if not self.known and not self.job.model.written_bytes:
-            said = f"nothing is known of {self.job.model.model} but its size: measure one GPU, plan.known_rates"
+            said = (
+                f"model {self.job.model.model} is described by its number of parameters only, so its rate cannot be "
+                "estimated; measure one GPU and set plan.known_rates"
+            )
             self.unknown.update(dict.fromkeys(boards, said))
             return {}
         if not boards:
@@ -91,12 +89,7 @@ class GpuRates:
         job = self.job if self.job.model.written_bytes else self._sized()
         yours = [Alone(job, find_scaling_gpu(name), YOURS, rate) for name, rate in self.known.items()]
         asked = [Alone(job, board, YOURS) for board in boards.values()]
-        rates, covariance = guess_together([*published(), *yours], asked)
-        factor = np.linalg.cholesky(covariance).tolist()
-        return {
-            name: Uncertain(rate.rate, {f"one {other}": by for other, by in zip(boards, row, strict=True) if by})
-            for name, rate, row in zip(boards, rates, factor, strict=True)
-        }
+        return dict(zip(boards, guess_rates([*published(), *yours], asked), strict=True))
 
     def _sized(self) -> TrainingJob:
         """Return the job of a model of unknown layers with as much work as its known rates say."""
@@ -151,7 +144,7 @@ def find_compute(job: TrainingJob, source: ComputeSource, gpu: str | None) -> Co
         network = network_of(job.model)
         is_published = network in {network_of(one.job.model) for one in published()}
         said = f"published rates of {network if is_published else 'other models'} on one GPU"
-    return replace(at_rate(job.model, found.median, said), spread=found.spread)
+    return replace(at_rate(job.model, found.rate, said), spread=found.spread)
 
 
 MESSAGE = 200e6  # bytes of an all-reduce, at which a catalogue machine's bus bandwidth is taken

@@ -36,8 +36,7 @@ FLOPS_SHARE = 0.6  # of FLOPs in a sample's work; the rest are the elements that
 # work of a core in Maxwell, whose multiprocessor has 128).
 KEPLER, BEFORE_MAXWELL = 2 / 3, 2015
 ANY = 10.0  # of the constant
-# Errors of types that were left out beside what the process says: of a rate, and of how two types differ.
-NARROWER, NARROWER_BETWEEN = 0.65, 0.85
+NARROWER = 0.65  # errors of types that were left out, as a share of the spread of the process
 SHEET = ("peak", "memory", "year", "shader", "watts")
 FRAMEWORKS = ("pytorch", "mxnet", "tensorflow", "tensorpack", "paddle", "oneflow")
 
@@ -113,42 +112,16 @@ def guess_rates(
     seen: Sequence[Alone], asked: Sequence[Alone], process: Mapping[str, float] | None = None
 ) -> list[OneGpuRate]:
     """Return the rates of jobs on one GPU, given others."""
-    logs, covariance = _condition(seen, asked, process)
-    return _as_rates(logs, np.sqrt(np.diag(covariance)) * NARROWER)
-
-
-def guess_together(seen: Sequence[Alone], asked: Sequence[Alone]) -> tuple[list[OneGpuRate], Floats]:
-    """Return the rates of one job on several GPUs, and the covariance of their logarithms.
-
-    A rate is narrower than the process says, as in ``guess_rates``; how two GPUs differ is less so: what else is taken
-    away is taken from what all of them have in common, as far as that goes.
-    """
-    logs, covariance = _condition(seen, asked, None)
-    less = (NARROWER_BETWEEN**2 - NARROWER**2) * float(np.diag(covariance).mean())
-    covariance = NARROWER_BETWEEN**2 * covariance
-    common = float(1 / np.linalg.inv(covariance).sum())  # beyond it, some average would be surer than sure
-    covariance = covariance - min(less, 0.99 * common)
-    return _as_rates(logs, np.sqrt(np.diag(covariance))), covariance
-
-
-def _condition(
-    seen: Sequence[Alone], asked: Sequence[Alone], process: Mapping[str, float] | None
-) -> tuple[Floats, Floats]:
-    """Return the logarithms of rates, and their covariance by the process."""
     values = process or read_process()
     known, wanted = make_columns(seen), make_columns(asked)
     noise = values["noise"] ** 2
     inverse = np.linalg.inv(covariance_of(known, known, values) + noise * np.eye(len(seen)))
     shared = covariance_of(wanted, known, values)
     left = np.log([one.rate for one in seen]) - mean_of(known, values)
-    guessed = mean_of(wanted, values) + shared @ (inverse @ left)
-    covariance = covariance_of(wanted, wanted, values) + noise * np.eye(len(asked)) - shared @ inverse @ shared.T
-    np.fill_diagonal(covariance, np.maximum(np.diag(covariance), noise))
-    return guessed, covariance
-
-
-def _as_rates(logs: Floats, spreads: Floats) -> list[OneGpuRate]:
-    return [OneGpuRate(rate, spread) for rate, spread in zip(np.exp(logs).tolist(), spreads.tolist(), strict=True)]
+    rates = np.exp(mean_of(wanted, values) + shared @ (inverse @ left))
+    variances = np.diag(covariance_of(wanted, wanted, values) - shared @ inverse @ shared.T) + noise
+    spreads = np.sqrt(np.maximum(variances, noise)) * NARROWER
+    return [OneGpuRate(*row) for row in zip(rates.tolist(), spreads.tolist(), strict=True)]
 
 
 class RateFeatures(NamedTuple):

@@ -1,7 +1,6 @@
-"""``ringlab plan``: which machines to rent for a training, by time and money, and how sure that is."""
+"""``ringlab plan``: the instance types that can train a model, with time and cost, by deadline and budget."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from math import inf
@@ -15,13 +14,14 @@ from collectives.checks import check_number
 from collectives.errors import InputError
 from collectives.quoting import quote, suggest
 from collectives.records.model_profile import read_model_profile, shipped_model_profiles
+from collectives.units import count
 from ringlab.commands.predicting.devices_answer import WORDS
 from ringlab.shared.answer import Answer, AnswerRecord
 from ringlab.shared.failures import refusals_about
 from ringlab.shared.models import find_job, named_optimizer
 from ringlab.shared.options import ExplainOpt, JsonOpt, ScenarioArg, SetOpt, drawing, with_groups
 from ringlab.shared.output import check_outputs, deliver
-from ringlab.shared.progress import Progress, TerminalProgress, computing, draw_to, keeping
+from ringlab.shared.progress import Progress, TerminalProgress, computing, draw_to
 from ringlab.shared.ranges import MOST_CASES
 from ringlab.table import MOST_ROWS, Part, Sentences, Table, format_digits
 from scenarios.forms import PlanForm, parse_hours
@@ -30,19 +30,18 @@ from simcomm.mesh.compute import measured_rate
 from simcomm.mesh.job import TrainingJob
 from simcomm.mesh.language import is_expressible, is_language
 from simcomm.mesh_search.runs import find_own_runs
-from simcomm.renting.language_models import LanguagePredicting
-from simcomm.renting.plan import MINUTES, SHARE, PlanLimits, RentalPlan, advise, half_width, make_plan
-from simcomm.renting.predicting import AnyPredicting, AnyQuestion, Predicting, fitting_choices, predict_all
-from simcomm.renting.quotes import BreakEven, Choice, Interruptions, Quote, Rate, list_choices, make_quote
-from simcomm.renting.rentals import OLD_AFTER_DAYS, Rental, is_old, newest_date, read_rentals
+from simcomm.renting.candidates import Candidate, CostEstimate, Limits, list_candidates, pareto_front
+from simcomm.renting.prices import OLD_AFTER_DAYS, InstanceType, is_old, read_prices
+from simcomm.renting.steps import LanguageSteps, ProfileSteps, Screening, StepSource, screen
 from simcomm.scaling.gpu_rates import GpuRates
 
-OLD = "†"  # behind a price
+OLD, BEYOND = "†", "‡"  # marks of an old price, and of an interval that ends beyond a limit
+GIB = 2**30
 
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """What is asked of a plan; each goes before what the scenario's ``[plan]`` says."""
+    """The goals and limits of a plan; each overrides a key of the scenario's ``[plan]``."""
 
     target_samples: Annotated[
         float | None, Option(metavar="N", help="Total number of samples or tokens to train on. Default: one epoch.")
@@ -56,13 +55,9 @@ class PlanOptions:
         Path | None,
         Option(metavar="FILE.csv", help="Price list with the columns of prices.csv. Default: the built-in snapshot."),
     ] = None
-    kept: Annotated[
-        Path | None,
-        Option("--keep", metavar="FILE", help="Cache predicted rates in FILE."),
-    ] = None
 
     def applied(self, form: PlanForm) -> PlanForm:
-        """Return what a scenario says of its plan, changed to what is asked here. Raise InputError."""
+        """Return the scenario's ``[plan]`` with these options applied. Raise InputError."""
         for name, value in (("--target-samples", self.target_samples), ("--budget", self.budget)):
             if value is not None:
                 check_number(name, value, above=0)
@@ -83,15 +78,15 @@ def command(
     json_to: JsonOpt = None,
     set_keys: SetOpt = None,
 ) -> None:
-    """Find the cheapest instances to rent for a training run, by deadline and budget."""
-    check_outputs(json_to, plot, options.kept)
+    """Find the cheapest instance types for a training run, by deadline and budget."""
+    check_outputs(json_to, plot)
     answer = plan(scenario, *(set_keys or ()), **vars(options), progress=TerminalProgress())
     deliver(answer, json_to, draw_to(answer, plot, json_to), explain=explain)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanRow(AnswerRecord):
-    """A choice within the limits; times are hours, money is dollars."""
+    """A candidate that is on time and on budget. Times are in hours, costs in dollars; intervals hold 80 %."""
 
     rank: int
     label: str
@@ -113,39 +108,45 @@ class PlanRow(AnswerRecord):
     hours_80: tuple[float, float]
     cost: float
     cost_80: tuple[float, float]
-    chance_within_limits: float
+    high_end_within_limits: bool
     front: bool
 
-    def cells(self, has_limits: bool) -> list[str]:
-        """Return the row as it is shown, with the chance to keep the limits where there are any."""
+    def cells(self, limits: Limits) -> list[str]:
+        """Return the row of the table."""
         return [
             f"{self.rank}{'*' * self.front}",
             self.label,
             *([self.mesh] if self.mesh else []),
             self.bottleneck,
             format_digits(self.hours),
+            _format_range(self.hours_80, limits.deadline),
             format_digits(self.cost),
-            " to ".join(map(format_digits, self.cost_80)),
+            _format_range(self.cost_80, limits.budget),
             f"{self.price_per_hour:.2f}{OLD * self.price_is_old}",
-            *([f"{self.chance_within_limits:.0%}"] if has_limits else []),
         ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class MeasureFirst(AnswerRecord):
-    """A short run that is expected to bring more than it costs."""
+def _format_range(bounds: tuple[float, float], limit: float) -> str:
+    return " to ".join(map(format_digits, bounds)) + BEYOND * (bounds[1] > limit)
 
-    run: str
-    minutes: float
-    costs: float
-    saves: float  # dollars, expected
-    uncertainty_before: float  # of the cost of the first over that of its rival: plus or minus, 80 %
-    uncertainty_after: float
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryRow(AnswerRecord):
+    """GPUs that have too little memory for the training run, in bytes of a GPU."""
+
+    gpu: str
+    gpus: int
+    needed_bytes: float
+    memory_bytes: float
+
+    def cells(self) -> list[str]:
+        """Return the row of the table."""
+        return [f"{self.gpus} x {self.gpu}", f"{self.needed_bytes / GIB:,.1f}", f"{self.memory_bytes / GIB:,.0f}"]
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class PlanAnswer(Answer):
-    """What ``plan`` found: the choices within the limits, the cheapest first."""
+    """The answer of ``plan``: the candidates that are on time and on budget, the cheapest first."""
 
     kind = "plan"
 
@@ -157,141 +158,136 @@ class PlanAnswer(Answer):
     budget: float | None
     prices: str
     prices_newest: str
-    choices: tuple[PlanRow, ...]
-    beyond_limits: int
-    chance_first: float
-    rival: str | None
-    chance_rival: float
-    break_evens: tuple[BreakEven, ...]
-    measure_first: MeasureFirst | None
+    candidates: tuple[PlanRow, ...]
+    beyond_limits: int  # candidates that are late or over budget
+    too_little_memory: tuple[MemoryRow, ...]
     notes: tuple[str, ...]
     advice: str
-    does_not_fit: tuple[str, ...] = ()  # GPUs that keep less than the training needs, which have no choice
-    interrupted: bool = False
 
-    def to_dict(self) -> dict[str, Any]:
-        return super().to_dict() | {"interrupted": self.interrupted}
+    @property
+    def limits(self) -> Limits:
+        """The deadline and the budget."""
+        return Limits(self.deadline_hours or inf, self.budget or inf)
 
     def draw(self, path: Path | str) -> None:
-        """Write time against money as .png, .svg or .pdf. Raise InputError for another suffix."""
-        dots = [
-            viz.Priced(
-                row.label,
-                row.gpu,
-                (row.hours_80[0], row.hours, row.hours_80[1]),
-                (row.cost_80[0], row.cost, row.cost_80[1]),
-                row.front,
+        """Write time against cost as .png, .svg or .pdf. Raise InputError for another suffix."""
+        dots = []
+        for row in self.candidates:
+            (fewest, most), (least, highest) = row.hours_80, row.cost_80
+            dots.append(
+                viz.Priced(row.label, row.gpu, (fewest, row.hours, most), (least, row.cost, highest), row.front)
             )
-            for row in self.choices
-        ]
         subtitle = f"{self.target_samples:,.0f} samples; prices of {self.prices_newest} and before; lines: 80 %"
-        limits = self.deadline_hours or inf, self.budget or inf
-        viz.write_figure(viz.money_figure(f"{self.title}: what it takes and costs", subtitle, dots, limits), path)
+        viz.write_figure(viz.money_figure(f"{self.title}: time and cost", subtitle, dots, self.limits), path)
 
     def show(self) -> Iterator[Part]:
-        """Yield the cheapest choices, with those of the Pareto front, then break-even points and the advice."""
-        shown = [row for number, row in enumerate(self.choices) if number < MOST_ROWS or row.front]
+        """Yield the cheapest candidates and the Pareto front, the GPUs with too little memory, and sentences."""
+        shown = [row for number, row in enumerate(self.candidates) if number < MOST_ROWS or row.front]
+        notes, marks = [*self.notes], list[str]()
+        if shown:
+            yield self._table(shown)
+            notes, marks = [*self._legend(shown), *notes], [self._marks(shown)]
+        small = dict[str, MemoryRow]()  # of each GPU type the number of GPUs that comes closest to fitting
+        for each in sorted(self.too_little_memory, key=lambda each: each.needed_bytes / each.memory_bytes):
+            small.setdefault(each.gpu, each)
+        if small and not (self.candidates or self.beyond_limits):
+            headings = ["candidate", "needed\n(GiB a GPU)", "available\n(GiB a GPU)"]
+            yield Table("Too little memory", headings, [each.cells() for each in small.values()])
+        elif small:
+            notes.append(f"too little memory: {', '.join(each.cells()[0] for each in small.values())}")
+        yield Sentences([*notes, *marks, self.advice])  # the last ones are shown without --explain
+
+    def _table(self, shown: Sequence[PlanRow]) -> Table:
         meshes = ["mesh"] if any(row.mesh for row in shown) else []
-        has_limits = self.deadline_hours is not None or self.budget is not None
-        headings = ["", "machines", *meshes, "bottleneck", "hours", "$", "80 %", "$/h", *["kept"] * has_limits]
+        headings = ["", "candidate", *meshes, "bottleneck", "hours", "80 %", "$", "80 %", "$/h"]
         title = f"{self.title}: {self.target_samples:,.0f} samples"
-        yield Table(title, headings, [row.cells(has_limits) for row in shown], words=3)
-        if self.does_not_fit:
-            yield f"the training does not fit on: {', '.join(self.does_not_fit)}"
-        most = dict.fromkeys(row.bottleneck.split()[0] for row in shown)
-        words = [f"{name}: {WORDS[name]}" for name in most if name in WORDS and name != "compute"]
-        held = "; ".join(["bottleneck: the largest part of a step besides compute, and its share", *words])
-        marks = "*: on the Pareto front, nothing else is both sooner and cheaper"
-        if has_limits:
-            marks += "; kept: how likely deadline and budget are"
+        return Table(title, headings, [row.cells(self.limits) for row in shown], words=3 + len(meshes))
+
+    def _legend(self, shown: Sequence[PlanRow]) -> Iterator[str]:
+        """Yield the number of candidates that are not shown, and the meaning of the bottlenecks."""
+        more = len(self.candidates) - len(shown)
+        if more:
+            yield f"{more} more expensive candidates are not shown (--json has all)"
+        names = dict.fromkeys(row.bottleneck.split()[0] for row in shown)
+        words = [f"{name}: {WORDS[name]}" for name in names if name in WORDS and name != "compute"]
+        yield "; ".join(["bottleneck: the largest part of a step besides compute, and its share", *words])
+
+    def _marks(self, shown: Sequence[PlanRow]) -> str:
+        """Return the meaning of the marks in the table."""
+        marks = "*: on the Pareto front, no other candidate is both faster and cheaper"
+        if not all(row.high_end_within_limits for row in shown):
+            marks += f"; {BEYOND}: the high end is beyond the deadline or the budget"
         if any(row.price_is_old for row in shown):
-            marks += f"; {OLD}: a price that is older than {OLD_AFTER_DAYS} days, or may be, as its source has no date"
-        more = len(self.choices) - len(shown)
-        notes = [*self.notes, *([f"{more} dearer choices are not shown (--json has all)"] if more else [])]
-        points = [f"break-even: {point.text}" for point in self.break_evens]
-        yield Sentences([*notes, *points, held, marks, self.advice])
+            marks += f"; {OLD}: the price is older than {OLD_AFTER_DAYS} days or has no date"
+        return marks
 
 
 def plan(
     scenario: str | Path,
     *overrides: str,
-    executor: Executor | None = None,
     progress: Progress | None = None,
     today: date | None = None,
     **asked: Any,
 ) -> PlanAnswer:
-    """Choose machines to rent for a scenario's training; what is given here comes before its ``[plan]``.
+    """Find the instance types that train a scenario's model on time and on budget; arguments override ``[plan]``.
 
     The other keywords are the fields of ``PlanOptions``: ``target_samples``, ``budget`` in dollars, ``deadline`` in
-    hours or a text such as "3 days", ``spot``, ``prices``, a file in the columns of ``simcomm/renting/prices.csv``, and
-    ``kept``, a file whose rates are not predicted again. ``executor`` is any of ``concurrent.futures`` in place of this
-    machine's cores. An interrupt ends predicting, and the plan is of what is done. Raises InputError, and
-    KeyboardInterrupt where nothing is done yet.
+    hours or a text such as "3 days", ``spot``, and ``prices``, a file with the columns of
+    ``simcomm/renting/prices.csv``. Raises InputError.
 
     >>> found = plan("quickstart", "training.model='resnet50'", "plan.known_rates={'V100' = 400.0}", target_samples=1e8)
-    >>> found.choices[0].cost <= found.choices[1].cost
+    >>> found.candidates[0].cost <= found.candidates[1].cost
     True
     """
     options, when = PlanOptions(**asked), today or date.today()
     form = read_planned_training(str(scenario), overrides)
-    path = form.path
     wanted = options.applied(form.plan)
     samples = _samples(form, wanted)
-    with refusals_about(f"{path}: training"):
-        job = find_job(form.training, path.parent)
-    rentals, known = _offered(read_rentals(options.prices), wanted, path), _known_rates(form)
-    with refusals_about(str(path)):
-        predicting = _predicting(form, job, known, {one.gpu for one in rentals})
-    with refusals_about(f"{path}: training"):
-        fitting, too_small = fitting_choices([*list_choices(rentals, wanted.most_nodes, wanted.spot)], predicting)
-    questions, unknown = _questions(fitting, predicting)
-    spot = Interruptions(wanted.interruptions_per_day, wanted.lost_per_interruption)
+    with refusals_about(f"{form.path}: training"):
+        job = find_job(form.training, form.path.parent)
+    instances = _offered(read_prices(options.prices), wanted, form.path)
+    candidates = _candidates(instances, wanted)
+    with refusals_about(str(form.path)):
+        steps = _step_source(form, job, {one.gpu for one in instances})
+    with computing(progress, f"predicting {len(candidates)} candidates") as tick:
+        found = screen(candidates, steps, samples, lambda done: tick(0, done, len(candidates), "candidates"))
+    if not (found.estimates or found.too_small):  # say why, of the most GPUs
+        reason = max(found.unsupported, key=lambda each: max(one.gpus for one in found.unsupported[each]))
+        raise InputError(f"{form.path}: training: {reason}")
 
-    named = [(choice.instances, question) for choice, question in questions]
-    rates = dict[int, Rate]()
-    with computing(progress, f"predicting {len(named)} choices of machines") as tick, keeping(rates) as interruption:
-        for number, rate in predict_all(named, executor=executor, kept=options.kept):
-            rates[number] = rate
-            tick(0, len(rates), len(named), "choices")
-    quotes = [make_quote(questions[number][0], rate, samples, spot) for number, rate in sorted(rates.items())]
-    limits = PlanLimits(wanted.deadline or inf, wanted.budget or inf)
-    found = make_plan(quotes, limits, predicting.predict, spot)
-
-    source = "snapshot" if options.prices is None else str(options.prices)
-    notes = [_note_on_prices(rentals, f"the {source}" if options.prices is None else source, when)]
-    notes += [*predicting.notes, *_notes_on_choices(found, len(quotes), unknown)]
+    limits = Limits(wanted.deadline or inf, wanted.budget or inf)
+    ranked = sorted(found.estimates, key=lambda one: (one.dollars, one.hours, one.candidate.label))
+    within = [one for one in ranked if limits.allow(one.hours, one.dollars)]
+    front = {*pareto_front([(one.hours, one.dollars) for one in within])}
+    left_out = [
+        f"not supported: {count(len(candidates), 'candidate')} such as {candidates[0].label}: {reason}"
+        for reason, candidates in found.unsupported.items()
+    ]
+    if len(within) < len(ranked):
+        left_out.append(f"late or over budget: {len(ranked) - len(within)} of {len(ranked)} candidates")
+    source = "built-in list" if options.prices is None else str(options.prices)
     return PlanAnswer(
         title=form.title,
-        file=str(path),
+        file=str(form.path),
         model=job.model.model,
         target_samples=samples,
         deadline_hours=wanted.deadline,
         budget=wanted.budget,
         prices=source,
-        prices_newest=newest_date(rentals).isoformat(),
-        choices=tuple(_row(rank, one, found, limits, when) for rank, one in enumerate(found.quotes, start=1)),
-        beyond_limits=found.beyond,
-        chance_first=found.chance_first,
-        rival=found.rival.choice.label if found.rival else None,
-        chance_rival=found.chance_rival,
-        break_evens=found.break_evens,
-        measure_first=_measure_first(found),
-        notes=tuple(notes),
-        advice=advise(found),
-        does_not_fit=tuple(too_small),
-        interrupted=interruption.came,
+        prices_newest=max(one.dated for one in instances).isoformat(),
+        candidates=tuple(_row(place, one, place in front, limits, when) for place, one in enumerate(within)),
+        beyond_limits=len(ranked) - len(within),
+        too_little_memory=tuple(
+            MemoryRow(gpu=gpu, gpus=gpus, needed_bytes=error.needed, memory_bytes=error.available)
+            for (gpu, gpus), error in found.too_small.items()
+        ),
+        notes=(*left_out, *steps.notes, *_price_notes(form, instances, source, when)),
+        advice=_advise(within, ranked, limits) if ranked else _describe_closest(found),
     )
 
 
-def _notes_on_choices(found: RentalPlan, quoted: int, unknown: Collection[str]) -> Iterator[str]:
-    if found.beyond:
-        yield f"{found.beyond} of {quoted} choices are beyond the deadline or the budget"
-    if unknown:
-        yield f"left out, as too little is known of it: {', '.join(sorted(unknown))}"
-
-
 def _samples(form: PlannedTraining, wanted: PlanForm) -> float:
-    """Return how many samples to train on: as asked, else those of all epochs. Raise InputError without either."""
+    """Return the number of samples to train on: as asked, or those of all epochs. Raise InputError without either."""
     epoch = form.training.epoch
     if wanted.target_samples is None and epoch is None:
         raise InputError(
@@ -301,17 +297,30 @@ def _samples(form: PlannedTraining, wanted: PlanForm) -> float:
     return wanted.target_samples or float((epoch or 0) * form.training.epochs)
 
 
-def _offered(rentals: Sequence[Rental], wanted: PlanForm, path: Path) -> list[Rental]:
-    """Return the rentals of the providers that are asked for. Raise InputError for one that there is not."""
-    known = sorted({one.provider for one in rentals})
+def _offered(instances: Sequence[InstanceType], wanted: PlanForm, path: Path) -> list[InstanceType]:
+    """Return the instance types of the wanted providers. Raise InputError for an unknown one."""
+    known = sorted({one.provider for one in instances})
     for name in wanted.providers:
         if name not in known:
             raise InputError(f"{path}: plan.providers: unknown provider {quote(name)}; {suggest(name, known)}")
-    return [one for one in rentals if not wanted.providers or one.provider in wanted.providers]
+    return [one for one in instances if not wanted.providers or one.provider in wanted.providers]
+
+
+def _candidates(instances: Iterable[InstanceType], wanted: PlanForm) -> list[Candidate]:
+    """Return the candidates. Raise InputError if there are none or too many."""
+    found = [*list_candidates(instances, wanted.most_nodes, wanted.spot)]
+    if not found:
+        raise InputError("the price list has spot prices only; pass --spot")
+    if len(found) > MOST_CASES:
+        raise InputError(
+            f"{len(found):,} candidates; at most {MOST_CASES:,} can be compared. Reduce the price list, plan.providers "
+            "or plan.most_nodes"
+        )
+    return found
 
 
 def _known_rates(form: PlannedTraining) -> dict[str, float]:
-    """Return the samples a second of one GPU by its type: as stated, and as profiles beside the scenario have them."""
+    """Return the samples a second of one GPU by its type: as stated, or as measured in the scenario's profiles."""
     compute, files = form.training.compute, [*form.plan.profiles]
     found = dict(form.plan.known_rates)
     if compute is not None and compute.rate is not None and compute.gpu is not None:
@@ -322,79 +331,82 @@ def _known_rates(form: PlannedTraining) -> dict[str, float]:
     return found | dict(measured_rate(read_model_profile(place), str(place)) for place in places)
 
 
-def _predicting(
-    form: PlannedTraining, job: TrainingJob, known: Mapping[str, float], gpus: Collection[str]
-) -> AnyPredicting:
-    """Return what predicts rates: closed forms those of a language model of which none is stated."""
+def _step_source(form: PlannedTraining, job: TrainingJob, gpus: Collection[str]) -> StepSource:
+    """Return the model of the step: closed forms for a language model without a known rate."""
+    known = _known_rates(form)
     language = replace(job, optimizer=named_optimizer(form.training))
-    if not known and form.training.compute is None and is_language(language):
-        own = {gpu: runs for gpu in sorted(gpus) if (runs := find_own_runs(gpu, job.framework)) is not None}
-        is_free = "parallelism" not in form.training.model_fields_set and is_expressible(language)
-        return LanguagePredicting(language, is_free, own)
-    return Predicting(job, GpuRates(job, known, gpus).rate)
+    if known or form.training.compute is not None or not is_language(language):
+        return ProfileSteps(job, GpuRates(job, known, gpus))
+    own = {gpu: runs for gpu in sorted(gpus) if (runs := find_own_runs(gpu, job.framework)) is not None}
+    is_searched = "parallelism" not in form.training.model_fields_set and is_expressible(language)
+    return LanguageSteps(language, is_searched, own)
 
 
-def _questions(
-    choices: Sequence[Choice], predicting: AnyPredicting
-) -> tuple[list[tuple[Choice, AnyQuestion]], dict[str, str]]:
-    """Return the choices with what is asked of each, and by GPU why nothing can be said. Raise InputError for none."""
-    found, unknown = list[tuple[Choice, AnyQuestion]](), dict[str, str]()
-    for choice in choices:
-        try:
-            found.append((choice, predicting.question(choice)))
-        except InputError as error:
-            unknown[choice.rental.gpu] = str(error)
-    if len(found) > MOST_CASES:
-        raise InputError(
-            f"{len(found):,} candidate machines; at most {MOST_CASES:,} can be compared. Reduce the "
-            "price list, plan.providers or plan.most_nodes"
+def _price_notes(form: PlannedTraining, instances: Sequence[InstanceType], source: str, today: date) -> Iterator[str]:
+    """Yield the origin of the prices, and a price in the scenario that is not used."""
+    old = sum(is_old(one, today) for one in instances)
+    newest = max(one.dated for one in instances).isoformat()
+    more = f"; {old} of {len(instances)} are older than {OLD_AFTER_DAYS} days or have no date: check them first"
+    yield f"prices: {source}, the newest of {newest}{more if old else ''}"
+    if form.training.price_per_hour is not None:
+        yield (
+            f"training.price_per_hour ({form.training.price_per_hour:g}) is not used: a price belongs to an instance "
+            "type; pass your own with --prices FILE.csv"
         )
-    if not found:
-        raise InputError(f"none of the GPUs for sale is known: {next(iter(unknown.values()))}")
-    return found, unknown
 
 
-def _note_on_prices(rentals: Sequence[Rental], source: str, today: date) -> str:
-    old = sum(is_old(one, today) for one in rentals)
-    more = f"; {old} of {len(rentals)} are or may be older than {OLD_AFTER_DAYS} days: look at today's first"
-    return f"prices of {source}, the newest of {newest_date(rentals).isoformat()}{more if old else ''}"
-
-
-def _row(rank: int, one: Quote, found: RentalPlan, limits: PlanLimits, today: date) -> PlanRow:
-    choice, rental = one.choice, one.choice.rental
-    return PlanRow(
-        rank=rank,
-        label=choice.label,
-        provider=rental.provider,
-        instance=rental.instance,
-        region=rental.region,
-        gpu=rental.gpu,
-        gpus=choice.gpus,
-        nodes=choice.nodes,
-        market=choice.market,
-        price_per_hour=choice.price,
-        price_date=rental.dated.isoformat(),
-        price_is_old=is_old(rental, today),
-        samples_per_s=one.rate.rate.median,
-        efficiency=one.rate.efficiency,
-        bottleneck=one.rate.bottleneck,
-        mesh=one.rate.mesh,
-        hours=one.hours.median,
-        hours_80=one.hours.interval(SHARE),
-        cost=one.cost.median,
-        cost_80=one.cost.interval(SHARE),
-        chance_within_limits=one.chance_within(limits.deadline, limits.budget),
-        front=one in found.front,
+def _advise(within: Sequence[CostEstimate], ranked: Sequence[CostEstimate], limits: Limits) -> str:
+    """Return the cheapest candidate within the limits; if there is none, the fastest and the cheapest of all."""
+    if within:
+        first, which = within[0], "Cheapest" if limits == Limits() else "Cheapest on time and on budget"
+        hours, dollars = (" to ".join(map(format_digits, bounds)) for bounds in (first.hours_80, first.dollars_80))
+        late, dear = first.hours_80[1] > limits.deadline, first.dollars_80[1] > limits.budget
+        beyond = " and ".join(["late"] * late + ["over budget"] * dear)
+        more = f"; the high end is {beyond}" if beyond else ""
+        return f"{which}: {_describe(first)}; 80 %: {hours} hours, ${dollars}{more}."
+    asked = [f"within {limits.deadline:.3g} h"] * (limits.deadline < inf)
+    asked += [f"for ${limits.budget:.4g}"] * (limits.budget < inf)
+    fastest = min(ranked, key=lambda one: one.hours)
+    return (
+        f"No candidate finishes {' and '.join(asked)}. Fastest: {_describe(fastest)}. Cheapest: {_describe(ranked[0])}."
     )
 
 
-def _measure_first(found: RentalPlan) -> MeasureFirst | None:
-    best = found.measure
-    return best and MeasureFirst(
-        run=best.measurement.what,
-        minutes=MINUTES,
-        costs=best.measurement.price,
-        saves=best.saves,
-        uncertainty_before=half_width(best.before),
-        uncertainty_after=half_width(best.after),
+def _describe(one: CostEstimate) -> str:
+    """Return a candidate with its time and cost."""
+    candidate = one.candidate
+    return f"{candidate.label} ({candidate.order}): {format_digits(one.hours)} hours, ${format_digits(one.dollars)}"
+
+
+def _describe_closest(found: Screening) -> str:
+    """Return that no candidate fits, with the memory of the closest one."""
+    closest = min(found.too_small.values(), key=lambda error: error.needed / error.available)
+    return f"No candidate has enough memory. The closest: {closest}."
+
+
+def _row(place: int, one: CostEstimate, is_front: bool, limits: Limits, today: date) -> PlanRow:
+    candidate, instance, step = one.candidate, one.candidate.instance, one.step
+    return PlanRow(
+        rank=place + 1,
+        label=candidate.label,
+        provider=instance.provider,
+        instance=instance.instance,
+        region=instance.region,
+        gpu=instance.gpu,
+        gpus=candidate.gpus,
+        nodes=candidate.nodes,
+        market=candidate.market,
+        price_per_hour=candidate.price,
+        price_date=instance.dated.isoformat(),
+        price_is_old=is_old(instance, today),
+        samples_per_s=step.samples_per_s,
+        efficiency=step.efficiency,
+        bottleneck=step.bottleneck,
+        mesh=step.mesh,
+        hours=one.hours,
+        hours_80=one.hours_80,
+        cost=one.dollars,
+        cost_80=one.dollars_80,
+        high_end_within_limits=limits.allow(one.hours_80[1], one.dollars_80[1]),
+        front=is_front,
     )

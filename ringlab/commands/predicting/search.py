@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf, log
 from pathlib import Path
+from statistics import NormalDist
 from typing import Annotated, Any, NamedTuple
 
 from typer import Option
@@ -26,7 +27,6 @@ from ringlab.shared.ranges import parse_world_sizes
 from scenarios.forms import parse_hours
 from scenarios.loader import SpreadTraining, read_spread_training
 from simcomm.mesh.clusters import mesh_cluster
-from simcomm.mesh.intervals import Uncertain
 from simcomm.mesh_search.columns import BITS, OFFLOADED, OPTIMIZERS, PRECISIONS
 from simcomm.mesh_search.devices import PUBLISHED
 from simcomm.mesh_search.memory import PART_NAMES
@@ -44,7 +44,7 @@ from simcomm.mesh_search.search import (
     why_others_lose,
     why_too_large,
 )
-from simcomm.renting.rentals import cheapest_gpu, read_rentals
+from simcomm.renting.prices import cheapest_gpu, read_prices
 
 KEYS = {  # that a what-if varies: of a scenario
     "preset": "cluster.preset", "nodes": "cluster.nodes", "model": "training.model",
@@ -260,16 +260,16 @@ def _numbers(spread: SpreadTraining, options: SearchOptions) -> list[int]:
 
 
 def _price(spread: SpreadTraining, base: SpreadTraining, job: MeshJob) -> DevicePrice:
-    """Return what the scenario says of its own GPU's price, else the cheapest of the price list."""
+    """Return the scenario's price of its own GPU, otherwise the cheapest of the built-in price list."""
     stated, own = spread.training.price_per_hour, mesh_cluster(base.cluster).host
     if stated is not None and own is not None and own.gpu == job.gpu:
-        return DevicePrice(stated, None)
-    found = cheapest_gpu(read_rentals(), job.gpu, job.gpus, job.node_gpus)
+        return DevicePrice(stated, f"{job.gpu} at ${stated:.2f} an hour: training.price_per_hour.")
+    found = cheapest_gpu(read_prices(), job.gpu, job.gpus, job.node_gpus)
     if found is None:
         return DevicePrice(None, None)
-    rental = found.rental
+    instance = found.instance
     return DevicePrice(
-        found.dollars, f"{job.gpu} at ${found.dollars:.2f} an hour: {rental.name}, {rental.dated.isoformat()}."
+        found.dollars, f"{job.gpu} at ${found.dollars:.2f} an hour: {instance.name}, {instance.dated.isoformat()}."
     )
 
 
@@ -330,12 +330,13 @@ def _row(found: FoundMeshes, number: int, factor: float, price: float | None, as
 def _money(asked: SearchOptions, rate: float, factor: float, price: float | None) -> Money:
     """Return what so many tokens take and cost, at dollars an hour of all devices, and how likely within the limits."""
     assert asked.tokens is not None
-    hours = Uncertain(asked.tokens / rate / 3600, {"the step": log(factor) / Z_80})
-    cost = None if price is None else hours.times(price)
+    hours = asked.tokens / rate / 3600
+    low, high = hours / factor, hours * factor
     limit = min(asked.hours, (asked.budget or inf) / price if price is not None else inf)
+    chance = 1.0 if limit == inf else NormalDist(log(hours), log(factor) / Z_80).cdf(log(limit))
     return Money(
-        hours=hours.median, hours_interval=hours.interval(0.8), dollars=None if cost is None else cost.median,
-        dollars_interval=None if cost is None else cost.interval(0.8), chance_within_limits=hours.chance_below(limit),
+        hours=hours, hours_interval=(low, high), dollars=None if price is None else hours * price,
+        dollars_interval=None if price is None else (low * price, high * price), chance_within_limits=chance,
     )  # fmt: skip
 
 

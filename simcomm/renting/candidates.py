@@ -1,0 +1,138 @@
+"""Candidates: a number of nodes of an instance type, and the time and cost of a training run on them."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from math import inf, isfinite
+from typing import Literal, NamedTuple
+
+from collectives.errors import InputError
+from simcomm.renting.prices import InstanceType
+
+Market = Literal["on demand", "spot"]
+Interval = tuple[float, float]  # holds 80 %
+HOUR_S = 3600.0
+
+
+class Candidate(NamedTuple):
+    """A number of nodes of an instance type, on demand or spot."""
+
+    instance: InstanceType
+    nodes: int
+    market: Market
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all nodes."""
+        return self.nodes * self.instance.gpus
+
+    @property
+    def price(self) -> float:
+        """Dollars an hour for all nodes."""
+        each = self.instance.spot_price if self.market == "spot" else self.instance.price
+        assert each is not None
+        return each * self.nodes
+
+    @property
+    def label(self) -> str:
+        """The number of GPUs, the nodes if there are several, and the provider.
+
+        >>> from simcomm.renting.prices import read_prices
+        >>> Candidate(read_prices()[2], 2, "on demand").label
+        '16 x V100 SXM2 16GB on 2 nodes, AWS'
+        """
+        several = f" on {self.nodes} nodes" if self.nodes > 1 else ""
+        spot = " spot" if self.market == "spot" else ""
+        return f"{self.gpus} x {self.instance.gpu}{several}, {self.instance.provider}{spot}"
+
+    @property
+    def order(self) -> str:
+        """The number of instances to order, and their type.
+
+        >>> from simcomm.renting.prices import read_prices
+        >>> Candidate(read_prices()[2], 2, "on demand").order
+        '2 x p3.16xlarge'
+        """
+        return f"{self.nodes} x {self.instance.instance}"
+
+
+def list_candidates(instances: Iterable[InstanceType], most_nodes: int, spot: bool) -> Iterator[Candidate]:
+    """Yield one node of each instance type and, if its network is known, powers of two up to ``most_nodes``.
+
+    Markets without a price are left out.
+
+    >>> from simcomm.renting.prices import read_prices
+    >>> [candidate.order for candidate in list_candidates(read_prices()[2:3], most_nodes=4, spot=True)]
+    ['1 x p3.16xlarge', '2 x p3.16xlarge', '4 x p3.16xlarge']
+    """
+    for instance in instances:
+        nodes = 1
+        while nodes <= (most_nodes if instance.nic_bandwidth is not None else 1):
+            if instance.price is not None:
+                yield Candidate(instance, nodes, "on demand")
+            if spot and instance.spot_price is not None:
+                yield Candidate(instance, nodes, "spot")
+            nodes *= 2
+
+
+class CandidateStep(NamedTuple):
+    """The predicted training step on a candidate: samples a second of all GPUs, and what limits them."""
+
+    samples_per_s: float
+    interval: Interval
+    bottleneck: str  # the largest part of a step besides compute, with its share
+    efficiency: float  # a share of the rate that the GPUs would reach without communication
+    mesh: str = ""  # the fastest one, if meshes were searched
+
+
+class CostEstimate(NamedTuple):
+    """The hours and dollars of a training run on a candidate, with the interval of its step."""
+
+    candidate: Candidate
+    step: CandidateStep
+    hours: float
+    hours_80: Interval
+    dollars: float
+    dollars_80: Interval
+
+
+def estimate_cost(candidate: Candidate, step: CandidateStep, samples: float) -> CostEstimate:
+    """Return the time and cost of training on ``samples`` samples. Raise InputError if they are not finite.
+
+    >>> from simcomm.renting.prices import read_prices
+    >>> step = CandidateStep(10.0, (8.0, 12.5), "compute", 1.0)
+    >>> found = estimate_cost(Candidate(read_prices()[0], 1, "on demand"), step, 36e3)
+    >>> found.hours, found.hours_80, round(found.dollars, 2)
+    (1.0, (0.8, 1.25), 3.06)
+    """
+    low, high = step.interval
+    hours, fewest, most = (samples / rate / HOUR_S for rate in (step.samples_per_s, high, low))
+    price = candidate.price
+    if not isfinite(most * price):
+        raise InputError(f"{samples:g} samples take more hours than a number can hold; reduce plan.target_samples")
+    return CostEstimate(candidate, step, hours, (fewest, most), hours * price, (fewest * price, most * price))
+
+
+class Limits(NamedTuple):
+    """The deadline in hours and the budget in dollars."""
+
+    deadline: float = inf
+    budget: float = inf
+
+    def allow(self, hours: float, dollars: float) -> bool:
+        """Return whether a run of this time and cost is on time and on budget."""
+        return hours <= self.deadline and dollars <= self.budget
+
+
+def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
+    """Return the indices of the points that no other point beats in both numbers, ordered by the first number.
+
+    The first of equal points stays.
+
+    >>> pareto_front([(1.0, 9.0), (2.0, 9.0), (3.0, 4.0), (2.5, 5.0), (4.0, 4.0)])
+    [0, 3, 2]
+    """
+    front, least = list[int](), inf
+    for place in sorted(range(len(points)), key=lambda place: (*points[place], place)):
+        if points[place][1] < least:
+            front.append(place)
+            least = points[place][1]
+    return front
