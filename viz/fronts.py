@@ -1,23 +1,24 @@
-"""Choices as dots, with the front that none beats: rented machines by time and money, meshes by rate and memory."""
+"""Candidates as dots, with their Pareto front: instance types by time and cost, meshes by rate and memory."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite, log
+from math import log
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, Locator, LogLocator, MaxNLocator, NullLocator
 
 from collectives.errors import InputError
 from viz.style import DPI, FAINT, GREY, INK, PAPER, chunk_colours, clear_axes, fit_words, titled_figure
 
 LABEL_SIZE, LABEL_WIDTH = 7.5, 2.8  # points, inches
 LINE_APART = 0.05  # of the height, between two labels
+FEWEST_TICKS = 2  # on each axis
 
 
 @dataclass(frozen=True)
 class Priced:
-    """A choice: its kind, which has a colour, and with their intervals the hours and dollars that it takes."""
+    """A candidate: its kind, which has a color, and its hours and dollars with their intervals."""
 
     label: str
     kind: str
@@ -26,33 +27,32 @@ class Priced:
     is_front: bool = False
 
 
-def money_figure(title: str, subtitle: str, choices: Sequence[Priced], limits: tuple[float, float]) -> Figure:
-    """Return time against money as a figure; ``limits`` are hours and dollars, which may be infinite.
-
-    Raises InputError where there is nothing to draw.
+def money_figure(title: str, subtitle: str, candidates: Sequence[Priced], limits: tuple[float, float]) -> Figure:
+    """Return time against cost as a figure; ``limits`` are hours and dollars, which may be infinite.
 
     >>> one = Priced("a box", "A100", (1.0, 2.0, 3.0), (4.0, 8.0, 12.0), is_front=True)
     >>> len(money_figure("a plan", "", [one], (10.0, float("inf"))).axes)
     1
     """
-    if not choices:
-        raise InputError("no choices to draw")
     figure = titled_figure(title, subtitle, 9.6, 6.2)
     axes = figure.add_axes((0.085, 0.1, 0.63, 0.74))
-    colours = _colours(choices)
-    for choice in choices:
-        colour = colours.get(choice.kind, FAINT)
-        hours, dollars = choice.hours[1], choice.dollars[1]
-        if choice.is_front:
-            axes.plot(choice.hours[::2], [dollars] * 2, color=colour, linewidth=1.1, alpha=0.7, zorder=3)
-            axes.plot([hours] * 2, choice.dollars[::2], color=colour, linewidth=1.1, alpha=0.7, zorder=3)
-        size = 8.0 if choice.is_front else 4.5
-        edge = INK if choice.is_front else PAPER
+    colours = _colours(candidates)
+    for one in candidates:
+        colour = colours.get(one.kind, FAINT)
+        hours, dollars = one.hours[1], one.dollars[1]
+        if one.is_front:
+            axes.plot(one.hours[::2], [dollars] * 2, color=colour, linewidth=1.1, alpha=0.7, zorder=3)
+            axes.plot([hours] * 2, one.dollars[::2], color=colour, linewidth=1.1, alpha=0.7, zorder=3)
+        size = 8.0 if one.is_front else 4.5
+        edge = INK if one.is_front else PAPER
         axes.plot(
             hours, dollars, "o", color=colour, markersize=size, markeredgecolor=edge, markeredgewidth=0.7,
-            zorder=4 if choice.is_front else 2, gid=choice.label,
+            zorder=4 if one.is_front else 2, gid=one.label,
         )  # fmt: skip
-    front = sorted((one for one in choices if one.is_front), key=lambda one: one.hours[1])
+    if not candidates:
+        axes.set(xlim=(1, 10), ylim=(1, 10))
+        axes.text(0.5, 0.5, "no candidates", color=GREY, fontsize=13, ha="center", transform=axes.transAxes)
+    front = sorted((one for one in candidates if one.is_front), key=lambda one: one.hours[1])
     axes.step(
         [one.hours[1] for one in front], [one.dollars[1] for one in front], where="post", color=GREY, linewidth=1.2,
         linestyle="--", zorder=1, gid="front",
@@ -64,37 +64,40 @@ def money_figure(title: str, subtitle: str, choices: Sequence[Priced], limits: t
     return figure
 
 
-def _colours(choices: Sequence[Priced]) -> dict[str, str]:
-    """Return a colour for each kind, those on the front first."""
-    kinds = dict.fromkeys(one.kind for one in sorted(choices, key=lambda one: (not one.is_front, one.dollars[1])))
-    chosen = list(kinds)[:8]  # what comes after is grey
+def _colours(candidates: Sequence[Priced]) -> dict[str, str]:
+    """Return a color for each kind, those on the front first."""
+    kinds = dict.fromkeys(one.kind for one in sorted(candidates, key=lambda one: (not one.is_front, one.dollars[1])))
+    chosen = list(kinds)[:8]  # the others are grey
     return dict(zip(chosen, chunk_colours(len(chosen)), strict=True))
 
 
 def _scale(axes: Axes) -> None:
     axes.set(xscale="log", yscale="log")
-    axes.set_xlabel("hours until done", color=INK, fontsize=10)
-    axes.set_ylabel("dollars in all", color=INK, fontsize=10)
-    for axis, sign in ((axes.xaxis, ""), (axes.yaxis, "$")):
-        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.set_xlabel("training time (hours)", color=INK, fontsize=10)
+    axes.set_ylabel("cost (dollars)", color=INK, fontsize=10)
+    for axis, sign, (low, high) in ((axes.xaxis, "", axes.get_xlim()), (axes.yaxis, "$", axes.get_ylim())):
+        ticks: Locator = LogLocator(subs=(1.0, 2.0, 5.0))
+        if sum(low <= tick <= high for tick in ticks.tick_values(low, high)) < FEWEST_TICKS:
+            ticks = MaxNLocator(6)
+        axis.set_major_locator(ticks)
         axis.set_minor_locator(NullLocator())
         axis.set_major_formatter(FuncFormatter(lambda number, _, sign=sign: f"{sign}{number:,.4g}"))
     clear_axes(axes, keep="both")
 
 
 def _draw_limits(axes: Axes, limits: tuple[float, float]) -> None:
-    """Shade what is too late or too dear."""
+    """Shade the area beyond the deadline and the budget."""
     hours, dollars = limits
     (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
-    if isfinite(hours):
-        axes.axvspan(hours, max(right, hours), color=FAINT, alpha=0.5, linewidth=0, zorder=0, gid="deadline")
-    if isfinite(dollars):
-        axes.axhspan(dollars, max(high, dollars), color=FAINT, alpha=0.5, linewidth=0, zorder=0, gid="budget")
+    if hours < right:
+        axes.axvspan(max(left, hours), right, color=FAINT, alpha=0.5, linewidth=0, zorder=0, gid="deadline")
+    if dollars < high:
+        axes.axhspan(max(low, dollars), high, color=FAINT, alpha=0.5, linewidth=0, zorder=0, gid="budget")
     axes.set(xlim=(left, right), ylim=(low, high))
 
 
 def _draw_labels(axes: Axes, front: Sequence[Priced], colours: dict[str, str]) -> None:
-    """Write the front's names beside the axes, each as high as its dot where there is room, with a thin line to it."""
+    """Write the front's names next to the axes, each at the height of its dot if there is room, with a thin line."""
     low, high = axes.get_ylim()
     above = 1.0 + LINE_APART
     for one in sorted(front, key=lambda one: -one.dollars[1]):
