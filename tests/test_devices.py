@@ -169,7 +169,8 @@ def test_a_rate_on_one_gpu_moves_another_and_published_rates_come_before_data_sh
 
 def test_what_is_left_out_for_one_reason_is_said_once_and_what_holds_back_is_shown() -> None:
     found = ringlab.predict_devices(ROOT / GPT, [8, 16], what_if="batch=8..4096")
-    assert len(found.conclusions) == 3 and "(fsdp 16) is not in the step" in found.conclusions[0]
+    assert len(found.conclusions) == 4 and "(fsdp 16) is not in the step" in found.conclusions[0]
+    assert found.conclusions[3] == "Costs are at training.price_per_hour, $4.1 an hour for each device."
     assert re.match(
         r"Left out, 8, 16 devices with training\.batch_size = 16, 32, 64, 128, 256, 512, 1024, 2048 and 1 more: "
         "batch_size 16 does",

@@ -36,6 +36,7 @@ ALIASES = {
     "algorithm": "training.gradient_sync", "form": "training.parallelism.form", "preset": "cluster.preset",
     "framework": "training.framework",
 }  # fmt: skip
+PRICE = "training.price_per_hour"
 LINKS = {  # what joins the GPUs of a host, as a what-if calls it: keys of a description
     "nvlink": (), "pcie": ('link="pcie"', "p2p=true"), "host": ('link="pcie"', "p2p=false"),
 }  # fmt: skip
@@ -83,6 +84,8 @@ def predict_devices(
     if last is None:
         raise InputError(f"{spread.path}: training: {cases[0].refused[-1].reason}")
     said = [OWN_WORK.format(form=divided[-1])] if divided else []
+    priced = any(row.epoch_cost is not None for case in cases for row in case.rows) and key != PRICE
+    price = [f"Costs are at {PRICE}, ${base.training.price_per_hour:g} an hour for each device."] if priced else []
     return DevicesAnswer(
         title=base.title,
         file=str(base.path),
@@ -91,7 +94,7 @@ def predict_devices(
         compute=_join_sources(values, sources),
         cases=tuple(cases),
         key=key,
-        conclusions=(*said, *conclude(key, cases)),
+        conclusions=(*said, *conclude(key, cases), *price),
         trace=_trace(base.title, last),
     )
 
