@@ -30,7 +30,6 @@ SMALLEST = {  # what makes each of them take seconds
     "growth.py": ["--parts", "lockstep", "--only", "broadcast", "--repetitions", "1", "--fewer", "64"],
     "methods.py": ["--ranks", "32", "--repetitions", "1"],
     "overlap.py": ["--rounds", "1", "--batch-size", "2", "--way", "ring[overlap]"],
-    "renting.py": ["--choices", "20"],
     "replaying.py": ["--messages", "20000"],
     "side_by_side.py": ["--before", str(FOLDER.parent), "--fewer", "64", "--rounds", "1"],
     "traces.py": ["--ranks", "32"],
@@ -168,7 +167,6 @@ WHOLE: dict[str, Callable[[Any], bool]] = {  # what each has to find where all o
         and {*found["put_aside"]} == {"small", "mid", "large"}
     ),
     "engine.py": lambda found: {*rows_of(found, "part")} == {"events", "reference", "commands"},
-    "renting.py": lambda found: found["environment"]["cores"] >= 1 and found["plan"]["choices"] >= 20,
     "side_by_side.py": lambda found: {*rows_of(found, "part")} == {"commands", "calls", "ranks"},
     "waiting.py": lambda found: [*dict.fromkeys(rows_of(found, "part"))] == ["start", "cliffs", "peers", "sweep"],
     "virtual_programs.py": lambda found: (
@@ -181,8 +179,7 @@ WHOLE: dict[str, Callable[[Any], bool]] = {  # what each has to find where all o
 @pytest.mark.parametrize("name", WHOLE)
 def test_all_of_it_is_measured(name: str, tmp_path: Path):
     found = measured(name, tmp_path / "found.json", *SMALLEST[name])
-    if name != "renting.py":  # whose file is of an older form
-        assert_says_where_it_ran(found)
+    assert_says_where_it_ran(found)
     assert WHOLE[name](found)
 
 

@@ -14,7 +14,6 @@ from benchmarks.accuracy.judging import Judged, score
 from benchmarks.accuracy.training import HARD, score_baselines, score_by, score_points
 from benchmarks.accuracy.training_answer import accuracy_training
 from benchmarks.studies.one_gpu_left_out import judge_one_gpu
-from benchmarks.studies.renting_regret import study
 from benchmarks.studies.scaling_columns import make_points
 from benchmarks.studies.scaling_left_out import judge_held_out
 from benchmarks.studies.scaling_limits import held_if_exact, score_others
@@ -34,10 +33,6 @@ def measure() -> dict[str, Any]:
         "baselines": score_baselines(judged),
         "by": {key: {name: asdict(one) for name, one in score_by(judged, key).items()} for key in ("family", "gpus")},
         "one_gpu": {name: asdict(one) for name, one in one_gpu.items()},
-        "regret": {
-            among: {way: one._asdict() for way, one in ways.items()}
-            for among, ways in study(series, judged.predicted).items()
-        },
         "series": len(series),
         "sources": len({one.source for one in series}),
         "expected_hard": asdict(score(judged.take(judged.predicted < HARD * judged.keys["linear"]))),
