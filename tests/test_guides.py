@@ -11,16 +11,25 @@ from make_site import LINK, collect_pages
 ROOT = Path(__file__).parent.parent
 
 
+def blocks(guide: str, language: str = "") -> list[str]:
+    """The code blocks of a guide in a language."""
+    text = (ROOT / "docs" / f"guide_{guide}.md").read_text()
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [block for name, block in found if name == language]
+
+
 def commands(guide: str) -> list[list[str]]:
-    """The commands of Ringlab in the blocks of a guide, without those that need torch."""
-    blocks = re.findall(r"^```\n(.*?)^```", (ROOT / "docs" / f"guide_{guide}.md").read_text(), re.MULTILINE | re.DOTALL)
-    return [shlex.split(line)[1:] for block in blocks for line in block.splitlines() if line.startswith("ringlab ")]
+    """The commands of Ringlab in a guide."""
+    lines = [line for block in blocks(guide) for line in block.splitlines()]
+    return [shlex.split(line)[1:] for line in lines if line.startswith("ringlab ")]
 
 
 @pytest.mark.usefixtures("one_server")
 @pytest.mark.parametrize("guide", ["rent", "learn", "algorithm"])
 def test_every_command_of_a_guide_works(guide: str, ringlab: Ringlab, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
+    for program in blocks(guide, "python"):  # that the reader saves, by the name in its first line
+        (tmp_path / program.split()[1]).write_text(program)
     found = commands(guide)
     assert len(found) >= 4
     for words in found:
