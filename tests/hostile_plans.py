@@ -27,6 +27,10 @@ PLANNED: dict[str, Tree] = {
     "title": "t", "training": {"model": "resnet50", "batch_size": 32},
     "plan": {"target_samples": 1e6, "known_rates": {"V100": 400.0}, "most_nodes": 1},
 }  # fmt: skip
+LANGUAGE: dict[str, Tree] = {
+    "title": "t", "training": {"model": "llama3-70b", "batch_size": 1, "precision": "bf16"},
+    "plan": {"target_samples": 1e6, "providers": ["Lambda"]},
+}  # fmt: skip
 PLAN_KEYS = (
     "title", "training.model", "training.batch_size", "training.accumulate", "training.precision",
     "training.optimizer",
@@ -70,11 +74,13 @@ def _set(key: str, value: Tree) -> str:
 
 
 def _plans() -> Iterator[Case]:
-    there = (("a.toml", files.toml(PLANNED)),)
+    there, language = (("a.toml", files.toml(PLANNED)),), (("l.toml", files.toml(LANGUAGE)),)
     for number, key in enumerate(PLAN_KEYS):
         for shift in range(5):
             value = VALUES[(5 * number + 3 * shift) % len(VALUES)]
             yield Case(f"plan {key} {str(value)[:20]!r}", ("plan", "a.toml", "--set", _set(key, value)), there)
+        value = VALUES[5 * number % len(VALUES)]
+        yield Case(f"language plan {key}", ("plan", "l.toml", "--set", _set(key, value)), language)
     for option in ("--target-samples", "--budget", "--deadline"):
         for text in (*files.ODD_WORDS, "1h", "3 days", "-3 days", "1e308 days"):
             yield Case(f"plan {option} {text[:20]!r}", ("plan", "a.toml", option, text), there)
