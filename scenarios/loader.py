@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,8 +10,9 @@ from typing import Any
 from collectives.catalogue import find_algorithm
 from collectives.checks import check_sequence, check_text
 from collectives.declaration import AUTO, NCCL, Algorithm, auto, nccl
-from collectives.errors import InputError
+from collectives.errors import InputError, ProgramError
 from collectives.input_files import check_input
+from collectives.proof.verifier import check_bitwise_identical
 from collectives.quoting import cut, make_printable
 from collectives.request import Request, make_request
 from collectives.spec import item_bytes
@@ -29,6 +30,8 @@ from scenarios.training_form import OVERLAPPED, Sync, TrainingForm
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.graph import CablesTogether
 from simcomm.model.faults import NO_FAULTS, Faults, check_faults
+
+MOST_PROVED = 32  # ranks, of a gradient sync: 0.1 s
 
 
 @dataclass(frozen=True)
@@ -145,7 +148,7 @@ def read_spread_training(reference: str | Path, overrides: Sequence[str] = ()) -
     named = training.gradient_sync[0] if training.gradient_sync else None
     algorithm = None
     if named is not None and named.name not in OVERLAPPED:
-        algorithm = builder.find_algorithm(named, "all_reduce", (cluster,), "training.gradient_sync.0")
+        algorithm = builder.find_sync(named, (cluster,), "training.gradient_sync.0")
     with builder.at("training.parallelism"):
         parallelism = training.mesh
     return SpreadTraining(
@@ -329,9 +332,21 @@ class Builder:
     ) -> Training:
         algorithm = None
         if sync.name != "ddp" or sync.parameters:
-            algorithm = self.find_algorithm(sync, "all_reduce", clusters, key)
+            algorithm = self.find_sync(sync, clusters, key)
         with self.at("training"):
             return Training(algorithm, buckets=sync.buckets, compute=compute, **given)
+
+    def find_sync(self, sync: Sync, clusters: Sequence[Cluster], key: str) -> Algorithm:
+        """Return the all_reduce that ``key`` names. Raise InputError that names the key if replicas would drift apart.
+
+        A program that does not work, or of more ranks than can be proved in a moment, is left to what runs it.
+        """
+        found = self.find_algorithm(sync, "all_reduce", clusters, key)
+        for cluster in clusters:
+            if found.is_decided and found.has_program and cluster.world_size <= MOST_PROVED:
+                with self.at(key), suppress(ProgramError):
+                    check_bitwise_identical(found, cluster.world_size)
+        return found
 
     def find_algorithm(
         self, reference: Reference | Sync, collective: str, clusters: Sequence[Cluster], key: str

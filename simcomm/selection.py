@@ -98,10 +98,12 @@ def _choose(estimator: Estimator, among: Iterable[Algorithm] | None) -> Algorith
     return AlgorithmChoice(best.algorithm, best.seconds, (best, *others))
 
 
-def _fastest(request: Request, cluster: Cluster, calibration: Calibration | None) -> Algorithm:
+def _fastest(
+    request: Request, cluster: Cluster, calibration: Calibration | None, among: Iterable[Algorithm] | None
+) -> Algorithm:
     """Return the algorithm that ``_choose`` does; its time need not be known for that."""
     estimator = performance_model(cluster, calibration).estimator(request)
-    found = _narrow(_contenders(request, None, estimator), estimator, names=1)
+    found = _narrow(_contenders(request, among, estimator), estimator, names=1)
     limit = min(each.most for each in found)
     equal = [each.algorithm for each in found if each.least <= limit * (1 + SAME)]
     return min(equal, key=lambda algorithm: _effort(algorithm, estimator)) if equal[1:] else equal[0]
@@ -189,15 +191,21 @@ def _effort(algorithm: Algorithm, estimator: Estimator) -> tuple[int, int, str]:
     return operations, len(algorithm.parameter_names), algorithm.label
 
 
-def resolve_auto(request: Request, cluster: Cluster, calibration: Calibration | None = None) -> Request:
+def resolve_auto(
+    request: Request,
+    cluster: Cluster,
+    calibration: Calibration | None = None,
+    among: Iterable[Algorithm] | None = None,
+) -> Request:
     """Return the request with ``auto`` replaced by the algorithm that the model chooses, labelled ``auto (ring)``.
 
-    A request for any other algorithm is returned as it is. Raises InputError.
+    ``among`` are the algorithms to choose from. Default: the library's. A request for any other algorithm is returned
+    as it is. Raises InputError.
 
     >>> import simcomm
     >>> request = Request(auto("broadcast"), elements=16)
     >>> resolve_auto(request, simcomm.star(8, "10 Gbit/s", "5 us")).algorithm.label
     'auto (binomial)'
     """
-    chosen = request.algorithm.decide(lambda: _fastest(request, cluster, calibration))
+    chosen = request.algorithm.decide(lambda: _fastest(request, cluster, calibration, among))
     return request if chosen is request.algorithm else request.with_algorithm(chosen, cluster.world_size)

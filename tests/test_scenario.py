@@ -140,6 +140,16 @@ def test_an_algorithm_s_file_lies_beside_the_scenario(tmp_path: Path, monkeypatc
     assert load("star8", ["training.gradient_sync=my.py:fancy"]).trainings[0].sync_name == "fancy"
 
 
+def test_gradients_of_two_ranks_may_be_added_in_any_order(tmp_path: Path) -> None:
+    reference, sync = write(tmp_path, STAR + TRAINS), "training.gradient_sync=unchunked_ring"
+    assert load(reference, [sync, "cluster.world_size=2"]).trainings[0].sync_name == "unchunked_ring"
+    with pytest.raises(InputError, match="its 3 ranks add in different orders, so the replicas of a training"):
+        load(reference, [sync, "cluster.world_size=3"])
+    with pytest.raises(InputError, match="its 8 ranks add"):
+        what_if = "what_if=[{title='more', cluster={topology='star', hosts=8, bandwidth='1 Gbit/s', latency='1 us'}}]"
+        load(reference, [sync, "cluster.world_size=2", what_if])
+
+
 def test_what_ifs_are_clusters_of_their_own(tmp_path: Path) -> None:
     what_if = '[[what_if]]\ntitle = "slower"\n' + STAR.replace("[cluster]", "[what_if.cluster]").replace("10 G", "1 G")
     scenario = load(write(tmp_path, STAR + ASKS + what_if))

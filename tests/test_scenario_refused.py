@@ -95,6 +95,7 @@ WRONG = {
         "training={}": "training.gradient_sync is missing; set for example",
         "training.gradient_sync=['rong']": "training.gradient_sync.0: no algorithm is called 'all_reduce/rong'",
         "training.gradient_sync=['broadcast/naive']": "training.gradient_sync.0: broadcast/naive is not an algorithm",
+        "training.gradient_sync=['ring', 'unchunked_ring']": "sync.1: all_reduce/unchunked_ring: its 4 ranks add in",
         "training.model=resnet19": "unknown model 'resnet19'; did you mean resnet18? (there are resnet18",
         "training.dataset=mnist": "training.dataset: unknown dataset 'mnist'; there are digits, cifar10",
         "training.optimizer=adam": "training: optimizer 'adam' is not known; there are",

@@ -12,6 +12,8 @@ from collectives.costs.brackets import ONE_AT_A_TIME
 from collectives.declaration import Algorithm, auto
 from collectives.errors import Undefined
 from collectives.request import make_request, round_down
+from collectives.training.workload import Training
+from ringlab.shared.workload import resolve_training
 from simcomm.compiled.planning.engine_input import busiest_link_seconds
 from simcomm.performance_models.estimator import Estimator
 from simcomm.performance_models.message_simulator import star_model
@@ -92,6 +94,17 @@ def test_auto_stands_for_the_choice_and_survives_the_way_to_a_worker() -> None:
     assert simcomm.run(chosen, STAR, 64).title == "all_reduce/auto (direct)"
     ring = make_request("all_reduce/ring", 8, 64)
     assert resolve_auto(ring, STAR) is ring
+
+
+def test_auto_of_a_training_leaves_out_ranks_that_add_in_different_orders() -> None:
+    ring, training = (
+        simcomm.ring(6, "10 Gbit/s", "100 us"),
+        Training(auto("all_reduce"), model="my.py:tiny", parameters=4),
+    )
+    assert choose("all_reduce", ring, training.gradient_bytes).algorithm.label == "unchunked_ring"
+    chosen = resolve_training(training, ring, None).gradient_sync
+    assert chosen is not None
+    assert chosen.label.startswith("auto (") and chosen.name != "unchunked_ring"
 
 
 def test_auto_is_no_algorithm_by_itself() -> None:

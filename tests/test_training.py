@@ -12,7 +12,7 @@ from collectives import InputError, find_algorithm, recv, send
 from collectives.declaration import algorithm
 from collectives.errors import RunFailed
 from collectives.training.gradients import STEMS, count_parameters, gradients_in_order
-from collectives.training.workload import MODELS, Training
+from collectives.training.workload import MODELS, Buckets, Training
 from realcomm.launching.launcher import launch
 from realcomm.training import running
 from realcomm.training.datasets import Shard, held_out_batches
@@ -24,6 +24,7 @@ from realcomm.training.replica import load_schedule, make_replica, take_step
 from realcomm.training.running import LoneTraining, RunningTraining, make_replica_and_sync
 from realcomm.training.stopwatch import Stopwatch
 from realcomm.training.trainer import make_trace, train, train_each, train_rank
+from simcomm import this_machine
 
 RING, NAIVE = find_algorithm("all_reduce/ring"), find_algorithm("all_reduce/naive")
 TWO = SimpleNamespace(world_size=2, hosts=("h0", "h0"))
@@ -288,6 +289,14 @@ def test_an_algorithm_that_does_not_average_is_refused(monkeypatch):
     monkeypatch.setattr("realcomm.training.trainer.launch", lambda *args, **named: pytest.fail("a process was started"))
     with pytest.raises(InputError, match="misses the contribution of rank 0"):
         train(small(forgets_to_add), TWO)
+
+
+def test_ranks_that_add_in_different_orders_are_refused(monkeypatch):
+    monkeypatch.setattr("realcomm.training.trainer.launch", lambda *args, **named: pytest.fail("a process was started"))
+    sync = find_algorithm("all_reduce/unchunked_ring")
+    for changed in ({}, {"sync_every": 2}, {"buckets": Buckets()}, {"buckets": Buckets(hook="ddp")}):
+        with pytest.raises(InputError, match="its 3 ranks add in different orders"):
+            train(small(sync, **changed), this_machine(3))
 
 
 @pytest.mark.parametrize("stem", STEMS)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from collectives.budget import Gigabyte, check_fits
 from collectives.declaration import Algorithm
-from collectives.errors import ProgramError
+from collectives.errors import InputError, ProgramError
 from collectives.proof.completion import completion_depths, completion_order
 from collectives.quoting import name_ranks
 from collectives.schedule.build import build_schedule
@@ -200,6 +200,19 @@ def is_bitwise_identical(algorithm: Algorithm, world_size: int) -> bool:
     [True, False]
     """
     return verify(algorithm, world_size).bitwise_identical
+
+
+def check_bitwise_identical(algorithm: Algorithm, world_size: int) -> None:
+    """Raise InputError if sums of floats differ between ranks in their last bits. Raises what ``verify`` raises.
+
+    >>> from collectives import find_algorithm
+    >>> check_bitwise_identical(find_algorithm("all_reduce/ring"), 3)
+    """
+    if not is_bitwise_identical(algorithm, world_size):
+        raise InputError(
+            f"{algorithm.full_name}: its {world_size} ranks add in different orders, so the replicas of a training "
+            "would drift apart; use another algorithm, for example 'ring'"
+        )
 
 
 def _check_followed(schedule: Schedule) -> None:

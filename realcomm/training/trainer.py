@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from collectives.checks import check_cluster, check_path
 from collectives.errors import InputError
 from collectives.output_files import check_output
-from collectives.proof.verifier import verify
+from collectives.proof.verifier import check_bitwise_identical
 from collectives.records.messages import Message
 from collectives.records.spans import Spans
 from collectives.records.trace import Trace, Unfinished, name_in_library
@@ -173,7 +173,7 @@ def _check(training: Training, world_size: int, steps: int | None, backend: str)
         raise InputError("precision 'fp16' needs GPUs (backend nccl); on CPUs there are float32 and bf16")
     count_steps(training, lambda: count_images(training), world_size, steps)
     if training.program is not None:
-        verify(training.program, world_size)
+        check_bitwise_identical(training.program, world_size)
 
 
 def _check_weights_file(weights_file: Path | str, training: Training) -> Path:

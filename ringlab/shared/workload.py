@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from collectives.declaration import NCCL
 from collectives.errors import InputError
+from collectives.proof.verifier import is_bitwise_identical
 from collectives.records.calibration import Calibration
 from collectives.request import Request, make_request
 from collectives.training.workload import Training
@@ -14,8 +15,9 @@ from simcomm.cluster.cluster import Cluster
 from simcomm.model.faults import Faults
 from simcomm.performance_models.performance_model import PerformanceModel
 from simcomm.schedules import compact_schedule, verified_schedule
-from simcomm.selection import resolve_auto
+from simcomm.selection import library_candidates, resolve_auto
 
+FEWEST_TO_DIFFER = 3  # ranks: a sum of two is the same in either order
 MOST_LOOKED_AT = 20_000  # messages of a run that is simulated once more to see what limits it: well under a second
 
 
@@ -28,12 +30,16 @@ def resolve_requests(
 
 
 def resolve_training(training: Training, cluster: Cluster, calibration: Calibration | None) -> Training:
-    """Return the training with the algorithm that the model chooses, where its gradient sync is ``auto``."""
+    """Return the training with the algorithm that the model chooses, where its gradient sync is ``auto``.
+
+    Algorithms whose ranks add in different orders are left out.
+    """
     sync = training.gradient_sync
     if sync is None or sync.is_decided:  # the gradients of a user's model need not be counted to run it
         return training
     request = make_request(sync, cluster.world_size, training.gradient_bytes, op="mean")
-    return replace(training, gradient_sync=resolve_auto(request, cluster, calibration).algorithm)
+    among = (one for one in library_candidates("all_reduce") if is_bitwise_identical(one, FEWEST_TO_DIFFER))
+    return replace(training, gradient_sync=resolve_auto(request, cluster, calibration, among).algorithm)
 
 
 def predictable(trainings: Sequence[Training]) -> list[Training]:
