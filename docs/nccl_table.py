@@ -8,11 +8,11 @@ from accuracy_table import CLASSES
 from page_writer import Parts, read_results, table
 
 from benchmarks.accuracy.nccl import StatedChoice, describe_choices, find_stated_choices
+from benchmarks.accuracy.tables import read_tables
 from benchmarks.studies.nccl_noise import describe as describe_noise
 from benchmarks.studies.nccl_noise import find_pairs, judge
 from benchmarks.studies.nccl_unseen import describe
 from simcomm.nccl.descriptions import read_systems
-from simcomm.nccl.measured.tables import read_tables
 from simcomm.nccl.parameters import read_definitions
 
 

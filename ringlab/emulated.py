@@ -16,7 +16,6 @@ from collectives.errors import InputError, RunFailed
 from collectives.records.calibration import SLOWER, Calibration, MachineLoad, PairProbes
 from collectives.records.environment import describe_environment
 from collectives.records.trace import Trace
-from collectives.records.waits import Lateness
 from collectives.units import count, format_bandwidth, format_time
 from realcomm.calibration.load import watch_load
 from realcomm.calibration.pair_calibration import calibrate_emulated, calibrate_pair
@@ -128,7 +127,6 @@ class EmulatedRow(AnswerRecord):
     attempts: int = 1  # of which the last was not disturbed by timeouts of TCP
     is_busy: bool = False  # whether other processes took this machine's cores while it was measured
     uncertainty: float | None = None  # share of the prediction that it may be off by, in four cases of five
-    lateness: Lateness | None = None  # where the measured trace is later than the predicted; of rows that are far off
 
     @property
     def error(self) -> float | None:
@@ -143,11 +141,8 @@ class EmulatedRow(AnswerRecord):
         return abs(self.measured_s - self.predicted_s) <= self.uncertainty * self.predicted_s
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields with the error, and the cause of a lateness."""
-        found = asdict(self) | {"error": self.error}
-        if self.lateness is not None:
-            found["lateness"] = self.lateness._asdict() | {"cause": self.lateness.cause}
-        return found
+        """Return the fields with the error."""
+        return asdict(self) | {"error": self.error}
 
 
 @dataclass(frozen=True)

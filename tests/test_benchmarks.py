@@ -1,5 +1,6 @@
 """Every benchmark starts, and what it writes makes sense; the figures themselves are not for a test to judge."""
 
+import doctest
 import importlib
 import json
 import runpy
@@ -321,3 +322,8 @@ def test_goals_are_for_lockstep_and_for_different_latencies():
     assert rows["direct all-to-all, 32 ranks on a tree, 4:1, every latency different: all of it"]["at_most"] == 10.0
     shares = [row["at_least"] for name, row in rows.items() if name.endswith("by simpy's own")]
     assert shares == [0.25] * 4
+
+
+@pytest.mark.parametrize("path", sorted((FOLDER / "accuracy").glob("[!_]*.py")), ids=lambda path: path.stem)
+def test_examples_of_accuracy_hold(path: Path) -> None:
+    assert doctest.testmod(importlib.import_module(f"benchmarks.accuracy.{path.stem}")).failed == 0

@@ -10,8 +10,8 @@ import page_writer
 import pytest
 
 from benchmarks.accuracy.nccl_answer import accuracy
+from benchmarks.accuracy.tables import read_tables
 from simcomm.nccl.descriptions import OWN_DATA, describe_system, put_aside, read_systems
-from simcomm.nccl.measured.tables import read_tables
 from simcomm.nccl.parameters import read_parameters
 from simcomm.nccl.predict import predict_collective
 from simcomm.nccl.timing import OVERLAP, SHARPNESS

@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.accuracy.mesh_answer import mesh_accuracy
-from benchmarks.accuracy.meshes import judge
+from benchmarks.accuracy.meshes import judge, mark_slow, mesh_accuracy
 from collectives.errors import InputError
 from collectives.records.model_profile import parse_transformer
 from ringlab.jobs.mesh_files import FORMATS, torch_script, write_mesh
@@ -23,7 +22,7 @@ from simcomm.mesh_search.columns import ZERO, LayerSizes, deal_layers, to_column
 from simcomm.mesh_search.devices import PUBLISHED
 from simcomm.mesh_search.memory import memory_bytes
 from simcomm.mesh_search.parameters import PRIORS, believe, chance_to_run, find_slopes, read_shipped
-from simcomm.mesh_search.runs import complete, gpu_name, has_time, mark_slow, read_own_runs, read_table
+from simcomm.mesh_search.runs import complete, gpu_name, has_time, read_own_runs, read_table
 from simcomm.mesh_search.search import (
     FILL,
     MeshJob,

@@ -9,6 +9,7 @@ from command_line import Ringlab
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.accuracy import tables
 from benchmarks.accuracy.judging import (
     SIZE_CLASSES,
     Judged,
@@ -19,12 +20,10 @@ from benchmarks.accuracy.judging import (
     score_systems,
 )
 from benchmarks.accuracy.nccl import Times, alpha_beta, compare_series, family_of, judged_series, tuner_formula
-from benchmarks.accuracy.nccl_answer import AccuracyAnswer, accuracy, read_judged
-from benchmarks.accuracy.torch_estimates import TorchMachine, estimate_with_torch
+from benchmarks.accuracy.nccl_answer import AccuracyAnswer, TorchMachine, accuracy, estimate_with_torch, read_judged
+from benchmarks.accuracy.tables import COLUMNS, read_tables
 from collectives import InputError
 from simcomm.nccl.descriptions import FILE_NAME, OWN_DATA, describe_preset, describe_system, put_aside, read_systems
-from simcomm.nccl.measured import tables
-from simcomm.nccl.measured.tables import COLUMNS, read_tables
 from simcomm.nccl.predict import predict_seconds
 
 SIZES = np.array([1024.0, 65536, 65537, 16 * 2**20, 2**25, 2**30])

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.accuracy.tables import COLUMNS, read_table, read_tables
 from collectives import InputError
 from collectives.costs.bounds import bus_factor
 from simcomm.cluster.hardware import machine_entries, parts
@@ -21,7 +22,7 @@ from simcomm.nccl.descriptions import (
     put_aside,
     read_systems,
 )
-from simcomm.nccl.measured.tables import COLUMNS, MeasuredRow, SizeSeries, read_table, read_tables
+from simcomm.nccl.measured.tables import MeasuredRow, SizeSeries
 
 SYSTEMS = read_systems()
 

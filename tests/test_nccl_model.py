@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarks.accuracy.tables import read_tables
 from benchmarks.studies.nccl_fit import fit_parameters, observe_tables
 from collectives.costs.bounds import bus_factor
 from collectives.errors import InputError
@@ -12,7 +13,6 @@ from simcomm.nccl.channels import used_channels
 from simcomm.nccl.choice import available
 from simcomm.nccl.communicator import make_communicator
 from simcomm.nccl.descriptions import describe_system, read_systems
-from simcomm.nccl.measured.tables import read_tables
 from simcomm.nccl.parameters import read_parameters
 from simcomm.nccl.predict import interval_log_limits, predict_collective, predict_seconds
 from simcomm.nccl.settings import LEVELS, NcclSettings

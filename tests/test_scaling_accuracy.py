@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from command_line import Ringlab
 
-from benchmarks.accuracy.training import BASELINES, judge_frozen, seen_series
-from benchmarks.accuracy.training_answer import accuracy_training
+from benchmarks.accuracy.training import BASELINES, accuracy_training, judge_frozen, seen_series
 from benchmarks.studies.scaling_columns import make_points, predict_steps
 from benchmarks.studies.scaling_fit import fit_parameters
 from benchmarks.studies.scaling_left_out import judge_held_out

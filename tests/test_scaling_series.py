@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.accuracy.training import put_aside
 from collectives.errors import InputError
-from simcomm.scaling.descriptions import OWN_DATA, find_scaling_gpu, put_aside, read_series
+from simcomm.scaling.descriptions import OWN_DATA, find_scaling_gpu, read_series
 from simcomm.scaling.models import PROFILES, find_model
 
 SERIES = """

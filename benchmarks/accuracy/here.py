@@ -1,21 +1,29 @@
-"""How far predictions are from what emulated clusters on this machine do."""
+"""How far predictions are from the times of emulated clusters on this machine.
+
+Where a measured run differs, it is compared message by message along its critical path: the times along the same
+messages of the predicted trace add up to the end that its last message should have had, so that the differences of the
+parts are the whole difference.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+from pydantic import TypeAdapter
 
 import realcomm
 import simcomm
 import viz
 from collectives.catalogue import find_algorithm
-from collectives.records.calibration import SLOWER, Calibration, CrowdRound, PairProbes, read_pair
+from collectives.records.calibration import SLOWER, Calibration, CrowdRound, PairProbes
 from collectives.records.environment import cores
+from collectives.records.messages import Message
 from collectives.records.trace import Trace
-from collectives.records.waits import find_lateness
+from collectives.records.waits import critical_path
 from collectives.request import Request, make_request
-from collectives.units import count, format_size
+from collectives.units import count, format_size, format_time
 from realcomm.calibration.pair_calibration import from_pair, probe_crowd, with_pair
 from realcomm.emulation.network import EmulatedNetwork
 from realcomm.measuring.collective_run import RankFigures, TimedRequest, make_trace, measure_all
@@ -49,6 +57,83 @@ TOTAL_S = 0.4  # of the repetitions of a row ...
 LONG_S = 1.0  # of one that is run once; others were run once before they count
 
 Crowds = dict[str, list[CrowdRound]]  # rounds that were measured again, by the scenario before which
+
+
+SMALL = 4096  # bytes: up to here software takes longer than links
+BEGIN, BETWEEN, SMALL_MESSAGES, LINKS = "ranks begin", "between messages", "small messages", "links"
+Name = tuple[int, int, int, int, int, int]  # collective, sender, receiver, channel, step, chunk
+
+
+class Lateness(NamedTuple):
+    """What a measured run took longer than predicted along its own chain, in seconds; less where it is negative."""
+
+    begin: float  # until the first message of the chain was posted
+    between: float  # from the end of a message to when the next was posted: ranks, which wait for cores
+    small: float  # of messages of ``SMALL`` bytes and less, while both halves were posted
+    links: float  # of larger messages
+    where: str  # the hop that is furthest from its prediction
+
+    @property
+    def whole(self) -> float:
+        """Seconds in all."""
+        return self.begin + self.between + self.small + self.links
+
+    @property
+    def cause(self) -> str:
+        """The part that explains most of the whole."""
+        parts = {BEGIN: self.begin, BETWEEN: self.between, SMALL_MESSAGES: self.small, LINKS: self.links}
+        return max(parts, key=lambda name: parts[name] * (1 if self.whole >= 0 else -1))
+
+
+def find_lateness(predicted: Trace, measured: Trace) -> Lateness | None:
+    """Return where a measured run differs from its prediction; None where their messages are not the same.
+
+    >>> first, late = Message(0, 1, 0, 0, 64, 0.0, 1.0), Message(0, 1, 0, 0, 64, 0.5, 1.5)
+    >>> then, slow = Message(1, 2, 1, 0, 1 << 20, 1.0, 3.0), Message(1, 2, 1, 0, 1 << 20, 1.5, 7.5)
+    >>> model, real = (Trace("one", "measured", 3, 9.0, pair) for pair in ([first, then], [late, slow]))
+    >>> find_lateness(model, real)
+    Lateness(begin=0.5, between=0.0, small=0.0, links=4.0, where='1 -> 2, step 1: 6 s, not 2 s')
+    """
+    model = {_name(one): one for one in predicted.messages}
+    if not measured.messages or model.keys() != {_name(one) for one in measured.messages}:
+        return None
+    chain = [measured.messages[leg.number] for leg in critical_path(measured, over_gaps=True) if leg.name == "message"]
+    parts = dict.fromkeys((BEGIN, BETWEEN, SMALL_MESSAGES, LINKS), 0.0)
+    worst, where, ends = 0.0, "", (0.0, 0.0)
+    for place, real in enumerate(chain):
+        other = model[_name(real)]
+        gap = (real.begin - ends[0]) - (other.begin - ends[1])
+        more = (real.end - real.begin) - (other.end - other.begin)
+        parts[BETWEEN if place else BEGIN] += gap
+        parts[SMALL_MESSAGES if real.nbytes <= SMALL else LINKS] += more
+        if max(abs(more), abs(gap)) > worst:
+            worst, where = max(abs(more), abs(gap)), _describe(real, other, ends, abs(more) >= abs(gap))
+        ends = real.end, other.end
+    return Lateness(parts[BEGIN], parts[BETWEEN], parts[SMALL_MESSAGES], parts[LINKS], where)
+
+
+def _name(message: Message) -> Name:
+    return message.collective, message.src, message.dst, message.channel, message.step, message.chunk
+
+
+def _describe(real: Message, model: Message, before: tuple[float, float], in_message: bool) -> str:
+    name = f"{real.src} -> {real.dst}, step {real.step}"
+    if in_message:
+        return f"{name}: {format_time(real.end - real.begin)}, not {format_time(model.end - model.begin)}"
+    late, expected = real.begin - before[0], model.begin - before[1]
+    return f"{name} begins {format_time(late)} after what was before, not {format_time(expected)}"
+
+
+@dataclass(frozen=True)
+class TracedRow(EmulatedRow):
+    """A prediction next to its measurement; of one that is far off, where the measured trace is later."""
+
+    lateness: Lateness | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields with the error, and the cause of the lateness."""
+        late = self.lateness
+        return super().to_dict() | {"lateness": None if late is None else late._asdict() | {"cause": late.cause}}
 
 
 @dataclass(frozen=True, repr=False)
@@ -176,7 +261,7 @@ def calibrate(
         with progress.task(f"calibrating what cores do, before {name}") as tick:
             bandwidth = hosts_bandwidth(scenario.cluster)
             rounds = crowds[name] = probe_crowd(bandwidth, timeout=TIMEOUT_S, progress=tick)
-    return from_pair(pair.with_crowds(rounds), cores())
+    return from_pair(replace(pair, crowds=[*pair.crowds, *rounds]), cores())
 
 
 def compare_here(
@@ -191,10 +276,10 @@ def compare_here(
         measurements = [_measurement(request, own) for (_, request), own in zip(requests, predicted, strict=True)]
         measured = dict(sorted(_measure(scenario, measurements, network, refused, progress).items()))
         trained = [*compare_trainings(scenario, calibration, network, progress)] if scenario.trainings else []
-    rows = list[EmulatedRow]()
+    rows = list[TracedRow]()
     for number, (trace, attempts) in measured.items():
         asked, request = requests[number]
-        row = EmulatedRow(
+        row = TracedRow(
             *(name_of(scenario), _label(request), ranks, asked, predicted[number], trace.elapsed, attempts),
             uncertainty=stated[number],
         )
@@ -202,7 +287,7 @@ def compare_here(
             recorded = simcomm.run(request, scenario.cluster, calibration=calibration)
             row = replace(row, lateness=find_lateness(recorded, trace))
         rows.append(row)
-    return rows + trained
+    return [*rows, *(TracedRow(**vars(row)) for row in trained)]
 
 
 def _predict(scenario: LoadedScenario, requests: Sequence[Request], calibration: Calibration) -> list[float]:
@@ -301,4 +386,5 @@ def _label(request: Request) -> str:
 def pair_before(found: dict[str, Any], scenario: str, bandwidth: float) -> PairProbes:
     """Return the probes that predicted a scenario, whose hosts have links of ``bandwidth`` bytes/s, in such JSON."""
     pair = next(one for one in found["pairs"] if one["bandwidth"] == bandwidth)
-    return read_pair({**pair, "crowds": [*pair["crowds"], *found.get("crowds", {}).get(scenario, [])]})
+    content = {**pair, "crowds": [*pair["crowds"], *found.get("crowds", {}).get(scenario, [])]}
+    return TypeAdapter(PairProbes).validate_python(content, extra="forbid")

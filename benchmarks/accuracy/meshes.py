@@ -1,26 +1,32 @@
-"""The model of steps on meshes fitted to runs and held against them: errors of time and memory, and which is chosen."""
+"""The model of steps on meshes fitted to runs and compared with them: errors of time and memory, and choices."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import least_squares
 
+import viz
+from collectives.errors import InputError
+from collectives.units import count
+from ringlab.shared.answer import Answer
+from ringlab.shared.progress import Progress, computing
+from ringlab.table import Part, Sentences, Table
 from simcomm.mesh_search.columns import Array, Meshes, to_columns
 from simcomm.mesh_search.memory import memory_bytes
 from simcomm.mesh_search.parameters import (
-    CLASSES,
     PRIORS,
     Belief,
     believe,
     chance_to_run,
-    classify,
     find_slopes,
     read_shipped,
 )
-from simcomm.mesh_search.runs import has_memory, has_time, mark_slow, measured_memory
+from simcomm.mesh_search.runs import SHIPPED, gpu_name, has_time, read_table
 from simcomm.mesh_search.step import step_seconds
 
 DEVIATION, HUBER, WEIGHT = 0.06, 2.0, 60.0  # of a residual's logarithm; where it counts linearly; rows of a source
@@ -59,6 +65,8 @@ def fit(meshes: Meshes, measured: Array, sources: Sequence[str] | Array) -> dict
     return dict(zip(names, np.exp(medians + best.x * spreads).tolist(), strict=True))
 
 
+CLASSES = ("data", "tensor", "pipeline", "experts")  # what a mesh has, the last one that it has
+SLOW_S, SLOW_RATIO = 0.25, 1.3  # of a micro batch: more than the fastest like it by so much
 FILL = 0.85  # of the memory that a choice may take
 SIZES = (8, 64, 256, 512)  # devices: the largest of a range each
 ALTERNATIVES = 8  # of one job, for a choice to be judged
@@ -170,6 +178,46 @@ class Predicted(NamedTuple):
     factors: Array
     used: Array
     beliefs: dict[str, Belief]
+
+
+def has_memory(run: Mapping[str, Any]) -> bool:
+    """Return whether a run says how much memory it took."""
+    return run["memory_gb"] is not None
+
+
+def measured_memory(runs: list[dict[str, Any]]) -> Array:
+    """Return the bytes that runs took: of GB where the source says GB, else of GiB."""
+    return np.array([run["memory_gb"] * (1e9 if run["source"] == "ultrascale" else 2**30) for run in runs])
+
+
+def mark_slow(runs: list[dict[str, Any]]) -> Array:
+    """Return which runs lose a time in every micro batch that others of their cluster do not, by measured figures only.
+
+    A run is slow if its micro batch takes longer, a layer of a stage, than the fastest run of the same model, tensor
+    group and micro batch, by ``SLOW_S`` and ``SLOW_RATIO``; without a pipeline by twice as much, as what is exchanged
+    at the end of a step counts with it.
+    """
+    layer_s, keys = [], []
+    for run in runs:
+        passes = run["grad_accum"] + run["pp"] - 1
+        layer_s.append((run["step_s"] or float("nan")) / passes * run["pp"] / run["layers"])
+        keys.append((run["source"], run["model"], run["tp"], run["micro_batch"], run["pp"] == 1))
+    fastest: dict[Any, float] = defaultdict(lambda: float("inf"))
+    for key, seconds in zip(keys, layer_s, strict=True):
+        fastest[key] = min(fastest[key], seconds)
+    slow = []
+    for run, key, seconds in zip(runs, keys, layer_s, strict=True):
+        excess = (seconds - fastest[key]) * run["layers"] / run["pp"]
+        one = 2.0 if run["pp"] == 1 else 1.0
+        is_excess = excess > one * SLOW_S and seconds > (1 + one * (SLOW_RATIO - 1)) * fastest[key]
+        slow.append(run["source"] == "ultrascale" and is_excess)
+    return np.array(slow, dtype=bool)
+
+
+def classify(m: Meshes) -> Array:
+    """Return the number of each training's class: exchanges over data alone, tensors in a node, pipelines, experts."""
+    is_far = m.tp > m.node_gpus
+    return np.select([m.experts > 0, (m.pp > 1) | is_far | (m.cp > 1), m.tp > 1], [3, 2, 1], 0)
 
 
 @dataclass(frozen=True)
@@ -288,3 +336,134 @@ def _judge_rule(score: Array, jobs: Sequence[Array], measured: Array, fits: Arra
         len(jobs), float(np.median(one)), float(np.mean(one)), float(np.median(three)), float(np.mean(three)),
         float(np.median(ranks)),
     )  # fmt: skip
+
+
+MOST_ADAPTED = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeshAccuracyAnswer(Answer):
+    """How far predictions of runs on meshes are off, and what was asked."""
+
+    kind = "accuracy_meshes"
+    leave_one_out: bool
+    adapted_to: int
+    found: MeshAccuracy
+    unseen: tuple[str, ...] = ()  # sources, frameworks and GPUs of which the shipped fit has no run
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return errors by source, form and GPU, of memory, failures and choices, as JSON."""
+        answer = super().to_dict()
+        answer |= {"calibrate": answer.pop("adapted_to"), **answer.pop("found")}
+        del answer["points"]
+        return answer
+
+    def show(self) -> Iterator[Part]:
+        """Yield a table of errors, one of choices, and what memory tells."""
+        found = self.found
+        rows = [*_rows(found.sources), *_rows({"all": found.all} if found.all else {})]
+        rows += _rows({f"{name}, slow mode": one for name, one in found.slow.items()})
+        rows += _rows(found.forms) + _rows(found.gpus) + _rows(found.sizes)
+        how = "each source left out of the fit" if self.leave_one_out else "by the shipped fit"
+        how += f", adapted to {self.adapted_to} rows of each" if self.adapted_to else ""
+        sections = [
+            ("sources", len(found.sources) + bool(found.all)), ("slow mode", len(found.slow)),
+            ("forms", len(found.forms)), ("GPUs", len(found.gpus)), ("devices", len(found.sizes)),
+        ]  # fmt: skip
+        headings = ["", "of", "runs", "median\n(%)", "9 in 10\n(%)", "signed\n(%)", "within\n80 % (%)"]
+        if rows:
+            yield Table(
+                f"Published trainings on meshes, {how}",
+                headings,
+                rows,
+                words=2,
+                sections=[*filter(itemgetter(1), sections)],
+            )
+        if found.choice:
+            headings = [
+                "chosen by",
+                "jobs",
+                "regret\nmedian (%)",
+                "mean\n(%)",
+                "best of 3\nmedian (%)",
+                "mean\n(%)",
+                "rank",
+            ]
+            yield Table("The mesh that is chosen, against the best that was tried", headings, _choices(found.choice))
+        yield Sentences([*self._sentences()], wrap=True)
+
+    def _sentences(self) -> Iterator[str]:
+        found = self.found
+        if self.unseen:
+            yield f"The shipped fit has no run of {', '.join(self.unseen)}: these are predicted by priors."
+        if found.all or found.slow:
+            yield f"The mean of the sources' medians is {found.mean_of_medians:.1%}."
+        else:
+            yield "No run of the table has a time."
+        if found.memory:
+            yield f"Memory is off by {found.memory['median']:.1%} in the median of {found.memory['n']:.0f} runs."
+        if found.failed:
+            told = f"{found.failed['auc']:.3f}, accuracy {found.failed['accuracy']:.1%}"
+            yield f"Failed runs are told from finished ones by memory with an AUC of {told}."
+        if found.refused:
+            reasons = "; ".join(f"{reason} ({number})" for reason, number in found.refused.items())
+            yield f"{count(sum(found.refused.values()), 'row')} cannot be expressed: {reasons}."
+
+    def draw(self, path: Path) -> None:
+        """Draw predicted against measured seconds of steps."""
+        points = self.found.points
+        dots = [
+            viz.Dots(
+                "slow mode" if slow else "steps", source,
+                [row[2] for row in points if (row[0], row[3]) == (source, slow)],
+                [row[1] for row in points if (row[0], row[3]) == (source, slow)],
+            )
+            for source, slow in dict.fromkeys((row[0], row[3]) for row in points)
+        ]  # fmt: skip
+        viz.write_figure(viz.accuracy_figure("Trainings on meshes", "seconds of a step", dots), path)
+
+
+def mesh_accuracy(
+    data: Path | None = None,
+    *,
+    leave_one_out: bool = False,
+    calibrate: int = 0,
+    are_chosen: bool = True,
+    progress: Progress | None = None,
+) -> MeshAccuracyAnswer:
+    """Return how far predictions of runs are off: the shipped ones, or those of ``meshes.csv`` in ``data``.
+
+    With ``calibrate`` each source is adapted to so many of its rows: those that tell most, or spread over the source.
+    Raises InputError for a table that cannot be read, or has no run with a time.
+    """
+    if not 0 <= calibrate <= MOST_ADAPTED:
+        raise InputError(f"calibrate must be between 0 and {MOST_ADAPTED}, not {calibrate}")
+    path = SHIPPED if data is None else data / "meshes.csv" if data.is_dir() else data
+    runs, refused = read_table(path)
+    with computing(progress, "predicting runs on meshes"):
+        found = judge(runs, refused, leave_one_out=leave_one_out, adapt_to=calibrate, are_chosen=are_chosen)
+    unseen = () if data is None else tuple(_unseen(runs))
+    return MeshAccuracyAnswer(leave_one_out=leave_one_out, adapted_to=calibrate, found=found, unseen=unseen)
+
+
+def _unseen(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield what of runs the shipped ones have not."""
+    fitted = read_table()[0]
+    for name in ("source", "framework", "gpu"):
+        known = {gpu_name(run[name]) for run in fitted}
+        yield from (f"{name} {one}" for one in dict.fromkeys(gpu_name(run[name]) for run in runs) if one not in known)
+
+
+def _rows(errors: Mapping[str, StepErrors]) -> list[list[str]]:
+    return [
+        [name, str(row.n), f"{row.median:.1%}"[:-1], f"{row.p90:.1%}"[:-1], f"{row.signed:+.1%}"[:-1],
+         f"{row.coverage80:.0%}"[:-1]]
+        for name, row in errors.items()
+    ]  # fmt: skip
+
+
+def _choices(choices: Mapping[str, ChoiceErrors]) -> list[list[str]]:
+    return [
+        [name, str(row.jobs), *(f"{share:.1%}"[:-1] for share in row[1:5]), f"{row.rank:.2f}"]
+        for name, row in choices.items()
+    ]  # fmt: skip

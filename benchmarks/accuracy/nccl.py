@@ -192,7 +192,7 @@ def find_stated_choices(systems: Mapping[str, System], tables: Mapping[str, Meas
     """Return the rows of these tables that state one of NCCL's algorithms.
 
     >>> from simcomm.nccl.descriptions import read_systems
-    >>> from simcomm.nccl.measured.tables import read_tables
+    >>> from benchmarks.accuracy.tables import read_tables
     >>> systems = read_systems()
     >>> found = find_stated_choices(systems, read_tables(["h100_2x4_ring_kolyoz"]))
     >>> len(found), all(one.is_forced and one.is_right for one in found)
@@ -218,7 +218,7 @@ def describe_choices(systems: Mapping[str, System], tables: Mapping[str, Measure
     Only what the run did not force can judge the tuner, and only where the description is no guess.
 
     >>> from simcomm.nccl.descriptions import read_systems
-    >>> from simcomm.nccl.measured.tables import read_tables
+    >>> from benchmarks.accuracy.tables import read_tables
     >>> print(*describe_choices(read_systems(), read_tables(["h100_2x4_ring_kolyoz"])))
     NCCL's choice is stated in 5 rows: 5 forced by the run, of which the model takes 5; none not forced.
     """

@@ -12,12 +12,13 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks.accuracy.tables import read_put_aside_tables, read_tables
 from benchmarks.studies.nccl_unseen import read_authors
 from collectives.costs.bounds import bus_factor
 from simcomm.diagnosis.verdict import Diagnosis, diagnose_files
 from simcomm.nccl.descriptions import System, put_aside, read_systems
 from simcomm.nccl.measured.calibration import write_line
-from simcomm.nccl.measured.tables import SizeSeries, read_put_aside_tables, read_tables
+from simcomm.nccl.measured.tables import SizeSeries
 from simcomm.nccl.predict import COLLECTIVES
 
 PROGRAMS = {"all_to_all": "alltoall", "send_recv": "sendrecv"}

@@ -15,9 +15,8 @@ from typing import Any
 
 import realcomm
 import simcomm
-from benchmarks.accuracy.here import pair_before
+from benchmarks.accuracy.here import BEGIN, BETWEEN, LINKS, SMALL_MESSAGES, find_lateness, pair_before
 from collectives import Trace
-from collectives.records.waits import BEGIN, BETWEEN, LINKS, SMALL_MESSAGES, find_lateness
 from collectives.units import format_time, parse_size
 from ringlab.emulated import as_built, hosts_bandwidth, name_of, on_emulated
 from scenarios import load

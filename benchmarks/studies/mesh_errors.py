@@ -15,13 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.accuracy.mesh_answer import mesh_accuracy
-from benchmarks.accuracy.meshes import fit
+from benchmarks.accuracy.meshes import fit, mark_slow, mesh_accuracy
 from benchmarks.studies.mesh_fit import LOT_SOURCES, draw_lot
 from collectives.output_files import write_text
 from collectives.records.environment import describe_environment
 from simcomm.mesh_search.columns import to_columns
-from simcomm.mesh_search.runs import has_time, mark_slow, read_table
+from simcomm.mesh_search.runs import has_time, read_table
 from simcomm.mesh_search.step import step_seconds
 
 RESULT = Path(__file__).resolve().parent.parent / "results" / "meshes.json"

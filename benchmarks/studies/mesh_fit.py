@@ -18,12 +18,12 @@ from scipy.optimize import least_squares, minimize, minimize_scalar
 from scipy.special import expit
 from scipy.stats import norm
 
-from benchmarks.accuracy.meshes import fit, soften, weigh
+from benchmarks.accuracy.meshes import fit, has_memory, mark_slow, measured_memory, soften, weigh
 from collectives.output_files import write_text
 from simcomm.mesh_search.columns import Array, Meshes, to_columns
 from simcomm.mesh_search.memory import MEMORY_PRIORS, memory_bytes
 from simcomm.mesh_search.parameters import FITTED, PRIORS, Z_80, find_slopes
-from simcomm.mesh_search.runs import has_memory, has_time, mark_slow, measured_memory, read_table
+from simcomm.mesh_search.runs import has_time, read_table
 from simcomm.mesh_search.step import step_seconds
 
 LOT_SEED, LOT_SOURCES = 20261126, ("ultrascale", "llm-foundry")

@@ -11,9 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.accuracy.judging import class_of
+from benchmarks.accuracy.tables import read_tables
 from benchmarks.studies.fitting import Floats, Springs, cauchy, fit_least_squares, write_parameters
 from simcomm.nccl.descriptions import System, read_systems
-from simcomm.nccl.measured.tables import MeasuredTable, SizeSeries, read_tables
+from simcomm.nccl.measured.tables import MeasuredTable, SizeSeries
 from simcomm.nccl.parameters import FILE, EachMoved, Parameters, read_definitions, read_parameters
 from simcomm.nccl.predict import COLLECTIVES, predict_seconds
 

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from benchmarks.accuracy.judging import SIZE_CLASSES, Judged
 from benchmarks.accuracy.nccl import compare_series, judged_series, model_predictor
+from benchmarks.accuracy.tables import read_put_aside_tables, read_tables
 from benchmarks.studies.nccl_authors_left_out import author_of
 from simcomm.nccl.descriptions import System, read_systems
-from simcomm.nccl.measured.tables import read_put_aside_tables, read_tables
 
 ALIKE = ("nodes", "gpus", "gpu", "link", "nvlink", "layout", "p2p", "domain", "harness")
 ALIKE_BETWEEN = ("net", "nic")  # of several hosts

@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 
 from benchmarks.accuracy.judging import SIZE_CLASSES, ClassScore, Judged, score_classes
 from benchmarks.accuracy.nccl import compare_series, judged_series, model_predictor
+from benchmarks.accuracy.tables import read_put_aside_tables, read_tables
 from benchmarks.studies.nccl_authors_left_out import author_of, compare_without_authors
 from collectives.input_files import read_text
 from collectives.output_files import write_text
 from collectives.units import count
 from simcomm.nccl.communicator import make_communicator
 from simcomm.nccl.descriptions import OWN_DATA, System, read_systems
-from simcomm.nccl.measured.tables import read_put_aside_tables, read_tables
 from simcomm.nccl.predict import (
     COVERAGE,
     WIDTHS_FILE,

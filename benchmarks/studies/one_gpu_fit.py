@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
+from benchmarks.accuracy.training import put_aside
 from benchmarks.studies.fitting import Springs, fit_likelihood, write_parameters
 from simcomm.mesh.terms import Floats
 from simcomm.nccl.parameters import read_definitions
-from simcomm.scaling.descriptions import put_aside, read_series
+from simcomm.scaling.descriptions import read_series
 from simcomm.scaling.one_gpu import (
     ANY,
     FILE,

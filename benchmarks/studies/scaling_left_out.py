@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from benchmarks.accuracy.judging import Judged
-from benchmarks.accuracy.training import BASELINES, HARD, judged_points, seen_series
+from benchmarks.accuracy.training import BASELINES, HARD, judged_points, put_aside, seen_series
 from benchmarks.studies.scaling_columns import FittedPoints, make_points, predict_steps
 from benchmarks.studies.scaling_fit import fit_parameters
 from benchmarks.studies.scaling_widths import fit_widths
 from collectives.output_files import write_text
 from simcomm.mesh.intervals import COVERAGES, FILE, Shares, Widths, log_halfwidth, read_widths
 from simcomm.mesh.terms import read_parameters
-from simcomm.scaling.descriptions import Series, put_aside
+from simcomm.scaling.descriptions import Series
 
 Tick = Callable[[int, int, int, str], None]  # (rank, done, total, text)
 

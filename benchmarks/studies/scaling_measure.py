@@ -11,8 +11,7 @@ from time import process_time
 from typing import Any
 
 from benchmarks.accuracy.judging import Judged, score
-from benchmarks.accuracy.training import HARD, score_baselines, score_by, score_points
-from benchmarks.accuracy.training_answer import accuracy_training
+from benchmarks.accuracy.training import HARD, accuracy_training, score_baselines, score_by, score_points
 from benchmarks.studies.one_gpu_left_out import judge_one_gpu
 from benchmarks.studies.scaling_columns import make_points
 from benchmarks.studies.scaling_left_out import judge_held_out

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from collectives.checks import MOST_SECONDS, check_number
 from collectives.costs.hops import EXCHANGE, FAN_IN, FAN_OUT, Hop
@@ -81,10 +81,6 @@ class PairProbes:
             return []
         return [replace(self, crowds=self.crowds[part::PARTS]) for part in range(PARTS)]
 
-    def with_crowds(self, rounds: list[CrowdRound]) -> "PairProbes":
-        """Return the same with more rounds of crowds."""
-        return replace(self, crowds=[*self.crowds, *rounds])
-
     @property
     def goodput(self) -> float:
         """Bytes/s of a link that are left for TCP's data.
@@ -93,20 +89,6 @@ class PairProbes:
         (RFC 791) and 32 of TCP with time stamps (RFC 9293, RFC 7323).
         """
         return self.bandwidth * (self.mtu - 52) / (self.mtu + 14)
-
-
-def read_pair(content: dict[str, Any]) -> PairProbes:
-    """Return the pair that JSON holds, as ``dataclasses.asdict`` writes it.
-
-    >>> from dataclasses import asdict
-    >>> crowds = [CrowdRound(8, 1e-4, 2e-5, 1e-3)]
-    >>> alone = PairProbes(6.25e6, 1500, 4096, [], [], [], [], [], 0, 0, 0.0, 0, [], crowds=crowds)
-    >>> read_pair(asdict(alone)) == alone
-    True
-    """
-    from pydantic import TypeAdapter  # slow to import
-
-    return TypeAdapter(PairProbes).validate_python(content, extra="forbid")
 
 
 FRESH_FOR = timedelta(hours=24)

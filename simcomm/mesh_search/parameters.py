@@ -106,7 +106,6 @@ PRIORS: dict[str, Prior] = {
 FITTED = Path(__file__).parent / "data" / "parameters.json"
 
 
-CLASSES = ("data", "tensor", "pipeline", "experts")  # what a mesh has, the last one that it has
 Z_80 = NormalDist().inv_cdf(0.9)  # deviations of a normal that hold 80 % between them
 MOVED = 0.02  # of a prior's deviation, by which differences are taken
 OUTLYING = 2.0  # deviations from which on a measured run counts less
@@ -129,12 +128,6 @@ def read_shipped() -> Shipped:
     """Return what `benchmarks/studies/mesh_fit.py --write` has written."""
     found: dict[str, Any] = json.loads(FITTED.read_text(encoding="utf-8"))
     return Shipped(**found)
-
-
-def classify(m: Meshes) -> Array:
-    """Return the number of each training's class: exchanges over data alone, tensors in a node, pipelines, experts."""
-    is_far = m.tp > m.node_gpus
-    return np.select([m.experts > 0, (m.pp > 1) | is_far | (m.cp > 1), m.tp > 1], [3, 2, 1], 0)
 
 
 class Slopes(NamedTuple):

@@ -5,7 +5,7 @@ A user's own runs move the shipped parameters, and are kept by GPU and framework
 
 import csv
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -32,7 +32,6 @@ from simcomm.mesh_search.columns import (
     SCHEDULES,
     WHOLE,
     ZERO,
-    Array,
     to_columns,
 )
 from simcomm.mesh_search.devices import NAMES, find_mesh_gpu
@@ -40,7 +39,6 @@ from simcomm.mesh_search.parameters import Belief, believe
 from simcomm.mesh_search.step import step_seconds
 
 SHIPPED = Path(__file__).parent / "data" / "meshes.csv"
-SLOW_S, SLOW_RATIO = 0.25, 1.3  # of a micro batch: more than the fastest like it by so much
 NEEDED = ("layers", "hidden", "heads", "vocab", "seq", "gpu", "gpus")
 USUAL = {  # of columns that a table may leave out
     "mlp_matrices": 3, "tied": 0, "experts": 0, "top_k": 0, "expert_ffn": 0, "shared_ffn": 0, "dense_layers": 0,
@@ -206,40 +204,6 @@ def why_untimed(run: Mapping[str, Any]) -> str | None:
         parts = " x ".join(f"{name} {run[name]}" for name in names)
         return f"{parts} is not global_batch {run['global_batch']}"
     return None
-
-
-def has_memory(run: Mapping[str, Any]) -> bool:
-    """Return whether a run says how much memory it took."""
-    return run["memory_gb"] is not None
-
-
-def measured_memory(runs: list[dict[str, Any]]) -> Array:
-    """Return the bytes that runs took: of GB where the source says GB, else of GiB."""
-    return np.array([run["memory_gb"] * (1e9 if run["source"] == "ultrascale" else 2**30) for run in runs])
-
-
-def mark_slow(runs: list[dict[str, Any]]) -> Array:
-    """Return which runs lose a time in every micro batch that others of their cluster do not, by measured figures only.
-
-    A run is slow if its micro batch takes longer, a layer of a stage, than the fastest run of the same model, tensor
-    group and micro batch, by ``SLOW_S`` and ``SLOW_RATIO``; without a pipeline by twice as much, as what is exchanged
-    at the end of a step counts with it.
-    """
-    layer_s, keys = [], []
-    for run in runs:
-        passes = run["grad_accum"] + run["pp"] - 1
-        layer_s.append((run["step_s"] or float("nan")) / passes * run["pp"] / run["layers"])
-        keys.append((run["source"], run["model"], run["tp"], run["micro_batch"], run["pp"] == 1))
-    fastest: dict[Any, float] = defaultdict(lambda: float("inf"))
-    for key, seconds in zip(keys, layer_s, strict=True):
-        fastest[key] = min(fastest[key], seconds)
-    slow = []
-    for run, key, seconds in zip(runs, keys, layer_s, strict=True):
-        excess = (seconds - fastest[key]) * run["layers"] / run["pp"]
-        one = 2.0 if run["pp"] == 1 else 1.0
-        is_excess = excess > one * SLOW_S and seconds > (1 + one * (SLOW_RATIO - 1)) * fastest[key]
-        slow.append(run["source"] == "ultrascale" and is_excess)
-    return np.array(slow, dtype=bool)
 
 
 @dataclass(frozen=True, kw_only=True)

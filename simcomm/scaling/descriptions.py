@@ -125,15 +125,6 @@ def read_series(directory: Path | str = OWN_DATA, leave_out: Callable[[NotKnown]
     return found
 
 
-def put_aside() -> frozenset[str]:
-    """Return the systems of the project's own series that no choice of structure has seen.
-
-    >>> len(put_aside())
-    6
-    """
-    return frozenset(read_text(OWN_DATA / "put_aside.txt").splitlines())
-
-
 def find_node(name: str) -> ScalingNode:
     """Return a node of the project's own file. Raise InputError."""
     found: ScalingNode = _find("node", name, read_own("nodes"))

@@ -8,7 +8,7 @@ Rates are measured by the user, or estimated from published rates and data sheet
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from math import exp, isclose, log
+from math import exp, log
 from statistics import fmean
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ from simcomm.mesh.terms import CORES
 from simcomm.nccl.catalogue import find_gpu
 from simcomm.nccl.descriptions import describe_preset
 from simcomm.nccl.predict import predict_seconds
-from simcomm.scaling.descriptions import Point, ScalingGpu, Series, check_gpus, find_node, find_scaling_gpu, read_own
+from simcomm.scaling.descriptions import ScalingGpu, check_gpus, find_node, find_scaling_gpu, read_own
 from simcomm.scaling.models import even_model
 from simcomm.scaling.one_gpu import YOURS, Alone, OneGpuRate, guess_rates, network_of, published
 
@@ -148,7 +148,6 @@ def find_compute(job: TrainingJob, source: ComputeSource, gpu: str | None) -> Co
 
 
 MESSAGE = 200e6  # bytes of an all-reduce, at which a catalogue machine's bus bandwidth is taken
-TRIES, SAME = 40, 1e-9  # to find one GPU's step from that of several
 SLOW_NIC = 1.25  # GB/s, of a machine whose NICs the catalogue does not know
 
 
@@ -180,25 +179,6 @@ def predict_rate(
     device = MeshDevice(board.name, memory_bandwidth=board.memory_GBps * 1e9, cores=place.cores)
     compute = replace(at_rate(job.model, one_gpu_rate), spread=0.0)
     return StepModel(job, compute, lambda _: joined, device).predict(gpus)
-
-
-def predict_series(one: Series) -> list[StepPrediction]:
-    """Return the steps of all points of a series but the first, from whose rate they are predicted."""
-
-    def predict(point: Point, rate: float) -> StepPrediction:
-        job = one.job_on(point.gpus)
-        return predict_rate(job, one.node, point.gpus, point.nodes, rate, gpu=one.gpu, paths=one.ps_paths)
-
-    first = one.points[0]
-    batch = one.job_on(first.gpus).batch
-    measured = first.gpus * batch / first.rate * one.more_steps(first.gpus)
-    alone = measured  # seconds of one GPU
-    for _ in range(TRIES if first.gpus > 1 or one.job.loader is not None else 0):
-        total = predict(first, batch / alone).parts.total
-        if isclose(total, measured, rel_tol=SAME):
-            break
-        alone = max(alone + measured - total, alone * min(1.0, measured / total) / 2, SAME * measured)
-    return [predict(point, batch / alone) for point in one.points[1:]]
 
 
 def _gpu(node: str | ScalingNode, gpu: str | ScalingGpu | None) -> ScalingGpu:

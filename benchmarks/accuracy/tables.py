@@ -1,0 +1,105 @@
+"""Read the published tables: ``<slug>.csv``, a row per collective and size.
+
+Columns: collective, algorithm and protocol where known, bytes (nccl-tests' "size": for all_gather and reduce_scatter
+the total buffer), time_us, algbw_GBps, busbw_GBps; a blank cell is not in the source. Out-of-place values. Of these,
+collective, bytes and one of the last three are needed.
+"""
+
+import csv
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from collectives.budget import Gigabyte, check_read
+from collectives.errors import InputError
+from collectives.input_files import read_text
+from simcomm.nccl.descriptions import OWN_DATA, put_aside
+from simcomm.nccl.measured.tables import (
+    COLLECTIVES,
+    MeasuredRow,
+    MeasuredTable,
+    PrintedFigure,
+    algbw_follows,
+    find_algbw,
+    read_figure,
+)
+
+COLUMNS = (
+    "collective", "algorithm_if_known", "protocol_if_known", "bytes", "time_us", "algbw_GBps", "busbw_GBps",
+)  # fmt: skip
+FIGURES = COLUMNS[4:]
+
+
+def read_table(path: Path | str) -> MeasuredTable:
+    """Return the rows of a table. Raise InputError that names file, line, column and what would be accepted."""
+    path = Path(path)
+    reader = csv.reader(read_text(path).splitlines(), strict=True)
+    rows: list[MeasuredRow] = []
+    try:
+        columns = _read_columns(f"{path}: line 1", next(reader, []))
+        for cells in reader:
+            check_read(f"{path}: line {reader.line_num}", len(rows) + 1, Gigabyte.ENTRIES, "rows")
+            if cells:
+                rows.append(_read_row(f"{path}: line {reader.line_num}", columns, cells))
+    except csv.Error as error:
+        raise InputError(f"{path}: line {reader.line_num}: not a CSV file: {error}") from error
+    if not rows:
+        raise InputError(f"{path}: has no rows")
+    return MeasuredTable(path.stem, tuple(rows))
+
+
+def _read_columns(where: str, columns: list[str]) -> list[str]:
+    known = len({*columns} & {*COLUMNS}) == len(columns)
+    if not known or not {"collective", "bytes"} <= {*columns} or not {*FIGURES} & {*columns}:
+        needed = f"collective, bytes and one of {', '.join(FIGURES)} are needed"
+        raise InputError(f"{where}: the columns must be {', '.join(COLUMNS)}, each once; {needed}")
+    return columns
+
+
+def _read_row(where: str, columns: list[str], cells: list[str]) -> MeasuredRow:
+    """Return a row by the names of its columns. Raise InputError, also where algbw does not follow from the time."""
+    if len(cells) != len(columns):
+        raise InputError(f"{where}: {len(cells)} cells; there are {len(columns)} columns")
+    said = {**dict.fromkeys(COLUMNS, ""), **dict(zip(columns, cells, strict=True))}
+    name, nbytes = said["collective"], said["bytes"]
+    if name not in COLLECTIVES:
+        raise InputError(f"{where}: collective {name!r} is not one of {', '.join(COLLECTIVES)}")
+    if not (nbytes.isascii() and nbytes.isdigit() and len(nbytes) <= 18):
+        raise InputError(f"{where}: bytes = {nbytes!r}; give a whole number")
+    time, algbw, busbw = (
+        read_figure(where, key, said[key], instead=", or leave it blank") if said[key] else None for key in FIGURES
+    )
+    if time is not None and time.value == 0:
+        raise InputError(f"{where}: time_us = 0; a collective takes time")
+    if time is not None and algbw is not None and not algbw_follows(int(nbytes), time, algbw):
+        figures = f"{nbytes} bytes in {said['time_us']} us"
+        raise InputError(f"{where}: algbw_GBps = {said['algbw_GBps']} does not follow from {figures}")
+    seconds, bandwidths = None if time is None else time.value / 1e6, (_value(algbw), _value(busbw))
+    printed = algbw or (find_algbw(int(nbytes), time) if time else None)
+    return MeasuredRow(
+        COLLECTIVES[name], int(nbytes), seconds, *bandwidths, said["algorithm_if_known"], said["protocol_if_known"],
+        (printed, busbw) if printed and busbw else None,
+    )  # fmt: skip
+
+
+def _value(figure: PrintedFigure | None) -> float | None:
+    return None if figure is None else figure.value
+
+
+def read_tables(slugs: Iterable[str], directory: Path | str = OWN_DATA) -> dict[str, MeasuredTable]:
+    """Return the tables of these systems, but of none that is put aside. Raise InputError.
+
+    >>> "k80_4x_azure" in read_tables(["k80_4x_azure"])
+    False
+    """
+    hidden = put_aside(directory)
+    return dict(_read_each((slug for slug in slugs if slug not in hidden), Path(directory)))
+
+
+def read_put_aside_tables(directory: Path | str = OWN_DATA) -> dict[str, MeasuredTable]:
+    """Return the tables that were put aside: for the one judgement at the end, and for nothing before it."""
+    return dict(_read_each(sorted(put_aside(directory)), Path(directory)))
+
+
+def _read_each(slugs: Iterable[str], directory: Path) -> Iterator[tuple[str, MeasuredTable]]:
+    for slug in slugs:
+        yield slug, read_table(directory / f"{slug}.csv")
