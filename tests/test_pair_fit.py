@@ -106,6 +106,12 @@ def test_a_further_message_takes_no_longer_than_a_step_of_one():
     assert (terms.post_cpu + terms.arrival_cpu, terms.wake_cpu) == (pytest.approx(95e-6), 0.0)
 
 
+@pytest.mark.parametrize("microseconds", range(50, 60))
+def test_fit_bears_cores_that_take_a_whole_hop(microseconds: int) -> None:
+    busy = CrowdRound(8, step=8e-3, further=8 * microseconds * 1e-6, waking=0.0)
+    assert fit_pair(replace(PAIR, crowds=[busy])).overhead == pytest.approx(0.0, abs=1e-9)
+
+
 def test_rounds_that_were_disturbed_change_nothing_while_most_were_not():
     quiet, disturbed = crowds(*7 * [500e-6]), crowds(9e-3, -2e-3, 9e-3, step=9e-4)
     whole = replace(PAIR, crowds=quiet)

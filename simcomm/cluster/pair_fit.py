@@ -98,7 +98,7 @@ def _fit(probes: PairProbes, ranks: int | None) -> Transport:
     on_wire = small + ceil(small / payload) * HEADER
     hop = max(0.0, hop - max(0.0, on_wire - probes.burst) / probes.bandwidth)
     post, arrival, wake = _processor(probes, hop)
-    overhead = hop - post - arrival - wake
+    overhead = max(0.0, hop - post - arrival - wake)  # they may be all of a hop, but for rounding
     notice = min(overhead, max(0.0, first - hop - arrival))
     slower = probes.software
     own_share, own_start = _own(probes, post + arrival + wake / 2)
