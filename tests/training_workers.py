@@ -1,7 +1,11 @@
 """What worker processes do in the tests of checkpoints and faults: trainings of a small model on few images."""
 
+import os
+import signal
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import torch
@@ -121,3 +125,31 @@ def train_with(
 def faulty(kind: str, phase: str) -> Fault:
     """Return a fault in the fifth step: on rank 1, or on rank 0 where it is one of writing."""
     return Fault(kind, 0 if kind in ("full", "kill writer") else 1, 4, phase)
+
+
+class KillAfter(Observer):
+    """Kills a rank when so many seconds of its training have passed, whatever it does then."""
+
+    def __init__(self, rank: int, seconds: float) -> None:
+        self._rank, self._seconds = rank, seconds
+
+    def begin(self, running: Observed) -> None:
+        if running.rank == self._rank:
+            timer = Timer(self._seconds, os.kill, (os.getpid(), signal.SIGKILL))
+            timer.daemon = True
+            timer.start()
+
+
+def train_on(
+    rank: int, world_size: int, training: Training, seed: int, observers: Sequence[Observer] = ()
+) -> tuple[list[float], str, float]:
+    """Go on from the newest checkpoint, if there is one; return losses, the digest of the weights, and the seconds."""
+    make_small()
+    torch.manual_seed(seed + rank)
+    losses, looking_on = Losses(), list[Observer]()
+    if training.checkpoints is not None:
+        start = find_start(training, world_size, "auto") if rank == 0 else None
+        looking_on.append(Checkpointing(training, start.checkpoint if start else None))
+    begin = time.monotonic()
+    result = train_rank(rank, world_size, training, observers=[*looking_on, *observers, losses])
+    return losses.losses, result.digest, time.monotonic() - begin
