@@ -13,6 +13,7 @@ from pathlib import Path
 from pickle import PicklingError
 from typing import Any
 
+from collectives.checks import check_path
 from collectives.declaration import (
     AUTO,
     GLOO,
@@ -61,6 +62,7 @@ def find_algorithm(reference: str | Algorithm, collective: str | None = None, fo
         return reference
     if not isinstance(reference, str):
         raise no_algorithm(reference)
+    folder = None if folder is None else check_path("folder", folder)
     name, parameters = split_parameters(reference)
     if parameters:
         return find_algorithm(name, collective, folder).with_parameters(**parameters)

@@ -1,6 +1,6 @@
 """Checks of what callers pass: a value of the wrong type is refused with the message that a wrong value gets."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import inf
 from numbers import Integral, Real
 from pathlib import Path
@@ -78,6 +78,28 @@ def check_sequence(name: str, value: object, of: str) -> Sequence[Any]:
     if not isinstance(value, list | tuple):
         raise InputError(f"{name} is {quote(value)}; give a list of {of}")
     return value
+
+
+def check_several(name: str, value: object, of: str) -> list[Any]:
+    """Return what ``value`` holds, of a list or anything else to iterate over. Raise InputError for others, and a text.
+
+    >>> check_several("sizes", (size for size in (1, 2)), of="sizes"), check_several("sizes", [], of="sizes")
+    ([1, 2], [])
+    """
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise InputError(f"{name} is {quote(value)}; give a list of {of}")
+    return list(value)
+
+
+def check_callable(name: str, value: object, of: str) -> None:
+    """Raise InputError unless ``value`` is a function, ``of`` so many arguments, or None.
+
+    >>> check_callable("progress", True, of="(done, total)")
+    Traceback (most recent call last):
+    collectives.errors.InputError: progress is True; give a function of (done, total)
+    """
+    if value is not None and not callable(value):
+        raise InputError(f"{name} is {quote(value)}; give a function of {of}")
 
 
 def check_text(name: str, value: object, example: str) -> str:

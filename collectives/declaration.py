@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import ParamSpec, TypeVar  # with defaults, so that ``Algorithm`` alone is a type
 
-from collectives.checks import check_whole_number
+from collectives.checks import check_text, check_whole_number
 from collectives.errors import InputError, describe_error, describe_line, line_in, shorten, with_line
 from collectives.quoting import quote
 from collectives.spec import Spec, find_spec
@@ -368,6 +368,11 @@ def algorithm(
     (<Algorithm broadcast/hand_on>, 3)
     """
     spec = find_spec(collective)
+    if name is not None:
+        check_text("name", name, "my_ring")
+    for rule, given, least in (("chunks", chunks, 1), ("scratch", scratch, 0)):
+        if given is not None and not callable(given):
+            check_whole_number(rule, given, least, instead=", or a function of world_size")
 
     def declare(function: Callable[Arguments, Returned]) -> Algorithm[Arguments, Returned]:
         label, first = name or function.__name__, first_arguments(spec)

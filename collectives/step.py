@@ -213,7 +213,7 @@ class Spaced(Sequence[int]):
 def on_group(
     program: Program, ranks: Sequence[int], count: int = 1, first_chunk: int = 0, stride: int | None = None
 ) -> Program:
-    """Yield the steps of a program that is written for ranks 0, 1, ... of a group, with ``ranks`` in their places.
+    """Return the steps of a program that is written for ranks 0, 1, ... of a group, with ``ranks`` in their places.
 
     Chunk k of the program becomes ``count`` chunks from ``first_chunk + k * stride`` on; ``stride`` is ``count`` unless
     said. Raises InputError for a peer outside the group, or for several chunks at once that are not side by side.
@@ -222,9 +222,13 @@ def on_group(
     >>> [str(operation) for step in steps for operation in step]
     ['send(to rank 6, chunk 0..1)', 'recv(from rank 6, chunk 0..1)']
     """
-    apart = count if stride is None else stride
-    for yielded in program:
-        yield tuple(_on_group(op, ranks, count, first_chunk, apart) for op in as_step(yielded))
+    first_chunk, count = _check("on_group", first_chunk=first_chunk, count=count)
+    apart = count if stride is None else _check("on_group", stride=stride)[0]
+    given: dict[str, tuple[object, type]] = {"program": (program, Iterator), "ranks": (ranks, Sequence)}
+    for name, (value, kind) in given.items():
+        if not isinstance(value, kind):
+            raise InputError(f"on_group: {name} is {shorten(value)}; give a program, and a list of ranks")
+    return (tuple(_on_group(op, ranks, count, first_chunk, apart) for op in as_step(one)) for one in program)
 
 
 def _on_group(op: Operation, ranks: Sequence[int], count: int, first_chunk: int, stride: int) -> Operation:

@@ -82,6 +82,11 @@ class Scenario(scenarios.LoadedScenario):
         from ringlab.commands.measuring.measurement import Kept  # predictions do without what launches ranks
         from ringlab.commands.measuring.run import run
 
+        if watch is not None and not hasattr(watch, "observing"):
+            raise InputError(f"watch must be a realcomm.watching.watch.Watch, not {watch!r}")
+        for name, given in (("resume", resume), ("watch", watch)):
+            if given is not None and not self.trainings:
+                raise InputError(f"{self.path}: no [training] table; remove {name}")
         session = session_of(progress, calibration=calibration, backend=backend, timeout_s=timeout)
         return run(self, session, Kept(resume, watch), emulate)
 
@@ -179,7 +184,7 @@ class Scenario(scenarios.LoadedScenario):
 
     def calibrate(
         self,
-        ranks: int = 2,
+        ranks: int | None = None,
         *,
         backend: str = "gloo",
         timeout: float = TIMEOUT_S,
@@ -188,9 +193,9 @@ class Scenario(scenarios.LoadedScenario):
     ) -> "CalibrationAnswer":
         """Measure this machine for what the scenario needs, and keep the result in the cache for a day.
 
-        The scenario says with how many ranks; ``ranks`` counts where no number of them is needed. ``backend`` is "gloo"
-        or "nccl"; each launch may take ``timeout`` seconds. Raises InputError, and RunFailed, also where the times
-        contradict each other, unless ``accept_noise``.
+        ``ranks`` are those of the scenario, or 2 where it needs no certain number. ``backend`` is "gloo" or "nccl";
+        each launch may take ``timeout`` seconds. Raises InputError, and RunFailed, also where the times contradict each
+        other, unless ``accept_noise``.
 
         >>> load("here.toml").calibrate(timeout=60, accept_noise=True).calibration.ranks  # doctest: +SKIP
         2
@@ -315,9 +320,10 @@ def animate(
     ...     animate("star8", Path(folder, "ring.png"), "ring", "1 KiB").title
     'all_reduce/ring'
     """
-    from ringlab.commands.draw import draw_trace, is_record  # imports what draws
+    from ringlab.commands.draw import ONE_RUN, check_unused, draw_trace, is_record  # imports what draws
 
     if isinstance(source, str | Path) and is_record(source):
+        check_unused(source, ONE_RUN, algorithm=algorithm, size=size)
         return draw_trace(read_run(source), path, session_of(progress))
     return _find(source).animate(path, algorithm, size, progress=progress)
 
@@ -341,9 +347,10 @@ def plot(
     ...     plot("cluster", "star8", Path(folder, "star.png")).title
     'Eight hosts on a 10 Gbit/s switch'
     """
-    from ringlab.commands.draw import is_record, plot_trace  # imports what draws
+    from ringlab.commands.draw import ONE_RUN, check_unused, is_record, plot_trace  # imports what draws
 
     if isinstance(source, str | Path) and is_record(source):
+        check_unused(source, ONE_RUN, algorithm=algorithm, size=size, calibration=calibration)
         return plot_trace(kind, source, path)
     return _find(source).plot(kind, path, algorithm, size, calibration=calibration, progress=progress)
 

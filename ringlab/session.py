@@ -7,21 +7,24 @@ from pathlib import Path
 from typing import Any
 
 import scenarios
-from collectives.checks import check_path, check_sequence, check_whole_number
+from collectives.checks import check_number, check_path, check_sequence, check_whole_number
 from collectives.errors import InputError, RunFailed
 from collectives.input_files import inputs_protected
+from collectives.quoting import quote
 from collectives.records.calibration import Calibration, cache_file, cached_calibration, read_calibration
 from collectives.request import Request
 from collectives.training.workload import Training, check_training
 from collectives.units import count
 from collectives.variables import is_launched
 from ringlab.shared.options import TIMEOUT_S, RealOptions
-from ringlab.shared.progress import NoProgress, Progress, TerminalProgress, Tick, computing
+from ringlab.shared.progress import NoProgress, Progress, TerminalProgress, Tick, check_progress, computing
 from ringlab.shared.workload import predictable
 from scenarios import LoadedScenario
-from simcomm.performance_models.performance_model import performance_model
+from simcomm.performance_models.performance_model import performance_model, uses_calibration
 from simcomm.uncertainty import find_noise
 
+BACKENDS = ("gloo", "nccl")
+RANKS = 2  # that are calibrated where nothing says how many
 Source = Calibration | Path | str | None  # a calibration, its file, or the cached one
 
 
@@ -38,6 +41,11 @@ class Session:
     backend: str = "gloo"
     timeout_s: float = TIMEOUT_S
     progress: Progress = field(default_factory=NoProgress)
+
+    def __post_init__(self) -> None:
+        if self.backend not in BACKENDS:
+            raise InputError(f"backend {quote(self.backend)} is not known; there are {' and '.join(BACKENDS)}")
+        check_number("timeout", self.timeout_s, "seconds", above=0)
 
     @property
     def file(self) -> Path | None:
@@ -57,10 +65,14 @@ class Session:
 
         Raises InputError for a file that cannot be used, or a value that is neither a calibration nor a file.
         """
-        if isinstance(self.calibration, Calibration):
-            return self.calibration
-        if self.calibration is not None:
-            return read_calibration(check_path("calibration", self.calibration))
+        given = self.calibration
+        file = None if given is None or isinstance(given, Calibration) else check_path("calibration", given)
+        if given is not None and not _uses_calibration(scenario):
+            raise InputError(f"{scenario.path}: calibration is not used, as all costs are described; remove it")
+        if isinstance(given, Calibration):
+            return given
+        if file is not None:
+            return read_calibration(file)
         ranks = needed_ranks(scenario)
         return None if ranks is None else find_cached(ranks, self.backend)
 
@@ -89,20 +101,29 @@ class Session:
         comparison, trainings = scenario.collective, predictable(scenario.trainings)
         algorithms = [*(comparison.algorithms if comparison else ()), *(one.gradient_sync for one in trainings)]
         if not any(algorithm is not None and not algorithm.is_decided for algorithm in algorithms):
+            if self.calibration is not None:
+                raise InputError(f"{scenario.path}: calibration is for algorithms named auto, and none is; remove it")
             return None
         return self.find_calibration(scenario) if is_launched() else self.find_or_calibrate(scenario)
 
     def calibrate_for(
-        self, scenario: LoadedScenario, ranks: int = 2, accept_noise: bool = False
+        self, scenario: LoadedScenario, ranks: int | None = None, accept_noise: bool = False
     ) -> tuple[Calibration, str]:
-        """Calibrate what a scenario needs, with ``ranks`` where it needs no certain number of them."""
+        """Calibrate what a scenario needs, with ``ranks`` where it needs no certain number of them.
+
+        Raises InputError also for another number of ranks than it needs.
+        """
+        needed = needed_ranks(scenario)
+        if None not in (ranks, needed) and ranks != needed:
+            raise InputError(f"{scenario.path}: ranks is {ranks} and its cluster has {needed}; remove ranks")
         asked = scenario.collective.requests(scenario.cluster.world_size) if scenario.collective else ()
         requests = performance_model(scenario.cluster).requests_to_measure(asked)
-        return self.calibrate(needed_ranks(scenario) or ranks, scenario.trainings, requests, accept_noise)
+        chosen = needed or (RANKS if ranks is None else ranks)
+        return self.calibrate(chosen, scenario.trainings, requests, accept_noise)
 
     def calibrate(
         self,
-        ranks: int = 2,
+        ranks: int = RANKS,
         trainings: Sequence[Training] = (),
         requests: Sequence[Request] = (),
         accept_noise: bool = False,
@@ -161,9 +182,16 @@ def find_cached(ranks: int, backend: str) -> Calibration | None:
         return None
 
 
+def check_session(session: Session | None) -> Session:
+    """Return the session, a silent one for None. Raise InputError for anything else."""
+    if not isinstance(session, Session | None):
+        raise InputError(f"session is {quote(session)}; give a ringlab.session.Session")
+    return session or Session()
+
+
 def session_of(progress: Progress | None, **options: Any) -> Session:
     """Return the session of what is called from Python, where no progress is shown unless it is given."""
-    return Session(progress=progress or NoProgress(), **options)
+    return Session(progress=check_progress(progress), **options)
 
 
 def real_session(options: RealOptions) -> Session:
@@ -182,6 +210,13 @@ def needed_ranks(scenario: LoadedScenario) -> int | None:
     if all(cluster.transport is not None for cluster in clusters) and not _trainings_to_time(scenario):
         return None
     return scenario.cluster.calibration_ranks
+
+
+def _uses_calibration(scenario: LoadedScenario) -> bool:
+    """Return whether a prediction of the scenario, or of one of its what-ifs, depends on a calibration."""
+    trainings = [None, *predictable(scenario.trainings)] if scenario.collective else predictable(scenario.trainings)
+    clusters = [scenario.cluster, *(other.cluster for other in scenario.what_ifs)]
+    return any(uses_calibration(cluster, training) for cluster in clusters for training in trainings)
 
 
 def _trainings_to_time(scenario: LoadedScenario) -> list[Training]:

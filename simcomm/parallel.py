@@ -15,6 +15,8 @@ from time import process_time
 from types import ModuleType
 from typing import TypeVar
 
+from collectives.errors import InputError
+from collectives.quoting import quote
 from collectives.records.environment import cores
 
 Task = TypeVar("Task")
@@ -41,6 +43,8 @@ def in_any_order(
     >>> sorted(in_any_order(abs, [-1, -2]))
     [(0, 1), (1, 2)]
     """
+    if executor is not None and not isinstance(executor, Executor):
+        raise InputError(f"executor is {quote(executor)}; give one of concurrent.futures")
     if executor is not None:
         yield from _submitted(executor, function, tasks, 0)
         return

@@ -6,7 +6,7 @@ from math import inf
 from typing import NamedTuple
 
 from collectives.catalogue import find_algorithm, library
-from collectives.checks import check_cluster
+from collectives.checks import check_cluster, check_several
 from collectives.declaration import Algorithm, auto
 from collectives.errors import InputError, TooLarge, Undefined
 from collectives.records.calibration import Calibration
@@ -14,7 +14,7 @@ from collectives.request import Request, make_request
 from collectives.spec import find_spec
 from simcomm.cluster.cluster import Cluster
 from simcomm.performance_models.estimator import Estimator
-from simcomm.performance_models.performance_model import performance_model
+from simcomm.performance_models.performance_model import check_used, performance_model
 
 SLICES = (2, 8, 32)  # of the pipelined algorithms
 SAME = 1e-9  # times that differ by less than this share are equal; then fewer operations win
@@ -81,10 +81,11 @@ def choose(
     'binomial'
     """
     check_cluster(cluster, Cluster)
+    check_used(calibration, [cluster])
     request = make_request(auto(collective), cluster.world_size, nbytes, dtype=dtype, op=op, root=root)
-    if isinstance(among, str | Algorithm):
-        raise InputError(f"among is {among!r}; give a list of algorithms")
-    named = None if among is None else [find_algorithm(one, collective) for one in among]
+    named = None
+    if among is not None:
+        named = [find_algorithm(one, collective) for one in check_several("among", among, of="algorithms")]
     return _choose(performance_model(cluster, calibration).estimator(request), named)
 
 

@@ -16,7 +16,7 @@ from collectives.training.workload import ComputePhases, Training, check_trainin
 from simcomm.cluster.cluster import Cluster
 from simcomm.model.faults import NO_FAULTS, Faults
 from simcomm.performance_models.options import SimulationOptions
-from simcomm.performance_models.performance_model import performance_model
+from simcomm.performance_models.performance_model import check_used, performance_model
 
 
 def run(
@@ -53,6 +53,7 @@ def run(
     (24, 1.318291)
     """
     check_cluster(cluster, Cluster)
+    check_used(calibration, [cluster])
     request = make_request(algorithm, cluster.world_size, nbytes, dtype=dtype, op=op, root=root, buffers=buffers)
     options = SimulationOptions(engine, faults, Record.of(record))
     return performance_model(cluster, calibration).collective(request, options, buffers)
@@ -88,6 +89,7 @@ def train(
     """
     check_cluster(cluster, Cluster)
     check_training(training, steps)
+    check_used(calibration, [cluster], training)
     options, model = SimulationOptions(engine, faults, Record.of(record)), performance_model(cluster, calibration)
     model.check_training(training, options)
     if calibration is None and (training.compute is None or training.gradient_sync is None):

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collectives.catalogue import find_algorithm
-from collectives.checks import check_cluster, is_finite_number
+from collectives.checks import check_cluster, check_path, check_several, is_finite_number
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.input_files import FileBytes, parse_json
@@ -34,6 +34,7 @@ from simcomm.cluster.cluster import Cluster
 from simcomm.model.faults import NO_FAULTS, Faults, check_faults
 from simcomm.parallel import in_any_order
 from simcomm.performance_models.network_model import simulator_of
+from simcomm.performance_models.performance_model import check_used
 from simcomm.schedules import compact_schedule
 
 Question = dict[str, Any]
@@ -101,7 +102,7 @@ class SweepFile:
 
     def __init__(self, path: Path | str, questions: Sequence[Question]) -> None:
         """Read the file if it is there. Raise InputError that names file and line for one that is not of a sweep."""
-        self.path, self._questions = Path(path), questions
+        self.path, self._questions = check_path("kept", path), questions
         known = self._read()
         self.known = [known.get(question["key"], math.nan) for question in questions]
 
@@ -258,10 +259,13 @@ class _Asked:
         faults: Faults,
     ) -> "_Asked":
         """Raise InputError for what cannot be swept over."""
-        named = [algorithms] if isinstance(algorithms, str | Algorithm) else list(algorithms)
-        given = [clusters] if isinstance(clusters, Cluster) else list(clusters)
+        if isinstance(algorithms, str | Algorithm):
+            algorithms = [algorithms]
+        named = check_several("algorithms", algorithms, of="algorithms")
+        given = [clusters] if isinstance(clusters, Cluster) else check_several("clusters", clusters, of="clusters")
         for cluster in given:
             check_cluster(cluster, Cluster)
+        check_used(calibration, given)
         found = tuple(resolve_transport(cluster, calibration)[0] for cluster in given)
         for cluster in found:
             check_faults(faults, cluster.graph, cluster.world_size)

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullFormatter
 
+from collectives.checks import check_text
 from collectives.errors import InputError
 from collectives.units import format_time
 from viz.style import DPI, FAINT, GREY, INK, PAPER, chunk_colours
@@ -38,6 +39,8 @@ def accuracy_figure(title: str, subtitle: str, dots: Sequence[Dots]) -> Figure:
     >>> len(accuracy_figure("all", "", [Dots("small", "EFA", [1e-5], [2e-5])]).axes)
     1
     """
+    check_text("title", title, "Two racks")
+    check_text("subtitle", subtitle, "of 16 hosts")
     if not any(len(one.measured) for one in dots):
         raise InputError(f"{title}: there is nothing to draw")
     panels = list(dict.fromkeys(one.panel for one in dots))

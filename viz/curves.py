@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
+from collectives.checks import check_text
 from collectives.errors import InputError
 from viz.style import GREY, INK, chunk_colours, clear_axes, titled_figure
 
@@ -166,6 +167,7 @@ def sweep_figure(title: str, key: str, lines: Sequence[SweepLine]) -> Figure:
     if not any(points) or len(lines) > 24:
         raise InputError(f"{len(lines)} lines; draw one to 24, one time at least")
     figure = titled_figure(title, "predicted", 9.0, 5.6)
+    check_text("key", key, "cluster.hosts")
     axes = figure.add_axes((0.095, 0.16, 0.7, 0.69))
     colours = chunk_colours(len(lines))
     widths, sizes = (np.linspace(*each, len(lines)) for each in (WIDTHS, MARKER_SIZES))

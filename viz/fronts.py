@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, Locator, LogLocator, MaxNLocator, NullLocator
 
+from collectives.checks import check_text
 from collectives.errors import InputError
 from viz.style import DPI, FAINT, GREY, INK, PAPER, chunk_colours, clear_axes, fit_words, titled_figure
 
@@ -138,6 +139,7 @@ def meshes_figure(title: str, jobs: Sequence[MeshDots]) -> Figure:
     >>> len(meshes_figure("llama", [dots]).axes)
     1
     """
+    check_text("title", title, "Two racks")
     if not any(len(job.rates) for job in jobs):
         raise InputError(f"{title}: there is nothing to draw")
     forms = sorted({form for job in jobs for form in job.forms})

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from collectives.checks import check_text
 from collectives.output_files import write_bytes
 from viz.captions import time_unit
 from viz.file_types import check_file
@@ -86,6 +87,8 @@ DPI = 150
 
 def titled_figure(title: str, subtitle: str, width: float, height: float) -> Figure:
     """Return empty paper of so many inches with a title and a line below it, cut where they are too long."""
+    check_text("title", title, "Two racks")
+    check_text("subtitle", subtitle, "of 16 hosts")
     figure = Figure(figsize=(width, height), dpi=DPI, facecolor=PAPER)
     left = 0.2 / width
     figure.text(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from collectives.checks import check_cluster
+from collectives.checks import check_cluster, check_sequence
 from collectives.costs.hops import EXCHANGE, FAN_IN, FAN_OUT, RELAY, Hop, Probe, probes_of, request_hops
 from collectives.records.calibration import PARTS, Calibration
 from collectives.records.environment import cores, threads_per_rank
@@ -16,7 +16,7 @@ from collectives.request import Request
 from collectives.training.workload import Training
 from realcomm.calibration.blocks import CalibrationBlock, RankBlock, Setting, TrainingKind, make_calibration
 from realcomm.calibration.load import LoadWatch, watch_load
-from realcomm.launching.launcher import launch
+from realcomm.launching.launcher import check_launch, launch
 from realcomm.launching.types import Progress, Ranks
 from realcomm.measuring.collective_run import RankMeasurement, TimedRequest
 from realcomm.measuring.collective_run import make_trace as make_collective_trace
@@ -177,6 +177,9 @@ def calibrate(
     >>> calibrate(1).one_way.points  # doctest: +SKIP
     []
     """
+    check_launch(ranks, backend, timeout)
+    check_sequence("trainings", trainings, of="trainings")
+    check_sequence("requests", requests, of="requests")
     _prepare(trainings)
     plan = make_plan(ranks, requests, trainings, all_sizes=all_sizes, turns=ALONE_TURNS)
     with watch_load() as load:

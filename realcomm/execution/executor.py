@@ -60,6 +60,10 @@ def execute(
     """
     algorithm = find_algorithm(algorithm)
     _check_tensor(tensor)
+    if not isinstance(group, dist.ProcessGroup | None):
+        raise InputError(f"group is {group!r}; give what torch.distributed.new_group made, or None for all ranks")
+    if not isinstance(record, list | None):
+        raise InputError(f"record is {record!r}; give a list that the events are appended to")
     rank, world_size = dist.get_rank(group), dist.get_world_size(group)
     request = Request(algorithm, tensor.numel(), dtype_name(tensor.dtype), op, root)
     whole_group = group or dist.group.WORLD

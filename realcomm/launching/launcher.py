@@ -14,7 +14,7 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
-from collectives.checks import check_whole_number
+from collectives.checks import check_callable, check_whole_number
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.quoting import quote
@@ -73,6 +73,9 @@ def launch(
     elif not callable(worker):
         raise InputError(f"worker is {quote(worker)}; give a function of (rank, world_size)")
     check_launch(world_size, backend, timeout)
+    check_callable("progress", progress, of="(rank, done, total, text)")
+    if threads is not None:
+        check_whole_number("threads", threads, at_least=1)
     if network is not None:
         _check_network(network, world_size, backend)
         network.mark()
@@ -136,6 +139,8 @@ def check_launch(world_size: int, backend: str, timeout: float) -> None:
 
 
 def _check_network(network: RankNetwork, world_size: int, backend: str) -> None:
+    if not isinstance(network, RankNetwork):
+        raise InputError(f"network is {quote(network)}; give what `with realcomm.emulate(cluster)` gives")
     if len(network.namespaces) != world_size:
         raise InputError(f"{world_size} ranks do not fit a network of {len(network.namespaces)}: one rank a host")
     if backend != "gloo":

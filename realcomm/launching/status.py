@@ -10,6 +10,8 @@ from itertools import cycle
 from pathlib import Path
 from threading import local
 
+from collectives.checks import check_text, check_whole_number
+
 WAIT_BYTES = 8  # two int32: the step and the peer that a collective waits for; -1 for neither
 COLLECTIVE_BYTES = 56
 WAIT_SIZE = WAIT_BYTES + COLLECTIVE_BYTES
@@ -165,7 +167,7 @@ def set_status(text: str) -> None:
     >>> get_status()
     'reading images'
     """
-    _Current.slot.set(text)
+    _Current.slot.set(check_text("text", text, "reading images"))
 
 
 def get_status() -> str:
@@ -183,8 +185,10 @@ def report_progress(done: int, total: int, text: str) -> None:
 
     >>> report_progress(3, 10, "images read")
     """
+    numbers = check_whole_number("done", done, 0), check_whole_number("total", total, 0)
+    check_text("text", text, "images read")
     if _Current.send_progress is not None:
-        _Current.send_progress(done, total, text)
+        _Current.send_progress(*numbers, text)
 
 
 @contextmanager

@@ -20,6 +20,7 @@ def find_worker(worker: Worker) -> Callable[..., Any]:
     return found
 
 
+@runtime_checkable
 class RankNetwork(Protocol):
     """A network that ranks of one launch use in place of the loopback: ``realcomm.emulate`` makes them."""
 

@@ -6,10 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collectives.checks import check_cluster, check_path
+from collectives.checks import check_cluster, check_path, check_sequence
 from collectives.errors import InputError
 from collectives.output_files import check_output
 from collectives.proof.verifier import check_bitwise_identical
+from collectives.quoting import quote
 from collectives.records.messages import Message
 from collectives.records.spans import Spans
 from collectives.records.trace import Trace, Unfinished, name_in_library
@@ -18,7 +19,7 @@ from collectives.training.workload import Training, check_training, is_file_refe
 from collectives.variables import is_first_rank
 from realcomm.execution.broken_run import follow_messages, latest_accounts, make_broken_trace
 from realcomm.launching.failures import LaunchFailed
-from realcomm.launching.launcher import launch
+from realcomm.launching.launcher import check_launch, launch
 from realcomm.launching.server import preload
 from realcomm.launching.torch_process import PRELOAD
 from realcomm.launching.types import Progress, RankNetwork, Ranks
@@ -83,6 +84,10 @@ def train(
     check_cluster(cluster, Ranks)
     check_training(training, steps)
     _check(training, cluster.world_size, steps, backend)
+    check_launch(cluster.world_size, backend, timeout)
+    for observer in check_sequence("observers", observers, of="observers"):
+        if not hasattr(observer, "step_done"):
+            raise InputError(f"observer is {quote(observer)}; give a realcomm.training.observing.Observer")
     weights = None if weights_file is None else _check_weights_file(weights_file, training)
     removing: AbstractContextManager[None] = nullcontext()
     if training.checkpoints is not None or resume is not None:

@@ -123,7 +123,7 @@ def list_names(kind: str | None = None) -> Names:
     kinds = [part.name for part in fields(found)]
     if kind is None:
         return found
-    if kind not in kinds:
+    if check_text("kind", kind, "models") not in kinds:
         raise InputError(f"unknown category {quote(kind)}; {suggest(kind, [*kinds, 'hardware'])}")
     return replace(found, **{other: () for other in kinds if other != kind})
 

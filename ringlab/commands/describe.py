@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 from typer import Option
 
+from collectives.checks import check_sequence
 from collectives.errors import InputError
 from collectives.output_files import write_text
 from collectives.quoting import make_printable
@@ -70,7 +71,7 @@ def describe(files: Sequence[Path | str], *, system: str | None = None, keys: Se
     >>> describe(["topo.txt", "system.xml"]).system.gpus  # doctest: +SKIP
     8
     """
-    facts = read_facts(files)
+    facts = read_facts(check_sequence("files", files, of="files"))
     machine = describe_machine(facts, given_keys(system, keys))
     if machine.missing:
         raise InputError(f"{files[0]}: {machine.missing}")

@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar
 import typer
 from typer import Argument, Option
 
+from collectives.checks import check_sequence, check_text
 from collectives.costs.bounds import bus_factor
 from collectives.units import count, format_size, format_time
 from ringlab.shared.answer import NOT_IN_JSON, Answer, AnswerRecord
@@ -233,7 +234,8 @@ def command(
 
 def given_keys(system: str | None, keys: Sequence[str]) -> dict[str, Any]:
     """Return the keys of a description that a user says by a machine's name and by single keys. Raise InputError."""
-    return {**(machine_line(system) if system is not None else {}), **parse_keys(keys)}
+    named = {} if system is None else machine_line(check_text("system", system, "dgx-h100"))
+    return {**named, **parse_keys(check_sequence("keys", keys, of="texts like 'nodes=2'"))}
 
 
 @dataclass(frozen=True)

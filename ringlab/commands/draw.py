@@ -80,6 +80,7 @@ def _with_programs(scenario: str, reference: str, set_keys: Sequence[str]) -> Lo
 
 
 IMAGES = {".png": "image/png", ".gif": "image/gif", ".svg": "image/svg+xml"}
+ONE_RUN = "a trace holds one run"
 KINDS = ("step", "scaling", "path", "cluster")
 
 
@@ -132,6 +133,8 @@ def animate_command(
     check_outputs(drawn.json_to, output, reads=drawn.calibration)
     session = drawn.session()
     if is_record(source):
+        asked = {"--size": drawn.size, "--calibration": drawn.calibration, "--set": set_keys}
+        check_unused(source, ONE_RUN, **{"--algorithm": algorithm, **asked})
         answer = draw_trace(read_run(source), output, session)
     else:
         scenario, named = load_drawn(source, algorithm, set_keys or ())
@@ -166,7 +169,9 @@ def plot_command(
     _check_kind(kind, output)
     check_outputs(drawn.json_to, output, reads=drawn.calibration)
     session = drawn.session()
-    if is_record(source) and not set_keys:
+    if is_record(source):
+        asked = {"--size": drawn.size, "--calibration": drawn.calibration, "--set": set_keys}
+        check_unused(source, ONE_RUN, **{"--algorithm": algorithm, **asked})
         answer = plot_trace(kind, source, output)
     else:
         answer = plot_scenario(load_scenario(source, *(set_keys or ())), kind, output, algorithm, drawn.size, session)
@@ -218,6 +223,13 @@ def is_record(source: str | Path) -> bool:
     (True, False)
     """
     return str(source).endswith((".json", ".json.gz", "/"))
+
+
+def check_unused(source: str | Path, why: str, **arguments: object) -> None:
+    """Raise InputError for an argument that a picture of ``source`` does not depend on, and say why."""
+    given = [name for name, value in arguments.items() if value]
+    if given:
+        raise InputError(f"{source}: {why}; remove {' and '.join(given)}")
 
 
 def draw_trace(trace: Trace, path: Path | str, session: Session) -> Picture:
@@ -285,6 +297,8 @@ def plot_scenario(
     ``algorithm`` and ``size`` are those of the critical path. Raises InputError, and KeyboardInterrupt.
     """
     _check_kind(kind, path)
+    if kind != "path":
+        check_unused(scenario.path, f"the plot {kind!r} is not of one algorithm", algorithm=algorithm, size=size)
     if kind == "step":
         subtitle, bars = waterfall(predict_whole(scenario, session))
         viz.write_figure(viz.waterfall_figure(scenario.title, subtitle, bars), path)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from collectives.checks import check_text
+from collectives.checks import check_path, check_text
 from collectives.errors import InputError
 from collectives.input_files import read_text
 from collectives.output_files import write_text
@@ -70,7 +70,7 @@ def init(name: str | None = None, output: Path | str | None = None) -> Beginning
             raise InputError(f"-o {output}: specify what to write; `ringlab init` lists the available names")
         return Beginnings()
     sources = find_beginning(check_text("name", name, "llama-fsdp"))
-    first = Path(sources[0].name if output is None else output)
+    first = Path(sources[0].name) if output is None else check_path("output", output)
     targets = [first, *(first.with_suffix(source.suffix) for source in sources[1:])]
     for target in targets:
         if target.exists():

@@ -18,7 +18,7 @@ from ringlab.shared.workload import WorkCount, count_work, predictable, resolve_
 from scenarios import LoadedScenario
 from simcomm.cluster.cluster import Cluster, doublings
 from simcomm.model.faults import NO_FAULTS
-from simcomm.performance_models.performance_model import performance_model
+from simcomm.performance_models.performance_model import performance_model, uses_calibration
 
 
 def waterfall(answer: ScenarioAnswer[Any]) -> "tuple[str, list[viz.Bar]]":
@@ -97,7 +97,9 @@ def scaling_curves(
         for one, first, work in row:
             tick(0, done, total, f"messages, {training.sync_name}, {count(first.world_size, 'rank')}")
             try:
-                trace = simcomm.train(one, first, calibration=calibration, record=False)
+                trace = simcomm.train(
+                    one, first, calibration=calibration if uses_calibration(first, one) else None, record=False
+                )
                 found[first.world_size] = training_figures(trace, one)
             except TooLarge as error:
                 refused.append(error)

@@ -51,6 +51,8 @@ def write_report(answer: ScenarioAnswer[Any], scenario: LoadedScenario, path: Pa
     suffix than ``.html``.
     """
     viz.check_file(path, "a report")
+    if not isinstance(answer, ScenarioAnswer):
+        raise InputError(f"answer must be that of predict or compare, not {answer!r}")
     known = getattr(answer, "calibration", None) or session.find_calibration(scenario)
     is_compared = answer.kind == "comparison"
     with session.computing(f"writing {path}") as tick:

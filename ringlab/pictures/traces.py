@@ -29,7 +29,7 @@ from scenarios import LoadedScenario
 from simcomm.cluster.cluster import Cluster
 from simcomm.failing_run import run_to_failure
 from simcomm.model.faults import NO_FAULTS
-from simcomm.performance_models.performance_model import performance_model
+from simcomm.performance_models.performance_model import performance_model, uses_calibration
 from simcomm.schedules import check_messages
 from simcomm.selection import resolve_auto
 from viz.player.page import MOST_RUNS
@@ -57,7 +57,8 @@ class OneRun:
     def simulate(self) -> Trace:
         """Return its trace. Raise InputError for a name that is not in the scenario."""
         asked, cluster = self._asked(), self.scenario.cluster
-        options: dict[str, Any] = {"calibration": self.calibration, "engine": self.engine}
+        used = uses_calibration(cluster, asked if isinstance(asked, Training) else None)
+        options: dict[str, Any] = {"calibration": self.calibration if used else None, "engine": self.engine}
         options["faults"] = self.scenario.faults
         if isinstance(asked, Training):
             training = resolve_training(asked, cluster, self.calibration)
@@ -92,6 +93,10 @@ class OneRun:
         """Return what the scenario asks for, which may be ``auto``."""
         comparison = self.scenario.collective
         if comparison is None:
+            if self.nbytes is not None:
+                raise InputError(
+                    f"{self.scenario.path}: no [collective] table whose size could be another; remove size"
+                )
             return self._find({one.sync_name: one for one in predictable(self.scenario.trainings)})
         if isinstance(self.algorithm, Algorithm):
             found = find_algorithm(self.algorithm, comparison.name)

@@ -12,7 +12,8 @@ from typing import Any, Protocol
 
 from rich.console import Console
 
-from collectives.quoting import make_printable
+from collectives.errors import InputError
+from collectives.quoting import make_printable, quote
 from collectives.variables import is_first_rank
 from ringlab.shared.output import make_console
 from simcomm.compiling import told_of_compiling
@@ -51,6 +52,15 @@ class NoProgress:
         """Ignore the note."""
 
 
+def check_progress(progress: Progress | None) -> Progress:
+    """Return where progress is told, nowhere for None. Raise InputError for what has no ``task`` and ``note``."""
+    if progress is None:
+        return NoProgress()
+    if not hasattr(progress, "task") or not hasattr(progress, "note"):
+        raise InputError(f"progress is {quote(progress)}; give ringlab.shared.progress.TerminalProgress() or its like")
+    return progress
+
+
 @contextmanager
 def computing(progress: Progress | None, text: str) -> Iterator[Tick]:
     """Return a context for computing that may take long, which is shown only if it does; also compiling is told of.
@@ -58,7 +68,7 @@ def computing(progress: Progress | None, text: str) -> Iterator[Tick]:
     >>> with computing(None, "simulating") as tick:
     ...     tick(0, 1, 2, "ring")
     """
-    progress = NoProgress() if progress is None else progress
+    progress = check_progress(progress)
     with progress.task(text, LATE_S) as tick:
 
         def tell(note: str) -> None:

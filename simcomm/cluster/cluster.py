@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 import networkx as nx
 
-from collectives.checks import check_cluster, check_whole_number
+from collectives.checks import check_cluster, check_text, check_whole_number
 from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.records.calibration import Calibration
@@ -47,6 +47,7 @@ class Cluster:
     tcp_terms: Mapping[str, Any] | None = None  # of TcpTerms, in place of those that are calibrated
 
     def __post_init__(self) -> None:
+        check_text("title", self.title, "two racks")
         if self.sharing not in SHARING:
             raise InputError(f"sharing is {quote(self.sharing)}; there are {' and '.join(SHARING)}")
         if self.transport is not None and not isinstance(self.transport, Transport):

@@ -14,6 +14,7 @@ import networkx as nx
 
 from collectives.checks import check_number, check_whole_number
 from collectives.errors import InputError
+from collectives.quoting import quote
 from collectives.transport import Transport
 from collectives.units import Bandwidth, Latency
 from simcomm.cluster.cluster import IDEAL, Cluster
@@ -290,6 +291,10 @@ def pcie_tree(
     """
     if check_whole_number("sockets", sockets, at_least=1) > 1 and socket_bandwidth is None:
         raise InputError(f"{sockets} sockets without socket_bandwidth, the rate of the link between them")
+    if sockets == 1 and socket_bandwidth is not None:
+        raise InputError("socket_bandwidth is between sockets, and there is one; remove it, or set sockets")
+    if not isinstance(peer_to_peer, bool):
+        raise InputError(f"peer_to_peer is {quote(peer_to_peer)}; give True or False")
     machine = Machine(
         f"{gpus} GPUs on PCIe" + ("" if peer_to_peer else " without peer-to-peer access"),
         gpus,

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collectives.budget import Gigabyte
-from collectives.checks import check_sequence
+from collectives.checks import check_callable, check_sequence
 from collectives.errors import InputError
 from collectives.quoting import quote
 from simcomm.cluster.graph import P2P_LEVELS, check_is_graph, node_kind, node_kinds, rank_nodes
@@ -250,6 +250,7 @@ def listed_routes(routes: Iterable[Sequence[str]], otherwise: Routing = shortest
     routes = tuple(
         tuple(check_sequence("route", route, of="nodes")) for route in check_sequence("routes", routes, of="routes")
     )
+    check_callable("otherwise", otherwise, of="a graph")
     return partial(ListedRouter, routes=routes, otherwise=otherwise)
 
 

@@ -5,10 +5,12 @@ from dataclasses import replace
 from itertools import accumulate
 
 from collectives.declaration import Algorithm
+from collectives.errors import InputError
 from collectives.records.spans import Spans
 from collectives.records.trace import Trace
 from collectives.request import Array, Request
 from collectives.training.workload import ComputePhases, Training
+from simcomm.model.faults import NO_FAULTS
 from simcomm.nccl.clusters import NcclCluster, notes_of_programs
 from simcomm.nccl.communicator import make_communicator
 from simcomm.nccl.measured.calibration import predict_calibrated
@@ -33,6 +35,12 @@ class NcclModel(NetworkModel):
     def collective(self, request: Request, options: SimulationOptions, buffers: Sequence[Array] | None = None) -> Trace:
         if not _is_own(request.algorithm):
             return super().collective(request, options, buffers)
+        unused = {"engine": options.engine, "faults": options.faults != NO_FAULTS, "buffers": buffers is not None}
+        for name, given in unused.items():
+            if given:
+                raise InputError(
+                    f"{request.algorithm.full_name} is predicted by formula, without messages; remove {name}"
+                )
         prediction = self.predict(request)
         facts = {"nbytes": float(request.nbytes), "time_min_s": prediction.seconds, "time_max_s": prediction.seconds}
         facts |= {"low_s": prediction.low, "high_s": prediction.high}

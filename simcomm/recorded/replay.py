@@ -12,6 +12,7 @@ import numpy as np
 
 from collectives.checks import check_cluster
 from collectives.errors import InputError
+from collectives.quoting import quote
 from collectives.records.calibration import Calibration
 from collectives.records.columns import Floats, Ints
 from collectives.records.recording import Did, LogEntries, Recording
@@ -19,6 +20,7 @@ from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.engine import run_kernel
 from simcomm.compiled.planning.faults import link_changes
 from simcomm.model.faults import NO_FAULTS, Faults, check_faults
+from simcomm.performance_models.performance_model import check_used
 from simcomm.recorded.calls import ReplayedCalls, Segments, find_calls, find_segments
 from simcomm.recorded.carriers import NetworkCarrier, Way, find_carrier, find_ways
 from simcomm.recorded.layout import ReplayLayout, lay_out
@@ -196,6 +198,12 @@ def replay(
     >>> round(replay(builder.recording(), simcomm.star(2, "8 Gbit/s", "1 us")).elapsed, 6)
     0.501004
     """
+    if not isinstance(recording, Recording):
+        raise InputError(f"recording is {quote(recording)}; give the result of read_recording")
+    if not isinstance(algorithms, Mapping | None):
+        raise InputError(f"algorithms is {quote(algorithms)}; give names by collective")
+    check_cluster(cluster, Cluster)
+    check_used(calibration, [cluster])
     return Replayer(recording).on(cluster, algorithms, calibration=calibration, faults=faults)
 
 

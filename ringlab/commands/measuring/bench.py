@@ -269,7 +269,11 @@ def prepare(
         raise InputError(f"options must be BenchOptions, such as BenchOptions(collective='broadcast'), not {options!r}")
     cluster = None
     if emulated is not None:
+        if not isinstance(emulated, LoadedScenario):
+            raise InputError(f"emulated must be the result of ringlab.load, not {emulated!r}")
         cluster = on_emulated(emulated).cluster
+        if options.ranks not in (BenchOptions.ranks, cluster.world_size):
+            raise InputError(f"ranks is {options.ranks} and {emulated.path} has {cluster.world_size}; remove ranks")
         options = replace(options, ranks=cluster.world_size)
     check_launch(options.ranks, backend, timeout)
     calibration = find_cached(options.ranks, backend) if cluster is None else None

@@ -14,7 +14,7 @@ from collectives.records.calibration import Calibration
 from collectives.request import Request
 from collectives.training.workload import Training
 from collectives.units import count, format_size
-from ringlab.session import Session, load_scenario, session_of
+from ringlab.session import RANKS, Session, load_scenario, session_of
 from ringlab.shared.answer import Answer, AnswerRecord
 from ringlab.shared.clusters import machine_line, parse_keys
 from ringlab.shared.options import TIMEOUT_S, BackendOpt, JsonOpt, SetOpt, TimeoutOpt, with_groups
@@ -40,8 +40,9 @@ class CalibrateOptions:
     """What is measured and how, or what nccl-tests wrote and what it was measured on."""
 
     ranks: Annotated[
-        int, Option(min=1, metavar="N", help="Number of processes to calibrate, if no scenario is given.")
-    ] = 2
+        int | None,
+        Option(min=1, metavar="N", help="Number of processes to calibrate. Default: the scenario's, or 2."),
+    ] = None
     backend: BackendOpt = "gloo"
     nccl_tests: Annotated[
         Path | None,
@@ -91,7 +92,7 @@ def command(
         return
     session = Session(backend=options.backend, timeout_s=options.timeout, progress=TerminalProgress())
     if loaded is None:
-        found = session.calibrate(options.ranks, accept_noise=options.accept_noise)
+        found = session.calibrate(RANKS if options.ranks is None else options.ranks, accept_noise=options.accept_noise)
     else:
         found = session.calibrate_for(loaded, options.ranks, options.accept_noise)
     deliver(CalibrationAnswer(*found), json_to)

@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from collectives.checks import check_path
 from collectives.errors import RunFailed
 from collectives.records.calibration import MachineLoad
 from collectives.records.spans import Spans
@@ -19,7 +20,7 @@ from realcomm.launching.server import preload
 from realcomm.launching.torch_process import PRELOAD, check_torch
 from ringlab.commands.measuring.form_job import FormJob, ask_collectives, known_pieces, predict_step, read_form_job
 from ringlab.commands.measuring.measurement import gpu_names, tell_of_images
-from ringlab.session import Session, real_session
+from ringlab.session import Session, check_session, real_session
 from ringlab.shared.answer import NOT_IN_JSON, Answer
 from ringlab.shared.failures import refusals_about
 from ringlab.shared.figures import SideBySide, side_by_side
@@ -165,7 +166,8 @@ def run_form(
     >>> run_form("examples/fsdp_here.toml").same  # doctest: +SKIP
     True
     """
-    session, job = session or Session(), read_form_job(scenario, *overrides, check_all=check_all)
+    session, job = check_session(session), read_form_job(scenario, *overrides, check_all=check_all)
+    weights = None if weights is None else check_path("weights", weights)
     if warning := job.spread.cluster.warn_of_run(session.backend):
         session.progress.note(warning)
     results, load = _launch(job, session, "train_form", [job.plan, weights])
@@ -186,7 +188,8 @@ def compare_form(
     >>> compare_form("examples/fsdp_here.toml").step_s.error  # doctest: +SKIP
     -0.1
     """
-    session, job = session or Session(), read_form_job(scenario, *overrides, check_all=check_all)
+    session, job = check_session(session), read_form_job(scenario, *overrides, check_all=check_all)
+    weights = None if weights is None else check_path("weights", weights)
     with refusals_about(f"{job.spread.path}: cluster"):
         job.spread.cluster.check_measurable(session.backend, gpu_names)
     asked = ask_collectives([job.job], job.world_size)

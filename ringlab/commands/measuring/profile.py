@@ -185,6 +185,7 @@ def profile_model(model: str, **timing: Any) -> ProfileAnswer:
     >>> profile_model("gpt:layers=1,width=8,heads=2,context=4,vocabulary=10").profile.parameters
     1000
     """
+    check_text("model", model, "resnet50")
     asked = ProfileOptions(**timing)
     batch_size, shape = asked.batch_size, parse_shape(asked.shape)
     if batch_size is None:

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+from collectives.checks import check_sequence
 from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.records.calibration import Calibration, ComputePoint, FittedLine, OverlapPoint, PairProbes
@@ -27,7 +28,7 @@ from ringlab.emulated import (
     summarize_errors,
 )
 from ringlab.shared.answer import Answer
-from ringlab.shared.progress import NoProgress, Progress
+from ringlab.shared.progress import Progress, check_progress
 from ringlab.table import Part, Sentences, Table, format_or_dash
 from scenarios import LoadedScenario, load
 
@@ -101,7 +102,8 @@ def compare_devices(
     >>> compare_devices("mine.toml", [2, 4], profile="one.json").errors.worst < 0.2  # doctest: +SKIP
     True
     """
-    progress = NoProgress() if progress is None else progress
+    progress = check_progress(progress)
+    check_sequence("devices", devices, of="numbers")
     if not devices or min(devices) < 2:
         raise InputError(f"devices must be numbers of hosts of at least 2, such as 2,4,8, not {list(devices)}")
     chosen = [(str(count), on_emulated(load(scenario, [*overrides, f"cluster.hosts={count}"]))) for count in devices]

@@ -239,7 +239,9 @@ def plan(
     >>> found.candidates[0].cost <= found.candidates[1].cost
     True
     """
-    options, when = PlanOptions(**asked), today or date.today()
+    options, when = PlanOptions(**asked), date.today() if today is None else today
+    if not isinstance(when, date):
+        raise InputError(f"today is {quote(when)}; give a datetime.date")
     form = read_planned_training(str(scenario), overrides)
     wanted = options.applied(form.plan)
     samples = _samples(form, wanted)

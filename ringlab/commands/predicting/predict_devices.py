@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import cast
 
+from collectives.checks import check_callable, check_sequence
 from collectives.declaration import NCCL
 from collectives.errors import InputError
 from collectives.quoting import cut
@@ -62,8 +63,9 @@ def predict_devices(
     >>> [round(row.efficiency, 2) for row in found.cases[0].rows]
     [1.0, 0.17]
     """
-    if not devices:
+    if not check_sequence("devices", devices, of="numbers"):
         raise InputError("devices must not be empty; use for example 1,2,4,8")
+    check_callable("tick", tick, of="(rank, done, total, text)")
     key, values = _parse_what_if(what_if)
     cases, sources, base = list[DevicesCase](), list[str](), read_spread_training(scenario, overrides)
     spread, model, last, divided = base, None, None, list[str]()

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import simcomm
 from collectives.budget import Gigabyte, allowed
-from collectives.errors import TooLarge
+from collectives.errors import InputError, TooLarge
 from collectives.records.calibration import Calibration
 from collectives.records.limits import find_limits
 from collectives.records.summary import TRAINING_FIGURES
@@ -43,7 +43,7 @@ from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.paths import keeping_paths
 from simcomm.model.faults import NO_FAULTS, Faults
 from simcomm.performance_models.options import SimulationOptions, check_engine
-from simcomm.performance_models.performance_model import performance_model
+from simcomm.performance_models.performance_model import performance_model, uses_calibration
 from simcomm.repetition import FaultFigures, repeat
 from simcomm.schedules import compact_schedule
 from simcomm.uncertainty import combine, disagreement, of_emulated
@@ -82,6 +82,8 @@ def predict(scenario: LoadedScenario, session: Session | None = None, in_turns: 
     simulator = _Simulator(scenario, session.find_calibration(scenario), session.engine)
     with session.computing(f"simulating {scenario.title}") as tick, keeping_paths():
         rows = simulator.rows(tick)
+        if session.engine is not None and not any(simulator.engine_of(row.asked, row.cluster) for row in rows):
+            raise InputError(f"{scenario.path}: engine is not used, as no messages are simulated; remove it")
         found, interrupted = simulator.simulate(rows, tick)
         if simulator.refused and not found:
             raise simulator.refused[0]
@@ -188,7 +190,7 @@ class _Simulator:
             tick(0, 0, 0, f"preparing {cluster.title}")
             trainings, model = self._trainings(cluster), performance_model(cluster, self.calibration)
             for training in trainings:
-                model.check_training(training, SimulationOptions(self._engine(training, cluster), faults))
+                model.check_training(training, SimulationOptions(self.engine_of(training, cluster), faults))
             first_alike = next(other for other, (one, _) in enumerate(places) if one == cluster)
             every: list[Asked] = [
                 *resolve_requests(self.scenario.collective, cluster, self.calibration),
@@ -299,7 +301,8 @@ class _Simulator:
             return ""
         if compact_schedule(carried.algorithm, cluster.world_size, carried.root).messages > MOST_LOOKED_AT:
             return ""
-        options: dict[str, Any] = {"calibration": self.calibration, "engine": self.engine}
+        known = self._used(cluster, asked if isinstance(asked, Training) else None)
+        options: dict[str, Any] = {"calibration": known, "engine": self.engine}
         options["faults"] = self.scenario.faults
         if isinstance(asked, Request):
             what, trace = (
@@ -312,6 +315,10 @@ class _Simulator:
             what, trace = f"training with {asked.sync_name}", simcomm.train(asked, cluster, steps=1, **options)
         limits = find_limits(trace)
         return "" if limits.kind == "unknown" else f"What limits {what}: {limits.heading}. {limits.sentence}"
+
+    def _used(self, cluster: Cluster, training: Training | None = None) -> Calibration | None:
+        """Return the calibration where the prediction of a collective, or of a training, depends on it."""
+        return self.calibration if uses_calibration(cluster, training) else None
 
     def _ended(self, found: Sequence[tuple[Asked, Figures]]) -> list[tuple[float, Asked]]:
         """Return seconds of the collectives of messages at the largest size or, without collectives, of trainings."""
@@ -343,14 +350,17 @@ class _Simulator:
         predicts_ddp = performance_model(cluster, self.calibration).predicts_ddp()
         return self.scenario.trainings if predicts_ddp else predictable(self.scenario.trainings)
 
-    def _engine(self, training: Training, cluster: Cluster) -> str | None:
-        """Return the engine for a training: none for a sync that is predicted as a whole, unless it is torch's own."""
-        is_whole = training.gradient_sync is not None and performance_model(cluster).has_no_messages(training)
+    def engine_of(self, asked: Asked, cluster: Cluster) -> str | None:
+        """Return the engine: none for NCCL's own, and for a sync that is predicted as a whole, unless it is torch's."""
+        if isinstance(asked, Request):
+            return self.engine if asked.algorithm.has_program else None
+        is_whole = asked.gradient_sync is not None and performance_model(cluster).has_no_messages(asked)
         return None if is_whole else self.engine
 
     def _collective(self, request: Request, row: Row, on_run: Callable[[], None]) -> CollectiveFigures[Number]:
         cluster, faults = row.cluster, row.faults
-        simulate = partial(simcomm.run, request, cluster, calibration=self.calibration, engine=self.engine)
+        known, engine = self._used(cluster), self.engine_of(request, cluster)
+        simulate = partial(simcomm.run, request, cluster, calibration=known, engine=engine)
         if faults == NO_FAULTS:
             trace = simulate(record=False)
             on_run()
@@ -361,8 +371,8 @@ class _Simulator:
         return collective_figures(trace, about)
 
     def _training(self, training: Training, row: Row, on_run: Callable[[], None]) -> TrainingFigures[Number]:
-        engine = self._engine(training, row.cluster)
-        simulate = partial(simcomm.train, training, row.cluster, calibration=self.calibration, engine=engine)
+        known, engine = self._used(row.cluster, training), self.engine_of(training, row.cluster)
+        simulate = partial(simcomm.train, training, row.cluster, calibration=known, engine=engine)
         if row.faults == NO_FAULTS:
             trace = simulate(record=False)
             on_run()
