@@ -423,8 +423,8 @@ def _of_viz(folder: Path) -> dict[str, Trial]:
         "waterfall_figure": (viz.waterfall_figure, {**titled, "bars": [Bar("g", "n", {"forward": 1.0}, 1.0)]},
                              {**retitled, "bars": [Bar("g", "m", {"forward": 1.0}, 1.0)]}),
         "money_figure": (viz.money_figure,
-                         {**titled, "choices": [Priced("a", "k", point, point)], "limits": (9.0, 9.0)},
-                         {**retitled, "choices": [Priced("b", "k", point, point)], "limits": (2.5, 2.5)}),
+                         {**titled, "candidates": [Priced("a", "k", point, point)], "limits": (9.0, 9.0)},
+                         {**retitled, "candidates": [Priced("b", "k", point, point)], "limits": (2.5, 2.5)}),
         "meshes_figure": (viz.meshes_figure, {"title": "t", "jobs": [mesh]},
                           {"title": "u", "jobs": [replace(mesh, title="other")]}),
         "rings_figure": (viz.rings_figure, {"found": Rings("t", 2, [[0, 1, 2, 3]])},
@@ -530,7 +530,7 @@ def _of_ringlab(folder: Path, files: Mapping[str, Path]) -> dict[str, Trial]:
         ),
         "plan": Trial(
             ringlab.plan, lambda: {**plan, "target_samples": 1e8},
-            {"scenario": "star8", "overrides": (), "executor": Odd(), "progress": Heard(), "today": date(2020, 1, 1),
+            {"scenario": "star8", "overrides": (), "progress": Heard(), "today": date(2020, 1, 1),
              "asked": Given({"budget": 1.0}, {})},
         ),
         "plot": Trial(
@@ -591,7 +591,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Trial]
     folder = tmp_path_factory.mktemp("arguments")
     for name, images in (("profile", {}), ("other", {"batch_size": 30})):
         profile(**images).write(folder / f"{name}.json")
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
         patch.setattr("realcomm.emulation.network.EmulatedNetwork.__enter__", _build)
