@@ -20,7 +20,8 @@ from ringlab.shared.options import TIMEOUT_S, RealOptions
 from ringlab.shared.progress import NoProgress, Progress, TerminalProgress, Tick, check_progress, computing
 from ringlab.shared.workload import predictable
 from scenarios import LoadedScenario
-from simcomm.performance_models.performance_model import performance_model, uses_calibration
+from simcomm.cluster.calibrated import uses_calibration
+from simcomm.performance_models.performance_model import performance_model
 from simcomm.uncertainty import find_noise
 
 BACKENDS = ("gloo", "nccl")

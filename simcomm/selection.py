@@ -12,9 +12,10 @@ from collectives.errors import InputError, TooLarge, Undefined
 from collectives.records.calibration import Calibration
 from collectives.request import Request, make_request
 from collectives.spec import find_spec
+from simcomm.cluster.calibrated import check_used
 from simcomm.cluster.cluster import Cluster
 from simcomm.performance_models.estimator import Estimator
-from simcomm.performance_models.performance_model import check_used, performance_model
+from simcomm.performance_models.performance_model import performance_model
 
 SLICES = (2, 8, 32)  # of the pipelined algorithms
 SAME = 1e-9  # times that differ by less than this share are equal; then fewer operations win

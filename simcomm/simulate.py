@@ -13,10 +13,11 @@ from collectives.records.trace import Trace
 from collectives.records.waits import Record
 from collectives.request import Array, Request, make_request
 from collectives.training.workload import ComputePhases, Training, check_training
+from simcomm.cluster.calibrated import check_used
 from simcomm.cluster.cluster import Cluster
 from simcomm.model.faults import NO_FAULTS, Faults
 from simcomm.performance_models.options import SimulationOptions
-from simcomm.performance_models.performance_model import check_used, performance_model
+from simcomm.performance_models.performance_model import performance_model
 
 
 def run(

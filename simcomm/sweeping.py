@@ -29,12 +29,11 @@ from collectives.records.environment import installed_version
 from collectives.request import Request, make_request
 from collectives.units import as_bytes
 from simcomm import compiled
-from simcomm.cluster.calibrated import resolve_transport
+from simcomm.cluster.calibrated import check_used, resolve_transport
 from simcomm.cluster.cluster import Cluster
 from simcomm.model.faults import NO_FAULTS, Faults, check_faults
 from simcomm.parallel import in_any_order
 from simcomm.performance_models.network_model import simulator_of
-from simcomm.performance_models.performance_model import check_used
 from simcomm.schedules import compact_schedule
 
 Question = dict[str, Any]

@@ -16,9 +16,10 @@ from ringlab.shared.progress import Progress, Tick
 from ringlab.shared.scenario_answer import ScenarioAnswer
 from ringlab.shared.workload import WorkCount, count_work, predictable, resolve_training
 from scenarios import LoadedScenario
+from simcomm.cluster.calibrated import uses_calibration
 from simcomm.cluster.cluster import Cluster, doublings
 from simcomm.model.faults import NO_FAULTS
-from simcomm.performance_models.performance_model import performance_model, uses_calibration
+from simcomm.performance_models.performance_model import performance_model
 
 
 def waterfall(answer: ScenarioAnswer[Any]) -> "tuple[str, list[viz.Bar]]":

@@ -26,10 +26,11 @@ from ringlab.session import Session
 from ringlab.shared.progress import Tick
 from ringlab.shared.workload import predictable, resolve_training
 from scenarios import LoadedScenario
+from simcomm.cluster.calibrated import uses_calibration
 from simcomm.cluster.cluster import Cluster
 from simcomm.failing_run import run_to_failure
 from simcomm.model.faults import NO_FAULTS
-from simcomm.performance_models.performance_model import performance_model, uses_calibration
+from simcomm.performance_models.performance_model import performance_model
 from simcomm.schedules import check_messages
 from simcomm.selection import resolve_auto
 from viz.player.page import MOST_RUNS

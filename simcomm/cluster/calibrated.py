@@ -9,6 +9,7 @@ import networkx as nx
 from collectives.checks import check_whole_number
 from collectives.errors import InputError
 from collectives.records.calibration import Calibration, cached_calibration, check_calibration
+from collectives.training.workload import Training
 from collectives.transport import Transport
 from collectives.units import count
 from simcomm.cluster.cluster import Cluster
@@ -101,6 +102,26 @@ def this_machine(ranks: int) -> Cluster:
     """
     hosts = tuple(f"h{i}" for i in range(check_whole_number("ranks", ranks, at_least=1)))
     return ThisMachine(f"{count(ranks, 'rank')} of this machine", _memory_graph(hosts, inf, inf), hosts, None)
+
+
+def uses_calibration(cluster: Cluster, training: Training | None = None) -> bool:
+    """Return whether the prediction of a collective, or of a training, on a cluster depends on a calibration.
+
+    >>> import simcomm
+    >>> uses_calibration(simcomm.star(4, "10 Gbit/s", "5 us")), uses_calibration(simcomm.this_machine(2))
+    (False, True)
+    """
+    if cluster.transport is None or cluster.is_built is not False:
+        return True
+    return training is not None and (training.compute is None or training.overlaps)
+
+
+def check_used(calibration: Calibration | None, clusters: Sequence[Cluster], training: Training | None = None) -> None:
+    """Raise InputError for a calibration on which nothing depends."""
+    found = check_calibration(calibration)
+    described = [one.title for one in clusters if not uses_calibration(one, training)]
+    if found is not None and len(described) == len(clusters) > 0:
+        raise InputError(f"calibration is not used on {described[0]}, whose costs are described; remove it")
 
 
 def resolve_transport(cluster: Cluster, calibration: Calibration | None = None) -> tuple[Cluster, Transport]:

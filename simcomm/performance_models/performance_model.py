@@ -196,26 +196,6 @@ MODELS = {
 }
 
 
-def uses_calibration(cluster: Cluster, training: Training | None = None) -> bool:
-    """Return whether the prediction of a collective, or of a training, on a cluster depends on a calibration.
-
-    >>> import simcomm
-    >>> uses_calibration(simcomm.star(4, "10 Gbit/s", "5 us")), uses_calibration(simcomm.this_machine(2))
-    (False, True)
-    """
-    if cluster.transport is None or cluster.is_built is not False:
-        return True
-    return training is not None and (training.compute is None or training.overlaps)
-
-
-def check_used(calibration: Calibration | None, clusters: Sequence[Cluster], training: Training | None = None) -> None:
-    """Raise InputError for a calibration on which nothing depends."""
-    found = check_calibration(calibration)
-    described = [one.title for one in clusters if not uses_calibration(one, training)]
-    if found is not None and len(described) == len(clusters) > 0:
-        raise InputError(f"calibration is not used on {described[0]}, whose costs are described; remove it")
-
-
 def performance_model(cluster: Cluster, calibration: Calibration | None = None) -> PerformanceModel:
     """Return the performance model of a cluster. Raise InputError if ``calibration`` is not a Calibration.
 

@@ -16,11 +16,11 @@ from collectives.quoting import quote
 from collectives.records.calibration import Calibration
 from collectives.records.columns import Floats, Ints
 from collectives.records.recording import Did, LogEntries, Recording
+from simcomm.cluster.calibrated import check_used
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.engine import run_kernel
 from simcomm.compiled.planning.faults import link_changes
 from simcomm.model.faults import NO_FAULTS, Faults, check_faults
-from simcomm.performance_models.performance_model import check_used
 from simcomm.recorded.calls import ReplayedCalls, Segments, find_calls, find_segments
 from simcomm.recorded.carriers import NetworkCarrier, Way, find_carrier, find_ways
 from simcomm.recorded.layout import ReplayLayout, lay_out

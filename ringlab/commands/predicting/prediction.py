@@ -39,11 +39,12 @@ from ringlab.shared.workload import (
 )
 from ringlab.table import MOST_SENTENCES, keep_few
 from scenarios import LoadedScenario
+from simcomm.cluster.calibrated import uses_calibration
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.paths import keeping_paths
 from simcomm.model.faults import NO_FAULTS, Faults
 from simcomm.performance_models.options import SimulationOptions, check_engine
-from simcomm.performance_models.performance_model import performance_model, uses_calibration
+from simcomm.performance_models.performance_model import performance_model
 from simcomm.repetition import FaultFigures, repeat
 from simcomm.schedules import compact_schedule
 from simcomm.uncertainty import combine, disagreement, of_emulated
