@@ -185,6 +185,7 @@ def refusals(rank: int, world_size: int) -> list[tuple[str, bool]]:
         lambda: realcomm.all_to_all([three, torch.zeros(4)], [three, three]),
         lambda: realcomm.all_to_all([three, three], []),
         lambda: realcomm.all_to_all_single(torch.zeros(4), torch.zeros(4), input_split_sizes=[1, 3]),
+        lambda: realcomm.all_gather([torch.zeros(3)] * world_size, three),
         lambda: realcomm.all_reduce([1.0, 2.0]),
         lambda: realcomm.all_reduce(three, algorithm=dist.ReduceOp.SUM),
         lambda: realcomm.broadcast(three, 0, algorithm=all_ranks),

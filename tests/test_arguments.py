@@ -17,6 +17,7 @@ import pasted_files
 import pytest
 import torch
 import torch.distributed as dist
+from command_line import Ringlab
 from matplotlib.figure import Figure
 from test_form_command import SCENARIO as SPREAD
 from test_profiled_rank import SCENARIO as EMULATED
@@ -28,6 +29,7 @@ import ringlab
 import simcomm
 import viz
 from collectives import InputError, Request, Training, find_algorithm, recv, send
+from collectives.declaration import nccl
 from collectives.records.calibration import Calibration, FittedLine
 from collectives.records.recording_builder import CollectiveCall, RecordingBuilder
 from collectives.training.workload import ComputePhases
@@ -717,3 +719,84 @@ def test_nonsense_is_rejected_for_every_argument(package: str, table: dict[str, 
             if not outcome.startswith("rejected"):
                 accepted.append(f"{name}({argument}): {outcome[:200]}")
     assert not accepted, "\n".join(accepted)
+
+
+def on_star(*changes: str) -> ringlab.Scenario:
+    return ringlab.load("star8", *changes)
+
+
+UNUSED: dict[str, Callable[[], Any]] = {  # an argument that a call does not depend on, by what is said of it
+    "the plot 'cluster' is not of one algorithm; remove algorithm and size": lambda: on_star().plot(
+        "cluster", "x.png", "ring", "1 KiB"
+    ),
+    "the plot 'step' is not of one algorithm; remove size": lambda: on_star().plot("step", "x.png", size="1 KiB"),
+    "x.trace.json: a trace holds one run; remove algorithm": lambda: ringlab.animate("x.trace.json", "x.png", "ring"),
+    "x.trace.json: a trace holds one run; remove size and calibration": lambda: ringlab.plot(
+        "path", "x.trace.json", "x.png", size=64, calibration="x.json"
+    ),
+    "no [collective] table whose size could be another; remove size": lambda: ringlab.load("resnet34-cifar10").trace(
+        size="1 KiB"
+    ),
+    "calibration is not used, as all costs are described; remove it": lambda: on_star().predict(calibration()),
+    "calibration is not used on star of 4 hosts, 10 Gbit/s, whose costs are described": lambda: simcomm.run(
+        RING, STAR, 64, calibration=calibration()
+    ),
+    "calibration is for algorithms named auto, and none is; remove it": lambda: on_star().run(
+        calibration=calibration()
+    ),
+    "no [training] table; remove resume": lambda: ringlab.load("two-racks").run(resume="auto"),
+    "no [training] table; remove watch": lambda: ringlab.load("two-racks").run(watch=Watch(Path("logs"))),
+    "all_reduce/nccl is predicted by formula, without messages; remove engine": lambda: _on_nccl(engine="simpy"),
+    "all_reduce/nccl is predicted by formula, without messages; remove faults": lambda: _on_nccl(faults=FAILS),
+    "all_reduce/nccl is predicted by formula, without messages; remove buffers": lambda: _on_nccl(
+        None, buffers=[np.ones(2, np.float32) for _ in range(16)]
+    ),
+    "two-p5.toml: engine is not used, as no messages are simulated; remove it": lambda: ringlab.predict(
+        ringlab.load("two-p5", "collective.algorithms=['nccl']"), engine="simpy"
+    ),
+    "socket_bandwidth is between sockets, and there is one": lambda: simcomm.pcie_tree(
+        4, "9 GB/s", "1 us", socket_bandwidth="9 GB/s"
+    ),
+    "star8.toml has 8; remove ranks": lambda: ringlab.bench(ringlab.BenchOptions(ranks=3), emulated=on_star()),
+    "ranks is 3 and its cluster has 2; remove ranks": lambda: ringlab.load("quickstart").calibrate(3),
+    "all_reduce does not have a root; remove root": lambda: collectives.verify(RING, 4, root=1),
+    "broadcast does not reduce; remove op": lambda: simcomm.sweep("broadcast/naive", STAR, [64], op="max"),
+}
+
+
+def _on_nccl(nbytes: int | None = 1024, **given: Any) -> Any:
+    return simcomm.run(nccl("all_reduce"), ringlab.load("two-p5").cluster, nbytes, **given)
+
+
+@pytest.mark.parametrize("message", UNUSED)
+def test_unused_argument_is_rejected(message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("realcomm.launching.launcher._Processes", _Processes)
+    TRACE.write("x.trace.json")
+    calibration().write("x.json")
+    with pytest.raises(InputError, match=re.escape(message)):
+        UNUSED[message]()
+    assert {path.name for path in tmp_path.iterdir()} == {"x.trace.json", "x.json"}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["animate", "x.trace.json", "--algorithm", "ring", "-o", "x.png"],
+        ["animate", "x.trace.json", "--size", "1 KiB", "-o", "x.html"],
+        ["plot", "path", "x.trace.json", "--set", "cluster.hosts=4", "-o", "x.png"],
+        ["plot", "cluster", "star8", "--algorithm", "ring", "-o", "x.png"],
+        ["predict", "star8", "--calibration", "x.json"],
+        ["bench", "--collective", "broadcast", "--op", "max"],
+        ["bench", "--collective", "all_reduce", "--root", "1"],
+    ],
+)
+def test_unused_option_is_rejected(
+    arguments: list[str], ringlab: Ringlab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    TRACE.write("x.trace.json")
+    calibration().write("x.json")
+    done = ringlab(*arguments)
+    assert done.status == 2 and "remove" in done.err, done.err
+    assert not Path("x.png").exists() and not Path("x.html").exists()

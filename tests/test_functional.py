@@ -117,6 +117,7 @@ REFUSED = [
     r"tensor_list\[1\] is \[4\] .* and tensor is \[3\] .*unequal parts", "input_list holds 1 tensors",
     r"output_tensor_list\[1\] is \[4\] .* and input_tensor_list\[0\] is \[3\]", "input_tensor_list holds no tensors",
     r"input_split_sizes is \[1, 3\] .*unequal parts are not supported",
+    r"tensor_list\[0\] and tensor_list\[1\] are the same memory; give each rank its own tensor",
 ]  # fmt: skip
 REFUSED_TYPES = [
     "tensor is a list", "algorithm is <RedOpType.SUM: 0>; give an Algor", "algorithm is <torch.*ProcessGroup",
