@@ -1,6 +1,7 @@
 """Names that the last release had and this one has not: what to use instead. The next release deletes this file."""
 
 COMMANDS: dict[str, str] = {  # command: what to use instead
+    "diagnose": "use `ringlab explain --measured FILE` for tables of nccl-tests, and `ringlab virtual` for hangs",
     "accuracy": "use `python -m benchmarks.accuracy` in a checkout of Ringlab",
     "hardware": "use `ringlab list hardware`, and `ringlab plot cluster` for several nodes",
     "winners": "use `ringlab predict SCENARIO --sweep collective.sizes=1..65536KiB*4 --plot FILE`",

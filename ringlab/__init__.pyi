@@ -8,8 +8,6 @@ from ringlab.commands.check import CheckAnswer as CheckAnswer
 from ringlab.commands.check import check as check
 from ringlab.commands.describe import Description as Description
 from ringlab.commands.describe import describe as describe
-from ringlab.commands.diagnose import DiagnosisAnswer as DiagnosisAnswer
-from ringlab.commands.diagnose import diagnose as diagnose
 from ringlab.commands.doctor import DoctorAnswer as DoctorAnswer
 from ringlab.commands.doctor import doctor as doctor
 from ringlab.commands.draw import Picture as Picture

@@ -47,7 +47,6 @@ PURPOSES = {  # commands by purpose; each name maps to module:function
     },
     "Check": {
         "check": "ringlab.commands.check:command",
-        "diagnose": "ringlab.commands.diagnose:command",
         "describe": "ringlab.commands.describe:command",
     },
     "Learn": {

@@ -86,5 +86,5 @@ def test_hosts_are_counted_by_the_line_that_says_them_and_not_where_one_rank_alo
 
 def test_what_is_missing_is_said_with_what_to_give(tmp_path: Path) -> None:
     topo = write(tmp_path, "topo.txt", workstation_matrix())
-    with pytest.raises(InputError, match="no file names the GPU; give --system"):
+    with pytest.raises(InputError, match="no file names the GPU; pass for example --set"):
         ringlab.describe([topo])

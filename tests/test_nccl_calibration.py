@@ -141,11 +141,11 @@ def test_a_line_describes_the_same_hardware_again(slug: str):
 
 def test_processes_and_version_are_those_of_the_run(output: Path):
     output.write_text(slow_table(per_process=8))
-    calibration = make_calibration(describe_system("p4d", P4D), read_nccl_tests(output), "mine.txt")
+    calibration = make_calibration(describe_system("p4d", P4D), read_nccl_tests(output).as_one_run(), "mine.txt")
     assert (calibration.system["procs"], calibration.system["nccl"]) == ("single", "2.28")
     with pytest.raises(InputError, match="no row with bytes to send"):
         output.write_text(table([(0, 5.0)], hosts=2))
-        make_calibration(describe_system("p4d", P4D), read_nccl_tests(output), "mine.txt")
+        make_calibration(describe_system("p4d", P4D), read_nccl_tests(output).as_one_run(), "mine.txt")
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,7 @@ def test_a_report_of_no_answer_is_refused(tmp_path: Path) -> None:
     ("changes", "pictures", "name", "message"),
     [
         ({}, {}, "report.pdf", r"report\.pdf: a report is written as \.html"),
-        ({"kind": "guess"}, {}, "r.html", "comparison, replay, diagnosis; this result has kind 'guess'"),
+        ({"kind": "guess"}, {}, "r.html", "comparison, replay; this result has kind 'guess'"),
         ({}, {"film": b"RIFF...."}, "r.html", "picture 'film' is neither PNG, GIF nor JPEG"),
         ({}, {"film": Path("no/such.png")}, "r.html", r"no/such\.png: no such file"),
     ],

@@ -27,10 +27,6 @@ _KINDS = {
         "algorithm's in the same case.",
     ),
     "replay": ("Replay", "A recorded run on another network; times are virtual, seconds of computing as recorded."),
-    "diagnosis": (
-        "Diagnosis",
-        "A factor is measured over predicted time; its interval is that of the prediction, for a machine never seen.",
-    ),
 }
 SPACES = "\n\t\xa0\u2009\u202f"  # that are not printable by themselves, and harmless
 _SIGNATURES = {b"\x89PNG": "image/png", b"GIF8": "image/gif", b"\xff\xd8\xff": "image/jpeg"}
@@ -55,7 +51,7 @@ class ReportParts:
 
 
 def write_report(answer: Mapping[str, Any], parts: ReportParts, path: Path | str) -> None:
-    """Write the answer of ``predict``, ``run``, ``compare``, ``replay`` or ``diagnose`` as one HTML file.
+    """Write the answer of ``predict``, ``run``, ``compare`` or ``replay`` as one HTML file.
 
     From top to bottom: the question, the headline that answers it, the pictures, what limits it with the player,
     what-ifs, predicted against measured, the assumptions with where the numbers come from, and the tables folded away.
@@ -128,8 +124,6 @@ def _question(answer: Mapping[str, Any], scenario: Mapping[str, Any]) -> str:
     where = f" on {scenario['cluster']}" if isinstance(scenario.get("cluster"), str) else ""
     if answer["kind"] == "replay":
         return f"How long does the run take{where}, and what limits it?"
-    if answer["kind"] == "diagnosis":
-        return ""  # its title is the answer
     names = list(dict.fromkeys(one.get("collective", "") for one in answer.get("collectives") or []))
     if answer.get("training"):
         return f"How long does a training step take{where}, and what limits it?"

@@ -37,19 +37,9 @@ def verb_of(name: str) -> str | None:
     return None
 
 
-def name_collective(kernel: Slice) -> str:
-    """Return the name of a collective's kernel as this project says it, of an unknown one as the profile does."""
-    said = kernel.sent.collective if kernel.sent else kernel.name.partition("(")[0]
-    return verb_of(said) or said
-
-
 def read_profiled(path: Path | str) -> Recording:
     """Return the recording in the profiles of all ranks. Raise InputError where they have no collective of a GPU."""
-    return record_profiles(read_slices(path), Path(path))
-
-
-def record_profiles(profiles: Sequence[Profile], path: Path) -> Recording:
-    """Return the recording in profiles that come from a path. Raise InputError, as ``read_profiled`` does."""
+    profiles, path = read_slices(path), Path(path)
     world_size = max(profile.world_size for profile in profiles)
     if sorted(profile.rank for profile in profiles) != list(range(world_size)):
         found = name_ranks([profile.rank for profile in profiles])

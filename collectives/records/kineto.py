@@ -16,7 +16,7 @@ comparable as far as the clocks of their hosts agree.
 import json
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,7 +39,7 @@ NAMED = ("user_annotation", "gpu_user_annotation")
 LAUNCHES, ON_GPU = ("cuda_runtime", "cuda_driver"), ("kernel", "gpu_memcpy", "gpu_memset")
 STEP_PHASES = ("forward", "backward", "optimizer")
 COLLECTIVE_KERNELS = ("nccl", "rccl")
-LONGEST_NAME, LONGEST_GROUP = 60, 400
+LONGEST_NAME = 60
 LOOKED_AT = 1 << 20  # bytes of a file, before which the profiler has said what it is
 
 
@@ -69,25 +69,11 @@ class Slice(NamedTuple):
 
 
 class SentBytes(NamedTuple):
-    """What a profile says of a collective's kernel: the collective, the bytes of a rank's larger buffer, its ranks.
-
-    ``group`` is the name of their process group and the list of them, "" where the profile does not say it.
-    """
+    """What a profile says of a collective's kernel: the collective, the bytes of a rank's larger buffer, its ranks."""
 
     collective: str
     nbytes: int
     ranks: int
-    group: str = ""
-
-    @property
-    def members(self) -> tuple[int, ...]:
-        """The ranks of the group; none where not all of them are listed.
-
-        >>> SentBytes("allreduce", 8, 2, "tp [2, 3]").members
-        (2, 3)
-        """
-        listed = tuple(map(int, re.findall(r"\d{1,7}", self.group.partition("[")[2])))
-        return listed if len(listed) == self.ranks else ()
 
 
 class Profile(NamedTuple):
@@ -134,16 +120,14 @@ def read_profile(path: Path | str | Sequence[Path | str]) -> Trace:
     >>> read_profile("profile/")  # doctest: +SKIP
     <Trace training/profiled: measured, 2 ranks, 442 ms>
     """
-    return trace_profiles(read_slices(path), _files(path)[0])
-
-
-def trace_profiles(profiles: Sequence[Profile], path: Path) -> Trace:
-    """Return the spans in profiles, of which the first is from a path. Raise InputError where there is none."""
+    profiles = read_slices(path)
     by_rank = {profile.rank: profile for profile in profiles}
     first = min((one.begin for profile in profiles for one in profile.slices), default=0)
     rows = [span for profile in profiles for span in _spans(profile, first)]
     if not rows:
-        raise InputError(f"{path}: no phase in it: neither a collective, nor backward, optimizer or record_function")
+        raise InputError(
+            f"{_files(path)[0]}: no phase in it: neither a collective, nor backward, optimizer or record_function"
+        )
     begin = min(span.begin for span in rows)
     rows = [span._replace(begin=span.begin - begin, end=span.end - begin) for span in rows]
     world_size = max(max(profile.world_size, profile.rank + 1) for profile in profiles)
@@ -350,8 +334,7 @@ def _sent(arguments: dict[str, Any]) -> SentBytes | None:
     ranks, width = arguments.get("Group size"), ELEMENT_BYTES.get(str(arguments.get("dtype")))
     if not known or type(ranks) is not int or width is None or not 1 <= ranks <= MOST_RANKS:
         return None
-    group = " ".join(str(arguments.get(f"Process Group {key}", "")) for key in ("Name", "Ranks")).strip()
-    return SentBytes(str(arguments["Collective name"])[:LONGEST_NAME], max(known) * width, ranks, group[:LONGEST_GROUP])
+    return SentBytes(str(arguments["Collective name"])[:LONGEST_NAME], max(known) * width, ranks)
 
 
 def _time(path: Path, number: int, event: dict[str, Any], key: str) -> int:
@@ -409,18 +392,3 @@ def _merge_by_step(intervals: Sequence[tuple[int, int]], ends: Ints) -> Iterator
         before = merged.get(step, (begin, end))
         merged[step] = min(before[0], begin), max(before[1], end)
     yield from merged.values()
-
-
-def merge_intervals(intervals: Iterable[tuple[int, int]]) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
-    """Return intervals that do not overlap, in order; [n, 2].
-
-    >>> merge_intervals([(5, 6), (0, 2), (1, 3)]).tolist()
-    [[0, 3], [5, 6]]
-    """
-    merged: list[list[int]] = []
-    for begin, end in sorted(intervals):
-        if merged and begin <= merged[-1][1]:
-            merged[-1][1] = max(merged[-1][1], end)
-        else:
-            merged.append([begin, end])
-    return np.array(merged, np.int64).reshape(-1, 2)

@@ -5,33 +5,50 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from typer import Option
+from typer import Argument, Option
 
-from collectives.checks import check_sequence
+from collectives.checks import check_sequence, check_text
 from collectives.errors import InputError
 from collectives.output_files import write_text
 from collectives.quoting import make_printable
-from ringlab.commands.diagnose import FilesArg, KeysOpt, SystemOpt, given_keys
 from ringlab.shared.answer import NOT_IN_JSON, Answer
+from ringlab.shared.clusters import machine_line, parse_keys
 from ringlab.shared.options import JsonOpt
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.table import Part, Table
-from simcomm.diagnosis.evidence.facts import Facts
-from simcomm.diagnosis.evidence.machine import DescribedMachine, KeyValue, describe_machine
-from simcomm.diagnosis.reading import read_facts
 from simcomm.nccl.descriptions import System
+from simcomm.nccl.machine_files.described_machine import DescribedMachine, KeyValue, describe_machine
+from simcomm.nccl.machine_files.facts import Facts
+from simcomm.nccl.machine_files.files import read_facts
 from simcomm.nccl.settings import VARIABLES
 
 SIZES = '["8 KiB", "64 KiB", "512 KiB", "4 MiB", "32 MiB", "256 MiB", "1 GiB"]'
 
 
 def command(
-    files: FilesArg,
+    files: Annotated[
+        list[Path],
+        Argument(metavar="FILE...", help="Logs, benchmark tables or topology files. The format is detected."),
+    ],
     output: Annotated[
         Path, Option("-o", "--output", metavar="FILE.toml", help="Scenario file to write; must end in .toml.")
     ],
-    system: SystemOpt = None,
-    set_keys: KeysOpt = None,
+    system: Annotated[
+        str | None,
+        Option(
+            "--system",
+            metavar="NAME",
+            help="Machine, if the files do not name it. `ringlab list hardware` lists names.",
+        ),
+    ] = None,
+    set_keys: Annotated[
+        list[str] | None,
+        Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Override a key of the machine's description, such as nic=100. Repeatable.",
+        ),
+    ] = None,
     json_to: JsonOpt = None,
 ) -> None:
     """Write a scenario that describes the machine in your logs and topology files.
@@ -72,7 +89,9 @@ def describe(files: Sequence[Path | str], *, system: str | None = None, keys: Se
     8
     """
     facts = read_facts(check_sequence("files", files, of="files"))
-    machine = describe_machine(facts, given_keys(system, keys))
+    named = {} if system is None else machine_line(check_text("system", system, "dgx-h100"))
+    given = parse_keys(check_sequence("keys", keys, of="texts like 'nodes=2'"))
+    machine = describe_machine(facts, {**named, **given})
     if machine.missing:
         raise InputError(f"{files[0]}: {machine.missing}")
     known = {**machine.keys, **_seen(machine)}
@@ -98,7 +117,7 @@ def _origin(one: KeyValue) -> str:
     """Return what says a key, in a line."""
     if one.place is None:
         return one.why if one.why.startswith(("guess", "as you")) else f"guess: {one.why}"
-    return f"{one.place.file}:{one.place.line}" if one.place.line else one.place.file
+    return str(one.place)
 
 
 def _settings(facts: Facts) -> dict[str, str]:

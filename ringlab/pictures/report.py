@@ -1,12 +1,10 @@
-"""The reports of a prediction, a comparison, a replay and a diagnosis: pictures, player and tables, in one file."""
+"""The reports of a prediction, a comparison and a replay: pictures, player and tables, in one file."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from math import inf
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 import viz
 from collectives.errors import InputError
@@ -26,22 +24,15 @@ from ringlab.table import Sentences, render_html
 from scenarios import LoadedScenario
 from simcomm.cluster.calibrated import resolve_transport
 from simcomm.cluster.cluster import IDEAL, Cluster
-from simcomm.diagnosis.evidence.causes import Cause
-from simcomm.diagnosis.evidence.facts import RunTrace
-from simcomm.diagnosis.evidence.profiled_step import COMPUTING, COPYING, NOTHING
-from simcomm.diagnosis.verdict import Diagnosis
 from viz.accuracy import Dots, accuracy_figure
 from viz.curves import scaling_figure
 from viz.path_strip import path_figure
 from viz.player.page import render_player
 from viz.player.runs import PlayedRun
 from viz.report import ReportParts
-from viz.space_time import space_time_figure
 from viz.style import render_figure
 from viz.topology import MOST_NODES, topology_figure
-from viz.waterfall import MOST_BARS, Bar, waterfall_figure
-
-TABLES_DRAWN, RANKS_DRAWN = 6, 16  # of a diagnosis
+from viz.waterfall import MOST_BARS, waterfall_figure
 
 
 def write_report(answer: ScenarioAnswer[Any], scenario: LoadedScenario, path: Path | str, session: Session) -> None:
@@ -181,65 +172,3 @@ def write_replay_page(answer: Answer, trace: Trace, cluster: str, path: Path) ->
     )
     said = {"scenario": {"title": trace.title, "cluster": cluster}, "conclusions": answered["stuck"]}
     viz.write_report(answered | said, parts, path)
-
-
-def write_diagnosis_page(found: Diagnosis, answer: Answer, path: Path | str) -> None:
-    """Write a diagnosis as one HTML page. Raise InputError for another suffix than ``.html``."""
-    pictures, dots, bars = dict[str, bytes](), list(_dots(found)), list(_bars(found))
-    if dots:
-        figure = accuracy_figure("Measured beside predicted", "each dot a size; lines: the 80 % interval", dots)
-        pictures["On the line: as fast as it should be."] = render_figure(figure)
-    for one in found.case.facts.of(RunTrace)[:1]:
-        if len(one.trace.spans) or len(one.trace.messages):
-            pictures["The run, a rank a row."] = render_figure(space_time_figure(one.trace))
-    if bars:
-        about = "sync counts also while the GPU computes, so that parts may be more than the step"
-        pictures["Where the step goes."] = render_figure(waterfall_figure("A training step", about, bars))
-    said = list(map(_say, found.causes))
-    told = answer.to_dict() | {"scenario": {"title": found.headline.partition(":")[0]}, "conclusions": said}
-    parts = ReportParts(headline=found.headline, pictures=pictures, tables=render_html(answer.show()))
-    viz.write_report(told, parts, path)
-
-
-def _say(cause: Cause) -> str:
-    """Return a cause with the line that shows it, what to do, and what that would gain."""
-    where = f"{Path(cause.place.file).name}:{cause.place.line}" if cause.place.line else Path(cause.place.file).name
-    gain = f" Without it {cause.gain:.2g} times as fast, by prediction." if cause.gain and cause.gain > 1 else ""
-    return f"{cause.text} ({where}). To do: {cause.remedy}.{gain}"
-
-
-def _bars(found: Diagnosis) -> Iterator[Bar]:
-    """Yield the critical path of a profiled step, what it should take, and what the GPUs of its first ranks do."""
-    step = found.case.profiled_step
-    if step is None:
-        return
-    yield Bar(
-        "step", "critical path", _parts((what, seconds) for (what, _), seconds in step.path.items()), step.seconds
-    )
-    if step.expected is not None:
-        yield Bar("step", "should take", {"predicted": step.expected.seconds}, step.expected.seconds)
-    for rank in sorted(step.streams[NOTHING])[:RANKS_DRAWN]:
-        parts = _parts((what, by_rank.get(rank, 0.0)) for what, by_rank in step.streams.items())
-        yield Bar("GPU of", f"rank {rank}", parts, step.seconds)
-
-
-def _parts(seconds: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """Return the seconds of each part that a picture tells apart; all collectives are sync."""
-    found = dict.fromkeys((COMPUTING, "sync", COPYING, NOTHING), 0.0)
-    for what, one in seconds:
-        found[what if what in found else "sync"] += one
-    return {what: one for what, one in found.items() if one > 0}
-
-
-def _dots(found: Diagnosis) -> Iterator[Dots]:
-    """Yield the sizes of each table, measured and predicted."""
-    for number, one in enumerate(found.case.comparisons[:TABLES_DRAWN], start=1):
-        below, above = np.exp(one.limits)
-        ranges = list(zip((one.predicted / below).tolist(), (one.predicted * above).tolist(), strict=True))
-        yield Dots(
-            one.series.collective,
-            f"{number}: {Path(one.place.file).name}",
-            one.series.seconds.tolist(),
-            one.predicted.tolist(),
-            predicted_range=ranges,
-        )

@@ -10,6 +10,7 @@ import scenarios
 import simcomm
 from collectives.errors import InputError
 from collectives.quoting import close_names, quote, suggest
+from collectives.units import TomlFloat
 from scenarios import shipped
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.files import SUFFIXES, read_cluster
@@ -81,7 +82,7 @@ def parse_keys(keys: Sequence[str]) -> Mapping[str, Any]:
         if not equals or not key.strip().isidentifier():
             raise InputError(f"--set {text}: expected KEY=VALUE, for example nic=25")
         try:
-            found[key.strip()] = tomllib.loads(f"value = {value}")["value"]
+            found[key.strip()] = tomllib.loads(f"value = {value}", parse_float=TomlFloat)["value"]
         except tomllib.TOMLDecodeError:
             found[key.strip()] = value.strip()
     return found

@@ -1,7 +1,7 @@
 """``ringlab calibrate``: what a prediction of this machine needs, measured; or a user's own measurements, kept."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +17,7 @@ from collectives.units import count, format_size
 from ringlab.session import RANKS, Session, load_scenario, session_of
 from ringlab.shared.answer import Answer, AnswerRecord
 from ringlab.shared.clusters import machine_line, parse_keys
+from ringlab.shared.nccl_tables import check_gpu, show_skipped, system_of_scenario
 from ringlab.shared.options import TIMEOUT_S, BackendOpt, JsonOpt, SetOpt, TimeoutOpt, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import Progress, TerminalProgress
@@ -185,6 +186,7 @@ class NcclCalibrationAnswer(Answer):
     ranks: int
     rows: tuple[NcclRow, ...]
     file: str
+    skipped: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
         return {"kind": "nccl calibration", **AnswerRecord.to_dict(self)}
@@ -204,6 +206,7 @@ class NcclCalibrationAnswer(Answer):
         ]
         title = f"{self.system}: {count(self.ranks, 'rank')} on {count(self.hosts, 'host')}"
         yield Table(title, ["", "size", f"measured\n({unit})", f"predicted\n({unit})", "error"], rows)
+        yield from show_skipped(self.skipped)
         yield f"Kept in {self.file}; predictions for this hardware are adapted to it."
 
 
@@ -220,9 +223,13 @@ def calibrate_nccl(
     a machine of the hardware catalogue; without either the GPU that the output names, with ``keys`` like ``nic=25`` of
     a description's line. Hosts and ranks are those of the output. Raises InputError.
     """
-    run = read_nccl_tests(file, collective)
-    found = _of_scenario(scenario) if scenario is not None else _of_words(file, run, system, keys)
-    _check_gpu(file, run, found)
+    found = None if scenario is None else system_of_scenario(scenario, "--nccl-tests")
+    given = parse_keys(keys)
+    ranks = found.ranks if found else int(given.get("nodes", 0)) * int(given.get("gpus", 0))
+    output = read_nccl_tests(file, collective, ranks)
+    run = output.as_one_run()
+    found = found or _of_words(file, run, system, given)
+    check_gpu(file, run, found)
     calibration = make_calibration(found, run, str(file))
     measured = describe_system(found.slug, calibration.system)
     rows = tuple(
@@ -232,34 +239,22 @@ def calibrate_nccl(
     calibration.adapted()
     path = calibration_file(measured)
     calibration.write(path)
-    return NcclCalibrationAnswer(found.slug, run.hosts, run.ranks, rows, str(path))
+    skipped = tuple(reason for _, reason in output.skipped)
+    return NcclCalibrationAnswer(found.slug, measured.nodes, measured.ranks, rows, str(path), skipped)
 
 
-def _check_gpu(file: Path | str, run: NcclTestsRun, system: System) -> None:
-    """Raise InputError where the output names another GPU than the system's; boards of one chip are alike."""
-    gpu = match_gpu(run.gpu_name) if run.gpu_name else None
-    if gpu is not None and (gpu.generation, gpu.model) != (system.gpu.generation, system.gpu.model):
-        raise InputError(
-            f"{file}: measured on {run.gpu_name!r}, but {system.slug} has {system.gpu.name}; pass the "
-            "right machine with --system"
-        )
-
-
-def _of_scenario(scenario: LoadedScenario) -> System:
-    system = getattr(scenario.cluster, "system", None)
-    if not isinstance(system, System):
-        raise InputError(f'{scenario.path}: --nccl-tests requires a scenario with transport = "nccl"')
-    return replace(system, slug=scenario.path.name) if isinstance(scenario.path, Path) else system
-
-
-def _of_words(file: Path | str, run: NcclTestsRun, name: str | None, keys: Sequence[str]) -> System:
+def _of_words(file: Path | str, run: NcclTestsRun, name: str | None, keys: Mapping[str, Any]) -> System:
     """Return the system by its name and keys, with the hosts and ranks of the run."""
-    where = {"nodes": run.hosts, "gpus": run.gpus, **parse_keys(keys)}
+    where = {**({"nodes": run.hosts, "gpus": run.gpus} if run.hosts else {}), **keys}
     systems = read_systems()
     if name in systems and not keys:
         return systems[name]
     if name is not None:
         return describe_system(name, {**machine_line(name), **where})
+    if not {"nodes", "gpus"} <= where.keys():
+        raise InputError(
+            f"{file}: no list of devices names hosts and GPUs; pass for example --set nodes=1 --set gpus=8"
+        )
     if "gpu" not in where:
         gpu = match_gpu(run.gpu_name)
         if gpu is None:

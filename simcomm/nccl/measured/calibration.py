@@ -227,12 +227,14 @@ def write_line(system: System) -> dict[str, Any]:
 
 def make_calibration(system: System, run: NcclTestsRun, source: str) -> NcclCalibration:
     """Return the record of a run on a described system. Raise InputError where they do not go together."""
-    if (run.hosts, run.gpus) != (system.nodes, system.gpus):
+    said = f"{system.slug} is described with {system.nodes} and {system.gpus}"
+    if run.hosts and (run.hosts, run.gpus) != (system.nodes, system.gpus):
         raise InputError(
-            f"{source}: measured on {count(run.hosts, 'host')} with {count(run.gpus, 'rank')} each; {system.slug} is "
-            f"described with {system.nodes} and {system.gpus}"
+            f"{source}: measured on {count(run.hosts, 'host')} with {count(run.gpus, 'rank')} each; {said}"
         )
-    procs = "per_gpu" if run.processes > run.hosts or run.gpus == 1 else "single"
+    if run.ranks not in (0, system.ranks):
+        raise InputError(f"{source}: measured on {count(run.ranks, 'rank')}; {said}")
+    procs = run.procs if run.hosts else system.procs
     version = run.version or system.version
     rows = [(row.collective, row.nbytes, row.seconds) for row in run.rows if row.nbytes > 0 and row.seconds]
     if not rows:

@@ -1,235 +1,382 @@
-"""Read what nccl-tests printed, as a table or as JSON (``-J FILE``): strictly, as predictions are fitted to it.
+"""Read what nccl-tests and rccl-tests printed, as people paste it: as a table, CSV, Markdown or JSON (``-J FILE``).
 
 The format is that of https://github.com/NVIDIA/nccl-tests, src/util.cu and, of versions before 2025, src/common.cu;
 older versions name neither themselves nor the collective and leave columns out. Out-of-place figures are taken, or
-in-place ones where there are no others; both are checked. A row is refused, with its line, where the run found wrong
-values, where size does not follow from count and type, algbw from size and time, or busbw from algbw by the factor of
-the collective, within the digits that are printed.
+in-place ones where there are no others. A row is skipped, with its line and the reason, where it is cut off, where the
+run found wrong values, or where its figures do not follow from each other within the digits that are printed.
 """
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from collectives.budget import Gigabyte, check_read
 from collectives.errors import InputError
-from collectives.input_files import FileBytes, parse_json, read_text
+from collectives.input_files import FileBytes, parse_json
 from collectives.quoting import suggest
+from simcomm.nccl.measured.nccl_tests_columns import SIDES, Columns, find_columns, may_be_row, read_cells
 from simcomm.nccl.measured.nccl_tests_rows import (
+    CUT,
+    MOST_RANKS,
+    NOT_IT,
+    Call,
     Device,
     NcclTestsRun,
     PrintedRow,
     Side,
-    check_groups,
-    check_outcome,
     check_row,
     collective_of,
-    make_run,
+    find_call,
     side_of,
     version_of,
 )
 from simcomm.nccl.measured.tables import COLLECTIVES, MeasuredRow
+from simcomm.nccl.pasted import ELEMENT_BYTES, ROW_START, FilePlace, PastedLine, number_lines, read_pasted
 
-PREFIX = re.compile(r"^\[\d+,\d+\]<std(?:out|err)>:\s?")  # of mpirun --tag-output
 RANK = re.compile(
-    r"#\s+Rank\s+(\d{1,7})\s+(?:Group\s+(\d{1,9})\s+)?Pid\s+(\d{1,12})\s+on\s+(\S+)\s+device\s+\d+\s+\[[^]]*\]\s*(.*)"
+    r"Rank\s+(\d{1,7})\s+(?:Group\s+(\d{1,9})\s+)?Pid\s+(\d{1,12})\s+on\s+(\S+)\s+device\s+\d+\s+\[[^]]*\]\s*([^`]*)"
 )
-STARTING = re.compile(r"#\s*Collective test starting:\s*(\S+)")
-THREADS = re.compile(r"#\s*nThread\s+(\d+)\s+nGpus\s+(\d+)")
+NAME_END = re.compile(r"(?!.*(?:version|NCCL|Rank))[\w.()\[\] -]{1,40}", re.IGNORECASE)
+STARTING = re.compile(r"Collective test starting:\s*(\S+)")
+THREADS = re.compile(r"nThread:?\s+(\d{1,4})\s+nGpus:?\s+(\d{1,4})")
 LIBRARY = re.compile(r"nccl-library=(\d{1,9})(?!\d)")
-OUT_OF_BOUNDS = re.compile(r"#\s*Out of bounds values\s*:\s*(.*)")
-NUMBER = re.compile(r"[-+]?\.?\d")
-BLANK_SIDE = re.compile(r"\s{30,}")  # of a replayed trace, which runs in place only: 32 spaces for what is left out
-DESCRIBING = ("size", "count", "type", "redop", "root")
+VERSION = re.compile(r"\b[NR]CCL version (?:: )?(\d{1,2})\.(\d{1,3})\.\d+")
+OUT_OF_BOUNDS = re.compile(r"Out of bounds values\s*:\s*([^`]*)")
+ENDS = re.compile(r"Avg bus bandwidth|Collective test concluded|Out of bounds values")
+PROGRAM = re.compile(r"\b([a-z_]{4,20}_perf)(?:_\w+)?\b")
+HEADING = re.compile(
+    r"\b(all[-_ ]?(?:reduce|gather|to[-_ ]?all)|reduce[-_ ]?scatter|send[-_ ]?recv|broadcast|reduce|gather|scatter)"
+    r"(?![a-z])",
+    re.IGNORECASE,
+)
+OF_NCCL = re.compile(
+    r"(?:\[\d+\]\s*)?(?:[A-Za-z][\w.-]*:\d+:\d+\s+)?(?:\[\d+\]\s+)?(?:\S+\.\w+:\d+\s+)?"
+    r"NCCL (?:INFO|WARN|TRACE)\b.*"
+)
+OF_LAUNCH = "says how long the launch took, not the collective; run without -C"
+MOST_HEADING = 120  # letters of a line that may name the collective below it
+MOST_PIECES = 3  # lines into which a terminal may break a row
+MOST_BETWEEN = 200  # lines of other output between two pieces of a row
 
 
 @dataclass(frozen=True)
-class TableColumns:
-    """The columns of a table: those that describe the call, and those of each side, out of place and in place."""
+class NcclTestsOutput:
+    """The runs of a file, those without a row too, and the rows that were skipped: their line and why."""
 
-    describing: tuple[str, ...]
-    sides: tuple[tuple[str, ...], ...]
-    after: tuple[str, ...]  # a time stamp, of two words
+    file: str
+    runs: tuple[NcclTestsRun, ...]
+    skipped: tuple[tuple[int, str], ...]
 
-    def side_name(self, index: int) -> str:
-        """Return what a side is called in messages; the first needs no name."""
-        return "in place" if index else ""
-
-
-def read_columns(where: str, names: list[str]) -> TableColumns:
-    """Return the columns that a line names. Raise InputError unless each side has time, algbw and busbw."""
-    listed = " ".join(names)
-    if "cputime" in names:
-        raise InputError(
-            f"{where}: the column cputime says how long the launch took, not the collective; give a run without -C"
-        )
-    starts = [index for index, name in enumerate(names) if name == "time"]
-    describing = tuple(names[: starts[0]]) if starts else tuple(names)
-    after = ("date", "clock") if names[-1] == "timestamp" else ()
-    end = len(names) - (1 if after else 0)
-    bounds = [*starts, end]
-    sides = tuple(tuple(names[begin:stop]) for begin, stop in zip(starts, bounds[1:], strict=True))
-    known = describing in (DESCRIBING, DESCRIBING[:3], DESCRIBING[:4], ("size", "count", "type", "root"))
-    if not (known and 1 <= len(sides) <= 2 and all(side[:3] == ("time", "algbw", "busbw") for side in sides)):
-        raise InputError(
-            f"{where}: the columns are {listed}; there must be size, count, type, then redop and root where the "
-            "collective has them, and time, algbw and busbw, once or twice"
-        )
-    return TableColumns(describing, sides, after)
-
-
-def split_row(where: str, columns: TableColumns, line: str) -> PrintedRow:
-    """Return a row by its columns. Raise InputError where there are more or fewer cells."""
-    cells = line.split()
-    describing = list(columns.describing)
-    if "redop" in describing and len(cells) > 3 and NUMBER.match(cells[3]):
-        describing.remove("redop")  # left empty where nothing is reduced
-    begin, lengths = len(describing), [len(side) for side in columns.sides]
-    rest = len(cells) - begin - len(columns.after)
-    in_place_only = len(lengths) == 2 and rest == lengths[1] and len(BLANK_SIDE.findall(line)) == 1
-    if rest != sum(lengths) and not in_place_only:
-        names = " ".join([*describing, *(name for side in columns.sides for name in side), *columns.after])
-        raise InputError(f"{where}: {len(cells)} cells; the columns are {names}")
-    sides: list[Side] = []
-    for index, names_of_side in enumerate(columns.sides):
-        if in_place_only and index == 0:
-            continue
-        figures = dict(zip(names_of_side, cells[begin : begin + len(names_of_side)], strict=True))
-        sides.append(side_of(columns.side_name(index), figures))
-        begin += len(names_of_side)
-    said = dict(zip(describing, cells, strict=False))
-    return PrintedRow(said["size"], said["count"], said["type"], said.get("root", "-1"), tuple(sides))
+    def as_one_run(self) -> NcclTestsRun:
+        """Return the runs as one. Raise InputError where they have other ranks or hosts, or it is not known which."""
+        first, *others = (run for run in self.runs if run.rows)
+        for run in others:
+            if (run.ranks, run.hosts) != (first.ranks, first.hosts):
+                said, before = (f"{one.ranks} ranks on {one.hosts} hosts" for one in (run, first))
+                place = FilePlace(self.file, run.line)
+                raise InputError(f"{place}: measured with {said}, before with {before}; give one run's output")
+        return replace(first, rows=tuple(row for run in (first, *others) for row in run.rows))
 
 
 @dataclass
-class TableReader:
+class _Reader:
     """The state of reading a table line by line."""
 
-    path: Path
-    asked: str | None
-    named: str | None = None
-    columns: TableColumns | None = None
+    file: str
+    lines: Sequence[PastedLine]
+    ranks: int  # as the caller says; 0: not said
+    asked: str  # the collective that the caller says; "": not said
+    runs: list[NcclTestsRun] = field(default_factory=list)
+    skipped: list[tuple[int, str]] = field(default_factory=list)
+    # of the table
+    columns: Columns | None = None
+    printed: list[PrintedRow] = field(default_factory=list)
+    # of the run
+    devices: dict[int, Device] = field(default_factory=dict)
+    apart: set[str] = field(default_factory=set)  # hosts on which a rank that is listed before is listed again
+    is_cut: bool = False  # whether devices are missing at the end of the list
+    first: int = 0
+    named: str = ""
+    hint: str = ""
+    in_process: int = 1
     version: tuple[int, int] | None = None
     rows: list[MeasuredRow] = field(default_factory=list)
-    devices: dict[int, Device] = field(default_factory=dict)
-    first_devices: list[Device] = field(default_factory=list)
+    guesses: list[str] = field(default_factory=list)
+    counted: tuple[int, int] = (0, 0)  # ranks and nodes of the rows where no device is listed
 
-    def read_comment(self, where: str, line: str) -> None:
-        """Take what a line that begins with # tells of the run."""
-        if found := STARTING.match(line):
-            self.named, self.columns = collective_of(where, found[1]), None
-        if found := LIBRARY.search(line):
+    def read(self) -> NcclTestsOutput:
+        """Read all lines."""
+        begins = [ROW_START.search(line.text) is not None for line in self.lines]
+        at = 0
+        while at < len(self.lines):
+            text = self.lines[at].text
+            is_among = self.columns is not None or self.printed or begins[at + 1 : at + 2] == [True]
+            if begins[at] or (is_among and text[:1] != "#" and may_be_row(text, self.columns)):
+                at = self.read_row(at)
+            else:
+                if "NCCL INFO" not in text and "NCCL WARN" not in text:
+                    self.read_other(at, text)
+                at += 1
+        self.end_run()
+        return NcclTestsOutput(self.file, tuple(self.runs), tuple(sorted(self.skipped)))
+
+    def place(self, at: int) -> FilePlace:
+        """Return the place of a line."""
+        return self.lines[at].place(self.file)
+
+    def skip(self, line: int, reason: str) -> None:
+        """Note that a row is skipped."""
+        self.skipped.append((line, reason))
+        check_read(self.file, len(self.skipped), Gigabyte.ENTRIES, "broken rows")
+
+    def read_other(self, at: int, text: str) -> None:
+        """Take what a line that is not a row tells of the run."""
+        if found := STARTING.search(text):
+            self.end_run()
+            self.named = collective_of(found[1]) or ""
+        elif (found := PROGRAM.search(text)) or (
+            (found := HEADING.search(text)) and len(text) <= MOST_HEADING and self.columns is None
+        ):
+            self.hint = collective_of(found[1]) or self.hint
+        if found := THREADS.search(text):
+            if self.rows or self.printed or self.devices:
+                named = self.named
+                self.end_run()
+                self.named = named
+            self.in_process = max(1, int(found[1]) * int(found[2]))
+        if found := LIBRARY.search(text):
             self.version = version_of(int(found[1]))
-        if THREADS.match(line):
-            self.columns, self.devices = None, {}
-        if re.match(r"#\s+Rank\s", line):
-            self.read_device(where, line)
-        if found := OUT_OF_BOUNDS.match(line):
-            words = found[1].split()
-            check_outcome(where, words[0] if words[1:] == ["OK"] else found[1].strip())
-            self.columns = None
-        words = line.lstrip("# ").split()
-        if words[:2] == ["size", "count"]:
-            self.columns = read_columns(where, words)
-            self.check_devices(where)
+        elif found := VERSION.search(text):
+            self.version = self.version or (int(found[1]), int(found[2]))
+        if "Rank" in text and (found := self.find_device(at)):
+            self.read_device(at, found)
+        elif (columns := self.find_columns(at)) is not None:
+            self.end_table()
+            self.columns = columns
+        if found := OUT_OF_BOUNDS.search(text):
+            self.check_outcome(at, found[1].strip())
+        if ENDS.search(text):
+            self.end_table()
 
-    def read_device(self, where: str, line: str) -> None:
-        """Take a line of the list of devices."""
-        found = RANK.match(line)
-        if found is None:
-            raise InputError(
-                f"{where}: {line[:80]!r} names no device; give '# Rank 0 Pid ... on HOST device 0 [...] NAME'"
-            )
+    def find_columns(self, at: int) -> Columns | None:
+        """Return the columns that a line names, with those that a terminal broke off it."""
+        found = find_columns(self.lines[at].text)
+        if found is None or found.separator:
+            return found
+        for piece in self.lines[at + 1 : at + MOST_PIECES]:
+            if not re.search(r"busbw|#?wrong|error|time|\bbw\b", piece.text) or "size" in piece.text:
+                break
+            for between in ("", " "):
+                longer = find_columns(self.lines[at].text + between + piece.text.lstrip("# "))
+                if longer is not None and all(one.what for one in longer.columns):
+                    return longer
+        return found
+
+    def find_device(self, at: int) -> "re.Match[str] | None":
+        """Return what a line of the list of devices says, with the end that a terminal broke off it."""
+        text, after = self.lines[at].text, self.lines[at + 1].text if at + 1 < len(self.lines) else ""
+        found = RANK.search(text)
+        is_name = NAME_END.fullmatch(after) and not HEADING.search(after)
+        if not is_name if found else after.startswith("#"):
+            return found
+        between = " " if text[-1:].isalpha() and after[:1].isalpha() else ""
+        return RANK.search(text + between + after) or RANK.search(text + after) or found
+
+    def read_device(self, at: int, found: "re.Match[str]") -> None:
+        """Take a line of the list of devices; a rank that is listed again begins another run."""
         device = Device(int(found[1]), int(found[2] or 0), int(found[3]), found[4], found[5].strip())
-        if self.devices.setdefault(device.rank, device).host != device.host:
-            raise InputError(f"{where}: rank {device.rank} is on another host than before; give one run's output")
+        known = self.devices.get(device.rank)
+        if known is not None and (known.host, known.pid) != (device.host, device.pid):
+            if not (self.rows or self.printed):
+                self.apart |= {known.host, device.host}
+                return
+            self.end_run()
+        self.first = self.first or self.lines[at].number
+        self.devices.setdefault(device.rank, device)
 
-    def check_devices(self, where: str) -> None:
-        """Raise InputError unless the list of devices is whole, of one group, and that of the table before."""
-        if not self.devices:
-            raise InputError(f"{where}: a table before the list of devices (# Rank 0 ... on ...): how many ranks?")
+    def check_outcome(self, at: int, said: str) -> None:
+        """Skip the rows of a table whose values nccl-tests itself found wrong."""
+        words = said.split()
+        wrong = words[0] if words[1:] == ["OK"] else said
+        if not re.fullmatch(r"0*", wrong):
+            self.skip_wrong(f"{self.place(at)}: {wrong} values out of bounds, by nccl-tests' own check; {NOT_IT}")
+
+    def skip_wrong(self, reason: str) -> None:
+        """Skip all rows of a table."""
+        for row in self.printed:
+            self.skip(row.place.line, reason)
+        self.printed = []
+
+    def read_row(self, at: int) -> int:
+        """Take the row that begins at a line, also one that other output or a terminal broke. Return the next line."""
+        place, text = self.place(at), self.lines[at].text
+        anchor = ROW_START.search(text)
+        before = text[: anchor.start()].strip() if anchor else ""
+        whole = OF_NCCL.sub("", text[len(before) :].lstrip() if anchor else text)
+        reason, row = "", None
+        try:
+            row = read_cells(place, whole, self.columns)
+        except InputError as error:
+            reason = str(error)
+        if row is None or row.is_cut:
+            for next_at, longer in self._joined(at, whole, before):
+                try:
+                    joined = read_cells(place, longer, self.columns)
+                except InputError:
+                    continue
+                if not joined.is_cut and all(side.wrong in ("N/A", "0") for side in joined.sides):
+                    self.take(joined)
+                    return next_at
+        is_last = not any(ROW_START.search(line.text) for line in self.lines[at + 1 : at + 1 + MOST_BETWEEN])
+        if row is None or (row.is_cut and is_last and not (self.printed and self.printed[-1].is_cut)):
+            if row is not None or anchor or may_be_row(text, self.columns):
+                self.skip(place.line, reason or f"{place}: {CUT}")
+        else:
+            self.take(row)
+        return at + 1
+
+    def take(self, row: PrintedRow) -> None:
+        """Take a row."""
+        if self.columns is not None and any(one.what == "cputime" for one in self.columns.columns):
+            self.skip(row.place.line, f"{row.place}: the column cputime {OF_LAUNCH}")
+            return
+        self.first = self.first or row.place.line
+        self.printed.append(row)
+        check_read(self.file, len(self.printed) + len(self.rows), Gigabyte.ENTRIES, "rows")
+
+    def _joined(self, at: int, text: str, before: str) -> Iterator[tuple[int, str]]:
+        """Yield a broken row with the pieces below it, and the line after these."""
+        pieces, next_at = 1, at + 1
+        joined = [text]
+        while next_at < len(self.lines) and pieces < MOST_PIECES and next_at - at < MOST_BETWEEN:
+            piece = self.lines[next_at].text
+            if piece.startswith("#") or ROW_START.search(piece) or ENDS.search(piece) or find_columns(piece):
+                return
+            next_at += 1
+            piece = OF_NCCL.sub("", piece.removeprefix(before) if before else piece)
+            if piece.strip():
+                pieces += 1
+                joined = [each + between + piece for each in joined for between in ("", " ")]
+                yield from ((next_at, each) for each in joined)
+
+    def end_table(self) -> None:
+        """Check the rows of a table, and take them into the run."""
+        printed, self.printed, self.columns = self.printed, [], None
+        groups: dict[tuple[str, int, int], list[PrintedRow]] = {}
+        for row in printed:
+            groups.setdefault((row.collective, row.ranks, row.nodes), []).append(row)
+        for (named, ranks, nodes), rows in groups.items():
+            out_of_place = [row for row in rows if not row.sides[0].name]
+            self._take_table(out_of_place or rows, named, ranks, nodes)
+
+    def _take_table(self, rows: list[PrintedRow], named: str, ranks: int, nodes: int) -> None:
+        named = self.named or named
+        hints = [*filter(None, [self.asked, self.hint]), *_hints_of_name(self.file)]
+        listed = len(self.listed())
+        call = find_call(rows, named, hints, listed or ranks or self.ranks, self.in_process)
+        checked, broken = _check_rows(rows, call)
+        if listed and not checked:
+            call = find_call(rows, named, hints, ranks or self.ranks, self.in_process)
+            without, others = _check_rows(rows, call)
+            if without:  # the list of devices is cut off
+                checked, broken, self.is_cut = without, others, True
+        for line, reason in broken:
+            self.skip(line, reason)
+        if self.rows and not self.devices and (call.ranks, nodes) != self.counted:
+            self._keep_run()
+        self.first = self.first or rows[0].place.line
+        self.counted = call.ranks, nodes
+        self.rows += checked
+        self.guesses += [guess for guess in call.guesses if guess not in self.guesses] if checked else []
+
+    def listed(self) -> list[Device]:
+        """Return the devices of the run where their list is whole, and of one group."""
         devices = [self.devices[rank] for rank in sorted(self.devices)]
-        if [device.rank for device in devices] != list(range(len(devices))):
-            listed = ", ".join(str(device.rank) for device in devices)
-            raise InputError(f"{where}: the list of devices above is not whole: ranks {listed}")
-        check_groups(where, devices)
-        self.first_devices = self.first_devices or devices
-        if [device.host for device in devices] != [device.host for device in self.first_devices]:
-            raise InputError(
-                f"{where}: ranks and hosts are others than those of the table before; give one run's output"
-            )
+        is_whole = [device.rank for device in devices] == list(range(len(devices)))
+        is_one_group = len({device.group for device in devices}) == 1
+        return devices if is_whole and is_one_group and not self.is_cut else []
 
-    def read_row(self, where: str, line: str) -> None:
-        """Take a row of figures."""
-        if self.columns is None:
-            raise InputError(f"{where}: a row before the line that names the columns (# size count ...)")
-        collective = self.named or self.asked or "all_reduce"
-        printed = split_row(where, self.columns, line)
-        self.rows.append(check_row(where, collective, printed, len(self.devices)))
+    def _keep_run(self) -> None:
+        """Keep the run so far."""
+        devices, known = self.listed(), list(self.devices.values())
+        ranks, nodes = (len(devices), len({one.host for one in devices})) if devices else self.counted
+        guesses = list(self.guesses)
+        if known and not devices:
+            guesses.append(f"line {self.first}: the list of devices is not whole, or of several groups")
+        if self.apart:
+            hosts = ", ".join(sorted(self.apart))
+            guesses.append(f"line {self.first}: several processes list rank 0 ({hosts}): each measured by itself")
+        run = NcclTestsRun(
+            tuple(self.rows), ranks, nodes, max(1, len({(one.host, one.pid) for one in devices})),
+            known[0].name if known else "", self.version, self.first, tuple(guesses),
+        )  # fmt: skip
+        if run.rows or devices:
+            self.runs.append(run)
+        self.rows, self.guesses, self.counted, self.first = [], [], (0, 0), 0
+
+    def end_run(self) -> None:
+        """End a table and the run that it belongs to."""
+        self.end_table()
+        self._keep_run()
+        self.devices, self.apart, self.is_cut, self.named, self.in_process = {}, set(), False, "", 1
 
 
-def read_table(path: Path, text: str, collective: str | None) -> NcclTestsRun:
-    """Return the run of a printed table. Raise InputError, also for a line among the rows that is none.
+def _check_rows(rows: Sequence[PrintedRow], call: Call) -> tuple[list[MeasuredRow], list[tuple[int, str]]]:
+    """Return the rows whose figures follow from each other, and the lines of the others with the reason."""
+    checked, broken = list[MeasuredRow](), list[tuple[int, str]]()
+    for row in rows:
+        try:
+            checked.append(check_row(row, call.collective, call.ranks))
+        except InputError as error:
+            broken.append((row.place.line, str(error)))
+    return checked, broken
 
-    NCCL's own log may stand among the rows, and anything that is no row before and after the table.
+
+def _hints_of_name(file: str) -> Iterator[str]:
+    """Yield the collective that a file's name says.
+
+    >>> list(_hints_of_name("runs/h100-allgather.txt")), list(_hints_of_name("a.txt"))
+    (['all_gather'], [])
     """
-    reader = TableReader(path, collective)
-    for number, raw in enumerate(text.splitlines(), start=1):
-        line, where = PREFIX.sub("", raw).strip(), f"{path}: line {number}"
-        if line.startswith("#"):
-            reader.read_comment(where, line)
-        elif is_row(line):
-            reader.read_row(where, line)
-        elif reader.columns is not None and line and "NCCL " not in line:
-            raise InputError(
-                f"{where}: {line[:60]!r} among the rows is neither a row, nor a comment (#), nor NCCL's log; remove it"
-            )
-    return make_run(reader.rows, reader.first_devices, len(reader.first_devices), reader.version)
+    for found in HEADING.finditer(Path(file).stem.replace(".", " ").replace("_perf", "")):
+        yield collective_of(found[1]) or ""
 
 
-def is_row(line: str) -> bool:
-    """Return whether a line is meant as a row: it begins with two numbers, and several words follow."""
-    cells = line.split()
-    return len(cells) >= 6 and all(NUMBER.match(cell) for cell in cells[:2])
+def read_table(file: str, lines: Sequence[PastedLine], collective: str = "", ranks: int = 0) -> NcclTestsOutput:
+    """Return the runs among the lines of a text."""
+    return _Reader(file, lines, ranks, collective).read()
 
 
-def read_json(path: Path, text: str, collective: str | None) -> NcclTestsRun:
-    """Return the run of a file that -J wrote. Raise InputError."""
+def read_json(path: Path, text: str, collective: str = "", ranks: int = 0) -> NcclTestsOutput:
+    """Return the run of a file that ``-J`` wrote. Raise InputError where it is not such a file."""
     try:
         content = parse_json(text, parse_constant=lambda name: name)
     except (ValueError, RecursionError) as error:  # ValueError: also a whole number of thousands of digits
         raise InputError(f"{path}: not JSON: {error}") from error
     config = _get(path, content, "config", dict)
-    devices = [_read_device(path, one) for one in _get(path, config, "devices", list)]
-    check_groups(path, devices)
-    per_process = _get(path, config, "nthreads", int) * _get(path, config, "ngpus", int)
-    ranks = len(devices) * per_process
-    if not 1 <= ranks <= 1_000_000:
-        raise InputError(f"{path}: {len(devices)} devices with {per_process} GPUs each are no ranks")
-    arguments = _get(path, content, "args", list)
-    named = collective_of(f"{path}: args", str(arguments[0])) if arguments else None
-    if "out_of_bounds" in content:
-        _check_outcome(path, content)
-    rows = _read_results(path, text, _get(path, content, "results", list), named or collective or "all_reduce", ranks)
-    version = content.get("nccl_version")
-    return make_run(rows, devices, ranks, version_of(version) if isinstance(version, int) else None)
-
-
-def _check_outcome(path: Path, content: Mapping[str, Any]) -> None:
-    outcome = _get(path, content, "out_of_bounds", dict)
-    count, okay = _get(path, outcome, "count", int), outcome.get("okay")
-    check_outcome(f"{path}: out_of_bounds", str(count) if okay in (True, "true") else f"{count} (okay = {okay!r})")
-
-
-def _read_results(path: Path, text: str, results: list[Any], collective: str, ranks: int) -> list[MeasuredRow]:
-    """Return the rows, each named by its number, and by its line where the file has several."""
+    in_process = _get(path, config, "nthreads", int) * _get(path, config, "ngpus", int)
+    listed = [_read_device(path, one) for one in _get(path, config, "devices", list)]  # the first of each process
+    if not 1 <= len(listed) * in_process <= MOST_RANKS:
+        raise InputError(f"{path}: {len(listed)} devices with {in_process} GPUs each; give what nccl-tests wrote")
+    reader = _Reader(str(path), (), ranks, collective)
+    devices = [one for one in listed for _ in range(in_process)]
+    reader.devices = {rank: one._replace(rank=rank) for rank, one in enumerate(devices)}
+    arguments, version = _get(path, content, "args", list), content.get("nccl_version")
+    reader.named = (collective_of(str(arguments[0])) or "") if arguments else ""
+    reader.version = version_of(version) if isinstance(version, int) else None
     lines = [text.count("\n", 0, match.start()) + 1 for match in re.finditer(r'"size"\s*:', text)]
-    rows = []
-    for index, result in enumerate(results):
-        line = f"line {lines[index]}: " if len(lines) == len(results) else ""
-        rows.append(_read_result(f"{path}: {line}result {index + 1}", result, collective, ranks))
-    return rows
+    for number, result in enumerate(_get(path, content, "results", list)):
+        place = FilePlace(str(path), lines[number] if len(lines) == len(content["results"]) else 0)
+        try:
+            reader.take(_read_result(place, result))
+        except InputError as error:
+            reader.skip(place.line, str(error))
+    outcome = content.get("out_of_bounds")
+    if isinstance(outcome, Mapping) and (outcome.get("count") or outcome.get("okay") not in (True, "true")):
+        reader.skip_wrong(f"{path}: out_of_bounds = {dict(outcome)}: {NOT_IT}")
+    return reader.read()
 
 
 def _read_device(path: Path, device: object) -> Device:
@@ -237,35 +384,28 @@ def _read_device(path: Path, device: object) -> Device:
     return Device(*(_get(path, device, key, kind) for key, kind in keys))
 
 
-def _read_result(where: str, result: object, collective: str, ranks: int) -> MeasuredRow:
-    size, count = (_get(where, result, key, int) for key in ("size", "count"))
-    dtype, root = (_get(where, result, key, str) for key in ("type", "root"))
+def _read_result(place: FilePlace, result: object) -> PrintedRow:
+    size, count = (_get(place, result, key, int) for key in ("size", "count"))
+    dtype, redop, root = (_get(place, result, key, str).strip() for key in ("type", "redop", "root"))
     assert isinstance(result, dict)
     sides = [
-        _read_side(f"{where}: {key}", key, result[key])
-        for key in ("out_of_place", "in_place")
+        _read_side(place, name, result[key])
+        for key, name in (("out_of_place", ""), ("in_place", SIDES[1]))
         if result.get(key) is not None
     ]
-    if not sides:
-        raise InputError(f"{where}: neither out_of_place nor in_place has figures")
-    return check_row(where, collective, PrintedRow(str(size), str(count), dtype, root.strip(), tuple(sides)), ranks)
+    if not sides or dtype not in ELEMENT_BYTES or not re.fullmatch(r"-1|\d{1,9}", root):
+        raise InputError(f"{place}: type = {dtype!r}, root = {root!r}, {len(sides)} sides; {CUT}")
+    return PrintedRow(place, size, tuple(sides), count, dtype, redop, int(root))
 
 
-def _read_side(where: str, name: str, body: object) -> Side:
+def _read_side(place: FilePlace, name: str, body: object) -> Side:
     if isinstance(body, Mapping) and "cpu_time" in body:
-        raise InputError(f"{where}: cpu_time says how long the launch took, not the collective; give a run without -C")
-    figures = {
-        column: _printed(_get(where, body, key, (float, int)))
-        for column, key in (("time", "time"), ("algbw", "alg_bw"), ("busbw", "bus_bw"))
-    }
+        raise InputError(f"{place}: cpu_time {OF_LAUNCH}")
+    keys = (("time", "time"), ("algbw", "alg_bw"), ("busbw", "bus_bw"))
+    figures = {column: f"{_get(place, body, key, (float, int)):.6f}" for column, key in keys}  # as it is written there
     assert isinstance(body, Mapping)
     wrong = body.get("nwrong")
-    return side_of(name, {**figures, "#wrong": "N/A" if wrong is None else str(wrong)})
-
-
-def _printed(value: float) -> str:
-    """Return a number as nccl-tests writes it into JSON: with six decimals."""
-    return f"{value:.6f}"
+    return side_of(name, {**figures, "wrong": "N/A" if wrong is None else str(wrong)}, 1.0, place)
 
 
 def _get(where: object, content: object, key: str, kind: Any) -> Any:
@@ -277,20 +417,22 @@ def _get(where: object, content: object, key: str, kind: Any) -> Any:
     return value
 
 
-def read_nccl_tests(path: Path | str, collective: str | None = None) -> NcclTestsRun:
-    """Return the rows that nccl-tests wrote to a file.
+def read_nccl_tests(path: Path | str, collective: str | None = None, ranks: int = 0) -> NcclTestsOutput:
+    """Return what nccl-tests or rccl-tests wrote to a file.
 
-    ``collective`` names what was measured where the output does not, as that of older versions; all_reduce unless said.
-    Raises InputError that names file, line, value and what would be accepted.
+    ``collective`` names what was measured where the output does not; ``ranks`` is their number where no device is
+    listed. Raises InputError that names file, line, value and what would be accepted.
     """
     path = Path(path)
     if collective is not None and collective not in COLLECTIVES:
         raise InputError(f"collective {collective!r} is not known; {suggest(collective, COLLECTIVES)}")
-    text = read_text(path, FileBytes.NCCL_TESTS)
-    read = read_json if text.lstrip().startswith("{") else read_table
-    run = read(path, text, COLLECTIVES[collective] if collective else None)
-    if not run.rows:
-        raise InputError(f"{path}: no row of nccl-tests; give the output of all_reduce_perf, or of -J")
-    if run.ranks % run.hosts:
-        raise InputError(f"{path}: {run.ranks} ranks are not spread evenly over {run.hosts} hosts")
-    return run
+    asked, text = COLLECTIVES[collective] if collective else "", read_pasted(path, FileBytes.NCCL_TESTS)
+    if text.lstrip().startswith("{"):
+        found = read_json(path, text, asked, ranks)
+    else:
+        found = read_table(str(path), number_lines(text), asked, ranks)
+    if not any(run.rows for run in found.runs):
+        if found.skipped:
+            raise InputError(found.skipped[0][1])
+        raise InputError(f"{path}: no row of nccl-tests or rccl-tests; give the output of all_reduce_perf")
+    return found

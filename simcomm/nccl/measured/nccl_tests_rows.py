@@ -2,12 +2,13 @@
 
 What each program prints is that of https://github.com/NVIDIA/nccl-tests, ``src/<program>.cu``: "size" is the larger of
 a rank's two buffers and "count" the elements that NCCL is called with, so a program that cuts its buffer among the
-ranks counts a rank's share.
+ranks counts a rank's share. The same figures tell which collective was measured, and on how many ranks.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil, floor
 from typing import NamedTuple
 
 from collectives.costs.bounds import bus_factor
@@ -18,16 +19,17 @@ from simcomm.nccl.measured.tables import (
     PrintedFigure,
     algbw_follows,
     busbw_follows,
+    find_algbw,
     read_figure,
 )
+from simcomm.nccl.pasted import ELEMENT_BYTES, FilePlace
 
-ELEMENT_BYTES = {
-    "int8": 1, "uint8": 1, "char": 1, "f8e4m3": 1, "f8e5m2": 1, "fp8_e4m3": 1, "fp8_e5m2": 1, "half": 2, "bfloat16": 2,
-    "int32": 4, "uint32": 4, "int": 4, "float": 4, "int64": 8, "uint64": 8, "double": 8,
-}  # fmt: skip
 COUNTED_BY_RANK = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter", "hypercube")
+REDUCING, ROOTED = ("all_reduce", "reduce_scatter", "reduce"), ("broadcast", "reduce", "gather", "scatter")
 ROUNDING = {"half": 1e-2, "bfloat16": 1e-2, "float": 1e-5, "double": 1e-12}  # of the "error" of old versions, a peer
-OTHER = "for another collective give --collective"
+MOST_RANKS = 1_000_000
+SURE = 1e-9  # relative, for rounding of floating-point numbers
+CUT = "the row is cut off or broken by other output; paste it whole"
 
 
 class Device(NamedTuple):
@@ -41,13 +43,13 @@ class Device(NamedTuple):
 
 
 class Side(NamedTuple):
-    """The figures of a row, out of place or in place, as they are printed."""
+    """The figures of a row, out of place or in place: microseconds and GB/s; None where there is no such column."""
 
     name: str
-    time: str
-    algbw: str
-    busbw: str
-    wrong: str  # values that are wrong; N/A where they were not looked at
+    time: PrintedFigure | None
+    algbw: PrintedFigure | None
+    busbw: PrintedFigure | None
+    wrong: str = "N/A"  # values that are wrong; N/A where they were not looked at
     error: str = ""  # of versions until 2022 instead: the largest difference from what should come out
 
 
@@ -55,16 +57,27 @@ class Side(NamedTuple):
 class PrintedRow:
     """A row as it is printed; of its sides the first is taken, and all are checked."""
 
-    size: str
-    count: str
-    dtype: str
-    root: str
+    place: FilePlace
+    nbytes: int
     sides: tuple[Side, ...]
+    count: int | None = None
+    dtype: str | None = None
+    redop: str = ""
+    root: int = -1
+    collective: str = ""  # where a column names it
+    ranks: int = 0  # where a column gives them
+    nodes: int = 0
+    is_cut: bool = False  # whether cells are missing at its end
+
+    @property
+    def reduces(self) -> bool:
+        """Whether the row names a reduction."""
+        return self.redop not in ("", "none")
 
 
 @dataclass(frozen=True)
 class NcclTestsRun:
-    """What a run measured, and on what: ranks over hosts, and the GPU as the driver names it."""
+    """What a run measured, and on what; 0 ranks or hosts where the output does not say how many."""
 
     rows: tuple[MeasuredRow, ...]
     ranks: int
@@ -72,40 +85,29 @@ class NcclTestsRun:
     processes: int
     gpu_name: str  # "" where the output does not say
     version: tuple[int, int] | None  # of the NCCL that ran
+    line: int = 0  # where it begins
+    guesses: tuple[str, ...] = ()
 
     @property
     def gpus(self) -> int:
-        """Ranks of each host."""
-        return self.ranks // self.hosts
+        """Ranks of each host; 0 where they are not known."""
+        return self.ranks // self.hosts if self.hosts else 0
+
+    @property
+    def procs(self) -> str:
+        """How a description says whether a process drives one GPU or all of a host."""
+        return "per_gpu" if self.processes > self.hosts or self.gpus == 1 else "single"
 
 
-def make_run(
-    rows: list[MeasuredRow], devices: list[Device], ranks: int, version: tuple[int, int] | None
-) -> NcclTestsRun:
-    """Return the run of these rows on these devices."""
-    hosts = len({device.host for device in devices})
-    processes = len({(device.host, device.pid) for device in devices})
-    return NcclTestsRun(tuple(rows), ranks, max(1, hosts), processes, devices[0].name if devices else "", version)
+def collective_of(name: str) -> str | None:
+    """Return the collective of a program's name or of words; None where it is none of nccl-tests'.
 
-
-def check_groups(where: object, devices: list[Device]) -> None:
-    """Raise InputError where ranks are of several groups, each of which ran a collective of its own."""
-    groups = sorted({device.group for device in devices})
-    if len(groups) > 1:
-        listed = ", ".join(map(str, groups))
-        raise InputError(f"{where}: ranks of the groups {listed}; give a run of one group (NCCL_TESTS_SPLIT not set)")
-
-
-def collective_of(where: str, program: str) -> str:
-    """Return the collective of a program's name.
-
-    >>> collective_of("line 2", "./build/alltoall_perf_mpi")
-    'all_to_all'
+    >>> collective_of("./build/alltoall_perf_mpi"), collective_of("AllReduce"), collective_of("Mine")
+    ('all_to_all', 'all_reduce', None)
     """
-    name = re.sub(r"_perf(_\w+)?$", "", program.rpartition("/")[2])
-    if name not in COLLECTIVES:
-        raise InputError(f"{where}: {program!r} measures none of {', '.join(COLLECTIVES)}")
-    return COLLECTIVES[name]
+    name = re.sub(r"_perf(_\w+)?$", "", name.rpartition("/")[2])
+    letters = re.sub(r"[^a-z]", "", name.lower())
+    return next((known for key, known in COLLECTIVES.items() if key.replace("_", "") == letters), None)
 
 
 def version_of(code: int) -> tuple[int, int]:
@@ -117,95 +119,189 @@ def version_of(code: int) -> tuple[int, int]:
     return (code // 1000, code // 100 % 10) if code < 10_000 else (code // 10_000, code // 100 % 100)
 
 
-def check_row(where: str, collective: str, printed: PrintedRow, ranks: int) -> MeasuredRow:
-    """Return a row whose figures follow from each other. Raise InputError where they do not."""
-    nbytes = _check_size(where, collective, printed, ranks)
-    if not re.fullmatch(r"-1|\d{1,9}", printed.root) or int(printed.root) >= ranks:
-        raise InputError(f"{where}: root {printed.root!r}; give a rank from 0 to {ranks - 1}, or -1 for none")
-    rows = [_check_side(where, collective, nbytes, printed.dtype, side, ranks) for side in printed.sides]
+def check_row(printed: PrintedRow, collective: str, ranks: int) -> MeasuredRow:
+    """Return a row whose figures follow from each other; ``ranks`` 0: not known. Raise InputError where they do not."""
+    where = f"{printed.place}: "
+    expected = _expected_size(printed, collective, ranks)
+    if expected not in (None, printed.nbytes):
+        shares = f" for each of {ranks} ranks" if collective in COUNTED_BY_RANK else ""
+        raise InputError(
+            f"{where}size {printed.nbytes} does not follow from count {printed.count}: as {printed.dtype}{shares} "
+            f"these are {expected} bytes for {collective}; {CUT}"
+        )
+    if not -1 <= printed.root < (ranks or MOST_RANKS):
+        raise InputError(f"{where}root {printed.root}: must be a rank below {ranks}, or -1; {CUT}")
+    rows = [_check_side(where, printed, side, collective, ranks) for side in printed.sides]
     return rows[0]
 
 
-def _check_size(where: str, collective: str, printed: PrintedRow, ranks: int) -> int:
-    for name, text in (("size", printed.size), ("count", printed.count)):
-        if not (text.isascii() and text.isdigit() and len(text) <= 18):
-            raise InputError(f"{where}: {name} {text!r}; give a whole number")
-    if printed.dtype not in ELEMENT_BYTES:
-        raise InputError(f"{where}: type {printed.dtype!r} is none of {', '.join(ELEMENT_BYTES)}")
-    width, shares = ELEMENT_BYTES[printed.dtype], ranks if collective in COUNTED_BY_RANK else 1
-    expected = int(printed.count) * width * shares
-    if expected != int(printed.size):
-        each = f" for each of {ranks} ranks" if shares > 1 else ""
-        raise InputError(
-            f"{where}: size {printed.size} does not follow from count {printed.count}: as {printed.dtype}{each} these "
-            f"are {expected} bytes; {OTHER}"
-        )
-    return expected
+def _expected_size(printed: PrintedRow, collective: str, ranks: int) -> int | None:
+    """Return the bytes of a row by its count and type; None where it has none, or their number depends on the ranks."""
+    if printed.count is None or printed.dtype is None or (collective in COUNTED_BY_RANK and not ranks):
+        return None
+    return printed.count * ELEMENT_BYTES[printed.dtype] * (ranks if collective in COUNTED_BY_RANK else 1)
 
 
-def _check_side(where: str, collective: str, nbytes: int, dtype: str, side: Side, ranks: int) -> MeasuredRow:
-    where = f"{where}: {side.name}" if side.name else where
-    _check_values(where, dtype, side, ranks)
-    time, algbw, busbw = (
-        read_figure(where, name, text)
-        for name, text in (("time", side.time), ("algbw", side.algbw), ("busbw", side.busbw))
-    )
-    if time.value <= 0:
-        raise InputError(f"{where}: time {side.time}; a collective takes time")
+def _check_side(where: str, printed: PrintedRow, side: Side, collective: str, ranks: int) -> MeasuredRow:
+    where = f"{where}{side.name}: " if side.name else where
+    _check_values(where, printed.dtype, side, ranks)
+    if side.time is not None and side.time.value <= 0:
+        raise InputError(f"{where}time {side.time.value:g}: must be above 0; {CUT}")
+    seconds = None if side.time is None else side.time.value / 1e6
+    busbw = None if side.busbw is None else side.busbw.value
     for counted, factor in _conventions(collective, ranks, is_old=bool(side.error))[::-1]:
-        if _hang_together(nbytes * counted, factor, time, algbw, busbw):
-            return MeasuredRow(collective, nbytes, time.value / 1e6, algbw.value / counted, busbw.value)
-    if not algbw_follows(nbytes * counted, time, algbw):
-        raise InputError(f"{where}: algbw {side.algbw} does not follow from {nbytes} bytes in {side.time} us")
+        if _hang_together(printed.nbytes * counted, factor, side):
+            algbw = None if side.algbw is None else side.algbw.value / (counted or 1.0)
+            return MeasuredRow(collective, printed.nbytes, seconds, algbw, busbw)
+    if side.time is not None and side.algbw is not None and not algbw_follows(printed.nbytes, side.time, side.algbw):
+        said = f"algbw {side.algbw.value:g} does not follow from {printed.nbytes} bytes in {side.time.value:g} us"
+        raise InputError(f"{where}{said}; {CUT}")
     raise InputError(
-        f"{where}: busbw {side.busbw} does not follow from algbw {side.algbw}: for {collective} of {ranks} ranks it is "
-        f"{factor:.4g} times as much; {OTHER}"
+        f"{where}busbw {busbw:g} is not {factor:.4g} times algbw, as it must be for {collective} of {ranks} ranks; "
+        f"name another collective or number of ranks, or paste the row whole"
     )
 
 
-def _conventions(collective: str, ranks: int, *, is_old: bool = False) -> list[tuple[float, float]]:
-    """Return what part of the bytes algbw counts, and busbw over algbw.
+def _conventions(collective: str, ranks: int, *, is_old: bool = False) -> list[tuple[float, float | None]]:
+    """Return what part of the bytes algbw counts, and busbw over algbw; None where that depends on unknown ranks.
 
     hypercube_perf, and until 2019 those of all_gather and reduce_scatter, count only what a rank has from the others.
     """
-    from_others = ((ranks - 1) / ranks, 1.0)
+    is_constant = bus_factor(collective, 2) == bus_factor(collective, 3)
+    from_others = ((ranks - 1) / ranks if ranks else 1.0, 1.0)
     if collective == "hypercube":
         return [from_others]
-    now = (1.0, bus_factor(collective, ranks))
+    now = (1.0, bus_factor(collective, ranks or 2) if ranks or is_constant else None)
     return [now, from_others] if is_old and collective in ("all_gather", "reduce_scatter") else [now]
 
 
-def _hang_together(
-    nbytes: float, factor: float, time: PrintedFigure, algbw: PrintedFigure, busbw: PrintedFigure
-) -> bool:
-    """Return whether one time may have been printed so, as itself and in both bandwidths."""
+def _hang_together(nbytes: float, factor: float | None, side: Side) -> bool:
+    """Return whether one time may have been printed so, as itself and in both bandwidths, as far as there are both."""
+    time, algbw, busbw = side.time, side.algbw, side.busbw
     return (
-        algbw_follows(nbytes, time, algbw)
-        and busbw_follows(factor, algbw, busbw)
-        and algbw_follows(nbytes * factor, time, busbw)
+        (time is None or algbw is None or algbw_follows(nbytes, time, algbw))
+        and (algbw is None or busbw is None or factor is None or busbw_follows(factor, algbw, busbw))
+        and (time is None or busbw is None or factor is None or algbw_follows(nbytes * factor, time, busbw))
     )
 
 
-def _check_values(where: str, dtype: str, side: Side, ranks: int) -> None:
+def _check_values(where: str, dtype: str | None, side: Side, ranks: int) -> None:
     """Raise InputError where the run found wrong values."""
     if side.error and side.error != "N/A":
-        most = ROUNDING.get(dtype, 0.0) * (ranks - 1)
-        if read_figure(where, "error", side.error).value > most:
-            raise InputError(f"{where}: error {side.error}, where at most {most:g} is rounding; {_NOT_IT}")
-    if side.wrong != "N/A" and read_figure(where, "#wrong", side.wrong, instead=" or N/A").value:
-        raise InputError(f"{where}: {side.wrong} wrong values; {_NOT_IT}")
+        most = ROUNDING.get(dtype or "", 0.0) * (max(ranks, 2) - 1)
+        if read_figure(where[:-2], "error", side.error).value > most:
+            raise InputError(f"{where}error {side.error}, where at most {most:g} is rounding; {NOT_IT}")
+    if side.wrong != "N/A" and read_figure(where[:-2], "#wrong", side.wrong, instead=" or N/A").value:
+        raise InputError(f"{where}{side.wrong} wrong values; {NOT_IT}")
 
 
-_NOT_IT = "what was measured is not the collective"
+NOT_IT = "what was measured is not the collective"
 
 
-def check_outcome(where: str, wrong: str) -> None:
-    """Raise InputError unless nccl-tests' last word on a run is that no values were wrong."""
-    if not re.fullmatch(r"0+", wrong):
-        raise InputError(f"{where}: {wrong} values out of bounds, by nccl-tests' own check; 0 is accepted: {_NOT_IT}")
+class Call(NamedTuple):
+    """What rows measured: a collective on so many ranks (0: not known), and what of it is guessed."""
+
+    collective: str
+    ranks: int
+    guesses: tuple[str, ...] = ()
 
 
-def side_of(name: str, figures: Mapping[str, str]) -> Side:
-    """Return a side by the names of the table's columns; #wrong is N/A where there is no such column."""
-    wrong, error = figures.get("#wrong", "N/A"), figures.get("error", "")
-    return Side(name, figures["time"], figures["algbw"], figures["busbw"], wrong, error)
+def find_call(
+    rows: Sequence[PrintedRow], named: str, hints: Iterable[str], ranks: int = 0, in_process: int = 1
+) -> Call:
+    """Return the collective that most rows can be of and, unless they are known, the number of its ranks.
+
+    ``named`` is the collective where the output says it. Of several the first of ``hints`` is taken. ``in_process`` is
+    how many ranks a process has.
+    """
+    asked = [named] if named else dict.fromkeys(COLLECTIVES.values())
+    found = [_fit(rows, collective, ranks) for collective in asked]
+    most = max(fit.rows for fit in found)
+    fitting = {fit.collective: fit for fit in found if fit.rows == most}
+    hinted = [name for name in dict.fromkeys(hints) if name in fitting]
+    usual = [name for name in fitting if name != "hypercube"] or list(fitting)
+    alike = [name for name in usual if _is_printed_so(rows[0], name)] or usual
+    chosen = fitting[(hinted or alike)[0]]
+    guesses = []
+    if not hinted and len(alike) > 1 and ranks != 1:
+        guesses.append(f"collective: {chosen.collective}; the figures fit {', '.join(alike[1:])} too")
+    if ranks:
+        return Call(chosen.collective, ranks, tuple(guesses))
+    number = _usual_number(chosen.least, chosen.most, in_process)
+    if number and chosen.least < chosen.most:
+        guesses.append(f"ranks: {number}; busbw / algbw fits {chosen.least} to {chosen.most}")
+    return Call(chosen.collective, number, tuple(guesses))
+
+
+def _is_printed_so(row: PrintedRow, collective: str) -> bool:
+    """Return whether nccl-tests prints this collective with a reduction, and with a root, as the row has them."""
+    return (collective in REDUCING) == row.reduces and (collective in ROOTED) == (row.root >= 0)
+
+
+class _Fit(NamedTuple):
+    """How many rows a collective's rules fit, on ``least`` to ``most`` ranks."""
+
+    collective: str
+    rows: int
+    least: int
+    most: int
+
+
+def _fit(rows: Sequence[PrintedRow], collective: str, ranks: int) -> _Fit:
+    """Return the numbers of ranks that most rows allow, or how many rows allow ``ranks``."""
+    ranges = [found for row in rows if (found := _find_ranks(row, collective)) is not None]
+    if ranks:
+        return _Fit(collective, sum(least <= ranks <= most for least, most in ranges), ranks, ranks)
+    if not ranges:
+        return _Fit(collective, 0, 0, 0)
+    starts = {least for least, _ in ranges}
+    least = max(sorted(starts), key=lambda number: sum(low <= number <= high for low, high in ranges))
+    around = [(low, high) for low, high in ranges if low <= least <= high]
+    return _Fit(collective, len(around), least, min(high for _, high in around))
+
+
+def _find_ranks(row: PrintedRow, collective: str) -> tuple[int, int] | None:
+    """Return the least and the greatest number of ranks that a row's figures allow; None where they allow none."""
+    low, high = 1, MOST_RANKS
+    if row.count and row.dtype is not None and row.nbytes:
+        shares, rest = divmod(row.nbytes, row.count * ELEMENT_BYTES[row.dtype])
+        if rest or (shares != 1 and collective not in COUNTED_BY_RANK):
+            return None
+        low, high = (shares, shares) if collective in COUNTED_BY_RANK else (low, high)
+    side = row.sides[0]
+    base = side.algbw if side.time is None or not side.time.value else find_algbw(row.nbytes, side.time)
+    if base is None or side.busbw is None or base.range[0] <= 0:
+        return low, high
+    least, most = side.busbw.range[0] / base.range[1], side.busbw.range[1] / base.range[0]
+    if collective != "hypercube" and bus_factor(collective, 2) == bus_factor(collective, 3):
+        return (low, high) if least <= 1 + SURE and most >= 1 - SURE else None
+    scale = 2.0 if collective == "all_reduce" else 1.0  # busbw / algbw is this many times (ranks - 1) / ranks
+    if least >= scale:
+        return None
+    low = max(low, ceil(1 / (1 - max(least, 0.0) / scale) - SURE))
+    high = min(high, floor(1 / (1 - most / scale) + SURE)) if most < scale * (1 - 1 / MOST_RANKS) else high
+    return (low, high) if low <= high else None
+
+
+def _usual_number(least: int, most: int, in_process: int) -> int:
+    """Return the likeliest number of ranks of a range; 0 where it is too wide to tell.
+
+    >>> _usual_number(14, 17, 1), _usual_number(4, 4, 1), _usual_number(30, 90, 8)
+    (16, 4, 0)
+    """
+    numbers = [number for number in range(least, min(most, 2 * least) + 1) if number % in_process == 0]
+    if not numbers or most >= 2 * max(least, 2):
+        return least if least == most else 0
+    powers = [number for number in numbers if number & (number - 1) == 0]
+    return [*powers, *(number for number in numbers if number % 8 == 0), *numbers][0]
+
+
+def side_of(name: str, figures: Mapping[str, str | None], time_scale: float, where: FilePlace) -> Side:
+    """Return a side by the names of its columns, with times in microseconds. Raise InputError for a text."""
+    read = {
+        key: read_figure(str(where), key, text) if (text := figures.get(key)) else None
+        for key in ("time", "algbw", "busbw")
+    }
+    if (time := read["time"]) is not None:
+        read["time"] = PrintedFigure(time.value * time_scale, time.rounding * time_scale)
+    return Side(name, **read, wrong=figures.get("wrong") or "N/A", error=figures.get("error") or "")

@@ -104,12 +104,15 @@ class MeasuredRow:
         return self.printed is None or busbw_follows(bus_factor(self.collective, ranks), *self.printed)
 
     def time(self, ranks: int) -> float | None:
-        """Return the seconds, from a bandwidth where no time is stated; None where both say too little."""
+        """Return the seconds, from a bandwidth where no time is stated; None where both say too little.
+
+        ``ranks`` is 0 where it is not known.
+        """
         if self.seconds is not None:
             return self.seconds
         if self.algbw is not None and self.algbw >= LEAST_BANDWIDTH:
             return self.nbytes / self.algbw / 1e9
-        if self.busbw is not None and self.busbw >= LEAST_BANDWIDTH and self.nbytes:
+        if self.busbw is not None and self.busbw >= LEAST_BANDWIDTH and self.nbytes and ranks:
             return self.nbytes * bus_factor(self.collective, ranks) / self.busbw / 1e9
         return None
 

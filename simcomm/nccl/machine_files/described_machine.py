@@ -1,0 +1,318 @@
+"""The machine that facts describe: the keys of a described system, each with the line that says it or as a guess."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from collectives.errors import InputError
+from collectives.quoting import quote
+from simcomm.cluster.hardware import find_link, parts
+from simcomm.nccl.catalogue import Gpu, match_gpu, usual_nic
+from simcomm.nccl.descriptions import System, describe_system
+from simcomm.nccl.machine_files.facts import (
+    Adapter,
+    CommRank,
+    Facts,
+    GpuSeen,
+    LibraryVersion,
+    LoggedHop,
+    MeasuredRun,
+    NetworkUsed,
+    NvLinks,
+    PathMatrix,
+    PcieSlot,
+    Port,
+    Processor,
+    VariableSet,
+)
+from simcomm.nccl.pasted import FilePlace
+
+NEAR = ("PIX", "PXB")  # over PCIe switches alone
+EFA = {"volta": "efa1", "turing": "efa1", "ampere": "efa1", "hopper": "efa2", "blackwell": "efa3"}
+NETWORKS = (  # how a network or plug-in is called: what a description calls it
+    ("Libfabric", "efa"),
+    ("OFI efa", "efa"),
+    ("OFI cxi", "slingshot"),
+    ("FasTrak", "fastrak"),
+    ("TCPX", "fastrak"),
+    ("IB", "ib"),
+    ("RoCE", "ib"),
+    ("Socket", "tcp"),
+)
+RDMA_NICS = ("mlx", "rocep", "ibp", "bnxt", "irdma", "rdma")
+
+
+@dataclass(frozen=True)
+class KeyValue:
+    """What a key of a description is: its value, and the place that says so; None where it is guessed, and then why."""
+
+    value: Any
+    place: FilePlace | None
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class DescribedMachine:
+    """A machine: ``keys`` say what it is, ``seen`` how it was used; both in the words of a description."""
+
+    keys: Mapping[str, KeyValue]
+    seen: Mapping[str, KeyValue] = field(default_factory=dict)
+    missing: str = ""  # why it cannot be predicted; "" where it can
+
+    def line(self, **changes: Any) -> dict[str, Any]:
+        """Return the keys as a line of a description; changes replace them, and None takes a key out."""
+        found = {key: one.value for key, one in self.keys.items()} | changes
+        return {key: value for key, value in found.items() if value is not None}
+
+    def system(self, **changes: Any) -> System:
+        """Return the system as it should be, with some keys changed. Raise InputError."""
+        return describe_system("the machine", self.line(**changes))
+
+
+def describe_machine(facts: Facts, given: Mapping[str, Any] | None = None) -> DescribedMachine:
+    """Return what the facts say of the machine; ``given`` are keys that the user says. Raise InputError for those.
+
+    The keys are those of the hardware as it should work; what was seen of P2P and GPUDirect stands apart.
+    """
+    keys = {key: KeyValue(value, None, "as you say") for key, value in (given or {}).items()}
+    gpu = _find_gpu(facts) if "gpu" not in keys and "machine" not in keys else None
+    if gpu is not None:
+        keys["gpu"] = gpu
+    if (counted := _count(facts)) is not None:
+        nodes, gpus, place = counted
+        keys = {"nodes": KeyValue(nodes, place), "gpus": KeyValue(gpus, place), **keys}
+    known = _gpu_of(keys)
+    for found in (_links, _slots, _network, _software):
+        keys = {**dict(found(facts, known, keys)), **keys}
+    return DescribedMachine(keys, dict(_seen(facts)), _missing(keys, _named_gpus(facts)))
+
+
+def _missing(keys: Mapping[str, KeyValue], named: Sequence[tuple[str, FilePlace]]) -> str:
+    """Return what has to be known before the machine can be predicted."""
+    if "machine" not in keys and "gpu" not in keys:
+        said = f"the GPU {quote(named[0][0])} is not in the catalogue" if named else "no file names the GPU"
+        return f"{said}; pass for example --set 'gpu=A100 SXM'"
+    if "nodes" not in keys or "gpus" not in keys:
+        return "no file says how many GPUs and hosts there are; pass for example --set nodes=1 --set gpus=8"
+    if keys["nodes"].value > 1 and "machine" not in keys and not {"net", "nic"} <= keys.keys():
+        return "no file says what joins the hosts; pass for example --set net=ib --set nic=100 (GB/s of a host's NICs)"
+    try:
+        describe_system("the machine", {key: one.value for key, one in keys.items()})
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def _gpu_of(keys: Mapping[str, KeyValue]) -> Gpu | None:
+    """Return the GPU of the catalogue; None where nothing says it."""
+    line = {key: one.value for key, one in keys.items() if key in ("gpu", "machine")}
+    try:
+        return describe_system("the machine", {"nodes": 1, "gpus": 1, "net": "ib", "nic": 1.0, **line}).gpu
+    except InputError:
+        return None
+
+
+def _named_gpus(facts: Facts) -> list[tuple[str, FilePlace]]:
+    """Return the names of GPUs in the files."""
+    named = [(one.run.gpu_name, one.place) for one in facts.of(MeasuredRun) if one.run.gpu_name]
+    named += [(one.name, one.place) for one in facts.of(GpuSeen)]
+    return named + [(one.name, one.place) for one in facts.of(PcieSlot) if one.kind == "gpu" and one.name]
+
+
+def _find_gpu(facts: Facts) -> KeyValue | None:
+    """Return the GPU that a file names, by the catalogue's name."""
+    for name, place in _named_gpus(facts):
+        gpu = match_gpu(name.replace("[", " ").replace("]", " "))
+        if gpu is not None:
+            return KeyValue(gpu.name, place)
+    return None
+
+
+def _count(facts: Facts) -> tuple[int, int, FilePlace] | None:
+    """Return hosts and GPUs of each: of the largest table, else of the communicator, else of one host's devices."""
+    tables = sorted((one for one in facts.of(MeasuredRun) if one.run.gpus), key=lambda one: one.run.ranks)
+    if tables:
+        return tables[-1].run.hosts, tables[-1].run.gpus, tables[-1].place
+    if facts.of(CommRank):
+        return _count_of_communicator(facts)
+    for matrix in facts.of(PathMatrix):
+        return 1, len(matrix.gpus), matrix.place
+    slots = {one.bus: one.place for one in facts.of(PcieSlot) if one.kind == "gpu"}
+    gpus = {one.index: one.place for one in facts.of(GpuSeen)}
+    places = max(list(slots.values()), list(gpus.values()), key=len)
+    return (1, len(places), places[0]) if places else None
+
+
+def _count_of_communicator(facts: Facts) -> tuple[int, int, FilePlace] | None:
+    """Return hosts and GPUs of each of the widest communicator; None where its other ranks' hosts are not logged."""
+    comms = facts.of(CommRank)
+    widest = max(comms, key=lambda one: (one.ranks, one.nodes))
+    hosts = {one.rank: one.host for one in comms if one.ranks == widest.ranks}
+    is_apart = any(one.transport == "NET" for one in facts.of(LoggedHop)) and len(set(hosts.values())) == 1
+    if not widest.nodes and len(hosts) < widest.ranks and is_apart:
+        return None
+    nodes = widest.nodes or max(1, len(set(hosts.values())))
+    gpus = widest.ranks // nodes if widest.ranks % nodes == 0 else max(Counter(hosts.values()).values())
+    return nodes, gpus, widest.place
+
+
+def _links(facts: Facts, gpu: Gpu | None, keys: Mapping[str, KeyValue]) -> Iterator[tuple[str, KeyValue]]:
+    """Yield what joins the GPUs of a host: NVLink, its rate where that is not the GPU's whole, and the PCIe layout."""
+    for matrix in facts.of(PathMatrix):
+        paths = matrix.among_gpus()
+        if not paths:
+            continue
+        joined = [path for path in paths if path.startswith("NV")]
+        kind = _kind_of_link(paths, joined, gpu)
+        yield "link", KeyValue(kind, matrix.place)
+        if joined and kind in ("nvswitch", "bridge") and gpu is not None:
+            rate = int(max(joined, key=lambda one: int(one[2:]))[2:]) * _nvlink_rate(gpu)
+            if rate < 0.98 * gpu.nvlink:
+                yield "nvlink", KeyValue(rate, matrix.place)
+        others = [path for path in paths if not path.startswith("NV")]
+        if kind in ("pcie", "bridge") and others:
+            yield "layout", KeyValue(_layout(others), matrix.place)
+        return
+    for one in facts.of(NvLinks):
+        if one.to_switch:
+            yield "link", KeyValue("nvswitch", one.place)
+            return
+
+
+def _kind_of_link(paths: list[str], joined: list[str], gpu: Gpu | None) -> str:
+    if "XGMI" in paths:
+        return "xgmi"
+    if not joined:
+        return "pcie"
+    if gpu is not None and gpu.usual_link in ("mesh", "nvswitch") and len(joined) >= len(paths) / 2:
+        return gpu.usual_link
+    return "nvswitch" if len(joined) == len(paths) > 1 and len(set(joined)) == 1 else "bridge"
+
+
+def _nvlink_rate(gpu: Gpu) -> float:
+    """Return the GB/s of one NVLink of a GPU's generation, one way."""
+    figures = parts("generation")[gpu.generation]
+    return find_link(figures["nvlink"].value if "nvlink" in figures else "NVLink 2").bandwidth / 1e9
+
+
+def _layout(paths: list[str]) -> str:
+    """Return the layout of PCIe, by the paths between GPUs that no NVLink joins.
+
+    >>> _layout(["PIX", "SYS"]), _layout(["PHB", "NODE"]), _layout(["SYS", "NODE"])
+    ('switches', 'socket', 'two')
+    """
+    if all(path in NEAR for path in paths):
+        return "switch"
+    if any(path in NEAR for path in paths):
+        return "switches"
+    return "two" if "SYS" in paths else "socket"
+
+
+def _slots(facts: Facts, gpu: Gpu | None, keys: Mapping[str, KeyValue]) -> Iterator[tuple[str, KeyValue]]:
+    """Yield generation and lanes of the GPUs' slots where they are less than the GPU's, and whose the processor is."""
+    slots = [one for one in facts.of(PcieSlot) if one.kind == "gpu"]
+    able = [(one.generation_can or one.generation, one.lanes_can or one.lanes, one) for one in slots]
+    generations = [(generation, one) for generation, _, one in able if generation]
+    if generations and gpu is not None:
+        most, one = max(generations, key=lambda pair: pair[0])
+        if most < gpu.pcie:
+            yield "pcie", KeyValue(most, one.place)
+    lanes = [(lanes, one) for _, lanes, one in able if lanes in (1, 2, 4, 8, 16)]
+    if lanes and max(lanes, key=lambda pair: pair[0])[0] != 16:
+        most, one = max(lanes, key=lambda pair: pair[0])
+        yield "lanes", KeyValue(most, one.place)
+    for processor in facts.of(Processor)[:1]:
+        yield "cpu", KeyValue(processor.vendor, processor.place)
+
+
+def name_of_network(name: str, gpu: Gpu | None) -> str | None:
+    """Return what a description calls a network that NCCL's log names; None for one that is not known.
+
+    >>> name_of_network("IBext_v8", None), name_of_network("Socket", None)
+    ('ib', 'tcp')
+    """
+    for part, kind in NETWORKS:
+        if part.lower() in name.lower():
+            generation = gpu.generation if gpu is not None else "ampere"
+            return EFA.get(generation, "efa1") if kind == "efa" else kind
+    return None
+
+
+def _network(facts: Facts, gpu: Gpu | None, keys: Mapping[str, KeyValue]) -> Iterator[tuple[str, KeyValue]]:
+    """Yield the network that the hosts have, and the rate of a host's NICs."""
+    used = [(name_of_network(one.name, gpu), one.place) for one in facts.of(NetworkUsed)]
+    used += [(name_of_network(one.detail, gpu), one.place) for one in facts.of(LoggedHop) if one.transport == "NET"]
+    named = next(((name, place) for name, place in used if name not in (None, "tcp")), None)
+    has_rdma = _rdma_evidence(facts)
+    if named is None and has_rdma is not None:
+        named = "ib", has_rdma
+    if named is None and used and used[0][0] == "tcp":
+        named = "tcp", used[0][1]
+    if named is not None:
+        yield "net", KeyValue(*named)
+    network = keys["net"].value if "net" in keys else named[0] if named else None
+    yield from _nics(facts, gpu, keys, network)
+
+
+def _rdma_evidence(facts: Facts) -> FilePlace | None:
+    """Return what shows that there are NICs with RDMA, whatever NCCL uses."""
+    ports = [
+        one.place for one in facts.of(Port) if one.is_up and (not one.is_ethernet or one.name.startswith(RDMA_NICS))
+    ]
+    listed = [
+        one.place for one in facts.of(Adapter) if one.kind in ("IB", "RoCE", "gdr") or one.name.startswith(RDMA_NICS)
+    ]
+    asked = [one.place for one in facts.of(VariableSet) if one.name == "NCCL_IB_HCA" and "mlx" in one.value]
+    nics = [one.place for one in facts.of(PathMatrix) if any(nic.startswith(RDMA_NICS) for nic in one.nics)]
+    slots = [one.place for one in facts.of(PcieSlot) if "infiniband" in one.name.lower()]
+    return next(iter([*ports, *listed, *asked, *nics, *slots]), None)
+
+
+def _nics(
+    facts: Facts, gpu: Gpu | None, keys: Mapping[str, KeyValue], network: str | None
+) -> Iterator[tuple[str, KeyValue]]:
+    if "nic" in keys:
+        return
+    gpus = keys["gpus"].value if "gpus" in keys else 8
+    rates = {one.name: one for one in facts.of(Adapter) if one.gbit}
+    ports = {one.name: one for one in facts.of(Port) if one.is_up and one.gbit}
+    found = {name: (one.gbit / 8, one.place) for name, one in (rates or ports).items()}
+    if network in ("tcp", None) and not rates:
+        found = {name: one for name, one in found.items() if not name.startswith(RDMA_NICS)} or found
+    if found:
+        total = sum(rate for rate, _ in found.values()) if gpus > 1 else max(rate for rate, _ in found.values())
+        if total > 0:
+            yield "nic", KeyValue(round(total, 3), next(iter(found.values()))[1])
+        return
+    if network in (None, "tcp") or gpu is None:
+        return
+    listed = {one.name: one for one in facts.of(Adapter) if one.kind in ("IB", "RoCE")}
+    matrices = [one for one in facts.of(PathMatrix) if one.nics]
+    count = len(listed) or (len(matrices[0].nics) if matrices else gpus)
+    rate = usual_nic(network, gpu.generation) * (min(count, 8) if gpus > 1 else 1)
+    yield "nic", KeyValue(rate, None, f"guess: {count if gpus > 1 else 1} NICs as are usual beside {gpu.name}")
+    yield "nic_guess", KeyValue(True, None, "the rate of the NICs is a guess")
+
+
+def _software(facts: Facts, gpu: Gpu | None, keys: Mapping[str, KeyValue]) -> Iterator[tuple[str, KeyValue]]:
+    """Yield NCCL's version, and whether one process drives all GPUs of a host."""
+    versions = [(one.version, one.place) for one in facts.of(LibraryVersion)]
+    versions += [(one.run.version, one.place) for one in facts.of(MeasuredRun) if one.run.version]
+    for version, place in versions[:1]:
+        yield "nccl", KeyValue(f"{version[0]}.{version[1]}", place)
+    counted = [one for one in facts.of(MeasuredRun) if one.run.gpus]
+    for table in sorted(counted, key=lambda one: -one.run.ranks)[:1]:
+        yield "procs", KeyValue(table.run.procs, table.place)
+
+
+def _seen(facts: Facts) -> Iterator[tuple[str, KeyValue]]:
+    """Yield what the log shows of P2P and of GPUDirect RDMA."""
+    inside = [one for one in facts.of(LoggedHop) if one.transport in ("P2P", "SHM")]
+    shared = [one for one in inside if one.transport == "SHM"]
+    if inside:
+        yield "p2p", KeyValue(not shared, (shared or inside)[0].place)
+    between = [one for one in facts.of(LoggedHop) if one.transport == "NET" and "Socket" not in one.detail]
+    without = [one for one in between if not one.is_gdr]
+    if between:
+        yield "gdr", KeyValue(not without, (without or between)[0].place)

@@ -1,0 +1,47 @@
+"""Files that describe a machine, as facts: found out what each is, bounded in size, never executed."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from collectives.budget import Gigabyte, check_read
+from collectives.errors import InputError
+from simcomm.nccl.machine_files import host_tools, nccl_log, topology_xml
+from simcomm.nccl.machine_files.facts import Fact, Facts, MeasuredRun
+from simcomm.nccl.measured.nccl_tests import read_json, read_table
+from simcomm.nccl.pasted import FilePlace, number_lines, read_pasted
+
+KNOWN = (
+    "the output of nccl-tests or rccl-tests (text, or JSON of -J), a log of NCCL_DEBUG=INFO, nvidia-smi, "
+    "nvidia-smi topo -m, NCCL's topology as XML, lspci -vv, ibstat, ibv_devinfo or ethtool"
+)
+
+
+def read_facts(paths: Iterable[Path | str]) -> Facts:
+    """Return what the files say of a machine; a folder stands for its files. Raise InputError."""
+    facts = Facts()
+    for path in (file for each in paths for file in _files_of(Path(each))):
+        before = len(facts)
+        for fact in _read(path):
+            facts.add(fact)
+            check_read(path, len(facts), Gigabyte.ENTRIES, "facts")
+        if len(facts) == before:
+            raise InputError(f"{path}: describes no machine; pass {KNOWN}")
+    return facts
+
+
+def _files_of(path: Path) -> list[Path]:
+    return sorted(each for each in path.iterdir() if each.is_file()) if path.is_dir() else [path]
+
+
+def _read(path: Path) -> Iterator[Fact]:
+    file, text = str(path), read_pasted(path)
+    head = text.lstrip()[:1]
+    if head == "<":
+        yield from topology_xml.read(file, text)
+        return
+    lines = [] if head == "{" else number_lines(text)
+    check_read(path, len(lines), Gigabyte.ENTRIES, "lines")
+    output = read_json(path, text) if head == "{" else read_table(file, lines)
+    yield from (MeasuredRun(FilePlace(file, run.line), run) for run in output.runs)
+    yield from nccl_log.read(file, lines)
+    yield from host_tools.read(file, lines)

@@ -1,0 +1,138 @@
+"""What a host says of its GPUs, NICs and slots: lspci, ibstat, ibv_devinfo, ethtool, nvidia-smi.
+
+``nvidia-smi topo -m`` says what joins each two devices.
+"""
+
+import re
+from collections.abc import Iterator
+
+from collectives.errors import InputError
+from simcomm.nccl.machine_files.facts import Fact, GpuSeen, PathMatrix, PcieSlot, Port
+from simcomm.nccl.machine_files.topology_xml import GT
+from simcomm.nccl.pasted import PastedLine
+
+DEVICE = re.compile(r"^((?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) (.*)$")
+ABILITY = re.compile(r"LnkCap:.*Speed ([\d.]+)GT/s.*Width x(\d+)")
+STATE = re.compile(r"LnkSta:\s*Speed ([\d.]+)GT/s(?: \(\w+\))?, Width x(\d+)")
+PORT = re.compile(r"^\s*(?:CA '([^']+)'|InfiniBand device '([^']+)' port \d+ status:|hca_id:\s*(\S+))", re.IGNORECASE)
+RATE = re.compile(r"^\s*[Rr]ate:\s*(\d+(?:\.\d+)?)(?:\s|$)")
+UP = re.compile(r"^\s*[Ss]tate:\s*(?:\d: )?(\w+)")
+LAYER = re.compile(r"^\s*(?:[Ll]ink[ _]layer):\s*(\w+)")
+SPEED = re.compile(r"^\s*Speed: (\d+)Mb/s")
+OF_ETHTOOL = re.compile(r"^Settings for (\S+):|^NIC statistics(?: for (\S+))?")
+LISTED = re.compile(
+    r"^GPU (\d+): (.+?) \(UUID|^\|\s+(\d+)\s+(\S.*?)\s+(?:On|Off)\s+\|"
+)  # -L, and the table without options
+QUERIED = re.compile(r"^GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])$")
+QUERIED_NAME = re.compile(r"^\s+Product Name\s*:\s*(\S.*)")
+QUERIED_LINK = re.compile(r"^\s+(Max|Current)\s*:\s*(\d{1,2})x$")
+NAME = re.compile(r"GPU\d{1,4}|NIC\d{1,4}|mlx\S*|bnxt\S*|rdma\S*|irdma\S*|efa\S*|ib\d+|rocep\S*|ibp\S*")
+CELL = re.compile(r"X|NV\d{1,2}|PIX|PXB|PXN|PHB|NODE|SYS|SOC|XGMI|PCIE|C2C")
+P2P_TABLE = re.compile(r"^\s*GPU\d.*\s(?:OK|CNS|GNS|TNS|NS|U)(?:\s|$)")
+OLD = {"SOC": "SYS"}
+
+
+def read(file: str, lines: list[PastedLine]) -> Iterator[Fact]:
+    """Yield the slots, ports and GPUs of a host, and the paths between its devices. Raise InputError."""
+    yield from _slots(file, lines)
+    yield from _ports(file, lines)
+    yield from _queried(file, lines)
+    for line in lines:
+        if "NCCL INFO" not in line.text and (found := LISTED.match(line.text)):
+            yield GpuSeen(line.place(file), int(found[1] or found[3]), (found[2] or found[4]).rstrip("."))
+    yield from _paths(file, lines)
+
+
+def _slots(file: str, lines: list[PastedLine]) -> Iterator[Fact]:
+    """Yield the slot of each device that lspci describes, with what it could do."""
+    bus, name, can = "", "", (0, 0)
+    for line in lines:
+        if found := DEVICE.match(line.text):
+            bus, name, can = found[1], found[2], (0, 0)
+        elif found := ABILITY.search(line.text):
+            can = GT.get(found[1], 0), int(found[2])
+        elif found := STATE.search(line.text):
+            yield PcieSlot(line.place(file), bus, _kind(name), GT.get(found[1], 0), int(found[2]), *can, name[:80])
+
+
+def _kind(name: str) -> str:
+    words = name.lower()
+    if "nvidia" in words or "[amd/ati]" in words or "instinct" in words:
+        return "gpu"
+    return "nic" if "mellanox" in words or "infiniband" in words or "ethernet" in words else "bridge"
+
+
+def _ports(file: str, lines: list[PastedLine]) -> Iterator[Fact]:
+    """Yield the ports of ibstat, ibstatus and ethtool."""
+    name, rate, up, layer, last = "", 0.0, False, "", None
+    for line in lines:
+        if found := PORT.match(line.text):
+            if name and last is not None:
+                yield Port(last.place(file), name, rate, up, layer == "Ethernet")
+            name, rate, up, layer, last = found[1] or found[2] or found[3], 0.0, False, "", None
+        elif name and (found := RATE.match(line.text)):
+            rate, last = float(found[1]), line
+        elif name and (found := UP.match(line.text)):
+            up = found[1].lower() == "active"
+        elif name and (found := LAYER.match(line.text)):
+            layer = found[1]
+    if name and last is not None:
+        yield Port(last.place(file), name, rate, up, layer == "Ethernet")
+    name = ""
+    for line in lines:
+        if found := OF_ETHTOOL.match(line.text):
+            name = found[1] or found[2] or name
+        elif found := SPEED.match(line.text):
+            yield Port(line.place(file), name or "NIC", float(found[1]) / 1e3, True, True)
+
+
+def _queried(file: str, lines: list[PastedLine]) -> Iterator[Fact]:
+    """Yield name and lanes of each GPU that ``nvidia-smi -q`` lists.
+
+    The generation is left out: an idle GPU runs its slot at the first one.
+    """
+    bus, number, can = "", -1, 0
+    for line in lines:
+        if found := QUERIED.match(line.text):
+            bus, number, can = found[1], number + 1, 0
+        elif not bus:
+            continue
+        elif found := QUERIED_NAME.match(line.text):
+            yield GpuSeen(line.place(file), number, found[1])
+        elif found := QUERIED_LINK.match(line.text):
+            if found[1] == "Current" and can:
+                yield PcieSlot(line.place(file), bus, "gpu", 0, int(found[2]), lanes_can=can)
+            can = int(found[2]) if found[1] == "Max" else can
+
+
+def _paths(file: str, lines: list[PastedLine]) -> Iterator[Fact]:
+    """Yield each matrix. Raise InputError that names the line where one is not whole."""
+    for at, line in enumerate(lines):
+        words = line.text.split()
+        is_head = words[:1] == ["GPU0"] and (len(words) == 1 or not CELL.fullmatch(words[1]))
+        if is_head and not any(P2P_TABLE.match(row.text) for row in lines[at + 1 : at + 3]):  # of topo -p2p
+            yield _read_path_matrix(file, lines, at)
+
+
+def _read_path_matrix(file: str, lines: list[PastedLine], at: int) -> PathMatrix:
+    names = []
+    for word in lines[at].text.split():
+        if not NAME.fullmatch(word):
+            break
+        names.append(word)
+    cells: dict[tuple[str, str], str] = {}
+    rows = [line for line in lines[at + 1 : at + 1 + 2 * len(names)] if line.text.strip()]
+    for name, line in zip(names, rows, strict=False):
+        found = line.text.split()
+        given = found[1 : len(names) + 1]
+        wrong = next((cell for cell in given if not CELL.fullmatch(cell)), None)
+        if found[0] != name or len(given) < len(names) or wrong is not None:
+            raise InputError(
+                f"{line.place(file)}: the row of {name} should have {len(names)} of X, NV#, PIX, PXB, PHB, "
+                f"NODE and SYS{f', not {wrong!r}' if wrong else ''}"
+            )
+        cells |= {(name, other): OLD.get(cell, cell) for other, cell in zip(names, given, strict=True) if cell != "X"}
+    if len(rows) < len(names):
+        raise InputError(f"{lines[at].place(file)}: {len(names)} devices, and {len(rows)} rows below")
+    gpus = tuple(name for name in names if name.startswith("GPU"))
+    return PathMatrix(lines[at].place(file), gpus, tuple(name for name in names if name not in gpus), cells)

@@ -1,0 +1,306 @@
+"""The columns of a table of nccl-tests and the cells of its rows: as printed, as CSV, as Markdown, whole or cut off."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from typing import NamedTuple
+
+from collectives.errors import InputError
+from simcomm.nccl.measured.nccl_tests_rows import CUT, PrintedRow, Side, collective_of, side_of
+from simcomm.nccl.measured.tables import find_algbw
+from simcomm.nccl.pasted import ELEMENT_BYTES, ROW_START, FilePlace
+
+NAMES = {  # what a column may be called, without case, marks and unit: what it is
+    "collective": ("collective", "name", "operation", "test"),
+    "ranks": ("ranks", "nranks", "gpus", "ngpus", "worldsize"),
+    "nodes": ("nodes", "nnodes", "hosts"),
+    "inplace": ("inplace",),
+    "size": ("size", "bytes", "nbytes", "buffersize", "datasize", "messagesize", "msgsize", "message", "sizebytes"),
+    "count": ("count", "elements", "elems"),
+    "type": ("type", "dtype", "datatype"),
+    "redop": ("redop", "op"),
+    "root": ("root",),
+    "time": ("time", "latency", "completiontime", "timeus"),
+    "cputime": ("cputime",),
+    "algbw": ("algbw", "algorithmbandwidth", "algorithmbw", "algbwgbps"),
+    "busbw": ("busbw", "busbandwidth", "busbwgbps"),
+    "wrong": ("wrong", "nwrong", "errors"),
+    "error": ("error",),
+}
+MEANINGS = {name: what for what, names in NAMES.items() for name in names}
+FIGURES = ("time", "algbw", "busbw")
+SIDES = ("out of place", "in place")
+SIZES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+SCALES = {"s": 1e6, "ms": 1e3, **SIZES}  # of a column's unit: to microseconds, to bytes
+SIZE = re.compile(r"(\d{1,18}(?:\.\d+)?)\s*([KMG]?)(?:i?B|ytes)?", re.IGNORECASE)
+OF_SIZE, OF_FIGURE = re.compile("size|bytes|message"), re.compile("time|latency|bw|bandwidth")
+SEPARATORS = ("|", ",", ";", "\t", "")  # "": any white space
+THOUSANDS = re.compile(r"\d{1,3}(,\d{3})+")
+STAMP = re.compile(r"\d{4}-\d\d-\d\d[\s,;|T]+\d\d:\d\d:\d\d[\s,;|]*$")
+NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?", re.IGNORECASE)
+MARKS = "\"'`* "
+BLANK_SIDE = re.compile(r"\S\s{30,}\S")  # of a replayed trace, which runs in place only: 32 spaces for what is left out
+WORDS = {*ELEMENT_BYTES, "sum", "prod", "min", "max", "avg", "mulsum", "all", "none", "N/A", "-"}
+
+
+class Column(NamedTuple):
+    """A column: what it holds, out of place (0) or in place (1), and its unit in microseconds or bytes."""
+
+    what: str  # "" where it is not known
+    side: int = 0
+    scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a table, and what separates the cells of its rows."""
+
+    columns: tuple[Column, ...]
+    separator: str = ""
+
+    @cached_property
+    def sides(self) -> tuple[int, ...]:
+        """The sides that have figures."""
+        return tuple(dict.fromkeys(one.side for one in self.columns if one.what in FIGURES))
+
+    def without(self, what: str) -> "Columns":
+        """Return the columns without one of them."""
+        return replace(self, columns=tuple(one for one in self.columns if one.what != what))
+
+    def of_side(self, side: int) -> "Columns":
+        """Return the columns with the figures of one side only."""
+        figures = (*FIGURES, "wrong", "error", "")
+        return replace(self, columns=tuple(one for one in self.columns if one.what not in figures or one.side == side))
+
+
+@cache
+def standard_columns() -> tuple[Columns, ...]:
+    """Return the columns of the versions of nccl-tests since 2017, for a row without a line that names them."""
+    found = []
+    for sides, each in ((2, 0), (1, 0), (2, 4)):  # with -M four more of each side
+        for more in (("redop", "root"), ("redop",), ("root",), ()):
+            names = (*FIGURES, "wrong", *[""] * each)
+            figures = [Column(what, side) for side in range(sides) for what in names]
+            found.append(Columns((*(Column(what) for what in ("size", "count", "type", *more)), *figures)))
+    return tuple(found)
+
+
+def find_columns(text: str) -> Columns | None:
+    """Return the columns that a line names; None for another line.
+
+    >>> [one.what for one in find_columns("| Size | Time (ms) | busbw (GB/s) |").columns]
+    ['size', 'time', 'busbw']
+    >>> find_columns("8 2 float sum 0.1"), find_columns("the size of busbw matters")
+    (None, None)
+    """
+    small = text.lower()
+    if not (OF_SIZE.search(small) and OF_FIGURE.search(small)):
+        return None
+    for separator in SEPARATORS:
+        if separator not in text or not (separator or small.lstrip("# ").startswith("size")):
+            continue
+        cells = _header_cells(small, separator)
+        if any(NUMBER.fullmatch(cell) for cell in cells):
+            return None
+        columns: list[Column] = []
+        for cell in cells:
+            columns += [_column(cell, columns)] if cell != "timestamp" else []
+        found = {one.what for one in columns}
+        if "size" in found and {*FIGURES, "cputime"} & found and len(columns) > 1:
+            return Columns(tuple(columns), separator)
+    return None
+
+
+def _header_cells(text: str, separator: str) -> list[str]:
+    if separator:
+        return split_cells(text, separator)
+    cells: list[str] = []
+    for word in text.lstrip("# ").split():
+        if word.startswith("(") and cells:  # the unit of the word before
+            cells[-1] += word
+        else:
+            cells.append(word)
+    return cells
+
+
+def _column(cell: str, before: Sequence[Column]) -> Column:
+    """Return the column of a heading such as ``oop_busbw`` or ``time (us)``, after those before it."""
+    unit = re.search(r"[(\[_ ]([kmg]i?b|us|µs|ms|s)\b", cell)
+    name = re.sub(r"[^a-z]", "", re.sub(r"[(\[].*|_(?:[kmg]i?b|us|ms|s|gbps|bytes)$", "", cell))
+    placed = re.match(r"(ip|inplace|oop|outofplace|out)(?=.)", name)
+    what = MEANINGS.get(name) or MEANINGS.get(name[placed.end() :] if placed else "", "")
+    sides = [one.side for one in before if one.what in FIGURES]
+    if what in FIGURES and placed is None:
+        side = min(1, sum(one.what == what for one in before))
+    else:
+        side = int(placed[1] in ("ip", "inplace")) if placed and what else sides[-1] if sides else 0
+    return Column(what, side, SCALES.get(unit[1][:1] if unit and what == "size" else unit[1] if unit else "", 1.0))
+
+
+def split_cells(text: str, separator: str) -> list[str]:
+    """Return the cells of a line, without the marks of Markdown and CSV.
+
+    >>> split_cells("| **8** | 0.5 |", "|"), split_cells('"8","0.5"', ",")
+    (['8', '0.5'], ['8', '0.5'])
+    """
+    cells = text.strip().strip("|").split("|") if separator == "|" else text.split(separator or None)
+    return [cell.strip(MARKS) for cell in cells]
+
+
+def read_cells(place: FilePlace, text: str, columns: Columns | None) -> PrintedRow:
+    """Return the row in a text, of one that is cut off its whole side. Raise InputError for a text that is not a row.
+
+    Its columns are those that a line of the table named, else those of nccl-tests.
+    """
+    text = STAMP.sub("", text)
+    anchor = ROW_START.search(text)
+    as_printed = list(_split_printed(text[anchor.start() :])) if anchor else []
+    named = [columns] if columns else []
+    if columns and not columns.separator:  # some versions leave a cell blank
+        named += [columns.without("redop"), columns.without("root"), columns.without("redop").without("root")]
+    found = list[PrintedRow]()
+    for known in (named, standard_columns() if anchor else ()):
+        readings = [
+            (each, cells)
+            for each in known
+            for cells in ([split_cells(text, each.separator)] if each.separator or not anchor else []) + as_printed
+        ]
+        found += [row for each, cells in readings if (row := _read_whole(place, cells, each))]
+        if known is named or not named:
+            found += [row for each, cells in readings if (row := _read_cut(place, cells, each, text))]
+        if found:
+            break
+    if not found:
+        raise InputError(f"{place}: {text.strip()[:60]!r} does not have the columns of a row; {CUT}")
+    return next(filter(_is_likely, found), found[0])  # whether figures follow from each other is checked later
+
+
+def _split_printed(text: str) -> Iterator[list[str]]:
+    """Yield the cells of a row as nccl-tests prints it, with any separator, and with commas in its figures."""
+    yield split_cells(text.replace("|", " "), "")
+    if "," in text or ";" in text:
+        yield [cell.strip(MARKS) for cell in re.split(r"[\s,;|]+", text) if cell]
+        yield split_cells(re.sub(r"(?<=\d),(?=\d)", ".", re.sub("[|;]", " ", text)), "")
+
+
+def _read_whole(place: FilePlace, cells: list[str], columns: Columns) -> PrintedRow | None:
+    """Return the row of all its cells; None where they are not of these columns."""
+    if len(cells) != len(columns.columns):
+        return None
+    try:
+        return _make_row(place, list(zip(columns.columns, cells, strict=True)), columns.sides)
+    except InputError:
+        return None
+
+
+def _read_cut(place: FilePlace, cells: list[str], columns: Columns, text: str) -> PrintedRow | None:
+    """Return the row of the cells that are left of it; None where no side is whole."""
+    if len(cells) >= len(columns.columns):
+        return None
+    if 1 in columns.sides and BLANK_SIDE.search(text):
+        return _read_whole(place, cells, columns.of_side(1))
+    missing = {one.side for one in columns.columns[len(cells) :] if one.what}
+    whole = [side for side in columns.sides if side not in missing]
+    try:
+        row = _make_row(place, list(zip(columns.columns, cells, strict=False)), whole)
+    except InputError:
+        return None
+    return replace(row, is_cut=True)
+
+
+def _make_row(place: FilePlace, read: Sequence[tuple[Column, str]], whole: Sequence[int]) -> PrintedRow:
+    """Return the row of cells with its whole sides. Raise InputError for a cell that is not what its column holds."""
+    said = {column.what: cell for column, cell in read if column.what and column.what not in FIGURES}
+    sides: list[Side] = []
+    for side in whole:
+        own = [(column, cell) for column, cell in read if column.side == side]
+        figures = {column.what: _plain(cell, column.what) for column, cell in own}
+        wrong = figures.get("wrong", "")
+        if re.fullmatch(r"\d(?:\.\d+)?e[-+]\d+", wrong):  # of versions until 2022, where no line names the columns
+            figures["error"] = figures.pop("wrong")
+        elif not re.fullmatch(r"\d*|N/A", wrong):
+            raise InputError(f"{place}: {wrong!r} is not a number of wrong values; {CUT}")
+        scale = next((column.scale for column, _ in own if column.what == "time"), 1.0)
+        sides.append(side_of(SIDES[side] if side else "", figures, scale, place))
+    if said.get("inplace", "0").lower() in ("1", "true", "yes"):
+        sides = [side._replace(name=SIDES[1]) for side in sides]
+    sides = [one for one in sides if one.time or one.algbw or one.busbw]
+    dtype = said.get("type")
+    is_reduction = not NUMBER.fullmatch(said.get("redop", ""))
+    if not sides or "size" not in said or not is_reduction or (dtype is not None and dtype not in ELEMENT_BYTES):
+        raise InputError(f"{place}: not a row; {CUT}")
+    named = collective_of(said.get("collective", ""))
+    return PrintedRow(
+        place,
+        read_bytes(place, said["size"], next(one.scale for one, _ in read if one.what == "size")),
+        tuple(sides),
+        count=None if "count" not in said else read_bytes(place, said["count"]),
+        dtype=dtype,
+        redop=said.get("redop", ""),
+        root=_whole(place, said.get("root", "-1")),
+        collective=named or "",
+        ranks=_whole(place, said.get("ranks", "0")),
+        nodes=_whole(place, said.get("nodes", "0")),
+    )
+
+
+def _plain(cell: str, what: str) -> str:
+    """Return the text of a cell without its unit; "" for one that is empty or says that there is none."""
+    if what not in FIGURES:
+        return cell
+    found = re.fullmatch(r"([\d.,eE+-]+)\s*(?:us|µs|GB/s)?", cell)
+    text = found[1] if found else cell
+    return (
+        "" if cell in ("", "-", "N/A") else text.replace(",", "." if text.count(",") == 1 and "." not in text else "")
+    )
+
+
+def read_bytes(place: FilePlace, text: str, scale: float = 1) -> int:
+    """Return the bytes of a size as a table has it; 1 MB is 2^20, as for ``-b 1M``. Raise InputError.
+
+    >>> read_bytes(FilePlace("a.txt", 1), "8 MB"), read_bytes(FilePlace("a.txt", 1), "104,857,600")
+    (8388608, 104857600)
+    """
+    plain = text.replace(",", "") if THOUSANDS.fullmatch(text.partition(" ")[0]) else text
+    found = SIZE.fullmatch(plain)
+    if found is None:
+        raise InputError(f"{place}: size {text!r}; give a whole number of bytes")
+    if scale == 1 and found[1].isdecimal() and not found[2]:
+        return int(found[1])
+    return round(float(found[1]) * scale * SIZES[found[2].lower()])
+
+
+def _whole(place: FilePlace, text: str) -> int:
+    if not re.fullmatch(r"-1|\d{1,9}", text or "0"):
+        raise InputError(f"{place}: {text!r} is not a whole number")
+    return int(text or "0")
+
+
+def _is_likely(row: PrintedRow) -> bool:
+    """Return whether figures may be in their columns: algbw is half to once the size by the time, busbw up to twice."""
+    for one in row.sides:
+        if one.time is not None and one.algbw is not None:
+            low, high = find_algbw(row.nbytes, one.time).range
+            if not (low / 2 <= one.algbw.range[1] and one.algbw.range[0] <= high * (1 + 1e-9)):
+                return False
+        if one.algbw is not None and one.busbw is not None and one.busbw.range[0] > 2 * one.algbw.range[1]:
+            return False
+    return True
+
+
+def may_be_row(text: str, columns: Columns | None = None) -> bool:
+    """Return whether a line among rows may be one, also cut off or broken: as many cells as there are columns, or
+
+    nothing but numbers and words of a row.
+
+    >>> may_be_row("33554432 8388608 float sum"), may_be_row("12 errors in step 3"), may_be_row("step 3 of 8 done")
+    (True, False, False)
+    """
+    if columns and columns.separator and len(split_cells(text, columns.separator)) == len(columns.columns):
+        return re.search(r"\d", text) is not None
+    cells = [cell.strip(MARKS) for cell in re.split(r"[\s|,;]+", text) if cell.strip(MARKS)]
+    numbers = sum(NUMBER.fullmatch(cell) is not None for cell in cells)
+    plain = numbers + sum(cell in WORDS for cell in cells)
+    begins = len(cells) > 2 and all(cell.isdecimal() for cell in cells[:2])
+    return numbers >= 5 or begins or (numbers > 0 and plain == len(cells))

@@ -1,0 +1,142 @@
+"""Texts that people paste: logs and tables as launchers, terminals and mails leave them, line by line."""
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from collectives.errors import InputError
+from collectives.input_files import FileBytes, read_bytes
+from collectives.records.kineto import unpack
+
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # PowerShell writes it
+PREFIXES = re.compile(
+    r"^(?:\[\d+,\d+\]<std(?:out|err)>:\s?"  # mpirun --tag-output
+    r"|\[pod/[^\]\s]+\]\s?"  # kubectl logs --prefix
+    r"|\w[\w.-]*[-_]\d+\s+\|\s"  # docker compose logs
+    r"|\[\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[^\]]*\]\s?"  # NCCL_DEBUG_TIMESTAMP_FORMAT, --timestamp-output
+    r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S*\s"  # kubectl logs --timestamps, docker logs -t
+    r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\S*\s+(?=\S+:\d+:\d+ \[)"
+    r"|\[?(?:default|rank)\d+\]?:\s?(?!\[E))+"  # torchrun --tee
+)
+HEADS = re.compile(
+    r"(?:#\s*)?(?:nThread:?\s|Using devices|Rank\s+\d+\s+(?:Group|Pid)\s|size\s+count)|# (?:nccl|rccl)-tests version"
+    r"|GPU \d+: .* \(UUID"
+)
+MOST_PREFIX, MOST_PREFIXES = 100, 8  # letters; prefixes of different form in a file
+MOST_MATCHED = 2000  # letters of a line that are looked at, as some patterns take time that grows with the square
+ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07)")
+TYPESET = str.maketrans(
+    {
+        **dict.fromkeys("\u00a0\u2007\u2009\u202f\u3000", " "),
+        **dict.fromkeys("\u2212\u2013", "-"),
+        **dict.fromkeys("\u200b\u2060\ufeff"),
+    }
+)
+ELEMENT_BYTES = {  # of the types in a row of nccl-tests
+    "int8": 1, "uint8": 1, "char": 1, "f8e4m3": 1, "f8e5m2": 1, "fp8_e4m3": 1, "fp8_e5m2": 1, "half": 2, "bfloat16": 2,
+    "int32": 4, "uint32": 4, "int": 4, "float": 4, "int64": 8, "uint64": 8, "double": 8,
+}  # fmt: skip
+ROW_START = re.compile(rf"(?<![\w.])\d+[\s,;|]+\d+[\s,;|]+\"?(?:{'|'.join(ELEMENT_BYTES)})\b", re.ASCII)
+
+
+class FilePlace(NamedTuple):
+    """A line of a file, counted from 1; 0 for the file as a whole."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}" if self.line else self.file
+
+
+class PastedLine(NamedTuple):
+    """A line with its number, counted from 1."""
+
+    number: int
+    text: str
+
+    def place(self, file: str) -> FilePlace:
+        """Return the line's place in a file."""
+        return FilePlace(file, self.number)
+
+
+def read_pasted(path: Path | str, most_bytes: int = FileBytes.USUAL) -> str:
+    """Return the text of a file in UTF-8, UTF-16 or Latin-1, packed by gzip or not. Raise InputError for other files.
+
+    >>> read_pasted("all_reduce.txt.gz")  # doctest: +SKIP
+    '# nThread 1 nGpus 8 minBytes 8 ...'
+    """
+    content = unpack(Path(path), read_bytes(Path(path), most_bytes), most_bytes)
+    if content[:2] in UTF_16:
+        return content.decode("utf-16", errors="replace")
+    if b"\0" in content[:4096]:
+        raise InputError(f"{path}: a binary file; expected text")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return content.decode("latin-1")
+
+
+def clean(text: str) -> str:
+    r"""Return a line without colors and a launcher's prefix, its spaces and dashes as a terminal has them.
+
+    >>> clean("[1,0]<stdout>:# Rank  0"), clean("\x1b[32mok\x1b[0m"), clean("[pod/a/b] 2026-11-28T05:00:00Z # Rank")
+    ('# Rank  0', 'ok', '# Rank')
+    """
+    text = text[:MOST_MATCHED]
+    return PREFIXES.sub("", ESCAPES.sub("", text if text.isascii() else text.translate(TYPESET))).rstrip()
+
+
+def number_lines(text: str) -> list[PastedLine]:
+    """Return the cleaned lines of a text without the prefix that all lines of a table have, whatever wrote it.
+
+    >>> [line.text for line in number_lines("May 1 10:00:59 n0: # nThread 1\\nMay 1 10:01:00 n0:   8  2  float")]
+    ['# nThread 1', '8  2  float']
+    """
+    lines = [
+        PastedLine(number, clean(piece))
+        for number, raw in enumerate(text.splitlines(), start=1)
+        for piece in (split_rows(raw) if len(raw) > MOST_PREFIX else (raw,))
+    ]
+    forms = tuple(_prefix_forms(line.text for line in lines))
+    for at, line in enumerate(lines) if forms else ():
+        found = next(filter(None, (form.match(line.text) for form in forms)), None)
+        if found is not None:
+            lines[at] = line._replace(text=line.text[found.end() :])
+    return lines
+
+
+def split_rows(text: str) -> list[str]:
+    """Return the rows of a table whose line breaks are lost, each by itself; another line as it is.
+
+    >>> split_rows("8 2 float sum 5.0 0.00 0.00 16 4 float sum 5.1 0.00 0.00")
+    ['8 2 float sum 5.0 0.00 0.00 ', '16 4 float sum 5.1 0.00 0.00']
+    """
+    starts = [found.start() for found in ROW_START.finditer(text)]
+    bounds = [0, *starts[1:], len(text)]
+    return [text[begin:end] for begin, end in pairwise(bounds)]
+
+
+def _prefix_forms(lines: Iterable[str]) -> Iterator[re.Pattern[str]]:
+    """Yield a pattern of each prefix that stands before the head of a table, at most MOST_PREFIXES."""
+    known = set[str]()
+    for text in lines:
+        found = HEADS.search(text[: MOST_PREFIX + MOST_MATCHED // 10]) if "NCCL " not in text else None
+        prefix = text[: found.start()] if found else ""
+        form = _form_of(prefix) if re.search(r"[^\s\d]", prefix) else ""
+        if form and form not in known and len(known) < MOST_PREFIXES:
+            known.add(form)
+            yield re.compile(form)
+
+
+def _form_of(prefix: str) -> str:
+    r"""Return a pattern of a launcher's prefix, with any numbers in it and any width of its spaces.
+
+    >>> bool(re.match(_form_of(" 0: "), "12: 8")), bool(re.match(_form_of("[n1] "), "[x1] 8"))
+    (True, False)
+    """
+    parts = re.split(r"(\d+|\s+)", prefix.strip())
+    said = (r"\d+" if part.isdecimal() else r"\s+" if part.isspace() else re.escape(part) for part in parts)
+    return r"\s*" + "".join(said) + r"\s*"
