@@ -29,6 +29,8 @@ from ringlab.commands.measuring.profiled_rank import ProfiledRank as ProfiledRan
 from ringlab.commands.measuring.profiled_rank import compare_devices as compare_devices
 from ringlab.commands.predicting.devices_answer import DevicesAnswer as DevicesAnswer
 from ringlab.commands.predicting.explain import Explanation as Explanation
+from ringlab.commands.predicting.explain_measured import MeasuredAnswer as MeasuredAnswer
+from ringlab.commands.predicting.explain_measured import explain_measured as explain_measured
 from ringlab.commands.predicting.plan import PlanAnswer as PlanAnswer
 from ringlab.commands.predicting.plan import plan as plan
 from ringlab.commands.predicting.predict_devices import predict_devices as predict_devices

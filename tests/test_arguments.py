@@ -472,6 +472,12 @@ def _of_ringlab(folder: Path, files: Mapping[str, Path]) -> dict[str, Trial]:
         pasted_files.write(folder, "topo.txt", pasted_files.workstation_matrix()),
         pasted_files.write(folder, "gpus.txt", pasted_files.gpus_listed("NVIDIA GeForce RTX 4090", 4)),
     ]
+    tables = [
+        pasted_files.write(
+            folder, f"{rate}.txt", pasted_files.nccl_tests(["n0"], 2, "NVIDIA A100-SXM4-80GB", [(2**28, rate)])
+        )
+        for rate in (9.0, 99.0)
+    ]
     plan = {"scenario": "quickstart", "overrides": ("training.model='resnet50'", "plan.known_rates={'V100' = 400.0}")}
     asked = {"session": Session(timeout_s=9.0), "check_all": True, "weights": folder / "weights.pt"}
     found = {
@@ -518,6 +524,10 @@ def _of_ringlab(folder: Path, files: Mapping[str, Path]) -> dict[str, Trial]:
         "explain": Trial(
             ringlab.explain, lambda: {"scenario": "two-p5"},
             {"scenario": star, "path": folder / "rings.png", "progress": Heard()},
+        ),
+        "explain_measured": Trial(
+            ringlab.explain_measured, lambda: {"file": tables[0]},
+            {"file": tables[1], "scenario": ringlab.load("dgx-h100"), "keys": ["gpu=H100 SXM"]},
         ),
         "hardware": Trial(ringlab.hardware, dict, {"name": "dgx-h100"}),
         "init": Trial(

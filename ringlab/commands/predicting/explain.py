@@ -6,14 +6,17 @@ from itertools import groupby
 from pathlib import Path
 from typing import Annotated
 
+from typer import Argument, Option
+
 import viz
 from collectives.costs.bounds import bus_factor
 from collectives.declaration import nccl
 from collectives.errors import InputError
 from collectives.units import count, format_bandwidth, format_size, format_time
+from ringlab.commands.predicting.explain_measured import explain_measured
 from ringlab.session import load_scenario
 from ringlab.shared.answer import Answer, AnswerRecord
-from ringlab.shared.options import JsonOpt, ScenarioArg, SetOpt, drawing
+from ringlab.shared.options import JsonOpt, complete_scenario, drawing
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import Progress, TerminalProgress, computing, draw_to
 from ringlab.table import Line, Part, Table, format_or_dash, format_ratio, time_unit
@@ -62,16 +65,50 @@ WORDS = {  # of nvidia-smi topo -m, and of NCCL's log
 
 
 def command(
-    scenario: ScenarioArg,
+    scenario: Annotated[
+        str | None,
+        Argument(
+            metavar="SCENARIO",
+            help="Scenario file, or name of a built-in scenario. Optional with --measured.",
+            autocompletion=complete_scenario,
+        ),
+    ] = None,
+    measured: Annotated[
+        Path | None,
+        Option(
+            "--measured",
+            metavar="FILE",
+            help="Compare the output of nccl-tests or rccl-tests with the prediction.",
+        ),
+    ] = None,
     output: Annotated[
         Path | None, drawing("a still picture", "Draw the rings and trees, as .png, .svg or .pdf.", "-o", "--output")
     ] = None,
     json_to: JsonOpt = None,
-    set_keys: SetOpt = None,
+    set_keys: Annotated[
+        list[str] | None,
+        Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Override a key of the scenario, or without one of the measured machine, such as nic=100. Repeatable.",
+        ),
+    ] = None,
 ) -> None:
-    """Explain which algorithm, protocol and channels NCCL would choose at each size, and why."""
-    loaded = load_scenario(scenario, *(set_keys or ()))
+    """Explain which algorithm, protocol and channels NCCL would choose at each size, and why.
+
+    With --measured, tell whether measured times are as expected.
+    """
+    keys = set_keys or ()
     check_outputs(json_to, output)
+    if measured is not None:
+        if output is not None:
+            raise InputError("-o draws the rings of a scenario; remove it or --measured")
+        loaded = None if scenario is None else load_scenario(scenario, *keys)
+        deliver(explain_measured(measured, loaded, () if loaded else keys), json_to)
+        return
+    if scenario is None:
+        raise InputError("nothing to explain; pass a scenario, or --measured FILE with the output of nccl-tests")
+    loaded = load_scenario(scenario, *keys)
     answer = explain(loaded, TerminalProgress())
     deliver(answer, json_to, draw_to(answer, output, json_to))
 

@@ -1,0 +1,102 @@
+"""Published tables of healthy machines, as files: how many ``ringlab explain --measured`` calls as expected.
+
+    python -m benchmarks.studies.measured_healthy
+
+Each system's rows are written as nccl-tests prints them, and read again; what its description says is given as a user
+would. Apart are systems that the model's fit has seen, those whose authors the widths of intervals were chosen by, and
+those that neither has seen. Left out are systems whose own source says that they are slow.
+"""
+
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.accuracy.tables import read_put_aside_tables, read_tables
+from benchmarks.studies.nccl_unseen import read_authors
+from collectives.costs.bounds import bus_factor
+from ringlab.commands.predicting.explain_measured import MeasuredAnswer, explain_measured
+from simcomm.nccl.descriptions import System, put_aside, read_systems
+from simcomm.nccl.measured.calibration import write_line
+from simcomm.nccl.measured.nccl_tests_rows import COUNTED_BY_RANK
+from simcomm.nccl.measured.tables import SizeSeries
+from simcomm.nccl.predict import COLLECTIVES
+
+PROGRAMS = {"all_to_all": "alltoall", "send_recv": "sendrecv"}
+COLUMNS = "#       size         count      type   redop    root     time   algbw   busbw #wrong"
+GROUPS = ("seen by the fit", "by which intervals were chosen", "never seen")
+
+
+class JudgedTable(NamedTuple):
+    """A published table of a system, with the verdict about it."""
+
+    group: str
+    system: str
+    collective: str
+    verdict: str
+    sentence: str
+
+
+def print_table(system: System, series: SizeSeries) -> str:
+    """Return a table as nccl-tests prints it."""
+    program = PROGRAMS.get(series.collective, series.collective)
+    lines = [f"./build/{program}_perf", "# nThread 1 nGpus 1", "# Using devices"]
+    for rank in range(system.ranks):
+        host, device = divmod(rank, system.gpus)
+        pid = 1 if system.procs == "single" else 1 + device
+        place = f"host{host} device {device} [0x{device:02x}]"
+        lines.append(f"#  Rank {rank:2} Group  0 Pid {pid} on {place} {system.gpu.name}")
+    lines.append(COLUMNS)
+    factor = bus_factor(series.collective, system.ranks)
+    for nbytes, seconds in zip(series.nbytes.astype(int).tolist(), series.seconds.tolist(), strict=True):
+        parts = system.ranks if series.collective in COUNTED_BY_RANK else 1
+        size = nbytes // parts * parts
+        rate = size / seconds / 1e9
+        if size:
+            lines.append(f"{size} {size // parts} int8 none -1 {seconds * 1e6:.4f} {rate:.5f} {rate * factor:.5f} 0")
+    return "\n".join([*lines, "# Out of bounds values : 0 OK", ""])
+
+
+def is_judged(system: System) -> bool:
+    """Return whether a system is healthy, as far as its source says, and of GPUs that nccl-tests measured."""
+    return not (system.degraded or system.skip or system.gpu.generation == "cpu") and system.harness == "nccl-tests"
+
+
+def explain_series(system: System, series: SizeSeries) -> MeasuredAnswer:
+    """Return what is said of a printed table, with the system's own keys."""
+    of_the_table = ("nodes", "gpus", "procs", "harness")
+    keys = [f"{key}={json.dumps(value)}" for key, value in write_line(system).items() if key not in of_the_table]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "table.txt")
+        path.write_text(print_table(system, series), encoding="utf-8")
+        return explain_measured(path, keys=keys)
+
+
+def judge_healthy(groups: tuple[str, ...] = GROUPS) -> Iterator[JudgedTable]:
+    """Yield the verdict about each healthy table."""
+    systems, authors, hidden = read_systems(), read_authors(), put_aside()
+    tables = {**read_tables(systems), **read_put_aside_tables()}
+    for slug, system in systems.items():
+        group = GROUPS[2] if slug in hidden else GROUPS[1] if slug in authors else GROUPS[0]
+        if group in groups and is_judged(system):
+            for series in tables[slug].series(system.ranks).values():
+                if series.collective in COLLECTIVES and series.collective != "gather":
+                    found = explain_series(system, series)
+                    yield JudgedTable(group, slug, series.collective, found.verdict, found.sentence)
+
+
+def main() -> None:
+    """Print the tables that are not as expected, and how many are, by group."""
+    verdicts: dict[str, Counter[str]] = {group: Counter() for group in GROUPS}
+    for one in judge_healthy():
+        verdicts[one.group][one.verdict] += 1
+        if one.verdict != "as expected":
+            print(f"{one.group}: {one.system} {one.collective}: {one.sentence}")
+    for group, tally in verdicts.items():
+        print(f"{group}: {tally['as expected']} of {tally.total()} tables as expected")
+
+
+if __name__ == "__main__":
+    main()

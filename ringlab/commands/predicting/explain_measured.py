@@ -1,0 +1,243 @@
+"""``ringlab explain --measured``: a table of nccl-tests or rccl-tests next to NCCL's model, size by size."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from collectives.checks import check_path, check_sequence
+from collectives.costs.bounds import bus_factor
+from collectives.errors import InputError
+from collectives.input_files import MEBIBYTE
+from collectives.quoting import quote
+from collectives.units import count, format_size
+from ringlab.shared.answer import Answer, AnswerRecord
+from ringlab.shared.clusters import parse_keys
+from ringlab.shared.nccl_tables import check_gpu, show_skipped, system_of_scenario
+from ringlab.table import Line, Part, Table, format_or_dash, format_ratio, time_unit
+from scenarios import LoadedScenario
+from simcomm.nccl.clusters import NcclCluster
+from simcomm.nccl.descriptions import System, read_keys
+from simcomm.nccl.machine_files.described_machine import describe_machine
+from simcomm.nccl.machine_files.facts import Facts
+from simcomm.nccl.machine_files.files import read_facts
+from simcomm.nccl.measured.nccl_tests import read_nccl_tests
+from simcomm.nccl.measured.nccl_tests_rows import NcclTestsRun
+from simcomm.nccl.measured.tables import MeasuredTable, SizeSeries
+from simcomm.nccl.measured.verdict import ComparedSeries, Finding, Verdict, compare_series
+from simcomm.nccl.predict import COLLECTIVES, predict_collective
+from simcomm.nccl.settings import NcclSettings
+
+ONE_HOST = 8  # ranks that are taken to be on one host where nothing says on how many they are
+
+
+@dataclass(frozen=True)
+class MeasuredSize(AnswerRecord):
+    """A measured size next to its prediction, seconds; None where the machine is not known."""
+
+    collective: str
+    ranks: int
+    bytes: int
+    measured: float
+    predicted: float | None
+    low: float | None
+    high: float | None
+    busbw_GBps: float | None  # noqa: N815  # the key of the JSON
+
+
+@dataclass(frozen=True)
+class MeasuredSweep(AnswerRecord):
+    """The sizes of one collective in a run, with the verdict about them."""
+
+    line: int
+    collective: str
+    nodes: int
+    gpus: int
+    verdict: Verdict
+    sentence: str
+    rows: tuple[MeasuredSize, ...]
+
+
+@dataclass(frozen=True, repr=False)
+class MeasuredAnswer(Answer):
+    """Tables of a file next to NCCL's model: the verdict first, then size by size."""
+
+    kind = "measured"
+
+    title: str
+    verdict: Verdict
+    sentence: str
+    tables: tuple[MeasuredSweep, ...]
+    notes: tuple[str, ...]
+    skipped: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON, in which ``rows`` are those of all tables."""
+        found = super().to_dict()
+        found["rows"] = [row for table in found["tables"] for row in table.pop("rows")]
+        return found
+
+    def show(self) -> Iterator[Part]:
+        """Yield the verdict, each table, what is guessed, and the rows that were skipped."""
+        yield Line(f"{self.title}: {self.sentence}", "bold", wrap=True)
+        for table in self.tables:
+            if len(self.tables) > 1:
+                yield Line(f"line {table.line}, {table.collective}: {table.sentence}", wrap=True)
+            unit, form = time_unit(row.measured for row in table.rows)
+            rows = [
+                [
+                    format_size(row.bytes), form(row.measured),
+                    *(format_or_dash(seconds, form) for seconds in (row.predicted, row.low, row.high)),
+                    format_or_dash(row.predicted and row.measured / row.predicted, format_ratio),
+                    format_or_dash(row.busbw_GBps, format_ratio),
+                ]
+                for row in table.rows
+            ]  # fmt: skip
+            machine = f" on {count(table.nodes, 'host')} with {count(table.gpus, 'GPU')} each" * (table.nodes > 0)
+            times = [f"{name}\n({unit})" for name in ("measured", "predicted", "low", "high")]
+            yield Table(
+                f"{table.collective}{machine}", ["size", *times, "measured /\npredicted", "busbw\n(GB/s)"], rows
+            )
+        yield from (Line(f"note: {note}", wrap=True) for note in self.notes)
+        yield from show_skipped(self.skipped)
+
+
+@dataclass(frozen=True)
+class _Described:
+    """The machine of a run, if it is known; else why not."""
+
+    nodes: int
+    gpus: int
+    system: System | None
+    notes: tuple[str, ...] = ()
+    missing: str = ""
+
+
+def explain_measured(
+    file: Path | str, scenario: LoadedScenario | None = None, keys: Sequence[str] = ()
+) -> MeasuredAnswer:
+    """Return the measured times of a file next to NCCL's model: of a scenario's cluster, or of the machine it lists.
+
+    ``keys`` without a scenario are keys of a description such as ``nic=100``, for what the file does not say. Raises
+    InputError.
+
+    >>> explain_measured("all_reduce.txt").verdict  # doctest: +SKIP
+    'as expected'
+    """
+    check_path("file", file)
+    given = read_keys("--set", parse_keys(check_sequence("keys", keys, of="texts like 'nodes=2'")))
+    if scenario is not None and not isinstance(scenario, LoadedScenario):
+        raise InputError(f"scenario is {quote(scenario)}; give a scenario, as of ringlab.load")
+    if scenario is not None and given:
+        raise InputError("keys describe a machine without a scenario; override keys of the scenario instead")
+    system = None if scenario is None else system_of_scenario(scenario, "--measured")
+    settings = scenario.cluster.settings if scenario and isinstance(scenario.cluster, NcclCluster) else NcclSettings()
+    asked = scenario.collective.name if scenario and scenario.collective else None
+    ranks = system.ranks if system else int(given.get("nodes", 0)) * int(given.get("gpus", 0))
+    output = read_nccl_tests(file, asked if asked in COLLECTIVES else None, ranks)
+    facts = Facts() if system else read_facts([file])
+    tables, notes = list[MeasuredSweep](), dict[str, None]()
+    for run in output.runs:
+        if run.rows:
+            machine = _of_scenario(file, run, system) if system else _describe(facts, run, given)
+            series = MeasuredTable(str(file), run.rows).series(run.ranks or machine.nodes * machine.gpus)
+            tables += [_judge(run, one, machine, settings) for one in series.values()]
+            notes |= dict.fromkeys((*(f"guess: {guess}" for guess in run.guesses), *machine.notes))
+            if machine.system and series:
+                predicted = predict_collective(machine.system, next(iter(series)), MEBIBYTE, settings=settings)
+                notes |= dict.fromkeys(predicted.notes)
+    if not tables:
+        raise InputError(
+            f"{file}: no row has bytes to send and a time, or a busbw and a known number of ranks; give larger sizes "
+            "(-b, -e), or pass for example --set nodes=1 --set gpus=8"
+        )
+    found = _conclude(tables)
+    skipped = tuple(reason for _, reason in output.skipped)
+    return MeasuredAnswer(Path(file).name, found.verdict, found.sentence, tuple(tables), tuple(notes), skipped)
+
+
+def _of_scenario(file: Path | str, run: NcclTestsRun, system: System) -> _Described:
+    """Return the machine of a scenario. Raise InputError where the run was measured on another one."""
+    check_gpu(f"{file}:{run.line}", run, system)
+    if run.ranks not in (0, system.ranks) or (run.hosts and run.hosts != system.nodes):
+        hosts = f" on {count(run.hosts, 'host')}" if run.hosts else ""
+        raise InputError(
+            f"{file}:{run.line}: measured with {count(run.ranks, 'rank')}{hosts}; {system.slug} has "
+            f"{count(system.nodes, 'host')} with {system.gpus} each; pass --set cluster.nodes={max(1, run.hosts)}"
+        )
+    return _Described(system.nodes, system.gpus, system)
+
+
+def _describe(facts: Facts, run: NcclTestsRun, given: Mapping[str, Any]) -> _Described:
+    """Return the machine that a run's list of devices, a log in the same file and the user's keys describe."""
+    nodes, gpus, notes = _find_shape(facts, run, given)
+    if not gpus:
+        said = f"on how many hosts the {run.ranks} ranks are" if run.ranks else "how many ranks there are"
+        missing = f"no list of devices says {said}; pass for example --set nodes=2 --set gpus=8"
+        return _Described(0, run.ranks, None, missing=missing)
+    procs = {"procs": run.procs} if run.hosts else {}
+    version = {"nccl": ".".join(map(str, run.version))} if run.version else {}
+    described = describe_machine(facts, {**procs, **version, **given, "nodes": nodes, "gpus": gpus})
+    if described.missing:
+        return _Described(nodes, gpus, None, tuple(notes), described.missing)
+    system = described.system()
+    for key, one in described.keys.items():
+        if one.why.startswith("guess"):
+            notes.append(f"guess: {key} = {one.value}, {one.why.removeprefix('guess: ')}")
+    joining = ("link", "pcie", "lanes") if system.link in ("pcie", "bridge") else ("link",)
+    usual = [f"{key} = {getattr(system, key)}" for key in joining if system.gpus > 1 and key in system.defaulted]
+    notes += [f"guess: {', '.join(usual)}, as is usual for {system.gpu.name}"] if usual else []
+    return _Described(nodes, gpus, system, tuple(notes))
+
+
+def _find_shape(facts: Facts, run: NcclTestsRun, given: Mapping[str, Any]) -> tuple[int, int, list[str]]:
+    """Return hosts and GPUs of each, 0 where they are not known, and what of it is guessed. Raise InputError."""
+    known = describe_machine(facts, given).keys
+    nodes, gpus = (int(known[key].value) if key in known else 0 for key in ("nodes", "gpus"))
+    if nodes * gpus == run.ranks or (not run.ranks and {"nodes", "gpus"} <= given.keys()):
+        return nodes, gpus, []
+    if run.ranks and "gpus" not in given and "nodes" in given and run.ranks % nodes == 0:
+        return nodes, run.ranks // nodes, []
+    if run.ranks and "nodes" not in given and "gpus" in given and run.ranks % gpus == 0:
+        return run.ranks // gpus, gpus, []
+    if run.ranks and {"nodes", "gpus"} & given.keys():
+        said = ", ".join(f"{key} = {given[key]}" for key in ("nodes", "gpus") if key in given)
+        raise InputError(f"--set: {said}, but line {run.line} begins a run of {count(run.ranks, 'rank')}; change it")
+    if run.hosts and run.ranks % run.hosts == 0:
+        return run.hosts, run.gpus, []
+    if not run.hosts and 0 < run.ranks <= ONE_HOST:
+        return 1, run.ranks, [f"guess: 1 host with {count(run.ranks, 'GPU')}; no device is listed"]
+    return 0, 0, []
+
+
+def _judge(run: NcclTestsRun, series: SizeSeries, machine: _Described, settings: NcclSettings) -> MeasuredSweep:
+    """Return a collective's sizes with their verdicts; of a machine that is not known ``unknown``, with the reason."""
+    ranks = machine.nodes * machine.gpus or run.ranks
+    missing = "one rank sends nothing" if ranks == 1 else machine.missing
+    if machine.system is None or missing:
+        compared, found = None, Finding("unknown", f"unknown, as {missing}")
+    else:
+        compared = compare_series(machine.system, series, settings)
+        found = compared.judge()
+    rows = tuple(_rows(series, compared, ranks))
+    return MeasuredSweep(run.line, series.collective, machine.nodes, machine.gpus, *found, rows)
+
+
+def _rows(series: SizeSeries, compared: ComparedSeries | None, ranks: int) -> Iterator[MeasuredSize]:
+    for at, (nbytes, seconds) in enumerate(zip(series.nbytes.tolist(), series.seconds.tolist(), strict=True)):
+        known = (compared.predicted, compared.low, compared.high) if compared else ()
+        predicted, low, high = (float(each[at]) for each in known) if known else (None, None, None)
+        busbw = nbytes / seconds / 1e9 * bus_factor(series.collective, ranks) if ranks else None
+        yield MeasuredSize(series.collective, ranks, int(nbytes), seconds, predicted, low, high, busbw)
+
+
+def _conclude(tables: Sequence[MeasuredSweep]) -> Finding:
+    """Return the verdict of all tables, and the sentence of the first that has it."""
+    order: tuple[Verdict, ...] = ("slower", "faster", "as expected", "unknown")
+    verdict = next(one for one in order if any(table.verdict == one for table in tables))
+    having = [table for table in tables if table.verdict == verdict]
+    if len(tables) == 1:
+        return Finding(verdict, having[0].sentence)
+    return Finding(
+        verdict, f"{len(having)} of {len(tables)} tables {verdict}; {having[0].collective}: {having[0].sentence}"
+    )

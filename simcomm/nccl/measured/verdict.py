@@ -1,0 +1,100 @@
+"""Measured times next to NCCL's model: as expected, slower or faster, and at which sizes.
+
+One size of a healthy machine in five lies outside the 80 % interval of its prediction, and the sizes of a table err
+together. So a table is slower only where consecutive sizes are above that interval, and more than half of the sizes of
+a class among them are above the 90 % interval: a healthy machine is there once in twenty. Faster likewise, below.
+The classes are the sizes up to 64 KiB, whose times are latency, up to 16 MiB, and above, whose times are bandwidth.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collectives.units import count, format_size
+from simcomm.nccl.descriptions import System
+from simcomm.nccl.measured.tables import SizeSeries
+from simcomm.nccl.predict import interval_log_limits, predict_seconds
+from simcomm.nccl.settings import NcclSettings
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Verdict = Literal["as expected", "slower", "faster", "unknown"]
+CLASS_ENDS = (2**16, 2**24)  # bytes: latency, both, bandwidth
+LEVEL = 0.05  # share of healthy machines that may be called slower, and of those that may be called faster
+DEFAULTS = NcclSettings()
+
+
+class Finding(NamedTuple):
+    """A verdict with the sentence that explains it."""
+
+    verdict: Verdict
+    sentence: str
+
+
+@dataclass(frozen=True)
+class ComparedSeries:
+    """A collective's sizes, ascending, with seconds: measured, predicted, and the ends of the 80 % interval.
+
+    ``limits`` are how far the ends of the 90 % interval are below and above in log time, [2, sizes].
+    """
+
+    collective: str
+    nbytes: Floats
+    measured: Floats
+    predicted: Floats
+    low: Floats
+    high: Floats
+    limits: Floats
+
+    def judge(self) -> Finding:
+        """Return the verdict of the table."""
+        logs = np.log(self.measured / self.predicted)
+        slower = self._stretches(self.measured > self.high, logs > self.limits[1])
+        faster = self._stretches(self.measured < self.low, logs < -self.limits[0])
+        if slower or faster:
+            return self._describe("slower" if slower else "faster", max(slower or faster, key=len))
+        within = int(np.sum((self.low <= self.measured) & (self.measured <= self.high)))
+        times = f"{np.exp(np.median(logs)):.2g} times the predicted time"
+        return Finding("as expected", f"as expected: {times}, {within} of {count(len(logs), 'size')} in the interval")
+
+    def _stretches(self, outside: Bools, far: Bools) -> list[range]:
+        """Return the consecutive sizes outside the interval that are most of a class and far outside."""
+        classes = np.searchsorted(CLASS_ENDS, self.nbytes)
+        edges = np.flatnonzero(np.diff(np.concatenate(([False], outside, [False]))))
+        found = []
+        for begin, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+            inside = classes[begin:end][far[begin:end]]
+            if any(2 * np.sum(inside == one) > np.sum(classes == one) for one in np.unique(inside)):
+                found.append(range(begin, end))
+        return found
+
+    def _describe(self, verdict: Verdict, stretch: range) -> Finding:
+        logs = np.log(self.measured / self.predicted)[stretch.start : stretch.stop]
+        factor = float(np.exp(np.median(logs if verdict == "slower" else -logs)))
+        first, last = (format_size(self.nbytes[at]) for at in (stretch[0], stretch[-1]))
+        is_first, is_last = stretch.start == 0, stretch.stop == len(self.nbytes)
+        where = (
+            f"at {first}" if first == last else
+            "at all sizes" if is_first and is_last else
+            f"from {first} on" if is_last else
+            f"up to {last}" if is_first else
+            f"from {first} to {last}"
+        )  # fmt: skip
+        return Finding(verdict, f"{factor:.2g} times {verdict} than expected {where}")
+
+
+def compare_series(system: System, series: SizeSeries, settings: NcclSettings = DEFAULTS) -> ComparedSeries:
+    """Return measured times next to the prediction for a system. Raise InputError where the model has none.
+
+    >>> from simcomm.nccl.descriptions import describe_preset
+    >>> measured = SizeSeries("all_reduce", np.array([2.0**30]), np.array([0.02]))
+    >>> compare_series(describe_preset("dgx-h100", 1, 8), measured).judge().sentence
+    '4.8 times slower than expected at 1 GiB'
+    """
+    predicted = predict_seconds(system, series.collective, series.nbytes, settings=settings)
+    below, above = np.exp(interval_log_limits(system, series.nbytes, settings=settings))
+    limits = interval_log_limits(system, series.nbytes, settings=settings, coverage=1 - 2 * LEVEL)
+    ends = predicted / below, predicted * above
+    return ComparedSeries(series.collective, series.nbytes, series.seconds, predicted, *ends, limits)

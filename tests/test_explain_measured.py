@@ -1,0 +1,206 @@
+"""``explain --measured``: a table next to the prediction for its machine, with a verdict and no cause."""
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import Ringlab
+from nccl_tests_output import table
+from pasted_files import NCCL_LOG, write
+
+import ringlab as api
+from benchmarks.studies.measured_healthy import GROUPS, judge_healthy
+from collectives.errors import InputError
+from ringlab.commands.predicting.explain_measured import explain_measured
+from scenarios import load
+from simcomm.nccl.descriptions import describe_system
+from simcomm.nccl.predict import interval_log_limits, predict_seconds
+
+SIZES = [1 << shift for shift in range(10, 31)]
+MACHINE = {"nodes": 1, "gpus": 8, "gpu": "A100 SXM", "nccl": "2.28", "procs": "single"}
+NETWORK = {"net": "ib", "nic": 200}
+
+
+def timed(collective: str = "all_reduce", factor: float = 1.0, start: int = 0, **machine: object) -> str:
+    """A table whose times are those predicted, from ``start`` bytes on so many times as long."""
+    system = describe_system("table", {**MACHINE, **machine})
+    seconds = predict_seconds(system, collective, SIZES)
+    rows = [(size, 1e6 * each * (factor if size >= start else 1.0)) for size, each in zip(SIZES, seconds, strict=True)]
+    return table(rows, collective, system.nodes, 8, 8 if system.procs == "single" else 1)
+
+
+def test_table_as_predicted_is_as_expected(tmp_path: Path) -> None:
+    found = explain_measured(write(tmp_path, "a.txt", timed()))
+    assert (found.verdict, found.sentence) == (
+        "as expected",
+        "as expected: 1 times the predicted time, 21 of 21 sizes in the interval",
+    )
+    (one,) = found.tables
+    assert [row.bytes for row in one.rows] == SIZES
+    assert all(row.measured == pytest.approx(row.predicted, rel=1e-2) for row in one.rows)
+    assert found.notes == ("guess: link = nvswitch, as is usual for A100 SXM",)
+
+
+@pytest.mark.parametrize(
+    ("factor", "start", "verdict", "sentence"),
+    [
+        (4.0, 1 << 20, "slower", "4 times slower than expected from 1 MiB on"),
+        (5.5, 0, "slower", "5.5 times slower than expected at all sizes"),
+        (0.2, 1 << 25, "faster", "5 times faster than expected from 32 MiB on"),
+        (1.3, 0, "as expected", "as expected: 1.3 times the predicted time, 21 of 21 sizes in the interval"),
+    ],
+)
+def test_verdict_says_by_how_much_and_from_which_size(
+    tmp_path: Path, factor: float, start: int, verdict: str, sentence: str
+) -> None:
+    found = explain_measured(write(tmp_path, "a.txt", timed(factor=factor, start=start)))
+    assert (found.verdict, found.sentence) == (verdict, sentence)
+
+
+def test_slow_small_sizes_are_told(tmp_path: Path) -> None:
+    system = describe_system("table", MACHINE)
+    times = predict_seconds(system, "all_reduce", SIZES)
+    rows = [(size, 1e6 * each * (3 if size <= 1 << 15 else 1)) for size, each in zip(SIZES, times, strict=True)]
+    found = explain_measured(write(tmp_path, "a.txt", table(rows)))
+    assert found.sentence == "3 times slower than expected up to 32 KiB"
+
+
+def test_single_size_outside_the_interval_is_no_finding(tmp_path: Path) -> None:
+    lines = timed().splitlines()
+    at = next(at for at, line in enumerate(lines) if line.split()[:1] == [str(1 << 20)])
+    slow = timed(factor=9.0).splitlines()[at]
+    found = explain_measured(write(tmp_path, "a.txt", "\n".join([*lines[:at], slow, *lines[at + 1 :]])))
+    assert (found.verdict, "20 of 21 sizes" in found.sentence) == ("as expected", True)
+
+
+def test_interval_is_that_of_the_model(tmp_path: Path) -> None:
+    (one,) = explain_measured(write(tmp_path, "a.txt", timed())).tables
+    system = describe_system("table", MACHINE)
+    below, above = interval_log_limits(system, SIZES)
+    for row, down, up in zip(one.rows, below, above, strict=True):
+        assert (row.low, row.high) == (
+            pytest.approx(row.predicted * 2.718281828**-down, rel=1e-6),
+            pytest.approx(row.predicted * 2.718281828**up, rel=1e-6),
+        )
+
+
+def test_json_has_the_verdict_and_a_row_for_each_size(ringlab: Ringlab, tmp_path: Path) -> None:
+    path = write(tmp_path, "a.txt", timed(factor=4.0, start=1 << 20))
+    done = ringlab("explain", "--measured", path, "--json", "-")
+    answer = json.loads(done.out)
+    assert (answer["kind"], answer["verdict"]) == ("measured", "slower")
+    assert [row["bytes"] for row in answer["rows"]] == SIZES
+    assert all(row["low"] < row["predicted"] < row["high"] for row in answer["rows"])
+    assert (answer["tables"][0]["sentence"], answer["skipped"]) == (answer["sentence"], [])
+
+
+def test_output_names_verdict_guesses_and_skipped_rows(ringlab: Ringlab, tmp_path: Path) -> None:
+    lines = timed(factor=4.0, start=1 << 20).splitlines()
+    at = next(at for at, line in enumerate(lines) if line.split()[:1] == ["1024"])
+    path = write(tmp_path, "a.txt", "\n".join([*lines[:at], lines[at][:60], *lines[at + 1 :]]))
+    done = ringlab("explain", "--measured", path)
+    assert done.status == 0
+    assert "a.txt: 4 times slower than expected from 1 MiB on" in done.out
+    assert "note: guess: link = nvswitch, as is usual for A100 SXM" in done.out
+    assert f"a.txt:{at + 1}: " in done.out.replace("\n", "") and "skipped: " in done.out
+
+
+def test_several_collectives_have_a_verdict_each(tmp_path: Path) -> None:
+    text = timed() + timed("all_gather", factor=4.0) + timed("reduce_scatter")
+    found = explain_measured(write(tmp_path, "sweep.txt", text))
+    assert [(one.collective, one.verdict) for one in found.tables] == [
+        ("all_reduce", "as expected"),
+        ("all_gather", "slower"),
+        ("reduce_scatter", "as expected"),
+    ]
+    assert found.sentence == "1 of 3 tables slower; all_gather: 4 times slower than expected at all sizes"
+
+
+def test_table_without_devices_needs_the_gpu_only(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.txt", "\n".join(line for line in timed().splitlines() if "Rank" not in line))
+    found = explain_measured(path)
+    assert (found.verdict, found.sentence) == (
+        "unknown",
+        "unknown, as no file names the GPU; pass for example --set 'gpu=A100 SXM'",
+    )
+    assert found.tables[0].rows[0].predicted is None
+    named = explain_measured(path, keys=["gpu=A100 SXM"])
+    assert named.verdict == "as expected"
+    assert "guess: 1 host with 8 GPUs; no device is listed" in named.notes
+
+
+def test_hosts_need_a_network(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.txt", timed(nodes=2, procs="per_gpu", **NETWORK))
+    assert "no file says what joins the hosts; pass for example --set net=ib" in explain_measured(path).sentence
+    assert explain_measured(path, keys=["net=ib", "nic=200"]).verdict == "as expected"
+
+
+def test_log_in_the_file_describes_the_network(tmp_path: Path) -> None:
+    machine = {**NETWORK, "nic": 100.0, "nic_guess": True, "gpu": "H100 SXM", "procs": "per_gpu", "nodes": 2}
+    text = NCCL_LOG.format(gdr="/GDRDMA") + timed(**machine).replace("A100-SXM4-80GB", "H100 80GB HBM3")
+    found = explain_measured(write(tmp_path, "a.txt", text))
+    assert found.verdict == "as expected"
+    assert "guess: nic = 100.0, 2 NICs as are usual beside H100 SXM" in found.notes
+
+
+def test_gpu_outside_the_catalogue_is_unknown(tmp_path: Path) -> None:
+    text = timed().replace("A100-SXM4-80GB", "Vega 10 XT")
+    assert (
+        "the GPU 'NVIDIA Vega 10 XT' is not in the catalogue" in explain_measured(write(tmp_path, "a", text)).sentence
+    )
+
+
+def test_ranks_of_a_scenario_stand_for_a_missing_list(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.txt", "\n".join(line for line in timed("broadcast").splitlines() if "Rank" not in line))
+    assert "how many ranks there are" in explain_measured(path).sentence
+    scenario = load("dgx-h100", ["cluster.preset=dgx-a100"])
+    found = explain_measured(path, scenario)
+    assert [(one.nodes, one.gpus, one.verdict) for one in found.tables] == [(1, 8, "as expected")]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "keys", "message"),
+    [
+        ("two-p5", (), "measured on 'NVIDIA A100-SXM4-80GB', but two-p5.toml has H100 SXM"),
+        ("star8", (), '--measured requires a scenario with transport = "nccl"'),
+        (None, ("nodes=3",), "--set: nodes = 3, but line 6 begins a run of 8 ranks"),
+        (None, ("gpu=Nothing",), "gpu = 'Nothing' is not in the catalogue"),
+        (None, ("color=red",), "--set: unknown key 'color'"),
+    ],
+)
+def test_machine_that_was_not_measured_is_refused(
+    tmp_path: Path, scenario: str | None, keys: tuple[str, ...], message: str
+) -> None:
+    path = write(tmp_path, "a.txt", timed())
+    if "Nothing" in str(keys):
+        assert message in explain_measured(path, keys=keys).sentence
+        return
+    with pytest.raises(InputError, match=message.replace("(", r"\(")):
+        explain_measured(path, load(scenario) if scenario else None, keys)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "nothing to explain; pass a scenario, or --measured FILE"),
+        (("--measured", "no.txt"), "no.txt: no such file"),
+        (("two-p5", "--measured", "no.txt", "-o", "a.png"), "-o draws the rings of a scenario"),
+    ],
+)
+def test_explain_refuses_what_does_not_go_together(ringlab: Ringlab, arguments: tuple[str, ...], message: str) -> None:
+    done = ringlab("explain", *arguments)
+    assert (done.status, message in done.err) == (2, True)
+
+
+def test_removed_diagnose_names_what_replaces_it(ringlab: Ringlab) -> None:
+    done = ringlab("diagnose", "all_reduce.txt")
+    assert (done.status, "ringlab explain --measured" in done.err) == (2, True)
+
+
+def test_measured_table_is_explained_from_python(tmp_path: Path) -> None:
+    assert api.explain_measured(write(tmp_path, "a.txt", timed())).verdict == "as expected"
+
+
+def test_healthy_tables_that_no_fit_has_seen_are_nearly_all_as_expected() -> None:
+    verdicts = [one.verdict for one in judge_healthy(GROUPS[2:])]
+    assert verdicts.count("as expected") >= 0.9 * len(verdicts) > 15
