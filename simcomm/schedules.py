@@ -11,7 +11,6 @@ from collectives.schedule.schedule import Schedule, StepTable, make_call
 from collectives.schedule.size_check import (
     check_operations,
     check_pairs,
-    estimate_operations,
     estimate_pairs,
 )
 from collectives.schedule.symbolic_build import AnySchedule, build_compact, build_symmetric
@@ -31,7 +30,7 @@ def verified_schedule(algorithm: Algorithm, world_size: int, root: int = 0) -> S
     """
     if world_size <= VERIFIED_UP_TO:
         return _proved_schedule(algorithm, world_size, root)
-    check_operations(algorithm, world_size, estimate_operations(algorithm, world_size, root))
+    check_operations(algorithm, world_size, root)
     schedule = build_schedule(algorithm, world_size, root)
     for _ in completion_order(schedule):
         pass

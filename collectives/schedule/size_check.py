@@ -57,8 +57,9 @@ def _look_at(algorithm: Algorithm, world_size: int, root: int, rank: int) -> _Lo
     return _Look(number, len(peers))
 
 
-def check_operations(algorithm: Algorithm, world_size: int, operations: int) -> None:
-    """Raise TooLarge for more operations than can be written down."""
+def check_operations(algorithm: Algorithm, world_size: int, root: int = 0) -> None:
+    """Raise TooLarge for a schedule of more operations than can be written down."""
+    operations = estimate_operations(algorithm, world_size, root)
     what = (
         f"{algorithm.full_name}, world size {world_size}: about {operations:,} operations ({operations // 2:,} "
         "messages) or more would take minutes and gigabytes to write down"

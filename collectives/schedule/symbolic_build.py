@@ -44,14 +44,12 @@ def build_compact(algorithm: Algorithm, world_size: int, root: int = 0) -> Symme
     ['SymmetricSchedule', 'StepTable']
     """
     surely = world_size <= SMALL or seems_cyclic(algorithm)  # then one run says all, and none need be asked before
-    operations = 0 if surely else estimate_operations(algorithm, world_size, root)
-    if surely or operations <= MOST_OPERATIONS:
+    if surely or estimate_operations(algorithm, world_size, root) <= MOST_OPERATIONS:
         symmetric = build_symmetric(algorithm, world_size, root)
         if symmetric is not None:
             return symmetric
-    if surely and world_size > SMALL:
-        operations = estimate_operations(algorithm, world_size, root)
-    check_operations(algorithm, world_size, operations)
+    if world_size > SMALL:
+        check_operations(algorithm, world_size, root)
     table = build_by_branch(algorithm, world_size, root)
     if table is not None:
         return table
