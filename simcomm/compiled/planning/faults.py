@@ -116,11 +116,11 @@ def link_changes(faults: Faults, graph: "nx.DiGraph[str]", records: LinkRecords)
         link = number[change.link]
         if link not in crossing:
             crossing[link] = np.unique(route[records.hop_link == link])
-        alone, shared = (_rate_left(float(rate[link]), change.share) for rate in (records.alone, records.shared))
+        alone, shared = (rate_left(float(rate[link]), change.share) for rate in (records.alone, records.shared))
         yield LinkChange(float(change.time), link, alone, shared, crossing[link])
 
 
-def _rate_left(rate: float, share: float) -> float:
+def rate_left(rate: float, share: float) -> float:
     """Return a share of a link's bytes/s; of an unlimited link any share but 0 is unlimited."""
     return rate if rate >= UNLIMITED and share > 0 else rate * share
 

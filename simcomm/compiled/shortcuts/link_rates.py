@@ -9,7 +9,8 @@ from math import inf
 import networkx as nx
 import numpy as np
 
-from simcomm.compiled.kernel.arrays import UNLIMITED, Floats
+from simcomm.compiled.kernel.arrays import Floats
+from simcomm.compiled.planning.faults import rate_left
 from simcomm.compiled.planning.routes import Routes
 from simcomm.model.faults import Faults
 
@@ -79,11 +80,4 @@ def _route_rates(links: list[tuple[float, dict[float, float] | None]]) -> Iterat
     now = [1.0] * len(links)
     for time in times:
         now = [share if not shares else shares.get(time, share) for (_, shares), share in zip(links, now, strict=True)]
-        yield time, min(_rate_left(alone, share) for (alone, _), share in zip(links, now, strict=True))
-
-
-def _rate_left(rate: float, share: float) -> float:
-    """Return a share of a link's bytes/s; of an unlimited link any share but 0 is unlimited."""
-    if share == 0:
-        return 0.0
-    return rate if rate >= UNLIMITED else rate * share
+        yield time, min(rate_left(alone, share) for (alone, _), share in zip(links, now, strict=True))
