@@ -26,7 +26,6 @@ from simcomm.compiled.kernel.event_loop import OVER, advance, change_bandwidth
 from simcomm.compiled.kernel.world import World, new_world
 from simcomm.compiled.planning.faults import link_changes, link_records_of, plan_with_faults
 from simcomm.compiled.planning.link_records import make_link_records
-from simcomm.compiled.planning.schedule_plan import most_in_flight
 from simcomm.compiled.traces import make_trace
 from simcomm.model.faults import NO_FAULTS, Faults, LinkFault, RankFault
 from simcomm.model.jitter import Jitter
@@ -126,7 +125,7 @@ def test_every_instant_is_in_order_while_links_change(seed: int):
     faults = random_faults(random, case, longest)
     inputs = case.inputs(faults)
     links, plan = link_records_of(inputs), plan_with_faults(inputs)
-    world, before = new_world(plan, links, most_in_flight(plan), messages=True), 0.0
+    world, before = new_world(plan, links, messages=True), 0.0
     for change in islice(link_changes(inputs.faults, inputs.cluster.graph, links), 20):
         before = go_on(world, before, change.time)
         world.clock[0] = max(before, change.time)
@@ -154,7 +153,7 @@ def test_the_check_notices_a_flow_that_jumps_its_queue():
         case = replace(case, cluster=replace(case.cluster, sharing="fifo"))
         inputs = case.inputs()
         plan = plan_with_faults(inputs)
-        world = new_world(plan, link_records_of(inputs), most_in_flight(plan), messages=True)
+        world = new_world(plan, link_records_of(inputs), messages=True)
         while advance(world, 1, 1 << 40, inf) != OVER:
             behind = np.flatnonzero((world.chain["before"] >= 0) & (world.chain["after"] >= 0))
             queued = [link for link in world.links if link["front"] != link["back"]]
@@ -269,7 +268,7 @@ def test_a_link_that_is_thin_all_the_time_leaves_the_shortcuts():
 def new_run(case: Case) -> World:
     inputs = case.inputs()
     plan, links = inputs.schedule_plan.plan, make_link_records(inputs.routes, inputs.private)
-    return new_world(plan, links, most_in_flight(plan), messages=True)
+    return new_world(plan, links, messages=True)
 
 
 @pytest.mark.parametrize("seed", range(25))

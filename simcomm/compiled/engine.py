@@ -30,7 +30,6 @@ from simcomm.compiled.planning.faults import (
     mark_late_failures,
     plan_with_faults,
 )
-from simcomm.compiled.planning.schedule_plan import most_in_flight
 from simcomm.compiled.shortcuts.max_plus import MaxPlusRun, is_synchronous
 from simcomm.compiled.shortcuts.waits import Standstill, standstill
 from simcomm.compiled.tcp.run import TcpRun
@@ -201,7 +200,7 @@ def run_kernel(
     """
     from simcomm.compiled.kernel import event_loop, world  # numba is slow to import, and often not needed
 
-    run, engine = world.new_world(plan, links, most_in_flight(plan), messages), _Interruptible(event_loop)
+    run, engine = world.new_world(plan, links, messages), _Interruptible(event_loop)
     if changes:
         _run_through_changes(run, changes, engine)
     engine.advance(run, np.inf)

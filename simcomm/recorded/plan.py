@@ -224,7 +224,7 @@ def _assemble(stages: Stages, source: Ints, sink: Ints, route: Ints, nbytes: Flo
     records["first_op"][1:] = np.cumsum(np.bincount(ends, minlength=number))
     from_, to, by = (column.astype(np.int32) for column in (source, sink, route))
     messages = make_messages(from_, to, by, nbytes)
-    return Plan(records, messages, ops, NO_FLOATS, NO_FLOATS, first_stage)
+    return Plan(records, messages, ops, NO_FLOATS, first_stage)
 
 
 def _extra(messages: ReplayedMessages, signals: int, faults: Faults) -> Floats:

@@ -49,10 +49,17 @@ class Plan(NamedTuple):
     messages: Records  # MESSAGE
     ops: Ints  # numbers of messages, by stage
     cost: Floats  # [stages]: seconds of computing after the messages; [0] where there is none
-    extra: Floats  # [messages]: seconds of delay on top of the route's; [0] where there is none
     first_stage: Ints  # [agents]; -1 for one that has nothing to do
+    extra: Floats = NO_FLOATS  # [messages]: seconds of delay on top of the route's; [0] where there is none
     fails_at: Floats = NO_FLOATS  # [agents]: seconds from which on it starts nothing; [0] where none fails
     arrival_order: Ints = NO_INTS  # [messages]: who of those that come at one instant is first; [0] if links are fair
+
+    def most_at_once(self, end: str) -> LongInts:
+        """Return of each agent the most messages that one of its stages sends ("source") or receives ("sink")."""
+        agent = self.stages["agent"][:-1]
+        most = np.zeros(len(self.first_stage), np.int64)
+        np.maximum.at(most, agent, np.bincount(self.messages[end], minlength=len(agent)))
+        return most
 
 
 UNLIMITED = 1e200  # bytes/s that stand for infinitely many, so that no difference of two rates is undefined

@@ -90,15 +90,16 @@ class World(NamedTuple):
     started: Floats  # [stages]: seconds at which each posted its messages; or [0]
 
 
-def new_world(plan: Plan, network: LinkRecords, most_flows: int, messages: bool) -> World:
+def new_world(plan: Plan, network: LinkRecords, messages: bool) -> World:
     """Return the state at time zero, with every agent's first stage about to start.
 
-    ``most_flows`` can be under way at once; ``messages`` asks for the times of each. The plan and the link pairs of
-    the network are part of the world from now on, until another is made of them.
+    ``messages`` asks for the times of each message. The plan and the link pairs of the network are part of the world
+    from now on, until another is made of them.
     """
     plan.stages["waiting"][:-1] = np.diff(plan.stages["first_op"])
     plan.messages["posted"] = 0
     network.link_pairs["carried"], network.link_pairs["head"] = 0, -1
+    most_flows = max(1, int(plan.most_at_once("source").sum()))  # that agents send at once
     most_hops, links = int(network.routes["hops"].max(initial=1)), len(network.alone)
     counts = [len(plan.messages), len(plan.messages), len(plan.stages)]
     begin, end, started = (np.full(count if messages else 0, np.nan) for count in counts)

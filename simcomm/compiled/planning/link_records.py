@@ -34,7 +34,6 @@ from simcomm.compiled.planning.schedule_plan import (
     SchedulePlan,
     distances,
     find_active_steps,
-    most_at_once,
 )
 
 
@@ -48,7 +47,7 @@ class SingleMessages(NamedTuple):
 
 def one_at_a_time(found: SchedulePlan) -> SingleMessages:
     """Return who has one message at a time in a plan."""
-    numbers = [most_at_once(found.plan, end).reshape(-1, found.channels).sum(axis=1) for end in ("source", "sink")]
+    numbers = [found.plan.most_at_once(end).reshape(-1, found.channels).sum(axis=1) for end in ("source", "sink")]
     return SingleMessages(numbers[0] <= 1, numbers[1] <= 1, _pairs_one_at_a_time(found))
 
 

@@ -72,7 +72,7 @@ def plan_table(table: StepTable, sizes: ChunkSizes) -> SchedulePlan:
     stages["first_op"][1:] = np.cumsum(np.bincount(stage[is_sent], minlength=len(starts)))
     messages = make_messages(stage[sends], stage[columns.match[sends]], route, nbytes[sends])
     cost = _cost(columns, stage, len(starts), nbytes, sizes)
-    return SchedulePlan(Plan(stages, messages, number[is_sent], cost, NO_FLOATS, first_stage), pairs, channels, sends)
+    return SchedulePlan(Plan(stages, messages, number[is_sent], cost, first_stage), pairs, channels, sends)
 
 
 def stages_of(columns: OperationColumns) -> tuple[Ints, LongInts]:
@@ -123,20 +123,6 @@ def _number_pairs(src: Ints, dst: Ints, world_size: int) -> tuple[Pairs, Ints]:
     return Pairs(ends[0].astype(np.int32), ends[1].astype(np.int32)), pair
 
 
-def most_at_once(plan: Plan, end: str) -> LongInts:
-    """Return of each agent the most messages that one of its stages sends (``end`` "source") or receives ("sink")."""
-    agent = plan.stages["agent"][:-1]
-    number = np.bincount(plan.messages[end], minlength=len(agent))
-    most = np.zeros(len(plan.first_stage), np.int64)
-    np.maximum.at(most, agent, number)
-    return most
-
-
-def most_in_flight(plan: Plan) -> int:
-    """Return how many messages can be under way at once: those that agents send at once."""
-    return max(1, int(most_at_once(plan, "source").sum()))
-
-
 def distances(cyclic: SymmetricSchedule) -> Ints:
     """Return how far up the ring messages go, each distance once, in ascending order."""
     return np.unique(cyclic.peer[cyclic.kind == Kind.SEND])
@@ -185,7 +171,7 @@ def plan_cyclic(cyclic: SymmetricSchedule, sizes: ChunkSizes) -> SchedulePlan:
     )
     ops, per_stage = _ops(cyclic, sends, active)
     first_stage, stages = _stages(cyclic, active, per_stage)
-    plan = Plan(stages, messages, ops, _cyclic_cost(cyclic, active, sizes), NO_FLOATS, first_stage)
+    plan = Plan(stages, messages, ops, _cyclic_cost(cyclic, active, sizes), first_stage)
     return SchedulePlan(plan, cyclic_pairs(cyclic), cyclic.channels, None)
 
 
