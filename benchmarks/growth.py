@@ -76,7 +76,7 @@ from collectives.declaration import auto
 from collectives.records.waits import Record
 from collectives.training.workload import ComputePhases, Training
 from ringlab.shared.workload import resolve_training
-from simcomm.compiled.engine import by_events, simulate
+from simcomm.compiled.engine import by_events, by_shortcut
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.model.jitter import Jitter
 from simcomm.model.faults import NO_FAULTS, LinkFault, RankFault, Faults
@@ -111,7 +111,7 @@ def run(ranks, cluster):
         simcomm.run(algorithm, cluster, 1 << 26, record=record, faults=faults or NO_FAULTS, engine="compiled")
         return unverified_schedule(algorithm, ranks).messages
     asked = EngineInput(Request(algorithm, 1 << 24), unverified_schedule(algorithm, ranks), cluster, Transport())
-    return (by_events if part == "messages" else simulate)(asked).messages
+    return ((by_shortcut(asked) if part == "lockstep" else None) or by_events(asked)).messages
 run(32, cluster_of(32))
 by_events(EngineInput(Request(find_algorithm("all_reduce/ring"), 64),
     unverified_schedule(find_algorithm("all_reduce/ring"), 8), cluster_of(8), Transport()))

@@ -18,7 +18,7 @@ import simcomm
 from collectives import Request, find_algorithm, read_trace
 from collectives.output_files import write_text
 from collectives.records.environment import describe_environment
-from simcomm.compiled.engine import simulate
+from simcomm.compiled.engine import one_by_one
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.traces import make_trace
 from simcomm.model.faults import Faults
@@ -53,7 +53,7 @@ def measure_ring(ranks: int, jitter: bool) -> dict[str, Any]:
     assert star.transport is not None
     schedule = unverified_schedule(ring, ranks)
     inputs = EngineInput(Request(ring, 16 << 20), schedule, star, star.transport, faults).with_table()
-    timing = simulate(inputs, messages=True)
+    timing = one_by_one(inputs, messages=True)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "ring.trace.json"
         trace, make = measure("make", lambda: make_trace(inputs, timing, {"nbytes": float(inputs.request.nbytes)}))

@@ -178,7 +178,7 @@ def _random_change(random: Random, edge: tuple[str, str], longest: float) -> Lin
 def reference(case: Case, faults: Faults = NO_FAULTS) -> tuple[float, list[Row]]:
     """Seconds of the reference engine, and the numbers of ``MessageTimes`` of each message that arrived."""
     simulation, elapsed = simulated_by_simpy(case, faults)
-    return elapsed, sorted((m.src, m.dst, m.channel, *m[2:7]) for m in simulation.messages)
+    return elapsed, sorted((m.src, m.dst, m.channel, *m[2:7], m.src_posted, m.dst_posted) for m in simulation.messages)
 
 
 def simulated_by_simpy(case: Case, faults: Faults = NO_FAULTS) -> tuple[Simulation, float]:

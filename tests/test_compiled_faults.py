@@ -21,7 +21,7 @@ from collectives.schedule.symmetric import SymmetricSchedule
 from collectives.step import copy, recv, send
 from collectives.training.workload import ComputePhases, Training
 from simcomm import star
-from simcomm.compiled.engine import simulate
+from simcomm.compiled.engine import one_by_one
 from simcomm.compiled.kernel.event_loop import OVER, advance, change_bandwidth
 from simcomm.compiled.kernel.world import World, new_world
 from simcomm.compiled.planning.faults import link_changes, link_records_of, plan_with_faults
@@ -40,7 +40,7 @@ def both(case: Case, faults: Faults) -> list[Trace]:
     """What each engine records."""
     simulation, elapsed = simulated_by_simpy(case, faults)
     inputs = case.inputs(faults)
-    timing = simulate(inputs, messages=True)
+    timing = one_by_one(inputs, messages=True)
     return [make_reference_trace(simulation, case.schedule, elapsed, {}), make_trace(inputs, timing, {})]
 
 
@@ -311,7 +311,7 @@ def test_the_check_itself_notices_what_is_wrong():
 def test_a_case_blown_up_takes_the_same_time(seed: int, copies: int):
     small = random_case(Random(seed), 12, tree=True)
     large = lifted(small, copies)
-    one, other = (simulate(case.inputs(), messages=True) for case in (small, large))
+    one, other = (one_by_one(case.inputs(), messages=True) for case in (small, large))
     assert other.elapsed == pytest.approx(one.elapsed, rel=1e-9)
     np.testing.assert_allclose(other.finished, np.repeat(one.finished, copies), rtol=1e-9)
     assert one.times is not None

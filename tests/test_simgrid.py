@@ -14,7 +14,7 @@ from oracle.cases import Case, channels_of, read_cases, sent, text_of
 from oracle.run_simgrid import answered, has_equal_latencies, simgrid, why_not
 
 from collectives import Message, Request
-from simcomm.compiled.engine import simulate
+from simcomm.compiled.engine import one_by_one
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.traces import make_trace
 from simcomm.reference.engine import Buffer, Simulation
@@ -38,7 +38,7 @@ def on_compiled(case: Case) -> list[Message]:
     assert case.cluster.transport is not None
     request = Request(case.schedule.algorithm, case.nbytes, dtype="uint8")
     inputs = EngineInput(request, case.schedule, case.cluster, case.cluster.transport)
-    return list(make_trace(inputs, simulate(inputs, messages=True), {}).messages)
+    return list(make_trace(inputs, one_by_one(inputs, messages=True), {}).messages)
 
 
 ENGINES: dict[str, Callable[[Case], list[Message]]] = {"simpy": on_simpy, "compiled": on_compiled}

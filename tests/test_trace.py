@@ -19,7 +19,7 @@ from collectives.records.calibration import read_calibration
 from collectives.records.summary import collective_entry, training_entry
 from collectives.records.trace import LinkRate, ProgramFailure, TracedLink, Unfinished, read_trace
 from collectives.training.workload import Training
-from simcomm.compiled.engine import simulate
+from simcomm.compiled.engine import one_by_one
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.traces import make_trace
 from simcomm.model.faults import Faults
@@ -234,7 +234,7 @@ def test_little_more_memory_is_needed_than_is_held(tmp_path: Path) -> None:
     star = simcomm.star(256, "10 Gbit/s", "5 us")
     request, schedule, faults = Request(ring, 1 << 20), unverified_schedule(ring, 256), Faults()
     inputs = EngineInput(request, schedule, star, star.transport, faults).with_table()
-    timing = simulate(inputs, messages=True)
+    timing = one_by_one(inputs, messages=True)
     make_trace(inputs, timing, {}).write(file)
     read_trace(file)
     for act in (lambda: make_trace(inputs, timing, {}), lambda: read_trace(file)):

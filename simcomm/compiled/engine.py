@@ -51,13 +51,8 @@ class MessageTimes(NamedTuple):
     nbytes: Floats
     begin: Floats  # both halves posted; nan where they never were
     end: Floats  # all bytes arrived; nan where they never did
-
-
-class PostTimes(NamedTuple):
-    """When the halves of each message sent were posted, seconds; nan where one never was."""
-
-    src: Floats
-    dst: Floats
+    src_posted: Floats  # nan where it never was
+    dst_posted: Floats
 
 
 class Timing(NamedTuple):
@@ -68,7 +63,6 @@ class Timing(NamedTuple):
     messages: int  # how many were sent
     method: str  # "max-plus" or "events"
     times: MessageTimes | None = None
-    posted: PostTimes | None = None
     reductions: Spans | None = None  # where they do not follow from the times of messages
     failed: frozenset[int] = frozenset()  # ranks that came to the time at which they fail
     standstill: Standstill | None = None  # of a run that never ends, where there are no times of its messages
@@ -82,36 +76,25 @@ LOOK_S = 0.1  # seconds that machine code is to take at most before an interrupt
 MOST_CORRECTIONS = 1_000_000  # of links in an instant; far more than any takes, but no proof says so
 
 
-def simulate(inputs: EngineInput, *, messages: bool = False) -> Timing:
-    """Return the timing by max-plus where it applies, else by events.
-
-    ``messages`` asks for the times of every message, which only events find. Raises ProgramError for a program that
-    deadlocks, InputError for more messages than can be simulated.
-
-    >>> import simcomm
-    >>> from collectives import Request, Transport, find_algorithm
-    >>> from collectives.schedule.symbolic_build import build_symmetric
-    >>> ring = find_algorithm("all_reduce/ring")
-    >>> star = simcomm.star(8, "1 GB/s", "1 us")
-    >>> found = simulate(EngineInput(Request(ring, elements=8000), build_symmetric(ring, 8), star, Transport()))
-    >>> found.method, found.messages, round(found.elapsed * 1e6)
-    ('max-plus', 112, 84)
-    """
-    timing = None if messages else by_shortcut(inputs)
-    return timing or one_by_one(inputs, messages=messages)
-
-
 def one_by_one(inputs: EngineInput, *, messages: bool = False) -> Timing:
-    """Return the timing as ``simulate`` does, without trying shortcuts."""
+    """Return the timing by events; with ``messages`` the times of each.
+
+    Raises ProgramError for a program that deadlocks, InputError for more messages than can be simulated.
+    """
     return _with_mean_division(inputs, by_events(inputs, messages=messages))
 
 
 def by_segments(inputs: EngineInput, *, messages: bool = False) -> Timing:
-    """Return the timing over TCP. Raise ProgramError for a program that deadlocks."""
-    over_tcp = simulate_tcp(inputs, messages=messages)
-    if np.isinf(over_tcp.finished).any():
-        raise _deadlock(inputs, np.flatnonzero(np.isinf(over_tcp.finished)).tolist())
-    return _with_mean_division(inputs, over_tcp)
+    """Return the timing over TCP, by events as no shortcut knows connections; with ``messages`` the times of each.
+
+    Raises ProgramError for a program that deadlocks, InputError for more messages or segments than fit into memory.
+    """
+    inputs = inputs.with_table()
+    run = TcpRun([inputs])
+    timing = _timing(inputs, run.finished, "events")
+    if messages:
+        timing = with_messages(timing, inputs, run)._replace(reductions=run.plan.spans(run.done))
+    return _with_mean_division(inputs, timing)
 
 
 def by_shortcut(inputs: EngineInput, record: Record = Record.TIMES) -> Timing | None:
@@ -119,10 +102,18 @@ def by_shortcut(inputs: EngineInput, record: Record = Record.TIMES) -> Timing | 
 
     ``record`` may ask for what says who waited for whom, ``Timing.by_steps``, or for that if max-plus applies. What
     happens to links and ranks after the run has ended is of no account.
+
+    >>> import simcomm
+    >>> from collectives import Request, Transport, find_algorithm
+    >>> from collectives.schedule.symbolic_build import build_symmetric
+    >>> ring = find_algorithm("all_reduce/ring")
+    >>> star = simcomm.star(8, "1 GB/s", "1 us")
+    >>> found = by_shortcut(EngineInput(Request(ring, elements=8000), build_symmetric(ring, 8), star, Transport()))
+    >>> found.method, found.messages, round(found.elapsed * 1e6)
+    ('max-plus', 112, 84)
     """
     if not isinstance(inputs.schedule, SymmetricSchedule):
         return None
-    _ = inputs.pairs  # too many are refused before anything else is worked out of them
     if inputs.faults.fails_ranks or inputs.faults.changes_links:
         before, until = inputs.faults.split_at_first_change()
         calm = inputs.under(before, inputs.starts, inputs.index)
@@ -186,9 +177,9 @@ def by_events(inputs: EngineInput, *, messages: bool = False) -> Timing:
     if not messages:
         return timing
     ranks = np.flatnonzero(world.agents["failed"]) // inputs.schedule_plan.channels
-    times = MessageTimes(*inputs.names, world.messages["nbytes"].copy(), world.begin, world.end)
-    posted = PostTimes(*(world.started[world.messages[end]] for end in ("source", "sink")))
-    return timing._replace(times=times, posted=posted, failed=frozenset(ranks.tolist()))
+    posted = (world.started[world.messages[end]] for end in ("source", "sink"))
+    times = MessageTimes(*inputs.names, world.messages["nbytes"].copy(), world.begin, world.end, *posted)
+    return timing._replace(times=times, failed=frozenset(ranks.tolist()))
 
 
 def run_kernel(
@@ -275,21 +266,8 @@ def _with_mean_division(inputs: EngineInput, timing: Timing) -> Timing:
     return timing._replace(elapsed=float(finished.max()), finished=finished, failed=timing.failed.union(late))
 
 
-def simulate_tcp(inputs: EngineInput, *, messages: bool = False) -> Timing:
-    """Return the timing of a request whose transport has TCP terms; with ``messages`` the times of each.
-
-    Shortcuts know nothing of connections, so that it is always found by events. Raises InputError for more messages or
-    segments than fit into memory. A rank that waits for ever finishes at infinity.
-    """
-    inputs = inputs.with_table()
-    run = TcpRun([inputs])
-    timing = Timing(float(run.finished.max(initial=0.0)), run.finished, inputs.sent, "events")
-    return with_messages(timing, inputs, run)._replace(reductions=run.plan.spans(run.done)) if messages else timing
-
-
 def with_messages(timing: Timing, inputs: EngineInput, run: TcpRun) -> Timing:
     """Return the timing of a collective of a run with the times of its messages."""
     sent, received, end = run.message_times(inputs)
     nbytes = inputs.schedule_plan.plan.messages["nbytes"].copy()
-    times = MessageTimes(*inputs.names, nbytes, np.maximum(sent, received), end)
-    return timing._replace(times=times, posted=PostTimes(sent, received))
+    return timing._replace(times=MessageTimes(*inputs.names, nbytes, np.maximum(sent, received), end, sent, received))

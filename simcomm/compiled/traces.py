@@ -13,10 +13,10 @@ from collectives.records.messages import MessageRoutes, Messages
 from collectives.records.spans import Span, Spans, join_spans
 from collectives.records.trace import Trace, TracedLink, Unfinished
 from collectives.records.waits import BriefTrace
-from collectives.step import Kind, offset
+from collectives.step import Kind
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.graph import each_link
-from simcomm.compiled.engine import MessageTimes, PostTimes, Timing
+from simcomm.compiled.engine import MessageTimes, Timing
 from simcomm.compiled.kernel.arrays import Floats
 from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.compiled.planning.faults import division_seconds
@@ -56,8 +56,8 @@ def stopped(inputs: EngineInput, timing: Timing) -> Standstill:
     """Return when the last message or computing of a run ended, and what ranks wait for then."""
     done = timing.finished[np.isfinite(timing.finished)]
     if timing.standstill is None and timing.elapsed == inf:
-        assert timing.times is not None, "the timing has no times of single messages"
-        ends = timing.times.end[np.isfinite(timing.times.end)]
+        ends = _recorded(timing).end
+        ends = ends[np.isfinite(ends)]
         last = max(float(each.max(initial=0.0)) for each in (ends, trace_reductions(inputs, timing).end, done))
         return Standstill(last, tuple(trace_unfinished(inputs, timing)))
     last, waiting = timing.standstill or Standstill(0.0, ())
@@ -97,7 +97,7 @@ def trace_messages(inputs: EngineInput, timing: Timing, base: float = 0.0) -> Me
 
 def _message_columns(inputs: EngineInput, timing: Timing, base: float) -> dict[str, npt.NDArray[Any]]:
     """Return the columns of the messages that arrived; what needs most memory meanwhile is made first."""
-    times, posted = _recorded(timing)
+    times = _recorded(timing)
     arrived = np.flatnonzero(np.isfinite(times.end))
     arrived = arrived[np.lexsort((times.src[arrived], times.begin[arrived]))]
     found = {"nbytes": shrink(times.nbytes.astype(np.int64), arrived)} | _receiver_columns(inputs, arrived)
@@ -106,8 +106,8 @@ def _message_columns(inputs: EngineInput, timing: Timing, base: float) -> dict[s
     for name, same in (("dst_step", "step"), ("into", "chunk")):
         if np.array_equal(found[name], found[same]):
             found[name] = found[same]
-    for name, seconds in (("end", times.end), ("src_posted", posted.src), ("dst_posted", posted.dst)):
-        found[name] = seconds[arrived]
+    for name in ("end", "src_posted", "dst_posted"):
+        found[name] = getattr(times, name)[arrived]
         found[name] += base
     return found
 
@@ -139,18 +139,17 @@ def pair_routes(cluster: Cluster, pairs: Pairs, routes: Routes) -> MessageRoutes
     return MessageRoutes(np.append(begins, len(node)), node, nodes)
 
 
-def _recorded(timing: Timing) -> tuple[MessageTimes, PostTimes]:
+def _recorded(timing: Timing) -> MessageTimes:
     assert timing.times is not None, "the timing has no times of single messages"
-    assert timing.posted is not None, "the timing has no times of single messages"
-    return timing.times, timing.posted
+    return timing.times
 
 
 def trace_unfinished(inputs: EngineInput, timing: Timing) -> list[Unfinished]:
     """Return the halves that were posted, of messages that never arrived; in order of time."""
-    times, posted = _recorded(timing)
+    times = _recorded(timing)
     columns, found = inputs.schedule.table().columns, list[Unfinished]()
     stuck = np.flatnonzero(np.isnan(times.end))
-    for sends, since, ends in zip((True, False), posted, _halves(inputs), strict=True):
+    for sends, since, ends in zip((True, False), (times.src_posted, times.dst_posted), _halves(inputs), strict=True):
         there = stuck[np.isfinite(since[stuck])]
         said = (columns.rank, columns.peer, columns.step, columns.channel, columns.chunk if sends else columns.into)
         rows: Iterator[list[Any]] = zip(*(column[ends[there]].tolist() for column in said), strict=True)
@@ -187,7 +186,6 @@ def trace_reductions(inputs: EngineInput, timing: Timing) -> Spans:
         return timing.reductions
     if inputs.transport.gamma == 0:
         return Spans.of(())
-    assert timing.times is not None, "the timing has no times of single messages"
     columns = inputs.schedule.table().columns
     if not len(columns.kind):
         return Spans.of(())
@@ -202,7 +200,7 @@ def trace_reductions(inputs: EngineInput, timing: Timing) -> Spans:
     computes = np.flatnonzero((columns.kind[order] > Kind.RECV) & (seconds > 0))
     starts = np.zeros(inputs.schedule.world_size) if inputs.starts is None else np.asarray(inputs.starts)
     fails_at = np.array([inputs.faults.fails_at(number) for number in range(inputs.schedule.world_size)])
-    ready = _last_arrivals(inputs, timing.times, site_of, len(first))
+    ready = _last_arrivals(inputs, _recorded(timing), site_of, len(first))
     ready = np.where(program[first], np.maximum(ready, starts[rank[first]]), ready)
     begin = begin_operations(ready, program[first], site[computes], seconds[computes], fails_at[rank[first]])
     done = np.isfinite(begin)
@@ -246,16 +244,9 @@ def begin_operations(ready: Floats, is_first: Bools, site: Ints, seconds: Floats
 
 def _operation_seconds(inputs: EngineInput) -> Floats:
     """Return how long each operation of the table computes, if it does."""
-    columns, n, chunks = inputs.schedule.table().columns, inputs.request.elements, inputs.schedule.chunks
-    into = columns.into.astype(np.int64)
-    elements = offset(into + columns.count, n, chunks) - offset(into, n, chunks)
-    return np.asarray(inputs.transport.gamma * elements * inputs.request.itemsize * _operation_slowdowns(inputs))
-
-
-def _operation_slowdowns(inputs: EngineInput) -> Floats:
-    """Return how many times as long each operation of the table computes."""
-    columns, faults = inputs.schedule.table().columns, inputs.faults
-    return faults.slowdown(inputs.index, columns.rank, columns.channel, columns.step)
+    columns = inputs.schedule.table().columns
+    slowdown = inputs.faults.slowdown(inputs.index, columns.rank, columns.channel, columns.step)
+    return inputs.sizes.gamma * inputs.sizes.nbytes(columns.into, columns.count) * slowdown
 
 
 def _last_arrivals(inputs: EngineInput, times: MessageTimes, site_of: Ints, sites: int) -> Floats:
@@ -281,7 +272,7 @@ def link_records(inputs: EngineInput, timings: Iterable[Timing], elapsed: float)
     routes, messages = inputs.routes, inputs.schedule_plan.plan.messages
     nbytes = np.zeros(len(inputs.pairs.src))
     for timing in timings:
-        begun = np.isfinite(_recorded(timing)[0].begin)
+        begun = np.isfinite(_recorded(timing).begin)
         nbytes += np.bincount(messages["route"][begun], messages["nbytes"][begun], len(nbytes))
     crossing = np.repeat(nbytes, np.diff(routes.first_hop))
     carried = np.bincount(routes.hop_link, crossing, len(routes.alone))
