@@ -98,7 +98,7 @@ class MessageSimulator:
             if record.keeps_messages:
                 inputs = inputs.to_record()
             elif faults.may_hang:
-                inputs = inputs.with_table(Gigabyte.WRITTEN)
+                inputs = inputs.with_table()
             timing = self.one_by_one(inputs, messages=record.keeps_messages)
         facts = {"nbytes": float(request.nbytes), "time_min_s": timing.elapsed, "time_max_s": timing.elapsed}
         return compiled.make_trace(inputs, timing, facts, record=record.keeps_messages)
