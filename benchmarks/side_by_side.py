@@ -133,7 +133,7 @@ def calls(fewer: int) -> Iterator[tuple[str, Call]]:
             f"{name}, {few.world_size} ranks on a star, simpy",
             lambda name=name: simcomm.run(name, few, 1 << 26, engine="simpy"),
         )
-    for name in ("all_reduce/ring", "all_reduce/bidirectional_ring", "all_reduce/double_tree"):
+    for name in ("all_reduce/ring", "all_gather/bidirectional_ring", "all_reduce/double_tree"):
         yield (
             f"{name}, {ranks} ranks on a star, compiled",
             lambda name=name: simcomm.run(name, many, 1 << 26, engine="compiled", record=False),
