@@ -45,7 +45,7 @@ class NetworkCarrier:
 
     cluster: Cluster
     calibration: Calibration | None = None
-    algorithms: Mapping[str, str] = field(default_factory=dict)
+    algorithms: Mapping[str, str | Algorithm] = field(default_factory=dict)
     notes: dict[str, None] = field(default_factory=dict, init=False)  # sentences, each once
     _chosen: dict[tuple[Shape, tuple[int, ...]], Algorithm] = field(default_factory=dict, init=False, repr=False)
 
@@ -71,7 +71,7 @@ class NetworkCarrier:
         """Return the name of the algorithm of a collective where none is given."""
         return DEFAULTS[verb]
 
-    def _choose(self, name: str, shape: Shape, ranks: tuple[int, ...]) -> Algorithm:
+    def _choose(self, name: str | Algorithm, shape: Shape, ranks: tuple[int, ...]) -> Algorithm:
         if name == NCCL:
             return nccl(shape.verb)
         if name == AUTO:
@@ -157,7 +157,7 @@ CARRIERS: dict[str, Any] = {"network": NetworkCarrier, "emulated": NetworkCarrie
 
 
 def find_carrier(
-    cluster: Cluster, algorithms: Mapping[str, str], calibration: Calibration | None = None
+    cluster: Cluster, algorithms: Mapping[str, str | Algorithm], calibration: Calibration | None = None
 ) -> NetworkCarrier:
     """Return what carries the calls of a recording on a cluster. Raise InputError for an algorithm that is not known.
 

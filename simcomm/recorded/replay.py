@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from collectives.checks import check_cluster
+from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.records.calibration import Calibration
@@ -128,7 +129,7 @@ class Replayer:
     def on(
         self,
         cluster: Cluster,
-        algorithms: Mapping[str, str] | None = None,
+        algorithms: Mapping[str, str | Algorithm] | None = None,
         *,
         calibration: Calibration | None = None,
         faults: Faults = NO_FAULTS,
@@ -181,7 +182,7 @@ class Replayer:
 def replay(
     recording: Recording,
     cluster: Cluster,
-    algorithms: Mapping[str, str] | None = None,
+    algorithms: Mapping[str, str | Algorithm] | None = None,
     *,
     calibration: Calibration | None = None,
     faults: Faults = NO_FAULTS,
