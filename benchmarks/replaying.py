@@ -16,10 +16,10 @@ from typing import Any
 import simcomm
 from collectives.output_files import write_text
 from collectives.records.environment import describe_environment
-from collectives.records.recording import Recording
-from collectives.records.recording_builder import CollectiveCall, RecordingBuilder
-from simcomm.recorded.replay import Replayer
-from simcomm.recorded.traces import make_trace
+from replay.recording import Recording
+from replay.recording_builder import CollectiveCall, RecordingBuilder
+from replay.simulation.replay import Replayer
+from replay.simulation.traces import make_trace
 
 RESULTS = Path(__file__).parent / "results" / "replaying.json"
 RANKS = 64

@@ -22,12 +22,12 @@ from collectives.catalogue import find_algorithm
 from collectives.output_files import write_text
 from collectives.records.calibration import Calibration
 from collectives.records.environment import describe_environment
-from collectives.records.recording_builder import STEP
 from collectives.request import Request
 from realcomm.calibration.calibration import calibrate
+from replay.recording_builder import STEP
+from replay.simulation.figures import mark_figures
+from replay.simulation.replay import replay
 from ringlab.shared.clusters import find_cluster
-from simcomm.recorded.figures import mark_figures
-from simcomm.recorded.replay import replay
 from virtual.hosting.host import VirtualHost
 from virtual.options import VirtualOptions
 from virtual.process.programs import UserProgram

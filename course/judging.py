@@ -15,10 +15,10 @@ import numpy as np
 import simcomm
 from collectives.errors import InputError, RunFailed
 from collectives.quoting import make_printable
-from collectives.records.recording import CallKind
 from collectives.units import format_size, format_time
 from course.checks.exercise import Exercise
 from course.files import NOTE, PREDICTIONS, STACK, WAITED, Lesson
+from replay.recording import CallKind
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.placement import place_round_robin
 from virtual.hosting.host import MORE_TIME, VirtualHost

@@ -1,3 +1,4 @@
+from replay.simulation.replay import replay as replay
 from simcomm.cluster.calibrated import this_machine as this_machine
 from simcomm.cluster.cluster import Cluster as Cluster
 from simcomm.cluster.cluster import with_usable_bandwidths as with_usable_bandwidths
@@ -27,7 +28,6 @@ from simcomm.model.faults import Faults as Faults
 from simcomm.model.faults import LinkFault as LinkFault
 from simcomm.model.faults import RankFault as RankFault
 from simcomm.model.jitter import Jitter as Jitter
-from simcomm.recorded.replay import replay as replay
 from simcomm.selection import choose as choose
 from simcomm.simulate import run as run
 from simcomm.simulate import train as train

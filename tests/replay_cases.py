@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from collectives import find_algorithm
 from collectives.catalogue import library
 from collectives.errors import InputError, Undefined
-from collectives.records.recording import CallKind, Did, RecordedCall, Recording
-from collectives.records.recording_builder import CollectiveCall, RecordingBuilder
 from collectives.request import reduced_slice
 from collectives.step import Kind, Operation, on_group
+from replay.recording import CallKind, Did, RecordedCall, Recording
+from replay.recording_builder import CollectiveCall, RecordingBuilder
+from replay.simulation.carriers import DEFAULTS
 from simcomm.cluster.calibrated import resolve_transport
 from simcomm.cluster.cluster import Cluster
 from simcomm.model.faults import DIVISION, NO_FAULTS, PROGRAM, Faults
-from simcomm.recorded.carriers import DEFAULTS
 from simcomm.reference.engine import Buffer, Simulation, Site
 from simcomm.schedules import verified_schedule
 

@@ -31,12 +31,12 @@ import viz
 from collectives import InputError, Request, Training, find_algorithm, recv, send
 from collectives.declaration import nccl
 from collectives.records.calibration import Calibration, FittedLine
-from collectives.records.recording_builder import CollectiveCall, RecordingBuilder
 from collectives.training.workload import ComputePhases
 from collectives.transport import Transport
 from realcomm.emulation.network import EmulatedNetwork
 from realcomm.training.observing import Observer
 from realcomm.watching.watch import Watch
+from replay.recording_builder import CollectiveCall, RecordingBuilder
 from ringlab.session import Session
 from simcomm.sweeping import Sweep, describe_cluster
 from viz.accuracy import Dots

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 import simcomm
 from collectives.errors import InputError, TooLarge
-from collectives.other_formats import read_any_recording
-from collectives.other_formats.chakra import COLLECTIVE, COMP, ChakraNode, read_chakra, write_chakra
-from collectives.other_formats.wire import (
+from replay.formats import read_any_recording
+from replay.formats.chakra import COLLECTIVE, COMP, ChakraNode, read_chakra, write_chakra
+from replay.formats.wire import (
     bytes_field,
     number_field,
     read_delimited,
@@ -19,9 +19,9 @@ from collectives.other_formats.wire import (
     read_varint,
     write_varint,
 )
-from collectives.records.recording import Recording
-from collectives.records.recording_builder import CollectiveCall, RecordingBuilder
-from simcomm.recorded.replay import replay
+from replay.recording import Recording
+from replay.recording_builder import CollectiveCall, RecordingBuilder
+from replay.simulation.replay import replay
 
 STAR = simcomm.star(2, "10 Gbit/s", "5 us")
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from collectives.errors import InputError
-from collectives.records.recording import Did, Recording, SourceLine, read_recording
-from collectives.records.recording_builder import CollectiveCall, RecordingBuilder
+from replay.recording import Did, Recording, SourceLine, read_recording
+from replay.recording_builder import CollectiveCall, RecordingBuilder
 
 
 def ring(world_size: int = 4) -> RecordingBuilder:

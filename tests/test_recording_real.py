@@ -11,11 +11,11 @@ from warm_ranks import run_ranks
 
 import simcomm
 from collectives.errors import RunFailed
-from collectives.records.recording import CallKind, Did, Recording, read_recording
-from realcomm.recording.rank_log import CallLog, join_logs, read_logs
+from replay.capture.rank_log import CallLog, join_logs, read_logs
+from replay.recording import CallKind, Did, Recording, read_recording
+from replay.simulation.figures import describe_stuck
+from replay.simulation.replay import replay
 from ringlab.commands.measuring.record import record_program
-from simcomm.recorded.figures import describe_stuck
-from simcomm.recorded.replay import replay
 
 ROOT = Path(__file__).parent.parent
 PROGRAM = Path(__file__).parent / "recorded_program.py"

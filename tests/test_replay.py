@@ -14,18 +14,18 @@ from collectives.costs.hops import EXCHANGE
 from collectives.declaration import nccl
 from collectives.errors import InputError
 from collectives.records.calibration import Calibration, FittedLine, HopCurve
-from collectives.records.recording import Recording, SourceLine
-from collectives.records.recording_builder import CollectiveCall, RecordingBuilder
 from collectives.transport import Transport
+from replay.recording import Recording, SourceLine
+from replay.recording_builder import CollectiveCall, RecordingBuilder
+from replay.simulation.figures import describe_stuck
+from replay.simulation.repeated_ranks import find_models, repeat_ranks, widen
+from replay.simulation.replay import Replayer, replay
+from replay.simulation.traces import make_trace
 from simcomm.cluster.cluster import Cluster
 from simcomm.model.faults import Faults, LinkFault, RankFault
 from simcomm.model.jitter import Jitter
 from simcomm.nccl.clusters import nccl_cluster
 from simcomm.nccl.descriptions import describe_preset
-from simcomm.recorded.figures import describe_stuck
-from simcomm.recorded.repeated_ranks import find_models, repeat_ranks, widen
-from simcomm.recorded.replay import Replayer, replay
-from simcomm.recorded.traces import make_trace
 
 COSTLY = Transport("costly", overhead=3e-6, goodput=0.9, gamma=1e-10)
 TREE = replace(simcomm.two_level_tree(4, 2, "25 Gbit/s", "2 us", 4.0), transport=COSTLY)

@@ -7,9 +7,9 @@ import pytest
 from command_line import Ringlab
 
 from collectives.errors import InputError
-from collectives.records.recording import SourceLine
-from collectives.records.recording_builder import CollectiveCall, RecordingBuilder
 from collectives.records.trace import read_trace
+from replay.recording import SourceLine
+from replay.recording_builder import CollectiveCall, RecordingBuilder
 from ringlab.commands.predicting.replay import ReplayOptions, replay_file
 from scenarios.networks import read_network
 

@@ -8,9 +8,9 @@ from warm_ranks import run_ranks
 
 import simcomm
 from collectives.errors import InputError
+from replay.simulation.figures import mark_figures
+from replay.simulation.replay import replay
 from ringlab.shared.clusters import find_cluster
-from simcomm.recorded.figures import mark_figures
-from simcomm.recorded.replay import replay
 from virtual.options import VirtualOptions
 from virtual.process.programs import UserProgram
 

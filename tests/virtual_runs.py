@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import simcomm
-from collectives.records.recording import Recording
 from collectives.records.trace import Trace
+from replay.recording import Recording
 from simcomm.cluster.cluster import Cluster
 from virtual.hosting.host import VirtualHost
 from virtual.options import VirtualOptions

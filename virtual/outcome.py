@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 from collectives.records.files import read_record, write_record
-from collectives.records.recording import Recording, read_recording
 from collectives.records.trace import Trace, read_trace
+from replay.recording import Recording, read_recording
 from virtual.ranks.finding import ProgramFinding
 
 OUTCOME, TRACE, RECORDING = "outcome.json", "trace.json", "recording-{}.json"

@@ -12,9 +12,9 @@ from importlib import import_module
 import torch
 
 from collectives.quoting import make_printable
-from collectives.records.recording import Recording
-from simcomm.recorded.carriers import find_carrier
-from simcomm.recorded.repeated_ranks import find_models, repeat_ranks
+from replay.recording import Recording
+from replay.simulation.carrier_lookup import find_carrier
+from replay.simulation.repeated_ranks import find_models, repeat_ranks
 from virtual.computing.choice import choose_computing
 from virtual.diagnosis.diagnoser import ProgramDiagnoser
 from virtual.gpus.device import VirtualDevices

@@ -15,11 +15,14 @@ from typer.core import TyperCommand
 from collectives.budget import Gigabyte, allowed
 from collectives.errors import InputError
 from collectives.quoting import make_printable
-from collectives.records.recording import Recording
-from collectives.records.recording_builder import STEP
 from collectives.records.trace import Trace
 from collectives.units import count, format_size, format_time, parse_latency
 from realcomm.launching.torch_process import check_torch
+from replay.recording import Recording
+from replay.recording_builder import STEP
+from replay.simulation.figures import mark_figures
+from replay.simulation.replay import ReplayedRun, replay
+from replay.simulation.traces import make_trace
 from ringlab.session import Session
 from ringlab.shared.answer import NOT_IN_JSON, Answer, AnswerRecord
 from ringlab.shared.clusters import find_cluster, with_ranks
@@ -28,9 +31,6 @@ from ringlab.shared.output import check_outputs, deliver
 from ringlab.table import MOST_ROWS, Line, Part, Row, Table
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.topologies import star
-from simcomm.recorded.figures import mark_figures
-from simcomm.recorded.replay import ReplayedRun, replay
-from simcomm.recorded.traces import make_trace
 from virtual.hosting.host import Show, VirtualHost, show_on_own
 from virtual.options import LAUNCH_S, VirtualOptions
 from virtual.outcome import Finished

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from collectives.quoting import make_printable
-from collectives.records.recording import Recording, SourceLine
-from collectives.records.recording_builder import STEP, CollectiveCall, RecordingBuilder
+from replay.recording import Recording, SourceLine
+from replay.recording_builder import STEP, CollectiveCall, RecordingBuilder
 from virtual.matching.posted import Posted, PostedCall, PostedHalf
 from virtual.ranks.rank import Rank
 from virtual.ranks.sites import CallSite

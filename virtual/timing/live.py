@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from simcomm.recorded.carriers import NetworkCarrier, fitted
-from simcomm.recorded.templates import Shape
+from replay.simulation.carriers import NetworkCarrier, fitted
+from replay.simulation.templates import Shape
 from simcomm.reference.live import LiveSimulation, Part, PointToPoint
 from virtual.matching.posted import Collective, PostedCall, PostedHalf
 

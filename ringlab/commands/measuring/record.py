@@ -14,17 +14,17 @@ from collectives.checks import check_whole_number
 from collectives.errors import InputError
 from collectives.input_files import FileBytes, check_input
 from collectives.records.calibration import is_cached
-from collectives.records.recording import Recording, read_recording
 from collectives.units import format_time
 from collectives.variables import is_launched
 from realcomm.launching.torch_process import check_torch
-from realcomm.recording.rank_log import join_parts, parts_folder, start_ranks
+from replay.capture.rank_log import join_parts, parts_folder, start_ranks
+from replay.recording import Recording, read_recording
+from replay.simulation.replay import replay
 from ringlab.shared.answer import Answer
 from ringlab.shared.options import JsonOpt, TimeoutOpt, with_groups
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.table import Line, Part
 from simcomm.cluster.calibrated import this_machine
-from simcomm.recorded.replay import replay
 
 SETTINGS = {"context_settings": {"allow_interspersed_args": False}}  # what follows SCRIPT is its own
 JOIN_S = 60.0  # that rank 0 waits for the files of others when its own program has ended
@@ -79,7 +79,7 @@ def record_program(words: list[str], ranks: int, output: Path, timeout: float) -
 
 def _record_rank(words: list[str], output: Path, folder: Path, module: bool) -> Recording | None:
     """Execute the program as the rank that the environment says; rank 0 joins all ranks' files and returns them."""
-    from realcomm.recording.recorder import record_script  # imports torch, which the launching process does without
+    from replay.capture.recorder import record_script  # imports torch, which the launching process does without
 
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -13,22 +13,16 @@ import viz
 from collectives.catalogue import find_algorithm
 from collectives.declaration import AUTO, NCCL
 from collectives.errors import InputError
-from collectives.other_formats import read_any_recording
-from collectives.other_formats.chakra import write_chakra
 from collectives.records.calibration import Calibration, read_calibration
 from collectives.records.limits import find_limits
-from collectives.records.recording import Recording
 from collectives.records.trace import Trace
 from collectives.records.waits import divide_path
 from collectives.spec import SPECS
 from collectives.units import format_size, format_time
-from ringlab.shared.answer import NOT_IN_JSON, Answer, AnswerRecord
-from ringlab.shared.options import AnswerOptions, CalibrationOpt, ReportOpt, drawing, with_groups
-from ringlab.shared.output import check_outputs, deliver
-from ringlab.shared.progress import NoProgress, Progress, TerminalProgress, computing
-from ringlab.table import MOST_ROWS, Line, Part, Sentences, Table, format_ratio
-from scenarios.networks import HERE, read_network
-from simcomm.recorded.figures import (
+from replay.formats import read_any_recording
+from replay.formats.chakra import write_chakra
+from replay.recording import Recording
+from replay.simulation.figures import (
     CallFigures,
     MarkFigures,
     WaitingLine,
@@ -37,9 +31,15 @@ from simcomm.recorded.figures import (
     mark_figures,
     waiting_lines,
 )
-from simcomm.recorded.repeated_ranks import widen
-from simcomm.recorded.replay import ReplayedRun, Replayer
-from simcomm.recorded.traces import make_trace
+from replay.simulation.repeated_ranks import widen
+from replay.simulation.replay import ReplayedRun, Replayer
+from replay.simulation.traces import make_trace
+from ringlab.shared.answer import NOT_IN_JSON, Answer, AnswerRecord
+from ringlab.shared.options import AnswerOptions, CalibrationOpt, ReportOpt, drawing, with_groups
+from ringlab.shared.output import check_outputs, deliver
+from ringlab.shared.progress import NoProgress, Progress, TerminalProgress, computing
+from ringlab.table import MOST_ROWS, Line, Part, Sentences, Table, format_ratio
+from scenarios.networks import HERE, read_network
 
 PLACES = ("preset", "topology", "file", "link")  # keys that describe a network of its own
 

@@ -18,8 +18,8 @@ import torch
 import torch.distributed as dist
 
 from collectives.quoting import MOST_QUOTED
-from collectives.records.recording import Did
-from realcomm.recording.rank_log import RECV, SEND, UNEVEN, CallLog, NotedCall, NotedEntry
+from replay.capture.rank_log import RECV, SEND, UNEVEN, CallLog, NotedCall, NotedEntry
+from replay.recording import Did
 
 REDUCTIONS = ("all_reduce", "reduce", "reduce_scatter")
 ASKED = {"distributed_c10d.py": "op", "_functional_collectives.py": "reduceOp"}  # the argument by which, by file

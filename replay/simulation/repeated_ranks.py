@@ -14,7 +14,7 @@ import numpy as np
 
 from collectives.errors import InputError
 from collectives.records.columns import Ints
-from collectives.records.recording import (
+from replay.recording import (
     CallKind,
     Did,
     ExecutionStream,

@@ -185,7 +185,7 @@ class LogEntries(_RecordColumns):
 class Recording:
     """What the ranks of a run called and computed; ``RecordingBuilder`` makes one call by call.
 
-    >>> from collectives.records.recording_builder import CollectiveCall, RecordingBuilder
+    >>> from replay.recording_builder import CollectiveCall, RecordingBuilder
     >>> builder = RecordingBuilder("ring.py", world_size=2)
     >>> for rank in range(2):
     ...     call = builder.collective(rank, "first", CollectiveCall("all_reduce", (0, 1), elements=1024))

@@ -6,7 +6,10 @@ import numpy as np
 
 from collectives.budget import Gigabyte, check_fits
 from collectives.records.columns import Bools, Floats, Ints
-from collectives.records.recording import Recording
+from replay.recording import Recording
+from replay.simulation.calls import NEVER, ReplayedCalls, Segments
+from replay.simulation.carriers import NetworkCarrier, Way
+from replay.simulation.layout import NO_RANK, ReplayLayout, Stages, Tasks
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.kernel.arrays import NO_FLOATS, STAGE, UNLIMITED, LinkRecords, Plan
 from simcomm.compiled.kernel.arrays import Ints as KernelInts
@@ -14,9 +17,6 @@ from simcomm.compiled.planning.link_records import make_link_records
 from simcomm.compiled.planning.routes import Pairs, Routes, find_routes
 from simcomm.compiled.planning.schedule_plan import make_messages
 from simcomm.model.faults import Faults
-from simcomm.recorded.calls import NEVER, ReplayedCalls, Segments
-from simcomm.recorded.carriers import NetworkCarrier, Way
-from simcomm.recorded.layout import NO_RANK, ReplayLayout, Stages, Tasks
 
 
 class ReplayedMessages(NamedTuple):

@@ -6,8 +6,7 @@ Each distinct shape and group of a collective is carried one *way*.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from importlib import import_module
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -15,15 +14,15 @@ from collectives.catalogue import find_algorithm
 from collectives.costs.hops import EXCHANGE, RELAY, Hop
 from collectives.declaration import AUTO, NCCL, Algorithm, auto, nccl
 from collectives.errors import InputError, Undefined
-from collectives.records.calibration import Calibration, cached_calibration, check_calibration
+from collectives.records.calibration import Calibration, cached_calibration
 from collectives.records.columns import Bools, Floats, Ints
 from collectives.request import Request
 from collectives.spec import find_spec
 from collectives.transport import Transport
+from replay.simulation.calls import ReplayedCalls
+from replay.simulation.templates import Shape, Template, hop_template, local_seconds, network_template
 from simcomm.cluster.calibrated import resolve_transport
 from simcomm.cluster.cluster import Cluster
-from simcomm.recorded.calls import ReplayedCalls
-from simcomm.recorded.templates import Shape, Template, hop_template, local_seconds, network_template
 from simcomm.selection import resolve_auto
 
 DEFAULTS = {
@@ -151,26 +150,6 @@ def fitted(shape: Shape, algorithm: Algorithm) -> Shape:
     elements = max(shape.elements, int(algorithm.spec.repeats))
     chunks = algorithm.chunks(shape.ranks) if algorithm.needs_equal_chunks else 1
     return shape._replace(elements=-(-elements // chunks) * chunks)
-
-
-CARRIERS: dict[str, Any] = {"network": NetworkCarrier, "emulated": NetworkCarrier, "measured": HopCarrier}
-
-
-def find_carrier(
-    cluster: Cluster, algorithms: Mapping[str, str | Algorithm], calibration: Calibration | None = None
-) -> NetworkCarrier:
-    """Return what carries the calls of a recording on a cluster. Raise InputError for an algorithm that is not known.
-
-    >>> import simcomm
-    >>> find_carrier(simcomm.star(2, "8 Gbit/s", "1 us"), {"all_reduce": "chain"}).algorithms
-    {'all_reduce': 'chain'}
-    """
-    if cluster.performance_model == "nccl":  # slow to import
-        make = import_module("simcomm.recorded.nccl_carrier").NcclCarrier
-    else:
-        make = CARRIERS[cluster.performance_model]
-    found: NetworkCarrier = make(cluster, check_calibration(calibration), dict(algorithms))
-    return found
 
 
 class Way(NamedTuple):

@@ -17,8 +17,8 @@ from collectives.errors import RunFailed
 from collectives.input_files import FileBytes
 from collectives.quoting import name_ranks
 from collectives.records.files import read_record, write_record
-from collectives.records.recording import Did, Recording, SourceLine
-from collectives.records.recording_builder import UNKNOWN, CollectiveCall, RecordingBuilder
+from replay.recording import Did, Recording, SourceLine
+from replay.recording_builder import UNKNOWN, CollectiveCall, RecordingBuilder
 
 SEND, RECV = "send", "recv"
 LOOK_S = 0.05  # between looks for the files of other ranks

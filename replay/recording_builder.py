@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from collectives.records.recording import (
+from replay.recording import (
     CallKind,
     Did,
     ExecutionStream,

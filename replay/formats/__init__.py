@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from collectives.checks import check_path
-from collectives.other_formats.chakra import read_chakra
-from collectives.other_formats.profiled import read_profiled
 from collectives.records.kineto import is_profile
-from collectives.records.recording import Recording, read_recording
+from replay.formats.chakra import read_chakra
+from replay.formats.profiled import read_profiled
+from replay.recording import Recording, read_recording
 
 
 def read_any_recording(path: Path | str) -> Recording:

@@ -7,10 +7,10 @@ import numpy as np
 
 from collectives.quoting import name_ranks
 from collectives.records.columns import Floats
-from collectives.records.recording import CallKind, Did, Recording, SourceLine
 from collectives.records.trace import Unfinished
-from simcomm.recorded.calls import NEVER
-from simcomm.recorded.replay import ReplayedRun
+from replay.recording import CallKind, Did, Recording, SourceLine
+from replay.simulation.calls import NEVER
+from replay.simulation.replay import ReplayedRun
 
 MESSAGES = "messages"  # in place of a collective's name
 

@@ -16,17 +16,18 @@ from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.records.calibration import Calibration
 from collectives.records.columns import Floats, Ints
-from collectives.records.recording import Did, LogEntries, Recording
+from replay.recording import Did, LogEntries, Recording
+from replay.simulation.calls import ReplayedCalls, Segments, find_calls, find_segments
+from replay.simulation.carrier_lookup import find_carrier
+from replay.simulation.carriers import NetworkCarrier, Way, find_ways
+from replay.simulation.layout import ReplayLayout, lay_out
+from replay.simulation.plan import ReplayedMessages, ReplayPlan, find_messages, make_plan
+from replay.simulation.templates import Template
 from simcomm.cluster.calibrated import check_used
 from simcomm.cluster.cluster import Cluster
 from simcomm.compiled.engine import run_kernel
 from simcomm.compiled.planning.faults import link_changes
 from simcomm.model.faults import NO_FAULTS, Faults, check_faults
-from simcomm.recorded.calls import ReplayedCalls, Segments, find_calls, find_segments
-from simcomm.recorded.carriers import NetworkCarrier, Way, find_carrier, find_ways
-from simcomm.recorded.layout import ReplayLayout, lay_out
-from simcomm.recorded.plan import ReplayedMessages, ReplayPlan, find_messages, make_plan
-from simcomm.recorded.templates import Template
 
 World = Any  # of the kernel, which is slow to import
 
@@ -190,7 +191,7 @@ def replay(
     """Return a recorded run on a cluster, every message simulated; ``Replayer.on`` does so more than once.
 
     >>> import simcomm
-    >>> from collectives.records.recording_builder import CollectiveCall, RecordingBuilder
+    >>> from replay.recording_builder import CollectiveCall, RecordingBuilder
     >>> builder, both = RecordingBuilder("two.py", 2), CollectiveCall("all_reduce", (0, 1), elements=250_000)
     >>> for rank in range(2):
     ...     call = builder.collective(rank, 0, both)

@@ -12,11 +12,11 @@ import numpy as np
 
 from collectives.declaration import NCCL
 from collectives.records.columns import Bools, Floats, Ints
+from replay.simulation.carriers import NetworkCarrier
+from replay.simulation.templates import Shape
 from simcomm.nccl.clusters import NcclCluster
 from simcomm.nccl.descriptions import System
 from simcomm.nccl.measured.calibration import predict_calibrated
-from simcomm.recorded.carriers import NetworkCarrier
-from simcomm.recorded.templates import Shape
 
 BARRIER_BYTES = 4  # of the all_reduce that a barrier is
 MESSAGE = "send_recv"

@@ -12,9 +12,9 @@ from typing import NamedTuple
 from collectives.errors import InputError
 from collectives.quoting import name_ranks
 from collectives.records.kineto import Profile, Slice, read_slices
-from collectives.records.recording import Recording
-from collectives.records.recording_builder import CollectiveCall, RecordingBuilder
 from collectives.spec import SPECS
+from replay.recording import Recording
+from replay.recording_builder import CollectiveCall, RecordingBuilder
 
 NANO = 1e9
 SUB_GROUPS = "collectives of some ranks only are left out: a profile does not say which these are"

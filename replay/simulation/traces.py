@@ -4,17 +4,17 @@ import numpy as np
 
 from collectives.records.columns import Bools, Ints
 from collectives.records.messages import MessageRoutes, Messages
-from collectives.records.recording import Did, Mark, Recording
 from collectives.records.spans import Spans
 from collectives.records.trace import Trace, TracedLink
+from replay.recording import Did, Mark, Recording
+from replay.simulation.figures import find_unfinished
+from replay.simulation.layout import NO_RANK
+from replay.simulation.plan import number_routes
+from replay.simulation.replay import ReplayedRun
 from simcomm.compiled.planning.routes import find_routes
 from simcomm.compiled.traces import pair_routes
 from simcomm.model.faults import DIVISION, PROGRAM
 from simcomm.model.traced_links import trace_links
-from simcomm.recorded.figures import find_unfinished
-from simcomm.recorded.layout import NO_RANK
-from simcomm.recorded.plan import number_routes
-from simcomm.recorded.replay import ReplayedRun
 
 COMPUTE, REDUCE = Mark("compute"), "reduce"  # spans of what no mark names; of what collectives reduce
 METHOD = "replay"

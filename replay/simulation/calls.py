@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from collectives.records.columns import Bools, Ints
-from collectives.records.recording import CallKind, Did, Recording
-from simcomm.recorded.templates import Shape
+from replay.recording import CallKind, Did, Recording
+from replay.simulation.templates import Shape
 
 NEVER = -1  # in place of the segment of a call that is not posted, or not waited for
 
@@ -37,7 +37,7 @@ class Segments:
 def find_segments(recording: Recording) -> Segments:
     """Return the segments of all logs.
 
-    >>> from collectives.records.recording_builder import RecordingBuilder
+    >>> from replay.recording_builder import RecordingBuilder
     >>> builder = RecordingBuilder("ring.py", 2)
     >>> both = [builder.send(0, 1, 8, key="a"), builder.recv(0, 1, 8, key="b")]
     >>> for did in (builder.post, builder.wait):

@@ -15,7 +15,9 @@ from pathlib import Path
 
 from collectives.errors import InputError
 from collectives.input_files import FileBytes, read_bytes
-from collectives.other_formats.wire import (
+from collectives.output_files import write_bytes
+from collectives.quoting import make_printable
+from replay.formats.wire import (
     WireField,
     bytes_field,
     number_field,
@@ -24,10 +26,8 @@ from collectives.other_formats.wire import (
     read_varint,
     write_varint,
 )
-from collectives.output_files import write_bytes
-from collectives.quoting import make_printable
-from collectives.records.recording import CallKind, Did, RecordedCall, Recording
-from collectives.records.recording_builder import CollectiveCall, RecordingBuilder
+from replay.recording import CallKind, Did, RecordedCall, Recording
+from replay.recording_builder import CollectiveCall, RecordingBuilder
 
 VERSION = "0.0.4"
 COMP, SEND, RECV, COLLECTIVE = 4, 5, 6, 7  # types of nodes

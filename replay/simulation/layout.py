@@ -12,11 +12,11 @@ from typing import NamedTuple
 import numpy as np
 
 from collectives.records.columns import Bools, Floats, Ints
-from collectives.records.recording import Did, Recording
+from replay.recording import Did, Recording
+from replay.simulation.calls import NEVER, ReplayedCalls, Segments
+from replay.simulation.carriers import Way
+from replay.simulation.templates import Template
 from simcomm.model.faults import DIVISION, PROGRAM
-from simcomm.recorded.calls import NEVER, ReplayedCalls, Segments
-from simcomm.recorded.carriers import Way
-from simcomm.recorded.templates import Template
 
 NO_RANK = -1  # of an agent that belongs to no rank
 
