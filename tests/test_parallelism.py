@@ -330,3 +330,16 @@ def test_what_is_not_predicted_is_refused() -> None:
         predict(Counted(), Parallelism(form="fsdp", pipeline=2))
     with pytest.raises(InputError, match="6 microbatches are not divided by the 4 stages"):
         predict(Counted(), Parallelism(pipeline=4, schedule="interleaved", virtual=2, microbatches=6), batch=6)
+
+
+def test_group_of_one_rank_a_host_uses_its_share_of_the_nics() -> None:
+    system = describe_preset("p4d.24xlarge", 4, 8)
+    seconds = NcclInterconnect(system).seconds("all_reduce", 1e8, Group(4, stride=8))
+    least = 2 * 3 / 4 * 1e8 / (system.nic * 1e9 / 8)
+    assert least < seconds < 2 * least
+
+
+def test_group_inside_an_nvlink_domain_of_hosts_keeps_nvlink() -> None:
+    system = describe_preset("gb200-nvl72", 1, 72)
+    across, inside = (NcclInterconnect(system).seconds("all_reduce", 1e8, group) for group in (Group(18, 4), Group(4)))
+    assert across < 4 * inside

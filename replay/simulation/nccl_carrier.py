@@ -5,7 +5,6 @@ after the other, those of different ones side by side, without taking bandwidth 
 """
 
 from collections import Counter
-from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -54,7 +53,8 @@ class NcclCarrier(NetworkCarrier):
         """Return what NCCL takes among some ranks, of nothing no time."""
         if len(set(ranks)) == 1 or nbytes < 1:
             return 0.0
-        part = part_of(self.cluster.system, ranks)
+        local = Counter(rank // self.cluster.system.gpus for rank in ranks)
+        part = self.cluster.system.part(len(local), max(local.values()))
         key = collective, nbytes, part
         if key not in self._known:
             settings = self.cluster.settings
@@ -68,25 +68,3 @@ class NcclCarrier(NetworkCarrier):
         seconds = [self._seconds(MESSAGE, size, (0, 1) if here else (0, gpus)) for size, here in kinds.tolist()]
         found: Floats = np.array(seconds)[which.reshape(-1)]
         return found
-
-
-def part_of(system: System, ranks: tuple[int, ...]) -> System:
-    """Return the hosts and GPUs that a group is on, with its share of the NICs, as other groups have theirs.
-
-    >>> from simcomm.nccl.descriptions import describe_preset
-    >>> part = part_of(describe_preset("dgx-h100", 4, 8), (0, 8, 16, 24))
-    >>> part.nodes, part.gpus, part.domain
-    (4, 1, 1)
-    """
-    local = Counter(rank // system.gpus for rank in ranks)
-    gpus = max(local.values())
-    if (len(local), gpus) == (system.nodes, system.gpus):
-        return system
-    share = gpus / system.gpus
-    return replace(
-        system,
-        nodes=len(local),
-        gpus=gpus,
-        nic=system.nic * share if len(local) > 1 else system.nic,
-        domain=max(1, round(system.domain * share)),
-    )

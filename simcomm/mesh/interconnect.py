@@ -98,8 +98,7 @@ class NcclInterconnect:
         gpus = group.size if nodes == 1 else local
         if nodes > 1 and group.size % local:
             raise InputError(f"a group of {group.size} devices, {local} of each host, does not fill its hosts")
-        nic = self.system.nic * gpus / self.node if nodes > 1 else self.system.nic
-        part = replace(self.system, nodes=nodes, gpus=gpus, nic=nic)
+        part = self.system.part(nodes, gpus)
         if part.ranks == 1:
             return 0.0
         sizes = [max(1.0, nbytes)]

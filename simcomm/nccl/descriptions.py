@@ -6,7 +6,7 @@ remembers which of its keys were stated, which came from its machine, and which 
 
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from math import ceil
@@ -135,6 +135,21 @@ class System:
     def ranks(self) -> int:
         """Number of ranks."""
         return self.nodes * self.gpus
+
+    def part(self, nodes: int, gpus: int) -> "System":
+        """Return the system of a group with ``gpus`` ranks on each of ``nodes`` hosts.
+
+        The group has its share of the NICs, because groups of the other GPUs use them too, and of the NVLink domain.
+
+        >>> part = describe_preset("dgx-h100", 4, 8).part(nodes=4, gpus=1)
+        >>> part.nodes, part.gpus, part.domain
+        (4, 1, 1)
+        """
+        if (nodes, gpus) == (self.nodes, self.gpus):
+            return self
+        share = gpus / self.gpus
+        nic = self.nic * share if nodes > 1 else self.nic
+        return replace(self, nodes=nodes, gpus=gpus, nic=nic, domain=max(1, round(self.domain * share)))
 
     @property
     def nccl_nodes(self) -> int:
