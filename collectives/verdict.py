@@ -56,6 +56,11 @@ class Verdict:
         """The world sizes at which ranks reduce in different orders, so that the last bits of floats differ."""
         return [report.world_size for report in self.reports if not report.bitwise_identical]
 
+    @property
+    def harmless_mistake(self) -> str | None:
+        """The first mistake that reaches no result, at the smallest world size that has one; None without one."""
+        return next((report.harmless_mistake for report in self.reports if report.harmless_mistake), None)
+
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain JSON."""
         return {
@@ -63,6 +68,7 @@ class Verdict:
             "correct": self.problem is None and not self.interrupted,
             "problem": self.problem,
             "counter_example": self.counter_example,
+            "harmless_mistake": self.harmless_mistake,
             "undefined": sorted(self.undefined),
             "world_sizes": [asdict(costs) for costs in self.costs],
         }

@@ -127,17 +127,17 @@ from collectives import algorithm, recv, recv_reduce, send
 @algorithm("all_reduce")
 def ring(rank, world_size):
     left, right = (rank - 1) % world_size, (rank + 1) % world_size
-    for step in range(world_size - {fewer}):
+    for step in range(world_size - 1):
         yield send(right, (rank - 1 - step) % world_size){then}recv_reduce(left, (rank - 2 - step) % world_size)
     for step in range(world_size - 1):
-        yield send(right, (rank - step) % world_size), recv(left, (rank - 1 - step) % world_size)
+        yield send(right, (rank - step) % world_size), {last}(left, (rank - 1 - step) % world_size)
 """
 
 
-def own_program(folder: Path, fewer: int = 1, then: str = ", ") -> Path:
-    """A ring of a user's own, in a file: right, or with a step too many, or with sends that nobody receives yet."""
+def own_program(folder: Path, last: str = "recv", then: str = ", ") -> Path:
+    """A ring of a user's own, in a file: right, or reducing to the end, or with sends that nobody receives yet."""
     file = folder / "mine.py"
-    file.write_text(OWN.format(fewer=fewer, then=then))
+    file.write_text(OWN.format(last=last, then=then))
     return file
 
 
@@ -158,13 +158,15 @@ def test_buffers_of_a_right_program_of_ones_own_are_those_of_the_library(ringlab
 
 def test_buffers_of_a_wrong_program_are_followed_up_to_where_it_goes_wrong(ringlab: Ringlab, tmp_path: Path) -> None:
     page = tmp_path / "wrong.html"
-    done = ringlab("animate", "two-racks", "--algorithm", f"{own_program(tmp_path, fewer=0)}:ring", "-o", page)
+    done = ringlab(
+        "animate", "two-racks", "--algorithm", f"{own_program(tmp_path, last='recv_reduce')}:ring", "-o", page
+    )
     assert "would be counted twice" in done.out  # not the library's own ring
     trace, _ = failing(load_file(tmp_path / "mine.py")[0], 4)
     buffers = follow_buffers(trace)
     assert buffers is not None and len(buffers.carried) == len(trace.messages)
     changed = trace.messages.select(np.unique(buffers.message))
-    assert changed.step[changed.dst == 0].max() == 3  # the step too many, whose chunk would be counted twice
+    assert changed.step[changed.dst == 0].max() == 3  # the step that counts a contribution twice
     assert played(page)["wrong"] and played(page)["failed"]
 
 

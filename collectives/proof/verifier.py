@@ -5,6 +5,9 @@ integer (0: undefined), and its *origin*: the chunk of their buffers that this d
 order of ``collectives.proof.completion``, which stands for every interleaving. Of what a rank ends without it is said
 who had it last, and what the rank received instead.
 
+An operation that reads undefined data, adds data of another chunk or counts a contribution twice is a *mistake*. It has
+a bit of its own above those of the ranks, and is an error only if that bit reaches a result.
+
 A chunk also holds its *reduction order*: the number of the tree of sums that made it. Floating-point addition is
 commutative but not associative, so a + b and b + a are one tree, while (a + b) + c and a + (b + c) are two.
 """
@@ -35,6 +38,15 @@ class Landing(NamedTuple):
     before: int  # what the chunk held
     brought: int  # what came
     after: int  # what it held then
+
+
+class WrongChunk(NamedTuple):
+    """A chunk that does not hold what the spec says at the end."""
+
+    rank: int
+    chunk: int
+    expected: int  # the bits of the ranks whose data should be in it
+    origin: int
 
 
 def explain_missing(schedule: Schedule, landings: Sequence[Landing], rank: int, chunk: int, missing: int) -> str:
@@ -147,6 +159,7 @@ def _ranks_of(bits: int) -> str:
 
 
 SEND, COMBINING = Kind.SEND, (Kind.RECV_REDUCE, Kind.REDUCE)
+MOST_MISTAKES = 1000  # told apart; each is a bit of every value that it gets into
 ChunkValues = tuple[list[int], list[int], list[int]]  # contributors, origins and orders of consecutive chunks
 
 
@@ -155,7 +168,8 @@ class ProofReport:
     """What a proved algorithm costs at one world size.
 
     >>> verify("all_gather/direct", world_size=4)
-    ProofReport(world_size=4, root=0, steps=1, messages=12, sent_share=0.75, ports=3, bitwise_identical=True)
+    ProofReport(world_size=4, root=0, steps=1, messages=12, sent_share=0.75, ports=3, bitwise_identical=True, \
+harmless_mistake=None)
     """
 
     world_size: int
@@ -165,10 +179,11 @@ class ProofReport:
     sent_share: float  # bytes that the busiest rank sends, as a share of the buffer's bytes
     ports: int  # most ranks that a rank sends to, or receives from, at the same time
     bitwise_identical: bool  # all ranks reduce in the same order, so that floats are the same to the last bit
+    harmless_mistake: str | None  # the first mistake, which reaches no result
 
 
 def verify(algorithm: str | Algorithm, world_size: int, root: int = 0) -> ProofReport:
-    """Prove that every rank ends with what the spec says, each contribution counted once, without deadlock.
+    """Prove that every rank ends with what the spec says, each contribution counted once, and without deadlock.
 
     Raises ProgramError that names the rank, step, chunk and peer where it goes wrong, and InputError for an algorithm
     that is not there, a root that is no rank, or chunks that are too many to be followed one by one.
@@ -185,8 +200,16 @@ def verify(algorithm: str | Algorithm, world_size: int, root: int = 0) -> ProofR
     run.check_end()
     n = schedule.chunks
     busiest = int(schedule.elements_sent(n).max(initial=0))
-    identical = run.has_one_order()
-    return ProofReport(world_size, root, deepest, schedule.messages, busiest / n, schedule.ports, identical)
+    return ProofReport(
+        world_size=world_size,
+        root=root,
+        steps=deepest,
+        messages=schedule.messages,
+        sent_share=busiest / n,
+        ports=schedule.ports,
+        bitwise_identical=run.has_one_order(),
+        harmless_mistake=str(run.describe(0)) if run.mistakes else None,
+    )
 
 
 @lru_cache(maxsize=256)
@@ -236,6 +259,8 @@ class SymbolicRun:
         self.origin = [list(origins) for _ in range(schedule.world_size)]
         self.order = [[rank] * schedule.total for rank in range(schedule.world_size)]  # a rank's own data: its number
         self.sums: dict[tuple[int, int], int] = {}  # the numbers of sums, by those of the two that were added
+        self.mistakes: list[tuple[int, str]] = []  # index of the operation, and the problem
+        self.everyone = (1 << schedule.world_size) - 1
         self.landings: list[Landing] | None = None  # kept only where a wrong end is to be explained
         self.in_flight: dict[int, ChunkValues] = {}  # by index of the send
         for rank, channels in enumerate(schedule.programs):
@@ -266,11 +291,18 @@ class SymbolicRun:
                     self.in_flight[index] = self._read(rank, index, op)
 
     def _read(self, rank: int, index: int, op: Operation) -> ChunkValues:
-        """Return what the chunks hold that an operation reads. Raises ProgramError for empty ones."""
-        found = self.held(rank, op)
-        if 0 in found[0]:
-            raise self._wrong(index, self._empty(op.chunk + found[0].index(0)))
-        return found
+        """Return what the chunks hold that an operation reads; undefined data is a mistake."""
+        values, origins, orders = self.held(rank, op)
+        if 0 in values:
+            mistake = self._mistake(index, self._empty(op.chunk + values.index(0)))
+            values = [value or mistake for value in values]
+        return values, origins, orders
+
+    def _mistake(self, index: int, problem: str) -> int:
+        """Return the bit of a mistake of an operation; many share the last one."""
+        if len(self.mistakes) < MOST_MISTAKES:
+            self.mistakes.append((index, problem))
+        return 1 << self.schedule.world_size + len(self.mistakes) - 1
 
     def held(self, rank: int, op: Operation) -> ChunkValues:
         """Return contributors, origins and orders of the chunks that an operation reads."""
@@ -302,34 +334,35 @@ class SymbolicRun:
         """Keep what an operation writes, before it does; ``values`` are the contributors that its chunks get."""
         assert self.landings is not None
         for chunk, after, origin in zip(op.target, values, origins, strict=True):
-            before, brought = self.who[rank][chunk], after
-            if op.kind in COMBINING and not self.spec.repeats:
-                brought = after & ~before
+            before = self.who[rank][chunk] & self.everyone
+            after &= self.everyone
+            brought = after & ~before if op.kind in COMBINING and not self.spec.repeats else after
             self.landings.append(Landing(index, chunk, origin, before, brought, after))
 
     def _reduce(self, rank: int, index: int, op: Operation, values: list[int], origins: list[int]) -> list[int]:
-        """Return the contributors of chunks that others are reduced into.
-
-        Raises ProgramError for an empty chunk, data of another chunk, or a contribution that would count twice.
-        """
+        """Return the contributors of chunks that others are reduced into."""
         held = self.who[rank][op.into : op.into + op.count]
         at = self.origin[rank][op.into : op.into + op.count]
         if 0 not in held and at == origins and (self.spec.repeats or not any(map(and_, held, values))):
             return [*map(or_, held, values)]
-        for chunk, one, other, origin in zip(op.target, held, values, origins, strict=True):
+        found = []
+        for chunk, one, other, here, origin in zip(op.target, held, values, at, origins, strict=True):
+            twice = 0 if self.spec.repeats else one & other & self.everyone
+            problem = ""
             if one == 0:
-                raise self._wrong(index, f"{self._empty(chunk)}, so nothing can be reduced into it")
-            if self.origin[rank][chunk] != origin:
-                raise self._wrong(
-                    index, f"data of chunk {origin} would be added to data of chunk {self.origin[rank][chunk]}"
+                problem = f"{self._empty(chunk)}, so nothing can be reduced into it"
+            elif here != origin:
+                problem = f"data of chunk {origin} would be added to data of chunk {here}"
+            elif twice:
+                problem = (
+                    f"the contribution of {_ranks_of(twice)} would be counted twice: chunk {chunk} already "
+                    f"holds {self._ranks_in(one)} and {self._ranks_in(other)} would be added"
                 )
-            if one & other and not self.spec.repeats:
-                raise self._wrong(
-                    index,
-                    f"the contribution of {_ranks_of(one & other)} would be counted twice: chunk {chunk} already "
-                    f"holds {_ranks_of(one)} and {_ranks_of(other)} would be added",
-                )
-        raise AssertionError("one of the reasons above holds")
+            found.append(one | other | (self._mistake(index, problem) if problem else 0))
+        return found
+
+    def _ranks_in(self, value: int) -> str:
+        return _ranks_of(value & self.everyone)
 
     def _add(self, held: list[int], brought: list[int]) -> list[int]:
         """Return the orders of the sums of some chunks and what is reduced into them."""
@@ -347,30 +380,46 @@ class SymbolicRun:
         return not self.spec.is_shared or all(order[:chunks] == self.order[0][:chunks] for order in self.order)
 
     def check_end(self) -> None:
-        """Raise ProgramError unless every rank holds what the spec says."""
+        """Raise ProgramError unless every rank holds what the spec says; it names the first mistake in a result."""
+        wrong = list(self._wrong_chunks())
+        reached = [value & -value for one in wrong if (value := self.who[one.rank][one.chunk] & ~self.everyone)]
+        if wrong and self.mistakes:
+            raise self.describe(min(reached).bit_length() - 1 - self.schedule.world_size if reached else 0)
+        if wrong:
+            raise self._explain(wrong[0])
+
+    def describe(self, mistake: int) -> ProgramError:
+        """Return the error for a mistake, by its number."""
+        index, problem = self.mistakes[mistake]
+        receives = bool(self.schedule.kind[index] != SEND and self.schedule.match[index] >= 0)
+        return self.schedule.refuse(index, f": {problem}", lands=receives)
+
+    def _wrong_chunks(self) -> Iterator[WrongChunk]:
+        """Yield the chunks that do not hold what the spec says, by rank."""
         spec, p, chunks = self.spec, self.schedule.world_size, self.schedule.chunks
-        for rank in range(p):
+        for rank, (who, origins) in enumerate(zip(self.who, self.origin, strict=True)):
             wanted = self.parts(spec.end, rank)
             for chunk in range(chunks):
                 part = chunk * p // chunks
                 if wanted[part]:
                     origin = chunk + (spec.origin(rank, part) - part) * chunks // p
-                    self._check_chunk(rank, chunk, wanted[part], origin)
+                    if who[chunk] != wanted[part] or origins[chunk] != origin:
+                        yield WrongChunk(rank, chunk, wanted[part], origin)
 
-    def _check_chunk(self, rank: int, chunk: int, expected: int, origin: int) -> None:
+    def _explain(self, wrong: WrongChunk) -> ProgramError:
+        """Return the error for a chunk that does not hold what it should at the end."""
+        rank, chunk, expected, origin = wrong
         value, found = self.who[rank][chunk], self.origin[rank][chunk]
-        if value == expected and found == origin:
-            return
         landings = self._replay() if self.schedule.steps else []
         if self.spec.moves:
             holds = self._data(value, found) if value else "nothing"
             why = explain_other(self.schedule, landings, rank, chunk)
             problem = f"holds {holds}; it should hold {self._data(expected, origin)}"
-            raise self._wrong_end(rank, chunk, problem, why)
+            return self._wrong_end(rank, chunk, problem, why)
         why = f": {explain_missing(self.schedule, landings, rank, chunk, expected & ~value)}"
         if value == 0:
-            raise self._wrong_end(rank, chunk, f"holds nothing; it should hold {self._data(expected, origin)}", why)
-        raise self._wrong_end(rank, chunk, f"misses the contribution of {_ranks_of(expected & ~value)}", why)
+            return self._wrong_end(rank, chunk, f"holds nothing; it should hold {self._data(expected, origin)}", why)
+        return self._wrong_end(rank, chunk, f"misses the contribution of {_ranks_of(expected & ~value)}", why)
 
     def _replay(self) -> list[Landing]:
         """Return what every operation wrote, from a second run."""
@@ -388,10 +437,6 @@ class SymbolicRun:
         scratch = chunk >= self.schedule.chunks
         why = "scratch is undefined at the start" if scratch else self.spec.beginning.format(root=self.schedule.root)
         return f"chunk {chunk} holds nothing yet ({why})"
-
-    def _wrong(self, index: int, problem: str) -> ProgramError:
-        receives = bool(self.schedule.kind[index] != SEND and self.schedule.match[index] >= 0)
-        return self.schedule.refuse(index, f": {problem}", lands=receives)
 
     def _wrong_end(self, rank: int, chunk: int, problem: str, why: str) -> ProgramError:
         schedule = self.schedule

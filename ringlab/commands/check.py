@@ -85,6 +85,8 @@ class CheckAnswer(Answer):
             yield Line(_sentence(verdict))
             if verdict.differs_at:
                 yield Line(_order_warning(verdict))
+            if verdict.harmless_mistake is not None:
+                yield Line(f"WARNING  {verdict.harmless_mistake}. No result depends on it.")
         if self.interrupted and not verdicts[-1].interrupted:
             yield "STOPPED  The algorithms that follow were not tried."
 

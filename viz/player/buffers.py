@@ -54,7 +54,7 @@ def follow_contributions(schedule: Schedule) -> Contributions:
     >>> follow_contributions(build_schedule(find_algorithm("reduce/naive"), 2)).landings
     {(1, 0, 0, 0, 0, 1): LandedMessage(rank=0, step=0, into=0, carried=[2], after=[(0, 0, 3)])}
     """
-    return _follow(SymbolicRun(schedule), completion_order(schedule))
+    return _follow(_UnjudgedRun(schedule), completion_order(schedule))
 
 
 def follow_wrong_contributions(schedule: Schedule) -> Contributions:

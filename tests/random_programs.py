@@ -1,0 +1,301 @@
+"""Random right programs of every collective, random changes to them, and their execution on random whole numbers.
+
+A program is data: operations by position, channel and step. A position is a rank counted from the root.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
+from itertools import pairwise
+from random import Random
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from declared_programs import declared
+
+import simcomm
+from collectives import Algorithm, Kind, Operation, Transport
+from collectives.request import part_slice
+from collectives.spec import SPECS
+from collectives.step import Program
+from simcomm.reference.engine import Buffer, Simulation
+
+Ints = npt.NDArray[np.int64]
+Steps = list[list[Operation]]
+Programs = list[list[Steps]]  # [position][channel][step]
+MOST = 2**40  # of the numbers that are reduced: sums of different ranks are different numbers
+OTHER_KIND = {Kind.RECV: Kind.RECV_REDUCE, Kind.RECV_REDUCE: Kind.RECV, Kind.COPY: Kind.REDUCE, Kind.REDUCE: Kind.COPY}
+
+
+class Sent(NamedTuple):
+    """A message of a random program."""
+
+    src: int
+    dst: int
+    chunk: int
+    reduces: bool
+
+
+def draw_program(rng: Random, collective: str, p: int) -> tuple[Programs, int]:
+    """Return a random right program of any collective but all_to_all, and its number of chunks.
+
+    All positions post their messages in one order. Neighbors in that order may share a step.
+    """
+    chunks = (p if SPECS[collective].has_parts else 1) * rng.randint(1, 2)
+    channel_of = [rng.randrange(2) for _ in range(chunks)]
+    share = rng.random()
+    programs: Programs = [[[] for _ in range(max(channel_of) + 1)] for _ in range(p)]
+    rows = [_draw_messages(rng, collective, p, chunk * p // chunks, chunk) for chunk in range(chunks)]
+    for src, dst, chunk, reduces in _interleave(rng, rows):
+        receive = Kind.RECV_REDUCE if reduces else Kind.RECV
+        halves = Operation(Kind.SEND, dst, chunk, 1, -1), Operation(receive, src, chunk, 1, chunk)
+        for position, op in zip((src, dst), halves, strict=True):
+            steps = programs[position][channel_of[chunk]]
+            written = {other.into for other in steps[-1]} if steps else {chunk}
+            if chunk not in written and rng.random() < share:
+                steps[-1].append(op)
+            else:
+                steps.append([op])
+    return programs, chunks
+
+
+def _draw_messages(rng: Random, collective: str, p: int, part: int, chunk: int) -> list[Sent]:
+    """Return messages that bring a chunk of a part to where the collective wants it, in an order that works."""
+    top = part if collective in ("all_gather", "reduce_scatter") else 0
+    down = [Sent(parent, child, chunk, False) for parent, child in _draw_tree(rng, p, top)]
+    up = [Sent(child, parent, chunk, True) for parent, child in reversed(_draw_tree(rng, p, top))]
+    if collective in ("scatter", "gather"):
+        between = rng.sample([one for one in range(p) if one not in (0, part)], rng.randint(0, max(0, p - 2)))
+        way = [0, *between, part] if part else []
+        return [Sent(src, dst, chunk, False) for src, dst in pairwise(way if collective == "scatter" else way[::-1])]
+    if collective in ("all_reduce", "barrier"):
+        return up + down
+    return up if collective in ("reduce", "reduce_scatter") else down
+
+
+def _draw_tree(rng: Random, p: int, top: int) -> list[tuple[int, int]]:
+    """Return parents and children of a random tree over all positions, from the top down."""
+    inside, outside, edges = [top], [one for one in range(p) if one != top], []
+    rng.shuffle(outside)
+    for child in outside:
+        edges.append((rng.choice(inside), child))
+        inside.append(child)
+    return edges
+
+
+def _interleave(rng: Random, rows: Sequence[list[Sent]]) -> Iterator[Sent]:
+    waiting = [row[::-1] for row in rows if row]
+    while waiting:
+        row = rng.choice(waiting)
+        yield row.pop()
+        waiting = [one for one in waiting if one]
+
+
+def programs_of(algorithm: Algorithm, p: int) -> Programs:
+    """Return what the positions of an algorithm say at root 0."""
+    return [[[list(step) for step in program] for program in algorithm.channels(rank, p)] for rank in range(p)]
+
+
+def as_algorithm(
+    collective: str, say: Callable[[int, Any], Programs], chunks: int = 1, scratch: int = 0, name: str = "random"
+) -> Algorithm:
+    """Return the algorithm whose positions say ``say(world_size, root)`` for each root, which may be a symbol."""
+
+    def program(rank: Any, world_size: int, root: Any = 0) -> tuple[Program, ...]:
+        programs = say(world_size, root)[(rank - root) % world_size]
+        shift = root * (chunks // world_size) if SPECS[collective].has_parts else 0
+        return tuple(_turn(steps, world_size, root, shift) for steps in programs)
+
+    def _turn(steps: Steps, world_size: int, root: Any, shift: Any) -> Program:
+        for step in steps:
+            yield tuple(_turned(op, world_size, root, shift) for op in step)
+
+    def _turned(op: Operation, world_size: int, root: Any, shift: Any) -> Operation:
+        peer = op.peer if op.kind.is_local else (op.peer + root) % world_size
+        if not SPECS[collective].rooted or not SPECS[collective].has_parts:
+            return op._replace(peer=peer)
+        chunk = (op.chunk + shift) % chunks if op.chunk < chunks else op.chunk
+        return op._replace(peer=peer, chunk=chunk, into=op.into if op.kind is Kind.SEND else chunk)
+
+    def unrooted(rank: Any, world_size: int) -> tuple[Program, ...]:
+        return program(rank, world_size)
+
+    function = program if SPECS[collective].rooted else unrooted
+    return declared(collective, function, name=name, chunks=chunks, scratch=scratch)
+
+
+def change(rng: Random, right: Programs, total: int) -> Programs:
+    """Return the programs with up to three random changes, to an operation, a step or both ends of a message.
+
+    ``total`` is the number of chunks, scratch included.
+    """
+    programs = deepcopy(right)
+    for _ in range(rng.choice((1, 1, 1, 2, 3))):
+        if any(step for own in programs for program in own for step in program):
+            _Change(rng, programs, total).make()
+    return programs
+
+
+class _Change:
+    """One random change to a random operation of some programs."""
+
+    def __init__(self, rng: Random, programs: Programs, total: int) -> None:
+        self.rng, self.programs, self.total = rng, programs, total
+        self.at, self.channel, self.steps, self.step, self.op = rng.choice([
+            (at, channel, steps, step, op)
+            for at, own in enumerate(programs) for channel, steps in enumerate(own) for step in steps for op in step
+        ])  # fmt: skip
+        self.chunk = rng.randrange(max(1, total - self.op.count + 1))
+        self.others = [one for one in range(len(programs)) if one != self.at]
+
+    def make(self) -> None:
+        of_message = [self.drop_message, self.repeat_message, self.move_message, self.add_message]
+        of_one = [
+            self.drop, self.drop_step, self.repeat, self.swap_steps, self.split_step, self.join_steps, self.misdirect,
+            self.move, self.turn, self.change_channel,
+        ]  # fmt: skip
+        self.rng.choice([*of_one, *of_message, *of_message])()
+        for own in self.programs:
+            for program in own:
+                program[:] = [step for step in program if step]
+
+    def drop(self) -> None:
+        _put(self.step, self.op)
+
+    def drop_step(self) -> None:
+        self.step.clear()
+
+    def repeat(self) -> None:
+        self.steps.insert(self.rng.randint(0, len(self.steps)), [self.op])
+
+    def swap_steps(self) -> None:
+        other = self.rng.choice(self.steps)
+        self.step[:], other[:] = other[:], self.step[:]
+
+    def split_step(self) -> None:
+        at = _index(self.steps, self.step)
+        self.steps[at : at + 1] = [[op] for op in self.step]
+
+    def join_steps(self) -> None:
+        at = _index(self.steps, self.step)
+        self.steps[at : at + 2] = [[op for step in self.steps[at : at + 2] for op in step]]
+
+    def misdirect(self) -> None:
+        if not self.op.kind.is_local:
+            _put(self.step, self.op, self.op._replace(peer=self.rng.choice(self.others)))
+
+    def move(self) -> None:
+        _put(self.step, self.op, self._moved(self.op))
+
+    def turn(self) -> None:
+        _put(self.step, self.op, self.op._replace(kind=OTHER_KIND.get(self.op.kind, self.op.kind)))
+
+    def change_channel(self) -> None:
+        channels = self.programs[self.at]
+        self.drop()
+        target = self.rng.choice(channels)
+        target.insert(self.rng.randint(0, len(target)), [self.op])
+
+    def drop_message(self) -> None:
+        for step, op in self._ends():
+            _put(step, op)
+
+    def repeat_message(self) -> None:
+        for step, op in self._ends():
+            steps = next(steps for own in self.programs for steps in own if any(one is step for one in steps))
+            steps.insert(_index(steps, step), [op])
+
+    def move_message(self) -> None:
+        for step, op in self._ends():
+            _put(step, op, self._moved(op))
+
+    def add_message(self) -> None:
+        to = self.rng.choice(self.others)
+        kind = self.rng.choice((Kind.RECV, Kind.RECV_REDUCE))
+        if self.channel < len(self.programs[to]):
+            for steps, op in (
+                (self.steps, Operation(Kind.SEND, to, self.chunk, self.op.count, -1)),
+                (self.programs[to][self.channel], Operation(kind, self.at, self.chunk, self.op.count, self.chunk)),
+            ):
+                steps.insert(self.rng.choice((len(steps), self.rng.randint(0, len(steps)))), [op])
+
+    def _moved(self, op: Operation) -> Operation:
+        return op._replace(chunk=self.chunk, into=op.into if op.kind is Kind.SEND else self.chunk)
+
+    def _ends(self) -> Iterator[tuple[list[Operation], Operation]]:
+        """Yield both ends of the operation's message with their steps; a local or unmatched operation alone."""
+        yield self.step, self.op
+        own, theirs = self._halves(self.at, self.op.peer), self._halves(self.op.peer, self.at)
+        sends = self.op.kind is Kind.SEND
+        number = next((k for k, (_, op) in enumerate(own[sends]) if op is self.op), None)
+        if number is not None and number < len(theirs[not sends]):
+            yield theirs[not sends][number]
+
+    def _halves(self, at: int, peer: int) -> dict[bool, list[tuple[list[Operation], Operation]]]:
+        """Return what a position sends to a peer (True) and receives from it (False) on the channel, in order."""
+        is_there = at >= 0 and self.channel < len(self.programs[at])
+        messages = [
+            (step, op) for step in (self.programs[at][self.channel] if is_there else [])
+            for op in step if op.peer == peer >= 0
+        ]  # fmt: skip
+        return {sends: [one for one in messages if (one[1].kind is Kind.SEND) == sends] for sends in (True, False)}
+
+
+def _index(items: list[Any], item: Any) -> int:
+    return next(index for index, one in enumerate(items) if one is item)
+
+
+def _put(step: list[Operation], old: Operation, *new: Operation) -> None:
+    index = _index(step, old)
+    step[index : index + 1] = new
+
+
+def is_right_when_run(algorithm: Algorithm, p: int, root: int = 0, seed: int = 0) -> bool:
+    """Return whether all ranks finish with the right whole numbers; undefined memory holds others."""
+    collective, chunks, draw = algorithm.spec.name, algorithm.chunks(p), np.random.default_rng(seed)
+    uneven = not algorithm.spec.moves and chunks > 1
+    n = chunks * (p if collective == "barrier" else 2) + uneven
+    start = [draw.integers(-MOST, MOST, n) for _ in range(p)]
+    if collective == "barrier":  # a token has a number of each rank, and those of others are 0
+        start = [np.where(np.arange(n) % p == rank, np.abs(own) + 1, 0) for rank, own in enumerate(start)]
+    buffers = [Buffer(algorithm, p, n, 8, own) for own in start]
+    for buffer in buffers:
+        assert buffer.data is not None
+        buffer.data[n:] = draw.integers(-MOST, MOST, len(buffer.data) - n)
+    simulation = Simulation(simcomm.star(p, "10 Gbit/s", "1 us"), Transport())
+    operator = "max" if collective == "barrier" else "sum"
+    try:
+        simulation.run(
+            simulation.collective(rank, algorithm.channels(rank, p, root), buffers[rank], operator) for rank in range(p)
+        )
+    except (ValueError, IndexError):  # what arrives has another length
+        return False
+    ends = [buffer.data for buffer in buffers if buffer.data is not None]
+    return not simulation.unfinished() and all(
+        np.array_equal(ends[rank][part_slice(part, n, p)], wanted)
+        for rank, part, wanted in _wanted(collective, p, root, start)
+    )
+
+
+def _wanted(collective: str, p: int, root: int, start: list[Ints]) -> Iterator[tuple[int, int, Ints]]:
+    """Yield rank, part and numbers of everything that ranks must end with."""
+    for part in range(p):
+        at = part_slice(part, len(start[0]), p)
+        total = np.sum([own[at] for own in start], axis=0)
+        if collective in ("reduce", "gather"):
+            yield root, part, total if collective == "reduce" else start[part][at]
+        elif collective in ("scatter", "reduce_scatter"):
+            yield part, part, total if collective == "reduce_scatter" else start[root][at]
+        else:
+            for rank in range(p):
+                yield (
+                    rank,
+                    part,
+                    {
+                        "broadcast": start[root][at],
+                        "all_reduce": total,
+                        "barrier": np.max([own[at] for own in start], axis=0),
+                        "all_gather": start[part][at],
+                        "all_to_all": start[part][part_slice(rank, len(start[0]), p)],
+                    }[collective],
+                )
