@@ -120,7 +120,7 @@ def find_hops(algorithm: Algorithm, world_size: int, root: int) -> dict[int, Hop
     A fan is one rank's row of steps that only receive, or only send, in which every later peer was ready before.
     """
     schedule = build_schedule(algorithm, world_size, root)
-    depth = {(done.rank, done.channel, done.step): depth for done, depth in completion_depths(schedule)}
+    depth = {(rank, channel, step): depth for rank, channel, step, depth in completion_depths(schedule)}
     sends, receives = _by_step(schedule, Kind.SEND), _by_step(schedule, Kind.RECV, Kind.RECV_REDUCE)
     fan_in = _fans(schedule, receives, sends, depth)
     fan_out = _fans(schedule, sends, receives, depth)

@@ -35,12 +35,12 @@ def completion_order(schedule: Schedule) -> Iterator[Completed]:
     >>> [tuple(done) for done in completion_order(build_schedule(find_algorithm("reduce/naive"), 2))]
     [(1, 0, 0), (0, 0, 0)]
     """
-    for done, _ in completion_depths(schedule):
-        yield done
+    for rank, channel, step, _ in completion_depths(schedule):
+        yield Completed(rank, channel, step)
 
 
-def completion_depths(schedule: Schedule) -> Iterator[tuple[Completed, int]]:
-    """Yield what ``completion_order`` does, each step with its depth. Raises Deadlock.
+def completion_depths(schedule: Schedule) -> Iterator[tuple[int, int, int, int]]:
+    """Yield rank, channel, step and depth of the steps in the order of ``completion_order``. Raises Deadlock.
 
     The depth counts the messages of the longest chain that ends with the step, through all ranks. In a chain, the
     sender or the receiver of each message completes the message before it in an earlier step of the same channel.
@@ -48,8 +48,8 @@ def completion_depths(schedule: Schedule) -> Iterator[tuple[Completed, int]]:
     >>> from collectives import find_algorithm
     >>> from collectives.schedule.build import build_schedule
     >>> chain = build_schedule(find_algorithm("broadcast/chain[slices=1]"), 4)
-    >>> sorted((done.rank, done.step, depth) for done, depth in completion_depths(chain))
-    [(0, 0, 1), (1, 0, 1), (1, 1, 2), (2, 0, 2), (2, 1, 3), (3, 0, 3)]
+    >>> sorted(completion_depths(chain))
+    [(0, 0, 0, 1), (1, 0, 0, 1), (1, 0, 1, 2), (2, 0, 0, 2), (2, 0, 1, 3), (3, 0, 0, 3)]
     """
     actors = [(rank, channel) for rank, own in enumerate(schedule.programs) for channel in range(len(own))]
     meetings = _meetings(schedule, {actor: number for number, actor in enumerate(actors)})
@@ -62,9 +62,15 @@ def completion_depths(schedule: Schedule) -> Iterator[tuple[Completed, int]]:
         at = position[actor]
         while at < len(steps) and _all_posted(steps[at], position):
             own = depths[actor]
-            depth = max([own[at], *(1 + max(own[at], depths[peer][step]) for peer, step, _ in steps[at])])
+            depth = own[at]
+            for peer, step, _ in steps[at]:
+                before = depths[peer][step]
+                if before > depth:
+                    depth = before
+            if steps[at]:
+                depth += 1
             own.append(depth)
-            yield Completed(*actors[actor], at), depth
+            yield *actors[actor], at, depth
             position[actor] = at = at + 1
             if at < len(steps):
                 ready += [peer for peer, step, _ in steps[at] if position[peer] == step]

@@ -194,8 +194,8 @@ def verify(algorithm: str | Algorithm, world_size: int, root: int = 0) -> ProofR
     schedule = build_schedule(algorithm, world_size, root)
     run = SymbolicRun(schedule)
     deepest = 0
-    for done, depth in completion_depths(schedule):
-        run.complete(*done)
+    for rank, channel, step, depth in completion_depths(schedule):
+        run.complete(rank, channel, step)
         deepest = max(deepest, depth)
     run.check_end()
     n = schedule.chunks
@@ -258,6 +258,7 @@ class SymbolicRun:
         origins = [*range(schedule.chunks), *[-1] * schedule.scratch]
         self.origin = [list(origins) for _ in range(schedule.world_size)]
         self.order = [[rank] * schedule.total for rank in range(schedule.world_size)]  # a rank's own data: its number
+        self.compares_orders = self.spec.is_shared
         self.sums: dict[tuple[int, int], int] = {}  # the numbers of sums, by those of the two that were added
         self.mistakes: list[tuple[int, str]] = []  # index of the operation, and the problem
         self.everyone = (1 << schedule.world_size) - 1
@@ -292,22 +293,18 @@ class SymbolicRun:
 
     def _read(self, rank: int, index: int, op: Operation) -> ChunkValues:
         """Return what the chunks hold that an operation reads; undefined data is a mistake."""
-        values, origins, orders = self.held(rank, op)
+        chunks = slice(op.chunk, op.chunk + op.count)
+        values = self.who[rank][chunks]
         if 0 in values:
             mistake = self._mistake(index, self._empty(op.chunk + values.index(0)))
             values = [value or mistake for value in values]
-        return values, origins, orders
+        return values, self.origin[rank][chunks], self.order[rank][chunks]
 
     def _mistake(self, index: int, problem: str) -> int:
         """Return the bit of a mistake of an operation; many share the last one."""
         if len(self.mistakes) < MOST_MISTAKES:
             self.mistakes.append((index, problem))
         return 1 << self.schedule.world_size + len(self.mistakes) - 1
-
-    def held(self, rank: int, op: Operation) -> ChunkValues:
-        """Return contributors, origins and orders of the chunks that an operation reads."""
-        chunks = slice(op.chunk, op.chunk + op.count)
-        return self.who[rank][chunks], self.origin[rank][chunks], self.order[rank][chunks]
 
     def complete(self, rank: int, channel: int, step: int) -> None:
         """Write what the step receives, copies and reduces, all of it read before, and post the step after it."""
@@ -320,7 +317,8 @@ class SymbolicRun:
         for index, op, (values, origins, orders) in landing:
             if op.kind in COMBINING:
                 values = self._reduce(rank, index, op, values, origins)
-                orders = self._add(order[op.into : op.into + op.count], orders)
+                if self.compares_orders:
+                    orders = self._add(order[op.into : op.into + op.count], orders)
             if self.landings is not None:
                 self._keep(rank, index, op, values, origins)
             if op.count == 1:
@@ -366,8 +364,6 @@ class SymbolicRun:
 
     def _add(self, held: list[int], brought: list[int]) -> list[int]:
         """Return the orders of the sums of some chunks and what is reduced into them."""
-        if not self.spec.is_shared:
-            return held
         sums, p = self.sums, self.schedule.world_size
         return [
             sums.setdefault((one, other) if one < other else (other, one), p + len(sums))

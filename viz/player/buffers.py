@@ -74,7 +74,8 @@ class _UnjudgedRun(SymbolicRun):
     """A symbolic run that goes on where chunks are empty, of other data, or count twice."""
 
     def _read(self, rank: int, index: int, op: Operation) -> ChunkValues:
-        return self.held(rank, op)
+        chunks = slice(op.chunk, op.chunk + op.count)
+        return self.who[rank][chunks], self.origin[rank][chunks], self.order[rank][chunks]
 
     def _reduce(self, rank: int, index: int, op: Operation, values: list[int], origins: list[int]) -> list[int]:
         return [*map(or_, self.who[rank][op.into : op.into + op.count], values)]
