@@ -11,10 +11,9 @@ from collectives.step import Program, recv, recv_reduce, send
 
 
 def others(rank: int, world_size: int) -> Iterator[int]:
-    """Yield all ranks but one, in ascending order."""
-    for peer in range(world_size):
-        if peer != rank:
-            yield peer
+    """Yield all ranks but one, from the next one on."""
+    for distance in range(1, world_size):
+        yield (rank + distance) % world_size
 
 
 @algorithm("broadcast", name="naive", chunks=1)
