@@ -48,6 +48,12 @@ class VectorRank:
     def __hash__(self) -> int:
         return hash(self._one())
 
+    def __str__(self) -> str:
+        return str(self._one())
+
+    def __format__(self, how: str) -> str:
+        return format(self._one(), how)
+
     def __neg__(self) -> Any:
         return vectorise(-self.values)
 

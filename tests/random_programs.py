@@ -91,9 +91,9 @@ def _interleave(rng: Random, rows: Sequence[list[Sent]]) -> Iterator[Sent]:
         waiting = [one for one in waiting if one]
 
 
-def programs_of(algorithm: Algorithm, p: int) -> Programs:
-    """Return what the positions of an algorithm say at root 0."""
-    return [[[list(step) for step in program] for program in algorithm.channels(rank, p)] for rank in range(p)]
+def programs_of(algorithm: Algorithm, p: int, root: int = 0) -> Programs:
+    """Return what the ranks of an algorithm say."""
+    return [[[list(step) for step in program] for program in algorithm.channels(rank, p, root)] for rank in range(p)]
 
 
 def as_algorithm(
@@ -122,6 +122,18 @@ def as_algorithm(
 
     function = program if SPECS[collective].rooted else unrooted
     return declared(collective, function, name=name, chunks=chunks, scratch=scratch)
+
+
+def changed_at(right: Algorithm, p: int, at: int, changed: Programs) -> Algorithm:
+    """Return a rooted algorithm whose ranks say ``changed`` at one root, and what they say in ``right`` at others."""
+
+    def program(rank: Any, world_size: int, root: Any) -> tuple[Program, ...]:
+        if root == at:
+            return tuple(iter([tuple(step) for step in steps]) for steps in changed[rank])
+        return right.channels(rank, world_size, root)
+
+    sizes = {"chunks": right.chunks(p), "scratch": right.scratch(p)}
+    return declared(right.spec.name, program, name="changed", **sizes)
 
 
 def change(rng: Random, right: Programs, total: int) -> Programs:

@@ -234,17 +234,22 @@ class Guest:
         return {"count": int(count)} if small else {"odd": shorten(count)}, b""
 
     def _record(self, question: dict[str, Any]) -> Answer:
-        """Answer what some ranks say: all of them one by one, one alone, or by a symbolic rank for many."""
-        world_size = question["world_size"]
+        """Answer what some ranks say: all of them one by one, one alone, or by a symbolic rank for many.
+
+        Of many ranks, each may have a root of its own.
+        """
+        world_size, root = question["world_size"], question["root"]
         ranks: Any = range(world_size)
         if question["ranks"] == "shifted":
             ranks = [ShiftedRank(world_size)]
         elif question["ranks"] != "all":
             ranks = question["ranks"]
             ranks = [VectorRank(np.array(ranks, np.int64))] if len(ranks) > 1 else ranks
+        if isinstance(root, list):
+            root = VectorRank(np.array(root, np.int64))
         recorder = Recorder(self._algorithm(question), self.note)
         try:
-            recorder.record(ranks, world_size, question["root"])
+            recorder.record(ranks, world_size, root)
         except Diverges as split:
             return {"diverges": None if split.values is None else split.values.tolist()}, b""
         return recorder.answer()

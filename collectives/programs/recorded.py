@@ -139,9 +139,13 @@ class RecordedProgram:
         self._transcripts: OrderedDict[Any, Transcript | ProgramEnded] = OrderedDict()
         self.counts: dict[Any, Any] = {}
 
-    def __call__(self, rank: Any, world_size: int, root: int = 0, **parameters: Any) -> tuple[Iterator[Step], ...]:
-        """Return the steps of each channel of a rank, a number or a symbol. Raise InputError or Diverges."""
+    def __call__(self, rank: Any, world_size: int, root: Any = 0, **parameters: Any) -> tuple[Iterator[Step], ...]:
+        """Return the steps of each channel of a rank, a number or a symbol. Raise InputError or Diverges.
+
+        A root may be a symbol if the rank is one: each rank has its own root then.
+        """
         if isinstance(rank, VectorRank):
+            root = tuple(root.values.tolist()) if isinstance(root, VectorRank) else root
             return self._record(world_size, root, parameters, rank.values.tolist()).channels(0)
         if isinstance(rank, ShiftedRank):
             return self._record(world_size, root, parameters, "shifted").channels(0)
@@ -174,7 +178,7 @@ class RecordedProgram:
             raise found
         return found
 
-    def _record(self, world_size: int, root: int, parameters: Parameters, ranks: Any) -> Transcript:
+    def _record(self, world_size: int, root: Any, parameters: Parameters, ranks: Any) -> Transcript:
         ended = self._transcripts.get(key := _key(world_size, root, parameters))
         if isinstance(ended, ProgramEnded):  # whichever rank it is asked for: it would end again
             raise ended
@@ -339,7 +343,7 @@ def _whole(value: Any, at_least: int = 0) -> int:
     return value
 
 
-def _key(world_size: int, root: int, parameters: Parameters) -> tuple[Any, ...]:
+def _key(world_size: int, root: Any, parameters: Parameters) -> tuple[Any, ...]:
     return world_size, root, *sorted(_given(parameters).items())
 
 

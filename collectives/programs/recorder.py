@@ -39,7 +39,7 @@ class Recorder:
         self.shifted, self.vectors, self.values = array("q"), array("q"), list[Any]()
         self.failures: list[dict[str, Any]] = []  # one of a rank at most
 
-    def record(self, ranks: Iterable[Any], world_size: int, root: int) -> None:
+    def record(self, ranks: Iterable[Any], world_size: int, root: Any) -> None:
         """Run the program of each of these ranks, also of those after one that fails: what they say is worth seeing."""
         for number, rank in enumerate(ranks):
             self.channels.append([])

@@ -189,10 +189,10 @@ def _run_branches(call: ProgramCall) -> list[OperationBlock]:
 def _run_branch(call: ProgramCall, ranks: npt.NDArray[np.int64]) -> list[OperationBlock]:
     """Return what some ranks say together, one block a channel. Raises Diverges where they do not say the same."""
     channels = call.run(VectorRank(ranks)) if len(ranks) > 1 else call.run_alone(int(ranks[0]))
-    return [_block(channel, program, ranks) for channel, program in enumerate(channels)]
+    return [block_of(channel, program, ranks) for channel, program in enumerate(channels)]
 
 
-def _block(channel: int, program: Iterator[Step], ranks: npt.NDArray[np.int64]) -> OperationBlock:
+def block_of(channel: int, program: Iterator[Step], ranks: npt.NDArray[np.int64]) -> OperationBlock:
     """Return what one channel says on some ranks. Raises TypeError or OverflowError for other than 32-bit numbers."""
     steps, operations = list[int](), list[Operation]()
     for number, step in enumerate(program):

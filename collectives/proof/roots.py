@@ -1,0 +1,100 @@
+"""Roots that one proof serves: counted from the root, all ranks of their programs say the same.
+
+One more of the root is then a permutation of ranks and parts, which takes the program, its rules and its spec to those
+of the next root.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from collectives.declaration import Algorithm
+from collectives.schedule.schedule import OperationBlock, ProgramCall, make_call
+from collectives.schedule.symbolic_build import block_of
+from collectives.step import Kind
+from collectives.symbolic_rank import Diverges, VectorRank
+
+Ints = npt.NDArray[Any]
+RUNS_PER_RANK = 4  # of a symbolic program
+MOST_SPLITS = 16  # runs that stand for some roots of a position only; beyond it, a proof for each root is as quick
+
+
+def root_classes(algorithm: Algorithm, world_size: int) -> list[list[int]]:
+    """Return the roots in classes, of which each needs one proof.
+
+    A program that fails, breaks a rule or does anything unusual has a class for each root.
+
+    >>> from collectives import find_algorithm
+    >>> root_classes(find_algorithm("broadcast/binomial"), 4), root_classes(find_algorithm("scatter/binomial"), 4)
+    ([[0, 1, 2, 3]], [[0, 2, 3], [1]])
+    """
+    if not algorithm.spec.rooted:
+        return [[0]]
+    try:
+        call = make_call(algorithm, world_size)
+        said = _run(call)
+    except (Diverges, Exception, SystemExit):  # also of the user's code: its proof reports the error
+        return [[root] for root in range(world_size)]
+    classes: dict[Any, list[int]] = {}
+    for root, key in enumerate(said):
+        classes.setdefault(key, []).append(root)
+    return list(classes.values())
+
+
+def _run(call: ProgramCall) -> list[tuple[Any, ...]]:
+    """Return what all positions say, counted from each root. Raises Diverges if that takes too many runs."""
+    p, runs, splits = call.world_size, 0, 0
+    said: list[list[tuple[int, bytes, bytes]]] = [[] for _ in range(p)]
+    waiting = [np.divmod(np.arange(p * p, dtype=np.int64), p)]  # positions and roots
+    while waiting:
+        (positions, roots), runs = waiting.pop(), runs + 1
+        if runs > RUNS_PER_RANK * p or splits > MOST_SPLITS:
+            raise Diverges
+        try:
+            blocks = _run_together(call, (positions + roots) % p, roots)
+        except Diverges as split:
+            if split.values is None:
+                raise
+            parts = [split.values == value for value in np.unique(split.values)]
+            waiting += [(positions[part], roots[part]) for part in parts]
+            continue
+        splits += bool((np.bincount(positions) % p).any())
+        for block in blocks:
+            fields = np.stack(_from_root(call, roots, block.kind[:, None], *block.fields), axis=-1)
+            same = np.stack([block.channel, block.step, block.kind]).tobytes()
+            for column, (position, root) in enumerate(zip(positions.tolist(), roots.tolist(), strict=True)):
+                said[root].append((position, same, fields[:, column].tobytes()))
+    return [tuple(sorted(one)) for one in said]
+
+
+def _run_together(call: ProgramCall, ranks: Ints, roots: Ints) -> list[OperationBlock]:
+    """Return what some ranks say for a root each, one block a channel. Raises Diverges where that differs."""
+    if len(roots) == 1:
+        channels = replace(call, root=int(roots[0])).run_alone(int(ranks[0]))
+    else:
+        channels = replace(call, root=VectorRank(roots)).run(VectorRank(ranks))  # type: ignore[arg-type]
+    return [block_of(number, program, ranks) for number, program in enumerate(channels)]
+
+
+def _from_root(
+    call: ProgramCall, root: Any, kind: Ints, peer: Ints, chunk: Ints, count: Ints, into: Ints
+) -> tuple[Any, ...]:
+    """Return the fields of operations with peers, and chunks of parts, counted from the root.
+
+    Raises Diverges for a peer or chunks that do not exist: counted from another root they might.
+    """
+    p, chunks, local = call.world_size, call.chunks, kind >= Kind.COPY
+    shift = root * (chunks // p) if call.algorithm.spec.has_parts else 0
+
+    def turned(first: Ints) -> Any:
+        tile, within = np.divmod(first, chunks)
+        if ((first < 0) | (first + count > call.total) | (within + count > chunks)).any():
+            raise Diverges
+        return tile * chunks + (within - shift) % chunks
+
+    if (~local & ((peer < 0) | (peer >= p))).any():
+        raise Diverges
+    written = np.where(kind == Kind.SEND, chunk, into)  # a send writes nothing
+    return np.where(local, -1, (peer - root) % p), turned(chunk), count, turned(written)
