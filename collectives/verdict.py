@@ -1,4 +1,4 @@
-"""An algorithm proved at many world sizes, with what it costs beside the least possible, or where it goes wrong."""
+"""An algorithm proved at many world sizes, with its costs next to the least possible, or where it goes wrong."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
@@ -7,9 +7,9 @@ from typing import Any
 from collectives.costs.bounds import least_sent_share, least_steps
 from collectives.declaration import Algorithm
 from collectives.errors import InputError, TooLarge, Undefined
+from collectives.proof.roots import root_classes
 from collectives.proof.verifier import ProofReport, is_bitwise_identical, verify
 
-EVERY_ROOT_UP_TO = 9  # ranks
 ORDERS_COMPARED = range(2, 10)  # numbers of ranks at which a shipped algorithm's reduction orders are compared
 
 
@@ -37,7 +37,8 @@ class Verdict:
     reports: tuple[ProofReport, ...]
     problem: str | None
     counter_example: dict[str, int] | None  # the smallest world_size and root that fail; rank and step if known
-    undefined: dict[int, str]  # world sizes for which the algorithm does not exist, and why
+    undefined: dict[int, str]  # world sizes for which the algorithm is not defined, and why
+    too_large: dict[int, str]  # world sizes that would take too much memory, and why
     interrupted: bool = False  # the larger world sizes were not tried
 
     @property
@@ -65,67 +66,68 @@ class Verdict:
         """Return it as plain JSON."""
         return {
             "algorithm": self.algorithm.full_name,
-            "correct": self.problem is None and not self.interrupted,
+            "correct": bool(self.reports) and self.problem is None and not self.interrupted,
             "problem": self.problem,
             "counter_example": self.counter_example,
             "harmless_mistake": self.harmless_mistake,
             "undefined": sorted(self.undefined),
+            "too_large": sorted(self.too_large),
             "world_sizes": [asdict(costs) for costs in self.costs],
         }
-
-
-def roots_to_try(algorithm: Algorithm, world_size: int) -> list[int]:
-    """Return every root up to nine ranks, beyond that the first two, the middle one and the last."""
-    if not algorithm.spec.rooted:
-        return [0]
-    return list(range(world_size)) if world_size <= EVERY_ROOT_UP_TO else [0, 1, world_size // 2, world_size - 1]
 
 
 def prove(
     algorithm: Algorithm, world_sizes: Iterable[int], on_proved: Callable[[int], None] = lambda done: None
 ) -> Verdict:
-    """Prove the algorithm at each world size, for several roots where it has one; stop at the first failure.
+    """Prove the algorithm at each world size, for every root if it has one; stop at the first failure.
 
     ``on_proved`` is called with the sum of the world sizes that are done. An interrupt ends it where some are. Raises
     TooLarge where the first world size has too many chunks; larger ones that have are left out.
 
-    What fails with one rank is told of the next world size if it fails there too, where there is more to see;
-    not where it took too long, as it would again.
+    A failure with one rank is reported for the next world size if that fails too, where there is more to see. A program
+    that took too long with one rank is not run again.
     """
     reports: list[ProofReport] = []
     undefined: dict[int, str] = {}
+    too_large: dict[int, str] = {}
     alone: tuple[str, dict[str, int]] | None = None  # problem and counter-example with one rank
+
+    def verdict(problem: str | None = None, counter_example: dict[str, int] | None = None, **more: bool) -> Verdict:
+        return Verdict(algorithm, tuple(reports), problem, counter_example, undefined, too_large, **more)
+
     done = 0
     for world_size in sorted(world_sizes):
-        found: list[ProofReport] = []
-        for root in roots_to_try(algorithm, world_size):
-            try:
-                found.append(verify(algorithm, world_size, root))
-            except (Undefined, TooLarge) as why:
-                if isinstance(why, TooLarge) and not reports:
-                    raise
-                undefined[world_size] = str(why)
-                break
-            except KeyboardInterrupt:
-                if not reports:
-                    raise
-                return Verdict(algorithm, tuple(reports), None, None, undefined, interrupted=True)
-            except InputError as problem:
-                failure = str(problem), _counter_example(problem, world_size, root)
-                if world_size > 1 or getattr(problem.__cause__, "is_timeout", False):
-                    return Verdict(algorithm, tuple(reports), *failure, undefined)
-                alone = failure
+        root = 0
+        try:
+            found: list[ProofReport] = []
+            for root, *_ in root_classes(algorithm, world_size):
+                try:
+                    found.append(verify(algorithm, world_size, root))
+                except Undefined as why:
+                    undefined[world_size] = str(why)
+        except TooLarge as why:
+            if not reports:
+                raise
+            too_large[world_size] = str(why)
+        except KeyboardInterrupt:
+            if not reports:
+                raise
+            return verdict(interrupted=True)
+        except InputError as problem:
+            failure = str(problem), _counter_example(problem, world_size, root)
+            if world_size > 1 or getattr(problem.__cause__, "is_timeout", False):
+                return verdict(*failure)
+            alone = failure
         if alone is not None and world_size > 1:
             break
-        if found:
+        if found and world_size not in undefined | too_large:
             reports.append(max(found, key=lambda report: (report.sent_share, report.steps)))
         done += world_size
         on_proved(done)
     if alone is not None:
         hint = "".join(f"; with {report.world_size} ranks it is right" for report in found[:1])
-        return Verdict(algorithm, (), alone[0] + hint, alone[1], undefined)
-    nowhere = None if reports or not undefined else next(iter(undefined.values()))
-    return Verdict(algorithm, tuple(reports), nowhere, None, undefined)
+        return verdict(alone[0] + hint, alone[1])
+    return verdict()
 
 
 def differs_from(algorithm: Algorithm) -> int | None:

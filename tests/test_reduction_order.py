@@ -95,7 +95,7 @@ def test_check_warns_and_stays_right(ringlab: Ringlab) -> None:
     done = ringlab("check", "all_reduce/unchunked_ring", "--ranks", "1-4")
     assert done.status == 0
     assert "RIGHT  all_reduce/unchunked_ring" in done.out
-    assert "WARNING  all_reduce/unchunked_ring: with 3, 4 ranks, ranks reduce in different orders." in done.out
+    assert "WARNING  all_reduce/unchunked_ring: with 3, 4 ranks, the ranks reduce in different orders." in done.out
     assert "WARNING" not in ringlab("check", "all_reduce/ring", "--ranks", "1-4").out
 
 

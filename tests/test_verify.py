@@ -25,7 +25,7 @@ from collectives import (
 from collectives.errors import TooLarge
 from collectives.proof.completion import completion_order
 from collectives.schedule.build import build_schedule
-from collectives.verdict import EVERY_ROOT_UP_TO, prove, roots_to_try
+from collectives.verdict import prove
 from ringlab.commands.check import check, find_algorithms
 
 # mypy: allow-untyped-defs
@@ -160,7 +160,7 @@ def test_more_chunks_than_can_be_followed_are_refused(monkeypatch: pytest.Monkey
     monkeypatch.setattr("collectives.budget.Gigabyte.FOLLOWED", 20)
     found = prove(find_algorithm("all_reduce/ring"), [2, 4, 5])
     assert [report.world_size for report in found.reports] == [2, 4]
-    assert "too many to be followed" in found.undefined[5]
+    assert "too many to be followed" in found.too_large[5] and not found.undefined
 
 
 def faulty(right: Algorithm, place: tuple[int, int, int]) -> Callable[..., Any]:
@@ -200,16 +200,11 @@ def test_an_algorithm_that_does_not_exist_for_some_sizes_is_proved_for_the_other
     assert verdict.undefined[5].endswith("world size 5: gpus=4 is for multiples of 4 ranks")
 
 
-def test_an_algorithm_that_exists_for_none_is_not_called_right() -> None:
+def test_an_algorithm_that_is_defined_for_none_is_neither_right_nor_wrong() -> None:
     verdict = prove(find_algorithm("all_reduce/torus").with_parameters(columns=5), [4])
-    assert verdict.problem is not None and verdict.problem.endswith("columns=5 is for multiples of 5 ranks")
-
-
-def test_all_roots_of_few_ranks_and_some_of_many() -> None:
-    broadcast = find_algorithm("broadcast/binomial")
-    assert roots_to_try(broadcast, EVERY_ROOT_UP_TO) == list(range(EVERY_ROOT_UP_TO))
-    assert roots_to_try(broadcast, 33) == [0, 1, 16, 32]
-    assert roots_to_try(find_algorithm("all_reduce/ring"), 33) == [0]
+    assert (verdict.problem, verdict.reports) == (None, ())
+    assert verdict.undefined[4].endswith("columns=5 is for multiples of 5 ranks")
+    assert not verdict.to_dict()["correct"]
 
 
 def test_the_whole_library_has_a_name() -> None:

@@ -16,7 +16,7 @@ from ringlab.shared.answer import Answer
 from ringlab.shared.options import JsonOpt
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import Progress, TerminalProgress, computing, keeping
-from ringlab.shared.ranges import parse_world_sizes
+from ringlab.shared.ranges import format_world_sizes, parse_world_sizes
 from ringlab.table import Line, Part, Row, Table, format_or_dash, format_ratio
 
 FEW = 5  # algorithms, whose costs are shown at each world size
@@ -43,12 +43,14 @@ def command(
     """Verify an algorithm at many world sizes, and compare its cost with the lower bound.
 
     Press Ctrl-C to stop and keep the results so far.
+
+    Exit status: 0 if right, 1 if wrong, 2 if not defined for any of the world sizes.
     """
     check_outputs(json_to)
     answer = check(algorithms, ranks, progress=TerminalProgress())
     deliver(answer, json_to)
     if not answer.is_correct:
-        raise typer.Exit(1)
+        raise typer.Exit(1 if answer.wrong else 2)
 
 
 @dataclass(frozen=True, repr=False)
@@ -61,14 +63,25 @@ class CheckAnswer(Answer):
     interrupted: bool = False  # algorithms or world sizes are missing then
 
     @property
+    def wrong(self) -> int:
+        """Number of algorithms that are wrong."""
+        return sum(verdict.problem is not None for verdict in self.verdicts)
+
+    @property
+    def undefined(self) -> int:
+        """Number of algorithms that are not defined for any of the world sizes."""
+        return sum(verdict.problem is None and not verdict.reports for verdict in self.verdicts)
+
+    @property
     def is_correct(self) -> bool:
-        """Whether all of them are proved."""
-        return not any(verdict.problem for verdict in self.verdicts)
+        """Whether all of them are proved for the world sizes for which they are defined, at least one each."""
+        return not self.wrong and not self.undefined
 
     def __repr__(self) -> str:
-        wrong = sum(verdict.problem is not None for verdict in self.verdicts)
-        right = len(self.verdicts) - wrong
-        return f"<CheckAnswer: {right} proved, {wrong} wrong{', interrupted' * self.interrupted}>"
+        right = len(self.verdicts) - self.wrong - self.undefined
+        undefined = f", {self.undefined} undefined" if self.undefined else ""
+        interrupted = ", interrupted" if self.interrupted else ""
+        return f"<CheckAnswer: {right} proved, {self.wrong} wrong{undefined}{interrupted}>"
 
     def to_dict(self) -> dict[str, Any]:
         found = super().to_dict()
@@ -82,11 +95,7 @@ class CheckAnswer(Answer):
         for verdict in verdicts:
             if len(verdicts) <= FEW and verdict.reports and verdict.problem is None:
                 yield Table(verdict.algorithm.full_name, ["ranks", *HEADINGS], _rows_by_size(verdict), words=0)
-            yield Line(_sentence(verdict))
-            if verdict.differs_at:
-                yield Line(_order_warning(verdict))
-            if verdict.harmless_mistake is not None:
-                yield Line(f"WARNING  {verdict.harmless_mistake}. No result depends on it.")
+            yield from map(Line, _sentences(verdict))
         if self.interrupted and not verdicts[-1].interrupted:
             yield "STOPPED  The algorithms that follow were not tried."
 
@@ -165,27 +174,33 @@ def _largest_table(verdicts: Sequence[Verdict]) -> Table:
     return Table("Algorithms", ["algorithm", "ranks", *HEADINGS], rows)
 
 
-def _sentence(verdict: Verdict) -> str:
+def _sentences(verdict: Verdict) -> Iterator[str]:
+    """Yield the verdict on an algorithm, and its warnings."""
+    name = verdict.algorithm.full_name
     if verdict.problem is not None:
-        return f"WRONG  {verdict.problem}"
-    name, sizes = verdict.algorithm.full_name, _join([report.world_size for report in verdict.reports])
+        yield f"WRONG  {verdict.problem}"
+        return
+    sizes = _ranks([report.world_size for report in verdict.reports])
+    roots = " and every root" if verdict.algorithm.spec.rooted else ""
+    undefined = f" Not defined for {_ranks(sorted(verdict.undefined))}." if verdict.undefined else ""
     if verdict.interrupted:
-        return f"STOPPED  {name}: proved for {sizes} ranks; more were not tried."
-    right = f"RIGHT  {name}: proved for {sizes} ranks{', undefined for others' * bool(verdict.undefined)}."
-    if verdict.wasteful_from is None:
-        return right
-    return f"{right} From {verdict.wasteful_from} ranks on its busiest rank sends at least twice what it must."
+        yield f"STOPPED  {name}: proved for {sizes}{roots}; more were not tried.{undefined}"
+    elif not verdict.reports:
+        why = next(iter(verdict.undefined.values()))
+        yield f"UNDEFINED  {why}.{undefined}"
+    else:
+        large = f" {_ranks(sorted(verdict.too_large))} take too much memory." if verdict.too_large else ""
+        start = verdict.wasteful_from
+        waste = f" From {start} ranks on its busiest rank sends at least twice what it must." if start else ""
+        yield f"RIGHT  {name}: proved for {sizes}{roots}.{undefined}{large}{waste}"
+    if verdict.differs_at:
+        yield (
+            f"WARNING  {name}: with {_ranks(verdict.differs_at)}, the ranks reduce in different orders. "
+            "Sums of floats differ between ranks in their last bits."
+        )
+    if verdict.harmless_mistake is not None:
+        yield f"WARNING  {verdict.harmless_mistake}. No result depends on it."
 
 
-def _order_warning(verdict: Verdict) -> str:
-    return (
-        f"WARNING  {verdict.algorithm.full_name}: with {_join(verdict.differs_at)} ranks, ranks reduce in different "
-        "orders. Sums of floats differ between ranks in their last bits."
-    )
-
-
-def _join(sizes: list[int]) -> str:
-    """Return the numbers in words: as a range if nothing is missing in it."""
-    if len(sizes) > 2 and sizes == list(range(sizes[0], sizes[-1] + 1)):
-        return f"{sizes[0]} to {sizes[-1]}"
-    return ", ".join(map(str, sizes)) or "no number of"
+def _ranks(world_sizes: list[int]) -> str:
+    return f"{format_world_sizes(world_sizes)} rank{'s' * (world_sizes != [1])}"

@@ -1,7 +1,7 @@
 """World sizes and buffer sizes as the command line writes them: ``1-8,16``; from ``-b 1K`` to ``-e 16M``."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import inf
 
 from collectives.checks import check_number, check_text
@@ -31,6 +31,22 @@ def parse_world_sizes(text: str, option: str = "--ranks", most: int = 256) -> li
     if not sizes or min(sizes) < 1:
         raise InputError(f"{option} {quote(text)}: world sizes must be between 1 and {most}")
     return sorted(sizes)
+
+
+def format_world_sizes(world_sizes: Sequence[int]) -> str:
+    """Return numbers of ranks in rising order as a list with ranges.
+
+    >>> format_world_sizes([3, 5, 6, 7, 9, 10])
+    '3, 5-7, 9, 10'
+    """
+    runs: list[list[int]] = []
+    for size in world_sizes:
+        if runs and size == runs[-1][-1] + 1:
+            runs[-1].append(size)
+        else:
+            runs.append([size])
+    parts = [f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
+    return ", ".join(parts)
 
 
 def _is_number(text: str) -> bool:
