@@ -145,6 +145,8 @@ def test_gradients_of_two_ranks_may_be_added_in_any_order(tmp_path: Path) -> Non
     assert load(reference, [sync, "cluster.world_size=2"]).trainings[0].sync_name == "unchunked_ring"
     with pytest.raises(InputError, match="its 3 ranks add in different orders, so the replicas of a training"):
         load(reference, [sync, "cluster.world_size=3"])
+    with pytest.raises(InputError, match="its 32 ranks add"):
+        load(reference, [sync, "cluster.hosts=64"])
     with pytest.raises(InputError, match="its 8 ranks add"):
         what_if = "what_if=[{title='more', cluster={topology='star', hosts=8, bandwidth='1 Gbit/s', latency='1 us'}}]"
         load(reference, [sync, "cluster.world_size=2", what_if])
