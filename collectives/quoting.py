@@ -1,6 +1,7 @@
 """A value or a text in a message: enough of it to be recognised, nothing that a terminal would obey, what was meant."""
 
 import os
+import signal
 from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
 from shlex import quote as shell_quote
@@ -50,6 +51,27 @@ def name_ranks(ranks: Sequence[int]) -> str:
     ('rank 3', 'ranks 0, 2')
     """
     return f"rank{'s' if len(ranks) > 1 else ''} {name_some(ranks)}"
+
+
+def name_signal(number: int) -> str:
+    """Return the name of a signal; real-time signals have only a number.
+
+    >>> name_signal(9), name_signal(40)
+    ('SIGKILL', 'signal 40')
+    """
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def describe_exit(status: int) -> str:
+    """Return how a process has ended, by its status as subprocess has it: negative for a signal.
+
+    >>> describe_exit(-9), describe_exit(3)
+    ('was ended by SIGKILL', 'ended with status 3')
+    """
+    return f"was ended by {name_signal(-status)}" if status < 0 else f"ended with status {status}"
 
 
 def quote_for_bash(text: str) -> str:

@@ -36,7 +36,7 @@ from collectives.programs.guest import (
     write_whole,
 )
 from collectives.programs.limits import MOST_ELAPSED, MOST_PROCESSES, ProgramLimits, read_limits
-from collectives.quoting import MOST_QUOTED, make_printable
+from collectives.quoting import MOST_QUOTED, make_printable, name_signal
 
 READY_S = 120.0  # at most for modules of ours to be imported, before the user's file
 SERVER_S = 60.0  # at most for the server to answer, which imports numpy first, on a busy machine
@@ -278,7 +278,7 @@ class GuestProcess:
             "memory": f"it takes more than {limits.describe_memory()} and was ended",
             "processes": f"it has more than {MOST_PROCESSES} processes running and was ended with all of them",
             "status": f"it ends its process with status {code}, as os._exit does, before it has answered",
-            "signal": f"it crashes the interpreter, which was ended by {_signal_name(-code)}",
+            "signal": f"it crashes the interpreter, which was ended by {name_signal(-code)}",
             "closed": "it has closed a file that is not its own, over which it answers",
             "answer": "it has written to a file that is not its own, over which it answers",
         }[why]
@@ -394,10 +394,3 @@ def _forget(guests: list[GuestProcess]) -> None:
 def _signal(process: psutil.Process, number: signal.Signals) -> None:
     with suppress(psutil.Error):
         process.send_signal(number)
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
