@@ -1,5 +1,7 @@
 """The ways to fail: input that is refused, a program that cannot work, and a run that broke."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +76,61 @@ class RunFailed(RuntimeError):  # noqa: N818 - what happened, as in "the run fai
     trace: Any = None
 
 
+@contextmanager
+def failure_first() -> Iterator[None]:
+    """Raise the RunFailed that leaves the context, even if another error replaces it during its handling or cleanup.
+
+    The later error becomes a note of the RunFailed.
+
+    >>> try:
+    ...     with failure_first():
+    ...         try:
+    ...             raise RunFailed("rank 1 was ended by SIGKILL")
+    ...         finally:
+    ...             raise OSError("no space left")
+    ... except RunFailed as error:
+    ...     str(error), error.__notes__
+    ('rank 1 was ended by SIGKILL', ['afterwards: OSError: no space left'])
+    """
+    try:
+        yield
+        return
+    except Exception as error:
+        first = first_failure(error)
+        if first is error:
+            raise
+    raise first  # here, so that the later error is not its context
+
+
+def first_failure(error: Exception) -> Exception:
+    """Return the RunFailed that ``error`` replaced, with ``error`` as a note; ``error`` itself if it replaced none.
+
+    An error that is raised ``from`` a RunFailed is meant to replace it.
+    """
+    first: Exception = error
+    later: BaseException = error
+    while later.__context__ is not None:
+        is_meant, later = later.__suppress_context__, later.__context__
+        if isinstance(later, RunFailed) and not is_meant:
+            first = later
+    if first is not error:
+        _note(first, error)
+    return first
+
+
+@contextmanager
+def noting_errors(first: BaseException) -> Iterator[None]:
+    """Within the context, turn an error into a note of ``first``."""
+    try:
+        yield
+    except Exception as later:
+        _note(first, later)
+
+
+def _note(first: BaseException, later: BaseException) -> None:
+    first.add_note(f"afterwards: {describe_error(later, None)}")
+
+
 def describe_line(line: int | None, file: Path | str | None) -> str:
     """Return a line and its file as messages name them; empty if either is unknown.
 
@@ -123,16 +180,21 @@ def line_in(error: BaseException, source: Path | str | None) -> int | None:
 
 
 def first_line(error: BaseException, most: int = 300) -> str:
-    """Return the first line of what an exception says, at most so many characters of it, and whatever ``str`` does.
+    """Return the first line of an exception's text, cut to ``most`` characters.
 
     >>> first_line(ValueError("one\\ntwo"))
     'one'
     """
-    try:
-        text = str(error).partition("\n")[0]
-    except BaseException:  # its own code, which may do anything
-        text = f"{type(error).__name__}{NO_TEXT}"
+    text = text_of(error).strip().partition("\n")[0]
     return text if len(text) <= most else text[:most] + "…"
+
+
+def text_of(error: BaseException) -> str:
+    """Return an exception's text, even if its ``__str__`` fails."""
+    try:
+        return str(error)
+    except BaseException:  # its own code, which may do anything
+        return f"{type(error).__name__}{NO_TEXT}"
 
 
 def shorten(value: object, most: int = 300) -> str:

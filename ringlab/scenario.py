@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 import scenarios
 from collectives.catalogue import find_algorithm
 from collectives.declaration import Algorithm
-from collectives.errors import InputError
+from collectives.errors import InputError, failure_first
 from collectives.records.kineto import read_run
 from collectives.records.trace import Trace
 from collectives.units import as_bytes
@@ -57,6 +57,7 @@ class Scenario(scenarios.LoadedScenario):
         """
         return prediction.predict(self, session_of(progress, calibration=calibration, engine=engine))
 
+    @failure_first()
     def run(
         self,
         *,
@@ -90,6 +91,7 @@ class Scenario(scenarios.LoadedScenario):
         session = session_of(progress, calibration=calibration, backend=backend, timeout_s=timeout)
         return run(self, session, Kept(resume, watch), emulate)
 
+    @failure_first()
     def compare(
         self,
         *,

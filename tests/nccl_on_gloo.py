@@ -91,7 +91,7 @@ def keep_nccls_rules() -> None:
         (nccl, "post_group", communicators.post),
         (executor, "post_group", communicators.post),
         (executor, "needs_groups", lambda device: True),
-        (executor, "EventRecorder", lambda device, number: recorder(torch.device("cuda"), number)),
+        (executor, "EventRecorder", lambda device, *which: recorder(torch.device("cuda"), *which)),
     ]
     for place, name, value in replaced:
         setattr(place, name, value)

@@ -68,13 +68,9 @@ def test_the_command_writes_what_happened_and_says_so(ringlab: Ringlab, monkeypa
     error = RunFailed("rank 1 was ended by SIGKILL")
     error.trace = break_trace = simcomm.run("all_reduce/ring", simcomm.star(2, "1 Gbit/s", "5 us"), 64)
     file = tmp_path / "run.trace.json"
-    said = r"SIGKILL\nThe trace up to this point is in .*run\.trace\.json"
-    with pytest.raises(RunFailed, match=said), keep_broken_trace(file):
+    with pytest.raises(RunFailed) as caught, keep_broken_trace(None):
         raise error
-    assert read_trace(file) == break_trace
-    with pytest.raises(RunFailed, match=r"SIGKILL$"), keep_broken_trace(None):
-        raise error
-    file.unlink()
+    assert caught.value is error and not hasattr(error, "__notes__")
     monkeypatch.setattr("ringlab.commands.measuring.run.measure", Mock(side_effect=error))
     done = ringlab("run", "quickstart", "--trace", file)
     assert done.status == 1 and f"The trace up to this point is in {file}\n" in done.err

@@ -70,6 +70,13 @@ class Losses(Observer):
         self.losses.append(record.loss)
 
 
+class FailingAtTheEnd(Observer):
+    """Cannot write its last line."""
+
+    def end(self, running: Observed, error: BaseException | None) -> None:
+        raise OSError("no space for the last line")
+
+
 def small(**changed: Any) -> Training:
     return Training(**{"batch_size": BATCH, **changed})
 

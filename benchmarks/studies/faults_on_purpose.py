@@ -22,9 +22,9 @@ FAULTS = ("raise", "exit", "kill", "stop", "nan", "full", "kill writer")
 class Fault(Observer):
     """What goes wrong on one rank, in a phase of a step; every rank has one, and that of others does nothing.
 
-    "raise", "exit", "kill" (SIGKILL) and "stop" (SIGSTOP) are what they say; "nan" spoils the rank's weights, "full"
-    has files end after 64 KiB, and "kill writer" kills the rank after that many bytes of its next checkpoint. The time
-    is written to ``told``, in seconds since the epoch.
+    "raise", "exit", "kill" (SIGKILL), "stop" (SIGSTOP) and the names of signals are what they say; "nan" spoils the
+    rank's weights, "full" has files end after 64 KiB, and "kill writer" kills the rank after that many bytes of its
+    next checkpoint. The time is written to ``told``, in seconds since the epoch.
 
     >>> Fault("flood")
     Traceback (most recent call last):
@@ -38,7 +38,7 @@ class Fault(Observer):
     told: Path | None = None
 
     def __post_init__(self) -> None:
-        if self.kind not in FAULTS:
+        if self.kind not in FAULTS and self.kind not in signal.Signals.__members__:
             raise InputError(f"fault {self.kind!r} is not known; there are {', '.join(FAULTS)}")
 
     def begin(self, running: Observed) -> None:
@@ -66,8 +66,9 @@ class Fault(Observer):
         if self.kind == "nan":
             with torch.no_grad():
                 next(running.model.parameters()).fill_(torch.nan)
-        if self.kind in ("kill", "stop"):
-            os.kill(os.getpid(), signal.SIGKILL if self.kind == "kill" else signal.SIGSTOP)
+        if self.kind in ("kill", "stop") or self.kind in signal.Signals.__members__:
+            name = {"kill": "SIGKILL", "stop": "SIGSTOP"}.get(self.kind, self.kind)
+            os.kill(os.getpid(), signal.Signals[name])
         if self.kind == "full":
             end_files_after(MOST_BYTES)
         if self.kind == "kill writer":

@@ -36,6 +36,7 @@ class Account(NamedTuple):
     """What a rank has done so far in one execution; ``end`` of what is still under way is nan."""
 
     number: int  # of the execution by its executor
+    elements: int  # of the buffer
     begin: float  # seconds of ``time.perf_counter``, as in events
     events: list[Event]
 
@@ -43,12 +44,13 @@ class Account(NamedTuple):
 class EventRecorder:
     """The events of one execution by one rank."""
 
-    def __init__(self, device: "torch.device", number: int = 0) -> None:
-        """Record events of a rank on ``device`` in its execution ``number``.
+    def __init__(self, device: "torch.device", number: int, elements: int) -> None:
+        """Record events of a rank on ``device`` in its execution ``number``, of ``elements``.
 
         On a GPU times are those of the current stream, and known when the rank has posted everything.
         """
-        self._clock, self._number, self._begin = device_clock(device), number, perf_counter()
+        self._clock, self._number, self._elements = device_clock(device), number, elements
+        self._begin = perf_counter()
         self._messages: dict[tuple[int, int, int], Event] = {}  # by channel, step and position in the step
         self._under_way: dict[int, tuple[int, Transfer[torch.Tensor]]] = {}  # channel and slice, by its identity
         self._local: list[Event] = []
@@ -91,4 +93,4 @@ class EventRecorder:
         open_now = {(one.channel, one.step, one.operation) for one in begun}  # slices of it may have come
         done = [*dict(self._messages).values(), *list(self._local)]
         ended = [one for one in done if (one.channel, one.step, one.operation) not in open_now]
-        return Account(self._number, self._begin, ended + begun)
+        return Account(self._number, self._elements, self._begin, ended + begun)

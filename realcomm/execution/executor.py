@@ -157,7 +157,9 @@ class Executor:
         chains = self._builder.chains
         self._tag = TAG + (self._fingerprint + number * chains) % (TAGS - chains)
         self._runs += 1
-        recorder = EventRecorder(self._device, self._runs) if record is not None or self._is_watched else None
+        recorder = None
+        if record is not None or self._is_watched:
+            recorder = EventRecorder(self._device, self._runs, self.request.elements)
         if self._is_watched and recorder is not None:
             tell_by(EXECUTION, recorder.account)
         wait = own_slot().wait

@@ -1,12 +1,17 @@
 """How a real run fails, and which of several failing ranks caused it."""
 
-import signal
+import sysconfig
 import time
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from collectives.errors import InputError, RunFailed
+import collectives
+from collectives.errors import InputError, RunFailed, describe_error, first_line, text_of
+from collectives.quoting import name_signal
 
 # In torch.distributed's messages when the other end of a connection is gone: the consequence of a failure elsewhere.
 _PEER_LOST = (
@@ -18,6 +23,13 @@ _PEER_LOST = (
     "remote process exited",
 )
 _TIMED_OUT = ("Timed out waiting", "timed out", "Timeout(ms)")
+
+_INSTALLED = ("site-packages", "dist-packages")
+_NOT_THE_USERS = (
+    Path(sysconfig.get_paths()["stdlib"]),
+    Path(collectives.__file__).parent,
+    Path(__file__).parents[1],
+)
 
 
 class LaunchFailed(RunFailed):
@@ -55,6 +67,10 @@ class TimedOut(LaunchFailed):
     """
 
 
+class RankTraceback(Exception):  # noqa: N818 - what it is
+    """Python's traceback in the process of a rank, as text: the cause of its RankFailed."""
+
+
 @dataclass(frozen=True)
 class Failure:
     """What made one rank end without a result, and what it was doing."""
@@ -68,30 +84,61 @@ class Failure:
     at: float = field(default_factory=time.perf_counter)  # one clock for all processes of a host
 
     def to_exception(self) -> Exception:
-        """Return the exception to raise in the launcher, with the worker's traceback as a note."""
+        """Return the exception to raise in the launcher, with the worker's traceback as its cause."""
         if self.refused:
             return InputError(self.what)
         error = RankFailed(self.rank, f"rank {self.rank} {self.what} (it was doing: {self.status})")
         error.failed[self.rank], error.lost_peer = self.at, self.secondary
         if self.traceback:
-            error.add_note(f"In the process of rank {self.rank}:\n{self.traceback}")
+            error.__cause__ = RankTraceback(self.traceback)
         return error
 
 
 def failure_by_exception(rank: int, error: BaseException, status: str) -> Failure:
     """Return the failure of a rank that raised ``error``."""
-    refused = isinstance(error, InputError)
-    what = str(error) if refused else f"failed with {_describe(error)}"
-    return Failure(rank, what, status, refused, is_peer_lost(error), "".join(traceback.format_exception(error)))
+    refused, lost_peer = isinstance(error, InputError), is_peer_lost(error)
+    if refused:
+        what = text_of(error)
+    elif isinstance(error, RunFailed):
+        what = f"failed: {first_line(error)}"
+    else:
+        how = "lost another rank:" if lost_peer else "failed with"
+        what = f"{how} {describe_error(error, _users_file(error))}"
+    return Failure(rank, what, status, refused, lost_peer, "".join(traceback.format_exception(error)))
+
+
+@contextmanager
+def failing_as(rank: int, status: str) -> Iterator[None]:
+    """Within the context, raise the RankFailed of this rank for any error but InputError and RunFailed."""
+    try:
+        yield
+    except (InputError, RunFailed):
+        raise
+    except Exception as error:
+        raise failure_by_exception(rank, error, status).to_exception() from error
 
 
 def failure_by_exit(rank: int, exitcode: int | None, status: str) -> Failure:
     """Return the failure of a rank whose process ended without sending a result or failure."""
     if exitcode is None or exitcode >= 0:
         return Failure(rank, f"exited with status {exitcode} before it was done", status)
-    name = signal.Signals(-exitcode).name
-    hint = ", perhaps by the system for want of memory" if name == "SIGKILL" else ""
-    return Failure(rank, f"was ended by {name}{hint}", status)
+    return Failure(rank, f"was ended by {describe_signal(-exitcode)}", status)
+
+
+def failure_by_server(rank: int, how: str, status: str) -> Failure:
+    """Return the failure of a rank that can no longer be watched because the server that forked it has ended."""
+    what = f"was given up because the server that forks all ranks {how}; run again, which starts a new server"
+    return Failure(rank, what, status)
+
+
+def describe_signal(number: int) -> str:
+    """Return the name of a signal that ended a process, and who may have sent it.
+
+    >>> describe_signal(9), describe_signal(11)
+    ('SIGKILL, perhaps by the system for want of memory', 'SIGSEGV')
+    """
+    name = name_signal(number)
+    return f"{name}, perhaps by the system for want of memory" if name == "SIGKILL" else name
 
 
 def timeout_by_exception(rank: int, error: BaseException, status: str, took: float, allowed: float) -> TimedOut:
@@ -102,7 +149,7 @@ def timeout_by_exception(rank: int, error: BaseException, status: str, took: flo
     if took >= allowed:
         return TimedOut(f"not done after {allowed:g} s; rank {rank}: {status}")
     return TimedOut(
-        f"rank {rank} gave up after {took:.2g} s, where {allowed:g} s are allowed: {_describe(error)} "
+        f"rank {rank} gave up after {took:.2g} s, where {allowed:g} s are allowed: {describe_error(error, None)} "
         f"(it was doing: {status})"
     )
 
@@ -124,12 +171,20 @@ def is_timeout(error: BaseException) -> bool:
 
 def _mentions(error: BaseException | None, words: tuple[str, ...]) -> bool:
     while error is not None:
-        if isinstance(error, (RuntimeError, OSError)) and any(word in str(error) for word in words):
+        if isinstance(error, (RuntimeError, OSError)) and any(word in text_of(error) for word in words):
             return True
         error = error.__cause__ or error.__context__
     return False
 
 
-def _describe(error: BaseException) -> str:
-    text = str(error).strip().partition("\n")[0]
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+def _users_file(error: BaseException) -> Path | None:
+    """Return the innermost file of a traceback that is neither Ringlab's nor installed; None if there is none."""
+    files = [Path(frame.f_code.co_filename) for frame, _ in traceback.walk_tb(error.__traceback__)]
+    own = [
+        file
+        for file in files
+        if file.suffix == ".py"
+        and not any(name in file.parts for name in _INSTALLED)
+        and not any(file.is_relative_to(folder) for folder in _NOT_THE_USERS)
+    ]
+    return own[-1] if own else None

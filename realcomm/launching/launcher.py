@@ -12,24 +12,41 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from signal import SIGKILL
 from typing import Any
 
 from collectives.checks import check_callable, check_whole_number
 from collectives.declaration import Algorithm
-from collectives.errors import InputError
+from collectives.errors import InputError, failure_first
 from collectives.quoting import quote
 from collectives.records.environment import cores, threads_per_rank
 from collectives.schedule.listed import reduce_to_steps
 from collectives.variables import check_variables
-from realcomm.launching.failures import Failure, LaunchFailed, TimedOut, failure_by_exit, root_cause
+from realcomm.launching.failures import (
+    Failure,
+    LaunchFailed,
+    TimedOut,
+    failure_by_exit,
+    failure_by_server,
+    root_cause,
+)
 from realcomm.launching.interrupts import HeldInterrupts
-from realcomm.launching.server import preload, server_folder, start_server, wait_for_server, without_main
+from realcomm.launching.server import (
+    preload,
+    server_end,
+    server_folder,
+    start_server,
+    wait_for_server,
+    without_main,
+)
 from realcomm.launching.status import STOPPED, Board, Slot, process_state
 from realcomm.launching.torch_process import check_torch
 from realcomm.launching.torchrun import run_under_torchrun, under_torchrun
 from realcomm.launching.types import Progress, RankNetwork, Worker
 from realcomm.launching.worker import FAILURE, PROGRESS, RESULT, SO_FAR, TELL, Assignment, run_worker
 
+_LOST = 255  # the exit code that multiprocessing gives a process whose server has ended
+_END_S = 0.2  # a server that ends closes its pipes up to so long before its exit status is known
 _CAUSE_WAIT_S = 1.0  # how long to wait for the cause when the first failure is a lost peer
 _TELL_WAIT_S = 0.5  # how long ranks may take to tell what they have done so far
 _LEAVE_WAIT_S = 5.0  # how long a worker that is done may take to end by itself
@@ -38,6 +55,7 @@ _RANKS_PER_CORE = 32  # each is a process with a connection to every other; more
 _TORCH_EXTRA_S = 60.0  # torch's own timeout comes so much later than the launcher's, whose message says more
 
 
+@failure_first()
 def launch(
     worker: Worker,
     world_size: int,
@@ -188,7 +206,7 @@ class _Processes:
         self.so_far: dict[int, Any] = {}  # what ranks say that they have done
 
     def start(self, payload: bytes, backend: str, threads: int) -> None:
-        """Start one process a rank. Raise TimedOut if that takes too long."""
+        """Start one process a rank. Raise RankFailed if the server has ended, and TimedOut if it takes too long."""
         context = get_context("forkserver")
         with without_main(payload):
             wait_for_server(self.interrupts, self.deadline)
@@ -204,9 +222,19 @@ class _Processes:
                     self.renews or self.progress is not None,
                 )
                 process = context.Process(target=run_worker, args=arguments, name=f"ringlab rank {rank}", daemon=True)
-                process.start()
+                self._check_server(rank)
+                try:
+                    process.start()
+                except (EOFError, OSError):
+                    self._check_server(rank, _END_S)
+                    raise
                 self.processes.append(process)
                 there.close()
+
+    def _check_server(self, rank: int, within_s: float = 0.0) -> None:
+        """Raise RankFailed for a rank that cannot be started because the server has ended, or does so soon."""
+        if how := server_end(within_s):
+            raise failure_by_server(rank, how, self.slots[rank].get()).to_exception()
 
     def _assignment(self, rank: int, backend: str, threads: int) -> Assignment:
         timeout, environment = self.timeout + _TORCH_EXTRA_S, dict(os.environ)
@@ -263,7 +291,9 @@ class _Processes:
             self.connections.pop(rank).close()
         process = self.processes[rank]
         if rank in self._undecided() and not process.is_alive():
-            self.failures[rank] = failure_by_exit(rank, process.exitcode, self.slots[rank].get())
+            status, how = self.slots[rank].get(), server_end(_END_S) if process.exitcode == _LOST else ""
+            ended = failure_by_server(rank, how, status) if how else failure_by_exit(rank, process.exitcode, status)
+            self.failures[rank] = ended
 
     def _store(self, rank: int, kind: str, *content: Any) -> None:
         if kind == PROGRESS:
@@ -331,8 +361,11 @@ class _Processes:
             connection.close()  # those that are done wait for this to end
         if len(self.done) == self.world_size:
             self._wait_for_leaving()
-        for process in self.processes:
+        for rank, process in enumerate(self.processes):
             process.kill()
+            if rank not in self.done and process.exitcode == _LOST and process.pid:  # to multiprocessing it has ended
+                with suppress(ProcessLookupError):
+                    os.kill(process.pid, SIGKILL)
         for process in self.processes:
             process.join()
             process.close()

@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing import current_process, forkserver, get_context, resource_tracker, util
 from pathlib import Path
-from signal import SIG_BLOCK, SIG_SETMASK, SIGINT, pthread_sigmask
+from signal import SIG_BLOCK, SIG_SETMASK, SIGINT, SIGTERM, pthread_sigmask
 from threading import Thread, current_thread, main_thread
 from types import ModuleType
 from typing import ClassVar
 
 from collectives.errors import RunFailed
 from realcomm.launching import server_preload
+from realcomm.launching.failures import describe_signal
 from realcomm.launching.interrupts import HeldInterrupts
 
 # Imported once by the server, for all ranks.
@@ -24,6 +25,8 @@ _PRELOADED = ("torch", "torch.distributed", "numpy", "realcomm.launching.worker"
 _SOCKET_BYTES = 103
 _NAMES_BYTES = len("/pymp-12345678/listener-12345678")
 _SHORT_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")
+
+_LOOK_S = 0.01  # between looks for the end of the server
 
 
 class _Known:
@@ -44,6 +47,7 @@ def start_server() -> None:
 
     Between the making of its folder and its start, less than a millisecond, nobody would remove the folder.
     """
+    running = server_pid()
     forkserver.set_forkserver_preload([server_preload.__name__, *_PRELOADED, *_Known.also])
     resource_tracker.ensure_running()  # it would unblock SIGINT if the server had to start it
     before = pthread_sigmask(SIG_BLOCK, {SIGINT})
@@ -52,6 +56,28 @@ def start_server() -> None:
             forkserver.ensure_running()
     finally:
         pthread_sigmask(SIG_SETMASK, before)
+    if server_pid() != running:
+        _Known.answers = False
+
+
+def server_end(within_s: float = 0.0) -> str:
+    """Return how the server that was started has ended, such as "was ended by SIGKILL".
+
+    Empty if it still runs after ``within_s`` seconds, and where the system does not tell, as macOS before Python 3.13.
+    """
+    pid, until = server_pid(), time.monotonic() + within_s
+    if pid is None:  # multiprocessing has noticed
+        return "has ended"
+    if not hasattr(os, "waitid"):
+        return ""
+    options = os.WEXITED | os.WNOHANG | os.WNOWAIT  # the status is left for multiprocessing to collect
+    while (end := os.waitid(os.P_PID, pid, options)) is None:
+        if time.monotonic() >= until:
+            return ""
+        time.sleep(_LOOK_S)
+    if end.si_code == os.CLD_EXITED and end.si_status != server_preload.TERMINATED:
+        return f"exited with status {end.si_status}"
+    return f"was ended by {describe_signal(SIGTERM if end.si_code == os.CLD_EXITED else end.si_status)}"
 
 
 def server_pid() -> int | None:
@@ -67,7 +93,7 @@ def server_folder() -> Path:
     other can be written to.
     """
     config = current_process()._config  # type: ignore[attr-defined]
-    if config.get("tempdir") is None:
+    if config.get("tempdir") is None or not Path(config["tempdir"]).exists():  # a server that is ended removes it
         config["tempdir"] = _make_folder(tempfile.gettempdir())
         util.Finalize(None, server_preload.remove, args=(Path(config["tempdir"]),), exitpriority=-100)
     return Path(config["tempdir"])

@@ -17,6 +17,7 @@ from types import FrameType
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 FOLDER = "RINGLAB_SERVER_FOLDER"  # the environment variable that names the folder
 LAUNCHER = "RINGLAB_SERVER_LAUNCHER"  # the process that started the server, if its main thread did
+TERMINATED = 128 + signal.SIGTERM  # the exit status by which the server says that SIGTERM ended it
 _REMOVE_S = 5.0  # for so long workers that end may still write to the folder
 
 
@@ -35,7 +36,7 @@ def _end_with_launcher(launcher: int, folder: Path) -> None:
     def end(number: int, frame: FrameType | None) -> None:
         if os.getpid() == server:  # not one that was forked just now
             remove(folder)
-        os._exit(128 + number)  # at once, also while it is ending because the pipe was closed
+        os._exit(TERMINATED)  # at once, also while it is ending because the pipe was closed
 
     signal.signal(signal.SIGTERM, end)
     if sys.platform == "linux":

@@ -4,8 +4,9 @@ A process has one rank, so the functions here speak of the rank of this process.
 """
 
 import mmap
+import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import cycle
 from pathlib import Path
 from threading import local
@@ -120,9 +121,13 @@ class Board:
 
     def __init__(self, path: Path, world_size: int) -> None:
         size = world_size * SLOT_BYTES
-        with path.open("a+b") as file:
-            file.truncate(size)
-            self._map = mmap.mmap(file.fileno(), size)
+        try:
+            with path.open("a+b") as file:
+                file.write(bytes(size - file.seek(0, os.SEEK_END)))  # on a full disk a hole would end the process
+                file.flush()
+                self._map = mmap.mmap(file.fileno(), size)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(path)) from error
         self._slots: list[Slot] = []
 
     def slot(self, rank: int) -> Slot:
@@ -213,5 +218,9 @@ def tell_by(subject: str, tell: Callable[[], object]) -> None:
 
 
 def done_so_far() -> dict[str, object]:
-    """Return by subject what this rank has done so far."""
-    return {subject: tell() for subject, tell in list(_TELL.items())}
+    """Return by subject what this rank has done so far; a subject that cannot be told is left out."""
+    done = {}
+    for subject, tell in list(_TELL.items()):
+        with suppress(Exception):  # the rank may be failing, and its failure counts
+            done[subject] = tell()
+    return done

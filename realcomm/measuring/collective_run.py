@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from collectives.checks import check_cluster, check_whole_number
 from collectives.declaration import Algorithm
-from collectives.errors import InputError
+from collectives.errors import InputError, failure_first
 from collectives.proof.verifier import verify
 from collectives.records.messages import Message, Messages
 from collectives.records.spans import Span, Spans
@@ -65,6 +65,7 @@ class RankFigures(NamedTuple):
 WORKERS = "realcomm.measuring.rank_measurement"  # which only ranks import, as torch comes with it
 
 
+@failure_first()
 def run(
     algorithm: str | Algorithm | Request,
     cluster: Ranks,

@@ -347,7 +347,10 @@ class Checkpointing(Observer):
             check_finite(running.model.state_dict(), running.done)
             shared, training = state["shared"], describe_training(running.training, running.images)
             about = {"step": shared["step"], "epoch": shared["epoch"], "world_size": world_size, "training": training}
-            self._folder.write({"about": about, "shared": shared, "ranks": ranks})
+            try:
+                self._folder.write({"about": about, "shared": shared, "ranks": ranks})
+            except InputError as error:  # it could be written when the training began
+                raise RunFailed(str(error)) from error
         running.watch.current = ""
 
 

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import nn
 
 from collectives.catalogue import find_algorithm
-from collectives.errors import RunFailed
+from collectives.errors import RunFailed, noting_errors
 from collectives.records.summary import PHASES as STEP_PHASES
 from collectives.training.workload import Buckets, ComputePhases, Training
 from realcomm.execution.executor import execute
@@ -94,18 +94,18 @@ class RunningTraining:
         dist.barrier()  # the stopwatches of all ranks go on together
         self.watch.resume()
         tell_by(PHASES, self.watch.absolute_spans)
-        error: BaseException | None = None
         remain = self.shard.steps - self.done
         try:
             for _ in range(remain if count is None else min(count, remain)):
                 self._take_step(*load_next(self._batches, self.watch))
-        except BaseException as caught:
-            error = caught
-            raise
-        finally:
-            if error is not None or self.done == self.shard.steps:
-                for observer in self._observers:
+        except BaseException as error:
+            for observer in self._observers:
+                with noting_errors(error):
                     observer.end(self, error)
+            raise
+        if self.done == self.shard.steps:
+            for observer in self._observers:
+                observer.end(self, None)
         self.watch.pause()
 
     def _take_step(self, images: torch.Tensor, labels: torch.Tensor) -> None:
@@ -150,7 +150,7 @@ class RunningTraining:
         """Raise RunFailed for a loss that would spoil the weights of all ranks."""
         if not math.isfinite(loss):
             why = describe_what_is_not_finite(self.model, self.batch[0])
-            raise RunFailed(f"rank {self.rank}: the loss of step {self.done} is {loss}, in the phase forward; {why}")
+            raise RunFailed(f"the loss of step {self.done} is {loss}, in the phase forward; {why}")
 
     def _report_progress(self, step: int) -> None:
         epoch = f"epoch {self.shard.epoch_of(step) + 1}/{self.training.epochs}"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collectives.checks import check_cluster, check_path, check_sequence
-from collectives.errors import InputError
+from collectives.errors import InputError, failure_first
 from collectives.output_files import check_output
 from collectives.proof.verifier import check_bitwise_identical
 from collectives.quoting import quote
@@ -39,6 +39,7 @@ _BY_DATASET = {
 }
 
 
+@failure_first()
 def train(
     training: Training,
     cluster: Ranks,
@@ -231,8 +232,8 @@ def trace_broken_training(training: Training, cluster: Ranks, error: LaunchFaile
     start, sync = min(begins), training.gradient_sync
     messages, unfinished = list[Message](), list[Unfinished]()
     if sync is not None and accounts and training.buckets is None:
-        number = next(iter(accounts.values())).number - 1
-        request = Request(sync, training.parameter_count, op="mean")
+        account = next(iter(accounts.values()))
+        number, request = account.number - 1, Request(sync, account.elements, op="mean")
         messages, unfinished = follow_messages(request, cluster.world_size, accounts, start)
         messages = [message._replace(collective=number) for message in messages]
         unfinished = [one._replace(collective=number) for one in unfinished]

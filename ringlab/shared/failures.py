@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from collectives.errors import InputError, RunFailed
+from collectives.errors import InputError, RunFailed, first_failure
 from collectives.quoting import make_printable
 from collectives.removed import OPTIONS, describe_removed
 from collectives.variables import check_variables, is_first_rank
@@ -57,7 +57,8 @@ def exit_with_a_line(app: typer.Typer) -> None:
         finally:
             _flush()
     except Exception as caught:
-        error = caught.__cause__ if isinstance(caught.__cause__, EOFError) else caught  # typer would call it an abort
+        error = first_failure(caught)
+        error = error.__cause__ if isinstance(error.__cause__, EOFError) else error  # typer would call it an abort
         if _is_unexpected(error) and sys.flags.dev_mode:
             raise
         with suppress(OSError):  # where standard error takes nothing, the status says it
@@ -77,13 +78,17 @@ def refusals_about(what: str) -> Iterator[None]:
 
 
 def describe_failure(error: Exception) -> str:
-    """Return what a command says about an error.
+    """Return what a command says about an error: a line, and a line for each of its notes.
 
     >>> describe_failure(OSError(28, "No space left on device", "a.json"))
     'a.json: No space left on device'
     """
+    return "\n".join([_describe(error), *getattr(error, "__notes__", ())])
+
+
+def _describe(error: Exception) -> str:
     if isinstance(error, OSError):
-        return "\n".join([describe_system_error(error), *getattr(error, "__notes__", ())])
+        return describe_system_error(error)
     if isinstance(error, MemoryError):
         return f"there is not enough memory for this{': ' * bool(str(error))}{error}"
     if isinstance(error, UsageError):

@@ -106,15 +106,14 @@ def deliver(answer: Answer, json_to: str | None, *writers: Callable[[], object],
 
 @contextmanager
 def keep_broken_trace(path: Path | None) -> Iterator[None]:
-    """Within the context, write the Trace of a run that breaks to the file of the run's own, and say so."""
-
+    """Within the context, write the Trace of a run that breaks to ``path``, and add a note that says so."""
     try:
         yield
     except RunFailed as error:
-        if path is None or error.trace is None or not is_first_rank():
-            raise
-        error.trace.write(path)
-        raise RunFailed(f"{error}\nThe trace up to this point is in {path}") from error
+        if path is not None and error.trace is not None and is_first_rank():
+            error.trace.write(path)
+            error.add_note(f"The trace up to this point is in {path}")
+        raise
 
 
 def write_files(*writers: Callable[[], object]) -> None:

@@ -13,6 +13,7 @@ from collectives.records.calibration import Calibration
 from collectives.records.trace import Trace
 from collectives.request import Request
 from collectives.training.workload import RESUME_NEWEST, Training
+from collectives.variables import is_first_rank
 from realcomm.calibration.blocks import make_calibration
 from realcomm.calibration.calibration import run_in_turns as launch_turns
 from realcomm.launching.torchrun import spans_nodes
@@ -153,21 +154,21 @@ def measure(
                 measured[request] = realcomm.run(request, scenario.cluster, **options, progress=tick)
         for job, start in zip(work.jobs, starts, strict=True):
             given: dict[str, Any] = {"resume": start, "observers": observers, "weights_file": kept.weights}
-            with _telling_how_it_goes_on(job, progress), progress.task(f"training with {job.sync_name}") as tick:
+            with _noting_how_it_goes_on(job), progress.task(f"training with {job.sync_name}") as tick:
                 measured[job] = realcomm.train(job, scenario.cluster, **options, **given, progress=tick)
     return work.answer(measured)
 
 
 @contextmanager
-def _telling_how_it_goes_on(job: Training, progress: Progress) -> Iterator[None]:
-    """Within the context, say from which checkpoint a training that breaks goes on."""
+def _noting_how_it_goes_on(job: Training) -> Iterator[None]:
+    """Within the context, add a note with the checkpoint to resume from to the failure of a training."""
     try:
         yield
-    except RunFailed:
-        if job.checkpoints is not None:
+    except RunFailed as error:
+        if job.checkpoints is not None and is_first_rank():
             from realcomm.training.checkpoints import newest_note  # imports torch, which --help does without
 
-            progress.note(newest_note(job))
+            error.add_note(newest_note(job))
         raise
 
 

@@ -1,0 +1,334 @@
+"""A run that fails says first which rank failed, what it was doing and why, whatever fails while that is reported."""
+
+import re
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+import real_workers
+import training_workers
+from command_line import Done, Ringlab
+from killed_trainings import killing
+from training_workers import faulty
+
+import realcomm
+import ringlab as package
+import simcomm
+from benchmarks.studies.faults_on_purpose import Fault
+from collectives import read_trace
+from collectives.errors import InputError, RunFailed, failure_first
+from realcomm.launching import launcher, server
+from realcomm.launching.failures import RankFailed
+
+TESTS = Path(__file__).parent
+OWN, SHIPPED = f"{TESTS / 'faulty_model.py'}:build", "resnet18"
+SCENARIO = """
+[cluster]
+preset = "this-machine"
+world_size = 2
+[training]
+model = "{model}"
+gradient_sync = "ring"
+batch_size = 4
+epochs = 2
+images = 24
+checkpoints = "kept"
+checkpoint_every = 2
+"""
+KILLED = "SIGKILL, perhaps by the system for want of memory"
+DOING = r"\(it was doing: training step {step}, {phase}.*\)"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, with a scenario whose model is a user's and one whose model is shipped."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for name, model in (("own", OWN), ("shipped", SHIPPED)):
+        (tmp_path / f"{name}.toml").write_text(SCENARIO.format(model=model))
+    return tmp_path
+
+
+def check_failed(done: Done, said: str) -> list[str]:
+    """Check that a command failed with this message; return the lines after it."""
+    first, *notes = [line for line in done.err.partition("ringlab: ")[2].splitlines() if line]
+    assert done.status == 1 and re.match(said, first), done.err
+    return notes
+
+
+IN_OWN_MODEL = {
+    "SIGKILL forward": f"rank 1 was ended by {KILLED} " + DOING.format(step=3, phase="forward"),
+    "SIGTERM forward": "rank 1 was ended by SIGTERM " + DOING.format(step=3, phase="forward"),
+    "segfault backward": "rank 1 was ended by SIGSEGV " + DOING.format(step=3, phase="backward"),
+    "40 forward": "rank 1 was ended by signal 40 " + DOING.format(step=3, phase="forward"),
+    "raise backward": r"rank 1 failed with ZeroDivisionError: a fault of the user's \(line \d+ of faulty_model.py\) "
+    + DOING.format(step=3, phase="backward"),
+    "silent forward": r"rank 1 failed with SilentError \(its text cannot be had\) \(line \d+ of faulty_model.py\) "
+    + DOING.format(step=3, phase="forward"),
+    "exit forward": r"rank 1 failed with SystemExit: 3 \(line \d+ of faulty_model.py\) "
+    + DOING.format(step=3, phase="forward"),
+    "_exit forward": "rank 1 exited with status 3 before it was done " + DOING.format(step=3, phase="forward"),
+    "memory forward": "rank 1 failed with RuntimeError: .*can't allocate memory.* "
+    + DOING.format(step=3, phase="forward"),
+    "nan": "rank 1 failed: the loss of step 3 is nan, in the phase forward; .* "
+    + DOING.format(step=3, phase="forward"),
+}
+
+
+@pytest.mark.parametrize("fault", IN_OWN_MODEL)
+def test_run_names_the_cause_when_a_users_model_fails(
+    fault: str, here: Path, ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RINGLAB_FAULT", fault)
+    done = ringlab("run", "own.toml", "--trace", "t.json", "--log-dir", "logs")
+    resume, trace_is = check_failed(done, IN_OWN_MODEL[fault])
+    assert re.match(r"ring: the newest checkpoint is kept/ring/step-0000000[23]\.pt .*; resume it with --res", resume)
+    assert trace_is == "The trace up to this point is in t.json"
+    trace = read_trace(here / "t.json")
+    assert list(trace.failed) == [1] and {span.name for span in trace.spans} >= {"forward", "backward", "sync"}
+
+
+BACKWARD = DOING.format(step=4, phase="backward")
+ON_SHIPPED_MODEL = {
+    "kill backward": f"rank 1 was ended by {KILLED} {BACKWARD}",
+    "raise backward": f"rank 1 failed with ZeroDivisionError: a fault on purpose .*{BACKWARD}",
+    "exit backward": f"rank 1 exited with status 7 before it was done {BACKWARD}",
+    "SIGTERM backward": f"rank 1 was ended by SIGTERM {BACKWARD}",
+    "SIGSEGV backward": f"rank 1 was ended by SIGSEGV {BACKWARD}",
+    "nan forward": "rank 1 failed: the loss of step 4 is nan, .*" + DOING.format(step=4, phase="forward"),
+    "full optimizer": r"rank 0 failed with OSError: .*File too large.*\.pt.*"
+    + DOING.format(step=5, phase="checkpoint"),
+    "kill writer optimizer": f"rank 0 was ended by {KILLED} " + DOING.format(step=5, phase="checkpoint"),
+}
+SAMPLE = "kill backward"
+
+
+@pytest.mark.parametrize(
+    "fault", [pytest.param(name, marks=[] if name == SAMPLE else pytest.mark.slow) for name in ON_SHIPPED_MODEL]
+)
+def test_run_names_the_cause_when_a_shipped_model_fails(
+    fault: str, here: Path, ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, _, phase = fault.rpartition(" ")
+    observe(monkeypatch, faulty(kind, phase))
+    done = ringlab("run", "shipped.toml", "--trace", "t.json", "--log-dir", "logs")
+    resume, trace_is = check_failed(done, ON_SHIPPED_MODEL[fault])
+    assert "resume it with --resume auto" in resume and trace_is == "The trace up to this point is in t.json"
+    assert read_trace(here / "t.json").spans
+
+
+def observe(monkeypatch: pytest.MonkeyPatch, fault: Fault) -> None:
+    """Have a fault among those who look on in each training of a command."""
+    plain = realcomm.train
+
+    def train(*given: Any, observers: Any = (), **named: Any) -> Any:
+        return plain(*given, observers=[*observers, fault], **named)
+
+    monkeypatch.setattr("realcomm.train", train)
+
+
+IN_HANDLING = {
+    "making the trace": ("realcomm.training.trainer.trace_broken_training", KeyError("rank")),
+    "writing the trace": ("collectives.records.trace.Trace.write", OSError(28, "No space left on device", "t.json")),
+    "looking for checkpoints": (
+        "realcomm.training.checkpoints.find_newest",
+        InputError("kept/ring is not a directory"),
+    ),
+    "removing remains": ("realcomm.training.checkpoints.CheckpointFolder.close", OSError(5, "Input/output error")),
+}
+FAILED = "rank 1 was ended by SIGKILL (it was doing: training step 3, forward)"
+
+
+@pytest.fixture
+def failed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every launch of a training fails, and what is known of it makes a trace."""
+
+    def fail(*given: object, **named: object) -> None:
+        (here / "kept" / "ring").mkdir(parents=True, exist_ok=True)
+        raise RankFailed(1, FAILED)
+
+    trace = simcomm.run("all_reduce/ring", simcomm.star(2, "1 Gbit/s", "5 us"), 64)
+    monkeypatch.setattr("realcomm.training.trainer.launch", fail)
+    monkeypatch.setattr("realcomm.training.trainer.trace_broken_training", Mock(return_value=trace))
+
+
+@pytest.mark.usefixtures("failed")
+@pytest.mark.parametrize("place", IN_HANDLING)
+def test_an_error_in_handling_a_failure_is_a_note(
+    place: str, ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, error = IN_HANDLING[place]
+    broken = Mock(side_effect=error)
+    monkeypatch.setattr(name, broken)
+    done = ringlab("run", "own.toml", "--trace", "t.json")
+    notes = check_failed(done, re.escape(FAILED))
+    assert broken.called and f"afterwards: {type(error).__name__}: {error}" in notes
+
+
+@pytest.mark.usefixtures("failed")
+def test_an_error_in_handling_a_failure_is_a_note_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("realcomm.training.checkpoints.CheckpointFolder.close", Mock(side_effect=OSError("no disk")))
+    scenario = package.load("own.toml")
+    for run in (
+        lambda: realcomm.train(scenario.trainings[0], scenario.cluster),
+        lambda: scenario.run(resume="auto"),  # the first has made the folder
+    ):
+        with pytest.raises(RankFailed, match=f"^{re.escape(FAILED)}") as caught:
+            run()
+        assert "afterwards: OSError: no disk" in caught.value.__notes__
+
+
+def test_a_launch_stays_failed_when_its_processes_cannot_be_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    end = launcher._Processes.end
+
+    def end_and_break(processes: Any) -> None:
+        end(processes)
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(launcher._Processes, "end", end_and_break)
+    with pytest.raises(RankFailed, match="rank 1 exited with status 7 before it was done") as caught:
+        realcomm.launch(real_workers.exit_on, 2, 1)
+    assert caught.value.__notes__ == ["afterwards: OSError: [Errno 5] Input/output error"]
+
+
+def test_a_failure_that_is_raised_from_replaces_another() -> None:
+    with pytest.raises(InputError) as caught, failure_first():
+        try:
+            raise RunFailed("first")
+        except RunFailed as error:
+            raise InputError("second") from error
+    assert not hasattr(caught.value, "__notes__")
+
+
+def test_the_first_failure_is_kept_through_a_translation_of_the_later_error() -> None:
+    with pytest.raises(RunFailed, match="first") as caught, failure_first():
+        try:
+            raise RunFailed("first")
+        finally:
+            try:
+                raise OSError("no space")
+            except OSError as error:
+                raise InputError("second") from error
+    assert caught.value.__notes__ == ["afterwards: InputError: second"]
+
+
+def test_an_observer_that_fails_at_the_end_does_not_hide_why(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RINGLAB_FAULT", "raise forward")
+    scenario = package.load("own.toml")
+    with pytest.raises(RankFailed, match="rank 1 failed with ZeroDivisionError") as caught:
+        realcomm.train(scenario.trainings[0], scenario.cluster, observers=[training_workers.FailingAtTheEnd()])
+    assert "afterwards: OSError: no space for the last line" in str(caught.value.__cause__)
+
+
+@contextmanager
+def small_files(nbytes: int) -> Iterator[None]:
+    """Within the context, this process can write no file beyond so many bytes, as on a full disk."""
+    before, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, most))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))
+
+
+def test_a_trace_that_the_disk_has_no_room_for_is_a_note(
+    here: Path, ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RINGLAB_FAULT", "SIGKILL forward")
+    with small_files(2000):
+        done = ringlab("run", "own.toml", "--trace", "t.json")
+    notes = check_failed(done, f"rank 1 was ended by {KILLED}")
+    assert "afterwards: OSError: [Errno 27] File too large: 't.json'" in notes and not (here / "t.json").exists()
+
+
+def test_a_launch_on_a_full_disk_names_the_file(tmp_path: Path) -> None:
+    with small_files(100), pytest.raises(OSError, match=r"File too large: '.*board'"):
+        realcomm.launch(max, 2)
+
+
+def test_a_hang_is_told_when_a_users_model_hangs(here: Path, ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RINGLAB_FAULT", "hang forward")
+    done = ringlab("run", "own.toml", "--timeout", 3, "--trace", "t.json")
+    said = (
+        "no progress for 3 s; rank 0: training step 3, sync, .* waiting for rank 1; rank 1: training step 3, forward;"
+    )
+    notes = check_failed(done, f"{said} the others wait for rank 1")
+    assert notes[-1] == "The trace up to this point is in t.json"
+
+
+CONSTRUCTED = {
+    "def build(:\n": r"SyntaxError: .*invalid syntax \(line 1 of mine.py\)",
+    "import nothing_like_this\n": r"ModuleNotFoundError: .* \(line 1 of mine.py\)",
+    "def build():\n    raise ValueError('too wide')\n": r"ValueError: too wide \(line 2 of mine.py\)",
+}
+
+
+@pytest.mark.parametrize("text", CONSTRUCTED)
+@pytest.mark.parametrize("command", ["run", "run --predict", "compare", "calibrate"])
+def test_a_model_that_cannot_be_built_is_rejected_with_its_line(
+    text: str, command: str, here: Path, ringlab: Ringlab
+) -> None:
+    (here / "mine.py").write_text(text)
+    name, *options = command.split()
+    done = ringlab(name, "own.toml", *options, "--set", "training.model='mine.py:build'")
+    assert done.status == 2 and re.search(f"model '.*mine.py:build': {CONSTRUCTED[text]}", done.err), done.err
+
+
+@pytest.mark.parametrize("command", ["compare", "calibrate --accept-noise"])
+def test_other_commands_name_the_cause_when_a_users_model_fails(
+    command: str, here: Path, ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch, brief_calibration: None
+) -> None:
+    monkeypatch.setenv("RINGLAB_FAULT", "SIGKILL backward")
+    name, *options = command.split()
+    check_failed(
+        ringlab(name, "own.toml", *options), rf"rank 1 was ended by {KILLED} \(it was doing: calibrating a tra"
+    )
+
+
+@pytest.mark.parametrize("command", ["bench -b 4M -e 4M -n 10000", "calibrate --accept-noise"])
+def test_commands_name_a_rank_that_is_killed(command: str, here: Path, ringlab: Ringlab) -> None:
+    with killing(1, 2, signal.SIGTERM, after_s=0.1) as sent:
+        done = ringlab(*command.split())
+    assert sent
+    check_failed(done, r"rank 1 was ended by SIGTERM \(it was doing: ")
+
+
+class Progress:
+    """A progress of a user's that cannot end."""
+
+    @contextmanager
+    def task(self, text: str, late_s: float = 0.0) -> Iterator[Any]:
+        try:
+            yield lambda *told: None
+        finally:
+            raise ValueError("no terminal")
+
+    def note(self, text: str) -> None:
+        """Say nothing."""
+
+
+@pytest.mark.usefixtures("failed")
+def test_a_progress_that_fails_does_not_hide_why() -> None:
+    with pytest.raises(RankFailed, match=f"^{re.escape(FAILED)}") as caught:
+        package.load("own.toml").run(progress=Progress())
+    assert "afterwards: ValueError: no terminal" in caught.value.__notes__
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_the_end_of_the_server_is_told_by_its_signal(number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "import sys, time\nif sys.argv[1] == '15': sys.exit(143)\ntime.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code, str(int(number))]) as process:
+        monkeypatch.setattr(server, "server_pid", lambda: process.pid)
+        if number == signal.SIGKILL:
+            assert server.server_end() == ""
+            process.kill()
+        assert server.server_end(60) == f"was ended by {KILLED if number == signal.SIGKILL else 'SIGTERM'}"
+    monkeypatch.setattr(server, "server_pid", lambda: None)
+    assert server.server_end() == "has ended"
