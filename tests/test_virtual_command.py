@@ -5,6 +5,12 @@ from pathlib import Path
 
 import pytest
 from command_line import Ringlab
+from virtual_runs import star
+
+from collectives.errors import RunFailed
+from virtual.hosting.host import VirtualHost
+from virtual.options import VirtualOptions
+from virtual.process.programs import UserProgram
 
 PROGRAMS = Path(__file__).parent / "virtual_programs"
 
@@ -36,6 +42,64 @@ def test_a_program_that_hangs_is_told_and_ends_with_status_1(ringlab: Ringlab, t
     done = ringlab("virtual", "--ranks", 2, program)
     assert done.status == 1
     assert "deadlock: ranks 0-1 all receive first" in done.out and "hang.py:3" in done.out
+
+
+EARLY_EXIT = """
+import sys, torch, torch.distributed as dist
+{full}
+dist.init_process_group()
+if dist.get_rank() == 1:
+    sys.exit()
+dist.all_reduce(torch.ones(4))
+"""
+
+
+def test_a_finding_comes_first_when_it_leaves_no_files(ringlab: Ringlab, tmp_path: Path) -> None:
+    (tmp_path / "early.py").write_text(EARLY_EXIT.format(full=""))
+    files = [word for name in ("trace", "recording", "json") for word in (f"--{name}", tmp_path / f"{name}.json")]
+    done = ringlab("virtual", "--ranks", 2, "--timing", "recorded", *files, tmp_path / "early.py")
+    assert done.status == 1 and "rank 1 exited after 0 collectives" in done.out
+    assert f"{tmp_path / 'trace.json'}: nothing to write, because the run has gone wrong" in done.err
+    assert json.loads((tmp_path / "json.json").read_text())["findings"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("os.kill(os.getpid(), 9)", "was ended by SIGKILL"),
+        ("os.kill(os.getpid(), 40)", "was ended by signal 40"),
+        ("os._exit(5)", "ended with status 5"),
+    ],
+)
+def test_the_end_of_the_program_is_named(fault: str, said: str, ringlab: Ringlab, tmp_path: Path) -> None:
+    (tmp_path / "ends.py").write_text(f"import os\n{fault}\n")
+    done = ringlab("virtual", "--ranks", 2, tmp_path / "ends.py")
+    assert (done.status, done.err) == (1, f"ringlab: the process of ends.py {said}\n")
+
+
+def test_a_full_disk_does_not_hide_a_finding(ringlab: Ringlab, tmp_path: Path) -> None:
+    full = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))"
+    (tmp_path / "early.py").write_text(EARLY_EXIT.format(full=full))
+    done = ringlab("virtual", "--ranks", 2, tmp_path / "early.py")
+    assert done.status == 1 and "Traceback" not in done.err
+    assert "rank 1 exited after 0 collectives" in done.err.splitlines()[0]
+    assert "afterwards: OSError: [Errno 27] File too large" in done.err
+
+
+def test_a_full_disk_is_named_where_the_program_has_no_finding(ringlab: Ringlab, tmp_path: Path) -> None:
+    program = EARLY_EXIT.replace("sys.exit()", "pass")
+    full = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))"
+    (tmp_path / "whole.py").write_text(program.format(full=full))
+    done = ringlab("virtual", "--ranks", 2, tmp_path / "whole.py")
+    assert done.status == 1 and "Traceback" not in done.err
+    assert done.err.startswith("ringlab: the process of whole.py failed with OSError: [Errno 27] File too large: ")
+
+
+def test_the_end_of_the_server_is_named(tmp_path: Path) -> None:
+    (tmp_path / "kills.py").write_text("import os\nos.kill(os.getppid(), 9)\nwhile True: pass\n")
+    options = VirtualOptions(UserProgram(str(tmp_path / "kills.py"), ()), 2, star(2))
+    with VirtualHost() as host, pytest.raises(RunFailed, match=r"the server .* was ended by SIGKILL; run again"):
+        host.run(options, timeout=60)
 
 
 @pytest.mark.parametrize(("options", "said"), [((), "give --ranks N unless"), (("--ranks", 2), "sent a message.")])

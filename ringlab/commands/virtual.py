@@ -27,7 +27,7 @@ from ringlab.session import Session
 from ringlab.shared.answer import NOT_IN_JSON, Answer, AnswerRecord
 from ringlab.shared.clusters import find_cluster, with_ranks
 from ringlab.shared.options import AnswerOptions, with_groups
-from ringlab.shared.output import check_outputs, deliver
+from ringlab.shared.output import check_outputs, deliver, make_console
 from ringlab.table import MOST_ROWS, Line, Part, Row, Table
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.topologies import star
@@ -113,21 +113,25 @@ class VirtualAnswer(Answer):
     def writers(
         self, trace: Path | None, recording: Path | None, player: Path | None
     ) -> Iterator[Callable[[], object]]:
-        """Yield what writes the files that are asked for. Raises InputError for what there is not."""
+        """Yield what writes the files that are asked for, or tells that a run with findings has nothing to write.
+
+        Raises InputError for what another run has not.
+        """
         if recording is not None:
-            yield partial(self._there(self.recording, recording).write, recording)
+            yield self._writer(self.recording, recording, Recording.write)
         if trace is not None:
-            yield partial(self._there(self.trace, trace).write, trace)
+            yield self._writer(self.trace, trace, Trace.write)
         if player is not None:
             from ringlab.commands.draw import draw_trace  # imports what draws
 
-            yield partial(draw_trace, self._there(self.trace, player), player, Session())
+            yield self._writer(self.trace, player, partial(draw_trace, session=Session()))
 
-    def _there(self, found: Any, path: Path) -> Any:
-        if found is None:
-            why = "the run has gone wrong" if self.findings else "the program made no group, or has too many messages"
-            raise InputError(f"{path}: nothing to write, because {why}")
-        return found
+    def _writer(self, found: Any, path: Path, write: Callable[[Any, Path], object]) -> Callable[[], object]:
+        if found is not None:
+            return partial(write, found, path)
+        if not self.findings:
+            raise InputError(f"{path}: nothing to write, because the program made no group, or has too many messages")
+        return partial(make_console(stderr=True).print, f"{path}: nothing to write, because the run has gone wrong")
 
     def show(self) -> Iterator[Part]:
         """Yield when ranks were through, who waited, and what is wrong."""

@@ -16,7 +16,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from collectives.errors import InputError, RunFailed
-from virtual.hosting.protocol import ENDED, REFUSED, STARTED, UNCOMPILED, here
+from collectives.quoting import describe_exit
+from virtual.hosting.protocol import CRASHED, ENDED, PIPES, REFUSED, STARTED, UNCOMPILED, here
 from virtual.options import VirtualOptions
 from virtual.outcome import OUTCOME, Finished, read_finished
 
@@ -90,27 +91,36 @@ class VirtualHost:
             folder = Path(name)
             here(options).write(folder)
             run = _HostedRun(self._control, folder, time.monotonic() + timeout, show)
-            status = run.wait()
-            if (folder / REFUSED).exists():
-                raise InputError((folder / REFUSED).read_text())
+            try:
+                status = run.wait()
+            except ServerLostError as error:
+                how = describe_exit(self._server.wait())
+                raise RunFailed(f"the server that runs programs on virtual ranks {how}; run again") from error
+            if status == REFUSED and run.why:
+                raise InputError(run.why)
             if status is None:
                 raise RunFailed(f"{options.program.title} has not ended in {timeout:g} s{MORE_TIME}")
             if status not in (0, 1):
-                how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+                how = f"failed with {run.why}" if status == CRASHED and run.why else describe_exit(status)
                 raise RunFailed(f"the process of {options.program.title} {how}")
             if not (folder / OUTCOME).exists():
                 raise RunFailed(f"{options.program.title} ended its process with status {status}, as os._exit does")
             return read_finished(folder)
 
 
+class ServerLostError(Exception):
+    """The server has ended during a run."""
+
+
 class _HostedRun:
-    """One run, from the request to its end."""
+    """One run, from the request to its end. ``why`` is the reason that it gives for a status of its own."""
 
     def __init__(self, control: socket.socket, folder: Path, deadline: float, show: Show) -> None:
         self._control, self._deadline, self._show = control, deadline, show
         self._process: int | None = None
-        pipes = [os.pipe(), os.pipe()]
-        self._streams = {read: name for (read, _), name in zip(pipes, ("stdout", "stderr"), strict=True)}
+        self.why = ""
+        pipes = [os.pipe() for _ in PIPES]
+        self._streams = {read: name for (read, _), name in zip(pipes, PIPES, strict=True)}
         self._rest = dict.fromkeys(self._streams, b"")
         socket.send_fds(control, [os.fsencode(folder)], [write for _, write in pipes])
         for _, write in pipes:
@@ -146,7 +156,7 @@ class _HostedRun:
         """Read what the server says; return whether the run has ended, and how."""
         said = self._control.recv(PIECE)
         if not said:
-            raise RunFailed("the process that runs programs on virtual ranks has ended")
+            raise ServerLostError
         ended, status = False, None
         for line in said.decode().splitlines():
             word, _, number = line.partition(" ")
@@ -161,8 +171,14 @@ class _HostedRun:
         if not piece:
             os.close(file)
             name = self._streams.pop(file)
-            if self._rest[file]:
-                self._show(name, self._rest[file].decode(errors="replace"))
+            rest = self._rest[file].decode(errors="replace")
+            if name == PIPES[-1]:
+                self.why = rest
+            elif rest:
+                self._show(name, rest)
+            return
+        if self._streams[file] == PIPES[-1]:
+            self._rest[file] += piece
             return
         whole, _, self._rest[file] = (self._rest[file] + piece).rpartition(b"\n")
         if whole:

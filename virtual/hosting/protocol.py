@@ -1,4 +1,4 @@
-"""What a host and its server say to each other: a line each, and the files of a run in a folder."""
+"""What a host and its server say to each other: a line each, the files of a run in a folder, and why it has failed."""
 
 import os
 import pickle
@@ -7,9 +7,10 @@ from pathlib import Path
 
 from virtual.options import VirtualOptions
 
-REQUEST, REFUSED = "request.pickle", "refused.txt"
+REQUEST = "request.pickle"
 STARTED, ENDED = "started", "ended"
-CRASHED = 97  # the exit status of a run that has broken for a reason of ours
+REFUSED, CRASHED = 2, 97  # the exit statuses of a run that is refused, and of one that fails for a reason of ours
+PIPES = ("stdout", "stderr", "why")  # from a run to its host; the last for the reason of such a status
 UNCOMPILED = {"TORCH_COMPILE_DISABLE": "1"}  # torch's compiler would trace into the ranks' process groups
 
 

@@ -12,8 +12,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from collectives.errors import InputError, ProgramError
-from virtual.hosting.protocol import CRASHED, ENDED, REFUSED, STARTED, UNCOMPILED, read_request
+from collectives.errors import InputError, ProgramError, RunFailed, describe_error, text_of
+from virtual.hosting.protocol import CRASHED, ENDED, PIPES, REFUSED, STARTED, UNCOMPILED, read_request
 from virtual.running import VirtualRun
 
 MOST_PATH = 4096  # bytes of a request, which is the path of a folder
@@ -24,7 +24,7 @@ def serve(control: socket.socket, preloaded: Sequence[str]) -> None:
     for name in preloaded:
         import_module(name)
     while True:
-        asked, files, _, _ = socket.recv_fds(control, MOST_PATH, 2)
+        asked, files, _, _ = socket.recv_fds(control, MOST_PATH, len(PIPES))
         if not asked:
             return
         process = os.fork()
@@ -52,16 +52,23 @@ def _wait(process: int, control: socket.socket) -> int | None:
     return None if control in ready else os.waitstatus_to_exitcode(status)
 
 
-def carry_out(folder: Path, outputs: Sequence[int]) -> None:
+def carry_out(folder: Path, pipes: Sequence[int]) -> None:
     """Carry out the run that a folder holds the request for, write what it came to there, and end this process."""
     status = CRASHED
+    *outputs, why = pipes
     try:
         os.setsid()
         for number, file in enumerate(outputs, 1):
             os.dup2(file, number)
         status = _run(folder)
-    except BaseException:  # whatever it is, the process must not go on as a second server
-        traceback.print_exc()
+    except (InputError, ProgramError) as error:
+        status = REFUSED
+        os.write(why, text_of(error).encode(errors="replace"))
+    except BaseException as error:  # whatever it is, the process must not go on as a second server
+        if not isinstance(error, RunFailed | OSError | MemoryError):
+            traceback.print_exc()
+        said = text_of(error) if isinstance(error, RunFailed) else describe_error(error, None)
+        os.write(why, said.encode(errors="replace"))
     finally:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
@@ -74,10 +81,12 @@ def _run(folder: Path) -> int:
     os.environ.clear()
     os.environ.update(request.environment)
     os.environ.update(UNCOMPILED)
+    finished = VirtualRun(request.options).carry_out()
     try:
-        finished = VirtualRun(request.options).carry_out()
         finished.write(folder)
-    except (InputError, ProgramError) as error:
-        (folder / REFUSED).write_text(str(error))
-        return 2
+    except OSError as error:
+        findings = [finding.text for finding in finished.outcome.findings]
+        if not findings:
+            raise
+        raise RunFailed("\n".join([*findings, f"afterwards: {describe_error(error, None)}"])) from error
     return finished.outcome.status
