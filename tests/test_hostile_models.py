@@ -94,7 +94,7 @@ def test_a_model_is_tried_before_ranks_build_it(file: Path) -> None:
         check_model(Training(None, model=f"{file}:build"))
 
 
-def test_the_parameters_of_a_model_are_counted_where_it_can_be_built_without_content(file: Path) -> None:
+def test_the_parameters_of_a_model_are_counted_without_its_content(file: Path) -> None:
     head = "import torch\ndef build():\n    model = torch.nn.Linear(3, 4)\n    model.bias.requires_grad = False\n"
     file.write_text(f"{head}    return model\n")
     training = Training(None, model=f"{file}:build")
@@ -102,7 +102,10 @@ def test_the_parameters_of_a_model_are_counted_where_it_can_be_built_without_con
     assert count_parameters(replace(training, parameters=7)).parameters == 7  # ranks say that it is another number
     assert count_parameters(Training(None)) == Training(None)
     file.write_text(f"{head}    model.weight.sum().item()\n    return model\n")
-    assert count_parameters(training).parameters is None
+    with pytest.raises(
+        InputError, match=r"RuntimeError: .* \(line 5 of mine.py\); if the model only works with data, set"
+    ):
+        count_parameters(training)
 
 
 @pytest.mark.parametrize("rank", [pytest.param("0", marks=pytest.mark.slow), "1"])

@@ -20,7 +20,7 @@ from realcomm.launching.launcher import check_launch, launch
 from realcomm.launching.types import Progress, Ranks
 from realcomm.measuring.collective_run import RankMeasurement, TimedRequest
 from realcomm.measuring.collective_run import make_trace as make_collective_trace
-from realcomm.training.model_files import check_model
+from realcomm.training.model_files import check_model, count_parameters
 from realcomm.training.rank_result import RankResult, known_images
 from realcomm.training.trainer import make_trace, preload_for
 
@@ -180,7 +180,7 @@ def calibrate(
     check_launch(ranks, backend, timeout)
     check_sequence("trainings", trainings, of="trainings")
     check_sequence("requests", requests, of="requests")
-    _prepare(trainings)
+    trainings = _prepare(trainings)
     plan = make_plan(ranks, requests, trainings, all_sizes=all_sizes, turns=ALONE_TURNS)
     with watch_load() as load:
         found = launch(CALIBRATOR, ranks, plan, backend=backend, timeout=timeout, progress=progress)
@@ -202,7 +202,7 @@ def run_in_turns(
     ``launch`` does.
     """
     check_cluster(cluster, Ranks)
-    _prepare(trainings)
+    trainings = _prepare(trainings)
     ranks = cluster.world_size
     plan = make_plan(ranks, requests, trainings, runs=True)
     with watch_load() as load:
@@ -241,8 +241,11 @@ def _training_traces(
     return [next(trace for run, trace in traces if run is training) for training in trainings]
 
 
-def _prepare(trainings: Sequence[Training]) -> None:
-    """Have the ranks' modules imported. Raise InputError for missing images and hostile models, before any rank."""
+def _prepare(trainings: Sequence[Training]) -> list[Training]:
+    """Have the ranks' modules imported; return the trainings with the parameters of a user's model counted.
+
+    Raise InputError for missing images and for models that cannot be built, before any rank starts.
+    """
     preload_for(trainings)
     for training in trainings:
         check_model(training)
@@ -250,3 +253,4 @@ def _prepare(trainings: Sequence[Training]) -> None:
             from realcomm.training.datasets import load_images  # torch comes with it
 
             load_images(training, train=True)
+    return [count_parameters(training) for training in trainings]

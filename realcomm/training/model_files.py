@@ -64,14 +64,19 @@ def check_model(training: Training) -> None:
 
 
 def count_parameters(training: Training) -> Training:
-    """Return a training whose model in a user's file has its parameters counted, where that can be. Raise InputError.
+    """Return a training with the parameters of a model in a user's file counted. Raise InputError if it is not built.
 
-    A prediction needs their number. The file is executed as ``check_model`` does, so where it is to be run.
+    A prediction and a calibration need their number. The file is executed as ``check_model`` does, so where it is run.
     """
     if not is_file_reference(training.model) or training.parameters is not None:
         return training
     found = _try(training.model, check_model_file(training.model))
-    return replace(training, parameters=found) if isinstance(found, int) and found > 0 else training
+    if isinstance(found, int) and found > 0:
+        return replace(training, parameters=found)
+    raise InputError(
+        f"{make_printable(str(found))}; if the model only works with data, set [training] parameters to the number of "
+        "parameters that are trained"
+    )
 
 
 def _try(model: str, path: Path) -> Any:

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from collectives.errors import InputError, describe_error
+from collectives.errors import InputError, describe_error, text_of
 from collectives.programs.guest import is_about_memory
 from collectives.training.workload import Training, is_file_reference
 from realcomm.launching.group import own_device
@@ -70,11 +70,11 @@ def _build_by_file(training: Training) -> nn.Module:
     return model
 
 
-def try_model(path: Path, name: str) -> int | None:
+def try_model(path: Path, name: str) -> int | str:
     """Build the model of a user's file without content, in the process that is there for the file.
 
-    Return how many parameters of it are trained; None where it fails, which is left to the ranks, which build it with
-    its content. Memory that is missing is told of.
+    Return how many parameters of it are trained, or why it fails: with its content, on the ranks, it may not. Raises an
+    error that is about memory.
     """
     try:
         with torch.device("meta"):
@@ -82,7 +82,7 @@ def try_model(path: Path, name: str) -> int | None:
     except Exception as error:
         if is_about_memory(error):
             raise
-        return None
+        return text_of(error) if isinstance(error, InputError) else describe_error(error, path)
 
 
 def _count(model: nn.Module) -> int:
@@ -116,7 +116,7 @@ def build_from_file(reference: str) -> nn.Module:
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) or not (isinstance(error, Exception) or _is_raised_in(path, error)):
             raise
-        raise InputError(f"model {reference!r}: {describe_error(error, Path(path))}") from error
+        raise InputError(f"model {reference!r}: {describe_error(error, Path(module.__file__ or path))}") from error
     if not isinstance(model, nn.Module) or not any(each.requires_grad for each in model.parameters()):
         raise InputError(f"model {reference!r} returns {type(model).__name__}; return a torch.nn.Module to train")
     return model
