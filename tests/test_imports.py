@@ -14,7 +14,7 @@ MAY_IMPORT = {
     "simcomm": {"collectives"},
     "realcomm": {"collectives"},
     "viz": {"collectives"},
-    "replay": {"simcomm", "collectives"},
+    "replay": {"simcomm", "realcomm", "collectives"},
     "virtual": {"replay", "simcomm", "collectives"},
     "scenarios": {"simcomm", "collectives"},
     "course": {"virtual", "replay", "simcomm", "collectives"},

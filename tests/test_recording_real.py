@@ -5,13 +5,16 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from warm_ranks import run_ranks
 
 import simcomm
 from collectives.errors import RunFailed
+from realcomm.launching.failures import RankFailed
 from replay.capture.rank_log import CallLog, join_logs, read_logs
+from replay.capture.recorder import CallRecorder, record_script
 from replay.recording import CallKind, Did, Recording, read_recording
 from replay.simulation.figures import describe_stuck
 from replay.simulation.replay import replay
@@ -91,6 +94,37 @@ def test_a_program_that_fails_fails_recorded_with_its_own_message(tmp_path: Path
     assert all(status != 0 for status, _, _ in ended)
     assert "as it stands" in "".join(said for _, _, said in ended)
     assert not (tmp_path / "run.json").exists()
+
+
+@pytest.mark.parametrize("fault", ["raise ValueError('as it stands')", "os.kill(os.getpid(), 9)"])
+def test_a_rank_names_its_own_failure_and_a_lost_peer(fault: str, tmp_path: Path) -> None:
+    script = tmp_path / "fails.py"
+    script.write_text(
+        "import os, torch, torch.distributed as d\nd.init_process_group('gloo')\n"
+        f"if d.get_rank() == 1: {fault}\nd.all_reduce(torch.ones(1))\n"
+    )
+    (_, _, first), (_, _, second) = run_ranks(
+        2, tmp_path, "-m", "ringlab", "record", "-o", tmp_path / "run.json", script
+    )
+    doing = "(line 4 of fails.py) (it was doing: running fails.py)\n"
+    assert first.startswith("ringlab: rank 0 lost another rank: RuntimeError: ") and first.endswith(doing), first
+    own = f"ringlab: rank 1 failed with ValueError: as it stands {doing.replace('line 4', 'line 3')}"
+    assert second == (own if "raise" in fault else "")
+
+
+def test_a_full_disk_does_not_hide_what_a_program_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CallLog, "write", Mock(side_effect=OSError("no space")))
+    monkeypatch.setattr(CallRecorder, "install", Mock())
+    for name, value in (("RANK", "1"), ("WORLD_SIZE", "2")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "argv", [])
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "fails.py").write_text("raise ValueError('as it stands')")
+    with pytest.raises(RankFailed, match="rank 1 failed with ValueError: as it stands") as caught:
+        record_script(tmp_path / "fails.py", [], tmp_path)
+    assert caught.value.__notes__ == [
+        "afterwards: RankFailed: rank 1 failed with OSError: no space (it was doing: writing its recording)"
+    ]
 
 
 @pytest.mark.slow

@@ -17,7 +17,9 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
+from collectives.errors import failure_first
 from collectives.quoting import MOST_QUOTED
+from realcomm.launching.failures import failing_as
 from replay.capture.rank_log import RECV, SEND, UNEVEN, CallLog, NotedCall, NotedEntry
 from replay.recording import Did
 
@@ -361,13 +363,22 @@ class CallRecorder:
 def record_script(script: Path, arguments: Sequence[str], folder: Path, *, as_module: bool = False) -> None:
     """Execute a script, or with ``as_module`` a module, as ``__main__``, and write what this rank called to ``folder``.
 
-    What the program raises is raised, with the log written before.
+    Raise RankFailed for what the program raises, with the log written before, and for a log that cannot be written.
     """
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     title = " ".join([script.name, *arguments])[:200]
     recorder = CallRecorder(title if title.isprintable() else script.name, rank, world_size)
     recorder.install()
     sys.argv = [str(script), *arguments]
+    with failure_first(), failing_as(rank, "writing its recording"):
+        try:
+            with failing_as(rank, f"running {recorder.log.title}"):
+                _execute(script, as_module)
+        finally:
+            recorder.finish().write(folder)
+
+
+def _execute(script: Path, as_module: bool) -> None:
     try:
         if as_module:
             sys.path.insert(0, str(Path.cwd()))
@@ -378,5 +389,3 @@ def record_script(script: Path, arguments: Sequence[str], folder: Path, *, as_mo
     except SystemExit as end:
         if end.code not in (None, 0):
             raise
-    finally:
-        recorder.finish().write(folder)
