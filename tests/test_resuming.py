@@ -6,6 +6,7 @@ from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
 
+import killed_trainings
 import numpy as np
 import pytest
 import torch
@@ -80,6 +81,13 @@ def test_other_ranks_go_on_only_with_as_many_images_a_step(scenario: Path):
     keep(scenario / "local" / "ring", 10, sync_every=2)
     with pytest.raises(InputError, match=r"without sync_every, which gives each rank its own weights"):
         find_start(small(gradient_sync=RING, batch_size=4, sync_every=2, checkpoints="local"), 4, "auto")
+
+
+@pytest.mark.parametrize("seeds", [range(3), pytest.param(range(3, 150), marks=pytest.mark.slow)])
+def test_a_training_that_is_killed_and_resumed_learns_the_same_bits(seeds: range) -> None:
+    tried = [killed_trainings.try_seed(seed) for seed in seeds]
+    assert [problem for one in tried for problem in one.problems] == []
+    assert sum(one.kills for one in tried) == sum(one.named for one in tried) >= len(seeds)
 
 
 @pytest.mark.parametrize(
