@@ -1,4 +1,4 @@
-"""Roots that one proof serves: counted from the root, all ranks of their programs say the same.
+"""Roots that one proof serves: counted from the root, their programs are equal.
 
 One more of the root is then a permutation of ranks and parts, which takes the program, its rules and its spec to those
 of the next root.
@@ -33,20 +33,19 @@ def root_classes(algorithm: Algorithm, world_size: int) -> list[list[int]]:
     if not algorithm.spec.rooted:
         return [[0]]
     try:
-        call = make_call(algorithm, world_size)
-        said = _run(call)
+        programs = _run(make_call(algorithm, world_size))
     except (Diverges, Exception, SystemExit):  # also of the user's code: its proof reports the error
         return [[root] for root in range(world_size)]
     classes: dict[Any, list[int]] = {}
-    for root, key in enumerate(said):
+    for root, key in enumerate(programs):
         classes.setdefault(key, []).append(root)
     return list(classes.values())
 
 
 def _run(call: ProgramCall) -> list[tuple[Any, ...]]:
-    """Return what all positions say, counted from each root. Raises Diverges if that takes too many runs."""
+    """Return the programs of all positions, counted from each root. Raises Diverges if that takes too many runs."""
     p, runs, splits = call.world_size, 0, 0
-    said: list[list[tuple[int, bytes, bytes]]] = [[] for _ in range(p)]
+    programs: list[list[tuple[int, bytes, bytes]]] = [[] for _ in range(p)]
     waiting = [np.divmod(np.arange(p * p, dtype=np.int64), p)]  # positions and roots
     while waiting:
         (positions, roots), runs = waiting.pop(), runs + 1
@@ -65,12 +64,12 @@ def _run(call: ProgramCall) -> list[tuple[Any, ...]]:
             fields = np.stack(_from_root(call, roots, block.kind[:, None], *block.fields), axis=-1)
             same = np.stack([block.channel, block.step, block.kind]).tobytes()
             for column, (position, root) in enumerate(zip(positions.tolist(), roots.tolist(), strict=True)):
-                said[root].append((position, same, fields[:, column].tobytes()))
-    return [tuple(sorted(one)) for one in said]
+                programs[root].append((position, same, fields[:, column].tobytes()))
+    return [tuple(sorted(one)) for one in programs]
 
 
 def _run_together(call: ProgramCall, ranks: Ints, roots: Ints) -> list[OperationBlock]:
-    """Return what some ranks say for a root each, one block a channel. Raises Diverges where that differs."""
+    """Return the operations of some ranks, each with its root, one block a channel. Raises Diverges if they differ."""
     if len(roots) == 1:
         channels = replace(call, root=int(roots[0])).run_alone(int(ranks[0]))
     else:
