@@ -27,7 +27,8 @@ DRAWN = sorted(CAUGHT.keys() - {"too_few_chunks"})  # that names no rank
 
 
 def failing(found: Algorithm, ranks: int, root: int = 0) -> tuple[Trace, ProgramError]:
-    cluster, request = simcomm.star(ranks, "10 Gbit/s", "5 us"), make_request(found, ranks, 6400, root=root)
+    cluster = simcomm.star(ranks, "10 Gbit/s", "5 us")
+    request = make_request(found, ranks, 6400, root=root if found.spec.rooted else None)
     with pytest.raises(ProgramError) as problem:
         simcomm.run(request, cluster)
     return run_to_failure(request, cluster, problem.value), problem.value
