@@ -57,7 +57,9 @@ def draw_end(draw: random.Random, world_size: int, steps: range, seconds: float)
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 60))])
 def test_training_ends_with_the_same_bits_after_random_kills(seed: int, tmp_path: Path):
     draw = random.Random(seed)
-    world_size, training = draw.randint(2, 3), draw_training(draw, tmp_path)
+    training = draw_training(draw, tmp_path)
+    is_ddp = training.gradient_sync is None or training.buckets == Buckets(hook="ddp")
+    world_size = 2 if is_ddp else draw.randint(2, 3)  # of three the sums differ, as DDP arranges its buckets anew
     steps = training.epochs * STEPS_PER_EPOCH * 2 // world_size
     at_once = replace(training, checkpoints=None, checkpoint_every=0)
     whole = launch(training_workers.train_on, world_size, at_once, seed)
