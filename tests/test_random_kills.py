@@ -19,6 +19,7 @@ from realcomm.training.checkpoints import find_newest, folder_of
 from realcomm.training.observing import Observer
 
 PHASES = "loading", "forward", "backward", "sync", "optimizer", "checkpoint"
+LONG = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(60) if seed not in (22, 31)]
 SYNCS = "ring", "naive", "direct", "recursive_doubling", "double_tree", "chain", "gloo"
 
 
@@ -54,7 +55,7 @@ def draw_end(draw: random.Random, world_size: int, steps: range, seconds: float)
     return Fault(draw.choice(["kill", "exit", "raise"]), rank, draw.choice(steps), draw.choice(PHASES))
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 60))])
+@pytest.mark.parametrize("seed", [22, 31, *LONG])
 def test_training_ends_with_the_same_bits_after_random_kills(seed: int, tmp_path: Path):
     draw = random.Random(seed)
     training = draw_training(draw, tmp_path)

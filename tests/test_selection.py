@@ -96,7 +96,7 @@ def test_auto_stands_for_the_choice_and_survives_the_way_to_a_worker() -> None:
     assert resolve_auto(ring, STAR) is ring
 
 
-def test_auto_of_a_training_leaves_out_ranks_that_add_in_different_orders() -> None:
+def test_auto_of_a_training_chooses_one_order_of_additions() -> None:
     ring, training = (
         simcomm.ring(6, "10 Gbit/s", "100 us"),
         Training(auto("all_reduce"), model="my.py:tiny", parameters=4),
