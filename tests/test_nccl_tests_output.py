@@ -161,7 +161,6 @@ SKIPPED = {  # a broken row: why it is skipped
     GOOD[:50]: "does not have the columns of a row",
     GOOD[: len(GOOD) // 2 + 12]: "does not have the columns of a row",
     GOOD + " 7": "does not have the columns of a row",
-    GOOD + " host": "does not have the columns of a row",
     GOOD.replace(" float ", " flota "): "does not have the columns of a row",
     GOOD.replace(" float ", "double "): "size 8 does not follow from count 2: as double these are 16 bytes",
     GOOD.replace(" -1 ", "  8 "): "root 8: must be a rank below 8, or -1",

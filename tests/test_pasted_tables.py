@@ -114,6 +114,7 @@ PASTED: dict[str, str | bytes] = {
     ),
     "Markdown of a README, bold": "| Size | Time (us) | algbw (GB/s) | **busbw** (GB/s) |\n|---|---|---|---|\n"
     + in_markdown(size_in_mb, lambda _, us: f"{us:.2f}", algbw, lambda *row: f"**{busbw(*row)}**"),
+    "words behind a row": "\n".join(f"{line}   <-- here" if line in BODY[2:] else line for line in LINES),
     "three backquotes": f"Result:\n```\n{TABLE}```\n8 GPUs, 3 runs\n",
 }  # fmt: skip
 

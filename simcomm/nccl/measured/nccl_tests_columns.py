@@ -177,11 +177,17 @@ def read_cells(place: FilePlace, text: str, columns: Columns | None) -> PrintedR
 
 
 def _split_printed(text: str) -> Iterator[list[str]]:
-    """Yield the cells of a row as nccl-tests prints it, with any separator, and with commas in its figures."""
-    yield split_cells(text.replace("|", " "), "")
+    """Yield the cells of a row as nccl-tests prints it, with any separator, and with commas in its figures.
+
+    What somebody wrote behind the row is left out.
+    """
+    splits = [split_cells(text.replace("|", " "), "")]
     if "," in text or ";" in text:
-        yield [cell.strip(MARKS) for cell in re.split(r"[\s,;|]+", text) if cell]
-        yield split_cells(re.sub(r"(?<=\d),(?=\d)", ".", re.sub("[|;]", " ", text)), "")
+        splits.append([cell.strip(MARKS) for cell in re.split(r"[\s,;|]+", text) if cell])
+        splits.append(split_cells(re.sub(r"(?<=\d),(?=\d)", ".", re.sub("[|;]", " ", text)), ""))
+    for cells in splits:
+        own = [at for at, cell in enumerate(cells, start=1) if cell in WORDS or NUMBER.fullmatch(cell)]
+        yield cells[: own[-1]] if own else cells
 
 
 def _read_whole(place: FilePlace, cells: list[str], columns: Columns) -> PrintedRow | None:
