@@ -122,7 +122,9 @@ def link_changes(faults: Faults, graph: "nx.DiGraph[str]", records: LinkRecords)
 
 def rate_left(rate: float, share: float) -> float:
     """Return a share of a link's bytes/s; of an unlimited link any share but 0 is unlimited."""
-    return rate if rate >= UNLIMITED and share > 0 else rate * share
+    if share == 0:
+        return 0.0
+    return rate if rate >= UNLIMITED else rate * share
 
 
 def division_seconds(inputs: EngineInput) -> Floats:
