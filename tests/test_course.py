@@ -245,7 +245,7 @@ def test_a_file_that_ends_processes_is_wrong_and_stops_no_grading(tmp_path: Path
     exits, ends, kills = (one.text for one in hostile.exercises)
     assert exits.startswith("on 1 rank: this line ends the whole program")
     assert ends == "there is no answer: your file ended its process with status 0, as os._exit does"
-    assert kills == "there is no answer: the process that runs programs on virtual ranks has ended"
+    assert kills == "there is no answer: the server that runs programs on virtual ranks was ended by SIGKILL; run again"
     assert [one.text for one in empty.exercises][:2] == [
         "on 2 ranks: 03_file.py has no broadcast any more",
         "on 2 ranks: 03_file.py has no reduce any more",

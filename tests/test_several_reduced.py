@@ -56,7 +56,9 @@ def test_nothing_else_may_write_a_chunk_that_is_reduced_into(other: Operation) -
             yield send(0, 0, count=2)
 
     chunk = other.into
-    with pytest.raises(ProgramError, match=rf"step 0: {other.kind.name.lower()}\(.*: chunk {chunk} is written twice"):
+    with pytest.raises(
+        ProgramError, match=rf"step 0 \(.*\): {other.kind.name.lower()}\(.*: chunk {chunk} is written twice"
+    ):
         build_schedule(declared(mixed, chunks=2), 3)
 
 

@@ -11,6 +11,7 @@ import torch.distributed as dist
 import realcomm
 from collectives import find_algorithm
 from collectives.request import Request
+from realcomm.execution.collective_sequence import CollectiveSequence
 from realcomm.execution.own_collective import make_runner
 from realcomm.launching.launcher import launch
 from realcomm.launching.status import COLLECTIVE_BYTES, OTHERS, Slot, padded, private_slot
@@ -85,5 +86,5 @@ def test_an_error_of_the_backends_own_collective_names_it(monkeypatch: pytest.Mo
     runner = make_runner(Request(find_algorithm("all_reduce/gloo"), 10), 0, 2, torch.device("cpu"))
     monkeypatch.setattr(runner, "_call", fail)
     with pytest.raises(RuntimeError) as caught:
-        runner.run(torch.ones(10))
+        runner.run(torch.ones(10), collective=CollectiveSequence().begin("all_reduce"))
     assert caught.value.__notes__ == ["rank 0: all_reduce/gloo, waiting for other ranks"]

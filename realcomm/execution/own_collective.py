@@ -48,9 +48,6 @@ class OwnCollective:
             request.elements if spec.moves else 0, dtype=getattr(torch, request.dtype), device=device
         )
         self._label = padded(request.algorithm.full_name, COLLECTIVE_BYTES)
-        whole_group = dist.group.WORLD
-        assert whole_group is not None
-        self._sequence = sequence_of(whole_group)
 
     def run(
         self, tensor: torch.Tensor, record: list[Event] | None = None, collective: Collective | None = None
@@ -59,13 +56,19 @@ class OwnCollective:
 
         Raise RuntimeError if a peer is lost or an earlier collective of the group has failed.
         """
-        own = self._sequence.begin(self.request.algorithm.full_name) if collective is None else nullcontext(collective)
+        own = self._begin() if collective is None else nullcontext(collective)
         wait = own_slot().wait
         with own, wait.noted_in_errors(self.rank, self._label):
             wait.site[0], wait.site[1] = 0, OTHERS
             self._call(tensor)
             if self._divides:
                 tensor[self._divided] /= self.world_size
+
+    def _begin(self) -> Collective:
+        """Return the next collective of all ranks."""
+        whole_group = dist.group.WORLD
+        assert whole_group is not None
+        return sequence_of(whole_group).begin(self.request.algorithm.full_name)
 
     def settle(self, tensor: torch.Tensor) -> None:
         """Copy a result that came into a buffer of its own into ``tensor``."""

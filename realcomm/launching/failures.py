@@ -27,8 +27,7 @@ _TIMED_OUT = ("Timed out waiting", "timed out", "Timeout(ms)")
 _INSTALLED = ("site-packages", "dist-packages")
 _NOT_THE_USERS = (
     Path(sysconfig.get_paths()["stdlib"]),
-    Path(collectives.__file__).parent,
-    Path(__file__).parents[1],
+    *(Path(collectives.__file__).parents[1] / name for name in ("collectives", "realcomm", "replay")),
 )
 
 
