@@ -3,7 +3,7 @@
     python benchmarks/forms.py [--ranks 2,4] [--rounds 3] [-o FILE]
 
 Models are trained in each form by ``ringlab.compare_form``: all ranks time the pieces of a step in turns with the
-training, and ``simcomm.mesh`` puts them together; nothing is fitted to a step. What is *put aside* was looked at by no
+training, and ``planner.mesh`` puts them together; nothing is fitted to a step. What is *put aside* was looked at by no
 choice of how pieces are put together, and says how far the interval holds.
 """
 

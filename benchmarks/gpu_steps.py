@@ -206,7 +206,7 @@ def predict_devices(case: Row, preset: str, folder: Path) -> tuple[float, float,
 def predict_mesh(case: Row, gpu: str) -> tuple[float, float, float, float] | None:
     """Return the same by the closed forms of `ringlab search`; None for what is no transformer."""
     from collectives.records.model_profile import is_transformer, parse_transformer
-    from simcomm.mesh_search.search import MeshJob, SearchedMesh, predict_meshes
+    from planner.mesh_search.search import MeshJob, SearchedMesh, predict_meshes
 
     if not is_transformer(case["model"]):
         return None

@@ -18,12 +18,12 @@ from typing import NamedTuple
 from collectives.errors import InputError
 from collectives.output_files import write_text
 from collectives.records.model_profile import ModelProfile, read_model_profile
-from simcomm.mesh.compute import measured_rate
-from simcomm.mesh.job import TrainingJob, is_half
-from simcomm.scaling.descriptions import find_scaling_gpu
-from simcomm.scaling.gpu_rates import series_gpu
-from simcomm.scaling.models import PROFILES, find_model
-from simcomm.scaling.one_gpu import one_gpu_rate, published
+from planner.mesh.compute import measured_rate
+from planner.mesh.job import TrainingJob, is_half
+from planner.scaling.descriptions import find_scaling_gpu
+from planner.scaling.gpu_rates import series_gpu
+from planner.scaling.models import PROFILES, find_model
+from planner.scaling.one_gpu import one_gpu_rate, published
 
 
 class Row(NamedTuple):

@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("collectives", "simcomm", "realcomm", "replay", "virtual", "scenarios", "viz", "ringlab")
+PACKAGES = ("collectives", "simcomm", "realcomm", "replay", "planner", "virtual", "scenarios", "viz", "ringlab")
 FOLDERS = (*PACKAGES, "docs", "examples", "tests", "benchmarks")
 WIDTH = 120
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from page_writer import Parts, read_results, table
 
-from simcomm.mesh.terms import FILE
+from planner.mesh.terms import FILE
 from simcomm.nccl.parameters import read_definitions
 
 SAME_MACHINE = {"others": "as the other frameworks there scale, in the middle", "model": "**model**"}

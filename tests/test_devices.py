@@ -12,10 +12,10 @@ import ringlab
 from collectives.errors import InputError
 from collectives.records.model_profile import Measured, find_model_profile
 from collectives.records.trace import read_trace
+from planner.mesh.job import TrainingJob
+from planner.scaling.gpu_rates import predict_rate
 from ringlab.commands.predicting.devices_answer import DevicesRow
 from ringlab.commands.predicting.search import SearchOptions, find_meshes
-from simcomm.mesh.job import TrainingJob
-from simcomm.scaling.gpu_rates import predict_rate
 
 RATED = "training.compute={rate = 300.0}"
 GPT = "examples/gpt2_xl.toml"

@@ -8,7 +8,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "DESIGN.md").read_text(encoding="utf-8")
-PACKAGES = ("ringlab", "course", "scenarios", "virtual", "replay", "simcomm", "realcomm", "viz", "collectives")
+PACKAGES = (
+    "ringlab",
+    "course",
+    "scenarios",
+    "virtual",
+    "planner",
+    "replay",
+    "simcomm",
+    "realcomm",
+    "viz",
+    "collectives",
+)
 
 
 def mapped_folders() -> list[str]:

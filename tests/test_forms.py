@@ -21,6 +21,12 @@ from collectives.records.model_profile import ModelProfile
 from collectives.training.parallelism import Parallelism
 from collectives.training.recipe import Recipe
 from collectives.training.workload import Training
+from planner.mesh.calls import Group
+from planner.mesh.compute import at_rate
+from planner.mesh.interconnect import Served
+from planner.mesh.job import TrainingJob
+from planner.mesh.prediction import StepPrediction
+from planner.mesh.step import StepModel
 from realcomm.forms import pieces, spread
 from realcomm.forms import plan as forms_plan
 from realcomm.forms.blocks import named_blocks
@@ -29,12 +35,6 @@ from realcomm.forms.training import FormResult, train_alone
 from realcomm.profiling.meta import profile_on_meta
 from realcomm.profiling.model_sources import find_model
 from ringlab.commands.measuring.form_job import plan_form
-from simcomm.mesh.calls import Group
-from simcomm.mesh.compute import at_rate
-from simcomm.mesh.interconnect import Served
-from simcomm.mesh.job import TrainingJob
-from simcomm.mesh.prediction import StepPrediction
-from simcomm.mesh.step import StepModel
 
 RANKS, SAMPLES = 4, 16
 LAYERS = 2  # enough for two stages

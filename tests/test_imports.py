@@ -15,10 +15,11 @@ MAY_IMPORT = {
     "realcomm": {"collectives"},
     "viz": {"collectives"},
     "replay": {"simcomm", "realcomm", "collectives"},
-    "virtual": {"replay", "simcomm", "collectives"},
+    "virtual": {"planner", "replay", "simcomm", "collectives"},
+    "planner": {"simcomm", "collectives"},
     "scenarios": {"simcomm", "collectives"},
-    "course": {"virtual", "replay", "simcomm", "collectives"},
-    "ringlab": {"course", "scenarios", "simcomm", "virtual", "replay", "realcomm", "viz", "collectives"},
+    "course": {"virtual", "planner", "replay", "simcomm", "collectives"},
+    "ringlab": {"course", "scenarios", "simcomm", "virtual", "planner", "replay", "realcomm", "viz", "collectives"},
 }
 TORCH = {"torch", "torchvision"}
 WITH_TORCH = ("realcomm", "virtual", "course")

@@ -17,13 +17,12 @@ from hypothesis import strategies as st
 from benchmarks.accuracy.meshes import judge, mark_slow, mesh_accuracy
 from collectives.errors import InputError
 from collectives.records.model_profile import parse_transformer
-from ringlab.jobs.mesh_files import FORMATS, torch_script, write_mesh
-from simcomm.mesh_search.columns import ZERO, LayerSizes, deal_layers, to_columns
-from simcomm.mesh_search.devices import PUBLISHED
-from simcomm.mesh_search.memory import memory_bytes
-from simcomm.mesh_search.parameters import PRIORS, believe, chance_to_run, find_slopes, read_shipped
-from simcomm.mesh_search.runs import complete, gpu_name, has_time, read_own_runs, read_table
-from simcomm.mesh_search.search import (
+from planner.mesh_search.columns import ZERO, LayerSizes, deal_layers, to_columns
+from planner.mesh_search.devices import PUBLISHED
+from planner.mesh_search.memory import memory_bytes
+from planner.mesh_search.parameters import PRIORS, believe, chance_to_run, find_slopes, read_shipped
+from planner.mesh_search.runs import complete, gpu_name, has_time, read_own_runs, read_table
+from planner.mesh_search.search import (
     FILL,
     MeshJob,
     SearchedMesh,
@@ -33,8 +32,9 @@ from simcomm.mesh_search.search import (
     search,
     what_would_fit,
 )
-from simcomm.mesh_search.step import step_seconds
-from simcomm.renting.prices import cheapest_gpu, read_prices
+from planner.mesh_search.step import step_seconds
+from planner.renting.prices import cheapest_gpu, read_prices
+from ringlab.jobs.mesh_files import FORMATS, torch_script, write_mesh
 
 P = read_shipped().parameters
 MODEL = {

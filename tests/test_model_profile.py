@@ -16,13 +16,13 @@ from collectives.records.model_profile import (
     shipped_model_profiles,
 )
 from collectives.training.gradients import count_parameters, fill_buckets
+from planner.mesh.compute import as_measured
 from realcomm.profiling.measured import measure
 from realcomm.profiling.meta import profile_on_meta
 from realcomm.profiling.model_sources import find_model
 from realcomm.profiling.tracing import measured_by_profiler, trace_model
 from realcomm.training.model_files import torchvision_models
 from ringlab.commands.measuring.profile import profile_model
-from simcomm.mesh.compute import as_measured
 
 SMALL = "gpt:layers=2,width=8,heads=2,context=16,vocabulary=100"
 

@@ -8,7 +8,18 @@ from pathlib import Path
 from course.files import LESSONS
 from scenarios.toml_files import EXAMPLES
 
-PACKAGES = ("collectives", "simcomm", "realcomm", "replay", "virtual", "scenarios", "viz", "course", "ringlab")
+PACKAGES = (
+    "collectives",
+    "simcomm",
+    "realcomm",
+    "replay",
+    "planner",
+    "virtual",
+    "scenarios",
+    "viz",
+    "course",
+    "ringlab",
+)
 ROOT = Path(__file__).parent.parent
 
 

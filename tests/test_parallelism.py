@@ -11,18 +11,18 @@ from collectives.errors import InputError
 from collectives.records.model_profile import Layer, ModelProfile, TransformerShape, find_model_profile
 from collectives.training.gradients import Gradient
 from collectives.training.parallelism import Parallelism
-from simcomm.mesh.calls import Group, sent_bytes
-from simcomm.mesh.compute import as_measured, at_rate
-from simcomm.mesh.interconnect import NcclInterconnect, Served, SimulatedInterconnect
-from simcomm.mesh.job import MeshDevice, TrainingJob
-from simcomm.mesh.pipeline import StageTimes, order_of, pipeline_program
-from simcomm.mesh.prediction import StepPrediction
-from simcomm.mesh.step import StepModel
-from simcomm.mesh.sync import DeviceWork, Unit, data_groups, sync_step
-from simcomm.mesh.terms import read_parameters
+from planner.mesh.calls import Group, sent_bytes
+from planner.mesh.compute import as_measured, at_rate
+from planner.mesh.interconnect import NcclInterconnect, Served, SimulatedInterconnect
+from planner.mesh.job import MeshDevice, TrainingJob
+from planner.mesh.pipeline import StageTimes, order_of, pipeline_program
+from planner.mesh.prediction import StepPrediction
+from planner.mesh.step import StepModel
+from planner.mesh.sync import DeviceWork, Unit, data_groups, sync_step
+from planner.mesh.terms import read_parameters
+from planner.scaling.descriptions import read_series
+from planner.scaling.gpu_rates import predict_rate
 from simcomm.nccl.descriptions import describe_preset
-from simcomm.scaling.descriptions import read_series
-from simcomm.scaling.gpu_rates import predict_rate
 from simcomm.timeline import overlap
 
 SHAPE = TransformerShape(8, 64, 8, 16, 100, 8, 256)

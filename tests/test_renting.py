@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from collectives.errors import InputError
-from simcomm.cluster.hardware import parts
-from simcomm.renting.candidates import (
+from planner.renting.candidates import (
     Candidate,
     CandidateStep,
     Limits,
@@ -17,7 +16,8 @@ from simcomm.renting.candidates import (
     list_candidates,
     pareto_front,
 )
-from simcomm.renting.prices import COLUMNS, InstanceType, read_prices
+from planner.renting.prices import COLUMNS, InstanceType, read_prices
+from simcomm.cluster.hardware import parts
 
 ROW = {
     "InstanceType": "box", "vCPUs": "8", "MemoryGiB": "64", "AcceleratorName": "A100", "AcceleratorCount": "4",

@@ -16,20 +16,20 @@ import viz
 from collectives.errors import InputError
 from collectives.records.model_profile import Measured, find_model_profile
 from collectives.training.parallelism import Parallelism
+from planner.mesh.compute import MEASURED_SPREAD
+from planner.mesh.job import TrainingJob, is_half
+from planner.mesh.memory import memory_of
+from planner.mesh_search.runs import OwnRuns
+from planner.renting import prices
+from planner.renting.prices import read_prices
+from planner.renting.steps import scaling_node
+from planner.scaling.descriptions import find_scaling_gpu, read_series
+from planner.scaling.gpu_rates import SERIES_GPUS, GpuRates, series_gpu
+from planner.scaling.models import even_model, find_model
+from planner.scaling.one_gpu import YOURS, Alone, OneGpuRate, guess_rates, published
 from ringlab.cli import app
 from scenarios.forms import parse_hours
 from simcomm.cluster.hardware import memory_bytes
-from simcomm.mesh.compute import MEASURED_SPREAD
-from simcomm.mesh.job import TrainingJob, is_half
-from simcomm.mesh.memory import memory_of
-from simcomm.mesh_search.runs import OwnRuns
-from simcomm.renting import prices
-from simcomm.renting.prices import read_prices
-from simcomm.renting.steps import scaling_node
-from simcomm.scaling.descriptions import find_scaling_gpu, read_series
-from simcomm.scaling.gpu_rates import SERIES_GPUS, GpuRates, series_gpu
-from simcomm.scaling.models import even_model, find_model
-from simcomm.scaling.one_gpu import YOURS, Alone, OneGpuRate, guess_rates, published
 
 RATES = 'plan.known_rates={V100 = 1156.0, A100 = 2300.0, "H100 SXM" = 2785.0, "RTX 4090" = 1776.0}'
 SCENARIO = """

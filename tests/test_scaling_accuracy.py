@@ -16,10 +16,10 @@ from benchmarks.studies.scaling_left_out import judge_held_out
 from benchmarks.studies.scaling_limits import held_if_exact, other_frameworks
 from benchmarks.studies.scaling_widths import fit_widths
 from collectives.errors import InputError
-from simcomm.mesh.intervals import COVERAGES, SHAPE, Shares, log_halfwidth, unsure
-from simcomm.mesh.terms import read_parameters
-from simcomm.scaling import TrainingJob, find_model, predict_rate
-from simcomm.scaling.descriptions import OWN_DATA, Point, read_series
+from planner.mesh.intervals import COVERAGES, SHAPE, Shares, log_halfwidth, unsure
+from planner.mesh.terms import read_parameters
+from planner.scaling import TrainingJob, find_model, predict_rate
+from planner.scaling.descriptions import OWN_DATA, Point, read_series
 
 ROOT = Path(__file__).parent.parent
 MADE = TrainingJob(find_model("ResNet-50"), 256.0, precision="fp16")

@@ -14,11 +14,10 @@ from benchmarks.studies.one_gpu_fit import Likelihood, fit_process, seen_rates
 from benchmarks.studies.one_gpu_left_out import judge_one_gpu
 from collectives.errors import InputError
 from collectives.records.model_profile import Measured, find_model_profile
-from simcomm.nccl.parameters import read_definitions
-from simcomm.scaling import TrainingJob, find_model, one_gpu_rate
-from simcomm.scaling.descriptions import find_scaling_gpu, read_series
-from simcomm.scaling.models import even_model
-from simcomm.scaling.one_gpu import (
+from planner.scaling import TrainingJob, find_model, one_gpu_rate
+from planner.scaling.descriptions import find_scaling_gpu, read_series
+from planner.scaling.models import even_model
+from planner.scaling.one_gpu import (
     FILE,
     Alone,
     covariance_of,
@@ -28,6 +27,7 @@ from simcomm.scaling.one_gpu import (
     published,
     read_process,
 )
+from simcomm.nccl.parameters import read_definitions
 
 JOB = TrainingJob(find_model("ResNet-50"), 256.0, precision="fp16")
 

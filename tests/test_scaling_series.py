@@ -8,8 +8,8 @@ import pytest
 
 from benchmarks.accuracy.training import put_aside
 from collectives.errors import InputError
-from simcomm.scaling.descriptions import OWN_DATA, find_scaling_gpu, read_series
-from simcomm.scaling.models import PROFILES, find_model
+from planner.scaling.descriptions import OWN_DATA, find_scaling_gpu, read_series
+from planner.scaling.models import PROFILES, find_model
 
 SERIES = """
 [[series]]

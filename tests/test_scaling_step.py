@@ -21,10 +21,10 @@ from benchmarks.studies.scaling_columns import (
 from collectives.errors import InputError
 from collectives.training.gradients import BUCKET_BYTES, FIRST_BYTES, Gradient, fill_buckets
 from collectives.training.parallelism import Parallelism
-from simcomm.mesh.terms import expected_maximum, read_parameters
-from simcomm.scaling import TrainingJob, find_model, predict_rate
-from simcomm.scaling.descriptions import NEVER, find_node, find_scaling_gpu
-from simcomm.scaling.gpu_rates import node_of_machine
+from planner.mesh.terms import expected_maximum, read_parameters
+from planner.scaling import TrainingJob, find_model, predict_rate
+from planner.scaling.descriptions import NEVER, find_node, find_scaling_gpu
+from planner.scaling.gpu_rates import node_of_machine
 from simcomm.timeline import overlap
 
 JOB = TrainingJob(find_model("BERT-large-384"), 16.0)

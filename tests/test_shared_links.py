@@ -8,9 +8,9 @@ import pytest
 import ringlab
 from collectives.errors import InputError
 from collectives.training.parallelism import CONTENTION
+from planner.mesh.calls import LOADING, Group, StepLinks, Traffic, delay_of
+from planner.mesh.interconnect import NcclInterconnect
 from ringlab.commands.predicting.devices_answer import DevicesRow
-from simcomm.mesh.calls import LOADING, Group, StepLinks, Traffic, delay_of
-from simcomm.mesh.interconnect import NcclInterconnect
 from simcomm.nccl.descriptions import System, describe_preset, describe_system
 from simcomm.nccl.host_links import HostLinks, TrafficFlows
 from simcomm.nccl.settings import NcclSettings

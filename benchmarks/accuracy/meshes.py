@@ -13,12 +13,9 @@ from scipy.optimize import least_squares
 import viz
 from collectives.errors import InputError
 from collectives.units import count
-from ringlab.shared.answer import Answer
-from ringlab.shared.progress import Progress, computing
-from ringlab.table import Part, Sentences, Table
-from simcomm.mesh_search.columns import Array, Meshes, to_columns
-from simcomm.mesh_search.memory import memory_bytes
-from simcomm.mesh_search.parameters import (
+from planner.mesh_search.columns import Array, Meshes, to_columns
+from planner.mesh_search.memory import memory_bytes
+from planner.mesh_search.parameters import (
     PRIORS,
     Belief,
     believe,
@@ -26,8 +23,11 @@ from simcomm.mesh_search.parameters import (
     find_slopes,
     read_shipped,
 )
-from simcomm.mesh_search.runs import SHIPPED, gpu_name, has_time, read_table
-from simcomm.mesh_search.step import step_seconds
+from planner.mesh_search.runs import SHIPPED, gpu_name, has_time, read_table
+from planner.mesh_search.step import step_seconds
+from ringlab.shared.answer import Answer
+from ringlab.shared.progress import Progress, computing
+from ringlab.table import Part, Sentences, Table
 
 DEVIATION, HUBER, WEIGHT = 0.06, 2.0, 60.0  # of a residual's logarithm; where it counts linearly; rows of a source
 

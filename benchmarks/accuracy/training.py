@@ -25,14 +25,14 @@ from collectives.input_files import read_text
 from collectives.quoting import name_some, quote
 from collectives.training.parallelism import Parallelism
 from collectives.units import count
+from planner.mesh.intervals import COVERAGES, Shares, log_halfwidth
+from planner.mesh.prediction import StepPrediction
+from planner.mesh.terms import LINK_KINDS, Floats
+from planner.scaling.descriptions import NEVER, OWN_DATA, Point, Series, is_known_precision, read_series
+from planner.scaling.gpu_rates import predict_rate
 from ringlab.shared.answer import Answer
 from ringlab.shared.progress import Progress, computing
 from ringlab.table import NOTHING, Part, Sentences, Table
-from simcomm.mesh.intervals import COVERAGES, Shares, log_halfwidth
-from simcomm.mesh.prediction import StepPrediction
-from simcomm.mesh.terms import LINK_KINDS, Floats
-from simcomm.scaling.descriptions import NEVER, OWN_DATA, Point, Series, is_known_precision, read_series
-from simcomm.scaling.gpu_rates import predict_rate
 
 Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]

@@ -19,9 +19,9 @@ from benchmarks.accuracy.meshes import fit, mark_slow, mesh_accuracy
 from benchmarks.studies.mesh_fit import LOT_SOURCES, draw_lot
 from collectives.output_files import write_text
 from collectives.records.environment import describe_environment
-from simcomm.mesh_search.columns import to_columns
-from simcomm.mesh_search.runs import has_time, read_table
-from simcomm.mesh_search.step import step_seconds
+from planner.mesh_search.columns import to_columns
+from planner.mesh_search.runs import has_time, read_table
+from planner.mesh_search.step import step_seconds
 
 RESULT = Path(__file__).resolve().parent.parent / "results" / "meshes.json"
 WAYS: dict[str, dict[str, Any]] = {

@@ -20,11 +20,11 @@ from scipy.stats import norm
 
 from benchmarks.accuracy.meshes import fit, has_memory, mark_slow, measured_memory, soften, weigh
 from collectives.output_files import write_text
-from simcomm.mesh_search.columns import Array, Meshes, to_columns
-from simcomm.mesh_search.memory import MEMORY_PRIORS, memory_bytes
-from simcomm.mesh_search.parameters import FITTED, PRIORS, Z_80, find_slopes
-from simcomm.mesh_search.runs import has_time, read_table
-from simcomm.mesh_search.step import step_seconds
+from planner.mesh_search.columns import Array, Meshes, to_columns
+from planner.mesh_search.memory import MEMORY_PRIORS, memory_bytes
+from planner.mesh_search.parameters import FITTED, PRIORS, Z_80, find_slopes
+from planner.mesh_search.runs import has_time, read_table
+from planner.mesh_search.step import step_seconds
 
 LOT_SEED, LOT_SOURCES = 20261126, ("ultrascale", "llm-foundry")
 

@@ -12,10 +12,9 @@ from scipy.linalg import cho_factor, cho_solve
 
 from benchmarks.accuracy.training import put_aside
 from benchmarks.studies.fitting import Springs, fit_likelihood, write_parameters
-from simcomm.mesh.terms import Floats
-from simcomm.nccl.parameters import read_definitions
-from simcomm.scaling.descriptions import read_series
-from simcomm.scaling.one_gpu import (
+from planner.mesh.terms import Floats
+from planner.scaling.descriptions import read_series
+from planner.scaling.one_gpu import (
     ANY,
     FILE,
     MEANS,
@@ -29,6 +28,7 @@ from simcomm.scaling.one_gpu import (
     read_process,
     same_words,
 )
+from simcomm.nccl.parameters import read_definitions
 
 STEPS = 100
 

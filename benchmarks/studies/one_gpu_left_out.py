@@ -6,8 +6,8 @@ import numpy as np
 
 from benchmarks.accuracy.judging import Judged, Score, score
 from benchmarks.studies.one_gpu_fit import fit_process, seen_rates
-from simcomm.scaling.descriptions import Series
-from simcomm.scaling.one_gpu import Alone, OneGpuRate, guess_rates, published, read_process
+from planner.scaling.descriptions import Series
+from planner.scaling.one_gpu import Alone, OneGpuRate, guess_rates, published, read_process
 
 UNKNOWN = "unknown"
 

@@ -1,6 +1,6 @@
 """Steps of data-parallel trainings as columns: every point of published series at once, which fits need.
 
-It is the step of ``simcomm/mesh/step.py`` for a mesh of data alone, by the same terms (``simcomm/mesh/terms.py``), with
+It is the step of ``planner/mesh/step.py`` for a mesh of data alone, by the same terms (``planner/mesh/terms.py``), with
 its timeline in closed form: a GPU alone takes t1 a step, and several take
 
     t1 + stragglers + copies + processes + communication that backward does not hide
@@ -28,10 +28,10 @@ from benchmarks.accuracy.training import SYNCS, Mask, Points, Rows, floats, meas
 from collectives.records.model_profile import ModelProfile
 from collectives.training.gradients import BUCKET_BYTES, FIRST_BYTES, Bucket, fill_buckets
 from collectives.training.parallelism import Parallelism
-from simcomm.mesh.interconnect import ScalingNode
-from simcomm.mesh.intervals import Shares
-from simcomm.mesh.job import TrainingJob
-from simcomm.mesh.terms import (
+from planner.mesh.interconnect import ScalingNode
+from planner.mesh.intervals import Shares
+from planner.mesh.job import TrainingJob
+from planner.mesh.terms import (
     LINK_KINDS,
     Floats,
     ParameterServers,
@@ -43,7 +43,7 @@ from simcomm.mesh.terms import (
     steal_share,
     straggler_seconds,
 )
-from simcomm.scaling.descriptions import ScalingGpu, Series
+from planner.scaling.descriptions import ScalingGpu, Series
 
 DDP, AFTER, PS, NONE = range(len(SYNCS))
 NETWORK = LINK_KINDS.index("network")

@@ -12,9 +12,9 @@ import numpy as np
 from benchmarks.accuracy.training import put_aside
 from benchmarks.studies.fitting import Springs, fit_least_squares, soft_l1, write_parameters
 from benchmarks.studies.scaling_columns import FittedPoints, make_points, predict_steps
-from simcomm.mesh.terms import FILE, Floats, read_parameters
+from planner.mesh.terms import FILE, Floats, read_parameters
+from planner.scaling.descriptions import read_series
 from simcomm.nccl.parameters import Parameters, read_definitions
-from simcomm.scaling.descriptions import read_series
 
 SCALE = 0.06  # in log rate: residuals above count less than their square
 SPRING = 3.0  # how much stiffer the springs are than one residual

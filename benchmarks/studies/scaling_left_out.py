@@ -13,9 +13,9 @@ from benchmarks.studies.scaling_columns import FittedPoints, make_points, predic
 from benchmarks.studies.scaling_fit import fit_parameters
 from benchmarks.studies.scaling_widths import fit_widths
 from collectives.output_files import write_text
-from simcomm.mesh.intervals import COVERAGES, FILE, Shares, Widths, log_halfwidth, read_widths
-from simcomm.mesh.terms import read_parameters
-from simcomm.scaling.descriptions import Series
+from planner.mesh.intervals import COVERAGES, FILE, Shares, Widths, log_halfwidth, read_widths
+from planner.mesh.terms import read_parameters
+from planner.scaling.descriptions import Series
 
 Tick = Callable[[int, int, int, str], None]  # (rank, done, total, text)
 

@@ -7,9 +7,9 @@ import numpy as np
 from benchmarks.accuracy.judging import Judged, Score, score
 from benchmarks.accuracy.training import HARD
 from benchmarks.studies.scaling_columns import FittedPoints
-from simcomm.mesh.job import is_half
-from simcomm.mesh.terms import Floats
-from simcomm.scaling.one_gpu import framework_of
+from planner.mesh.job import is_half
+from planner.mesh.terms import Floats
+from planner.scaling.one_gpu import framework_of
 
 LIKE = 1.5  # batches of one job differ by this factor at most
 FEWEST = 2  # other series that say what a job does on a machine

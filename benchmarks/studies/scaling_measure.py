@@ -17,7 +17,7 @@ from benchmarks.studies.scaling_columns import make_points
 from benchmarks.studies.scaling_left_out import judge_held_out
 from benchmarks.studies.scaling_limits import held_if_exact, score_others
 from collectives.output_files import write_text
-from simcomm.scaling.descriptions import read_series
+from planner.scaling.descriptions import read_series
 
 RESULTS = Path(__file__).parent.parent / "results" / "scaling.json"
 

@@ -14,8 +14,8 @@ from benchmarks.accuracy.training import score_points, seen_series
 from benchmarks.studies.one_gpu_left_out import judge_one_gpu
 from benchmarks.studies.scaling_left_out import judge_held_out
 from collectives.output_files import write_text
-from simcomm.scaling.descriptions import read_series
-from simcomm.scaling.one_gpu import SHARED
+from planner.scaling.descriptions import read_series
+from planner.scaling.one_gpu import SHARED
 
 RESULTS = Path(__file__).parent.parent / "results" / "scaling_terms.json"
 NONE, ANY = 1e-9, 1e9

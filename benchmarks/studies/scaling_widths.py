@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from simcomm.mesh.intervals import COVERAGES, SHAPE, Shares, Widths, unsure
-from simcomm.mesh.terms import Floats
+from planner.mesh.intervals import COVERAGES, SHAPE, Shares, Widths, unsure
+from planner.mesh.terms import Floats
 
 DEGREES = 3  # of freedom
 

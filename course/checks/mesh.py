@@ -8,7 +8,7 @@ import numpy as np
 
 from collectives.records.model_profile import parse_transformer
 from course.checks.exercise import Exercise, Shown, WrongAnswerError, expect_close
-from simcomm.mesh_search.search import FoundMeshes, MeshJob, search
+from planner.mesh_search.search import FoundMeshes, MeshJob, search
 
 DEVICES, BATCH, TOKENS, PRICE, BUDGET = 64, 128, 10e9, 2.5, 7500.0
 KEYS = {"tensor": "tp", "pipeline": "pp", "context": "cp", "data": "dp", "micro_batch": "micro_batch",

@@ -19,17 +19,17 @@ from collectives.records.model_profile import (
     shipped_model_profiles,
 )
 from collectives.units import count
+from planner.mesh.clusters import mesh_cluster
+from planner.mesh.job import TrainingJob
+from planner.mesh.language import SOURCE, LanguageModel, is_language
+from planner.mesh_search.columns import PRECISIONS
+from planner.mesh_search.devices import can_multiply, is_mesh_gpu
+from planner.mesh_search.parameters import Belief, believe
+from planner.mesh_search.runs import belief_of, find_own_runs, read_own_runs
+from planner.scaling.gpu_rates import ComputeSource
+from planner.scaling.models import PROFILES, even_model, find_model, models
 from scenarios.loader import SpreadTraining
 from scenarios.training_form import TrainingForm
-from simcomm.mesh.clusters import mesh_cluster
-from simcomm.mesh.job import TrainingJob
-from simcomm.mesh.language import SOURCE, LanguageModel, is_language
-from simcomm.mesh_search.columns import PRECISIONS
-from simcomm.mesh_search.devices import can_multiply, is_mesh_gpu
-from simcomm.mesh_search.parameters import Belief, believe
-from simcomm.mesh_search.runs import belief_of, find_own_runs, read_own_runs
-from simcomm.scaling.gpu_rates import ComputeSource
-from simcomm.scaling.models import PROFILES, even_model, find_model, models
 
 
 def find_profile(training: TrainingForm, folder: Path) -> ModelProfile:

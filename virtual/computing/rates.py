@@ -6,10 +6,10 @@ import torch
 
 from collectives.errors import InputError
 from collectives.quoting import quote, suggest
+from planner.mesh_search.compute import MEMORY_SHARE
+from planner.mesh_search.devices import find_mesh_gpu
+from planner.mesh_search.parameters import read_shipped
 from simcomm.cluster.hardware import parts
-from simcomm.mesh_search.compute import MEMORY_SHARE
-from simcomm.mesh_search.devices import find_mesh_gpu
-from simcomm.mesh_search.parameters import read_shipped
 
 KERNEL_S = 2e-6  # that any operation takes at least
 HALF = (torch.float16, torch.bfloat16)

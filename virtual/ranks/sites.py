@@ -13,7 +13,7 @@ from types import FrameType
 from typing import NamedTuple
 
 OURS = Path(__file__).resolve().parents[2]  # the folder of Ringlab's packages
-OWN_PACKAGES = ("virtual", "replay", "simcomm", "collectives", "scenarios", "ringlab")
+OWN_PACKAGES = ("virtual", "planner", "replay", "simcomm", "collectives", "scenarios", "ringlab")
 _LIBRARIES = tuple(
     dict.fromkeys(
         str(path) + os.sep

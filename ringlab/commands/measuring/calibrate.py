@@ -14,6 +14,9 @@ from collectives.records.calibration import Calibration
 from collectives.request import Request
 from collectives.training.workload import Training
 from collectives.units import count, format_size
+from planner.mesh_search.columns import to_columns
+from planner.mesh_search.parameters import PRIORS, believe, find_slopes
+from planner.mesh_search.runs import OwnRuns, compare_runs, complete, read_own_runs
 from ringlab.session import RANKS, Session, load_scenario, session_of
 from ringlab.shared.answer import Answer, AnswerRecord
 from ringlab.shared.clusters import machine_line, parse_keys
@@ -23,9 +26,6 @@ from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import Progress, TerminalProgress
 from ringlab.table import NOTHING, Part, Sentences, Table, format_digits, format_ratio, time_unit
 from scenarios import LoadedScenario
-from simcomm.mesh_search.columns import to_columns
-from simcomm.mesh_search.parameters import PRIORS, believe, find_slopes
-from simcomm.mesh_search.runs import OwnRuns, compare_runs, complete, read_own_runs
 from simcomm.nccl.catalogue import match_gpu
 from simcomm.nccl.descriptions import System, describe_system, read_systems
 from simcomm.nccl.measured.calibration import calibration_file, make_calibration

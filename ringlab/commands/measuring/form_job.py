@@ -2,7 +2,7 @@
 
 A step is predicted from its pieces as this machine takes them; nothing is fitted to a step. All ranks time the model's
 layers, the optimizer, each collective that the form is predicted to call, by itself, and a step of the form in which
-nothing travels; ``simcomm.mesh`` puts them together.
+nothing travels; ``planner.mesh`` puts them together.
 """
 
 import os
@@ -19,20 +19,20 @@ from collectives.records.model_profile import ModelProfile, is_transformer
 from collectives.training.parallelism import REPLICAS, Parallelism
 from collectives.training.recipe import Recipe, check_known
 from collectives.training.workload import DATASETS, Training, is_file_reference
+from planner.mesh.calls import Group
+from planner.mesh.compute import Compute, as_measured
+from planner.mesh.interconnect import Served
+from planner.mesh.job import TrainingJob
+from planner.mesh.layers import cut_stages, is_unit
+from planner.mesh.memory import check_form
+from planner.mesh.prediction import StepParts, StepPrediction
+from planner.mesh.step import StepModel
 from realcomm.training.rank_result import count_steps
 from realcomm.training.trainer import count_images
 from ringlab.shared.failures import refusals_about
 from ringlab.shared.models import follow_model
 from scenarios.loader import SpreadTraining, read_spread_training
 from scenarios.training_form import TrainingForm
-from simcomm.mesh.calls import Group
-from simcomm.mesh.compute import Compute, as_measured
-from simcomm.mesh.interconnect import Served
-from simcomm.mesh.job import TrainingJob
-from simcomm.mesh.layers import cut_stages, is_unit
-from simcomm.mesh.memory import check_form
-from simcomm.mesh.prediction import StepParts, StepPrediction
-from simcomm.mesh.step import StepModel
 
 if TYPE_CHECKING:
     from realcomm.forms.pieces import Question, RankTimes

@@ -14,6 +14,7 @@ from collectives.records.calibration import MachineLoad
 from collectives.records.spans import Spans
 from collectives.records.trace import Trace
 from collectives.units import count, format_size, format_time
+from planner.mesh.prediction import StepPrediction
 from realcomm.calibration.load import watch_load
 from realcomm.launching.launcher import check_launch, launch
 from realcomm.launching.server import preload
@@ -27,7 +28,6 @@ from ringlab.shared.figures import SideBySide, side_by_side
 from ringlab.shared.options import AnswerOptions, RealOptions, RunOptions
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.table import MOST_ROWS, NOTHING, Line, Part, Sentences, Table, format_digits, format_or_dash
-from simcomm.mesh.prediction import StepPrediction
 
 if TYPE_CHECKING:
     from realcomm.forms.training import FormResult

@@ -15,6 +15,14 @@ from collectives.errors import InputError
 from collectives.quoting import quote, suggest
 from collectives.records.model_profile import read_model_profile, shipped_model_profiles
 from collectives.units import count
+from planner.mesh.compute import measured_rate
+from planner.mesh.job import TrainingJob
+from planner.mesh.language import is_expressible, is_language
+from planner.mesh_search.runs import find_own_runs
+from planner.renting.candidates import Candidate, CostEstimate, Limits, list_candidates, pareto_front
+from planner.renting.prices import OLD_AFTER_DAYS, InstanceType, is_old, read_prices
+from planner.renting.steps import LanguageSteps, ProfileSteps, Screening, StepSource, screen
+from planner.scaling.gpu_rates import GpuRates
 from ringlab.commands.predicting.devices_answer import WORDS
 from ringlab.shared.answer import Answer, AnswerRecord
 from ringlab.shared.failures import refusals_about
@@ -26,14 +34,6 @@ from ringlab.shared.ranges import MOST_CASES
 from ringlab.table import MOST_ROWS, Part, Sentences, Table, format_digits
 from scenarios.forms import PlanForm, parse_hours
 from scenarios.loader import PlannedTraining, read_planned_training
-from simcomm.mesh.compute import measured_rate
-from simcomm.mesh.job import TrainingJob
-from simcomm.mesh.language import is_expressible, is_language
-from simcomm.mesh_search.runs import find_own_runs
-from simcomm.renting.candidates import Candidate, CostEstimate, Limits, list_candidates, pareto_front
-from simcomm.renting.prices import OLD_AFTER_DAYS, InstanceType, is_old, read_prices
-from simcomm.renting.steps import LanguageSteps, ProfileSteps, Screening, StepSource, screen
-from simcomm.scaling.gpu_rates import GpuRates
 
 OLD, BEYOND = "†", "‡"  # marks of an old price, and of an interval that ends beyond a limit
 GIB = 2**30
@@ -233,7 +233,7 @@ def plan(
 
     The other keywords are the fields of ``PlanOptions``: ``target_samples``, ``budget`` in dollars, ``deadline`` in
     hours or a text such as "3 days", ``spot``, and ``prices``, a file with the columns of
-    ``simcomm/renting/prices.csv``. Raises InputError.
+    ``planner/renting/prices.csv``. Raises InputError.
 
     >>> found = plan("quickstart", "training.model='resnet50'", "plan.known_rates={'V100' = 400.0}", target_samples=1e8)
     >>> found.candidates[0].cost <= found.candidates[1].cost

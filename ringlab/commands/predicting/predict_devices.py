@@ -15,6 +15,12 @@ from collectives.records.model_profile import flops_per_token, is_transformer, p
 from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace
 from collectives.units import count
+from planner.mesh.clusters import mesh_cluster
+from planner.mesh.prediction import StepPrediction
+from planner.mesh.step import StepModel
+from planner.mesh_search.columns import PRECISIONS
+from planner.mesh_search.devices import find_mesh_gpu
+from planner.scaling.gpu_rates import find_compute
 from ringlab.commands.predicting.devices_answer import DevicesAnswer, DevicesCase, DevicesRow, Refused, conclude
 from ringlab.commands.predicting.predict_sweep import parse_sweep
 from ringlab.shared.failures import refusals_about
@@ -22,13 +28,7 @@ from ringlab.shared.models import find_job, find_language_model, find_source
 from ringlab.shared.progress import Tick
 from scenarios.loader import SpreadTraining, read_spread_training
 from simcomm.cluster.hardware import find_part, machine_entries
-from simcomm.mesh.clusters import mesh_cluster
-from simcomm.mesh.prediction import StepPrediction
-from simcomm.mesh.step import StepModel
-from simcomm.mesh_search.columns import PRECISIONS
-from simcomm.mesh_search.devices import find_mesh_gpu
 from simcomm.nccl.clusters import NcclCluster
-from simcomm.scaling.gpu_rates import find_compute
 
 COVERAGE = 0.8
 ALIASES = {

@@ -15,23 +15,12 @@ from collectives.quoting import quote, suggest
 from collectives.records.model_profile import EXAMPLE, TRANSFORMERS, is_transformer, parse_transformer
 from collectives.training.parallelism import FRAMEWORKS
 from collectives.training.recipe import check_known
-from ringlab.commands.predicting.predict_sweep import parse_sweep
-from ringlab.commands.predicting.search_answer import Case, Learning, MeshRow, Money, RemedyRow, SearchAnswer
-from ringlab.jobs.mesh_files import FORMATS, write_mesh
-from ringlab.shared.failures import refusals_about
-from ringlab.shared.models import check_precision, find_belief, named_optimizer
-from ringlab.shared.options import JsonOpt, ScenarioArg, SetOpt, drawing, with_groups
-from ringlab.shared.output import check_outputs, deliver, make_console
-from ringlab.shared.progress import TerminalProgress, computing, draw_to
-from ringlab.shared.ranges import parse_world_sizes
-from scenarios.forms import parse_hours
-from scenarios.loader import SpreadTraining, read_spread_training
-from simcomm.mesh.clusters import mesh_cluster
-from simcomm.mesh_search.columns import BITS, OFFLOADED, OPTIMIZERS, PRECISIONS
-from simcomm.mesh_search.devices import PUBLISHED
-from simcomm.mesh_search.memory import PART_NAMES
-from simcomm.mesh_search.parameters import Z_80
-from simcomm.mesh_search.search import (
+from planner.mesh.clusters import mesh_cluster
+from planner.mesh_search.columns import BITS, OFFLOADED, OPTIMIZERS, PRECISIONS
+from planner.mesh_search.devices import PUBLISHED
+from planner.mesh_search.memory import PART_NAMES
+from planner.mesh_search.parameters import Z_80
+from planner.mesh_search.search import (
     FILL,
     FoundMeshes,
     MeshJob,
@@ -44,7 +33,18 @@ from simcomm.mesh_search.search import (
     why_others_lose,
     why_too_large,
 )
-from simcomm.renting.prices import cheapest_gpu, read_prices
+from planner.renting.prices import cheapest_gpu, read_prices
+from ringlab.commands.predicting.predict_sweep import parse_sweep
+from ringlab.commands.predicting.search_answer import Case, Learning, MeshRow, Money, RemedyRow, SearchAnswer
+from ringlab.jobs.mesh_files import FORMATS, write_mesh
+from ringlab.shared.failures import refusals_about
+from ringlab.shared.models import check_precision, find_belief, named_optimizer
+from ringlab.shared.options import JsonOpt, ScenarioArg, SetOpt, drawing, with_groups
+from ringlab.shared.output import check_outputs, deliver, make_console
+from ringlab.shared.progress import TerminalProgress, computing, draw_to
+from ringlab.shared.ranges import parse_world_sizes
+from scenarios.forms import parse_hours
+from scenarios.loader import SpreadTraining, read_spread_training
 
 KEYS = {  # that a what-if varies: of a scenario
     "preset": "cluster.preset", "nodes": "cluster.nodes", "model": "training.model",

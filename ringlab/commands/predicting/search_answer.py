@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import viz
+from planner.mesh_search.search import FoundMeshes, SearchedMesh, pareto_front
 from ringlab.shared.answer import NOT_IN_JSON, Answer, AnswerRecord
 from ringlab.table import NOTHING, Part, Sentences, Table, format_digits
-from simcomm.mesh_search.search import FoundMeshes, SearchedMesh, pareto_front
 
 PARTS = ("compute", "tensor", "context", "expert", "bubble", "p2p", "data", "host", "optimizer", "other")
 GIB = 2**30

@@ -1,6 +1,6 @@
 """What several GPUs add to a step beside collectives: terms whose parameters are fitted to published trainings.
 
-Every term takes numbers, or columns of them: a step (``simcomm/mesh/step.py``) and the columns of published series
+Every term takes numbers, or columns of them: a step (``planner/mesh/step.py``) and the columns of published series
 (``benchmarks/studies/scaling_columns.py``) are made of the same.
 """
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from collectives.training.parallelism import FRAMEWORKS
-from simcomm.mesh_search.devices import GENERATIONS, find_mesh_gpu
+from planner.mesh_search.devices import GENERATIONS, find_mesh_gpu
 
 
 class LayerSizes(NamedTuple):

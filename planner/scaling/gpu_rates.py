@@ -1,6 +1,6 @@
 """How fast one GPU of each type trains a job, with the spread of that rate.
 
-Rates are measured by the user, or estimated from published rates and data sheets by ``simcomm.scaling.one_gpu``.
+Rates are measured by the user, or estimated from published rates and data sheets by ``planner.scaling.one_gpu``.
 
 ``predict_rate`` goes from one GPU's rate to that of many, on machines of known bus bandwidth.
 """
@@ -15,19 +15,19 @@ from typing import NamedTuple
 from collectives.errors import InputError
 from collectives.quoting import quote, suggest
 from collectives.training.workload import ComputePhases
+from planner.mesh.compute import MEASURED_SPREAD, Compute, as_measured, at_rate, in_phases, measured_rate
+from planner.mesh.interconnect import NodeInterconnect, ScalingNode
+from planner.mesh.job import MeshDevice, TrainingJob
+from planner.mesh.prediction import StepPrediction
+from planner.mesh.step import StepModel
+from planner.mesh.terms import CORES
+from planner.scaling.descriptions import ScalingGpu, check_gpus, find_node, find_scaling_gpu, read_own
+from planner.scaling.models import even_model
+from planner.scaling.one_gpu import YOURS, Alone, OneGpuRate, guess_rates, network_of, published
 from simcomm.cluster.hardware import machine_entries, parts
-from simcomm.mesh.compute import MEASURED_SPREAD, Compute, as_measured, at_rate, in_phases, measured_rate
-from simcomm.mesh.interconnect import NodeInterconnect, ScalingNode
-from simcomm.mesh.job import MeshDevice, TrainingJob
-from simcomm.mesh.prediction import StepPrediction
-from simcomm.mesh.step import StepModel
-from simcomm.mesh.terms import CORES
 from simcomm.nccl.catalogue import find_gpu
 from simcomm.nccl.descriptions import describe_preset
 from simcomm.nccl.predict import predict_seconds
-from simcomm.scaling.descriptions import ScalingGpu, check_gpus, find_node, find_scaling_gpu, read_own
-from simcomm.scaling.models import even_model
-from simcomm.scaling.one_gpu import YOURS, Alone, OneGpuRate, guess_rates, network_of, published
 
 SOME_FLOPS = 1e9  # where a search for those of a sample begins
 SERIES_GPUS = {"V100 ": "V100", "P100 ": "P100", "A100 80GB": "A100-80", "A100 ": "A100"}  # their names, by a beginning
@@ -167,7 +167,7 @@ def predict_rate(
     bus bandwidths NCCL's model says. ``gpu`` is needed for what is no machine of the catalogue. Parameter servers send
     over ``paths`` x16 paths to the host. Intervals are for this rate; memory is not checked. Raises InputError.
 
-    >>> from simcomm.scaling import find_model
+    >>> from planner.scaling import find_model
     >>> found = predict_rate(TrainingJob(find_model("ResNet-50"), 256), "dgx-a100", 8, 1, 2470.0)
     >>> found.efficiency < 1, found.bottleneck[1] < 0.98
     (True, True)

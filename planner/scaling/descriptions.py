@@ -18,13 +18,13 @@ from collectives.quoting import quote, suggest
 from collectives.records.model_profile import ModelProfile
 from collectives.training.parallelism import Parallelism
 from collectives.units import count
+from planner.mesh.interconnect import ScalingNode
+from planner.mesh.job import WHOLE, TrainingJob, is_half
+from planner.scaling.description_keys import GpuKeys, NodeKeys, SameGpuKeys, SeriesKeys, read_keys
+from planner.scaling.models import even_model, find_model
 from simcomm.cluster.hardware import find_part, machine_entries, parts
-from simcomm.mesh.interconnect import ScalingNode
-from simcomm.mesh.job import WHOLE, TrainingJob, is_half
-from simcomm.scaling.description_keys import GpuKeys, NodeKeys, SameGpuKeys, SeriesKeys, read_keys
-from simcomm.scaling.models import even_model, find_model
 
-OWN_DATA = Path(str(files("simcomm.scaling"))) / "data"
+OWN_DATA = Path(str(files("planner.scaling"))) / "data"
 FILE_NAME = "series_described.toml"
 SQUAD_SAMPLES, SQUAD_EPOCHS = 88_641, 2  # of fine-tuning runs that end before their ``max_steps``: SQuAD 1.1, windows
 NEVER = 10**12  # steps after which replicas are averaged that exchange nothing

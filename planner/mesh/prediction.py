@@ -5,12 +5,12 @@ from math import exp, sqrt
 from statistics import NormalDist
 
 from collectives.training.parallelism import Parallelism
-from simcomm.mesh.calls import Call
-from simcomm.mesh.intervals import Shares, log_halfwidth
-from simcomm.mesh.job import TrainingJob
-from simcomm.mesh.language import RateDeviations
-from simcomm.mesh.memory import DeviceMemory
-from simcomm.mesh.terms import loading_felt, read_parameters
+from planner.mesh.calls import Call
+from planner.mesh.intervals import Shares, log_halfwidth
+from planner.mesh.job import TrainingJob
+from planner.mesh.language import RateDeviations
+from planner.mesh.memory import DeviceMemory
+from planner.mesh.terms import loading_felt, read_parameters
 from simcomm.nccl.host_links import SharedLink
 
 Spans = tuple[tuple[str, str, float, float], ...]  # name, stream, begin, end

@@ -22,7 +22,7 @@ from collectives.quoting import close_names, quote, suggest
 from collectives.records.files import read_record, write_record
 from collectives.training.parallelism import FRAMEWORKS
 from collectives.units import count
-from simcomm.mesh_search.columns import (
+from planner.mesh_search.columns import (
     BITS,
     COLUMNS,
     OFFLOADED,
@@ -34,9 +34,9 @@ from simcomm.mesh_search.columns import (
     ZERO,
     to_columns,
 )
-from simcomm.mesh_search.devices import NAMES, find_mesh_gpu
-from simcomm.mesh_search.parameters import Belief, believe
-from simcomm.mesh_search.step import step_seconds
+from planner.mesh_search.devices import NAMES, find_mesh_gpu
+from planner.mesh_search.parameters import Belief, believe
+from planner.mesh_search.step import step_seconds
 
 SHIPPED = Path(__file__).parent / "data" / "meshes.csv"
 NEEDED = ("layers", "hidden", "heads", "vocab", "seq", "gpu", "gpus")

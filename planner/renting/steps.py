@@ -8,22 +8,22 @@ from typing import NamedTuple, Protocol
 from collectives.errors import InputError
 from collectives.training.parallelism import Parallelism
 from collectives.units import format_size
+from planner.mesh.compute import Compute, at_rate
+from planner.mesh.interconnect import NodeInterconnect, ScalingNode
+from planner.mesh.job import Host, MeshDevice, TrainingJob
+from planner.mesh.language import LanguageModel, is_expressible
+from planner.mesh.memory import TooLittleMemory
+from planner.mesh.prediction import StepParts
+from planner.mesh.step import StepModel
+from planner.mesh_search.devices import find_mesh_gpu
+from planner.mesh_search.parameters import Z_80, believe
+from planner.mesh_search.runs import OwnRuns
+from planner.mesh_search.search import FILL, FoundMeshes, search
+from planner.renting.candidates import Candidate, CandidateStep, CostEstimate, estimate_cost
+from planner.renting.prices import InstanceType
+from planner.scaling.descriptions import find_node, find_scaling_gpu
+from planner.scaling.gpu_rates import GpuRates, series_gpu
 from simcomm.cluster.hardware import find_link, find_part, memory_bytes
-from simcomm.mesh.compute import Compute, at_rate
-from simcomm.mesh.interconnect import NodeInterconnect, ScalingNode
-from simcomm.mesh.job import Host, MeshDevice, TrainingJob
-from simcomm.mesh.language import LanguageModel, is_expressible
-from simcomm.mesh.memory import TooLittleMemory
-from simcomm.mesh.prediction import StepParts
-from simcomm.mesh.step import StepModel
-from simcomm.mesh_search.devices import find_mesh_gpu
-from simcomm.mesh_search.parameters import Z_80, believe
-from simcomm.mesh_search.runs import OwnRuns
-from simcomm.mesh_search.search import FILL, FoundMeshes, search
-from simcomm.renting.candidates import Candidate, CandidateStep, CostEstimate, estimate_cost
-from simcomm.renting.prices import InstanceType
-from simcomm.scaling.descriptions import find_node, find_scaling_gpu
-from simcomm.scaling.gpu_rates import GpuRates, series_gpu
 
 ALIKE = {
     ("NVSwitch", "volta"): "dgx-2",
@@ -42,7 +42,7 @@ UNKNOWN_NIC = 1.25  # GB/s; a single node does not use it
 def node_alike(instance: InstanceType) -> str:
     """Return the node of the published series with the same kind of interconnect. Raise InputError.
 
-    >>> from simcomm.renting.prices import read_prices
+    >>> from planner.renting.prices import read_prices
     >>> sorted({node_alike(one) for one in read_prices() if one.gpu == "RTX 4090" and one.gpus > 1})
     ['workstation']
     """

@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 
 from collectives.errors import InputError
 from collectives.records.model_profile import ModelProfile
-from simcomm.mesh.compute import MEASURED_SPREAD
-from simcomm.mesh.job import TrainingJob, is_half
-from simcomm.mesh.terms import Floats
+from planner.mesh.compute import MEASURED_SPREAD
+from planner.mesh.job import TrainingJob, is_half
+from planner.mesh.terms import Floats
+from planner.scaling.descriptions import ScalingGpu, find_scaling_gpu, read_series
 from simcomm.nccl.parameters import read_definitions
-from simcomm.scaling.descriptions import ScalingGpu, find_scaling_gpu, read_series
 
 YOURS = "yours"  # the source of rates that a caller knows
 FILE = Path(__file__).parent / "one_gpu.toml"
@@ -82,7 +82,7 @@ def one_gpu_rate(
 
     ``without`` are GPUs whose published rates are not to be seen. Raises InputError.
 
-    >>> from simcomm.scaling import find_model
+    >>> from planner.scaling import find_model
     >>> job = TrainingJob(find_model("ResNet-50"), 256.0)
     >>> guess, better = one_gpu_rate(job, "H100 SXM"), one_gpu_rate(job, "H100 SXM", {"A100": 1300.0, "V100": 800.0})
     >>> better.spread < guess.spread
@@ -168,7 +168,7 @@ def make_columns(rows: Sequence[Alone]) -> RateFeatures:
 def network_of(model: ModelProfile) -> str:
     """Return the name of a model without the length of its sequences, whose work its profile says already.
 
-    >>> from simcomm.scaling import find_model
+    >>> from planner.scaling import find_model
     >>> network_of(find_model("BERT-base-128")), network_of(find_model("ResNet-50"))
     ('bert-base', 'resnet50')
     """

@@ -12,12 +12,12 @@ from collectives.errors import InputError, TooLarge
 from collectives.records.model_profile import Block, ModelProfile
 from collectives.training.gradients import Gradient, gradients_of
 from collectives.training.parallelism import SHARDED, Parallelism
-from simcomm.mesh.calls import Call, Group, Traffic, join_calls
-from simcomm.mesh.compute import BlockTimes, Compute
-from simcomm.mesh.interconnect import Interconnect
-from simcomm.mesh.job import ANY_DEVICE, MeshDevice, TrainingJob
-from simcomm.mesh.language import LanguageModel, is_expressible
-from simcomm.mesh.layers import (
+from planner.mesh.calls import Call, Group, Traffic, join_calls
+from planner.mesh.compute import BlockTimes, Compute
+from planner.mesh.interconnect import Interconnect
+from planner.mesh.job import ANY_DEVICE, MeshDevice, TrainingJob
+from planner.mesh.language import LanguageModel, is_expressible
+from planner.mesh.layers import (
     LayerCollectives,
     Stage,
     count_parameters,
@@ -28,11 +28,11 @@ from simcomm.mesh.layers import (
     split_tensors,
     visits,
 )
-from simcomm.mesh.memory import WHOLE_STATES, check_fit, check_form
-from simcomm.mesh.pipeline import StageTimes, pipeline_program
-from simcomm.mesh.prediction import Spans, StepParts, StepPrediction
-from simcomm.mesh.sync import NO_ROOT, DataGroups, DeviceWork, SyncTimes, Unit, data_groups, sync_step
-from simcomm.mesh.terms import (
+from planner.mesh.memory import WHOLE_STATES, check_fit, check_form
+from planner.mesh.pipeline import StageTimes, pipeline_program
+from planner.mesh.prediction import Spans, StepParts, StepPrediction
+from planner.mesh.sync import NO_ROOT, DataGroups, DeviceWork, SyncTimes, Unit, data_groups, sync_step
+from planner.mesh.terms import (
     CORES,
     copy_seconds,
     expected_maximum,

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simcomm.mesh_search.columns import Array, Meshes
-from simcomm.mesh_search.step import step_seconds
+from planner.mesh_search.columns import Array, Meshes
+from planner.mesh_search.step import step_seconds
 
 
 class Prior(NamedTuple):

@@ -11,11 +11,11 @@ import numpy as np
 from collectives.errors import InputError
 from collectives.quoting import close_names, quote
 from collectives.records.model_profile import TransformerShape, flops_per_token
-from simcomm.mesh_search.columns import COLUMNS, RECOMPUTED, Array, Meshes, make_columns
-from simcomm.mesh_search.memory import PART_NAMES, Memory, host_bytes, memory_bytes
-from simcomm.mesh_search.parameters import Z_80, Belief, Slopes, believe, chance_to_run, find_slopes, read_shipped
-from simcomm.mesh_search.runs import complete
-from simcomm.mesh_search.step import MeshSeconds, step_seconds
+from planner.mesh_search.columns import COLUMNS, RECOMPUTED, Array, Meshes, make_columns
+from planner.mesh_search.memory import PART_NAMES, Memory, host_bytes, memory_bytes
+from planner.mesh_search.parameters import Z_80, Belief, Slopes, believe, chance_to_run, find_slopes, read_shipped
+from planner.mesh_search.runs import complete
+from planner.mesh_search.step import MeshSeconds, step_seconds
 
 FILL = 0.85  # of a device, above which allocators free and retry, and most published runs failed
 MOST_TENSOR, MOST_CHUNKS, MOST_CONTEXT, MOST_MICRO = 64, 8, 16, 64

@@ -5,7 +5,7 @@ from math import inf, isfinite
 from typing import Literal, NamedTuple
 
 from collectives.errors import InputError
-from simcomm.renting.prices import InstanceType
+from planner.renting.prices import InstanceType
 
 Market = Literal["on demand", "spot"]
 Interval = tuple[float, float]  # holds 80 %
@@ -35,7 +35,7 @@ class Candidate(NamedTuple):
     def label(self) -> str:
         """The number of GPUs, the nodes if there are several, and the provider.
 
-        >>> from simcomm.renting.prices import read_prices
+        >>> from planner.renting.prices import read_prices
         >>> Candidate(read_prices()[2], 2, "on demand").label
         '16 x V100 SXM2 16GB on 2 nodes, AWS'
         """
@@ -47,7 +47,7 @@ class Candidate(NamedTuple):
     def order(self) -> str:
         """The number of instances to order, and their type.
 
-        >>> from simcomm.renting.prices import read_prices
+        >>> from planner.renting.prices import read_prices
         >>> Candidate(read_prices()[2], 2, "on demand").order
         '2 x p3.16xlarge'
         """
@@ -59,7 +59,7 @@ def list_candidates(instances: Iterable[InstanceType], most_nodes: int, spot: bo
 
     Markets without a price are left out.
 
-    >>> from simcomm.renting.prices import read_prices
+    >>> from planner.renting.prices import read_prices
     >>> [candidate.order for candidate in list_candidates(read_prices()[2:3], most_nodes=4, spot=True)]
     ['1 x p3.16xlarge', '2 x p3.16xlarge', '4 x p3.16xlarge']
     """
@@ -97,7 +97,7 @@ class CostEstimate(NamedTuple):
 def estimate_cost(candidate: Candidate, step: CandidateStep, samples: float) -> CostEstimate:
     """Return the time and cost of training on ``samples`` samples. Raise InputError if they are not finite.
 
-    >>> from simcomm.renting.prices import read_prices
+    >>> from planner.renting.prices import read_prices
     >>> step = CandidateStep(10.0, (8.0, 12.5), "compute", 1.0)
     >>> found = estimate_cost(Candidate(read_prices()[0], 1, "on demand"), step, 36e3)
     >>> found.hours, found.hours_80, round(found.dollars, 2)

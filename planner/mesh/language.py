@@ -1,4 +1,4 @@
-"""A step of a language model on described GPUs: by the closed forms of ``simcomm/mesh_search/``, as `search` has it.
+"""A step of a language model on described GPUs: by the closed forms of ``planner/mesh_search/``, as `search` has it.
 
 Seconds by parts, memory and intervals are those of the forms, which are fitted to published runs on meshes; what is
 sent, and what the streams of a device do, is of the timeline.
@@ -12,13 +12,13 @@ import numpy as np
 
 from collectives.records.model_profile import is_transformer, parse_transformer
 from collectives.training.parallelism import Parallelism
-from simcomm.mesh.compute import Compute, at_rate
-from simcomm.mesh.job import Host, TrainingJob
-from simcomm.mesh.memory import DeviceMemory, check_pieces, too_large
-from simcomm.mesh_search.columns import OPTIMIZERS, PRECISIONS
-from simcomm.mesh_search.parameters import Belief, Slopes, believe, find_slopes
-from simcomm.mesh_search.search import FoundMeshes, MeshJob, SearchedMesh, predict_meshes
-from simcomm.mesh_search.step import waits
+from planner.mesh.compute import Compute, at_rate
+from planner.mesh.job import Host, TrainingJob
+from planner.mesh.memory import DeviceMemory, check_pieces, too_large
+from planner.mesh_search.columns import OPTIMIZERS, PRECISIONS
+from planner.mesh_search.parameters import Belief, Slopes, believe, find_slopes
+from planner.mesh_search.search import FoundMeshes, MeshJob, SearchedMesh, predict_meshes
+from planner.mesh_search.step import waits
 
 SHARDINGS = {"ddp": "ddp", "zero1": "zero1", "zero2": "zero2", "zero3": "zero3", "fsdp": "zero3", "hsdp": "hsdp"}
 KEPT_AS = SHARDINGS | {"zero_redundancy": "zero1", "data_parallel": "ddp", "parameter_server": "ddp"}

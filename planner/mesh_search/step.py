@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from collectives.training.parallelism import FRAMEWORKS
-from simcomm.mesh_search.columns import (
+from planner.mesh_search.columns import (
     Array,
     Held,
     Meshes,
@@ -16,7 +16,7 @@ from simcomm.mesh_search.columns import (
     expert_share,
     local_tokens,
 )
-from simcomm.mesh_search.compute import FULL, LayerSeconds, Parameters, Rates, is_nvidia, join_times, layer_seconds
+from planner.mesh_search.compute import FULL, LayerSeconds, Parameters, Rates, is_nvidia, join_times, layer_seconds
 
 NANOTRON = FRAMEWORKS.index("nanotron")
 STATE_SHARES = (1.0, 0.6, 0.73)  # by OPTIMIZERS: they move 30, 18 and 22 bytes a parameter

@@ -11,9 +11,9 @@ from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.request import make_request
 from collectives.training.parallelism import CONTENTION
+from planner.mesh.calls import Group, StepLinks, sent_bytes
+from planner.mesh.terms import ParameterServers, read_parameters
 from simcomm.cluster.cluster import Cluster
-from simcomm.mesh.calls import Group, StepLinks, sent_bytes
-from simcomm.mesh.terms import ParameterServers, read_parameters
 from simcomm.nccl.descriptions import System, describe_preset
 from simcomm.nccl.predict import predict_among_others, predict_seconds
 from simcomm.nccl.settings import NcclSettings
@@ -60,7 +60,7 @@ class NcclInterconnect:
     """GPUs that NCCL joins. Groups that share a host's NICs have their share of them each.
 
     Within a training NCCL gets the share of its own rate that is fitted to published trainings. ``contention`` says
-    what shares a host's links (``simcomm/mesh/calls.py``); empty: nothing.
+    what shares a host's links (``planner/mesh/calls.py``); empty: nothing.
     """
 
     system: System

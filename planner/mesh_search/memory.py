@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from collectives.training.parallelism import FRAMEWORKS
-from simcomm.mesh_search.columns import (
+from planner.mesh_search.columns import (
     RECOMPUTED,
     Array,
     Held,

@@ -6,11 +6,11 @@ from typing import Protocol
 from collectives.declaration import Algorithm
 from collectives.errors import InputError
 from collectives.units import parse_bandwidth
+from planner.mesh.interconnect import Interconnect, NcclInterconnect, SimulatedInterconnect
+from planner.mesh.job import ANY_DEVICE, Host, MeshDevice
+from planner.mesh.terms import CORES
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.hardware import find_link, find_part, machine_entries, memory_bytes, parts
-from simcomm.mesh.interconnect import Interconnect, NcclInterconnect, SimulatedInterconnect
-from simcomm.mesh.job import ANY_DEVICE, Host, MeshDevice
-from simcomm.mesh.terms import CORES
 from simcomm.nccl.catalogue import gpus_of_host
 from simcomm.nccl.clusters import NcclCluster
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 
 from collectives.training.gradients import BUCKET_BYTES, FIRST_BYTES, Bucket, Gradient, fill_buckets
 from collectives.training.parallelism import SHARDED, Parallelism
-from simcomm.mesh.calls import NO_DELAY, Call, Delay, Group, Traffic, delay_of, join_calls
-from simcomm.mesh.interconnect import Interconnect
-from simcomm.mesh.layers import Counts
+from planner.mesh.calls import NO_DELAY, Call, Delay, Group, Traffic, delay_of, join_calls
+from planner.mesh.interconnect import Interconnect
+from planner.mesh.layers import Counts
 from simcomm.timeline import Program, overlap
 
 MIB = 1 << 20

@@ -13,8 +13,8 @@ from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.records.model_profile import Block, Layer, ModelProfile
 from collectives.training.parallelism import Parallelism
-from simcomm.mesh.calls import Call, Group
-from simcomm.mesh.interconnect import Interconnect
+from planner.mesh.calls import Call, Group
+from planner.mesh.interconnect import Interconnect
 
 WHOLE_KINDS, WHOLE_NAMES = ("LayerNorm", "RMSNorm"), ("positions", "types")  # that tensor parallelism does not divide
 BY_ROWS = (".out", ".down")  # matrices divided by rows

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.errors import InputError
-from simcomm.mesh.terms import Floats
+from planner.mesh.terms import Floats
 
 FILE = Path(__file__).parent / "intervals.toml"
 COVERAGES = (0.5, 0.8, 0.9)
