@@ -1,22 +1,18 @@
-"""Work in parts that do not depend on each other: in this process while it is quick, then on all cores or elsewhere."""
+"""Work in independent parts: in this process while it is quick, then by joblib on all cores or where you say."""
 
-import multiprocessing
 import os
 import pickle
 import signal
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
-from contextlib import contextmanager
-from itertools import islice
-from multiprocessing.connection import wait as wait_for
+import warnings
+from collections.abc import Callable, Generator, Sequence
 from threading import Thread
-from time import process_time
-from types import ModuleType
+from time import process_time, sleep
 from typing import TypeVar
 
-from collectives.errors import InputError
-from collectives.quoting import quote
+from joblib import Parallel, delayed
+from joblib.externals.loky import get_reusable_executor
+from joblib.parallel import BACKENDS, DEFAULT_BACKEND, get_active_backend
+
 from collectives.records.environment import cores
 
 Task = TypeVar("Task")
@@ -27,93 +23,64 @@ LOOK_AFTER_S = 1.0  # of a core, after which it is seen how much is left; waitin
 
 
 def in_any_order(
-    function: Callable[[Task], Result],
-    tasks: Sequence[Task],
-    executor: Executor | None = None,
-    *,
-    takes_long: bool = False,
-    stays: bool = False,
-) -> Iterator[tuple[int, Result]]:
-    """Yield the number of each task and what ``function`` returns for it, as they get done.
+    function: Callable[[Task], Result], tasks: Sequence[Task], *, takes_long: bool = False
+) -> Generator[tuple[int, Result]]:
+    """Yield the number of each task and the result of ``function`` for it, in the order in which they finish.
 
-    Without an executor they are done here and, if much is left after a second or ``takes_long`` says so, by a process a
-    core, which end with the iteration and with this process. ``function``, tasks and results must be picklable then,
-    unless it ``stays`` in this process. What is not done when the iteration ends, by an interrupt too, is given up.
+    This process starts. If more than four seconds of work are left after one second, or with ``takes_long`` at once, a
+    process per core continues; work of the main module, or that cannot be pickled, stays here. Inside
+    ``joblib.parallel_config`` its backend does all tasks. An iteration that ends early drops the remaining tasks.
 
     >>> sorted(in_any_order(abs, [-1, -2]))
     [(0, 1), (1, 2)]
     """
-    if executor is not None and not isinstance(executor, Executor):
-        raise InputError(f"executor is {quote(executor)}; give one of concurrent.futures")
-    if executor is not None:
-        yield from _submitted(executor, function, tasks, 0)
-        return
-    begun = process_time()
+    is_chosen, begun = not isinstance(get_active_backend()[0], BACKENDS[DEFAULT_BACKEND]), process_time()
     for number, task in enumerate(tasks):
         took = process_time() - begun
         is_long = number and took > LOOK_AFTER_S and took / number * (len(tasks) - number) > WORTH_PROCESSES_S
-        if (takes_long or is_long) and not stays and cores() > 1:
-            with _processes(tasks[number:]) as pool:
-                yield from _submitted(pool, function, tasks, number)
+        if is_chosen or ((takes_long or is_long) and cores() > 1 and _can_travel(function, task)):
+            yield from _elsewhere(function, tasks, range(number, len(tasks)), is_chosen)
             return
         yield number, function(task)
 
 
-def _submitted(
-    executor: Executor, function: Callable[[Task], Result], tasks: Sequence[Task], first: int
-) -> Iterator[tuple[int, Result]]:
-    """Yield the results of the tasks from ``first`` on, of which only some are with the executor at a time."""
-    left = iter(range(first, len(tasks)))
-    pending: dict[Future[Result], int] = {}
+def _elsewhere(
+    function: Callable[[Task], Result], tasks: Sequence[Task], left: range, is_chosen: bool
+) -> Generator[tuple[int, Result]]:
+    """Yield the results of the tasks that are left, by the chosen backend or by new processes, which end here."""
+    calls = (delayed(_numbered)(function, number, tasks[number]) for number in left)
+    own = {"n_jobs": min(cores(), len(left)), "initializer": _prepare, "initargs": (os.getpid(),)}
+    found = Parallel(return_as="generator_unordered", batch_size=1, **({} if is_chosen else own))(calls)
     try:
-        while True:
-            # parts that an executor is given before the first of them is done
-            for number in islice(left, 64 - len(pending)):
-                pending[executor.submit(function, tasks[number])] = number
-            if not pending:
-                return
-            for future in wait(pending, return_when=FIRST_COMPLETED).done:
-                yield pending.pop(future), future.result()
+        for result in found:  # noqa: UP028  # "yield from" would close it before the warning is silenced
+            yield result
     finally:
-        for future in pending:
-            future.cancel()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "[0-9]+ tasks which were still being processed", UserWarning)
+            found.close()
+        if not is_chosen:
+            get_reusable_executor().shutdown(wait=True, kill_workers=True)  # otherwise they wait for minutes
 
 
-@contextmanager
-def _processes(tasks: Sequence[object]) -> Iterator[Executor]:
-    """Within the context, an executor with a process a core; they are ended with it, whatever they are at."""
-    before = {*multiprocessing.active_children()}
-    context = multiprocessing.get_context("spawn")  # this process may have threads, which a fork would not
-    pool = ProcessPoolExecutor(min(cores(), len(tasks)), context, _begin)
+def _can_travel(function: Callable[[Task], Result], task: Task) -> bool:
+    """Return whether other processes can import all of it; the main module must not run twice."""
     try:
-        with _without_main(tasks):
-            yield pool
-    finally:
-        for process in {*multiprocessing.active_children()} - before:
-            process.kill()
-        pool.shutdown(cancel_futures=True)  # with its thread: while that lives, the semaphores of its queues do
+        return b"__main__" not in pickle.dumps((function, task))
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return False
 
 
-@contextmanager
-def _without_main(tasks: Sequence[object]) -> Iterator[None]:
-    """Within the context, keep new processes from executing the main module again, unless it defines their work."""
-    main = sys.modules["__main__"]
-    if b"__main__" not in pickle.dumps(tasks[:1]):
-        sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
+def _numbered(function: Callable[[Task], Result], number: int, task: Task) -> tuple[int, Result]:
+    return number, function(task)
 
 
-def _begin() -> None:
-    """Prepare a process: an interrupt of the terminal is its owner's, with whom it ends."""
+def _prepare(owner: int) -> None:
+    """Leave interrupts of the terminal to the owner, and end with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    owner = multiprocessing.parent_process()
-    assert owner is not None
-    Thread(target=_end_with, args=(owner.sentinel,), daemon=True).start()
+    Thread(target=_end_with, args=(owner,), daemon=True).start()
 
 
-def _end_with(sentinel: int) -> None:
-    wait_for([sentinel])
+def _end_with(owner: int) -> None:
+    while os.getppid() == owner:
+        sleep(0.5)
     os.kill(os.getpid(), signal.SIGKILL)

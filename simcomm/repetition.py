@@ -6,9 +6,8 @@ greatest, where k is (n - 1.96 sqrt(n)) / 2, rounded down. Once the upper end is
 are made.
 """
 
-import pickle
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -163,8 +162,10 @@ def _enough_runs(
     on_run: Callable[[], None],
 ) -> list[Trace]:
     """Return the runs with the first seeds of ``faults``, as many as tell the median."""
+    from simcomm.parallel import in_any_order  # a prediction that has no faults starts without it
+
     done, times, looked = dict[int, Trace](), list[float](), LOOK_FROM
-    runs = _in_any_order(partial(_run, faults, simulate, record), faults.runs)
+    runs = in_any_order(partial(_run, faults, simulate, record), range(faults.runs))
     with repetitions(), closing(runs):
         for number, trace in runs:
             done[number] = trace
@@ -183,17 +184,6 @@ def _run(faults: Faults, simulate: Callable[..., Trace], record: Record, number:
     """Return one run, in this process or in another that carries out some of them."""
     share_repetitions()
     return simulate(faults=faults.repetition(number), record=record)
-
-
-def _in_any_order(run: Callable[[int], Trace], number: int) -> Generator[tuple[int, Trace], None, None]:
-    """Yield the runs as they get done, on all cores where they take long and other processes can be told of them."""
-    from simcomm.parallel import in_any_order  # a prediction that has no faults starts without it
-
-    try:
-        stays = b"__main__" in pickle.dumps(run)  # the main module may not be imported twice
-    except (pickle.PicklingError, AttributeError, TypeError):
-        stays = True
-    yield from in_any_order(run, range(number), stays=stays)
 
 
 def is_median_known(times: Sequence[float]) -> bool:

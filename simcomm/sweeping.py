@@ -6,7 +6,6 @@ A file keeps what was predicted: a line of JSON each, found again by the key of 
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -192,7 +191,6 @@ def sweep(
     root: int | None = None,
     calibration: Calibration | None = None,
     faults: Faults = NO_FAULTS,
-    executor: Executor | None = None,
     kept: Path | str | None = None,
     progress: bool | Told | None = None,
 ) -> Sweep:
@@ -200,7 +198,7 @@ def sweep(
 
     The answers are those of ``simcomm.run(..., engine="compiled", record=False)``, to the last bit; programs are traced
     and proved, and routes found, once for all clusters that differ in speeds only. Where much is left after a second,
-    all cores work on it; or ``executor`` does, any of ``concurrent.futures``. What is in the file ``kept``, a line of
+    all cores work on it; or what ``joblib.parallel_config`` names does. What is in the file ``kept``, a line of
     JSON a prediction, is not predicted again, and what is predicted is added to it at once. ``progress(done, total)``
     is called with numbers of predictions; True draws a bar on standard error. An interrupt ends the sweep, and what is
     done by then is the answer.
@@ -222,11 +220,10 @@ def sweep(
         seconds.reshape(-1)[:] = file.known
     nbytes = np.array([request.nbytes for request in requests], np.int64).reshape(shape)
     blocks = list(asked.blocks(requests, np.isnan(seconds)))
-    stays = any(one.source is None and not one.is_builtin for one in asked.algorithms)  # other processes lack it
     interrupted = False
     try:
         with _told(progress, int(np.count_nonzero(~np.isnan(seconds))), seconds.size) as tell:
-            for number, found in in_any_order(predict_block, [block for block, _ in blocks], executor, stays=stays):
+            for number, found in in_any_order(predict_block, [block for block, _ in blocks]):
                 places = blocks[number][1]
                 seconds.reshape(-1)[places] = found
                 if file is not None:

@@ -320,7 +320,7 @@ def _of_simcomm(files: Mapping[str, Path]) -> dict[str, Trial]:
         "simcomm.sweep": Trial(
             simcomm.sweep, lambda: {"algorithms": RING, "clusters": STAR, "sizes": [1024]},
             {"algorithms": NAIVE, "clusters": [simcomm.star(3, **LINK)], "sizes": ["1 MiB"], "dtype": "float63",
-             "op": "xor", "root": 1, "calibration": calibration(), "faults": FAILS, "executor": Odd(),
+             "op": "xor", "root": 1, "calibration": calibration(), "faults": FAILS,
              "kept": files["one"], "progress": Heard()},
         ),
         "simcomm.this_machine": Trial(simcomm.this_machine, lambda: {"ranks": 2}, {"ranks": 3}),
@@ -557,7 +557,7 @@ def _of_ringlab(folder: Path, files: Mapping[str, Path]) -> dict[str, Trial]:
         "predict_sweep": Trial(
             ringlab.predict_sweep, lambda: {"scenario": files["star"], "sweep": "cluster.hosts=2,4"},
             {"scenario": "star8", "sweep": "cluster.hosts=2,3", "overrides": ("collective.sizes=1 MiB",),
-             "calibration": calibration(), "executor": Odd(), **predicted},
+             "calibration": calibration(), **predicted},
         ),
         "profile_model": Trial(
             ringlab.profile_model, lambda: {"model": "resnet50"},

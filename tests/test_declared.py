@@ -164,12 +164,17 @@ def test_pickle_rejects_a_local_program() -> None:
         pickle.dumps(mine)
 
 
-def test_sweep_of_a_declared_function_stays_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sweep_of_a_local_function_stays_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("simcomm.parallel.LOOK_AFTER_S", -1.0)
     monkeypatch.setattr("simcomm.parallel.WORTH_PROCESSES_S", -1.0)
-    monkeypatch.setattr("simcomm.parallel.ProcessPoolExecutor", None)
+    monkeypatch.setattr("simcomm.parallel.Parallel", None)
+
+    @algorithm("all_reduce", chunks=1)
+    def mine(rank, world_size):
+        yield from through_rank_0.function(rank, world_size)
+
     stars = [simcomm.star(hosts, "10 Gbit/s", "5 us") for hosts in (3, 4, 5)]
-    assert (simcomm.sweep(through_rank_0, stars, [1024]).seconds > 0).all()
+    assert (simcomm.sweep(mine, stars, [1024]).seconds > 0).all()
 
 
 def test_sweep_rejects_kept_when_a_program_is_in_no_file(tmp_path: Path) -> None:

@@ -1,10 +1,10 @@
 """``ringlab predict --sweep``: the predictions of ``--set`` with each value, as a table, JSON and a picture."""
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+import joblib
 import pytest
 
 import ringlab as package
@@ -50,8 +50,8 @@ def test_a_line_goes_through_all_values():
         assert [*line] == ["1 Gbit/s", "2 Gbit/s", "4 Gbit/s"]
         assert line["1 Gbit/s"] > line["2 Gbit/s"] > line["4 Gbit/s"]
     assert repr(found) == "<SweepAnswer of 'Eight hosts on a 10 Gbit/s switch': 3 points>"
-    with ThreadPoolExecutor(2) as threads:
-        assert predict_sweep("star8", "cluster.bandwidth=1..4Gbit/s", ONE_SIZE, executor=threads) == found
+    with joblib.parallel_config("threading", n_jobs=2):
+        assert predict_sweep("star8", "cluster.bandwidth=1..4Gbit/s", ONE_SIZE) == found
 
 
 TREE_AND_RING = 'collective.algorithms=["ring", "binomial"]'

@@ -2,12 +2,14 @@
 
 import json
 import os
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
+import psutil
 import pytest
 
 import simcomm
@@ -93,39 +95,28 @@ def test_routes_are_shared_only_where_they_are_the_same():
     assert not same_paths(*(replace(own, routing=simcomm.listed_routes(listed, own.routing)),) * 2)
 
 
-class Counting(Executor):
-    """An executor that does at once what it is given, and counts."""
-
-    def __init__(self) -> None:
-        self.calls = 0
-
-    def submit(self, function: Any, /, *arguments: Any, **named: Any) -> Future:
-        self.calls += 1
-        future: Future = Future()
-        future.set_result(function(*arguments, **named))
-        return future
+def test_sweep_uses_the_backend_that_joblib_names():
+    expected = simcomm.sweep(ALGORITHMS, CLUSTERS, SIZES).seconds
+    with joblib.parallel_config("threading", n_jobs=2):
+        assert np.array_equal(simcomm.sweep(ALGORITHMS, CLUSTERS, SIZES).seconds, expected)
 
 
-def test_any_executor_will_do():
-    expected, counting = simcomm.sweep(ALGORITHMS, CLUSTERS, SIZES).seconds, Counting()
-    assert np.array_equal(simcomm.sweep(ALGORITHMS, CLUSTERS, SIZES, executor=counting).seconds, expected)
-    assert counting.calls == len(ALGORITHMS) * 2  # programs, for 8 and for 16 ranks
-    with ThreadPoolExecutor(2) as threads:
-        assert np.array_equal(simcomm.sweep(ALGORITHMS, CLUSTERS, SIZES, executor=threads).seconds, expected)
+def workers() -> list[psutil.Process]:
+    """The processes of this one, without those that clean up after it."""
+    found = psutil.Process().children(recursive=True)
+    return [process for process in found if "resource_tracker" not in " ".join(process.cmdline())]
 
 
 def test_all_cores_do_what_takes_long_and_nothing_is_left(monkeypatch: pytest.MonkeyPatch):
-    import multiprocessing
-
-    before = multiprocessing.active_children()
+    before = workers()
     monkeypatch.setattr(simcomm.parallel, "LOOK_AFTER_S", 0.0)
     monkeypatch.setattr(simcomm.parallel, "WORTH_PROCESSES_S", 0.0)
     monkeypatch.setattr(simcomm.parallel, "cores", lambda: 2)
     found = dict(simcomm.parallel.in_any_order(abs, range(-40, 0)))
     assert found == {number: 40 - number for number in range(40)}
-    for _ in simcomm.parallel.in_any_order(abs, range(-40, 0)):
-        break  # what is not done is given up
-    assert multiprocessing.active_children() == before
+    with closing(simcomm.parallel.in_any_order(abs, range(-40, 0))) as early:
+        assert next(early)  # what is not done is given up
+    assert workers() == before
 
 
 def test_what_is_known_to_take_long_is_done_by_other_processes_at_once(monkeypatch: pytest.MonkeyPatch):
@@ -140,8 +131,9 @@ def test_dask_does_it_on_two_workers():
     with (
         distributed.LocalCluster(2, threads_per_worker=1, processes=False, dashboard_address=None) as workers,
         distributed.Client(workers) as client,
+        joblib.parallel_config("dask", client=client),
     ):
-        assert np.array_equal(simcomm.sweep(ALGORITHMS, STARS, SIZES, executor=client.get_executor()).seconds, expected)
+        assert np.array_equal(simcomm.sweep(ALGORITHMS, STARS, SIZES).seconds, expected)
 
 
 def interrupt_at(most: int) -> Any:
@@ -184,13 +176,13 @@ def test_what_is_done_is_kept_and_not_done_again(tmp_path: Path):
     assert not np.array_equal(simcomm.sweep(**{**ask, "clusters": slower}).seconds, whole.seconds[:1])
 
 
-def test_an_interrupt_before_the_first_prediction_is_one():
-    class Interrupting(Counting):
-        def submit(self, *arguments: Any, **named: Any) -> Future:
-            raise KeyboardInterrupt
+def test_an_interrupt_before_the_first_prediction_is_one(monkeypatch: pytest.MonkeyPatch):
+    def interrupt(block: Any) -> Any:
+        raise KeyboardInterrupt
 
+    monkeypatch.setattr("simcomm.sweeping.predict_block", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        simcomm.sweep(ALGORITHMS, STARS, SIZES, executor=Interrupting())
+        simcomm.sweep(ALGORITHMS, STARS, SIZES)
 
 
 @pytest.mark.parametrize(

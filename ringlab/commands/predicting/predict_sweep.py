@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
@@ -120,12 +119,11 @@ def predict_sweep(
     *overrides: str,
     calibration: Path | str | None = None,
     engine: str | None = None,
-    executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> SweepAnswer:
     """Predict a scenario with each value of a key, such as ``cluster.bandwidth=1..100Gbit/s``.
 
-    The other arguments are those of ``load`` and ``predict``; ``executor`` is any of ``concurrent.futures`` in place of
+    The other arguments are those of ``load`` and ``predict``. ``joblib.parallel_config`` chooses other workers than
     this machine's cores. An interrupt ends the sweep, and what is done by then is the answer. Raises InputError, and
     KeyboardInterrupt where nothing is done yet.
 
@@ -143,7 +141,7 @@ def predict_sweep(
     found = dict[int, Prediction]()
     told = f"predicting {title} with {len(values)} values of {key}"
     with session.computing(told) as tick, keeping(found) as interruption:
-        for number, prediction in in_any_order(task, every, executor):
+        for number, prediction in in_any_order(task, every):
             if prediction.interrupted:
                 raise KeyboardInterrupt
             found[number] = prediction
