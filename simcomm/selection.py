@@ -43,21 +43,24 @@ class AlgorithmChoice:
         return next(others, None)
 
 
-def library_candidates(collective: str) -> Iterator[Algorithm]:
+def library_candidates(collective: str, cluster: Cluster | None = None) -> Iterator[Algorithm]:
     """Yield the library's algorithms for a collective, those that are pipelined with several numbers of slices.
 
-    Raises InputError for an unknown collective.
+    On a torus, its dimensions are candidates too. Raises InputError for an unknown collective.
 
     >>> [algorithm.label for algorithm in library_candidates("scatter")]
     ['naive', 'binomial']
     """
     find_spec(collective)
+    dimensions = () if cluster is None else cluster.graph.graph.get("dimensions", ())
     for algorithm in library().values():
         if algorithm.spec.name == collective:
             if "slices" in algorithm.parameter_names:
                 yield from (algorithm.with_parameters(slices=slices) for slices in SLICES)
             else:
                 yield algorithm
+            if dimensions and "columns" in algorithm.parameter_names:
+                yield algorithm.with_parameters(**dict(zip(("columns", "rows"), dimensions[:0:-1], strict=False)))
 
 
 def choose(
@@ -132,7 +135,7 @@ def _contenders(request: Request, among: Iterable[Algorithm] | None, estimator: 
     Raises InputError where there are none.
     """
     contenders = list[_Contender]()
-    for algorithm in library_candidates(request.spec.name) if among is None else among:
+    for algorithm in library_candidates(request.spec.name, estimator.cluster) if among is None else among:
         try:
             seconds = estimator.closed_form(algorithm)
             bounds = estimator.bracket(algorithm) if seconds is None else (seconds, seconds)

@@ -120,9 +120,23 @@ def test_no_run_goes_below_the_least(name: str, slices: int, world_sizes: tuple[
             assert 0.45 * seconds <= least <= seconds * (1 + 1e-9) or p == 1
 
 
-@pytest.mark.parametrize(("p", "columns"), [(6, 1), (6, 2), (8, 4), (9, 3), (12, 3), (15, 15), (16, 2)])
-def test_the_form_of_a_torus_of_any_shape_is_exact(p: int, columns: int) -> None:
-    found = find_algorithm("all_reduce/torus").with_parameters(columns=columns)
+TORI = [
+    (6, 1, 6),
+    (6, 2, 3),
+    (8, 4, 2),
+    (9, 3, 3),
+    (15, 15, 1),
+    (16, 2, 8),
+    (8, 2, 2),
+    (12, 3, 2),
+    (24, 4, 3),
+    (27, 3, 3),
+]
+
+
+@pytest.mark.parametrize(("p", "columns", "rows"), TORI)
+def test_closed_form_of_a_torus_is_exact_for_any_shape(p: int, columns: int, rows: int) -> None:
+    found = find_algorithm("all_reduce/torus").with_parameters(columns=columns, rows=rows)
     for times, latency in ((1, 40), (50, 5), (2000, 0)):
         nbytes = divisible(found, p) * times
         assert formula(found, p, nbytes, latency) == pytest.approx(simulated(found, p, nbytes, latency), rel=1e-9)

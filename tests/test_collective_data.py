@@ -80,9 +80,23 @@ def test_any_algorithm_inside_the_hierarchy(p: int, gpus: int, node: str, rail: 
     assert not differences(found, p, 103)
 
 
-@pytest.mark.parametrize(("p", "columns"), [(1, 1), (6, 2), (6, 3), (12, 4), (16, 4), (7, 7)])
-def test_any_shape_of_torus(p: int, columns: int) -> None:
-    assert not differences(find_algorithm("all_reduce/torus").with_parameters(columns=columns), p, 103)
+TORI = [
+    (1, 1, 1),
+    (6, 2, 3),
+    (6, 3, 1),
+    (12, 4, 3),
+    (7, 7, 1),
+    (12, 2, 3),
+    (24, 4, 3),
+    (27, 3, 3),
+    (8, 1, 2),
+    (12, 3, 1),
+]
+
+
+@pytest.mark.parametrize(("p", "columns", "rows"), TORI)
+def test_torus_reduces_on_any_shape(p: int, columns: int, rows: int) -> None:
+    assert not differences(find_algorithm("all_reduce/torus").with_parameters(columns=columns, rows=rows), p, 103)
 
 
 @pytest.mark.parametrize("name", [name for name in library() if library()[name].spec.moves])

@@ -51,6 +51,17 @@ def test_small_buffers_want_few_steps_and_large_ones_few_bytes() -> None:
     assert choose("all_to_all", STAR, 64 << 20, among=among).algorithm.name == "pairwise"
 
 
+@pytest.mark.parametrize("dimensions", [(3, 4), (3, 3, 3)])
+def test_auto_uses_every_link_of_a_torus(dimensions: tuple[int, ...]) -> None:
+    cluster = simcomm.torus(dimensions, "10 Gbit/s", "1 us")
+    choice, p = choose("all_reduce", cluster, 64 << 20), cluster.world_size
+    assert choice.algorithm.name == "torus"
+    least = 2 * (p - 1) / p * (64 << 20) / 1.25e9 / (2 * len(dimensions))  # on all links, each used in both directions
+    assert least <= choice.seconds <= 1.2 * least
+    other = resolve_training(Training(auto("all_reduce"), model="my.py:tiny", parameters=1 << 24), cluster, None)
+    assert other.gradient_sync is not None and other.gradient_sync.name == "torus"
+
+
 def two_racks() -> simcomm.Cluster:
     """Two switches with four hosts each, and a link between them that is a tenth as wide as the hosts'."""
     links = [(f"h{i}", f"s{i // 4}", "10 Gbit/s", "1 us") for i in range(8)] + [("s0", "s1", "1 Gbit/s", "1 us")]

@@ -3,16 +3,16 @@
 With nodes as rows this keeps most bytes on the fast links inside a node; each GPU reduces its own share across the
 nodes, on a *rail* of GPUs with the same number. Mikami et al., "Massively distributed SGD: ImageNet/ResNet-50 training
 in a flash" (2018), for the ring in each dimension; Thakur et al. (2005) for what may stand inside. The
-torus runs both dimensions at once, each on half of the data: Jain and Sabharwal, "Optimal bucket algorithms for large
-MPI collectives on torus interconnects", ICS 2010.
+torus runs two or three dimensions at once, in both directions, each on its share of the data: Jain and Sabharwal,
+"Optimal bucket algorithms for large MPI collectives on torus interconnects", ICS 2010.
 """
 
 from collections.abc import Sequence
-from math import isqrt, lcm
+from math import isqrt, lcm, prod
 from typing import NamedTuple
 
 from collectives.algorithms.nesting import Inner, inner_channels
-from collectives.algorithms.ring import all_reduce_around, gather_around, reduce_around
+from collectives.algorithms.ring import gather_around, reduce_around
 from collectives.declaration import algorithm
 from collectives.errors import Undefined
 from collectives.step import Program, Spaced, on_group
@@ -101,29 +101,57 @@ def one_piece(rank: int, world_size: int, piece: Dimensions, first: int, size: i
     yield from gather.run(gpu, peers, size // gather.chunks, first, total)
 
 
-def two_dimensions(
-    rank: int, rows: Sequence[int], columns: Sequence[int], position: tuple[int, int], first: int
-) -> Program:
-    """Leave the sums of the chunks from ``first`` on, on every rank, by rings in its row, its column and its row."""
-    (across, down), size = position, len(rows) * len(columns)
-    share = size // len(rows)
-    yield from on_group(reduce_around(across, len(rows), 1), rows, share, first)
-    yield from on_group(all_reduce_around(down, len(columns), 1), columns, 1, first + across * share)
-    yield from on_group(gather_around(across, len(rows), 1), rows, share, first)
+class Line(NamedTuple):
+    """The ranks along one dimension of a torus, and the place of this rank among them."""
+
+    place: int
+    ranks: Spaced
 
 
-@algorithm("all_reduce", name="torus", chunks=lambda world_size: 2 * world_size)
-def torus_all_reduce(rank: int, world_size: int, columns: int | None = None) -> tuple[Program, ...]:
-    """Every rank holds the sum, by both dimensions at once. 2 (r + c - 2) steps; it sends 2 (p - 1) / p n bytes.
+def torus_shape(world_size: int, columns: int | None, rows: int | None) -> list[int]:
+    """Return the sizes of the dimensions that have several ranks, rows first. Raise Undefined for other multiples.
 
-    ``columns`` are the ranks of a row, one after the other; about the root of p unless said. With r rows of c
-    each of two channels takes 2 (c - 1) + 2 (r - 1) steps: one half of the buffer goes by row first, one by column.
-    They send the least possible.
+    >>> torus_shape(24, 4, 3), torus_shape(24, None, None), torus_shape(7, None, None)
+    ([4, 3, 2], [4, 6], [7])
     """
     width = choose_width(world_size, columns, "columns")
-    y, x = divmod(rank, width)
-    row, column = Spaced(y * width, 1, width), Spaced(x, width, world_size // width)
-    return (
-        two_dimensions(rank, row, column, (x, y), first=0),
-        two_dimensions(rank, column, row, (y, x), first=world_size),
-    )
+    planes = 1 if rows is None else world_size // (width * choose_width(world_size // width, rows, "rows"))
+    return [size for size in (width, world_size // width // planes, planes) if size > 1]
+
+
+def torus_chunks(world_size: int, columns: int | None, rows: int | None) -> int:
+    """Return a chunk for each rank and channel."""
+    return world_size * max(1, 2 * len(torus_shape(world_size, columns, rows)))
+
+
+def by_lines(lines: Sequence[Line], direction: int, first: int) -> Program:
+    """Leave the sums of the chunks from ``first`` on, one for each rank, on every rank: a ring in each dimension.
+
+    ``direction`` is as in ``reduce_around``.
+    """
+    if not lines:
+        return
+    (place, ranks), *others = lines
+    share = prod(len(line.ranks) for line in others)
+    yield from on_group(reduce_around(place, len(ranks), direction), ranks, share, first)
+    yield from by_lines(others, direction, first + place * share)
+    yield from on_group(gather_around(place, len(ranks), direction), ranks, share, first)
+
+
+@algorithm("all_reduce", name="torus", chunks=torus_chunks)
+def torus_all_reduce(
+    rank: int, world_size: int, columns: int | None = None, rows: int | None = None
+) -> tuple[Program, ...]:
+    """Every rank holds the sum. In r rows of c ranks 2 (r + c - 2) steps; it sends 2 (p - 1) / p n bytes, the least.
+
+    ``columns`` are the ranks of a row, one after the other; about the root of p unless said. ``rows`` are the rows of
+    a plane; all of them, in one plane, unless said. Each of d dimensions with several ranks has two channels, one a
+    direction, which begin in it and go on in the others, each with n / 2d bytes: they use all links at once.
+    """
+    lines, apart = list[Line](), 1
+    for size in torus_shape(world_size, columns, rows):
+        place = rank // apart % size
+        lines.append(Line(place, Spaced(rank - place * apart, apart, size)))
+        apart *= size
+    orders = [(lines[k:] + lines[:k], way) for k in range(len(lines)) for way in (1, -1)]
+    return tuple(by_lines(order, way, number * world_size) for number, (order, way) in enumerate(orders or [([], 1)]))

@@ -12,10 +12,10 @@ for the ring; Sanders, Speck, Träff (2009) for the two trees; the rest follows 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import inf
+from math import inf, prod
 from typing import NamedTuple
 
-from collectives.algorithms.hierarchical import choose_width
+from collectives.algorithms.hierarchical import choose_width, torus_shape
 from collectives.algorithms.nesting import inner_channels
 from collectives.declaration import Algorithm
 
@@ -254,18 +254,20 @@ def double_tree_lower_bound(m: CostModel, collective: str, slices: int) -> float
     return max(there_and_back, 2 * slices * hop + m.messages(slices, 1 / slices)) if m.p >= 4 else there_and_back
 
 
-def torus_all_reduce(m: CostModel, columns: int | None = None) -> float:
-    """One channel begins in the rows, the other in the columns; what they send at the same time shares the link."""
-    c = choose_width(m.p, columns, "columns")
+def torus_all_reduce(m: CostModel, columns: int | None = None, rows: int | None = None) -> float:
+    """Two channels, one a direction, begin in each dimension; what they send at the same time shares the link."""
+    shape = torus_shape(m.p, columns, rows)
+    orders = [shape[k:] + shape[:k] for k in range(len(shape)) for _ in range(2)]
     seconds = (m.alpha, m.nbytes * m.beta, m.nbytes * m.gamma)
-    return seconds_on_shared_link([_torus_channel(m, c, m.p // c), _torus_channel(m, m.p // c, c)], *seconds)
+    return seconds_on_shared_link([_torus_channel(order, len(orders)) for order in orders], *seconds)
 
 
-def _torus_channel(m: CostModel, c: int, r: int) -> list[StepShares]:
-    """Return the steps of one channel, which has half of the buffer: rings of ``c`` ranks, then rings of ``r``."""
-    row, column = 1 / (2 * c), 1 / (2 * m.p)
-    down = [StepShares(row, row)] * (c - 1) + [StepShares(column, column)] * (r - 1)
-    return down + [StepShares(column, 0.0)] * (r - 1) + [StepShares(row, 0.0)] * (c - 1)
+def _torus_channel(sizes: Sequence[int], channels: int) -> list[StepShares]:
+    """Return the steps of one of the channels: rings in dimensions of these sizes."""
+    shares = [1 / (channels * prod(sizes[: place + 1])) for place in range(len(sizes))]
+    rings = [[share] * (size - 1) for size, share in zip(sizes, shares, strict=True)]
+    there = [StepShares(share, share) for ring in rings for share in ring]
+    return there + [StepShares(share, 0.0) for share, _ in reversed(there)]
 
 
 def hierarchical_all_reduce(

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from collectives.catalogue import library
 from collectives.declaration import NCCL
 from collectives.errors import InputError
 from collectives.proof.verifier import is_bitwise_identical
@@ -38,7 +39,11 @@ def resolve_training(training: Training, cluster: Cluster, calibration: Calibrat
     if sync is None or sync.is_decided:  # the gradients of a user's model need not be counted to run it
         return training
     request = make_request(sync, cluster.world_size, training.gradient_bytes, op="mean")
-    among = (one for one in library_candidates("all_reduce") if is_bitwise_identical(one, FEWEST_TO_DIFFER))
+    among = (
+        one
+        for one in library_candidates("all_reduce", cluster)
+        if is_bitwise_identical(library()[f"all_reduce/{one.name}"], FEWEST_TO_DIFFER)
+    )
     return replace(training, gradient_sync=resolve_auto(request, cluster, calibration, among).algorithm)
 
 

@@ -80,6 +80,7 @@ def torus(
     hosts, link = prod(dimensions), link_spec(bandwidth, latency)
     check_links(hosts * len(dimensions))
     graph = empty_graph(_names("h", hosts))
+    graph.graph["dimensions"] = tuple(dimensions)
     strides = [prod(dimensions[axis + 1 :]) for axis in range(len(dimensions))]
     for host, position in enumerate(product(*map(range, dimensions))):
         for axis, size in enumerate(dimensions):
