@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import simcomm
 from collectives.errors import InputError, TooLarge
 from replay.formats import read_any_recording
-from replay.formats.chakra import COLLECTIVE, COMP, ChakraNode, read_chakra, write_chakra
+from replay.formats.chakra import COLLECTIVE, COMP, RECV, SEND, ChakraNode, read_chakra, write_chakra
 from replay.formats.wire import (
     bytes_field,
     number_field,
@@ -94,6 +94,34 @@ def test_a_trace_as_astra_sim_has_it_is_read(tmp_path: Path) -> None:
     found = replay(read_chakra(tmp_path / "run.0.et"), STAR)
     alone = simcomm.run("all_reduce/ring", STAR, nbytes=1 << 20).elapsed
     assert found.elapsed == pytest.approx(1.5e-3 + alone + 5e-4)
+
+
+def message(number: int, rank: int, peer: int, sends: bool, after: list[int]) -> ChakraNode:
+    ends = {"comm_src": rank, "comm_dst": peer} if sends else {"comm_src": peer, "comm_dst": rank}
+    return ChakraNode(number, "", SEND if sends else RECV, after, 0, {"comm_size": 1 << 20, **ends})
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_chakra_ring_ends_when_every_rank_sends_first(ranks: int, tmp_path: Path) -> None:
+    """ASTRA-sim's own ring: a receive depends on the send that its rank issues before."""
+    for rank in range(ranks):
+        nodes = [
+            message(2 * step + half, rank, (rank + (1, -1)[half]) % ranks, half == 0, [2 * step + half - 1])
+            for step in range(ranks - 1)
+            for half in range(2)
+        ]
+        nodes[0].after = []
+        (tmp_path / f"ring.{rank}.et").write_bytes(trace_of(*nodes))
+    cluster = simcomm.star(ranks, "10 Gbit/s", "5 us")
+    one = simcomm.run("broadcast/naive", STAR, nbytes=1 << 20).elapsed
+    assert replay(read_chakra(tmp_path / "ring.0.et"), cluster).elapsed == pytest.approx((ranks - 1) * one)
+
+
+def test_chakra_computing_goes_on_behind_an_issued_send(tmp_path: Path) -> None:
+    (tmp_path / "late.0.et").write_bytes(trace_of(message(0, 0, 1, True, []), ChakraNode(1, "work", COMP, [0], 500)))
+    (tmp_path / "late.1.et").write_bytes(trace_of(ChakraNode(0, "work", COMP, [], 9000), message(1, 1, 0, False, [0])))
+    found = replay(read_chakra(tmp_path / "late.0.et"), STAR)
+    assert found.finished.tolist() == pytest.approx([5e-4, 9e-3])  # no node of rank 1 waits for the message
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,17 @@ def test_steps_that_the_profiler_marks_count_and_a_gpu_tells_its_own_syncs(tmp_p
     assert found == [(3, "sync", 1, 20), (3, "optimizer", 2, 130)]
 
 
+@pytest.mark.parametrize("since", [1_700_000_000_000_000, 1_700_000_000_000_000.25, 2.9e15])
+def test_profile_is_read_when_its_times_count_from_1970(since: float, tmp_path: Path):
+    """As torch before 2.4 wrote them: `ts` in microseconds since 1970, and no baseTimeNanoseconds."""
+    events = [slice_("load", since, 4), slice_("Optimizer.step#SGD.step", since + 8, 2)]
+    found = [
+        (span.name, round(span.begin * 1e6), round(span.end * 1e6))
+        for span in read(tmp_path, {"traceEvents": events}).spans
+    ]
+    assert found == [("load", 0, 4), ("optimizer", 8, 10)]
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -96,6 +107,8 @@ def test_steps_that_the_profiler_marks_count_and_a_gpu_tells_its_own_syncs(tmp_p
         ({"traceEvents": [slice_("x", 0, 1) | {"ts": "now"}]}, "traceEvents.0 has 'now' as ts"),
         ({"traceEvents": [slice_("x", 0, 1) | {"ts": True}]}, "traceEvents.0 has True as ts"),
         ({"traceEvents": [slice_("x", 0, 1) | {"ts": 1e300}]}, "traceEvents.0 has 1e+300 as ts"),
+        ({"traceEvents": [slice_("x", 3.4e15, 1)]}, "traceEvents.0 has 3400000000000000.0 as ts"),
+        ({"traceEvents": [slice_("x", 0, 1e15)]}, "traceEvents.0 has 1000000000000000.0 as dur"),
         ({"traceEvents": [slice_("x", 0, -1)]}, "traceEvents.0 has -1 as dur"),
         ({"traceEvents": [slice_("x", 0, 1) | {"name": 3}]}, "traceEvents.0 has 3 as name"),
         ({"traceEvents": [slice_("x", 0, 1) | {"tid": {}}]}, "traceEvents.0 has {} as tid"),

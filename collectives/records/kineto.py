@@ -40,6 +40,8 @@ LAUNCHES, ON_GPU = ("cuda_runtime", "cuda_driver"), ("kernel", "gpu_memcpy", "gp
 STEP_PHASES = ("forward", "backward", "optimizer")
 COLLECTIVE_KERNELS = ("nccl", "rccl")
 LONGEST_NAME = 60
+MOST_BASE = 1 << 62  # nanoseconds; with the two below, every sum fits into 64 bits
+MOST_MICROS = {"ts": 3.4e15, "dur": 1e15}  # before torch 2.4, `ts` counts from 1970
 LOOKED_AT = 1 << 20  # bytes of a file, before which the profiler has said what it is
 
 
@@ -251,7 +253,7 @@ def _read(path: Path) -> Profile:
     if type(rank) is not int or type(world_size) is not int or not 0 <= rank < world_size <= MOST_RANKS:
         raise InputError(f"{path}: not a profile of torch: rank {quote(rank)} of {quote(world_size)}")
     base = content.get("baseTimeNanoseconds", 0)
-    if type(base) is not int or not 0 <= base < 1 << 63:
+    if type(base) is not int or not 0 <= base < MOST_BASE:
         raise InputError(f"{path}: not a profile of torch: baseTimeNanoseconds is {quote(base)}")
     slices, forward = list[Slice](), list[tuple[int | str | None, int]]()
     for number, event in enumerate(events):
@@ -340,9 +342,9 @@ def _sent(arguments: dict[str, Any]) -> SentBytes | None:
 def _time(path: Path, number: int, event: dict[str, Any], key: str) -> int:
     """Return a time of an event, there in microseconds, in whole nanoseconds. Raise InputError for what is no time."""
     value: Any = event.get(key)
-    if type(value) not in (int, float) or not abs(value) < 1e15:
+    if type(value) not in (int, float) or not abs(value) < MOST_MICROS[key]:
         raise InputError(f"{path}: not a profile of torch: traceEvents.{number} has {quote(value)} as {key}")
-    return round(float(value) * 1000)
+    return round(value * 1000)
 
 
 def _spans(profile: Profile, first: int) -> Iterator[Span]:

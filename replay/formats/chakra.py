@@ -2,8 +2,8 @@
 
 Of the schema (``et_def.proto``, version 0.0.4) what says when ranks compute and communicate is read: nodes of computing
 with their duration, collectives, sends and receives, and what each depends on. A rank computes one node at a time, in
-the order of the file as far as dependencies allow; its calls go on beside. Where no process group is named by its ranks
-(``pg_ranks``, which Ringlab writes), a collective is of all ranks.
+the order of the file as far as dependencies allow; its calls go on beside. A send is done when it is issued. Where no
+process group is named by its ranks (``pg_ranks``, which Ringlab writes), a collective is of all ranks.
 """
 
 import re
@@ -182,7 +182,7 @@ class _Rank:
     def _do(self, node: ChakraNode, seconds: float) -> float:
         """Add a node to the log, behind so many seconds of computing; return those that are not in the log yet."""
         for one in sorted(node.after):
-            if one in self.calls:
+            if one in self.calls and self.nodes[one].kind != SEND:
                 self.builder.wait(self.rank, self.calls[one], seconds)
                 seconds = 0.0
         if node.kind == COMP:
