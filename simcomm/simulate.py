@@ -17,7 +17,7 @@ from simcomm.cluster.calibrated import check_used
 from simcomm.cluster.cluster import Cluster
 from simcomm.model.faults import NO_FAULTS, Faults
 from simcomm.performance_models.options import SimulationOptions
-from simcomm.performance_models.performance_model import performance_model
+from simcomm.performance_models.performance_model import PerformanceModel, performance_model
 
 
 def run(
@@ -60,6 +60,37 @@ def run(
     return performance_model(cluster, calibration).collective(request, options, buffers)
 
 
+def simulate(
+    model: PerformanceModel,
+    asked: Request | Training,
+    *,
+    steps: int | None = None,
+    engine: str | None = None,
+    record: Record | bool = True,
+    faults: Faults = NO_FAULTS,
+) -> Trace:
+    """Simulate a collective or a training by the performance model of a cluster, as ``run`` and ``train`` do.
+
+    >>> import simcomm
+    >>> from collectives import make_request
+    >>> model = performance_model(simcomm.star(4, "10 Gbit/s", "5 us"))
+    >>> round(simulate(model, make_request("all_reduce/ring", 4, 1 << 20)).elapsed * 1e3, 6)  # in ms
+    1.318291
+    """
+    options = SimulationOptions(engine, faults, Record.of(record))
+    if isinstance(asked, Request):
+        return model.collective(asked, options)
+    model.check_training(asked, options)
+    if model.calibration is None and (asked.compute is None or asked.gradient_sync is None):
+        model = replace(model, calibration=cached_calibration(model.cluster.calibration_ranks))
+    together, alone = model.phases(asked)
+    count = model.steps if steps is None else steps
+    found = split_loading(model.training_steps(asked, join_loading(together), count, options), asked, together)
+    facts = {"batch_size": float(asked.batch_size), "single_rank_step_s": alone.total}
+    facts["warmup_steps"] = float(model.warm_up if steps is None else 0)
+    return replace(found, title=f"training/{asked.sync_name}", facts=found.facts | facts)
+
+
 def train(
     training: Training,
     cluster: Cluster,
@@ -91,16 +122,8 @@ def train(
     check_cluster(cluster, Cluster)
     check_training(training, steps)
     check_used(calibration, [cluster], training)
-    options, model = SimulationOptions(engine, faults, Record.of(record)), performance_model(cluster, calibration)
-    model.check_training(training, options)
-    if calibration is None and (training.compute is None or training.gradient_sync is None):
-        model = replace(model, calibration=cached_calibration(cluster.calibration_ranks))
-    together, alone = model.phases(training)
-    count = model.steps if steps is None else steps
-    found = split_loading(model.training_steps(training, join_loading(together), count, options), training, together)
-    facts = {"batch_size": float(training.batch_size), "single_rank_step_s": alone.total}
-    facts["warmup_steps"] = float(model.warm_up if steps is None else 0)
-    return replace(found, title=f"training/{training.sync_name}", facts=found.facts | facts)
+    model = performance_model(cluster, calibration)
+    return simulate(model, training, steps=steps, engine=engine, record=record, faults=faults)
 
 
 def join_loading(phases: ComputePhases) -> ComputePhases:

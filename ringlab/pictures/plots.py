@@ -3,11 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import simcomm
 import viz
 from collectives.errors import InputError, TooLarge
 from collectives.records.calibration import Calibration
-from collectives.records.summary import PHASES
+from collectives.records.spans import PHASES
 from collectives.training.workload import Training
 from collectives.units import count, format_size
 from ringlab.shared.failures import refusals_about
@@ -16,10 +15,10 @@ from ringlab.shared.progress import Progress, Tick
 from ringlab.shared.scenario_answer import ScenarioAnswer
 from ringlab.shared.workload import WorkCount, count_work, predictable, resolve_training
 from scenarios import LoadedScenario
-from simcomm.cluster.calibrated import uses_calibration
 from simcomm.cluster.cluster import Cluster, doublings
 from simcomm.model.faults import NO_FAULTS
-from simcomm.performance_models.performance_model import performance_model
+from simcomm.performance_models.performance_model import PerformanceModel, performance_model
+from simcomm.simulate import simulate
 
 
 def waterfall(answer: ScenarioAnswer[Any]) -> "tuple[str, list[viz.Bar]]":
@@ -95,13 +94,10 @@ def scaling_curves(
     curves = []
     for training, row in zip(trainings, points, strict=True):
         found: dict[int, TrainingFigures[float | None]] = {}
-        for one, first, work in row:
-            tick(0, done, total, f"messages, {training.sync_name}, {count(first.world_size, 'rank')}")
+        for one, model, work in row:
+            tick(0, done, total, f"messages, {training.sync_name}, {count(model.cluster.world_size, 'rank')}")
             try:
-                trace = simcomm.train(
-                    one, first, calibration=calibration if uses_calibration(first, one) else None, record=False
-                )
-                found[first.world_size] = training_figures(trace, one)
+                found[model.cluster.world_size] = training_figures(simulate(model, one, record=False), one)
             except TooLarge as error:
                 refused.append(error)
             done += work.messages
@@ -119,7 +115,7 @@ class _Point(NamedTuple):
     """A training on so many hosts, and what there is to simulate for it."""
 
     training: Training
-    cluster: Cluster
+    model: PerformanceModel
     work: WorkCount
 
 
@@ -132,8 +128,8 @@ def _points(
         points.append([])
         for first in firsts:
             try:
-                one = resolve_training(training, first, calibration)
-                points[-1].append(_Point(one, first, count_work(one, performance_model(first), NO_FAULTS)))
+                one, model = resolve_training(training, first, calibration), performance_model(first, calibration)
+                points[-1].append(_Point(one, model, count_work(one, model, NO_FAULTS)))
             except TooLarge as error:
                 refused.append(error)
     return points, refused

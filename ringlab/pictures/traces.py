@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import simcomm
 from collectives.budget import Gigabyte
 from collectives.catalogue import find_algorithm
 from collectives.checks import check_text
@@ -26,13 +25,12 @@ from ringlab.session import Session
 from ringlab.shared.progress import Tick
 from ringlab.shared.workload import predictable, resolve_training
 from scenarios import LoadedScenario
-from simcomm.cluster.calibrated import uses_calibration
-from simcomm.cluster.cluster import Cluster
 from simcomm.failing_run import run_to_failure
 from simcomm.model.faults import NO_FAULTS
-from simcomm.performance_models.performance_model import performance_model
+from simcomm.performance_models.performance_model import PerformanceModel, performance_model
 from simcomm.schedules import check_messages
 from simcomm.selection import resolve_auto
+from simcomm.simulate import simulate
 from viz.player.page import MOST_RUNS
 from viz.player.runs import PlayedRun
 
@@ -58,16 +56,14 @@ class OneRun:
     def simulate(self) -> Trace:
         """Return its trace. Raise InputError for a name that is not in the scenario."""
         asked, cluster = self._asked(), self.scenario.cluster
-        used = uses_calibration(cluster, asked if isinstance(asked, Training) else None)
-        options: dict[str, Any] = {"calibration": self.calibration if used else None, "engine": self.engine}
-        options["faults"] = self.scenario.faults
+        resolved: Request | Training
         if isinstance(asked, Training):
-            training = resolve_training(asked, cluster, self.calibration)
-            _check_recorded(training, cluster)
-            return simcomm.train(training, cluster, **options)
-        request = resolve_auto(asked, cluster, self.calibration)
-        _check_recorded(request, cluster)
-        return simcomm.run(request, cluster, **options)
+            resolved = resolve_training(asked, cluster, self.calibration)
+        else:
+            resolved = resolve_auto(asked, cluster, self.calibration)
+        model = performance_model(cluster, self.calibration)
+        _check_recorded(resolved, model)
+        return simulate(model, resolved, engine=self.engine, faults=self.scenario.faults)
 
     def simulate_to_failure(self) -> Trace:
         """Return its trace or, of a program that is wrong, what happens until it goes wrong. Raise InputError."""
@@ -88,7 +84,7 @@ class OneRun:
         asked = self._asked()
         called = asked.program if isinstance(asked, Training) else asked.algorithm
         if called is not None and called.is_decided:
-            _check_recorded(asked, self.scenario.cluster)
+            _check_recorded(asked, performance_model(self.scenario.cluster))
 
     def _asked(self) -> Request | Training:
         """Return what the scenario asks for, which may be ``auto``."""
@@ -120,13 +116,12 @@ class OneRun:
         return candidates[fitting[-1]]
 
 
-def _check_recorded(asked: Request | Training, cluster: Cluster) -> None:
+def _check_recorded(asked: Request | Training, model: PerformanceModel) -> None:
     """Raise TooLarge for more messages than can be looked at one by one, of all steps of a training together."""
-    model = performance_model(cluster)
     carried = model.carried(asked)
     if carried is not None and (isinstance(asked, Request) or not model.has_no_messages(asked)):
         most, too_many = Gigabyte.RECORDED, "to be looked at one by one"
-        check_messages(carried.algorithm, cluster.world_size, carried.root, carried.times, most, too_many)
+        check_messages(carried.algorithm, model.cluster.world_size, carried.root, carried.times, most, too_many)
 
 
 def check_traceable(scenario: LoadedScenario) -> None:

@@ -127,11 +127,14 @@ class DevicesAnswer(Answer):
             yield Table(None, headings, _lines(case.rows), most_beside=COLUMNS)
         yield Sentences([*self.conclusions, f"Computing: {self.compute}."])
 
-    def write_timeline(self, path: Path) -> None:
-        """Write the last step as a Trace. Raise InputError where it has none."""
+    def timeline(self) -> Trace:
+        """Return the last step. Raise InputError where nothing in it overlaps."""
         if self.trace is None:
-            raise no_timeline(path)
-        self.trace.write(path)
+            raise InputError(
+                "--trace: a mesh without a data axis and without a pipeline has no communication "
+                "that overlaps compute; use more devices with --devices, or set training.parallelism.pipeline"
+            )
+        return self.trace
 
     def draw(self, path: Path | str) -> None:
         """Write the rates against the devices as .png, .svg or .pdf, a curve a value. Raise InputError."""
@@ -147,15 +150,6 @@ class DevicesAnswer(Answer):
         ]
         subtitle = f"{self.key}: a curve a value" if self.key else self.cluster
         viz.write_figure(viz.scaling_figure(self.title, subtitle, curves), path)
-
-
-def no_timeline(path: Path) -> InputError:
-    """Return why no Trace of a step can be written to a file."""
-    return InputError(
-        f"--trace {path}: a mesh without a data axis and without a pipeline has no communication "
-        "that overlaps compute; use more devices with --devices, or set "
-        "training.parallelism.pipeline"
-    )
 
 
 def conclude(key: str | None, cases: Sequence[DevicesCase]) -> list[str]:

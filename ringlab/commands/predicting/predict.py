@@ -120,19 +120,15 @@ def command(
 
 def _predict_devices(scenario: str, overrides: tuple[str, ...], options: PredictOptions, json_to: str | None) -> None:
     """Predict a training on several numbers of devices, show the answer, and write what was asked for."""
-    # others do without NCCL's model
-    from ringlab.commands.predicting.devices_answer import no_timeline
-    from ringlab.commands.predicting.predict_devices import may_have_timeline, predict_devices
+    from ringlab.commands.predicting.predict_devices import predict_devices  # others do without NCCL's model
 
     devices, what_if = "1,2,4,8" if options.devices is None else options.devices, options.what_if
     counts = parse_world_sizes(devices, "--devices", most=65_536)
     check_outputs(json_to, options.plot, options.trace)
-    if options.trace is not None and not may_have_timeline(scenario, counts, *overrides, what_if=what_if):
-        raise no_timeline(options.trace)
     on = count(counts[0], "device") if len(counts) == 1 else f"{len(counts)} numbers of devices"
     with computing(TerminalProgress(), f"predicting {scenario} on {on}") as tick:
         answer = predict_devices(scenario, counts, *overrides, what_if=what_if, tick=tick)
-    writers = [partial(answer.write_timeline, options.trace)] if options.trace is not None else []
+    writers = [] if options.trace is None else [partial(answer.timeline().write, options.trace)]
     deliver(answer, json_to, draw_to(answer, options.plot, json_to), *writers, explain=options.explain)
 
 

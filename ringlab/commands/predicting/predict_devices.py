@@ -74,7 +74,7 @@ def predict_devices(
         def on_row(number: int, before: int = place * len(devices)) -> None:
             tick(0, before + number, len(values) * len(devices), f"predictions, {count(devices[number], 'device')}")
 
-        spread = _read_with(scenario, overrides, key, value)
+        spread = base if key is None else _read_with(scenario, overrides, base, f"{key}={value}")
         model = _step_model(spread, base.training.batch_size)
         case, found = _case(value, spread, model, devices, on_row)
         cases.append(case)
@@ -132,24 +132,6 @@ def _join_sources(values: Sequence[str], sources: Sequence[str]) -> str:
     return "; ".join(f"{source} ({', '.join(map(cut, named))})" for source, named in whose.items())
 
 
-def may_have_timeline(
-    scenario: str | Path, devices: Sequence[int], *overrides: str, what_if: str | None = None
-) -> bool:
-    """Return whether a step on one of the numbers of devices can have a timeline, as a data axis or a pipeline has.
-
-    It is also true where no mesh is of any of these numbers, which ``predict_devices`` says. Raises InputError.
-
-    >>> [may_have_timeline("star8", [most], "training.parallelism={tensor = 4}") for most in (4, 8)]
-    [False, True]
-    """
-    key, values = _parse_what_if(what_if)
-    meshes = [_read_with(scenario, overrides, key, value).parallelism for value in values]
-    return not all(
-        mesh.pipeline == 1 and mesh.tensor in devices and (mesh.data or max(devices) // mesh.tensor) == 1
-        for mesh in meshes
-    )
-
-
 def _parse_what_if(text: str | None) -> tuple[str | None, list[str]]:
     """Return the scenario's key and the values that a what-if varies it over; of none no key and one empty value."""
     if text is None:
@@ -160,28 +142,23 @@ def _parse_what_if(text: str | None) -> tuple[str | None, list[str]]:
     return ALIASES.get(key, key), values
 
 
-def _read_with(scenario: str | Path, overrides: Sequence[str], key: str | None, value: str) -> SpreadTraining:
-    """Return the scenario's training with a value of the key that varies, None where none does.
+def _read_with(scenario: str | Path, overrides: Sequence[str], base: SpreadTraining, change: str) -> SpreadTraining:
+    """Return the scenario's training with a changed key; ``link`` stands for what joins the GPUs of a host.
 
-    The key "link" stands for what joins the GPUs of a host. Raises InputError.
+    Raises InputError, also if ``base``, the unchanged training, is not on GPUs that another link can join.
     """
-    if key == "link":
-        return _read_joined(scenario, overrides, value)
-    return read_spread_training(scenario, overrides if key is None else (*overrides, f"{key}={value}"))
-
-
-def _read_joined(scenario: str | Path, overrides: Sequence[str], link: str) -> SpreadTraining:
-    """Return the scenario's training on GPUs that are joined by another link. Raise InputError where no GPUs are."""
-    found = read_spread_training(scenario, overrides)
-    cluster = _nccl_cluster(found)
+    key, _, link = change.partition("=")
+    if key != "link":
+        return read_spread_training(scenario, (*overrides, change))
+    cluster = _nccl_cluster(base)
     if cluster is None:
         raise InputError(
-            f"--what-if link={link}: {found.cluster.title} does not describe GPUs within a host; use "
+            f"--what-if {change}: {base.cluster.title} does not describe GPUs within a host; use "
             "bandwidths, such as link=1,10Gbit/s"
         )
     if link == "nvlink" and cluster.system.link == "pcie":
         raise InputError(
-            f"--what-if link=nvlink: the GPUs of {found.cluster.title} are connected by PCIe (link = "
+            f"--what-if {change}: the GPUs of {base.cluster.title} are connected by PCIe (link = "
             '"pcie"); use pcie or host'
         )
     table = "description" if cluster.system.preset in machine_entries() else "system"

@@ -2,15 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from functools import cached_property, partial
+from typing import ClassVar, NamedTuple
 
-import simcomm
 from collectives.budget import Gigabyte, allowed
 from collectives.errors import InputError, TooLarge
 from collectives.records.calibration import Calibration
 from collectives.records.limits import find_limits
-from collectives.records.summary import TRAINING_FIGURES
 from collectives.records.trace import Trace
 from collectives.records.waits import Record
 from collectives.request import Request
@@ -19,6 +17,7 @@ from collectives.units import format_size
 from ringlab.session import Session
 from ringlab.shared.conclusions import Conclusions, conclude
 from ringlab.shared.figures import (
+    TRAINING_FIGURES,
     ClusterFigures,
     CollectiveFigures,
     Number,
@@ -39,14 +38,14 @@ from ringlab.shared.workload import (
 )
 from ringlab.table import MOST_SENTENCES, keep_few
 from scenarios import LoadedScenario
-from simcomm.cluster.calibrated import uses_calibration
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.paths import keeping_paths
 from simcomm.model.faults import NO_FAULTS, Faults
 from simcomm.performance_models.options import SimulationOptions, check_engine
-from simcomm.performance_models.performance_model import performance_model
+from simcomm.performance_models.performance_model import PerformanceModel, performance_model
 from simcomm.repetition import FaultFigures, repeat
 from simcomm.schedules import compact_schedule
+from simcomm.simulate import simulate
 from simcomm.uncertainty import combine, disagreement, of_emulated
 
 Figures = CollectiveFigures[Number] | TrainingFigures[Number]
@@ -83,12 +82,12 @@ def predict(scenario: LoadedScenario, session: Session | None = None, in_turns: 
     simulator = _Simulator(scenario, session.find_calibration(scenario), session.engine)
     with session.computing(f"simulating {scenario.title}") as tick, keeping_paths():
         rows = simulator.rows(tick)
-        if session.engine is not None and not any(simulator.engine_of(row.asked, row.cluster) for row in rows):
+        if session.engine is not None and not any(simulator.engine_of(row.asked, row.place.model) for row in rows):
             raise InputError(f"{scenario.path}: engine is not used, as no messages are simulated; remove it")
         found, interrupted = simulator.simulate(rows, tick)
         if simulator.refused and not found:
             raise simulator.refused[0]
-        own, *others = _by_cluster(scenario, found)
+        own, *others = _by_cluster(simulator.places, found)
         if not interrupted:
             own = simulator.with_uncertainty(own, in_turns)
         answer = Prediction(
@@ -102,8 +101,8 @@ def predict(scenario: LoadedScenario, session: Session | None = None, in_turns: 
         )
         try:
             if not interrupted:
-                limits = simulator.limits([(row.asked, one) for row, one in found if row.place == 0])
-                return _conclude(answer, scenario, limits, simulator.refused)
+                limits = simulator.limits([(row.asked, one) for row, one in found if row.place is simulator.own])
+                return _conclude(answer, simulator, limits)
         except KeyboardInterrupt:
             pass
         stopped = f"Stopped: {len(found)} of {len(rows)} rows are simulated."
@@ -118,32 +117,31 @@ def predict_whole(scenario: LoadedScenario, session: Session, in_turns: bool = F
     return found
 
 
-def _conclude(answer: Prediction, scenario: LoadedScenario, limits: str, refused: Sequence[TooLarge]) -> Prediction:
+def _conclude(answer: Prediction, simulator: "_Simulator", limits: str) -> Prediction:
     """Return the answer with the sentences below its tables, of which ``limits`` may be one too many to be shown."""
-    left_out = "; ".join(dict.fromkeys(map(str, refused)))
-    concluded = conclude(answer, scenario, [*([f"Left out: {left_out}."] if left_out else []), *_grounds(scenario)])
+    left_out = "; ".join(dict.fromkeys(map(str, simulator.refused)))
+    caveats = [*([f"Left out: {left_out}."] if left_out else []), *simulator.grounds()]
+    concluded = conclude(answer, simulator.scenario, caveats)
     if limits and len(concluded.conclusions) + bool(concluded.explanations) >= MOST_SENTENCES:
         concluded = Conclusions(*keep_few(concluded.conclusions, (limits, *concluded.explanations)))
     return replace(answer, **concluded._asdict(), limits=limits)
 
 
-def _grounds(scenario: LoadedScenario) -> list[str]:
-    """Return of each cluster that NCCL joins what its predictions stand on."""
-    clusters = {scenario.cluster.title: scenario.cluster} | {one.title: one.cluster for one in scenario.what_ifs}
-    algorithms = scenario.collective.algorithms if scenario.collective else ()
-    titles: dict[str, list[str]] = {}
-    for title, one in clusters.items():
-        titles.setdefault("; ".join(performance_model(one).caveats(algorithms)), []).append(title)
-    return [f"{' and '.join(alike)}: {notes}." for notes, alike in titles.items() if notes]
+class Place(NamedTuple):
+    """A cluster that is predicted: the scenario's own, at number 0, or that of a what-if."""
+
+    number: int
+    title: str
+    cluster: Cluster
+    faults: Faults
+    model: PerformanceModel
 
 
 class Row(NamedTuple):
     """A row of the answer that is to be simulated."""
 
-    place: int  # 0 of the scenario's own cluster, then of its what-ifs
+    place: Place
     asked: Asked
-    cluster: Cluster
-    faults: Faults
     work: WorkCount
 
     @property
@@ -154,20 +152,19 @@ class Row(NamedTuple):
     @property
     def may_be_too_large(self) -> bool:
         """Whether it can only be simulated where a shortcut applies, which is found out then."""
-        return self.work.messages > allowed(Gigabyte.MESSAGES) * self.faults.runs * self.work.collectives
+        return self.work.messages > allowed(Gigabyte.MESSAGES) * self.place.faults.runs * self.work.collectives
 
 
-def _by_cluster(scenario: LoadedScenario, found: Sequence[tuple[Row, Figures]]) -> list[ClusterFigures[Number]]:
+def _by_cluster(places: Sequence[Place], found: Sequence[tuple[Row, Figures]]) -> list[ClusterFigures[Number]]:
     """Return the figures of the scenario's own cluster and of its what-ifs."""
-    places = [(scenario.title, scenario.cluster), *((other.title, other.cluster) for other in scenario.what_ifs)]
     return [
         ClusterFigures(
-            title=title,
-            cluster=cluster.title,
-            collectives=tuple(one for row, one in found if row.place == place and isinstance(one, CollectiveFigures)),
-            training=tuple(one for row, one in found if row.place == place and isinstance(one, TrainingFigures)),
+            title=place.title,
+            cluster=place.cluster.title,
+            collectives=tuple(one for row, one in found if row.place is place and isinstance(one, CollectiveFigures)),
+            training=tuple(one for row, one in found if row.place is place and isinstance(one, TrainingFigures)),
         )
-        for place, (title, cluster) in enumerate(places)
+        for place in places
     ]
 
 
@@ -179,33 +176,52 @@ class _Simulator:
     calibration: Calibration | None
     engine: str | None
     known: dict[tuple[int, Asked], Figures] = field(default_factory=dict)  # of rows that were simulated
-    chosen: dict[tuple[int, Training], Training] = field(default_factory=dict)  # ``auto`` resolved, by place
     refused: list[TooLarge] = field(default_factory=list)  # what is left out
+
+    @cached_property
+    def places(self) -> list[Place]:
+        """The scenario's own cluster and those of its what-ifs."""
+        own, others = self.scenario, self.scenario.what_ifs
+        every = [
+            (own.cluster.title, own.cluster, own.faults),
+            *((one.title, one.cluster, one.faults) for one in others),
+        ]
+        return [
+            Place(number, title, cluster, faults, performance_model(cluster, self.calibration))
+            for number, (title, cluster, faults) in enumerate(every)
+        ]
+
+    @property
+    def own(self) -> Place:
+        """The scenario's own cluster."""
+        return self.places[0]
 
     def rows(self, tick: Tick = lambda *_: None) -> list[Row]:
         """Return what is to be simulated, ``auto`` resolved, without what is refused; a row again has no messages."""
-        places = [(self.scenario.cluster, self.scenario.faults)]
-        places += [(other.cluster, other.faults) for other in self.scenario.what_ifs]
-        rows: list[Row] = []
-        for place, (cluster, faults) in enumerate(places):
+        rows, chosen = list[Row](), dict[tuple[int, Training], Training]()
+        for place in self.places:
+            cluster, model = place.cluster, place.model
             tick(0, 0, 0, f"preparing {cluster.title}")
-            trainings, model = self._trainings(cluster), performance_model(cluster, self.calibration)
+            trainings = self.scenario.trainings if model.predicts_ddp() else predictable(self.scenario.trainings)
             for training in trainings:
-                model.check_training(training, SimulationOptions(self.engine_of(training, cluster), faults))
-            first_alike = next(other for other, (one, _) in enumerate(places) if one == cluster)
+                model.check_training(training, SimulationOptions(self.engine_of(training, model), place.faults))
+            alike = next(other.number for other in self.places if other.cluster == cluster)
+            for training in trainings:
+                if (alike, training) not in chosen:
+                    chosen[alike, training] = resolve_training(training, cluster, self.calibration)
             every: list[Asked] = [
                 *resolve_requests(self.scenario.collective, cluster, self.calibration),
-                *(self._resolve(training, first_alike, cluster) for training in trainings),
+                *(chosen[alike, training] for training in trainings),
             ]
             seen: set[Asked] = set()
             for one in every:
                 try:
-                    work = WorkCount() if one in seen else count_work(one, model, faults)
+                    work = WorkCount() if one in seen else count_work(one, model, place.faults)
                 except TooLarge as error:
                     self._refuse(one, error)
                     continue
                 seen.add(one)
-                rows.append(Row(place, one, cluster, faults, work))
+                rows.append(Row(place, one, work))
         return rows
 
     def simulate(self, rows: Sequence[Row], tick: Tick) -> tuple[list[tuple[Row, Figures]], bool]:
@@ -228,7 +244,7 @@ class _Simulator:
 
                 on_run(0)
                 try:
-                    figures = self.figures(row, partial(on_run, row.work.messages // row.faults.runs))
+                    figures = self.figures(row, partial(on_run, row.work.messages // row.place.faults.runs))
                     found[at] = row, figures
                 except TooLarge as error:
                     self._refuse(row.asked, error)
@@ -237,12 +253,9 @@ class _Simulator:
 
     def figures(self, row: Row, on_run: Callable[[], None] = lambda: None) -> Figures:
         """Simulate a row, unless it is known; ``on_run`` is called after each repetition."""
-        key = row.place, row.asked
+        key = row.place.number, row.asked
         if key not in self.known:
-            if isinstance(row.asked, Request):
-                self.known[key] = self._collective(row.asked, row, on_run)
-            else:
-                self.known[key] = self._training(row.asked, row, on_run)
+            self.known[key] = _figures(row, self.engine_of(row.asked, row.place.model), on_run)
         return self.known[key]
 
     def with_uncertainty(self, own: ClusterFigures[Number], in_turns: bool) -> ClusterFigures[Number]:
@@ -251,7 +264,7 @@ class _Simulator:
         Of an emulated cluster they are predicted once more with slower cores.
         """
         age_s = self.calibration.age_s if self.calibration is not None and not in_turns else 0.0
-        others = performance_model(self.scenario.cluster, self.calibration).alternatives()
+        others = self.own.model.alternatives()
         parts = [self._figures_by(part) for part in others.parts]
         slower = None if others.slower is None else self._figures_by(others.slower)
 
@@ -278,7 +291,7 @@ class _Simulator:
     def _figures_by(self, calibration: Calibration) -> ClusterFigures[Number]:
         """Return the figures of the scenario's own cluster by another calibration."""
         other = _Simulator(replace(self.scenario, what_ifs=()), calibration, self.engine)
-        return _by_cluster(other.scenario, [(row, other.figures(row)) for row in other.rows()])[0]
+        return _by_cluster(other.places, [(row, other.figures(row)) for row in other.rows()])[0]
 
     def limits(self, found: Sequence[tuple[Asked, Figures]]) -> str:
         """Return what limits the quickest collective at the largest size, else training, as the player says it.
@@ -296,34 +309,23 @@ class _Simulator:
 
         It is simulated once more for its messages, unless these are many; empty then, and where nothing is known.
         """
-        cluster = self.scenario.cluster
-        carried = performance_model(cluster).carried(asked)
-        if carried is None:
+        model = self.own.model
+        carried = model.carried(asked)
+        if carried is None or (isinstance(asked, Training) and model.has_no_messages(asked)):
             return ""
-        if compact_schedule(carried.algorithm, cluster.world_size, carried.root).messages > MOST_LOOKED_AT:
+        if compact_schedule(carried.algorithm, model.cluster.world_size, carried.root).messages > MOST_LOOKED_AT:
             return ""
-        known = self._used(cluster, asked if isinstance(asked, Training) else None)
-        options: dict[str, Any] = {"calibration": known, "engine": self.engine}
-        options["faults"] = self.scenario.faults
         if isinstance(asked, Request):
-            what, trace = (
-                f"{asked.algorithm.label}, {format_size(asked.nbytes)}",
-                simcomm.run(asked, cluster, **options),
-            )
-        elif performance_model(cluster).has_no_messages(asked):
-            return ""
+            what = f"{asked.algorithm.label}, {format_size(asked.nbytes)}"
         else:
-            what, trace = f"training with {asked.sync_name}", simcomm.train(asked, cluster, steps=1, **options)
+            what = f"training with {asked.sync_name}"
+        trace = simulate(model, asked, steps=1, engine=self.engine, faults=self.own.faults)
         limits = find_limits(trace)
         return "" if limits.kind == "unknown" else f"What limits {what}: {limits.heading}. {limits.sentence}"
 
-    def _used(self, cluster: Cluster, training: Training | None = None) -> Calibration | None:
-        """Return the calibration where the prediction of a collective, or of a training, depends on it."""
-        return self.calibration if uses_calibration(cluster, training) else None
-
     def _ended(self, found: Sequence[tuple[Asked, Figures]]) -> list[tuple[float, Asked]]:
         """Return seconds of the collectives of messages at the largest size or, without collectives, of trainings."""
-        model = performance_model(self.scenario.cluster)
+        model = self.own.model
         largest = max((one.bytes for _, one in found if isinstance(one, CollectiveFigures)), default=None)
         ended = list[tuple[float, Asked]]()
         for asked, one in found:
@@ -339,63 +341,48 @@ class _Simulator:
         hint = "; or name an algorithm in place of auto" if is_auto(asked) else ""
         self.refused.append(TooLarge(f"{error}{hint}"))
 
-    def _resolve(self, training: Training, place: int, cluster: Cluster) -> Training:
-        """Return the training with the algorithm that the model chooses at a place, which is chosen once."""
-        key = place, training
-        if key not in self.chosen:
-            self.chosen[key] = resolve_training(training, cluster, self.calibration)
-        return self.chosen[key]
-
-    def _trainings(self, cluster: Cluster) -> Sequence[Training]:
-        """Return the trainings to simulate: torch's own sync only where its overlap was measured, on this machine."""
-        predicts_ddp = performance_model(cluster, self.calibration).predicts_ddp()
-        return self.scenario.trainings if predicts_ddp else predictable(self.scenario.trainings)
-
-    def engine_of(self, asked: Asked, cluster: Cluster) -> str | None:
+    def engine_of(self, asked: Asked, model: PerformanceModel) -> str | None:
         """Return the engine: none for NCCL's own, and for a sync that is predicted as a whole, unless it is torch's."""
         if isinstance(asked, Request):
             return self.engine if asked.algorithm.has_program else None
-        is_whole = asked.gradient_sync is not None and performance_model(cluster).has_no_messages(asked)
-        return None if is_whole else self.engine
+        return None if asked.gradient_sync is not None and model.has_no_messages(asked) else self.engine
 
-    def _collective(self, request: Request, row: Row, on_run: Callable[[], None]) -> CollectiveFigures[Number]:
-        cluster, faults = row.cluster, row.faults
-        known, engine = self._used(cluster), self.engine_of(request, cluster)
-        simulate = partial(simcomm.run, request, cluster, calibration=known, engine=engine)
-        if faults == NO_FAULTS:
-            trace = simulate(record=False)
-            on_run()
-            return collective_figures(trace)
-        trace, about = _repeat(row, simulate, lambda trace: trace.elapsed, on_run)
-        if faults.slows_ranks and cluster.transport is not None and cluster.transport.gamma == 0:
-            about = replace(about, computing="free")
-        return collective_figures(trace, about)
-
-    def _training(self, training: Training, row: Row, on_run: Callable[[], None]) -> TrainingFigures[Number]:
-        known, engine = self._used(row.cluster, training), self.engine_of(training, row.cluster)
-        simulate = partial(simcomm.train, training, row.cluster, calibration=known, engine=engine)
-        if row.faults == NO_FAULTS:
-            trace = simulate(record=False)
-            on_run()
-            return training_figures(trace, training)
-        trace, about = _repeat(
-            row, simulate, partial(_step_seconds, training), on_run, performance_model(row.cluster).steps
-        )
-        return training_figures(trace, training, about)
+    def grounds(self) -> list[str]:
+        """Return of each cluster that NCCL joins what its predictions stand on."""
+        algorithms = self.scenario.collective.algorithms if self.scenario.collective else ()
+        titles: dict[str, dict[str, None]] = {}
+        for place in self.places:
+            titles.setdefault("; ".join(place.model.caveats(algorithms)), {})[place.title] = None
+        return [f"{' and '.join(alike)}: {notes}." for notes, alike in titles.items() if notes]
 
 
-def _repeat(
-    row: Row,
-    simulate: Callable[..., Trace],
-    seconds: Callable[[Trace], float],
-    on_run: Callable[[], None],
-    steps: int = 1,
-) -> tuple[Trace, FaultFigures]:
+def _figures(row: Row, engine: str | None, on_run: Callable[[], None]) -> Figures:
+    """Return the figures of a row: of one run or, under faults, of the repetition with the median time."""
+    place, asked = row.place, row.asked
+    run = partial(simulate, place.model, asked, engine=engine)
+    if place.faults == NO_FAULTS:
+        found = _figures_of(asked, run(record=False))
+        on_run()
+        return found
     record = Record.WAITS if row.work.messages <= MOST_RECORDED else Record.BRIEF_WAITS
-    return repeat(row.faults, row.cluster, simulate, seconds, record=record, steps=steps, on_run=on_run)
+    steps = 1 if isinstance(asked, Request) else place.model.steps
+    trace, about = repeat(
+        place.faults, place.cluster, run, partial(_seconds, asked), record=record, steps=steps, on_run=on_run
+    )
+    transport = place.cluster.transport
+    if isinstance(asked, Request) and place.faults.slows_ranks and transport is not None and transport.gamma == 0:
+        about = replace(about, computing="free")
+    return _figures_of(asked, trace, about)
 
 
-def _step_seconds(training: Training, trace: Trace) -> float:
-    seconds = training_figures(trace, training).step_s
+def _figures_of(asked: Asked, trace: Trace, about: FaultFigures | None = None) -> Figures:
+    return collective_figures(trace, about) if isinstance(asked, Request) else training_figures(trace, asked, about)
+
+
+def _seconds(asked: Asked, trace: Trace) -> float:
+    """Return the seconds of a collective, or of a step."""
+    if isinstance(asked, Request):
+        return trace.elapsed
+    seconds = training_figures(trace, asked).step_s
     assert seconds is not None, "a run that ended has a time"
     return seconds
