@@ -17,9 +17,9 @@ import ringlab
 from benchmarks.torch_forms.data_parallel import run_data_parallel, why_not
 from collectives.output_files import write_text
 from collectives.records.environment import describe_environment
-from collectives.records.summary import training_entry
 from collectives.training.workload import Training
 from realcomm.training.trainer import train
+from ringlab.shared.figures import training_figures
 from simcomm import this_machine
 
 RESULTS = Path(__file__).parent / "results" / "data_parallel.json"
@@ -45,7 +45,7 @@ def measure(devices: int, batch_size: int) -> dict[str, Any]:
     training = Training(None, dataset="synthetic", batch_size=batch_size, images=STEPS * devices * batch_size)
     one = run_data_parallel(training, devices, steps=STEPS)
     ranks = train(training, this_machine(devices), steps=STEPS, backend="nccl")
-    ddp = training_entry(ranks, training)["step_s"]
+    ddp = training_figures(ranks, training).step_s
     return {"devices": devices, "ddp": ddp, "data_parallel": median(one.seconds[WARM_UP:])}
 
 

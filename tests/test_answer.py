@@ -14,7 +14,7 @@ from collectives import InputError, find_algorithm
 from collectives.declaration import auto
 from collectives.records.calibration import Calibration, FittedLine, MachineLoad
 from collectives.records.limits import find_limits
-from collectives.records.summary import PHASES
+from collectives.records.spans import PHASES
 from collectives.records.trace import Trace
 from collectives.request import Request
 from collectives.training.workload import ComputePhases, Training

@@ -13,7 +13,6 @@ from collectives import find_algorithm
 from collectives.costs.hops import EXCHANGE, FAN_IN, FAN_OUT, RELAY, Hop, Probe
 from collectives.records.calibration import HopCurve, read_calibration
 from collectives.records.environment import threads_per_rank
-from collectives.records.summary import training_entry
 from collectives.request import make_request
 from collectives.training.gradients import Gradient
 from collectives.training.workload import ComputePhases, Training
@@ -31,6 +30,7 @@ from realcomm.calibration.blocks import (
 from realcomm.calibration.calibration import LINE_SIZES, make_plan, run_in_turns
 from ringlab.scenario import load
 from ringlab.session import Session
+from ringlab.shared.figures import training_figures
 
 RING, NAIVE = find_algorithm("all_reduce/ring"), find_algorithm("all_reduce/naive")
 JOB = Training(RING)
@@ -88,12 +88,12 @@ def test_a_training_waits_for_the_slowest_rank():
     found = make_calibration([training_block(late=0.01)], TWO)
     (point,) = found.compute
     assert point.wait_s == pytest.approx(0.005)  # the first rank waits 10 ms, the second none
-    entry = training_entry(simcomm.train(JOB, simcomm.this_machine(2), calibration=_with_lone(found)), JOB)
-    assert entry["forward_s"] == pytest.approx(0.1)
-    assert entry["backward_s"] == pytest.approx(0.205)
-    assert entry["sync_s"] == pytest.approx(0.02 + 0.02 + 0.004 + 0.005)  # two hops, the division, waiting
-    assert entry["loading_s"] == pytest.approx(0.02)
-    assert entry["step_s"] == pytest.approx(0.02 + 0.1 + 0.21 + 0.044 + 0.03)
+    entry = training_figures(simcomm.train(JOB, simcomm.this_machine(2), calibration=_with_lone(found)), JOB)
+    assert entry.forward_s == pytest.approx(0.1)
+    assert entry.backward_s == pytest.approx(0.205)
+    assert entry.sync_s == pytest.approx(0.02 + 0.02 + 0.004 + 0.005)  # two hops, the division, waiting
+    assert entry.loading_s == pytest.approx(0.02)
+    assert entry.step_s == pytest.approx(0.02 + 0.1 + 0.21 + 0.044 + 0.03)
 
 
 def _with_lone(found):
@@ -113,12 +113,12 @@ def test_torchs_own_sync_is_what_overlaps_and_what_cannot():
     found = _with_lone(make_calibration([measured], TWO))
     assert found.overlap[0].steal == pytest.approx(0.5)
     job = Training(None)
-    entry = training_entry(simcomm.train(job, simcomm.this_machine(2), calibration=found), job)
-    assert entry["forward_s"] == pytest.approx(0.1 + 0.001)
-    assert entry["backward_s"] == pytest.approx(0.2 + 0.5 * 0.02 + 0.02 + 0.01)
-    assert entry["sync_s"] == 0.0
-    assert entry["loading_s"] == pytest.approx(0.02)
-    assert entry["step_s"] == pytest.approx(0.02 + 0.101 + 0.24 + 0.03)
+    entry = training_figures(simcomm.train(job, simcomm.this_machine(2), calibration=found), job)
+    assert entry.forward_s == pytest.approx(0.1 + 0.001)
+    assert entry.backward_s == pytest.approx(0.2 + 0.5 * 0.02 + 0.02 + 0.01)
+    assert entry.sync_s == 0.0
+    assert entry.loading_s == pytest.approx(0.02)
+    assert entry.step_s == pytest.approx(0.02 + 0.101 + 0.24 + 0.03)
 
 
 def test_what_a_run_measures_does_not_change_its_prediction():

@@ -11,9 +11,9 @@ from collectives import Algorithm, InputError, find_algorithm
 from collectives.declaration import nccl
 from collectives.records.calibration import Calibration, ComputePoint, FittedLine, OverlapPoint
 from collectives.records.environment import cores, threads_per_rank
-from collectives.records.summary import PHASES as SUMMARY_PHASES
-from collectives.records.summary import training_entry
+from collectives.records.spans import PHASES as SUMMARY_PHASES
 from collectives.training.workload import Buckets, ComputePhases, Training
+from ringlab.shared.figures import training_figures
 from simcomm.cluster.calibrated import as_emulated
 from simcomm.model import faults
 
@@ -39,15 +39,15 @@ def point(processes: int, threads: int, phases: ComputePhases) -> ComputePoint:
 
 @pytest.mark.parametrize("sync", ["naive", "ring", "unchunked_ring"])
 def test_a_step_is_its_phases_and_the_collective(sync: str):
-    entry = training_entry(simcomm.train(job(sync), STAR), job(sync))
+    entry = training_figures(simcomm.train(job(sync), STAR), job(sync))
     alone = simcomm.run(f"all_reduce/{sync}", STAR, job(sync).gradient_bytes).elapsed
-    assert entry["forward_s"] == pytest.approx(0.1, rel=1e-9)
-    assert entry["backward_s"] == pytest.approx(0.2, rel=1e-9)
-    assert entry["optimizer_s"] == pytest.approx(0.05, rel=1e-9)
+    assert entry.forward_s == pytest.approx(0.1, rel=1e-9)
+    assert entry.backward_s == pytest.approx(0.2, rel=1e-9)
+    assert entry.optimizer_s == pytest.approx(0.05, rel=1e-9)
     if sync == "ring":  # all ranks begin and end together
-        assert entry["step_s"] == pytest.approx(0.35 + alone, rel=1e-9)
-        assert entry["samples_per_s"] == pytest.approx(8 * 32 / (0.35 + alone), rel=1e-9)
-        assert entry["scaling_efficiency"] == pytest.approx(0.35 / (0.35 + alone), rel=1e-9)
+        assert entry.step_s == pytest.approx(0.35 + alone, rel=1e-9)
+        assert entry.samples_per_s == pytest.approx(8 * 32 / (0.35 + alone), rel=1e-9)
+        assert entry.scaling_efficiency == pytest.approx(0.35 / (0.35 + alone), rel=1e-9)
 
 
 @pytest.mark.parametrize("changed", [{}, {"buckets": Buckets()}])
@@ -56,12 +56,12 @@ def test_a_step_begins_with_loading_its_batch(changed: dict[str, Any]):
     training = replace(job("ring", replace(PHASES, loading=0.03)), **changed)
     without = replace(training, compute=PHASES)
     trace, plain = (simcomm.train(one, STAR, steps=2, faults=slow) for one in (training, without))
-    entry, expected = training_entry(trace, training), training_entry(plain, without)
+    entry, expected = training_figures(trace, training), training_figures(plain, without)
     ranks = 10 / 8 if not changed else 1.0  # rank 3 takes three times as long to load, too
-    assert entry["loading_s"] == pytest.approx(0.03 * ranks) and expected["loading_s"] == 0
-    assert (entry["forward_s"], entry["backward_s"]) == pytest.approx((expected["forward_s"], expected["backward_s"]))
+    assert entry.loading_s == pytest.approx(0.03 * ranks) and expected.loading_s == 0
+    assert (entry.forward_s, entry.backward_s) == pytest.approx((expected.forward_s, expected.backward_s))
     slowest = 3 if not changed else 1
-    assert entry["step_s"] == pytest.approx(expected["step_s"] + slowest * 0.03)
+    assert entry.step_s == pytest.approx(expected.step_s + slowest * 0.03)
     own = [span for span in trace.spans if span.rank == 3 and not span.name.startswith("bucket")]
     assert [span.name for span in own if span.name != "reduce"][:5] == [*SUMMARY_PHASES]
     assert all(one.end == other.begin for one, other in pairwise(own) if other.name == "forward")
@@ -73,18 +73,18 @@ def test_calibrated_phases_are_those_of_as_many_ranks_and_threads():
     threads = threads_per_rank(2)
     numbers = calibration(2, [point(2, threads, together), point(1, threads, alone)])
     trace = simcomm.train(job("ring", None), simcomm.this_machine(2), calibration=numbers)
-    entry = training_entry(trace, job("ring"))
+    entry = training_figures(trace, job("ring"))
     sync = job("ring").gradient_bytes * 4e-9  # both ways at once: two halves of n bytes, twice
-    assert entry["forward_s"] == pytest.approx(0.2, rel=1e-9)
-    assert entry["sync_s"] == pytest.approx(sync, rel=1e-6)
-    assert entry["scaling_efficiency"] == pytest.approx(0.35 / (0.7 + sync), rel=1e-6)
+    assert entry.forward_s == pytest.approx(0.2, rel=1e-9)
+    assert entry.sync_s == pytest.approx(sync, rel=1e-6)
+    assert entry.scaling_efficiency == pytest.approx(0.35 / (0.7 + sync), rel=1e-6)
 
 
 def test_hosts_of_their_own_have_all_their_cores():
     numbers = calibration(2, [point(1, cores(), PHASES)])
     cluster = simcomm.star(4, "10 Gbit/s", "5 us", transport=None)
-    entry = training_entry(simcomm.train(job("ring", None), cluster, calibration=numbers), job("ring"))
-    assert entry["forward_s"] == pytest.approx(0.1, rel=1e-9)
+    entry = training_figures(simcomm.train(job("ring", None), cluster, calibration=numbers), job("ring"))
+    assert entry.forward_s == pytest.approx(0.1, rel=1e-9)
 
 
 def test_missing_phases_and_ddp_are_refused():
@@ -134,9 +134,9 @@ def test_emulated_ranks_that_wait_leave_the_cores_to_others(monkeypatch):
     assert [lengths["forward", rank, 1] for rank in (1, 2, 3)] == pytest.approx([0.1] * 3)
     whole = simcomm.train(training, cluster, calibration=found)
     ends = [max(span.end for span in whole.spans if (span.name, span.step) == ("optimizer", step)) for step in (0, 4)]
-    entry = training_entry(whole, training)
-    assert entry["forward_s"] == pytest.approx(0.1, rel=0.3)  # without the first step, in which it takes 0.2
-    assert entry["step_s"] == pytest.approx((ends[1] - ends[0]) / 4, rel=0.01)
+    entry = training_figures(whole, training)
+    assert entry.forward_s == pytest.approx(0.1, rel=0.3)  # without the first step, in which it takes 0.2
+    assert entry.step_s == pytest.approx((ends[1] - ends[0]) / 4, rel=0.01)
 
 
 @pytest.mark.parametrize("sync", [None, find_algorithm("all_reduce/ring")])

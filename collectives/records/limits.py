@@ -17,7 +17,7 @@ import numpy as np
 
 from collectives.records.columns import Floats, Ints
 from collectives.records.link_loads import LinkLoads, link_loads
-from collectives.records.summary import PHASES
+from collectives.records.spans import PHASES
 from collectives.records.trace import ProgramFailure, Trace
 from collectives.records.waits import critical_path, fullest_link
 from collectives.units import format_bandwidth, format_time

@@ -9,9 +9,11 @@ import numpy.typing as npt
 from collectives.checks import MOST_SECONDS
 from collectives.records.columns import Bools, Column, Columnar, columns_to_plain, read_columns, take
 
+PHASES = ("loading", "forward", "backward", "sync", "optimizer")  # of a training step, in this order
+
 
 class Span(NamedTuple):
-    """A rank in one phase: ``reduce``, or in a training step one of ``summary.PHASES``.
+    """A rank in one phase: ``reduce``, or in a training step one of ``PHASES``.
 
     >>> Span(rank=0, name="reduce", step=2, begin=1e-3, end=2e-3).name
     'reduce'

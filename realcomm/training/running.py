@@ -12,7 +12,7 @@ from torch import nn
 
 from collectives.catalogue import find_algorithm
 from collectives.errors import RunFailed, noting_errors
-from collectives.records.summary import PHASES as STEP_PHASES
+from collectives.records.spans import PHASES as STEP_PHASES
 from collectives.training.workload import Buckets, ComputePhases, Training
 from realcomm.execution.executor import execute
 from realcomm.execution.group_memory import host_barrier

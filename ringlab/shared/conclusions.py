@@ -5,7 +5,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from collectives.declaration import Algorithm
-from collectives.records.summary import PHASES
+from collectives.records.spans import PHASES
 from collectives.records.trace import Unfinished
 from collectives.schedule.build import build_schedule
 from collectives.units import format_size, format_time

@@ -9,7 +9,7 @@ from math import inf
 from typing import Any, ClassVar, Generic
 
 from collectives.records.environment import describe_environment
-from collectives.records.summary import PHASES
+from collectives.records.spans import PHASES
 from collectives.units import format_size, format_time
 from ringlab.shared.answer import Answer
 from ringlab.shared.figures import ClusterFigures, CollectiveFigures, N, Number, SideBySide, TrainingFigures

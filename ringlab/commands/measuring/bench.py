@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -18,7 +18,6 @@ from collectives.declaration import AUTO, Algorithm, auto
 from collectives.errors import InputError
 from collectives.records.calibration import Calibration
 from collectives.records.environment import describe_environment
-from collectives.records.summary import COLLECTIVE_FIGURES, collective_entry
 from collectives.records.trace import Trace
 from collectives.request import make_request
 from collectives.spec import check_op, find_spec
@@ -28,7 +27,8 @@ from realcomm.launching.launcher import check_launch
 from realcomm.measuring.collective_run import RankFigures, TimedRequest, measure_all
 from ringlab.emulated import on_emulated
 from ringlab.session import find_cached, load_scenario
-from ringlab.shared.answer import Answer, AnswerRecord
+from ringlab.shared.answer import Answer
+from ringlab.shared.figures import COLLECTIVE_FIGURES, CollectiveFigures, Number, collective_figures
 from ringlab.shared.options import BackendOpt, JsonOpt, with_groups
 from ringlab.shared.output import check_outputs, make_console, write_files, write_json
 from ringlab.shared.ranges import grow_sizes
@@ -121,18 +121,9 @@ def command(
 
 
 @dataclass(frozen=True, kw_only=True)
-class BenchRow(AnswerRecord):
-    """One algorithm at one size. Times in seconds, rates in 1e9 bytes/s; None of a buffer without an element."""
+class BenchRow(CollectiveFigures[Number]):
+    """One algorithm at one size; no times or rates for a buffer without an element."""
 
-    collective: str
-    algorithm: str
-    world_size: int
-    bytes: int
-    time_s: float | None
-    time_min_s: float | None
-    time_max_s: float | None
-    algbw_GBps: float | None  # noqa: N815  # the key of the JSON
-    busbw_GBps: float | None  # noqa: N815
     count: int  # elements, as nccl-tests counts them
     dtype: str
     op: str
@@ -212,7 +203,7 @@ class Benchmark:
         request, ranks = measurement.request, self.options.ranks
         predicted = self._predict(measurement)
         row = {
-            **_measured(measurement, ranks, figures),
+            **vars(_measured(measurement, ranks, figures)),
             "count": request.elements // ranks if request.spec.has_parts else request.elements,
             "dtype": request.dtype,
             "op": request.op if request.spec.reduces else "none",
@@ -231,11 +222,11 @@ class Benchmark:
         return simcomm.run(measurement.request, cluster, calibration=self.calibration).elapsed
 
 
-def _measured(measurement: TimedRequest, ranks: int, figures: RankFigures) -> dict[str, Any]:
+def _measured(measurement: TimedRequest, ranks: int, figures: RankFigures) -> CollectiveFigures[Number]:
     nbytes = float(measurement.request.nbytes)
     facts = {"nbytes": nbytes, "time_min_s": figures.least_s, "time_max_s": figures.most_s}
     trace = Trace(measurement.request.algorithm.full_name, "measured", ranks, figures.median_s, facts=facts)
-    return cast(dict[str, Any], collective_entry(trace))
+    return collective_figures(trace)
 
 
 def bench(

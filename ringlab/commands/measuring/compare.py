@@ -10,7 +10,6 @@ import typer
 
 from collectives.errors import InputError
 from collectives.records.calibration import Calibration, MachineLoad
-from collectives.records.summary import COLLECTIVE_FIGURES, TRAINING_FIGURES
 from collectives.records.trace import Trace
 from collectives.training.workload import Training
 from collectives.units import count
@@ -31,7 +30,15 @@ from ringlab.session import Session, load_scenario, real_session
 from ringlab.shared.answer import NOT_IN_JSON
 from ringlab.shared.conclusions import Conclusions, conclude
 from ringlab.shared.failures import refusals_about
-from ringlab.shared.figures import CollectiveFigures, Number, SideBySide, TrainingFigures, side_by_side
+from ringlab.shared.figures import (
+    COLLECTIVE_FIGURES,
+    TRAINING_FIGURES,
+    CollectiveFigures,
+    Number,
+    SideBySide,
+    TrainingFigures,
+    side_by_side,
+)
 from ringlab.shared.options import (
     AnswerOptions,
     CheckOpt,
