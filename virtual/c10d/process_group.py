@@ -6,6 +6,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from virtual.c10d.backend_rules import NAMED, RULES, BackendRules
 from virtual.c10d.work import VirtualWork
 from virtual.matching.exchanges import (
     AllGather,
@@ -26,7 +27,6 @@ from virtual.ranks.rank import PastCall, Rank, RankWait
 from virtual.ranks.sites import find_asked
 
 Tensors = Sequence[torch.Tensor]
-NAMED: Any = dist.ReduceOp.RedOpType  # torch says nothing of its names
 OPERATORS = {
     NAMED.SUM: "sum",
     NAMED.AVG: "mean",
@@ -52,12 +52,11 @@ class VirtualBackend:
         return "virtual"
 
 
-def read_operator(options: Any) -> tuple[str, Any]:
-    """Return the name of a reduction, and the factor that each rank's data is multiplied by before, or None."""
+def find_operator(options: Any) -> tuple[Any, Any]:
+    """Return torch's operator of a reduction, and the factor of each rank's data, or None."""
     asked = getattr(options, "reduceOp", options)
     named = getattr(asked, "op", asked)
-    factor = asked.__getstate__()[1] if named == NAMED.PREMUL_SUM else None
-    return OPERATORS[named], factor
+    return named, asked.__getstate__()[1] if named == NAMED.PREMUL_SUM else None
 
 
 class VirtualProcessGroup(dist.ProcessGroup):
@@ -70,6 +69,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
         super().__init__(place, len(group.ranks))  # type: ignore[call-arg]  # of several ways one
         self.group, self._place = group, place
         self._name, self._description = group.name, "undefined"
+        self.rules: BackendRules = RULES["gloo"]
 
     def __repr__(self) -> str:
         return f"<group {self._name} of {format_ranks(self.group.ranks)}>"
@@ -139,6 +139,8 @@ class VirtualProcessGroup(dist.ProcessGroup):
         rank, group = self._caller(), self.group
         dtype = exchange.dtype if shown else None
         rooted = exchange.from_root or exchange.to_root
+        if rooted and not 0 <= exchange.root < len(group.ranks):
+            raise RuntimeError(f"ProcessGroup{self.rules.title}::{verb}: invalid root rank: {exchange.root}")
         root = group.ranks[exchange.root] if rooted else None
         op = alike.pop("op", "")
         lengths = alike.pop("lengths", tuple(tensor.numel() for tensor in shown))
@@ -161,11 +163,17 @@ class VirtualProcessGroup(dist.ProcessGroup):
         self.group.world.computing.forget(rank)
         return work
 
+    def _reduction(self, verb: str, tensors: Tensors, opts: Any) -> tuple[str, Any]:
+        """Return the name of an operator that the backend allows, and the factor of each rank's data, or None."""
+        named, factor = find_operator(opts)
+        self.rules.check_reduction(verb, tensors, named)
+        return OPERATORS[named], factor
+
     # -- the verbs
 
     def allreduce(self, tensors: Tensors, opts: Any = None) -> VirtualWork:
         """Reduce tensors in place on all ranks."""
-        op, factor = ("sum", None) if opts is None else read_operator(opts)
+        op, factor = self._reduction("all_reduce", tensors, NAMED.SUM if opts is None else opts)
         exchange = AllReduce(self.rank(), op=op, factor=factor, given=tensors, taken=tensors)
         return self._call("all_reduce", exchange, tensors, tensors, op=op)
 
@@ -173,12 +181,13 @@ class VirtualProcessGroup(dist.ProcessGroup):
 
     def reduce(self, tensors: Tensors, opts: Any) -> VirtualWork:
         """Reduce tensors in place on the root."""
-        op, factor = read_operator(opts)
+        op, factor = self._reduction("reduce", tensors, opts)
         exchange = Reduce(self.rank(), opts.rootRank, op, factor, given=tensors, taken=tensors)
         return self._call("reduce", exchange, tensors, tensors, op=op)
 
     def broadcast(self, tensors: Tensors, opts: Any) -> VirtualWork:
         """Copy the root's tensors to all ranks."""
+        self.rules.check_moved("broadcast", tensors)
         exchange = Broadcast(self.rank(), opts.rootRank, given=tensors, taken=tensors)
         return self._call("broadcast", exchange, tensors, tensors)
 
@@ -200,11 +209,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
 
     def allgather(self, outs: Sequence[Tensors], ins: Tensors, opts: Any = None) -> VirtualWork:
         """Copy the tensor of each rank into the list of each."""
-        size = len(self.group.ranks)
-        if len(outs[0]) != size:
-            raise ValueError(
-                f"all_gather into a list of {len(outs[0])} tensors in a group of {size} ranks: one for each is needed"
-            )
+        self.rules.check_parts("allgather", outs[0], ins[0], len(self.group.ranks))
         taken = [[one] for one in outs[0]]
         return self._all_gather("all_gather", ins, taken, outs)
 
@@ -219,7 +224,9 @@ class VirtualProcessGroup(dist.ProcessGroup):
     def all_gather_single_coalesced(self, outs: Tensors, ins: Tensors, opts: Any = None) -> VirtualWork:
         """Copy the tensors of each rank into one tensor each on each."""
         size = len(self.group.ranks)
-        columns = [_pieces(out, size, "all_gather_into_tensor", inp) for out, inp in zip(outs, ins, strict=True)]
+        for out, inp in zip(outs, ins, strict=True):
+            self.rules.check_whole("all_gather", out, inp, size)
+        columns = [_pieces(out, size, inp) for out, inp in zip(outs, ins, strict=True)]
         taken = list(zip(*columns, strict=True))
         return self._all_gather("all_gather_into_tensor", ins, taken, list(outs))
 
@@ -228,19 +235,16 @@ class VirtualProcessGroup(dist.ProcessGroup):
 
     def _all_gather(self, verb: str, ins: Tensors, taken: Any, result: Any) -> VirtualWork:
         exchange = AllGather(self.rank(), given=ins, taken=taken, world_size=len(self.group.ranks))
+        self.rules.check_moved("all_gather", ins)
         lengths = tuple(one.numel() for tensors in taken for one in tensors)
         mine = [one.numel() for one in taken[self.rank()]]
         if mine != [one.numel() for one in ins]:
-            raise ValueError(f"{verb}: a rank gives {_lengths(ins)} elements and takes {mine} of itself")
+            raise RuntimeError(f"{verb}: a rank gives {_lengths(ins)} elements and takes {mine} of itself")
         return self._call(verb, exchange, ins, result, lengths=lengths)
 
     def reduce_scatter(self, outs: Tensors, ins: Sequence[Tensors], opts: Any) -> VirtualWork:
         """Reduce lists of tensors; each rank ends with the one of its place."""
-        size = len(self.group.ranks)
-        if len(ins[0]) != size:
-            raise ValueError(
-                f"reduce_scatter of a list of {len(ins[0])} tensors in a group of {size} ranks: one for each is needed"
-            )
+        self.rules.check_parts("reduce_scatter", ins[0], outs[0], len(self.group.ranks))
         return self._reduce_scatter("reduce_scatter", outs, [ins[0]], opts)
 
     def reduce_scatter_single(self, out: torch.Tensor, inp: torch.Tensor, opts: Any) -> VirtualWork:
@@ -249,15 +253,17 @@ class VirtualProcessGroup(dist.ProcessGroup):
 
     def reduce_scatter_single_coalesced(self, outs: Tensors, ins: Tensors, opts: Any) -> VirtualWork:
         """Reduce several tensors; each rank ends with the parts of its place."""
-        size, verb = len(self.group.ranks), "reduce_scatter_tensor"
-        pieces = [_pieces(inp, size, verb, out) for out, inp in zip(outs, ins, strict=True)]
-        return self._reduce_scatter(verb, list(outs), pieces, opts)
+        size = len(self.group.ranks)
+        for out, inp in zip(outs, ins, strict=True):
+            self.rules.check_whole("reduce_scatter", inp, out, size)
+        pieces = [_pieces(inp, size, out) for out, inp in zip(outs, ins, strict=True)]
+        return self._reduce_scatter("reduce_scatter_tensor", list(outs), pieces, opts)
 
     _reduce_scatter_base = reduce_scatter_single  # type: ignore[assignment]
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced  # type: ignore[assignment]
 
     def _reduce_scatter(self, verb: str, outs: Tensors, pieces: Sequence[Tensors], opts: Any) -> VirtualWork:
-        op, factor = read_operator(opts)
+        op, factor = self._reduction("reduce_scatter", outs, opts)
         exchange = ReduceScatter(self.rank(), op=op, factor=factor, taken=outs, pieces=pieces)
         lengths = tuple(one.numel() for parts in pieces for one in parts)
         return self._call(verb, exchange, outs, outs, op=op, lengths=lengths)
@@ -278,21 +284,29 @@ class VirtualProcessGroup(dist.ProcessGroup):
 
     def _all_to_all(self, verb: str, outs: Tensors, ins: Tensors, result: Any) -> VirtualWork:
         size, me = len(self.group.ranks), self.rank()
-        if len(ins) != size or len(outs) != size:
-            raise ValueError(f"{verb}: {len(ins)} parts to send and {len(outs)} to take in a group of {size} ranks")
+        for way, tensors in (("input", ins), ("output", outs)):
+            if len(tensors) != size:
+                raise RuntimeError(f"{verb}: {way} tensor list size {len(tensors)} does not match world size {size}")
+            self.rules.check_moved(verb, tensors)
         return self._call(verb, AllToAll(me, given=ins, taken=outs), ins, result, lengths=())
 
     def gather(self, outs: Sequence[Tensors], ins: Tensors, opts: Any) -> VirtualWork:
         """Copy the tensor of each rank into the root's list."""
         size, root, me = len(self.group.ranks), opts.rootRank, self.rank()
+        self.rules.check_moved("gather", ins)
         taken = outs[0] if me == root else ()
+        if me == root:
+            self.rules.check_parts("gather", taken, ins[0], size)
         exchange = Gather(me, root, given=ins, taken=taken, world_size=size)
         return self._call("gather", exchange, ins, outs)
 
     def scatter(self, outs: Tensors, ins: Sequence[Tensors], opts: Any) -> VirtualWork:
         """Copy one of the root's tensors to each rank."""
         size, root, me = len(self.group.ranks), opts.rootRank, self.rank()
+        self.rules.check_moved("scatter", outs)
         given = ins[0] if me == root else ()
+        if me == root:
+            self.rules.check_parts("scatter", given, outs[0], size)
         exchange = Scatter(me, root, given=given, taken=outs, world_size=size)
         return self._call("scatter", exchange, outs, outs)
 
@@ -314,6 +328,7 @@ class VirtualProcessGroup(dist.ProcessGroup):
 
     def _message(self, tensors: Tensors, peer: int | None, tag: int, sends: bool, verb: str) -> VirtualWork:
         rank, tensor, size = self._caller(), tensors[0], len(self.group.ranks)
+        self.rules.check_message("recvAnysource" if peer is None else verb, tensor)
         if peer is not None and not 0 <= peer < size:
             raise ValueError(f"{verb}: there is no rank {peer} in a group of {size}; its ranks are 0 to {size - 1}")
         who = "any rank" if peer is None else f"{self.group.ranks[peer]}"
@@ -325,10 +340,8 @@ class VirtualProcessGroup(dist.ProcessGroup):
         return self._posted(half, tensors, self.group.message)
 
 
-def _pieces(whole: torch.Tensor, size: int, verb: str, part: torch.Tensor) -> Tensors:
-    """Return a flat tensor's equal parts, one for each rank. Raise ValueError unless they are as long as ``part``."""
-    if whole.numel() != size * part.numel():
-        raise ValueError(f"{verb}: {whole.numel()} elements are not {size} ranks times {part.numel()}")
+def _pieces(whole: torch.Tensor, size: int, part: torch.Tensor) -> Tensors:
+    """Return a flat tensor's equal parts, one for each rank, shaped as ``part`` where possible."""
     if not has_data([whole]):
         return [part] * size
     flat = whole.detach()
@@ -337,11 +350,16 @@ def _pieces(whole: torch.Tensor, size: int, verb: str, part: torch.Tensor) -> Te
 
 def _split(tensor: torch.Tensor, sizes: Any, ranks: int) -> Tensors:
     """Return the parts of a tensor along its first dimension: of these sizes, or one for each rank."""
+    rows = tensor.shape[0] if tensor.dim() else 1
     if sizes is not None and len(sizes):
+        if len(sizes) != ranks:
+            raise RuntimeError("Number of tensor splits not equal to group size")
+        if sum(sizes) != rows:
+            raise RuntimeError("Split sizes doesn't match total dim 0 size")
         found: Tensors = tensor.detach().split(list(sizes))
         return found
-    if tensor.shape[0] % ranks:
-        raise ValueError(f"all_to_all_single: {tensor.shape[0]} rows do not fall into {ranks} equal parts")
+    if rows % ranks:
+        raise RuntimeError("Tensor's dim 0 does not divide equally across group size")
     return tensor.detach().chunk(ranks)
 
 

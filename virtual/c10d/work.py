@@ -29,7 +29,7 @@ class VirtualWork(dist.Work):
         return self.posted.group.world
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Wait until it is done. The timeout is real time's, and of no account."""
+        """Wait until it is done. The timeout is real time's, and of no account. Raise what went wrong meanwhile."""
         posted = self.posted
         rank, world = posted.rank, self._world
         rank.unwaited.pop(id(self), None)
@@ -39,6 +39,8 @@ class VirtualWork(dist.Work):
         world.watch.waited(posted)
         if rank.futures:
             set_futures(rank)
+        if posted.error is not None:
+            raise posted.error
         if not posted.group.is_ordered or (isinstance(posted, PostedCall) and not posted.buffer_has_data):
             rank.meet_device()  # else the device alone waits
         return True
@@ -55,11 +57,12 @@ class VirtualWork(dist.Work):
         return self.posted.is_done
 
     def is_success(self) -> bool:
-        """Return whether it is done; it never fails by itself."""
-        return self.posted.is_done
+        """Return whether it is done, and nothing went wrong."""
+        return self.posted.is_done and self.posted.error is None
 
-    def exception(self) -> None:
-        """Return that nothing went wrong."""
+    def exception(self) -> Exception | None:
+        """Return what went wrong."""
+        return self.posted.error
 
     def synchronize(self) -> None:
         """Wait until it is done."""
@@ -99,7 +102,9 @@ class VirtualWork(dist.Work):
         assert future is not None
         self._world.computing.charge(posted.rank)
         self._world.watch.waited(posted)
-        if not posted.group.note_wait_if_followed(posted, lambda: future.set_result(self.outcome)):
+        error = posted.error
+        act = (lambda: future.set_result(self.outcome)) if error is None else lambda: future.set_exception(error)
+        if not posted.group.note_wait_if_followed(posted, act):
             posted.rank.unrecorded.append(posted)
 
     def _set_before_backward_ends(self) -> None:

@@ -1,5 +1,6 @@
 """Find ranks that exited early, raised an exception, never started, or wait for a store key that nobody sets."""
 
+import os
 import re
 from difflib import get_close_matches
 
@@ -18,6 +19,8 @@ NO_GPU = (
     "custom CUDA or Triton kernels and symmetric memory cannot run on virtual ranks, whose GPUs compute on the CPU: "
     "use torch operators instead"
 )
+REFUSED = "the backend refuses these arguments before the call begins, on every rank that passes them: change them"
+RULES = f"c10d{os.sep}backend_rules.py"  # where it does
 NOT_IN_GROUP = re.compile(r"Global rank (\d+) is not part of group")  # c10d's message about src and dst
 BARRIER_KEY = "barrier_key"  # part of the store keys that c10d uses for barriers
 SHOWN_LINES = 6  # lines of an exception's message
@@ -110,11 +113,21 @@ def _exception_advice(error: BaseException) -> str:
             f"src and dst are global ranks, even in a group: for rank {rank} of the group, pass "
             f"dist.get_global_rank(group, {rank}), group_src={rank} or group_dst={rank}"
         )
+    if _is_raised_in(error, RULES):
+        return REFUSED
     if isinstance(error, FileNotFoundError):
         return "if another rank writes the file, call barrier between writing and reading"
     if isinstance(error, NotImplementedError) and not str(error):
         return "implement this line"
     return "real ranks would wait for this one until the group's timeout"
+
+
+def _is_raised_in(error: BaseException, file: str) -> bool:
+    """Return whether an exception was raised in a file of Ringlab, given by the end of its path."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and trace.tb_frame.f_code.co_filename.endswith(file)
 
 
 def _which_parameters(text: str) -> str:

@@ -84,7 +84,7 @@ class VirtualGroup:
         if collective is None:
             collective = Collective(self, call.number, self.timing.new_key())
             self.collectives[call.number] = collective
-        collective.calls[place] = call
+        collective.calls[place], call.error = call, collective.error
         if call.likeness != next(iter(collective.calls.values())).likeness:
             collective.is_unlike = True
         elif collective.is_complete and not collective.is_unlike:
@@ -110,22 +110,28 @@ class VirtualGroup:
 
     def _move(self, collective: Collective, call: PostedCall) -> None:
         """Move the data that can be moved now that a rank has come."""
-        exchange, calls = call.exchange, collective.calls
         if not has_data(call.tensors):
             return
-        with Neutral():
-            if exchange.from_root:
-                root = calls.get(self.present[exchange.root])
-                arrived = list(calls.values()) if call is root else [call] if root is not None else []
-                for other in arrived:
-                    if root is not None and (other is not root or exchange.collective == "scatter"):
-                        other.exchange.take(root.exchange)
-                if call is root and not collective.is_complete:
-                    exchange.keep()
-            elif collective.is_complete:
-                type(exchange).move([one.exchange for one in collective.in_order()])
-            elif exchange.to_root:
+        try:
+            with Neutral():
+                self._carry_out(collective, call)
+        except Exception as error:  # torch's, of the data of some rank
+            collective.fail(error)
+
+    def _carry_out(self, collective: Collective, call: PostedCall) -> None:
+        exchange, calls = call.exchange, collective.calls
+        if exchange.from_root:
+            root = calls.get(self.present[exchange.root])
+            arrived = list(calls.values()) if call is root else [call] if root is not None else []
+            for other in arrived:
+                if root is not None and (other is not root or exchange.collective == "scatter"):
+                    other.exchange.take(root.exchange)
+            if call is root and not collective.is_complete:
                 exchange.keep()
+        elif collective.is_complete:
+            type(exchange).move([one.exchange for one in collective.in_order()])
+        elif exchange.to_root:
+            exchange.keep()
 
     # -- messages
 

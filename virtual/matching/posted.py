@@ -78,6 +78,7 @@ class Posted:
     call: int | None = None  # its number in the recording, if it is there
     recorded: int | None = None  # the same until it has been waited for
     behind: "Posted | None" = None  # a call of the same communicator that NCCL does before it
+    error: Exception | None = None  # what went wrong while it was carried out
     when_done: Callable[[], object] | None = None
     contents: Any = None  # what its tensors held; of who watches, as all below
     clock: Any = None  # what its rank knew of others when it was posted
@@ -166,6 +167,7 @@ class Collective:
     key: int  # among all of the run
     calls: dict[int, PostedCall] = field(default_factory=dict)  # by rank of the group
     is_unlike: bool = False  # its calls are not alike
+    error: Exception | None = None  # what went wrong while it was carried out
 
     @property
     def is_complete(self) -> bool:
@@ -182,6 +184,12 @@ class Collective:
         if self.is_complete:
             for place in sorted(self.calls):
                 self.calls[place].finish()
+
+    def fail(self, error: Exception) -> None:
+        """Have all ranks be told of an error when they wait."""
+        self.error = error
+        for call in self.calls.values():
+            call.error = error
 
     def in_order(self) -> list[PostedCall]:
         """Return the calls of all ranks, in the order of the group."""

@@ -11,6 +11,7 @@ from torch.distributed import device_mesh
 from torch.distributed import distributed_c10d as c10d
 from torch.nn.parallel import DistributedDataParallel
 
+from virtual.c10d.backend_rules import RULES
 from virtual.c10d.process_group import VirtualProcessGroup
 from virtual.c10d.rank_worlds import RankWorlds
 from virtual.c10d.store import VirtualStore
@@ -91,6 +92,7 @@ class GroupMaker:
             if isinstance(made, VirtualProcessGroup):
                 c10d._world.pg_map[made] = (name, c10d._world.pg_map[made][1])
                 made.group.is_ordered = "nccl" in (self.acts_as or name)
+                made.rules = RULES["nccl" if made.group.is_ordered else "gloo"]
             return made, own_store
 
         return make
