@@ -8,6 +8,16 @@ COMMANDS: dict[str, str] = {  # command: what to use instead
     "k8s": "adapt the manifest in docs/running.md, under Kubernetes",
 }
 OPTIONS: dict[str, str] = {  # "command --option": what to use instead
+    "compare --devices": "use `python -m benchmarks.accuracy.one_rank` in a checkout of Ringlab",
+    "compare --profile": "use `python -m benchmarks.accuracy.one_rank` in a checkout of Ringlab",
+    "predict --framework": "use `--set training.framework=NAME`",
+    "slurm --job-name": "use `--sbatch=--job-name=NAME`",
+    "slurm --qos": "use `--sbatch=--qos=NAME`",
+    "slurm --constraint": "use `--sbatch=--constraint=FEATURES`",
+    "slurm -C": "use `--sbatch=--constraint=FEATURES`",
+    "slurm --mem": "use `--sbatch=--mem=SIZE`",
+    "slurm --log": "use `--sbatch=--output=PATTERN`",
+    "slurm --port": "the port follows from the number of the job",
     "plan --keep": "all candidates are predicted in seconds, so nothing is cached",
 }
 KEYS: dict[str, str] = {  # "table.key" of a scenario file: what to write instead

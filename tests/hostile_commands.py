@@ -91,8 +91,8 @@ OPTIONS_OF_JOBS = (
     "#", "A" * 5000, "../x", "/", "a=b", "0", "-1", "nan", "9" * 400, "1-", "1-00", ":", "00:00:00", "1e9",
 )  # fmt: skip
 SLURM = (
-    "--job-name", "-p", "-A", "--qos", "-C", "--mem", "--log", "--interface", "--python", "--sbatch", "--before",
-    "-t", "-c", "--port", "-N", "--gpus-per-node", "--checkpoints", "--log-dir", "--max-restarts", "-o",
+    "-p", "-A", "--interface", "--python", "--sbatch", "--before", "-t", "-c", "-N", "--gpus-per-node",
+    "--checkpoints", "--log-dir", "--max-restarts", "-o",
 )  # fmt: skip
 
 

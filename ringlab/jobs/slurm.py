@@ -14,7 +14,6 @@ import typer
 from jinja2 import Environment, StrictUndefined
 from typer import Option
 
-from collectives.checks import check_whole_number
 from collectives.errors import InputError
 from collectives.output_files import write_text
 from collectives.quoting import cut, quote, quote_for_bash
@@ -46,7 +45,7 @@ export NCCL_SOCKET_IFNAME={{ options.interface | bash }} GLOO_SOCKET_IFNAME={{ o
 {% endif %}
 export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
 mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
-endpoint=${nodes[0]}:{{ options.port or "$((20000 + SLURM_JOB_ID % 10000))" }}
+endpoint=${nodes[0]}:$((20000 + SLURM_JOB_ID % 10000))
 
 {% if job.resumes %}
 # Before the time is over the job is queued again, and goes on from its last checkpoint.
@@ -77,25 +76,10 @@ class SlurmOptions:
     time_limit: Annotated[
         str, Option("-t", "--time", metavar="TIME", help="Time limit, such as 24:00:00 or 2-00:00:00.")
     ] = "24:00:00"
-    name: Annotated[Text, Option("--job-name", metavar="NAME", help="Name of the job.")] = None
     partition: Annotated[Text, Option("-p", "--partition", metavar="NAME", help="Slurm partition to submit to.")] = None
     account: Annotated[Text, Option("-A", "--account", metavar="NAME", help="Slurm account to charge.")] = None
-    qos: Annotated[Text, Option("--qos", metavar="NAME", help="Slurm quality of service (QOS).")] = None
-    constraint: Annotated[
-        Text, Option("-C", "--constraint", metavar="FEATURES", help="Node features that Slurm must match.")
-    ] = None
     cpus_per_task: Annotated[
         int | None, Option("-c", "--cpus-per-task", min=1, metavar="N", help="CPU cores per node, shared by its ranks.")
-    ] = None
-    memory: Annotated[Text, Option("--mem", metavar="SIZE", help="Memory per node, such as 200G.")] = None
-    log: Annotated[str, Option("--log", metavar="PATTERN", help="Log file of Slurm, as a filename pattern.")] = (
-        "%x-%j.log"
-    )
-    port: Annotated[
-        int | None,
-        Option(
-            "--port", metavar="N", help="Port of the first node, for the rendezvous. Default: derived from the job ID."
-        ),
     ] = None
     interface: Annotated[
         Text, Option("--interface", metavar="NAME", help="Network interface that connects the nodes.")
@@ -105,7 +89,7 @@ class SlurmOptions:
         Option("--python", metavar="FILE", help="Path of a Python interpreter on the nodes, with Ringlab installed."),
     ] = sys.executable
     directives: Annotated[
-        list[str], Option("--sbatch", metavar="--OPTION=VALUE", help="Additional sbatch option. Repeatable.")
+        list[str], Option("--sbatch", metavar="--OPTION=VALUE", help="Other option of sbatch. Repeatable.")
     ] = field(default_factory=list)  # fmt: skip
     before: Annotated[
         list[str],
@@ -139,8 +123,6 @@ def write_batch_file(job: Job, options: SlurmOptions) -> str:
     >>> print(write_batch_file(Job("star8", "Eight hosts", 8, 1), SlurmOptions()).splitlines()[1])
     # Eight hosts: 8 ranks on 8 nodes, 1 GPU each. Written by `ringlab slurm`; `sbatch FILE` submits it.
     """
-    if options.port is not None and not 1024 <= check_whole_number("port", options.port) <= 65535:
-        raise InputError(f"port must be between 1024 and 65535, not {options.port}")
     if options.interface is not None:
         _checked("--interface", options.interface)
     printable = "".join(one if one.isprintable() else " " for one in job.title)
@@ -161,22 +143,20 @@ def _directives(job: Job, options: SlurmOptions) -> Iterator[str]:
     """Yield the options of sbatch."""
     check_time_limit(options.time_limit)
     given: dict[str, object] = {
-        "job-name": options.name or job.name,
+        "job-name": job.name,
         "nodes": job.nodes,
         "ntasks-per-node": 1,
         "gpus-per-node": job.gpus_per_node or None,
         "cpus-per-task": options.cpus_per_task,
-        "mem": options.memory,
         "time": options.time_limit,
         "partition": options.partition,
         "account": options.account,
-        "qos": options.qos,
-        "constraint": options.constraint,
-        "output": options.log,
+        "output": "%x-%j.log",
         "open-mode": "append",
     }
+    others = [directive.partition("=")[0] for directive in options.directives]
     for name, value in given.items():
-        if value is not None:
+        if value is not None and f"--{name}" not in others:
             yield f"--{name}={_checked(f'--{name}', str(value))}"
     yield from ("--requeue", f"--signal=B:USR1@{NOTICE_S}") if job.resumes else ("--no-requeue",)
     for directive in options.directives:

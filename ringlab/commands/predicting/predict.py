@@ -58,10 +58,6 @@ class PredictOptions:
             help=("Predict throughput, step time, memory and cost of training on these numbers of devices."),
         ),
     ] = None
-    framework: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Training framework of a language model: torchtitan, megatron, ..."),
-    ] = None
     what_if: Annotated[
         str | None,
         typer.Option(
@@ -87,10 +83,6 @@ def command(
     Press Ctrl-C to stop and keep the results so far.
     """
     overrides = tuple(set_keys or ())
-    if options.framework is not None:
-        if options.devices is None and options.what_if is None:
-            raise InputError("--framework requires --devices, such as --devices 8,64")
-        overrides += (f"training.framework={options.framework}",)
     session = Session(calibration=options.calibration, engine=options.engine, progress=TerminalProgress())
     if options.devices is not None or options.what_if is not None:
         if options.sweep is not None or options.report is not None:
