@@ -122,7 +122,7 @@ compared: $(COMPILED) ## compare the quickstart with its prediction three times,
 one-rank: $(COMPILED) ## profile one rank, predict 2, 4 and 8 emulated hosts from it, measure them, and write the table (two minutes, on an idle machine)
 	mkdir -p $(OUT)
 	$(BIN)/ringlab profile scenarios/emulated/small_network.py:build --shape 3,32,32 --batch-size 60 --threads 1 --steps 15 -o $(OUT)/one_rank.json
-	$(BIN)/ringlab compare examples/emulated_hosts.toml --emulate --devices 2,4,8 --profile $(OUT)/one_rank.json --json benchmarks/results/one_rank.json
+	$(BIN)/python -m benchmarks.accuracy.one_rank examples/emulated_hosts.toml --devices 2,4,8 --profile $(OUT)/one_rank.json --json benchmarks/results/one_rank.json
 	$(BIN)/python docs/page_writer.py docs/parallelism.md
 
 .PHONY: bench-beside

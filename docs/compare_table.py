@@ -15,10 +15,10 @@ from typing import Any
 
 from page_writer import RESULTS, Parts, read_results
 
+from benchmarks.accuracy.emulated_rows import PHASES
 from collectives.output_files import write_text
 from collectives.units import format_size
 from realcomm.calibration.calibration import HOP_TURNS
-from ringlab.emulated import PHASES
 
 WITHIN = 0.15
 Row = dict[str, Any]

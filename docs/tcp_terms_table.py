@@ -13,10 +13,11 @@ from typing import Any
 from page_writer import Parts, read_results
 
 import simcomm
+from benchmarks.accuracy.emulated_rows import WITHIN
 from benchmarks.accuracy.here import pair_before
 from collectives import Transport
 from collectives.units import format_size
-from ringlab.emulated import WITHIN, hosts_bandwidth, without_latencies
+from ringlab.emulated import hosts_bandwidth, without_latencies
 from scenarios import load
 from simcomm.cluster.pair_fit import TCP_GOODPUT, fit_pair
 

@@ -25,8 +25,6 @@ from ringlab.commands.measuring.forms import run_form as run_form
 from ringlab.commands.measuring.measurement import RunAnswer as RunAnswer
 from ringlab.commands.measuring.profile import ProfileAnswer as ProfileAnswer
 from ringlab.commands.measuring.profile import profile_model as profile_model
-from ringlab.commands.measuring.profiled_rank import ProfiledRank as ProfiledRank
-from ringlab.commands.measuring.profiled_rank import compare_devices as compare_devices
 from ringlab.commands.predicting.devices_answer import DevicesAnswer as DevicesAnswer
 from ringlab.commands.predicting.explain import Explanation as Explanation
 from ringlab.commands.predicting.explain_measured import MeasuredAnswer as MeasuredAnswer

@@ -9,15 +9,14 @@ from unittest.mock import Mock
 import pytest
 from command_line import Ringlab
 
-import ringlab.emulated as emulated_rows
 from benchmarks.accuracy import __main__ as program
-from benchmarks.accuracy import here
+from benchmarks.accuracy import emulated_rows, here
+from benchmarks.accuracy.emulated_rows import EmulatedRow, EmulatedRows, summarize_errors
 from benchmarks.accuracy.here import AccuracyHere, accuracy_here, pair_before
 from collectives.errors import RunFailed
 from collectives.records.calibration import CrowdRound, MachineLoad, PairProbes
 from collectives.request import make_request
 from realcomm.calibration.pair_calibration import from_pair
-from ringlab.emulated import EmulatedRow, EmulatedRows, summarize_errors
 from ringlab.shared.progress import NoProgress
 from scenarios import load
 from simcomm.cluster.pair_fit import fit_pair

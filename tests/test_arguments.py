@@ -20,8 +20,6 @@ import torch.distributed as dist
 from command_line import Ringlab
 from matplotlib.figure import Figure
 from test_form_command import SCENARIO as SPREAD
-from test_profiled_rank import SCENARIO as EMULATED
-from test_profiled_rank import profile
 
 import collectives
 import realcomm
@@ -502,12 +500,6 @@ def _of_ringlab(folder: Path, files: Mapping[str, Path]) -> dict[str, Trial]:
             ringlab.compare, lambda: dict(on_here),
             {"scenario": trains, "calibration": calibration(), **measured, "emulate": True}, ("emulate",),
         ),
-        "compare_devices": Trial(
-            ringlab.compare_devices,
-            lambda: {"scenario": EMULATED, "devices": [2], "profile": folder / "profile.json"},
-            {"scenario": files["star"], "devices": [4], "overrides": ("training.batch_size=2",),
-             "profile": folder / "other.json", "progress": Heard()},
-        ),
         "compare_form": Trial(
             ringlab.compare_form, lambda: {"scenario": files["spread"]},
             {"scenario": files["star"], "overrides": ("training.batch_size=8",), **asked}, ("check_all",),
@@ -600,8 +592,6 @@ def _of_ringlab(folder: Path, files: Mapping[str, Path]) -> dict[str, Trial]:
 def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Trial]]:
     """The trials, in a process that is the only rank of a group, and starts no others."""
     folder = tmp_path_factory.mktemp("arguments")
-    for name, images in (("profile", {}), ("other", {"batch_size": 30})):
-        profile(**images).write(folder / f"{name}.json")
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))

@@ -1,15 +1,17 @@
-"""``ringlab compare --devices``: what a profile of one rank says of ranks that share cores, and what is refused."""
+"""``benchmarks.accuracy.one_rank``: what a profile of one rank says of ranks that share cores, and what is refused."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from command_line import Ringlab
+from command_line import Ringlab, in_this_process
 
-import ringlab as package
-import ringlab.emulated as emulated_rows
 import simcomm
+from benchmarks.accuracy import emulated_rows, one_rank
+from benchmarks.accuracy.emulated_rows import EmulatedRow, EmulatedRows, compare_each
+from benchmarks.accuracy.one_rank import computing_of
 from collectives.errors import InputError, RunFailed
 from collectives.records.calibration import ComputePoint, PairProbes
 from collectives.records.environment import cores, threads_per_rank
@@ -17,8 +19,7 @@ from collectives.records.model_profile import Layer, Measured, ModelProfile
 from collectives.training.workload import ComputePhases, Training
 from realcomm.calibration.pair_calibration import from_pair
 from realcomm.training.models import build_model
-from ringlab.commands.measuring.profiled_rank import ProfiledRank, computing_of
-from ringlab.emulated import EmulatedRow, EmulatedRows, compare_each
+from ringlab.shared.failures import exit_with_a_line
 from ringlab.shared.progress import NoProgress
 from scenarios import LoadedScenario, load
 from simcomm.cluster.calibrated import as_emulated
@@ -79,8 +80,8 @@ def test_a_profile_of_another_model_and_one_without_times_are_refused() -> None:
         computing_of(replace(profile(), measured=()), [Training(None)], "one.json")
 
 
-def test_the_command_shows_steps_and_refuses_half_of_its_options(
-    ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_the_command_shows_steps_and_rejects_one_host(
+    ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     file, asked = tmp_path / "one.json", list[list[tuple[str, LoadedScenario]]]()
     profile().write(file)
@@ -90,16 +91,15 @@ def test_the_command_shows_steps_and_refuses_half_of_its_options(
         asked.append(scenarios)
         return EmulatedRows(rows, {"4": "a queue dropped packets"}, 3.0)
 
-    monkeypatch.setattr("ringlab.commands.measuring.profiled_rank.compare_each", measure)
-    done = ringlab(
-        "compare", SCENARIO, "--emulate", "--devices", "2,4", "--profile", file, "--json", tmp_path / "a.json"
-    )
+    monkeypatch.setattr(one_rank, "compare_each", measure)
+    command = in_this_process(monkeypatch, capsys, partial(exit_with_a_line, one_rank.app))
+    given = (SCENARIO, "--profile", file, "--json", tmp_path / "a.json")
+    done = command(*given, "--devices", "2,4")
     assert done.status == 0 and "+10.0 %" in done.out and "4 hosts were not measured: a queue dropped" in done.out
     assert [(name, one.cluster.world_size) for name, one in asked[0]] == [("2", 2), ("4", 4)]
     assert '"kind": "profiled rank"' in (tmp_path / "a.json").read_text()
-    assert "must be used together" in ringlab("compare", SCENARIO, "--devices", "2,4").err
-    assert "of at least 2" in ringlab("compare", SCENARIO, "--emulate", "--devices", "1,2", "--profile", file).err
-    assert package.compare_devices.__name__ == "compare_devices" and ProfiledRank.__name__ in dir(package)
+    assert "of at least 2" in command(*given, "--devices", "1,2").err
+    assert "use `python -m benchmarks.accuracy.one_rank`" in ringlab("compare", SCENARIO, "--devices", "2,4").err
 
 
 def test_scenario_that_fails_is_left_out_and_an_interrupt_ends_the_rest() -> None:

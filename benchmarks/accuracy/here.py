@@ -16,6 +16,19 @@ from pydantic import TypeAdapter
 import realcomm
 import simcomm
 import viz
+from benchmarks.accuracy.emulated_rows import (
+    ATTEMPTS,
+    TIMEOUT_S,
+    WITHIN,
+    EmulatedRow,
+    EmulatedRows,
+    Errors,
+    compare_each,
+    compare_trainings,
+    find_pair,
+    name_of,
+    summarize_errors,
+)
 from collectives.catalogue import find_algorithm
 from collectives.records.calibration import SLOWER, Calibration, CrowdRound, PairProbes
 from collectives.records.environment import cores
@@ -27,23 +40,7 @@ from collectives.units import count, format_size, format_time
 from realcomm.calibration.pair_calibration import from_pair, probe_crowd, with_pair
 from realcomm.emulation.network import EmulatedNetwork
 from realcomm.measuring.collective_run import RankFigures, TimedRequest, make_trace, measure_all
-from ringlab.emulated import (
-    ATTEMPTS,
-    TIMEOUT_S,
-    WITHIN,
-    EmulatedRow,
-    EmulatedRows,
-    Errors,
-    as_built,
-    compare_each,
-    compare_trainings,
-    emulated,
-    find_pair,
-    hosts_bandwidth,
-    name_of,
-    on_emulated,
-    summarize_errors,
-)
+from ringlab.emulated import as_built, emulated, hosts_bandwidth, on_emulated
 from ringlab.shared.answer import Answer, to_plain
 from ringlab.shared.progress import NoProgress, Progress
 from ringlab.shared.workload import resolve_requests

@@ -15,10 +15,11 @@ from typing import Any
 
 import realcomm
 import simcomm
+from benchmarks.accuracy.emulated_rows import name_of
 from benchmarks.accuracy.here import BEGIN, BETWEEN, LINKS, SMALL_MESSAGES, find_lateness, pair_before
 from collectives import Trace
 from collectives.units import format_time, parse_size
-from ringlab.emulated import as_built, hosts_bandwidth, name_of, on_emulated
+from ringlab.emulated import as_built, hosts_bandwidth, on_emulated
 from scenarios import load
 from simcomm.cluster.pair_fit import fit_pair
 

@@ -3,10 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
-from pathlib import Path
-from typing import Annotated, Any, ClassVar
-
-import typer
+from typing import Any, ClassVar
 
 from collectives.errors import InputError
 from collectives.records.calibration import Calibration, MachineLoad
@@ -23,7 +20,6 @@ from ringlab.commands.measuring.measurement import (
     measure_when_free,
     with_counted_models,
 )
-from ringlab.commands.measuring.profiled_rank import compare_devices
 from ringlab.commands.predicting.prediction import Prediction, predict_whole
 from ringlab.emulated import as_built, calibrate_for_emulation, emulated, on_emulated
 from ringlab.session import Session, load_scenario, real_session
@@ -50,26 +46,11 @@ from ringlab.shared.options import (
     with_groups,
 )
 from ringlab.shared.output import check_outputs, deliver
-from ringlab.shared.ranges import parse_world_sizes
 from ringlab.shared.scenario_answer import ScenarioAnswer
 from ringlab.table import MOST_SENTENCES, keep_few
 from scenarios import LoadedScenario
 from scenarios.loader import is_spread
 from simcomm.model.faults import NO_FAULTS
-
-
-@dataclass(frozen=True)
-class HostsOptions:
-    """Trainings on several numbers of emulated hosts, predicted from a profile of one rank."""
-
-    devices: Annotated[
-        str | None,
-        typer.Option(metavar="2,4,8", help="With --emulate and --profile: numbers of hosts to train on."),
-    ] = None
-    profile: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.json", help="Model profile of a single rank, written by `ringlab profile`."),
-    ] = None
 
 
 @with_groups
@@ -79,23 +60,12 @@ def command(
     report: ReportOpt = None,
     check: CheckOpt = False,
     *,
-    hosts: HostsOptions,
     outputs: AnswerOptions,
     set_keys: SetOpt = None,
 ) -> None:
     """Predict and run a scenario, and show the error of each prediction."""
     overrides, session = tuple(set_keys or ()), real_session(real)
     json_to, explain = outputs.json_to, outputs.explain
-    if hosts.devices is not None or hosts.profile is not None:
-        if hosts.devices is None or hosts.profile is None or not real.emulate:
-            raise InputError("--devices, --profile and --emulate must be used together, with --devices such as 2,4,8")
-        if report is not None or real != RealOptions(emulate=True):
-            raise InputError("--report, --calibration, --backend and --timeout cannot be combined with --devices")
-        counts = parse_world_sizes(hosts.devices, "--devices")
-        check_outputs(json_to, reads=hosts.profile)
-        found = compare_devices(scenario, counts, *overrides, profile=hosts.profile, progress=session.progress)
-        deliver(found, json_to, explain=explain)
-        return
     if is_spread(scenario, overrides):
         if report is not None or real.emulate or real.calibration is not None:
             raise InputError("--report, --emulate and --calibration cannot be combined with [training.parallelism]")

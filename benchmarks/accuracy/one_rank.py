@@ -1,11 +1,28 @@
-"""``ringlab compare --devices``: trainings on emulated hosts, predicted from a profile of one rank, and measured."""
+"""Trainings on emulated hosts, predicted from a profile of one rank, and measured.
+
+    python -m benchmarks.accuracy.one_rank SCENARIO --devices 2,4,8 --profile FILE.json
+
+`make one-rank` makes the profile, and the table of docs/parallelism.md.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from collectives.checks import check_sequence
+import typer
+from typer import Option
+
+from benchmarks.accuracy.emulated_rows import (
+    WITHIN,
+    EmulatedRow,
+    EmulatedRows,
+    Errors,
+    compare_each,
+    compare_trainings,
+    find_pair,
+    summarize_errors,
+)
 from collectives.errors import InputError
 from collectives.quoting import quote
 from collectives.records.calibration import Calibration, ComputePoint, FittedLine, OverlapPoint, PairProbes
@@ -14,21 +31,13 @@ from collectives.records.model_profile import Measured, ModelProfile, find_model
 from collectives.training.workload import ComputePhases, Training
 from collectives.units import format_time
 from realcomm.calibration.pair_calibration import with_pair
-from ringlab.emulated import (
-    WITHIN,
-    EmulatedRow,
-    EmulatedRows,
-    Errors,
-    as_built,
-    compare_each,
-    compare_trainings,
-    emulated,
-    find_pair,
-    on_emulated,
-    summarize_errors,
-)
+from ringlab.emulated import as_built, emulated, on_emulated
 from ringlab.shared.answer import Answer
-from ringlab.shared.progress import Progress, check_progress
+from ringlab.shared.failures import exit_with_a_line
+from ringlab.shared.options import JsonOpt, ScenarioArg, SetOpt
+from ringlab.shared.output import check_outputs, deliver
+from ringlab.shared.progress import Progress, TerminalProgress
+from ringlab.shared.ranges import parse_world_sizes
 from ringlab.table import Part, Sentences, Table, format_or_dash
 from scenarios import LoadedScenario, load
 
@@ -86,25 +95,34 @@ class ProfiledRank(Answer):
         yield Sentences([*said, *filter(None, [self.found.busy])])
 
 
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def main(
+    scenario: ScenarioArg,
+    *,
+    devices: Annotated[str, Option(metavar="2,4,8", help="Numbers of emulated hosts to train on.")],
+    profile: Annotated[Path, Option(metavar="FILE.json", help="Profile of one rank, written by `ringlab profile`.")],
+    json_to: JsonOpt = None,
+    set_keys: SetOpt = None,
+) -> None:
+    """Predict a scenario's trainings on emulated hosts from a profile of one rank, and measure them."""
+    check_outputs(json_to, reads=profile)
+    counts = parse_world_sizes(devices, "--devices")
+    deliver(compare_devices(scenario, counts, set_keys or (), profile, TerminalProgress()), json_to)
+
+
 def compare_devices(
-    scenario: str | Path,
-    devices: Sequence[int],
-    *overrides: str,
-    profile: str | Path,
-    progress: Progress | None = None,
+    scenario: str, devices: Sequence[int], overrides: Sequence[str], profile: Path, progress: Progress
 ) -> ProfiledRank:
     """Predict a scenario's trainings on each number of emulated hosts from a profile of one rank, and measure them.
 
     ``profile`` is what ``ringlab profile MODEL --batch-size N --threads 1`` wrote: one process that has a core for
     itself. Beside it only a pair of emulated hosts is measured. Everything is predicted before it is run. Raises
     InputError, also for a profile of another model or batch, and RunFailed.
-
-    >>> compare_devices("mine.toml", [2, 4], profile="one.json").errors.worst < 0.2  # doctest: +SKIP
-    True
     """
-    progress = check_progress(progress)
-    check_sequence("devices", devices, of="numbers")
-    if not devices or min(devices) < 2:
+    if min(devices) < 2:
         raise InputError(f"devices must be numbers of hosts of at least 2, such as 2,4,8, not {list(devices)}")
     chosen = [(str(count), on_emulated(load(scenario, [*overrides, f"cluster.hosts={count}"]))) for count in devices]
     first = chosen[0][1]
@@ -174,3 +192,7 @@ def check_profile(profile: ModelProfile, training: Training, where: str) -> Meas
         said = f"{one.threads} threads" if one.threads else "no processor whose threads are known"
         raise InputError(f"profile {where} was measured with {said}, but ranks on this machine have {threads}; {make}")
     return one
+
+
+if __name__ == "__main__":
+    exit_with_a_line(app)
