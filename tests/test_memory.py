@@ -8,8 +8,8 @@ from collectives.errors import InputError
 from collectives.records.model_profile import Layer, ModelProfile, TransformerShape, find_model_profile
 from collectives.training.parallelism import Parallelism
 from planner.mesh.job import TrainingJob
-from planner.mesh.layers import cut_stages
 from planner.mesh.memory import DeviceMemory, check_fit, largest_batch, memory_of, transformer_activation_bytes
+from planner.stages import cut_stages
 from simcomm.cluster.hardware import memory_bytes
 
 GPT3 = TransformerShape(96, 12288, 96, 2048, 51200, 96, 4 * 12288)

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from benchmarks.accuracy.meshes import judge, mark_slow, mesh_accuracy
 from collectives.errors import InputError
 from collectives.records.model_profile import parse_transformer
-from planner.mesh_search.columns import ZERO, LayerSizes, deal_layers, to_columns
-from planner.mesh_search.devices import PUBLISHED
+from planner.gpus import PUBLISHED
+from planner.mesh_search.columns import ZERO, to_columns
 from planner.mesh_search.memory import memory_bytes
 from planner.mesh_search.parameters import PRIORS, believe, chance_to_run, find_slopes, read_shipped
 from planner.mesh_search.runs import complete, gpu_name, has_time, read_own_runs, read_table
@@ -34,6 +34,7 @@ from planner.mesh_search.search import (
 )
 from planner.mesh_search.step import step_seconds
 from planner.renting.prices import cheapest_gpu, read_prices
+from planner.stages import LayerSizes, deal_layers
 from ringlab.jobs.mesh_files import FORMATS, torch_script, write_mesh
 
 P = read_shipped().parameters

@@ -15,11 +15,12 @@ from planner.mesh.calls import Group, sent_bytes
 from planner.mesh.compute import as_measured, at_rate
 from planner.mesh.interconnect import NcclInterconnect, Served, SimulatedInterconnect
 from planner.mesh.job import MeshDevice, TrainingJob
-from planner.mesh.pipeline import StageTimes, order_of, pipeline_program
+from planner.mesh.pipeline import StageTimes, pipeline_program
 from planner.mesh.prediction import StepPrediction
 from planner.mesh.step import StepModel
 from planner.mesh.sync import DeviceWork, Unit, data_groups, sync_step
 from planner.mesh.terms import read_parameters
+from planner.pipeline import order_of
 from planner.scaling.descriptions import read_series
 from planner.scaling.gpu_rates import predict_rate
 from simcomm.nccl.descriptions import describe_preset

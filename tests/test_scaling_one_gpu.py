@@ -66,7 +66,7 @@ def test_more_watts_and_a_faster_framework_make_it_faster() -> None:
 def test_a_model_that_moves_bytes_gains_more_from_memory() -> None:
     """Twice the memory bandwidth: more for a model of which the roofline says that it only moves bytes."""
     board = find_scaling_gpu("A100")._replace(name="another")
-    twice = board._replace(memory_GBps=2 * board.memory_GBps)
+    twice = board._replace(memory_rate=2 * board.memory_rate)
     gains = []
     for flops, written in ((1e9, 1e9), (1e12, 1e6)):
         job = TrainingJob(even_model("mine", 10_000_000, flops, written), 64.0, precision="fp16")

@@ -55,7 +55,7 @@ def test_figures_of_gpus_have_one_source(tmp_path: Path) -> None:
         + SERIES + SERIES.replace('"V100"', '"mine"') + SERIES.replace('"V100"', '"L40S"')
     )  # fmt: skip
     stated, same, known = (one.gpu for one in read_series(tmp_path))
-    assert (stated.fp32, stated.memory_GBps, stated.watts) == (14, 800, find_scaling_gpu("V100").watts)
+    assert (stated.vector_32, stated.memory_rate, stated.watts) == (14e12, 800e9, find_scaling_gpu("V100").watts)
     assert same == find_scaling_gpu("H100 SXM")._replace(name="mine")
     assert known == find_scaling_gpu("L40S") and known.watts == 350
 
@@ -148,6 +148,6 @@ def test_gradients_come_in_the_order_of_backward() -> None:
 
 
 def test_gpus_of_the_catalogue_are_known_too() -> None:
-    assert find_scaling_gpu("RTX 4070 Ti SUPER").fp32 > 40
+    assert find_scaling_gpu("RTX 4070 Ti SUPER").vector_32 > 40e12
     with pytest.raises(InputError, match=re.escape("not in the catalogue")):
         find_scaling_gpu("RTX 4070 Ti SUPERB")

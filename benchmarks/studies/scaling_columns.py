@@ -28,6 +28,7 @@ from benchmarks.accuracy.training import SYNCS, Mask, Points, Rows, floats, meas
 from collectives.records.model_profile import ModelProfile
 from collectives.training.gradients import BUCKET_BYTES, FIRST_BYTES, Bucket, fill_buckets
 from collectives.training.parallelism import Parallelism
+from planner.gpus import Gpu
 from planner.mesh.interconnect import ScalingNode
 from planner.mesh.intervals import Shares
 from planner.mesh.job import TrainingJob
@@ -43,7 +44,7 @@ from planner.mesh.terms import (
     steal_share,
     straggler_seconds,
 )
-from planner.scaling.descriptions import ScalingGpu, Series
+from planner.scaling.descriptions import Series
 
 DDP, AFTER, PS, NONE = range(len(SYNCS))
 NETWORK = LINK_KINDS.index("network")
@@ -54,7 +55,7 @@ class SeriesCase(NamedTuple):
     """A job on so many GPUs of so many nodes."""
 
     job: TrainingJob
-    gpu: ScalingGpu
+    gpu: Gpu
     node: ScalingNode
     gpus: int
     nodes: int
@@ -115,7 +116,7 @@ def make_cases(cases: Sequence[SeriesCase]) -> Cases:
         ready=ready,
         busbw=floats(case.node.bandwidth(-(-case.gpus // case.nodes)) * 1e9 for case in cases),
         nic=floats(case.node.nic_GBps * 1e9 for case in cases),
-        memory=floats(case.gpu.memory_GBps * 1e9 for case in cases),
+        memory=floats(case.gpu.memory_rate for case in cases),
         cores=floats(case.node.cores for case in cases),
         kind=np.array([LINK_KINDS.index(kind) for kind in kinds]),
         staged=np.array([case.node.kind == "host" for case in cases]),

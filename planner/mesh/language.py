@@ -12,10 +12,11 @@ import numpy as np
 
 from collectives.records.model_profile import is_transformer, parse_transformer
 from collectives.training.parallelism import Parallelism
+from planner.gpus import PRECISIONS
 from planner.mesh.compute import Compute, at_rate
 from planner.mesh.job import Host, TrainingJob
 from planner.mesh.memory import DeviceMemory, check_pieces, too_large
-from planner.mesh_search.columns import OPTIMIZERS, PRECISIONS
+from planner.mesh_search.columns import OPTIMIZERS
 from planner.mesh_search.parameters import Belief, Slopes, believe, find_slopes
 from planner.mesh_search.search import FoundMeshes, MeshJob, SearchedMesh, predict_meshes
 from planner.mesh_search.step import waits

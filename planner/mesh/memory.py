@@ -17,8 +17,9 @@ from collectives.records.model_profile import Block, ModelProfile, TransformerSh
 from collectives.training.parallelism import SHARDED, Parallelism
 from collectives.units import format_size
 from planner.mesh.job import TrainingJob, is_half
-from planner.mesh.layers import Stage, count_parameters, cut_stages, device_part, is_layer, is_unit
-from planner.mesh.pipeline import order_of
+from planner.mesh.layers import count_parameters, device_part, is_layer, is_unit
+from planner.pipeline import order_of
+from planner.stages import Stage, cut_stages
 
 CONTEXT_BYTES = 1 << 30  # CUDA's context, NCCL's buffers and cuDNN's workspaces; assumed
 STATES = {"sgd": 1, "adamw": 2}  # float32 numbers that an optimizer keeps for each parameter, sgd with momentum

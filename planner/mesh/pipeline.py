@@ -1,50 +1,10 @@
-"""Schedules of a pipeline: in which order each stage computes which microbatch, and the tasks that follow from it.
-
-GPipe: Huang et al. (https://arxiv.org/abs/1811.06965). 1F1B and interleaved: Narayanan et al.
-(https://arxiv.org/abs/2104.04473), section 2.2.
-"""
+"""The tasks of a pipeline's schedule, as a program of streams."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from collectives.errors import InputError
+from planner.pipeline import StageRun, order_of
 from simcomm.timeline import Program
-
-
-class StageRun(NamedTuple):
-    """One microbatch through one of the stages of a device."""
-
-    is_backward: bool
-    chunk: int  # which of the device's stages
-    microbatch: int
-
-
-def order_of(schedule: str, device: int, devices: int, microbatches: int, virtual: int = 1) -> list[StageRun]:
-    """Return what a device of a pipeline does, in order. Raise InputError for microbatches that do not interleave.
-
-    >>> ["FB"[work.is_backward] + str(work.microbatch) for work in order_of("1f1b", 1, 2, 3)]
-    ['F0', 'B0', 'F1', 'B1', 'F2', 'B2']
-    """
-    if schedule == "interleaved":
-        if microbatches % devices:
-            raise InputError(f"interleaved: {microbatches} microbatches are not divided by the {devices} stages")
-        forward = [_interleaved(number, devices, virtual) for number in range(microbatches * virtual)]
-        backward = [StageRun(True, virtual - 1 - one.chunk, one.microbatch) for one in forward]
-        ahead = 2 * (devices - device - 1) + (virtual - 1) * devices
-    else:
-        forward = [StageRun(False, 0, number) for number in range(microbatches)]
-        backward = [StageRun(True, 0, number) for number in range(microbatches)]
-        ahead = devices - device - 1 if schedule == "1f1b" else microbatches
-    ahead = min(ahead, len(forward))
-    found = forward[:ahead]
-    for number, one in enumerate(forward[ahead:]):
-        found += [one, backward[number]]
-    return found + backward[len(forward) - ahead :]
-
-
-def _interleaved(number: int, devices: int, virtual: int) -> StageRun:
-    group, place = divmod(number, devices * virtual)
-    return StageRun(False, place // devices, group * devices + place % devices)
 
 
 class StageTimes(NamedTuple):

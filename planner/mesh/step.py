@@ -19,9 +19,7 @@ from planner.mesh.job import ANY_DEVICE, MeshDevice, TrainingJob
 from planner.mesh.language import LanguageModel, is_expressible
 from planner.mesh.layers import (
     LayerCollectives,
-    Stage,
     count_parameters,
-    cut_stages,
     device_part,
     find_layer_collectives,
     is_unit,
@@ -42,6 +40,7 @@ from planner.mesh.terms import (
     steal_share,
     straggler_seconds,
 )
+from planner.stages import Stage, cut_stages
 from simcomm.nccl.host_links import SharedLink
 
 

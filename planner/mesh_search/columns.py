@@ -5,66 +5,13 @@ How frameworks deal layers to stages, how many parameters a device holds, how ma
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from collectives.training.parallelism import FRAMEWORKS
-from planner.mesh_search.devices import GENERATIONS, find_mesh_gpu
-
-
-class LayerSizes(NamedTuple):
-    """The dimensions that say how many parameters a layer and the words have."""
-
-    hidden: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    ffn: int
-    mlp_matrices: int
-    vocab: int
-
-    @property
-    def layer(self) -> int:
-        """Parameters of a layer."""
-        attention = self.hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
-        return attention + self.mlp_matrices * self.hidden * self.ffn
-
-
-@cache
-def deal_layers(framework: str, layers: int, pp: int, sizes: LayerSizes) -> tuple[int, int, int]:
-    """Return the layers of the fullest of ``pp`` stages, of the first and of the last.
-
-    nanotron fills a stage until the parameters so far pass its share of all, words not counted; Megatron counts words
-    and head as a layer each where layers do not divide; others deal as evenly as they can, the first ones more.
-    """
-    if pp == 1:
-        return layers, layers, layers
-    if framework == "nanotron":
-        counts = _deal_by_parameters(layers, pp, sizes)
-    elif framework.startswith("megatron") and layers % pp and (layers + 2) % pp == 0:
-        each = (layers + 2) // pp
-        counts = [each - 1, *[each] * (pp - 2), each - 1]
-    elif framework == "megatron-deepspeed" and layers % pp:
-        each = -(-layers // pp)
-        counts = [min(each, max(0, layers - each * k)) for k in range(pp)]
-    else:
-        counts = [layers // pp + (k < layers % pp) for k in range(pp)]
-    return max(counts), counts[0], counts[-1]
-
-
-def _deal_by_parameters(layers: int, pp: int, sizes: LayerSizes) -> list[int]:
-    """Deal as nanotron does: a stage ends with the block whose running sum passes its share; words cost nothing."""
-    layer = sizes.layer
-    whole = layers * layer + sizes.vocab * sizes.hidden
-    counts, stage = [0] * pp, 0
-    for number in range(1, layers + 1):
-        counts[stage] += 1
-        if number * layer * pp > whole * (stage + 1) and stage < pp - 1:
-            stage += 1
-    return counts
-
+from planner.gpus import GENERATIONS, PRECISIONS, find_gpu
+from planner.stages import LayerSizes, deal_layers
 
 Array = np.ndarray[Any, Any]
 
@@ -159,10 +106,6 @@ COLUMNS = (
     *WHOLE, "gpu", "sharding", "schedule", "grad_accum", "precision", "attention", "recompute", "framework", "compile",
     "note", "nic_gbps", "gpu_memory_gb", "optimizer", "frozen_bits", "offload",
 )  # fmt: skip
-PRECISIONS = {  # and the rate that products of them have
-    "bf16": "matrix_16", "fp16": "matrix_16", "fp8": "matrix_8", "mxfp8": "matrix_8", "nvfp4": "matrix_4",
-    "tf32": "matrix_32", "float32": "vector_32",
-}  # fmt: skip
 PRECISION_NAMES = tuple(PRECISIONS)
 RECOMPUTED = ("none", "selective", "full")
 SCHEDULES = ("none", "1f1b", "gpipe", "interleaved", "zero_bubble")
@@ -180,7 +123,7 @@ def to_columns(runs: Sequence[Mapping[str, Any]]) -> Meshes:
 def make_columns(table: Mapping[str, Sequence[Any]]) -> Meshes:
     """Return a table of runs, a sequence for each of ``COLUMNS``, as columns."""
     found: dict[str, Array] = {name: np.array(table[name], dtype=float) for name in WHOLE}
-    gpus = [find_mesh_gpu(name) for name in table["gpu"]]
+    gpus = [find_gpu(name) for name in table["gpu"]]
     for name in GPU_RATES:
         found[name] = np.array([float(getattr(gpu, name)) for gpu in gpus])
     sizes = map(LayerSizes._make, zip(*(table[name] for name in LayerSizes._fields), strict=True))
@@ -201,7 +144,7 @@ def make_columns(table: Mapping[str, Sequence[Any]]) -> Meshes:
         offload=np.array([OFFLOADED.index(one) for one in table["offload"]], dtype=int),
         frozen_bytes=np.array([BITS[str(one)] for one in table["frozen_bits"]]),
         precision=np.array([PRECISION_NAMES.index(one) for one in precisions], dtype=int),
-        matrix=np.array([getattr(gpu, PRECISIONS[one]) for gpu, one in zip(gpus, precisions, strict=True)]),
+        matrix=np.array([gpu.peak(one) for gpu, one in zip(gpus, precisions, strict=True)]),
         item_bytes=np.array([4.0 if one in ("tf32", "float32") else 2.0 for one in precisions]),
         is_limited=np.array([gpu.is_limited for gpu in gpus], dtype=bool),
         is_unfused=np.array([one == "unfused" for one in table["attention"]], dtype=bool),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from collectives.training.parallelism import FRAMEWORKS
+from planner.gpus import GENERATIONS
 from planner.mesh_search.columns import (
     PRECISION_NAMES,
     RECOMPUTED,
@@ -15,7 +16,6 @@ from planner.mesh_search.columns import (
     expert_share,
     local_tokens,
 )
-from planner.mesh_search.devices import GENERATIONS
 
 TILE_ROWS, TILE_COLUMNS = 128, 256
 MEMORY_SHARE = 0.8  # of the data sheet's memory bandwidth

@@ -22,19 +22,18 @@ from collectives.quoting import close_names, quote, suggest
 from collectives.records.files import read_record, write_record
 from collectives.training.parallelism import FRAMEWORKS
 from collectives.units import count
+from planner.gpus import PRECISIONS, RUN_NAMES, find_gpu
 from planner.mesh_search.columns import (
     BITS,
     COLUMNS,
     OFFLOADED,
     OPTIMIZERS,
-    PRECISIONS,
     RECOMPUTED,
     SCHEDULES,
     WHOLE,
     ZERO,
     to_columns,
 )
-from planner.mesh_search.devices import NAMES, find_mesh_gpu
 from planner.mesh_search.parameters import Belief, believe
 from planner.mesh_search.step import step_seconds
 
@@ -120,7 +119,7 @@ def complete(row: Mapping[str, Any]) -> dict[str, Any]:
         if name in run and run[name] not in known:
             raise InputError(f"{name} {quote(str(run[name]))} is not known; {suggest(str(run[name]), known)}")
     run["framework"] = run["framework"] if run["framework"] in FRAMEWORKS else "other"
-    memory_bytes = find_mesh_gpu(str(run["gpu"])).memory_bytes
+    memory_bytes = find_gpu(str(run["gpu"])).memory_bytes
     run.setdefault("gpu_memory_gb", memory_bytes / 2**30)
     run["gpu_memory_gb"] = _number(run, "gpu_memory_gb")
     _add_model(run)
@@ -276,7 +275,7 @@ def gpu_name(name: str) -> str:
     >>> gpu_name("H100")
     'H100 SXM'
     """
-    return NAMES.get(name, name)
+    return RUN_NAMES.get(name, name)
 
 
 def runs_file(gpu: str, framework: str) -> Path:

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 from collectives.errors import InputError
 from collectives.training.parallelism import Parallelism
 from collectives.units import format_size
+from planner.gpus import find_gpu
 from planner.mesh.compute import Compute, at_rate
 from planner.mesh.interconnect import NodeInterconnect, ScalingNode
 from planner.mesh.job import Host, MeshDevice, TrainingJob
@@ -15,7 +16,6 @@ from planner.mesh.language import LanguageModel, is_expressible
 from planner.mesh.memory import TooLittleMemory
 from planner.mesh.prediction import StepParts
 from planner.mesh.step import StepModel
-from planner.mesh_search.devices import find_mesh_gpu
 from planner.mesh_search.parameters import Z_80, believe
 from planner.mesh_search.runs import OwnRuns
 from planner.mesh_search.search import FILL, FoundMeshes, search
@@ -75,7 +75,7 @@ def scaling_node(instance: InstanceType) -> ScalingNode:
 
 def find_host(instance: InstanceType) -> Host:
     """Return an instance type as a host of the closed forms. Raise InputError if its GPU's rates are not known."""
-    gpu = find_mesh_gpu(instance.gpu)
+    gpu = find_gpu(instance.gpu)
     is_pcie = not instance.interconnect.startswith("NV")
     nic = (instance.nic_bandwidth or 0.0) / instance.gpus
     return Host(instance.gpu, instance.gpus, nic, gpu.host_rate if is_pcie else None)
@@ -169,7 +169,7 @@ def _predict(
     """Return the step by the timeline of a device. Raise TooLittleMemory if it needs more than ``memory`` bytes."""
     gpu, node = find_scaling_gpu(series_gpu(instance.gpu)), scaling_node(instance)
     joined = NodeInterconnect(node, instance.gpus, nodes)
-    device = MeshDevice(instance.gpu, memory, gpu.memory_GBps * 1e9, node.cores)
+    device = MeshDevice(instance.gpu, memory, gpu.memory_rate, node.cores)
     found = StepModel(job, compute, lambda _: joined, device).predict(nodes * instance.gpus)
     return CandidateStep(found.rate, found.interval(), _name(found.bottleneck), found.efficiency)
 

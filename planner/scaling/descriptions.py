@@ -18,6 +18,7 @@ from collectives.quoting import quote, suggest
 from collectives.records.model_profile import ModelProfile
 from collectives.training.parallelism import Parallelism
 from collectives.units import count
+from planner.gpus import Gpu, find_gpu
 from planner.mesh.interconnect import ScalingNode
 from planner.mesh.job import WHOLE, TrainingJob, is_half
 from planner.scaling.description_keys import GpuKeys, NodeKeys, SameGpuKeys, SeriesKeys, read_keys
@@ -26,29 +27,12 @@ from simcomm.cluster.hardware import find_part, machine_entries, parts
 
 OWN_DATA = Path(str(files("planner.scaling"))) / "data"
 FILE_NAME = "series_described.toml"
+TERA = 1e12
 SQUAD_SAMPLES, SQUAD_EPOCHS = 88_641, 2  # of fine-tuning runs that end before their ``max_steps``: SQuAD 1.1, windows
 NEVER = 10**12  # steps after which replicas are averaged that exchange nothing
 FORMS: dict[str, dict[str, Any]] = {  # by what a series says of its sync
     "ddp": {}, "after": {"overlap": False}, "ps": {"form": "parameter_server"}, "none": {"sync_every": NEVER},
 }  # fmt: skip
-
-
-class ScalingGpu(NamedTuple):
-    """A GPU by its data sheet: TFLOP/s by precision as it is used, GB/s of its memory, and the watts it may take."""
-
-    name: str
-    fp32: float
-    tf32: float | None
-    fp16: float | None
-    memory_GBps: float  # noqa: N815 - the unit as it is written
-    year: int
-    watts: float | None = None
-
-    def tflops(self, precision: str) -> float:
-        """Return the peak that a precision runs at: TF32 for FP32 where the GPU has it, FP16 for mixed precision."""
-        if is_half(precision) and self.fp16 is not None:
-            return self.fp16
-        return self.tf32 or self.fp32
 
 
 class Point(NamedTuple):
@@ -67,7 +51,7 @@ class Series:
     system: str
     model: str
     job: TrainingJob
-    gpu: ScalingGpu
+    gpu: Gpu
     node: ScalingNode
     points: tuple[Point, ...]
     max_steps: int | None = None
@@ -131,27 +115,20 @@ def find_node(name: str) -> ScalingNode:
     return found
 
 
-def find_scaling_gpu(name: str) -> ScalingGpu:
+def find_scaling_gpu(name: str) -> Gpu:
     """Return a GPU as the project's own series call it, or of the hardware catalogue. Raise InputError.
 
-    >>> find_scaling_gpu("L40S").fp16, find_scaling_gpu("A100-80").memory_GBps
-    (362.0, 2000.0)
+    >>> find_scaling_gpu("L40S").matrix_16, find_scaling_gpu("A100-80").memory_rate
+    (362000000000000.0, 2000000000000.0)
     """
-    own: dict[str, ScalingGpu] = read_own("gpus")
+    own: dict[str, Gpu] = read_own("gpus")
     return own[name] if name in own else _of_catalogue(name, name)
 
 
-def _of_catalogue(name: str, known_as: str) -> ScalingGpu:
+def _of_catalogue(name: str, known_as: str) -> Gpu:
     """Return a GPU of the hardware catalogue by the name that series give it. Raise InputError."""
-    figures = {quantity: figure.value for quantity, figure in find_part("GPU", known_as).items()}
-    missing = [key for key in ("fp32", "memory_bandwidth") if key not in figures]
-    if missing:
-        raise InputError(f"GPU {known_as!r}: the catalogue lacks {' and '.join(missing)}")
-    value = {key: float(figures[key].split()[0]) for key in ("fp32", "tf32", "fp16", "power") if key in figures}
-    memory, unit = figures["memory_bandwidth"].split()
-    year = int(find_part("generation", figures["generation"])["year"].value)
-    rate = float(memory) * (1000 if unit == "TB/s" else 1)
-    return ScalingGpu(name, value["fp32"], value.get("tf32"), value.get("fp16"), rate, year, value.get("power"))
+    find_part("GPU", known_as)  # by its name there alone
+    return find_gpu(known_as)._replace(name=name)
 
 
 @cache
@@ -230,7 +207,7 @@ def _link(where: str, table: Mapping[str, Any]) -> dict[int, float]:
     return found
 
 
-def _gpus(path: Path, text: str, content: Mapping[str, Any]) -> dict[str, ScalingGpu]:
+def _gpus(path: Path, text: str, content: Mapping[str, Any]) -> dict[str, Gpu]:
     found = {}
     for name, table in _tables(path, content, "gpus").items():
         where = _place(path, text, "gpus", name)
@@ -239,8 +216,26 @@ def _gpus(path: Path, text: str, content: Mapping[str, Any]) -> dict[str, Scalin
             continue
         keys = read_keys(where, GpuKeys, table)
         watts = _watts(name) if keys.watts is None else keys.watts
-        found[name] = ScalingGpu(name, keys.fp32, keys.tf32, keys.fp16, keys.memory_GBps, keys.year, watts)
+        found[name] = _stated_gpu(name, keys, watts)
     return found
+
+
+def _stated_gpu(name: str, keys: GpuKeys, watts: float | None) -> Gpu:
+    matrix_32 = keys.tf32 or keys.fp32
+    matrix_16 = keys.fp16 or matrix_32
+    return Gpu(
+        name=name,
+        generation="other",
+        year=keys.year,
+        vector_32=keys.fp32 * TERA,
+        matrix_32=matrix_32 * TERA,
+        matrix_16=matrix_16 * TERA,
+        matrix_8=matrix_16 * TERA,
+        matrix_4=matrix_16 * TERA,
+        memory_rate=keys.memory_GBps * 1e9,
+        watts=watts,
+        has_tf32=keys.tf32 is not None,
+    )
 
 
 def _watts(name: str) -> float | None:
@@ -251,7 +246,7 @@ def _watts(name: str) -> float | None:
         return None
 
 
-def _gpu(where: str, name: str, described: Mapping[str, ScalingGpu]) -> ScalingGpu:
+def _gpu(where: str, name: str, described: Mapping[str, Gpu]) -> Gpu:
     """Return a GPU of a file, or the catalogue's of this name. Raise InputError with what is near."""
     if name in described:
         return described[name]
@@ -260,7 +255,7 @@ def _gpu(where: str, name: str, described: Mapping[str, ScalingGpu]) -> ScalingG
     return _known_gpu(where, name, name)
 
 
-def _known_gpu(where: str, name: str, known_as: str) -> ScalingGpu:
+def _known_gpu(where: str, name: str, known_as: str) -> Gpu:
     try:
         return _of_catalogue(name, known_as)
     except InputError as error:
@@ -281,7 +276,7 @@ def _places(path: Path, text: str, count: int) -> Iterator[str]:
         yield f"{path}: line {lines[index]}" if len(lines) == count else f"{path}: series {index + 1}"
 
 
-def _describe(where: str, table: Any, nodes: Mapping[str, ScalingNode], gpus: Mapping[str, ScalingGpu]) -> Series:
+def _describe(where: str, table: Any, nodes: Mapping[str, ScalingNode], gpus: Mapping[str, Gpu]) -> Series:
     if not isinstance(table, dict):
         raise InputError(f"{where}: a series is a table")
     keys = read_keys(where, SeriesKeys, table)

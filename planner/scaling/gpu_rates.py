@@ -15,13 +15,14 @@ from typing import NamedTuple
 from collectives.errors import InputError
 from collectives.quoting import quote, suggest
 from collectives.training.workload import ComputePhases
+from planner.gpus import Gpu
 from planner.mesh.compute import MEASURED_SPREAD, Compute, as_measured, at_rate, in_phases, measured_rate
 from planner.mesh.interconnect import NodeInterconnect, ScalingNode
 from planner.mesh.job import MeshDevice, TrainingJob
 from planner.mesh.prediction import StepPrediction
 from planner.mesh.step import StepModel
 from planner.mesh.terms import CORES
-from planner.scaling.descriptions import ScalingGpu, check_gpus, find_node, find_scaling_gpu, read_own
+from planner.scaling.descriptions import check_gpus, find_node, find_scaling_gpu, read_own
 from planner.scaling.models import even_model
 from planner.scaling.one_gpu import YOURS, Alone, OneGpuRate, guess_rates, network_of, published
 from simcomm.cluster.hardware import machine_entries, parts
@@ -158,7 +159,7 @@ def predict_rate(
     nodes: int,
     one_gpu_rate: float,
     *,
-    gpu: str | ScalingGpu | None = None,
+    gpu: str | Gpu | None = None,
     paths: int = 1,
 ) -> StepPrediction:
     """Return a step of ``gpus`` GPUs in all on ``nodes`` nodes, from the samples a second of one GPU of the same job.
@@ -176,13 +177,13 @@ def predict_rate(
     board = _gpu(node, gpu)
     check_gpus(gpus, nodes, place)
     joined = NodeInterconnect(place, -(-gpus // nodes), nodes, paths)
-    device = MeshDevice(board.name, memory_bandwidth=board.memory_GBps * 1e9, cores=place.cores)
+    device = MeshDevice(board.name, memory_bandwidth=board.memory_rate, cores=place.cores)
     compute = replace(at_rate(job.model, one_gpu_rate), spread=0.0)
     return StepModel(job, compute, lambda _: joined, device).predict(gpus)
 
 
-def _gpu(node: str | ScalingNode, gpu: str | ScalingGpu | None) -> ScalingGpu:
-    if isinstance(gpu, ScalingGpu):
+def _gpu(node: str | ScalingNode, gpu: str | Gpu | None) -> Gpu:
+    if isinstance(gpu, Gpu):
         return gpu
     if gpu is None:
         if not isinstance(node, str) or node not in machine_entries():

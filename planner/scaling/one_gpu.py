@@ -21,16 +21,17 @@ from numpy.typing import NDArray
 
 from collectives.errors import InputError
 from collectives.records.model_profile import ModelProfile
+from planner.gpus import Gpu
 from planner.mesh.compute import MEASURED_SPREAD
 from planner.mesh.job import TrainingJob, is_half
 from planner.mesh.terms import Floats
-from planner.scaling.descriptions import ScalingGpu, find_scaling_gpu, read_series
+from planner.scaling.descriptions import find_scaling_gpu, read_series
 from simcomm.nccl.parameters import read_definitions
 
 YOURS = "yours"  # the source of rates that a caller knows
 FILE = Path(__file__).parent / "one_gpu.toml"
-# A middle of data sheets, around which features are counted: TFLOP/s, bytes/s, watts, year, TFLOP/s of FP32.
-MIDDLE_TFLOPS, MIDDLE_MEMORY, MIDDLE_WATTS, MIDDLE_YEAR, MIDDLE_SHADER = 150.0, 1200e9, 350.0, 2019, 35.0
+# A middle of data sheets, around which features are counted: FLOP/s, bytes/s, watts, year, FLOP/s of FP32.
+MIDDLE_FLOPS, MIDDLE_MEMORY, MIDDLE_WATTS, MIDDLE_YEAR, MIDDLE_SHADER = 150e12, 1200e9, 350.0, 2019, 35e12
 FLOPS_SHARE = 0.6  # of FLOPs in a sample's work; the rest are the elements that are written
 # A Kepler multiprocessor issues to 128 of its 192 cores (NVIDIA's whitepaper of the GeForce GTX 980: 1.35 times the
 # work of a core in Maxwell, whose multiprocessor has 128).
@@ -45,7 +46,7 @@ class Alone(NamedTuple):
     """A job on one GPU at a source, and its rate in samples per second where it is known."""
 
     job: TrainingJob
-    gpu: ScalingGpu
+    gpu: Gpu
     source: str
     rate: float = 1.0
 
@@ -76,7 +77,7 @@ def read_process() -> Mapping[str, float]:
 
 
 def one_gpu_rate(
-    job: TrainingJob, gpu: str | ScalingGpu, known: Mapping[str, float] | None = None, *, without: Sequence[str] = ()
+    job: TrainingJob, gpu: str | Gpu, known: Mapping[str, float] | None = None, *, without: Sequence[str] = ()
 ) -> OneGpuRate:
     """Return the rate of one GPU, from what others (``known``, by name) do of the same job and from published rates.
 
@@ -136,14 +137,16 @@ class RateFeatures(NamedTuple):
 def make_columns(rows: Sequence[Alone]) -> RateFeatures:
     """Return the features of rows."""
     sheet = {
-        "peak": np.log([one.gpu.tflops(one.job.precision) / MIDDLE_TFLOPS for one in rows]),
-        "memory": np.log([one.gpu.memory_GBps * 1e9 / MIDDLE_MEMORY for one in rows]),
+        "peak": np.log([peak_of(one) / MIDDLE_FLOPS for one in rows]),
+        "memory": np.log([one.gpu.memory_rate / MIDDLE_MEMORY for one in rows]),
         "year": np.array([(one.gpu.year - MIDDLE_YEAR) / 4 for one in rows]),
-        "shader": np.log([one.gpu.fp32 / MIDDLE_SHADER for one in rows]),
+        "shader": np.log([one.gpu.vector_32 / MIDDLE_SHADER for one in rows]),
         "watts": np.log([(one.gpu.watts or MIDDLE_WATTS) / MIDDLE_WATTS for one in rows]),
     }
     halves = ["half" if is_half(one.job.precision) else "whole" for one in rows]
-    arithmetic = ["tf32" if half == "whole" and one.gpu.tf32 else half for one, half in zip(rows, halves, strict=True)]
+    arithmetic = [
+        "tf32" if half == "whole" and one.gpu.has_tf32 else half for one, half in zip(rows, halves, strict=True)
+    ]
     models = [one.job.model.model for one in rows]
     frameworks = [framework_of(one.job.framework) for one in rows]
     words = {
@@ -163,6 +166,11 @@ def make_columns(rows: Sequence[Alone]) -> RateFeatures:
     work = np.array([_work(one.job.model) for one in rows])
     work -= np.where([one.gpu.year < BEFORE_MAXWELL for one in rows], np.log(KEPLER), 0.0)
     return RateFeatures(sheet, {name: np.array(column) for name, column in words.items()}, moved - 0.5, work)
+
+
+def peak_of(alone: Alone) -> float:
+    """Return the FLOP/s of a job's precision: those of TF32 for FP32 if the GPU has it, of FP16 for mixed precision."""
+    return alone.gpu.matrix_16 if is_half(alone.job.precision) else alone.gpu.matrix_32
 
 
 def network_of(model: ModelProfile) -> str:
@@ -189,7 +197,7 @@ def framework_of(text: str) -> str:
 @lru_cache(maxsize=1024)
 def _share_moved(model: ModelProfile, half: str) -> float:
     """Return the share of a step's time in which a GPU of the middle moves bytes, by the roofline of each layer."""
-    flops = np.array([layer.forward_flops + layer.backward_flops for layer in model.layers]) / (MIDDLE_TFLOPS * 1e12)
+    flops = np.array([layer.forward_flops + layer.backward_flops for layer in model.layers]) / (MIDDLE_FLOPS)
     moved = np.array([layer.read_bytes + layer.written_bytes + layer.backward_bytes for layer in model.layers])
     seconds = moved * (0.5 if half == "half" else 1.0) / MIDDLE_MEMORY
     longer = np.maximum(flops, seconds)

@@ -19,11 +19,10 @@ from collectives.records.model_profile import (
     shipped_model_profiles,
 )
 from collectives.units import count
+from planner.gpus import PRECISIONS, can_multiply, is_known
 from planner.mesh.clusters import mesh_cluster
 from planner.mesh.job import TrainingJob
 from planner.mesh.language import SOURCE, LanguageModel, is_language
-from planner.mesh_search.columns import PRECISIONS
-from planner.mesh_search.devices import can_multiply, is_mesh_gpu
 from planner.mesh_search.parameters import Belief, believe
 from planner.mesh_search.runs import belief_of, find_own_runs, read_own_runs
 from planner.scaling.gpu_rates import ComputeSource
@@ -126,7 +125,7 @@ def find_language_model(spread: SpreadTraining, job: TrainingJob) -> LanguageMod
     Raises InputError for a framework where it is of nothing."""
     host, training = mesh_cluster(spread.cluster).host, spread.training
     named = replace(job, optimizer=named_optimizer(training))
-    if host is None or training.compute is not None or not is_language(named) or not is_mesh_gpu(host.gpu):
+    if host is None or training.compute is not None or not is_language(named) or not is_known(host.gpu):
         if "framework" in training.model_fields_set:
             raise InputError(
                 f"framework = {quote(training.framework)} only applies to language models on cataloged "

@@ -6,8 +6,8 @@ import torch
 
 from collectives.errors import InputError
 from collectives.quoting import quote, suggest
+from planner.gpus import find_gpu
 from planner.mesh_search.compute import MEMORY_SHARE
-from planner.mesh_search.devices import find_mesh_gpu
 from planner.mesh_search.parameters import read_shipped
 from simcomm.cluster.hardware import parts
 
@@ -49,7 +49,7 @@ def find_rates(gpu: str) -> DeviceRates:
     if gpu not in known:
         words = "there are zero, model, measured and the GPUs of `ringlab list hardware`"
         raise InputError(f"compute is {quote(gpu)}; {words}: {suggest(gpu, known)}")
-    found, shares = find_mesh_gpu(gpu), read_shipped().parameters
+    found, shares = find_gpu(gpu), read_shipped().parameters
     product, attention = (shares[f"{kind}_{found.generation}"] for kind in ("gemm", "flash"))
     return DeviceRates(
         gpu,

@@ -23,10 +23,11 @@ from planner.mesh.calls import Group
 from planner.mesh.compute import Compute, as_measured
 from planner.mesh.interconnect import Served
 from planner.mesh.job import TrainingJob
-from planner.mesh.layers import cut_stages, is_unit
+from planner.mesh.layers import is_unit
 from planner.mesh.memory import check_form
 from planner.mesh.prediction import StepParts, StepPrediction
 from planner.mesh.step import StepModel
+from planner.stages import cut_stages
 from realcomm.training.rank_result import count_steps
 from realcomm.training.trainer import count_images
 from ringlab.shared.failures import refusals_about

@@ -15,11 +15,10 @@ from collectives.records.model_profile import flops_per_token, is_transformer, p
 from collectives.records.spans import Span, Spans
 from collectives.records.trace import Trace
 from collectives.units import count
+from planner.gpus import PRECISIONS, find_gpu, is_known
 from planner.mesh.clusters import mesh_cluster
 from planner.mesh.prediction import StepPrediction
 from planner.mesh.step import StepModel
-from planner.mesh_search.columns import PRECISIONS
-from planner.mesh_search.devices import find_mesh_gpu
 from planner.scaling.gpu_rates import find_compute
 from ringlab.commands.predicting.devices_answer import DevicesAnswer, DevicesCase, DevicesRow, Refused, conclude
 from ringlab.commands.predicting.predict_sweep import parse_sweep
@@ -27,7 +26,7 @@ from ringlab.shared.failures import refusals_about
 from ringlab.shared.models import find_job, find_language_model, find_source
 from ringlab.shared.progress import Tick
 from scenarios.loader import SpreadTraining, read_spread_training
-from simcomm.cluster.hardware import find_part, machine_entries
+from simcomm.cluster.hardware import machine_entries
 from simcomm.nccl.clusters import NcclCluster
 
 COVERAGE = 0.8
@@ -228,10 +227,10 @@ def _of_language(found: StepPrediction, spread: SpreadTraining) -> dict[str, flo
         return {}
     kind, shape = parse_transformer(spread.training.model)
     tokens = found.rate * shape.context
-    gpu, precision = mesh_cluster(spread.cluster).gpu, PRECISIONS.get(spread.training.precision)
-    if gpu is None or precision is None or not {"fp16", "memory", "memory_bandwidth"} <= find_part("GPU", gpu).keys():
+    gpu, precision = mesh_cluster(spread.cluster).gpu, spread.training.precision
+    if gpu is None or precision not in PRECISIONS or not is_known(gpu):
         return {"tokens_per_s": tokens}
-    peak = getattr(find_mesh_gpu(gpu), precision)
+    peak = find_gpu(gpu).peak(precision)
     return {"tokens_per_s": tokens, "mfu": tokens * flops_per_token(kind, shape) / (peak * found.devices)}
 
 

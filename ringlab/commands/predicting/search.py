@@ -15,9 +15,9 @@ from collectives.quoting import quote, suggest
 from collectives.records.model_profile import EXAMPLE, TRANSFORMERS, is_transformer, parse_transformer
 from collectives.training.parallelism import FRAMEWORKS
 from collectives.training.recipe import check_known
+from planner.gpus import PRECISIONS, PUBLISHED
 from planner.mesh.clusters import mesh_cluster
-from planner.mesh_search.columns import BITS, OFFLOADED, OPTIMIZERS, PRECISIONS
-from planner.mesh_search.devices import PUBLISHED
+from planner.mesh_search.columns import BITS, OFFLOADED, OPTIMIZERS
 from planner.mesh_search.memory import PART_NAMES
 from planner.mesh_search.parameters import Z_80
 from planner.mesh_search.search import (

@@ -1,0 +1,180 @@
+"""``Columns``: trainings as arrays, one value a training, whatever its model, its mesh and its cluster."""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from collectives.training.parallelism import FRAMEWORKS
+from planner.gpus import ANY_GPU, GENERATIONS, find_gpu
+from planner.hosts import LINKS, Array, Curves, Group, Host
+from planner.jobs import BITS, CHOICES, DEFAULTS, NUMBERS, ZERO
+from planner.profiles import add_profiles
+from planner.stages import LayerSizes, deal_layers
+
+WIDE = ("tf32", "float32")  # precisions whose elements have 4 bytes
+MOST_DEVICES = 1 << 20
+_using = lru_cache(maxsize=1024)(Host.using)
+
+
+class Columns:
+    """Arrays by name. Arrays of a profile's units, buckets and stages have a second dimension."""
+
+    def __init__(self, arrays: Mapping[str, Array], curves: Array) -> None:
+        self.arrays, self.curves = dict(arrays), curves
+
+    def __getattr__(self, name: str) -> Array:
+        try:
+            found: Array = self.__dict__["arrays"][name]
+            return found
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def __len__(self) -> int:
+        return len(self.arrays["dp"])
+
+    def take(self, rows: Array) -> "Columns":
+        """Return some of the trainings, by numbers or by a mask."""
+        return Columns({name: one[rows] for name, one in self.arrays.items()}, self.curves)
+
+    def changed(self, **arrays: Array) -> "Columns":
+        """Return the trainings with other values."""
+        return Columns({**self.arrays, **arrays}, self.curves)
+
+
+def make_columns(table: Mapping[str, Any], count: int) -> Columns:
+    """Return ``count`` trainings: for each name of ``DEFAULTS`` a value of all, or a list with one of each.
+
+    Raises InputError for a GPU whose rates are not known.
+
+    >>> from planner.hosts import host_of_preset
+    >>> columns = make_columns({"host": host_of_preset("dgx-h100"), "dp": [8, 16], "layers": 2, "seq": 512}, 2)
+    >>> columns.gpus.tolist(), columns.nodes.tolist()
+    ([8.0, 16.0], [1.0, 2.0])
+    """
+    full = {**DEFAULTS, **table}
+
+    def each(name: str) -> list[Any]:
+        value = full[name]
+        return value if isinstance(value, list) else [value] * count
+
+    def coded(name: str, codes: Mapping[str, float]) -> Array:
+        value = full[name]
+        return np.array([codes[one] for one in value]) if isinstance(value, list) else np.full(count, codes[value])
+
+    c = {name: np.array(np.broadcast_to(np.asarray(full[name], dtype=float), count)) for name in NUMBERS}
+    profiles = each("profile")
+    c["is_shaped"] = np.array([one is None for one in profiles], dtype=bool)
+    for name in ("layers", "heads", "hidden", "seq"):
+        c[name] = np.where(c["is_shaped"], c[name], 1.0)  # nothing is divided by zero
+    for name, names in CHOICES.items():
+        c[name] = coded(name, {one: place for place, one in enumerate(names)})
+    c["zero"], c["frozen_bytes"] = coded("sharding", ZERO), coded("frozen_bits", BITS)
+    c["is_unfused"] = c.pop("attention") > 0
+    hosts = [_using(host, used or host.gpus) for host, used in zip(each("host"), each("gpus_used"), strict=True)]
+    _add_machines(c, hosts, each("gpu"), each("precision"), np.broadcast_to(full["gpu_memory"], count))
+    _add_stages(c, coded("sharding", {name: float(name == "hsdp") for name in ZERO}) > 0)
+    curves = _add_curves(c, hosts)
+    add_profiles(c, profiles)
+    return Columns(c, curves)
+
+
+def _add_machines(
+    c: dict[str, Array], hosts: Sequence[Host], gpus: Sequence[str | None], precisions: Sequence[str], memory: Array
+) -> None:
+    """Add what GPUs and hosts have, each kind of them looked up once."""
+    rows = [*zip(map(id, hosts), gpus, precisions, strict=True)]
+    kinds = {key: (host, *key[1:]) for key, host in zip(rows, hosts, strict=True)}
+    place = {key: number for number, key in enumerate(kinds)}
+    of = np.array([place[key] for key in rows], dtype=np.intp)
+    named = [(host, gpu or host.gpu, precision) for host, gpu, precision in kinds.values()]
+    found = [(host, ANY_GPU if gpu is None else find_gpu(gpu), precision) for host, gpu, precision in named]
+
+    def each(values: Any) -> Array:
+        return np.array([*values])[of]
+
+    for name in ("matrix_16", "memory_rate", "multiprocessors", "host_rate", "is_limited"):
+        c[name] = each(getattr(gpu, name) for _, gpu, _ in found)
+    c["peak"] = each(gpu.peak(precision) for _, gpu, precision in found)
+    c["item_bytes"] = each(4.0 if precision in WIDE else 2.0 for _, _, precision in found)
+    c["generation"] = each(GENERATIONS.index(gpu.generation) for _, gpu, _ in found)
+    c["is_gpu"] = each(gpu is not ANY_GPU for _, gpu, _ in found)
+    c["memory_bytes"] = np.where(memory > 0, memory, each(gpu.memory_bytes for _, gpu, _ in found))
+    c["gpus"] = c["dp"] * c["tp"] * c["cp"] * c["pp"]
+    for name in ("cores", "nic", "paths"):
+        c[name] = each(float(getattr(host, name)) for host, _, _ in found)
+    c["node_gpus"] = each(float(host.gpus) for host, _, _ in found)
+    c["nodes"] = np.ceil(c["gpus"] / c["node_gpus"])
+    c["neighbors"] = np.minimum(c["node_gpus"], c["gpus"])  # GPUs of a host that take part
+    link = each(LINKS.index(host.link) for host, _, _ in found)
+    c["link"] = np.where((c["nodes"] > 1) & (link != LINKS.index("")), LINKS.index("network"), link)
+    c["is_staged"] = link == LINKS.index("host")
+    c["is_efa"] = each(host.system is not None and str(host.system.net).startswith("efa") for host, _, _ in found)
+    pairs = [*zip(of.tolist(), c["neighbors"].tolist(), strict=True)]
+    rates = {pair: found[pair[0]][0].bus_bandwidth(int(pair[1])) or 1.0 for pair in {*pairs}}
+    c["busbw"] = np.array([rates[pair] for pair in pairs])
+    c["slowest"], c["slowest_host"] = _greatest(c["gpus"]), _greatest(c["nodes"])
+
+
+def _greatest(counts: Array) -> Array:
+    sizes, inverse = np.unique(counts, return_inverse=True)
+    return np.array([expected_maximum(int(n)) for n in sizes])[inverse]
+
+
+@lru_cache(maxsize=4096)
+def expected_maximum(count: int) -> float:
+    """Return the mean of the greatest of ``count`` draws of a standard normal distribution.
+
+    >>> round(expected_maximum(2), 4), round(expected_maximum(8), 3)
+    (0.5642, 1.424)
+    """
+    if count < 2:
+        return 0.0
+    draws, step = np.linspace(-9.0, 9.0, 3601, retstep=True)
+    density = np.exp(-(draws**2) / 2) / np.sqrt(2 * np.pi)
+    below = np.cumsum(density) * step - density * step / 2
+    return float(np.sum(draws * count * density * np.clip(below, 0, 1) ** (count - 1)) * step)
+
+
+def _add_stages(c: dict[str, Array], is_hybrid: Array) -> None:
+    """Add the layers of the fullest, the first and the last stage, and how many devices divide parameters."""
+    names = ("framework", "layers", "pp", *LayerSizes._fields)
+    rows = np.stack([c[name] for name in names], axis=1).astype(np.int64)
+    kinds, inverse = np.unique(rows, axis=0, return_inverse=True)
+    deals = [deal_layers(FRAMEWORKS[one[0]], one[1], one[2], LayerSizes(*one[3:])) for one in kinds.tolist()]
+    c["most_layers"], c["first_layers"], c["last_layers"] = np.array(deals, dtype=float)[inverse.ravel()].T
+    group = c["dp"] * c["cp"]
+    c["shard"] = np.where(is_hybrid, np.clip(c["node_gpus"] // c["tp"], 1, group), group)
+
+
+def _add_curves(c: dict[str, Array], hosts: Sequence[Host]) -> Array:
+    """Add the numbers of the curves of each group's collectives; return the curves.
+
+    Devices of a tensor group are neighbors, then come those of context, of data, and of the next stage.
+    """
+    curves, kinds = Curves(), [*{id(host): host for host in hosts}.values()]
+    numbers = {id(host): place for place, host in enumerate(kinds)}
+    number = np.array([numbers[id(host)] for host in hosts], dtype=np.int64)
+    tp, cp, node, group = c["tp"], c["cp"], c["node_gpus"], c["dp"] * c["cp"]
+    across = np.where(tp * cp > node, node, tp)
+    wanted: dict[str, tuple[str, Array | float, Array | float]] = {
+        "tensor": ("all_gather", tp, 1.0),
+        "context": ("send_recv", np.where(cp > 1, 2, 1), across),
+        "expert": ("all_to_all", c["ep"], 1.0),
+        "message": ("send_recv", np.where(c["pp"] > 1, 2, 1), np.where(c["gpus"] > node, node, tp * group)),
+        "reduce": ("all_reduce", group, tp),
+        "scatter": ("reduce_scatter", c["shard"], tp),
+        "gather": ("all_gather", c["shard"], tp),
+        "between": ("all_reduce", group / c["shard"], tp * c["shard"]),
+    }
+    for name, (collective, size, stride) in wanted.items():
+        sizes, strides = (np.broadcast_to(one, len(number)).astype(np.int64) for one in (size, stride))
+        keys, inverse = np.unique((number * MOST_DEVICES + sizes) * MOST_DEVICES + strides, return_inverse=True)
+        found = []
+        for key in keys.tolist():
+            rest, by = divmod(key, MOST_DEVICES)
+            of, many = divmod(rest, MOST_DEVICES)
+            found.append(curves.find(kinds[of], collective, Group(many, by)))
+        c[f"curve_{name}"] = np.array(found)[inverse]
+    return curves.table()

@@ -1,0 +1,216 @@
+"""What one device computes: a transformer's layers by their shapes, a profile's blocks by its known seconds."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from collectives.training.parallelism import FRAMEWORKS, RECOMPUTED
+from planner.columns import Columns
+from planner.gpus import GENERATIONS, PRECISIONS
+from planner.hosts import Array
+
+Parameters = Mapping[str, Any]  # floats, or an array of each with one value a training
+TILE_ROWS, TILE_COLUMNS = 128, 256
+MEMORY_SHARE = 0.8  # of the data sheet's memory bandwidth
+SCORE_BYTES = 26  # of memory, that the loss moves for a score, forward and backward
+BACK_BYTES = 1.7  # what backward moves, for each byte of forward
+SHARP = 6.0  # the power by which a device's time and the host's join
+SELECTIVE, FULL, FLOAT32 = RECOMPUTED.index("selective"), RECOMPUTED.index("full"), [*PRECISIONS].index("float32")
+NVIDIA = [FRAMEWORKS.index(name) for name in ("megatron-bridge", "nemo")]
+
+
+def join_times(a: Array, b: Array) -> Array:
+    """Return the seconds of two activities in parallel: the longer one, smoothed."""
+    return np.asarray((a**SHARP + b**SHARP) ** (1 / SHARP))
+
+
+def expert_share(c: Columns) -> Array:
+    """Return the share of layers that are experts'."""
+    return np.where(c.experts > 0, 1 - c.dense_layers / c.layers, 0.0)
+
+
+def local_tokens(c: Columns) -> Array:
+    """Return the tokens of a micro batch on a device."""
+    return np.asarray(c.micro_batch * c.seq / c.cp)
+
+
+class Counts(NamedTuple):
+    """Parameters of a layer but its experts, of a layer's experts, and of the words (once)."""
+
+    layer: Array
+    experts: Array
+    words: Array
+
+
+def count_parameters(c: Columns, *, trained: bool = False) -> Counts:
+    """Return the parameters of whole models, a profile's as one layer; ``trained`` ones with LoRA are the adapters."""
+    qkv, queries, share = (c.heads + 2 * c.kv_heads) * c.head_dim, c.heads * c.head_dim, expert_share(c)
+    mlp = (1 - share) * c.mlp_matrices * c.hidden * c.ffn + share * 3 * c.hidden * c.shared_ffn
+    whole = Counts(
+        np.where(c.is_shaped, c.hidden * (qkv + queries) + mlp + 2 * c.hidden, c.parameters),
+        share * c.experts * 3 * c.hidden * c.expert_ffn, np.where(c.is_shaped, c.vocab * c.hidden, 0.0),
+    )  # fmt: skip
+    if not trained or not c.lora.any():
+        return whole
+    mlp = (1 - share) * c.mlp_matrices * (c.hidden + c.ffn) + share * 3 * (c.hidden + c.shared_ffn)
+    adapters = c.lora * (2 * c.hidden + qkv + queries + mlp)
+    of_experts = c.lora * share * c.experts * 3 * (c.hidden + c.expert_ffn)
+    adapted = (adapters, of_experts, np.zeros(len(c)))
+    return Counts(*(np.where(c.lora > 0, a, b) for a, b in zip(adapted, whole, strict=True)))
+
+
+class Held(NamedTuple):
+    """Parameters of one device before the data axis divides anything: its experts', and all others."""
+
+    dense: Array
+    experts: Array
+
+    @property
+    def all(self) -> Array:
+        """Both."""
+        return self.dense + self.experts
+
+    def divided(self, c: Columns, by: Array) -> Array:
+        """Return what is left where ``by`` devices divide them; experts those that have the same ones."""
+        return np.asarray(self.dense / by + self.experts / np.maximum(1.0, by / c.ep))
+
+
+def count_ends(c: Columns) -> Array:
+    """Return how many of words and head a device has."""
+    return np.where(c.pp > 1, 1.0, np.where(c.tied > 0, 1.0, 2.0))
+
+
+def count_held(c: Columns, of: Counts, layers: Array) -> Held:
+    """Return the parameters of a device whose stage has ``layers``; one stage alone has words and head."""
+    return Held((layers * of.layer + count_ends(c) * of.words) / c.tp, layers * of.experts / c.ep)
+
+
+class Rates:
+    """What the devices of trainings reach."""
+
+    def __init__(self, c: Columns, p: Parameters) -> None:
+        self.c, self.p = c, p
+        limited = np.where(c.is_limited, p["power_500w"], 1.0)
+        shares = np.choose(c.generation, [p[f"gemm_{name}"] for name in GENERATIONS]) * limited
+        low = np.choose(c.precision, [p.get(f"precision_{name}", 1.0) for name in PRECISIONS])  # a share
+        self.rate_16 = shares * np.minimum(c.matrix_16, c.peak * 2)
+        self.rate, self.memory = shares * low * c.peak, MEMORY_SHARE * c.memory_rate
+        flash = np.choose(c.generation, [p[f"flash_{name}"] for name in GENERATIONS]) * limited
+        kernel = np.where(np.isin(c.framework, NVIDIA), p["flash_cudnn"], 1.0)
+        triton = (c.framework == FRAMEWORKS.index("llm-foundry")) & (c.generation == GENERATIONS.index("ampere"))
+        self.flash = flash * kernel * np.where(triton, p["flash_triton"], 1.0) * np.minimum(c.matrix_16, c.peak)
+
+    def product(self, rows: Array, columns: Array, inner: Array, *, sixteen: bool = False) -> Array:
+        """Return the seconds of a product of matrices, zero where it is empty."""
+        rate = np.minimum(self.rate_16, self.rate) if sixteen else self.rate
+        with np.errstate(divide="ignore", invalid="ignore"):
+            tiles = np.ceil(rows / TILE_ROWS) * np.ceil(columns / TILE_COLUMNS)
+            waves = tiles / self.c.multiprocessors
+            share = (waves / np.maximum(1.0, np.ceil(waves))) ** self.p["wave"]
+            share = share * rows / (TILE_ROWS * np.ceil(rows / TILE_ROWS)) * inner / (inner + self.p["inner"])
+            share = share * np.where(self.c.precision == FLOAT32, 1.0, self.odd(columns) * self.odd(inner))
+            compute = 2 * rows * columns * inner / (rate * share)
+            moved = self.c.item_bytes * (rows * columns + rows * inner + columns * inner) / self.memory
+            return np.where(rows * columns * inner > 0, np.hypot(compute, moved), 0.0)
+
+    def odd(self, n: Array) -> Array:
+        """Return the share of the rate that a dimension leaves which is no multiple of 64."""
+        divisor = np.gcd(np.maximum(1, np.floor(n)).astype(np.int64), 64)
+        return np.asarray((divisor / 64) ** self.p["align"] * np.where(divisor < 8, 0.5, 1.0))
+
+
+class UnitSeconds(NamedTuple):
+    """Seconds of each unit for a micro batch, forward, and backward with what is recomputed; and the head's."""
+
+    forward: Array  # trainings x units
+    backward: Array
+    head: Array
+
+
+def unit_seconds(c: Columns, p: Parameters, rates: Rates) -> UnitSeconds:
+    """Return what a device computes of each unit; a profile's units have shares of the known seconds of a sample."""
+    layer_forward, layer_backward, head = _layer(c, p, rates)
+    sample = (c.alone * c.micro_batch)[:, None]
+    forward, backward = sample * c.unit_forward, sample * c.unit_backward
+    backward = backward + np.where(c.recompute == FULL, 1.0, 0.0)[:, None] * forward
+    forward[:, 0] = np.where(c.is_shaped, layer_forward, forward[:, 0])
+    backward[:, 0] = np.where(c.is_shaped, layer_backward, backward[:, 0])
+    return UnitSeconds(forward, backward, np.where(c.is_shaped, head, 0.0))
+
+
+def _layer(c: Columns, p: Parameters, rates: Rates) -> tuple[Array, Array, Array]:
+    """Return a transformer's layer, forward and back, no faster than its host launches it; and its head."""
+    products, attention = _products(c, rates), _attention(c, p, rates)
+    moved, unpacked = _moved(c, p, rates), _unpacked(c, p, rates)
+    forward = products[0] + attention[0] + moved + unpacked
+    backward = products[1] + attention[1] + BACK_BYTES * moved + unpacked
+    again = np.select(
+        [c.recompute == FULL, (c.recompute == SELECTIVE) & c.is_unfused, c.recompute == SELECTIVE],
+        [forward, attention[0], p["selective"] * (products[0] + moved)], 0.0,
+    )  # fmt: skip
+    host = p["host_ms"] * 1e-3 * (1 + p["host_tensor"] * (c.tp > 1)) * np.where(c.recompute == FULL, 4 / 3, 1.0)
+    host = host * np.where((c.compiled > 0) | np.isin(c.framework, NVIDIA), p["graph"], 1.0)
+    host = host + expert_share(c) * p["host_expert_ms"] * 1e-3
+    device = np.maximum(forward + backward + again, 1e-12)
+    scaled = join_times(device, host) / device
+    tokens, words = local_tokens(c), c.vocab / c.tp
+    sizes = [(tokens, words, c.hidden), (tokens, c.hidden, words), (words, c.hidden, tokens)]
+    head = p["head"] * sum(rates.product(*size, sixteen=True) for size in sizes)
+    return forward * scaled, (backward + again) * scaled, head + SCORE_BYTES * tokens * words / rates.memory
+
+
+def _products(c: Columns, rates: Rates) -> tuple[Array, Array]:
+    """Return the seconds of a layer's matrix products, forward and backward."""
+    t, tokens, share = c.tp, local_tokens(c), expert_share(c)
+    qkv, queries = (c.heads + 2 * c.kv_heads) * c.head_dim, c.heads * c.head_dim
+
+    def pair(rows: Array, into: Array, out_of: Array) -> tuple[Array, Array]:
+        sizes = [(rows, into, c.hidden), (rows, c.hidden, out_of)]
+        ahead = np.asarray(sum(rates.product(*size) for size in sizes))
+        back = np.asarray(sum(rates.product(a, d, b) for a, b, d in sizes))
+        of_weights = sum(rates.product(b, d, a) for a, b, d in sizes)
+        if not c.lora.any():
+            return ahead, back + of_weights
+        beside = sum(rates.product(a, c.lora, d) + rates.product(a, b, c.lora) for a, b, d in sizes)
+        return ahead + beside, back + np.where(c.lora > 0, 2 * beside, of_weights)
+
+    parts = [pair(tokens, qkv / t, queries / t), pair(tokens, (c.mlp_matrices - 1) * c.ffn / t, c.ffn / t)]
+    if not c.experts.any():
+        return parts[0][0] + parts[1][0], parts[0][1] + parts[1][1]
+    routed = tokens / t * c.top_k * c.ep / np.maximum(c.experts, 1)
+    parts += [pair(routed, 2 * c.expert_ffn, c.expert_ffn), pair(tokens, 2 * c.shared_ffn / t, c.shared_ffn / t)]
+    forward, back = (
+        a + (1 - share) * d + share * (c.experts / c.ep * e + s) for a, d, e, s in zip(*parts, strict=True)
+    )
+    return forward, back
+
+
+def _attention(c: Columns, p: Parameters, rates: Rates) -> tuple[Array, Array]:
+    """Return attention's seconds; every second layer may look at a window only."""
+    tokens = local_tokens(c)
+    reach = np.where(c.window > 0, 0.5 * (c.seq + np.minimum(c.seq, 2 * c.window)), c.seq)
+    flops = 2 * tokens * reach * c.heads * c.head_dim / c.tp
+    flash = flops / rates.flash
+    if not c.is_unfused.any():
+        return flash, 2.5 * flash
+    unfused = 2 * flops / (c.matrix_16 * p["unfused"] * rates.odd(c.head_dim) ** 2)
+    unfused = unfused + tokens * c.seq * c.heads / c.tp * p["score_bytes"] / rates.memory
+    return np.where(c.is_unfused, unfused, flash), np.where(c.is_unfused, 2 * unfused, 2.5 * flash)
+
+
+def _moved(c: Columns, p: Parameters, rates: Rates) -> Array:
+    """Return the seconds of forward's operations that memory limits."""
+    share = expert_share(c)
+    ffn = (1 - share) * c.mlp_matrices * c.ffn + share * 3 * (c.shared_ffn + c.top_k * c.expert_ffn)
+    elements = c.hidden / np.where(c.sequence_parallel > 0, c.tp, 1.0) * p["bytes_hidden"]
+    elements = elements + (ffn + (c.heads + 2 * c.kv_heads) * c.head_dim) / c.tp * p["bytes_ffn"]
+    elements = elements + share * c.top_k * c.hidden / c.tp * p["bytes_expert"]
+    return np.asarray(local_tokens(c) * elements * np.where(c.compiled > 0, p["fused"], 1.0) / rates.memory)
+
+
+def _unpacked(c: Columns, p: Parameters, rates: Rates) -> Array:
+    """Return the seconds of unpacking a layer's frozen weights that are kept in fewer than 16 bits."""
+    whole = count_parameters(c)
+    weights = whole.layer / c.tp + whole.experts / c.ep
+    return np.where((c.lora > 0) & (c.frozen_bytes < c.item_bytes), weights * p["unpack_bytes"] / rates.memory, 0.0)

@@ -1,0 +1,115 @@
+"""``Gpu``: the data sheet of a GPU, which steps, searches, instance types and virtual ranks compute with."""
+
+from functools import cache
+from math import inf
+from typing import NamedTuple
+
+from collectives.errors import InputError
+from collectives.units import parse_bandwidth
+from simcomm.cluster.hardware import find_link, find_part, memory_bytes
+
+GENERATIONS = ("other", "ampere", "hopper", "blackwell")  # that published runs of language models are on
+PUBLISHED = ("A100 80GB SXM", "H100 SXM", "H200 SXM", "B200", "B300", "GB200", "GB300")  # the GPUs of those runs
+RUN_NAMES = {"A100": "A100 80GB SXM", "H100": "H100 SXM", "H100-500W": "H100 SXM", "H200": "H200 SXM"}
+PRECISIONS = {  # the rate at which each precision multiplies matrices
+    "bf16": "matrix_16", "fp16": "matrix_16", "fp8": "matrix_8", "mxfp8": "matrix_8", "nvfp4": "matrix_4",
+    "tf32": "matrix_32", "float32": "vector_32",
+}  # fmt: skip
+BY_AGE = ("kepler", "maxwell", "pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell")
+FIRST = {"bf16": "ampere", "tf32": "ampere", "fp8": "ada", "mxfp8": "blackwell", "nvfp4": "blackwell"}
+USUAL_PCIE, USUAL_MULTIPROCESSORS = "PCIe 4.0 x16", 100  # where the catalogue does not say
+HBM2E_RATE = 2.4e12  # assumed: five stacks of HBM2e, of H100s that are limited to 500 W
+
+
+class Gpu(NamedTuple):
+    """Rates of a data sheet in FLOP/s and bytes/s. Where a precision is missing, the next wider one stands in."""
+
+    name: str
+    generation: str
+    year: int
+    vector_32: float  # float32 without tensor cores
+    matrix_32: float  # TF32, or float32 of GPUs without
+    matrix_16: float
+    matrix_8: float
+    matrix_4: float
+    memory_rate: float
+    memory_bytes: float = inf  # where it is not known, nothing is checked
+    peer_rate: float = 0.0  # to another GPU of the host, each way
+    host_rate: float = 0.0  # to the host's memory, each way
+    multiprocessors: float = USUAL_MULTIPROCESSORS
+    watts: float | None = None
+    has_tf32: bool = False
+    is_limited: bool = False  # by power
+
+    def peak(self, precision: str) -> float:
+        """Return the FLOP/s of matrix products in one of ``PRECISIONS``.
+
+        >>> find_gpu("H100 SXM").peak("bf16")
+        989000000000000.0
+        """
+        return float(getattr(self, PRECISIONS[precision]))
+
+
+ANY_GPU = Gpu("a device", "other", 0, 1.0, 1.0, 1.0, 1.0, 1.0, inf)  # one that nothing is known of
+
+
+@cache
+def find_gpu(name: str) -> Gpu:
+    """Return a GPU by its name in the catalogue or in published runs.
+
+    Raises InputError for a GPU that is not in the catalogue, or whose rates it does not state.
+
+    >>> find_gpu("H100") == find_gpu("H100 SXM"), find_gpu("L40S").matrix_16
+    (True, 362000000000000.0)
+    """
+    part = RUN_NAMES.get(name, name)
+    figures = {quantity: figure.value for quantity, figure in find_part("GPU", part).items()}
+    missing = [] if "memory_bandwidth" in figures else ["memory_bandwidth"]
+    missing += [] if figures.keys() & {"fp16", "fp32"} else ["fp16"]
+    if missing:
+        raise InputError(f"GPU {part}: the catalogue does not say its {', '.join(missing)}")
+
+    def rate(*quantities: str) -> float:
+        return float(next(figures[one] for one in quantities if one in figures).split()[0]) * 1e12
+
+    generation, is_limited, pcie = figures["generation"], name == "H100-500W", figures.get("pcie", USUAL_PCIE)
+    return Gpu(
+        name=part,
+        generation=generation if generation in GENERATIONS else "other",
+        year=int(find_part("generation", generation)["year"].value),
+        vector_32=rate("fp32", "fp16"),
+        matrix_32=rate("tf32", "fp32", "fp16"),
+        matrix_16=rate("fp16", "fp32"),
+        matrix_8=rate("fp8", "fp16", "fp32"),
+        matrix_4=rate("fp4", "fp8", "fp16", "fp32"),
+        memory_rate=HBM2E_RATE if is_limited else float(parse_bandwidth(figures["memory_bandwidth"])),
+        memory_bytes=memory_bytes(part) or inf,
+        peer_rate=find_link(figures.get("nvlink", pcie)).bandwidth,
+        host_rate=find_link(pcie).bandwidth,
+        multiprocessors=float(figures.get("multiprocessors", USUAL_MULTIPROCESSORS)),
+        watts=float(figures["power"].split()[0]) if "power" in figures else None,
+        has_tf32="tf32" in figures,
+        is_limited=is_limited,
+    )
+
+
+def is_known(name: str) -> bool:
+    """Return whether the catalogue states the rates and the memory of a GPU.
+
+    >>> is_known("H100 SXM"), is_known("H9000")
+    (True, False)
+    """
+    try:
+        return find_gpu(name).memory_bytes < inf
+    except InputError:
+        return False
+
+
+def can_multiply(gpu: str, precision: str) -> bool:
+    """Return whether a GPU of the catalogue multiplies matrices in a precision, by NVIDIA's data sheets.
+
+    >>> can_multiply("A100 80GB SXM", "fp8"), can_multiply("H100 SXM", "fp8"), can_multiply("H100 SXM", "nvfp4")
+    (False, True, False)
+    """
+    generation, first = find_part("GPU", gpu)["generation"].value, FIRST.get(precision)
+    return first is None or generation not in BY_AGE or BY_AGE.index(generation) >= BY_AGE.index(first)

@@ -1,0 +1,179 @@
+"""``Host``: the GPUs of a host, what joins them and other hosts, and the seconds of a collective of any group of them.
+
+The seconds come from NCCL's model, from published bus bandwidths, from the rate of a link, or from a simulated network,
+whichever describes the host. The step model sees curves only: the seconds at 29 sizes, computed once for each group and
+read for whole columns at once.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from math import log2
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcomm.cluster.hardware import machine_entries
+from simcomm.nccl.descriptions import System, describe_preset
+from simcomm.nccl.predict import predict_seconds
+from simcomm.nccl.settings import NcclSettings
+
+Array = NDArray[Any]
+LINKS = ("nvlink", "pcie", "host", "network", "")  # communication over these slows computing down; "": it does not
+GRID = np.arange(8.0, 37.0)  # log2 of bytes
+SIMULATED_STEP = 4  # of the grid's sizes, one is simulated
+# Bytes that a rank sends over the link that limits a collective, for each byte of the buffer.
+SHARES: dict[str, Callable[[int], float]] = {
+    "all_reduce": lambda n: 2 * (n - 1) / n,
+    **dict.fromkeys(("all_gather", "reduce_scatter", "all_to_all"), lambda n: (n - 1) / n),
+    **dict.fromkeys(("broadcast", "reduce", "send_recv"), lambda n: 1.0),
+}
+LATENCY_S = 20e-6  # for each doubling of ranks, where only bandwidths are published
+CORES = 12  # of a host for each GPU, where nothing says it
+
+
+class Group(NamedTuple):
+    """Devices that communicate: ``size`` of them, ``stride`` apart. The groups of all other devices do the same."""
+
+    size: int
+    stride: int = 1
+
+
+class Network(Protocol):
+    """What gives the seconds of single collectives."""
+
+    def seconds(self, collective: str, nbytes: float, group: Group) -> float:
+        """Return the seconds of a collective of a buffer of ``nbytes``; for send_recv, of a message."""
+        ...
+
+
+@dataclass(frozen=True)
+class Host:
+    """A host with ``gpus`` GPUs, or an NVLink domain of several hosts. Rates are in bytes/s, one direction."""
+
+    name: str
+    gpu: str | None  # its name in the catalogue; None: a device that nothing is known of
+    gpus: int
+    link: str  # of LINKS
+    cores: int
+    nic: float  # all NICs together
+    busbw: tuple[tuple[int, float], ...] = ()  # published bus bandwidths by GPU count, ascending
+    system: System | None = None  # as NCCL's model takes it
+    settings: NcclSettings = field(default_factory=NcclSettings)
+    peer: float = 0.0  # the rate of a link, where nothing else is known
+    paths: int = 1  # x16 paths to host memory
+    network: Network | None = None
+
+    def split(self, group: Group) -> tuple[int, int]:
+        """Return the number of a group's devices on each host, and the number of hosts.
+
+        >>> host_of_preset("dgx-h100").split(Group(4, stride=4))
+        (2, 2)
+        """
+        local = min(group.size, max(1, self.gpus // group.stride))
+        return local, -(-group.size // local)
+
+    def seconds(self, collective: str, group: Group) -> Array:
+        """Return the seconds of a collective at the sizes of ``GRID``.
+
+        >>> host = host_of_preset("dgx-h100")
+        >>> inside, across = host.seconds("all_reduce", Group(8)), host.seconds("all_reduce", Group(8, stride=8))
+        >>> bool(across[-1] > 5 * inside[-1])
+        True
+        """
+        sizes, (local, nodes) = 2.0**GRID, self.split(group)
+        if self.network is not None:
+            some = GRID[::SIMULATED_STEP]
+            known = [self.network.seconds(collective, 2.0**one, group) for one in some]
+            return np.asarray(np.exp(np.interp(GRID, some, np.log(known))))
+        if self.system is not None:
+            part = _part_of(self.system, group)
+            return np.asarray(predict_seconds(part, collective, sizes, settings=self.settings), dtype=float)
+        rate = self.bus_bandwidth(local)
+        if nodes > 1:
+            nic = self.nic * local / self.gpus
+            rate = nic if local == 1 else min(nic, rate)
+        return np.asarray(SHARES[collective](group.size) * sizes / rate + LATENCY_S * log2(group.size))
+
+    def bus_bandwidth(self, gpus: int) -> float:
+        """Return the bus bandwidth of an all_reduce among some of the GPUs, by the next smaller published count."""
+        if not self.busbw:
+            return self.peer
+        return max([rate for count, rate in self.busbw if count <= gpus][-1:] or [self.busbw[0][1]])
+
+    def using(self, gpus: int) -> "Host":
+        """Return the host of which only some GPUs take part; these have all of its NICs."""
+        if gpus == self.gpus:
+            return self
+        system = self.system
+        if system is not None and gpus < system.gpus:
+            system = replace(system, gpus=gpus)
+        return replace(self, gpus=gpus, system=system)
+
+
+def _part_of(system: System, group: Group) -> System:
+    """Return the system of a group, whose NVLink domains may span several hosts."""
+    local = min(group.size, max(1, system.gpus // group.stride))
+    domain = max(1, min(system.domain // group.stride, group.size))
+    return replace(system.part(-(-group.size // local), local), domain=domain)
+
+
+def host_of_preset(preset: str, gpu: str | None = None, nic: float | None = None) -> Host:
+    """Return a machine of the hardware catalogue as NCCL's model has it.
+
+    ``gpu`` and ``nic``, the bytes/s of all NICs of a host, replace the machine's own. Raises InputError.
+
+    >>> host_of_preset("dgx-h100").gpus
+    8
+    """
+    entry = machine_entries()[preset]
+    system = describe_preset(preset, 2, int(entry["gpus"]), **({} if nic is None else {"nic": nic / 1e9}))
+    return host_of_system(system, gpu or str(entry["gpu"]))
+
+
+def host_of_system(system: System, gpu: str | None, settings: NcclSettings | None = None) -> Host:
+    """Return a host of a described system, or an NVLink domain of several of its hosts."""
+    link = "nvlink" if system.link != "pcie" else "pcie" if system.p2p else "host"
+    gpus = max(system.gpus, system.domain)
+    return Host(
+        system.slug, gpu, gpus, link, CORES * gpus, system.nic * 1e9 * gpus / system.gpus, system=system,
+        settings=settings or NcclSettings(),
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=4096)
+def _curve(host: Host, collective: str, group: Group) -> Array:
+    return np.log(np.maximum(host.seconds(collective, group), 1e-9))
+
+
+class Curves:
+    """The curves that a table of trainings needs, each once."""
+
+    def __init__(self) -> None:
+        self.rows, self.known = [np.full(len(GRID), np.log(1e-12))], dict[tuple[Host, str, Group], int]()
+
+    def find(self, host: Host, collective: str, group: Group) -> int:
+        """Return the number of a curve; 0 is that of a group of one, which exchanges nothing."""
+        if group.size < 2:
+            return 0
+        key = (host, collective, group)
+        if key not in self.known:
+            self.known[key] = len(self.rows)
+            self.rows.append(_curve(*key))
+        return self.known[key]
+
+    def table(self) -> Array:
+        """Return all curves, a row each."""
+        return np.array(self.rows)
+
+
+def read_curves(table: Array, numbers: Array, nbytes: Array) -> Array:
+    """Return the seconds of collectives of ``nbytes`` by the numbers of their curves; along a row, one curve."""
+    place = np.clip(np.log2(np.maximum(nbytes, 1.0)), GRID[0], GRID[-1] - 1e-9) - GRID[0]
+    index = place.astype(np.intp)
+    numbers = np.broadcast_to(numbers if place.ndim == numbers.ndim else numbers[:, None], place.shape)
+    low = table[numbers, index]
+    logs = low + (place - index) * (table[numbers, index + 1] - low)
+    seconds = np.exp(logs) * np.maximum(1.0, nbytes / 2.0 ** GRID[-1])
+    return np.where((numbers > 0) & (nbytes > 0), seconds, 0.0)

@@ -1,0 +1,119 @@
+"""Pipelines: in which order each stage computes which microbatch, and the seconds of many trainings at once.
+
+GPipe: Huang et al. (https://arxiv.org/abs/1811.06965). 1F1B and interleaved: Narayanan et al.
+(https://arxiv.org/abs/2104.04473), section 2.2. Trainings that share schedule, stages and microbatches have the same
+order, so one loop over the runs, with an array of trainings each, replaces a simulation of every training.
+"""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from collectives.errors import InputError
+from planner.hosts import Array
+
+Key = tuple[bool, int, int]  # is_backward, stage, microbatch
+
+
+class StageRun(NamedTuple):
+    """One microbatch through one of the stages of a device."""
+
+    is_backward: bool
+    chunk: int  # which of the device's stages
+    microbatch: int
+
+
+def order_of(schedule: str, device: int, devices: int, microbatches: int, virtual: int = 1) -> list[StageRun]:
+    """Return what a device of a pipeline does, in order. Raise InputError for microbatches that do not interleave.
+
+    >>> ["FB"[work.is_backward] + str(work.microbatch) for work in order_of("1f1b", 1, 2, 3)]
+    ['F0', 'B0', 'F1', 'B1', 'F2', 'B2']
+    """
+    if schedule == "interleaved":
+        if microbatches % devices:
+            raise InputError(f"interleaved: {microbatches} microbatches are not divided by the {devices} stages")
+        forward = [_interleaved(number, devices, virtual) for number in range(microbatches * virtual)]
+        backward = [StageRun(True, virtual - 1 - one.chunk, one.microbatch) for one in forward]
+        ahead = 2 * (devices - device - 1) + (virtual - 1) * devices
+    else:
+        forward = [StageRun(False, 0, number) for number in range(microbatches)]
+        backward = [StageRun(True, 0, number) for number in range(microbatches)]
+        ahead = devices - device - 1 if schedule == "1f1b" else microbatches
+    ahead = min(ahead, len(forward))
+    found = forward[:ahead]
+    for number, one in enumerate(forward[ahead:]):
+        found += [one, backward[number]]
+    return found + backward[len(forward) - ahead :]
+
+
+def _interleaved(number: int, devices: int, virtual: int) -> StageRun:
+    group, place = divmod(number, devices * virtual)
+    return StageRun(False, place // devices, group * devices + place % devices)
+
+
+class PlacedRun(NamedTuple):
+    """One microbatch through one stage on its device, and the run whose result it needs."""
+
+    device: int
+    is_backward: bool
+    stage: int
+    microbatch: int
+    needs: Key | None
+
+
+@lru_cache(maxsize=256)
+def list_runs(schedule: str, devices: int, microbatches: int, virtual: int = 1) -> tuple[PlacedRun, ...]:
+    """Return the runs of all devices, each behind the one that it needs. Stage k is on device k modulo ``devices``.
+
+    >>> [(run.device, run.is_backward) for run in list_runs("1f1b", 2, 1)]
+    [(0, False), (1, False), (1, True), (0, True)]
+    """
+    orders = [order_of(schedule, device, devices, microbatches, virtual) for device in range(devices)]
+    found, done, place, stages = list[PlacedRun](), set[Key](), [0] * devices, devices * virtual
+    while len(found) < 2 * stages * microbatches:
+        for device in range(devices):
+            while place[device] < len(orders[device]):
+                run = orders[device][place[device]]
+                stage = run.chunk * devices + device
+                needs = _needed(run, stage, stages)
+                if needs is not None and needs not in done:
+                    break
+                done.add((run.is_backward, stage, run.microbatch))
+                found.append(PlacedRun(device, run.is_backward, stage, run.microbatch, needs))
+                place[device] += 1
+    return tuple(found)
+
+
+def _needed(run: StageRun, stage: int, stages: int) -> Key | None:
+    """Return what a run needs: the stage before; backward the stage behind; the last stage's backward its forward."""
+    if not run.is_backward:
+        return (False, stage - 1, run.microbatch) if stage else None
+    return (True, stage + 1, run.microbatch) if stage + 1 < stages else (False, stage, run.microbatch)
+
+
+def pipeline_seconds(
+    schedule: str, forward: Array, backward: Array, send: Array, devices: int, microbatches: int,
+    spans: list[tuple[PlacedRun, Array, Array]] | None = None,
+) -> Array:  # fmt: skip
+    """Return the seconds of pipelines: trainings x stages, forward, backward, and ``send`` for the message behind each.
+
+    The messages of a device in one direction take turns. ``spans`` gets each run with its begin and end.
+
+    >>> one = np.ones((1, 4))
+    >>> float(pipeline_seconds("1f1b", one, 2 * one, np.zeros((1, 3)), 4, 8)[0])
+    33.0
+    """
+    stages, free = forward.shape[1], np.zeros((len(forward), devices))
+    ready, sending = dict[Key, Array](), dict[tuple[int, bool], Array]()
+    for run in list_runs(schedule, devices, microbatches, stages // devices):
+        begin = free[:, run.device] if run.needs is None else np.maximum(free[:, run.device], ready[run.needs])
+        end = begin + (backward if run.is_backward else forward)[:, run.stage]
+        free[:, run.device] = arrived = end
+        if 0 <= (behind := run.stage - run.is_backward) < stages - 1:
+            way = (run.device, run.is_backward)
+            sending[way] = arrived = np.maximum(end, sending.get(way, 0.0)) + send[:, behind]
+        ready[run.is_backward, run.stage, run.microbatch] = arrived
+        if spans is not None:
+            spans.append((run, begin, end))
+    return np.asarray(free.max(axis=1))

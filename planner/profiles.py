@@ -1,0 +1,117 @@
+"""What columns have of a profile: its units, gradients in buckets, stages, and bytes."""
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from collectives.records.model_profile import ModelProfile
+from collectives.training.gradients import BUCKET_BYTES, FIRST_BYTES, fill_buckets
+from planner.hosts import Array
+from planner.jobs import EXCHANGES
+from planner.stages import cut_stages
+
+OVERLAPPED = EXCHANGES.index("overlapped")
+MIB = 1 << 20
+SIZES = ("parameters", "saved_elements", "written_elements", "largest")
+# Arrays whose second dimension is a unit, a bucket or a stage.
+UNIT = ("unit_forward", "unit_backward", "unit_parameters")
+BUCKET = ("bucket_share", "bucket_ready")
+STAGE = ("stage_forward", "stage_backward", "stage_parameters", "stage_bytes")
+
+
+def add_profiles(c: dict[str, Array], profiles: Sequence[ModelProfile | None]) -> None:
+    """Add to columns what their profiles have. A transformer has one unit, its layer, as often as there are layers."""
+    is_gathered, is_shaped = bool((c["zero"] == 3).any()), c["is_shaped"]
+    _add(c, UNIT, _each(_units, profiles, np.full(len(profiles), is_gathered)))
+    c["unit_count"] = (c["unit_forward"] > 0).astype(float)
+    c["unit_count"][is_shaped, 0] = c["layers"][is_shaped]
+    sizes = _each(_sizes, profiles)
+    _add(c, SIZES, sizes)
+    c.update({name: c[name][:, 0] for name in SIZES})
+    is_overlapped = c["exchange"] == OVERLAPPED
+    _add(c, BUCKET, _each(_buckets, profiles, c["gradient_bytes"], c["bucket_mb"], is_overlapped), least=2)
+    c["is_bucket"] = c["bucket_share"] > 0
+    c["is_bucket"][is_shaped, :2] = True  # a transformer's first and last
+    c["bucket_ready"][~c["is_bucket"] | is_shaped[:, None]] = 1.0
+    _add(c, STAGE, _each(_stages, profiles, np.where(c["pp"] > 1, c["pp"] * c["vp"], 0)))
+    c["stage_bytes"] *= c["item_bytes"][:, None]
+
+
+def _each(
+    function: Callable[..., Array], profiles: Sequence[ModelProfile | None], *columns: Array
+) -> list[Array | None]:
+    """Return what a function finds for each training's profile and columns, each kind of training once."""
+    rows, known = zip(profiles, *(column.tolist() for column in columns), strict=True), dict[Any, Array]()
+    found = list[Array | None]()
+    for profile, *values in rows:
+        key = (id(profile), *values)
+        if profile is not None and key not in known:
+            known[key] = function(profile, *values)
+        found.append(known.get(key))
+    return found
+
+
+def _add(c: dict[str, Array], names: Sequence[str], found: Sequence[Array | None], least: int = 1) -> None:
+    """Add arrays by name from one array of a row each for every training; rows are filled up with zeros."""
+    width = max([least, *(one.shape[1] for one in found if one is not None)])
+    arrays = np.zeros((len(names), len(found), width))
+    for row, one in enumerate(found):
+        if one is not None:
+            arrays[:, row, : one.shape[1]] = one
+    c.update(zip(names, arrays, strict=True))
+
+
+def _sizes(profile: ModelProfile) -> Array:
+    """Return parameters, elements that layers save for backward, that blocks write, parameters of the largest layer."""
+    saved = sum(layer.saved_bytes for layer in profile.layers) / profile.item_bytes
+    written = sum(block.output_bytes for block in profile.blocks) / profile.item_bytes
+    return np.array([[profile.parameters], [saved], [written], [max(layer.parameters for layer in profile.layers)]])
+
+
+def _shares(profile: ModelProfile) -> tuple[list[float], list[float]]:
+    """Return each layer's share of a step's computing, forward and backward."""
+    forward, backward = (profile.work(is_backward=one) for one in (False, True))
+    whole = sum(forward) + sum(backward)
+    return [one / whole for one in forward], [one / whole for one in backward]
+
+
+def _units(profile: ModelProfile, is_gathered: bool) -> Array:
+    """Return the shares of computing and the parameters of each block with parameters, or of the whole model."""
+    rows = list[list[float]]()
+    layers = zip(profile.layers, *_shares(profile), strict=True)
+    for _, part in groupby(layers, key=lambda row: row[0].block):
+        block = [*part]
+        row = [sum(one[1] for one in block), sum(one[2] for one in block), sum(one[0].parameters for one in block)]
+        if rows and not row[2]:
+            rows[-1] = [rows[-1][0] + row[0], rows[-1][1] + row[1], rows[-1][2]]
+        else:
+            rows.append(row)
+    found = np.array(rows, dtype=float).T
+    return found if is_gathered else found.sum(axis=1, keepdims=True)
+
+
+def _buckets(profile: ModelProfile, item: float, size_mb: float, is_overlapped: bool) -> Array:
+    """Return each bucket's share of the bytes, and the share of backward after which it is full."""
+    if not is_overlapped:
+        return np.array([[1.0], [1.0]])
+    size = round(size_mb * MIB)  # torch begins with a smaller one only if no size is set
+    found = fill_buckets(profile.gradients(int(item) or 4), size, FIRST_BYTES if size == BUCKET_BYTES else size)
+    sizes = np.array([one.nbytes for one in found], dtype=float)
+    return np.array([sizes / sizes.sum(), [one.ready for one in found]])
+
+
+def _stages(profile: ModelProfile, count: float) -> Array:
+    """Return each stage's shares of computing, its parameters, and the elements that it sends to the next stage."""
+    if not count:
+        return np.zeros((len(STAGE), 1))
+    of = dict[str, list[float]]()
+    for layer, forward, backward in zip(profile.layers, *_shares(profile), strict=True):
+        shares = of.setdefault(layer.block, [0.0, 0.0])
+        shares[0], shares[1] = shares[0] + forward, shares[1] + backward
+    return np.array([
+        [sum(of[block.name][0] for block in stage), sum(of[block.name][1] for block in stage),
+         sum(block.parameters for block in stage), stage[-1].output_bytes / profile.item_bytes]
+        for stage in cut_stages(profile, int(count))
+    ]).T  # fmt: skip

@@ -1,0 +1,108 @@
+"""The stages of a pipeline: how frameworks deal a transformer's layers to them, and how a profile is cut."""
+
+from collections.abc import Sequence
+from functools import cache
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+from collectives.errors import InputError
+from collectives.quoting import quote
+from collectives.records.model_profile import Block, ModelProfile
+
+Stage = tuple[Block, ...]
+
+
+class LayerSizes(NamedTuple):
+    """The dimensions that say how many parameters a layer and the words have."""
+
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    mlp_matrices: int
+    vocab: int
+
+    @property
+    def layer(self) -> int:
+        """Parameters of a layer."""
+        attention = self.hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
+        return attention + self.mlp_matrices * self.hidden * self.ffn
+
+
+@cache
+def deal_layers(framework: str, layers: int, pp: int, sizes: LayerSizes) -> tuple[int, int, int]:
+    """Return the layers of the fullest of ``pp`` stages, of the first and of the last.
+
+    nanotron fills a stage until the parameters so far pass its share of all, words not counted; Megatron counts words
+    and head as a layer each where layers do not divide; others deal as evenly as they can, the first ones more.
+    """
+    if pp == 1:
+        return layers, layers, layers
+    if framework == "nanotron":
+        counts = _deal_by_parameters(layers, pp, sizes)
+    elif framework.startswith("megatron") and layers % pp and (layers + 2) % pp == 0:
+        each = (layers + 2) // pp
+        counts = [each - 1, *[each] * (pp - 2), each - 1]
+    elif framework == "megatron-deepspeed" and layers % pp:
+        each = -(-layers // pp)
+        counts = [min(each, max(0, layers - each * k)) for k in range(pp)]
+    else:
+        counts = [layers // pp + (k < layers % pp) for k in range(pp)]
+    return max(counts), counts[0], counts[-1]
+
+
+def _deal_by_parameters(layers: int, pp: int, sizes: LayerSizes) -> list[int]:
+    """Deal as nanotron does: a stage ends with the block whose running sum passes its share; words cost nothing."""
+    layer = sizes.layer
+    whole = layers * layer + sizes.vocab * sizes.hidden
+    counts, stage = [0] * pp, 0
+    for number in range(1, layers + 1):
+        counts[stage] += 1
+        if number * layer * pp > whole * (stage + 1) and stage < pp - 1:
+            stage += 1
+    return counts
+
+
+def cut_stages(profile: ModelProfile, stages: int) -> list[Stage]:
+    """Return the blocks of each stage: the greatest work of a stage is as small as it can be.
+
+    Raises InputError for more stages than blocks with parameters.
+
+    >>> from collectives.records.model_profile import find_model_profile
+    >>> [len(stage) for stage in cut_stages(find_model_profile("gpt2"), 4)]
+    [7, 4, 5, 2]
+    """
+    blocks = profile.blocks
+    most = sum(block.parameters > 0 for block in blocks)
+    if stages > most:
+        raise InputError(
+            f"{stages} stages of {quote(profile.model)}, which can be cut into {most} at most; give fewer "
+            "(pipeline x virtual)"
+        )
+    work = [float(block.forward_flops + block.backward_flops) or 1.0 for block in blocks]
+    cuts = _cut_evenly(work, stages)
+    return [tuple(blocks[begin:end]) for begin, end in pairwise(cuts)]
+
+
+def _cut_evenly(work: Sequence[float], stages: int) -> list[int]:
+    """Return where to cut a sequence into ``stages`` runs whose greatest sum is least, by dynamic programming."""
+    until = [0.0, *accumulate(work)]
+    count = len(work)
+    best: list[float] = until[:]
+    chosen: list[list[int]] = []
+    for stage in range(2, stages + 1):
+        row, cuts = [float("inf")] * (count + 1), [0] * (count + 1)
+        for end in range(stage, count + 1):
+            for cut in range(end - 1, stage - 2, -1):
+                last = until[end] - until[cut]
+                greatest = max(best[cut], last)
+                if greatest < row[end]:
+                    row[end], cuts[end] = greatest, cut
+                if last >= row[end]:
+                    break
+        best, chosen = row, [*chosen, cuts]
+    found = [count]
+    for cuts in reversed(chosen):
+        found.append(cuts[found[-1]])
+    return [0, *reversed(found)]

@@ -1,0 +1,332 @@
+"""The seconds of a training step by parts: one set of equations for all models, meshes and clusters.
+
+step = (micro batches with the bubble of the pipeline + exchange of gradients and parameters + the host's work
+        + optimizer + fixed cost + copies + processes + waiting for the slowest) x framework, and loaders
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from collectives.training.parallelism import FRAMEWORKS
+from planner.columns import Columns
+from planner.compute import (
+    FULL,
+    NVIDIA,
+    Held,
+    Parameters,
+    Rates,
+    UnitSeconds,
+    count_held,
+    count_parameters,
+    expert_share,
+    join_times,
+    local_tokens,
+    unit_seconds,
+)
+from planner.hosts import LINKS, Array, read_curves
+from planner.jobs import EXCHANGES, LOADERS, SCHEDULES
+from planner.pipeline import pipeline_seconds
+from planner.profiles import MIB
+
+NANOTRON, NETWORK, ZERO_BUBBLE = FRAMEWORKS.index("nanotron"), LINKS.index("network"), SCHEDULES.index("zero_bubble")
+OVERLAPPED, AFTER, SERVER, NONE = range(len(EXCHANGES))
+STATE_SHARES = np.array([1.0, 0.6, 0.73])  # by OPTIMIZERS, which move 30, 18 and 22 bytes for each parameter
+USUAL_STEP = 0.2  # s
+FULL_NIC = 12.5e9  # bytes/s of a NIC from which on communication takes as much from computing as it can
+PARTS = (
+    "compute", "tensor", "context", "expert", "pipeline", "sync", "host", "optimizer", "fixed", "copies", "processes",
+    "stragglers", "input",
+)  # fmt: skip
+
+
+def positive(x: Array, scale: Array) -> Array:
+    """Return max(0, x), smooth within a tenth of ``scale``.
+
+    >>> float(positive(np.array(1.0), np.array(0.0)))
+    1.0
+    """
+    return np.asarray(0.5 * (x + np.sqrt(x * x + (0.1 * scale) ** 2)))
+
+
+def _wide(value: Any) -> Any:
+    """Return a parameter, which may be an array with one value a training, for arrays of two dimensions."""
+    return value[:, None] if isinstance(value, np.ndarray) and value.ndim == 1 else value
+
+
+class Links:
+    """The seconds of collectives within a training: their curves, at the share of the rate that trainings reach."""
+
+    def __init__(self, c: Columns, p: Parameters) -> None:
+        self.c, group = c, c.dp * c.cp
+        spans: dict[str, Array] = {
+            "tensor": c.tp, "context": c.tp * c.cp, "expert": c.ep, "message": c.gpus, "reduce": group * c.tp,
+            "scatter": c.shard * c.tp, "gather": c.shard * c.tp, "between": group * c.tp,
+        }  # fmt: skip
+        is_efa = c.is_efa.astype(np.intp)
+        hop = 1e-6 * np.choose(is_efa, [p["hop_us"], p["hop_efa_us"]])
+        data_hop = 1e-6 * np.choose(is_efa, [p["data_hop_us"], p["data_hop_efa_us"]])
+        self.shares, self.latencies = dict[str, Array](), dict[str, Array]()
+        for name, span in spans.items():
+            nodes = np.maximum(1.0, span / c.node_gpus)
+            far = p["eff_network"] * np.maximum(0.3, 1 - p["scale"] * np.log2(nodes))
+            self.shares[name] = np.where(nodes > 1, far, p["eff_link"])
+            ring = data_hop * np.sqrt(nodes - 1)
+            late = {
+                "tensor": hop * (span - 1), "message": hop, "reduce": data_hop * np.log2(nodes), "scatter": ring,
+                "gather": ring,
+            }  # fmt: skip
+            self.latencies[name] = p["call_us"] * 1e-6 + np.where(nodes > 1, late.get(name, 0.0), 0.0)
+
+    def seconds(self, name: str, nbytes: Array) -> Array:
+        """Return the seconds of a collective of ``nbytes`` by each training's group of this name."""
+        found = read_curves(self.c.curves, getattr(self.c, f"curve_{name}"), nbytes)
+        share, latency = self.shares[name], self.latencies[name]
+        if found.ndim > 1:
+            share, latency = share[:, None], latency[:, None]
+        return np.asarray(found / share + latency * (found > 0))
+
+
+def _shown(hidden: Any) -> Any:
+    """Return the share of an exchange that computing does not hide, 2 % at least."""
+    return 1 - np.minimum(hidden, 0.98)
+
+
+class InsideSeconds(NamedTuple):
+    """Seconds that the groups within a layer exchange for a micro batch, forward and backward."""
+
+    tensor: Array
+    context: Array
+    expert: Array
+
+
+def inside_seconds(c: Columns, p: Parameters, links: Links) -> InsideSeconds:
+    """Return the seconds of a layer's collectives.
+
+    A tensor group has two gathers and two scatters forward and as many backward; keys and values go round a context
+    group once forward and twice backward; experts have two exchanges forward and two backward.
+    """
+    tokens = local_tokens(c)
+    tensor = links.seconds("tensor", 2 * tokens * c.hidden) * np.where(c.recompute == FULL, 12, 8)
+    is_hidden = (c.async_tp > 0) | np.isin(c.framework, NVIDIA)
+    context = 3 * (c.cp - 1) * links.seconds("context", 4 * tokens * c.kv_heads * c.head_dim / c.tp)
+    expert = 4 * expert_share(c) * links.seconds("expert", 2 * tokens / c.tp * c.top_k * c.hidden)
+    return InsideSeconds(
+        tensor * _shown(np.where(is_hidden, p["tensor_async"], p["tensor_hidden"])),
+        context * _shown(p["context_hidden"]),
+        expert * _shown(p["expert_hidden"]),
+    )
+
+
+def exchanged_parameters(c: Columns) -> Array:
+    """Return the parameters of a device whose gradients its data group exchanges."""
+    size, held = c.dp * c.cp, count_held(c, count_parameters(c, trained=True), c.most_layers)
+    copies = np.maximum(1.0, size / c.ep)  # devices that have the same experts
+    same = np.where(size > 1, (1 - 1 / copies) / np.maximum(1 - 1 / size, 0.5), 0.0)
+    whole = np.where(c.is_shaped, held.dense + held.experts * same, c.parameters / c.pp)
+    return np.where((size > 1) & (c.exchange != NONE), whole, 0.0)
+
+
+def sync_seconds(c: Columns, p: Parameters, links: Links, units: UnitSeconds, stage_backward: Array) -> Array:
+    """Return the seconds that the exchange of gradients and parameters adds to a step."""
+    sent, overlapped = exchanged_parameters(c), c.exchange == OVERLAPPED
+    backward = np.where(overlapped, stage_backward, 0.0)
+    buckets = _Buckets(c, links, sent, backward, np.where(overlapped, _steal(c, p), 0.0))
+    zero1 = np.where(c.zero == 2, c.count, 1.0) * buckets.seconds("scatter") if (c.zero > 0).any() else np.zeros(len(c))
+    pieces, nbytes = np.where(c.is_shaped, buckets.alike, 1.0), np.where(c.is_shaped, c.item_bytes, 4.0) * sent
+    zero1 = zero1 + p["gather_shown"] * pieces * links.seconds("gather", nbytes / pieces)
+    served = _served(c, p, c.gradient_bytes * sent) if (c.exchange == SERVER).any() else 0.0
+    zero3 = _gathered(c, p, links, units, backward) if (c.zero == 3).any() else 0.0
+    cases = [c.exchange == NONE, c.exchange == SERVER, c.zero == 0, c.zero <= 2]
+    return np.select(cases, [0.0, served, buckets.seconds("reduce"), zero1], zero3)
+
+
+def _steal(c: Columns, p: Parameters) -> Array:
+    """Return the seconds that computing loses for each second of communication in parallel.
+
+    The bytes that pass compete for memory, so a slow NIC disturbs in proportion.
+    """
+    steal = np.choose(c.link, [p[f"steal_{name}"] if name else 0.0 for name in LINKS])
+    return np.minimum(np.where(c.link == NETWORK, steal * np.minimum(1.0, c.nic / FULL_NIC), steal), 0.99)
+
+
+class _Buckets:
+    """Gradients in buckets, which travel one after the other, each when it is full, while backward goes on."""
+
+    def __init__(self, c: Columns, links: Links, sent: Array, backward: Array, steal: Array) -> None:
+        self.c, self.links, self.nbytes = c, links, c.gradient_bytes * sent
+        self.backward, self.left = backward, 1 - steal
+        self.alike = np.maximum(1.0, np.round(self.nbytes / (c.bucket_mb * MIB)))  # of a transformer's layers
+        self.ready = c.bucket_ready.copy()
+        self.ready[:, 0] = np.where(c.is_shaped, 1 / self.alike, self.ready[:, 0])
+
+    def seconds(self, name: str) -> Array:
+        """Return the seconds that buckets add to backward; of buckets that are alike, the first and last decide."""
+        c, alike = self.c, self.alike
+        each = self.links.seconds(name, self.nbytes[:, None] * c.bucket_share)
+        whole = np.where(c.is_shaped, alike * self.links.seconds(name, self.nbytes / alike), each.sum(axis=1))
+        before = np.cumsum(each, axis=1) - each
+        before[:, 1] = np.where(c.is_shaped, (1 - 1 / alike) * whole, before[:, 1])
+        ends = np.where(c.is_bucket, self.ready * self.backward[:, None] - self.left[:, None] * before, -np.inf)
+        return np.where(whole > 0, ends.max(axis=1) + whole - self.backward, 0.0)
+
+
+def _gathered(c: Columns, p: Parameters, links: Links, units: UnitSeconds, backward: Array) -> Array:
+    """Return the seconds that gathers of parameters and scatters of gradients add: each hides behind one unit."""
+    whole, trained = count_parameters(c), count_parameters(c, trained=True)
+    weights, gradients = c.unit_parameters.copy(), c.unit_parameters.copy()
+    weights[:, 0] = np.where(c.is_shaped, whole.layer / c.tp + whole.experts / c.ep, weights[:, 0])
+    gradients[:, 0] = np.where(c.is_shaped, trained.layer / c.tp + trained.experts / c.ep, gradients[:, 0])
+    item, each, hidden = np.where(c.lora > 0, c.frozen_bytes, c.item_bytes), c.gradient_bytes[:, None], p["fsdp_hidden"]
+    gather, scatter = links.seconds("gather", item[:, None] * weights), links.seconds("scatter", each * gradients)
+    forward, back = _wide(hidden) * units.forward, _wide(hidden) * units.backward
+    both = gather + scatter
+    alike = np.maximum(c.unit_count - 1, 0) * (c.most_layers / np.maximum(c.layers, 1))[:, None]
+    shown = (alike * (positive(gather - forward, gather) + positive(both - back, both))).sum(axis=1)
+    shown = shown + np.where(c.is_shaped, 0.0, gather[:, 0] + scatter[:, 0])  # nothing is in parallel with the first
+    if c.unit_count.shape[1] > 1:
+        both = gather[:, :-1] + scatter[:, 1:]
+        between = positive(gather[:, 1:] - forward[:, :-1], gather[:, 1:]) + positive(both - back[:, 1:], both)
+        shown = shown + np.where(c.unit_count[:, 1:] > 0, between, 0.0).sum(axis=1)
+    rounds = np.where(c.pp > 1, 1.0, c.count)  # stages keep what they have gathered
+    words = trained.words / c.tp
+    root = links.seconds("gather", 2 * item * words) + links.seconds("scatter", 4 * words)
+    average = (c.unit_count * links.seconds("between", each * gradients / c.shard[:, None])).sum(axis=1)
+    return np.asarray(rounds * shown + root + positive(average - hidden * backward, average))
+
+
+def _served(c: Columns, p: Parameters, nbytes: Array) -> Array:
+    """Return the seconds of fetching weights from servers and sending gradients to them.
+
+    GPUs that reach each other serve an equal part each, so that all links work at once. Otherwise all goes through the
+    host's memory, and the largest layer comes from one GPU.
+    """
+    local = c.neighbors
+    there = 2 * nbytes * (local - 1)
+    spread = there / local / (p["ps_eff"] * c.busbw)
+    of_one = 2 * c.gradient_bytes * c.largest * (local - 1) / (p["ps_one_GBps"] * 1e9)
+    inside = np.where(c.is_staged, np.maximum(there / (p["ps_GBps"] * 1e9 * c.paths), of_one), spread)
+    between = 2 * nbytes * (c.nodes - 1) / c.nodes / np.maximum(c.nic, 1.0)
+    return np.where(local > 1, inside, 0.0) + np.where(c.nodes > 1, between, 0.0)
+
+
+def data_division(c: Columns) -> Array:
+    """Return how many devices divide an optimizer's states."""
+    return np.where(c.zero == 3, c.shard, np.where(c.zero > 0, c.dp * c.cp, 1.0))
+
+
+def host_seconds(c: Columns, p: Parameters, units: UnitSeconds) -> Array:
+    """Return the seconds of offloading to the host.
+
+    Its processors update the states; gradients and weights of 16 bits cross behind a step, and offloaded parameters
+    once forward and once backward for each micro batch, in parallel with computing.
+    """
+    if not (c.offload > 0).any():
+        return np.zeros(len(c))
+    divided, link = data_division(c), 1 / (p["host_link"] * np.maximum(c.host_rate, 1.0))
+    trained = count_held(c, count_parameters(c, trained=True), c.most_layers).divided(c, divided)
+    update = trained * (4 * link + c.neighbors / (p["host_update"] * 1e9))
+    whole = count_parameters(c)
+    weight = np.where(c.lora > 0, c.frozen_bytes, c.item_bytes)
+    stream = weight * Held(whole.layer / c.tp, whole.experts / c.ep).divided(c, divided) * link
+    shown = sum(positive(stream - p["fsdp_hidden"] * one[:, 0], stream) for one in units[:2])
+    return np.where(c.offload > 0, update, 0.0) + np.where(c.offload > 1, c.count * c.most_layers * shown, 0.0)
+
+
+def _pipelined_profiles(c: Columns, work: Array, links: Links) -> Array:
+    """Return the seconds of all micro batches, with pipelines of profiles, whose stages are unequal, run by run."""
+    rows, found = np.flatnonzero(~c.is_shaped & (c.pp > 1)), work.copy()
+    if not len(rows):
+        return found
+    send = links.seconds("message", c.micro_batch[:, None] * c.stage_bytes)
+    keys = [tuple(int(one[row]) for one in (c.schedule, c.pp, c.count, c.pp * c.vp)) for row in rows]
+    for key in dict.fromkeys(keys):
+        schedule, devices, count, stages = key
+        same = rows[[one == key for one in keys]]
+        sample = (c.alone * c.micro_batch)[same, None]
+        forward, back = (sample * one[same, :stages] for one in (c.stage_forward, c.stage_backward))
+        back = back + np.where(c.recompute[same] == FULL, 1.0, 0.0)[:, None] * forward
+        sent = send[same, : stages - 1]
+        found[same] = pipeline_seconds(SCHEDULES[schedule], forward, back, sent, devices, count)
+    return found
+
+
+def step_parts(c: Columns, p: Parameters) -> dict[str, Array]:
+    """Return the seconds of each training's step by ``PARTS``, and their ``total``."""
+    rates, links = Rates(c, p), Links(c, p)
+    units, inside = unit_seconds(c, p, rates), inside_seconds(c, p, links)
+    forward, backward = ((c.unit_count * one).sum(axis=1) for one in units[:2])
+    layer = (units.forward + units.backward)[:, 0] + sum(inside)  # of a transformer
+    # on one cluster a layer of a tensor group takes no less than this where a pipeline crosses hosts
+    is_slowed = (c.framework == NANOTRON) & (c.pp > 1) & (c.tp > 1) & (c.gpus > c.node_gpus)
+    floored = join_times(layer, np.where(is_slowed, p["pipeline_tensor_ms"] * 1e-3 * c.tp, 0.0))
+    inside = inside._replace(tensor=inside.tensor + np.where(c.is_shaped, floored - layer, 0.0))
+
+    whole = np.where(c.is_shaped, c.layers * floored + units.head, forward + backward)
+    most = np.maximum(c.most_layers * floored, c.last_layers * floored + units.head)
+    most = np.where(c.is_shaped, most, whole / c.pp)
+    sequence = np.where(c.sequence_parallel > 0, c.tp, 1)
+    message = 2 * links.seconds("message", 2 * local_tokens(c) * c.hidden / sequence)
+    sends = np.where(c.pp > 1, 2 * c.vp * message * p["p2p_exposed"], 0.0)
+    ends = (whole - most + (c.pp - 1) * message) / c.vp  # of a pipeline, which fills and drains
+    ends = ends * np.where(c.schedule == ZERO_BUBBLE, p["zero_bubble"], 1.0)
+    work = np.where(c.pp > 1, c.count * (most + sends) + ends, c.count * whole)
+    work = _pipelined_profiles(c, work, links)
+
+    stage_backward = np.where(c.is_shaped, units.backward[:, 0] * c.most_layers, backward / c.pp)
+    sync = np.where(c.dp * c.cp > 1, sync_seconds(c, p, links, units, stage_backward), 0.0)
+    parts = {"sync": sync, "host": host_seconds(c, p, units), **_own_seconds(c, p, rates)}
+    computing = work + parts["optimizer"] + parts["fixed"]
+    parts |= _several_seconds(c, p, computing)
+    factor = np.choose(c.framework, [p[f"framework_{name}"] for name in FRAMEWORKS])
+    factor = np.where(c.is_shaped, factor * np.where(c.experts > 0, p["experts"], 1.0), 1.0)
+    on_devices = (work + sum(parts.values())) * factor
+    parts["pipeline"] = work - c.count * whole / c.pp
+    each = c.count * np.where(c.is_shaped, c.layers, 0.0) / c.pp
+    parts |= {name: each * value for name, value in inside._asdict().items()}
+    parts["compute"] = c.count * (whole / c.pp) - each * sum(inside)
+    loading = _loading(c, p, on_devices)
+    found = {name: loading if name == "input" else parts[name] * factor for name in PARTS}
+    return {**found, "total": on_devices + loading}
+
+
+def _own_seconds(c: Columns, p: Parameters, rates: Rates) -> dict[str, Array]:
+    """Return the seconds of the optimizer and of each step; the known seconds of a profile have them already."""
+    trained = count_held(c, count_parameters(c, trained=True), c.most_layers).divided(c, data_division(c))
+    optimizer = np.where(c.offload > 0, 0.0, p["optimizer_bytes"] * STATE_SHARES[c.optimizer] * trained / rates.memory)
+    fixed = np.where(c.is_shaped, p["step_ms"] * 1e-3, 0.0)
+    return {"optimizer": np.where(c.is_shaped, optimizer, 0.0), "fixed": fixed}
+
+
+def _several_seconds(c: Columns, p: Parameters, computing: Array) -> dict[str, Array]:
+    """Return the seconds that several GPUs add: passes over gradients, shared cores, waiting for the slowest.
+
+    Differences from step to step average out in a long step, among hosts. Devices that nothing is known of add none.
+    """
+    jitter = np.where(c.variable > 0, p["jitter_variable"], p["jitter"])
+    often = np.sqrt(USUAL_STEP / np.maximum(USUAL_STEP, computing))
+    waiting = computing * (jitter * c.slowest + p["jitter_nodes"] * often * c.slowest_host)
+    several = c.is_gpu & (c.gpus > 1) & (c.exchange != NONE)
+    divided = np.where(c.is_shaped, data_division(c), 1.0)
+    copied = p["copy_passes"] * c.gradient_bytes * exchanged_parameters(c) / divided / c.memory_rate
+    return {
+        "copies": np.where(several, copied, 0.0),
+        "processes": np.where(several, p["process_ms"] * 1e-3 * (c.neighbors - 1) / np.maximum(c.cores, 1.0), 0.0),
+        "stragglers": np.where(c.is_gpu, waiting, 0.0),
+    }
+
+
+def _loading(c: Columns, p: Parameters, on_devices: Array) -> Array:
+    """Return the seconds that loaders add: the slower of devices and loaders decides, softly."""
+    if not (c.loader > 0).any():
+        return np.zeros(len(c))
+    per_core = np.choose(c.loader, [np.inf, *(p[f"{name}_per_core"] for name in LOADERS[1:])])
+    loading = c.micro_batch * c.count * c.gpus / c.nodes / (c.cores * per_core)
+    power = p["input_power"]
+    added = (on_devices**power + loading**power) ** (1 / power) - on_devices
+    return np.where(c.loader > 0, np.maximum(added, 0.0), 0.0)
+
+
+def step_seconds(c: Columns, p: Parameters) -> Array:
+    """Return the seconds of each training's step."""
+    return step_parts(c, p)["total"]

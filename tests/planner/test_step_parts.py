@@ -1,0 +1,140 @@
+"""The planner's columns and step: computing and memory as published runs fitted them, pipelines, groups on hosts."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from collectives.records.model_profile import find_model_profile
+from planner.columns import Columns, make_columns
+from planner.hosts import GRID, Group, Host, host_of_preset
+from planner.memory import memory_parts
+from planner.mesh_search.parameters import read_shipped
+from planner.parameters import PRIORS
+from planner.pipeline import pipeline_seconds
+from planner.step import PARTS, step_parts, step_seconds
+
+PARAMETERS = {name: prior.value for name, prior in PRIORS.items()}
+RESNET = find_model_profile("resnet50")
+LLAMA = {
+    "layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 8, "head_dim": 128, "ffn": 14336, "mlp_matrices": 3,
+    "vocab": 128256, "seq": 8192,
+}  # fmt: skip
+HOST = host_of_preset("dgx-h100")
+
+
+def language(rows: int = 1, **more: Any) -> Columns:
+    return make_columns({**LLAMA, "host": HOST, **more}, rows)
+
+
+def profiled(rows: int = 1, **more: Any) -> Columns:
+    return make_columns({"profile": RESNET, "alone": 1 / 2500, "micro_batch": 64, "host": HOST, **more}, rows)
+
+
+@pytest.mark.parametrize("make", [language, profiled])
+@pytest.mark.parametrize("sharding", ["ddp", "zero1", "zero2", "zero3", "hsdp"])
+def test_parts_add_up_to_the_step(make: Callable[..., Columns], sharding: str) -> None:
+    parts = step_parts(make(4, dp=[1, 2, 8, 64], sharding=sharding), PARAMETERS)
+    assert sum(parts[name] for name in PARTS) == pytest.approx(parts["total"])
+    assert min(parts[name].min() for name in PARTS) > -1e-12
+
+
+@pytest.mark.parametrize("make", [language, profiled])
+def test_one_device_exchanges_nothing(make: Callable[..., Columns]) -> None:
+    parts = step_parts(make(), PARAMETERS)
+    several = ("tensor", "pipeline", "sync", "copies", "processes", "stragglers")
+    assert [float(parts[name][0]) for name in several] == pytest.approx([0.0] * len(several), abs=1e-12)
+
+
+def test_step_of_a_profile_on_one_device_is_the_known_one() -> None:
+    assert step_seconds(profiled(micro_batch=50), PARAMETERS) == pytest.approx(50 / 2500)
+
+
+@pytest.mark.parametrize("make", [language, profiled])
+def test_slower_nic_makes_ddp_slower(make: Callable[..., Columns]) -> None:
+    slow = host_of_preset("dgx-h100", nic=10e9)
+    fast, slower = (step_seconds(make(dp=16, host=host), PARAMETERS) for host in (HOST, slow))
+    assert slower > fast
+
+
+@pytest.mark.parametrize(("schedule", "bubble"), [("1f1b", 3), ("gpipe", 3)])
+def test_pipeline_of_equal_stages_takes_the_closed_form(schedule: str, bubble: int) -> None:
+    one = np.full((1, 4), 1.0)
+    found = pipeline_seconds(schedule, one, 2 * one, np.zeros((1, 3)), 4, 8)
+    assert found == pytest.approx(3.0 * (8 + bubble))
+
+
+def test_interleaved_pipeline_divides_the_bubble_by_its_chunks() -> None:
+    half = np.full((1, 8), 0.5)
+    found = pipeline_seconds("interleaved", half, 2 * half, np.zeros((1, 7)), 4, 8)
+    assert found == pytest.approx(3.0 * (8 + 3 / 2))
+
+
+def test_pipelines_of_many_trainings_equal_those_of_each() -> None:
+    rng = np.random.default_rng(5)
+    ahead, back, send = rng.random((3, 4)), rng.random((3, 4)), rng.random((3, 3)) / 10
+    together = pipeline_seconds("1f1b", ahead, back, send, 4, 6)
+    rows = [slice(row, row + 1) for row in range(3)]
+    alone = [pipeline_seconds("1f1b", ahead[row], back[row], send[row], 4, 6)[0] for row in rows]
+    assert together.tolist() == alone
+
+
+def test_fullest_stage_bounds_a_pipeline_of_a_profile() -> None:
+    whole = step_parts(profiled(pp=1, count=8, micro_batch=8), PARAMETERS)["total"]
+    parts = step_parts(profiled(pp=4, count=8, micro_batch=8), PARAMETERS)
+    assert whole / 4 < parts["compute"] + parts["pipeline"] < whole
+
+
+def test_groups_with_one_rank_a_host_have_their_share_of_the_nics() -> None:
+    host = host_of_preset("p4d.24xlarge")
+    seconds = np.exp(np.interp(np.log2(1e8), GRID, np.log(host.seconds("all_reduce", Group(4, stride=8)))))
+    assert 1.5 * 1e8 / (host.nic / 8) < seconds < 4 * 1e8 / (host.nic / 8)
+
+
+def test_domain_of_several_boards_is_one_host() -> None:
+    rack = host_of_preset("gb200-nvl72")
+    inside, across = (rack.seconds("all_reduce", Group(size))[-4] for size in (72, 144))
+    assert (rack.gpus, across > inside) == (72, True)
+
+
+def test_published_bandwidth_of_a_count_is_that_of_the_next_smaller() -> None:
+    host = Host("mine", None, 8, "pcie", 96, 1e10, busbw=((2, 10e9), (8, 5e9)))
+    assert [host.bus_bandwidth(count) for count in (1, 2, 4, 8)] == [10e9, 10e9, 10e9, 5e9]
+
+
+def test_devices_that_nothing_is_known_of_add_no_copies_nor_waiting() -> None:
+    class Wire:
+        def seconds(self, collective: str, nbytes: float, group: Group) -> float:
+            return nbytes / 1e9
+
+    unknown = Host("wires", None, 1, "", 1, 0.0, network=Wire())
+    parts = step_parts(profiled(host=unknown, dp=4, precision="float32"), PARAMETERS)
+    assert [float(parts[name][0]) for name in ("copies", "processes", "stragglers")] == [0, 0, 0]
+    assert parts["sync"] > 0.09  # of 102 MB, 64 x 0.4 ms hide the most
+
+
+def test_sharding_divides_memory_of_states() -> None:
+    memory = read_shipped().memory
+    kept = [memory_parts(language(dp=64, sharding=one), memory)["total"][0] for one in ("ddp", "zero1", "zero3")]
+    assert kept[0] > 1.5 * kept[1] > 2 * kept[2]
+
+
+def test_full_recomputing_trades_memory_for_time() -> None:
+    columns = language(2, recompute=["none", "full"])
+    seconds, kept = step_seconds(columns, PARAMETERS), memory_parts(columns, read_shipped().memory)["activations"]
+    assert seconds[1] > 1.2 * seconds[0]
+    assert kept[1] < kept[0] / 2
+
+
+def test_adapters_keep_no_states_of_frozen_weights() -> None:
+    memory = read_shipped().memory
+    whole, adapted = memory_parts(language(2, lora=[0, 16]), memory)["optimizer"]
+    assert adapted < whole / 50
+
+
+def test_servers_are_waited_for_and_jobs_without_exchange_are_not() -> None:
+    host = Host("pcie", "V100 SXM2 16GB", 4, "pcie", 48, 1e10, busbw=((2, 8e9),))
+    columns = profiled(3, host=host, dp=4, exchange=["server", "overlapped", "none"], precision="float32")
+    served, overlapped, none = step_parts(columns, PARAMETERS)["sync"]
+    assert served > overlapped > none == 0
