@@ -5,8 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 COMPILED := $(VENV)/.compiled
 OUT := out
-FAST := schedule channels verify broken_gallery broken_programs step simgrid network engines compiled_engine \
-	compiled_sharing simcomm_run scenario scenario_clusters scenario_refused scenario_faults units cli imports
+FAST := tests/collectives tests/simcomm tests/scenarios tests/docs/test_imports.py
 WORKERS ?= -n 2 --dist worksteal  # tests side by side; WORKERS= runs them one by one
 unexport PYTHONDONTWRITEBYTECODE  # where it is set, each of the many processes of a test would compile the sources again
 PINS ?=  # further requirements for pip, such as an exact torch
@@ -56,7 +55,7 @@ fit-scaling: $(STAMP) ## fit the parameters of a training step on many GPUs to t
 
 .PHONY: test-fast
 test-fast: $(COMPILED) ## run the tests of proofs, engines, scenarios and the command line (about a minute)
-	$(BIN)/python -m pytest $(WORKERS) $(FAST:%=tests/test_%.py)
+	$(BIN)/python -m pytest $(WORKERS) $(FAST)
 
 .PHONY: test-all
 test-all: $(COMPILED) ## run every test, the sweeps through all ranks, lengths and types included (much longer)
@@ -144,7 +143,7 @@ endif
 
 .PHONY: oracle
 oracle: $(STAMP) ## ask SimGrid again for the cases of the tests (needs g++ and libsimgrid-dev)
-	cd tests && ../$(BIN)/python -m oracle.make_simgrid_cases
+	cd tests/simcomm && ../../$(BIN)/python -m oracle.make_simgrid_cases
 
 .PHONY: clean
 clean: ## remove what was made here, the virtual environment included

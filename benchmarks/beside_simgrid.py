@@ -3,10 +3,10 @@
     python benchmarks/beside_simgrid.py [--repetitions 5] [--fewer 1] [-o FILE]
 
 Both simulate every message of the same collectives on a star, in turn, so that whatever else the machine does meets
-both. SimGrid is the compiled runner of ``tests/oracle``, a process of its own, from its start to its end: with the
-solver that is exact (``Full``), and with its quicker ``Lazy`` one. Ours is the event engine with its code loaded, the
-schedule built and routes found, and without shortcuts. Where SimGrid is not installed (Debian: libsimgrid-dev, and g++)
-nothing is measured, and what was measured before stays.
+both. SimGrid is the compiled runner of ``tests/simcomm/oracle``, a process of its own, from its start to its end: with
+the solver that is exact (``Full``), and with its quicker ``Lazy`` one. Ours is the event engine with its code loaded,
+the schedule built and routes found, and without shortcuts. Where SimGrid is not installed (Debian: libsimgrid-dev, and
+g++) nothing is measured, and what was measured before stays.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from simcomm.compiled.planning.engine_input import EngineInput
 from simcomm.schedules import unverified_schedule
 
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tests" / "simcomm"))
 
 from oracle import run_simgrid  # noqa: E402
 from oracle.cases import Case, sent  # noqa: E402

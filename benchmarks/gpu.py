@@ -113,7 +113,7 @@ def _bench(asked: Asked, measured: tuple[str, Sequence[str]], ranks: str, folder
 
 def gpu_tests() -> list[str]:
     """Return the files that have tests for a GPU."""
-    files = sorted((ROOT / "tests").glob("test_*.py"))
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
     return [str(file.relative_to(ROOT)) for file in files if GPU_MARK in file.read_text(encoding="utf-8")]
 
 

@@ -2,7 +2,7 @@
 
     python benchmarks/virtual_programs.py [--only NAME ...] [-o FILE]
 
-*Programs* are right ones of ``tests/virtual_programs``; seconds are of a core, in a process that has imported torch.
+*Programs* are right ones of ``tests/virtual/virtual_programs``; CPU time is that of a process that has imported torch.
 *Numbers* are differences of two runs of a program that does the same a few times and many times, with goals.
 """
 
@@ -26,12 +26,12 @@ from simcomm import star
 ABOUT = {"schema_version": 1, "kind": "benchmark"}
 RESULTS = Path(__file__).parent / "results" / "virtual_programs.json"
 FOLDER = Path(__file__).parent / "virtual_programs"
-TESTED = Path(__file__).parent.parent / "tests" / "virtual_programs" / "right"
+TESTED = Path(__file__).parent.parent / "tests" / "virtual" / "virtual_programs" / "right"
 ENVIRONMENT = dict(os.environ)  # before parts of torch, once imported, add to it
 ROUNDS = 3
 Row = dict[str, Any]
 
-PROGRAMS = {  # of tests/virtual_programs/right, and what each is
+PROGRAMS = {  # of tests/virtual/virtual_programs/right, and what each is
     "ddp_plain": "DistributedDataParallel",
     "ddp_cuda": "DistributedDataParallel for CUDA, AMP and a checkpoint",
     "ddp_no_sync": "accumulation with no_sync",

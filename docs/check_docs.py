@@ -1,7 +1,7 @@
 """Checks the pages: lines of 120 characters at most, links that lead somewhere, and names of code that are there.
 
 `make lint` runs it. A name of code is what stands in backquotes and looks like a path (`simcomm/cluster/`,
-`tests/test_mirror.py`) or like something of a package (`simcomm.run`, `viz.draw`).
+`tests/docs/test_mirror.py`) or like something of a package (`simcomm.run`, `viz.draw`).
 """
 
 import re

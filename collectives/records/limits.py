@@ -5,8 +5,8 @@ show, as well as one whose faults nobody knows. Report, terminal and player all 
 
 A cable, both directions of a link, is *slow* if it is busy for more than a tenth of the time and yet never carries
 three quarters of the share of its bandwidth that cables usually reach. It is *full* if no other is used much more. It
-stands out only if at most a quarter of the cables in use are like it. ``tests/test_limits.py`` tries the rule on
-hundreds of random networks.
+stands out only if at most a quarter of the cables in use are like it. ``tests/simcomm/test_limits.py`` tries the rule
+on hundreds of random networks.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,0 +1,151 @@
+"""The errors of predictions beside emulated clusters: what they come to, and what the command writes."""
+
+import errno
+import json
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+from command_line import Ringlab
+
+from benchmarks.accuracy import __main__ as program
+from benchmarks.accuracy import emulated_rows, here
+from benchmarks.accuracy.emulated_rows import EmulatedRow, EmulatedRows, summarize_errors
+from benchmarks.accuracy.here import AccuracyHere, accuracy_here, pair_before
+from collectives.errors import RunFailed
+from collectives.records.calibration import CrowdRound, MachineLoad, PairProbes
+from collectives.request import make_request
+from realcomm.calibration.pair_calibration import from_pair
+from ringlab.shared.progress import NoProgress
+from scenarios import load
+from simcomm.cluster.pair_fit import fit_pair
+
+ROOT = Path(__file__).parents[2]
+
+ROWS = tuple(
+    EmulatedRow("star4", name, 4, nbytes, predicted, measured)
+    for name, nbytes, predicted, measured in [
+        ("ring", 4096, 1.0, 2.0), ("ring", 1 << 20, 1.1, 1.0), ("naive", 1 << 20, 0.98, 1.0),
+        ("naive", 4096, None, 1.0),
+    ]
+)  # fmt: skip
+
+PAIR = PairProbes(6.25e6, 1500, 4096, [], [], [], [], [], 0, 0, 0.0, 0, [])
+
+
+def test_errors_are_relative_to_what_was_measured_and_grouped():
+    found = AccuracyHere(EmulatedRows(ROWS, {}, 1.0))
+    assert [row.error for row in ROWS] == pytest.approx([-0.5, 0.1, -0.02, None])
+    everything = found.views["all"]["all rows"]
+    assert (everything.rows, everything.median) == (3, pytest.approx(0.1)) and everything.worst == pytest.approx(0.5)
+    assert found.views["algorithm"]["naive"].rows == 1 and found.views["size"]["1 MiB"].within == 1.0
+    rows = [replace(ROWS[0], predicted_s=2.0 * (1 + share)) for share in (0.1, 0.2, 0.3, 0.4)]
+    assert summarize_errors(rows).p90 == pytest.approx(0.37)
+
+
+def test_as_stated_counts_the_rows_whose_measured_time_is_within_what_the_prediction_says():
+    rows = [replace(row, uncertainty=0.1) for row in ROWS]
+    assert [row.is_as_stated for row in rows] == [False, True, True, None]
+    found = AccuracyHere(EmulatedRows((*rows[:3], ROWS[0]), {}, 1.0)).views
+    assert found["all"]["all rows"].as_stated == pytest.approx(2 / 3) and ROWS[0].is_as_stated is None
+    assert AccuracyHere(EmulatedRows(ROWS, {}, 1.0)).views["all"]["all rows"].as_stated is None
+
+
+def test_what_software_takes_makes_an_emulated_row_uncertain_and_links_do_not():
+    rounds = [CrowdRound(8, step=1e-4, further=5e-5, waking=2e-3) for _ in range(8)]
+    arrived = [(nbytes, nbytes / PAIR.goodput) for nbytes in (1 << 20, 1 << 24)]
+    pair = replace(
+        PAIR, chains=[(64, 1, 3e-4), (64, 5, 9e-4)], exchange=[(64, 2e-4)], arrived=arrived, crowds=rounds, cores=2,
+        send_done=arrived, in_flight=100_000, at_once=[(1, 1e-5), (12, 1e-4)], reduction=[(4096, 1e-6)],
+        one_way=[(64, 2e-4)],
+    )  # fmt: skip
+    scenario = load("emulated/star4")
+    requests = [make_request("all_reduce/naive", 4, nbytes) for nbytes in (4096, 8 << 20)]
+    calibration = from_pair(pair, 2)
+    small, large = here._stated(scenario, requests, calibration, here._predict(scenario, requests, calibration))
+    assert small is not None and small > 0.08 and large == pytest.approx(0.05, rel=0.05)
+
+
+def test_the_command_shows_writes_and_draws(accuracy_of: Ringlab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    answer = AccuracyHere(EmulatedRows(ROWS, {"star8": "TCP on h0 timed out 3 times"}, 12.0))
+    monkeypatch.setattr(program, "accuracy_here", lambda names, **options: answer)
+    done = accuracy_of("--here", "--plot", tmp_path / "here.png", "--json", tmp_path / "here.json")
+    assert done.status == 0 and "star8 was not measured: TCP on h0 timed out" in done.out
+    assert "4 rows in 12 s" in done.out and (tmp_path / "here.png").stat().st_size > 1000
+    written = json.loads((tmp_path / "here.json").read_text())
+    assert written["rows"][0]["error"] == -0.5 and written["errors"]["all"]["all rows"]["rows"] == 3
+    assert f"The picture: {tmp_path / 'here.png'}" in done.out
+
+
+def test_a_picture_that_could_not_be_written_is_not_named(
+    accuracy_of: Ringlab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    answer = AccuracyHere(EmulatedRows(ROWS, {}, 12.0))
+    monkeypatch.setattr(program, "accuracy_here", lambda names, **options: answer)
+    monkeypatch.setattr(AccuracyHere, "draw", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
+    done = accuracy_of("--here", "--plot", tmp_path / "here.png")
+    assert done.status == 1 and "4 rows in 12 s" in done.out and "The picture" not in done.out
+
+
+def test_a_busy_machine_is_named_and_its_rows_are_marked(accuracy_of: Ringlab, monkeypatch: pytest.MonkeyPatch):
+    loads = {"star4": MachineLoad(0.31, 0.0, ["cc1plus"]), "star8": MachineLoad(0.01, 0.0)}
+    rows = (*(replace(row, is_busy=True) for row in ROWS), replace(ROWS[0], scenario="star8"))
+    answer = AccuracyHere(EmulatedRows(rows, {}, 12.0, loads=loads))
+    monkeypatch.setattr(program, "accuracy_here", lambda names, **options: answer)
+    said = "busy during star4: other processes took 31% of this machine's cores (cc1plus). 4 of 5 rows are marked"
+    assert said in accuracy_of("--here").out
+    assert [row["is_busy"] for row in answer.to_dict()["rows"]] == [True] * 4 + [False]
+    assert replace(answer.found, loads={"star8": loads["star8"]}).busy == ""
+
+
+def test_each_rate_is_measured_once_and_what_cores_do_before_each_scenario(monkeypatch: pytest.MonkeyPatch):
+    pair, computing = Mock(return_value=PAIR), Mock(return_value=from_pair(PAIR, 2))
+    rounds = [CrowdRound(8, step=1e-4 * number, further=5e-5, waking=2e-3) for number in (1, 2)]
+    monkeypatch.setattr(emulated_rows, "calibrate_pair", pair)
+    monkeypatch.setattr(here, "probe_crowd", lambda bandwidth, **_: [rounds[bandwidth > 10e6]])
+    monkeypatch.setattr("realcomm.calibrate", computing)
+    scenarios = [load(f"emulated/{name}") for name in ("star4", "training", "star8", "training8", "star4", "star4")]
+    fast = replace(scenarios[1], path=Path("b.toml"), trainings=())
+    scenarios[4:] = [replace(scenarios[4], path=Path("a.toml")), fast]
+    pairs, crowds = dict[float, PairProbes](), dict[str, list[CrowdRound]]()
+    found = [here.calibrate(one, pairs, crowds, NoProgress()) for one in scenarios]
+    assert [call.args[0] for call in pair.call_args_list] == [6.25e6, 12.5e6]
+    assert [call.kwargs["crowd"] for call in pair.call_args_list] == [None, PAIR]  # the cores are the same
+    assert [call.args[1] for call in computing.call_args_list] == [scenarios[1].trainings, scenarios[3].trainings]
+    assert [one.pair and one.pair.crowds for one in found] == [[], [], rounds[:1], [], rounds[:1], rounds[1:]]
+    assert crowds == {"star8": rounds[:1], "a": rounds[:1], "b": rounds[1:]}
+
+
+def test_what_predicted_the_committed_rows_is_read_again():
+    found = json.loads((ROOT / "benchmarks" / "results" / "accuracy_here.json").read_text())
+    for pair in found["pairs"]:
+        again = pair_before(found, "star8", pair["bandwidth"])
+        assert fit_pair(again, 8).tcp is not None and len(again.crowds) > len(pair["crowds"])
+
+
+def test_options_of_the_other_accuracy_do_not_go_with_it(accuracy_of: Ringlab):
+    assert "--here can only be combined with --only" in accuracy_of("--here", "--put-aside").err
+    assert "--only requires --here" in accuracy_of("--only", "star8").err
+
+
+def test_only_some_clusters_are_emulated_where_they_are_named(accuracy_of: Ringlab, monkeypatch: pytest.MonkeyPatch):
+    answered = Mock(return_value=AccuracyHere(EmulatedRows(ROWS, {}, 12.0)))
+    monkeypatch.setattr(program, "accuracy_here", answered)
+    accuracy_of("--here", "--only", "star8", "--only", "mine.toml")
+    assert answered.call_args.args == (["emulated/star8", "mine.toml"],)
+
+
+def test_what_no_scenario_bears_is_said(monkeypatch: pytest.MonkeyPatch):
+    def refuse(*given: object, **options: object) -> None:
+        raise RunFailed("no cluster can be emulated: ip is missing")
+
+    monkeypatch.setattr(emulated_rows, "calibrate_pair", refuse)
+    with pytest.raises(RunFailed, match="ip is missing"):
+        accuracy_here(["emulated/star4"])
+
+
+def test_a_row_that_takes_long_is_run_once():
+    request = make_request("all_reduce/ring", 4, 8 << 20)
+    long, short = (here._measurement(request, seconds) for seconds in (2.0, 0.002))
+    assert (long.warmup, long.repetitions) == (0, 1) and (short.warmup, short.repetitions) == (1, None)

@@ -1,0 +1,329 @@
+"""Every benchmark starts, and what it writes makes sense; the figures themselves are not for a test to judge."""
+
+import doctest
+import importlib
+import json
+import runpy
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import run_python
+from curves_table import by_recipe
+
+import simcomm
+from scenarios import LoadedScenario, load
+from simcomm.compiled.planning import routes
+from simcomm.model.jitter import Jitter
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+TWO = ["ring", "ring[overlap]"]
+SMALLEST = {  # what makes each of them take seconds
+    "nccl_errors.py": ["--left-out", str(FOLDER / "results" / "nccl_errors.json")],
+    "against_gloo.py": ["--ranks", "2", "--sizes", "1K", "4M", "--repetitions", "3"],
+    "beside_simgrid.py": ["--fewer", "8", "--repetitions", "1"],
+    "engine.py": ["--fewer", "64", "--repetitions", "1"],
+    "nccl_structure.py": ["--draws", "1", "--only", "launches cost nothing for a channel"],
+    "faults.py": ["--only", "a rank raises in backward", "the newest checkpoint is cut off"],
+    "growth.py": ["--parts", "lockstep", "--only", "broadcast", "--repetitions", "1", "--fewer", "64"],
+    "methods.py": ["--ranks", "32", "--repetitions", "1"],
+    "overlap.py": ["--rounds", "1", "--batch-size", "2", "--way", "ring[overlap]"],
+    "replaying.py": ["--messages", "20000"],
+    "side_by_side.py": ["--before", str(FOLDER.parent), "--fewer", "64", "--rounds", "1"],
+    "traces.py": ["--ranks", "32"],
+    "virtual_programs.py": ["--only", "ddp_plain", "start"],
+    "waiting.py": ["--repetitions", "1", "--hosts", "2", "--ranks", "8"],
+    "training_curves.py": ["--steps", "2", "--seeds", "0", "--ranks", "1", "--parts", "ways", "ranks", "--way", *TWO],
+}
+MINUTES = {"forms.py", "virtual_launches.py", "virtual_on_gloo.py"}  # too long for the suite
+FOR_GPUS = {  # tested in other files, as they need a GPU or a profile of one
+    "gpu.py", "gpu_wheels.py",  # test_gpu_ready.py
+    "gpu_steps.py",
+    "data_parallel.py",  # test_data_parallel.py
+    "other_gpus.py",  # test_scaling_one_gpu.py
+}  # fmt: skip
+
+
+def benchmark(name: str, *options: str) -> subprocess.CompletedProcess[str]:
+    return run_python(FOLDER / name, *options, timeout_s=600)
+
+
+def measured_here(monkeypatch: pytest.MonkeyPatch, name: str, file: Path, *options: str) -> Any:
+    """What a benchmark of real ranks writes, run in this process, which has torch and its server of ranks."""
+    monkeypatch.syspath_prepend(FOLDER)  # where ranks find the functions that they are to call
+    monkeypatch.setattr(sys, "argv", [name, *options, "-o", str(file)])
+    importlib.import_module(name.removesuffix(".py")).main()
+    return json.loads(file.read_text())
+
+
+def measured(name: str, file: Path, *options: str) -> Any:
+    done = benchmark(name, *options, "-o", str(file))
+    assert done.returncode == 0, done.stderr
+    return json.loads(file.read_text())
+
+
+def test_make_bench_runs_them_all_and_each_is_tried_here():
+    assert {path.name for path in FOLDER.glob("*.py")} - FOR_GPUS - MINUTES == set(SMALLEST)
+    (line,) = [line for line in (FOLDER.parent / "Makefile").read_text().splitlines() if "for program in" in line]
+    named = set(line.replace(";", " ").split())
+    assert {name for name in SMALLEST if f"benchmarks/{name}" not in named} == {"side_by_side.py"}
+    for name in SMALLEST:  # some are run by their ``main``, all are programs
+        _, begins, last = (FOLDER / name).read_text().partition('\nif __name__ == "__main__":\n')
+        assert begins and last.endswith("    main()\n")
+
+
+@pytest.mark.parametrize("name", SMALLEST)
+def test_each_tells_its_options(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """What it imports is there; those that take longer than a few seconds are run by ``make test-all``."""
+    monkeypatch.syspath_prepend(FOLDER)
+    monkeypatch.setattr(sys, "argv", [name, "--help"])
+    with pytest.raises(SystemExit) as end:
+        importlib.import_module(name.removesuffix(".py")).main()
+    assert end.value.code == 0 and "--help" in capsys.readouterr().out
+
+
+def assert_says_where_it_ran(found: Any) -> None:
+    assert (found["kind"], found["schema_version"]) == ("benchmark", 1)
+    assert found["environment"]["cores"] >= 1 and found["environment"]["torch"]
+
+
+def test_simgrid_says_the_same_where_it_is_installed(tmp_path: Path):
+    done = benchmark("beside_simgrid.py", *SMALLEST["beside_simgrid.py"], "-o", str(tmp_path / "found.json"))
+    assert done.returncode == 0, done.stderr
+    if not done.stdout.startswith("left out: there is no "):
+        found = json.loads((tmp_path / "found.json").read_text())
+        assert_says_where_it_ran(found)
+        assert len(found["rows"]) == 6 and all(row["full_differs"] < 1e-9 for row in found["rows"])
+
+
+def test_methods_are_timed_from_routes_that_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, found = runpy.run_path(str(FOLDER / "methods.py")), list[object]()
+
+    def counted(*asked: Any) -> object:
+        found.append(asked)
+        return routes.find_routes(*asked)
+
+    monkeypatch.setattr("simcomm.compiled.planning.engine_input.find_routes", counted)
+    schedule, star = made["build"]("all_reduce/direct", 16), simcomm.star(16, "10 Gbit/s", "5 us")
+    row = made["measure"]("all_reduce/direct", schedule, "star", star, 2)
+    assert (row["taken"], row["max-plus"], row["events"] > 0) == ("events", None, True)
+    assert len(found) == 1
+
+
+@pytest.mark.slow
+def test_growth_is_fitted_over_ranks(tmp_path: Path):
+    found = measured("growth.py", tmp_path / "found.json", *SMALLEST["growth.py"])
+    assert_says_where_it_ran(found)
+    *rows, fitted = found["rows"]
+    assert [(row["ranks"], row["messages"]) for row in rows] == [(p, p - 1) for p in (16, 64, 256, 1024)]
+    assert all(row["cpu_s"] > 0 and row["megabytes"] > 0 for row in rows)
+    assert (fitted["name"], fitted["over"], fitted["at_most"]) == ("broadcast/binomial", "ranks", 1.2)
+    lacking = tmp_path / "lacking.json"
+    lacking.write_text(json.dumps({**found, "rows": rows[:1] + rows[2:]}))
+    *again, fitted = measured("growth.py", lacking, *SMALLEST["growth.py"], "--missing")["rows"]
+    assert [rows[0], *rows[2:]] == [again[0], *again[2:]] and again[1]["ranks"] == 64
+    assert fitted["name"] == "broadcast/binomial"
+
+
+def test_growth_ends_in_time_and_says_what_is_left(tmp_path: Path):
+    done = benchmark("growth.py", *SMALLEST["growth.py"], "--seconds", "0", "-o", str(tmp_path / "found.json"))
+    assert done.stdout == "4 measurements are left: go on with --missing\n"
+
+
+@pytest.mark.slow
+def test_overlap_is_measured_beside_torchs_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    found = measured_here(monkeypatch, "overlap.py", tmp_path / "found.json", *SMALLEST["overlap.py"])
+    assert_says_where_it_ran(found)
+    assert [row["way"] for row in found["steps"]] == ["ddp", "ring[overlap]"]
+    assert found["steps"][0]["ratio"] == 1.0 and all(row["step_s"] > 0 for row in found["steps"])
+
+
+@pytest.mark.slow
+def test_curves_of_two_ways_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    found = measured_here(monkeypatch, "training_curves.py", tmp_path / "found.json", *SMALLEST["training_curves.py"])
+    assert_says_where_it_ran(found)
+    assert [(row["ranks"], len(row["losses"])) for row in [*found["ways"], *found["ranks"]]] == [(2, 2), (2, 2), (1, 2)]
+    assert found["ways"][1]["furthest"] < 1e-3
+
+
+def test_traces_are_measured(tmp_path: Path):
+    found = measured("traces.py", tmp_path / "found.json", *SMALLEST["traces.py"])
+    assert_says_where_it_ran(found)
+    assert found["messages"] == 2 * 31 * 32
+    assert [row["name"] for row in found["rows"]] == ["make", "write", "read"]
+    assert all(row["seconds"] > 0 and row["needed_bytes"] >= row["held_bytes"] >= 0 for row in found["rows"])
+
+
+def rows_of(found: Any, key: str) -> list[Any]:
+    return [row[key] for row in found["rows"]]
+
+
+WHOLE: dict[str, Callable[[Any], bool]] = {  # what each has to find where all of it is measured
+    "nccl_errors.py": lambda found: {*found["shipped"]["classes"]} == {"small", "mid", "large"},
+    "nccl_structure.py": lambda found: (
+        [[draw["seed"] for draw in draws] for draws in rows_of(found, "draws")] == [[1]]
+        and {*found["put_aside"]} == {"small", "mid", "large"}
+    ),
+    "engine.py": lambda found: {*rows_of(found, "part")} == {"events", "reference", "commands"},
+    "side_by_side.py": lambda found: {*rows_of(found, "part")} == {"commands", "calls", "ranks"},
+    "waiting.py": lambda found: [*dict.fromkeys(rows_of(found, "part"))] == ["start", "cliffs", "peers", "sweep"],
+    "virtual_programs.py": lambda found: (
+        found["rows"][0]["told"] == [] and found["rows"][0]["calls"] > 20 and found["rows"][1]["unit"] == "s"
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WHOLE)
+def test_all_of_it_is_measured(name: str, tmp_path: Path):
+    found = measured(name, tmp_path / "found.json", *SMALLEST[name])
+    assert_says_where_it_ran(found)
+    assert WHOLE[name](found)
+
+
+@pytest.mark.slow
+def test_two_checkouts_are_measured_side_by_side_in_parts(tmp_path: Path):
+    file, smallest = tmp_path / "found.json", SMALLEST["side_by_side.py"]
+    refused = benchmark("side_by_side.py")
+    assert refused.returncode == 2 and "--before FOLDER is needed" in refused.stderr
+    first = measured("side_by_side.py", file, *smallest, "--parts", "commands", "--only", "ringlab --help")
+    assert_says_where_it_ran(first)
+    assert [row["name"] for row in first["rows"]] == ["ringlab --help"]
+    both = measured(
+        "side_by_side.py", file, *smallest, "--parts", "calls", "--only", "proof of all_reduce/ring", "--add"
+    )
+    assert both["rows"][0] == first["rows"][0]
+    assert [row["name"].partition(": ")[2] for row in both["rows"][1:]] == ["first call", "again"]
+    for row in both["rows"]:
+        low, high = row["spread"]
+        assert 0 < low <= row["ratio"] <= high and row["ratio"] == row["after_s"] / row["before_s"]
+
+
+def test_every_fault_that_was_tried_ends_all_ranks_and_goes_on():
+    found = json.loads((FOLDER / "results" / "faults.json").read_text())
+    assert found["rows"] and all(row["same_weights"] and row["processes"] == 0 for row in found["rows"])
+
+
+def test_trainings_learn_alike_and_overlapped_steps_are_as_fast_as_ddps():
+    found = json.loads((FOLDER / "results" / "overlap.json").read_text())
+    assert {row["way"]: row["ratio"] for row in found["steps"]}["ring[overlap]"] <= 1.05
+    curves, chosen = (runpy.run_path(str(FOLDER / "training_curves.py"))[name] for name in ("WAYS", "RECIPE"))
+    found = json.loads((FOLDER / "results" / "training_curves.json").read_text())
+    assert by_recipe(found["recipes"])[0][1] == chosen, "the recipe is the one that was chosen"
+    assert {row["way"] for row in found["ways"]} == set(curves)
+    assert all(row["accuracies"][-1] >= 0.95 and row["furthest"] < 1e-3 for row in found["ways"])
+
+
+def test_one_rank_predicted_two_four_and_eight_hosts():
+    found = json.loads((FOLDER / "results" / "one_rank.json").read_text())
+    assert {row["world_size"] for row in found["rows"]} == {2, 4, 8} and not found["refused"]
+
+
+@pytest.mark.slow
+def test_faults_are_tried(tmp_path: Path):
+    found = measured("faults.py", tmp_path / "found.json", *SMALLEST["faults.py"])
+    assert_says_where_it_ran(found)
+    assert [(row["goes_on_from"], row["lost_steps"], row["same_weights"]) for row in found["rows"]] == [
+        (5, 2, True),
+        (10, 2, True),
+    ]
+    assert all(row["processes"] == row["files"] == 0 for row in found["rows"])
+    assert found["rows"][0]["status"] == 1 and "training step 7, backward" in found["rows"][0]["said"]
+
+
+def test_the_executor_was_measured_beside_gloo_at_every_size():
+    found = json.loads((FOLDER / "results" / "against_gloo.json").read_text())
+    rings = [(row["ranks"], row["bytes"]) for row in found["all_reduce"] if row["algorithm"] == "ring"]
+    assert rings == [(ranks, 1024 * 4**k) for ranks in (2, 4, 8) for k in range(9)]
+
+
+def test_gloo_is_measured_in_parts_that_belong_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    file = tmp_path / "found.json"
+    first = measured_here(monkeypatch, "against_gloo.py", file, *SMALLEST["against_gloo.py"])
+    assert_says_where_it_ran(first)
+    options = ["--ranks", "2", "3", "--sizes", "1K", "--repetitions", "2", "--add"]
+    both = measured_here(monkeypatch, "against_gloo.py", file, *options)
+    rows = {(row["ranks"], row["bytes"]): row for row in both["all_reduce"]}
+    assert list(rows) == [(2, 1024), (2, 4 << 20), (3, 1024)]
+    assert [row["pairs"] for row in rows.values()] == [2, 3, 2]
+    assert both["step"] == first["step"] and rows[2, 4 << 20] == first["all_reduce"][1]
+    for row in rows.values():
+        assert 0 < row["ratio_low"] <= row["ratio"] <= row["ratio_high"]
+        assert min(row["ours_s"], row["gloo_s"]) > 0 and max(row["ours_s"], row["gloo_s"]) < 10
+    file.write_text(json.dumps({**both, "slice_bytes": 7}))
+    refused = benchmark("against_gloo.py", *options, "-o", str(file))
+    assert refused.returncode == 2 and "slice_bytes is 7 there" in refused.stderr
+
+
+def test_the_engines_are_measured_in_parts_with_goals_for_all_ranks_only(tmp_path: Path):
+    file = tmp_path / "found.json"
+    first = measured("engine.py", file, "--parts", "reference", *SMALLEST["engine.py"])
+    assert_says_where_it_ran(first)
+    both = measured("engine.py", file, "--parts", "events", "--fewer", "64", "--repetitions", "2", "--add")
+    assert both["rows"][-len(first["rows"]) :] == first["rows"]
+    rows = {row["name"]: row for row in both["rows"] if row["part"] == "events"}
+    for row in both["rows"]:
+        assert "at_most" not in row and "at_least" not in row
+        assert 0 < row["spread"][0] <= row["measured"] <= row["spread"][1] < 1e9
+    ring = "ring all-reduce, 16 ranks on a star, every latency different"
+    assert rows[f"{ring}: share of messages that end apart from all others"]["measured"] > 0.9
+    file.write_text(json.dumps({**both, "environment": {}}))
+    refused = benchmark("engine.py", "--parts", "reference", "--add", "-o", str(file))
+    assert refused.returncode == 2 and "measured elsewhere" in refused.stderr
+
+
+@pytest.mark.slow
+def test_the_methods_are_measured_where_they_apply(tmp_path: Path):
+    found = measured("methods.py", tmp_path / "found.json", *SMALLEST["methods.py"])
+    assert_says_where_it_ran(found)
+    rows = {(row["algorithm"], row["cluster"]): row for row in found["rows"]}
+    assert rows["all_reduce/ring", "star"]["taken"] == "max-plus"
+    both_ways, doubling = rows["all_reduce/bidirectional_ring", "star"], rows["all_reduce/recursive_doubling", "star"]
+    assert both_ways["max-plus"] is doubling["max-plus"] is None
+    assert min(both_ways["events"], doubling["events"]) > 0
+
+
+@pytest.mark.slow
+def test_waiting_is_measured_in_wall_and_processor_seconds(tmp_path: Path):
+    smallest = SMALLEST["waiting.py"]
+    found = measured("waiting.py", tmp_path / "found.json", *smallest, "--parts", "sweep", "--ways", "sweep")
+    assert_says_where_it_ran(found)
+    (row,) = found["rows"]
+    assert (row["part"], row["name"], row["at_most_s"]) == ("sweep", "125 predictions: simcomm.sweep", 2.0)
+    for low, high, seconds in ((*row["wall_spread_s"], row["wall_s"]), (*row["cpu_spread_s"], row["cpu_s"])):
+        assert 0 < low <= seconds <= high
+
+
+def test_what_is_called_a_prediction_is_the_command_line(monkeypatch: pytest.MonkeyPatch):
+    commands, asked = runpy.run_path(str(FOLDER / "engine.py"))["commands"], list[Any]()
+
+    def once(arguments: list[str], repetitions: int) -> tuple[list[float], float]:
+        asked.append(load(arguments[3]) if arguments[:3] == ["-m", "ringlab", "predict"] else arguments)
+        return [1.0], 1.0
+
+    monkeypatch.setitem(commands.__globals__, "command", once)
+    rows = [row for row in commands(1, 64) if "memory" not in row["name"]]
+    scenarios = {row["name"]: one for row, one in zip(rows, asked, strict=True) if isinstance(one, LoadedScenario)}
+    assert list(scenarios) == [row["name"] for row in rows if row["name"].startswith("predict ")]
+    (jittered,) = (one for one in scenarios.values() if one.faults.is_random)
+    assert jittered is scenarios["predict a ring all-reduce, 256 ranks on a star, uniform jitter"]
+    assert (jittered.faults.messages, jittered.faults.repetitions) == (Jitter("uniform", 1e-6), 1)
+
+
+@pytest.mark.slow
+def test_goals_are_for_lockstep_and_for_different_latencies():
+    made = runpy.run_path(str(FOLDER / "engine.py"))
+    rows = {row["name"]: row for part in ("events", "reference") for row in made[part](1, 64)}
+    for name in ("direct all-to-all, 32 ranks on a tree, 4:1", "pairwise all-to-all, 32 ranks on a tree, 4:1"):
+        assert [rows[f"{name}{case}"]["at_least"] for case in ("", ", every latency different")] == [4e6, 1e6]
+    assert rows["direct all-to-all, 32 ranks on a tree, 4:1, every latency different: all of it"]["at_most"] == 10.0
+    shares = [row["at_least"] for name, row in rows.items() if name.endswith("by simpy's own")]
+    assert shares == [0.25] * 4
+
+
+@pytest.mark.parametrize("path", sorted((FOLDER / "accuracy").glob("[!_]*.py")), ids=lambda path: path.stem)
+def test_examples_of_accuracy_hold(path: Path) -> None:
+    assert doctest.testmod(importlib.import_module(f"benchmarks.accuracy.{path.stem}")).failed == 0

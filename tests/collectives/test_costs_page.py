@@ -1,0 +1,110 @@
+"""The formulas of docs/costs.md are those of the library; and what every algorithm says of itself."""
+
+import re
+import sys
+from math import isqrt, sqrt
+from pathlib import Path
+
+import pytest
+
+from collectives import find_algorithm, library
+from collectives.costs.bounds import least_sent_share, least_steps
+from collectives.costs.closed_forms import UPPER_BOUNDS, CostModel, closed_form
+from collectives.schedule.build import build_schedule
+from collectives.spec import SPECS
+
+PAGE = (Path(__file__).parents[2] / "docs" / "costs.md").read_text(encoding="utf-8")
+ROWS = [[cell.strip() for cell in line.split("|")[1:-1]] for line in PAGE.splitlines() if line.startswith("| `")]
+FORMULAS = {name: tuple(row[1:]) for row in ROWS for name in re.findall(r"`(\w+/\w+)`", row[0])}
+LEAST = {name: tuple(row[1:]) for row in ROWS for name in re.findall(r"`(\w+)`", row[0])}
+HOLDS = {
+    "any p": lambda p: True,
+    "at most, any p": lambda p: True,
+    "powers of two": lambda p: p & (p - 1) == 0,
+    "even p": lambda p: p % 2 == 0,
+    "squares": lambda p: isqrt(p) ** 2 == p,
+}
+
+
+def value(formula: str, m: CostModel, s: int = 8) -> float:
+    """What a formula of the page gives."""
+    known = {"p": m.p, "n": m.nbytes, "α": m.alpha, "β": m.beta, "γ": m.gamma, "L": m.doublings, "s": s, "sqrt": sqrt}
+    return float(eval(formula.replace("·", "*"), {"__builtins__": {}}, known))
+
+
+STEPS = re.compile(r"((?:ceil\(log2 p\)|log2 p|\b[pgrcs]\b|[-+/()\d ])+) (?:steps|messages deep)")
+
+
+def stated_steps(docstring: str, m: CostModel, s: int = 8) -> float:
+    """What the number of steps in the first line of a docstring comes to; squares where there are rows and columns."""
+    if "One step" in docstring:
+        return 1.0
+    found = STEPS.search(docstring)
+    assert found is not None, docstring
+    formula = re.sub(r"\b(\d) (?=[(L])", r"\1*", found[1].replace("ceil(log2 p)", "L").replace("log2 p", "L"))
+    side = sqrt(m.p)
+    return float(eval(formula.strip(), {"p": m.p, "L": m.doublings, "s": s, "g": side, "r": side, "c": side}))
+
+
+def test_the_page_has_every_algorithm_and_every_collective() -> None:
+    assert FORMULAS.keys() == library().keys()
+    assert LEAST.keys() == SPECS.keys()
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_each_formula_is_the_library_s(name: str) -> None:
+    formula, holds, _ = FORMULAS[name]
+    assert holds.startswith("at most") == (name in UPPER_BOUNDS)
+    pipelined = "slices" in find_algorithm(name).parameters
+    for s in (1, 3, 8) if pipelined else (8,):
+        found = find_algorithm(f"{name}[slices={s}]" if pipelined else name)
+        for p in (p for p in range(2, 37) if HOLDS[holds](p)):
+            for costs in ((3e-6, 8e-11, 1e-11), (1e-6, 1e-9, 0.0), (0.0, 1e-10, 1e-9)):
+                model = CostModel(p, 1e6, *costs)
+                exact = closed_form(found, model)
+                assert exact is not None
+                stated = value(formula, model, s)
+                assert exact <= stated * (1 + 1e-9) if name in UPPER_BOUNDS else exact == pytest.approx(stated)
+
+
+@pytest.mark.parametrize("collective", LEAST)
+def test_each_lower_bound_is_the_library_s(collective: str) -> None:
+    steps, sent, _ = LEAST[collective]
+    for p in range(2, 37):
+        model = CostModel(p, 1e6, 1.0, 1.0, 1.0)
+        assert value(steps, model) == least_steps(p)
+        assert value(sent, model) == pytest.approx(least_sent_share(collective, p) * 1e6)
+
+
+@pytest.mark.parametrize("name", library())
+def test_every_algorithm_says_its_bytes_and_where_it_is_from(name: str) -> None:
+    found = find_algorithm(name)
+    assert re.search(r"\b[Nn]o(ne| rank) sends|\bbytes\b|\btoken\b", found.function.__doc__ or "")
+    family = sys.modules[found.function.__module__].__doc__ or ""
+    assert re.search(r"\b(19|20)\d\d\b", family + (found.function.__doc__ or ""))
+
+
+@pytest.mark.parametrize("name", library())
+def test_the_steps_that_an_algorithm_states_are_those_of_the_page(name: str) -> None:
+    formula, holds, _ = FORMULAS[name]
+    first = (find_algorithm(name).function.__doc__ or "").partition("\n")[0]
+    assert ("At most" in first) == (name in UPPER_BOUNDS)
+    for p in (p for p in range(2, 37) if HOLDS[holds](p)):
+        latency_alone = CostModel(p, 1.0, 1.0, 0.0, 0.0)
+        assert stated_steps(first, latency_alone) == pytest.approx(value(formula, latency_alone))
+
+
+@pytest.mark.parametrize("collective", ["broadcast", "reduce", "all_reduce"])
+def test_the_two_trees_send_no_more_than_they_say(collective: str) -> None:
+    said = (find_algorithm(f"{collective}/double_tree").function.__doc__ or "").partition("\n")[0]
+    most = 2 if "2 n bytes" in said else 1
+    assert "n bytes" in said
+    assert {
+        build_schedule(find_algorithm(f"{collective}/double_tree"), p).elements_sent(16).max() for p in (8, 16, 33)
+    } == {16 * most}
+
+
+def test_every_reference_that_is_cited_is_listed() -> None:
+    listed = {int(number) for number in re.findall(r"^(\d+)\. ", PAGE, re.MULTILINE)}
+    cited = {int(number) for number in re.findall(r"\[(\d+)\]", PAGE)}
+    assert cited == listed

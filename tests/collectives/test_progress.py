@@ -1,0 +1,332 @@
+"""What takes long says so on standard error, with how far it is; an interrupt keeps what is done."""
+
+import io
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from threading import Event
+
+import pytest
+from typer.testing import CliRunner
+
+import ringlab
+import simcomm
+import simcomm.compiling
+from collectives import find_algorithm
+from collectives import verdict as verdicts
+from collectives.errors import TooLarge
+from collectives.proof import verifier
+from collectives.training.workload import Buckets, ComputePhases, Training
+from ringlab.cli import app
+from ringlab.commands.check import check
+from ringlab.commands.predicting import prediction
+from ringlab.scenario import load
+from ringlab.session import Session, load_scenario
+from ringlab.shared import progress as terminal_progress
+from ringlab.shared import workload
+from ringlab.shared.output import PlainConsole
+from ringlab.shared.progress import TerminalProgress, computing
+from simcomm.cluster.calibrated import as_emulated
+from simcomm.compiling import told_of_compiling
+from simcomm.model.faults import NO_FAULTS
+from simcomm.performance_models.network_model import NetworkModel
+from simcomm.performance_models.performance_model import performance_model
+
+LONG = """
+[cluster]
+topology = "star"
+hosts = 8
+bandwidth = "10 Gbit/s"
+latency = "5 us"
+[collective]
+name = "all_reduce"
+algorithms = ["ring", "naive"]
+sizes = ["1 KiB"]
+[[what_if]]
+title = "jitter"
+[what_if.faults]
+repetitions = 100000
+messages = { distribution = "lognormal", mean = "50 us", deviation = "5 ms" }
+"""
+
+
+class Heard:
+    """A progress that keeps what it is told, and may interrupt."""
+
+    def __init__(self, interrupt_at: int | None = None) -> None:
+        self.notes: list[str] = []
+        self.news: list[tuple[int, int, str]] = []
+        self.interrupt_at = interrupt_at
+
+    def task(self, text: str, late_s: float = 0.0):
+        from contextlib import nullcontext
+
+        return nullcontext(self.tick)
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def tick(self, rank: int, done: int, total: int, now: str) -> None:
+        self.news.append((done, total, now))
+        if self.interrupt_at is not None and done >= self.interrupt_at:
+            raise KeyboardInterrupt
+
+
+@pytest.fixture
+def lines(monkeypatch) -> tuple[TerminalProgress, io.StringIO]:
+    monkeypatch.setattr(terminal_progress._Lines, "every_s", 0.05)
+    file = io.StringIO()
+    return TerminalProgress(PlainConsole(file=file, force_terminal=False, width=100)), file
+
+
+def test_what_is_quick_is_not_told_of(lines):
+    progress, file = lines
+    with progress.task("a task", late_s=10) as tick:
+        tick(0, 1, 2, "parts")
+    assert file.getvalue() == ""
+
+
+def test_what_is_late_is_told_of_also_without_news(lines):
+    progress, file = lines
+    with progress.task("a task", late_s=0.01) as tick:
+        tick(0, 1000, 2000, "parts")
+        deadline = time.monotonic() + 20
+        while len(file.getvalue().splitlines()) < 4 and time.monotonic() < deadline:
+            time.sleep(0.05)
+    said = file.getvalue().splitlines()
+    assert said[0] == "a task ..." and said[-1].startswith("  done in ")
+    assert len(said) > 3 and all(re.match(r"  1,000/2,000 parts, \d+ s", line) for line in said[1:-1])
+
+
+def test_a_task_that_fails_is_not_called_done(lines):
+    progress, file = lines
+    with pytest.raises(ZeroDivisionError), progress.task("a task"):
+        raise ZeroDivisionError
+    assert file.getvalue() == "a task ...\n"
+
+
+def test_compiling_is_told_of_once():
+    heard = Heard()
+    with computing(heard, "simulating"):
+        simcomm.compiling.tell_of_compiling()
+        simcomm.compiling.tell_of_compiling()
+    simcomm.compiling.tell_of_compiling()
+    assert heard.notes == [simcomm.compiling.NOTE]
+
+
+def test_time_that_is_left_is_not_of_compiling(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    shown = terminal_progress._Lines(PlainConsole(), "simulating")
+    shown.tick(0, 0, 10, "")
+    shown.tick(0, 0, 0, "compiling")
+    now += 80
+    shown.tick(0, 1, 10, "")
+    assert shown.left() == ""
+    now += 2
+    shown.tick(0, 2, 10, "")
+    assert shown.left() == "about 16 s left"
+
+
+def test_time_that_is_left_is_of_what_is_counted_now(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    shown = terminal_progress._Lines(PlainConsole(), "in turns")
+    for done in range(1, 9):
+        now += 4
+        shown.tick(0, done, 8, "calibrating")
+    now += 4
+    shown.tick(0, 1, 60, "running")
+    assert shown.left() == ""
+    now += 4
+    shown.tick(0, 5, 60, "running")
+    assert shown.left() == "about 55 s left"
+    now += 4
+    shown.tick(0, 1, 60, "running again")
+    assert shown.left() == ""
+
+
+def test_machine_code_that_is_not_kept_is_told_of():
+    import numba
+
+    from simcomm.jit import OPTIONS
+
+    heard: list[str] = []
+    with told_of_compiling(heard.append):
+        double = numba.njit(**OPTIONS)(lambda x: 2 * x)
+        assert double(2) == 4 and double(3) == 6
+    assert heard == [simcomm.compiling.NOTE]
+
+
+def test_a_long_prediction_tells_of_all_its_messages_and_begins_with_the_fewest(tmp_path):
+    file = tmp_path / "long.toml"
+    file.write_text(LONG.replace("100000", "10000"))
+    heard = Heard(interrupt_at=126 + 112)
+    answer = prediction.predict(load(file), Session(progress=heard))
+    messages = 10001 * (14 + 112)
+    assert not [note for note in heard.notes if note != simcomm.compiling.NOTE]
+    assert [done for done, *_ in heard.news[-2:]] == [126 + 7 * 14, 126 + 8 * 14] and heard.news[-1][1] == messages
+    assert answer.interrupted and answer.to_dict()["interrupted"]
+    assert [row.algorithm for row in answer.collectives] == ["ring", "naive"] and answer.what_ifs == ()
+    assert answer.conclusions == ("Stopped: 2 of 4 rows are simulated.",)
+
+
+def test_what_else_may_do_is_said_where_the_choice_of_auto_is_too_large(monkeypatch, tmp_path):
+    file, plain = tmp_path / "auto.toml", workload.count_work
+    file.write_text(LONG.replace("100000", "2").replace('"ring", "naive"', '"auto", "ring"'))
+
+    def count_work(asked, model, faults):
+        if faults.is_random:
+            raise TooLarge(f"{asked.algorithm.label}: up to 10 will do")
+        return plain(asked, model, faults)
+
+    monkeypatch.setattr(prediction, "count_work", count_work)
+    said = " ".join(prediction.predict(load(file)).conclusions)
+    assert (
+        "Left out: auto (direct): up to 10 will do; or name an algorithm in place of auto; ring: up to 10 will" in said
+    )
+
+
+@pytest.mark.parametrize("is_emulated", [False, True])
+@pytest.mark.parametrize("buckets", [None, Buckets(), Buckets(2.0, "ddp")])
+def test_the_messages_that_are_counted_of_a_training_are_simulated(
+    buckets: Buckets | None, is_emulated: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain_star, counted = simcomm.star(3, "10 Gbit/s", "5 us"), list[int]()
+    star = as_emulated(plain_star) if is_emulated else plain_star
+    training = Training(find_algorithm("all_reduce/ring"), compute=ComputePhases(0.1, 0.2, 0.01), buckets=buckets)
+
+    def collective(model, request, options):
+        trace = plain(model, request, replace(options, record=True))
+        counted.append(len(trace.messages))
+        return trace
+
+    plain = NetworkModel.collective
+    monkeypatch.setattr(NetworkModel, "collective", collective)
+    simulated = len(simcomm.train(training, star).messages) + sum(counted)
+    assert workload.count_work(training, performance_model(star), NO_FAULTS).messages == simulated > 0
+
+
+def test_a_short_prediction_says_nothing_first():
+    heard = Heard()
+    answer = prediction.predict(load("star8"), Session(progress=heard))
+    assert heard.notes == [] and not answer.interrupted and "interrupted" not in answer.to_dict()
+    assert heard.news[-1][0] == heard.news[-1][1]
+
+
+def test_animation_counts_frames_and_only_forward(tmp_path: Path):
+    heard = Heard()
+    ringlab.animate("star8", tmp_path / "ring.gif", "ring", "1 KiB", progress=heard)
+    frames = [(done, total) for done, total, now in heard.news if now == "frames"]
+    assert frames == [(done, 120) for done in range(1, 121)]
+    assert heard.news[-120:] == [(done, 120, "frames") for done in range(1, 121)]
+
+
+def test_an_interrupt_before_the_first_row_is_one():
+    with pytest.raises(KeyboardInterrupt):
+        prediction.predict(load("star8"), Session(progress=Heard(interrupt_at=1)))
+
+
+def test_an_interrupted_check_keeps_what_is_proved(monkeypatch):
+    verify = verifier.verify
+
+    def verify_four(algorithm, world_size, root):
+        if world_size > 4:
+            raise KeyboardInterrupt
+        return verify(algorithm, world_size, root)
+
+    monkeypatch.setattr(verdicts, "verify", verify_four)
+    answer = check("all_reduce/ring", "1-9")
+    (verdict,) = answer.verdicts
+    assert answer.interrupted and [report.world_size for report in verdict.reports] == [1, 2, 3, 4]
+    assert answer.to_dict()["interrupted"] and not answer.to_dict()["algorithms"][0]["correct"]
+    with pytest.raises(KeyboardInterrupt):
+        check("all_reduce/ring", "5-9")
+
+
+@contextmanager
+def start(folder: Path, *arguments: str, stderr: int = subprocess.PIPE) -> "Iterator[subprocess.Popen[bytes]]":
+    (folder / "long.toml").write_text(LONG)
+    command = [sys.executable, "-m", "ringlab", *arguments]
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": str(root), "TERM": "xterm", "COLUMNS": "120"}
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=stderr, env=environment) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def read_until(file: int, wanted: str) -> str:
+    """Return what is written until the pattern is met."""
+    said, end = b"", time.monotonic() + 60
+    while not re.search(wanted.encode(), said):
+        assert time.monotonic() < end, said
+        said += os.read(file, 1 << 16)
+    return said.decode()
+
+
+def test_an_interrupted_prediction_shows_its_rows_and_ends_with_130(tmp_path):
+    with start(tmp_path, "predict", "long.toml", "--json", "found.json") as process:
+        assert process.stderr is not None
+        said = read_until(process.stderr.fileno(), r"\d,\d+/12,600,126 messages, all_reduce/naive")
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert said.startswith("simulating long")
+    assert process.returncode == 130 and err.decode().endswith("ringlab: interrupted\n")
+    assert "Stopped: 2 of 4 rows are simulated." in out.decode() and "ring" in out.decode()
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found["interrupted"] and len(found["collectives"]) == 2
+
+
+def test_a_terminal_shows_a_bar_and_gets_its_cursor_back(tmp_path):
+    ours, theirs = pty.openpty()
+    with start(tmp_path, "predict", "long.toml", "--json", "-", stderr=theirs) as process:
+        os.close(theirs)
+        said = read_until(ours, "messages, all_reduce/naive")
+        process.send_signal(signal.SIGINT)
+        assert process.stdout is not None
+        found = json.loads(process.stdout.read())
+        assert process.wait(timeout=30) == 130
+    rest = read_until(ours, "interrupted")
+    os.close(ours)
+    assert "simulating long" in said and "\x1b[?25l" in said
+    assert "\x1b[?25h" in rest
+    assert found["interrupted"] and len(found["collectives"]) == 2
+
+
+def test_reading_a_large_network_says_so(tmp_path, monkeypatch, capfd):
+    is_shown = Event()
+
+    def begin(shown: terminal_progress._Shown) -> None:
+        begin_lines(shown)
+        is_shown.set()
+
+    def load_slowly(reference: str, overrides: object) -> str:
+        assert is_shown.wait(timeout=60)
+        return reference
+
+    begin_lines = terminal_progress._Lines.begin
+    monkeypatch.setattr(terminal_progress._Lines, "begin", begin)
+    monkeypatch.setattr("ringlab.shared.progress.LATE_S", 0.01)
+    monkeypatch.setattr("scenarios.load", load_slowly)
+    assert load_scenario("large") == "large"
+    assert "reading large and building its network ..." in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "said"), [("1", "1 device ..."), ("8", "8 devices ..."), ("1,8", "2 numbers of dev")]
+)
+def test_predicting_on_devices_says_on_how_many(given: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ringlab.shared.progress.LATE_S", 0.0)
+    done = CliRunner().invoke(app, ["predict", "star8", "--devices", given, "--set", "training.compute={rate = 300.0}"])
+    assert f"predicting star8 on {said}" in done.stderr

@@ -1,0 +1,100 @@
+"""The student's skeleton: what is said of it as it is handed out, and that its docstrings lead to right answers."""
+
+from pathlib import Path
+
+import pytest
+
+from collectives import Algorithm, ProgramError, verify
+from collectives.catalogue import load_file
+
+SKELETON = Path(__file__).parents[2] / "examples" / "student.py"
+EMPTY = "    yield from ()\n"
+
+ANSWERS = {
+    "broadcast": """
+    if rank == root:
+        for peer in range(world_size):
+            if peer != root:
+                yield send(peer, 0)
+    else:
+        yield recv(root, 0)
+""",
+    "reduce": """
+    if rank == root:
+        for peer in range(world_size):
+            if peer != root:
+                yield recv_reduce(peer, 0)
+    else:
+        yield send(root, 0)
+""",
+    "all_reduce": """
+    yield from reduce(rank, world_size, 0)
+    yield from broadcast(rank, world_size, 0)
+""",
+    "ring_all_reduce": """
+    left, right = (rank - 1) % world_size, (rank + 1) % world_size
+    for step in range(world_size - 1):
+        yield send(right, (rank - step) % world_size), recv_reduce(left, (rank - 1 - step) % world_size)
+    for step in range(world_size - 1):
+        yield send(right, (rank + 1 - step) % world_size), recv(left, (rank - step) % world_size)
+""",
+}
+
+
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        (0, "broadcast/student, world size 2, root 0: at the end chunk 0 of rank 1 holds nothing; it should hold"),
+        (1, "reduce/student, world size 2, root 0: at the end chunk 0 of rank 0 misses the contribution of rank 1"),
+        (2, "all_reduce/student, world size 2: at the end chunk 0 of rank 0 misses the contribution of rank 1"),
+        (3, "all_reduce/student_ring, world size 2: at the end chunk 0 of rank 0 misses the contribution of rank 1"),
+    ],
+)
+def test_the_empty_skeleton_is_told_what_is_missing_and_how_to_begin(number: int, message: str) -> None:
+    empty = load_file(SKELETON)[number]
+    with pytest.raises(ProgramError) as refusal:
+        verify(empty, 2)
+    assert str(refusal.value).startswith(message)
+    assert (
+        str(refusal.value)
+        .partition("; no rank yields a step")[2]
+        .startswith(" (`yield` a step, `yield from` another program) (line ")
+    )
+
+
+def test_one_rank_needs_no_communication() -> None:
+    assert [verify(empty, 1).steps for empty in load_file(SKELETON)] == [0, 0, 0, 0]
+
+
+def filled(folder: Path, *done: str) -> dict[str, Algorithm]:
+    """The skeleton with some of its functions filled in, by name of the function."""
+    heads = SKELETON.read_text().split(EMPTY)
+    names = list(ANSWERS)
+    assert len(heads) == len(names) + 1
+    bodies = [ANSWERS[name] if name in done else EMPTY for name in names]
+    path = folder / "student.py"
+    path.write_text("".join(head + body for head, body in zip(heads, [*bodies, ""], strict=True)))
+    return {found.function.__name__: found for found in load_file(path)}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_the_skeleton_filled_in_is_correct(tmp_path: Path, name: str) -> None:
+    found = filled(tmp_path, *ANSWERS)[name]
+    for world_size in range(1, 10):
+        for root in range(world_size if found.spec.rooted else 1):
+            verify(found, world_size, root)
+
+
+def test_the_skeleton_filled_in_costs_what_its_docstrings_say(tmp_path: Path) -> None:
+    done = filled(tmp_path, *ANSWERS)
+    for p in range(2, 10):
+        assert verify(done["all_reduce"], p).steps == 2 * (p - 1)
+        assert verify(done["ring_all_reduce"], p).sent_share == 2 * (p - 1) / p
+
+
+def test_an_all_reduce_of_an_unfinished_broadcast_leaves_the_others_without_the_sum(tmp_path: Path) -> None:
+    half_done = filled(tmp_path, "reduce", "all_reduce")["all_reduce"]
+    with pytest.raises(
+        ProgramError, match="world size 3: at the end chunk 0 of rank 1 misses the contribution of ranks 0, 2"
+    ):
+        verify(half_done, 3)

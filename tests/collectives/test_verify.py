@@ -1,0 +1,234 @@
+"""The library is proved at many world sizes, and that no step is spare; what `ringlab check` says of algorithms."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+from declared_programs import declared
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from collectives import (
+    Algorithm,
+    InputError,
+    ProgramError,
+    Undefined,
+    find_algorithm,
+    library,
+    recv,
+    recv_reduce,
+    send,
+    verify,
+)
+from collectives.errors import TooLarge
+from collectives.proof.completion import completion_order
+from collectives.schedule.build import build_schedule
+from collectives.verdict import prove
+from ringlab.commands.check import check, find_algorithms
+
+# mypy: allow-untyped-defs
+
+
+@pytest.mark.parametrize("worlds", [[*range(1, 18), 33], pytest.param(list(range(18, 33)), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", sorted(library()))
+def test_the_library_is_correct(name: str, worlds: list[int]) -> None:
+    verdict = prove(find_algorithm(name), worlds)
+    assert (verdict.problem, verdict.undefined) == (None, {})
+    assert [report.world_size for report in verdict.reports] == worlds
+
+
+@pytest.mark.parametrize("p", [1, 2, 4, 6, 12, 18, 24, 32])
+@pytest.mark.parametrize("gpus", [1, 2, 3, 4, 6, 8])
+@pytest.mark.parametrize("rail", ["ring", "chain", "recursive_doubling"])
+def test_the_hierarchy_is_correct_for_nodes_of_any_size(p: int, gpus: int, rail: str) -> None:
+    found = find_algorithm("all_reduce/hierarchical").with_parameters(gpus=gpus, rail=rail)
+    if p % gpus:
+        with pytest.raises(Undefined, match=f"world size {p}: gpus={gpus} is for multiples of {gpus} ranks"):
+            verify(found, p)
+    else:
+        verify(found, p)
+
+
+INSIDE = [name.partition("/")[2] for name in library() if name.startswith("all_reduce/")] + ["hierarchical[rail=torus]"]
+
+
+@pytest.mark.parametrize("rail", INSIDE)
+@pytest.mark.parametrize(
+    ("node", "gather"),
+    [("ring", None), ("naive", "bidirectional_ring"), ("bidirectional_ring", None), ("recursive_halving", "bruck")],
+)
+@pytest.mark.parametrize(("p", "gpus"), [(1, 1), (6, 2), (8, 8), (12, 3), (16, 4)])
+def test_any_algorithm_runs_inside_the_hierarchy(p: int, gpus: int, node: str, gather: str | None, rail: str) -> None:
+    found = find_algorithm("all_reduce/hierarchical").with_parameters(gpus=gpus, node=node, rail=rail, gather=gather)
+    assert verify(found, p).world_size == p
+
+
+def test_the_channels_of_what_runs_inside_run_at_the_same_time() -> None:
+    plain = verify(find_algorithm("all_reduce/hierarchical[gpus=4]"), 16)
+    both = find_algorithm("all_reduce/hierarchical[gpus=4, node=bidirectional_ring, rail=bidirectional_ring]")
+    assert len(both.channels(0, 16)) == 2
+    assert (verify(both, 16).steps, verify(both, 16).sent_share) == (plain.steps, plain.sent_share)
+    whole = find_algorithm("all_reduce/hierarchical[rail=unchunked_ring]")
+    assert whole.scratch(4) == whole.chunks(4)  # a buffer as large again
+
+
+def test_channels_that_do_not_share_the_parts_cannot_run_inside(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        """from collectives import algorithm, recv_reduce, send
+
+@algorithm("reduce_scatter")
+def lopsided(rank, world_size):
+    return part_of(rank, 0), part_of(rank, 1)
+
+def part_of(rank, part):
+    yield recv_reduce(1 - rank, part) if rank == part else send(1 - rank, part)
+"""
+    )
+    file = f"{tmp_path / 'mine.py'}:lopsided"
+    assert verify(find_algorithm(file), 2).steps == 1
+    with pytest.raises(
+        InputError, match="lopsided cannot run inside another algorithm: its channel 0 touches chunks 0 of 2"
+    ):
+        find_algorithm("all_reduce/hierarchical").with_parameters(gpus=2, node=file, gather="ring").chunks(4)
+
+
+@pytest.mark.parametrize(
+    ("reference", "label"),
+    [
+        ("chain[slices=4]", "chain[slices=4]"),
+        ("hierarchical[gpus=4,rail=chain[slices=2]]", "hierarchical[gpus=4, rail=chain[slices=2]]"),
+        ("all_reduce/hierarchical[rail=hierarchical[gpus=2, rail=naive], gpus=4]",
+         "hierarchical[rail=hierarchical[gpus=2, rail=naive], gpus=4]"),
+    ],
+)  # fmt: skip
+def test_parameters_are_read_as_labels_show_them(reference: str, label: str) -> None:
+    assert find_algorithm(reference, "all_reduce").label == label
+
+
+@pytest.mark.parametrize("reference", ["chain[]", "chain[slices]", "chain[=4]", "chain[slices=]"])
+def test_brackets_without_parameters_are_refused(reference: str) -> None:
+    with pytest.raises(InputError, match=r"parameters are written like chain\[slices=4\]"):
+        find_algorithm(reference, "all_reduce")
+
+
+@pytest.mark.parametrize("p", range(2, 18))
+def test_the_ring_sends_the_least_and_the_unchunked_ring_half_the_ranks_times_as_much(p: int) -> None:
+    ring = verify(find_algorithm("all_reduce/ring"), p).sent_share
+    assert ring == 2 * (p - 1) / p
+    assert verify(find_algorithm("all_reduce/unchunked_ring"), p).sent_share == pytest.approx(p / 2 * ring, rel=1e-12)
+
+
+def test_a_message_may_meet_its_receive_in_a_later_step() -> None:
+    def staggered(rank, world_size, root):
+        if rank == 0:
+            yield send(1, 0), send(1, 0)
+        else:
+            yield recv(0, 0)
+            yield recv(0, 0)
+
+    assert verify(declared("broadcast", staggered, chunks=1), 2).messages == 2
+
+
+def test_recursive_doubling_sends_what_was_there_before_the_step() -> None:
+    def doubling(rank, world_size):
+        distance = 1
+        while distance < world_size:
+            yield send(rank ^ distance, 0), recv_reduce(rank ^ distance, 0)
+            distance *= 2
+
+    report = verify(declared("all_reduce", doubling, chunks=1), 16)
+    assert (report.steps, report.messages, report.sent_share) == (4, 64, 4.0)
+
+
+@settings(deadline=None)
+@given(st.sampled_from(sorted(library())), st.integers(1, 9))
+def test_steps_complete_once_each_and_in_order(name: str, p: int) -> None:
+    schedule = build_schedule(find_algorithm(name), p)
+    done = list(completion_order(schedule))
+    assert len(done) == len(set(done)) == sum(len(program) for programs in schedule.programs for program in programs)
+    for rank, programs in enumerate(schedule.programs):
+        for channel, program in enumerate(programs):
+            assert [step for who, on, step in done if (who, on) == (rank, channel)] == list(range(len(program)))
+
+
+def test_more_chunks_than_can_be_followed_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that declares a billion is refused at once, and larger worlds than fit are left out."""
+    with pytest.raises(TooLarge, match=r"world size 2: all ranks have 2,000,000,000 chunks together, .* declare fewer"):
+        prove(declared("all_reduce", lambda rank, p: iter(()), chunks=10**9), [2])
+    monkeypatch.setattr("collectives.budget.Gigabyte.FOLLOWED", 20)
+    found = prove(find_algorithm("all_reduce/ring"), [2, 4, 5])
+    assert [report.world_size for report in found.reports] == [2, 4]
+    assert "too many to be followed" in found.too_large[5] and not found.undefined
+
+
+def faulty(right: Algorithm, place: tuple[int, int, int]) -> Callable[..., Any]:
+    """The same program, but one rank forgets one of the steps of one channel."""
+
+    def forgetful(rank, world_size, root=0):
+        def channel(number, program):
+            for step, said in enumerate(program):
+                if (rank, number, step) != place:
+                    yield said
+
+        return tuple(channel(*one) for one in enumerate(right.channels(rank, world_size, root)))
+
+    return forgetful if right.spec.rooted else lambda rank, world_size: forgetful(rank, world_size)
+
+
+@settings(deadline=None, max_examples=120)
+@given(st.sampled_from(sorted(library().keys() - {"all_to_all/bruck"})), st.integers(2, 9), st.data())
+def test_no_step_of_the_library_can_be_left_out(name: str, p: int, data: st.DataObject) -> None:
+    right = find_algorithm(name)  # Bruck's rotation moves nothing on rank 0
+    rank = data.draw(st.integers(0, p - 1))
+    programs = [list(program) for program in right.channels(rank, p, 0)]
+    channel = data.draw(st.sampled_from([c for c, program in enumerate(programs) if program] or [0]))
+    assume(programs[channel])
+    step = data.draw(st.integers(0, len(programs[channel]) - 1))
+    options = {"chunks": right.chunks(p), "scratch": right.scratch(p)}
+    with pytest.raises(ProgramError):
+        verify(declared(right.spec.name, faulty(right, (rank, channel, step)), **options), p)
+
+
+def test_an_algorithm_that_does_not_exist_for_some_sizes_is_proved_for_the_others() -> None:
+    found = find_algorithm("all_reduce/hierarchical").with_parameters(gpus=4)
+    verdict = prove(found, range(1, 14))
+    assert verdict.problem is None
+    assert [report.world_size for report in verdict.reports] == [4, 8, 12]
+    assert verdict.to_dict()["undefined"] == [1, 2, 3, 5, 6, 7, 9, 10, 11, 13]
+    assert verdict.undefined[5].endswith("world size 5: gpus=4 is for multiples of 4 ranks")
+
+
+def test_an_algorithm_that_is_defined_for_none_is_neither_right_nor_wrong() -> None:
+    verdict = prove(find_algorithm("all_reduce/torus").with_parameters(columns=5), [4])
+    assert (verdict.problem, verdict.reports) == (None, ())
+    assert verdict.undefined[4].endswith("columns=5 is for multiples of 5 ranks")
+    assert not verdict.to_dict()["correct"]
+
+
+def test_the_whole_library_has_a_name() -> None:
+    assert [found.full_name for found in find_algorithms("library")] == list(library())
+
+
+def test_a_barrier_wastes_nothing_as_its_bytes_mean_nothing() -> None:
+    assert prove(find_algorithm("barrier/naive"), range(1, 9)).wasteful_from is None
+    assert prove(find_algorithm("all_reduce/naive"), range(1, 9)).wasteful_from == 4
+
+
+def test_the_cost_is_also_told_as_a_multiple_of_the_least() -> None:
+    alone, *_, eight = prove(find_algorithm("all_reduce/naive"), [1, 8]).to_dict()["world_sizes"]
+    assert (alone["steps_ratio"], alone["sent_ratio"]) == (None, None)
+    assert (eight["steps_ratio"], eight["sent_ratio"]) == (14 / 3, 4.0)
+
+
+def test_the_page_about_algorithms_has_them_all() -> None:
+    page = Path(__file__).parents[2].joinpath("docs", "algorithms.md").read_text(encoding="utf-8")
+    assert all(f"`{name}`" in page for name in library())
+
+
+def test_a_world_size_that_is_given_twice_is_proved_once(monkeypatch: pytest.MonkeyPatch):
+    proved = Mock(side_effect=verify)
+    monkeypatch.setattr("collectives.verdict.verify", proved)
+    assert len(check("all_reduce/ring", [3, 2, 3]).verdicts[0].reports) == 2
+    assert [call.args[1] for call in proved.call_args_list] == [2, 3]

@@ -1,0 +1,74 @@
+"""The page about accuracy: its tables are those of the last measurement, and every large error is explained."""
+
+import csv
+import re
+import tomllib
+from pathlib import Path
+
+import accuracy_table
+import page_writer
+import pytest
+
+from benchmarks.accuracy.nccl_answer import accuracy
+from benchmarks.accuracy.tables import read_tables
+from simcomm.nccl.descriptions import OWN_DATA, describe_system, put_aside, read_systems
+from simcomm.nccl.parameters import read_parameters
+from simcomm.nccl.predict import predict_collective
+from simcomm.nccl.timing import OVERLAP, SHARPNESS
+
+ROOT = Path(__file__).parents[2]
+
+FOUND = page_writer.read_results("nccl_errors")
+REASONS = tomllib.loads(accuracy_table.EXPLAINED.read_text())
+
+
+def test_before_hopper_the_tuner_takes_a_ring_where_the_source_of_crossnic0_speaks_of_one():
+    line = {"nodes": 2, "gpus": 4, "gpu": "A100 SXM", "net": "ib", "nic": 200, "nccl": 2024}
+    sizes = [row.nbytes for row in read_tables(["x_2x4_crossnic0_issue1411"])["x_2x4_crossnic0_issue1411"].rows]
+    found = {predict_collective(describe_system("older", line), "all_reduce", size).algorithm for size in sizes}
+    assert found == {"ring"}, "docs/nccl.md says so under What NCCL chose"
+
+
+def test_names_and_exponents_of_the_equations_are_those_of_the_code():
+    page = (ROOT / "docs" / "nccl.md").read_text()
+    named = set(re.findall(r"`([a-z_]+(?:\.[a-z0-9_]+)+)`", page.partition("## The parameters")[0]))
+    assert {name for name in named if not name.endswith((".py", ".toml"))} <= read_parameters().keys()
+    assert f"x^{SHARPNESS:.0f}]^(1/{SHARPNESS:.0f})" in page and f"T_host^{OVERLAP:.0f})^(1/{OVERLAP:.0f})" in page
+
+
+def test_three_rows_of_a_system_that_no_fit_saw_leave_seven_percent():
+    gain = next(one for one in FOUND["left_out"]["gains"] if one["sizes"] == [4096, 4194304, None])
+    assert all(score["median"] <= 0.07 for score in gain["after"].values())
+
+
+def test_every_error_above_a_half_is_explained():
+    assert accuracy_table.above(FOUND).keys() <= REASONS.keys()
+    worst = {slug for slug, scores in accuracy().systems.items() if any(one.median > 0.5 for one in scores.values())}
+    assert worst <= REASONS.keys(), "with the parameters as they are now"
+    assert all(len(one["reason"].split()) > 8 for one in REASONS.values())
+
+
+@pytest.mark.parametrize("slug", REASONS)
+def test_a_reason_is_shown_by_its_source_or_by_what_the_description_lacks(slug: str):
+    one, system = REASONS[slug], read_systems()[slug]
+    with (OWN_DATA / "systems.csv").open(encoding="utf-8", newline="") as file:
+        line = next(row for row in csv.DictReader(file) if row["slug"] == slug)
+    told = "\n".join([*line.values(), (OWN_DATA / f"{slug}.csv").read_text(encoding="utf-8")])
+    assert one["shown"] and [words for words in one["shown"] if words not in told] == []
+    assert {*one["assumed"]} <= system.defaulted | {*system.guessed}
+
+
+def test_a_large_error_without_an_explanation_is_noticed():
+    score = {"median": 0.6, "signed": -0.6}
+    found = {"shipped": {"systems": {}}, "left_out": {"systems": {"a": {"small": score}}}}
+    assert accuracy_table.above(found) == {"a": {"small": -0.6}}
+    reason = {"reason": "slow", "shown": ["words"], "assumed": ["lanes"], "source": "somewhere"}
+    shown = "* **a** (small -60%): slow Shown by `words`; not stated: `lanes` (somewhere).\n"
+    assert accuracy_table.explained(found, {"a": reason}) == shown
+    with pytest.raises(KeyError):
+        accuracy_table.explained(found, {})
+
+
+def test_what_is_put_aside_is_not_in_the_results():
+    for answer in (FOUND["shipped"], FOUND["left_out"]):
+        assert not answer["systems"].keys() & put_aside()

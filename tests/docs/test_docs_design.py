@@ -1,0 +1,52 @@
+"""The map of the house in DESIGN.md has every folder, each above those that it imports."""
+
+import ast
+import re
+from functools import cache
+from itertools import combinations
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "DESIGN.md").read_text(encoding="utf-8")
+PACKAGES = (
+    "ringlab",
+    "course",
+    "scenarios",
+    "virtual",
+    "planner",
+    "replay",
+    "simcomm",
+    "realcomm",
+    "viz",
+    "collectives",
+)
+
+
+def mapped_folders() -> list[str]:
+    """Return the folders of the map, from the top down."""
+    house = PAGE[PAGE.index("## The house") : PAGE.index("**The mirror.**")]
+    cells = [line.split("|")[1] for line in house.splitlines() if line.startswith("|")]
+    return [folder for cell in cells for folder in re.findall(r"`([\w/]+)/`", cell)]
+
+
+@cache
+def imported_folders(folder: str) -> set[str]:
+    """Return the folders whose modules those of a folder import."""
+    found = set()
+    for path in (ROOT / folder).glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                found.add(node.module.rpartition(".")[0].replace(".", "/"))
+    return found
+
+
+def test_every_folder_is_on_the_map() -> None:
+    there = {
+        path.parent.relative_to(ROOT).as_posix() for name in PACKAGES for path in (ROOT / name).rglob("__init__.py")
+    }
+    assert sorted(mapped_folders()) == sorted(there)
+
+
+def test_no_folder_imports_one_above_it() -> None:
+    inner = [folder for folder in mapped_folders() if "/" in folder]
+    assert not [(below, above) for above, below in combinations(inner, 2) if above in imported_folders(below)]

@@ -1,0 +1,63 @@
+"""The tour names modules and functions that are there, and each journey is short and never goes back."""
+
+import ast
+import re
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "tour.md").read_text(encoding="utf-8")
+Journey = list[tuple[str, list[str]]]  # module and functions
+
+
+def read_journeys() -> list[Journey]:
+    """Return each table of the page; a row ``1 to 3`` stands for those of the table before."""
+    found: list[Journey] = []
+    for is_table, lines in groupby(PAGE.splitlines(), key=lambda line: line.startswith("|")):
+        if is_table:
+            journey: Journey = []
+            for number, module, functions, _ in ([c.strip() for c in line.split("|")[1:-1]] for line in [*lines][2:]):
+                if shared := re.fullmatch(r"1 to (\d+)", number):
+                    journey += found[-1][: int(shared[1])]
+                else:
+                    assert int(number) == len(journey) + 1
+                    journey.append((module.strip("`"), re.findall(r"`([\w.]+)`", functions)))
+            found.append(journey)
+    return found
+
+
+JOURNEYS = read_journeys()
+
+
+def names_in(path: Path) -> set[str]:
+    """Return the functions and classes of a module, and ``Class.method``."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    methods = {
+        f"{name}.{child.name}"
+        for name, node in found.items()
+        for child in node.body
+        if isinstance(child, ast.FunctionDef)
+    }
+    return found.keys() | methods
+
+
+def test_there_are_all_journeys() -> None:
+    assert [len(journey) for journey in JOURNEYS] == [6, 8, 8, 8, 6, 4, 5, 8]
+
+
+@pytest.mark.parametrize("journey", JOURNEYS, ids=lambda journey: journey[-1][0])
+def test_a_journey_is_short_and_every_name_on_it_is_there(journey: Journey) -> None:
+    assert len(journey) <= 8
+    for module, functions in journey:
+        assert functions
+        assert set(functions) <= names_in(ROOT / module), module
+
+
+@pytest.mark.parametrize("journey", JOURNEYS, ids=lambda journey: journey[-1][0])
+def test_a_journey_never_comes_back_to_a_folder_that_it_has_left(journey: Journey) -> None:
+    folders = [folder for folder, _ in groupby(Path(module).parent for module, _ in journey)]
+    assert len(set(folders)) == len(folders)
+    assert len({module for module, _ in journey}) == len(journey)

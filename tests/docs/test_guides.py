@@ -1,0 +1,47 @@
+"""The guides: every command in them runs in an empty folder, one after the other, and the site has every page."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from command_line import Ringlab
+from make_site import LINK, collect_pages
+
+ROOT = Path(__file__).parents[2]
+
+
+def blocks(guide: str, language: str = "") -> list[str]:
+    """The code blocks of a guide in a language."""
+    text = (ROOT / "docs" / f"guide_{guide}.md").read_text()
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [block for name, block in found if name == language]
+
+
+def commands(guide: str) -> list[list[str]]:
+    """The commands of Ringlab in a guide."""
+    lines = [line for block in blocks(guide) for line in block.splitlines()]
+    return [shlex.split(line)[1:] for line in lines if line.startswith("ringlab ")]
+
+
+@pytest.mark.usefixtures("one_server")
+@pytest.mark.parametrize("guide", ["rent", "learn", "algorithm"])
+def test_every_command_of_a_guide_works(guide: str, ringlab: Ringlab, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for program in blocks(guide, "python"):  # that the reader saves, by the name in its first line
+        (tmp_path / program.split()[1]).write_text(program)
+    found = commands(guide)
+    assert len(found) >= 4
+    for words in found:
+        done = ringlab(*words)
+        assert done.status == 0, (words, done.err)
+
+
+def test_the_site_has_every_page_and_its_links_lead_somewhere(tmp_path: Path) -> None:
+    pages = collect_pages(tmp_path)
+    menu = (ROOT / "mkdocs.yml").read_text()
+    assert [page.name for page in pages if page.name not in menu] == []
+    for page in pages:
+        for _, _, link in LINK.findall(re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)):
+            file = link.partition("#")[0]
+            assert not file or "://" in file or (tmp_path / file).is_file(), (page.name, link)

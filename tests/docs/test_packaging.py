@@ -1,0 +1,44 @@
+"""What is shipped, and how it is written."""
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+from course.files import LESSONS
+from scenarios.toml_files import EXAMPLES
+
+PACKAGES = (
+    "collectives",
+    "simcomm",
+    "realcomm",
+    "replay",
+    "planner",
+    "virtual",
+    "scenarios",
+    "viz",
+    "course",
+    "ringlab",
+)
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_wheel_carries_the_scenarios_and_leaves_the_tests_out(tmp_path):
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    for scenario in (ROOT / "scenarios").glob("*.toml"):
+        assert f"scenarios/{scenario.name}" in names
+    assert {"ringlab/cli.py", "collectives/algorithms/ring.py", "viz/report.html.jinja"} <= set(names)
+    assert {f"{package}/py.typed" for package in PACKAGES} <= set(names)
+    assert {f"scenarios/examples/{file}" for files in EXAMPLES.values() for file in files} <= set(names)
+    assert {f"course/lessons/{lesson.file_name}" for lesson in LESSONS} <= set(names)
+    left_out = ("tests/", "examples/", "benchmarks/", "course/solutions/")
+    assert not [name for name in names if name.startswith(left_out)]
+
+
+def test_the_code_is_formatted_and_linted():
+    for command in (["check"], ["format", "--check"]):
+        found = subprocess.run([sys.executable, "-m", "ruff", *command, "."], cwd=ROOT, capture_output=True, text=True)
+        assert found.returncode == 0, found.stdout + found.stderr

@@ -1,0 +1,366 @@
+"""``ringlab plan``: the answer, its JSON and picture, the models it plans, and its errors."""
+
+import json
+import re
+from dataclasses import replace
+from datetime import date
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import ringlab
+import viz
+from collectives.errors import InputError
+from collectives.records.model_profile import Measured, find_model_profile
+from collectives.training.parallelism import Parallelism
+from planner.mesh.compute import MEASURED_SPREAD
+from planner.mesh.job import TrainingJob, is_half
+from planner.mesh.memory import memory_of
+from planner.mesh_search.runs import OwnRuns
+from planner.renting import prices
+from planner.renting.prices import read_prices
+from planner.renting.steps import scaling_node
+from planner.scaling.descriptions import find_scaling_gpu, read_series
+from planner.scaling.gpu_rates import SERIES_GPUS, GpuRates, series_gpu
+from planner.scaling.models import even_model, find_model
+from planner.scaling.one_gpu import YOURS, Alone, OneGpuRate, guess_rates, published
+from ringlab.cli import app
+from scenarios.forms import parse_hours
+from simcomm.cluster.hardware import memory_bytes
+
+RATES = 'plan.known_rates={V100 = 1156.0, A100 = 2300.0, "H100 SXM" = 2785.0, "RTX 4090" = 1776.0}'
+SCENARIO = """
+title = "a plan"
+[training]
+model = "resnet50"
+batch_size = 256
+precision = "fp16"
+[plan]
+target_samples = 1e8
+"""
+TODAY = date(2026, 9, 1)
+AWS, LAMBDA, NEBIUS = (
+    f"plan.providers=['{name}']" for name in ("AWS", "Lambda", "Nebius")
+)  # where a few machines will do
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> str:
+    path = tmp_path / "rent.toml"
+    path.write_text(SCENARIO)
+    return str(path)
+
+
+def test_plan_lists_hours_and_dollars_with_intervals(scenario: str) -> None:
+    answer = ringlab.plan(scenario, RATES, deadline="10 h", spot=True, today=TODAY)
+    assert all(one.cost <= other.cost for one, other in pairwise(answer.candidates))
+    for row in answer.candidates:
+        assert row.hours * row.samples_per_s * 3600 == pytest.approx(1e8, rel=1e-9)
+        assert row.cost == pytest.approx(row.hours * row.price_per_hour, rel=1e-9)
+        assert row.cost_80[0] < row.cost < row.cost_80[1] and row.hours <= 10.0
+    assert {row.market for row in answer.candidates} == {"on demand", "spot"}
+    alone = {row.gpu: row for row in answer.candidates if row.gpus == 1}
+    assert alone["H100 SXM"].samples_per_s == pytest.approx(2785.0)
+    assert answer.candidates[0].front and answer.beyond_limits > 0
+    assert "84 of 102 are older than 90 days or have no date" in answer.notes[-1]
+    json.dumps(answer.to_dict(), allow_nan=False)
+
+
+def test_plan_marks_candidates_with_a_high_end_beyond_a_limit(scenario: str) -> None:
+    """The point estimate decides; a deadline within the interval leaves the candidate, marked as possibly late."""
+    first = ringlab.plan(scenario, RATES, LAMBDA, today=TODAY).candidates[0]
+    between = (first.hours + first.hours_80[1]) / 2
+    answer = ringlab.plan(scenario, RATES, LAMBDA, deadline=f"{between} h", today=TODAY)
+    assert answer.candidates[0].label == first.label and not answer.candidates[0].high_end_within_limits
+    assert answer.advice.endswith("the high end is late.")
+    assert first.high_end_within_limits
+    late = ringlab.plan(scenario, RATES, LAMBDA, deadline=f"{0.99 * first.hours} h", today=TODAY)
+    assert first.label not in {row.label for row in late.candidates} and late.beyond_limits > 0
+
+
+def test_instance_types_are_nodes_with_their_interconnect() -> None:
+    nodes = {one.instance: scaling_node(one) for one in read_prices()}
+    assert (nodes["p3.16xlarge"].link, nodes["p3.16xlarge"].nic_GBps) == ("cube_v100", 3.125)
+    assert nodes["4x-RTX_4090-32-65536"].kind == "host"
+    assert nodes["n3-H100x8"].kind == "pcie"
+    assert nodes["p6-b200.48xlarge"].bandwidth(8) > 1.5 * nodes["p5.48xlarge"].bandwidth(8)
+
+
+@pytest.mark.parametrize("gpu", ["V100 SXM2 16GB", "A100 40GB SXM", "RTX 4090"])
+def test_unmeasured_gpu_has_the_rate_of_published_runs(gpu: str) -> None:
+    job = TrainingJob(find_model("ResNet-50"), 256.0, precision="fp16")
+    (expected,) = guess_rates(published(), [Alone(job, find_scaling_gpu(series_gpu(gpu)), YOURS)])
+    guessed = GpuRates(job, {}, [gpu, "L40S"]).rate(gpu)
+    assert (guessed.rate, guessed.spread) == pytest.approx((expected.rate, expected.spread))
+
+
+def test_measured_rate_narrows_those_of_other_gpus() -> None:
+    job, names = TrainingJob(find_model("ResNet-50"), 256.0, precision="fp16"), ["V100 SXM2 16GB", "A100 40GB SXM"]
+    measured = GpuRates(job, {"V100": 1000.0}, names)
+    assert measured.rate("V100 SXM2 32GB") == OneGpuRate(1000.0, MEASURED_SPREAD)
+    assert measured.rate("A100 40GB SXM").spread < GpuRates(job, {}, names).rate("A100 40GB SXM").spread
+
+
+def test_model_of_a_known_size_alone_needs_a_measured_rate() -> None:
+    mine = TrainingJob(even_model("mine", 10), 1.0, precision="fp16")
+    with pytest.raises(InputError, match="model mine is described by its number of parameters only"):
+        GpuRates(mine, {}, ["RTX 4090"]).rate("RTX 4090")
+    small, large = (GpuRates(mine, {"V100": rate}, ["A100"]).rate("A100 40GB SXM").rate for rate in (5.0, 5000.0))
+    assert large / small == pytest.approx(1000.0)
+    assert 5.0 < small < 20.0
+
+
+def test_rate_that_overflows_is_rejected(scenario: str) -> None:
+    with pytest.raises(InputError, match=r"rate is 1e\+308 samples a second, which no device reaches"):
+        ringlab.predict_devices("quickstart", [1], "training.compute={rate=1e308}")
+    answer = ringlab.plan(scenario, "plan.known_rates={V100=1e308}", AWS, today=TODAY)
+    assert "V100" not in " ".join(row.gpu for row in answer.candidates)
+    assert [note for note in answer.notes if note.startswith("not supported: ") and "which no device reaches" in note]
+
+
+def test_command_writes_json_and_picture(scenario: str, tmp_path: Path) -> None:
+    picture, found = tmp_path / "plan.svg", tmp_path / "plan.json"
+    options = ["--set", RATES, "--budget", "100", "--deadline", "12h", "--plot", str(picture), "--json", str(found)]
+    done = CliRunner().invoke(app, ["plan", scenario, *options])
+    assert done.exit_code == 0, done.output
+    answer = json.loads(found.read_text())
+    assert (answer["kind"], answer["budget"], answer["deadline_hours"]) == ("plan", 100.0, 12.0)
+    assert answer["advice"] in done.output
+    text = picture.read_text()
+    assert "training time (hours)" in text and "cost (dollars)" in text
+
+
+@pytest.mark.parametrize("hours", [(), (3.3,), (31.0, 33.0), (0.2, 300.0)])
+def test_picture_has_two_labeled_ticks_on_each_axis(hours: tuple[float, ...]) -> None:
+    dots = [viz.Priced("one", "H100", (0.9 * h, h, 1.1 * h), (27 * h, 30 * h, 33 * h), h == min(hours)) for h in hours]
+    (axes,) = viz.money_figure("a plan", "", dots, (float("inf"), 1000.0)).axes
+    for axis in (axes.xaxis, axes.yaxis):
+        low, high = axis.get_view_interval()
+        assert sum(low <= tick <= high for tick in axis.get_majorticklocs()) >= 2
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("plan.known_rates={H900 = 1.0}", r"\.toml: plan.known_rates: 'H900' is no GPU of the catalogue; did you mean"),
+        ("plan.providers=['Ours']", "plan.providers: unknown provider 'Ours'; .*AWS, "),
+        ("plan.providers=['Lamda']", "plan.providers: unknown provider 'Lamda'; did you mean Lambda"),
+        ("training.model=resnet51", r"\.toml: training: model 'resnet51' is not known; did you mean "),
+        ("plan.deadline=soon", "plan.deadline: invalid duration 'soon'"),
+        ("plan.target_samples=0", "plan.target_samples = 0 must be positive|plan.target_samples = 0 should be greater"),
+        ("plan.interruptions_per_day=1", "plan.interruptions_per_day was removed; subtract the expected downtime from"),
+    ],
+)
+def test_plan_rejects_invalid_keys(scenario: str, override: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        ringlab.plan(scenario, RATES, override)
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("plan.deadline=0.01", "No candidate finishes within 0.01 h. Fastest: 32 x B300 on 4 nodes, AWS "),
+        ("plan.budget=0.01", r"No candidate finishes for \$0.01\. Fastest: .*\. Cheapest: "),
+    ],
+)
+def test_plan_names_the_nearest_if_none_is_within_limits(scenario: str, override: str, said: str) -> None:
+    answer = ringlab.plan(scenario, RATES, override)
+    assert not answer.candidates and answer.beyond_limits > 50
+    assert re.match(said, answer.advice)
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("training.batch_size=100000", "batch_size 100000 does not fit into B300: it takes .* samples a device fit"),
+        ("training.parameters=99_000_000_000", "fit into B300.* not one sample fits: form = .fsdp. divides the states"),
+    ],
+)
+def test_plan_compares_memory_if_no_candidate_fits(scenario: str, override: str, said: str, tmp_path: Path) -> None:
+    answer = ringlab.plan(scenario, RATES, override)
+    assert not answer.candidates and not answer.beyond_limits
+    assert re.match(f"No candidate has enough memory. The closest: .*{said}", answer.advice)
+    assert all(row.needed_bytes > row.memory_bytes for row in answer.too_little_memory)
+    (table, _) = answer.show()
+    assert table.title == "Too little memory" and table.rows[0][0].endswith("B300")
+    answer.draw(tmp_path / "plan.png")
+
+
+@pytest.mark.parametrize("batch", [1, 8])
+def test_llama_70b_is_planned_on_the_nodes_that_fit_it(scenario: str, batch: int) -> None:
+    """One node of H100s has too little memory and four have enough, whatever the number of samples of a GPU."""
+    job = ["training.model=llama3-70b", f"training.batch_size={batch}", "training.precision=bf16", AWS]
+    answer = ringlab.plan(scenario, *job, today=TODAY)
+    h100s = {row.gpus for row in answer.candidates if row.gpu == "H100 SXM"}
+    too_few = {row.gpus for row in answer.too_little_memory if row.gpu == "H100 SXM"}
+    assert h100s == {32} and too_few >= {8, 16}
+    single = ringlab.plan(scenario, *job[:-1], LAMBDA, today=TODAY)
+    assert not single.candidates
+    assert re.search(r"no mesh of 8 x B200 fits into memory: each GPU needs 188.* GiB and has 180 GiB", single.advice)
+
+
+def test_plan_reports_a_price_of_a_device_as_unused(scenario: str) -> None:
+    answer = ringlab.plan(scenario, RATES, LAMBDA, "training.price_per_hour=2.5", today=TODAY)
+    assert answer.notes[-1].startswith("training.price_per_hour (2.5) is not used")
+
+
+def test_plan_of_spot_prices_alone_asks_for_spot(scenario: str, tmp_path: Path) -> None:
+    heading, *rows = (Path(prices.__file__).parent / "prices.csv").read_text().splitlines()
+    at = heading.split(",").index("Price")
+    cells = next(row.split(",") for row in rows if row.split(",")[at + 1])
+    cells[at] = ""
+    mine = tmp_path / "mine.csv"
+    mine.write_text(f"{heading}\n{','.join(cells)}\n")
+    with pytest.raises(InputError, match="the price list has spot prices only; pass --spot"):
+        ringlab.plan(scenario, RATES, prices=mine)
+    assert ringlab.plan(scenario, RATES, prices=mine, spot=True).candidates
+
+
+def test_plan_rejects_an_invalid_deadline(scenario: str) -> None:
+    with pytest.raises(InputError, match="--deadline: invalid duration 'soon'; write for example '12 h'"):
+        ringlab.plan(scenario, RATES, deadline="soon")
+    assert [parse_hours(text) for text in ("1 week", "2 weeks", "30 minutes", "1 d")] == [168.0, 336.0, 0.5, 24.0]
+
+
+def test_plan_supports_every_form_of_predict_devices() -> None:
+    """The samples are those of its epochs; candidates without the mesh are left out."""
+    scenario = str(Path(__file__).parents[2] / "examples" / "gpt2_xl.toml")
+    job = ["training.epochs=2", "plan.providers=['Vast.ai']"]
+    sharded = ringlab.plan(scenario, *job, today=TODAY)
+    whole = ringlab.plan(scenario, *job, "training.parallelism.form=ddp", today=TODAY)
+    assert sharded.target_samples == whole.target_samples == 2_000_000
+    labels = [{row.label for row in found.candidates} for found in (sharded, whole)]
+    assert "4 x A100 40GB SXM, Vast.ai" in labels[0] - labels[1]
+    for mesh, least in (("{tensor=4}", 4), ("{pipeline=2, microbatches=8}", 2), ("{form='zero1', data=16}", 16)):
+        some = ["training.model=gpt2", f"training.parallelism={mesh}", AWS]
+        found = ringlab.plan(scenario, *some, today=TODAY)
+        assert found.candidates and all(row.gpus % least == 0 for row in found.candidates)
+    with pytest.raises(InputError, match=r"training: parallelism is data rest x tensor 3 .* give tensor x pipeline"):
+        ringlab.plan(scenario, "training.model=gpt2", "training.parallelism={tensor=3}")
+    with pytest.raises(InputError, match=r"training\.parallelism: form 'nothing' is not known"):
+        ringlab.plan(scenario, "training.parallelism.form=nothing")
+
+
+def test_plan_of_one_gpu_equals_predict_devices(scenario: str, tmp_path: Path) -> None:
+    """Both commands give one rate with one interval; a rate of ``compute`` is a known rate."""
+    job = ["training.model=gpt2-xl", "training.batch_size=4", "training.precision=bf16", NEBIUS]
+    devices = tmp_path / "devices.toml"
+    devices.write_text('cluster = {preset = "p5en.48xlarge", nodes = 1, transport = "nccl"}\n[training]\n')
+    for known in ([], ['training.compute={rate = 12.0, gpu = "A100 80GB SXM"}']):
+        row = ringlab.predict_devices(devices, [1], *job[:-1], *known).cases[0].rows[0]
+        alone = next(
+            one for one in ringlab.plan(scenario, *job, *known, today=TODAY).candidates if one.gpu.startswith("H200")
+            and one.gpus == 1
+        )  # fmt: skip
+        assert alone.samples_per_s == pytest.approx(row.samples_per_s)
+        assert alone.hours_80[1] / alone.hours == pytest.approx(row.interval[1] / row.samples_per_s, rel=0.02)
+
+
+def test_plan_needs_the_memory_of_predict_devices(scenario: str, tmp_path: Path) -> None:
+    """Several GPUs also store communication buffers: one H200 has enough memory, and eight do not."""
+    job = ["training.model=llama-7b", "training.batch_size=2", "training.precision=bf16", "training.optimizer=adamw"]
+    job.append("training.parallelism={form='ddp'}")
+    found = ringlab.plan(scenario, *job, NEBIUS, today=TODAY)
+    devices = tmp_path / "devices.toml"
+    devices.write_text('cluster = {preset = "p5en.48xlarge", nodes = 1, transport = "nccl"}\n[training]\n')
+    with pytest.raises(InputError, match=r"does not fit into H200.*: it takes 1\d\d.* GiB of 141 GiB"):
+        ringlab.predict_devices(devices, [8], *job, "training.compute={rate=10.0}")
+    assert {row.gpus for row in found.too_little_memory if row.gpu == "H200 SXM"} == {8}
+    assert not any(row.gpu.startswith("H200") and row.gpus > 1 for row in found.candidates)
+    assert any(row.gpu.startswith("B200") for row in found.candidates)
+
+
+def test_language_model_is_planned_on_its_fastest_mesh(scenario: str) -> None:
+    """Without a mesh in the scenario, more candidates fit, and none is slower than with one."""
+    job = ["training.model=llama-7b", "training.batch_size=2", "training.precision=bf16", LAMBDA]
+    free, stated = (
+        {row.label: row for row in ringlab.plan(scenario, *job, *given, today=TODAY).candidates}
+        for given in ((), ("training.parallelism={form='zero1'}",))
+    )
+    assert free.keys() - stated.keys() and all(row.mesh for row in free.values())
+    assert not any(row.mesh for row in stated.values())
+    both = free.keys() & stated.keys()
+    assert both and all(free[one].samples_per_s > 0.999 * stated[one].samples_per_s for one in both)
+
+
+def test_plan_is_adapted_to_the_users_runs(scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs that took five times as long, by the only framework of which any are kept, slow their GPU and no other."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    job = ["training.model=llama-7b", "training.batch_size=1", "training.precision=bf16", LAMBDA]
+    before = ringlab.plan(scenario, *job, today=TODAY)
+    row = {"layers": 32, "hidden": 4096, "heads": 32, "vocab": 32000, "ffn": 11008, "seq": 4096, "gpus": 8}
+    row |= {"sharding": "zero3", "micro_batch": 1, "grad_accum": 4, "gpu": "H100 SXM", "step_s": 20.0}
+    OwnRuns(gpu="H100 SXM", framework="torchtitan", rows=[row], source="mine.csv").write()
+    after = ringlab.plan(scenario, *job, today=TODAY)
+    rates = [{one.label: (one.gpu, one.samples_per_s) for one in found.candidates} for found in (before, after)]
+    for label, (gpu, rate) in rates[1].items():
+        before_it = rates[0][label][1]
+        assert rate < 0.9 * before_it if gpu == "H100 SXM" else rate == before_it, label
+    assert [one for one in after.notes if "adapted to 1 run on H100 SXM by torchtitan, kept from mine.csv" in one]
+
+
+def test_plan_supports_models_that_are_not_shipped(scenario: str, tmp_path: Path) -> None:
+    """One of a file, which is beside the scenario, and a transformer by its dimensions."""
+    layers = "torch.nn.Flatten(), torch.nn.Linear(3072, 10)"
+    (tmp_path / "mine.py").write_text(f"import torch\n\ndef build():\n    return torch.nn.Sequential({layers})\n")
+    options = ["training.model=mine.py:build", "training.image_shape=[3,32,32]", "plan.deadline=1 week", LAMBDA]
+    assert ringlab.plan(scenario, *options, today=TODAY).model.endswith("mine.py:build")
+    dimensions = "gpt:layers=2,width=64,heads=2,context=32,vocabulary=100"
+    assert ringlab.plan(scenario, f"training.model={dimensions}", LAMBDA, today=TODAY).model == dimensions
+    with pytest.raises(InputError, match=r"\.toml: training: model .*mine\.py has no function none"):
+        ringlab.plan(scenario, "training.model=mine.py:none")
+
+
+def test_image_shape_needs_a_model_that_can_be_followed(scenario: str) -> None:
+    small = [
+        ringlab.plan(scenario, f"training.model={name}", "training.image_shape=[3,64,64]", LAMBDA, today=TODAY)
+        for name in ("resnet50", "ResNet-50")
+    ]
+    assert small[0].model == small[1].model == "resnet50"
+    assert small[0].candidates == small[1].candidates
+    for name in ("GNMT", "BERT-base", "gpt2-xl"):
+        with pytest.raises(InputError, match=f"training: image_shape cannot be set for model '{name}', .*; remove it"):
+            ringlab.plan(scenario, f"training.model={name}", "training.image_shape=[3,64,64]")
+    with pytest.raises(InputError, match=r"training: image_shape and parameters are mutually exclusive"):
+        ringlab.plan(scenario, "training.parameters=1000000", "training.image_shape=[3,64,64]")
+
+
+def test_profile_of_one_gpu_equals_its_known_rate(scenario: str, tmp_path: Path) -> None:
+    profile = find_model_profile("resnet50")
+    none = tuple(0.0 for _ in profile.layers)
+    for device in ("Tesla V100-SXM2-16GB", "AMD EPYC"):
+        measured = Measured(device, 289, "fp16", none, none, 0.0, 0.0, 0.25, "test")
+        replace(profile, measured=(measured,)).write(tmp_path / f"{device[:3]}.json")
+    stated, profiled = (
+        ringlab.plan(scenario, given, AWS, today=TODAY)
+        for given in ("plan.known_rates={V100 = 1156.0}", "plan.profiles=['Tes.json']")
+    )
+    assert profiled.candidates == stated.candidates
+    with pytest.raises(InputError, match=r"AMD\.json: its times are of 'AMD EPYC', which is no GPU"):
+        ringlab.plan(scenario, "plan.profiles=['AMD.json']")
+
+
+@pytest.mark.parametrize("given", [{"budget": float("nan")}, {"budget": -1.0}, {"target_samples": float("inf")}])
+def test_plan_rejects_invalid_numbers(scenario: str, given: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=f"--{next(iter(given)).replace('_', '-')} is"):
+        ringlab.plan(scenario, **given)
+
+
+def test_every_published_training_fits_into_memory() -> None:
+    """What ran fits; but for batches that are accumulated, of which the series do not say the pieces."""
+    smallest: dict[str, float] = {}
+    for one in read_prices():
+        name = next((ours for start, ours in SERIES_GPUS.items() if one.gpu.startswith(start)), one.gpu)
+        smallest[name] = max(smallest.get(name, 0.0), memory_bytes(one.gpu) or 0.0)
+    checked = 0
+    for series in read_series():
+        job = series.job
+        if series.gpu.name in smallest and job.batch < 4096 and series.model.startswith(("R", "B", "V", "I", "S")):
+            precision = "fp16" if is_half(job.precision) else "float32"
+            alone = replace(job, batch=round(job.batch), precision=precision, parallelism=Parallelism(data=1))
+            assert memory_of(alone)[0].total <= smallest[series.gpu.name], series.where
+            checked += 1
+    assert checked > 80

@@ -1,0 +1,175 @@
+"""One GPU from its data sheet and from others: what is known moves what is not, and what is held out is not seen."""
+
+import runpy
+from collections.abc import Mapping
+from dataclasses import replace
+from math import exp
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+
+from benchmarks.studies.one_gpu_fit import Likelihood, fit_process, seen_rates
+from benchmarks.studies.one_gpu_left_out import judge_one_gpu
+from collectives.errors import InputError
+from collectives.records.model_profile import Measured, find_model_profile
+from planner.scaling import TrainingJob, find_model, one_gpu_rate
+from planner.scaling.descriptions import find_scaling_gpu, read_series
+from planner.scaling.models import even_model
+from planner.scaling.one_gpu import (
+    FILE,
+    Alone,
+    covariance_of,
+    guess_rates,
+    make_columns,
+    mean_of,
+    published,
+    read_process,
+)
+from simcomm.nccl.parameters import read_definitions
+
+JOB = TrainingJob(find_model("ResNet-50"), 256.0, precision="fp16")
+
+
+def test_what_was_measured_on_this_gpu_is_what_it_does() -> None:
+    found = one_gpu_rate(JOB, "V100", {"V100": 812.0})
+    assert found.rate == 812.0 and found.interval(0.9)[0] > 750
+
+
+def test_a_job_that_is_twice_as_slow_elsewhere_is_so_here() -> None:
+    """Halving all known rates halves the guess, but for what published rates of the model pull."""
+    known = {"A100-80": 1582.0, "H100 SXM": 2785.0, "RTX 4090": 1301.0, "V100": 833.0, "RTX 3090": 905.0}
+    once = one_gpu_rate(JOB, "H100 PCIe", known)
+    half = one_gpu_rate(JOB, "H100 PCIe", {name: rate / 2 for name, rate in known.items()})
+    assert half.rate / once.rate == pytest.approx(0.5, abs=0.06)
+    assert once.rate == pytest.approx(1866, rel=0.15)  # as published (Lambda, fp16)
+    assert once.spread < one_gpu_rate(JOB, "H100 PCIe").spread
+
+
+def test_more_flops_at_the_same_bytes_make_it_slower() -> None:
+    rates = [
+        one_gpu_rate(TrainingJob(find_model(name), 64.0, precision="fp16"), "A100").rate
+        for name in ("ResNet-50", "ResNet-101", "ResNet-152")
+    ]
+    assert rates == sorted(rates, reverse=True)
+
+
+def test_more_watts_and_a_faster_framework_make_it_faster() -> None:
+    board = find_scaling_gpu("RTX 6000 Ada")._replace(name="another")
+    less, more = (one_gpu_rate(JOB, board._replace(watts=watts)).rate for watts in (200.0, 450.0))
+    assert more > 1.1 * less
+    slow, fast = (one_gpu_rate(replace(JOB, framework=name), "A100").rate for name in ("PyTorch", "NGC MXNet"))
+    assert fast > 1.2 * slow
+
+
+def test_a_model_that_moves_bytes_gains_more_from_memory() -> None:
+    """Twice the memory bandwidth: more for a model of which the roofline says that it only moves bytes."""
+    board = find_scaling_gpu("A100")._replace(name="another")
+    twice = board._replace(memory_rate=2 * board.memory_rate)
+    gains = []
+    for flops, written in ((1e9, 1e9), (1e12, 1e6)):
+        job = TrainingJob(even_model("mine", 10_000_000, flops, written), 64.0, precision="fp16")
+        gains.append(one_gpu_rate(job, twice).rate / one_gpu_rate(job, board).rate)
+    assert gains[0] > 1.1 * gains[1] > 1.1
+
+
+def test_sequences_of_any_length_share_a_network_and_tf32_is_apart_from_fp32() -> None:
+    """Half the rate of BERT-base at 384 words tells of 128 words more than half the rate of BERT-large does."""
+    found = {}
+    for name in ("BERT-base-384", "BERT-large-384"):
+        job, board = TrainingJob(find_model(name), 32.0, precision="fp16"), find_scaling_gpu("A100")
+        asked = [Alone(TrainingJob(find_model("BERT-base-128"), 32.0, precision="fp16"), board, "unknown")]
+        once, half = (guess_rates([*published(), Alone(job, board, "mine", rate)], asked) for rate in (400.0, 200.0))
+        found[name] = half[0].rate / once[0].rate
+    assert found["BERT-base-384"] < found["BERT-large-384"] < 1
+    rows = [Alone(TrainingJob(JOB.model, 32.0, precision=how), find_scaling_gpu(name), "mine") for how, name in
+            (("fp32", "V100"), ("fp32", "A100"), ("fp32", "H100 SXM"), ("fp16", "A100"))]  # fmt: skip
+    assert make_columns(rows).words["arithmetic"].tolist() == ["whole", "tf32", "tf32", "half"]
+
+
+def test_the_fit_raises_the_likelihood_of_what_it_sees() -> None:
+    """A few steps on some rates: nearer to them than with the priors."""
+    rows = [one for one in published() if one.source in ("dle_pt_rn50", "dle_mx_rn50", "dle_tf_rn50")]
+    priors = {name: found.prior for name, found in read_definitions(FILE).items()}
+    fitted = fit_process(rows, priors, steps=3)
+    assert fitted.keys() == priors.keys() and fitted != priors
+
+    def likelihood(values: Mapping[str, float]) -> float:
+        columns, logs = make_columns(rows), np.log([one.rate for one in rows])
+        covariance = covariance_of(columns, columns, values) + values["noise"] ** 2 * np.eye(len(rows))
+        return float(multivariate_normal.logpdf(logs, mean_of(columns, values), covariance))
+
+    assert likelihood(fitted) > likelihood(priors)
+
+
+def test_the_slopes_of_the_likelihood_are_those_of_small_changes() -> None:
+    likelihood, values = Likelihood(published()[::4]), dict(read_process())
+    _, slopes = likelihood(values)
+    assert slopes.keys() == values.keys()
+    for name, value in values.items():
+        above, below = (likelihood({**values, name: value * exp(by)})[0] for by in (1e-5, -1e-5))
+        assert slopes[name] == pytest.approx((above - below) / 2e-5, rel=1e-4, abs=1e-4), name
+
+
+def test_a_pinned_value_stays_and_the_shipped_ones_are_the_fit() -> None:
+    rows = seen_rates()
+    assert fit_process(rows, steps=3, pinned={"watts": 0.0})["watts"] == 0.0
+    found = fit_process(rows)
+    for name, value in read_process().items():
+        assert value == pytest.approx(found[name], rel=0.02), name
+
+
+def test_the_order_of_what_is_known_does_not_matter() -> None:
+    asked = [Alone(JOB, published()[0].gpu, "unknown")]
+    one, other = (guess_rates(rows, asked)[0] for rows in (published(), published()[::-1]))
+    assert one.rate == pytest.approx(other.rate, rel=1e-6)
+
+
+def test_a_type_that_is_judged_was_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever V100s are published to do, what is judged from is on other types."""
+    seen = list[set[str]]()
+
+    fitted = list[set[str]]()
+
+    def spy(rows: list[Alone], asked: list[Alone], process: object) -> object:
+        seen.append({one.gpu.name for one in rows} & {one.gpu.name for one in asked})
+        assert not fitted[-1] & {one.gpu.name for one in asked}
+        return guess_rates(rows, asked)
+
+    def spy_fit(rows: list[Alone], *_: object, **__: object) -> None:
+        fitted.append({one.gpu.name for one in rows})
+
+    monkeypatch.setattr("benchmarks.studies.one_gpu_left_out.guess_rates", spy)
+    monkeypatch.setattr("benchmarks.studies.one_gpu_left_out.fit_process", spy_fit)
+    scores = judge_one_gpu(read_series(), refit=True)
+    assert not set().union(*seen) and len(seen) > 12 and len(fitted) > 8
+    assert scores["data_sheet"].n == 242
+    assert scores["same_job"].median is not None and scores["data_sheet"].median is not None
+    assert scores["same_job"].median < scores["data_sheet"].median
+
+
+@pytest.mark.parametrize("known", [{"V100": 0.0}, {"V100": float("nan")}, {"V1000": 1.0}])
+def test_what_no_gpu_does_is_refused(known: dict[str, float]) -> None:
+    with pytest.raises(InputError, match="V100"):
+        one_gpu_rate(JOB, "A100", known)
+
+
+def test_a_profile_of_one_gpu_tells_of_others_of_which_nothing_else_is_seen() -> None:
+    """Twice the measured rate moves every prediction up; the measured type is not among the rows."""
+    script = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "other_gpus.py"))
+    rows = []
+    for seconds in (0.25, 0.125):
+        profile = find_model_profile("resnet50")
+        none = tuple(0.0 for _ in profile.layers)
+        measured = Measured("Tesla V100-SXM2-16GB", 289, "fp16", none, none, 0.0, 0.0, seconds, "test")
+        rows.append(script["compare"](replace(profile, measured=(measured,)), "mine.json"))
+    slow, fast = rows
+    assert {row.gpu for row in slow} >= {"RTX 4090", "H100 SXM"} and "V100" not in {row.gpu for row in slow}
+    assert all(1.3 < two.predicted / one.predicted < 2.1 for one, two in zip(slow, fast, strict=True))
+    assert all(row.low < row.predicted < row.high for row in slow)
+    stated = {row.gpu: row for row in slow if row.published is not None}
+    assert stated["RTX 4090"].error == pytest.approx(stated["RTX 4090"].predicted / stated["RTX 4090"].published - 1)
+    unknown = replace(profile, measured=(measured._replace(precision=""),))
+    with pytest.raises(InputError, match=r"mine\.json: its times are of an unknown precision"):
+        script["compare"](unknown, "mine.json")

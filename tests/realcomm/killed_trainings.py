@@ -1,0 +1,203 @@
+"""Kill the ranks of a small training at random times by random signals, and resume it until it is done.
+
+The training ends with the bits of one that nothing happened to, and each failure names the killed rank.
+
+``python tests/realcomm/killed_trainings.py --seeds 0:1000`` tries more seeds than the tests do.
+"""
+
+import argparse
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any, NamedTuple
+
+import psutil
+import torch
+
+import realcomm
+from collectives.catalogue import find_algorithm
+from collectives.training.workload import RESUME_NEWEST, Buckets, Training
+from realcomm.launching.failures import LaunchFailed, describe_signal
+from realcomm.launching.server import server_pid
+from realcomm.training.checkpoints import find_newest
+from realcomm.training.trainer import preload_for
+from realcomm.watching.log_folder import METRICS, read_metrics
+from realcomm.watching.watch import Watch
+from simcomm import this_machine
+
+MODEL = f"{Path(__file__).parent / 'faulty_model.py'}:build"
+SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, 40)
+RING = find_algorithm("all_reduce/ring")
+RECIPES: dict[str, dict[str, Any]] = {
+    "ring": {"gradient_sync": RING},
+    "adamw": {"gradient_sync": RING, "optimizer": "adamw", "clip_norm": 0.5, "warm_up": 3},
+    "ddp": {"gradient_sync": None},
+    "overlapped": {"gradient_sync": RING, "buckets": Buckets(), "accumulate": 2},
+    "local": {"gradient_sync": find_algorithm("all_reduce/naive"), "sync_every": 2},
+    "loaded ahead": {"gradient_sync": RING, "num_workers": 1, "random_crop": 4, "flip": True},
+}
+MOST_KILLS = 4  # of a training
+
+
+class Tried(NamedTuple):
+    """A seed: the kills that met a rank, those of them that a failure named, and what was wrong."""
+
+    kills: int
+    named: int
+    problems: list[str]
+
+
+def rank_processes() -> list[int]:
+    """Return the processes of the ranks that the server of this process has forked, by rank."""
+    pid = server_pid()
+    if pid is None:
+        return []
+    with suppress(psutil.Error):
+        return sorted(child.pid for child in psutil.Process(pid).children())
+    return []
+
+
+@contextmanager
+def killing(rank: int, ranks: int, number: int, file: Path, rows: int, delay_s: float) -> Iterator[list[int]]:
+    """Send a rank a signal within the context, a delay after a file of metrics has so many rows; list its process."""
+    sent, is_over = list[int](), Event()
+
+    def kill() -> None:
+        while len(processes := rank_processes()) < ranks or count_rows(file) < rows:
+            if is_over.wait(0.002):
+                return
+        if not is_over.wait(delay_s):
+            with suppress(psutil.Error):
+                psutil.Process(processes[rank]).send_signal(number)
+                sent.append(processes[rank])
+
+    thread = Thread(target=kill)
+    thread.start()
+    try:
+        yield sent
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def count_rows(file: Path) -> int:
+    """Return the number of lines of a file, 0 if there is no file."""
+    return file.read_bytes().count(b"\n") if file.exists() else 0
+
+
+def train(name: str, ranks: int, every: int, folder: Path) -> None:
+    """Train for two epochs from the newest checkpoint in a folder, or afresh; write one every so many steps."""
+    kept = {"checkpoints": folder / "kept", "checkpoint_every": every}
+    training = Training(**RECIPES[name], **kept, model=MODEL, batch_size=4, epochs=2, images=60)
+    with Watch(folder / "logs").observing(resumes=True) as observers:
+        realcomm.train(training, this_machine(ranks), resume=RESUME_NEWEST, observers=observers, timeout=60.0)
+
+
+class Learned(NamedTuple):
+    """All that a training leaves, and the seconds that it takes."""
+
+    state: dict[str, Any]  # the last checkpoint
+    metrics: list[tuple[Any, ...]]
+    seconds: float
+
+
+def learned(folder: Path, seconds: float = 0.0) -> Learned:
+    """Return what a training that is done has left."""
+    [kept] = (folder / "kept").iterdir()
+    newest = find_newest(kept).newest
+    assert newest is not None
+    names = ("kind", "step", "epoch", "loss", "learning_rate", "test_accuracy", "examples_seen")
+    rows = [tuple(row.get(name) for name in names) for row in read_metrics(folder / "logs" / METRICS)]
+    return Learned(_copy(newest.state), rows, seconds)
+
+
+@cache
+def undisturbed(name: str, ranks: int, every: int) -> Learned:
+    """Return what a training leaves that nothing happens to."""
+    realcomm.launch(max, ranks)  # the first waits for imports
+    with tempfile.TemporaryDirectory() as folder:
+        begin = time.monotonic()
+        train(name, ranks, every, Path(folder))
+        return learned(Path(folder), time.monotonic() - begin)
+
+
+def _copy(value: Any) -> Any:
+    """Return a state in plain dicts and lists, whose tensors are no longer those of its file."""
+    if isinstance(value, torch.Tensor):
+        return value.clone()
+    if isinstance(value, dict):
+        return {key: _copy(each) for key, each in value.items()}
+    return [*map(_copy, value)] if isinstance(value, list | tuple) else value
+
+
+def differences(one: Any, other: Any, place: str) -> Iterator[str]:
+    """Yield the places in which two states differ, in any bit."""
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        if one.dtype != other.dtype or not one.equal(other):
+            yield place
+    elif isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
+        for key in one:
+            yield from differences(one[key], other[key], f"{place}[{key}]")
+    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        for number, pair in enumerate(zip(one, other, strict=True)):
+            yield from differences(*pair, f"{place}[{number}]")
+    elif type(one) is not type(other) or one != other:
+        yield f"{place}: {one} and {other}"
+
+
+def try_seed(seed: int) -> Tried:
+    """Kill and resume a training as a seed says."""
+    drawn = random.Random(seed)
+    name, ranks, every = drawn.choice([*RECIPES]), drawn.choice((2, 2, 3)), drawn.choice((1, 2, 5))
+    whole, kills, named, problems = undisturbed(name, ranks, every), 0, 0, list[str]()
+    with tempfile.TemporaryDirectory() as given:
+        folder = Path(given)
+        for _ in range(drawn.randint(1, MOST_KILLS)):
+            rank, number = drawn.randrange(ranks), int(drawn.choice(SIGNALS))
+            log, step_s = folder / "logs" / METRICS, whole.seconds / len(whole.metrics)
+            rows = count_rows(log)
+            rows, delay_s = drawn.randint(rows, max(rows, len(whole.metrics) - 1)), drawn.uniform(0, step_s)
+            about = f"seed {seed}, {name} on {ranks} ranks, kill {kills} by signal {number} at row {rows}"
+            try:
+                with killing(rank, ranks, number, log, rows, delay_s) as sent:
+                    train(name, ranks, every, folder)
+                break
+            except LaunchFailed as error:
+                kills += len(sent)
+                is_named = f"rank {rank} was ended by {describe_signal(number)} (it was doing: " in str(error)
+                named += is_named
+                if not (sent and is_named):
+                    problems.append(f"{about}, rank {rank}: {error}")
+        else:
+            train(name, ranks, every, folder)
+        found = learned(folder)
+        problems += [f"{about}: {place} differs" for place in differences(whole.state, found.state, "state")][:3]
+        problems += [f"{about}: {place} differs" for place in differences(whole.metrics, found.metrics, "metrics")][:3]
+        left = [path.name for path in folder.glob("kept/*/.ringlab-*")]
+        problems += [f"{about}: {left} is left"] if left else []
+    return Tried(kills, named, problems)
+
+
+def main() -> None:
+    preload_for([Training(None)])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", default="0:100", metavar="FIRST:END")
+    first, end = map(int, parser.parse_args().seeds.split(":"))
+    kills = named = wrong = 0
+    for seed in range(first, end):
+        tried = try_seed(seed)
+        kills, named, wrong = kills + tried.kills, named + tried.named, wrong + len(tried.problems)
+        sys.stdout.writelines(f"{problem}\n" for problem in tried.problems)
+        sys.stdout.flush()
+    sys.stdout.write(f"{end - first} seeds: {kills} kills, {named} of them named; {wrong} problems\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,391 @@
+"""Clusters emulated on this machine: what is built, that it is verified, and that nothing of it is left."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+import real_workers
+from command_line import Ringlab, run_python
+
+import realcomm
+import simcomm
+from collectives.errors import InputError, RunFailed
+from realcomm.emulation import builder as building
+from realcomm.emulation.builder import groups
+from realcomm.emulation.network import EmulatedNetwork, emulate
+from realcomm.emulation.plan import (
+    InterfaceNames,
+    NetworkPlan,
+    cables,
+    core_links,
+    forwarding_entries,
+    plan_network,
+    shapers,
+)
+from realcomm.emulation.trial import try_emulation
+from ringlab.scenario import load
+from scenarios import shipped
+from simcomm.cluster.routing import ecmp, listed_routes
+
+TESTS = Path(__file__).parent
+TWO_RACKS = simcomm.from_links(
+    [*((f"h{i}", f"s{i // 2}", "40 Mbit/s", "0 us") for i in range(4)), ("s0", "s1", "20 Mbit/s", "0 us")]
+)
+SWITCH_RING = simcomm.from_links(
+    [(f"h{i}", f"s{i}", "20 Mbit/s", "0 us") for i in range(4)]
+    + [(f"s{i}", f"s{(i + 1) % 4}", "20 Mbit/s", "0 us") for i in range(4)]
+)
+
+AROUND = ("s1", "s0", "s3", "s2", "h2")
+
+
+@cache
+def why_not() -> str:
+    """Why no cluster can be emulated here; "" where one can."""
+    try:
+        try_emulation()
+    except RunFailed as error:
+        return str(error)
+    return ""
+
+
+@pytest.fixture(scope="module")
+def namespaces() -> None:
+    """Skip where this system has none for us."""
+    if reason := why_not():
+        pytest.skip(reason)
+
+
+# What is to be built
+
+
+def test_a_plan_has_what_the_routes_use_and_forwards_as_they_do():
+    plan = plan_network(TWO_RACKS.on_first(3))
+    assert plan.hosts == ("h0", "h1", "h2") and plan.switches == ("s0", "s1")
+    assert {(one.src, one.dst): one.bandwidth * 8 / 1e6 for one in plan.directions}["s0", "s1"] == 20
+    assert "h3" not in {one.src for one in plan.directions}  # no rank is there
+    assert plan.forwarding["s0"] == {"h0": "h0", "h1": "h1", "h2": "s1"}
+    assert plan.rate == pytest.approx(3 * 40e6 / 8)
+
+
+def test_hosts_with_several_links_get_a_switch_of_their_own():
+    plan = plan_network(simcomm.ring(4, "10 Mbit/s", "0 us"))
+    assert plan.switches == plan.hosts == ("h0", "h1", "h2", "h3")
+    assert plan.forwarding["h1"]["h1"] == "h1"
+    names = InterfaceNames(plan)
+    assert len([*cables(names)]) == 4 + 4 + 4  # the links, a host to its switch, a probe at each switch
+
+
+@pytest.mark.parametrize(
+    "cluster",
+    [
+        TWO_RACKS,
+        SWITCH_RING,
+        replace(SWITCH_RING, routing=listed_routes([("h0", *AROUND[1:])])),
+        simcomm.torus((2, 3), "10 Mbit/s", "0 us"),
+    ],
+)
+def test_following_the_entries_leads_over_the_scenarios_own_routes(cluster: simcomm.Cluster):
+    plan = plan_network(cluster)
+    for src in plan.hosts:
+        for dst in {*plan.hosts} - {src}:
+            route = [src]
+            while route[-1] != dst:
+                here = route[-1]
+                first = next((one.dst for one in plan.directions if one.src == here), "")
+                route.append(plan.forwarding[here][dst] if here in plan.forwarding else first)
+            assert tuple(route) == cluster.router().route(src, dst)
+
+
+def test_every_link_has_a_shaper_at_either_end_and_no_bridge_learns_or_floods():
+    names = InterfaceNames(plan_network(SWITCH_RING))
+    everywhere = [line for host in (None, *names.plan.hosts) for line in shapers(names, host, delays=False)]
+    assert len(everywhere) == len(names.plan.directions) == 16
+    assert all("rate 20000000bit burst 4096" in line for line in everywhere)
+    files = dict.fromkeys([*names.plan.hosts, *names.probes], "/proc/self/fd/9")
+    lines = [*core_links(names, files)]
+    ports = [line for line in lines if "bridge_slave" in line]
+    assert len(ports) == len([line for line in lines if " master " in line]) == 4 + 8 + 4
+    assert all("learning off flood off" in line for line in ports)
+    assert len({*forwarding_entries(names)}) == 4 * (4 + 1 + 2)
+
+
+def test_latencies_are_delays_before_the_bucket():
+    names = InterfaceNames(plan_network(simcomm.star(2, "10 Mbit/s", "250 us")))
+    first, second = shapers(names, "h0", delays=True)
+    assert "root handle 1: netem delay 250us" in first and "parent 1:" in second and "tbf rate 10000000bit" in second
+
+
+@pytest.mark.parametrize(
+    "cluster, word",
+    [
+        (simcomm.this_machine(2), "it is this machine itself"),
+        (simcomm.preset("dgx-h100"), "hosts and switches can be"),
+        (simcomm.star(70, "1 Mbit/s", "0 us"), "it has 70 hosts; up to 64 will do"),
+        (
+            replace(SWITCH_RING, routing=listed_routes([("h1", *AROUND), ("h0", "s0", "s1", "s2", "h2")])),
+            "depending on the sender",
+        ),
+        (replace(simcomm.fat_tree(4, "1 Mbit/s", "0 us"), routing=ecmp(seed=3)), "depending on the sender"),
+    ],
+)
+def test_what_cannot_be_emulated_is_refused_with_the_reason(cluster: simcomm.Cluster, word: str):
+    with pytest.raises(InputError, match=word):
+        emulate(cluster)
+
+
+def test_links_are_measured_in_groups_that_never_hold_both_ways_of_one():
+    plan = plan_network(simcomm.star(8, "60 Mbit/s", "0 us"))
+    found = groups(plan.directions)
+    assert sorted(one for group in found for one in group) == sorted(plan.directions)
+    for group in found:
+        assert sum(one.bandwidth for one in group) <= building.AT_ONCE
+        assert not {(one.src, one.dst) for one in group} & {(one.dst, one.src) for one in group}
+
+
+# What is built
+
+
+def inodes(network: EmulatedNetwork) -> set[int]:
+    """The network namespaces of a network's hosts."""
+    return {Path(one.files[-1]).stat().st_ino for one in network.namespaces}
+
+
+def users_of(namespaces: Iterable[int]) -> list[int]:
+    """The processes that are in one of these network namespaces, or have it open."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            links = {str(link.readlink()) for link in (process / "ns" / "net", *(process / "fd").iterdir())}
+        except OSError:
+            continue
+        if links & {f"net:[{inode}]" for inode in namespaces}:
+            found.append(int(process.name))
+    return found
+
+
+@pytest.mark.namespaces
+def test_ranks_reduce_over_links_with_the_rates_of_the_scenario(namespaces: None):
+    before = {link.name for link in Path("/sys/class/net").iterdir()}
+    with emulate(TWO_RACKS) as network:
+        assert len(network.goodputs) == 10
+        trace = realcomm.run("all_reduce/ring", TWO_RACKS, 1 << 18, network=network, warmup=0, repetitions=1)
+        names = inodes(network)
+        assert len(names) == 4 and users_of(names)
+    assert trace.facts["wrong"] == 0
+    wire = 6 * (1 << 16) / (20e6 / 8 * 1448 / 1514)  # six messages, one after the other, over the trunk
+    assert wire * 0.98 < trace.elapsed < wire * 1.5
+    assert users_of(names) == []
+    assert {link.name for link in Path("/sys/class/net").iterdir()} == before
+
+
+@pytest.mark.namespaces
+def test_a_ring_of_switches_carries_messages_and_is_no_loop(namespaces: None):
+    with emulate(SWITCH_RING) as network:
+        trace = realcomm.run("all_to_all/direct", SWITCH_RING, 4096, network=network, warmup=0, repetitions=1)
+    assert trace.facts["wrong"] == 0
+
+
+READS = "-all,+dac_read_search"  # an interpreter in root's home
+AS_NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
+    *(f"--{kind}-{caps}={READS}" for kind, caps in (("bounding", "set"), ("inh", "caps"), ("ambient", "caps"))),
+)  # fmt: skip
+EMULATES = """
+import json, realcomm, simcomm
+from ringlab.commands.doctor import _emulation
+found = _emulation()
+print(json.dumps([found.works, found.detail]))
+with realcomm.emulate(simcomm.star(2, "20 Mbit/s", "0 us")) as network:
+    print(len(network.goodputs))
+"""
+
+
+@pytest.mark.namespaces
+@pytest.mark.skipif(os.geteuid() == 0 and not shutil.which("setpriv"), reason="nothing here makes root a common user")
+def test_doctor_tells_an_ordinary_user_what_a_run_can_do(namespaces: None):
+    before = AS_NOBODY if os.geteuid() == 0 else ()
+    done = run_python("-c", EMULATES, folder=Path("/tmp"), before=before, HOME="/tmp", TMPDIR="/tmp")
+    if "Operation not permitted" in done.stderr:
+        pytest.skip(done.stderr.splitlines()[-1])  # a system that gives ordinary users no namespaces
+    assert done.returncode == 0, done.stderr
+    (works, text), directions = map(json.loads, done.stdout.splitlines())
+    assert (works, directions) == (True, 4) and text.startswith("by a user namespace; bears"), text
+
+
+@pytest.mark.namespaces
+def test_a_link_that_is_off_is_named_with_what_was_wanted(namespaces: None):
+    plan = plan_network(simcomm.star(2, "20 Mbit/s", "0 us"))
+    wrong = replace(plan, directions=tuple(one._replace(bandwidth=one.bandwidth * 1.05) for one in plan.directions))
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        try:
+            found = building.NetworkBuilder(plan)
+            found.plan, building.ATTEMPTS = wrong, 1  # built as the one, measured as the other
+            found.verify()
+        except RunFailed as error:
+            os.write(writer, str(error).encode())
+        os._exit(0)
+    os.close(writer)
+    os.wait()
+    with os.fdopen(reader) as pipe:
+        said = pipe.read()
+    assert "the link h0 - s0 gives TCP 19.1" in said and "where 20.08 Mbit/s is wanted" in said
+    assert "and 3 links more are off" in said
+
+
+@pytest.mark.namespaces
+def test_a_queue_that_drops_refuses_the_run_and_names_the_link(namespaces: None):
+    short = NetworkPlan(**vars(plan_network(simcomm.star(3, "20 Mbit/s", "0 us"))))
+    with ShortQueues(short) as network, pytest.raises(RunFailed) as refused:
+        cluster = simcomm.star(3, "20 Mbit/s", "0 us")
+        realcomm.run("reduce/naive", cluster, 1 << 19, network=network, warmup=0, repetitions=1)
+    assert "the queue of the link s0 - h0 dropped" in str(refused.value)
+
+
+class ShortQueues(EmulatedNetwork):
+    """A network whose switch holds ten packets for each host."""
+
+    def __enter__(self) -> "ShortQueues":
+        super().__enter__()
+        namespace, *_ = self.namespaces
+        holder = namespace.files[-1].split("/")[2]
+        ends = [InterfaceNames(self.plan).end("s0", host).interface for host in self.plan.hosts]
+        shorten = [f"qdisc replace dev {end} root tbf rate 20mbit burst 4kb limit 15000" for end in ends]
+        call = ["nsenter", f"--net=/proc/{holder}/ns/net", "tc", "-batch", "-"]
+        subprocess.run(call, input="\n".join(shorten), text=True, check=True)
+        return self
+
+
+# What is left
+
+
+KILLED = """
+import os, time
+import realcomm, simcomm
+from realcomm.launching.server import server_folder
+def work(rank, world_size):
+    if rank == 0:
+        print("at work", flush=True)
+    time.sleep(60)
+if __name__ == "__main__":
+    with realcomm.emulate(simcomm.star(3, "20 Mbit/s", "0 us")) as network:
+        print(*{os.stat(one.files[-1]).st_ino for one in network.namespaces}, flush=True)
+        print(server_folder(), flush=True)
+        realcomm.launch(work, 3, network=network)
+"""
+
+
+@pytest.mark.namespaces
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGKILL])
+def test_nothing_is_left_however_the_launcher_ends(namespaces: None, number: signal.Signals, tmp_path: Path):
+    script = tmp_path / "killed.py"
+    script.write_text(KILLED)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    environment = {**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": str(TESTS.parents[1])}
+    call = [sys.executable, str(script)]
+    errors = tmp_path / "errors"
+    with (
+        errors.open("w", encoding="utf-8") as told,
+        subprocess.Popen(call, env=environment, stdout=subprocess.PIPE, stderr=told, text=True) as done,
+    ):
+        assert done.stdout is not None
+        names = {int(word) for word in done.stdout.readline().split()}
+        folder = Path(done.stdout.readline().rstrip("\n"))  # of the server that ranks are forked from
+        if done.stdout.readline() != "at work\n":
+            raise RunFailed(errors.read_text(encoding="utf-8"))
+        assert folder.is_dir()
+        assert len(names) == 3 and len(users_of(names)) >= 4
+        done.send_signal(number)
+        done.wait(20)
+    until = time.monotonic() + 10
+    while (users_of(names) or folder.exists() or [*temporary.iterdir()]) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert users_of(names) == [] and [*temporary.iterdir()] == [] and not folder.exists()
+
+
+@pytest.mark.namespaces
+def test_a_rank_that_fails_ends_the_run_and_the_network_stays_usable(namespaces: None):
+    with emulate(simcomm.star(2, "20 Mbit/s", "0 us")) as network:
+        with pytest.raises(realcomm.RankFailed, match="rank 1"):
+            realcomm.launch(real_workers.raise_on, 2, 1, network=network)
+        assert len(realcomm.launch(real_workers.sum_of_ranks, 2, network=network)) == 2
+
+
+def test_a_network_is_used_by_as_many_ranks_as_it_has_and_while_it_is_open():
+    network = emulate(simcomm.star(2, "20 Mbit/s", "0 us"))
+    with pytest.raises(InputError, match="3 ranks do not fit a network of 0"):
+        realcomm.launch(real_workers.sum_of_ranks, 3, network=network)
+    with pytest.raises(InputError, match="closed"):
+        network.mark()
+
+
+# What the commands make of it
+
+
+@pytest.mark.parametrize("name", [name for name in shipped() if name.startswith("emulated/")])
+def test_the_shipped_scenarios_for_emulation_can_be_built_and_are_of_what_this_machine_may_bear(name: str):
+    plan = plan_network(load(name).cluster)
+    assert len(plan.ranks) in range(4, 9) and plan.rate * 8 <= 400e6
+
+
+@pytest.mark.namespaces
+def test_run_says_that_its_figures_are_of_the_emulated_cluster(namespaces: None, ringlab: Ringlab):
+    sizes = ["--set", "collective.sizes=16 KiB", "--set", "collective.algorithms=ring", "--set", "cluster.latency=5 us"]
+    for _ in range(3):  # other tests run beside this one, and what they disturb is refused
+        done = ringlab("run", "emulated/star4", "--emulate", *sizes, "--json", "-")
+        if "does not bear" not in done.err:
+            break
+    else:
+        raise RunFailed(done.err)
+    assert done.status == 0, done.err
+    answer = json.loads(done.out)
+    assert answer["emulated"] is True and [row["algorithm"] for row in answer["collectives"]] == ["ring"]
+    assert "emulated: 4 hosts, 4 links, each within 0." in done.err
+    if not try_emulation().delays:
+        assert "latencies of up to 5 us are not: this kernel cannot delay packets" in done.err
+
+
+@pytest.mark.namespaces
+def test_more_than_this_machine_bears_is_refused_with_what_it_would_bear(namespaces: None, ringlab: Ringlab):
+    done = ringlab("run", "star8", "--emulate")
+    assert done.status == 2 and "all hosts together may send 80 Gbit/s" in done.err
+    assert "--set cluster.bandwidth='" in done.err
+
+
+@pytest.mark.slow
+@pytest.mark.namespaces
+def test_bench_runs_on_the_network_of_a_scenario(namespaces: None, ringlab: Ringlab):
+    done = ringlab("bench", "--emulate", "emulated/star4", "-b", "4K", "-e", "4K", "-n", "1", "-w", "0")
+    assert "all_reduce on 4 ranks of this machine on star of 4 hosts, 50 Mbit/s, emulated" in done.out
+    assert done.status == 0
+
+
+@pytest.mark.parametrize("command", ["run", "compare"])
+def test_what_is_no_network_and_trouble_are_refused_before_anything_is_built(command: str, ringlab: Ringlab):
+    assert "cluster: 2 ranks of this machine cannot be emulated" in ringlab(command, "quickstart", "--emulate").err
+    faults = ["--set", "faults.rank=[{rank = 1, slowdown = 2}]"]
+    assert "faults cannot be reproduced on an emulated network" in ringlab(command, "star8", "--emulate", *faults).err
+
+
+@pytest.mark.slow
+@pytest.mark.namespaces
+def test_compare_predicts_from_a_pair_of_hosts_what_four_do(namespaces: None):
+    answer = load("emulated/star4", "collective.sizes=1 MiB", 'collective.algorithms=["ring", "naive"]').compare(
+        emulate=True
+    )
+    assert answer.calibration is not None and answer.calibration.pair is not None
+    assert answer.calibration.pair.bandwidth == 50e6 / 8 and answer.calibration.hops == []  # of no collective
+    assert [row.algorithm for row in answer.collectives] == ["ring", "naive"]
+    for row in answer.collectives:  # a link takes 0.168 s for 1 MiB, of which it carries 1.5 or more
+        for seconds in (row.time_s.predicted, row.time_s.measured):
+            assert seconds is not None and seconds > 1.5 * 0.168

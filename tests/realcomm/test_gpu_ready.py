@@ -1,0 +1,279 @@
+"""`make gpu`, tried where there is no GPU: its plan, its time limits, its wheels, and gloo in NCCL's place."""
+
+import json
+import os
+import re
+import runpy
+import subprocess
+import sys
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from command_line import ROOT, run_python
+
+import realcomm
+from collectives.catalogue import find_algorithm
+from realcomm.execution import group_memory
+from realcomm.functions import tensor_collectives
+from realcomm.launching import group, torchrun
+from realcomm.launching.launcher import launch
+from scenarios import load
+
+GPU = runpy.run_path(str(ROOT / "benchmarks" / "gpu.py"))
+WHEELS = runpy.run_path(str(ROOT / "benchmarks" / "gpu_wheels.py"))
+Part, Asked = GPU["Part"], GPU["Asked"]
+
+
+def python(text: str) -> tuple[str, ...]:
+    return sys.executable, "-c", text
+
+
+def plan(small: bool = False) -> list[Any]:
+    found: list[Any] = GPU["make_plan"](Asked("nccl", (2, 4), small), Path("folder"))
+    return found
+
+
+def test_install_and_parts_take_less_than_nine_minutes():
+    parts = plan()
+    ending = 2 * GPU["ENDING_S"] * len(parts)
+    assert sum(part.limit_s for part in parts) + ending <= GPU["WHOLE_S"] <= 540 - WHEELS["INSTALL_S"]
+    trial = GPU["make_plan"](Asked("gloo", (2, 4), True), Path("folder"))
+    assert [part.limit_s for part in trial] == [4 * part.limit_s for part in parts], "a trial on a CPU has more time"
+
+
+def test_the_plan_has_all_that_is_to_be_measured_by_names_that_exist():
+    parts = {part.name: part for part in plan()}
+    assert list(parts) == ["machine", "tests", "beside", "calibration", "bench", "naive", "ring", "ddp"]
+    for collective, names in GPU["BENCHES"]:
+        assert all(find_algorithm(name, collective) for name in names)
+    (command,) = parts["beside"].commands
+    names = command[command.index("--algorithm") + 1 : command.index("--repetitions")]
+    assert all(find_algorithm(name, "all_reduce") for name in names)
+    assert "--accept-noise" in parts["calibration"].commands[0], "a machine that is not calm loses nothing"
+    training = load(ROOT / "benchmarks" / "gpu_training.toml").trainings
+    assert [one.sync_name for one in training] == ["naive", "ring", "ddp"]
+    assert {one.model for one in training} == {"resnet34"}
+    assert all("nccl" in command for name in [*parts][2:] for command in parts[name].commands)
+
+
+def test_all_tests_for_a_gpu_are_in_the_plan():
+    marked = {
+        file.name
+        for file in (ROOT / "tests").rglob("test_*.py")
+        if re.search(r"^@pytest.mark.gpu", file.read_text(), re.M)
+    }
+    assert {Path(name).name for name in GPU["gpu_tests"]()} == marked >= {"test_executor.py", "test_functional.py"}
+
+
+def runs(process: int) -> bool:
+    """Return whether a process runs; one that has ended and that nobody has waited for does not."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_part_that_fails_or_hangs_does_not_lose_the_others(tmp_path: Path):
+    written: list[list[Any]] = []
+    sleeper = "import os, time; os.fork(); os.write(1, b'%d\\n' % os.getpid()); time.sleep(60)"
+    finds = f"import json; json.dump({{'answer': 42}}, open({str(tmp_path / 'found.json')!r}, 'w'))"
+    parts = [
+        Part("hanging", 5, (python(sleeper), python("pass"))),
+        Part("broken", 60, (python("raise SystemExit(3)"),)),
+        Part("found", 60, (python(finds),)),
+    ]
+    rows = GPU["measure"](parts, tmp_path, 125.0, lambda known: written.append(list(known)))
+    assert [row["status"] for row in rows] == [rows[0]["status"], "failed with status 3", "done"]
+    assert rows[0]["status"].startswith("stopped after ")
+    assert rows[2]["found"] == {"answer": 42}
+    assert [len(known) for known in written] == [1, 2, 3]
+    parent_and_child = [int(line) for line in rows[0]["output"] if line.isdecimal()]
+    assert len(parent_and_child) == 2
+    assert not any(runs(process) for process in parent_and_child)
+
+
+def test_a_part_gets_what_those_before_left_over_and_never_what_is_of_those_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    inside, now, limits = GPU["measure"].__globals__, [100.0], []
+
+    def run_part(part: Any, folder: Path, limit_s: float) -> dict[str, Any]:
+        limits.append(limit_s)
+        now[0] += 4  # of the part's seconds
+        return {"part": part.name, "status": "done", "seconds": 4.0, "limit_s": limit_s, "output": []}
+
+    monkeypatch.setitem(inside, "run_part", run_part)
+    monkeypatch.setitem(inside, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    parts = [Part(name, limit, ()) for name, limit in (("a", 10), ("b", 20), ("c", 30))]
+    GPU["measure"](parts, tmp_path, 65.0, lambda known: None)
+    assert limits == [65 - 50, 65 - 4 - 30, 65 - 8]
+
+
+def test_tests_are_counted_from_a_run_that_was_stopped():
+    lines = [
+        "tests/a.py::test_b[2] PASSED      [ 50%]",
+        "tests/a.py::test_c SKIPPED (no GPU) [ 75%]",
+        "tests/a.py::test_d ",
+    ]
+    assert GPU["read_tests"](lines) == {"tests/a.py::test_b[2]": "passed", "tests/a.py::test_c": "skipped"}
+
+
+def test_a_plan_is_shown_before_anything_is_installed():
+    make = ["make", "--no-print-directory", "-n", "gpu"]
+    said = [subprocess.run([*make, *options], cwd=ROOT, capture_output=True, text=True, timeout=60).stdout
+            for options in ([], ["GPU_OPTIONS=--plan --small", "PYTHON=python3"])]  # fmt: skip
+    assert "gpu_wheels.py install" in said[0] and "/bin/python benchmarks/gpu.py" in said[0]
+    assert said[1] == "python3 benchmarks/gpu.py --plan --small\n"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_nothing_is_started():
+    done = run_python("benchmarks/gpu.py")
+    assert done.returncode == 1 and "there is no NVIDIA GPU here" in done.stderr and not done.stdout
+    refused = run_python("benchmarks/gpu.py", "--ranks", 1, "--plan")
+    assert refused.returncode == 2 and "--ranks 1: give 2 ranks or more" in refused.stderr
+
+
+@pytest.mark.slow
+def test_all_of_it_on_the_cpu_with_gloo_in_the_place_of_nccl(tmp_path: Path):
+    file = tmp_path / "found.json"
+    done = run_python("benchmarks/gpu.py", "--backend", "gloo", "--small", "-o", file, timeout_s=2400)
+    found = json.loads(file.read_text())
+    assert done.returncode == 0 and {row["status"] for row in found["parts"]} == {"done"}
+    parts = {row["part"]: row["found"] for row in found["parts"]}
+    assert set(parts["tests"].values()) <= {"passed", "skipped"} and len(parts["tests"]) >= 4
+    assert {row["algorithm"] for row in parts["beside"]["all_reduce"]} == {"ring"}
+    assert set(parts["bench"]) == {collective for collective, _ in GPU["BENCHES"]}
+    for sync in ("naive", "ring"):
+        (training,) = parts[sync]["training"]
+        assert training["step_s"]["predicted"] > 0 and training["step_s"]["measured"] > 0
+    assert parts["ddp"]["training"][0]["step_s"]["measured"] > 0
+
+
+def test_the_wheels_are_of_all_that_the_project_needs_but_torch():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = {WHEELS["package"](line) for line in WHEELS["read_requirements"]()}
+    lines = [*project["dependencies"], *project["optional-dependencies"]["torch"]]
+    needed = {WHEELS["package"](line) for line in lines}
+    assert wanted == needed - {"torch", "torchvision"} | {"pytest", "hypothesis"}
+    options = WHEELS["target"]("3.12")
+    assert options[options.index("--python-version") + 1] == "3.12" and "manylinux_2_28_x86_64" in options
+
+
+def test_wheels_are_installed_without_a_network_beneath_the_torch_that_is_there(tmp_path, monkeypatch, capsys):
+    wheels, into = tmp_path / "wheels", tmp_path / "venv"
+    wheels.mkdir()
+    with zipfile.ZipFile(wheels / "ringlab_tiny-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("ringlab_tiny.py", "answer = 42\n")
+        wheel.writestr(
+            "ringlab_tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: ringlab-tiny\nVersion: 1.0\n"
+        )
+        wheel.writestr(
+            "ringlab_tiny-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        wheel.writestr("ringlab_tiny-1.0.dist-info/RECORD", "")
+    monkeypatch.setitem(WHEELS["install"].__globals__, "read_requirements", lambda: ["ringlab-tiny>=1", "numpy>=2"])
+    WHEELS["install"](wheels, into)
+    assert f"ready, with torch {torch.__version__.partition('+')[0]}" in capsys.readouterr().out
+    look = "import ringlab_tiny; from importlib.util import find_spec as find; "
+    look += "print(ringlab_tiny.answer, find('torch').origin)"
+    done = subprocess.run([into / "bin" / "python", "-P", "-c", look], capture_output=True, text=True, cwd=tmp_path)
+    assert done.stdout.split() == ["42", torch.__file__], done.stderr
+    assert not list(into.glob("lib/python*/site-packages/numpy"))
+
+
+@pytest.fixture
+def four_gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
+    """Rank 5 of a group with both backends on hosts with four GPUs; the devices that are made the current one."""
+    chosen: list[object] = []
+    dist.init_process_group("cpu:gloo,cuda:gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
+    monkeypatch.setattr(dist, "get_rank", lambda: 5)
+    monkeypatch.setattr(dist, "get_backend_config", lambda group=None: "cpu:gloo,cuda:nccl")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    monkeypatch.setattr(torchrun, "keep_freed_memory", lambda: None)
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    yield chosen
+    dist.destroy_process_group()
+
+
+def test_a_rank_of_a_users_group_has_a_gpu_of_its_own(four_gpus: list[object], monkeypatch: pytest.MonkeyPatch):
+    """Of a group of gloo and nccl too, and whether or not the user has chosen one."""
+    assert group.own_device() == torch.device("cuda", 1), "rank 5 is the second on the second host"
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    torchrun._join("gloo", torch.get_num_threads(), 60)
+    assert four_gpus == [torch.device("cuda", 3)]
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 2)
+    assert group.own_device() == torch.device("cuda", 2), "what the user has chosen stays"
+    buffers: list[torch.device] = []
+    monkeypatch.setattr(tensor_collectives, "run_collective", lambda *given: given[2](0, 2))
+    monkeypatch.setattr(torch, "empty", lambda *sizes, device: buffers.append(device))
+    realcomm.barrier()
+    assert buffers == [torch.device("cuda", 2)]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert group.own_device() == torch.device("cpu")
+
+
+def test_a_group_whose_gpus_gloo_reaches_works_on_cpus(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    dist.init_process_group("cpu:gloo,cuda:gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
+    try:
+        tensor = torch.ones(3)
+        realcomm.all_reduce(tensor)
+        realcomm.barrier()
+        assert group.own_device() == torch.device("cpu") and tensor.tolist() == [1.0] * 3
+    finally:
+        dist.destroy_process_group()
+
+
+def test_ranks_that_share_a_gpu_tell_nccl_that_they_are_hosts_of_their_own(monkeypatch):
+    chosen: list[int] = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    for name in ("NCCL_HOSTID", "NCCL_NET", "NCCL_MAX_CTAS", "NCCL_NVLS_ENABLE"):
+        monkeypatch.delenv(name, raising=False)
+    group.select_device("nccl", 1, 2)
+    assert chosen == [1] and "NCCL_HOSTID" not in os.environ
+    monkeypatch.setenv("NCCL_MAX_CTAS", "4")
+    group.select_device("nccl", 2, 3)
+    assert chosen == [1, 0] and os.environ["NCCL_HOSTID"].endswith("rank2")
+    assert (os.environ["NCCL_NET"], os.environ["NCCL_MAX_CTAS"]) == ("Socket", "4")
+    group.select_device("gloo", 3, 9)
+    assert chosen == [1, 0] and os.environ["NCCL_HOSTID"].endswith("rank2")
+
+
+def test_a_torch_that_is_too_old_and_gpus_that_are_hidden_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    with monkeypatch.context() as changed, pytest.raises(SystemExit, match=r"has torch 2\.9\.1; torch>=.* is needed"):
+        changed.setitem(WHEELS["install"].__globals__, "torch_version", lambda: "2.9.1")
+        WHEELS["install"](tmp_path, tmp_path / "venv")
+    for hidden in ("", " ", "-1"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+        with pytest.raises(SystemExit, match=r"CUDA_VISIBLE_DEVICES is '.*', which hides all GPUs"):
+            WHEELS["install"](tmp_path, tmp_path / "venv")
+    assert not (tmp_path / "venv").exists()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    WHEELS["check_visible_gpus"]()
+
+
+def wait_on_hosts(rank: int, world_size: int) -> tuple[bool, bool, str]:
+    """Whether a rank that works on GPUs has one group of gloo besides, and what it exchanges there."""
+    vars(group_memory)["own_device"] = lambda: torch.device("cuda")
+    found = group_memory.host_group()
+    group_memory.host_barrier()
+    heard = [None] * world_size if rank == 0 else None
+    dist.gather_object(rank, heard, group=found)
+    return found is group_memory.host_group(), found is dist.group.WORLD, f"{dist.get_backend(found)} {heard}"
+
+
+def test_ranks_on_gpus_wait_for_each_other_on_hosts():
+    assert launch(wait_on_hosts, 2) == [(True, False, "gloo [0, 1]"), (True, False, "gloo None")]

@@ -1,0 +1,287 @@
+"""A training that goes on from a checkpoint as if it had never stopped, and what is said where it cannot."""
+
+import re
+from collections.abc import Sequence
+from contextlib import closing, nullcontext, suppress
+from pathlib import Path
+from types import SimpleNamespace
+
+import killed_trainings
+import numpy as np
+import pytest
+import torch
+import training_workers
+from command_line import Ringlab
+from PIL import Image
+from training_workers import BATCH, RECIPES, STEPS_PER_EPOCH, faulty, small
+
+from collectives import InputError
+from collectives.errors import RunFailed
+from collectives.output_files import TEMPORARY
+from collectives.training.workload import TO_TRAIN_ON
+from realcomm.launching.failures import RankFailed, TimedOut
+from realcomm.launching.launcher import launch
+from realcomm.training.checkpoints import (
+    AFRESH,
+    CheckpointFolder,
+    Checkpointing,
+    check_finite,
+    describe_training,
+    find_newest,
+    find_start,
+)
+from realcomm.training.observing import Observer
+from realcomm.training.trainer import train
+from simcomm import this_machine
+
+RING = RECIPES["ring"]["gradient_sync"]
+
+
+def test_a_resumed_training_is_the_same_to_the_last_bit_as_one_that_never_stopped(tmp_path: Path):
+    """Also with more epochs than it had: weights, optimizers, schedules, batches and random numbers go on.
+
+    So do the crops and mirrors of a folder of pictures, which another process loads.
+    """
+    draw_pictures(tmp_path / "pictures")
+    for ways in launch(training_workers.go_on_in_every_way, 2, tmp_path):
+        for name, (whole, from_second, from_newest, at_the_end) in ways.items():
+            losses, digest = whole
+            assert len(losses) == 3 * STEPS_PER_EPOCH and len(set(losses)) == len(losses), name
+            assert from_second == (losses[2:], digest), name
+            assert from_newest == (losses[STEPS_PER_EPOCH:], digest), name
+            assert at_the_end == ([], digest), name
+
+
+def draw_pictures(folder: Path) -> None:
+    """Make a folder of noise in two classes, as many pictures as the other trainings have images."""
+    drawn = np.random.default_rng(0)
+    for number in range(2 * STEPS_PER_EPOCH * BATCH + 4):
+        file = folder / ("test" if number < 4 else "train") / "ab"[number % 2] / f"{number}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(drawn.integers(0, 256, (32, 32, 3), np.uint8)).save(file)
+
+
+def test_more_ranks_go_on_with_the_same_images_in_each_step(tmp_path: Path):
+    whole = launch(training_workers.learn_together, 2, tmp_path, None)
+    more = launch(training_workers.learn_together, 4, tmp_path, tmp_path / "ring" / "step-00000004.pt")
+    assert [len(losses) for losses, *_ in whole + more] == [6] * 2 + [2] * 4
+    assert {seen for *_, seen in whole + more} == {6 * 2 * BATCH}
+    for losses, weights, _ in more:
+        torch.testing.assert_close(losses, whole[0][0][4:], rtol=1e-5, atol=0)
+        torch.testing.assert_close(weights, whole[0][1], rtol=1e-4, atol=1e-6)
+
+
+def test_other_ranks_go_on_only_with_as_many_images_a_step(scenario: Path):
+    keep(scenario / "kept" / "ring", 10)
+    half = small(gradient_sync=RING, batch_size=4, checkpoints="kept")
+    (note,) = find_start(half, 4, "auto").notes
+    assert "resumes from kept/ring/step-00000010.pt (step 10, epoch 1), on 4 ranks instead of 2: steps have" in note
+    with pytest.raises(InputError, match="has 2 ranks and 16 images a step, but this run has 3 ranks and 12 images"):
+        find_start(half, 3, "auto")
+    keep(scenario / "local" / "ring", 10, sync_every=2)
+    with pytest.raises(InputError, match=r"without sync_every, which gives each rank its own weights"):
+        find_start(small(gradient_sync=RING, batch_size=4, sync_every=2, checkpoints="local"), 4, "auto")
+
+
+@pytest.mark.parametrize("seeds", [range(3), pytest.param(range(3, 150), marks=pytest.mark.slow)])
+def test_a_training_that_is_killed_and_resumed_learns_the_same_bits(seeds: range) -> None:
+    tried = [killed_trainings.try_seed(seed) for seed in seeds]
+    assert [problem for one in tried for problem in one.problems] == []
+    assert sum(one.kills for one in tried) == sum(one.named for one in tried) >= 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "phase", "message"),
+    [
+        ("raise", "backward", r"rank 1 failed with ZeroDivisionError: a fault on purpose .*training step 4, backward"),
+        ("kill", "sync", r"rank 1 was ended by SIGKILL.*training step 4, sync"),
+        ("nan", "forward", r"rank 1 .*the loss of step 4 is nan.*training step 4, forward"),
+        ("full", "optimizer", r"rank 0 failed with OSError: .*File too large.*\.pt.*training step 4, checkpoint"),
+        ("kill writer", "optimizer", r"rank 0 was ended by SIGKILL.*training step 4, checkpoint"),
+        pytest.param(
+            "stop", "forward", r"rank 1: training step 4, forward, stopped by a signal", marks=pytest.mark.slow
+        ),
+    ],
+)
+def test_after_a_fault_the_rank_step_and_phase_are_named_and_the_last_checkpoint_is_whole(
+    kind, phase, message, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("realcomm.training.datasets.load_images", training_workers.few_images)  # as the ranks have it
+    training = small(gradient_sync=RING, epochs=2, checkpoints=tmp_path, checkpoint_every=5)
+    with pytest.raises(TimedOut if kind == "stop" else RankFailed, match=message):
+        launch(
+            training_workers.train_with, 2, training, [faulty(kind, phase)], timeout=90.0 if kind == "stop" else 120.0
+        )
+    newest, skipped = find_newest(tmp_path / "ring")
+    assert newest is not None and (newest.about["step"], skipped) == (3, [])
+    start = find_start(training, 2, "auto")
+    assert start.checkpoint == newest.path
+    assert re.fullmatch(r"ring: resumes from .*ring/step-00000003\.pt \(step 3, epoch 2\)", *start.notes)
+    CheckpointFolder(tmp_path / "ring").close()
+    assert [path.name for path in tmp_path.glob("ring/.*")] == [".lock"], "nothing is left of the one not written"
+
+
+def test_what_is_kept_of_a_step_or_an_epoch_is_written_before_its_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A resumed training does not do them again, so their rows would be missing after a kill in between."""
+    given: list[Sequence[Observer]] = []
+    monkeypatch.setattr("realcomm.training.trainer.launch", lambda *arguments, **named: given.append(arguments[-1]))
+    looking_on, training = Observer(), small(gradient_sync=RING, checkpoints=tmp_path, checkpoint_every=3)
+    with suppress(TypeError):  # there is no result
+        train(training, this_machine(2), observers=[looking_on])
+    [(first, last)] = given
+    assert first is looking_on and isinstance(last, Checkpointing)
+    written: list[int] = []
+    monkeypatch.setattr(Checkpointing, "_write", lambda self, running, step: written.append(step))
+    for step in range(6):  # two epochs of four steps and two
+        running, told = SimpleNamespace(done=step + 1, at_epoch_end=step in (3, 5)), SimpleNamespace(step=step)
+        last.step_done(running, told)
+        assert written == [2, 3][: (step > 1) + (step > 3)]
+        if running.at_epoch_end:
+            last.epoch_done(running, told)
+    assert written == [2, 3, 5]
+
+
+def test_a_launch_that_is_interrupted_in_a_checkpoint_leaves_nothing_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    last = keep(tmp_path / "ring", 10)
+    unfinished = tmp_path / "ring" / f"{TEMPORARY}step-00000020.pt"
+
+    def interrupted(*given: object, **named: object) -> None:
+        unfinished.write_text("{}")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("realcomm.training.trainer.launch", interrupted)
+    for other_run in (True, False):
+        with (
+            closing(CheckpointFolder(tmp_path / "ring")) if other_run else nullcontext(),
+            pytest.raises(KeyboardInterrupt),
+        ):
+            train(small(gradient_sync=RING, batch_size=8, checkpoints=tmp_path), this_machine(2), resume=AFRESH)
+        assert unfinished.exists() == other_run
+    newest = find_newest(tmp_path / "ring").newest
+    assert newest is not None and newest.path == last
+
+
+def test_weights_that_are_not_finite_replace_no_checkpoint():
+    check_finite({"a": torch.full((2,), 3e38), "steps": torch.tensor(3)}, 7)
+    with pytest.raises(RunFailed, match="b is not finite after 7 steps; no checkpoint was written"):
+        check_finite({"a": torch.zeros(2), "b": torch.tensor([1.0, torch.inf])}, 7)
+
+
+FILE = "kept/ring/step-00000010.pt"
+SCENARIO = """
+[cluster]
+preset = "this-machine"
+world_size = 2
+[training]
+gradient_sync = {syncs}
+batch_size = 8
+checkpoints = "kept"
+"""
+
+
+@pytest.fixture
+def scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A scenario whose checkpoints are in the working directory; no process may be started for it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        "realcomm.training.trainer.launch", lambda *given, **named: pytest.fail("a process was started")
+    )
+    (tmp_path / "ring.toml").write_text(SCENARIO.format(syncs=["ring"]))
+    return tmp_path
+
+
+def keep(folder: Path, step: int, world_size: int = 2, **changed: object) -> Path:
+    training = describe_training(small(gradient_sync=RING, batch_size=8, **changed), TO_TRAIN_ON["digits"])
+    checkpoints = CheckpointFolder(folder)
+    about = {"step": step, "epoch": 0, "world_size": world_size, "training": training}
+    path = checkpoints.write({"about": about, "shared": {}, "ranks": [{}] * world_size})
+    checkpoints.close()
+    return path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], r"kept/ring already contains checkpoints, up to step-00000010.pt; resume them with --resume auto"),
+        (["--resume", "nowhere.pt"], "nowhere.pt: no such file"),
+        (["--resume", "kept"], "kept is a directory; a regular file is needed"),
+        (["--resume", "ring.toml"], "ring.toml is not a checkpoint, or is truncated: BadZipFile"),
+        (
+            ["--resume", "auto", "--set", "cluster.world_size=3"],
+            "has 2 ranks and 16 images a step, but this run has 3 ranks and 24 images; start 2 ranks, or keep",
+        ),
+        (["--resume", "auto", "--set", "training.images=1000"], "images is 1437 there and 1000 here"),
+        (["--resume", "auto", "--set", "training.model=resnet34"], "model is 'resnet18' there and 'resnet34' here"),
+        (
+            ["--resume", "kept/ring/step-00000010.pt", "--set", "training.gradient_sync=naive"],
+            "gradient_sync is 'ring'",
+        ),
+        (
+            ["--resume", "kept/ring/step-00000010.pt", "--set", 'training.gradient_sync=["ring","ddp"]'],
+            "supports a single training, but the scenario has one for each of ring, ddp; take --r",
+        ),
+        (["--resume", "auto", "--set", "training.batch_size=700"], "batch_size is 8 there and 700 here"),
+        (
+            ["--resume", "auto", "--set", "training.checkpoints=ring.toml"],
+            "ring.toml/ring/step.* cannot be written",
+        ),
+        (
+            ["--set", "training.checkpoints=ring.toml"],
+            "ring.toml/ring cannot be|ring.toml/ring/step.* cannot be written",
+        ),
+    ],
+)
+def test_what_cannot_be_resumed_is_refused_before_any_process_starts(
+    arguments, message, scenario: Path, ringlab: Ringlab
+):
+    keep(scenario / "kept" / "ring", 10)
+    done = ringlab("run", "ring.toml", *arguments)
+    assert done.status == 2 and re.search(message, done.err.replace("\n", " ")), done.err
+
+
+def test_damaged_checkpoint_is_skipped_with_a_warning(scenario: Path):
+    training = small(gradient_sync=RING, batch_size=8, checkpoints="kept")
+    assert find_start(training, 2, "auto").notes == ["ring: no complete checkpoint in kept/ring; starting afresh"]
+    last = [keep(scenario / "kept" / "ring", step) for step in (10, 20)][-1]
+    last.write_bytes(last.read_bytes()[:-1])
+    warning, said = find_start(training, 2, "auto").notes
+    assert (
+        "step-00000020.pt is not a checkpoint, or is truncated" in warning
+        and "resumes from kept/ring/step-00000010.pt" in said
+    )
+    with pytest.raises(InputError, match=r"step-00000020\.pt is not a checkpoint, or is truncated"):
+        find_start(training, 2, last)
+
+
+def test_of_torchruns_ranks_only_the_first_looks(scenario: Path, monkeypatch: pytest.MonkeyPatch):
+    training = small(gradient_sync=RING, batch_size=8, checkpoints="kept")
+    keep(scenario / "kept" / "ring", 10)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    assert find_start(training, 2, "auto").checkpoint is find_start(training, 2, None).checkpoint is None
+    monkeypatch.setenv("RANK", "0")
+    assert find_start(training, 2, "auto").checkpoint == Path("kept/ring/step-00000010.pt")
+
+
+def test_a_run_that_breaks_says_how_it_goes_on(scenario: Path, ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch):
+    def broken(*given: object, **named: object) -> None:
+        if not (scenario / "kept").exists():
+            keep(scenario / "kept" / "ring", 10)
+        raise RunFailed("rank 1 was ended by SIGKILL (it was doing: training step 12, sync)")
+
+    monkeypatch.setattr("realcomm.training.trainer.launch", broken)
+    done = ringlab("run", "ring.toml")
+    assert done.status == 1 and "rank 1 was ended by SIGKILL (it was doing: training step 12, sync)" in done.err
+    said = "the newest checkpoint is kept/ring/step-00000010.pt (step 10, epoch 1); resume it with --resume auto"
+    assert said in " ".join(done.err.split())
+
+
+def test_a_checkpoint_beyond_the_last_epoch_is_refused(scenario: Path):
+    keep(scenario / "kept" / "ring", 3 * 89 + 1)
+    with pytest.raises(InputError, match="is beyond step 267, the end of 3 epochs"):
+        find_start(small(gradient_sync=RING, batch_size=8, checkpoints="kept"), 2, "auto")

@@ -1,0 +1,223 @@
+"""Two nodes for real: the batch file of Slurm, with a network namespace of this machine for each node."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pytest
+
+import simcomm
+from collectives.errors import RunFailed
+from realcomm.emulation.network import emulate
+from realcomm.emulation.plan import INTERFACE, InterfaceNames
+from realcomm.emulation.trial import try_emulation
+from realcomm.watching.log_folder import read_metrics
+from ringlab.jobs.job import JobOptions, make_job
+from ringlab.jobs.slurm import SlurmOptions, write_batch_file
+from ringlab.scenario import load
+
+TESTS = Path(__file__).parent
+SCENARIO = """
+[cluster]
+topology = "star"
+hosts = 2
+bandwidth = "50 Mbit/s"
+latency = "0 us"
+[training]
+gradient_sync = ["ring"]
+batch_size = 4
+epochs = 2
+checkpoints = "kept"
+"""
+SRUN = """#!/bin/bash
+while [[ $1 == --* ]]; do shift; done
+for i in 0 1; do
+  node=NODE$i address=ADDRESS$i
+  SLURM_NODEID=$i PET_LOCAL_ADDR=${!address} ${!node} "$@" > "node$i.log" 2>&1 &
+done
+for i in 0 1; do wait -n || { status=$?; kill $(jobs -p); exit $status; }; done
+"""
+
+
+@pytest.mark.slow  # eight processes import torch
+@pytest.mark.namespaces
+def test_two_nodes_train_and_go_on_after_a_rank_is_killed(tmp_path: Path):
+    """torchrun starts all ranks of both nodes again, and they go on from the last checkpoint."""
+    try:
+        try_emulation()
+    except RunFailed as error:
+        pytest.skip(str(error))
+    scenario = tmp_path / "two.toml"
+    scenario.write_text(SCENARIO)
+    job = make_job(load(scenario), str(scenario), JobOptions(backend="gloo", log_dir="logs", max_restarts=1))
+    assert (job.nodes, job.ranks_per_node, job.resumes) == (2, 1, True)
+    text = write_batch_file(job, SlurmOptions(folder=str(tmp_path), interface=INTERFACE, port=29500))
+    (tmp_path / "job.sbatch").write_text(text.replace("-m ringlab run ", "-m small_ringlab run "))
+    for name, script in (("srun", SRUN), ("scontrol", '#!/bin/bash\nprintf "$ADDRESS0\\n$ADDRESS1\\n"\n')):
+        (tmp_path / name).write_text(script)
+        (tmp_path / name).chmod(0o755)
+    with emulate(simcomm.star(2, "50 Mbit/s", "0 us")) as network:
+        names = InterfaceNames(network.plan)
+        environment = {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "two", "PYTHONPATH": f"{TESTS.parents[1]}:{TESTS}"}
+        environment["PATH"] = f"{tmp_path}:{os.environ['PATH']}:/usr/sbin:/sbin"
+        for number, (place, host) in enumerate(zip(network.namespaces, network.plan.hosts, strict=True)):
+            environment[f"NODE{number}"] = " ".join(entering(place.files))
+            environment[f"ADDRESS{number}"] = names.address(host)
+        call = ["bash", str(tmp_path / "job.sbatch")]
+        done = subprocess.run(
+            call, env={**os.environ, **environment}, capture_output=True, text=True, timeout=200, check=False
+        )  # fmt: skip
+    logs = [(tmp_path / f"node{number}.log").read_text() for number in range(2)]
+    assert (done.returncode, done.stdout) == (0, ""), (done.stderr, *logs)
+    said = "\n".join(logs)
+    assert "kept/ring/step-00000003.pt (step 3, epoch 2)" in said and "no whole checkpoint in kept/ring" in said
+    rows = read_metrics(tmp_path / "logs" / "metrics.jsonl", "ring", "step")
+    assert [(row["step"], row["attempt"]) for row in rows] == [*((number, 0) for number in range(3)),
+        *((number, 1) for number in range(3, 6))]  # fmt: skip
+    assert sorted(path.name for path in (tmp_path / "logs").glob("rank-*")) == ["rank-0.log", "rank-1.log"]
+
+
+BARE = """
+import os, socket, sys
+sys.path.insert(0, os.environ["TESTS"])
+socket.sethostname(os.environ["ADDRESS"])  # gloo listens where the host's name leads to, as in a pod
+import numpy as np
+import realcomm, simcomm
+from realcomm.launching.torchrun import spans_nodes
+from collectives.errors import InputError, RunFailed
+buffers = [np.arange(1000.0) * (rank + 1) for rank in range(2)]
+try:
+    realcomm.run("all_reduce/ring", simcomm.this_machine(2), buffers=buffers, repetitions=1, timeout=60)
+    assert spans_nodes() and "GLOO_SOCKET_IFNAME" not in os.environ
+except (InputError, RunFailed) as error:
+    sys.exit(f"{type(error).__name__}: {error}")
+print(all((buffer == np.arange(1000.0) * 3).all() for buffer in buffers))
+"""
+
+
+Said = tuple[int, str, str]
+PLAIN: tuple[dict[str, str], ...] = ({}, {})
+DISAGREEING: list[tuple[tuple[dict[str, str], ...], str]] = [
+    (
+        ({"LOCAL_WORLD_SIZE": "1"}, {}),
+        "LOCAL_WORLD_SIZE is set for rank 0 and not for rank 1; set it for all ranks or for none",
+    ),
+    (
+        ({"LOCAL_WORLD_SIZE": "2"}, {"LOCAL_WORLD_SIZE": "2"}),
+        r"rank [01] says LOCAL_WORLD_SIZE=2, but on its host 10\.77\.0\.[12] there is no other rank",
+    ),
+]
+
+
+def on_two_nodes(*pairs: Sequence[dict[str, str]]) -> list[list[Said]]:
+    """The status, output and errors of pairs of ranks, one on each of two nodes, with no more than torch asks for."""
+    try:
+        try_emulation()
+    except RunFailed as error:
+        pytest.skip(str(error))
+    usual = {name: value for name, value in os.environ.items() if not name.startswith(("LOCAL_", "TORCHELASTIC"))}
+    with emulate(simcomm.star(2, "50 Mbit/s", "0 us")) as network, ExitStack() as ends:
+        addresses = [InterfaceNames(network.plan).address(host) for host in network.plan.hosts]
+        usual |= {"WORLD_SIZE": "2", "MASTER_ADDR": addresses[0], "TESTS": str(TESTS)}
+        started = []
+        for number, pair in enumerate(pairs):
+            for rank, (place, address) in enumerate(zip(network.namespaces, addresses, strict=True)):
+                call = [*entering(place.files), "unshare", "--uts", sys.executable, "-c", BARE]
+                own = {"RANK": str(rank), "ADDRESS": address, "MASTER_PORT": str(29500 + number), **pair[rank]}
+                started.append(
+                    subprocess.Popen(
+                        call, env={**usual, **own}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=TESTS
+                    )
+                )
+                ends.callback(started[-1].kill)
+        said = []
+        for process in started:
+            texts = process.communicate(timeout=150)
+            said.append((process.returncode, *texts))
+    return [said[at : at + 2] for at in range(0, len(said), 2)]
+
+
+def entering(files: Sequence[str]) -> list[str]:
+    """What starts a command on the host with these namespaces."""
+    kinds = ("--user", "--net")[-len(files) :]
+    enter = [f"{kind}={file}" for kind, file in zip(kinds, files, strict=True)]
+    return ["nsenter", "--preserve-credentials", *enter]
+
+
+@pytest.mark.namespaces
+@pytest.mark.parametrize("disagreeing", [DISAGREEING[:1], pytest.param(DISAGREEING[1:], marks=pytest.mark.slow)])
+def test_ranks_find_out_that_they_are_on_two_nodes_and_those_that_do_not_agree_are_refused_by_name(
+    disagreeing: list[tuple[tuple[dict[str, str], ...], str]],
+) -> None:
+    found, *refused = on_two_nodes(PLAIN, *(pair for pair, _ in disagreeing))
+    assert [(status, output) for status, output, _ in found] == [(0, "True\n")] * 2, found
+    for ranks, (_, said) in zip(refused, disagreeing, strict=True):
+        for status, _, errors in ranks:
+            assert status == 1 and re.search(f"InputError: .*{said}", errors), errors
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen]]:
+    """Start a node: torchrun with one rank, whose output goes to a log. All that were started are ended."""
+    port, started = free_port(), list[subprocess.Popen]()
+    call = [sys.executable, "-m", "torch.distributed.run", "--nnodes=1:2", "--nproc-per-node=1", "--max-restarts=2"]
+    call += ["--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=two", "--local-addr=127.0.0.1"]
+    call += [f"--log-dir={tmp_path / 'torchrun'}"]
+    scenario = ["-m", "small_ringlab", "run", "two.toml", "--elastic", "--resume=auto", "--log-dir=logs"]
+
+    def start(name: str, **variables: str) -> subprocess.Popen:
+        environment = {**os.environ, "PYTHONPATH": f"{TESTS.parents[1]}:{TESTS}", **variables}
+        environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+        with (tmp_path / f"{name}.log").open("w") as log:
+            is_host = int(name == "node0")  # the one that stays has torchrun's store
+            call_of_node = [*call, f"--rdzv-conf=last_call_timeout=8,is_host={is_host}", *scenario]
+            started.append(
+                subprocess.Popen(
+                    call_of_node, cwd=tmp_path, env=environment, stdout=log, stderr=log, start_new_session=True
+                )
+            )
+        return started[-1]
+
+    yield start
+    for node in started:
+        with suppress(ProcessLookupError):
+            os.killpg(node.pid, signal.SIGKILL)
+        node.wait()
+
+
+def write_scenario(folder: Path, epochs: int) -> None:
+    text = SCENARIO.replace("batch_size = 4", "global_batch_size = 8").replace("epochs = 2", f"epochs = {epochs}")
+    (folder / "two.toml").write_text(f"[cluster]\npreset = 'this-machine'\n[training]{text.split('[training]')[1]}")
+
+
+@pytest.mark.slow  # the same, and then until a new node has come
+def test_a_node_that_comes_back_is_taken_in(tmp_path: Path, nodes: Callable[..., subprocess.Popen]):
+    """torchrun starts the ranks again on both, which costs the steps since the last checkpoint."""
+    write_scenario(tmp_path, epochs=100)
+    metrics = tmp_path / "logs" / "metrics.jsonl"
+    first, _ = (nodes(f"node{number}", LOST_NODE=str(number), WAITS="1") for number in range(2))
+    deadline = time.monotonic() + 200
+    while not (metrics.exists() and len(read_metrics(metrics, "ring", "step")) > 8):  # the first is alone
+        assert first.poll() is None and time.monotonic() < deadline, (tmp_path / "node0.log").read_text()
+        time.sleep(0.5)
+    second = nodes("again", LOST_NODE="0", WAITS="1")
+    statuses, said = (first.wait(200), second.wait(60)), (tmp_path / "node0.log").read_text()
+    assert statuses == (0, 0), said
+    rows = read_metrics(metrics, "ring", "step")
+    assert [row["step"] for row in rows] == list(range(300))
+    attempts = [row["attempt"] for row in rows]
+    assert attempts == sorted(attempts) and len(set(attempts)) == 3, set(attempts)
+    plain = " ".join(said.split())
+    assert "on 1 ranks in place of 2" in plain and "on 2 ranks in place of 1" in plain
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])

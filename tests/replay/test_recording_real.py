@@ -1,0 +1,146 @@
+"""``ringlab record``: programs as they are on real ranks, what is noted of them, and that it changes nothing."""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+from warm_ranks import run_ranks
+
+import simcomm
+from collectives.errors import RunFailed
+from realcomm.launching.failures import RankFailed
+from replay.capture.rank_log import CallLog, join_logs, read_logs
+from replay.capture.recorder import CallRecorder, record_script
+from replay.recording import CallKind, Did, Recording, read_recording
+from replay.simulation.figures import describe_stuck
+from replay.simulation.replay import replay
+from ringlab.commands.measuring.record import record_program
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = Path(__file__).parent / "recorded_program.py"
+
+
+def torchrun(*words: object) -> subprocess.CompletedProcess[str]:
+    """Run a program as its users do; the others here are run on warm ranks, which takes seconds less."""
+    options = ["--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", "2"]
+    command = [sys.executable, "-m", "torch.distributed.run", *options, *map(str, words)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, capture_output=True, text=True, timeout=180, env=environment, cwd=ROOT)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recording, list[str], list[str]]:
+    """The recording of the program under torchrun, and what its ranks print with and without."""
+    file = tmp_path_factory.mktemp("recorded") / "run.json"
+    with_it = torchrun("-m", "ringlab", "record", "-o", file, PROGRAM, "--ranks", "7")
+    assert with_it.returncode == 0, with_it.stderr
+    assert f"of 2 ranks are in {file}; elsewhere: `ringlab replay {file}" in with_it.stderr
+    without = run_ranks(2, tmp_path_factory.mktemp("without"), PROGRAM, "--ranks", 7)
+    assert [path.name for path in file.parent.iterdir()] == ["run.json"]
+    printed = (with_it.stdout, "".join(out for _, out, _ in without))
+    results = [sorted(line for line in out.splitlines() if "RESULT" in line) for out in printed]
+    return read_recording(file), results[0], results[1]
+
+
+def test_a_program_gives_the_same_results_recorded(recorded: tuple[Recording, list[str], list[str]]) -> None:
+    _, with_it, without = recorded
+    assert len(with_it) == 2
+    assert with_it == without
+
+
+def test_all_that_it_calls_is_noted(recorded: tuple[Recording, list[str], list[str]]) -> None:
+    recording = recorded[0]
+    assert (recording.world_size, recording.where) == (2, "gloo")
+    assert recording.title == "recorded_program.py --ranks 7"
+    own = [call for call in recording.calls if call.rank == 0 and call.kind == CallKind.COLLECTIVE]
+    kinds = Counter(recording.verbs[call.verb] for call in own)
+    assert kinds["all_gather"] >= 4  # of the sharded model, in two steps; sizes and bytes of objects
+    assert kinds["reduce_scatter"] == 2
+    assert kinds["broadcast"] >= 1  # of DistributedDataParallel
+    assert kinds["barrier"] == 1
+    by = {(recording.verbs[call.verb], recording.ops[call.op]) for call in own}
+    assert {("reduce", "max"), ("reduce_scatter", "mean"), ("all_reduce", "sum")} <= by
+    large = [call for call in own if recording.verbs[call.verb] == "all_reduce" and call.elements == 1000]
+    assert len(large) == 2
+    assert {recording.site(number).file for number in range(len(recording.calls))} == {"recorded_program.py"}
+    assert any("begun = dist.all_reduce" in site.text for site in recording.sites)
+    sends = [call for call in recording.calls if call.kind == CallKind.SEND and call.tag == 5]
+    assert [(call.rank, call.peer, call.nbytes) for call in sends] == [(0, 1, 4000)]
+
+
+def test_computing_is_apart_from_waiting(recorded: tuple[Recording, list[str], list[str]]) -> None:
+    recording = recorded[0]
+    number = next(n for n, call in enumerate(recording.calls) if call.elements == 1000 and call.rank == 1)
+    waits = [e for e in recording.entries if e.did == Did.WAIT and e.number == number]
+    assert 0.2 <= waits[0].seconds < 2.0  # it slept meanwhile
+    assert (recording.took() >= recording.computed()).all()
+
+
+def test_it_replays_elsewhere_and_ends(recorded: tuple[Recording, list[str], list[str]]) -> None:
+    fast, slow = (replay(recorded[0], simcomm.star(2, rate, "10 us")) for rate in ("100 Gbit/s", "10 Mbit/s"))
+    assert describe_stuck(slow) == []
+    assert fast.elapsed < slow.elapsed
+    assert fast.elapsed >= recorded[0].computed().max() * 0.99
+
+
+def test_a_program_that_fails_fails_recorded_with_its_own_message(tmp_path: Path) -> None:
+    script = tmp_path / "fails.py"
+    script.write_text("import torch.distributed as d\nd.init_process_group('gloo')\nraise ValueError('as it stands')\n")
+    ended = run_ranks(2, tmp_path, "-m", "ringlab", "record", "-o", tmp_path / "run.json", script)
+    assert all(status != 0 for status, _, _ in ended)
+    assert "as it stands" in "".join(said for _, _, said in ended)
+    assert not (tmp_path / "run.json").exists()
+
+
+@pytest.mark.parametrize("fault", ["raise ValueError('as it stands')", "os.kill(os.getpid(), 9)"])
+def test_a_rank_names_its_own_failure_and_a_lost_peer(fault: str, tmp_path: Path) -> None:
+    script = tmp_path / "fails.py"
+    script.write_text(
+        "import os, torch, torch.distributed as d\nd.init_process_group('gloo')\n"
+        f"if d.get_rank() == 1: {fault}\nd.all_reduce(torch.ones(1))\n"
+    )
+    (_, _, first), (_, _, second) = run_ranks(
+        2, tmp_path, "-m", "ringlab", "record", "-o", tmp_path / "run.json", script
+    )
+    doing = "(line 4 of fails.py) (it was doing: running fails.py)\n"
+    assert first.startswith("ringlab: rank 0 lost another rank: RuntimeError: ") and first.endswith(doing), first
+    own = f"ringlab: rank 1 failed with ValueError: as it stands {doing.replace('line 4', 'line 3')}"
+    assert second == (own if "raise" in fault else "")
+
+
+def test_a_full_disk_does_not_hide_what_a_program_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CallLog, "write", Mock(side_effect=OSError("no space")))
+    monkeypatch.setattr(CallRecorder, "install", Mock())
+    for name, value in (("RANK", "1"), ("WORLD_SIZE", "2")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "argv", [])
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "fails.py").write_text("raise ValueError('as it stands')")
+    with pytest.raises(RankFailed, match="rank 1 failed with ValueError: as it stands") as caught:
+        record_script(tmp_path / "fails.py", [], tmp_path)
+    assert caught.value.__notes__ == [
+        "afterwards: RankFailed: rank 1 failed with OSError: no space (it was doing: writing its recording)"
+    ]
+
+
+@pytest.mark.slow
+def test_lines_of_ranks_that_are_started_name_the_rank(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    script = tmp_path / "prints.py"
+    script.write_text("import torch.distributed as d\nd.init_process_group('gloo')\nfor _ in range(9): print('mine')\n")
+    record_program([str(script)], 2, tmp_path / "run.json", 120.0)
+    lines = capfd.readouterr().out.splitlines()
+    assert Counter(lines) == {"[rank0]: mine": 9, "[rank1]: mine": 9}
+
+
+def test_a_rank_that_left_no_log_is_named(tmp_path: Path) -> None:
+    CallLog(0, 2, "one.py", "gloo").write(tmp_path)
+    with pytest.raises(RunFailed, match="no log of rank 1"):
+        read_logs(tmp_path, 2, timeout=0.1)
+
+
+def test_logs_without_calls_are_a_recording() -> None:
+    assert len(join_logs([CallLog(rank, 2, "none.py", "gloo") for rank in range(2)]).calls) == 0

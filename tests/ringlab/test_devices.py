@@ -1,0 +1,365 @@
+"""``ringlab predict --devices``: trainings on 1 to N devices, what varies, and what is refused."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from command_line import Ringlab, in_this_process
+
+import ringlab
+from collectives.errors import InputError
+from collectives.records.model_profile import Measured, find_model_profile
+from collectives.records.trace import read_trace
+from planner.mesh.job import TrainingJob
+from planner.scaling.gpu_rates import predict_rate
+from ringlab.commands.predicting.devices_answer import DevicesRow
+from ringlab.commands.predicting.search import SearchOptions, find_meshes
+
+RATED = "training.compute={rate = 300.0}"
+GPT = "examples/gpt2_xl.toml"
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ringlab:
+    return in_this_process(monkeypatch, capsys)
+
+
+def test_predictions_are_counted_as_they_are_made() -> None:
+    told = list[tuple[int, int, int, str]]()
+    ringlab.predict_devices(
+        "star8",
+        [1, 8],
+        RATED,
+        "training.gradient_sync='ring'",
+        what_if="batch=8,32",
+        tick=lambda *now: told.append(now),
+    )
+    assert [now[1:3] for now in told] == [(0, 4), (1, 4), (2, 4), (3, 4)] and told[1][3] == "predictions, 8 devices"
+
+
+def test_one_device_has_its_rate_and_more_have_less_each() -> None:
+    found = ringlab.predict_devices("star8", [1, 2, 4, 8], RATED, "training.gradient_sync='ring'")
+    rows = found.cases[0].rows
+    assert [row.devices for row in rows] == [1, 2, 4, 8]
+    assert rows[0].samples_per_s == pytest.approx(300)
+    assert [row.efficiency for row in rows] == sorted((row.efficiency for row in rows), reverse=True)
+    for row in rows:
+        assert row.step_s == pytest.approx(sum(row.parts.values()))
+        assert row.interval[0] < row.samples_per_s < row.interval[1]
+        assert row.step_interval[0] < row.step_s < row.step_interval[1]
+        assert row.efficiency_interval[0] <= row.efficiency <= row.efficiency_interval[1] <= 1
+        assert all(low <= row.parts[name] <= high for name, (low, high) in row.parts_intervals.items())
+        assert row.epoch_s == pytest.approx(1437 / row.samples_per_s)
+    assert found.to_dict()["rows"][3]["bottleneck"] == "sync"
+
+
+@pytest.mark.parametrize("sync", ["ring", "naive"])
+def test_a_sync_after_backward_is_what_the_plain_prediction_says(sync: str) -> None:
+    set_sync = f"training.gradient_sync='{sync}'"
+    resnet = "training.image_shape=[3, 32, 32]"
+    (row,) = ringlab.predict_devices("star8", [8], set_sync, resnet).cases[0].rows
+    (plain,) = ringlab.load("star8", set_sync, "training.classes=1000").predict().training
+    assert row.step_s == pytest.approx(plain.step_s)
+    assert row.efficiency == pytest.approx(plain.scaling_efficiency)
+
+
+def test_overlap_local_sgd_accumulation_and_loaders() -> None:
+    def step(*overrides: str) -> dict[str, float]:
+        found = ringlab.predict_devices("star8", [8], RATED, "training.gradient_sync='ring'", *overrides)
+        return {**found.cases[0].rows[0].parts, "total": found.cases[0].rows[0].step_s}
+
+    after, overlapped = step(), step("training.parallelism={overlap = true}")
+    assert overlapped["sync"] < after["sync"] and overlapped["compute"] == after["compute"]
+    assert step("training.sync_every=4")["sync"] == pytest.approx(after["sync"] / 4)
+    sent = [ringlab.predict_devices("star8", [8], RATED, f"training.sync_every={every}").cases[0].rows[0].sent_bytes
+            for every in (1, 4)]  # fmt: skip
+    assert sent[1] == pytest.approx(sent[0] / 4)
+    assert step("training.accumulate=4")["total"] == pytest.approx(after["total"])  # the same batch, one exchange
+    slow = step("training.loader_rate=10.0")
+    assert slow["total"] == pytest.approx(3.2, rel=1e-3)  # a host's 32 samples at 10/s
+    assert step("training.loader_rate=1e9")["input"] == pytest.approx(0, abs=1e-9)
+
+
+def test_unequal_batches_are_waited_for() -> None:
+    job = "training={model='gpt2', batch_size=8, precision='bf16', compute={rate=100.0}}"
+    equal, unequal = (
+        ringlab.predict_devices("dgx-h100", [8], job, f"training.variable_batches={given}").cases[0].rows[0]
+        for given in ("false", "true")
+    )
+    assert unequal.parts["stragglers"] > 4 * equal.parts["stragglers"] > 0
+    assert unequal.bottleneck == "stragglers"
+
+
+def test_stated_phases_are_of_the_scenarios_batch_whatever_varies() -> None:
+    small, usual = ringlab.predict_devices("star8", [1], what_if="batch=8,32").cases
+    assert usual.rows[0].parts["compute"] == pytest.approx(0.025 + 0.078)
+    assert small.rows[0].parts["compute"] == pytest.approx((0.025 + 0.078) / 4)
+
+
+def test_gpus_without_a_rate_are_as_published_ones_of_other_models() -> None:
+    model = "bert:layers=6,width=512,heads=8,context=128,vocabulary=30522"
+    job = f"training={{model='{model}', batch_size=8, precision='bf16'}}"
+    found = ringlab.predict_devices("dgx-h100", [1, 8], job)
+    assert found.compute.startswith("published rates of other models on one GPU: ")
+    one, eight = found.cases[0].rows
+    assert 2 < eight.samples_per_s / one.samples_per_s < 8
+    assert one.interval[1] / one.samples_per_s > 1.3
+
+
+def test_a_language_model_takes_as_long_as_search_says() -> None:
+    """One model of a step for both commands: the same mesh, form and machine have the same time, memory and width."""
+    scenario, framework = str(ROOT / "examples/llama2_70b.toml"), "training.framework=nemo"
+    found = find_meshes(scenario, SearchOptions(devices="64", batch=128, top=10_000), [framework])
+    for form in ("zero1", "zero3"):
+        mesh = f"training.parallelism={{form='{form}', tensor=4, pipeline=8, microbatches=64, sequence=true}}"
+        (row,) = ringlab.predict_devices(scenario, [64], mesh, "training.batch_size=64", framework).cases[0].rows
+        (same,) = (
+            one for one in found.cases[0].best
+            if (one.form, one.tensor, one.pipeline, one.virtual, one.context, one.micro_batch, one.recompute)
+            == (form, 4, 8, 1, 1, 1, "none")
+        )  # fmt: skip
+        assert row.step_s == pytest.approx(same.step_s)
+        assert row.memory["total"] == pytest.approx(same.memory_bytes)
+        widths = row.interval[1] / row.samples_per_s, same.tokens_interval[1] / same.tokens_per_s
+        assert widths[0] == pytest.approx(widths[1], rel=1e-6)
+        assert row.mfu == pytest.approx(same.mfu) and 0.5 < row.efficiency < 1
+        assert sum(row.parts.values()) == pytest.approx(row.step_s)
+
+
+def test_a_language_model_has_one_rate_of_a_gpu_and_one_memory_in_every_form() -> None:
+    """What closed forms have no step of is a timeline's, at their rate of one GPU and in their memory."""
+
+    def rows(form: str, devices: Sequence[int] = (1, 8)) -> list[DevicesRow]:
+        job = f"training={{model='gpt2', batch_size=8, precision='bf16', parallelism={{{form}}}}}"
+        return list(ringlab.predict_devices("dgx-h100", devices, job).cases[0].rows)
+
+    one, eight = rows("form='ddp'")
+    for form in ("form='zero_redundancy'", "form='data_parallel'", "gradient_bytes=2", "overlap=false", "sync_every=8"):
+        alone, joined = rows(form)
+        assert (alone.samples_per_s, alone.memory["total"]) == pytest.approx((one.samples_per_s, one.memory["total"]))
+        assert 0.8 < joined.samples_per_s / eight.samples_per_s < 1.01, form
+        assert joined.memory["total"] <= eight.memory["total"]
+    assert rows("sync_every=8")[1].samples_per_s >= eight.samples_per_s > rows("overlap=false")[1].samples_per_s
+    shipped, all_forwards, in_turn = (
+        rows(f"pipeline=4, {more}", [8])[0]
+        for more in ("microbatches=8", "microbatches=8, schedule='gpipe'", "schedule='naive'")
+    )
+    assert all_forwards.step_s == pytest.approx(shipped.step_s)
+    assert all_forwards.memory["activations"] > shipped.memory["activations"]
+    assert in_turn.parts["pipeline"] / in_turn.parts["compute"] == pytest.approx(3, rel=0.15)
+
+
+def test_a_rate_on_one_gpu_moves_another_and_published_rates_come_before_data_sheets() -> None:
+    job = "training={model='resnet50', batch_size=256, precision='fp16'}"
+    published = ringlab.predict_devices("dgx-h100", [1], job)
+    assert published.compute.startswith("published rates of resnet50 on one GPU: ")
+    slow, fast = (
+        ringlab.predict_devices("dgx-h100", [1], job, f"training.compute={{rate = {rate}, gpu = 'V100 SXM2 16GB'}}")
+        for rate in (400.0, 800.0)
+    )
+    (one,), (two,) = slow.cases[0].rows, fast.cases[0].rows
+    assert 1.6 < two.samples_per_s / one.samples_per_s < 2.05  # twice, but that other published rates hold it back
+    assert one.samples_per_s > 2 * 400
+    own = ringlab.predict_devices("dgx-h100", [1], job, "training.compute={rate = 3000.0, gpu = 'H100 SXM'}")
+    assert own.cases[0].rows[0].samples_per_s == pytest.approx(3000)
+
+
+def test_what_is_left_out_for_one_reason_is_said_once_and_what_holds_back_is_shown() -> None:
+    found = ringlab.predict_devices(ROOT / GPT, [8, 16], what_if="batch=8..4096")
+    assert len(found.conclusions) == 4 and "(fsdp 16) is not in the step" in found.conclusions[0]
+    assert found.conclusions[3] == "Costs are at training.price_per_hour, $4.1 an hour for each device."
+    assert re.match(
+        r"Left out, 8, 16 devices with training\.batch_size = 16, 32, 64, 128, 256, 512, 1024, 2048 and 1 more: "
+        "batch_size 16 does",
+        found.conclusions[1],
+    )
+    assert found.conclusions[2].startswith("With training.batch_size = 8, on 16 devices what holds it back is")
+    assert found.conclusions[1].endswith("; these are the figures of 8 devices with training.batch_size = 16.")
+    hosts = ringlab.predict_devices(ROOT / GPT, [8, 12, 13])
+    assert hosts.conclusions[1] == (
+        "Left out, 12, 13 devices: 12 devices do not fill hosts of 8; give a multiple of 8; these are "
+        "the figures of 12 devices."
+    )
+    alone = ringlab.predict_devices(ROOT / GPT, [8, 12])
+    assert alone.conclusions[1].startswith("Left out, 12 devices: 12 devices do not fill")
+
+
+def test_what_does_not_fit_is_left_out_and_alone_refused() -> None:
+    found = ringlab.predict_devices(ROOT / GPT, [8, 16], what_if="form=ddp,fsdp")
+    ddp, fsdp = found.cases
+    assert ddp.rows == () and [row.devices for row in fsdp.rows] == [8, 16]
+    assert "does not fit into A100 40GB SXM: it takes 52.7 GiB of 40 GiB" in ddp.refused[0].reason
+    assert fsdp.rows[1].memory["total"] < fsdp.rows[0].memory["total"] < 40 * 2**30
+    assert fsdp.rows[0].epoch_cost == pytest.approx(4.1 * 8 * fsdp.rows[0].epoch_s / 3600)
+    with pytest.raises(InputError, match="up to 2 samples a device fit"):
+        ringlab.predict_devices(ROOT / GPT, [8], "training.parallelism.form='ddp'")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "devices", "said"),
+    [
+        (["training.parallelism={tensor = 3}"], [8], "give tensor x pipeline that divides 8"),
+        (["training.parallelism={tensor = 5, data = 2}"], [16], r"= 10 devices, and there are 16"),
+        (["training.parallelism={tensr = 3}"], [8], "training.parallelism: unknown key tensr; did you mean tensor"),
+        (["training.parallelism={form = 'dp'}"], [8], "form 'dp' is not known"),
+        (["training.compute={profile = 'a.json', gpu = 'T4'}"], [8], "set exactly one source"),
+        (
+            ["training.compute={forward = '0 s', backward = '0 s', optimizer = '0 s'}"],
+            [8],
+            "all compute times are zero",
+        ),
+        (["training.compute={profile = 'none.json'}"], [8], "none.json"),
+        (
+            ["training.model=gpt2", "training.parallelism={pipeline=16}"],
+            [16],
+            "batch_size 8 is not divided by 16 microb",
+        ),
+        (
+            ["training.framework=nem"],
+            [8],
+            r"gpt2_xl\.toml .*: training: unknown framework 'nem'; did you mean nemo",
+        ),
+        (
+            ["training.framework=nemo", "training.compute.rate=9"],
+            [8],
+            "framework = 'nemo' only applies to language models",
+        ),
+        (["training.model='gpt3'"], [8], r"gpt2_xl\.toml: training: model 'gpt3' is not known; did you mean gpt2"),
+        (["training.parallelism={tensor = 5}"], [1], "pipeline 1 for 1 device; give"),
+        (["training.parallelism={tensor = 4}"], [1, 4], "tensor is 4 and must divide the 25 heads"),
+        (["training.compute={gpu = 'H1000'}"], [8], r"gpt2_xl\.toml: training\.compute: GPU 'H1000' is not in the"),
+        (
+            ["training.batch_size=1000000", "training.parallelism={pipeline = 2, microbatches = 1000000}"],
+            [16],
+            "1000000 microbatches are about 8,000,000 tasks",
+        ),
+        (["training.model='gpt:layers=99999,width=8,heads=1,context=8,vocabulary=9'"], [8], "from 1 to 4096"),
+        ([], [12], "12 devices do not fill hosts of 8"),
+    ],
+)
+def test_scenarios_that_cannot_be_are_refused(overrides: list[str], devices: list[int], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        ringlab.predict_devices(ROOT / GPT, devices, *overrides)
+
+
+def test_links_of_a_host_are_varied() -> None:
+    """The slower what joins GPUs, the slower they train; what has none of it is refused."""
+    training = ["training.model=vgg16", "training.compute={rate = 300.0}"]
+    found = ringlab.predict_devices("dgx-h100", [4], *training, what_if="link=nvlink,pcie,host")
+    rates = [case.rows[0].samples_per_s for case in found.cases]
+    assert rates == sorted(rates, reverse=True) and len({*rates}) == 3
+    described = ringlab.predict_devices("rtx4090-4x", [4], *training, what_if="link=pcie,host")
+    assert described.cases[0].rows[0].samples_per_s > described.cases[1].rows[0].samples_per_s
+    said = r'--what-if link=nvlink: the GPUs of .* are connected by PCIe \(link = "pcie"\); use pcie or host'
+    for scenario, change in (("rtx4090-4x", []), ("dgx-h100", ['cluster.description.link="pcie"'])):
+        with pytest.raises(InputError, match=said):
+            ringlab.predict_devices(scenario, [4], *training, *change, what_if="link=nvlink")
+    with pytest.raises(InputError, match=r"--what-if link=pcie: star of 8 hosts.* does not describe GPUs"):
+        ringlab.predict_devices("star8", [4], what_if="link=pcie")
+
+
+def test_gpus_that_are_not_used_leave_their_cores_to_others() -> None:
+    """Processes of 2 of 8 GPUs wait as the model of published trainings has it, by the cores of the whole host."""
+    training = ["training.model=vgg16", "training.compute={rate = 300.0}"]
+    rows = ringlab.predict_devices("dgx-h100", [2, 8], *training).cases[0].rows
+    for row in rows:
+        fitted = predict_rate(TrainingJob(find_model_profile("vgg16"), 32), "dgx-h100", row.devices, 1, 300.0)
+        assert row.parts["processes"] == pytest.approx(fitted.parts.processes)
+
+
+def test_a_rate_of_an_unknown_gpu_names_its_key() -> None:
+    rated = "training.compute={rate = 300.0, gpu = 'H900'}"
+    with pytest.raises(InputError, match=r"gpt2_xl\.toml: training\.compute: gpu: 'H900' is no GPU of the catalogue"):
+        ringlab.predict_devices(ROOT / GPT, [8], rated)
+
+
+def test_a_network_without_a_rate_is_refused() -> None:
+    with pytest.raises(InputError, match="nothing says how fast a device computes"):
+        ringlab.predict_devices("two-racks", [8], "training.model='resnet18'")
+    with pytest.raises(InputError, match="has 8 devices; for 16"):
+        ringlab.predict_devices("star8", [16])
+
+
+def test_the_command_shows_writes_and_draws(command: Ringlab, tmp_path: Path) -> None:
+    options = ["--set", RATED, "--what-if", "bandwidth=1,10 Gbit/s"]
+    picture = tmp_path / "rates.svg"
+    done = command("predict", "star8", "--devices", "2,8", *options[:2], "--what-if", "batch=8,32", "--plot", picture)
+    assert done.status == 0, done.err
+    assert "samples/s on 8" in done.out and "Computing: a known rate: 300 samples/s" in done.out
+    assert picture.stat().st_size > 1000
+    done = command("predict", "star8", "--devices", "8", "--sweep", "cluster.hosts=2,4")
+    assert done.status == 2 and "use --what-if to vary a key" in done.err
+    done = command("predict", str(ROOT / GPT))
+    assert done.status == 2 and "predict them with --devices" in done.err
+
+
+def test_a_step_is_kept_as_a_trace(command: Ringlab, tmp_path: Path) -> None:
+    file = tmp_path / "step.json"
+    mesh = "training.parallelism={form = 'ddp', pipeline = 4, microbatches = 8}"
+    assert command("predict", ROOT / GPT, "--devices", "8", "--set", mesh, "--trace", file).status == 0
+    trace = read_trace(file)
+    assert trace.world_size == 4
+    for rank in range(4):
+        own = [span for span in trace.spans if span.rank == rank]
+        assert [sum(span.name == name for span in own) for name in ("forward", "backward")] == [8, 8]
+    fsdp = ringlab.predict_devices(ROOT / GPT, [8]).trace
+    assert fsdp is not None and {span.name for span in fsdp.spans if span.rank == 1} == {"all_gather", "reduce_scatter"}
+
+
+def test_a_profile_with_times_says_how_fast_a_device_is(tmp_path: Path) -> None:
+    profile = ringlab.profile_model("gpt:layers=2,width=8,heads=2,context=16,vocabulary=100", batch_size=4, steps=1)
+    profile.profile.write(tmp_path / "tiny.json")
+    (tmp_path / "tiny.toml").write_text(
+        '[cluster]\ntopology = "star"\nhosts = 2\nbandwidth = "1 Gbit/s"\nlatency = "5 us"\n'
+        '[training]\nbatch_size = 4\ncompute = {profile = "tiny.json"}\n'
+    )
+    (row,) = ringlab.predict_devices(tmp_path / "tiny.toml", [1]).cases[0].rows
+    (measured,) = profile.profile.measured
+    assert row.step_s == pytest.approx(sum(measured.forward) + sum(measured.backward) + measured.optimizer)
+
+
+def test_times_of_one_gpu_say_what_another_does_and_those_of_a_processor_do_not(tmp_path: Path) -> None:
+    profile = find_model_profile("resnet50")
+    each = tuple(0.001 for _ in profile.layers)
+    scenario = tmp_path / "mine.toml"
+    scenario.write_text(
+        '[cluster]\npreset = "dgx-h100"\ntransport = "nccl"\n[training]\nbatch_size = 64\nprecision = "fp16"\n'
+        'compute = {profile = "mine.json"}\n'
+    )
+    rates = {}
+    for device in ("NVIDIA H100 80GB HBM3", "Tesla V100-SXM2-16GB", "AMD EPYC"):
+        measured = Measured(device, 64, "fp16", each, each, 0.001, 0.0, 0.287, "test")
+        replace(profile, measured=(measured,)).write(tmp_path / "mine.json")
+        if device == "AMD EPYC":
+            with pytest.raises(InputError, match="times are of 'AMD EPYC', which is no GPU"):
+                ringlab.predict_devices(scenario, [1])
+            continue
+        (row,) = ringlab.predict_devices(scenario, [1]).cases[0].rows
+        rates[device] = row.samples_per_s
+    assert rates["NVIDIA H100 80GB HBM3"] == pytest.approx(64 / 0.287)
+    assert rates["Tesla V100-SXM2-16GB"] > 2 * 64 / 0.287
+
+
+def test_a_what_if_breaks_no_word(command: Ringlab) -> None:
+    what_if = "algorithm=ring,recursive_doubling"
+    done = command("predict", "star8", "--set", RATED, "--devices", "1,2,4,8", "--what-if", what_if)
+    assert done.status == 0, done.err
+    lines = done.out.splitlines()
+    assert any(line.split()[:1] == ["gradient_sync"] for line in lines)
+    assert all(f"samples/s on {count}" in done.out for count in (1, 2, 4, 8))
+    assert sum(line.startswith(" recursive_doubling ") for line in lines) == sum("efficiency" in line for line in lines)
+
+
+def test_without_a_data_axis_or_a_pipeline_there_is_no_timeline_which_is_said(command: Ringlab, tmp_path: Path) -> None:
+    why = "a mesh without a data axis and without a pipeline"
+    given = ("predict", "star8", "--set", RATED, "--devices", "1", "--trace", tmp_path / "a.json")
+    tensor = ("predict", ROOT / GPT, "--set", "training.parallelism={tensor = 5}", *given[4:])
+    for wanted in (given, (*tensor, "--devices", "5"), (*given, "--devices", "1,16")):  # star8 has not 16
+        done = command(*wanted)
+        assert done.status == 2 and not done.out and why in done.err
+    assert not (tmp_path / "a.json").exists()
+    for ignored in (("--engine", "simpy"), ("--calibration", GPT)):
+        assert "cannot be combined with --devices" in command(*given, *ignored).err

@@ -1,0 +1,160 @@
+"""Nothing hostile gets through: no traceback, no silence, no gigabytes, no lost file, whatever the input.
+
+What is tried is in ``hostile_cases.py``; ``hostile_runs.py --seeds 100000:105000`` tries more of it.
+"""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+from command_line import run_python
+
+HERE = Path(__file__).parent
+# Root may write where nobody may; without that right what is read-only is so for root too.
+AS_ANYBODY = ("setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all", "--")
+
+
+def as_anybody() -> tuple[str, ...]:
+    """Return the words before a command that take root's right to write everywhere from it, where it has that."""
+    return AS_ANYBODY if os.geteuid() == 0 and shutil.which("setpriv") else ()
+
+
+def tried(*arguments: object) -> tuple[int, dict[str, list[str]]]:
+    """Return how many cases were tried, and the problems of those that misbehaved."""
+    done = run_python(HERE / "hostile_runs.py", *arguments, before=as_anybody(), timeout_s=3000)
+    assert done.returncode == 0, done.stderr
+    *lines, last = map(json.loads, done.stdout.splitlines())
+    return last["tried"], {line["case"]: line["problems"] for line in lines}
+
+
+@pytest.mark.parametrize(
+    ("every", "seeds", "least"), [(61, "1:31", 60), pytest.param(1, "101:1601", 4500, marks=pytest.mark.slow)]
+)
+def test_hostile_inputs_end_with_a_message_and_nothing_lost(every: int, seeds: str, least: int) -> None:
+    count, found = tried("--every", every, "--seeds", seeds)
+    assert count > least
+    assert not found
+
+
+@pytest.mark.skipif(os.geteuid() == 0 and not as_anybody(), reason="root may write everywhere, and setpriv is missing")
+def test_what_may_not_be_read_or_written_is_told_with_the_reason(tmp_path: Path) -> None:
+    closed, unreadable = tmp_path / "closed", tmp_path / "a.toml"
+    closed.mkdir()
+    unreadable.write_text("")
+    unreadable.chmod(0o000)
+    closed.chmod(0o555)
+    for arguments, said in (
+        (
+            ["star8", "--json", "closed/a.json"],
+            f"closed/a.json cannot be written: {closed} is a directory in which you may not write",
+        ),
+        ([str(unreadable)], f"{unreadable}: Permission denied"),
+    ):
+        done = run_python("-m", "ringlab", "predict", *arguments, folder=tmp_path, before=as_anybody())
+        assert (done.returncode, done.stdout) == (2, "") and said in done.stderr
+    closed.chmod(0o755)
+    assert [*closed.iterdir()] == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "arguments", "status", "said"),
+    [
+        ("MPLBACKEND=no-such", ["animate", "star8", "--algorithm", "ring", "--size", "1 KiB", "-o", "a.png"], 0, ""),
+        *(
+            (f"{name}={value}", command, 2, f"ringlab: the environment variable {name} is '{value}'; give a")
+            for name, value, *command in (
+                ("RANK", "-1", "predict", "star8"),
+                ("COLUMNS", "0", "list"),
+                ("NUMBA_NUM_THREADS", "0", "predict", "star8"),
+                ("OMP_NUM_THREADS", "x", "run", "quickstart"),
+            )
+        ),
+        *(
+            pytest.param(
+                f"{name}={value}",
+                ["run", "quickstart"],
+                2,
+                f"{name} is '{value}'; torch does not start with it (",
+                marks=() if name == "TORCH_LOGS" else pytest.mark.slow,
+            )
+            for name, value in (
+                ("TORCH_DISTRIBUTED_DEBUG", "nope"),
+                ("TORCHINDUCTOR_CACHE_DIR", "/dev/null"),
+                ("TORCH_LOGS", "nope"),
+                ("PYTORCH_ALLOC_CONF", "x"),
+                ("TORCH_FR_BUFFER_SIZE", "x"),
+            )
+        ),
+        ("NUMBA_DISABLE_JIT=1", ["predict", "star8", "--engine", "compiled"], 2, "NUMBA_DISABLE_JIT is set, and the"),
+    ],
+)
+def test_settings_of_libraries_are_no_faults(
+    setting: str, arguments: list[str], status: int, said: str, tmp_path: Path
+) -> None:
+    """They are read when a library is imported, so that each needs a process of its own."""
+    done = run_python("-m", "ringlab", *arguments, folder=tmp_path, **dict([setting.split("=")]))
+    assert done.returncode == status, done.stderr
+    assert said in done.stderr and not any(word in done.stderr for word in ("fault of Ringlab's", "Traceback", "#1:"))
+
+
+def test_an_address_that_nobody_answers_at_is_refused_by_both_ranks(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+    told = {"WORLD_SIZE": "2", "MASTER_PORT": port, "MASTER_ADDR": "no such host"}
+    words = ("-m", "ringlab", "run", "quickstart", "--timeout", "2")
+    for rank in "01":
+        done = run_python(*words, folder=tmp_path, RANK=rank, **told)
+        said = f"MASTER_ADDR is 'no such host'; nothing answers there at port {port} (MASTER_PORT) within 2 s"
+        assert done.returncode == 2 and said in done.stderr and "[c10d]" not in done.stderr, done.stderr
+
+
+def test_the_watch_sees_what_is_wrong(tmp_path: Path):
+    sys.path.insert(0, str(HERE))
+    from hostile_runs import Case, Ended, _broken_manners, _losses
+
+    good = Ended(2, "", "ringlab: no\n", 0.1, 1 << 20)
+    assert not list(_broken_manners(good))
+    for changes in (
+        {"status": 70}, {"status": -9}, {"err": "Traceback (most recent call last):"}, {"err": ""}, {"out": "\x1b[31m"},
+        {"seconds": 6.0}, {"memory": 2 << 30}, {"err": "x" * 5000}, {"err": "ringlab: a fault of Ringlab's: KeyError"},
+    ):  # fmt: skip
+        assert list(_broken_manners(good._replace(**changes)))
+    case, before = Case("c", (), writes=("out",)), {"in": "file 644 a", "node": "crw-rw-rw- 259"}
+    assert not list(_losses(case, good._replace(status=0), before, {**before, "out": "file 644 b"}))
+    assert list(_losses(case, good, before, {**before, "out": "file 644 b"}))  # refused, and yet written
+    assert list(_losses(case, good._replace(status=0), before, {**before, "node": "file 644 b"}))
+    assert list(_losses(case, good._replace(status=0), before, {"node": "crw-rw-rw- 259"}))
+
+
+def test_of_many_cases_in_a_fork_the_guilty_one_is_found(monkeypatch):
+    sys.path.insert(0, str(HERE))
+    import hostile_runs
+    from hostile_runs import Case
+
+    def behave():
+        match sys.argv[1]:
+            case "crash":
+                os.kill(os.getpid(), 11)
+            case "fault":
+                raise KeyError
+            case "hang":
+                signal.pause()
+            case "lose":
+                Path("precious").unlink()
+            case "chdir":
+                os.chdir("/")
+        return 0
+
+    monkeypatch.setattr(hostile_runs, "_status_of_main", behave)
+    monkeypatch.setattr(hostile_runs, "WALL", 1.0)
+    monkeypatch.setattr(hostile_runs, "MOST_BYTES", 1 << 40)  # a fork of this process has all of its memory
+    names = ("fine", "crash", "also", "fault", "hang", "lose", "chdir", "good")
+    cases = [Case(name, (name,), (("precious", b""),)) for name in names]
+    ended = list(hostile_runs.try_all(cases))
+    assert [case.name for case, _, _ in ended] == [*names]
+    assert {case.name for case, found, _ in ended if found} == {"crash", "fault", "hang", "lose"}

@@ -1,0 +1,140 @@
+"""``benchmarks.accuracy.one_rank``: what a profile of one rank says of ranks that share cores, and what is refused."""
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+from command_line import Ringlab, in_this_process
+
+import simcomm
+from benchmarks.accuracy import emulated_rows, one_rank
+from benchmarks.accuracy.emulated_rows import EmulatedRow, EmulatedRows, compare_each
+from benchmarks.accuracy.one_rank import computing_of
+from collectives.errors import InputError, RunFailed
+from collectives.records.calibration import ComputePoint, PairProbes
+from collectives.records.environment import cores, threads_per_rank
+from collectives.records.model_profile import Layer, Measured, ModelProfile
+from collectives.training.workload import ComputePhases, Training
+from realcomm.calibration.pair_calibration import from_pair
+from realcomm.training.models import build_model
+from ringlab.shared.failures import exit_with_a_line
+from ringlab.shared.progress import NoProgress
+from scenarios import LoadedScenario, load
+from simcomm.cluster.calibrated import as_emulated
+
+SCENARIO = Path(__file__).parents[2] / "examples" / "emulated_hosts.toml"
+PARAMETERS = (1_000_000, 115_946)
+RANK = threads_per_rank(cores())
+
+
+PAIR = PairProbes(6.25e6, 1500, 4096, [], [], [], [], [], 0, 0, 0.0, 0, [])
+
+
+def profile(**changes: object) -> ModelProfile:
+    """A network of two layers, of which the last makes its gradients in a quarter of backward."""
+    layers = tuple(Layer(f"l{count}", "Linear", f"l{count}", (count,), 1, 1, 0, 0, 0, 0, 0) for count in PARAMETERS)
+    times = Measured("a processor", 60, "float32", (0.01, 0.03), (0.06, 0.02), 0.005, 0.0, 0.125, "test", RANK)
+    return ModelProfile("tiny", "3x32x32", 4, "test", layers, None, (times._replace(**changes),))
+
+
+def test_more_ranks_than_cores_take_turns_with_what_one_rank_takes() -> None:
+    trainings = load(SCENARIO).trainings
+    found = computing_of(profile(), trainings, "one.json")
+    for training in trainings:
+        together = found.phases(training, cores(), RANK)
+        assert together is not None and together == found.phases(training, 1, RANK)
+        assert (together.forward, together.backward, together.optimizer) == pytest.approx((0.04, 0.08, 0.005))
+    assert len(found.overlap) == 1
+    assert found.overlap[0].gradients == [(4 * PARAMETERS[1], 0.25), (4 * PARAMETERS[0], 1.0)]
+
+
+def test_rings_on_emulated_hosts_take_what_the_profile_and_the_network_say() -> None:
+    ring = next(one for one in load(SCENARIO).trainings if one.sync_name == "ring")
+    found = computing_of(profile(), [ring], "one.json")
+    for ranks in (2 * cores(), 4 * cores()):
+        star = as_emulated(simcomm.star(ranks, "1 Tbit/s", "0 us"))
+        trace = simcomm.train(ring, star, calibration=found, steps=1)
+        assert trace.elapsed == pytest.approx(0.125 * ranks / cores(), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"batch_size": 32}, "batch size 32 in float32, but the scenario uses batch size 60"),
+        ({"precision": "bf16"}, "batch size 60 in bf16"),
+        ({"threads": RANK + 1}, f"measured with {RANK + 1} threads, but ranks on this machine have {RANK}"),
+        ({"threads": 0}, "no processor whose threads are known"),
+    ],
+)
+def test_another_profile_is_refused(changes: dict[str, object], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        computing_of(profile(**changes), load(SCENARIO).trainings, "one.json")
+
+
+def test_a_profile_of_another_model_and_one_without_times_are_refused() -> None:
+    with pytest.raises(InputError, match="1,115,946 parameters, but the scenario's model 'resnet18' has 11,181,642"):
+        computing_of(profile(), [Training(None)], "one.json")
+    with pytest.raises(InputError, match=r"profile one\.json contains no times; make one with `ringlab profile"):
+        computing_of(replace(profile(), measured=()), [Training(None)], "one.json")
+
+
+def test_the_command_shows_steps_and_rejects_one_host(
+    ringlab: Ringlab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file, asked = tmp_path / "one.json", list[list[tuple[str, LoadedScenario]]]()
+    profile().write(file)
+    rows = tuple(EmulatedRow("2", f"ring: {phase}", 2, None, 1.1, 1.0) for phase in ("step", "sync"))
+
+    def measure(scenarios: list[tuple[str, LoadedScenario]], *rest: object) -> EmulatedRows:
+        asked.append(scenarios)
+        return EmulatedRows(rows, {"4": "a queue dropped packets"}, 3.0)
+
+    monkeypatch.setattr(one_rank, "compare_each", measure)
+    command = in_this_process(monkeypatch, capsys, partial(exit_with_a_line, one_rank.app))
+    given = (SCENARIO, "--profile", file, "--json", tmp_path / "a.json")
+    done = command(*given, "--devices", "2,4")
+    assert done.status == 0 and "+10.0 %" in done.out and "4 hosts were not measured: a queue dropped" in done.out
+    assert [(name, one.cluster.world_size) for name, one in asked[0]] == [("2", 2), ("4", 4)]
+    assert '"kind": "profiled rank"' in (tmp_path / "a.json").read_text()
+    assert "of at least 2" in command(*given, "--devices", "1,2").err
+    assert "use `python -m benchmarks.accuracy.one_rank`" in ringlab("compare", SCENARIO, "--devices", "2,4").err
+
+
+def test_scenario_that_fails_is_left_out_and_an_interrupt_ends_the_rest() -> None:
+    row, scenario = EmulatedRow("2", "ring: step", 2, None, 1.1, 1.0), load(SCENARIO)
+    compare = Mock(side_effect=[[row], InputError("too wide"), KeyboardInterrupt, [row]])
+    found = compare_each([(name, scenario) for name in "abcd"], compare, NoProgress())
+    assert found.refused == {"b": "too wide", "c": "interrupted, as were all that follow"}
+    assert [replace(one, is_busy=False) for one in found.rows] == [row] and compare.call_count == 3
+    with pytest.raises(RunFailed, match="too wide"):
+        compare_each([("a", scenario)], Mock(side_effect=InputError("too wide")), NoProgress())
+
+
+def test_trainings_that_timeouts_disturb_are_run_again_and_other_failures_are_not(monkeypatch: pytest.MonkeyPatch):
+    scenario, answers = load("emulated/training8"), [RunFailed("h3 timed out"), ["traces"]]
+    network = Mock(complaints=lambda: ["TCP on h3 timed out"])
+    monkeypatch.setattr(emulated_rows, "train_each", Mock(side_effect=answers))
+    assert emulated_rows._train_undisturbed(scenario, [3], network, NoProgress()) == (["traces"], 2)
+    broken = Mock(side_effect=RunFailed("rank 3 ran out of memory"))
+    monkeypatch.setattr(emulated_rows, "train_each", broken)
+    with pytest.raises(RunFailed, match="out of memory"):
+        emulated_rows._train_undisturbed(scenario, [3], Mock(complaints=list), NoProgress())
+    assert broken.call_count == 1
+
+
+def test_the_small_network_has_the_parameters_that_its_scenarios_say():
+    syncs = {"naive", "ring", "ring[overlap, bucket_mb=1.5]", "ddp"}
+    for name, hosts in (("training", 4), ("training8", 8)):
+        scenario = load(f"emulated/{name}")
+        assert (scenario.cluster.world_size, {one.sync_name for one in scenario.trainings}) == (hosts, syncs)
+        build_model(scenario.trainings[0], seed=0)  # refuses another number
+
+
+def test_slower_cores_take_longer_to_compute_and_to_handle_messages():
+    phases = ComputePhases(0.03, 0.1, 0.01)
+    calibration = replace(from_pair(PAIR, 2), compute=[ComputePoint("resnet18", "digits", 32, 2, 1, phases, 0.1)])
+    slower = calibration.with_slower_cores(1.1)
+    assert slower.compute[0].phases == phases.times(1.1)
+    assert slower.pair == replace(PAIR, software=1.1)

@@ -1,0 +1,230 @@
+"""Programs on virtual ranks: values and losses are correct, and times match ``simcomm.run`` and the replay."""
+
+from pathlib import Path
+
+import pytest
+from virtual_runs import VirtualRuns, star
+from warm_ranks import run_ranks
+
+import simcomm
+from collectives.errors import InputError
+from replay.simulation.figures import mark_figures
+from replay.simulation.replay import replay
+from ringlab.shared.clusters import find_cluster
+from virtual.options import VirtualOptions
+from virtual.process.programs import UserProgram
+
+PROGRAMS = Path(__file__).parent / "virtual_programs"
+
+
+@pytest.mark.parametrize("elements", [1 << 18, 1001, 3])
+def test_collective_time_matches_simulation(virtual: VirtualRuns, elements: int) -> None:
+    ran = virtual(PROGRAMS / "all_reduce.py", 8, str(elements), timing="live")
+    values, seconds = zip(*(ran.lines(rank)[0].split() for rank in range(8)), strict=True)
+    exact = simcomm.run("all_reduce/ring", star(8), nbytes=4 * elements).elapsed
+    assert {*values} == {"36.0"}
+    assert ran.outcome.jobs[0].elapsed == pytest.approx(
+        exact + 2 * 5e-8, rel=1e-12
+    )  # the program reads the clock twice
+    assert max(map(float, seconds)) == pytest.approx(exact + 5e-8, rel=1e-12)
+
+
+def test_handwritten_ring_matches_library_ring(virtual: VirtualRuns) -> None:
+    ran = virtual(PROGRAMS / "ring.py", 8, timing="live")
+    assert all(ran.lines(rank) == ["True"] for rank in range(8))
+    assert ran.outcome.jobs[0].elapsed == simcomm.run("all_reduce/ring", star(8), nbytes=1 << 20).elapsed
+
+
+def test_recorded_timing_matches_live_values_and_calls(virtual: VirtualRuns) -> None:
+    live = virtual(PROGRAMS / "ring.py", 4, timing="live")
+    recorded = virtual(PROGRAMS / "ring.py", 4, timing="recorded")
+    assert sorted(live.out.splitlines()) == sorted(recorded.out.splitlines())
+    assert live.recording is not None and recorded.recording is not None
+    assert len(live.recording.calls) == len(recorded.recording.calls) == 4 * 6 * 2
+    assert live.trace is not None and recorded.trace is None and len(live.trace.messages) == 4 * 6
+
+
+def test_all_collectives_match_gloo(virtual: VirtualRuns, tmp_path: Path) -> None:
+    ran = virtual(PROGRAMS / "verbs.py", 3, timing="live")
+    recorded = virtual(PROGRAMS / "verbs.py", 3, timing="recorded")
+    lines = sorted(line for rank in range(3) for line in ran.lines(rank))
+    assert lines == sorted(line for rank in range(3) for line in recorded.lines(rank))
+    on_gloo = [line for _, out, _ in run_ranks(3, tmp_path, PROGRAMS / "verbs.py") for line in out.splitlines()]
+    assert len(lines) > 140 and lines == sorted(on_gloo)
+    assert ran.outcome.findings == ()
+
+
+def test_ranks_have_separate_random_states(virtual: VirtualRuns) -> None:
+    ran = virtual(PROGRAMS / "random_numbers.py", 3)
+    assert [ran.lines(rank) for rank in range(3)] == [["own"]] * 3, ran.err
+
+
+def test_reinitialized_world_uses_fresh_store(virtual: VirtualRuns) -> None:
+    ran = virtual(PROGRAMS / "init_again.py", 3)
+    assert ran.lines(1) == ["[3.0, 3.0]", "[6.0, 6.0]", "[9.0, 9.0]"]
+
+
+def test_custom_stores_work_and_rpc_is_rejected(virtual: VirtualRuns) -> None:
+    ran = virtual(PROGRAMS / "stores.py", 3)
+    said = ["[9.0, 9.0] b'here' False", "torch.distributed.rpc cannot run on virtual ranks: "]
+    assert [[line.rstrip() for line in ran.lines(rank)] for rank in range(3)] == [
+        [line.rstrip() for line in said]
+    ] * 3, (ran.out, ran.err, ran.outcome.findings)
+
+
+def test_spawned_processes_become_ranks_of_separate_jobs(virtual: VirtualRuns) -> None:
+    ran = virtual(PROGRAMS / "spawning.py", 0)
+    assert "all right" in ran.out, ran.err
+    assert [len(job.ranks) for job in ran.outcome.jobs] == [1, 3, 2, 2, 2]
+    (finding,) = ran.outcome.findings
+    assert finding.kind == "early exit" and "spawning.py" in finding.text
+
+
+@pytest.mark.parametrize("program", ["locks.py", "polled.py", "other_order.py"])
+def test_ranks_wait_on_shared_objects(virtual: VirtualRuns, program: str) -> None:
+    ran = virtual(PROGRAMS / program, 0)
+    assert "all right" in ran.out and ran.outcome.findings == (), (ran.err, ran.outcome.findings)
+
+
+def test_single_process_program_suggests_number_of_ranks(virtual: VirtualRuns) -> None:
+    ran = virtual(PROGRAMS / "joined.py", 0)
+    assert "give --ranks 2;" in ran.outcome.findings[0].text
+
+
+def test_thread_can_communicate_while_rank_joins_it(virtual: VirtualRuns) -> None:
+    ran = virtual(PROGRAMS / "threads.py", 3)
+    assert [ran.lines(rank) for rank in range(3)] == [["last 9.0"]] * 3, ran.err
+    assert ran.outcome.findings == ()
+
+
+def test_reports_thread_that_communicates_while_rank_runs(virtual: VirtualRuns) -> None:
+    (finding,) = virtual(PROGRAMS / "threads.py", 3, "beside").outcome.findings
+    assert finding.kind == "threads" and "rank 0 waits for its threads" in finding.text
+    assert "threads.py:26" in finding.text  # the receive call in the thread
+
+
+@pytest.mark.parametrize("file", ["spawning.py", "exercise_tests.py", "queues.py"])
+def test_runs_pytest_files(file: str, virtual: VirtualRuns) -> None:
+    asked = ("-q", "-p", "no:cacheprovider", str(PROGRAMS / file))
+    options = VirtualOptions(UserProgram("pytest", asked, True), 0, star(8))
+    said: list[str] = []
+    finished = virtual.host.run(options, show=lambda stream, text: said.append(text))
+    assert " passed" in "".join(said) and "failed" not in "".join(said) and finished.outcome.status == 0
+
+
+def test_reports_line_of_exception_before_ranks_start(virtual: VirtualRuns, tmp_path: Path) -> None:
+    (tmp_path / "raises.py").write_text("import torch\nraise ValueError('too early')\n")
+    (finding,) = virtual(tmp_path / "raises.py", 0).outcome.findings
+    assert finding.text.startswith("exception: the program that starts ranks raised ValueError")
+    assert "raises.py:2" in finding.text
+
+
+def test_gpu_program_runs_on_cpu(virtual: VirtualRuns, tmp_path: Path) -> None:
+    cluster = find_cluster("dgx-h100", 4)
+    options = {"cluster": cluster, "gpu": True, "compute": "H100 SXM"}
+    ran = virtual(PROGRAMS / "gpu_training.py", 4, str(tmp_path / "model.pt"), timing="live", **options)
+    assert ran.outcome.findings == (), ran.outcome.findings
+    lines = ran.lines(3)
+    assert lines[3].endswith("nccl NVIDIA H100 SXM 4 3 True") and all(line.endswith("True") for line in lines[:3])
+    assert float(lines[2].split()[1]) < float(lines[0].split()[1])
+    assert ran.recording is not None
+    assert replay(ran.recording, cluster).elapsed == pytest.approx(ran.outcome.jobs[0].elapsed, rel=1e-9)
+
+
+def test_host_launch_time_limits_small_operators(virtual: VirtualRuns) -> None:
+    cluster = find_cluster("dgx-h100", 2)
+    options = {"cluster": cluster, "gpu": True, "compute": "H100 SXM", "launch_s": 10e-6}
+    live, recorded = (virtual(PROGRAMS / "launches.py", 2, timing=way, **options) for way in ("live", "recorded"))
+    launched, done, ahead, read = map(float, live.lines(0)[0].split())
+    assert launched == pytest.approx(100 * 10e-6, rel=1e-3) and done == pytest.approx(launched + 2e-6, rel=1e-3)
+    assert (
+        ahead == pytest.approx(10e-6, rel=2e-2) and read > 4 * (1 << 26) / 3.35e12
+    )  # memory bandwidth from the data sheet
+    elapsed = live.outcome.jobs[0].elapsed
+    for ran in (live, recorded):
+        assert ran.recording is not None and len(ran.recording.streams) == 4
+        assert replay(ran.recording, cluster).elapsed == pytest.approx(elapsed, rel=1e-9)
+
+
+def test_fake_run_matches_calls_and_times_of_real_run(virtual: VirtualRuns) -> None:
+    cluster = find_cluster("dgx-h100", 4)
+    options = {"cluster": cluster, "gpu": True, "compute": "H100 SXM", "timing": "recorded"}
+    real, fake, one = (
+        virtual(PROGRAMS / "fake_training.py", 4, **options, **more)
+        for more in ({}, {"fake": True}, {"fake": True, "only": (0,)})
+    )
+    assert [run.outcome.findings for run in (real, fake, one)] == [(), (), ()]
+    assert fake.lines(3) == ["nan rank 0 NVIDIA H100 SXM"] and "nan" not in real.out and not one.lines(3)
+    recordings = [run.recording for run in (real, fake, one)]
+    sent = [
+        sorted((call.rank, found.describe(at)) for at, call in enumerate(found.calls)) for found in recordings if found
+    ]
+    assert sent[0] == sent[1] and [said for said in sent[2] if said[0] == 0] == [
+        said for said in sent[0] if said[0] == 0
+    ]
+    steps = [{mark.name: mark.mean_s for mark in mark_figures(replay(found, cluster))} for found in recordings if found]
+    assert steps[0]["step"] == pytest.approx(steps[1]["step"], rel=1e-9)
+    assert steps[1]["step"] == pytest.approx(steps[2]["step"], rel=1e-9)
+
+
+def test_fake_modules_move_to_device(virtual: VirtualRuns) -> None:
+    ran = virtual(PROGRAMS / "fake_moved.py", 2, fake=True, gpu=True)
+    assert ran.lines(1) == ["moved torch.bfloat16"] and not ran.outcome.findings
+
+
+def test_fake_run_rejects_data_dependent_programs(virtual: VirtualRuns, tmp_path: Path) -> None:
+    program = tmp_path / "deciding.py"
+    program.write_text("import torch\nx = torch.randn(4)\nif (x > 0).any():\n    print(x)\n")
+    (finding,) = virtual(program, 1, fake=True).outcome.findings
+    assert "run it without --fake" in finding.text and "deciding.py:3" in finding.text
+    with pytest.raises(InputError, match="without data nothing is computed"):
+        VirtualOptions(UserProgram("x.py"), 4, star(4), compute="measured", fake=True)
+    with pytest.raises(InputError, match="give rising ranks from 0 to at most 3"):
+        VirtualOptions(UserProgram("x.py"), 4, star(4), fake=True, only=(0, 4))
+
+
+def test_rejects_file_with_syntax_error(virtual: VirtualRuns, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.py"
+    broken.write_text("def (:\n")
+    with pytest.raises(InputError, match=r"broken\.py: this is no program of Python"):
+        virtual(broken, 2)
+
+
+def test_docs_show_actual_hang_report(virtual: VirtualRuns, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "virtual.md").read_text()
+    program = page.partition("```python\n")[2].partition("```")[0]
+    shown = page.partition("```\ndeadlock")[2].partition("```")[0]
+    (tmp_path / "ring.py").write_text(program)
+    (finding,) = virtual(tmp_path / "ring.py", 4).outcome.findings
+    assert finding.text == f"deadlock{shown.rstrip()}"
+
+
+PROGRAM = Path(__file__).parent / "virtual_programs" / "trained.py"
+WAYS = ("ddp", "ddp_hook", "fsdp1", "fsdp2", "hsdp", "tensor", "sequence", "pipeline")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_losses_match_single_device_and_replay_matches_time(virtual: VirtualRuns, way: str) -> None:
+    cluster = simcomm.two_level_tree(2, 2, "10 Gbit/s", "5 us", 4.0)
+    ran = virtual(PROGRAM, 4, way, cluster=cluster, compute="model", timing="live")
+    assert [ran.lines(rank) for rank in range(4)] == [["equal"]] * 4, (ran.out, ran.err)
+    assert ran.outcome.findings == () and ran.recording is not None
+    again = replay(ran.recording, cluster)
+    assert again.elapsed == pytest.approx(ran.outcome.jobs[0].elapsed, rel=1e-9)
+
+
+@pytest.mark.parametrize("way", ["ddp", "pipeline"])
+def test_recorded_and_live_timing_record_same_run(virtual: VirtualRuns, way: str) -> None:
+    cluster = simcomm.two_level_tree(2, 2, "10 Gbit/s", "5 us", 4.0)
+    found = []
+    for timing in ("live", "recorded"):
+        ran = virtual(PROGRAM, 4, way, cluster=cluster, compute="model", timing=timing)
+        assert ran.recording is not None
+        found.append(replay(ran.recording, cluster).elapsed)
+    assert found[0] == pytest.approx(found[1], rel=1e-12)
+
+
+def test_checkpoint_reloads_and_join_handles_uneven_batches(virtual: VirtualRuns, tmp_path: Path) -> None:
+    ran = virtual(PROGRAM.with_name("kept.py"), 3, str(tmp_path / "kept"))
+    assert [ran.lines(rank) for rank in range(3)] == [["True", "joined"]] * 3, (ran.out, ran.err)
+    assert ran.outcome.findings == ()

@@ -1,0 +1,91 @@
+"""Mistakes of programs on virtual ranks are told with kind, ranks and lines; of right programs nothing is told."""
+
+from pathlib import Path
+
+import pytest
+from mistake_corpus import RIGHT, WRONG, CorpusProgram
+from virtual_runs import Ran, VirtualRuns
+
+ROOT = Path(__file__).parents[2]
+SLOW = {"dcp", "fsdp2", "hsdp", "mesh", "tp_sp"}  # more than a second each: of DTensor's first use
+
+
+def run(virtual: VirtualRuns, program: CorpusProgram, **options: object) -> Ran:
+    said = {"timing": "recorded", **program.options, **options}
+    ran = virtual(program.path, program.ranks, *program.arguments, **said)
+    assert "in vain" not in ran.err, ran.err
+    return ran
+
+
+def name(program: CorpusProgram) -> str:
+    return program.path.stem
+
+
+@pytest.mark.parametrize(
+    "program", [pytest.param(one, marks=[pytest.mark.slow] * (name(one) in SLOW)) for one in RIGHT], ids=name
+)
+def test_nothing_is_told_of_a_right_program(virtual: VirtualRuns, program: CorpusProgram) -> None:
+    ran = run(virtual, program)
+    assert [finding.text for finding in ran.outcome.findings] == []
+
+
+@pytest.mark.parametrize("program", WRONG, ids=name)
+def test_a_mistake_is_told_with_its_ranks_and_lines(virtual: VirtualRuns, program: CorpusProgram) -> None:
+    ran = run(virtual, program)
+    assert program.find_untold(ran.outcome.findings) == []
+    assert ran.outcome.status == 1
+    for finding in ran.outcome.findings:
+        lines = finding.text.splitlines()
+        assert lines[0].startswith(f"{finding.kind}: ") and "{" not in lines[0]
+        assert finding.advice or finding.kind == "exception"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", RIGHT, ids=name)
+def test_nothing_is_told_of_a_right_program_that_is_timed(virtual: VirtualRuns, program: CorpusProgram) -> None:
+    assert [finding.text for finding in run(virtual, program, timing="live").outcome.findings] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", WRONG, ids=name)
+def test_a_mistake_is_told_where_ranks_are_timed(virtual: VirtualRuns, program: CorpusProgram) -> None:
+    assert program.find_untold(run(virtual, program, timing="live").outcome.findings) == []
+
+
+def test_the_page_has_all_kinds_and_what_its_example_says(virtual: VirtualRuns) -> None:
+    page = (ROOT / "docs" / "virtual_mistakes.md").read_text()
+    rows = [row.split("|")[1] for row in page.splitlines() if row.startswith("| ") and not row.startswith("| what")]
+    kinds = {kind.strip() for row in rows for kind in row.split(",") if kind.strip(" -")}
+    assert kinds == {kind for program in WRONG for kind in program.kinds}
+    (finding,) = virtual(ROOT / "examples" / "uneven_batches.py", 4, timing="live").outcome.findings
+    assert f"```\n{finding.text}\n```" in page
+
+
+@pytest.mark.parametrize("name", ["send_round", "unequal_batches"])
+def test_a_hang_is_drawn_up_to_where_it_stops(virtual: VirtualRuns, name: str) -> None:
+    program = next(one for one in WRONG if one.path.stem == name)
+    ran = run(virtual, program, timing="live")
+    assert ran.trace is not None and ran.trace.failure is not None
+    assert ran.trace.failure.circle == ((0, 1, 2) if name == "send_round" else ())
+    assert ran.trace.failure.text.endswith(ran.outcome.findings[0].title)
+    assert {span.rank for span in ran.trace.spans} == {0, 1, 2}
+    waits = [(one.rank, one.peer, one.sends) for one in ran.trace.unfinished]
+    assert waits == ([(0, 1, True), (1, 2, True), (2, 0, True)] if name == "send_round" else [])
+
+
+def test_the_corpus_has_what_it_should() -> None:
+    assert len(RIGHT) >= 30 and len(WRONG) >= 50
+    assert all("kind" in program.said for program in WRONG) and not any("kind" in program.said for program in RIGHT)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("recv_from_itself", "rank 0 receives from itself"),
+        ("peers_crossed", "rank 0 sends to rank 1, which receives from rank 2"),
+        ("place_as_source", "group_src=0 or group_dst=0"),
+    ],
+)
+def test_peers_that_do_not_fit_are_named(virtual: VirtualRuns, name: str, said: str) -> None:
+    (program,) = [one for one in WRONG if one.path.stem == name]
+    assert said in virtual(program.path, program.ranks).outcome.findings[0].text

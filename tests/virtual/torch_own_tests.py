@@ -1,0 +1,107 @@
+"""Torch's own tests of process groups, on virtual ranks and on real gloo ranks: which pass, and why some do not.
+
+    python tests/virtual/torch_own_tests.py     measures again, in half an hour, and writes the JSON file next to it
+
+The file has the tests that three gloo processes pass, and of those that virtual ranks do not pass the reason, which is
+written by hand.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import simcomm
+from collectives.errors import RunFailed
+from virtual.hosting.host import VirtualHost
+from virtual.options import VirtualOptions
+from virtual.process.programs import UserProgram
+
+HERE = Path(__file__).parent
+PROGRAM = HERE / "virtual_programs" / "torch_test.py"
+KNOWN = HERE / "torch_own_tests.json"
+MODULE = "torch.testing._internal.distributed.distributed_test"
+RANKS = 3
+SECONDS = 60.0  # that a test may take
+LIST = f"""if True:
+    from {MODULE} import DistributedTest as tests
+    print(*sorted(name for name in dir(tests._DistTestBase) if name.startswith("test_")))
+"""
+
+
+@contextmanager
+def torch_host() -> Iterator[VirtualHost]:
+    """A context with a host that has imported the tests, in the environment that they read."""
+    with tempfile.TemporaryDirectory() as folder:
+        before = dict(os.environ)
+        os.environ.update(surroundings(folder))
+        try:
+            with VirtualHost(("torch._dynamo", "torch.distributed.fsdp", MODULE)) as host:
+                yield host
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+
+
+def surroundings(folder: str) -> dict[str, str]:
+    """Return the variables that the tests read when they are imported."""
+    return {"BACKEND": "gloo", "TEMP_DIR": folder, "WORLD_SIZE": f"{RANKS}", "OMP_NUM_THREADS": "1"}
+
+
+def run_virtually(host: VirtualHost, name: str) -> str:
+    """Return "passed", "skipped", or what is wrong with a test on virtual ranks."""
+    said: list[str] = []
+    cluster = simcomm.star(RANKS, "10 Gbit/s", "5 us")
+    options = VirtualOptions(UserProgram(str(PROGRAM), (name,)), RANKS, cluster, timing="live")
+    try:
+        outcome = host.run(options, timeout=SECONDS, show=lambda stream, text: said.append(text)).outcome
+    except RunFailed as error:
+        return str(error)
+    if outcome.findings:
+        return "\n".join(finding.text for finding in outcome.findings)
+    return judge("".join(said))
+
+
+def judge(said: str) -> str:
+    """Return what the ranks of a test have said of it."""
+    if said.count("PASSED") == RANKS:
+        return "passed"
+    return "skipped" if "SKIPPED" in said else f"no rank says how it ended: {said[-300:]}"
+
+
+def run_really(name: str) -> str:
+    """Return "passed", "skipped" or "failed": how a test goes on processes of gloo."""
+    with tempfile.TemporaryDirectory() as folder:
+        nproc = f"--nproc-per-node={RANKS}"
+        call = [sys.executable, "-m", "torch.distributed.run", nproc, "--standalone", str(PROGRAM)]
+        env = {**os.environ, **surroundings(folder), "GLOO_SOCKET_IFNAME": "lo"}
+        try:
+            done = subprocess.run([*call, name], env=env, capture_output=True, text=True, timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            return "failed"
+    return judge(done.stdout) if done.returncode == 0 else "failed"
+
+
+def main() -> None:
+    """Measure all tests again; reasons of those that fail on virtual ranks stay as they are."""
+    names = subprocess.run(
+        [sys.executable, "-c", LIST],
+        env={**os.environ, **surroundings(tempfile.gettempdir())},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    known = json.loads(KNOWN.read_text())
+    known["passed on gloo"] = [name for name in names if run_really(name) == "passed"]
+    with torch_host() as host:
+        failed = [name for name in known["passed on gloo"] if run_virtually(host, name) != "passed"]
+    known["fail on virtual ranks"] = {name: known["fail on virtual ranks"].get(name, "") for name in failed}
+    KNOWN.write_text(json.dumps(known, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

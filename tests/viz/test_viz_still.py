@@ -1,0 +1,312 @@
+"""Waterfall, scaling curve, critical path and space-time: what is drawn is what the prediction or the Trace says."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from io import BytesIO
+from itertools import pairwise
+from pathlib import Path
+from re import findall
+
+import numpy as np
+import pytest
+import viz_traces
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from PIL import Image
+from typer.testing import CliRunner
+
+import ringlab
+import simcomm
+import viz
+from collectives import InputError, Message, Span, Trace
+from collectives.errors import TooLarge
+from collectives.records.waits import critical_path, divide_path
+from ringlab.cli import app
+from ringlab.pictures.plots import scaling_curves, waterfall
+from ringlab.shared.figures import SideBySide
+from ringlab.shared.progress import NoProgress
+from viz.accuracy import Dots, accuracy_figure
+from viz.curves import Curve, SweepLine, scaling_figure, sweep_figure
+from viz.path_strip import path_figure
+from viz.space_time import space_time_figure
+from viz.style import PHASES, chunk_colours, render_figure, rgb
+from viz.waterfall import Bar, waterfall_figure
+
+FORMULA = "$\\frac{$"
+
+
+def words(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.findobj(Text) if isinstance(text, Text)]
+
+
+def widths(figure: Figure) -> list[tuple[str | None, float]]:
+    return [(bar.get_gid(), bar.get_width()) for axes in figure.axes for bar in axes.patches]  # type: ignore[attr-defined]
+
+
+def test_the_waterfall_shows_the_phases_of_the_prediction() -> None:
+    answer = ringlab.load("faults", "collective.sizes=64 KiB").predict()
+    subtitle, bars = waterfall(answer)
+    figure = waterfall_figure(answer.title, subtitle, bars)
+    steps = [one.training[0] for one in (answer.own, *answer.what_ifs)]
+    drawn = [
+        (phase, getattr(step, f"{phase}_s"))
+        for step in steps
+        if step.step_s is not None
+        for phase in ("forward", "backward", "sync", "optimizer")
+    ]
+    assert [name for name, _ in widths(figure)] == [name for name, _ in drawn]
+    np.testing.assert_allclose([width for _, width in widths(figure)], [seconds for _, seconds in drawn])
+    assert "never ends" in words(figure), "rank 2 fails in the last what-if"
+    assert {"248 ms", "811 ms"} <= set(words(figure))
+
+
+def test_without_a_training_the_waterfall_shows_collectives_at_the_largest_size() -> None:
+    answer = ringlab.load("two-racks").predict()
+    subtitle, bars = waterfall(answer)
+    largest = max(one.bytes for one in answer.collectives)
+    assert [(bar.name, bar.seconds) for bar in bars] == [
+        (one.algorithm, one.time_s) for one in answer.collectives if one.bytes == largest
+    ]
+    assert subtitle.startswith("all_reduce of 8 MiB")
+
+
+def test_points_of_a_curve_that_are_too_large_are_left_out_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    train, notes = simcomm.train, list[str]()
+
+    def train_few(training, cluster, most=4, **options):
+        if cluster.world_size > most:
+            raise TooLarge(f"{cluster.world_size} ranks are too many")
+        return train(training, cluster, **options)
+
+    monkeypatch.setattr(NoProgress, "note", lambda self, text: notes.append(text))
+    monkeypatch.setattr(simcomm, "train", train_few)
+    curves = scaling_curves(ringlab.load("star8"), None, progress=NoProgress())
+    assert [list(curve.world_sizes) for curve in curves] == [[2, 3, 4]] * 2
+    assert notes == ["Left out: 6 ranks are too many; 8 ranks are too many."]
+    monkeypatch.setattr(simcomm, "train", partial(train_few, most=0))
+    with pytest.raises(TooLarge, match="2 ranks are too many"):
+        scaling_curves(ringlab.load("star8"), None)
+
+
+def test_the_scaling_curve_is_that_of_predictions_on_fewer_hosts() -> None:
+    scenario = ringlab.load("star8")
+    curves = scaling_curves(scenario, None)
+    assert [curve.name for curve in curves] == ["naive", "ring"]
+    four = ringlab.load("star8", "cluster.hosts=4", "collective.sizes=1 KiB").predict().training
+    for curve, one in zip(curves, four, strict=True):
+        at = list(curve.world_sizes).index(4)
+        assert curve.samples_per_s[at] == pytest.approx(one.samples_per_s)
+        assert curve.efficiency[at] == pytest.approx(one.scaling_efficiency)
+    lines = {line.get_gid(): line for line in scaling_figure("", "", curves).axes[0].lines}
+    np.testing.assert_allclose(lines["ring"].get_ydata(), np.array(curves[1].samples_per_s, float))
+    ideal = 32 / 0.110  # samples a second of one rank: 25 + 78 + 7 ms
+    np.testing.assert_allclose(lines["ideal"].get_ydata(), ideal * np.array(curves[1].world_sizes))
+
+
+def test_curves_upon_each_other_are_one_and_the_ideal_is_that_of_the_best() -> None:
+    alike = [Curve(name, [1, 8], [100.0, 400.0], [1.0, 0.5]) for name in ("float32", "fp16")]
+    axes = scaling_figure("", "", alike).axes[0]
+    assert [line.get_gid() for line in axes.lines] == ["ideal", "float32, fp16"]
+    assert [text.get_text() for text in axes.texts] == ["ideal", "float32, fp16\n50% at 8"]
+    batches = [Curve(str(batch), [8], [4.0 * batch], [0.5]) for batch in (16, 32)]
+    figure = scaling_figure("", "", batches)
+    ideal = figure.axes[0].lines[0]
+    assert next(text.get_text() for text in figure.axes[0].texts) == "ideal of 32"
+    (left, right), heights = np.array(ideal.get_xdata(), float), np.array(ideal.get_ydata(), float)
+    assert list(heights) == [256.0, 256.0] and left < 8 < right
+
+
+def test_curves_that_are_close_are_drawn_by_rank() -> None:
+    curves = [Curve(name, [2, 4], [2 * rate, 4 * rate], [rate / 10] * 2) for name, rate in (("1", 8.0), ("25", 9.0))]
+    axes = scaling_figure("", "", curves).axes[0]
+    assert axes.get_ylabel() == "samples a second, of each rank" and axes.get_yscale() == "linear"
+    assert {line.get_gid(): np.array(line.get_ydata(), float).tolist() for line in axes.lines} == {
+        "ideal": [10.0, 10.0], "1": [8.0, 8.0], "25": [9.0, 9.0],
+    }  # fmt: skip
+    places = [text.get_position()[1] for text in axes.texts]
+    assert all(0 < place < 1 for place in places) and len({round(place, 2) for place in places}) == 3
+    far = scaling_figure("", "", [*curves, Curve("0", [2], [9.0], [0.45])]).axes[0]
+    assert far.get_ylabel() == "samples a second, of all ranks" and far.get_yscale() == "log"
+
+
+def test_a_training_that_never_ends_has_no_point() -> None:
+    figure = scaling_figure("", "", [Curve("ring", [2, 4], [60.0, None], [0.9, None])])
+    assert {line.get_gid(): list(line.get_xdata()) for line in figure.axes[0].lines}["ring"] == [2]
+    with pytest.raises(InputError, match="0 points"):
+        scaling_figure("", "", [Curve("ring", [4], [None], [None])])
+
+
+@pytest.mark.parametrize("trace", [viz_traces.ring(8), viz_traces.naive(4), viz_traces.this_machine(2)])
+def test_parts_follow_each_other_and_make_up_the_run(trace: Trace) -> None:
+    parts = divide_path(trace)
+    assert parts[0].begin == 0
+    assert parts[-1].end == pytest.approx(trace.elapsed)
+    assert all(before.end == after.begin for before, after in pairwise(parts))
+    by_row: dict[str | None, float] = dict(widths(path_figure(trace)))
+    assert sum(by_row.values()) == pytest.approx(trace.elapsed)
+
+
+def test_a_path_is_divided_into_latency_links_reductions_and_waiting() -> None:
+    trace = viz_traces.two_racks()
+    late = Message(3, 4, 0, 0, 1_000_000, 0.002, 0.011, ("h3", "s0", "s1", "h4"))
+    trace = Trace(
+        **{**vars(trace), "messages": [late], "spans": [Span(4, "reduce", 0, 0.011, 0.012)], "elapsed": 0.012}
+    )
+    found = [(part.kind, part.name, pytest.approx(part.end - part.begin)) for part in divide_path(trace)]
+    latency = 3 * viz_traces.LATENCY
+    assert found == [
+        ("waiting", "", 0.002),
+        ("latency", "", latency),
+        ("bandwidth", "s0 → s1", 0.009 - latency),  # the trunk has a tenth of the others' bandwidth
+        ("computing", "reduce", 0.001),
+    ]
+    assert {"bandwidth of s0 → s1", "latency", "reduce", "waiting"} <= {name for name, _ in widths(path_figure(trace))}
+
+
+def test_the_links_of_a_path_are_those_that_its_messages_cross() -> None:
+    trace = ringlab.load("two-racks").trace("ring", "1 MiB")
+    seconds: dict[str | None, float] = dict(widths(path_figure(trace)))
+    assert max(seconds, key=lambda name: seconds[name]) == "bandwidth of s0 → s1"
+    legs = sum(leg.seconds for leg in critical_path(trace) if leg.name == "message")
+    assert sum(seconds.values()) - seconds.get("reduce", 0.0) == pytest.approx(legs)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["piechart", "star8", "-o", "x.png"], "unknown plot 'piechart'; use one of step, scaling, path"),
+        (["step", "star8", "-o", "x.gif"], "a still picture is written as .png or .svg or .pdf, not '.gif'"),
+        (["scaling", "two-racks", "-o", "x.png"], "a [training] table is required"),
+    ],
+)
+def test_plot_says_what_it_cannot_draw(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["plot", *arguments])
+    assert isinstance(result.exception, InputError)
+    assert message in " ".join(str(result.exception).split())
+    assert not list(tmp_path.iterdir())
+
+
+def test_plot_draws_a_trace_from_a_file(tmp_path: Path) -> None:
+    viz_traces.ring(4).write(tmp_path / "ring.trace.json")
+    result = CliRunner().invoke(app, ["plot", "path", str(tmp_path / "ring.trace.json"), "-o", f"{tmp_path}/path.svg"])
+    assert result.exit_code == 0, result.output
+    assert b"<svg" in (tmp_path / "path.svg").read_bytes()
+    with pytest.raises(InputError, match="a trace only supports the plot 'path', not 'step'"):
+        ringlab.plot("step", tmp_path / "ring.trace.json", tmp_path / "step.png")
+
+
+def test_too_many_bars_are_refused() -> None:
+    with pytest.raises(InputError, match="41 bars; a waterfall shows from 1 to 40"):
+        waterfall_figure("", "", [Bar("here", "ring", {"sync": 1.0}, 1.0)] * 41)
+
+
+def test_the_gallery_shows_every_picture_that_make_draws() -> None:
+    root = Path(__file__).parents[2]
+    made = set(findall(r"(?:-o|--plot) docs/(pictures/\S+)", (root / "Makefile").read_text()))
+    shown = set(findall(r"\]\((pictures/[^)]+)\)", (root / "docs/gallery.md").read_text()))
+    assert made == shown
+    assert {f"pictures/{file.name}" for file in (root / "docs/pictures").iterdir()} == made
+
+
+def test_measured_bars_stand_beside_predicted_ones() -> None:
+    predicted = ringlab.load("star8", "collective.sizes=1 KiB").predict()
+    step = predicted.training[0]
+    both = replace(
+        step,
+        **{
+            key: SideBySide(getattr(step, key), 2 * getattr(step, key), -0.5)
+            for key in vars(step)
+            if key.endswith("_s") and "per" not in key and getattr(step, key) is not None
+        },
+    )
+    _, bars = waterfall(replace(predicted, training=(both,), what_ifs=()))
+    assert [(bar.name, bar.seconds) for bar in bars] == [
+        (f"{step.gradient_sync}, predicted", step.step_s),
+        (f"{step.gradient_sync}, measured", 2 * step.step_s),
+    ]
+    assert bars[1].parts["sync"] == 2 * step.sync_s
+
+
+@pytest.mark.parametrize("draw", [path_figure, space_time_figure])
+def test_names_of_a_trace_are_never_taken_for_formulas(draw: Callable[[Trace], Figure]) -> None:
+    trace = replace(viz_traces.ring(2), title=FORMULA, spans=[Span(0, FORMULA, 0, 0.0, 1e-4)])
+    assert named(draw(trace)) >= 1
+
+
+def test_a_legend_is_as_wide_as_its_picture_at_most() -> None:
+    families = [f"network, up to {rate} GB/s a node" for rate in range(9)]
+    dots = [Dots(panel, family, [1.0], [1.0]) for panel in ("easy", "hard") for family in families]
+    figure = accuracy_figure("", "", dots)
+    (legend,) = figure.legends
+    assert len(legend.get_texts()) == 9
+    assert legend.get_window_extent().width <= figure.bbox.width
+
+
+def test_names_of_others_are_never_taken_for_formulas() -> None:
+    bars = [Bar(FORMULA, FORMULA, {FORMULA: 1.0}, 1.0), Bar("c", FORMULA, {}, None)]
+    assert named(waterfall_figure(FORMULA, FORMULA, bars)) == 4
+    assert named(scaling_figure(FORMULA, FORMULA, [Curve(FORMULA, [2], [1.0], [0.5])])) == 3
+    assert named(accuracy_figure(FORMULA, FORMULA, [Dots(FORMULA, FORMULA, [1.0], [1.0])])) == 4
+    assert named(sweep_figure(FORMULA, FORMULA, [SweepLine(FORMULA, [FORMULA], [1.0])])) == 5
+
+
+def named(figure: Figure) -> int:
+    """Return how many texts of a figure hold the formula, none of which is read as one when it is drawn."""
+    render_figure(figure)
+    texts = [text for text in figure.findobj(Text) if isinstance(text, Text) and FORMULA in text.get_text()]
+    assert not any(text.get_parse_math() for text in texts)
+    return len(texts)
+
+
+def pixels(trace: Trace) -> np.ndarray:
+    with Image.open(BytesIO(render_figure(space_time_figure(trace)))) as image:
+        return np.asarray(image.convert("RGB")).astype(int)
+
+
+def near(picture: np.ndarray, colour: str) -> np.ndarray:
+    """Rows and columns of the pixels of a colour, shape [pixels, 2]; the right margin with the key left out."""
+    wanted = np.array([round(255 * part) for part in rgb(colour)])
+    return np.argwhere(np.abs(picture[:, :1295] - wanted).max(axis=2) < 4)
+
+
+@pytest.mark.parametrize(("ranks", "height"), [(2, 510), (8, 759), (64, 1800)])
+def test_the_picture_grows_with_the_ranks(tmp_path: Path, ranks: int, height: int) -> None:
+    viz.draw(viz_traces.ring(ranks), tmp_path / "ring.png")
+    with Image.open(tmp_path / "ring.png") as image:
+        assert (image.format, image.size) == ("PNG", (1500, height))
+
+
+def test_the_same_trace_gives_the_same_bytes() -> None:
+    assert render_figure(space_time_figure(viz_traces.ring(3))) == render_figure(space_time_figure(viz_traces.ring(3)))
+
+
+def test_a_message_leads_from_its_sender_down_to_its_receiver() -> None:
+    trace = Trace("x", "measured", 2, 1.0, [Message(0, 1, 0, 0, 10, 0.25, 0.75)])
+    marks = near(pixels(trace), chunk_colours(1)[0])
+    (top, left), (bottom, right) = marks.min(axis=0), marks.max(axis=0)
+    axis_left, axis_width = 0.075 * 1500, 0.79 * 1500
+    assert (left - axis_left) / axis_width == pytest.approx(0.25, abs=0.01)
+    assert (right - axis_left) / axis_width == pytest.approx(0.75, abs=0.01)
+    at_left, at_right = marks[marks[:, 1] == left][:, 0].mean(), marks[marks[:, 1] == right][:, 0].mean()
+    assert at_left == pytest.approx(top, abs=5) and at_right == pytest.approx(bottom, abs=8)
+
+
+def test_phases_take_their_share_of_the_width_and_four_steps_are_shown() -> None:
+    picture = pixels(viz_traces.training(ranks=1, steps=10))
+    columns = {name: len(set(near(picture, colour)[:, 1])) for name, colour in PHASES.items() if name != "reduce"}
+    total = sum(columns.values())
+    assert total == pytest.approx(0.79 * 1500, rel=0.03)
+    for name, share in (("forward", 0.2), ("backward", 0.5), ("sync", 0.2), ("optimizer", 0.1)):
+        assert columns[name] / total == pytest.approx(share, abs=0.02)
+    runs = np.diff(sorted(set(near(picture, PHASES["sync"])[:, 1])))
+    assert np.count_nonzero(runs > 5) == 3
+
+
+def test_very_many_messages_are_drawn() -> None:
+    trace = viz_traces.ring(8)
+    many = [message for message in trace.messages for _ in range(200)]
+    assert len(render_figure(space_time_figure(replace(trace, messages=many)))) > 10_000
