@@ -1,4 +1,4 @@
-"""The map of the house in DESIGN.md has every folder, each above those that it imports."""
+"""The table of packages in DESIGN.md has every folder, each above those that it imports."""
 
 import ast
 import re
@@ -23,9 +23,9 @@ PACKAGES = (
 
 
 def mapped_folders() -> list[str]:
-    """Return the folders of the map, from the top down."""
-    house = PAGE[PAGE.index("## The house") : PAGE.index("**The mirror.**")]
-    cells = [line.split("|")[1] for line in house.splitlines() if line.startswith("|")]
+    """Return the folders of the table, from the top down."""
+    packages = PAGE[PAGE.index("## Packages") : PAGE.index("## Virtual time")]
+    cells = [line.split("|")[1] for line in packages.splitlines() if line.startswith("|")]
     return [folder for cell in cells for folder in re.findall(r"`([\w/]+)/`", cell)]
 
 
@@ -40,13 +40,13 @@ def imported_folders(folder: str) -> set[str]:
     return found
 
 
-def test_every_folder_is_on_the_map() -> None:
+def test_design_lists_every_folder() -> None:
     there = {
         path.parent.relative_to(ROOT).as_posix() for name in PACKAGES for path in (ROOT / name).rglob("__init__.py")
     }
     assert sorted(mapped_folders()) == sorted(there)
 
 
-def test_no_folder_imports_one_above_it() -> None:
+def test_folder_imports_none_above_it() -> None:
     inner = [folder for folder in mapped_folders() if "/" in folder]
     assert not [(below, above) for above, below in combinations(inner, 2) if above in imported_folders(below)]
