@@ -32,12 +32,9 @@ $(COMPILED): $(STAMP) $(wildcard simcomm/*.py simcomm/compiled/*/*.py simcomm/mo
 install: $(COMPILED) ## make the virtual environment, and compile the engine (under a minute)
 
 .PHONY: demo
-demo: $(COMPILED) ## predict, run, compare and animate the quickstart on two ranks of this machine
-	$(BIN)/ringlab compare scenarios/quickstart.toml --report $(OUT)/quickstart.html --json $(OUT)/quickstart.json
-	$(BIN)/ringlab animate scenarios/quickstart.toml -o $(OUT)/quickstart.gif
-	@echo
-	@echo "The animation:  $(OUT)/quickstart.gif"
-	@echo "The report:     $(OUT)/quickstart.html"
+demo: $(COMPILED) ## predict two ranks here and eight hosts, run the two, compare and draw (a minute after installation)
+	@$(BIN)/ringlab demo -o $(OUT)
+	@echo "$(VENV) takes $$(du -sh $(VENV) | cut -f1) of disk. Learn how this works: $(BIN)/ringlab learn"
 
 .PHONY: test
 test: $(COMPILED) ## run the test suite, but for the sweeps through everything (minutes)
@@ -113,7 +110,8 @@ reality: $(COMPILED) ## measure emulated clusters on this machine beside their p
 .PHONY: compared
 compared: $(COMPILED) ## compare the quickstart with its prediction three times, and write the table (six minutes, on an idle machine)
 	mkdir -p $(OUT)
-	for run in 1 2 3; do $(BIN)/ringlab compare scenarios/quickstart.toml --json $(OUT)/compared$$run.json || exit 1; done
+	for run in 1 2 3; do $(BIN)/ringlab compare scenarios/quickstart.toml --thorough --set training.epochs=3 \
+		--set 'training.gradient_sync=["naive", "ring"]' --json $(OUT)/compared$$run.json || exit 1; done
 	$(BIN)/python docs/compare_table.py $(OUT)/compared1.json $(OUT)/compared2.json $(OUT)/compared3.json
 	$(BIN)/python docs/page_writer.py docs/predictions.md
 

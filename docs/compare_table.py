@@ -1,6 +1,6 @@
-"""How far ``make demo`` is off: the rows of several comparisons of this machine with its predictions, as a table.
+"""How far ``compare --thorough`` is off: a table of several comparisons of this machine with its predictions.
 
-    ringlab compare quickstart --json one.json        # as often as one likes; `make compared` does it three times
+    ringlab compare quickstart --thorough --json one.json   # as often as you like; `make compared` does it three times
     python docs/compare_table.py one.json two.json    # keeps the rows, of which page_writer.py makes the table
 
 A row is a collective, or a step of a training or one of its phases; a sync that has no length has none.

@@ -99,15 +99,17 @@ class Scenario(scenarios.LoadedScenario):
         backend: str = "gloo",
         timeout: float = TIMEOUT_S,
         emulate: bool = False,
+        thorough: bool = False,
         progress: Progress | None = None,
     ) -> "Comparison":
-        """Run the scenario in turns with calibrating, in one launch, and predict it from the calibration alone.
+        """Predict the scenario from a calibration, run it, and return both side by side.
 
-        With a ``calibration`` of before, the scenario is predicted from that and run by itself. With ``emulate`` its
-        network is built on this machine, and the calibration is of two hosts of such a network. ``backend`` is "gloo"
-        or "nccl"; a launch ends after ``timeout`` seconds, with trainings after so long without a step. With "nccl" one
-        host with this machine's GPUs will do too, and the algorithm "nccl" is measured as NCCL's own collective. Raises
-        InputError, also for another cluster and for faults; RunFailed.
+        Without ``calibration`` the kept one is used, or one is made in about 15 seconds and kept. Where ``thorough``,
+        the scenario runs in turns with calibrating, in one launch of minutes. With ``emulate`` its network is built on
+        this machine, and the calibration is of two hosts of such a network. ``backend`` is "gloo" or "nccl"; a launch
+        ends after ``timeout`` seconds, with trainings after so long without a step. With "nccl" one host with this
+        machine's GPUs will do too, and the algorithm "nccl" is measured as NCCL's own collective. Raises InputError,
+        also for another cluster and for faults; RunFailed.
 
         >>> both = load("here.toml").compare(timeout=60)  # doctest: +SKIP
         >>> both.collectives[0].time_s.predicted > 0  # doctest: +SKIP
@@ -116,7 +118,7 @@ class Scenario(scenarios.LoadedScenario):
         from ringlab.commands.measuring.compare import compare  # predictions do without what launches ranks
 
         session = session_of(progress, calibration=calibration, backend=backend, timeout_s=timeout)
-        return compare(self, session, emulate)
+        return compare(self, session, emulate, thorough)
 
     def trace(
         self,

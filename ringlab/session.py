@@ -88,20 +88,25 @@ class Session:
         return all(model.is_calibrated_for(training) for training in _trainings_to_time(scenario))
 
     def find_or_calibrate(self, scenario: LoadedScenario) -> Calibration | None:
-        """Return what ``find_calibration`` does; where that lacks something that the scenario needs, calibrate now."""
+        """Return what ``find_calibration`` does; where that lacks something that the scenario needs, calibrate now.
+
+        Messages are then timed at the sizes of the scenario only, unless an algorithm is ``auto``, which takes about 15
+        seconds. A kept calibration that was made while the machine was busy is made again.
+        """
         ranks = needed_ranks(scenario)
         if ranks is None or self.is_calibrated(scenario):
-            return self.find_calibration(scenario)
-        return self.calibrate(ranks, _trainings_to_time(scenario), accept_noise=True)[0]
+            found = self.find_calibration(scenario)
+            if ranks is None or self.calibration is not None or not (found and found.load and found.load.is_busy):
+                return found
+        trainings, requests = _trainings_to_time(scenario), _requests_to_time(scenario)
+        return self.calibrate(ranks, trainings, requests, accept_noise=True, brief=not _chooses(scenario))[0]
 
     def calibration_to_choose(self, scenario: LoadedScenario) -> Calibration | None:
         """Return what resolving ``auto`` needs before a run: nothing where no algorithm is ``auto``.
 
         Ranks that a launcher has started do not calibrate: they would do it beside each other. Raises InputError.
         """
-        comparison, trainings = scenario.collective, predictable(scenario.trainings)
-        algorithms = [*(comparison.algorithms if comparison else ()), *(one.gradient_sync for one in trainings)]
-        if not any(algorithm is not None and not algorithm.is_decided for algorithm in algorithms):
+        if not _chooses(scenario):
             if self.calibration is not None:
                 raise InputError(f"{scenario.path}: calibration is for algorithms named auto, and none is; remove it")
             return None
@@ -117,10 +122,8 @@ class Session:
         needed = needed_ranks(scenario)
         if None not in (ranks, needed) and ranks != needed:
             raise InputError(f"{scenario.path}: ranks is {ranks} and its cluster has {needed}; remove ranks")
-        asked = scenario.collective.requests(scenario.cluster.world_size) if scenario.collective else ()
-        requests = performance_model(scenario.cluster).requests_to_measure(asked)
         chosen = needed or (RANKS if ranks is None else ranks)
-        return self.calibrate(chosen, scenario.trainings, requests, accept_noise)
+        return self.calibrate(chosen, scenario.trainings, _requests_to_time(scenario), accept_noise)
 
     def calibrate(
         self,
@@ -128,8 +131,12 @@ class Session:
         trainings: Sequence[Training] = (),
         requests: Sequence[Request] = (),
         accept_noise: bool = False,
+        brief: bool = False,
     ) -> tuple[Calibration, str]:
         """Measure this machine with so many ranks, for these requests and trainings, and keep the result in the cache.
+
+        Where ``brief``, messages of other sizes than those of the requests are hardly measured, and the answer tells of
+        noise.
 
         Returns the file too, "" where it could not be written. Raises InputError for what cannot be measured, and
         RunFailed, also where the machine was busy or the parts disagree, unless ``accept_noise``.
@@ -141,7 +148,13 @@ class Session:
             check_training(training)
         with self.progress.task(f"calibrating this machine with {count(ranks, 'rank')}") as tick:
             calibration = realcomm.calibrate(
-                ranks, trainings, requests=requests, backend=self.backend, timeout=self.timeout_s, progress=tick
+                ranks,
+                trainings,
+                requests=requests,
+                backend=self.backend,
+                all_sizes=not brief,
+                timeout=self.timeout_s,
+                progress=tick,
             )
         noise = "; ".join(find_noise(calibration))
         if noise and not accept_noise:
@@ -149,7 +162,7 @@ class Session:
                 f"measurements on this machine were too noisy: {noise}. Nothing was saved; try again when "
                 "the machine is idle, or save them with --accept-noise"
             )
-        if noise:
+        if noise and not brief:
             self.progress.note(f"warning: this machine was not calm while it was measured: {noise}")
         return calibration, self._keep(calibration)
 
@@ -220,9 +233,23 @@ def _uses_calibration(scenario: LoadedScenario) -> bool:
     return any(uses_calibration(cluster, training) for cluster in clusters for training in trainings)
 
 
+def _chooses(scenario: LoadedScenario) -> bool:
+    """Return whether an algorithm of the scenario is ``auto``."""
+    comparison, trainings = scenario.collective, predictable(scenario.trainings)
+    algorithms = [*(comparison.algorithms if comparison else ()), *(one.gradient_sync for one in trainings)]
+    return any(algorithm is not None and not algorithm.is_decided for algorithm in algorithms)
+
+
+def _requests_to_time(scenario: LoadedScenario) -> list[Request]:
+    """Return the requests whose messages are measured at exactly their sizes."""
+    asked = scenario.collective.requests(scenario.cluster.world_size) if scenario.collective else ()
+    return performance_model(scenario.cluster).requests_to_measure(asked)
+
+
 def _trainings_to_time(scenario: LoadedScenario) -> list[Training]:
-    """Return the trainings whose computing times the scenario does not say."""
-    return [training for training in predictable(scenario.trainings) if training.compute is None]
+    """Return the trainings whose computing times the scenario does not say; torch's own sync is predicted here only."""
+    trainings = scenario.trainings if scenario.cluster.is_here else predictable(scenario.trainings)
+    return [training for training in trainings if training.compute is None]
 
 
 def load_scenario(reference: str | Path, *overrides: str) -> scenarios.LoadedScenario:

@@ -33,6 +33,7 @@ PROBE_S = 0.035  # of a probe in a block
 RUN_S = 0.08  # of a collective in a block
 REPETITIONS = 1, 9  # of either, at least and at most
 LONE_PROBE_S, LONE_REPETITIONS = 0.1, (3, 25)  # where nothing is run between the blocks, which are few
+BRIEF_BLOCK_S = 1.3  # for all probes of such a block together, at most, unless all sizes are timed
 
 
 @dataclass(frozen=True)
@@ -81,14 +82,16 @@ def make_plan(
     kinds: dict[TrainingKind, list[Training]] = {}
     for training in trainings:
         kinds.setdefault(TrainingKind.of(training), []).append(training)
+    probes = _probes([*hops, *common], ranks)
+    lone_probe_s = LONE_PROBE_S if all_sizes else min(LONE_PROBE_S, BRIEF_BLOCK_S / max(1, len(probes)))
     return CalibrationPlan(
-        _probes([*hops, *common], ranks),
+        probes,
         tuple(sizes) if all_sizes else LINE_SIZES,
         tuple(_training_plan(ranks, same, runs) for same in kinds.values()),
         tuple(TimedRequest(request, warmup=2, repetitions=None, inputs=None) for request in requests) if runs else (),
         turns,
         (HOP_TURNS if requests else PARTS - 1) if runs else turns,
-        PROBE_S if runs else LONE_PROBE_S,
+        PROBE_S if runs else lone_probe_s,
         repetitions=REPETITIONS if runs else LONE_REPETITIONS,
     )
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from time import perf_counter, process_time
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -41,6 +42,8 @@ REDUCTIONS = 9  # repetitions in a block
 STEPS_PER_PROBE = 1  # training steps of a block that use the same probe
 BESIDE_STEPS = 3  # of the pieces of torch's own sync, in a block
 LONE_STEPS = 3  # of one rank by itself, in a block
+
+T = TypeVar("T")
 
 
 class CalibrationTraining:
@@ -191,27 +194,39 @@ def take_turns(rank: int, world_size: int, plan: CalibrationPlan) -> RankTurns:
     running = [RunningMeasurement(rank, world_size, one) for one in plan.measurements]
     if plan.probes or plan.reductions:
         for turn in range(plan.hop_turns + 1):
-            blocks.append(_calibrate_hops(bench, plan, f"block {turn + 1} of {plan.hop_turns + 1}"))
+            _report_blocks(rank, plan, turn)
+            blocks.append(_calibrate_hops(bench, plan))
             for measurement in running if turn < plan.hop_turns else ():
                 measurement.take_block(plan.run_s, *plan.repetitions)
     collectives = [measurement.result() for measurement in running]
     del bench, running
     trainings = []
     for training_plan in plan.trainings:
-        found, results = _train_in_turns(rank, world_size, training_plan, plan.turns)
+        found, results = _train_in_turns(rank, world_size, plan, training_plan, len(blocks))
         blocks += found
         trainings += results
     return RankTurns(blocks, collectives, trainings, process_time())
 
 
-def _calibrate_hops(bench: ProbeBench, plan: CalibrationPlan, text: str) -> RankBlock:
+def _report_blocks(rank: int, plan: CalibrationPlan, done: int) -> None:
+    """Report how many of a plan's blocks are done, those of collectives and of all trainings together."""
+    blocks = (plan.hop_turns + 1) * bool(plan.probes or plan.reductions)
+    blocks += sum(plan.turns * len(_in_groups(one.runs)) + 1 for one in plan.trainings)
+    if rank == 0:
+        report_progress(done, blocks, "blocks of calibrating")
+
+
+def _in_groups(runs: Sequence[T]) -> list[list[T]]:
+    """Return the trainings of a turn by the block that follows them: each has its own, but three or more share one."""
+    return [[*runs]] if len(runs) > 2 else [[one] for one in runs] or [[]]
+
+
+def _calibrate_hops(bench: ProbeBench, plan: CalibrationPlan) -> RankBlock:
     """Time every probe and reduction for a moment."""
     block = RankBlock()
     with without_garbage_collection():
-        for done, probe in enumerate(plan.probes):
+        for probe in plan.probes:
             set_status(f"calibrating {probe.pattern}, {format_size(probe.nbytes)}")
-            if bench.rank == 0 and done % 8 == 0:
-                report_progress(done, len(plan.probes), f"calibrating, {text}")
             intervals = bench.time(probe, plan.probe_s, plan.repetitions)
             if bench.takes_part(probe):
                 block.probes[probe] = intervals
@@ -222,9 +237,10 @@ def _calibrate_hops(bench: ProbeBench, plan: CalibrationPlan, text: str) -> Rank
 
 
 def _train_in_turns(
-    rank: int, world_size: int, plan: TrainingPlan, turns: int
+    rank: int, world_size: int, whole: CalibrationPlan, plan: TrainingPlan, before: int
 ) -> tuple[list[RankBlock], list[RankResult]]:
-    """Calibrate the computing of a kind of training, and run its trainings in turns with that."""
+    """Calibrate the computing of a kind of training after ``before`` blocks, and run its trainings in turns."""
+    _report_blocks(rank, whole, before)
     calibrator = _TrainingCalibrator(rank, world_size, plan)
     running = list[RunningTraining]()
     for training in plan.runs:
@@ -232,12 +248,11 @@ def _train_in_turns(
         running.append(RunningTraining(rank, world_size, training, alone=alone))
     calibrator.warm_up()
     blocks = [calibrator.take_block()]
-    # a turn has two pauses in which a block is calibrated; more trainings than that share one
-    together = [running] if len(running) > 2 else [[one] for one in running] or [[]]
-    for turn in range(turns):
-        for trainings in together:
+    for turn in range(whole.turns):
+        for trainings in _in_groups(running):
             for one in trainings:
-                one.take_steps(-(-(one.steps - one.done) // (turns - turn)))
+                one.take_steps(-(-(one.steps - one.done) // (whole.turns - turn)))
+            _report_blocks(rank, whole, before + len(blocks))
             blocks.append(calibrator.take_block())
     return blocks, [one.finish() for one in running]
 

@@ -215,14 +215,23 @@ def _format_gain(gain: float) -> str:
 
 
 def _describe_sent(syncs: dict[str, Algorithm], cluster: Cluster, where: str) -> str:
-    shares = {}
-    for name in ("naive", "ring"):
-        schedule = build_schedule(syncs[name], cluster.world_size)
-        shares[name] = int(schedule.elements_sent(schedule.chunks).max(initial=0)) / schedule.chunks
+    naive, ring = (busiest_sends(syncs[name], cluster) for name in ("naive", "ring"))
     return (
-        f"of {cluster.world_size} ranks {where} the busiest sends {shares['naive']:.3g} times the buffer (naive) or "
-        f"{shares['ring']:.3g} times (ring){cluster.describe_links()}"
+        f"of {cluster.world_size} ranks {where} the busiest sends {naive:.3g} times the buffer (naive) or "
+        f"{ring:.3g} times (ring){cluster.describe_links()}"
     )
+
+
+def busiest_sends(algorithm: Algorithm, cluster: Cluster) -> float:
+    """Return how many times the buffer the rank sends that sends most.
+
+    >>> from collectives import find_algorithm
+    >>> from simcomm import star
+    >>> busiest_sends(find_algorithm("all_reduce/ring"), star(8, "10 Gbit/s", "5 us"))
+    1.75
+    """
+    schedule = build_schedule(algorithm, cluster.world_size)
+    return int(schedule.elements_sent(schedule.chunks).max(initial=0)) / schedule.chunks
 
 
 def reasons(figures: ClusterFigures[Any], title: str = "") -> list[str]:

@@ -4,7 +4,7 @@ Bars on a terminal, plain lines elsewhere.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from threading import Event, Thread
@@ -97,6 +97,48 @@ def keeping(found: Sized) -> Iterator[Interruption]:
         interruption.came = True
 
 
+class Stages:
+    """Progress of several tasks as one, in per cent, which only grows. Notes are left out.
+
+    ``tasks`` are in order: how the text of each begins, and about how many seconds it takes. One that is left out is
+    passed over, and one that is not among them changes the text only.
+
+    >>> told = []
+    >>> stages = Stages(lambda rank, *far: told.append(far), [("calibrating", 15), ("training", 2), ("training", 3)])
+    >>> for text in ("calibrating this machine", "training with ring"):
+    ...     with stages.task(text) as tick:
+    ...         tick(0, 1, 2, "half")
+    >>> [(done, text) for done, total, text in told if text == "half"]
+    [(37, 'half'), (80, 'half')]
+    """
+
+    def __init__(self, tick: Tick, tasks: Sequence[tuple[str, float]]) -> None:
+        self._tick, self._tasks, self._next, self._done = tick, tasks, 0, 0.0
+
+    @contextmanager
+    def task(self, text: str, late_s: float = 0.0) -> Iterator[Tick]:
+        """Return a context for a task, and the callback that moves the whole on."""
+        at = next((at for at in range(self._next, len(self._tasks)) if text.startswith(self._tasks[at][0])), None)
+        if at is None:
+            yield lambda rank, done, total, now: self._tick(rank, 0, 0, now)
+            return
+        self._next = at + 1
+        before, own, whole = (
+            sum(seconds for _, seconds in some) for some in (self._tasks[:at], self._tasks[at : at + 1], self._tasks)
+        )
+
+        def move(rank: int, done: int, total: int, now: str) -> None:
+            self._done = max(self._done, before + own * min(1.0, done / (total or 1)))
+            self._tick(rank, int(100 * self._done / whole), 100, now)
+
+        move(0, 0, 1, text)
+        yield move
+        move(0, 1, 1, text)
+
+    def note(self, text: str) -> None:
+        """Ignore the note."""
+
+
 class TerminalProgress:
     """Where a command says what it is doing: a ``Progress``."""
 
@@ -135,13 +177,21 @@ class _Shown:
     def __init__(self, console: Console, text: str) -> None:
         self.console, self.text, self.begun = console, text, time.monotonic()
         self.done, self.total, self.now, self.moved, self.is_shown = 0, 0, "", self.begun, False
+        self.is_aside = False  # something that is not counted goes on
         self.counted: tuple[float, int] | None = None  # since when, and from what on; None: since it began
 
     def tick(self, rank: int, done: int, total: int, now: str) -> None:
-        """Note how far the task is; a total of 0 is of something that is not counted, another one of something else."""
+        """Note how far the task is.
+
+        Without ``done`` and ``total`` only what is done now changes. Another total is of something else.
+        """
+        if self.total and not (done or total):
+            self.now, self.is_aside = now, True
+            return
         is_same = not self.total or (total == self.total and done >= self.done)
-        if self.now and not (self.total and is_same):
+        if self.now and (self.is_aside or not (self.total and is_same)):
             self.counted = (time.monotonic(), done)
+        self.is_aside = False
         self.done, self.total, self.now, self.moved = done, total, now, time.monotonic()
 
     def begin(self) -> None:

@@ -335,11 +335,10 @@ def _cells(value: Value, form: Format, is_compared: bool) -> list[Cell]:
 
 
 def _error(error: float | None, is_trusted: bool) -> Cell:
-    """Return the cell of a prediction's error, of good, fair or poor kind, or with a mark as not to be trusted."""
+    """Return the cell of a prediction's error: good, fair or poor, unless the machine was busy."""
     if error is None:
         return Cell(NOTHING)
-    text = f"{100 * error:+.0f}"
-    return Cell(text, next(kind for kind, most in ERRORS if abs(error) <= most)) if is_trusted else Cell(f"{text} ?")
+    return Cell(f"{100 * error:+.0f}", next(kind for kind, most in ERRORS if abs(error) <= most) if is_trusted else "")
 
 
 def _give_or_take(value: float | None, uncertainty: float | None) -> str:

@@ -498,7 +498,8 @@ def _of_ringlab(folder: Path, files: Mapping[str, Path]) -> dict[str, Trial]:
         ),
         "compare": Trial(
             ringlab.compare, lambda: dict(on_here),
-            {"scenario": trains, "calibration": calibration(), **measured, "emulate": True}, ("emulate",),
+            {"scenario": trains, "calibration": calibration(), **measured, "emulate": True, "thorough": True},
+            ("emulate", "thorough"),
         ),
         "compare_form": Trial(
             ringlab.compare_form, lambda: {"scenario": files["spread"]},
@@ -580,10 +581,13 @@ def _of_ringlab(folder: Path, files: Mapping[str, Path]) -> dict[str, Trial]:
         of_methods[f"Scenario.{name}"] = Trial(
             getattr(scenario, name), lambda base=base: dict(base), kept, ("accept_noise",)
         )
-    for name, others in (("run", run), ("compare", {**measured, "calibration": calibration(), "emulate": True})):
+    for name, others in (
+        ("run", run),
+        ("compare", {**measured, "calibration": calibration(), "emulate": True, "thorough": True}),
+    ):
         kept = {key: value.value if isinstance(value, Given) else value for key, value in others.items()}
-        scenario = here if name == "compare" else trains
-        of_methods[f"Scenario.{name}"] = Trial(getattr(scenario, name), dict, kept, ("emulate",))
+        scenario, flags = (here, ("emulate", "thorough")) if name == "compare" else (trains, ("emulate",))
+        of_methods[f"Scenario.{name}"] = Trial(getattr(scenario, name), dict, kept, flags)
     (folder / "mine").mkdir(exist_ok=True)
     return {**{f"ringlab.{name}": trial for name, trial in found.items()}, **of_methods}
 

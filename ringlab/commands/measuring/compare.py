@@ -1,15 +1,18 @@
 """``ringlab compare``: a scenario predicted and run, side by side."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+import typer
 
 from collectives.errors import InputError
 from collectives.records.calibration import Calibration, MachineLoad
 from collectives.records.trace import Trace
 from collectives.training.workload import Training
 from collectives.units import count
+from realcomm.calibration.load import watch_load
 from realcomm.launching.launcher import check_launch
 from ringlab.commands.measuring.measurement import (
     Kept,
@@ -52,6 +55,9 @@ from scenarios import LoadedScenario
 from scenarios.loader import is_spread
 from simcomm.model.faults import NO_FAULTS
 
+if TYPE_CHECKING:
+    from realcomm.launching.types import RankNetwork
+
 
 @with_groups
 def command(
@@ -59,6 +65,9 @@ def command(
     real: RealOptions,
     report: ReportOpt = None,
     check: CheckOpt = False,
+    thorough: Annotated[
+        bool, typer.Option("--thorough", help="Calibrate and run in turns, for minutes, so that drift cancels out.")
+    ] = False,
     *,
     outputs: AnswerOptions,
     set_keys: SetOpt = None,
@@ -67,8 +76,10 @@ def command(
     overrides, session = tuple(set_keys or ()), real_session(real)
     json_to, explain = outputs.json_to, outputs.explain
     if is_spread(scenario, overrides):
-        if report is not None or real.emulate or real.calibration is not None:
-            raise InputError("--report, --emulate and --calibration cannot be combined with [training.parallelism]")
+        if report is not None or thorough or real.emulate or real.calibration is not None:
+            raise InputError(
+                "--report, --thorough, --emulate and --calibration cannot be combined with [training.parallelism]"
+            )
         from ringlab.commands.measuring.forms import carry_out  # others do without
 
         carry_out(scenario, overrides, real, outputs, RunOptions(check), predict=True)
@@ -78,7 +89,7 @@ def command(
     loaded = load_scenario(scenario, *overrides)
     writers = []
     check_outputs(json_to, report, reads=real.calibration)
-    answer = compare(loaded, session, real.emulate)
+    answer = compare(loaded, session, real.emulate, thorough)
     if report is not None:
         from ringlab.pictures.report import write_report
 
@@ -90,8 +101,8 @@ def command(
 class Comparison(ScenarioAnswer[SideBySide]):
     """What ``compare`` found: each time and rate as predicted, as measured, and the error; what-ifs are predicted.
 
-    ``load`` is what else the machine did while it was calibrated. ``traces`` are of what was measured at the largest
-    size, and ``calibration`` is what was predicted from; they and ``limits`` are no part of the JSON.
+    ``load`` is what else the machine did while it was calibrated or measured. ``traces`` are of what was measured at
+    the largest size, and ``calibration`` is what was predicted from; they and ``limits`` are no part of the JSON.
     """
 
     kind: ClassVar[str] = "comparison"
@@ -118,12 +129,19 @@ def check_comparable(scenario: LoadedScenario, backend: str = "gloo") -> None:
 
 
 def make_comparison(
-    scenario: LoadedScenario, predicted: Prediction, measured: RunAnswer, calibration: Calibration | None
+    scenario: LoadedScenario,
+    predicted: Prediction,
+    measured: RunAnswer,
+    calibration: Calibration | None,
+    load: MachineLoad | None = None,
 ) -> Comparison:
-    """Return the prediction and the measurement of a scenario in one answer; None where something was only measured."""
+    """Return the prediction and the measurement of a scenario in one answer; None where something was only measured.
+
+    ``load`` is what else the machine did; it is the calibration's unless given.
+    """
     collectives = {_identity(one): one for one in predicted.collectives}
     training = {one.gradient_sync: one for one in predicted.training}
-    load = calibration.load if calibration else None
+    load = load or (calibration.load if calibration else None)
     is_free = load is None or not load.is_busy
     answer = Comparison(
         title=predicted.title,
@@ -146,9 +164,7 @@ def make_comparison(
     )
     concluded = conclude(answer, scenario)
     if load is not None and load.is_busy:
-        busy = (
-            f"This machine was busy: {load.describe()}. Errors with a ? are not to be trusted; compare when it is idle."
-        )
+        busy = f"{describe_busy(load)} The errors say little; compare when the machine is idle."
         few, more = keep_few(*concluded, most=MOST_SENTENCES - 1)
         concluded = Conclusions((busy, *few), more)
     return replace(answer, **concluded._asdict())
@@ -175,31 +191,69 @@ def _with_prediction(
     }
 
 
-def compare(scenario: LoadedScenario, session: Session, emulate: bool = False) -> Comparison:
-    """Run a scenario in turns with calibrating, in one launch, and predict it from the calibration alone.
+def describe_busy(load: MachineLoad) -> str:
+    """Return the sentence that says what else the machine did.
 
-    With a calibration of before, the scenario is predicted from that and run by itself. With ``emulate`` its network is
-    built on this machine, and the calibration is of two hosts of such a network. Raises InputError, also for another
-    cluster and for faults; RunFailed.
+    >>> describe_busy(MachineLoad(others=0.31, steal=0.0))
+    "This machine was busy: other processes took 31% of this machine's cores."
     """
+    return f"This machine was busy: {load.describe()}."
+
+
+def compare(scenario: LoadedScenario, session: Session, emulate: bool = False, thorough: bool = False) -> Comparison:
+    """Predict a scenario from a calibration, run it, and return both side by side.
+
+    The kept calibration is used if there is one, else one is made. Where ``thorough``, the scenario runs in turns with
+    calibrating, in one launch. With ``emulate`` its network is built on this machine, and the calibration is of two
+    hosts of such a network. Raises InputError, also for another cluster and for faults; RunFailed.
+    """
+    if thorough and (emulate or session.calibration is not None or not scenario.cluster.is_here):
+        raise InputError(
+            "--thorough requires a scenario of this machine, and cannot be combined with --emulate and --calibration"
+        )
     check_launch(scenario.cluster.world_size, session.backend, session.timeout_s)
     scenario = with_counted_models(scenario)
     if emulate:
         return _compare_emulated(on_emulated(scenario), session)
     check_comparable(scenario, session.backend)
+    if not thorough:
+        return run_beside_prediction(scenario, session, Kept())
     if scenario.trainings:
         session.progress.note(_describe_training(scenario.trainings))
-    in_turns = session.calibration is None and scenario.cluster.is_here
-    found: Calibration | None
-    if in_turns:
-        run = partial(measure_in_turns, scenario, session.calibration_to_choose(scenario), session)
-        measured, found = measure_when_free(run, session.progress)
-        session.keep_if_none(found)
-    else:
-        found = session.find_or_calibrate(scenario)
-        measured = measure(scenario, found, session, Kept())
-    predicted = predict_whole(scenario, session.with_calibration(found), in_turns)
+    run = partial(measure_in_turns, scenario, session.calibration_to_choose(scenario), session)
+    measured, found = measure_when_free(run, session.progress)
+    session.keep_if_none(found)
+    predicted = predict_whole(scenario, session.with_calibration(found), in_turns=True)
     return make_comparison(scenario, predicted, measured, found)
+
+
+def run_beside_prediction(
+    scenario: LoadedScenario, session: Session, kept: Kept, show: Callable[[Prediction], None] = lambda _: None
+) -> Comparison:
+    """Predict a scenario from the kept calibration, or one made now, ``show`` that, then run it; return both.
+
+    Raises InputError and RunFailed.
+    """
+    found = session.find_or_calibrate(scenario)
+    predicted = predict_whole(scenario, session.with_calibration(found))
+    show(predicted)
+    return _measure_beside(scenario, predicted, found, session, kept)
+
+
+def _measure_beside(
+    scenario: LoadedScenario,
+    predicted: Prediction,
+    calibration: Calibration | None,
+    session: Session,
+    kept: Kept,
+    network: "RankNetwork | None" = None,
+) -> Comparison:
+    """Run a scenario next to its prediction, and note what else the machine did in the busier of both times."""
+    with watch_load() as watch:
+        measured = measure(scenario, calibration, session, kept, network)
+    loads = filter(None, (calibration and calibration.load, watch.share_of_others()))
+    load = max(loads, key=lambda one: one.others + one.steal, default=None)
+    return make_comparison(scenario, predicted, measured, calibration, load)
 
 
 def _describe_training(trainings: Sequence[Training]) -> str:
@@ -216,5 +270,4 @@ def _compare_emulated(scenario: LoadedScenario, session: Session) -> Comparison:
     with emulated(scenario.cluster, session.progress) as network:
         found = found or calibrate_for_emulation(scenario, session)
         predicted = predict_whole(as_built(scenario, network), session.with_calibration(found))
-        measured = measure(scenario, found, session, Kept(), network)
-    return make_comparison(scenario, predicted, measured, found)
+        return _measure_beside(scenario, predicted, found, session, Kept(), network)

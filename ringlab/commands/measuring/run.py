@@ -12,9 +12,9 @@ from collectives.errors import InputError
 from collectives.variables import is_first_rank
 from realcomm.launching.launcher import check_launch
 from realcomm.launching.torchrun import has_stale_store, ranks_started, spans_nodes
-from ringlab.commands.measuring.compare import Comparison, check_comparable, make_comparison
+from ringlab.commands.measuring.compare import Comparison, check_comparable, run_beside_prediction
 from ringlab.commands.measuring.measurement import Kept, RunAnswer, measure, with_counted_models
-from ringlab.commands.predicting.prediction import Prediction, predict_whole
+from ringlab.commands.predicting.prediction import Prediction
 from ringlab.emulated import emulated, on_emulated
 from ringlab.session import Session, load_scenario, real_session
 from ringlab.shared.options import AnswerOptions, RealOptions, RunOptions, ScenarioArg, SetOpt, with_groups
@@ -111,7 +111,7 @@ def command(
             raise InputError("--predict cannot be combined with --emulate; use `ringlab compare SCENARIO --emulate`")
         if predict:
             show = partial(_show_prediction, quiet=outputs.json_to == "-")
-            answer = run_beside_prediction(loaded, show, session, kept)
+            answer = run_next_to_prediction(loaded, show, session, kept)
         else:
             answer = run(loaded, session, kept, emulate=real.emulate)
     writers = [partial(answer.traces[-1].write, also.trace)] if also.trace is not None and answer.traces else []
@@ -155,20 +155,15 @@ def run(scenario: LoadedScenario, session: Session, kept: Kept, emulate: bool = 
     return measure(runnable, session.calibration_to_choose(runnable), session, kept)
 
 
-def run_beside_prediction(
+def run_next_to_prediction(
     scenario: LoadedScenario, show: Callable[[Prediction], None], session: Session, kept: Kept
 ) -> Comparison:
     """Predict a scenario, ``show`` that, then run it as ``run`` does; return both side by side.
 
-    Unlike ``compare`` it calibrates before the run, if at all, so that there is something to show. Raises InputError,
-    also for a cluster that is not this machine unless ranks were started on several nodes; RunFailed.
+    Raises InputError, also for a cluster that is not this machine unless ranks were started on several nodes;
+    RunFailed.
     """
     check_launch(scenario.cluster.world_size, session.backend, session.timeout_s)
     if not spans_nodes(session.timeout_s):
         check_comparable(scenario, session.backend)
-    scenario = with_counted_models(scenario)
-    found = session.find_or_calibrate(scenario)
-    predicted = predict_whole(scenario, session.with_calibration(found))
-    show(predicted)
-    measured = measure(scenario, found, session, kept)
-    return make_comparison(scenario, predicted, measured, found)
+    return run_beside_prediction(with_counted_models(scenario), session, kept, show)

@@ -1,0 +1,79 @@
+"""``ringlab demo``: one table, three sentences, two files, and progress that only grows."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from command_line import Ringlab
+
+import realcomm
+import simcomm
+from collectives.catalogue import find_algorithm
+from collectives.records.calibration import Calibration, FittedLine, MachineLoad
+from collectives.records.trace import Trace
+from collectives.request import Request
+from collectives.training.workload import ComputePhases, Training
+from ringlab.commands.demo import Demo, summarize
+from ringlab.commands.measuring.compare import make_comparison
+from ringlab.commands.measuring.measurement import Kept, measure
+from ringlab.commands.predicting.prediction import predict
+from ringlab.session import Session
+from ringlab.table import Sentences, Table
+from scenarios import CollectiveComparison, LoadedScenario, WhatIf
+
+LINE = FittedLine(2e-5, 1e-9, 0.0)
+CALIBRATION = Calibration(2, 1, one_way=LINE, both_ways=LINE, reduction=LINE)
+NAIVE, RING = (find_algorithm(f"all_reduce/{name}") for name in ("naive", "ring"))
+SIZES = (1 << 16, 1 << 20, 1 << 23)
+SCENARIO = LoadedScenario(
+    "two here, eight there",
+    Path("two.toml"),
+    simcomm.star(2, "10 Gbit/s", "5 us"),
+    CollectiveComparison("all_reduce", (NAIVE, RING), SIZES, "float32", "sum", 0),
+    tuple(Training(sync, compute=ComputePhases(0.01, 0.02, 0.005)) for sync in (NAIVE, RING)),
+    (WhatIf("eight hosts", simcomm.star(8, "10 Gbit/s", "5 us")),),
+)
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> Demo:
+    """The demo of a machine on which all takes as long as predicted, but which was busy."""
+
+    def simulate(asked: Request | Training, cluster: simcomm.Cluster, **options: object) -> Trace:
+        run = simcomm.run if isinstance(asked, Request) else simcomm.train
+        return replace(run(asked, cluster), kind="measured")
+
+    monkeypatch.setattr(realcomm, "run", simulate)
+    monkeypatch.setattr(realcomm, "train", simulate)
+    measured = measure(SCENARIO, None, Session(), Kept())
+    busy = replace(CALIBRATION, load=MachineLoad(0.5, 0.0, ["make"]))
+    return summarize(make_comparison(SCENARIO, predict(SCENARIO), measured, busy), SCENARIO, ("a.html", "b.gif"))
+
+
+def test_demo_has_one_short_table_and_three_sentences(shown: Demo) -> None:
+    parts = list(shown.show())
+    [table] = [part for part in parts if isinstance(part, Table)]
+    assert 8 == len(table.rows) <= 12
+    [sentences] = [part for part in parts if isinstance(part, Sentences)]
+    here, errors, there, busy = sentences.said
+    assert "naive and ring take about the same" in here or "times as fast" in here
+    assert "off by 0% in the median" in errors
+    assert re.search(r"On eight hosts a training step with ring takes .* times as fast as naive", there)
+    assert "sends 7 times the buffer with naive and 1.75 times with ring" in there
+    assert busy.startswith("This machine was busy: other processes took 50%")
+    assert not any("?" in str(cell) for row in table.rows for cell in row)
+
+
+def test_demo_names_its_files_and_the_course_last(shown: Demo) -> None:
+    *_, report, animation, last = map(str, shown.show())
+    assert "a.html" in report and "b.gif" in animation and "ringlab learn" in last
+
+
+@pytest.mark.slow
+def test_demo_runs_within_minutes_and_only_goes_forward(ringlab: Ringlab, tmp_path: Path) -> None:
+    done = ringlab("demo", "-o", tmp_path / "demo")
+    assert done.status == 0, done.err
+    counts = [int(count) for count in re.findall(r"^ +(\d+)/100 ", done.err, re.MULTILINE)]
+    assert counts == sorted(counts) and len(counts) > 3
+    assert sorted(file.name for file in (tmp_path / "demo").iterdir()) == ["report.html", "ring.gif"]
