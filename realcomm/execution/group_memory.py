@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 import torch.distributed as dist
 
-from realcomm.launching.group import own_device
+from realcomm.launching.group import own_device, reach_other_hosts
 
 T = TypeVar("T")
 GroupReference = Callable[[], dist.ProcessGroup]
@@ -94,6 +94,7 @@ def host_barrier() -> None:
 
 
 def _make_host_group() -> dist.ProcessGroup:
+    reach_other_hosts()
     group = dist.new_group(backend="gloo")
     assert isinstance(group, dist.ProcessGroup)
     return group

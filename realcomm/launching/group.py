@@ -4,8 +4,10 @@ import os
 import socket
 from contextlib import suppress
 from datetime import timedelta
+from ipaddress import ip_address
 from pathlib import Path
 
+import psutil
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import Store
@@ -19,35 +21,28 @@ def join_by_file(file: Path, backend: str, rank: int, world_size: int, timeout: 
     """
     os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = interface
     store = dist.FileStore(str(file), world_size)  # type: ignore[attr-defined]
-    select_device(backend, rank, world_size)
-    dist.init_process_group(
-        backend, store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=timeout)
-    )  # fmt: skip
-    deprioritize_gloo()
+    _join(backend, store, rank, world_size, rank, timedelta(seconds=timeout))
 
 
 def join_by_environment(
-    backend: str,
-    local_rank: int,
-    local_ranks: int,
-    timeout: timedelta,
-    attempt: int = 0,
-    store: Store | None = None,
+    backend: str, local_rank: int, timeout: timedelta, attempt: int = 0, store: Store | None = None
 ) -> None:
-    """Join the group that torchrun's environment variables describe; ``local_ranks`` of it are on this machine.
+    """Join the group that torchrun's environment variables describe.
 
     After a restart torchrun may hand out the store of before, with the addresses of ranks that are gone. An ``attempt``
     above 0, the same on all ranks, has its own part of the store. A ``store`` is the one in which all ranks have met.
     """
-    select_device(backend, local_rank, local_ranks)
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    if store is None and attempt:
-        store, rank, world_size = next(rendezvous("env://", timeout=timeout))
     if store is None:
-        dist.init_process_group(backend, timeout=timeout)
-    else:
-        own = dist.PrefixStore(f"attempt {attempt}", store)  # type: ignore[attr-defined]
-        dist.init_process_group(backend, store=own, rank=rank, world_size=world_size, timeout=timeout)
+        store, rank, world_size = next(rendezvous("env://", timeout=timeout))
+    own = dist.PrefixStore(f"attempt {attempt}", store)  # type: ignore[attr-defined]
+    _join(backend, own, rank, world_size, local_rank, timeout)
+
+
+def _join(backend: str, store: Store, rank: int, world_size: int, local_rank: int, timeout: timedelta) -> None:
+    if backend == "nccl":
+        select_gpu(store, rank, world_size, local_rank)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=timeout)
     deprioritize_gloo()
 
 
@@ -73,24 +68,28 @@ def deprioritize_gloo() -> None:
                 os.sched_setscheduler(int(thread.name), os.SCHED_BATCH, os.sched_param(0))
 
 
-def select_device(backend: str, local_rank: int, local_ranks: int) -> None:
-    """With nccl, give this process a GPU of its own, or a shared one where there are fewer GPUs than ranks."""
-    if backend == "nccl":
-        gpus = torch.cuda.device_count()
-        torch.cuda.set_device(local_rank % gpus)
-        if local_ranks > gpus:
-            share_gpu(local_rank)
+def select_gpu(store: Store, rank: int, world_size: int, local_rank: int) -> None:
+    """Make one of the visible GPUs the current device, and prepare NCCL if two ranks have the same GPU.
+
+    Each rank may see all GPUs of its host or only its own, so the ranks compare UUIDs in the ``store``.
+    """
+    number = local_rank % torch.cuda.device_count()
+    torch.cuda.set_device(number)
+    store.set(f"GPU of rank {rank}", str(torch.cuda.get_device_properties(number).uuid))
+    gpus = store.multi_get([f"GPU of rank {other}" for other in range(world_size)])
+    if len(set(gpus)) < world_size:
+        share_gpu(rank)
 
 
-def share_gpu(local_rank: int) -> None:
-    """Set NCCL's variables so that this rank may share its GPU with others; a variable that is set already stays.
+def share_gpu(rank: int) -> None:
+    """Set NCCL's variables so that ranks may share a GPU; a variable that is set already stays.
 
     NCCL refuses two ranks on one GPU of one host, so each rank says that it is a host of its own, and NCCL joins them
     by sockets. Their kernels wait for each other, so all of them must fit on the GPU at once: one block each. Must be
     called before the rank's first message. Source: the environment variables in NCCL's user guide,
     https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html
     """
-    own_host = {"NCCL_HOSTID": f"{socket.gethostname()}-rank{local_rank}", "NCCL_NET": "Socket"}
+    own_host = {"NCCL_HOSTID": f"{socket.gethostname()}-rank{rank}", "NCCL_NET": "Socket"}
     for name, value in (own_host | {"NCCL_MAX_CTAS": "1", "NCCL_NVLS_ENABLE": "0"}).items():
         os.environ.setdefault(name, value)
 
@@ -124,6 +123,38 @@ def backends(group: dist.ProcessGroup | None = None) -> dict[str, str]:
     """Return the backend of a group for each type of device; None is the default group."""
     pairs = (pair.partition(":") for pair in dist.get_backend_config(group).split(","))
     return {device: backend for device, _, backend in pairs}
+
+
+def reach_other_hosts() -> None:
+    """Set ``GLOO_SOCKET_IFNAME`` if gloo would listen on the loopback, as where the host's name is 127.0.1.1.
+
+    The interface is that of the route to ``MASTER_ADDR``, or on that host that of the default route. The variable stays
+    if it is set, or if there is no such route.
+    """
+    if "GLOO_SOCKET_IFNAME" in os.environ or _reaches_others(_own_address(socket.gethostname())):
+        return
+    for address in map(_own_address, (os.environ.get("MASTER_ADDR", ""), ANYWHERE)):
+        for name, addresses in psutil.net_if_addrs().items():
+            if _reaches_others(address) and address in (each.address for each in addresses):
+                os.environ["GLOO_SOCKET_IFNAME"] = name
+                return
+
+
+ANYWHERE = "192.0.2.1"  # an address that no host has: the default route leads there
+
+
+def _own_address(host: str) -> str:
+    """Return the address by which this host reaches another, without a message; empty if there is no route."""
+    with suppress(OSError, UnicodeError):
+        for family, kind, protocol, _, address in socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM):
+            with socket.socket(family, kind, protocol) as route:
+                route.connect(address)
+                return str(route.getsockname()[0])
+    return ""
+
+
+def _reaches_others(address: str) -> bool:
+    return bool(address) and not ip_address(address.partition("%")[0]).is_loopback
 
 
 def loopback() -> str:

@@ -154,6 +154,8 @@ def check_launch(world_size: int, backend: str, timeout: float) -> None:
 
         if not torch.cuda.is_available():
             raise InputError("backend 'nccl' needs a CUDA GPU, and this machine has none; use gloo")
+        if not torch.distributed.is_nccl_available():
+            raise InputError("backend 'nccl': this torch was built without NCCL; install one with it, or use gloo")
 
 
 def _check_network(network: RankNetwork, world_size: int, backend: str) -> None:

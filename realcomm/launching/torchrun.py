@@ -155,7 +155,13 @@ def _join(backend: str, threads: int | None, timeout: float) -> None:
     """
     import torch
 
-    from realcomm.launching.group import join_by_environment, leave, loopback, use_own_device
+    from realcomm.launching.group import (
+        join_by_environment,
+        leave,
+        loopback,
+        reach_other_hosts,
+        use_own_device,
+    )
 
     local = _local_ranks(timeout)
     torch.set_num_threads(threads or threads_per_rank(local.count))
@@ -170,9 +176,10 @@ def _join(backend: str, threads: int | None, timeout: float) -> None:
     if local.are_all:  # all ranks are on this machine: no other needs to reach them
         os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback())
         os.environ.setdefault("NCCL_SOCKET_IFNAME", loopback())
+    reach_other_hosts()
     attempt = restarts() if local.are_all else 0  # of several nodes each counts its own
     store = _Met.rendezvous.store if _Met.rendezvous else None
-    join_by_environment(backend, local.own, local.count, allowed, attempt, store)
+    join_by_environment(backend, local.own, allowed, attempt, store)
     atexit.register(leave)
 
 

@@ -20,10 +20,17 @@ from command_line import ROOT, run_python
 
 import realcomm
 from collectives.catalogue import find_algorithm
+from collectives.errors import InputError
 from realcomm.execution import group_memory
+from realcomm.execution.device_clock import HostClock
 from realcomm.functions import tensor_collectives
 from realcomm.launching import group, torchrun
-from realcomm.launching.launcher import launch
+from realcomm.launching.launcher import check_launch, launch
+from realcomm.profiling.measured import measure
+from realcomm.profiling.meta import profile_on_meta
+from realcomm.profiling.model_sources import find_model
+from realcomm.training.stopwatch import Stopwatch
+from ringlab.commands import doctor
 from scenarios import load
 
 GPU = runpy.run_path(str(ROOT / "benchmarks" / "gpu.py"))
@@ -236,20 +243,90 @@ def test_a_group_whose_gpus_gloo_reaches_works_on_cpus(monkeypatch: pytest.Monke
         dist.destroy_process_group()
 
 
-def test_ranks_that_share_a_gpu_tell_nccl_that_they_are_hosts_of_their_own(monkeypatch):
-    chosen: list[int] = []
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+@pytest.fixture
+def gpu_uuids(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The UUIDs of the visible GPUs, which a test sets; NCCL has no variables."""
+    uuids: list[str] = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(uuids))
+    monkeypatch.setattr(torch.cuda, "set_device", lambda number: None)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda number: SimpleNamespace(uuid=uuids[number]))
     for name in ("NCCL_HOSTID", "NCCL_NET", "NCCL_MAX_CTAS", "NCCL_NVLS_ENABLE"):
-        monkeypatch.delenv(name, raising=False)
-    group.select_device("nccl", 1, 2)
-    assert chosen == [1] and "NCCL_HOSTID" not in os.environ
+        monkeypatch.setenv(name, "")  # restored afterwards
+        del os.environ[name]
+    return uuids
+
+
+@pytest.mark.parametrize(
+    ("visible", "others"), [(["c"], ["a", "b"]), (["a", "b", "c"], ["a", "b"])], ids=["its own GPU", "all GPUs"]
+)
+def test_nccl_stays_as_it_is_when_each_rank_has_a_gpu(visible: list[str], others: list[str], gpu_uuids: list[str]):
+    gpu_uuids += visible
+    store = dist.HashStore()  # type: ignore[attr-defined]
+    for rank, uuid in enumerate(others):
+        store.set(f"GPU of rank {rank}", uuid)
+    group.select_gpu(store, 2, 3, local_rank=2)
+    assert not [name for name in os.environ if name.startswith("NCCL_")]
+
+
+def test_ranks_on_one_gpu_name_different_hosts_to_nccl(gpu_uuids: list[str], monkeypatch: pytest.MonkeyPatch):
+    gpu_uuids += ["a", "b"]
     monkeypatch.setenv("NCCL_MAX_CTAS", "4")
-    group.select_device("nccl", 2, 3)
-    assert chosen == [1, 0] and os.environ["NCCL_HOSTID"].endswith("rank2")
+    store = dist.HashStore()  # type: ignore[attr-defined]
+    store.multi_set(["GPU of rank 0", "GPU of rank 1"], ["a", "b"])
+    group.select_gpu(store, 2, 3, local_rank=2)
+    assert os.environ["NCCL_HOSTID"].endswith("rank2")
     assert (os.environ["NCCL_NET"], os.environ["NCCL_MAX_CTAS"]) == ("Socket", "4")
-    group.select_device("gloo", 3, 9)
-    assert chosen == [1, 0] and os.environ["NCCL_HOSTID"].endswith("rank2")
+
+
+ADDRESSES = {"lo": "127.0.0.1", "eth0": "10.0.0.7", "ib0": "10.1.0.7"}  # of a host's interfaces
+
+
+@pytest.mark.parametrize(
+    ("routes", "chosen"),
+    [
+        ({"me": "127.0.0.1", "head": "10.1.0.7"}, "ib0"),
+        ({"me": "127.0.0.1", "head": "127.0.0.1", group.ANYWHERE: "10.0.0.7"}, "eth0"),
+        ({"me": "10.0.0.7", "head": "10.1.0.7"}, None),
+        ({"me": "127.0.0.1", "head": "127.0.0.1", group.ANYWHERE: ""}, None),
+    ],
+    ids=["route to rank 0", "host of rank 0", "a name that others reach", "no network"],
+)
+def test_gloo_leaves_the_loopback(routes: dict[str, str], chosen: str | None, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(group.socket, "gethostname", lambda: "me")
+    monkeypatch.setattr(group, "_own_address", routes.get)
+    interfaces = {name: [SimpleNamespace(address=address)] for name, address in ADDRESSES.items()}
+    monkeypatch.setattr(group.psutil, "net_if_addrs", lambda: interfaces)
+    monkeypatch.setenv("MASTER_ADDR", "head")
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "")
+    del os.environ["GLOO_SOCKET_IFNAME"]
+    group.reach_other_hosts()
+    assert os.environ.get("GLOO_SOCKET_IFNAME") == chosen
+
+
+def test_own_address_is_that_of_the_route():
+    assert group._own_address("127.0.1.1") == "127.0.0.1"
+    assert group._own_address("no such host") == ""
+
+
+def test_cuda_stays_off_in_ranks_on_cpus(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "_lazy_init", lambda: pytest.fail("CUDA was started"))
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)  # by something else in this process
+    assert isinstance(Stopwatch(0)._clock, HostClock)
+    source = find_model("llama:layers=1,width=16,heads=2,context=8,vocabulary=32")
+    assert measure(source, profile_on_meta(source), 1, device="cpu").device
+
+
+def test_a_torch_without_nccl_is_rejected(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: "H200")
+    monkeypatch.setattr(dist, "is_nccl_available", lambda: False)
+    with pytest.raises(InputError, match="this torch was built without NCCL"):
+        check_launch(1, "nccl", 60)
+    found = doctor._gpus()
+    assert not found.works and found.detail == "1: H200; but torch was built without NCCL"
 
 
 def test_a_torch_that_is_too_old_and_gpus_that_are_hidden_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
