@@ -79,7 +79,7 @@ def _measure(
     precision: str,
     steps: int,
 ) -> Measured:
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else ()):  # by default it starts CUDA
         torch.manual_seed(0)
         model = source.build().to(device).train()
         batch = source.batch(batch_size, device)

@@ -9,10 +9,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import torch
-
 from collectives.records.spans import Span
 from realcomm.execution.device_clock import DeviceClock, device_clock
+from realcomm.launching.group import own_device
 from realcomm.launching.status import set_status
 
 
@@ -34,7 +33,7 @@ class Stopwatch:
         self.step = -1
         self.current = ""  # the phase that is under way, or broke
         self._rank, self._label = rank, label
-        self._clock = _own_clock()
+        self._clock = device_clock(own_device())
         self._origin = self._paused = self.seconds(self.now())
 
     @property
@@ -62,7 +61,7 @@ class Stopwatch:
     def start(self) -> None:
         """Begin a step."""
         self._read(wait=True)
-        self._clock = _own_clock()  # a clock is exact for so long
+        self._clock = device_clock(own_device())  # a clock is exact for so long
         self.step += 1
 
     @contextmanager
@@ -108,9 +107,3 @@ class Stopwatch:
         """Return the spans read so far in seconds of ``time.perf_counter``; another thread may ask."""
         by = self._origin
         return [span._replace(begin=span.begin + by, end=span.end + by) for span in list(self._spans)]
-
-
-def _own_clock() -> DeviceClock:
-    """Return the clock of the current GPU if this process uses one, else the CPU's."""
-    on_gpu = torch.cuda.is_initialized()
-    return device_clock(torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu"))

@@ -117,6 +117,8 @@ def _gpus() -> Finding:
 
     found = torch.cuda.device_count() if torch.cuda.is_available() else 0
     names = ", ".join(sorted({torch.cuda.get_device_name(i) for i in range(found)}))
+    if found and not (torch.distributed.is_available() and torch.distributed.is_nccl_available()):
+        return Finding("GPUs (NCCL ranks)", False, f"{found}: {names}; but torch was built without NCCL")
     return Finding("GPUs (NCCL ranks)", found > 0, f"{found}: {names}" if found else "none that torch can use")
 
 

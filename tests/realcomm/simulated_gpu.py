@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from realcomm.execution import device_clock
+from realcomm.training import stopwatch
 
 
 class Stream:
@@ -26,8 +27,7 @@ class SimulatedGpu:
         """Be the GPU of torch in this process; its host's time is that of the clocks."""
         self.host = 100.0
         self.compute, self.channel = Stream(self), Stream(self)
-        patch.setattr(torch.cuda, "is_initialized", lambda: True)
-        patch.setattr(torch.cuda, "current_device", lambda: 0)
+        patch.setattr(stopwatch, "own_device", lambda: torch.device("cuda", 0))
         patch.setattr(torch.cuda, "current_stream", lambda device=None: self.compute)
         patch.setattr(torch.cuda, "synchronize", self.synchronize)
         patch.setattr(torch.cuda, "Event", lambda enable_timing: Event(self))
