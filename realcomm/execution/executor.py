@@ -24,7 +24,7 @@ from collectives.step import reduce
 from realcomm.execution.collective_sequence import Collective, sequence_of
 from realcomm.execution.events import EXECUTION, Event, EventRecorder
 from realcomm.execution.group_memory import GroupReference, Recent, keep_for, refer
-from realcomm.execution.nccl import connect, make_communicators, needs_groups, post_group
+from realcomm.execution.nccl import as_bytes, connect, make_communicators, needs_groups, post_group
 from realcomm.launching.status import COLLECTIVE_BYTES, own_slot, padded, tell_by
 
 # (target, source): reduce source into target
@@ -111,7 +111,7 @@ class Executor:
         check_length(algorithm, n, world_size)
         self.bytes_sent = 0
         self._device = torch.device(device)
-        grouped = needs_groups(self._device)
+        self._is_grouped = grouped = needs_groups(self._device)
         self._builder = PipelineBuilder[torch.Tensor](request, rank, world_size, self._allocate, grouped)
         whole_group = group or dist.group.WORLD
         assert whole_group is not None
@@ -197,6 +197,10 @@ class Executor:
             raise InputError("a tensor that is conjugated or negated only when it is read; resolve_conj() it before")
         flat = tensor.detach().as_strided((n,), (1,))  # a view of one element would keep any stride of the tensor
         self._pipeline = self._builder.build(flat)
+        if self._is_grouped:
+            for step in self._pipeline.steps:
+                for message in (*step.receives, *step.step.sends):
+                    message.elements_list = as_bytes(message.elements)
         self._tensor, self._address = weakref.ref(tensor, self._release), tensor.data_ptr()
 
     def _release(self, gone: object) -> None:
@@ -228,9 +232,9 @@ class Executor:
         """Post the messages of a step as one group, for NCCL, and do what is to be done while they are under way."""
         if recorder is not None:
             recorder.post(step.channel, (*step.receives, *step.step.sends))
-        receives = [(message.peer, message.elements) for message in step.receives]
-        sends = [(message.peer, message.elements) for message in step.step.sends]
-        work = post_group(self._groups[step.channel](), receives, sends)
+        receives = [(message.peer, message.elements_list) for message in step.receives]
+        sends = [(message.peer, message.elements_list) for message in step.step.sends]
+        work = post_group(self._groups[step.channel](), receives, sends, self._device)
         for message in (*step.receives, *step.step.sends):
             message.work = work
         self.bytes_sent += sum(message.nbytes for message in step.step.sends)

@@ -7,27 +7,32 @@ other, have a communicator each (https://docs.nvidia.com/deeplearning/nccl/user-
 
 import weakref
 from collections.abc import Sequence
+from itertools import count
 
 import torch
 import torch.distributed as dist
 
 from collectives.step import Kind, Step
-from realcomm.execution.group_memory import is_destroyed, keep_for
+from realcomm.execution.group_memory import GroupReference, keep_for, refer
+from realcomm.launching.group import backends
 
-Addressed = tuple[int, torch.Tensor]  # the peer in the group, and what is sent to it or received from it
+Addressed = tuple[int, list[torch.Tensor]]  # the peer in the group, and the bytes that are sent or received, a tensor
+
+# the group of which each further communicator is a copy
+_copied: weakref.WeakKeyDictionary[dist.ProcessGroup, GroupReference] = weakref.WeakKeyDictionary()
 
 
 class GroupWork:
-    """The works of a group of messages as one, for each message to wait for; each is awaited once, as gloo demands."""
+    """The work of a group of messages, for each of them to wait for."""
 
-    def __init__(self, works: list[dist.Work]) -> None:
-        self._works = works
+    def __init__(self, work: dist.Work | None) -> None:
+        self._work = work
 
     def wait(self) -> None:
         """Wait for all messages, the first time only."""
-        works, self._works = self._works, []
-        for work in works:
-            work.wait()
+        if self._work is not None:
+            self._work.wait()
+            self._work = None
 
 
 def needs_groups(device: torch.device) -> bool:
@@ -35,23 +40,40 @@ def needs_groups(device: torch.device) -> bool:
     return device.type == "cuda"
 
 
-def post_group(group: dist.ProcessGroup, receives: Sequence[Addressed], sends: Sequence[Addressed]) -> GroupWork:
-    """Post messages as one group, as bytes, since NCCL does not know every dtype of torch."""
-    calls = [dist.P2POp(dist.irecv, data.view(torch.uint8), group=group, group_peer=peer) for peer, data in receives]
-    calls += [dist.P2POp(dist.isend, data.view(torch.uint8), group=group, group_peer=peer) for peer, data in sends]
-    return GroupWork(dist.batch_isend_irecv(calls) if calls else [])
+def as_bytes(data: torch.Tensor) -> list[torch.Tensor]:
+    """Return data as NCCL takes it: bytes, since it does not know every dtype of torch."""
+    return [data.view(torch.uint8)]
+
+
+def post_group(
+    group: dist.ProcessGroup, receives: Sequence[Addressed], sends: Sequence[Addressed], device: torch.device
+) -> GroupWork:
+    """Post messages as one group."""
+    if not receives and not sends:
+        return GroupWork(None)
+    group._start_coalescing(device)
+    for peer, data in receives:
+        group.recv(data, peer, 0)
+    for peer, data in sends:
+        group.send(data, peer, 0)
+    return GroupWork(group._end_coalescing(device))
 
 
 def make_communicators(group: dist.ProcessGroup, channels: int, device: torch.device) -> tuple[dist.ProcessGroup, ...]:
     """Return a communicator for each channel, the first ``group`` itself; all ranks of the group must call this.
 
-    The others are made once, whatever programs use them, and destroyed when ``group`` is destroyed and nothing refers
+    The others are made once, whatever programs use them, and end when ``group`` is destroyed and nothing refers
     to it any more. All are initialised by a call that all ranks take part in, as the messages of a program may not be.
     """
     others: list[dist.ProcessGroup] = keep_for(group, ("communicators", device), lambda: _first(group, device))
     for _ in range(channels - 1 - len(others)):
-        others.append(_initialised(_like(group), device))
+        others.append(_initialised(_like(group, device), device))
     return group, *others[: channels - 1]
+
+
+def ranks_of(group: dist.ProcessGroup) -> list[int]:
+    """Return the ranks of the world that a group has, or the group of which a communicator is a copy."""
+    return dist.get_process_group_ranks(_copied[group]() if group in _copied else group)
 
 
 def _first(group: dist.ProcessGroup, device: torch.device) -> list[dist.ProcessGroup]:
@@ -62,23 +84,31 @@ def _first(group: dist.ProcessGroup, device: torch.device) -> list[dist.ProcessG
     return others
 
 
-def _like(group: dist.ProcessGroup) -> dist.ProcessGroup:
-    """Return a new group of the same ranks and backend."""
-    ranks, backend = dist.get_process_group_ranks(group), dist.get_backend_config(group)
-    other = dist.new_group(ranks, backend=backend, use_local_synchronization=True)
-    assert isinstance(other, dist.ProcessGroup)
+def _like(group: dist.ProcessGroup, device: torch.device) -> dist.ProcessGroup:
+    """Return a new communicator of the same ranks and backend, of which torch's registry of groups knows nothing.
+
+    Torch numbers its groups. If only the ranks of a sub-group made one, later groups would wait for the others.
+    """
+    backend = group._get_backend(device)
+    backend = getattr(backend, "wrapped_pg", backend)  # of TORCH_DISTRIBUTED_DEBUG=DETAIL
+    name = f"{group.group_name} communicator {next(keep_for(group, 'numbers', lambda: count(1)))}"
+    store, timeout = dist.PrefixStore(f"{name}/", group.get_group_store()), backend.options._timeout
+    other = dist.ProcessGroup(store, group.rank(), group.size())
+    kind = dist.Backend.backend_type_map[backends(group)[device.type]]
+    other._register_backend(device, kind, type(backend)(store, group.rank(), group.size(), timeout=timeout))
+    other._set_group_name(name)
+    _copied[other] = refer(group)
     return other
 
 
 def _initialised(group: dist.ProcessGroup, device: torch.device) -> dist.ProcessGroup:
-    dist.all_reduce(torch.zeros(1, device=device), group=group)
+    group.allreduce([torch.zeros(1, device=device)]).wait()
     return group
 
 
-def _destroy(groups: Sequence[dist.ProcessGroup]) -> None:
-    for group in groups:
-        if not is_destroyed(group):
-            dist.destroy_process_group(group)
+def _destroy(communicators: Sequence[dist.ProcessGroup]) -> None:
+    for communicator in communicators:
+        communicator.shutdown()
 
 
 def connect(groups: Sequence[dist.ProcessGroup], programs: Sequence[Sequence[Step]], device: torch.device) -> None:
@@ -90,6 +120,6 @@ def connect(groups: Sequence[dist.ProcessGroup], programs: Sequence[Sequence[Ste
     for group, program in zip(groups, programs, strict=True):
         named = {(op.kind is Kind.SEND, op.peer) for step in program for op in step if not op.kind.is_local}
         sends, receives = (sorted(peer for sent, peer in named if sent is wanted) for wanted in (True, False))
-        tokens = torch.zeros(len(receives) + 1, device=device).split(1)
-        messages = zip(receives, tokens[1:], strict=True)
-        post_group(group, [*messages], [(peer, tokens[0]) for peer in sends]).wait()
+        token, *tokens = map(as_bytes, torch.zeros(len(receives) + 1, device=device).split(1))
+        messages = [*zip(receives, tokens, strict=True)]
+        post_group(group, messages, [(peer, token) for peer in sends], device).wait()

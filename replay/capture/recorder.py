@@ -19,6 +19,7 @@ import torch.distributed as dist
 
 from collectives.errors import failure_first
 from collectives.quoting import MOST_QUOTED
+from realcomm.execution.nccl import ranks_of
 from realcomm.launching.failures import failing_as
 from replay.capture.rank_log import RECV, SEND, UNEVEN, CallLog, NotedCall, NotedEntry
 from replay.recording import Did
@@ -325,7 +326,7 @@ class CallRecorder:
         name = str(group.group_name)
         if name not in self._groups:
             self._groups[name] = len(self.log.groups)
-            self.log.groups.append((name, tuple(dist.get_process_group_ranks(group))))
+            self.log.groups.append((name, tuple(ranks_of(group))))
         return self._groups[name]
 
     def _site(self) -> int:

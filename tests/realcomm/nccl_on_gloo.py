@@ -20,8 +20,42 @@ from realcomm.execution.collective_sequence import Collective
 from realcomm.execution.events import Event
 from realcomm.execution.executor import Executor
 
-post_to_gloo = nccl.post_group
 run = Executor.run
+
+
+class Works:
+    """Messages of gloo, for which it must be waited once."""
+
+    def __init__(self, works: list[dist.Work]) -> None:
+        self._works = works
+
+    def wait(self) -> None:
+        while self._works:
+            self._works.pop().wait()
+
+
+def post_to_gloo(
+    group: dist.ProcessGroup, receives: Sequence[nccl.Addressed], sends: Sequence[nccl.Addressed], device: torch.device
+) -> Works:
+    """Post messages one by one, as gloo has no groups of them."""
+    works = [group.recv(data, peer, 0) for peer, data in receives]
+    return Works(works + [group.send(data, peer, 0) for peer, data in sends])
+
+
+def post_by_gloo() -> None:
+    """Have this rank post in groups, as on a GPU, and let gloo carry the messages."""
+    for place, name, value in (
+        (nccl, "post_group", post_to_gloo),
+        (executor, "post_group", post_to_gloo),
+        (executor, "needs_groups", lambda device: True),
+    ):
+        setattr(place, name, value)
+
+
+def grouped_beside_torch(rank: int, world_size: int, asked: Sequence[real_cases.Case] | bool) -> tuple[int, list[str]]:
+    """Compare with torch, with messages posted as NCCL needs them: in groups, and a communicator a channel."""
+    post_by_gloo()
+    return real_cases.compare_with_torch(rank, world_size, asked)
 
 
 class Posted:
@@ -42,10 +76,14 @@ class Communicators:
         self._last: dict[dist.ProcessGroup, Future[None]] = {}
 
     def post(
-        self, group: dist.ProcessGroup, receives: Sequence[nccl.Addressed], sends: Sequence[nccl.Addressed]
+        self,
+        group: dist.ProcessGroup,
+        receives: Sequence[nccl.Addressed],
+        sends: Sequence[nccl.Addressed],
+        device: torch.device,
     ) -> Posted:
         thread = self._threads.setdefault(group, ThreadPoolExecutor(1))
-        self._last[group] = thread.submit(lambda: post_to_gloo(group, receives, sends).wait())
+        self._last[group] = thread.submit(lambda: post_to_gloo(group, receives, sends, device).wait())
         return Posted(self._last[group])
 
     def synchronize(self, device: object = None) -> None:

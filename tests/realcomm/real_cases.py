@@ -14,7 +14,6 @@ from collectives.pipeline import pipeline
 from collectives.request import Request, part_slice, round_down
 from collectives.schedule.build import build_schedule
 from collectives.spec import Spec
-from realcomm.execution import executor
 from realcomm.execution.executor import Executor, dtype_name
 
 REDUCE_OPS = {
@@ -79,12 +78,6 @@ def compare_with_torch(rank: int, world_size: int, asked: Sequence[Case] | bool)
         if executor.bytes_sent != sent:
             wrong.append(f"{algorithm.full_name} {case[1:]}: {executor.bytes_sent} bytes were sent, not {sent}")
     return tried, wrong
-
-
-def grouped_beside_torch(rank: int, world_size: int, asked: Sequence[Case] | bool) -> tuple[int, list[str]]:
-    """Compare with torch, with messages posted as NCCL needs them: in groups, and a communicator a channel."""
-    setattr(executor, "needs_groups", lambda device: True)  # noqa: B010
-    return compare_with_torch(rank, world_size, asked)
 
 
 def torchs_own(

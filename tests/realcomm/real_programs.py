@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+import nccl_on_gloo
 import torch
 import torch.distributed as dist
 from real_cases import start
@@ -18,7 +19,7 @@ from collectives.pipeline import pipeline
 from collectives.request import Request
 from collectives.spec import find_spec
 from collectives.step import Kind, Operation, Program, Step, as_step, copy, recv, recv_reduce, reduce, send
-from realcomm.execution import executor as executor_module
+from realcomm.execution import nccl
 from realcomm.execution.events import Event
 from realcomm.execution.executor import Executor, execute
 from realcomm.launching.group import share_gpu
@@ -118,7 +119,7 @@ def compare_with_oracle(rank: int, world_size: int, seeds: range, grouped: bool)
     """
     wrong = []
     if grouped:
-        setattr(executor_module, "needs_groups", lambda device: True)  # noqa: B010
+        nccl_on_gloo.post_by_gloo()
     for seed in seeds:
         rng = random.Random(seed)
         chunks, n = rng.choice((1, 2, 3, 5)), rng.choice((0, 1, 4, 7, 23))
@@ -241,19 +242,30 @@ def order_of_posts(rank: int, world_size: int) -> list[str]:
     return posted
 
 
-def communicators_of_groups(rank: int, world_size: int) -> list[int]:
-    """Return how many groups there are while ten have run two channels as NCCL needs them, and after their end."""
-    setattr(executor_module, "needs_groups", lambda device: True)  # noqa: B010
-    known: list[int] = []
+def communicators_of_groups(rank: int, world_size: int) -> tuple[list[int], list[int]]:
+    """Return torch's groups and ours while ten have run two channels as NCCL needs them, and after their end."""
+    nccl_on_gloo.post_by_gloo()
     groups = [dist.new_group(list(range(world_size))) for _ in range(10)]
     for group in groups * 2:
         execute(library()["all_reduce/bidirectional_ring"], torch.ones(8), group=group)
-    known.append(len(dist.distributed_c10d._world.pg_map))
+    before = [len(dist.distributed_c10d._world.pg_map), len(nccl._copied)]
     for group in groups:
         dist.destroy_process_group(group)
     del group, groups
-    known.append(len(dist.distributed_c10d._world.pg_map))
-    return known
+    return before, [len(dist.distributed_c10d._world.pg_map), len(nccl._copied)]
+
+
+def groups_after_channels(rank: int, world_size: int) -> tuple[str, float]:
+    """Run two channels in a group of ranks 0 and 1 as NCCL needs them; return a later group of all, and its sum."""
+    nccl_on_gloo.post_by_gloo()
+    part = dist.new_group([0, 1])
+    if rank < 2:
+        execute(library()["all_reduce/bidirectional_ring"], torch.ones(8), group=part)
+    later = dist.new_group()
+    assert isinstance(later, dist.ProcessGroup)
+    found = torch.tensor([1.0])
+    dist.all_reduce(found, group=later)
+    return later.group_name, found.item()
 
 
 def probed_messages(probe: Probe, rank: int, world_size: int) -> list[str]:

@@ -6,6 +6,7 @@ A sample runs by default; every world size, length, root and type, and many time
 from collections.abc import Callable
 from typing import Any
 
+import nccl_on_gloo
 import pytest
 import real_cases
 import torch
@@ -32,7 +33,7 @@ def test_every_algorithm_agrees_with_torch_exactly_and_sends_what_its_schedule_s
 @pytest.mark.parametrize(("world_size", "whole"), WORLDS)
 def test_messages_grouped_as_nccl_needs_them_do_the_same(world_size: int, whole: bool):
     cases = len([*real_cases.cases(world_size, whole)])
-    assert launch(real_cases.grouped_beside_torch, world_size, whole, timeout=120) == [(cases, [])] * world_size
+    assert launch(nccl_on_gloo.grouped_beside_torch, world_size, whole, timeout=120) == [(cases, [])] * world_size
 
 
 @pytest.mark.slow

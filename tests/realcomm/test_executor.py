@@ -1,5 +1,7 @@
 """Rank programs on real tensors do what the contract of a step promises."""
 
+from types import SimpleNamespace
+
 import pytest
 import real_programs
 import torch
@@ -7,6 +9,7 @@ import torch
 from collectives.catalogue import library
 from collectives.pipeline.bound_steps import BoundStep, SliceMemory, bind_steps, staging_elements
 from collectives.step import Kind, copy, recv, recv_reduce, reduce, send
+from realcomm.execution import nccl
 from realcomm.launching.launcher import launch
 
 
@@ -42,7 +45,29 @@ def test_an_executor_serves_any_tensor_of_its_kind():
 
 
 def test_communicators_of_channels_are_made_once_and_end_with_their_group():
-    assert launch(real_programs.communicators_of_groups, 2, timeout=60) == [[1 + 10 * 2, 1]] * 2
+    assert launch(real_programs.communicators_of_groups, 2, timeout=60) == [([1 + 10, 10], [1, 0])] * 2
+
+
+def test_a_group_after_channels_of_a_part_has_all_ranks():
+    (name, found), *others = launch(real_programs.groups_after_channels, 3, timeout=60)
+    assert others == [(name, found)] * 2 and found == 3.0
+
+
+def test_messages_of_a_step_are_posted_as_one_group():
+    calls: list[str] = []
+    group = SimpleNamespace(
+        _start_coalescing=lambda device: calls.append(f"start {device}"),
+        recv=lambda data, peer, tag: calls.append(f"receive {data[0].tolist()} from {peer}"),
+        send=lambda data, peer, tag: calls.append(f"send {data[0].tolist()} to {peer}"),
+        _end_coalescing=lambda device: SimpleNamespace(wait=lambda: calls.append("wait")),
+    )
+    data = nccl.as_bytes(torch.tensor([1, 2], dtype=torch.int8))
+    work = nccl.post_group(group, [(2, data)], [(1, data)], torch.device("cuda", 3))  # type: ignore[arg-type]
+    work.wait()
+    work.wait()
+    assert calls == ["start cuda:3", "receive [1, 2] from 2", "send [1, 2] to 1", "wait"]
+    nccl.post_group(group, [], [], torch.device("cuda", 3)).wait()  # type: ignore[arg-type]
+    assert len(calls) == 4
 
 
 def test_equal_calls_have_one_executor_which_connects_once():
