@@ -29,7 +29,7 @@ from realcomm.execution.group_memory import host_barrier
 from realcomm.launching.group import own_device
 from realcomm.launching.status import report_progress, set_status
 from realcomm.measuring.probes import ProbeBench, probe_request, time_reduction
-from realcomm.measuring.rank_measurement import RunningMeasurement, without_garbage_collection
+from realcomm.measuring.rank_measurement import RunningMeasurement, shared_clock_offset, without_garbage_collection
 from realcomm.training.datasets import load_next
 from realcomm.training.gradient_sync import AfterBackward, Average
 from realcomm.training.models import build_model
@@ -55,11 +55,12 @@ class CalibrationTraining:
         self.batches = EndlessBatches(training, rank, world_size)
         self._exchanges = [self._exchange(probe) for probe in self.probes]
         self._watch = Stopwatch(rank)
-        self._done = 0
+        self._done, self._offset = 0, 0.0
 
     def take_steps(self, count: int) -> list[BlockStep]:
         """Return the times of so many steps, which use the probes in turn. All ranks call this."""
         self.batches.take_prefetched()
+        self._offset = shared_clock_offset()
         dist.barrier()
         return [self._step() for _ in range(count)]
 
@@ -86,7 +87,7 @@ class CalibrationTraining:
         take_step(self.replica, images, labels, AfterBackward(stand_in), self._watch)
         self._done += 1
         own = self._watch.phases()
-        begin, end, divided = map(self._watch.seconds, marks)
+        begin, end, divided = (self._watch.seconds(mark) + self._offset for mark in marks)
         probe = self.probes[number] if self.probes else None
         phases = ComputePhases(*(own[name] for name in ("forward", "backward", "optimizer", "loading")))
         return BlockStep(phases, probe, begin, end, divided - end)
@@ -109,7 +110,7 @@ class OverlapCalibrator:
     """The pieces of a DistributedDataParallel step on one rank. All ranks call each method together."""
 
     def __init__(self, stand_in: CalibrationTraining) -> None:
-        self._stand_in = stand_in
+        self._stand_in, self._offset = stand_in, 0.0
         self._model = stand_in.replica.model
         self._gradients = self._time_gradients(*next(stand_in.batches))
         self._gradients = self._time_gradients(*next(stand_in.batches))
@@ -120,13 +121,14 @@ class OverlapCalibrator:
 
     def take_steps(self, count: int) -> list[BesideTimes]:
         """Return what the pieces took, so many times."""
+        self._offset = shared_clock_offset()
         return [self._step() for _ in range(count)]
 
     def _step(self) -> BesideTimes:
         images, labels = next(self._stand_in.batches)
         alone = self._backward(images, labels, lambda: None)
         dist.barrier()
-        reduced = [_interval(partial(dist.all_reduce, message)) for message in self._messages]
+        reduced = [self._interval(partial(dist.all_reduce, message)) for message in self._messages]
         under_way: list[dist.Work] = []
 
         def start() -> None:
@@ -136,12 +138,17 @@ class OverlapCalibrator:
         for work in under_way:
             work.wait()
         dist.barrier()
-        copies = _interval(self._copy)
+        copies = self._interval(self._copy)
         dist.barrier()
-        broadcast = _interval(lambda: dist.broadcast(self._buffers, 0))
+        broadcast = self._interval(lambda: dist.broadcast(self._buffers, 0))
         self._stand_in.replica.optimizer.step()
         sizes = [bucket.nbytes for bucket in self._buckets]
         return BesideTimes(self._gradients, sizes, alone, beside, reduced, copies, broadcast)
+
+    def _interval(self, action: Callable[[], object]) -> Interval:
+        begin = perf_counter() + self._offset
+        action()
+        return begin, perf_counter() + self._offset
 
     def _backward(self, images: torch.Tensor, labels: torch.Tensor, start: Callable[[], None]) -> float:
         """Return the seconds of backward, beside what ``start`` starts."""
@@ -180,12 +187,6 @@ class OverlapCalibrator:
         for hook in hooks:
             hook.remove()
         return [Gradient(nbytes, min(1.0, (at - begin) / whole)) for nbytes, at in times]
-
-
-def _interval(action: Callable[[], object]) -> Interval:
-    begin = perf_counter()
-    action()
-    return begin, perf_counter()
 
 
 def take_turns(rank: int, world_size: int, plan: CalibrationPlan) -> RankTurns:

@@ -24,23 +24,25 @@ from realcomm.execution.own_collective import OwnCollective, Runner, make_runner
 from realcomm.launching.group import own_device
 from realcomm.launching.status import report_progress, set_status
 from realcomm.measuring.collective_run import FOUND, RankFigures, RankMeasurement, TimedRequest
+from realcomm.measuring.shared_clock import clock_offset
 
 LEAD_S = 1e-3  # from agreeing on a start to the start, and so much more for each rank ...
 LATEST = 8  # ... or, if that is longer, twice what the slowest of so many agreements took ...
 MOST_LEAD_S = 0.1  # ... but no more than this
 SPIN_S = 3e-4  # the last part of the wait, spent awake: sleep may end this much late
-Interval = tuple[float, float]  # begin and end, as time.perf_counter has it
+Interval = tuple[float, float]  # begin and end, by the clock that all ranks share
 _took: deque[float] = deque(maxlen=LATEST)  # seconds from when the last rank asked until this one had the answer
 PERIOD = 1009  # a prime, so that chunks of equal length hold different data
 
 
 def time_together(action: Callable[[], object]) -> Interval:
     """Call ``action`` on all ranks from one agreed instant; return when this rank began and ended."""
-    _sleep_until(_agree_on_start())
+    start, offset = _agree_on_start(), clock_offset().seconds
+    _sleep_until(start - offset)
     begin = perf_counter()
     action()
     _synchronize_gpu()
-    return begin, perf_counter()
+    return begin + offset, perf_counter() + offset
 
 
 def _synchronize_gpu() -> None:
@@ -53,11 +55,24 @@ def _agree_on_start() -> float:
 
     Eight ranks on slow links agree later than the first of them would have begun; so they learn what it takes.
     """
-    asked = torch.tensor([perf_counter(), max(_took, default=0.0)], dtype=torch.float64, device=own_device())
+    offset = clock_offset()
+    now, is_stale = perf_counter() + offset.seconds, float(offset.is_stale(perf_counter))
+    asked = torch.tensor([now, max(_took, default=0.0), is_stale], dtype=torch.float64, device=own_device())
     dist.all_reduce(asked, dist.ReduceOp.MAX)
-    last, took = map(float, asked.tolist())
-    _took.append(perf_counter() - last)
-    return last + start_after(took, dist.get_world_size())
+    last, took, any_stale = asked.tolist()
+    if any_stale:
+        offset.measure(perf_counter)
+        return _agree_on_start()
+    _took.append(perf_counter() + offset.seconds - last)
+    return float(last + start_after(took, dist.get_world_size()))
+
+
+def shared_clock_offset() -> float:
+    """Return the seconds to add to this rank's clock to get the shared one. All ranks call this together."""
+    offset = clock_offset()
+    if max_over_ranks(float(offset.is_stale(perf_counter))):
+        offset.measure(perf_counter)
+    return offset.seconds
 
 
 def start_after(took: float, world_size: int) -> float:
@@ -287,7 +302,14 @@ def _repeat(executor: Runner, buffer: torch.Tensor, repetitions: int) -> tuple[l
     for done, record in enumerate(records):
         report(done)
         intervals.append(time_together(partial(executor.run, buffer, None if buffer.is_cuda else record)))
+        record[:] = _by_shared_clock(record)
     return intervals, records
+
+
+def _by_shared_clock(record: list[Event]) -> list[Event]:
+    """Return events with times of the clock that all ranks share."""
+    offset = clock_offset().seconds
+    return [each._replace(begin=each.begin + offset, end=each.end + offset) for each in record] if offset else record
 
 
 def _record(executor: Runner, buffer: torch.Tensor) -> tuple[float, list[Event]]:
@@ -295,7 +317,7 @@ def _record(executor: Runner, buffer: torch.Tensor) -> tuple[float, list[Event]]
     record: list[Event] = []
     interval = time_together(partial(executor.run, buffer, record))
     ((begin, _),) = first_to_last(gather_intervals([interval]))
-    return begin, record
+    return begin, _by_shared_clock(record)
 
 
 def _rare_report(executor: Runner, repetitions: int) -> Callable[[int], None]:

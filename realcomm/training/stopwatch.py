@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from collectives.records.spans import Span
-from realcomm.execution.device_clock import DeviceClock, device_clock
+from realcomm.execution.device_clock import device_clock
 from realcomm.launching.group import own_device
 from realcomm.launching.status import set_status
 

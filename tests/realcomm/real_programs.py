@@ -19,11 +19,14 @@ from collectives.pipeline import pipeline
 from collectives.request import Request
 from collectives.spec import find_spec
 from collectives.step import Kind, Operation, Program, Step, as_step, copy, recv, recv_reduce, reduce, send
-from realcomm.execution import nccl
+from collectives.training.workload import Training
+from realcomm.calibration.blocks import BlockStep
+from realcomm.calibration.calibrator import CalibrationTraining
+from realcomm.execution import device_clock, events, nccl
 from realcomm.execution.events import Event
 from realcomm.execution.executor import Executor, execute
 from realcomm.launching.group import share_gpu
-from realcomm.measuring import probes
+from realcomm.measuring import probes, rank_measurement
 from realcomm.measuring.collective_run import RankMeasurement, TimedRequest
 from realcomm.measuring.rank_measurement import exact_input, exact_result, measure_rank, time_together
 
@@ -291,6 +294,21 @@ def arrive_late(rank: int, world_size: int) -> tuple[float, float, float]:
     arrived = time.perf_counter()
     begin, end = time_together(lambda: time.sleep(0.01))
     return arrived, begin, end
+
+
+def measure_by_unlike_clocks(
+    rank: int, world_size: int, measurement: TimedRequest
+) -> tuple[RankMeasurement, list[BlockStep]]:
+    """Measure, and calibrate a training, on hosts of which each was booted an hour after the one before."""
+
+    def clock() -> float:
+        return time.perf_counter() - 3600.0 * rank
+
+    for module in (rank_measurement, events, device_clock):
+        module.perf_counter = clock
+    setattr(device_clock.HostClock, "now", staticmethod(clock))  # noqa: B010
+    training = CalibrationTraining(Training(None, batch_size=2), rank, world_size, [])
+    return measure_rank(rank, world_size, measurement), training.take_steps(2)
 
 
 def executors_made(rank: int, world_size: int) -> int:

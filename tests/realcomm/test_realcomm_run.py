@@ -1,7 +1,9 @@
 """A measurement: right results, times that mean something, and a trace that says what was sent when."""
 
+import time
 from collections import Counter
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +20,7 @@ from collectives.request import Request, make_request
 from collectives.spec import FLOATING, ITEM_BYTES, OPS
 from realcomm.execution.executor import COMBINE
 from realcomm.launching.launcher import launch
-from realcomm.measuring.collective_run import RankMeasurement, TimedRequest
+from realcomm.measuring.collective_run import RankMeasurement, TimedRequest, make_trace
 from realcomm.measuring.rank_measurement import (
     exact_input,
     exact_result,
@@ -202,6 +204,19 @@ def test_ranks_begin_together_however_late_they_come():
     ranks = launch(real_programs.arrive_late, 3)
     last_arrival = max(arrived for arrived, _, _ in ranks)
     assert all(begin > last_arrival and end - begin >= 0.01 for _, begin, end in ranks)
+
+
+def test_a_measurement_holds_when_clocks_of_hosts_differ():
+    request = make_request("all_reduce/ring", 3, 4096)
+    begin = time.perf_counter()
+    found = launch(real_programs.measure_by_unlike_clocks, 3, TimedRequest(request, 1, 3, None), timeout=120)
+    whole = time.perf_counter() - begin
+    measured, steps = zip(*found, strict=True)
+    trace = make_trace(simcomm.this_machine(3), TimedRequest(request, 1, 3, None), list(measured))
+    assert 0 < trace.elapsed < whole
+    assert all(abs(message.begin) < whole and abs(message.end) < whole for message in trace.messages)
+    begins = [step.begin for step in chain(*steps)]
+    assert max(begins) - min(begins) < whole
 
 
 def test_a_repetition_lasts_from_first_start_to_last_end():
