@@ -1,7 +1,7 @@
 """A process that notes what it calls: kernels of c10d's operators and waits of works, replaced by ones that pass on.
 
-Which collective each operator is, and how many elements its buffer has, is said first. The clock is the host's or,
-where NCCL carries calls, that of the device's stream of computing.
+Which collective each operator is, and how many elements its buffer has, is said first. The clock is the host's until
+the first call with a tensor on a GPU, and then that of this GPU's stream of computing.
 """
 
 import linecache
@@ -124,19 +124,22 @@ class HostTimer:
 
 
 class StreamTimer(HostTimer):
-    """Events of the stream that is current when the clock is made, in which a program computes."""
+    """Events of a GPU's current stream, in which a program computes; moments of the host are read too."""
 
-    def __init__(self) -> None:
-        self.stream = torch.cuda.current_stream()
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
 
     def now(self) -> Any:
         event = torch.cuda.Event(enable_timing=True)
-        event.record(self.stream)
+        event.record(torch.cuda.current_stream(self._device))
         return event
 
     def seconds(self, moments: Sequence[tuple[Any, Any]]) -> list[float]:
-        torch.cuda.synchronize()
-        return [before.elapsed_time(after) / 1e3 for before, after in moments]
+        torch.cuda.synchronize(self._device)
+        return [
+            after - before if isinstance(before, float) else before.elapsed_time(after) / 1e3
+            for before, after in moments
+        ]
 
 
 OURS = str(Path(__file__).parent)
@@ -196,11 +199,17 @@ class CallRecorder:
         self._replace_functional_wait()
 
     def begin(self) -> None:
-        """Begin to count time, on the clock of what the default group is carried by."""
+        """Begin to count time."""
         if self._last is None:
-            if dist.get_backend() == "nccl":
-                self.log.backend, self.clock = "nccl", StreamTimer()
             self._last = self.clock.now()
+
+    def _find_gpu(self, tensors: Any) -> torch.device | None:
+        """Return the GPU of the first call with tensors on one, from which on its stream tells the time."""
+        device = next((tensor.device for tensor in flatten(tensors) if tensor.is_cuda), None)
+        if device is None or isinstance(self.clock, StreamTimer):
+            return None
+        torch.cuda.synchronize(device)  # what it did before counts by the host's clock
+        return device
 
     def _replace(self, name: str, operator: C10dOperator) -> None:
         overload = getattr(torch.ops.c10d, name).default
@@ -241,7 +250,12 @@ class CallRecorder:
 
     def _on_call(self, operator: C10dOperator, named: dict[str, Any], call: Callable[[], Any]) -> Any:
         self.begin()
+        gpu = self._find_gpu(named[operator.tensors])
         own = self.clock.now()
+        if gpu is not None:
+            self.clock = StreamTimer(gpu)
+            if dist.ProcessGroup.unbox(named["process_group"])._get_backend(gpu).name() == "nccl":
+                self.log.backend = "nccl"
         number = self._note(operator, named)
         result = self._timed(Did.POST, number, call, own)
         work = result[-1] if isinstance(result, tuple) and result else result

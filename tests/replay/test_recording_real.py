@@ -3,18 +3,22 @@
 import os
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
+import torch
+from simulated_gpu import SimulatedGpu
 from warm_ranks import run_ranks
 
 import simcomm
 from collectives.errors import RunFailed
 from realcomm.launching.failures import RankFailed
 from replay.capture.rank_log import CallLog, join_logs, read_logs
-from replay.capture.recorder import CallRecorder, record_script
+from replay.capture.recorder import OPERATORS, CallRecorder, record_script
 from replay.recording import CallKind, Did, Recording, read_recording
 from replay.simulation.figures import describe_stuck
 from replay.simulation.replay import replay
@@ -125,6 +129,40 @@ def test_a_full_disk_does_not_hide_what_a_program_raises(tmp_path: Path, monkeyp
     assert caught.value.__notes__ == [
         "afterwards: RankFailed: rank 1 failed with OSError: no space (it was doing: writing its recording)"
     ]
+
+
+class GpuTensor(torch.Tensor):
+    """A tensor that says it is on the fourth GPU."""
+
+    is_cuda, device = True, torch.device("cuda", 3)
+
+
+@pytest.mark.parametrize("backend", ["nccl", "gloo"])
+def test_a_gpu_is_timed_by_the_stream_of_its_tensors(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The script names no backend, and chooses its GPU behind ``init_process_group``."""
+    gpu = SimulatedGpu(monkeypatch)
+    streams: list[torch.device | None] = []
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: streams.append(device) or gpu.compute)
+    monkeypatch.setattr(time, "perf_counter", lambda: gpu.host)
+    group = SimpleNamespace(group_name="all", _get_backend=lambda device: SimpleNamespace(name=lambda: backend))
+    monkeypatch.setattr(torch.distributed.ProcessGroup, "unbox", lambda boxed: boxed)
+    monkeypatch.setattr("replay.capture.recorder.ranks_of", lambda group: [0, 1])
+    recorder = CallRecorder("script", 0, 2)
+    recorder.begin()
+    gpu.host += 5.0  # of loading
+
+    def all_reduce(tensor: torch.Tensor) -> None:
+        named = {"tensors": [tensor], "process_group": group, "async_op": False}
+        recorder._on_call(OPERATORS["allreduce_"], named, lambda: gpu.compute.queue(1.0))
+
+    gpu.compute.queue(2.0)
+    all_reduce(torch.ones(4).as_subclass(GpuTensor))
+    gpu.compute.queue(3.0)
+    all_reduce(torch.ones(4).as_subclass(GpuTensor))
+    log = recorder.finish()
+    assert [entry.seconds for entry in log.entries] == pytest.approx([7.0, 3.0])
+    assert [entry.took for entry in log.entries] == pytest.approx([1.0, 1.0])
+    assert {*streams} == {torch.device("cuda", 3)} and log.backend == backend
 
 
 @pytest.mark.slow
