@@ -146,7 +146,7 @@ def run_forms(rank: int, world_size: int, plans: Sequence[FormPlan]) -> list[Cou
 
 def _run_form(plan: FormPlan) -> CountedForm:
     set_status(f"a step of {plan.form.label}")
-    spread = Spread(build(plan).to(own_device()), plan.form, plan.recipe, stages=plan.stages, units=plan.units)
+    spread = Spread(build(plan), plan.form, plan.recipe, stages=plan.stages, units=plan.units)
     batch, targets = (each.chunk(plan.form.data)[spread.place["data"]].to(own_device()) for each in batch_of(plan, 0))
     losses, calls, most = list[float](), list[CountedCall](), 0
     for _ in range(COUNTED_DDP if plan.form.form in WHOLE and plan.form.data > 1 else COUNTED):

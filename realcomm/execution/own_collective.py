@@ -4,7 +4,9 @@ Buffers are those of rank programs: a rank's part is the part of its number. Whe
 result comes into a buffer of its own, as nccl-tests measures it out of place.
 """
 
+from collections.abc import Callable
 from contextlib import nullcontext
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -22,6 +24,16 @@ REDUCE = {
     "sum": dist.ReduceOp.SUM, "mean": dist.ReduceOp.SUM, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX,
     "product": dist.ReduceOp.PRODUCT,
 }  # fmt: skip
+
+
+def torchs_function(name: str, before: str) -> Callable[..., Any]:
+    """Return a function of torch.distributed, which torch before 2.13 has under the name ``before``."""
+    found: Callable[..., Any] = getattr(dist, name if hasattr(dist, name) else before)
+    return found
+
+
+all_gather_single = torchs_function("all_gather_single", "all_gather_into_tensor")
+reduce_scatter_single = torchs_function("reduce_scatter_single", "reduce_scatter_tensor")
 
 
 class OwnCollective:
@@ -86,9 +98,9 @@ class OwnCollective:
         elif name == "reduce":
             dist.reduce(tensor, root, self._op)
         elif name == "all_gather":
-            dist.all_gather_into_tensor(tensor, parts[self.rank])
+            all_gather_single(tensor, parts[self.rank])
         elif name == "reduce_scatter":
-            dist.reduce_scatter_tensor(parts[self.rank], tensor, self._op)
+            reduce_scatter_single(parts[self.rank], tensor, self._op)
         elif name == "all_to_all":
             dist.all_to_all_single(self._received, tensor)
         elif name == "gather":

@@ -11,9 +11,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from collectives.records.model_profile import Measured
 from realcomm.execution.device_clock import seconds_of
+from realcomm.execution.own_collective import all_gather_single, reduce_scatter_single
 from realcomm.forms.blocks import named_blocks
 from realcomm.forms.plan import FormPlan, batches_of, build
-from realcomm.forms.spread import Spread, loss_of, mesh_of, optimizer_of
+from realcomm.forms.spread import Spread, loss_of, mesh_of, move, optimizer_of
 from realcomm.launching.group import own_device
 from realcomm.launching.status import set_status
 from realcomm.profiling.measured import measure
@@ -119,7 +120,7 @@ def silent_step(plan: FormPlan, rank: int, world_size: int) -> Callable[[], None
     this rank's stages are computed, on what the blocks before make of a batch.
     """
     plan = plan._replace(images=None, steps=1)
-    model = build(plan).to(own_device())
+    model = build(plan)
     mesh = mesh_of(plan.form, lambda size, stride: own_group(rank, world_size, size, stride, "fake"))
     place = (mesh.get_coordinate() or [0])[0]
     samples, targets = next(batches_of(plan, 0))
@@ -154,11 +155,13 @@ def _stages_step(
         list[torch.Tensor](),
     )
     at, aims = samples.chunk(pieces)[0], targets.chunk(pieces)[0]
-    for stage in stages:
+    own = range(place, len(stages), plan.form.pipeline)
+    for number, stage in enumerate(stages):
         given.append(at)
         with torch.no_grad():
-            at = stage(at)
-    own = range(place, len(stages), plan.form.pipeline)
+            at = move(stage, own_device())(at)
+        if number not in own:
+            move(stage, torch.device("cpu"))
     kind, options = optimizer_of(plan.recipe)
     optimizer = kind([each for number in own for each in stages[number].parameters()], **options)
 
@@ -195,9 +198,9 @@ def _call(rank: int, one: Question, group: dist.ProcessGroup) -> Callable[[], No
     if one.collective == "all_reduce":
         return lambda: _done(dist.all_reduce(whole, group=group))
     if one.collective == "all_gather":
-        return lambda: _done(dist.all_gather_single(whole, part, group=group))
+        return lambda: _done(all_gather_single(whole, part, group=group))
     if one.collective == "reduce_scatter":
-        return lambda: _done(dist.reduce_scatter_single(part, whole, group=group))
+        return lambda: _done(reduce_scatter_single(part, whole, group=group))
     if one.collective == "broadcast":
         return lambda: _done(dist.broadcast(whole, members[0], group=group))
     if one.collective == "send_recv":

@@ -56,7 +56,7 @@ class Spread:
         units: Sequence[str] = (),
         mesh: DeviceMesh | None = None,
     ) -> None:
-        """Spread a whole model on the rank's device.
+        """Spread a whole model, which lies on the CPU, so that a GPU never holds more than the rank's part of it.
 
         ``stages`` are the names of the blocks of a pipeline's stages, ``units`` those of modules whose parameters are
         gathered together. ``mesh`` has the dimensions of ``mesh_of``; it is of all ranks unless given.
@@ -106,8 +106,9 @@ class Spread:
         """Return a part of a whole model with what averages its gradients over the data axis."""
         form = self.form
         if form.data == 1 or self._averages:
-            return part
+            return move(part, own_device())
         if form.form in WHOLE:
+            move(part, own_device())
             group = self._along("data").get_group()
             return DistributedDataParallel(
                 part,
@@ -119,7 +120,7 @@ class Spread:
         keeps = form.form not in SHARDED  # gathered parameters stay until backward is through
         names = {module: name for name, module in whole.named_modules()}
         for module in part.modules():
-            if module is not part and names.get(module) in self._units:
+            if module is not part and names.get(module) in self._units:  # it is moved to the GPU, then sharded
                 fully_shard(module, mesh=mesh, reshard_after_forward=not keeps)
         fully_shard(part, mesh=mesh, reshard_after_forward=False if keeps else None)
         return part
@@ -205,6 +206,14 @@ class Spread:
         flat /= self.form.data
         for each, mean in zip(gradients, flat.split([each.numel() for each in gradients]), strict=True):
             each.copy_(mean.view_as(each))
+
+
+def move(module: nn.Module, device: torch.device) -> nn.Module:
+    """Move the parameters and buffers that are not there to a device; return the module."""
+    for tensor in (*module.parameters(), *module.buffers()):
+        if tensor.device != device:
+            tensor.data = tensor.data.to(device)
+    return module
 
 
 def mesh_of(form: Parallelism, group: Callable[[int, int], dist.ProcessGroup] | None = None) -> DeviceMesh:

@@ -1,6 +1,7 @@
 """A training in a form of parallelism, as one rank carries it out, and the same on one rank alone."""
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -36,7 +37,7 @@ class FormResult(NamedTuple):
     step_s: list[float]
     held: KeptBytes
     spans: list[Span]
-    alone: "LoneSteps | None"  # of the first rank
+    alone: "LoneSteps | None"  # of the first rank, if its device has room for the whole model
 
 
 class LoneSteps(NamedTuple):
@@ -57,10 +58,10 @@ def train_form(
     ``between`` is called up to ``TURNS`` times before a step.
     """
     set_status("training on one rank alone")
-    alone = train_alone(plan) if rank == 0 and plan.checked else None
+    alone = _train_alone_if_it_fits(plan) if rank == 0 and plan.checked else None
     host_barrier()  # ranks that wait on cores or a GPU would take time from the one that is timed
     set_status(f"spreading {plan.model} by {plan.form.label}")
-    spread = Spread(build(plan).to(own_device()), plan.form, plan.recipe, stages=plan.stages, units=plan.units)
+    spread = Spread(build(plan), plan.form, plan.recipe, stages=plan.stages, units=plan.units)
     watch, losses, seconds = Stopwatch(rank, "training step"), list[float](), list[float]()
     batches = batches_of(plan, spread.place["data"])
     for step in range(plan.steps):
@@ -88,6 +89,13 @@ def train_form(
         if whole is not None:
             save_weights(whole, weights)
     return FormResult(losses, seconds, held_bytes(spread.model, spread.optimizer), watch.spans, alone)
+
+
+def _train_alone_if_it_fits(plan: FormPlan) -> LoneSteps | None:
+    with suppress(torch.OutOfMemoryError):
+        return train_alone(plan)
+    torch.cuda.empty_cache()
+    return None
 
 
 def train_alone(plan: FormPlan) -> LoneSteps:

@@ -27,7 +27,8 @@ from planner.mesh.interconnect import Served
 from planner.mesh.job import TrainingJob
 from planner.mesh.prediction import StepPrediction
 from planner.mesh.step import StepModel
-from realcomm.forms import pieces, spread
+from realcomm.execution.own_collective import torchs_function
+from realcomm.forms import pieces, spread, training
 from realcomm.forms import plan as forms_plan
 from realcomm.forms.blocks import named_blocks
 from realcomm.forms.plan import FormPlan, batches_of, build
@@ -231,20 +232,21 @@ def test_as_many_microbatches_are_kept_as_are_in_flight(measured: dict[str, list
 
 
 class SpreadNowhere:
-    """In the place of what spreads a model: the model as it is, and the devices of it and its batches."""
+    """In the place of what spreads a model: the model as it is, its devices, and those of its batches."""
 
-    devices: ClassVar[set[torch.device]] = set()
+    models: ClassVar[set[torch.device]] = set()
+    batches: ClassVar[set[torch.device]] = set()
 
     def __init__(self, model: nn.Module, *_: object, **__: object) -> None:
         self.model, self.place = model, {"data": 0}
         self.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        self.devices |= {each.device for each in model.parameters()}
+        self.models |= {each.device for each in model.parameters()}
 
     def forward_and_back(self, batch: torch.Tensor, targets: torch.Tensor) -> None:
-        self.devices |= {batch.device, targets.device}
+        self.batches |= {batch.device, targets.device}
 
 
-def test_models_and_batches_lie_on_the_ranks_device(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whole_models_stay_on_the_cpu_and_batches_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
     meta, plan = torch.device("meta"), plan_of(Parallelism(data=1))
     for module in (running, pieces, forms_plan):
         monkeypatch.setattr(module, "own_device", lambda: meta, raising=False)
@@ -256,7 +258,7 @@ def test_models_and_batches_lie_on_the_ranks_device(monkeypatch: pytest.MonkeyPa
         pieces.silent_step(plan, 0, 1)()
     finally:
         dist.destroy_process_group()
-    assert SpreadNowhere.devices == {meta}
+    assert (SpreadNowhere.models, SpreadNowhere.batches) == ({torch.device("cpu")}, {meta})
 
 
 class NoMesh:
@@ -275,7 +277,10 @@ class NoMesh:
 
 
 def test_meshes_and_stages_of_pipelines_are_of_the_ranks_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu, asked = torch.device("cuda", 1), list[object]()
+    gpu, asked, moved = torch.device("cuda", 1), list[object](), list[tuple[torch.device, set[nn.Parameter]]]()
+
+    def parameters(module: nn.Module) -> set[nn.Parameter]:
+        return {*module.parameters()}
 
     def note(device: object, *_: object, **__: object) -> NoMesh:
         asked.append(device)
@@ -284,13 +289,30 @@ def test_meshes_and_stages_of_pipelines_are_of_the_ranks_device(monkeypatch: pyt
     monkeypatch.setattr(spread, "own_device", lambda: gpu, raising=False)
     monkeypatch.setattr(spread, "init_device_mesh", note)
     monkeypatch.setattr(spread, "fully_shard", lambda *_, **__: None)
+    monkeypatch.setattr(spread, "move", lambda module, device: moved.append((device, parameters(module))) or module)
     monkeypatch.setattr(spread, "PipelineStage", lambda part, stage, stages, device, group: note(device))
     monkeypatch.setitem(spread.SCHEDULES, "1f1b", lambda *_, **__: None)
     model, recipe = find_model(model_of(FORMS["naive"])).build(), Recipe()
     spread.Spread(model, FORMS["hsdp"], recipe)
     halves = ("words", "blocks.0"), ("last_norm", "head")
-    spread.Spread(model, Parallelism(data=1, pipeline=2, microbatches=2), recipe, stages=halves)
+    assert not moved, "torch shards each unit when it has moved it"
+    found = spread.Spread(model, Parallelism(data=1, pipeline=2, microbatches=2), recipe, stages=halves)
     assert asked == ["cuda", "cuda", gpu]
+    assert moved == [(gpu, parameters(found.model))] and moved[0][1] < parameters(model)
+
+
+def test_a_model_that_does_not_fit_alone_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    def train(plan: FormPlan) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(training, "train_alone", train)
+    assert training._train_alone_if_it_fits(plan_of(Parallelism(data=2))) is None
+
+
+def test_older_names_of_torch_serve_where_the_new_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(dist, "all_gather_single", raising=False)
+    found = torchs_function("all_gather_single", "all_gather_into_tensor")
+    assert found is dist.all_gather_into_tensor
 
 
 def test_blocks_of_a_resnet_one_after_the_other_are_the_model() -> None:

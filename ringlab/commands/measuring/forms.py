@@ -63,8 +63,8 @@ class FormAnswer(Answer):
     held_bytes: dict[str, SideBySide]
     losses: tuple[float, ...]
     alone_losses: tuple[float, ...]
-    alone_step_s: float
-    same: bool  # whether the losses are those of one rank alone
+    alone_step_s: float | None  # None where the whole model does not fit on one device
+    same: bool | None  # whether the losses are those of one rank alone
     load: MachineLoad | None = None
     traces: tuple[Trace, ...] = field(default=(), compare=False, metadata=NOT_IN_JSON)
 
@@ -108,15 +108,18 @@ class FormAnswer(Answer):
 
     def _said(self) -> Iterator[str]:
         checked = count(len(self.alone_losses), "step")
-        if self.same:
+        if self.alone_step_s is None:
+            yield "Nothing to compare the losses with: the whole model does not fit on one device."
+        elif self.same:
             yield f"The losses of the first {checked} are those of one rank alone, within {max(self.apart, 1e-9):.0e}."
         else:
             yield (
                 f"The losses of the first {checked} are not those of one rank alone: they differ by up to "
                 f"{self.apart:.2%}. It is another training."
             )
-        alone = f"One rank alone takes {format_time(self.alone_step_s)} for the same samples"
-        yield f"{alone}, {format_digits(self.alone_step_s / (self.step_s.measured or 1.0))} times a step of all."
+        if self.alone_step_s is not None:
+            alone = f"One rank alone takes {format_time(self.alone_step_s)} for the same samples"
+            yield f"{alone}, {format_digits(self.alone_step_s / (self.step_s.measured or 1.0))} times a step of all."
         if self.parts_s is None or self.interval_s is None or self.step_s.predicted is None:
             return
         parts = ", ".join(f"{PARTS.get(name, name)} {format_time(value)}" for name, value in self.parts_s.items())
@@ -225,12 +228,11 @@ def _answer(
 ) -> FormAnswer:
     """Return what ranks measured, with the prediction beside it where there is one."""
     plan, alone = job.plan, results[0].alone
-    assert alone is not None
     of_replicas = [one.losses for one in results if one.losses]
     losses = tuple(sum(each) / len(each) for each in zip(*of_replicas, strict=True))
     step = max(median(one.step_s[min(WARM_UP, plan.steps - 1) :]) for one in results)
     fullest = max((one.held for one in results), key=sum)
-    pairs = zip(losses, alone.losses, strict=False)
+    alone_losses = alone.losses if alone else []
     total = None if predicted is None else predicted.parts.total
     kept = {} if predicted is None else max(predicted.memory, key=lambda one: one.states).as_dict()
     parts = {} if predicted is None else predicted.parts.as_dict()
@@ -248,9 +250,9 @@ def _answer(
         samples_per_s=side_by_side(total and plan.batch_size / total, plan.batch_size / step),
         held_bytes={name: side_by_side(kept.get(name), float(size)) for name, size in fullest._asdict().items()},
         losses=losses,
-        alone_losses=tuple(alone.losses),
-        alone_step_s=median(alone.step_s[min(1, len(alone.step_s) - 1) :]),
-        same=all(isclose(one, other, rel_tol=TOLERANCE) for one, other in pairs),
+        alone_losses=tuple(alone_losses),
+        alone_step_s=median(alone.step_s[min(1, len(alone.step_s) - 1) :]) if alone else None,
+        same=all(map(partial(isclose, rel_tol=TOLERANCE), losses, alone_losses)) if alone else None,
         load=load,
         traces=(_trace(job, results),),
     )
@@ -260,6 +262,8 @@ def _checked(answer: FormAnswer, check_all: bool) -> FormAnswer:
     """Return the answer. Raise RunFailed where all its losses are checked and are not those of one rank alone."""
     if answer.same or not check_all:
         return answer
+    if answer.same is None:
+        raise RunFailed(f"{answer.file}: the whole model does not fit on one device, so its losses cannot be checked")
     raise RunFailed(
         f"{answer.file}: the losses of {answer.form} differ from those of a single rank by up to "
         f"{answer.apart:.2%}: {', '.join(f'{loss:.6f}' for loss in answer.losses[:3])} ... "
