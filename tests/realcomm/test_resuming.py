@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import killed_trainings
 import numpy as np
@@ -21,6 +22,7 @@ from collectives.output_files import TEMPORARY
 from collectives.training.workload import TO_TRAIN_ON
 from realcomm.launching.failures import RankFailed, TimedOut
 from realcomm.launching.launcher import launch
+from realcomm.training import checkpoints
 from realcomm.training.checkpoints import (
     AFRESH,
     CheckpointFolder,
@@ -119,6 +121,28 @@ def test_after_a_fault_the_rank_step_and_phase_are_named_and_the_last_checkpoint
     assert re.fullmatch(r"ring: resumes from .*ring/step-00000003\.pt \(step 3, epoch 2\)", *start.notes)
     CheckpointFolder(tmp_path / "ring").close()
     assert [path.name for path in tmp_path.glob("ring/.*")] == [".lock"], "nothing is left of the one not written"
+
+
+class OnGpu(torch.Tensor):
+    """A tensor of a GPU."""
+
+    def cpu(self) -> torch.Tensor:  # type: ignore[override]
+        return torch.full_like(self, 7.0).as_subclass(torch.Tensor)
+
+
+def test_ranks_of_local_sgd_send_their_state_from_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    sent: list[dict[str, Any]] = []
+    monkeypatch.setattr(checkpoints, "host_group", lambda: None)
+    monkeypatch.setattr(torch.distributed, "gather_object", lambda part, ranks, group: sent.append(part))
+    training = small(gradient_sync=RING, checkpoints=tmp_path, checkpoint_every=2, sync_every=2)
+    state = {"own": {"model": {"weight": torch.ones(2).as_subclass(OnGpu)}, "seen": 8}}
+    running = SimpleNamespace(
+        rank=1, world_size=2, training=training, watch=SimpleNamespace(), state_dict=lambda: state
+    )
+    Checkpointing(training)._write(running, 3)  # type: ignore[arg-type]
+    [part] = sent
+    assert part["own"]["seen"] == 8 and part["own"]["model"]["weight"].tolist() == [7.0, 7.0]
+    assert type(part["own"]["model"]["weight"]) is torch.Tensor
 
 
 def test_what_is_kept_of_a_step_or_an_epoch_is_written_before_its_checkpoint(

@@ -2,14 +2,16 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from command_line import Ringlab
 
+from collectives.errors import RunFailed
 from collectives.records.spans import Spans
 from collectives.records.trace import Trace
-from ringlab.commands.measuring.forms import FormAnswer
+from ringlab.commands.measuring.forms import FormAnswer, _checked
 from ringlab.shared.figures import side_by_side
 
 SCENARIO = """
@@ -92,13 +94,17 @@ def test_the_blocks_of_a_users_model_are_found_in_a_process_of_its_own(
     assert processes and str(os.getpid()) not in processes
 
 
-def test_the_json_of_a_form_is_plain() -> None:
+def test_a_form_is_plain_json_and_a_large_model_is_not_compared() -> None:
     answer = FormAnswer(
         title="a", file="a.toml", cluster="here", model="mine", form="FSDP", world_size=2, batch_size=4,
         step_s=side_by_side(2.0, 1.0), samples_per_s=side_by_side(2.0, 4.0),
         held_bytes={"parameters": side_by_side(None, 8.0)}, losses=(3.0, 2.0), alone_losses=(3.0,), alone_step_s=2.0,
         same=True, traces=(Trace("a", "measured", 1, 1.0, spans=Spans.of([]), nodes=[], hosts=[]),),
     )  # fmt: skip
+    large = replace(answer, alone_losses=(), alone_step_s=None, same=None)
+    assert "the whole model does not fit on one device" in " ".join(large._said())
+    with pytest.raises(RunFailed, match="does not fit on one device, so its losses cannot be checked"):
+        _checked(large, check_all=True)
     found = answer.to_dict()
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert found["kind"] == "form" and "traces" not in found and found["losses"] == [3.0, 2.0]
