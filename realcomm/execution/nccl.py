@@ -8,6 +8,7 @@ other, have a communicator each (https://docs.nvidia.com/deeplearning/nccl/user-
 import weakref
 from collections.abc import Sequence
 from itertools import count
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -92,11 +93,13 @@ def _like(group: dist.ProcessGroup, device: torch.device) -> dist.ProcessGroup:
     backend = group._get_backend(device)
     backend = getattr(backend, "wrapped_pg", backend)  # of TORCH_DISTRIBUTED_DEBUG=DETAIL
     name = f"{group.group_name} communicator {next(keep_for(group, 'numbers', lambda: count(1)))}"
-    store, timeout = dist.PrefixStore(f"{name}/", group.get_group_store()), backend.options._timeout
+    store = dist.PrefixStore(f"{name}/", group.get_group_store())  # type: ignore[attr-defined]
+    make: Any = type(backend)
     other = dist.ProcessGroup(store, group.rank(), group.size())
     kind = dist.Backend.backend_type_map[backends(group)[device.type]]
-    other._register_backend(device, kind, type(backend)(store, group.rank(), group.size(), timeout=timeout))
-    other._set_group_name(name)
+    own = make(store, group.rank(), group.size(), timeout=backend.options._timeout)
+    other._register_backend(device, kind, own)
+    other._set_group_name(name)  # type: ignore[arg-type]
     _copied[other] = refer(group)
     return other
 

@@ -342,9 +342,7 @@ class Checkpointing(Observer):
         state, world_size = running.state_dict(), running.world_size
         # With local SGD each rank has its own weights and optimizer.
         part = state if running.training.sync_every > 1 else {"own": state["own"]}
-        part = tree_map_only(
-            torch.Tensor, lambda tensor: tensor.cpu(), part
-        )  # rank 0's GPU has no room for what all ranks have
+        part = tree_map_only(torch.Tensor, lambda tensor: tensor.cpu(), part)  # not onto rank 0's GPU
         ranks: list[Any] | None = [None] * world_size if running.rank == 0 else None
         dist.gather_object(part, ranks, group=host_group())  # pickled by our own ranks
         if self._folder is not None:

@@ -304,9 +304,9 @@ def measure_by_unlike_clocks(
     def clock() -> float:
         return time.perf_counter() - 3600.0 * rank
 
-    for module in (rank_measurement, events, device_clock):
-        module.perf_counter = clock
-    setattr(device_clock.HostClock, "now", staticmethod(clock))  # noqa: B010
+    places: list[tuple[object, str]] = [(module, "perf_counter") for module in (rank_measurement, events, device_clock)]
+    for place, name in (*places, (device_clock.HostClock, "now")):
+        setattr(place, name, staticmethod(clock))
     training = CalibrationTraining(Training(None, batch_size=2), rank, world_size, [])
     return measure_rank(rank, world_size, measurement), training.take_steps(2)
 

@@ -286,10 +286,14 @@ def test_meshes_and_stages_of_pipelines_are_of_the_ranks_device(monkeypatch: pyt
         asked.append(device)
         return NoMesh()
 
+    def note_move(module: nn.Module, device: torch.device) -> nn.Module:
+        moved.append((device, parameters(module)))
+        return module
+
     monkeypatch.setattr(spread, "own_device", lambda: gpu, raising=False)
     monkeypatch.setattr(spread, "init_device_mesh", note)
     monkeypatch.setattr(spread, "fully_shard", lambda *_, **__: None)
-    monkeypatch.setattr(spread, "move", lambda module, device: moved.append((device, parameters(module))) or module)
+    monkeypatch.setattr(spread, "move", note_move)
     monkeypatch.setattr(spread, "PipelineStage", lambda part, stage, stages, device, group: note(device))
     monkeypatch.setitem(spread.SCHEDULES, "1f1b", lambda *_, **__: None)
     model, recipe = find_model(model_of(FORMS["naive"])).build(), Recipe()

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import runpy
+import socket
 import subprocess
 import sys
 import tomllib
@@ -13,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 import torch
 import torch.distributed as dist
@@ -272,7 +274,8 @@ def test_ranks_on_one_gpu_name_different_hosts_to_nccl(gpu_uuids: list[str], mon
     gpu_uuids += ["a", "b"]
     monkeypatch.setenv("NCCL_MAX_CTAS", "4")
     store = dist.HashStore()  # type: ignore[attr-defined]
-    store.multi_set(["GPU of rank 0", "GPU of rank 1"], ["a", "b"])
+    for rank, uuid in enumerate("ab"):
+        store.set(f"GPU of rank {rank}", uuid)
     group.select_gpu(store, 2, 3, local_rank=2)
     assert os.environ["NCCL_HOSTID"].endswith("rank2")
     assert (os.environ["NCCL_NET"], os.environ["NCCL_MAX_CTAS"]) == ("Socket", "4")
@@ -292,10 +295,10 @@ ADDRESSES = {"lo": "127.0.0.1", "eth0": "10.0.0.7", "ib0": "10.1.0.7"}  # of a h
     ids=["route to rank 0", "host of rank 0", "a name that others reach", "no network"],
 )
 def test_gloo_leaves_the_loopback(routes: dict[str, str], chosen: str | None, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(group.socket, "gethostname", lambda: "me")
+    monkeypatch.setattr(socket, "gethostname", lambda: "me")
     monkeypatch.setattr(group, "_own_address", routes.get)
     interfaces = {name: [SimpleNamespace(address=address)] for name, address in ADDRESSES.items()}
-    monkeypatch.setattr(group.psutil, "net_if_addrs", lambda: interfaces)
+    monkeypatch.setattr(psutil, "net_if_addrs", lambda: interfaces)
     monkeypatch.setenv("MASTER_ADDR", "head")
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "")
     del os.environ["GLOO_SOCKET_IFNAME"]

@@ -11,7 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from simulated_gpu import SimulatedGpu
+from simulated_gpu import SimulatedGpu, Stream
 from warm_ranks import run_ranks
 
 import simcomm
@@ -142,7 +142,12 @@ def test_a_gpu_is_timed_by_the_stream_of_its_tensors(backend: str, monkeypatch: 
     """The script names no backend, and chooses its GPU behind ``init_process_group``."""
     gpu = SimulatedGpu(monkeypatch)
     streams: list[torch.device | None] = []
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: streams.append(device) or gpu.compute)
+
+    def current_stream(device: torch.device | None = None) -> Stream:
+        streams.append(device)
+        return gpu.compute
+
+    monkeypatch.setattr(torch.cuda, "current_stream", current_stream)
     monkeypatch.setattr(time, "perf_counter", lambda: gpu.host)
     group = SimpleNamespace(group_name="all", _get_backend=lambda device: SimpleNamespace(name=lambda: backend))
     monkeypatch.setattr(torch.distributed.ProcessGroup, "unbox", lambda boxed: boxed)
