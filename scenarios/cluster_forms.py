@@ -161,7 +161,10 @@ class MachineForm(NetworkForm):
             raise InputError('description requires transport = "nccl"')
         for key in ("latency", "nodes_per_leaf", "oversubscription") if self.transport == "nccl" else ():
             if getattr(self, key) is not None:
-                raise InputError(f'{key} is not supported with transport = "nccl"; remove it')
+                raise InputError(
+                    f'{key} is not supported with transport = "nccl", whose model has hosts and their NICs but no '
+                    'switches; remove it, or remove transport to simulate algorithms such as "ring" over the switches'
+                )
         return self
 
     @model_validator(mode="after")

@@ -83,6 +83,7 @@ class LoadedScenario:
     trainings: tuple[Training, ...]  # one for each gradient_sync
     what_ifs: tuple[WhatIf, ...]
     faults: Faults = NO_FAULTS
+    left_out: str = ""  # why its training is not among ``trainings``
 
     def __repr__(self) -> str:
         return f"<Scenario {self.title!r}: {self.cluster.title}>"
@@ -162,6 +163,21 @@ def read_spread_training(reference: str | Path, overrides: Sequence[str] = ()) -
     )
 
 
+def devices_to_predict(reference: str | Path, overrides: Sequence[str] = ()) -> int | None:
+    """Return the size of the cluster if all that a scenario asks is a training on many devices, else None.
+
+    Raise InputError that names file, key and value.
+
+    >>> devices_to_predict("star8"), devices_to_predict("star8", ["training.compute={rate = 300.0}"])
+    (None, None)
+    """
+    path, builder = builder_of(reference, overrides)
+    form = read_form(toml_files.tables(path, overrides), builder.where, ScenarioForm)
+    if form.collective is not None or form.training is None or not form.training.why_not_run:
+        return None
+    return builder.build_cluster(form.cluster, "cluster", form.nccl).world_size
+
+
 @dataclass(frozen=True)
 class PlannedTraining:
     """A training run to plan."""
@@ -233,7 +249,8 @@ class Builder:
             with self.at(f"what_if.{number}"):
                 cables.add(cluster.graph, clusters[-1].graph)
         collective = self._collective(form.collective, clusters) if form.collective else None
-        trainings = self._trainings(form.training, clusters) if form.training else ()
+        left_out = form.training.why_not_run if form.training and form.collective else ""
+        trainings = self._trainings(form.training, clusters) if form.training and not left_out else ()
         faults = self.find_faults(form.faults, cluster, "faults")
         return LoadedScenario(
             self.title(form),
@@ -243,6 +260,7 @@ class Builder:
             trainings,
             tuple(what_ifs),
             faults,
+            left_out,
         )
 
     def _what_if(self, form: WhatIfForm, key: str, whole: ScenarioForm, own: Cluster) -> WhatIf:

@@ -201,16 +201,26 @@ class TrainingForm(Section):
             given.setdefault("sync_every", self.sync_every)
         return Parallelism(**given)
 
-    def check_run(self) -> list[Sync]:
-        """Return the gradient syncs that ranks are to run. Raise InputError, which names the key, for what none can."""
+    @property
+    def why_not_run(self) -> str:
+        """Why ranks do not run this training, which is for many devices; empty if they do."""
         given = {key for key in ("profile", "rate", "gpu") if getattr(self.compute, key, None) is not None}
         sources = [f"compute.{key}" for key in sorted(given)]
         for key in [*(key for key in OF_DEVICES if key in self.model_fields_set), *sources]:
-            how = "predict them with --devices 1,2,4,8"
-            how += ", or run or compare them on ranks of this machine" if key == "parallelism" else ""
-            raise InputError(f"training: {key} only applies to training on many devices; {how}")
+            how = "predict it with --devices 1,2,4,8"
+            how += ", or run or compare it on ranks of this machine" if key == "parallelism" else ""
+            return f"training: {key} only applies to training on many devices; {how}"
         if self.gradient_sync is None:
-            raise InputError('training.gradient_sync is missing; set for example gradient_sync = ["ring", "ddp"]')
+            return (
+                'training.gradient_sync is missing; set for example gradient_sync = ["ring", "ddp"], or predict the '
+                "training on many devices with --devices 1,2,4,8"
+            )
+        return ""
+
+    def check_run(self) -> list[Sync]:
+        """Return the gradient syncs that ranks are to run. Raise InputError, which names the key, for what none can."""
+        if self.gradient_sync is None or self.why_not_run:
+            raise InputError(self.why_not_run)
         if not is_file_reference(self.model) and self.model not in MODELS:
             said = suggest(self.model, MODELS, f", {FILES}")
             raise InputError(f"training.model: unknown model {quote(self.model)}; {said}")

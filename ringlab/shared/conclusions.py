@@ -38,7 +38,9 @@ def conclude(answer: ScenarioAnswer[Any], scenario: LoadedScenario, caveats: Seq
     No sentence concludes from times that were measured while the machine was busy. Last are the ``caveats`` of the
     predictions. Where these are too many, the first are among what explains the rest, such as who waited for whom.
     """
+    left_out = f"The [training] table is left out: {scenario.left_out}."
     sentences = [
+        *([left_out] if scenario.left_out else []),
         *_fastest_collective(answer),
         *describe_crossovers(answer.place, answer.collectives),
         *_fastest_training(answer),

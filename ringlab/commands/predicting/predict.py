@@ -1,7 +1,7 @@
 """``ringlab predict``: a scenario, a sweep of one of its keys, or its training on several numbers of devices."""
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,6 +27,7 @@ from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import TerminalProgress, computing, draw_to
 from ringlab.shared.ranges import parse_world_sizes
 from scenarios import LoadedScenario
+from scenarios.loader import devices_to_predict
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,8 @@ def command(
         given: dict[str, Any] = {"calibration": session.file, "engine": session.engine, "progress": session.progress}
         swept = predict_sweep(scenario, options.sweep, *overrides, **given)
         deliver(swept, json_to, draw_to(swept, options.plot, json_to))
+    elif options == PredictOptions(explain=options.explain) and (ranks := devices_to_predict(scenario, overrides)):
+        _predict_devices(scenario, overrides, replace(options, devices=str(ranks)), json_to)
     else:
         _predict_once(scenario, overrides, session, options, json_to)
 
