@@ -14,6 +14,15 @@ MOST_QUOTED = 200  # letters of a line of a file, or that a program prints
 MOST_NAMED = 8  # in one sentence
 ALIKE = 0.6  # share of the letters that two names must have in common
 PART = 3  # letters that are enough to be part of a name
+ACCEPTED = {  # pydantic's error types in the words of a file
+    "model_type": "must be a table",
+    "list_type": "must be a list",
+    "int_type": "must be an integer",
+    "float_type": "must be a number",
+    "string_type": "must be a string",
+    "bool_type": "must be true or false",
+    "string_too_short": "must not be empty",
+}
 
 
 def cut(text: str, most: int = MOST_LETTERS) -> str:
@@ -32,6 +41,19 @@ def quote(value: object) -> str:
     ("'all_reduce'", True)
     """
     return shorten(value, MOST_LETTERS)
+
+
+def describe_accepted(problem: str, message: str) -> str:
+    """Return what is accepted in place of a wrong value, to follow it, by the type and message of pydantic's error.
+
+    >>> "4.5" + describe_accepted("int_type", "Input should be a valid integer")
+    '4.5 must be an integer'
+    >>> "'fast'" + describe_accepted("value_error", "Value error, give a number")
+    "'fast': give a number"
+    """
+    if problem == "value_error":
+        return f": {message.removeprefix('Value error, ')}"
+    return f" {ACCEPTED.get(problem) or message.removeprefix('Input ').removeprefix('List ')}"
 
 
 def name_some(names: Sequence[object], between: str = ", ") -> str:

@@ -26,14 +26,28 @@ TIMES = {"s": Fraction(1), "ms": Fraction(1, 10**3), "us": Fraction(1, 10**6), "
 _QUANTITY = re.compile(r"([0-9]{1,30}(?:\.[0-9]{1,30})?(?:[eE][+-]?[0-9]{1,2})?)\s*([A-Za-z/]*)")
 
 
+_NUMBER = re.compile(r"\s*([0-9]{1,30}(?:\.[0-9]{1,30})?)\s*((?:[kMGT]i?)B?)")
+
+
 def _parse(text: object, units: Mapping[str, Fraction | int], what: str, example: str) -> Fraction:
-    accepted = f"write a number and one of {', '.join(units)}, for example {quote(example)}"
+    accepted = f"write a number and one of {', '.join(units)}, for example {quote(_closest(text, units) or example)}"
     if not isinstance(text, str):
         raise InputError(f"{quote(text)} is no {what}: a bare number has no unit; {accepted}")
     number, unit = _read(text.strip())
     if unit not in units:
         raise InputError(f"{quote(text)} is no {what}; {accepted}")
     return number * units[unit]
+
+
+def _closest(text: object, units: Mapping[str, Fraction | int]) -> str:
+    """Return a quantity as its unit was probably meant, by its prefix; "" where that is not known.
+
+    >>> _closest("2.5GbE", RATES), _closest("100Gbps", RATES), _closest("64", SIZES)
+    ('2.5 Gbit/s', '100 Gbit/s', '')
+    """
+    found = _NUMBER.match(text) if isinstance(text, str) else None
+    unit = next((unit for unit in units if found and unit.startswith(found[2])), "")
+    return f"{found[1]} {unit}" if found and unit else ""
 
 
 @lru_cache(maxsize=1 << 15)

@@ -145,6 +145,7 @@ def read_spread_training(reference: str | Path, overrides: Sequence[str] = ()) -
     """
     path, builder = builder_of(reference, overrides)
     form = read_form(toml_files.tables(path, overrides), builder.where, ScenarioForm)
+    builder.check_spread(form)
     training, cluster = builder.training(form), builder.build_cluster(form.cluster, "cluster", form.nccl)
     named = training.gradient_sync[0] if training.gradient_sync else None
     algorithm = None
@@ -239,6 +240,19 @@ class Builder:
         if form.training is None:
             raise InputError(f"{self.where}: the [training] table is missing")
         return form.training
+
+    def check_spread(self, form: ScenarioForm) -> None:
+        """Raise InputError for tables that a training on many devices does not use, unless a collective does."""
+        if form.collective is None and form.faults is not None:
+            raise InputError(
+                f"{self.where}: faults: a training on many devices is predicted without single messages; remove "
+                "[faults], or set training.gradient_sync, and forward, backward and optimizer in training.compute"
+            )
+        if form.collective is None and form.what_if:
+            raise InputError(
+                f"{self.where}: what_if: a training on many devices has no [[what_if]]; remove the tables, and pass "
+                "for example --what-if bandwidth=10,100Gbit/s"
+            )
 
     def scenario(self, form: ScenarioForm) -> LoadedScenario:
         cluster = self.build_cluster(form.cluster, "cluster", form.nccl)

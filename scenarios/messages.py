@@ -8,22 +8,10 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from collectives.errors import InputError
-from collectives.quoting import cut, suggest
+from collectives.quoting import cut, describe_accepted, suggest
 from collectives.removed import KEYS, describe_removed
 from scenarios.cluster_forms import describe_foreign_key, describe_missing_key, form_of
 from scenarios.network_form import KINDS, ClusterForm
-
-# pydantic's error types in the words of a scenario file
-WORDS = {
-    "model_type": "must be a table",
-    "list_type": "must be a list",
-    "int_type": "must be an integer",
-    "float_type": "must be a number",
-    "string_type": "must be a string",
-    "bool_type": "must be true or false",
-    "string_too_short": "must not be empty",
-}
-
 
 Form = TypeVar("Form", bound=BaseModel)
 
@@ -50,8 +38,8 @@ def _describe(problem: ErrorDetails, whole: type[BaseModel], content: object) ->
     if problem["type"] == "value_error":
         said = str(problem["ctx"]["error"])
         return f"{key}: {said}" if key else said
-    accepted = WORDS.get(problem["type"]) or problem["msg"].removeprefix("Input ").removeprefix("List ")
-    return f"{key} = {_shown(problem['input'])} {accepted}"
+    accepted = describe_accepted(problem["type"], problem["msg"])
+    return f"{key} = {_shown(problem['input'])}{accepted}"
 
 
 def _describe_key(problem: str, form: type[BaseModel], place: tuple[int | str, ...]) -> str:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from collectives.errors import InputError
+from collectives.quoting import describe_accepted
 
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Rate = Annotated[float, Field(ge=1e-9, le=1e15, allow_inf_nan=False)]  # what is computed from these stays finite
@@ -92,7 +93,9 @@ def read_keys(where: str, kind: type[Keys], written: Mapping[str, Any]) -> Keys:
             raise InputError(f"{where}: {key} is missing") from error
         if first["type"] == "extra_forbidden":
             raise InputError(f"{where}: unknown key {key!r}; there are {', '.join(kind.model_fields)}") from error
-        raise InputError(f"{where}: {key} = {str(first['input'])[:80]!r}: {first['msg']}") from error
+        raise InputError(
+            f"{where}: {key} = {str(first['input'])[:80]!r}{describe_accepted(first['type'], first['msg'])}"
+        ) from error
 
 
 def _as_tuples(value: Any) -> Any:

@@ -16,7 +16,7 @@ from ringlab.shared.clusters import machine_line, parse_keys
 from ringlab.shared.options import JsonOpt
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.table import Part, Table
-from simcomm.nccl.descriptions import System
+from simcomm.nccl.descriptions import System, with_unit
 from simcomm.nccl.machine_files.described_machine import DescribedMachine, KeyValue, describe_machine
 from simcomm.nccl.machine_files.facts import Facts
 from simcomm.nccl.machine_files.files import read_facts
@@ -46,7 +46,7 @@ def command(
         Option(
             "--set",
             metavar="KEY=VALUE",
-            help="Override a key of the machine's description, such as nic=100. Repeatable.",
+            help="Override a key of the machine's description, such as 'nic=100 GB/s'. Repeatable.",
         ),
     ] = None,
     json_to: JsonOpt = None,
@@ -95,7 +95,7 @@ def describe(files: Sequence[Path | str], *, system: str | None = None, keys: Se
     if machine.missing:
         raise InputError(f"{files[0]}: {machine.missing}")
     known = {**machine.keys, **_seen(machine)}
-    line = {key: one.value for key, one in known.items()}
+    line = {key: with_unit(key, one.value) for key, one in known.items()}
     described = machine.system(**{key: one.value for key, one in _seen(machine).items()})
     settings = _settings(facts)
     origins = {key: _origin(one) for key, one in known.items()}

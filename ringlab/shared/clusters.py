@@ -17,7 +17,7 @@ from simcomm.cluster.files import SUFFIXES, read_cluster
 from simcomm.cluster.hardware import machine_entries
 from simcomm.cluster.placement import make_room
 from simcomm.nccl.clusters import NcclCluster, nccl_cluster
-from simcomm.nccl.descriptions import describe_preset, own_machines
+from simcomm.nccl.descriptions import describe_preset, own_machines, warn_of_bare_rates
 
 HERE = "this-machine"
 
@@ -80,9 +80,10 @@ def parse_keys(keys: Sequence[str]) -> Mapping[str, Any]:
     for text in keys:
         key, equals, value = text.partition("=")
         if not equals or not key.strip().isidentifier():
-            raise InputError(f"--set {text}: expected KEY=VALUE, for example nic=25")
+            raise InputError(f"--set {text}: expected KEY=VALUE, for example 'nic=25 Gbit/s'")
         try:
             found[key.strip()] = tomllib.loads(f"value = {value}", parse_float=TomlFloat)["value"]
         except tomllib.TOMLDecodeError:
             found[key.strip()] = value.strip()
+    warn_of_bare_rates("--set", found)
     return found

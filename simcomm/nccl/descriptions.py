@@ -5,6 +5,7 @@ remembers which of its keys were stated, which came from its machine, and which 
 """
 
 import tomllib
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -17,8 +18,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from collectives.errors import InputError, NotKnown
 from collectives.input_files import read_text
-from collectives.quoting import suggest
-from collectives.units import TomlFloat
+from collectives.quoting import describe_accepted, quote, suggest
+from collectives.units import TomlFloat, parse_bandwidth
 from simcomm.nccl.catalogue import (
     Generation,
     Gpu,
@@ -31,7 +32,16 @@ from simcomm.nccl.catalogue import (
 from simcomm.nccl.settings import NcclRelease, parse_release, version_of, year_of
 
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
-Rate = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
+GB = 1e9
+
+
+def _as_gigabytes(value: object) -> object:
+    """Return a bandwidth with a unit in GB/s; a number stays as it is."""
+    return parse_bandwidth(value) / GB if isinstance(value, str) else value
+
+
+Rate = Annotated[float, BeforeValidator(_as_gigabytes), Field(gt=0, le=1e6, allow_inf_nan=False)]
+RATES = ("nic", "nvlink")  # keys that are bandwidths
 
 
 class Keys(BaseModel):
@@ -46,7 +56,7 @@ class Keys(BaseModel):
     gpu: str | None = None
     generation: Generation | None = None
     link: Literal["nvswitch", "mesh", "bridge", "xgmi", "pcie", "cpu"] | None = None
-    nvlink: Annotated[float, Field(ge=0, le=1e5, allow_inf_nan=False)] | None = None
+    nvlink: Annotated[float, BeforeValidator(_as_gigabytes), Field(ge=0, le=1e5, allow_inf_nan=False)] | None = None
     pcie: Annotated[int, Field(ge=1, le=6)] | None = None
     lanes: Literal[1, 2, 4, 8, 16, 32] | None = None
     layout: Literal["switch", "switches", "socket", "two"] | None = None
@@ -72,9 +82,9 @@ class Keys(BaseModel):
 
 
 def read_keys(where: str, line: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys that a line states, checked. Raise InputError that begins with ``where`` and names the key.
+    """Return the keys that a line states, checked, bandwidths in GB/s. Raise InputError that names ``where`` and key.
 
-    >>> read_keys("system mine", {"nodes": 2, "nic": 12.5})
+    >>> read_keys("system mine", {"nodes": 2, "nic": "100 Gbit/s"})
     {'nodes': 2, 'nic': 12.5}
     """
     try:
@@ -84,8 +94,39 @@ def read_keys(where: str, line: Mapping[str, Any]) -> dict[str, Any]:
         key = str(first["loc"][0]) if first["loc"] else "line"
         if first["type"] == "extra_forbidden":
             raise InputError(f"{where}: unknown key {key!r}; there are {', '.join(Keys.model_fields)}") from error
-        raise InputError(f"{where}: {key} = {first['input']!r}: {first['msg']}") from error
+        accepted = describe_accepted(first["type"], first["msg"])
+        if key == "gpu" and isinstance(first["input"], list):
+            accepted += ", as all GPUs of a system are alike; name the slowest, or compare them with --what-if"
+        raise InputError(f"{where}: {key} = {quote(first['input'])}{accepted}") from error
     return {key: getattr(keys, key) for key in Keys.model_fields if key in keys.model_fields_set}
+
+
+def with_unit(key: str, value: Any) -> Any:
+    """Return the value of a key of a description, a bandwidth with its unit.
+
+    >>> with_unit("nic", 12.5), with_unit("gpus", 8)
+    ('12.5 GB/s', 8)
+    """
+    return f"{value} GB/s" if key in RATES and value and not isinstance(value, str) else value
+
+
+def warn_of_bare_rates(where: str, line: Mapping[str, Any]) -> None:
+    """Warn about each bandwidth of a user's line that has no unit, which is deprecated; its unit is GB/s.
+
+    >>> import warnings
+    >>> with warnings.catch_warnings(record=True) as found:
+    ...     warn_of_bare_rates("system", {"nic": 12.5})
+    >>> str(found[0].message)
+    'system: nic = 12.5 has no unit and is taken as GB/s; write nic = "12.5 GB/s"'
+    """
+    for key in RATES:
+        value = line.get(key)
+        if isinstance(value, int | float) and value:
+            warnings.warn(
+                f'{where}: {key} = {value} has no unit and is taken as GB/s; write {key} = "{value} GB/s"',
+                FutureWarning,
+                stacklevel=2,
+            )
 
 
 OWN_DATA = Path(str(files("simcomm.nccl"))) / "data"
@@ -284,7 +325,7 @@ def _describe(where: str, slug: str, line: Mapping[str, Any], machines: Mapping[
     gpu = _gpu_of(where, known)
     usual = _defaults(gpu, known)
     if known["nodes"] > 1:
-        for key, example in (("net", "ib"), ("nic", 25)):
+        for key, example in (("net", "ib"), ("nic", "200 Gbit/s")):
             if key not in known:
                 raise InputError(f"{where}: {key} is missing; with several nodes say for example {key} = {example!r}")
     values = {**usual, **known}
@@ -323,7 +364,10 @@ def _gpu_of(where: str, known: Mapping[str, Any]) -> Gpu:
     except InputError as error:
         if not missing:
             return unlisted_gpu(known["gpu"], known["generation"], known["nvlink"], known["pcie"])
-        raise NotKnown(f"{where}: {error}; for another one give also {', '.join(missing)}") from error
+        raise NotKnown(
+            f"{where}: {error}; for another one give also {', '.join(missing)}, and of a training compute = "
+            "{rate = 500.0}, the samples/s of one GPU"
+        ) from error
     return found._replace(generation=known.get("generation", found.generation))
 
 

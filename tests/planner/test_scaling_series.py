@@ -105,7 +105,7 @@ def test_what_is_wrong_is_refused_with_its_line_and_key(
         ('[links.a]\n"٢" = 1\n' + SERIES, "'٢' is no GPU count"),
         (
             SERIES.replace("700.5", "1e-300"),
-            "line 2: points = '1e-300': Input should be greater than or equal to 0.0000",
+            "line 2: points = '1e-300' should be greater than or equal to 0.0000",
         ),
         ("[gpus.X]\nfp32 = 1\nyear = 2020\n" + SERIES, "gpus.X: memory_GBps is missing"),
         ("[nodes.a]\ngpus = 1\nlink = 'zz'\ncores = 1\nnic_GBps = 1\n" + SERIES, "nodes.a: link = 'zz'"),

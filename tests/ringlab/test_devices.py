@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from command_line import Ringlab, in_this_process
+from scenario_texts import STAR, write
 
 import ringlab
 from collectives.errors import InputError
@@ -292,8 +293,23 @@ def test_the_command_shows_writes_and_draws(command: Ringlab, tmp_path: Path) ->
     assert picture.stat().st_size > 1000
     done = command("predict", "star8", "--devices", "8", "--sweep", "cluster.hosts=2,4")
     assert done.status == 2 and "use --what-if to vary a key" in done.err
-    done = command("predict", str(ROOT / GPT))
-    assert done.status == 2 and "predict them with --devices" in done.err
+
+
+def test_predict_takes_the_whole_cluster_for_a_training(command: Ringlab, tmp_path: Path) -> None:
+    once, whole = command("predict", str(ROOT / GPT)), command("predict", str(ROOT / GPT), "--devices", "16")
+    assert once.status == 0 and once.out == whole.out
+    done = command("predict", str(ROOT / GPT), "--report", tmp_path / "a.html")
+    assert done.status == 2 and "predict it with --devices" in done.err
+    done = command("predict", "star8", "--set", "training={compute={rate=5.0}}")
+    assert done.status == 0 and "The [training] table is left out: training: compute.rate only applies" in done.out
+
+
+@pytest.mark.parametrize("table", ["faults={rank=[{rank=0, slowdown=2}]}", "what_if=[{title='x', faults={}}]"])
+def test_training_refuses_tables_without_effect(tmp_path: Path, table: str) -> None:
+    file = write(tmp_path, STAR + "[training]\nmodel = 'resnet50'\ncompute = {rate = 5.0}\n")
+    assert ringlab.predict_devices(file, [2]).cases
+    with pytest.raises(InputError, match=f"{table.partition('=')[0]}: a training on many devices"):
+        ringlab.predict_devices(file, [2], table)
 
 
 def test_a_step_is_kept_as_a_trace(command: Ringlab, tmp_path: Path) -> None:

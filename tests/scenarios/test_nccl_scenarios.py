@@ -333,3 +333,26 @@ def test_old_nccl_falls_back_to_rings_where_settings_leave_nothing():
 
     assert chosen("2.21", algo="tree", proto="simple") == {"ring/ll", "ring/simple"}
     assert chosen("2.22", algo="tree", proto="simple") == {"ring/simple"}
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "number"),
+    [('system = {{nodes = 2, gpus = 8, gpu = "H100 SXM", net = "ib", {0}}}', "nic", 100.0),
+     ('preset = "dgx-h100"\nnodes = 2\ntransport = "nccl"\ndescription = {{{0}}}', "nvlink", 200.0)],
+)  # fmt: skip
+def test_bandwidths_of_a_description_have_units(tmp_path: Path, table: str, key: str, number: float):
+    def described(value: str) -> float:
+        cluster = load(write(tmp_path, f"[cluster]\n{table.format(f'{key} = {value}')}\n{ASKS}")).cluster
+        return float(getattr(cluster.system, key))
+
+    assert described(f'"{8 * number} Gbit/s"') == described(f'"{number} GB/s"') == number
+    with pytest.warns(FutureWarning, match=f"{key} = {number} has no unit and is taken as GB/s"):
+        assert described(str(number)) == number
+    with pytest.raises(InputError, match=f"{key} = '100 Gb' .*for example '100 Gbit/s'"):
+        described('"100 Gb"')
+
+
+def test_list_of_gpus_is_refused_with_what_to_write(tmp_path: Path):
+    text = '[cluster]\nsystem = {nodes = 1, gpus = 2, gpu = ["RTX 3090", "RTX 4090"]}\n' + ASKS
+    with pytest.raises(InputError, match="must be a string, as all GPUs of a system are alike; name the slowest"):
+        load(write(tmp_path, text))

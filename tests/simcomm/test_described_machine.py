@@ -58,7 +58,7 @@ def test_what_is_written_is_a_scenario_and_marks_what_is_guessed(tmp_path: Path)
     assert scenario.predict().collectives[-1].time_s > 0
     lines = found.toml.splitlines()
     assert [line for line in lines if line.startswith("nic = ")] == [
-        "nic = 100.0  # guess: 2 NICs as are usual beside H100 SXM"
+        'nic = "100.0 GB/s"  # guess: 2 NICs as are usual beside H100 SXM'
     ]
     assert f'nccl = "2.21"  # {log}:2' in lines
     assert f"gdr = true  # {log}:7" in lines
@@ -68,10 +68,10 @@ def test_what_was_seen_of_gpudirect_and_the_settings_go_into_the_scenario(tmp_pa
     text = NCCL_LOG.format(gdr="") + "n0:10:20 [0] NCCL INFO NCCL_ALGO set by environment to Ring\n"
     log = write(tmp_path, "nccl.log", text)
     listed = write(tmp_path, "gpus.txt", gpus_listed("NVIDIA A100-SXM4-80GB", 8))
-    found = ringlab.describe([log, listed], keys=["nic=200"])
+    found = ringlab.describe([log, listed], keys=["nic=1600 Gbit/s"])
     assert (found.system.gdr, found.system.nic, found.system.nodes) == (False, 200.0, 2)
     assert 'NCCL_ALGO = "Ring"' in found.toml
-    assert "nic = 200  # as you say" in found.toml
+    assert 'nic = "1600 Gbit/s"  # as you say' in found.toml
 
 
 def test_hosts_are_counted_by_the_line_that_says_them_and_not_where_one_rank_alone_is_logged(tmp_path: Path) -> None:

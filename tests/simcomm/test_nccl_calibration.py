@@ -176,7 +176,7 @@ def test_output_of_other_gpus_is_refused(ringlab: Ringlab, output: Path):
     refused = ringlab("calibrate", "--nccl-tests", output, "--system", "aws_p5")
     assert refused.status == 2 and "A100" in refused.err and "has H100 SXM" in refused.err, refused.err
     own = output.with_name("mine.toml")  # GPUs of the same generation
-    system = '[cluster]\nsystem = {nodes = 2, gpus = 8, gpu = "RTX 3090", net = "ib", nic = 25}\n'
+    system = '[cluster]\nsystem = {nodes = 2, gpus = 8, gpu = "RTX 3090", net = "ib", nic = "25 GB/s"}\n'
     own.write_text(system + COLLECTIVE)
     refused = ringlab("calibrate", own, "--nccl-tests", output)
     assert refused.status == 2 and "mine.toml has RTX 3090" in refused.err, refused.err

@@ -220,7 +220,7 @@ def calibrate_nccl(
     """Read what nccl-tests wrote, and keep it for predictions of the system that it was measured on.
 
     The system is that of a scenario with ``transport = "nccl"``, or ``system``: a described one, a described machine or
-    a machine of the hardware catalogue; without either the GPU that the output names, with ``keys`` like ``nic=25`` of
+    a machine of the hardware catalogue; without either the GPU that the output names, with ``keys`` like ``net=ib`` of
     a description's line. Hosts and ranks are those of the output. Raises InputError.
     """
     found = None if scenario is None else system_of_scenario(scenario, "--nccl-tests")
@@ -265,7 +265,7 @@ def _of_words(file: Path | str, run: NcclTestsRun, name: str | None, keys: Mappi
     if run.hosts > 1 and not {"net", "nic"} <= where.keys():
         raise InputError(
             f"{file}: the network between the {run.hosts} hosts is unknown; specify the machine with "
-            "--system, or pass for example --set net=ib --set nic=25 (GB/s over all NICs of a host)"
+            "--system, or pass for example --set net=ib --set 'nic=200 Gbit/s' (all NICs of a host)"
         )
     return describe_system(str(where["gpu"]), where)
 

@@ -90,7 +90,7 @@ def command(
         Option(
             "--set",
             metavar="KEY=VALUE",
-            help="Override a key of the scenario, or without one of the measured machine, such as nic=100. Repeatable.",
+            help="Override a key of the scenario, or else of the measured machine, such as 'nic=100 GB/s'. Repeatable.",
         ),
     ] = None,
 ) -> None:

@@ -17,7 +17,7 @@ from ringlab.shared.nccl_tables import check_gpu, show_skipped, system_of_scenar
 from ringlab.table import Line, Part, Table, format_or_dash, format_ratio, time_unit
 from scenarios import LoadedScenario
 from simcomm.nccl.clusters import NcclCluster
-from simcomm.nccl.descriptions import System, read_keys
+from simcomm.nccl.descriptions import System, read_keys, with_unit
 from simcomm.nccl.machine_files.described_machine import describe_machine
 from simcomm.nccl.machine_files.facts import Facts
 from simcomm.nccl.machine_files.files import read_facts
@@ -118,8 +118,8 @@ def explain_measured(
 ) -> MeasuredAnswer:
     """Return the measured times of a file next to NCCL's model: of a scenario's cluster, or of the machine it lists.
 
-    ``keys`` without a scenario are keys of a description such as ``nic=100``, for what the file does not say. Raises
-    InputError.
+    ``keys`` without a scenario are keys of a description such as ``nic=100 GB/s``, for what the file does not say.
+    Raises InputError.
 
     >>> explain_measured("all_reduce.txt").verdict  # doctest: +SKIP
     'as expected'
@@ -183,7 +183,7 @@ def _describe(facts: Facts, run: NcclTestsRun, given: Mapping[str, Any]) -> _Des
     system = described.system()
     for key, one in described.keys.items():
         if one.why.startswith("guess"):
-            notes.append(f"guess: {key} = {one.value}, {one.why.removeprefix('guess: ')}")
+            notes.append(f"guess: {key} = {with_unit(key, one.value)}, {one.why.removeprefix('guess: ')}")
     joining = ("link", "pcie", "lanes") if system.link in ("pcie", "bridge") else ("link",)
     usual = [f"{key} = {getattr(system, key)}" for key in joining if system.gpus > 1 and key in system.defaulted]
     notes += [f"guess: {', '.join(usual)}, as is usual for {system.gpu.name}"] if usual else []

@@ -96,7 +96,7 @@ def _missing(keys: Mapping[str, KeyValue], named: Sequence[tuple[str, FilePlace]
     if "nodes" not in keys or "gpus" not in keys:
         return "no file says how many GPUs and hosts there are; pass for example --set nodes=1 --set gpus=8"
     if keys["nodes"].value > 1 and "machine" not in keys and not {"net", "nic"} <= keys.keys():
-        return "no file says what joins the hosts; pass for example --set net=ib --set nic=100 (GB/s of a host's NICs)"
+        return "no file says what joins the hosts; pass for example --set net=ib --set 'nic=800 Gbit/s' (of a host)"
     try:
         describe_system("the machine", {key: one.value for key, one in keys.items()})
     except InputError as error:
