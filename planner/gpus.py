@@ -67,7 +67,10 @@ def find_gpu(name: str) -> Gpu:
     missing = [] if "memory_bandwidth" in figures else ["memory_bandwidth"]
     missing += [] if figures.keys() & {"fp16", "fp32"} else ["fp16"]
     if missing:
-        raise InputError(f"GPU {part}: the catalogue does not say its {', '.join(missing)}")
+        raise InputError(
+            f"GPU {part}: the catalogue does not say its {', '.join(missing)}; set training.compute = "
+            "{rate = 500.0}, the samples/s of one GPU"
+        )
 
     def rate(*quantities: str) -> float:
         return float(next(figures[one] for one in quantities if one in figures).split()[0]) * 1e12
@@ -103,6 +106,20 @@ def is_known(name: str) -> bool:
         return find_gpu(name).memory_bytes < inf
     except InputError:
         return False
+
+
+def is_published(name: str) -> bool:
+    """Return whether a published run is on a GPU of the catalogue, whatever its memory.
+
+    >>> is_published("A100 40GB SXM"), is_published("RTX 4090")
+    (True, False)
+    """
+
+    def board(gpu: str) -> str:
+        figures = find_part("GPU", gpu)
+        return figures["board"].value if "board" in figures else gpu
+
+    return board(name) in map(board, PUBLISHED)
 
 
 def can_multiply(gpu: str, precision: str) -> bool:

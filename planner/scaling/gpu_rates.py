@@ -24,7 +24,7 @@ from planner.mesh.step import StepModel
 from planner.mesh.terms import CORES
 from planner.scaling.descriptions import check_gpus, find_node, find_scaling_gpu, read_own
 from planner.scaling.models import even_model
-from planner.scaling.one_gpu import YOURS, Alone, OneGpuRate, guess_rates, network_of, published
+from planner.scaling.one_gpu import NARROWER, YOURS, Alone, OneGpuRate, guess_rates, network_of, published
 from simcomm.cluster.hardware import machine_entries, parts
 from simcomm.nccl.catalogue import find_gpu
 from simcomm.nccl.descriptions import describe_preset
@@ -90,7 +90,8 @@ class GpuRates:
         job = self.job if self.job.model.written_bytes else self._sized()
         yours = [Alone(job, find_scaling_gpu(name), YOURS, rate) for name, rate in self.known.items()]
         asked = [Alone(job, board, YOURS) for board in boards.values()]
-        return dict(zip(boards, guess_rates([*published(), *yours], asked), strict=True))
+        rates = guess_rates([*published(), *yours], asked)
+        return {name: _widen(name, rate) for name, rate in zip(boards, rates, strict=True)}
 
     def _sized(self) -> TrainingJob:
         """Return the job of a model of unknown layers with as much work as its known rates say."""
@@ -100,6 +101,12 @@ class GpuRates:
         guessed = guess_rates(published(), [Alone(job, board, YOURS) for board, _ in asked])
         times = exp(fmean(log(rate.rate) - known for rate, (_, known) in zip(guessed, asked, strict=True)))
         return replace(self.job, model=even_model(name, 0, SOME_FLOPS * times, SOME_FLOPS / 1e3 * times))
+
+
+def _widen(gpu: str, rate: OneGpuRate) -> OneGpuRate:
+    """Return the rate of a GPU with the whole spread of the process if no published run is on its maker's GPUs."""
+    is_amd = gpu in parts("GPU") and find_gpu(gpu).generation == "cdna"
+    return replace(rate, spread=rate.spread / NARROWER) if is_amd else rate
 
 
 class ComputeSource(NamedTuple):
@@ -145,6 +152,8 @@ def find_compute(job: TrainingJob, source: ComputeSource, gpu: str | None) -> Co
         network = network_of(job.model)
         is_published = network in {network_of(one.job.model) for one in published()}
         said = f"published rates of {network if is_published else 'other models'} on one GPU"
+    if series_gpu(named) not in {one.gpu.name for one in published()}:
+        said += f"; no published run is on {named}, so by its data sheet"
     return replace(at_rate(job.model, found.rate, said), spread=found.spread)
 
 

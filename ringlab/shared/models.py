@@ -19,7 +19,7 @@ from collectives.records.model_profile import (
     shipped_model_profiles,
 )
 from collectives.units import count
-from planner.gpus import PRECISIONS, can_multiply, is_known
+from planner.gpus import PRECISIONS, can_multiply, is_known, is_published
 from planner.mesh.clusters import mesh_cluster
 from planner.mesh.job import TrainingJob
 from planner.mesh.language import SOURCE, LanguageModel, is_language
@@ -135,6 +135,8 @@ def find_language_model(spread: SpreadTraining, job: TrainingJob) -> LanguageMod
     check_precision(host.gpu, training.precision, "training.precision")
     belief, told = find_belief(host.gpu, training.framework)
     adapted = "" if told is None else f", {told[0].lower()}{told[1:].removesuffix('.')}"
+    if told is None and not is_published(host.gpu):
+        adapted = f"; no published run is on {host.gpu}, so by its data sheet"
     return LanguageModel(named, host, belief, SOURCE + adapted)
 
 

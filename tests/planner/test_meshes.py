@@ -578,7 +578,7 @@ def test_a_gpu_without_published_runs_is_said_to_be_so(ringlab, scenario):
     assert {gpu_name(run["gpu"]) for run in read_table()[0]} == {*PUBLISHED}
     changed = ("--set", 'cluster.preset="dgx-1-v100"', "--precision", "fp16", "--devices", "64")
     said = " ".join(ringlab("search", str(scenario), *changed)[1].split())
-    assert "No published run on V100 SXM2 32GB is in the fit" in said
+    assert "No published run is on V100 SXM2 32GB" in said
 
 
 def test_a_prediction_in_a_precision_that_the_gpu_lacks_is_refused(ringlab, scenario):

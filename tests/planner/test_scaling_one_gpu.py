@@ -3,7 +3,7 @@
 import runpy
 from collections.abc import Mapping
 from dataclasses import replace
-from math import exp
+from math import exp, inf
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +14,10 @@ from benchmarks.studies.one_gpu_fit import Likelihood, fit_process, seen_rates
 from benchmarks.studies.one_gpu_left_out import judge_one_gpu
 from collectives.errors import InputError
 from collectives.records.model_profile import Measured, find_model_profile
+from planner.gpus import find_gpu
 from planner.scaling import TrainingJob, find_model, one_gpu_rate
 from planner.scaling.descriptions import find_scaling_gpu, read_series
+from planner.scaling.gpu_rates import ComputeSource, find_compute, series_gpu
 from planner.scaling.models import even_model
 from planner.scaling.one_gpu import (
     FILE,
@@ -27,6 +29,7 @@ from planner.scaling.one_gpu import (
     published,
     read_process,
 )
+from simcomm.cluster.hardware import parts
 from simcomm.nccl.parameters import read_definitions
 
 JOB = TrainingJob(find_model("ResNet-50"), 256.0, precision="fp16")
@@ -173,3 +176,15 @@ def test_a_profile_of_one_gpu_tells_of_others_of_which_nothing_else_is_seen() ->
     unknown = replace(profile, measured=(measured._replace(precision=""),))
     with pytest.raises(InputError, match=r"mine\.json: its times are of an unknown precision"):
         script["compare"](unknown, "mine.json")
+
+
+@pytest.mark.parametrize("gpu", parts("GPU"))
+def test_each_gpu_of_the_catalogue_has_a_rate(gpu: str) -> None:
+    job = TrainingJob(find_model("ResNet-50"), 64)
+    found = find_compute(job, ComputeSource(), gpu)
+    is_seen = any(one.gpu.name == series_gpu(gpu) for one in published())
+    assert find_gpu(gpu).memory_bytes < inf
+    assert (f"no published run is on {gpu}" in found.source) is not is_seen
+    assert found.spread > 0.15
+    if gpu.startswith("MI"):
+        assert found.spread > find_compute(job, ComputeSource(), "H200 SXM").spread * 1.3

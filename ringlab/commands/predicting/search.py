@@ -15,7 +15,7 @@ from collectives.quoting import quote, suggest
 from collectives.records.model_profile import EXAMPLE, TRANSFORMERS, is_transformer, parse_transformer
 from collectives.training.parallelism import FRAMEWORKS
 from collectives.training.recipe import check_known
-from planner.gpus import PRECISIONS, PUBLISHED
+from planner.gpus import PRECISIONS, is_published
 from planner.mesh.clusters import mesh_cluster
 from planner.mesh_search.columns import BITS, OFFLOADED, OPTIMIZERS
 from planner.mesh_search.memory import PART_NAMES
@@ -232,7 +232,7 @@ def _job(spread: SpreadTraining, devices: int, options: SearchOptions) -> MeshJo
 
 
 def _unseen(gpu: str) -> str | None:
-    return None if gpu in PUBLISHED else f"No published run on {gpu} is in the fit: by its data sheet and priors."
+    return None if is_published(gpu) else f"No published run is on {gpu}: by its data sheet and priors."
 
 
 def _varied(
