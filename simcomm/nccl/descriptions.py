@@ -114,7 +114,7 @@ def warn_of_bare_rates(where: str, line: Mapping[str, Any]) -> None:
     """Warn about each bandwidth of a user's line that has no unit, which is deprecated; its unit is GB/s.
 
     >>> import warnings
-    >>> with warnings.catch_warnings(record=True) as found:
+    >>> with warnings.catch_warnings(record=True, action="always") as found:
     ...     warn_of_bare_rates("system", {"nic": 12.5})
     >>> str(found[0].message)
     'system: nic = 12.5 has no unit and is taken as GB/s; write nic = "12.5 GB/s"'
