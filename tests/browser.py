@@ -89,10 +89,10 @@ class Player:
     def pixels(self, canvas: str) -> bytes:
         return self.page.locator(f"#{canvas}").screenshot()
 
-    def colour_count(self, canvas: str, colour: str) -> int:
-        """How many pixels of a canvas have a colour of the style, such as ``full``."""
+    def color_count(self, canvas: str, color: str) -> int:
+        """How many pixels of a canvas have a color of the style, such as ``full``."""
         style = "name => getComputedStyle(document.documentElement).getPropertyValue('--' + name).trim()"
-        wanted = ImageColor.getrgb(self.ask(style, colour))
+        wanted = ImageColor.getrgb(self.ask(style, color))
         pixels = np.asarray(Image.open(BytesIO(self.pixels(canvas))).convert("RGB")).astype(int)
         return int((abs(pixels - wanted).max(axis=2) < 3).sum())
 

@@ -1,8 +1,9 @@
 """Draw a Trace as a player, animation, timeline or report, and a topology, sweep or step as a figure.
 
-* ``draw`` writes what the suffix of a file asks for: ``write_player`` (.html), ``animate`` (.gif, .mp4),
-  ``space_time_figure`` (.png, .svg, .pdf), ``write_perfetto`` (.perfetto.json).
-* Functions named ``..._figure`` return a figure of matplotlib, which ``write_figure`` writes.
+* ``draw`` picks the format from the file's suffix: ``write_player`` (.html), ``animate`` (.gif, .mp4),
+``space_time_figure`` (.png, .svg, .pdf), ``write_perfetto`` (.perfetto.json).
+
+* Functions named ``..._figure`` return a matplotlib figure; ``write_figure`` writes it.
 
 >>> import simcomm, viz
 >>> trace = simcomm.run("all_reduce/ring", simcomm.star(4, "10 Gbit/s", "5 us"), nbytes="1 MiB")

@@ -1,4 +1,4 @@
-"""The picture of predicted against measured times: a dot per row, on logarithmic axes, a panel per class of sizes."""
+"""Plot predicted against measured times on logarithmic axes: one dot per row, one panel per class of sizes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,16 +13,17 @@ from matplotlib.ticker import FixedLocator, NullFormatter
 from collectives.checks import check_text
 from collectives.errors import InputError
 from collectives.units import format_time
-from viz.style import DPI, FAINT, GREY, INK, PAPER, chunk_colours
+from viz.style import DPI, FAINT, GREY, INK, PAPER, chunk_colors
 
 BAND = 1.3  # the grey band: predictions off by less than this factor
 
 
 @dataclass(frozen=True)
 class Dots:
-    """Rows of one class of sizes and one family of systems: seconds, all lists of one length.
+    """Measured and predicted seconds of one class of sizes and one family of systems; all lists have one length.
 
-    Ranges are the least and the greatest measured, or what measurements are expected to lie in; none unless given.
+    ``measured_range`` is the lowest and highest measured time, ``predicted_range`` the prediction interval. Default:
+    none.
     """
 
     panel: str
@@ -34,7 +35,7 @@ class Dots:
 
 
 def accuracy_figure(title: str, subtitle: str, dots: Sequence[Dots]) -> Figure:
-    """Return predicted against measured times as a figure. Raise InputError where there is nothing to draw.
+    """Return predicted against measured times as a figure. Raise InputError if there are no dots.
 
     >>> len(accuracy_figure("all", "", [Dots("small", "EFA", [1e-5], [2e-5])]).axes)
     1
@@ -42,24 +43,24 @@ def accuracy_figure(title: str, subtitle: str, dots: Sequence[Dots]) -> Figure:
     check_text("title", title, "Two racks")
     check_text("subtitle", subtitle, "of 16 hosts")
     if not any(len(one.measured) for one in dots):
-        raise InputError(f"{title}: there is nothing to draw")
+        raise InputError(f"{title}: nothing to draw: no rows")
     panels = list(dict.fromkeys(one.panel for one in dots))
     families = sorted({one.family for one in dots})
-    colours = dict(zip(families, chunk_colours(len(families)), strict=True))
+    colors = dict(zip(families, chunk_colors(len(families)), strict=True))
     figure = Figure(figsize=(4.2 * len(panels) + 0.6, 5.4), dpi=DPI, facecolor=PAPER)
     for index, panel in enumerate(panels):
         width = 1 / len(panels)
         axes = figure.add_axes((index * width + 0.2 * width, 0.24, 0.74 * width, 0.58))
-        _draw_panel(axes, panel, [one for one in dots if one.panel == panel], colours)
+        _draw_panel(axes, panel, [one for one in dots if one.panel == panel], colors)
     figure.text(0.03, 0.94, title, fontsize=13, fontweight="bold", color=INK, parse_math=False)
     figure.text(0.03, 0.895, subtitle, fontsize=9.5, color=GREY, parse_math=False)
-    handles = [figure.axes[0].plot([], [], "o", color=colours[family], label=family)[0] for family in families]
+    handles = [figure.axes[0].plot([], [], "o", color=colors[family], label=family)[0] for family in families]
     _add_legend(figure, handles)
     return figure
 
 
 def _add_legend(figure: Figure, handles: Sequence[Any]) -> None:
-    """Name the families below the panels, in as many columns as the figure is wide enough for."""
+    """Name the families below the panels, in as many columns as fit."""
     for columns in range(len(handles), 0, -1):
         legend = figure.legend(
             handles=handles, loc="lower center", ncols=columns, frameon=False, fontsize=9, labelcolor=INK,
@@ -70,8 +71,8 @@ def _add_legend(figure: Figure, handles: Sequence[Any]) -> None:
         legend.remove()
 
 
-def _draw_panel(axes: Axes, panel: str, dots: Sequence[Dots], colours: dict[str, str]) -> None:
-    """Draw one class: the diagonal, the band around it, and the dots of each family."""
+def _draw_panel(axes: Axes, panel: str, dots: Sequence[Dots], colors: dict[str, str]) -> None:
+    """Draw one class: the diagonal, the band around it, and each family's dots."""
     every = np.concatenate([[*one.measured, *one.predicted] for one in dots])
     ranges = [each for one in dots for each in (*one.measured_range, *one.predicted_range)]
     every = np.concatenate([every, np.ravel(ranges)])
@@ -79,12 +80,12 @@ def _draw_panel(axes: Axes, panel: str, dots: Sequence[Dots], colours: dict[str,
     axes.fill_between(ends, ends / BAND, ends * BAND, color=FAINT, linewidth=0)
     axes.plot(ends, ends, color=GREY, linewidth=0.8)
     for one in dots:
-        look: dict[str, Any] = {"color": colours[one.family], "linewidth": 1.0, "alpha": 0.7}
+        look: dict[str, Any] = {"color": colors[one.family], "linewidth": 1.0, "alpha": 0.7}
         if one.measured_range:
             axes.hlines(one.predicted, *np.transpose(one.measured_range), **look)
         if one.predicted_range:
             axes.vlines(one.measured, *np.transpose(one.predicted_range), **look)
-        axes.plot(one.measured, one.predicted, "o", color=colours[one.family], markersize=3, alpha=0.7)
+        axes.plot(one.measured, one.predicted, "o", color=colors[one.family], markersize=3, alpha=0.7)
     axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends, aspect="equal")
     axes.set_title(panel, fontsize=10, color=INK, loc="left")
     axes.set_xlabel("measured", fontsize=9, color=INK)
@@ -97,7 +98,7 @@ def _draw_panel(axes: Axes, panel: str, dots: Sequence[Dots], colours: dict[str,
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Return round numbers of seconds between two, from two to six of them where there are so many."""
+    """Return two to six round numbers of seconds between ``low`` and ``high``, or fewer if there are not as many."""
     decades = range(floor(log10(low)), ceil(log10(high)) + 1)
     for steps in (
         (1.0,),

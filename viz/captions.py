@@ -1,4 +1,4 @@
-"""What pictures say about a trace in words: the line under the title, the clock, the busiest link."""
+"""Captions of a trace: the line under the title, the clock, the busiest link."""
 
 from math import floor, inf, isfinite, log10
 
@@ -10,12 +10,9 @@ from viz.layout.layout import is_through_memory
 
 
 def check_something_happens(trace: object) -> None:
-    """Raise InputError for what is no Trace, for one that takes no time, and for one in which nothing happens.
-
-    That a program goes wrong is something.
-    """
+    """Raise InputError unless ``trace`` is a Trace that takes time and has a message, a span or a program failure."""
     if not isinstance(trace, Trace):
-        raise InputError(f"trace is {trace!r}; give a Trace, for example what simcomm.run returns")
+        raise InputError(f"trace must be a Trace, such as simcomm.run returns, not {trace!r}")
     if not len(trace.messages) and not len(trace.spans) and trace.failure is None:
         raise InputError(f"{trace.title}: nothing to draw: the trace has no messages and no spans")
     if not 0 < trace.elapsed < inf:
@@ -23,13 +20,13 @@ def check_something_happens(trace: object) -> None:
 
 
 def time_unit(seconds: float) -> tuple[str, float]:
-    """Return the unit in which a time is written, and how many seconds the unit has."""
+    """Return the unit that suits a time, and the length of that unit in seconds."""
     unit = format_time(seconds).split()[1]
     return unit, float(TIMES[unit])
 
 
 def format_clock(time: float, elapsed: float) -> str:
-    """Return ``time`` in the unit that suits ``elapsed``, always with as many digits, so that it stays in place.
+    """Return ``time`` in the unit that suits ``elapsed``, with a fixed number of digits so that the text does not jump.
 
     >>> format_clock(0.00123, elapsed=0.0125)
     '1.2 ms'
@@ -40,7 +37,7 @@ def format_clock(time: float, elapsed: float) -> str:
 
 
 def describe_trace(trace: Trace) -> str:
-    """Return one line: predicted or measured, ranks, bytes, messages, and the bandwidth of most links in use."""
+    """Return one line: predicted or measured, ranks, bytes, messages, and the most common link bandwidth."""
     parts = [trace.kind, f"{trace.world_size} {'rank' if trace.world_size == 1 else 'ranks'}"]
     if nbytes := trace.facts.get("nbytes"):
         parts.append(format_size(nbytes))
@@ -53,7 +50,7 @@ def describe_trace(trace: Trace) -> str:
 
 
 def describe_failure(trace: Trace) -> str:
-    """Return where the program of a trace goes wrong and how; "" where it does not.
+    """Return the location and text of a trace's program failure, or "" if the program is right.
 
     >>> from collectives.records.trace import ProgramFailure
     >>> describe_failure(Trace("x", "predicted", 2, 1.0, failure=ProgramFailure(0, 1, "my.py:9", "deadlock")))
@@ -70,12 +67,12 @@ def describe_failure(trace: Trace) -> str:
 
 
 def is_stuck_at_once(trace: Trace) -> bool:
-    """Return whether ranks wait for each other before anything happens: ``elapsed`` is then no time that passed."""
+    """Return whether a deadlock happens before any message or span, so that ``elapsed`` is not a real time."""
     return trace.failure is not None and bool(trace.failure.circle) and not (len(trace.messages) or len(trace.spans))
 
 
 def describe_busiest_link(trace: Trace) -> str:
-    """Return which links were used most and how much, as a share of what they could have carried; "" if not known."""
+    """Return the most used links and their utilization, or "" if no link's bandwidth is known."""
     carried = {(link.src, link.dst): link.could_carry(trace.elapsed) for link in _finite(trace.links)}
     use = {(link.src, link.dst): link.nbytes / (carried[link.src, link.dst] or inf) for link in _finite(trace.links)}
     top = min(max(use.values(), default=0.0), 1.0)
@@ -95,7 +92,7 @@ def _finite(links: list[TracedLink]) -> list[TracedLink]:
 
 
 def _link_name(trace: Trace, edges: list[Edge]) -> str:
-    """Return the name of the link that ``edges`` are one or both directions of, such as ``rank 0 ↔ s0``."""
+    """Return the name of a link, such as ``rank 0 ↔ s0``; ``edges`` are one or both of its directions."""
     names = {host: f"rank {rank}" for rank, host in enumerate(trace.hosts)}
     if not any(node in names for node in edges[0]) and is_through_memory(trace):
         return "memory"

@@ -1,4 +1,4 @@
-"""Curves: samples a second of a training against ranks, beside the ideal; and times against the values of a key."""
+"""Plot training throughput against ranks, and predicted times against the values of a sweep."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,19 +11,19 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocat
 
 from collectives.checks import check_text
 from collectives.errors import InputError
-from viz.style import GREY, INK, chunk_colours, clear_axes, titled_figure
+from viz.style import GREY, INK, chunk_colors, clear_axes, titled_figure
 
 IDEAL = "ideal"
 APART, LOWEST = 0.1, 0.02  # of the height: between words of two lines, and the lowest of them
 CLOSE = 1.25  # of the highest rate over the lowest
 SAME = 0.99  # of a rate: what is nearer is drawn as one ideal
 Points = tuple[tuple[int, float, float], ...]  # ranks, samples a second, share of the ideal
-End = tuple[float, str, str]  # height, words, colour
+End = tuple[float, str, str]  # height, words, color
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One gradient sync: samples a second of all ranks, and the share of the ideal, for each number of ranks.
+    """The samples/s of all ranks and the efficiency of one gradient sync, for each number of ranks.
 
     None stands for a training that never ends.
     """
@@ -35,17 +35,19 @@ class Curve:
 
 
 def scaling_figure(title: str, subtitle: str, curves: Sequence[Curve]) -> Figure:
-    """Return the curves as a figure, the ideal among its lines as "ideal".
+    """Return the curves as a figure. The line with the ``gid`` "ideal" is perfect scaling.
 
-    Curves that are all close to each other are drawn as the rate of each rank, by which they can be told apart.
-    Raises InputError where there is nothing to draw.
+    If all curves are close to each other, the figure shows the rate per rank, which tells them apart. Raise InputError
+    for no points and for more than nine curves.
 
     >>> [line.get_gid() for line in scaling_figure("star", "", [Curve("ring", [2], [60.0], [0.9])]).axes[0].lines]
     ['ideal', 'ring']
     """
     points = _by_points(curves)
     if not points or len(curves) > 9:
-        raise InputError(f"{len(curves)} curves, {sum(map(len, points))} points; draw one point or more, nine curves")
+        raise InputError(
+            f"a scaling figure needs 1 to 9 curves and a point, not {len(curves)} and {sum(map(len, points))}"
+        )
     figure = titled_figure(title, subtitle, 9.0, 5.6)
     axes = figure.add_axes((0.095, 0.11, 0.68, 0.74))
     ranks, is_each = sorted({ranks for found in points for ranks, _, _ in found}), _are_close(points)
@@ -64,32 +66,32 @@ def scaling_figure(title: str, subtitle: str, curves: Sequence[Curve]) -> Figure
     low, high = axes.get_ylim()
     to_scale: Callable[[float], float] = float if is_each else log
     heights = [(to_scale(end[0]) - to_scale(low)) / (to_scale(high) - to_scale(low)) for end in ends]
-    for (_, words, colour), height in zip(ends, _apart(heights), strict=True):
+    for (_, words, color), height in zip(ends, _apart(heights), strict=True):
         axes.text(
-            1.02, height, words, transform=axes.transAxes, fontsize=9, color=colour, va="center", parse_math=False,
+            1.02, height, words, transform=axes.transAxes, fontsize=9, color=color, va="center", parse_math=False,
             fontweight="normal" if words.startswith(IDEAL) and "\n" not in words else "bold",
         )  # fmt: skip
     return figure
 
 
 def _draw_lines(axes: Axes, points: Mapping[Points, str], ranks: Sequence[int], is_each: bool) -> list[End]:
-    """Draw the ideal and the curves, of all ranks or of each; return where each ends, its words and its colour."""
+    """Draw the ideal and the curves, in total or per rank. Return the end, label and color of each."""
     one_rank, ideal = _ideal(points)
     across = ranks if len(ranks) > 1 else [ranks[0] / 2, ranks[0] * 2]  # of one number a level line on both sides
     of = ranks if len(ranks) > 1 else [ranks[0]] * 2
     heights = [one_rank * (1 if is_each else count) for count in of]
     axes.plot(across, heights, "--", color=GREY, linewidth=1.2, gid=IDEAL)
     ends = [(heights[-1], ideal, GREY)]
-    for (found, name), colour in zip(points.items(), chunk_colours(len(points)), strict=True):
+    for (found, name), color in zip(points.items(), chunk_colors(len(points)), strict=True):
         rates = [rate / (count if is_each else 1) for count, rate, _ in found]
         counts = [count for count, _, _ in found]
-        axes.plot(counts, rates, "o-", color=colour, linewidth=2, markersize=4.5, gid=name, clip_on=False)
-        ends.append((rates[-1], f"{name}\n{found[-1][2]:.0%} at {counts[-1]}", colour))
+        axes.plot(counts, rates, "o-", color=color, linewidth=2, markersize=4.5, gid=name, clip_on=False)
+        ends.append((rates[-1], f"{name}\n{found[-1][2]:.0%} at {counts[-1]}", color))
     return ends
 
 
 def _are_close(points: Mapping[Points, str]) -> bool:
-    """Return whether there are several curves, with hardly a gap between any two on an axis of all ranks."""
+    """Return whether there are several curves and no two differ visibly on an axis of total rates."""
     rates: dict[int, list[float]] = {}
     for found in points:
         for count, rate, _ in found:
@@ -98,9 +100,9 @@ def _are_close(points: Mapping[Points, str]) -> bool:
 
 
 def _by_points(curves: Sequence[Curve]) -> dict[Points, str]:
-    """Return ranks, rate and share of each point, where the training ends, and the name of those that have them.
+    """Return the names of the curves by their points (ranks, rate, efficiency) where the training ends.
 
-    Curves that lie upon each other are one, with all of their names.
+    Curves with the same points become one entry with all names.
     """
     found: dict[Points, list[str]] = {}
     for curve in curves:
@@ -111,14 +113,14 @@ def _by_points(curves: Sequence[Curve]) -> dict[Points, str]:
 
 
 def _ideal(points: Mapping[Points, str]) -> tuple[float, str]:
-    """Return the highest rate of one rank, and in words whose it is, where curves have ones that differ."""
+    """Return the highest rate of one rank, and its label, which names the curve if the rates differ."""
     alone = {max(rate / share / ranks for ranks, rate, share in found): name for found, name in points.items()}
     most = max(alone)
     return most, IDEAL if min(alone) > SAME * most else f"{IDEAL} of {alone[most]}"
 
 
 def _spaced(ranks: Sequence[int]) -> list[int]:
-    """Return the numbers that have room for their words on a logarithmic axis, the last always."""
+    """Return the numbers whose labels fit on a logarithmic axis, always including the last."""
     kept = [ranks[-1]]
     for each in reversed(ranks[:-1]):
         if kept[-1] / each >= (ranks[-1] / ranks[0]) ** 0.06:
@@ -127,7 +129,7 @@ def _spaced(ranks: Sequence[int]) -> list[int]:
 
 
 def _apart(wanted: Sequence[float]) -> list[float]:
-    """Return where the words of each curve stand, as a share of the height: near its end, and none upon another."""
+    """Return the height of each label as a share of the axes: near its curve's end, without overlap."""
     found, above = list(wanted), 2.0
     falling = sorted(range(len(wanted)), key=lambda index: -wanted[index])
     for index in falling:
@@ -144,7 +146,7 @@ WIDTHS, MARKER_SIZES = (3.4, 1.2), (8.0, 3.0)  # points, first and last: of line
 
 @dataclass(frozen=True)
 class SweepLine:
-    """One thing that was predicted with each value, as the value is written; None of a run that never ends."""
+    """One line of a sweep: its values as text, and the predicted seconds of each; None if a run never ends."""
 
     name: str
     values: Sequence[str]
@@ -152,9 +154,9 @@ class SweepLine:
 
 
 def sweep_figure(title: str, key: str, lines: Sequence[SweepLine]) -> Figure:
-    """Return the lines as a figure; the values stand in their order, equally far apart, which suits a growing range.
+    """Return the lines as a figure. Values are in their given order, evenly spaced, which suits a geometric range.
 
-    Raises InputError where there is nothing to draw.
+    Raise InputError for no times and for more than 24 lines.
 
     >>> len(sweep_figure("star", "hosts", [SweepLine("ring", ["2", "4"], [0.1, 0.2])]).axes[0].lines)
     1
@@ -165,16 +167,16 @@ def sweep_figure(title: str, key: str, lines: Sequence[SweepLine]) -> Figure:
         for line in lines
     ]
     if not any(points) or len(lines) > 24:
-        raise InputError(f"{len(lines)} lines; draw one to 24, one time at least")
+        raise InputError(f"a sweep figure needs 1 to 24 lines with at least one time, not {len(lines)}")
     figure = titled_figure(title, "predicted", 9.0, 5.6)
     check_text("key", key, "cluster.hosts")
     axes = figure.add_axes((0.095, 0.16, 0.7, 0.69))
-    colours = chunk_colours(len(lines))
+    colors = chunk_colors(len(lines))
     widths, sizes = (np.linspace(*each, len(lines)) for each in (WIDTHS, MARKER_SIZES))
     for number, (line, found) in enumerate(zip(lines, points, strict=True)):
         if found:
             across, seconds = zip(*found, strict=True)
-            look = {"color": colours[number], "linewidth": widths[number], "markersize": sizes[number]}
+            look = {"color": colors[number], "linewidth": widths[number], "markersize": sizes[number]}
             marker = MARKERS[number % len(MARKERS)]
             axes.plot(across, seconds, f"-{marker}", gid=line.name, label=line.name, **look)
     axes.set(yscale="log")

@@ -1,4 +1,4 @@
-"""Which suffixes the file of a picture may have."""
+"""The file types that each kind of picture supports."""
 
 from importlib import import_module
 from pathlib import Path
@@ -19,10 +19,10 @@ WITHOUT_FFMPEG = "an .mp4 is encoded by ffmpeg; install it with `pip install ima
 
 
 def check_file(path: Path | str, what: str) -> Path:
-    """Return the path of a file in which ``what`` is to be drawn: one of ``FILE_TYPES``.
+    """Return the path of an output file after checking that ``what`` can be written to it.
 
-    Raise InputError for another suffix, a file that cannot be written, and an .mp4 without imageio-ffmpeg; lets a
-    caller check before long work.
+    ``what`` is a key of ``FILE_TYPES``. Call this before long work. Raise InputError for an unsupported suffix, a file
+    that is not writable, and an .mp4 without imageio-ffmpeg.
 
     >>> check_file("film.avi", "an animation")
     Traceback (most recent call last):

@@ -1,4 +1,4 @@
-"""Candidates as dots, with their Pareto front: instance types by time and cost, meshes by rate and memory."""
+"""Plot candidates with their Pareto front: instance types by time and cost, meshes by rate and memory."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from matplotlib.ticker import FuncFormatter, Locator, LogLocator, MaxNLocator, N
 
 from collectives.checks import check_text
 from collectives.errors import InputError
-from viz.style import DPI, FAINT, GREY, INK, PAPER, chunk_colours, clear_axes, fit_words, titled_figure
+from viz.style import DPI, FAINT, GREY, INK, PAPER, chunk_colors, clear_axes, fit_words, titled_figure
 
 LABEL_SIZE, LABEL_WIDTH = 7.5, 2.8  # points, inches
 LINE_APART = 0.05  # of the height, between two labels
@@ -19,7 +19,7 @@ FEWEST_TICKS = 2  # on each axis
 
 @dataclass(frozen=True)
 class Priced:
-    """A candidate: its kind, which has a color, and its hours and dollars with their intervals."""
+    """A candidate: its kind, which sets its color, and its hours and dollars with their intervals."""
 
     label: str
     kind: str
@@ -29,7 +29,7 @@ class Priced:
 
 
 def money_figure(title: str, subtitle: str, candidates: Sequence[Priced], limits: tuple[float, float]) -> Figure:
-    """Return time against cost as a figure; ``limits`` are hours and dollars, which may be infinite.
+    """Return a figure of time against cost; ``limits`` are deadline (hours) and budget (dollars), or infinite.
 
     >>> one = Priced("a box", "A100", (1.0, 2.0, 3.0), (4.0, 8.0, 12.0), is_front=True)
     >>> len(money_figure("a plan", "", [one], (10.0, float("inf"))).axes)
@@ -37,17 +37,17 @@ def money_figure(title: str, subtitle: str, candidates: Sequence[Priced], limits
     """
     figure = titled_figure(title, subtitle, 9.6, 6.2)
     axes = figure.add_axes((0.085, 0.1, 0.63, 0.74))
-    colours = _colours(candidates)
+    colors = _colors(candidates)
     for one in candidates:
-        colour = colours.get(one.kind, FAINT)
+        color = colors.get(one.kind, FAINT)
         hours, dollars = one.hours[1], one.dollars[1]
         if one.is_front:
-            axes.plot(one.hours[::2], [dollars] * 2, color=colour, linewidth=1.1, alpha=0.7, zorder=3)
-            axes.plot([hours] * 2, one.dollars[::2], color=colour, linewidth=1.1, alpha=0.7, zorder=3)
+            axes.plot(one.hours[::2], [dollars] * 2, color=color, linewidth=1.1, alpha=0.7, zorder=3)
+            axes.plot([hours] * 2, one.dollars[::2], color=color, linewidth=1.1, alpha=0.7, zorder=3)
         size = 8.0 if one.is_front else 4.5
         edge = INK if one.is_front else PAPER
         axes.plot(
-            hours, dollars, "o", color=colour, markersize=size, markeredgecolor=edge, markeredgewidth=0.7,
+            hours, dollars, "o", color=color, markersize=size, markeredgecolor=edge, markeredgewidth=0.7,
             zorder=4 if one.is_front else 2, gid=one.label,
         )  # fmt: skip
     if not candidates:
@@ -60,16 +60,16 @@ def money_figure(title: str, subtitle: str, candidates: Sequence[Priced], limits
     )  # fmt: skip
     _scale(axes)
     _draw_limits(axes, limits)
-    _draw_labels(axes, front, colours)
-    _draw_legend(figure, colours)
+    _draw_labels(axes, front, colors)
+    _draw_legend(figure, colors)
     return figure
 
 
-def _colours(candidates: Sequence[Priced]) -> dict[str, str]:
-    """Return a color for each kind, those on the front first."""
+def _colors(candidates: Sequence[Priced]) -> dict[str, str]:
+    """Return a color for each kind, kinds on the front first."""
     kinds = dict.fromkeys(one.kind for one in sorted(candidates, key=lambda one: (not one.is_front, one.dollars[1])))
     chosen = list(kinds)[:8]  # the others are grey
-    return dict(zip(chosen, chunk_colours(len(chosen)), strict=True))
+    return dict(zip(chosen, chunk_colors(len(chosen)), strict=True))
 
 
 def _scale(axes: Axes) -> None:
@@ -97,8 +97,8 @@ def _draw_limits(axes: Axes, limits: tuple[float, float]) -> None:
     axes.set(xlim=(left, right), ylim=(low, high))
 
 
-def _draw_labels(axes: Axes, front: Sequence[Priced], colours: dict[str, str]) -> None:
-    """Write the front's names next to the axes, each at the height of its dot if there is room, with a thin line."""
+def _draw_labels(axes: Axes, front: Sequence[Priced], colors: dict[str, str]) -> None:
+    """Label the front to the right of the axes, at the height of each dot if there is room."""
     low, high = axes.get_ylim()
     above = 1.0 + LINE_APART
     for one in sorted(front, key=lambda one: -one.dollars[1]):
@@ -107,21 +107,21 @@ def _draw_labels(axes: Axes, front: Sequence[Priced], colours: dict[str, str]) -
         axes.annotate(
             fit_words(one.label, LABEL_WIDTH, LABEL_SIZE), xy=(one.hours[1], one.dollars[1]),
             xytext=(1.02, above), textcoords="axes fraction",
-            fontsize=LABEL_SIZE, color=colours.get(one.kind, GREY), va="center", parse_math=False,
+            fontsize=LABEL_SIZE, color=colors.get(one.kind, GREY), va="center", parse_math=False,
             arrowprops={"arrowstyle": "-", "color": FAINT, "linewidth": 0.7},
         )  # fmt: skip
 
 
-def _draw_legend(figure: Figure, colours: dict[str, str]) -> None:
-    for number, (kind, colour) in enumerate(colours.items()):
+def _draw_legend(figure: Figure, colors: dict[str, str]) -> None:
+    for number, (kind, color) in enumerate(colors.items()):
         x, y = 0.085 + 0.113 * number, 0.025
-        figure.text(x, y, "●", fontsize=8, color=colour, va="center")
+        figure.text(x, y, "●", fontsize=8, color=color, va="center")
         figure.text(x + 0.013, y, kind[:15], fontsize=7, color=INK, va="center", parse_math=False)
 
 
 @dataclass(frozen=True)
 class MeshDots:
-    """The meshes of one job: tokens a second and GiB of each, which is which form, and the Pareto front's numbers."""
+    """The meshes of one job: tokens/s, memory in GiB, form and name of each; ``front`` indexes the Pareto front."""
 
     title: str
     rates: Sequence[float]
@@ -133,7 +133,7 @@ class MeshDots:
 
 
 def meshes_figure(title: str, jobs: Sequence[MeshDots]) -> Figure:
-    """Return the picture as a figure: a panel a job. Raise InputError where there is nothing to draw.
+    """Return a figure of memory against rate, one panel per job. Raise InputError if there are no meshes.
 
     >>> dots = MeshDots("8 x H100", [9e4, 8e4], [60.0, 30.0], ["zero3", "tensor"], ["zero3 8", "tp 8"], [0, 1], 80.0)
     >>> len(meshes_figure("llama", [dots]).axes)
@@ -141,9 +141,9 @@ def meshes_figure(title: str, jobs: Sequence[MeshDots]) -> Figure:
     """
     check_text("title", title, "Two racks")
     if not any(len(job.rates) for job in jobs):
-        raise InputError(f"{title}: there is nothing to draw")
+        raise InputError(f"{title}: nothing to draw: no meshes")
     forms = sorted({form for job in jobs for form in job.forms})
-    colours = dict(zip(forms, chunk_colours(len(forms)), strict=True))
+    colors = dict(zip(forms, chunk_colors(len(forms)), strict=True))
     figure = Figure(figsize=(6.4 * len(jobs), 5.2), dpi=DPI, facecolor=PAPER, layout="constrained")
     figure.suptitle(title, color=INK, fontsize=13, x=0.01, ha="left")
     for number, job in enumerate(jobs):
@@ -152,7 +152,7 @@ def meshes_figure(title: str, jobs: Sequence[MeshDots]) -> Figure:
             chosen = [k for k, one in enumerate(job.forms) if one == form]
             axes.scatter(
                 [job.memory_gib[k] for k in chosen], [job.rates[k] for k in chosen], s=7, alpha=0.5, linewidths=0,
-                color=colours[form], label=form if number == 0 else None,
+                color=colors[form], label=form if number == 0 else None,
             )  # fmt: skip
         axes.plot([job.memory_gib[k] for k in job.front], [job.rates[k] for k in job.front], color=INK, linewidth=1)
         for k in job.front[:1]:

@@ -1,4 +1,4 @@
-"""The critical path as a strip: what the end of a run waited for, one after the other, and how much of each in all."""
+"""Draw the critical path as a strip, with the total time of each kind of segment below."""
 
 from collections.abc import Sequence
 
@@ -11,16 +11,16 @@ from collectives.records.waits import PathStretch, divide_path
 from collectives.units import format_time
 from viz.captions import check_something_happens, describe_trace
 from viz.layout.layout import is_through_memory
-from viz.style import BUSY, FAINT, INK, PHASES, chunk_colours, clear_axes, label_times, phase_colours, titled_figure
+from viz.style import BUSY, FAINT, INK, PHASES, chunk_colors, clear_axes, label_times, phase_colors, titled_figure
 
 ROW = 0.3  # inches
-Row = tuple[str, str, float]  # name, colour, seconds
+Row = tuple[str, str, float]  # name, color, seconds
 
 
 def path_figure(trace: Trace) -> Figure:
-    """Return the strip, with a bar below for each sort of part, as a figure.
+    """Return a figure of the critical path: the strip, and a bar for each kind of segment.
 
-    Raises InputError for a trace in which nothing happens.
+    Raise InputError for a trace in which nothing happens.
 
     >>> import simcomm
     >>> trace = simcomm.run("all_reduce/ring", simcomm.star(4, "10 Gbit/s", "5 us"), 1 << 20)
@@ -31,7 +31,7 @@ def path_figure(trace: Trace) -> Figure:
     parts = divide_path(trace)
     names = _name_parts(trace, parts)
     rows = _rows(parts, names)
-    colours = {name: colour for name, colour, _ in rows}
+    colors = {name: color for name, color, _ in rows}
     height = 2.15 + ROW * len(rows)
     limits = find_limits(trace)
     subtitle = f"{describe_trace(trace)}  ·  {format_time(trace.elapsed)}"
@@ -42,7 +42,7 @@ def path_figure(trace: Trace) -> Figure:
         figure.text(0.02, 1 - 0.8 / height, words, fontsize=9.5, color=INK, parse_math=False)
     strip = figure.add_axes((0.03, 1 - 1.5 / height, 0.94, 0.42 / height))
     corners = [[(p.begin, 0), (p.end, 0), (p.end, 1), (p.begin, 1)] for p in parts]
-    strip.add_collection(PolyCollection(corners, facecolors=[colours[name] for name in names], gid="parts"))
+    strip.add_collection(PolyCollection(corners, facecolors=[colors[name] for name in names], gid="parts"))
     strip.set(xlim=(0, trace.elapsed), ylim=(0, 1), yticks=[])
     label_times(strip.xaxis, trace.elapsed, 8)
     clear_axes(strip)
@@ -51,7 +51,7 @@ def path_figure(trace: Trace) -> Figure:
 
 
 def _name_parts(trace: Trace, parts: Sequence[PathStretch]) -> list[str]:
-    """Return for each part the name of its row; links that take least share one."""
+    """Return the row name of each part. The links with the least time share one row."""
     ranks = {host: f"rank {rank}" for rank, host in enumerate(trace.hosts)}
     spent: dict[str, float] = {}
     for part in parts:
@@ -68,26 +68,26 @@ def _name_parts(trace: Trace, parts: Sequence[PathStretch]) -> list[str]:
 
 
 def _rows(parts: Sequence[PathStretch], names: Sequence[str]) -> list[Row]:
-    """Return name, colour and seconds of each sort of part, the longest first, waiting last."""
+    """Return the name, color and seconds of each row: longest first, waiting last."""
     seconds: dict[str, float] = {}
     kinds: dict[str, str] = {}
     for part, name in zip(parts, names, strict=True):
         seconds[name] = seconds.get(name, 0.0) + part.end - part.begin
         kinds[name] = part.kind
     links = sorted((name for name in kinds if kinds[name] == "bandwidth"), key=lambda name: -seconds[name])
-    colours = dict(zip(links, chunk_colours(max(len(links), 1)), strict=False))
-    colours |= phase_colours([name for name in kinds if kinds[name] == "computing"])
-    colours |= {"latency": BUSY, "waiting": FAINT}
-    colours |= {name: PHASES["reduce"] for name in kinds if name == "reduce"}
+    colors = dict(zip(links, chunk_colors(max(len(links), 1)), strict=False))
+    colors |= phase_colors([name for name in kinds if kinds[name] == "computing"])
+    colors |= {"latency": BUSY, "waiting": FAINT}
+    colors |= {name: PHASES["reduce"] for name in kinds if name == "reduce"}
     ordered = sorted(kinds, key=lambda name: (kinds[name] == "waiting", -seconds[name]))
-    return [(name, colours[name], seconds[name]) for name in ordered]
+    return [(name, colors[name], seconds[name]) for name in ordered]
 
 
 def _draw_rows(figure: Figure, rows: Sequence[Row], elapsed: float, height: float) -> None:
-    """Draw a bar for each row under the strip, with its seconds and its share of the run."""
+    """Draw a bar for each row below the strip, with its seconds and its share of the run."""
     axes = figure.add_axes((0.32, 0.12 / height, 0.5, ROW * len(rows) / height))
-    for number, (name, colour, seconds) in enumerate(rows):
-        axes.barh(number, seconds, height=0.66, color=colour, gid=name)
+    for number, (name, color, seconds) in enumerate(rows):
+        axes.barh(number, seconds, height=0.66, color=color, gid=name)
         axes.annotate(
             f"{format_time(seconds)}  ·  {_percent(seconds / elapsed)}", (seconds, number), (6, 0),
             textcoords="offset points", fontsize=9, color=INK, va="center", annotation_clip=False,

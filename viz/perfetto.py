@@ -1,9 +1,9 @@
-"""A Trace for Perfetto and chrome://tracing, which read the Trace Event Format: JSON with a list of events.
+"""Write a Trace for Perfetto and chrome://tracing in the Trace Event Format: JSON with a list of events.
 
-The format: Google, "Trace Event Format", 2016. A rank is a process. What overlaps on a rank stands on tracks of its
-own, since slices of one track must nest; an arrow leads from each send to its receive. Perfetto hangs on very many
-arrows and slices (github.com/google/perfetto, issues 3224 and 7296), so both are capped, and the file says what it
-leaves out. Times are rounded to nanoseconds, as Perfetto does.
+Source of the format: Google, "Trace Event Format", 2016. A rank is a process. Slices of one track must nest, so
+overlapping slices of a rank get separate tracks. An arrow connects each send with its receive. Perfetto hangs on very
+many arrows and slices (github.com/google/perfetto, issues 3224 and 7296), so both are limited, and the file says what
+it leaves out. Times are rounded to nanoseconds, as in Perfetto.
 """
 
 import json
@@ -32,7 +32,7 @@ Event = dict[str, Any]
 
 
 class EventSlice(NamedTuple):
-    """Something that lasts, with what it waits for just before; times in nanoseconds."""
+    """A slice and the wait before it; times in nanoseconds."""
 
     name: str
     category: str
@@ -45,9 +45,9 @@ class EventSlice(NamedTuple):
 
 
 def write_perfetto(traces: Trace | Sequence[Trace], path: Path | str) -> None:
-    """Write one trace, or several one below the other, as a file that ui.perfetto.dev and chrome://tracing open.
+    """Write one trace, or several below each other, to a file for ui.perfetto.dev and chrome://tracing.
 
-    Raises InputError for another suffix than ``.perfetto.json`` and for a trace in which nothing happens.
+    Raise InputError for a suffix other than ``.perfetto.json`` and for a trace in which nothing happens.
 
     >>> from tempfile import TemporaryDirectory
     >>> trace = Trace("one message", "predicted", 2, elapsed=1.0, messages=[Message(0, 1, 0, 0, 1000, 0.0, 1.0)])
@@ -72,13 +72,13 @@ def write_perfetto(traces: Trace | Sequence[Trace], path: Path | str) -> None:
 
 
 class _Numbers:
-    """Numbers of processes, tracks and arrows, all different."""
+    """Unique numbers for processes, tracks and arrows."""
 
     def __init__(self) -> None:
         self._last = 0
 
     def next(self) -> int:
-        """Return a number that was not returned before, from 1 on."""
+        """Return a new number, starting at 1."""
         self._last += 1
         return self._last
 
@@ -139,7 +139,7 @@ class _TraceEvents:
         self._add_tracks(receives, "receives", 300)
 
     def _choose_arrows(self, messages: Messages) -> dict[int, int]:
-        """Return the number of each message's arrow: those of the critical path first, then as they come."""
+        """Return the arrow number of each message: messages on the critical path first, then in order."""
         lasting = np.array([_ns(end) - _ns(begin) for begin, end in zip(messages.begin, messages.end, strict=True)])
         can = np.flatnonzero(lasting >= SHORTEST_ARROW).tolist()
         chosen = can
@@ -150,7 +150,7 @@ class _TraceEvents:
         return {number: self.numbers.next() for number in chosen}
 
     def _add_ends(self) -> None:
-        """Add what never ended, and where ranks failed."""
+        """Add unfinished operations and failed ranks."""
         end, stuck = _ns(self.trace.elapsed), dict[int, list[EventSlice]]()
         for one in self.trace.unfinished:
             verb = f"{'send to' if one.sends else 'receive from'} rank {one.peer}"
@@ -168,7 +168,7 @@ class _TraceEvents:
             self.events.append({**event, "tid": self.pid[rank]})
 
     def _add_tracks(self, slices: dict[int, list[EventSlice]], name: str, order: int) -> None:
-        """Add the slices of each rank, on as many tracks as they need so that none overlaps another on its track."""
+        """Add the slices of each rank, on as many tracks as they need to avoid overlap."""
         for rank, own in slices.items():
             track = assign_tracks([(one.posted, one.end) for one in own])
             tids = [self.numbers.next() for _ in range(max(track) + 1)]
@@ -179,7 +179,7 @@ class _TraceEvents:
                 self.events += _slice_events(one, self.pid[rank], tids[number])
 
     def _add_counters(self, prefix: str) -> None:
-        """Add the load of the links that carry the largest share of their bandwidth, over time."""
+        """Add counters of load over time for the links with the highest utilization."""
         if not self.trace.links or not len(self.trace.messages):
             return
         loads = link_loads(self.trace)
@@ -204,9 +204,9 @@ class _TraceEvents:
 
 
 def assign_tracks(intervals: Iterable[tuple[int, int]]) -> list[int]:
-    """Return a track for each interval, in order of their begins, so that no two on a track overlap.
+    """Return a track for each interval so that no two intervals on a track overlap.
 
-    Each takes the lowest track that is free.
+    In order of their begins, each interval takes the lowest free track.
 
     >>> assign_tracks([(0, 10), (5, 8), (8, 12), (10, 11)])
     [0, 1, 1, 0]
@@ -222,7 +222,7 @@ def assign_tracks(intervals: Iterable[tuple[int, int]]) -> list[int]:
 
 
 def _slice_events(one: EventSlice, pid: int, tid: int) -> list[Event]:
-    """Return a slice, the waiting before it, and the end of its arrow."""
+    """Return the events of a slice, of the wait before it, and of its end of an arrow."""
     place = {"pid": pid, "tid": tid}
     own: Event = {"ph": "X", "name": one.name, "cat": one.category, "ts": one.begin / 1000}
     events = [{**own, "dur": (one.end - one.begin) / 1000, **place, "args": one.args}]
@@ -249,7 +249,7 @@ def _describe_process(pid: int, name: str, order: int) -> list[Event]:
 
 
 def _describe(what: str, pid: int, tid: int, name: str, order: int) -> list[Event]:
-    """Return the name of a process or thread, and its place among the others."""
+    """Return the metadata events for the name and position of a process or thread."""
     about = {"ph": "M", "pid": pid, "tid": tid}
     return [
         {**about, "name": f"{what}_name", "args": {"name": name}},
@@ -258,5 +258,5 @@ def _describe(what: str, pid: int, tid: int, name: str, order: int) -> list[Even
 
 
 def _ns(seconds: float) -> int:
-    """Return whole nanoseconds."""
+    """Return seconds as whole nanoseconds."""
     return round(seconds * 1e9)

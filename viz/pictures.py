@@ -1,4 +1,4 @@
-"""The picture of a Trace that a file name asks for."""
+"""Draw a Trace in the format that a file name asks for."""
 
 from pathlib import Path
 
@@ -32,11 +32,11 @@ _WRITERS = {
 
 
 def draw(trace: Trace, path: Path | str) -> None:
-    """Write what the suffix of ``path`` asks for: ``.html`` the player, ``.gif`` and ``.mp4`` messages moving.
+    """Write a Trace to ``path`` in the format of its suffix.
 
-    ``.png``, ``.svg`` and ``.pdf`` are ranks against time; ``.perfetto.json`` is for ui.perfetto.dev and
-    chrome://tracing. Raises InputError for any other suffix, an MP4 without ffmpeg, and a trace in which nothing
-    happens.
+    ``.html`` is the player; ``.gif`` and ``.mp4`` show messages moving; ``.png``, ``.svg`` and ``.pdf`` show ranks
+    against time; ``.perfetto.json`` opens in ui.perfetto.dev and chrome://tracing. Raise InputError for any other
+    suffix, an MP4 without ffmpeg, and a trace without messages and spans.
 
     >>> from tempfile import TemporaryDirectory
     >>> from collectives import Message, Trace

@@ -1,4 +1,4 @@
-"""An answer as one HTML file: what it says, its pictures and its player, and every number folded away."""
+"""Render an answer as one HTML file: conclusions, pictures, player, and all numbers in collapsed tables."""
 
 import json
 from base64 import b64encode
@@ -19,14 +19,17 @@ from viz.file_types import check_file
 Pictures = Mapping[str, bytes | Path]  # PNG, GIF or JPEG, or the file of one, by caption
 
 _KINDS = {
-    "prediction": ("Prediction", "Simulated; times are virtual."),
-    "measurement": ("Measurement", "Real processes; a time is the median over repetitions, with the range below it."),
+    "prediction": ("Prediction", "Simulated: times are virtual."),
+    "measurement": ("Measurement", "Real processes. Each time is the median over repetitions, with its range below."),
     "comparison": (
         "Prediction and measurement",
-        "error = (predicted − measured) / measured. Below a time its range; the bar is its share of the slowest "
-        "algorithm's in the same case.",
+        "error = (predicted − measured) / measured. The range is below each time. A bar compares the time with that of "
+        "the slowest algorithm in the same case.",
     ),
-    "replay": ("Replay", "A recorded run on another network; times are virtual, seconds of computing as recorded."),
+    "replay": (
+        "Replay",
+        "A recorded run on another network: communication times are virtual, computing times as recorded.",
+    ),
 }
 SPACES = "\n\t\xa0\u2009\u202f"  # that are not printable by themselves, and harmless
 _SIGNATURES = {b"\x89PNG": "image/png", b"GIF8": "image/gif", b"\xff\xd8\xff": "image/jpeg"}
@@ -34,10 +37,10 @@ _SIGNATURES = {b"\x89PNG": "image/png", b"GIF8": "image/gif", b"\xff\xd8\xff": "
 
 @dataclass(frozen=True, kw_only=True)
 class ReportParts:
-    """What stands in a report beside the answer's own words; ``tables`` and ``what_ifs`` are HTML.
+    """The parts of a report that are not in the answer; ``tables`` and ``what_ifs`` are HTML.
 
-    ``player`` is a page of ``render_player``, shown within; ``critical`` are pictures of the critical path and
-    ``compared`` of predicted against measured.
+    ``player`` is a page of ``render_player``, shown in a frame. ``critical`` are pictures of the critical path,
+    ``compared`` pictures of predicted against measured times.
     """
 
     tables: str = ""
@@ -51,13 +54,13 @@ class ReportParts:
 
 
 def write_report(answer: Mapping[str, Any], parts: ReportParts, path: Path | str) -> None:
-    """Write the answer of ``predict``, ``run``, ``compare`` or ``replay`` as one HTML file.
+    """Write the answer of ``predict``, ``run``, ``compare`` or ``replay`` as one self-contained HTML file.
 
-    From top to bottom: the question, the headline that answers it, the pictures, what limits it with the player,
-    what-ifs, predicted against measured, the assumptions with where the numbers come from, and the tables folded away.
+    The order: the question, the headline, the pictures, the bottleneck with the player, what-ifs, predicted against
+    measured, the assumptions and their sources, and the collapsed tables.
 
-    The file needs nothing from outside. Raises InputError for another suffix than ``.html``, an unknown kind of answer,
-    and a picture that cannot be read or is neither PNG, GIF nor JPEG.
+    Raise InputError for a suffix other than ``.html``, an unknown kind of answer, and a picture that is not a readable
+    PNG, GIF or JPEG.
 
     >>> from tempfile import TemporaryDirectory
     >>> answer = {"kind": "prediction", "conclusions": ["Ring is faster."]}
@@ -71,7 +74,7 @@ def write_report(answer: Mapping[str, Any], parts: ReportParts, path: Path | str
 
 
 def render_report(answer: Mapping[str, Any], parts: ReportParts) -> str:
-    """Return the report as HTML text. Raises InputError as ``write_report`` does."""
+    """Return the report as HTML text. Raise InputError as ``write_report`` does."""
     shown = {name: _embed(getattr(parts, name)) for name in ("pictures", "critical", "compared")}
     content = _content(answer, parts.headline) | vars(parts) | shown
     return _environment().get_template("report.html.jinja").render(content)
@@ -89,19 +92,19 @@ def _environment() -> Environment:
 
 
 def _show(value: object) -> object:
-    """Return what a page shows of a value: text without letters that would turn or hide what follows."""
+    """Return a value for the page, without characters that would reverse or hide the text after it."""
     if not isinstance(value, str) or hasattr(value, "__html__"):
         return value
     return make_printable(value, keep=SPACES, most=len(value))
 
 
 def _content(answer: object, headline: str) -> dict[str, Any]:
-    """Return what the template fills in."""
+    """Return the variables of the template."""
     if not isinstance(answer, Mapping):
-        raise InputError(f"answer is {answer!r}; give what the to_dict() of an answer returns")
+        raise InputError(f"answer must be a dict from to_dict(), not {answer!r}")
     kind = answer.get("kind")
     if kind not in _KINDS:
-        raise InputError(f"a report is of kind {', '.join(_KINDS)}; this result has kind {kind!r}")
+        raise InputError(f"the kind of an answer must be {', '.join(_KINDS)}, not {kind!r}")
     heading, explanation = _KINDS[kind]
     scenario, environment = answer.get("scenario") or {}, answer.get("environment") or {}
     return {
@@ -120,7 +123,7 @@ def _content(answer: object, headline: str) -> dict[str, Any]:
 
 
 def _question(answer: Mapping[str, Any], scenario: Mapping[str, Any]) -> str:
-    """Return what the answer answers, as a question."""
+    """Return the question that the answer answers."""
     where = f" on {scenario['cluster']}" if isinstance(scenario.get("cluster"), str) else ""
     if answer["kind"] == "replay":
         return f"How long does the run take{where}, and what limits it?"
@@ -155,5 +158,5 @@ def _as_data_uri(caption: str, picture: bytes | Path) -> str:
     content = picture if isinstance(picture, bytes) else read_bytes(check_path("picture", picture))
     mime = next((mime for start, mime in _SIGNATURES.items() if content.startswith(start)), None)
     if mime is None:
-        raise InputError(f"picture {caption!r} is neither PNG, GIF nor JPEG")
+        raise InputError(f"picture {caption!r} must be a PNG, GIF or JPEG")
     return f"data:{mime};base64,{b64encode(content).decode()}"

@@ -1,4 +1,4 @@
-"""NCCL's rings and trees over GPUs, as a picture: a panel each, the nodes as circles of GPUs."""
+"""Draw NCCL's rings and trees over GPUs: one panel each, with the GPUs of a node in a circle."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle, FancyArrowPatch
 
 from collectives.errors import InputError
-from viz.style import DPI, FAINT, GREY, INK, PANE, PAPER, chunk_colours
+from viz.style import DPI, FAINT, GREY, INK, PANE, PAPER, chunk_colors
 
 RADIUS = 1.0  # of a node's circle of GPUs
 GAP = 3.1  # between the centres of nodes
@@ -19,7 +19,7 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True)
 class Rings:
-    """Orders of ranks round which rings go, and trees as pairs of a rank and its parent; ranks by node, in order."""
+    """NCCL's rings as orders of ranks, and its trees as pairs of a rank and its parent. Ranks are numbered by node."""
 
     title: str
     ranks_per_node: int
@@ -28,14 +28,14 @@ class Rings:
 
 
 def rings_figure(found: Rings) -> Figure:
-    """Return rings and trees as a figure, a panel each. Raise InputError for too many ranks.
+    """Return rings and trees as a figure, one panel each. Raise InputError for no ranks and for more than 256.
 
     >>> len(rings_figure(Rings("two nodes", 2, [[0, 1, 2, 3]], [[(1, 0), (2, 0), (3, 2)]])).axes)
     2
     """
     ranks = max((len(ring) for ring in found.rings), default=0)
     if not 0 < ranks <= 256:  # more would be dots
-        raise InputError(f"{found.title}: rings of {ranks} ranks cannot be drawn; from 1 to 256 can")
+        raise InputError(f"{found.title}: rings can be drawn for 1 to 256 ranks, not {ranks}")
     panels, nodes = list_panels(found), ceil(ranks / found.ranks_per_node)
     across = min(nodes, max(1, round(sqrt(nodes) * 1.3)))
     columns = min(len(panels), 3 if across < 3 else 2 if across < 5 else 1)
@@ -44,18 +44,18 @@ def rings_figure(found: Rings) -> Figure:
     figure = Figure(figsize=(columns * width + 0.4, rows * height + 0.7), dpi=DPI, facecolor=PAPER)
     figure.suptitle(found.title, x=0.02, ha="left", fontsize=12, fontweight="bold", color=INK, parse_math=False)
     places = _places(ranks, found.ranks_per_node, across)
-    colours = chunk_colours(max(len(panels), 2))
+    colors = chunk_colors(max(len(panels), 2))
     for number, (name, arrows) in enumerate(panels):
         axes = figure.add_subplot(rows, columns, number + 1)
         _draw_panel(axes, places, found.ranks_per_node, across)
-        _draw_arrows(axes, arrows, places, colours[number], found.ranks_per_node)
+        _draw_arrows(axes, arrows, places, colors[number], found.ranks_per_node)
         axes.set_title(name, fontsize=9.5, color=GREY)
     figure.tight_layout(rect=(0, 0, 1, 0.95))
     return figure
 
 
 def list_panels(found: Rings) -> list[tuple[str, list[Pair]]]:
-    """Return the name and the arrows of each panel, as pairs of ranks; a ring and its reverse are one panel.
+    """Return the name and arrows of each panel, as pairs of ranks. A ring and its reverse share a panel.
 
     >>> [name for name, _ in list_panels(Rings("", 3, [[0, 1, 2], [0, 2, 1]], [[(1, 0), (2, 1)]]))]
     ['ring 0, and back as ring 1', 'tree 0']
@@ -79,7 +79,7 @@ def _centre(node: int, across: int) -> tuple[float, float]:
 
 
 def _places(ranks: int, per_node: int, across: int) -> list[tuple[float, float]]:
-    """Return where each rank is drawn: clockwise from the top round its node's centre."""
+    """Return the position of each rank: clockwise from the top around the center of its node."""
     places = []
     for rank in range(ranks):
         x, y = _centre(rank // per_node, across)
@@ -107,9 +107,9 @@ def _draw_panel(axes: Axes, places: list[tuple[float, float]], per_node: int, ac
 
 
 def _draw_arrows(
-    axes: Axes, arrows: Sequence[Pair], places: list[tuple[float, float]], colour: str, per_node: int
+    axes: Axes, arrows: Sequence[Pair], places: list[tuple[float, float]], color: str, per_node: int
 ) -> None:
-    """Draw arrows from the edge of one rank's circle to that of another's, whatever the scale of the panel."""
+    """Draw arrows between the edges of the ranks' circles."""
     for a, b in arrows:
         inside = a // per_node == b // per_node
         (ax, ay), (bx, by) = places[a], places[b]
@@ -123,7 +123,7 @@ def _draw_arrows(
                 mutation_scale=8,
                 shrinkA=0.5,
                 shrinkB=1.5,
-                color=colour,
+                color=color,
                 linewidth=1.4 if inside else 1.8,
                 linestyle="-" if inside else (0, (4, 2)),
                 connectionstyle="arc3,rad=0.12",

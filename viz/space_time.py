@@ -1,4 +1,4 @@
-"""The space-time picture of a whole trace: ranks from top to bottom, time from left to right."""
+"""The space-time diagram of a trace: ranks from top to bottom, time from left to right."""
 
 from collections.abc import Sequence
 from textwrap import shorten, wrap
@@ -25,7 +25,7 @@ from viz.captions import (
     describe_trace,
     is_stuck_at_once,
 )
-from viz.style import DPI, FAINT, GREY, INK, PAPER, WRONG, chunk_colours, clear_axes, label_times, phase_colours
+from viz.style import DPI, FAINT, GREY, INK, PAPER, WRONG, chunk_colors, clear_axes, label_times, phase_colors
 
 WIDTH = 10.0  # inches
 TRAINING_STEPS = 4  # shown of a training
@@ -34,10 +34,10 @@ LINE = 125  # characters of small text that fit side by side
 
 
 def space_time_figure(trace: Trace) -> Figure:
-    """Return a line for each message, from (sender, begin) to (receiver, end), and a bar for each span, as a figure.
+    """Return a figure with a line per message, from (sender, begin) to (receiver, end), and a bar per span.
 
-    Of a training it shows the first four steps, of more than 20,000 messages an even sample, and says so; as a PNG it
-    is 1500 pixels wide. Raises InputError for a trace in which nothing happens.
+    For a training it shows the first four steps. For more than 20,000 messages it shows an even sample and says so. A
+    PNG is 1500 pixels wide. Raise InputError for a trace in which nothing happens.
 
     >>> import simcomm
     >>> trace = simcomm.run("all_reduce/ring", simcomm.star(4, "10 Gbit/s", "5 us"), 1 << 20)
@@ -63,7 +63,7 @@ def space_time_figure(trace: Trace) -> Figure:
 
 
 def _mark_failure(axes: Axes, failure: ProgramFailure, until: float) -> None:
-    """Draw a cross where a rank goes wrong, or say at each rank of a deadlock for whom it waits."""
+    """Mark the rank of a failure with a cross, or write at each deadlocked rank which rank it waits for."""
     at, circle = min(failure.at, until), failure.circle
     for rank, peer in zip(circle, (*circle[1:], *circle[:1]), strict=True):
         words = f"waits for rank {peer}"
@@ -86,14 +86,14 @@ def _mark_failure(axes: Axes, failure: ProgramFailure, until: float) -> None:
 
 
 def _shown_until(trace: Trace) -> float:
-    """Return the time at which the picture ends, in seconds: the trace's end, or that of a training's first steps."""
+    """Return the end of the picture in seconds: the end of the trace, or of a training's first steps."""
     spans = trace.spans
     first = spans.end[(spans.step < TRAINING_STEPS) & ~spans.named("reduce")]
     return min(trace.elapsed, max(first.tolist(), default=trace.elapsed))
 
 
 def _describe_omissions(trace: Trace, until: float, sample: int, messages: int) -> str:
-    """Return what the picture leaves out, in words."""
+    """Return a note on the steps and messages that the picture leaves out."""
     parts = []
     if until < trace.elapsed:
         parts.append(f"first {TRAINING_STEPS} of {trace.spans.step.max() + 1} steps")
@@ -103,43 +103,43 @@ def _describe_omissions(trace: Trace, until: float, sample: int, messages: int) 
 
 
 def _draw_spans(axes: Axes, spans: Spans, behind: bool) -> None:
-    """Draw a bar on its rank's row for each span, in the colour of its name, with a key; paler behind messages."""
-    colours = phase_colours(list(dict.fromkeys(span.name for span in spans)))
-    half = 0.32 if set(colours) - {"reduce"} else 0.1
+    """Draw a bar for each span on its rank's row, with a legend; paler if it is behind messages."""
+    colors = phase_colors(list(dict.fromkeys(span.name for span in spans)))
+    half = 0.32 if set(colors) - {"reduce"} else 0.1
     corners = [
         [(s.begin, s.rank - half), (s.end, s.rank - half), (s.end, s.rank + half), (s.begin, s.rank + half)]
         for s in spans
     ]
-    faces = [colours[s.name] for s in spans]
+    faces = [colors[s.name] for s in spans]
     axes.add_collection(
         PolyCollection(corners, facecolors=faces, edgecolors=PAPER, linewidths=0.3, alpha=0.6 if behind else 1.0)
     )
-    if colours:
-        bars = [Patch(facecolor=colour, label=name, alpha=0.6 if behind else 1.0) for name, colour in colours.items()]
+    if colors:
+        bars = [Patch(facecolor=color, label=name, alpha=0.6 if behind else 1.0) for name, color in colors.items()]
         axes.add_artist(_key(axes, bars, "on a rank", at_top=not behind))
 
 
 def _draw_messages(axes: Axes, messages: Messages) -> None:
-    """Draw a line per message in the colour of its chunk, and where there is room a dot where it arrives."""
+    """Draw a line per message in the color of its chunk, with a dot at its arrival if there is room."""
     chunks = np.unique(messages.chunk).tolist()
-    colours = dict(zip(chunks, chunk_colours(len(chunks)), strict=True))
+    colors = dict(zip(chunks, chunk_colors(len(chunks)), strict=True))
     lines = [[(m.begin, m.src), (m.end, m.dst)] for m in messages]
     is_dotted = len(messages) <= 500
     width = 1.4 if is_dotted else 0.5
-    axes.add_collection(LineCollection(lines, colors=[colours[m.chunk] for m in messages], linewidths=width, zorder=3))
+    axes.add_collection(LineCollection(lines, colors=[colors[m.chunk] for m in messages], linewidths=width, zorder=3))
     if is_dotted:
         axes.scatter(
-            [m.end for m in messages], [m.dst for m in messages], s=16, c=[colours[m.chunk] for m in messages],
+            [m.end for m in messages], [m.dst for m in messages], s=16, c=[colors[m.chunk] for m in messages],
             edgecolors=PAPER, linewidths=0.6, zorder=4, clip_on=False,
         )  # fmt: skip
     if chunks:
         shown = chunks if len(chunks) <= 16 else [chunks[round(i)] for i in np.linspace(0, len(chunks) - 1, 9)]
-        keys = [Line2D([], [], color=colours[chunk], linewidth=2.2, label=str(chunk)) for chunk in shown]
+        keys = [Line2D([], [], color=colors[chunk], linewidth=2.2, label=str(chunk)) for chunk in shown]
         axes.add_artist(_key(axes, keys, "chunk sent", at_top=True))
 
 
 def _key(axes: Axes, handles: Sequence[Artist], title: str, at_top: bool) -> Legend:
-    """Return a key to the right of the picture, at its upper or lower end."""
+    """Return a legend to the right of the picture, at its upper or lower end."""
     words = [str(handle.get_label()) for handle in handles]
     corner: tuple[Literal["upper left", "lower left"], float] = (
         ("upper left", 1.03) if at_top else ("lower left", -0.03)
@@ -164,10 +164,10 @@ def _label_axes(axes: Axes, ranks: int, until: float) -> None:
 
 
 def _draw_heading(figure: Figure, trace: Trace, height: float, shown: str) -> None:
-    def line(inches_down: float, words: str, size: float, colour: str, bold: bool = False) -> None:
+    def line(inches_down: float, words: str, size: float, color: str, bold: bool = False) -> None:
         weight = "bold" if bold else "normal"
         figure.text(
-            0.02, 1 - inches_down / height, words, fontsize=size, color=colour, fontweight=weight, parse_math=False
+            0.02, 1 - inches_down / height, words, fontsize=size, color=color, fontweight=weight, parse_math=False
         )
 
     line(0.32, trace.title, 14, INK, bold=True)

@@ -1,4 +1,4 @@
-"""Colours, paper and titles that every picture shares; dark on light, for people with any colour vision."""
+"""Colors and titles that all pictures share: dark on light, for any color vision."""
 
 import colorsys
 from io import BytesIO
@@ -31,10 +31,10 @@ _OTHER_PHASES = ("#cc79a7", "#f0e442", "#999999")
 USE = ("#d9dee6", "#f0cd86", "#e59a44", "#c4551d")
 
 
-def chunk_colours(count: int) -> list[str]:
-    """Return a colour for each of ``count`` chunks: up to nine from a fixed list, more from a gradient.
+def chunk_colors(count: int) -> list[str]:
+    """Return a color for each of ``count`` chunks: up to nine from a fixed list, more from a gradient.
 
-    >>> chunk_colours(2)
+    >>> chunk_colors(2)
     ['#332288', '#44aa99']
     """
     if count <= len(_MUTED):
@@ -43,15 +43,15 @@ def chunk_colours(count: int) -> list[str]:
 
 
 def _gradient(share: float) -> str:
-    """Return the colour at ``share``, from 0 to 1, of a gradient from dark violet to light yellow, like viridis."""
+    """Return the color at ``share``, from 0 to 1, of a gradient from dark violet to light yellow."""
     red, green, blue = colorsys.hls_to_rgb(0.77 - 0.62 * share, 0.28 + 0.36 * share, 0.55)
     return f"#{round(red * 255):02x}{round(green * 255):02x}{round(blue * 255):02x}"
 
 
-def phase_colours(names: list[str]) -> dict[str, str]:
-    """Return a colour for each name of a span; forward, backward, sync, optimizer and reduce always have the same.
+def phase_colors(names: list[str]) -> dict[str, str]:
+    """Return a color for each span name. Forward, backward, sync, optimizer and reduce have fixed colors.
 
-    >>> phase_colours(["forward", "loading"])
+    >>> phase_colors(["forward", "loading"])
     {'forward': '#56b4e9', 'loading': '#cc79a7'}
     """
     unknown = [name for name in names if name not in PHASES]
@@ -59,12 +59,12 @@ def phase_colours(names: list[str]) -> dict[str, str]:
     return {name: PHASES.get(name) or others[name] for name in names}
 
 
-def rgb(colour: str) -> tuple[float, float, float]:
-    """Return red, green and blue of ``#rrggbb``, each from 0 to 1."""
-    return int(colour[1:3], 16) / 255, int(colour[3:5], 16) / 255, int(colour[5:7], 16) / 255
+def rgb(color: str) -> tuple[float, float, float]:
+    """Return the red, green and blue of ``#rrggbb``, each from 0 to 1."""
+    return int(color[1:3], 16) / 255, int(color[3:5], 16) / 255, int(color[5:7], 16) / 255
 
 
-def text_colour(background: str) -> str:
+def text_color(background: str) -> str:
     """Return black or white, whichever is easier to read on ``background``.
 
     Source: WCAG 2, relative luminance, without the gamma.
@@ -73,8 +73,8 @@ def text_colour(background: str) -> str:
     return INK if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.55 else PAPER
 
 
-def use_colour(share: float) -> tuple[float, float, float]:
-    """Return red, green and blue of a link of which ``share``, from 0 to 1, is in use."""
+def use_color(share: float) -> tuple[float, float, float]:
+    """Return the red, green and blue of a link whose utilization is ``share``, from 0 to 1."""
     position = min(max(share, 0.0), 1.0) * (len(USE) - 1)
     low = min(int(position), len(USE) - 2)
     first, second, part = rgb(USE[low]), rgb(USE[low + 1]), position - low
@@ -86,7 +86,7 @@ DPI = 150
 
 
 def titled_figure(title: str, subtitle: str, width: float, height: float) -> Figure:
-    """Return empty paper of so many inches with a title and a line below it, cut where they are too long."""
+    """Return an empty figure with a title and a subtitle, each cut to fit; ``width`` and ``height`` are in inches."""
     check_text("title", title, "Two racks")
     check_text("subtitle", subtitle, "of 16 hosts")
     figure = Figure(figsize=(width, height), dpi=DPI, facecolor=PAPER)
@@ -107,7 +107,7 @@ def titled_figure(title: str, subtitle: str, width: float, height: float) -> Fig
 
 
 def fit_words(words: str, width: float, size: float) -> str:
-    """Return words as they are, or cut with an ellipsis where at ``size`` points they may be wider than the inches.
+    """Return ``words``, cut with an ellipsis if they may be wider than ``width`` inches at ``size`` points.
 
     >>> fit_words("a long title", 1.0, 13)
     'a long…'
@@ -117,7 +117,7 @@ def fit_words(words: str, width: float, size: float) -> str:
 
 
 def clear_axes(axes: Axes, *, keep: Literal["x", "y", "both"] = "x") -> None:
-    """Leave of the axes only a faint grid across the axis that is kept: "x", "y" or "both"."""
+    """Remove everything from the axes except a faint grid along ``keep``."""
     for spine in axes.spines.values():
         spine.set_visible(False)
     axes.grid(color=FAINT, linewidth=0.6, axis=keep)
@@ -126,14 +126,14 @@ def clear_axes(axes: Axes, *, keep: Literal["x", "y", "both"] = "x") -> None:
 
 
 def label_times(axis: Axis, longest: float, most: int) -> None:
-    """Write times at up to ``most`` places of an axis of seconds, in the unit that suits the longest."""
+    """Label up to ``most`` ticks of an axis in seconds, in the unit that suits ``longest``."""
     unit, size = time_unit(longest)
     axis.set_major_locator(MaxNLocator(most))
     axis.set_major_formatter(FuncFormatter(lambda time, _: f"{time / size:g} {unit}" if time else "0"))
 
 
 def render_figure(figure: Figure, kind: str = "png") -> bytes:
-    """Return a figure as the bytes of a ``png``, ``svg`` or ``pdf``; no text in it is taken for a formula."""
+    """Return a figure as ``png``, ``svg`` or ``pdf`` bytes. Text is never parsed as a formula."""
     for text in figure.findobj(Text):
         text.set(parse_math=False)
     content = BytesIO()
@@ -142,7 +142,7 @@ def render_figure(figure: Figure, kind: str = "png") -> bytes:
 
 
 def write_figure(figure: Figure, path: Path | str) -> None:
-    """Write a figure as .png, .svg or .pdf, whole or not at all. Raise InputError for another suffix.
+    """Write a figure as .png, .svg or .pdf, completely or not at all. Raise InputError for another suffix.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:

@@ -1,7 +1,7 @@
-"""The picture of a topology: machines with what is in them, or hosts and switches, and the bandwidth of each link.
+"""Draw a topology: machines with their parts, or hosts and switches, and the bandwidth of each link.
 
-It reads a networkx graph as data: ``bandwidth`` on edges and, where they are there, ``medium`` on edges and ``kind``
-and ``tier`` on nodes. A large network is drawn as groups of alike nodes.
+The input is a networkx graph with ``bandwidth`` on edges and, optionally, ``medium`` on edges and ``kind`` and ``tier``
+on nodes. A large network is drawn as groups of equal nodes.
 """
 
 import re
@@ -32,7 +32,7 @@ COLUMN, ROW = 0.46, 0.85  # inches between neighbours in a row of nodes, and bet
 WIDE_COLUMN, FULL = 0.8, 6.2  # inches between neighbours where there is room, and of a row that fills the paper
 GROUP_COLUMN, GROUP_ROW = 1.15, 1.05  # of groups
 ROUND = (5.6, 3.0)  # inches of a circle of few hosts
-MARGIN, HEAD = 0.45, 1.25  # inches beside and above what is drawn
+MARGIN, HEAD = 0.45, 1.25  # inches next to and above the network
 # Okabe and Ito, "Color Universal Design" (2008), as in the other pictures.
 FAMILIES = {
     "NVLink-C2C": "#56b4e9",
@@ -54,14 +54,14 @@ SYMBOLS: dict[str, Any] = {
     "gpu": "s", "host": "o", "nic": "D", "nvswitch": "H", "cpu": "s", "memory": FLAT, "pcie": "^", "switch": "H",
 }  # fmt: skip
 BOXED = ("machine", "memory of this machine")
-Sort = tuple[str, str, float]  # of links: words, colour, bytes per second
+Sort = tuple[str, str, float]  # of links: words, color, bytes per second
 PART = re.compile(r"(n\d+)\.[a-z]+(\d*)")
 
 
 def topology_figure(graph: Graph, hosts: Sequence[str], title: str) -> Figure:
-    """Return a network as a figure; nodes in ``hosts`` carry the number of their rank.
+    """Return a network as a figure. Nodes in ``hosts`` are labeled with their rank.
 
-    The lines of its links have the ``gid`` "NODE - NODE". Raises InputError for more than 2,000 nodes.
+    Lines of links have the ``gid`` "NODE - NODE". Raise InputError for more than 2,000 nodes.
 
     >>> import networkx as nx
     >>> graph = nx.DiGraph()
@@ -70,9 +70,9 @@ def topology_figure(graph: Graph, hosts: Sequence[str], title: str) -> Figure:
     'h1 - h0'
     """
     if not isinstance(graph, nx.Graph):
-        raise InputError(f"graph is {graph!r}; give a networkx graph, for example that of a cluster")
+        raise InputError(f"graph must be a networkx graph, such as the graph of a cluster, not {graph!r}")
     if len(graph) > MOST_NODES:
-        raise InputError(f"{title} has {len(graph)} nodes; a picture shows {MOST_NODES} at most")
+        raise InputError(f"{title} has {len(graph)} nodes; a picture shows at most {MOST_NODES}")
     shown = _with_memory(graph, hosts)
     network = group_nodes(shown, hosts)
     at, lines = _arrange(network)
@@ -91,15 +91,15 @@ def topology_figure(graph: Graph, hosts: Sequence[str], title: str) -> Figure:
     if network.is_whole:
         _draw_frames(axes, at, lines)
     for (a, b), line in lines.items():
-        words, colour, thick = _look(network.graph.edges[a, b]["cables"], sorts)
-        axes.plot(*line.T, color=colour, linewidth=thick, alpha=0.8, zorder=1, gid=f"{a} - {b}", label=words)
+        words, color, thick = _look(network.graph.edges[a, b]["cables"], sorts)
+        axes.plot(*line.T, color=color, linewidth=thick, alpha=0.8, zorder=1, gid=f"{a} - {b}", label=words)
     _draw_nodes(axes, network, at)
     _draw_keys(figure, network, sorts, (columns, width, height))
     return figure
 
 
 def _with_memory(graph: Graph, hosts: Sequence[str]) -> Graph:
-    """Return the network; of ranks that this machine's memory joins, one node in place of its two ends."""
+    """Return the network; if ranks share this machine's memory, one node replaces the two ends of the memory."""
     ends = memory_edge(graph, tuple(hosts))
     if ends is None:
         return graph
@@ -111,7 +111,7 @@ def _with_memory(graph: Graph, hosts: Sequence[str]) -> Graph:
 
 
 def _subtitle(graph: Graph, hosts: Sequence[str], network: GroupedNetwork) -> str:
-    """Return how large the network is, and what the picture joins."""
+    """Return the size of the network, and what the picture groups."""
     ends = memory_edge(graph, tuple(hosts))
     if ends is not None:
         shared = graph.edges[ends].get("shared_bandwidth", inf)
@@ -119,11 +119,11 @@ def _subtitle(graph: Graph, hosts: Sequence[str], network: GroupedNetwork) -> st
         return f"{count(len(hosts), 'rank')}: every message crosses the memory{together}"
     cables = len({frozenset(edge) for edge in graph.edges})
     size = f"{count(len(hosts), 'rank')}  ·  {count(len(graph), 'node')}  ·  {count(cables, 'link')}"
-    return size if network.is_whole else f"{size}  ·  nodes that are alike are drawn as one"
+    return size if network.is_whole else f"{size}  ·  equal nodes are grouped"
 
 
 def _arrange(network: GroupedNetwork) -> tuple[dict[str, Point], dict[Edge, Line]]:
-    """Return where each group and each link is drawn, in inches with y upwards."""
+    """Return the position of each group and the line of each link, in inches with y upwards."""
     graph, hosts = network.graph, network.hosts
     edges = list({frozenset(edge): edge for edge in graph.edges}.values())
     kinds = {name: group.kind for name, group in network.groups.items()}
@@ -140,7 +140,7 @@ def _arrange(network: GroupedNetwork) -> tuple[dict[str, Point], dict[Edge, Line
 
 
 def _extent(network: GroupedNetwork, kind: str, at: Mapping[str, Point]) -> tuple[float, float]:
-    """Return how many inches a unit box of this kind of layout takes."""
+    """Return the size in inches of the unit box of this kind of layout."""
     rows = Counter(y for _, y in at.values())
     widest = max(rows.values())
     if kind == "tiers":
@@ -156,7 +156,7 @@ def _extent(network: GroupedNetwork, kind: str, at: Mapping[str, Point]) -> tupl
 
 
 def _least_gap(at: Mapping[str, Point], axis: int) -> float:
-    """Return the least distance of two nodes along one axis that are level in the other."""
+    """Return the smallest distance along one axis between two nodes that are level in the other axis."""
     lines: dict[float, list[float]] = {}
     for place in at.values():
         lines.setdefault(round(place[1 - axis], 9), []).append(place[axis])
@@ -164,7 +164,7 @@ def _least_gap(at: Mapping[str, Point], axis: int) -> float:
 
 
 def _draw_frames(axes: Axes, at: Mapping[str, Point], lines: Mapping[Edge, Line]) -> None:
-    """Draw a frame with its name round each machine, where there are several."""
+    """Draw a labeled frame around each machine if there are several."""
     inside: dict[str, list[Point]] = {}
     for node, place in at.items():
         if found := PART.fullmatch(node):
@@ -184,25 +184,25 @@ def _draw_frames(axes: Axes, at: Mapping[str, Point], lines: Mapping[Edge, Line]
 
 
 def _sorts(network: GroupedNetwork) -> list[Sort]:
-    """Return words, colour and bytes per second of each sort of link, the widest first."""
+    """Return the label, color and bytes/s of each sort of link, widest first."""
     found = {}
     for _, _, data in network.graph.edges(data=True):
         cables: Mapping[Cable, int] = data["cables"]
         words = " and ".join(_cable_words(cable, number) for cable, number in sorted(cables.items()))
         total = sum(bandwidth * number for (_, bandwidth), number in cables.items())
-        found[words] = (words, _medium_colour(next(iter(cables))[0]), total)
+        found[words] = (words, _medium_color(next(iter(cables))[0]), total)
     return sorted(found.values(), key=lambda sort: (-sort[2] if sort[2] < inf else 0.0, sort[0]))
 
 
 def _look(cables: Mapping[Cable, int], sorts: Sequence[Sort]) -> tuple[str, str, float]:
-    """Return words, colour and width in points of a link."""
+    """Return the label, color and width in points of a link."""
     words = " and ".join(_cable_words(cable, number) for cable, number in sorted(cables.items()))
-    colour, total = next((colour, total) for known, colour, total in sorts if known == words)
-    return words, colour, _line_width(total, [each for _, _, each in sorts])
+    color, total = next((color, total) for known, color, total in sorts if known == words)
+    return words, color, _line_width(total, [each for _, _, each in sorts])
 
 
 def _line_width(bandwidth: float, every: Sequence[float]) -> float:
-    """Return the width of a line in points: 1.2 more for each factor of two above the thinnest, 5 at most."""
+    """Return the width of a line in points: 1.2 more per doubling of the lowest bandwidth, at most 5."""
     known = [each for each in every if each < inf]
     if bandwidth == inf or not known or max(known) == min(known):
         return 1.2
@@ -211,21 +211,21 @@ def _line_width(bandwidth: float, every: Sequence[float]) -> float:
 
 
 def _cable_words(cable: Cable, number: int) -> str:
-    """Return such as ``NVLink 2 x2: 50 GB/s each way``, or ``16 x 10 Gbit/s each way``."""
+    """Return a label such as ``NVLink 2 x2: 50 GB/s each way`` or ``16 x 10 Gbit/s each way``."""
     medium, bandwidth = cable
     words = f"{_rate(bandwidth, medium)}{' each way' if bandwidth < inf else ''}"
     return f"{medium or 'link'}: {words}" if number == 1 else f"{number} x {f'{medium}: ' if medium else ''}{words}"
 
 
 def _rate(bandwidth: float, medium: str) -> str:
-    """Return a bandwidth as people write it: inside of machines in GB/s, of networks in Gbit/s."""
+    """Return a bandwidth in the usual unit: GB/s inside machines, Gbit/s in networks."""
     if bandwidth == inf:
         return "no limit known"
     return f"{bandwidth / 1e9:.4g} GB/s" if medium and bandwidth >= 1e9 else format_bandwidth(bandwidth)
 
 
-def _medium_colour(medium: str) -> str:
-    return next((colour for family, colour in FAMILIES.items() if medium.startswith(family)), FAMILIES[""])
+def _medium_color(medium: str) -> str:
+    return next((color for family, color in FAMILIES.items() if medium.startswith(family)), FAMILIES[""])
 
 
 def _draw_nodes(axes: Axes, network: GroupedNetwork, at: Mapping[str, Point]) -> None:
@@ -259,7 +259,7 @@ def _draw_nodes(axes: Axes, network: GroupedNetwork, at: Mapping[str, Point]) ->
 
 
 def _draw_box(axes: Axes, group: NodeGroup, x: float, y: float) -> None:
-    """Draw a group as a box that says how many of what it is, and which ranks are on it."""
+    """Draw a group as a box with the number of its members and their ranks."""
     machines = {found[1] for member in group.members if (found := PART.fullmatch(member))}
     if group.kind == "machine":
         words = next(iter(machines)) if len(machines) == 1 else f"{len(machines)} machines"
@@ -282,7 +282,7 @@ def _plural(kind: str) -> str:
 
 
 def ranges(ranks: Sequence[int]) -> str:
-    """Return ranks in words, the number of them where there are many pieces.
+    """Return ranks as text, with their count if they form more than two ranges.
 
     >>> ranges([0, 1, 2, 3]), ranges([0, 2]), ranges([0, 2, 4, 6])
     ('0–3', '0, 2', '0 … 6, 4 in all')
@@ -295,19 +295,19 @@ def ranges(ranks: Sequence[int]) -> str:
 
 
 def _short_name(node: str, kind: str) -> str:
-    """Return ``0`` for ``n0.pcie0``, a part of a machine whose symbol says the rest; other names as they are."""
+    """Return ``0`` for ``n0.pcie0``, whose symbol shows the rest, and other names unchanged."""
     found = PART.fullmatch(node)
     return "" if found and kind == "memory" else found[2] if found else node
 
 
 def _draw_keys(figure: Figure, network: GroupedNetwork, sorts: Sequence[Sort], size: tuple[int, float, float]) -> None:
-    """Draw what the symbols stand for above the network, and the sorts of links below it."""
+    """Draw the legend of symbols above the network and the legend of links below it."""
     columns, width, height = size
     look: dict[str, Any] = {"frameon": False, "fontsize": 8, "labelcolor": GREY, "borderaxespad": 0.0}
     every = [total for _, _, total in sorts]
     links = [
-        Line2D([], [], color=colour, linewidth=_line_width(total, every), label=shorten(words, 60, placeholder=" …"))
-        for words, colour, total in sorts[:12]
+        Line2D([], [], color=color, linewidth=_line_width(total, every), label=shorten(words, 60, placeholder=" …"))
+        for words, color, total in sorts[:12]
     ]
     corner = (0.2 / width, 0.16 / height)
     key = figure.legend(handles=links, loc="lower left", bbox_to_anchor=corner, ncols=columns, **look)

@@ -1,6 +1,6 @@
-"""The waterfall of a training step: a bar for each what-if, its phases one after the other.
+"""Draw the waterfall of a training step: one bar per what-if, divided into phases.
 
-Without trainings a bar is the time of one collective.
+Without a training, a bar is the time of one collective.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from collectives.errors import InputError
 from collectives.units import format_time
-from viz.style import GREY, INK, PAPER, WRONG, clear_axes, label_times, phase_colours, titled_figure
+from viz.style import GREY, INK, PAPER, WRONG, clear_axes, label_times, phase_colors, titled_figure
 
 MOST_BARS = 40
 NAME_WIDTH = 38  # characters of a line of a bar's name
@@ -22,9 +22,9 @@ CHARACTER = 0.0125  # of the longest bar: the width of one in a part
 
 @dataclass(frozen=True)
 class Bar:
-    """One step or collective: its parts in seconds, in order, and the whole; None of one that never ends.
+    """The phases of one step or collective, in seconds and in order, and its total; None if it never ends.
 
-    The whole and its parts are medians over steps, each by itself, so the parts may add up to a little less or more.
+    The total and each part are separate medians over steps, so the parts may not add up exactly to the total.
     """
 
     group: str  # the cluster or the what-if
@@ -34,35 +34,35 @@ class Bar:
 
 
 def waterfall_figure(title: str, subtitle: str, bars: Sequence[Bar]) -> Figure:
-    """Return the bars as a figure. Raise InputError for no bar, and for more than 40.
+    """Return the bars as a figure. Raise InputError for no bars and for more than 40.
 
     >>> len(waterfall_figure("step", "", [Bar("here", "ring", {"sync": 1.0}, 1.0)]).axes)
     1
     """
     if not 0 < len(bars) <= MOST_BARS:
-        raise InputError(f"{len(bars)} bars; a waterfall shows from 1 to {MOST_BARS}")
+        raise InputError(f"a waterfall needs 1 to {MOST_BARS} bars, not {len(bars)}")
     names = list(dict.fromkeys(name for bar in bars for name in bar.parts))
-    colours = phase_colours(names)
+    colors = phase_colors(names)
     rows = _rows(bars)
     height = 1.5 + 0.4 * (rows[-1] + 1)
     figure = titled_figure(title, subtitle, 10.0, height)
     axes = figure.add_axes((0.33, 0.42 / height, 0.58, 1 - 1.42 / height))
     longest = max((bar.seconds or 0.0 for bar in bars), default=0.0) or 1.0
     for row, bar in zip(rows, bars, strict=True):
-        _draw_bar(axes, row, bar, colours, longest)
+        _draw_bar(axes, row, bar, colors, longest)
     _draw_groups(axes, rows, bars)
     axes.set(ylim=(rows[-1] + 0.6, -0.6), xlim=(0, longest * 1.02))
     label_times(axes.xaxis, longest, 6)
     axes.set_yticks([])
     clear_axes(axes)
     for number, name in enumerate(names):
-        figure.text(0.33 + 0.12 * number, 1 - 0.86 / height, "■", fontsize=11, color=colours[name], va="center")
+        figure.text(0.33 + 0.12 * number, 1 - 0.86 / height, "■", fontsize=11, color=colors[name], va="center")
         figure.text(0.352 + 0.12 * number, 1 - 0.86 / height, name, fontsize=9, color=INK, va="center")
     return figure
 
 
 def _rows(bars: Sequence[Bar]) -> list[float]:
-    """Return where each bar stands, downwards, with a gap between groups."""
+    """Return the vertical position of each bar, with a gap between groups."""
     rows, at = [0.0], 0.0
     for before, bar in pairwise(bars):
         at += 1.0 if before.group == bar.group else 1.4
@@ -70,13 +70,13 @@ def _rows(bars: Sequence[Bar]) -> list[float]:
     return rows
 
 
-def _draw_bar(axes: Axes, row: float, bar: Bar, colours: Mapping[str, str], longest: float) -> None:
+def _draw_bar(axes: Axes, row: float, bar: Bar, colors: Mapping[str, str], longest: float) -> None:
     if bar.seconds is None:
         axes.text(longest * 0.01, row, "never ends", fontsize=9, color=WRONG, va="center")
         return
     begin = 0.0
     for name, seconds in bar.parts.items():
-        axes.barh(row, seconds, left=begin, height=0.72, color=colours[name], edgecolor=PAPER, linewidth=0.8, gid=name)
+        axes.barh(row, seconds, left=begin, height=0.72, color=colors[name], edgecolor=PAPER, linewidth=0.8, gid=name)
         if seconds > longest * CHARACTER * len(format_time(seconds)):
             middle = begin + seconds / 2
             axes.text(middle, row, format_time(seconds), fontsize=7.5, color=PAPER, ha="center", va="center")
@@ -88,7 +88,7 @@ def _draw_bar(axes: Axes, row: float, bar: Bar, colours: Mapping[str, str], long
 
 
 def _draw_groups(axes: Axes, rows: Sequence[float], bars: Sequence[Bar]) -> None:
-    """Write the name of each bar left of it, and that of its group further left, once."""
+    """Write each bar's name to its left, and each group's name once, further left."""
     place = axes.get_yaxis_transform()
     is_alone = len({bar.name for bar in bars}) == 1
     for group in dict.fromkeys(bar.group for bar in bars):

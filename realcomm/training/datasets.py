@@ -213,7 +213,7 @@ class PixelImages(Dataset[Any]):
 class Augmented(Dataset[Any]):
     """The images of one epoch, each cropped and mirrored as chance has it, the same on all ranks and every time.
 
-    Padding is zero after normalising: an image's usual colour.
+    Padding is zero after normalising: an image's usual color.
     """
 
     def __init__(self, dataset: Images, training: Training, epoch: int) -> None:

@@ -85,8 +85,8 @@ def test_what_lands_wrong_is_seen_to_land() -> None:
 
 
 def red_pixels(frame: np.ndarray) -> int:
-    colour = np.round(np.array(rgb(WRONG)) * 255)
-    return int((np.abs(frame[80:372].astype(float) - colour).sum(axis=2) < 12).sum())
+    color = np.round(np.array(rgb(WRONG)) * 255)
+    return int((np.abs(frame[80:372].astype(float) - color).sum(axis=2) < 12).sum())
 
 
 def test_the_rank_that_goes_wrong_is_crossed_out_from_then_on() -> None:

@@ -106,7 +106,7 @@ WRONG = {
     ),
     "link h10 - s0: weight is no known key; there are bandwidth, latency": lambda: edited(weight=1),
     "node s0: kind = 'router'; there are host, gpu, nic": lambda: with_node("s0", kind="router"),
-    "node h2: colour is no known key; there are kind, machine": lambda: with_node("h2", colour="red"),
+    "node h2: color is no known key; there are kind, machine": lambda: with_node("h2", color="red"),
     "node h2: machine is -1; give a whole number from 0 on": lambda: with_node("h2", machine=-1),
     "node h2: rail without machine; number the machines": lambda: with_node("h2", rail=0),
     "node h2: p2p_level = 'NODE'; there are NVL, PXB, PHB, SYS": lambda: with_node("h2", p2p_level="NODE"),

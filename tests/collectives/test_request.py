@@ -248,7 +248,7 @@ ONES = torch.ones(4)
         (lambda: simcomm.ecmp()(STAR), "graph is <Cluster .*>; give a networkx graph"),
         (lambda: build_schedule(3, 4), "algorithm is 3; give an Algorithm or a name"),
         (lambda: build_schedule("all_reduce/rings", 4), "no algorithm is called 'all_reduce/rings'"),
-        (lambda: viz.topology_figure(3, ["h0"], "Three"), "graph is 3; give a networkx graph"),
+        (lambda: viz.topology_figure(3, ["h0"], "Three"), "graph must be a networkx graph, .*, not 3"),
         (lambda: realcomm.Executor(3, 0, 2), "request is 3; give a collectives.request.Request"),
         (lambda: realcomm.Executor("all_reduce/ring", 0, 2), "request is 'all_reduce/ring'"),
         (lambda: realcomm.execute(RING, 3), "tensor is 3; give a torch.Tensor"),

@@ -325,7 +325,7 @@ def test_runs_are_kept_and_used_until_they_are_removed(ringlab, scenario, tmp_pa
 
 
 @pytest.mark.parametrize(
-    "column, told", [("micro_bach", "did you mean micro_batch"), ("colour", "column 'colour' is not known")]
+    "column, told", [("micro_bach", "did you mean micro_batch"), ("color", "column 'color' is not known")]
 )
 def test_a_column_that_nobody_knows_is_refused(ringlab, tmp_path, column, told):
     runs = tmp_path / "runs.csv"
@@ -652,7 +652,7 @@ def test_rows_of_ones_own_bring_a_source_nearer():
         (("--offload", "everything"), "offload 'everything' is not known"),
         (("--deadline", "3 days"), "require --tokens"),
         (("--tokens", "1e9", "--deadline", "soon"), "--deadline: invalid duration 'soon'"),
-        (("--what-if", "colour=red"), "--what-if: unknown key 'colour'"),
+        (("--what-if", "color=red"), "--what-if: unknown key 'color'"),
         (
             ("--precision", "nvfp4"),
             "H100 SXM does not support nvfp4; set --precision to bf16, fp16, fp8,",

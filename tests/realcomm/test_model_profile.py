@@ -88,7 +88,7 @@ def test_a_profile_comes_back_from_its_file(tmp_path: Path) -> None:
     ("key", "value", "said"),
     [
         ("layers", [], "it has no layer"),
-        ("colour", 1, "colour"),
+        ("color", 1, "color"),
         ("item_bytes", 3, "item_bytes is 3"),
         ("schema_version", 99, "schema version 1"),
         ("layers", [["a", "Linear", "a", [1], -1, 0, 0, 0, 0, 0, 0]], "forward_flops of 'a' is -1"),

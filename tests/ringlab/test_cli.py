@@ -110,7 +110,7 @@ def test_set_changes_a_key(ringlab, star):
         ("predict STAR --engine fast", "unknown engine 'fast'"),
         ("predict STAR --set cluster.hosts=0", "hosts"),
         ('predict STAR --set "cluster.bandwidth=25 Gb/s"', "25 Gb/s"),
-        ("predict STAR --set cluster.colour=1", "colour"),
+        ("predict STAR --set cluster.color=1", "color"),
         ("predict nowhere.toml", "nowhere.toml"),
         ("predict HERE", "this machine is not calibrated for what this scenario needs; `ringlab calibrate "),
         ("predict STAR --calibration none.json", "none.json: no such file"),

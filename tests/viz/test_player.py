@@ -125,7 +125,7 @@ def test_paper_shows_the_frame_in_light(browser: Browser, star: Any) -> None:
         player.press("d")
         player.ask("dispatchEvent(new Event('beforeprint'))")
         assert player.ask("document.documentElement.className") == ""
-        assert player.colour_count("stage", "ink") > 500
+        assert player.color_count("stage", "ink") > 500
         player.ask("dispatchEvent(new Event('afterprint'))")
         assert player.ask("document.documentElement.className") == "dark"
         assert len(player.page.pdf()) > 50_000
@@ -248,21 +248,21 @@ def test_the_slow_cable_is_red_and_nothing_else_is(browser: Browser, folder: Pat
         assert player.text("limit").startswith("It behaves like a link of 2 Gbit/s, not 10 Gbit/s, in use all the time")
         assert player.text("links").startswith("rank 13 ↔ s12 Gbit/s of 10 Gbit/srank 0 ↔ s010 Gbit/s of 10 Gbit/s")
         assert player.text("limit").endswith("Mended: 53 ms.")
-        assert player.colour_count("stage", "full") > 500
+        assert player.color_count("stage", "full") > 500
         player.shoot("slow")
     with Player(browser, star[0], "#t=0.3") as player:
         assert player.text("limit-head") == "No link stands out"
         player.press("v")
-        assert player.colour_count("stage", "full") == 0
+        assert player.color_count("stage", "full") == 0
 
 
 def test_a_failed_rank_is_crossed_and_what_waits_for_it_dangles(browser: Browser, folder: Path) -> None:
     runs = player_pages.failing()
     assert runs[0].trace.unfinished
     with Player(browser, page_of(folder, "failing", runs), "#t=0.1") as player:
-        assert player.colour_count("stage", "full") == 0
+        assert player.color_count("stage", "full") == 0
         player.press("End")
-        assert player.colour_count("stage", "full") > 100
+        assert player.color_count("stage", "full") > 100
         assert player.text("limit-head") == "Rank 3 fails"
         assert "Rank 3 failed. For ever: rank 2 waits in step 5 of its program to send to rank 3" in player.text(
             "caption"

@@ -180,11 +180,11 @@ def test_the_data_is_that_of_the_trace():
 
 def test_runs_on_different_networks_are_refused():
     one = simcomm.run("all_reduce/ring", CLUSTERS["star"], 1 << 10)
-    with pytest.raises(InputError, match="8 and 4 ranks; a player shows runs of one network"):
+    with pytest.raises(InputError, match="8 and 4 ranks; a player needs runs on one network"):
         export("x", [PlayedRun(one, "a"), PlayedRun(viz_traces.ring(4), "b")])
     with pytest.raises(InputError, match="on different networks"):
         export("x", [PlayedRun(one, "a"), PlayedRun(simcomm.run("all_reduce/ring", CLUSTERS["racks"], 1 << 10), "b")])
-    with pytest.raises(InputError, match="0 runs; a player shows from 1 to 9"):
+    with pytest.raises(InputError, match="a player shows 1 to 9 runs, not 0"):
         export("x", [])
     with pytest.raises(InputError, match=r"x\.txt: a player is written as \.html"):
         page.write_player("x", [PlayedRun(one, "a")], "x.txt")

@@ -158,7 +158,7 @@ def test_large_errors_stand_out_and_those_of_a_busy_machine_are_doubted() -> Non
 
 
 def test_a_report_of_no_answer_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"answer is 'ring'; give what the to_dict\(\) of an answer returns"):
+    with pytest.raises(InputError, match=r"answer must be a dict from to_dict\(\), not 'ring'"):
         viz.write_report("ring", NOTHING, tmp_path / "r.html")
 
 
@@ -166,8 +166,8 @@ def test_a_report_of_no_answer_is_refused(tmp_path: Path) -> None:
     ("changes", "pictures", "name", "message"),
     [
         ({}, {}, "report.pdf", r"report\.pdf: a report is written as \.html"),
-        ({"kind": "guess"}, {}, "r.html", "comparison, replay; this result has kind 'guess'"),
-        ({}, {"film": b"RIFF...."}, "r.html", "picture 'film' is neither PNG, GIF nor JPEG"),
+        ({"kind": "guess"}, {}, "r.html", "comparison, replay, not 'guess'"),
+        ({}, {"film": b"RIFF...."}, "r.html", "picture 'film' must be a PNG, GIF or JPEG"),
         ({}, {"film": Path("no/such.png")}, "r.html", r"no/such\.png: no such file"),
     ],
 )

@@ -17,7 +17,6 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import ringlab
-import simcomm
 import viz
 from collectives import InputError, Message, Span, Trace
 from collectives.errors import TooLarge
@@ -26,11 +25,12 @@ from ringlab.cli import app
 from ringlab.pictures.plots import scaling_curves, waterfall
 from ringlab.shared.figures import SideBySide
 from ringlab.shared.progress import NoProgress
+from simcomm.simulate import simulate
 from viz.accuracy import Dots, accuracy_figure
 from viz.curves import Curve, SweepLine, scaling_figure, sweep_figure
 from viz.path_strip import path_figure
 from viz.space_time import space_time_figure
-from viz.style import PHASES, chunk_colours, render_figure, rgb
+from viz.style import PHASES, chunk_colors, render_figure, rgb
 from viz.waterfall import Bar, waterfall_figure
 
 FORMULA = "$\\frac{$"
@@ -72,19 +72,19 @@ def test_without_a_training_the_waterfall_shows_collectives_at_the_largest_size(
 
 
 def test_points_of_a_curve_that_are_too_large_are_left_out_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    train, notes = simcomm.train, list[str]()
+    notes = list[str]()
 
-    def train_few(training, cluster, most=4, **options):
-        if cluster.world_size > most:
-            raise TooLarge(f"{cluster.world_size} ranks are too many")
-        return train(training, cluster, **options)
+    def simulate_few(model, work, most=4, **options):
+        if model.cluster.world_size > most:
+            raise TooLarge(f"{model.cluster.world_size} ranks are too many")
+        return simulate(model, work, **options)
 
     monkeypatch.setattr(NoProgress, "note", lambda self, text: notes.append(text))
-    monkeypatch.setattr(simcomm, "train", train_few)
+    monkeypatch.setattr("ringlab.pictures.plots.simulate", simulate_few)
     curves = scaling_curves(ringlab.load("star8"), None, progress=NoProgress())
     assert [list(curve.world_sizes) for curve in curves] == [[2, 3, 4]] * 2
     assert notes == ["Left out: 6 ranks are too many; 8 ranks are too many."]
-    monkeypatch.setattr(simcomm, "train", partial(train_few, most=0))
+    monkeypatch.setattr("ringlab.pictures.plots.simulate", partial(simulate_few, most=0))
     with pytest.raises(TooLarge, match="2 ranks are too many"):
         scaling_curves(ringlab.load("star8"), None)
 
@@ -133,7 +133,7 @@ def test_curves_that_are_close_are_drawn_by_rank() -> None:
 def test_a_training_that_never_ends_has_no_point() -> None:
     figure = scaling_figure("", "", [Curve("ring", [2, 4], [60.0, None], [0.9, None])])
     assert {line.get_gid(): list(line.get_xdata()) for line in figure.axes[0].lines}["ring"] == [2]
-    with pytest.raises(InputError, match="0 points"):
+    with pytest.raises(InputError, match="not 1 and 0"):
         scaling_figure("", "", [Curve("ring", [4], [None], [None])])
 
 
@@ -200,7 +200,7 @@ def test_plot_draws_a_trace_from_a_file(tmp_path: Path) -> None:
 
 
 def test_too_many_bars_are_refused() -> None:
-    with pytest.raises(InputError, match="41 bars; a waterfall shows from 1 to 40"):
+    with pytest.raises(InputError, match="a waterfall needs 1 to 40 bars, not 41"):
         waterfall_figure("", "", [Bar("here", "ring", {"sync": 1.0}, 1.0)] * 41)
 
 
@@ -267,9 +267,9 @@ def pixels(trace: Trace) -> np.ndarray:
         return np.asarray(image.convert("RGB")).astype(int)
 
 
-def near(picture: np.ndarray, colour: str) -> np.ndarray:
-    """Rows and columns of the pixels of a colour, shape [pixels, 2]; the right margin with the key left out."""
-    wanted = np.array([round(255 * part) for part in rgb(colour)])
+def near(picture: np.ndarray, color: str) -> np.ndarray:
+    """Rows and columns of the pixels of a color, shape [pixels, 2]; the right margin with the key left out."""
+    wanted = np.array([round(255 * part) for part in rgb(color)])
     return np.argwhere(np.abs(picture[:, :1295] - wanted).max(axis=2) < 4)
 
 
@@ -286,7 +286,7 @@ def test_the_same_trace_gives_the_same_bytes() -> None:
 
 def test_a_message_leads_from_its_sender_down_to_its_receiver() -> None:
     trace = Trace("x", "measured", 2, 1.0, [Message(0, 1, 0, 0, 10, 0.25, 0.75)])
-    marks = near(pixels(trace), chunk_colours(1)[0])
+    marks = near(pixels(trace), chunk_colors(1)[0])
     (top, left), (bottom, right) = marks.min(axis=0), marks.max(axis=0)
     axis_left, axis_width = 0.075 * 1500, 0.79 * 1500
     assert (left - axis_left) / axis_width == pytest.approx(0.25, abs=0.01)
@@ -297,7 +297,7 @@ def test_a_message_leads_from_its_sender_down_to_its_receiver() -> None:
 
 def test_phases_take_their_share_of_the_width_and_four_steps_are_shown() -> None:
     picture = pixels(viz_traces.training(ranks=1, steps=10))
-    columns = {name: len(set(near(picture, colour)[:, 1])) for name, colour in PHASES.items() if name != "reduce"}
+    columns = {name: len(set(near(picture, color)[:, 1])) for name, color in PHASES.items() if name != "reduce"}
     total = sum(columns.values())
     assert total == pytest.approx(0.79 * 1500, rel=0.03)
     for name, share in (("forward", 0.2), ("backward", 0.5), ("sync", 0.2), ("optimizer", 0.1)):

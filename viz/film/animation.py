@@ -1,6 +1,6 @@
-"""The animation of a trace: its messages move over the topology in the trace's own time.
+"""Animate a trace: its messages move over the topology in the trace's own time.
 
-Its frames become an animated GIF with one palette for all frames, or an MP4 by ffmpeg.
+The result is a GIF with one palette for all frames, or an MP4 encoded by ffmpeg.
 """
 
 import itertools
@@ -40,22 +40,22 @@ from viz.film.panels import StepCounter, add_panel, has_room
 from viz.film.scene import MOST_DOTS, Scene
 from viz.layout.geometry import Box
 from viz.layout.layout import lay_out
-from viz.style import FAINT, GREY, INK, PAPER, WRONG, chunk_colours, phase_colours, text_colour, use_colour
+from viz.style import FAINT, GREY, INK, PAPER, WRONG, chunk_colors, phase_colors, text_color, use_color
 
 Pixels = npt.NDArray[np.uint8]  # [height, width, 3]
 Progress = Callable[[int, int], object]
 Codes = npt.NDArray[np.int64]  # red, green and blue in one number
 
-EXACT, MIXED = 191, 64  # palette entries for the most frequent colours as they are, and for mixtures of the rest
+EXACT, MIXED = 191, 64  # palette entries for the most frequent colors as they are, and for mixtures of the rest
 UNCHANGED = EXACT + MIXED  # the transparent palette entry, through which the frame before is seen
 SAMPLES = 9  # frames that the palette is made from
 TIMEOUT = 300.0  # seconds that ffmpeg may take once it has every frame
 
 
 def encode_gif(frame: Callable[[int], Pixels], count: int, fps: float, hold: float) -> bytes:
-    """Return a GIF of ``count`` frames at ``fps`` a second, the last one shown for ``hold`` seconds, repeated forever.
+    """Return a GIF of ``count`` frames at ``fps`` frames per second; the last stays for ``hold`` seconds. It loops.
 
-    ``frame`` returns the pixels of the frame with a number, and is called once for each, in any order.
+    ``frame`` returns the pixels of a frame number. It is called once per frame, in any order.
 
     >>> encode_gif(lambda index: np.full((4, 4, 3), index, np.uint8), count=2, fps=10, hold=1)[:6]
     b'GIF89a'
@@ -75,14 +75,14 @@ def encode_gif(frame: Callable[[int], Pixels], count: int, fps: float, hold: flo
 
 @dataclass(frozen=True)
 class _Palette:
-    """At most 255 colours: the most frequent exactly as they are, such as flat areas; mixtures for all others."""
+    """At most 255 colors: the most frequent ones exactly, such as flat areas, and mixtures for the others."""
 
     image: Image.Image
     exact: Codes  # sorted
     entries: npt.NDArray[np.uint8]  # of the exact ones
 
     def indices(self, pixels: Pixels) -> npt.NDArray[np.uint8]:
-        """Return the palette entry of each pixel: its own colour where it is there, else a near one."""
+        """Return the palette entry of each pixel: its exact color if available, else a similar one."""
         near = np.asarray(Image.fromarray(pixels).quantize(palette=self.image, dither=Image.Dither.NONE))
         codes = _codes(pixels)
         found = np.minimum(np.searchsorted(self.exact, codes), len(self.exact) - 1)
@@ -90,15 +90,15 @@ class _Palette:
 
 
 def _codes(pixels: Pixels) -> Codes:
-    """Return each pixel as one number."""
+    """Return each pixel as one integer."""
     red, green, blue = (pixels[..., channel].astype(np.int64) for channel in range(3))
     return red << 16 | green << 8 | blue
 
 
 def _palette(frames: Sequence[Pixels]) -> _Palette:
-    """Return a palette made from the colours of some of the frames."""
-    colours, times = np.unique(np.concatenate([_codes(one).ravel() for one in frames]), return_counts=True)
-    by_use = colours[np.argsort(-times, kind="stable")]
+    """Return a palette of the colors of some frames."""
+    colors, times = np.unique(np.concatenate([_codes(one).ravel() for one in frames]), return_counts=True)
+    by_use = colors[np.argsort(-times, kind="stable")]
     channels = np.stack([by_use >> 16, by_use >> 8 & 255, by_use & 255], axis=1).astype(np.uint8)
     exact, order = by_use[:EXACT], np.argsort(by_use[:EXACT])
     entries = np.concatenate([channels[:EXACT], _mixtures(channels[EXACT:])])
@@ -107,16 +107,16 @@ def _palette(frames: Sequence[Pixels]) -> _Palette:
     return _Palette(image, exact[order], order.astype(np.uint8))
 
 
-def _mixtures(colours: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """Return at most ``MIXED`` colours that are near all of these, shape [colours, 3]."""
-    if not len(colours):
-        return colours
-    mixed = Image.fromarray(colours[np.newaxis]).quantize(MIXED).getpalette() or []
+def _mixtures(colors: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Return at most ``MIXED`` colors that are close to the given ones, shape [colors, 3]."""
+    if not len(colors):
+        return colors
+    mixed = Image.fromarray(colors[np.newaxis]).quantize(MIXED).getpalette() or []
     return np.array(mixed, np.uint8).reshape(-1, 3)[:MIXED]
 
 
 def _changes(frames: Iterable[Pixels], palette: _Palette) -> Iterator[Image.Image]:
-    """Yield the first frame whole, and of each other frame the pixels that differ from the one before."""
+    """Yield the first frame completely, and only the changed pixels of each later frame."""
     before: npt.NDArray[np.uint8] | None = None
     table = [*(palette.image.getpalette() or [])[: 3 * UNCHANGED], 255, 255, 255]
     for pixels in frames:
@@ -128,10 +128,10 @@ def _changes(frames: Iterable[Pixels], palette: _Palette) -> Iterator[Image.Imag
 
 
 def encode_mp4(frame: Callable[[int], Pixels], count: int, fps: float, hold: float) -> bytes:
-    """Return an MP4 of ``count`` frames at ``fps`` a second, the last one shown for ``hold`` seconds.
+    """Return an MP4 of ``count`` frames at ``fps`` frames per second; the last stays for ``hold`` seconds.
 
-    ``frame`` returns the pixels of the frame with a number, and is called once for each. Raises InputError where ffmpeg
-    does not make it; what it says of that is on stderr.
+    ``frame`` returns the pixels of a frame number, and is called once per frame. Raise InputError if ffmpeg fails; its
+    own message is on stderr.
     """
     pixels = frame(0)
     height, width, _ = pixels.shape
@@ -149,24 +149,26 @@ def encode_mp4(frame: Callable[[int], Pixels], count: int, fps: float, hold: flo
                     writer.send(np.ascontiguousarray(pixels))
             return film.read_bytes()
         except (OSError, RuntimeError) as error:
-            raise InputError(f"ffmpeg does not encode the film: {str(error).strip().partition(chr(10))[0]}") from error
+            raise InputError(
+                f"ffmpeg cannot encode the animation: {str(error).strip().partition(chr(10))[0]}"
+            ) from error
 
 
 WIDTH, HEIGHT = 720, 480
 LINE = 104  # characters of small text that fit side by side
 HOLD = 2.0  # seconds that the last frame stays
-CHUNK_ZERO = chunk_colours(1)[0]
+CHUNK_ZERO = chunk_colors(1)[0]
 BAR = Box(24, 22, WIDTH - 24, 30)
 
 
 def animate(
     trace: Trace, path: Path | str, *, seconds: float = 10, fps: float = 12, progress: Progress | None = None
 ) -> None:
-    """Write a GIF or MP4 of messages moving over the topology: 720 by 480 pixels, ``fps`` frames per second.
+    """Write a GIF or MP4 of messages moving over the topology: 720 x 480 pixels, ``fps`` frames per second.
 
-    It lasts ``seconds`` seconds; then the end stays for two more. Every message is in at least one frame.
-    ``progress(done, total)`` is called with numbers of frames. Raises InputError for another suffix than ``.gif`` and
-    ``.mp4``, an MP4 without ffmpeg, a trace in which nothing happens, or more than 600 frames.
+    The animation takes ``seconds`` seconds; its end stays for two more. Each message is in at least one frame.
+    ``progress(done, total)`` is called with numbers of frames. Raise InputError for a suffix other than ``.gif`` and
+    ``.mp4``, an MP4 without ffmpeg, a trace in which nothing happens, and more than 600 frames.
 
     >>> from tempfile import TemporaryDirectory
     >>> from collectives import Message
@@ -178,7 +180,7 @@ def animate(
     """
     path = check_file(path, "an animation")
     if progress is not None and not callable(progress):
-        raise InputError(f"progress is {quote(progress)}; give a function of two whole numbers")
+        raise InputError(f"progress must be a function of two integers, not {quote(progress)}")
     count = _frame_count(seconds, fps)
     film, drawn = Film(trace, count, fps), itertools.count(1)
 
@@ -193,13 +195,15 @@ def animate(
 
 
 def _frame_count(seconds: float, fps: float) -> int:
-    """Return the number of frames. Raise InputError for too many or too few."""
+    """Return the number of frames. Raise InputError for fewer than 2 and more than 600."""
     check_number("fps", fps)
     check_number("seconds", seconds)
     if not (0 < fps <= 50):
-        raise InputError(f"fps {fps}: an animation shows more than 0 and at most 50 frames a second")
+        raise InputError(f"fps must be above 0 and at most 50, not {fps}")
     if not (seconds > 0 and 2 <= round(seconds * fps) <= 600):
-        raise InputError(f"{seconds} seconds at {fps} frames a second: an animation has 2 to 600 frames")
+        raise InputError(
+            f"{seconds} s at {fps} frames per second: an animation has 2 to 600 frames; change seconds or fps"
+        )
     return round(seconds * fps)
 
 
@@ -210,7 +214,7 @@ class Film:
         check_something_happens(trace)
         self._trace, self._fps = trace, fps
         self._canvas = Canvas(WIDTH, HEIGHT)
-        phases = phase_colours(list(dict.fromkeys(span.name for span in trace.spans)))
+        phases = phase_colors(list(dict.fromkeys(span.name for span in trace.spans)))
         area = Box(62, 118, 432 if has_room(trace) else WIDTH - 62, 372)
         layout = lay_out(trace, area)
         self._motion = follow_messages(trace, layout, frame_times(trace, count))
@@ -235,7 +239,7 @@ class Film:
             draw.text(WIDTH - 24, 434, f"of {format_time(trace.elapsed)}", 11, GREY, "right")
 
     def _draw_failure(self) -> None:
-        """Write where the program goes wrong, on two lines at most."""
+        """Write the location of the failure on at most two lines."""
         first, *more = wrap(describe_failure(self._trace), LINE)
         self._canvas.text(24, 417, first, 11, WRONG)
         if more:
@@ -256,26 +260,26 @@ class Film:
             self._draw_use_scale()
 
     def _draw_legend(self, phases: dict[str, str]) -> None:
-        """Draw what a dot and a ring stand for, in a row below the cluster."""
+        """Draw the meaning of dots and rings in a row below the cluster."""
         draw, x, y = self._canvas, 30.0, 72
         if len(self._trace.messages):
             draw.fill(Box.around(x, y, 7), CHUNK_ZERO, round_by=7)
-            draw.text(x, y, "k" if self._scene.numbered else "", 9, text_colour(CHUNK_ZERO), "center", bold=True)
+            draw.text(x, y, "k" if self._scene.numbered else "", 9, text_color(CHUNK_ZERO), "center", bold=True)
             x += 28 + draw.text_width(draw.text(x + 13, y, self._dot_words(), 11, GREY))
-        for name, colour in phases.items():
-            draw.fill(Box.around(x, y, 5), PAPER, colour, round_by=5, line=3)
+        for name, color in phases.items():
+            draw.fill(Box.around(x, y, 5), PAPER, color, round_by=5, line=3)
             x += 28 + draw.text_width(draw.text(x + 11, y, name, 11, GREY))
 
     def _dot_words(self) -> str:
         sizes = self._trace.messages.nbytes.tolist()
-        what = "message with chunk k" if self._scene.numbered else "message, coloured by chunk"
+        what = "message with chunk k" if self._scene.numbered else "message, colored by chunk"
         return what + (", larger with more bytes" if max(sizes) > 1.1 * min(sizes) else "")
 
     def _draw_use_scale(self) -> None:
         draw, left = self._canvas, WIDTH - 124
         draw.text(left - 34, 46, "link use  0", 11, GREY, "center")
         for index in range(15):
-            draw.axes.add_patch(Rectangle((left + 4 * index, 42), 4.2, 8, color=use_colour(index / 14), linewidth=0))
+            draw.axes.add_patch(Rectangle((left + 4 * index, 42), 4.2, 8, color=use_color(index / 14), linewidth=0))
         draw.text(WIDTH - 24, 46, "100 %", 11, GREY, "right")
 
     def frame(self, index: int) -> Pixels:
@@ -295,4 +299,4 @@ class Film:
             return f"showing {MOST_DOTS} of {under_way} messages under way"
         times = self._motion.times
         here = min(index, len(times) - 2)
-        return f"1 s of film = {format_time(float(times[here + 1] - times[here]) * self._fps)}"
+        return f"1 s of animation = {format_time(float(times[here + 1] - times[here]) * self._fps)}"

@@ -1,4 +1,4 @@
-"""A figure measured in pixels: the background is drawn once, moving artists are drawn over it in each frame."""
+"""A figure measured in pixels: the background is drawn once, and moving artists are drawn over it in each frame."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
@@ -40,51 +40,51 @@ class Canvas:
         y: float,
         words: str,
         size: float = 11,
-        colour: str = INK,
+        color: str = INK,
         align: str = "left",
         bold: bool = False,
     ) -> Text:
-        """Draw words whose middle line is at y; ``size`` in pixels."""
+        """Draw text vertically centered at y; ``size`` is in pixels."""
         weight = "bold" if bold else "normal"
         return self.axes.text(
-            x, y, words, fontsize=size * POINTS, color=colour, ha=align, va="center_baseline", fontweight=weight,
+            x, y, words, fontsize=size * POINTS, color=color, ha=align, va="center_baseline", fontweight=weight,
             fontfamily="DejaVu Sans", parse_math=False,
         )  # fmt: skip
 
     def text_width(self, text: Text) -> float:
-        """Return the pixels from the left to the right end of a text."""
+        """Return the width of a text in pixels."""
         return float(text.get_window_extent(self._agg.get_renderer()).width)
 
     def fit(self, text: Text, width: float) -> None:
-        """Shorten a text with an ellipsis where it is wider than ``width`` pixels."""
+        """Shorten a text with an ellipsis to at most ``width`` pixels."""
         words = text.get_text()
         while words and self.text_width(text) > width:
             words = words[:-1]
             text.set_text(words.rstrip() + "…")
 
-    def fill(self, box: Box, colour: str, edge: str = "none", round_by: float = 3, line: float = 1) -> None:
+    def fill(self, box: Box, color: str, edge: str = "none", round_by: float = 3, line: float = 1) -> None:
         """Draw a filled box with round corners."""
         width, height = box.right - box.left, box.top - box.bottom
         style = f"round,pad=0,rounding_size={min(round_by, width / 2, height / 2)}"
         self.axes.add_patch(
             FancyBboxPatch(
-                (box.left, box.bottom), width, height, boxstyle=style, facecolor=colour, edgecolor=edge, linewidth=line
+                (box.left, box.bottom), width, height, boxstyle=style, facecolor=color, edgecolor=edge, linewidth=line
             )
         )
 
     def add_moving(self, artist: AnArtist) -> AnArtist:
-        """Draw an artist again in every frame, after those added before, and return it."""
+        """Redraw an artist in every frame, after those added before, and return it."""
         artist.set_animated(True)
         self._moving.append(artist)
         return artist
 
     def keep_background(self) -> None:
-        """Draw everything that does not move, and keep it for all frames."""
+        """Draw and save everything that does not move."""
         self._agg.draw()
         self._background = self._agg.copy_from_bbox(self._agg.figure.bbox)
 
     def frame(self) -> npt.NDArray[np.uint8]:
-        """Return the pixels of the background with the moving artists as they are now, shape [height, width, 3]."""
+        """Return the current pixels: background and moving artists, shape [height, width, 3]."""
         self._agg.restore_region(self._background)
         for artist in self._visible():
             self.axes.draw_artist(artist)
@@ -95,11 +95,11 @@ class Canvas:
 
 
 class Bars:
-    """Rectangles that change from frame to frame; ``corners``, shape [bars, 2], are the lower left ones and stay."""
+    """Rectangles that change from frame to frame; their lower left ``corners``, shape [bars, 2], do not."""
 
-    def __init__(self, canvas: Canvas, corners: Floats, colours: Sequence[str]) -> None:
+    def __init__(self, canvas: Canvas, corners: Floats, colors: Sequence[str]) -> None:
         self._corners = corners
-        self._collection = PolyCollection([], facecolors=colours, linewidths=0)
+        self._collection = PolyCollection([], facecolors=colors, linewidths=0)
         canvas.axes.add_collection(self._collection, autolim=False)
         canvas.add_moving(self._collection)
 
@@ -109,6 +109,6 @@ class Bars:
         corners = ((x, y), (x + widths, y), (x + widths, y + heights), (x, y + heights))
         self._collection.set_verts([*np.stack([np.stack(corner, axis=1) for corner in corners], axis=1)])
 
-    def recolour(self, colours: Sequence[str | tuple[str, float]]) -> None:
-        """Set the colour of each rectangle, or its colour and its opacity from 0 to 1."""
-        self._collection.set_facecolor(colours)
+    def recolor(self, colors: Sequence[str | tuple[str, float]]) -> None:
+        """Set the color of each rectangle, or its color and its opacity from 0 to 1."""
+        self._collection.set_facecolor(colors)

@@ -1,4 +1,4 @@
-"""Where each message is in each frame of an animation, and what else happens then; without drawing anything."""
+"""Compute the position of each message in each frame of an animation, without drawing."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -11,7 +11,7 @@ from viz.layout.geometry import Edge, Layout, Line
 
 
 def point_along(line: Line, share: float) -> tuple[float, float]:
-    """Return the point after ``share``, from 0 to 1, of the length of ``line``.
+    """Return the point at ``share``, from 0 to 1, of the length of ``line``.
 
     >>> point_along(np.array([[0.0, 0.0], [10.0, 0.0]]), 0.25)
     (2.5, 0.0)
@@ -28,7 +28,7 @@ def length(line: Line) -> float:
 
 @dataclass(frozen=True)
 class Motion:
-    """All messages as arrays, one entry each, and the frames ``[first, last)`` that show each of them."""
+    """All messages as arrays, one entry per message, and the frames ``[first, last)`` that show it."""
 
     times: Floats  # of the frames
     begin: Floats
@@ -44,27 +44,27 @@ class Motion:
     last: Ints
 
     def active(self, frame: int) -> Ints:
-        """Return the indices of the messages that a frame shows."""
+        """Return the indices of the messages in a frame."""
         return np.flatnonzero((self.first <= frame) & (frame < self.last))
 
     def share(self, index: int, frame: int) -> float:
-        """Return how far a message is at a frame, from 0 to 1; 0.5 if it is too short for any frame's moment."""
+        """Return the progress of a message at a frame, from 0 to 1; 0.5 if it lies between two frames."""
         begin, end, now = self.begin[index], self.end[index], self.times[frame]
         return float((now - begin) / (end - begin)) if begin <= now < end else 0.5
 
     def position(self, index: int, frame: int, back: float = 0.0) -> tuple[float, float]:
-        """Return where a message's dot is at a frame, moved back by a share ``back`` of its line."""
+        """Return the position of a message's dot at a frame, moved back by a share ``back`` of its line."""
         return point_along(self.lines[self.line[index]], self.share(index, frame) - back)
 
     def rate(self, index: Ints) -> Floats:
-        """Return the bytes per second of messages, each averaged from its begin to its end."""
+        """Return the bytes/s of messages, averaged from begin to end."""
         return self.nbytes[index] / np.maximum(self.end[index] - self.begin[index], 1e-12)
 
 
 def follow_messages(trace: Trace, layout: Layout, times: Floats) -> Motion:
     """Return the motion of a trace's messages on a layout, in frames at ``times`` (seconds).
 
-    Each message is shown in every frame whose moment it covers, and in at least one.
+    Each message is in every frame whose time it covers, and in at least one.
     """
     messages = trace.messages
     begin, end, src, dst = messages.begin, messages.end, messages.src, messages.dst
@@ -81,12 +81,12 @@ def follow_messages(trace: Trace, layout: Layout, times: Floats) -> Motion:
 
 
 def phases_at(trace: Trace, time: float) -> dict[int, str]:
-    """Return the name of the span that each rank is in at ``time``, for the ranks that are in one."""
+    """Return the span name of each rank that is in a span at ``time``."""
     return {span.rank: span.name for span in trace.spans if span.begin <= time < span.end}
 
 
 def link_use(motion: Motion, active: Ints, bandwidths: dict[Edge, float]) -> dict[Edge, float]:
-    """Return the share of each link's bandwidth, from 0 to 1, that the active messages take at their average rates."""
+    """Return the utilization of each link, from 0 to 1, by the active messages at their average rates."""
     used: dict[Edge, float] = {}
     for index, rate in zip(active, motion.rate(active), strict=True):
         for edge in motion.edges[motion.line[index]]:
@@ -98,11 +98,10 @@ FRAMES_TO_FOLLOW = 3  # the eye can follow a dot that is there for so many frame
 
 
 def frame_times(trace: Trace, count: int) -> Floats:
-    """Return the moment of each of ``count`` frames, from 0 to ``elapsed``, in seconds.
+    """Return the time of each of ``count`` frames, from 0 to ``elapsed``, in seconds.
 
-    They are evenly spaced where that lets most messages (spans, if there are none) be followed. Where some would be
-    too short, time runs slower where much happens. Where that leaves most too short as well, the beginning is slow
-    and the rest runs fast.
+    Frames are evenly spaced if the eye can follow most messages (or spans, if there are none). Otherwise time runs
+    slower where more happens. If most messages are still too short, the beginning is slow and the rest is fast.
 
     >>> from collectives import Message
     >>> frame_times(Trace("x", "predicted", 2, 3.0, [Message(0, 1, 0, 0, 10, 0.0, 3.0)]), 4)
@@ -123,7 +122,7 @@ def frame_times(trace: Trace, count: int) -> Floats:
 
 
 def _frames_covered(times: Floats, begin: Floats, end: Floats) -> Floats:
-    """Return how many frames each event lasts, fractions included."""
+    """Return the number of frames of each event, including fractions."""
     index = np.arange(len(times))
     return np.interp(end, times, index) - np.interp(begin, times, index)
 
@@ -135,17 +134,17 @@ def _weighted_median(values: Floats, weights: Floats) -> float:
 
 
 def _distinct_moments(begin: Floats, end: Floats, elapsed: float) -> Floats:
-    """Return when something begins or ends, from 0 to ``elapsed``, moments closer than a millionth of it merged."""
+    """Return the times at which something begins or ends, merged within a millionth of ``elapsed``."""
     grain = elapsed * 1e-6
     return np.unique((np.concatenate([[0.0], begin, end, [elapsed]]) / grain).round() * grain).clip(0.0, elapsed)
 
 
 def _slow_where_busy(moments: Floats, count: int) -> Floats:
-    """Return frame times of which half are spread evenly over time and half evenly over ``moments``."""
+    """Return frame times, half spread evenly over time and half evenly over ``moments``."""
     film = 0.5 * moments / moments[-1] + 0.5 * np.linspace(0.0, 1.0, len(moments))
     return np.interp(np.linspace(0.0, 1.0, count), film, moments)
 
 
 def _slow_beginning(until: float, elapsed: float, count: int) -> Floats:
-    """Return frame times of which half are before ``until`` and half after it."""
+    """Return frame times, half before ``until`` and half after it."""
     return np.interp(np.linspace(0.0, 1.0, count), [0.0, 0.5, 1.0], [0.0, until, elapsed])

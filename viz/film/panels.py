@@ -1,4 +1,4 @@
-"""The panel beside the cluster in an animation: what buffers hold, bytes received, or the phase of each rank."""
+"""The panel next to the cluster in an animation: buffer contents, bytes received, or the phase of each rank."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,25 +13,25 @@ from viz.film.canvas import Bars, Canvas
 from viz.film.motion import phases_at
 from viz.layout.geometry import Box
 from viz.player.buffers import COMPLETE, follow_buffers
-from viz.style import FAINT, GREY, INK, PANE, chunk_colours, text_colour
+from viz.style import FAINT, GREY, INK, PANE, chunk_colors, text_color
 
 
 @dataclass(frozen=True)
 class Filling:
-    """The share, from 0 to 1, of the most contributors that a chunk can have, and what is as promised, over time."""
+    """The share of contributors in each chunk, from 0 to 1, and whether the chunk is complete, over time."""
 
     times: npt.NDArray[np.float64]  # [changes]
     shares: npt.NDArray[np.float64]  # [changes, ranks, chunks], each from its time on
     complete: npt.NDArray[np.bool_]  # [changes, ranks, chunks]: holds what the collective promises
 
     def at(self, time: float) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-        """Return the shares and what is complete at a time, each of shape [ranks, chunks]."""
+        """Return the shares and the complete flags at a time, each of shape [ranks, chunks]."""
         found = np.searchsorted(self.times, time, side="right") - 1
         return np.asarray(self.shares[found]), np.asarray(self.complete[found])
 
 
 def find_filling(trace: Trace) -> Filling | None:
-    """Return how full the chunks are over time; None where the program is not known or the messages are not its own."""
+    """Return the filling of the chunks over time, or None if the program is unknown or has other messages."""
     buffers = follow_buffers(trace) if len(trace.messages) else None
     if buffers is None:
         return None
@@ -47,10 +47,10 @@ def find_filling(trace: Trace) -> Filling | None:
 
 
 class StepCounter:
-    """The steps or messages of a trace in the order of their begins, to tell which of them is under way.
+    """The steps or messages of a trace in order of their begins, to name those in progress.
 
-    Steps of a program are counted only where every rank sends in each of them: elsewhere the third step of one rank
-    may come before the first of another, and messages are counted instead.
+    Steps are counted only if every rank sends in each step. Otherwise the third step of one rank may precede the first
+    step of another, and messages are counted instead.
 
     >>> from collectives import Message
     >>> StepCounter(Trace("x", "predicted", 2, 3.0, [Message(0, 1, 0, 0, 10, 0.0, 3.0)])).describe(1.5)
@@ -92,12 +92,12 @@ class StepCounter:
         return "done" if time >= self._elapsed else ""
 
     def marks(self) -> npt.NDArray[np.float64]:
-        """Return when each step or message begins, as shares of the whole; nothing where they would crowd."""
+        """Return the begin of each step or message as a share of the run, or nothing for more than 40."""
         return self._begin / self._elapsed if len(self._begin) <= 40 else np.zeros(0)  # more would crowd
 
 
 def _merge(number: Ints, begin: Floats, end: Floats) -> tuple[Floats, Floats]:
-    """Return begins and ends, sorted, of one interval for all that have the same number."""
+    """Return the sorted begins and ends of one interval per number."""
     numbers, where = np.unique(number, return_inverse=True)
     first, last = np.full(len(numbers), np.inf), np.full(len(numbers), -np.inf)
     np.minimum.at(first, where, begin)
@@ -106,15 +106,15 @@ def _merge(number: Ints, begin: Floats, end: Floats) -> tuple[Floats, Floats]:
     return first[order], last[order]
 
 
-RECEIVED = chunk_colours(2)[1]
+RECEIVED = chunk_colors(2)[1]
 
 Panel = Callable[[float], None]  # shows the state at a time, in seconds
 
 
 def add_panel(canvas: Canvas, trace: Trace, phases: dict[str, str], box: Box) -> Panel:
-    """Draw the panel that suits the trace: buffers of a collective, phases of a training, else bytes received.
+    """Draw the panel that suits the trace: buffers of a collective, phases of a training, or bytes received.
 
-    Returns the function that moves it to a time; it does nothing where there is no room for a panel.
+    Return the function that moves the panel to a time. It does nothing if there is no room for a panel.
     """
     if not has_room(trace):
         return lambda time: None
@@ -127,7 +127,7 @@ def add_panel(canvas: Canvas, trace: Trace, phases: dict[str, str], box: Box) ->
 
 
 def has_room(trace: Trace) -> bool:
-    """Return whether there is room for a row per rank."""
+    """Return whether there is room for one row per rank."""
     return trace.world_size <= 24
 
 
@@ -152,29 +152,29 @@ def _buffers_panel(canvas: Canvas, known: Filling, box: Box) -> Panel:
         canvas, ranks, box, "In the buffers", "by chunk; solid once it is the result", min(30.0, 1.5 * wide)
     )
     left = box.left + 52
-    colours = chunk_colours(chunks)
-    for chunk, colour in enumerate(colours):
+    colors = chunk_colors(chunks)
+    for chunk, color in enumerate(colors):
         at = left + chunk * wide
-        canvas.fill(Box(at + 1, top + 2, at + wide - 1, top + 15), colour)
+        canvas.fill(Box(at + 1, top + 2, at + wide - 1, top + 15), color)
         middle = left + (chunk + 0.5) * wide
-        canvas.text(middle, top + 8.5, str(chunk), min(10, 0.55 * wide), text_colour(colour), "center", bold=True)
+        canvas.text(middle, top + 8.5, str(chunk), min(10, 0.55 * wide), text_color(color), "center", bold=True)
     corners = np.array([(left + c * wide + 1, top - (r + 1) * height + 1) for r in range(ranks) for c in range(chunks)])
     for x, y in corners:
         canvas.fill(Box(x, y, x + wide - 2, y + height - 2), PANE, round_by=0)
-    bars = Bars(canvas, corners, colours * ranks)
+    bars = Bars(canvas, corners, colors * ranks)
 
     def show(time: float) -> None:
         shares, complete = known.at(time)
         bars.resize(wide - 2, (height - 2) * shares.ravel())
-        bars.recolour(
-            [(colour, 1.0 if full else 0.5) for colour, full in zip(colours * ranks, complete.ravel(), strict=True)]
+        bars.recolor(
+            [(color, 1.0 if full else 0.5) for color, full in zip(colors * ranks, complete.ravel(), strict=True)]
         )
 
     return show
 
 
 def _received_panel(canvas: Canvas, trace: Trace, box: Box) -> Panel:
-    """Draw a bar per rank that grows with the bytes it has received."""
+    """Draw a bar per rank that grows with the bytes received."""
     messages = trace.messages
     dst, nbytes, begin, end = messages.dst, messages.nbytes, messages.begin, messages.end
     total = np.bincount(dst, nbytes, trace.world_size)
@@ -195,7 +195,7 @@ def _received_panel(canvas: Canvas, trace: Trace, box: Box) -> Panel:
 
 
 def _phases_panel(canvas: Canvas, trace: Trace, phases: dict[str, str], box: Box) -> Panel:
-    """Draw a box per rank in the colour of the phase it is in, with the phase's name."""
+    """Draw a box per rank in the color of its phase, with the phase's name."""
     height, top = _rows(canvas, trace.world_size, box, "What each rank does", "phases of a training step", 26)
     corners = np.array([(box.left + 54, top - (r + 1) * height + 1) for r in range(trace.world_size)])
     room = box.right - box.left - 54
@@ -206,9 +206,9 @@ def _phases_panel(canvas: Canvas, trace: Trace, phases: dict[str, str], box: Box
 
     def show(time: float) -> None:
         now = phases_at(trace, time)
-        colours = [phases[now[rank]] if rank in now else FAINT for rank in range(trace.world_size)]
-        bars.recolour(colours)
+        colors = [phases[now[rank]] if rank in now else FAINT for rank in range(trace.world_size)]
+        bars.recolor(colors)
         for rank, word in enumerate(words):
-            word.set(text=now.get(rank, "waiting"), color=text_colour(colours[rank]) if rank in now else GREY)
+            word.set(text=now.get(rank, "waiting"), color=text_color(colors[rank]) if rank in now else GREY)
 
     return show

@@ -1,4 +1,4 @@
-"""The cluster in an animation: hosts, switches and links as the background; messages and link use move."""
+"""The cluster in an animation: hosts, switches and links as the background, with moving messages on top."""
 
 from collections import Counter
 
@@ -12,7 +12,7 @@ from collectives.units import format_bandwidth
 from viz.film.canvas import POINTS, Canvas
 from viz.film.motion import Motion, length, link_use, phases_at
 from viz.layout.geometry import Box, Edge, Layout, natural_order
-from viz.style import BUSY, FAINT, GREY, INK, PANE, PAPER, WRONG, chunk_colours, rgb, text_colour, use_colour
+from viz.style import BUSY, FAINT, GREY, INK, PANE, PAPER, WRONG, chunk_colors, rgb, text_color, use_color
 
 LONGEST_QUEUE = 6  # dots one behind the other at one position; further ones hide each other
 MOST_DOTS = 256  # in one frame
@@ -24,13 +24,13 @@ LETTERS = {"memory": "RAM", "cpu": "CPU", "pcie": "PCIe", "nic": "NIC", "nvswitc
 
 
 class Scene:
-    """A trace's cluster on a canvas, and for each frame its messages."""
+    """A trace's cluster on a canvas, and the messages of each frame."""
 
     def __init__(self, canvas: Canvas, trace: Trace, layout: Layout, motion: Motion, phases: dict[str, str]) -> None:
         self._trace, self._layout, self._motion, self._phases = trace, layout, motion, phases
         self._bandwidths = {(link.src, link.dst): link.bandwidth for link in trace.links}
         self._chunks = np.unique(trace.messages.chunk).tolist()
-        self._colours = dict(zip(self._chunks, chunk_colours(len(self._chunks)), strict=True))
+        self._colors = dict(zip(self._chunks, chunk_colors(len(self._chunks)), strict=True))
         self._lengths = [length(line) for line in motion.lines]
         self._lines = self._all_lines()
         self._draw_memory(canvas)
@@ -41,7 +41,7 @@ class Scene:
         self._radii = self._dot_radii()
 
     def _all_lines(self) -> dict[Edge, np.ndarray]:
-        """Return the lines of links, and for messages without a route a line from host to host."""
+        """Return the lines of links, and a line between hosts for messages without a route."""
         unrouted = {(m.src, m.dst) for m in self._trace.messages if not m.route}
         hosts = self._layout.hosts
         return self._layout.lines | {
@@ -76,7 +76,7 @@ class Scene:
         self._numbers = [canvas.add_moving(canvas.text(0, 0, "", 9, align="center", bold=True)) for _ in range(NUMBERS)]
 
     def _add_marks(self, canvas: Canvas) -> list[Artist]:
-        """Return a cross over the rank that goes wrong, or lines from ranks to those they wait for; shown then."""
+        """Return a cross on the failed rank, or lines between deadlocked ranks; hidden until the failure."""
         if self._trace.failure is None:
             return []
         at = np.array([self._layout.positions[self._layout.hosts[rank]] for rank in self._trace.failure.ranks])
@@ -114,7 +114,7 @@ class Scene:
             canvas.fit(words, 2 * radius + 8)
 
     def _draw_bandwidths(self, canvas: Canvas) -> None:
-        """Write the bandwidth of links that differ from most; the heading has the bandwidth of the others."""
+        """Label the links whose bandwidth is unusual. The heading has the bandwidth of the others."""
         if self._layout.memory:
             return
         for (a, b), bandwidth in odd_links(self._trace).items():
@@ -126,7 +126,7 @@ class Scene:
             words.set_bbox({"facecolor": PAPER, "edgecolor": "none", "pad": 1, "alpha": 0.85})
 
     def _dot_radii(self) -> np.ndarray:
-        """Return the radius of each message's dot in pixels; the area grows with the bytes."""
+        """Return the radius of each message's dot in pixels. The area grows with the bytes."""
         largest = self._motion.nbytes.max(initial=1.0) or 1.0
         full = min(10.5, max(2.5, 0.8 * self._layout.radius))
         return np.asarray(full * np.maximum(0.45, np.sqrt(self._motion.nbytes / largest)))
@@ -137,7 +137,7 @@ class Scene:
         return bool(self._radii.max(initial=0.0) >= SMALLEST_NUMBERED)
 
     def show(self, frame: int) -> int:
-        """Move everything to where it is at a frame. Return how many messages are under way."""
+        """Move everything to its position in a frame. Return the number of messages in flight."""
         if self._trace.failure is not None:
             for mark in self._marks:
                 mark.set_visible(bool(self._motion.times[frame] >= self._trace.failure.at))
@@ -157,7 +157,7 @@ class Scene:
         measured = {edge for edge in use if np.isfinite(self._bandwidths.get(edge, np.inf))}
         edges = [edge for edge in use if edge in self._lines]
         self._busy.set_segments([self._lines[edge] for edge in edges])
-        self._busy.set_color([use_colour(max(use[edge], 0.25)) if edge in measured else rgb(BUSY) for edge in edges])
+        self._busy.set_color([use_color(max(use[edge], 0.25)) if edge in measured else rgb(BUSY) for edge in edges])
         self._busy.set_linewidth([self._width(edge, use[edge]) for edge in edges])
 
     def _width(self, edge: Edge, use: float) -> float:
@@ -175,24 +175,24 @@ class Scene:
 
     def _show_dots(self, shown: Ints, frame: int) -> None:
         positions = self._positions_apart(shown, frame)
-        colours = [self._colours[int(chunk)] for chunk in self._motion.chunk[shown]]
+        colors = [self._colors[int(chunk)] for chunk in self._motion.chunk[shown]]
         radii = self._radii[shown]
         self._dots.set_offsets(positions)
         self._dots.set_sizes((2 * radii * POINTS) ** 2)
-        self._dots.set_facecolor(colours)
+        self._dots.set_facecolor(colors)
         for number in self._numbers:
             number.set_visible(False)
         if len(shown) <= NUMBERS:
-            for number, (x, y), colour, radius, index in zip(
-                self._numbers, positions, colours, radii, shown, strict=False
+            for number, (x, y), color, radius, index in zip(
+                self._numbers, positions, colors, radii, shown, strict=False
             ):
                 if radius >= SMALLEST_NUMBERED:
                     number.set(
-                        position=(x, y), text=str(self._motion.chunk[index]), color=text_colour(colour), visible=True
+                        position=(x, y), text=str(self._motion.chunk[index]), color=text_color(color), visible=True
                     )
 
     def _positions_apart(self, shown: Ints, frame: int) -> np.ndarray:
-        """Return where the dots are; a dot that would hide another is moved back along its own line."""
+        """Return the positions of the dots. A dot that would hide another moves back along its line."""
         taken: Counter[tuple[int, int]] = Counter()
         positions = []
         for index in shown:
@@ -205,13 +205,13 @@ class Scene:
         return np.array(positions, float).reshape(-1, 2)
 
     def _position_behind(self, index: int, frame: int, pixels: float) -> tuple[float, float]:
-        """Return the position ``pixels`` behind that of a message at a frame."""
+        """Return the position ``pixels`` behind a message at a frame."""
         line = self._motion.line[index]
         return self._motion.position(index, frame, back=pixels / (self._lengths[line] or 1.0))
 
 
 def odd_links(trace: Trace) -> dict[Edge, float]:
-    """Return the bandwidths of the few links that differ from most, once where both directions are the same."""
+    """Return the unusual bandwidths of at most six links, once per link if both directions are equal."""
     finite = {(link.src, link.dst): link.bandwidth for link in trace.links if np.isfinite(link.bandwidth)}
     if len(trace.links) - len(finite) or not finite:
         return _if_few(finite)
@@ -224,5 +224,5 @@ def odd_links(trace: Trace) -> dict[Edge, float]:
 
 
 def _if_few(found: dict[Edge, float]) -> dict[Edge, float]:
-    """Return what is found, nothing where the words of so many links would crowd."""
+    """Return the argument, or nothing if its labels would not fit."""
     return found if len(found) <= 6 else {}

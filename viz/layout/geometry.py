@@ -1,4 +1,4 @@
-"""Points, lines and boxes of a picture, in pixels with y upwards, and the Layout that they make up."""
+"""Points, lines and boxes of a picture in pixels with y upwards, and the Layout made of them."""
 
 import re
 from collections import defaultdict
@@ -34,23 +34,23 @@ class Box:
 
     @classmethod
     def around(cls, x: float, y: float, radius: float, tall: float | None = None) -> "Box":
-        """Return the box that reaches so far from a point to both sides, and up and down, as far unless said."""
+        """Return the box ``radius`` wide and ``tall`` high to each side of a point. ``tall`` defaults to ``radius``."""
         tall = radius if tall is None else tall
         return cls(x - radius, y - tall, x + radius, y + tall)
 
     @property
     def middle(self) -> Point:
-        """The point in the middle."""
+        """The center of the box."""
         return self.at(0.5, 0.5)
 
     def at(self, x: float, y: float) -> Point:
-        """Return the point at shares ``x`` and ``y`` of width and height."""
+        """Return the point at shares ``x`` and ``y`` of the width and height."""
         return self.left + x * (self.right - self.left), self.bottom + y * (self.top - self.bottom)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The position of each node, the size of its symbol, and the line on which each direction of a link is drawn."""
+    """The position and symbol size of each node, and the line of each link direction."""
 
     positions: dict[str, Point]
     hosts: tuple[str, ...]  # node of each rank
@@ -65,7 +65,7 @@ class Layout:
         return self.radii[self.hosts[0]]
 
     def route_line(self, src: int, dst: int, route: tuple[str, ...]) -> Line:
-        """Return the line from rank ``src`` to rank ``dst`` along ``route``; a straight one where that is empty."""
+        """Return the line between two ranks along ``route``, or a straight line if the route is empty."""
         if self.memory and len(route) == 4:
             return self._memory_line(self.memory, *route)
         nodes = route if len(route) > 1 else (self.hosts[src], self.hosts[dst])
@@ -75,13 +75,13 @@ class Layout:
         return self.lines[a, b] if (a, b) in self.lines else line_between(self.positions, a, b, self.radii)
 
     def _memory_line(self, memory: Box, src: str, into: str, out: str, dst: str) -> Line:
-        """Return the line from ``src`` into the memory's box, along its middle, and out to ``dst``."""
+        """Return the line from ``src`` into the memory box, along its middle, and out to ``dst``."""
         down, up, middle = self.lines[src, into], self.lines[out, dst], memory.middle[1]
         return np.array([down[0], (down[1][0], middle), (up[0][0], middle), up[1]])
 
 
 def natural_order(name: str) -> list[tuple[int, str]]:
-    """Return a sort key by which numbers in names count as numbers.
+    """Return a sort key that compares numbers in names as numbers.
 
     >>> sorted(["h10", "h2"], key=natural_order)
     ['h2', 'h10']
@@ -90,7 +90,7 @@ def natural_order(name: str) -> list[tuple[int, str]]:
 
 
 def fit_into(box: Box, positions: dict[str, Point]) -> dict[str, Point]:
-    """Return the positions stretched so that they fill ``box``, and centred in a direction in which all are equal."""
+    """Return the positions scaled to fill ``box``, and centered along an axis in which all are equal."""
     points = np.array(list(positions.values()))
     low, high = points.min(axis=0), points.max(axis=0)
     spread = np.where(high - low > 1e-6, high - low, np.inf)
@@ -98,7 +98,7 @@ def fit_into(box: Box, positions: dict[str, Point]) -> dict[str, Point]:
 
 
 def least_distance(points: list[Point]) -> float:
-    """Return the distance of the two points that are closest; infinite for fewer than two.
+    """Return the distance between the two closest points, or infinity for fewer than two.
 
     >>> least_distance([(0.0, 0.0), (3.0, 4.0), (9.0, 4.0)])
     5.0
@@ -107,12 +107,12 @@ def least_distance(points: list[Point]) -> float:
 
 
 def nearest_distances(positions: dict[str, Point]) -> dict[str, float]:
-    """Return for each node the distance to the node closest to it; infinite where there is no other."""
+    """Return the distance from each node to its closest node, or infinity if there is no other."""
     return dict(zip(positions, _to_nearest(np.array(list(positions.values()))).tolist(), strict=True))
 
 
 def _to_nearest(at: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return the distance of each point, shape [points, 2], to the one closest to it; infinite where it is alone."""
+    """Return the distance from each point to its closest one, or infinity for one point; shape [points, 2]."""
     if len(at) < 2:
         return np.full(len(at), np.inf)
     from scipy.spatial import cKDTree  # a still picture does without it
@@ -123,12 +123,12 @@ def _to_nearest(at: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def fitting_radius(points: list[Point]) -> float:
-    """Return the radius, within limits, that leaves a gap between symbols at these points."""
+    """Return the largest radius, within limits, that leaves a gap between symbols at these points."""
     return min(LARGEST_HOST, max(2.5, 0.34 * least_distance(points)))
 
 
 def bend_line(line: Line, by: Point) -> Line:
-    """Return a curve between the ends of ``line`` whose middle is moved by ``by``: quadratic Bezier, nine points."""
+    """Return a curve between the ends of ``line`` with its middle moved by ``by``: quadratic Bezier, nine points."""
     start, end = line[0], line[-1]
     control = (start + end) / 2 + 2 * np.array(by)
     at = np.linspace(0.0, 1.0, 9)[:, None]
@@ -136,7 +136,7 @@ def bend_line(line: Line, by: Point) -> Line:
 
 
 def line_between(positions: dict[str, Point], a: str, b: str, radii: dict[str, float]) -> Line:
-    """Return the line from the edge of a's symbol to the edge of b's, kept to the right as on a road."""
+    """Return the line between the edges of two symbols, shifted to the right as in road traffic."""
     start, end = np.array(positions[a]), np.array(positions[b])
     length = float(np.hypot(*(end - start))) or 1.0
     along = (end - start) / length
@@ -152,7 +152,7 @@ ASIDE = 0.3  # inches by which a line that is not in a row goes round others
 
 
 def draw_lines(at: Mapping[str, Point], edges: Iterable[Edge], *, up: Iterable[str], in_rows: bool) -> dict[Edge, Line]:
-    """Return a line for each edge. In rows, arcs along a row go below it, or above it at the nodes in ``up``.
+    """Return a line for each edge. In rows, arcs run below the row, or above it at the nodes in ``up``.
 
     >>> at = {"a": (0.0, 0.0), "b": (1.0, 0.0), "c": (2.0, 0.0)}
     >>> lines = draw_lines(at, [("a", "b"), ("a", "c")], up=[], in_rows=True)
@@ -177,7 +177,7 @@ def draw_lines(at: Mapping[str, Point], edges: Iterable[Edge], *, up: Iterable[s
 
 
 def _passed(at: Mapping[str, Point], a: str, b: str) -> int:
-    """Return how many other nodes a straight line would cross."""
+    """Return the number of other nodes that a straight line would cross."""
     nodes = np.array([place for node, place in at.items() if node not in (a, b)])
     if not len(nodes):
         return 0
@@ -188,7 +188,7 @@ def _passed(at: Mapping[str, Point], a: str, b: str) -> int:
 
 
 def _ports(at: Mapping[str, Point], arcs: Iterable[Edge]) -> dict[Edge, tuple[float, float]]:
-    """Return how far from the middles of their nodes arcs begin and end, so that they nest and do not run together."""
+    """Return the offset of each arc's two ends from the center of their nodes, so that arcs nest."""
     ends: dict[str, list[tuple[bool, float, Edge]]] = defaultdict(list)
     for a, b in arcs:
         length = at[b][0] - at[a][0]
@@ -202,7 +202,7 @@ def _ports(at: Mapping[str, Point], arcs: Iterable[Edge]) -> dict[Edge, tuple[fl
 
 
 def _arc(start: Point, end: Point, ports: tuple[float, float], height: float) -> Line:
-    """Return half an ellipse from one node of a row to another, below the row where ``height`` is negative."""
+    """Return half an ellipse between two nodes of a row; a negative height runs below the row."""
     x, u = start[0] + ports[0], end[0] + ports[1]
     angle = np.linspace(np.pi, 0.0, 33)
     return np.stack([(x + u) / 2 + (u - x) / 2 * np.cos(angle), start[1] + height * np.sin(angle)], axis=1)

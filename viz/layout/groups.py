@@ -1,8 +1,8 @@
-"""A network with alike nodes joined, so that a picture of it stays readable.
+"""Group equal nodes of a large network so that its picture stays readable.
 
-Machines become one node each; then hosts on the same switches become one, switches above the same ones, and switches
-below the same ones with all that hangs on them, until no row of the picture has too many. Nothing is lost: a group
-counts its members, and a link between two groups counts the cables that it stands for.
+Each machine becomes one node. Then hosts on the same switches are joined, switches above the same nodes, and switches
+below the same nodes with everything under them, until no row is too wide. A group counts its members, and a link
+between two groups counts its cables.
 """
 
 from collections import Counter, defaultdict
@@ -25,7 +25,7 @@ KeyOf = Callable[[str], Hashable]
 
 @dataclass(frozen=True)
 class NodeGroup:
-    """Nodes that are drawn as one: their kind, names, and the ranks on them, in order."""
+    """Nodes drawn as one: their kind, their names, and their ranks in order."""
 
     kind: str
     members: tuple[str, ...]
@@ -34,7 +34,7 @@ class NodeGroup:
 
 @dataclass(frozen=True)
 class GroupedNetwork:
-    """A network of groups, each called by its machine or a member; ``cables`` of a link: Cable to number."""
+    """Groups, each named by its machine or its first member; ``cables`` of a link maps Cable to a count."""
 
     groups: Mapping[str, NodeGroup]
     graph: Graph  # both directions of each link
@@ -43,7 +43,7 @@ class GroupedNetwork:
 
 
 def group_nodes(graph: Graph, hosts: Sequence[str]) -> GroupedNetwork:
-    """Return a network as it is, or with alike nodes joined where it is large.
+    """Return a network unchanged, or with equal nodes grouped if it is large.
 
     >>> graph = nx.DiGraph()
     >>> for host in range(100):
@@ -61,7 +61,7 @@ def group_nodes(graph: Graph, hosts: Sequence[str]) -> GroupedNetwork:
 
 
 def _is_readable(graph: Graph, hosts: Sequence[str]) -> bool:
-    """Return whether every node can be drawn by itself."""
+    """Return whether the network is small enough to draw each node."""
     if len(graph) > 80:
         return False
     is_machine = any(graph.nodes[node].get("kind") == "gpu" for node in graph)
@@ -69,7 +69,7 @@ def _is_readable(graph: Graph, hosts: Sequence[str]) -> bool:
 
 
 def _machine(graph: Graph, node: str) -> str:
-    """Return the machine that a node is a part of, such as ``n0``; a switch and a host by itself."""
+    """Return the machine of a node, such as ``n0``, or the node itself for a switch or a host."""
     machine, dot, _ = node.partition(".")
     return machine if dot and graph.nodes[node].get("kind", "switch") != "switch" else node
 
@@ -94,7 +94,7 @@ def _widest(found: GroupedNetwork) -> int:
 
 
 def _twins(found: GroupedNetwork) -> KeyOf:
-    """Join hosts with the same neighbours."""
+    """Join hosts with the same neighbors."""
     hosts = set(found.hosts)
     return lambda name: (
         (found.groups[name].kind, frozenset(found.graph[name])) if name in hosts and found.graph[name] else name
@@ -109,14 +109,14 @@ def _above_the_same(found: GroupedNetwork) -> KeyOf:
 
 
 def _below_the_same(found: GroupedNetwork) -> KeyOf:
-    """Join switches of the lowest tier that are below the same groups; then what hangs on them is alike."""
+    """Join switches of the lowest tier that are below the same groups."""
     tiers = find_tiers(found.graph, found.hosts)
     above = {name: frozenset(p for p in found.graph[name] if tiers[p] > tiers[name]) for name in found.groups}
     return lambda name: (tiers[name], above[name]) if tiers[name] == 1 and above[name] else name
 
 
 def _network(graph: Graph, hosts: Sequence[str], of: Mapping[str, str]) -> GroupedNetwork:
-    """Return the network whose groups ``of`` names."""
+    """Return the network of the groups in ``of``."""
     ranks, members = defaultdict[str, list[int]](list), defaultdict[str, list[str]](list)
     for rank, host in enumerate(hosts):
         ranks[of[host]].append(rank)
@@ -135,7 +135,7 @@ def _kind(graph: Graph, nodes: Sequence[str], hosts: Sequence[str]) -> str:
 
 
 def _links(graph: Graph, of: Mapping[str, str]) -> Graph:
-    """Return the links between groups, with the cables that each stands for; those inside a group are left out."""
+    """Return the links between groups with their cables, without links inside a group."""
     found: Graph = nx.DiGraph()
     found.add_nodes_from((of[node], _shared(graph, node, of)) for node in graph)
     seen = set()
@@ -152,5 +152,5 @@ def _links(graph: Graph, of: Mapping[str, str]) -> Graph:
 
 
 def _shared(graph: Graph, node: str, of: Mapping[str, str]) -> dict[str, Any]:
-    """Return what a node says of its kind and tier, where it is drawn by itself."""
+    """Return the kind and tier of a node that is drawn alone, or nothing."""
     return {key: value for key, value in graph.nodes[node].items() if key in ("kind", "tier") and of[node] == node}

@@ -1,9 +1,10 @@
-"""The network that a trace knows of: where its hosts and switches are drawn, and the lines of its messages.
+"""Place the hosts, switches and links of a trace's network.
 
-The GPUs of machines stand in a row with their switches and CPUs above; the hosts of a torus in rows and columns; the
-ranks of this machine beside its memory. Of other networks, one switch and direct links are a circle, and two switches
-racks left and right of them; more tiers of switches are rows with the ranks at the bottom, or, where those of one tier
-are joined with each other, an inner circle. Everything follows from names and links: no random numbers, no iteration.
+GPUs of machines stand in a row with their switches and CPUs above. Hosts of a torus stand in rows and columns. Ranks of
+this machine stand next to its memory. In other networks, one switch or direct links form a circle, and two switches
+form racks to their left and right. More tiers of switches form rows with the ranks at the bottom, or an inner circle if
+switches of one tier are linked to each other. Positions follow from names and links only, without random numbers or
+iteration.
 """
 
 from collections.abc import Sequence
@@ -34,7 +35,7 @@ INNER = 0.6  # of the radius of the outer circle
 
 
 def traced_graph(trace: Trace) -> Graph:
-    """Return every node and every directed edge that appears in the trace's links or in the routes of its messages."""
+    """Return the graph of all nodes and directed edges in the trace's links and message routes."""
     graph: Graph = nx.DiGraph()
     graph.add_nodes_from(hosts_of(trace))
     graph.add_edges_from((link.src, link.dst) for link in trace.links)
@@ -45,30 +46,30 @@ def traced_graph(trace: Trace) -> Graph:
 
 
 def hosts_of(trace: Trace) -> tuple[str, ...]:
-    """Return the node of each rank; ``h0``, ``h1``, ... where the trace does not say."""
+    """Return the node of each rank, or ``h0``, ``h1``, ... if the trace does not name them."""
     return (
         tuple(trace.hosts) if len(trace.hosts) == trace.world_size else tuple(f"h{r}" for r in range(trace.world_size))
     )
 
 
 def used_nodes(trace: Trace) -> set[str]:
-    """Return the nodes that some message passes."""
+    """Return the nodes on the route of any message."""
     return {node for route in used_routes(trace) for node in route}
 
 
 def used_routes(trace: Trace) -> list[tuple[str, ...]]:
-    """Return the routes that some message takes."""
+    """Return the routes of all messages, each once."""
     return [trace.messages.routes[number] for number in np.unique(trace.messages.route).tolist()]
 
 
 def idle_hosts(graph: Graph, hosts: tuple[str, ...]) -> list[str]:
-    """Return the hosts without a rank: nodes with one neighbour at most that are not in ``hosts``."""
+    """Return the hosts without a rank: nodes outside ``hosts`` with at most one neighbor."""
     leaves = (node for node in graph if node not in hosts and len(set(nx.all_neighbors(graph, node))) <= 1)
     return sorted(leaves, key=natural_order)
 
 
 def memory_edge(graph: Graph, hosts: tuple[str, ...]) -> Edge | None:
-    """Return the one edge that every message crosses, where the graph is ``this-machine``; None for other networks."""
+    """Return the edge that every message crosses if the graph is ``this-machine``, else None."""
     switches = [node for node in graph if node not in hosts]
     if len(switches) != 2:
         return None
@@ -79,20 +80,20 @@ def memory_edge(graph: Graph, hosts: tuple[str, ...]) -> Edge | None:
 
 
 def is_through_memory(trace: Trace) -> bool:
-    """Return whether the trace's ranks are joined by the memory of one machine."""
+    """Return whether the trace's ranks communicate through the memory of one machine."""
     return memory_edge(traced_graph(trace), hosts_of(trace)) is not None
 
 
 @dataclass(frozen=True)
 class Placement:
-    """The kind of layout, and where each node stands."""
+    """The kind of layout, and the position of each node."""
 
     kind: str  # circle, star, memory, racks, grid or tiers
     at: dict[str, Point]
 
 
 def place_nodes(graph: Graph, hosts: Sequence[str]) -> Placement:
-    """Return where the nodes of a network stand; ``hosts`` are those of the ranks, in their order.
+    """Return the positions of a network's nodes; ``hosts`` are the nodes of the ranks, in order.
 
     >>> place_nodes(nx.DiGraph([("h0", "h1"), ("h1", "h0")]), ["h0", "h1"])
     Placement(kind='circle', at={'h0': (0.0, 0.5), 'h1': (1.0, 0.5)})
@@ -115,14 +116,14 @@ def place_nodes(graph: Graph, hosts: Sequence[str]) -> Placement:
 
 
 def find_tiers(graph: Graph, hosts: Sequence[str]) -> dict[str, int]:
-    """Return how many links lie between each node and the nearest of ``hosts``; 1 where there is no way."""
+    """Return the number of links between each node and the nearest of ``hosts``, or 1 if they are not connected."""
     there = [host for host in hosts if host in graph]
     found = nx.multi_source_dijkstra_path_length(graph.to_undirected(as_view=True), set(there), weight=lambda *_: 1)
     return {node: int(found.get(node, 1)) for node in graph}
 
 
 def _circle(names: Sequence[str], start: float | None = None) -> dict[str, Point]:
-    """Return names clockwise from the top, or from ``start``; two side by side."""
+    """Return names clockwise from the top, or from ``start``; two names stand side by side."""
     start = start if start is not None else pi if len(names) == 2 else -pi / 2
     angles = [start + 2 * pi * index / len(names) for index in range(len(names))]
     return {
@@ -132,14 +133,14 @@ def _circle(names: Sequence[str], start: float | None = None) -> dict[str, Point
 
 
 def _mesh_circle(hosts: list[str]) -> dict[str, Point]:
-    """Return hosts that are linked directly on a circle; the eight GPUs of one machine as two rows of four."""
+    """Return directly linked hosts in a circle, and the eight GPUs of one machine in two rows of four."""
     if len(hosts) != 8 or ".gpu" not in hosts[0]:
         return _circle(hosts)
     return _circle([*hosts[:4], *hosts[:3:-1]], -pi / 2 - 3 * pi / 8 - pi / 8)
 
 
 def _inner_circle(graph: Graph, inner: Sequence[str], outer: dict[str, Point]) -> dict[str, Point]:
-    """Return switches evenly on a smaller circle, in the order of the hosts that are linked to them."""
+    """Return switches evenly spaced on a smaller circle, in the order of their hosts."""
     order = list(outer)
     first = {
         node: min((order.index(peer) for peer in graph.predecessors(node) if peer in outer), default=0)
@@ -153,7 +154,7 @@ def _inner_circle(graph: Graph, inner: Sequence[str], outer: dict[str, Point]) -
 
 
 def _racks(graph: Graph, hosts: list[str], switches: list[str]) -> dict[str, Point]:
-    """Return two switches in the middle, the hosts of each on an arc beside it."""
+    """Return two switches in the middle, with the hosts of each on an arc next to it."""
     at = {switches[0]: (0.33, 0.5), switches[1]: (0.67, 0.5)}
     for switch, x, side in ((switches[0], 0.29, -1), (switches[1], 0.71, 1)):
         own = [host for host in hosts if switch in graph[host]]
@@ -166,7 +167,7 @@ def _racks(graph: Graph, hosts: list[str], switches: list[str]) -> dict[str, Poi
 
 
 def _rows(graph: Graph, hosts: list[str], tiers: dict[str, int]) -> dict[str, Point]:
-    """Return hosts in the lowest row, every other node as many rows above as links away, over the middle of its own."""
+    """Return hosts in the lowest row, and each other node in the row of its distance, centered above its neighbors."""
     top = max(tiers.values()) or 1
     undirected = graph.to_undirected(as_view=True)
     at = {host: ((index + 0.5) / len(hosts), 1.0) for index, host in enumerate(hosts)}
@@ -179,7 +180,7 @@ def _rows(graph: Graph, hosts: list[str], tiers: dict[str, int]) -> dict[str, Po
 
 
 def lay_out_memory(all_hosts: tuple[str, ...], hosts: tuple[str, ...], memory_edge: Edge, box: Box) -> Layout:
-    """Put the ranks in a row above the memory, more than eight also in one below; lines go straight into it."""
+    """Place the ranks in a row above the memory, and a second row below if there are more than eight."""
     above = len(all_hosts) if len(all_hosts) <= 8 else (len(all_hosts) + 1) // 2
     below = len(all_hosts) - above
     centre = 0.5 if below else 0.3
@@ -200,7 +201,7 @@ def lay_out_memory(all_hosts: tuple[str, ...], hosts: tuple[str, ...], memory_ed
 
 
 def lay_out(trace: Trace, box: Box) -> Layout:
-    """Return the layout of a trace's cluster; the middles of its hosts are inside ``box``.
+    """Return the layout of a trace's cluster. The centers of its hosts are inside ``box``.
 
     >>> layout = lay_out(Trace("two ranks", "predicted", 2, 1.0), Box(0, 0, 100, 100))
     >>> {host: (float(x), float(y)) for host, (x, y) in layout.positions.items()}
@@ -218,7 +219,7 @@ def lay_out(trace: Trace, box: Box) -> Layout:
 
 
 def _lay_out_placed(graph: Graph, all_hosts: tuple[str, ...], hosts: tuple[str, ...], box: Box) -> Layout:
-    """Return the layout of any network: nodes as placed by its kind, links as straight lines."""
+    """Return the layout of any network, with straight lines as links."""
     placed = place_nodes(graph, all_hosts)
     positions = fit_into(box, {node: (x, -y) for node, (x, y) in placed.at.items()})
     radius = fitting_radius([positions[host] for host in all_hosts])
@@ -232,6 +233,8 @@ def _lay_out_placed(graph: Graph, all_hosts: tuple[str, ...], hosts: tuple[str, 
 
 
 def _switch_radius(graph: Graph, node: str, host_radius: float, switches: int) -> float:
-    """Return a radius that lets messages from many links pass side by side; smaller where there are several."""
+    """Return the radius of a switch: large enough for messages of many links side by side, smaller for several
+    switches.
+    """
     room = 40.0 if switches <= 2 else 16.0
     return min(room, max(min(13.0, host_radius), 3.5 * len(set(nx.all_neighbors(graph, node)))))

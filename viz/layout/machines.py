@@ -1,8 +1,8 @@
-"""The layouts of machines and of a torus.
+"""Layouts of machines and of a torus.
 
-Parts of machines are in rows: NVSwitches below the GPUs; PCIe switches, CPUs, memory, NICs and the network above. Hosts
-of a torus are in rows and columns, the planes of a third dimension one behind the other, and the links from each end
-back to the beginning are arcs.
+Parts of machines stand in rows: NVSwitches below the GPUs; PCIe switches, CPUs, memory, NICs and the network above.
+Hosts of a torus stand in rows and columns, and the planes of a third dimension behind each other. Wrap-around links are
+arcs.
 """
 
 import re
@@ -41,7 +41,7 @@ ROWS = {
 
 
 def place_in_rows(graph: Graph, hosts: Sequence[str]) -> dict[str, Point]:
-    """Return the position of each node: in rows by kind, above its neighbours; without any switch in a circle."""
+    """Return the position of each node: in rows by kind, above its neighbors. Without switches, nodes form a circle."""
     kinds = {node: kind_of(graph, node, hosts) for node in graph}
     if set(kinds.values()) <= {"host"} or (set(kinds.values()) == {"gpu"} and len(graph) <= 8):
         return _circle(sorted(graph, key=natural_order))
@@ -60,19 +60,19 @@ def place_in_rows(graph: Graph, hosts: Sequence[str]) -> dict[str, Point]:
 
 
 def _is_below_nics(graph: Graph, memory: str) -> bool:
-    """Return whether NICs hang on the CPU of this memory, so that their links would be drawn across it."""
+    """Return whether NICs are attached to the CPU of this memory, so that their links would cross it."""
     cpus = nx.all_neighbors(graph, memory)
     return any(graph.nodes[peer].get("kind") == "nic" for cpu in cpus for peer in nx.all_neighbors(graph, cpu))
 
 
 def kind_of(graph: Graph, node: str, hosts: Sequence[str]) -> str:
-    """Return the kind that the graph states; where it states none, ``host`` or ``switch``."""
+    """Return the kind that the graph states. Default: ``host`` or ``switch``."""
     kind: str = graph.nodes[node].get("kind") or ("host" if node in hosts else "switch")
     return kind
 
 
 def _row(graph: Graph, row: list[str], y: float, placed: dict[str, Point]) -> dict[str, Point]:
-    """Put each node above the middle of its neighbours in ``placed``, and no two at one position."""
+    """Place each node above the middle of its neighbors in ``placed``, without overlap."""
     wanted = {}
     for node in row:
         near = [placed[peer][0] for peer in nx.all_neighbors(graph, node) if peer in placed]
@@ -99,9 +99,9 @@ ARC_HEIGHT = 48.0  # pixels between the highest arc and its row
 
 
 def lay_out_machines(graph: Graph, hosts: tuple[str, ...], used: set[str], box: Box) -> Layout | None:
-    """Return the layout of machines whose ranks are GPUs; None for another network.
+    """Return the layout of machines whose ranks are GPUs, or None for another network.
 
-    Memory and NICs that lead nowhere else are left out unless ``used``.
+    Memory and NICs without another neighbor are left out unless they are in ``used``.
     """
     if not all(part_kind(host) == "gpu" for host in hosts):
         return None
@@ -119,7 +119,7 @@ def lay_out_machines(graph: Graph, hosts: tuple[str, ...], used: set[str], box: 
 
 
 def part_kind(node: str) -> str | None:
-    """Return the kind of a part of a machine; None for a node that is none.
+    """Return the kind of a machine part, or None for another node.
 
     >>> part_kind("n0.gpu3"), part_kind("s0")
     ('gpu', None)
@@ -129,12 +129,12 @@ def part_kind(node: str) -> str | None:
 
 
 def _is_dead_end(graph: Graph, node: str) -> bool:
-    """Return whether a memory or NIC has one neighbour at most."""
+    """Return whether a memory or NIC has at most one neighbor."""
     return part_kind(node) in ("memory", "nic") and len(set(nx.all_neighbors(graph, node))) <= 1
 
 
 def _with_kinds(graph: Graph, nodes: Iterable[str]) -> Graph:
-    """Return the graph of ``nodes`` with their kinds, and switches with their tier: how far they are from a NIC."""
+    """Return the subgraph of ``nodes`` with their kinds, and each switch's tier: its distance from a NIC."""
     shown: Graph = nx.DiGraph(graph.subgraph(nodes).edges)
     shown.add_nodes_from(nodes)
     nics = {node for node in shown if part_kind(node) == "nic"}
@@ -146,7 +146,7 @@ def _with_kinds(graph: Graph, nodes: Iterable[str]) -> Graph:
 
 
 def _without_arcs(graph: Graph, at: dict[str, Point], box: Box) -> Box:
-    """Return the box without the room that arcs along the lowest and the highest row need."""
+    """Return the box without the space of arcs along the lowest and the highest row."""
     heights = {
         at[a][1]: _arc_height(at, a, b, part_kind(a) == "gpu") for a, b in graph.edges if _passes_others(at, a, b)
     }
@@ -156,15 +156,15 @@ def _without_arcs(graph: Graph, at: dict[str, Point], box: Box) -> Box:
 
 
 def _passes_others(at: dict[str, Point], a: str, b: str) -> bool:
-    """Return whether a straight line between two nodes of a row would cross others."""
+    """Return whether a straight line between two nodes of a row crosses other nodes."""
     (x, y), (u, v) = at[a], at[b]
     return y == v and abs(u - x) > 1
 
 
 def _arc_height(at: dict[str, Point], a: str, b: str, is_gpu: bool) -> float:
-    """Return the pixels by which a link leaves its row so as to pass others: GPUs below, others above.
+    """Return the height in pixels of a link's arc past other nodes: below for GPUs, above for others.
 
-    The two directions of a link differ, so that both are seen.
+    The two directions of a link have different heights, so that both are visible.
     """
     if not _passes_others(at, a, b):
         return 0.0
@@ -186,7 +186,7 @@ Seat = tuple[int, int, int]  # plane, row and column of a host
 
 
 def lay_out_torus(graph: Graph, hosts: tuple[str, ...], box: Box) -> Layout | None:
-    """Return the layout of a torus, row by row with the first on top; None for any other network."""
+    """Return the layout of a torus with its first row on top, or None for another network."""
     seats = _find_seats(graph)
     if not seats or set(seats) != set(hosts):
         return None
@@ -200,13 +200,13 @@ def lay_out_torus(graph: Graph, hosts: tuple[str, ...], box: Box) -> Layout | No
 
 
 def torus_seats(graph: Graph) -> dict[str, Point]:
-    """Return the place of each host of a torus in a unit box with y downwards; nothing for another network."""
+    """Return the position of each host of a torus in a unit box with y downwards, or nothing for another network."""
     at = {node: (x + BEHIND * z, y - BEHIND * z) for node, (z, y, x) in _find_seats(graph).items()}
     return fit_into(Box(0.0, 0.0, 1.0, 1.0), at) if at else {}
 
 
 def _find_seats(graph: Graph) -> dict[str, Seat]:
-    """Return the plane, row and column of each host of a torus; nothing if it is none, as a ring of four."""
+    """Return the plane, row and column of each host of a torus, or nothing for another network."""
     nodes, edges = sorted(graph, key=natural_order), set(graph.edges)
     shape = next((shape for shape in _shapes(len(nodes)) if _torus_edges(nodes, shape) == edges), None)
     if shape is None:
@@ -215,21 +215,21 @@ def _find_seats(graph: Graph) -> dict[str, Seat]:
 
 
 def _shapes(size: int) -> Iterator[Shape]:
-    """Yield the shapes of two dimensions, then those of three, that have ``size`` hosts, more than four in all."""
+    """Yield the two-dimensional shapes, then the three-dimensional shapes, of ``size`` hosts (more than four)."""
     for planes in (planes for planes in range(1, size // 4 + 1) if size % planes == 0 and size > 4):
         plane = size // planes
         yield from ((planes, plane // width, width) for width in range(2, plane // 2 + 1) if plane % width == 0)
 
 
 def _torus_edges(nodes: list[str], shape: Shape) -> set[Edge]:
-    """Return the edges from every host to the next and to the last one along each dimension that has several."""
+    """Return the edges from each host to its neighbors in each dimension, with wrap-around."""
     at = np.arange(len(nodes)).reshape(shape)
     neighbours = [np.roll(at, step, axis).ravel() for axis in range(3) if shape[axis] > 1 for step in (1, -1)]
     return {(node, nodes[peers[index]]) for peers in neighbours for index, node in enumerate(nodes)}
 
 
 def _cell_size(positions: dict[str, Point], at: dict[str, Point]) -> Point:
-    """Return the pixels from one column to the next and from one row to the next."""
+    """Return the distance in pixels between columns and between rows."""
     (x, y), (u, v) = np.ptp(list(positions.values()), axis=0), np.ptp(list(at.values()), axis=0)
     return float(x / u), float(y / v)
 
@@ -237,7 +237,7 @@ def _cell_size(positions: dict[str, Point], at: dict[str, Point]) -> Point:
 def _torus_line(
     positions: dict[str, Point], seats: dict[str, Seat], a: str, b: str, radii: dict[str, float], cell: Point
 ) -> Line:
-    """Return a straight line to a neighbour; from one end of a row, a column or the planes to the other an arc."""
+    """Return a straight line to a neighbor, or an arc for a wrap-around link."""
     line = line_between(positions, a, b, radii)
     steps = np.subtract(seats[b], seats[a])
     if abs(steps).max() == 1:

@@ -1,6 +1,6 @@
-"""What is in the buffers while a collective runs: whose data each chunk of each rank holds, after each message.
+"""The contents of the buffers during a collective: the contributors of each chunk of each rank after each message.
 
-A symbolic run says what each message carries, and what it leaves where it lands.
+A symbolic run determines what each message carries and what it changes.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,7 +28,7 @@ Cell = tuple[int, int, int]  # rank, chunk, contributors
 
 @dataclass
 class LandedMessage:
-    """What one message carries and leaves; contributors are the bits of their ranks."""
+    """The contents of a message and the cells that it changes. Contributors are bits, one per rank."""
 
     rank: int
     step: int  # of the receiver
@@ -39,7 +39,7 @@ class LandedMessage:
 
 @dataclass(frozen=True)
 class Contributions:
-    """Who contributed to each chunk of each rank at the start, in the end, and by each message."""
+    """The contributors of each chunk of each rank at the start and at the end, and the effect of each message."""
 
     start: list[list[int]]  # [rank][chunk], scratch left out
     wanted: list[list[int]]  # [rank][chunk]: what the collective promises; 0 where it promises nothing
@@ -47,7 +47,7 @@ class Contributions:
 
 
 def follow_contributions(schedule: Schedule) -> Contributions:
-    """Run a schedule symbolically, as its proof does, and return who contributed to what. Raises ProgramError.
+    """Run a schedule symbolically, as its proof does, and return the contributors. Raise ProgramError.
 
     >>> from collectives import find_algorithm
     >>> from collectives.schedule.build import build_schedule
@@ -58,9 +58,9 @@ def follow_contributions(schedule: Schedule) -> Contributions:
 
 
 def follow_wrong_contributions(schedule: Schedule) -> Contributions:
-    """Return what ``follow_contributions`` does of a program that is wrong, as far as its steps complete.
+    """Return the contributors of a wrong program, up to the steps that complete.
 
-    A message whose step at the receiver never completes carries what it carries, and leaves nothing.
+    A message whose receiving step never completes carries data, but changes nothing.
     """
     run = _UnjudgedRun(schedule)
     found = _follow(run, _until_a_deadlock(schedule))
@@ -71,7 +71,7 @@ def follow_wrong_contributions(schedule: Schedule) -> Contributions:
 
 
 class _UnjudgedRun(SymbolicRun):
-    """A symbolic run that goes on where chunks are empty, of other data, or count twice."""
+    """A symbolic run that ignores empty chunks, foreign data and double counts."""
 
     def _read(self, rank: int, index: int, op: Operation) -> ChunkValues:
         chunks = slice(op.chunk, op.chunk + op.count)
@@ -87,7 +87,7 @@ def _until_a_deadlock(schedule: Schedule) -> Iterator[Completed]:
 
 
 def _follow(run: SymbolicRun, order: Iterable[Completed]) -> Contributions:
-    """Complete steps in this order, and return who contributed to what."""
+    """Complete steps in this order, and return the contributors."""
     schedule = run.schedule
     start = [row[: schedule.chunks] for row in run.who]
     landings: dict[Sent, LandedMessage] = {}
@@ -115,7 +115,7 @@ def _sent(schedule: Schedule, index: int) -> Sent:
 
 
 def _cells(run: SymbolicRun, rank: int, operation: Operation) -> list[Cell]:
-    """Return the cells that an operation has written, scratch left out."""
+    """Return the cells that an operation has written, without scratch."""
     last = min(operation.into + operation.count, run.schedule.chunks)
     return [(rank, chunk, run.who[rank][chunk]) for chunk in range(operation.into, last)]
 
@@ -133,19 +133,19 @@ def _leave(
 
 
 def _wanted(run: SymbolicRun, rank: int) -> list[int]:
-    """Return the contributors that the collective promises, chunk by chunk."""
+    """Return the contributors that the collective promises, by chunk."""
     parts = run.parts(run.spec.end, rank)
     chunks = run.schedule.chunks
     return [parts[chunk * run.schedule.world_size // chunks] for chunk in range(chunks)]
 
 
 TOLD_APART = 16  # ranks that are told apart; of more, how many have contributed is said
-COMPLETE = 1 << 30  # beside the contributors: the chunk is what the collective promises
+COMPLETE = 1 << 30  # a flag next to the contributors: the chunk is as the collective promises
 
 
 @dataclass(frozen=True)
 class Buffers:
-    """Contributors of chunks: the bits of their ranks up to ``TOLD_APART`` ranks, their number for more."""
+    """Contributors of chunks: one bit per rank up to ``TOLD_APART`` ranks, a count for more."""
 
     chunks: int
     is_exact: bool
@@ -158,10 +158,10 @@ class Buffers:
 
 
 def follow_buffers(trace: Trace) -> Buffers | None:
-    """Return what the buffers hold over time; None for a training, an unknown algorithm, and more ranks.
+    """Return the buffer contents over time, or None for a training, an unknown algorithm, and more than 64 ranks.
 
-    It comes from the symbolic run that proves the program, not from the times of the messages: matching is static, so
-    it holds for every interleaving.
+    The contents come from the symbolic run, not from message times. Matching is static, so they hold for every
+    interleaving.
     """
     found, messages = _contributions(trace), trace.messages
     if found is None:
@@ -189,9 +189,9 @@ def follow_buffers(trace: Trace) -> Buffers | None:
 
 
 def _changes(messages: Messages, landings: Sequence[LandedMessage], encode: "_Encoder", chunks: int) -> Ints:
-    """Return message, cell and new value of each change of a cell, in order of time; shape [3, changes].
+    """Return the message, cell and new value of each change, in order of time; shape [3, changes].
 
-    Where several messages of a step are reduced into one cell, the last that arrives makes the change.
+    If several messages of a step are reduced into one cell, the last to arrive makes the change.
     """
     latest: dict[tuple[int, ...], tuple[float, int, int]] = {}
     channels, ends = messages.channel.tolist(), messages.end.tolist()
@@ -206,14 +206,14 @@ def _changes(messages: Messages, landings: Sequence[LandedMessage], encode: "_En
 
 
 class _Encoder:
-    """Contributors as a page shows them: bits or a number, with ``COMPLETE`` where they are what is wanted."""
+    """Encode contributors for the page: bits or a count, with ``COMPLETE`` if the chunk is as promised."""
 
     def __init__(self, wanted: list[list[int]], world_size: int) -> None:
         self.wanted = wanted
         self.is_exact = world_size <= TOLD_APART
 
     def __call__(self, rank: int, chunk: int, bits: int) -> int:
-        """Return the contributors of a chunk of a rank; scratch is never complete."""
+        """Return the code of a chunk's contributors. Scratch is never complete."""
         row = self.wanted[rank]
         is_complete = chunk < len(row) and bits == row[chunk] != 0
         return self.shown(bits) | (COMPLETE if is_complete else 0)
@@ -223,9 +223,9 @@ class _Encoder:
 
 
 def _contributions(trace: Trace) -> Contributions | None:
-    """Return who contributes what in the program of a trace, up to where it goes wrong; None where it is not known.
+    """Return the contributors in a trace's program, up to its failure, or None if the program is unknown.
 
-    A trace may come from a file of somebody else, so a program that is not at hand is looked up in the library only.
+    A trace can come from someone else's file. A program that is not in memory is looked up in the library only.
     """
     # buffers of more ranks are too small to be seen
     if trace.title.startswith("training/") or trace.world_size > 64:

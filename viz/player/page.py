@@ -1,8 +1,7 @@
-"""The page of the player: its modules, style and data in one file that asks for nothing from anywhere.
+"""The player's page: modules, style and data in one file without external requests.
 
-Without a build step: the modules of ``web/`` are put one behind the other, each after those that it imports, and made
-small when a page is written. A policy in the page allows this script and this style, by their hashes, and
-nothing else.
+There is no build step. The modules of ``web/`` are concatenated in import order and minified when a page is written. A
+content security policy allows only this script and this style, by their hashes.
 """
 
 import json
@@ -35,7 +34,7 @@ MOST_NODES = 300  # ranks that stand by themselves; of more, groups do
 
 @dataclass(frozen=True)
 class ShownNodes:
-    """The kind of layout, where each shown node stands, and how many carry nothing and are left out."""
+    """The kind of layout, the position of each node, and the number of hidden idle nodes."""
 
     kind: str  # circle, star, memory, racks, grid, tiers, or groups
     at: dict[str, Point]
@@ -43,12 +42,12 @@ class ShownNodes:
 
     @property
     def in_groups(self) -> bool:
-        """Whether no rank stands by itself."""
+        """Whether ranks are only shown as groups."""
         return not self.at
 
 
 def place(trace: Trace, hosts: Sequence[str], used: set[str]) -> ShownNodes:
-    """Return where the nodes of a trace stand; ``used`` are those that some message passes.
+    """Return the positions of a trace's nodes; ``used`` are the nodes on the route of any message.
 
     >>> place(Trace("two", "predicted", 2, 1.0), ["h0", "h1"], set()).at
     {'h0': (0.0, 0.5), 'h1': (1.0, 0.5)}
@@ -65,7 +64,7 @@ def place(trace: Trace, hosts: Sequence[str], used: set[str]) -> ShownNodes:
 
 
 def find_groups(trace: Trace, hosts: Sequence[str], most: int = 64) -> list[tuple[str, int]]:
-    """Return name and size of the groups of consecutive ranks: by machine or switch, else so many at a time.
+    """Return the name and size of groups of consecutive ranks: by machine or switch, else of equal size.
 
     >>> find_groups(Trace("four", "predicted", 4, 1.0), ["h0", "h1", "h2", "h3"], most=2)
     [('ranks 0–1', 2), ('ranks 2–3', 2)]
@@ -91,9 +90,9 @@ MOST_RUNS = 9  # each has a key
 
 
 def export(title: str, runs: Sequence[PlayedRun], teaches: bool = False) -> dict[str, Any]:
-    """Return the data of a page; one that ``teaches`` shows two runs beside each other and tells who waits.
+    """Return the data of a page. A page that ``teaches`` shows two runs side by side, and which rank waits.
 
-    Raises InputError for runs on different networks, and where nothing happens.
+    Raise InputError for runs on different networks and for a trace in which nothing happens.
 
     >>> from collectives import Message
     >>> trace = Trace("broadcast/naive", "predicted", 2, 1.0, [Message(0, 1, 0, 0, 8, 0.0, 1.0)])
@@ -129,16 +128,16 @@ def export(title: str, runs: Sequence[PlayedRun], teaches: bool = False) -> dict
 
 def _check(runs: Sequence[PlayedRun]) -> None:
     if not 0 < len(runs) <= MOST_RUNS:
-        raise InputError(f"{len(runs)} runs; a player shows from 1 to {MOST_RUNS}")
+        raise InputError(f"a player shows 1 to {MOST_RUNS} runs, not {len(runs)}")
     first = runs[0].trace
     for run in runs:
         check_something_happens(run.trace)
         if run.trace.world_size != first.world_size:
             ranks = f"{first.world_size} and {run.trace.world_size} ranks"
-            raise InputError(f"{first.title} and {run.trace.title} have {ranks}; a player shows runs of one network")
+            raise InputError(f"{first.title} and {run.trace.title} have {ranks}; a player needs runs on one network")
     ends = {tuple((link.src, link.dst) for link in run.trace.links) for run in runs if run.trace.links}
     if len(ends) > 1:
-        raise InputError("the runs are on different networks; a player shows runs of one network")
+        raise InputError("the runs are on different networks; a player needs runs on one network")
 
 
 IMPORT = re.compile(r"^import \{[^}]*\} from '\./([a-z]+)\.js';\n", re.MULTILINE)
@@ -147,7 +146,9 @@ ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", 
 
 
 def write_player(title: str, runs: Sequence[PlayedRun], path: Path | str, teaches: bool = False) -> None:
-    """Write a page that plays runs, up to nine on one network, as ``.html``; it works offline. Raises InputError.
+    """Write a page that plays up to nine runs on one network as ``.html``. It works offline.
+
+    Raise InputError as ``export`` does, and for another suffix.
 
     >>> from tempfile import TemporaryDirectory
     >>> from collectives import Message, Trace
@@ -162,7 +163,7 @@ def write_player(title: str, runs: Sequence[PlayedRun], path: Path | str, teache
 
 
 def render_player(title: str, runs: Sequence[PlayedRun], teaches: bool = False) -> str:
-    """Return the page that plays runs as HTML text. Raises InputError as ``write_player`` does."""
+    """Return the page of the player as HTML text. Raise InputError as ``write_player`` does."""
     script, style, body = read_sources()
     allowed = f"script-src {_digest(script)}; style-src {_digest(style)}"
     policy = f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
@@ -187,7 +188,7 @@ def render_player(title: str, runs: Sequence[PlayedRun], teaches: bool = False) 
 
 @cache
 def read_sources() -> tuple[str, str, str]:
-    """Return script, style and body as they stand in the page."""
+    """Return the script, style and body of the page."""
     folder = files("viz.player") / "web"
     modules = _in_order("main", {}).values()
     script = "\n".join(IMPORT.sub("", text).replace("\nexport ", "\n") for text in modules)
@@ -197,7 +198,7 @@ def read_sources() -> tuple[str, str, str]:
 
 
 def _in_order(name: str, found: dict[str, str]) -> dict[str, str]:
-    """Return the modules that one needs and then itself, by name."""
+    """Return the text of a module and of those that it imports, dependencies first."""
     text = (files("viz.player") / "web" / f"{name}.js").read_text(encoding="utf-8")
     for needed in IMPORT.findall(text):
         if needed not in found:
@@ -207,7 +208,7 @@ def _in_order(name: str, found: dict[str, str]) -> dict[str, str]:
 
 
 def escape(data: Mapping[str, Any]) -> str:
-    """Return JSON that can stand in a script element: no tag and no comment can begin, no element end.
+    """Return JSON that is safe inside a script element.
 
     >>> escape({"title": "</script>"})
     '{"title":"\\\\u003c/script\\\\u003e"}'

@@ -1,7 +1,7 @@
-"""One run as the data that a page plays: every message, or aggregates where there are too many for a page.
+"""Export one run for the player: every message, or aggregates for large runs.
 
-Of aggregates a row keeps its maximum, not only its mean: a bad cable is one rank of many. Columns of numbers are text:
-little-endian, the bytes of one significance together, deflated, base64.
+Aggregates keep the maximum of a row, not only its mean, because a bad cable affects one rank of many. Columns of
+numbers are text: little-endian, grouped by byte significance, deflated, base64.
 """
 
 import zlib
@@ -25,7 +25,7 @@ TYPES = ("u1", "u2", "i4", "f8")  # that columns.js knows
 
 
 def pack(values: npt.ArrayLike) -> dict[str, Any]:
-    """Return a column as columns.js inflates it: type, length, and the text.
+    """Return a column in the format of columns.js: type, length and text.
 
     >>> from base64 import b64decode
     >>> column = pack([1, 2, 300])
@@ -59,11 +59,11 @@ def _smallest(column: npt.NDArray[Any]) -> str:
 
 
 def find_depths(messages: Messages) -> Ints:
-    """Return the depth of each message: how many come before it on the longest chain of program steps.
+    """Return the depth of each message: the number of messages before it on the longest chain of program steps.
 
-    A message comes before another if either rank had it in an earlier step of the same program. Times say nothing
-    here: in a real run a message may arrive before one of an earlier step. What waits for itself, as no run has it,
-    has depth 0.
+    A message comes before another if one of their ranks had it in an earlier step of the same program. Times are not
+    used: in a real run, a message can arrive before one of an earlier step. A message that waits for itself, which no
+    run has, gets depth 0.
     """
     sent, received, following = _program_steps(messages)
     steps, number = len(following), len(messages)
@@ -95,10 +95,10 @@ def find_depths(messages: Messages) -> Ints:
 
 
 def _program_steps(messages: Messages) -> tuple[Ints, Ints, Ints]:
-    """Return the program steps in which each message was sent and received, by number, and the next one after each.
+    """Return the program step of each message's send and receive, and the next step after each step.
 
-    A program is a channel of a rank; its steps are those with messages, and collectives follow each other. After the
-    last of a program there is -1.
+    A program is one channel of a rank. Its steps are those with messages, over all collectives. -1 follows the last
+    step.
     """
     ranks = int(max(messages.src.max(initial=0), messages.dst.max(initial=0))) + 1
     steps = int(max(messages.step.max(initial=0), messages.dst_step.max(initial=0))) + 1
@@ -121,7 +121,7 @@ MOST_MESSAGES = 200_000  # that a page holds one by one; of more aggregates, and
 
 
 def aggregate(trace: Trace, loads: LinkLoads, limits: RunLimits, groups: Sequence[tuple[str, int]]) -> dict[str, Any]:
-    """Return what a page shows in place of messages."""
+    """Return the aggregates of a run that replace its messages on the page."""
     messages = trace.messages
     sizes = [size for _, size in groups]
     group = np.repeat(np.arange(len(groups)), sizes)
@@ -149,10 +149,10 @@ def aggregate(trace: Trace, loads: LinkLoads, limits: RunLimits, groups: Sequenc
 
 
 def list_messages(trace: Trace, limits: RunLimits) -> dict[str, Any]:
-    """Return single messages as columns, which a page inflates when a rank is opened.
+    """Return single messages as columns, which the page inflates when you open a rank.
 
-    They are all messages where these are small when they are packed, as those of like ranks; else those of the ranks
-    at cables that stand out, of their peers, and of others evenly apart, with the list of these ranks.
+    Small columns contain all messages. Otherwise they contain those of the ranks at unusual cables, of their peers, and
+    of evenly spaced other ranks; the list of ranks is included.
     """
     messages = trace.messages
     columns = _pack_messages(trace, slice(None))
@@ -172,7 +172,7 @@ def list_messages(trace: Trace, limits: RunLimits) -> dict[str, Any]:
 
 
 def _pack_messages(trace: Trace, which: Ints | slice) -> dict[str, list[Any]]:
-    """Return columns as lists of type, length and text: these are not inflated when a page is opened."""
+    """Return columns as lists of type, length and text, which the page does not inflate when it opens."""
     messages = trace.messages
     columns = {name: getattr(messages, name)[which] for name in ("src", "dst", "chunk", "step")}
     columns |= {"bytes": messages.nbytes[which]}
@@ -186,10 +186,10 @@ def _share(values: Floats) -> dict[str, Any]:
 
 
 def _coverage(owner: Ints, messages: Messages, elapsed: float, count: int) -> Floats:
-    """Return the mean number of messages that each owner has under way in each bin; shape [count, bins].
+    """Return the mean number of messages in flight per owner and bin; shape [count, bins].
 
-    The seconds of a message up to a time are a ramp that begins at ``begin`` and stops growing at ``end``; at the edges
-    of the bins a ramp from bin i + f has the second differences 1 - f and f.
+    The seconds of a message up to a time are a ramp from ``begin`` to ``end``. At the edges of the bins, a ramp that
+    starts at bin i + f has the second differences 1 - f and f.
     """
     bends = np.zeros((count, BINS + 3))
     for sign, times in ((1.0, messages.begin), (-1.0, messages.end)):
@@ -201,14 +201,14 @@ def _coverage(owner: Ints, messages: Messages, elapsed: float, count: int) -> Fl
 
 
 def _received(messages: Messages, group: Ints, elapsed: float, count: int) -> Floats:
-    """Return the share of its bytes that each group has received by the end of each bin; shape [groups, bins]."""
+    """Return the share of its bytes that each group has received at the end of each bin; shape [groups, bins]."""
     got = np.bincount(group[messages.dst] * BINS + _bin(messages.end, elapsed), messages.nbytes, count * BINS)
     until = got.reshape(count, BINS).cumsum(axis=1)
     return np.asarray(until / np.maximum(until[:, -1:], 1))
 
 
 def _reached(messages: Messages, elapsed: float) -> Ints:
-    """Return the latest step that some message has ended by each bin."""
+    """Return the latest step with a finished message at the end of each bin."""
     reached = np.zeros(BINS, np.int64)
     np.maximum.at(reached, _bin(messages.end, elapsed), messages.step)
     return np.asarray(np.maximum.accumulate(reached))
@@ -219,13 +219,13 @@ def _bin(times: Floats, elapsed: float) -> Ints:
 
 
 def _kept_links(limits: RunLimits, loads: LinkLoads) -> list[int]:
-    """Return the links whose use over time is kept: those of the cables that are listed first, then the most used."""
+    """Return the links whose utilization over time is exported: those of the listed cables, then the most used."""
     first = [link for cable in limits.cables[:SERIES] for link in cable.links]
     return list(dict.fromkeys([*first, *np.argsort(-loads.use)[:SERIES].tolist()]))[:SERIES]
 
 
 def _series(loads: LinkLoads, link: int, elapsed: float) -> Floats:
-    """Return the use of a link in each bin."""
+    """Return the utilization of a link in each bin."""
     edges = np.linspace(0.0, elapsed, BINS + 1)
     return loads.mean_share(link, edges[:-1], edges[1:])
 
@@ -235,10 +235,10 @@ LISTED = 48  # cables
 
 @dataclass(frozen=True)
 class PlayedRun:
-    """A trace to play under a name, with a sentence about what would be without what limits it.
+    """A trace to play, its name, and a sentence about the run without its bottleneck.
 
-    ``buffers`` are what is in them where the caller knows; else that of the algorithm, where it is known. ``lines`` are
-    those of the user's program that send and receive each message, where they are known.
+    ``buffers`` are the buffer contents if the caller knows them. Default: those of the trace's algorithm, if known.
+    ``lines`` are the lines in the user's program that send and receive each message, if known.
     """
 
     trace: Trace
@@ -251,7 +251,7 @@ class PlayedRun:
 def export_run(run: PlayedRun, groups: Sequence[tuple[str, int]], in_groups: bool = False) -> dict[str, Any]:
     """Return a run as JSON.
 
-    It holds aggregates where there are too many messages, or so many ranks that they stand only ``in_groups``.
+    It has aggregates if there are too many messages, or if ranks are only shown ``in_groups``.
     """
     trace = run.trace
     loads = link_loads(trace)
@@ -276,7 +276,7 @@ def export_run(run: PlayedRun, groups: Sequence[tuple[str, int]], in_groups: boo
 
 
 def _whole(trace: Trace, name: str) -> dict[str, Any]:
-    """Return what is said of the run as a whole."""
+    """Return the figures of the whole run."""
     return {
         "name": name,
         "title": trace.title,
@@ -290,7 +290,7 @@ def _whole(trace: Trace, name: str) -> dict[str, Any]:
 
 
 def _failed(trace: Trace) -> list[list[float]]:
-    """Return the ranks that stop, and when; also those whose program goes wrong."""
+    """Return the ranks that stop and their times, including the rank of a program failure."""
     failed = dict(trace.failed)
     if trace.failure is not None and not trace.failure.circle:
         failed.setdefault(trace.failure.rank, trace.failure.at)
@@ -315,7 +315,7 @@ def _cable(cable: Any, loads: LinkLoads) -> dict[str, Any]:
 
 
 def _in_full(run: PlayedRun, routes: LinkRoutes) -> dict[str, Any]:
-    """Return every message and span of a run, and what is in the buffers where that is known."""
+    """Return all messages and spans of a run, and the buffer contents if known."""
     trace, buffers = run.trace, run.buffers or follow_buffers(run.trace)
     messages, depths = trace.messages, find_depths(trace.messages)
     used, route = np.unique(messages.route, return_inverse=True)
