@@ -47,6 +47,28 @@ class NcclCluster(Cluster):
         found = nccl_cluster(self.system, settings, self.title, self.assumed)
         return replace(found, sharing=self.sharing)
 
+    def on_first(self, world_size: int) -> "NcclCluster":
+        """Return the cluster of its first GPUs, the same number on each host. Raise InputError if they do not fit.
+
+        >>> from simcomm.nccl.descriptions import describe_preset
+        >>> nccl_cluster(describe_preset("dgx-h100", 2, 8)).on_first(12).title
+        '2 hosts of 6 x H100 SXM'
+        """
+        super().on_first(world_size)
+        if world_size == self.world_size:
+            return self
+        system = self.system
+        counts = range(-(-world_size // system.gpus), system.nodes + 1)
+        nodes = next((nodes for nodes in counts if world_size % nodes == 0), None)
+        if nodes is None:
+            raise InputError(
+                f"{world_size} ranks of {self.title} do not fill its hosts equally; use a multiple of {system.gpus}"
+            )
+        found = nccl_cluster(
+            replace(system, nodes=nodes, gpus=world_size // nodes), self.settings, assumed=self.assumed
+        )
+        return replace(found, sharing=self.sharing)
+
     def check_joined_by_nccl(self) -> None:
         """Accept what NCCL does itself."""
 

@@ -5,14 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import simcomm
 from benchmarks.accuracy.tables import read_tables
 from benchmarks.studies.nccl_fit import fit_parameters, observe_tables
 from collectives.costs.bounds import bus_factor
+from collectives.declaration import nccl
 from collectives.errors import InputError
 from simcomm.nccl.channels import used_channels
 from simcomm.nccl.choice import available
+from simcomm.nccl.clusters import nccl_cluster
 from simcomm.nccl.communicator import make_communicator
-from simcomm.nccl.descriptions import describe_system, read_systems
+from simcomm.nccl.descriptions import describe_preset, describe_system, read_systems
 from simcomm.nccl.parameters import read_parameters
 from simcomm.nccl.predict import interval_log_limits, predict_collective, predict_seconds
 from simcomm.nccl.settings import LEVELS, NcclSettings
@@ -59,6 +62,12 @@ def test_no_ring_is_faster_than_the_line(name, collective):
     line = system.nvlink or 2.0 * system.lanes
     times = predict_seconds(system, collective, SIZES)
     assert (SIZES * bus_factor(collective, 8) / times / 1e9 < line).all()
+
+
+def test_first_gpus_of_a_cluster_are_predicted_as_a_smaller_system():
+    whole, host = (nccl_cluster(describe_preset("dgx-h100", nodes, 8)) for nodes in (2, 1))
+    seconds = [simcomm.run(nccl("all_reduce"), one, 1 << 26).elapsed for one in (whole.on_first(8), host, whole)]
+    assert seconds[0] == pytest.approx(seconds[1], rel=1e-6) and seconds[1] < seconds[2]
 
 
 def test_a_forced_ring_over_two_hosts_keeps_to_the_nics():
