@@ -71,9 +71,9 @@ class BenchOptions:
         list[str],
         Option("--algorithm", metavar="NAME|FILE.py:NAME|auto", help="Algorithm to measure. Repeatable."),
     ] = field(default_factory=list)  # fmt: skip
-    dtype: Annotated[str, Option("-d", "--dtype", metavar="TYPE")] = "float32"
+    dtype: Annotated[str, Option("-d", "--dtype", metavar="TYPE", help="Element type, such as float32.")] = "float32"
     op: Annotated[str, Option("-o", "--op", metavar="OP", help="Reduction: sum, mean, min, max or product.")] = "sum"
-    root: Annotated[int, Option("-r", "--root", min=0, metavar="RANK")] = 0
+    root: Annotated[int, Option("-r", "--root", min=0, metavar="RANK", help="Root of a rooted collective.")] = 0
 
 
 @with_groups

@@ -36,7 +36,7 @@ class ProfileOptions:
         ),
     ] = None
     device: Annotated[str, Option(metavar="cpu|cuda", help="Device to measure on.")] = "cpu"
-    precision: Annotated[str, Option(metavar="float32|bf16|fp16")] = "float32"
+    precision: Annotated[str, Option(metavar="float32|bf16|fp16", help="Type to compute in.")] = "float32"
     steps: Annotated[int, Option(min=1, metavar="N", help="Number of measured steps; the median is reported.")] = 5
     threads: Annotated[
         int | None, Option(min=1, metavar="N", help="CPU threads. Use 1 to match many ranks that share one machine.")
