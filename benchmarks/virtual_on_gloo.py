@@ -18,6 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import simcomm
 from collectives.catalogue import find_algorithm
 from collectives.output_files import write_text
 from collectives.records.calibration import Calibration
@@ -27,7 +28,6 @@ from realcomm.calibration.calibration import calibrate
 from replay.recording_builder import STEP
 from replay.simulation.figures import mark_figures
 from replay.simulation.replay import replay
-from ringlab.shared.clusters import find_cluster
 from virtual.hosting.host import VirtualHost
 from virtual.options import VirtualOptions
 from virtual.process.programs import UserProgram
@@ -60,7 +60,7 @@ def train_virtually(
 ) -> tuple[float, float]:
     """Return the seconds of a step on virtual ranks, and those that a rank computes in it."""
     program = UserProgram(str(FOLDER / "training.py"), words(training, steps))
-    cluster = find_cluster("this-machine", ranks)
+    cluster = simcomm.this_machine(ranks)
     asked = VirtualOptions(program, ranks, cluster, compute="measured", timing="recorded")
     recording = host.run(asked, timeout=TIMEOUT_S).recordings[0]
     assert recording is not None, "the program communicates"

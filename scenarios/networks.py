@@ -8,16 +8,17 @@ from typing import Any, NamedTuple, Self
 from pydantic import model_validator
 
 from collectives.errors import InputError
-from collectives.quoting import cut
+from collectives.quoting import cut, quote, suggest
 from scenarios import toml_files
+from scenarios.cluster_forms import DEFAULT_RANKS, HERE
 from scenarios.forms import ScenarioForm
 from scenarios.loader import Builder, builder_of
 from scenarios.messages import read_form
 from simcomm.cluster.cluster import Cluster
+from simcomm.cluster.files import SUFFIXES
+from simcomm.cluster.hardware import machine_entries
 from simcomm.cluster.placement import make_room
 from simcomm.model.faults import Faults
-
-HERE = "this-machine"
 
 
 class NetworkOnlyForm(ScenarioForm):
@@ -35,37 +36,54 @@ class ReadNetwork(NamedTuple):
     faults: Faults
 
 
-def read_network(text: str, ranks: int, changes: Sequence[str] = ()) -> ReadNetwork:
-    """Return the network of a scenario, a preset, or keys like ``topology=star hosts=8``, for so many ranks.
+def read_network(text: str, ranks: int = 0, changes: Sequence[str] = ()) -> ReadNetwork:
+    """Return the network that a word or keys describe, with so many ranks; 0: as many as it has.
 
-    ``changes`` are more such keys; one without a dot is a key of ``[cluster]``. A larger cluster is used in part; a
-    smaller one gets more hosts on its switches. Raises InputError that names what was given and what would be accepted.
+    The word is a scenario, a machine of the hardware catalogue, whose GPUs NCCL joins, ``this-machine``, or a graph
+    file. Keys look like ``topology=star hosts=8``. ``changes`` are more such keys; one without a dot is a key of
+    ``[cluster]``. A larger cluster is used in part; a smaller one gets more hosts on its switches. Raises InputError
+    that names what was given and what would be accepted.
 
     >>> read_network("topology=star hosts=8 bandwidth='10 Gbit/s' latency='5 us'", ranks=4).cluster.world_size
     4
+    >>> read_network("dgx-h100", ranks=16).cluster.title
+    '2 x NVIDIA DGX H100'
     """
     keys = [*_split(text), *changes] if "=" in text else list(changes)
     overrides = [key if "." in key.partition("=")[0] else f"cluster.{key}" for key in keys]
-    table: dict[str, Any] = {}
-    if "=" in text:
-        builder = Builder(" ".join(keys), Path(), Path())
-    elif text == HERE:
-        builder, table = Builder(HERE, Path(), Path()), {"cluster": {"preset": HERE}}
-    else:
-        path, builder = builder_of(text, overrides)
-        table = toml_files.read(path)
+    table, builder = _read_word(text, ranks, overrides)
     for override in overrides:
         toml_files.override(table, override)
     cluster = table.get("cluster")
     if isinstance(cluster, dict) and cluster.get("preset") == HERE:
-        cluster["world_size"] = ranks
+        cluster["world_size"] = ranks or DEFAULT_RANKS
     form = read_form(table, builder.where, NetworkOnlyForm)
     found = builder.build_cluster(form.cluster, "cluster", form.nccl)
     try:
-        found = make_room(found, ranks)
+        found = make_room(found, ranks) if ranks else found
     except InputError as error:
         raise InputError(f"{builder.where}: {error}") from error
     return ReadNetwork(found, builder.find_faults(form.faults, found, "faults"))
+
+
+def _read_word(text: str, ranks: int, overrides: Sequence[str]) -> tuple[dict[str, Any], Builder]:
+    """Return the tables that a word stands for, and what builds them. Raise InputError for an unknown word."""
+    machines, here = machine_entries(), Builder(" ".join(overrides) if "=" in text else text, Path(), Path())
+    if "=" in text:
+        return {}, here
+    if text == HERE:
+        return {"cluster": {"preset": HERE}}, here
+    if text in machines:
+        nodes = -(-ranks // int(machines[text]["gpus"])) or 1
+        return {"cluster": {"preset": text, "transport": "nccl", "nodes": nodes}}, here
+    if Path(text).suffix in SUFFIXES:
+        return {"cluster": {"topology": text}}, here
+    if text not in toml_files.shipped() and Path(text).suffix != ".toml" and not Path(text).exists():
+        raise InputError(
+            f"unknown scenario or machine {quote(text)}; {suggest(text, [*toml_files.shipped(), *machines, HERE])}"
+        )
+    path, builder = builder_of(text, overrides)
+    return toml_files.read(path), builder
 
 
 def _split(text: str) -> list[str]:

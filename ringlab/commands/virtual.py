@@ -23,13 +23,15 @@ from replay.recording_builder import STEP
 from replay.simulation.figures import mark_figures
 from replay.simulation.replay import ReplayedRun, replay
 from replay.simulation.traces import make_trace
+from ringlab.commands.predicting.replay import read_algorithms
 from ringlab.session import Session
 from ringlab.shared.answer import NOT_IN_JSON, Answer, AnswerRecord
-from ringlab.shared.clusters import find_cluster, with_ranks
 from ringlab.shared.options import AnswerOptions, with_groups
 from ringlab.shared.output import check_outputs, deliver, make_console
 from ringlab.table import MOST_ROWS, Line, Part, Row, Table
+from scenarios.networks import read_network
 from simcomm.cluster.cluster import Cluster
+from simcomm.cluster.placement import make_room
 from simcomm.cluster.topologies import star
 from virtual.hosting.host import Show, VirtualHost, show_on_own
 from virtual.options import LAUNCH_S, VirtualOptions
@@ -78,7 +80,7 @@ class VirtualAnswer(Answer):
         job, recording = outcome.jobs[place], finished.recordings[place]
         run = None
         if finished.trace is None and recording is not None:
-            run = replay(recording, with_ranks(options.cluster, recording.world_size), options.algorithms)
+            run = replay(recording, make_room(options.cluster, recording.world_size), options.algorithms)
         steps = job.steps if run is None else _replayed_steps(run)
         return cls(
             program=outcome.title,
@@ -243,7 +245,11 @@ class ProgramOptions:
     ] = 0
     on: Annotated[
         str | None,
-        Option("--on", metavar="SCENARIO|MACHINE|GRAPH", help="Cluster to simulate. Default: a 10 Gbit/s star."),
+        Option(
+            "--on",
+            metavar="NETWORK",
+            help="Scenario, machine, graph file, or keys such as 'topology=ring hosts=8'. Default: a 10 Gbit/s star.",
+        ),
     ] = None
     per_node: Annotated[
         int | None, Option("--per-node", min=1, metavar="N", help="Ranks per node. Default: as in the cluster.")
@@ -383,13 +389,13 @@ def make_options(program: UserProgram, asked: ProgramOptions) -> VirtualOptions:
         strict=asked.strict,
         fake=asked.fake,
         only=_numbers(asked.only) if asked.only else (),
-        algorithms=dict(_pair(one) for one in asked.algorithm or ()),
+        algorithms=read_algorithms(asked.algorithm or ()),
     )
 
 
 def choose_cluster(word: str | None, ranks: int) -> Cluster:
     """Return what ``--on`` names with so many ranks; a star where it names nothing. Raises InputError."""
-    return star(ranks or USUAL, "10 Gbit/s", "5 us") if word is None else find_cluster(word, ranks)
+    return star(ranks or USUAL, "10 Gbit/s", "5 us") if word is None else read_network(word, ranks).cluster
 
 
 def _gpus_of_a_node(cluster: Cluster) -> int | None:
@@ -404,10 +410,3 @@ def _numbers(text: str) -> tuple[int, ...]:
         return tuple(int(word) for word in text.split(","))
     except ValueError as error:
         raise InputError(f"--only {make_printable(text)}: expected ranks, such as 0,32") from error
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, is_pair, value = text.partition("=")
-    if not is_pair or not value:
-        raise InputError(f"--algorithm {make_printable(text)}: expected COLLECTIVE=NAME, such as all_reduce=ring")
-    return name, value

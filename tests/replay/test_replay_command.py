@@ -12,6 +12,7 @@ from replay.recording import SourceLine
 from replay.recording_builder import CollectiveCall, RecordingBuilder
 from ringlab.commands.predicting.replay import ReplayOptions, replay_file
 from scenarios.networks import read_network
+from simcomm.nccl.clusters import NcclCluster
 
 
 @pytest.fixture
@@ -76,7 +77,7 @@ def test_a_replay_says_what_it_was_beside_what_was_measured(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (ReplayOptions(on="star4"), "no such file; name a scenario file"),
+        (ReplayOptions(on="star4"), "unknown scenario or machine 'star4'"),
         (ReplayOptions(on="topology=ring hosts=4 bandwidth='1 Gbit/s' latency=0us"), "8 ranks do not fit"),
         (ReplayOptions(on="topology=stra hosts=8"), "stra"),
         (ReplayOptions(on="two-racks", algorithm=["all_reduce"]), "expected COLLECTIVE=NAME"),
@@ -103,3 +104,19 @@ def test_a_larger_network_is_used_in_part_and_its_trouble_is_read() -> None:
     found = read_network("star8", 4, ["faults.rank=[{rank = 1, slowdown = 2}]"])
     assert (found.cluster.world_size, found.faults.ranks[0].slowdown) == (4, 2)
     assert read_network("this-machine", 3).cluster.world_size == 3
+
+
+def test_network_of_a_machine_has_hosts_for_all_ranks() -> None:
+    for name, ranks, size in (("dgx-h100", 4, (1, 4)), ("dgx-h100", 12, (2, 6)), ("gb200-nvl72", 6, (2, 3))):
+        cluster = read_network(name, ranks).cluster
+        assert isinstance(cluster, NcclCluster)
+        assert (cluster.world_size, (cluster.system.nodes, cluster.system.gpus)) == (ranks, size)
+    with pytest.raises(InputError, match=r"13 ranks .* do not fill its hosts equally; use a multiple of 8"):
+        read_network("dgx-h100", 13)
+
+
+def test_network_of_a_graph_file_has_as_many_ranks_as_hosts(tmp_path: Path) -> None:
+    graph = {"directed": False, "multigraph": False, "graph": {}, "nodes": [{"id": name} for name in ("h0", "h1", "s")]}
+    graph["edges"] = [{"source": f"h{n}", "target": "s", "bandwidth": 1.25e8, "latency": 5e-6} for n in (0, 1)]
+    (tmp_path / "net.json").write_text(json.dumps(graph))
+    assert read_network(str(tmp_path / "net.json")).cluster.world_size == 2

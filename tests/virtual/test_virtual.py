@@ -10,7 +10,7 @@ import simcomm
 from collectives.errors import InputError
 from replay.simulation.figures import mark_figures
 from replay.simulation.replay import replay
-from ringlab.shared.clusters import find_cluster
+from scenarios.networks import read_network
 from virtual.options import VirtualOptions
 from virtual.process.programs import UserProgram
 
@@ -120,7 +120,7 @@ def test_reports_line_of_exception_before_ranks_start(virtual: VirtualRuns, tmp_
 
 
 def test_gpu_program_runs_on_cpu(virtual: VirtualRuns, tmp_path: Path) -> None:
-    cluster = find_cluster("dgx-h100", 4)
+    cluster = read_network("dgx-h100", 4).cluster
     options = {"cluster": cluster, "gpu": True, "compute": "H100 SXM"}
     ran = virtual(PROGRAMS / "gpu_training.py", 4, str(tmp_path / "model.pt"), timing="live", **options)
     assert ran.outcome.findings == (), ran.outcome.findings
@@ -132,7 +132,7 @@ def test_gpu_program_runs_on_cpu(virtual: VirtualRuns, tmp_path: Path) -> None:
 
 
 def test_host_launch_time_limits_small_operators(virtual: VirtualRuns) -> None:
-    cluster = find_cluster("dgx-h100", 2)
+    cluster = read_network("dgx-h100", 2).cluster
     options = {"cluster": cluster, "gpu": True, "compute": "H100 SXM", "launch_s": 10e-6}
     live, recorded = (virtual(PROGRAMS / "launches.py", 2, timing=way, **options) for way in ("live", "recorded"))
     launched, done, ahead, read = map(float, live.lines(0)[0].split())
@@ -147,7 +147,7 @@ def test_host_launch_time_limits_small_operators(virtual: VirtualRuns) -> None:
 
 
 def test_fake_run_matches_calls_and_times_of_real_run(virtual: VirtualRuns) -> None:
-    cluster = find_cluster("dgx-h100", 4)
+    cluster = read_network("dgx-h100", 4).cluster
     options = {"cluster": cluster, "gpu": True, "compute": "H100 SXM", "timing": "recorded"}
     real, fake, one = (
         virtual(PROGRAMS / "fake_training.py", 4, **options, **more)

@@ -39,7 +39,8 @@ from ringlab.shared.options import AnswerOptions, CalibrationOpt, ReportOpt, dra
 from ringlab.shared.output import check_outputs, deliver
 from ringlab.shared.progress import NoProgress, Progress, TerminalProgress, computing
 from ringlab.table import MOST_ROWS, Line, Part, Sentences, Table, format_ratio
-from scenarios.networks import HERE, read_network
+from scenarios.cluster_forms import HERE
+from scenarios.networks import read_network
 
 PLACES = ("preset", "topology", "file", "link")  # keys that describe a network of its own
 
@@ -52,7 +53,7 @@ class ReplayOptions:
         str,
         Option(
             metavar="NETWORK",
-            help=("Network to replay on: a scenario, or keys of [cluster] such as 'preset=dgx-h100 nodes=8'."),
+            help="Scenario, machine, graph file, or keys such as 'topology=ring hosts=8'. Default: this-machine.",
         ),
     ] = HERE
     algorithm: Annotated[
