@@ -1,10 +1,11 @@
 """Write algorithms for collectives as rank programs, and prove them.
 
-* ``@algorithm`` declares a rank program, written with ``send``, ``recv``, ``recv_reduce``, ``copy``, ``reduce``
-  and ``on_group``. ``library`` and ``find_algorithm`` find what is declared, and ``verify`` proves it.
-* A ``Request`` is one call of a collective, a ``Training`` a data-parallel training; ``simcomm`` and ``realcomm`` take
-  either.
-* A ``Trace`` is what happened in a run, a ``Calibration`` what was measured of this machine.
+* ``@algorithm`` declares a rank program, written with ``send``, ``recv``, ``recv_reduce``, ``copy``, ``reduce`` and
+``on_group``. ``library`` and ``find_algorithm`` return declared algorithms, and ``verify`` proves one.
+
+* A ``Request`` is one collective call, a ``Training`` a data-parallel training. ``simcomm`` and ``realcomm`` take both.
+
+* A ``Trace`` records a run, a ``Calibration`` the measurements of this machine.
 
 >>> from collectives import algorithm, recv, recv_reduce, send, verify
 >>> @algorithm("all_reduce", chunks=1)
@@ -25,10 +26,9 @@ from typing import Any
 
 
 def exports_of(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package, which exports what its ``__init__.pyi`` names.
+    """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package that exports the names of its ``__init__.pyi``.
 
-    Type checkers and editors read that file too. A name is imported when it is first asked for; ``dir`` lists these
-    names alone.
+    Type checkers and editors read the same file. A name is imported at its first use.
     """
     stub = Path(__file__).parents[1].joinpath(*package.split("."), "__init__.pyi").read_text(encoding="utf-8")
     home = {name: module for module, name in re.findall(r"^from (\S+) import (\w+) as \2$", stub, re.MULTILINE)}

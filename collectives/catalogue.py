@@ -1,4 +1,4 @@
-"""Where algorithms are found: the library's own by name, a user's in a Python file."""
+"""Find algorithms: the library's by name, a user's in a Python file."""
 
 import copyreg
 import importlib
@@ -49,10 +49,10 @@ def library() -> dict[str, Algorithm]:
 
 
 def find_algorithm(reference: str | Algorithm, collective: str | None = None, folder: Path | None = None) -> Algorithm:
-    """Return the algorithm called ``all_reduce/ring``, ``ring`` (of ``collective``) or ``my.py:name`` (in ``folder``).
+    """Return the algorithm ``all_reduce/ring``, ``ring`` (of ``collective``), or ``my.py:name`` (in ``folder``).
 
-    An ``Algorithm`` is returned as it is. Parameters may follow a name in brackets, as labels show them. Naming a file
-    executes it, in a process of its own. Raises InputError that lists what there is.
+    An ``Algorithm`` is returned unchanged. A name can have parameters in brackets, as in labels. A file runs in a
+    process of its own. Raise InputError with the known names.
 
     >>> find_algorithm("chain[slices=4]", "broadcast").chunks(world_size=8)
     4
@@ -85,15 +85,15 @@ def find_algorithm(reference: str | Algorithm, collective: str | None = None, fo
 
 
 def no_algorithm(value: object) -> InputError:
-    """Return the InputError for a value that is neither an algorithm nor the name of one."""
+    """Return the InputError for a value that is neither an algorithm nor its name."""
     hint = ", or declare the function with @algorithm" if inspect.isroutine(value) else ""
     return InputError(f"algorithm is {quote(value)}; give an Algorithm or a name like 'all_reduce/ring'{hint}")
 
 
 def load_file(path: Path) -> list[Algorithm]:
-    """Return the algorithms that a user's Python file declares. It is executed in a process of its own.
+    """Return the algorithms that a user's Python file declares. The file runs in a process of its own.
 
-    Raises InputError when the file is missing, fails, takes more than its limits, or declares none.
+    Raise InputError if the file is missing, fails, exceeds its limits, or declares no algorithm.
     """
     from collectives.programs.guest import Here, execute_file  # what it takes is slow to import
     from collectives.programs.recorded import load_recorded
@@ -135,10 +135,10 @@ def _check_collective(found: Algorithm, collective: str | None) -> None:
 
 
 def _reduce(algorithm: Algorithm) -> tuple[Any, ...]:
-    """Return what pickle keeps: the name, by which a worker process finds the algorithm in the library.
+    """Return the pickled form of an algorithm: the name, by which a worker process finds it in the library.
 
-    Of a user's file it keeps what has been recorded, so that no worker executes the file. A function of another module
-    is imported again, as pickle does with functions. Raise PicklingError where that would find something else.
+    For a user's file it is the recorded program, so that no worker runs the file. A function of another module is
+    imported again, as pickle does. Raise PicklingError if the import would find something else.
     """
     parameters = dict(algorithm.parameters)
     if algorithm.source is None and not algorithm.is_builtin:

@@ -1,4 +1,4 @@
-"""Checks of what callers pass: a value of the wrong type is refused with the message that a wrong value gets."""
+"""Checks of arguments: a wrong type gets the same error message as a wrong value."""
 
 from collections.abc import Iterable, Sequence
 from math import inf
@@ -16,9 +16,9 @@ MOST_RANKS = 65_536  # that a file or a list of numbers of ranks may ask for
 
 
 def check_whole_number(name: str, value: object, at_least: int | None = None, instead: str = "") -> int:
-    """Return ``value`` as an int. Raise InputError unless it is a whole number from ``at_least`` on; a bool is none.
+    """Return ``value`` as an int. Raise InputError unless it is an integer of at least ``at_least``; a bool is not.
 
-    ``name`` is what the message calls the value, and ``instead`` what else would be accepted.
+    ``name`` is the argument's name in the message. ``instead`` is the text of other accepted types.
 
     >>> check_whole_number("world_size", 8, at_least=1)
     8
@@ -36,9 +36,9 @@ def check_whole_number(name: str, value: object, at_least: int | None = None, in
 def check_number(
     name: str, value: object, unit: str = "", above: float | None = None, at_least: float | None = None
 ) -> float:
-    """Return ``value`` if it is a number, of ``unit``; with ``above`` or ``at_least`` a finite one from there on.
+    """Return ``value`` if it is a number. With ``above`` or ``at_least`` it must also be finite and in range.
 
-    Raise InputError for anything else.
+    Raise InputError otherwise. ``unit`` is only used in the message.
 
     >>> check_number("fails_at", "5 ms", "seconds")
     Traceback (most recent call last):
@@ -60,7 +60,7 @@ def check_number(
 
 
 def is_finite_number(value: object) -> TypeGuard[float]:
-    """Return whether ``value`` is an int or a float that a finite float can say; a bool is none.
+    """Return whether ``value`` is an int or float in the range of finite floats; a bool is not.
 
     >>> is_finite_number(1), is_finite_number(10**400), is_finite_number(True)
     (True, False, False)
@@ -69,7 +69,7 @@ def is_finite_number(value: object) -> TypeGuard[float]:
 
 
 def check_sequence(name: str, value: object, of: str) -> Sequence[Any]:
-    """Return ``value`` if it is a list or tuple. Raise InputError that says what it is to be a list ``of``.
+    """Return ``value`` if it is a list or tuple. Raise InputError otherwise; ``of`` names the elements.
 
     >>> check_sequence("hosts", "h0", of="nodes")
     Traceback (most recent call last):
@@ -81,7 +81,7 @@ def check_sequence(name: str, value: object, of: str) -> Sequence[Any]:
 
 
 def check_several(name: str, value: object, of: str) -> list[Any]:
-    """Return what ``value`` holds, of a list or anything else to iterate over. Raise InputError for others, and a text.
+    """Return the elements of an iterable as a list. Raise InputError for other values and for strings.
 
     >>> check_several("sizes", (size for size in (1, 2)), of="sizes"), check_several("sizes", [], of="sizes")
     ([1, 2], [])
@@ -92,7 +92,7 @@ def check_several(name: str, value: object, of: str) -> list[Any]:
 
 
 def check_callable(name: str, value: object, of: str) -> None:
-    """Raise InputError unless ``value`` is a function, ``of`` so many arguments, or None.
+    """Raise InputError unless ``value`` is callable or None; ``of`` names its arguments.
 
     >>> check_callable("progress", True, of="(done, total)")
     Traceback (most recent call last):
@@ -103,7 +103,7 @@ def check_callable(name: str, value: object, of: str) -> None:
 
 
 def check_text(name: str, value: object, example: str) -> str:
-    """Return ``value`` if it is a text. Raise InputError that shows an ``example``.
+    """Return ``value`` if it is a string. Raise InputError with an ``example`` otherwise.
 
     >>> check_text("collective", 3, "all_reduce")
     Traceback (most recent call last):
@@ -115,7 +115,7 @@ def check_text(name: str, value: object, example: str) -> str:
 
 
 def check_printable(name: str, value: str) -> str:
-    r"""Return a text that a line of a page or a terminal can show. Raise InputError for one with other letters.
+    r"""Return a string that fits on a line of a page or terminal. Raise InputError for other characters.
 
     >>> check_printable("title", "two\u202eracks")
     Traceback (most recent call last):
@@ -127,7 +127,7 @@ def check_printable(name: str, value: str) -> str:
 
 
 def check_path(name: str, value: object) -> Path:
-    """Return the path that ``value``, a Path or a text, says. Raise InputError for anything else.
+    """Return ``value``, a Path or string, as a Path. Raise InputError otherwise.
 
     >>> check_path("path", "ring.trace.json").suffix
     '.json'
@@ -138,7 +138,7 @@ def check_path(name: str, value: object) -> Path:
 
 
 def check_ranks(world_size: object, root: object = 0) -> None:
-    """Raise InputError unless there can be ``world_size`` ranks and ``root`` is one of them.
+    """Raise InputError unless ``world_size`` is positive and ``root`` is one of its ranks.
 
     >>> check_ranks(4, root=4)
     Traceback (most recent call last):
@@ -150,7 +150,7 @@ def check_ranks(world_size: object, root: object = 0) -> None:
 
 
 def check_cluster(cluster: object, kind: type) -> None:
-    """Raise InputError unless ``cluster`` is of ``kind``: simcomm's Cluster, or whatever says the ranks of a launch."""
+    """Raise InputError unless ``cluster`` is of ``kind``, such as simcomm's Cluster."""
     if isinstance(cluster, type) or not isinstance(cluster, kind):
         ranks = cluster if type(cluster) is int and cluster > 0 else 2
         raise InputError(f"cluster is {quote(cluster)}; give a cluster, for example simcomm.this_machine({ranks})")

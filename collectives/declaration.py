@@ -1,6 +1,6 @@
-"""A rank program declared as an algorithm: the decorator, and the ``Algorithm`` that it makes of the function.
+"""Declare a rank program as an algorithm: the decorator, and the ``Algorithm`` that it returns.
 
-Parameters of an algorithm are whole numbers and texts, checked against the program that takes them.
+Parameters of an algorithm are integers and strings. They are checked against the program's signature.
 """
 
 import inspect
@@ -40,13 +40,13 @@ def function_parameters(function: Callable[..., Any]) -> tuple[inspect.Parameter
 
 
 def positional_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """Return the parameters of a function that can be given by position."""
+    """Return the parameters of a function that can be passed by position."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return [p for p in function_parameters(function) if p.kind in kinds]
 
 
 def check_parameters(what: str, known: Sequence[inspect.Parameter], given: Mapping[str, Parameter]) -> None:
-    """Raise InputError for a parameter that ``what`` does not have, or a value of another type than it takes."""
+    """Raise InputError for an unknown parameter of ``what``, or a value of the wrong type."""
     by_name = {parameter.name: parameter for parameter in known}
     for key, value in given.items():
         if key not in by_name:
@@ -58,7 +58,7 @@ def check_parameters(what: str, known: Sequence[inspect.Parameter], given: Mappi
 
 
 def _kinds(parameter: inspect.Parameter) -> list[type]:
-    """Return the types a parameter takes: of its annotation, else of its default, else all."""
+    """Return the types of a parameter: from its annotation, else from its default, else all types."""
     said = inspect.formatannotation(parameter.annotation)
     annotated = [kind for kind in KINDS if re.search(rf"\b{kind.__name__}\b", said)]
     alike = [kind for kind in KINDS if type(parameter.default) is kind]
@@ -66,7 +66,7 @@ def _kinds(parameter: inspect.Parameter) -> list[type]:
 
 
 def split_parameters(reference: str) -> tuple[str, dict[str, Parameter]]:
-    """Return the name and the parameters of a reference; what looks like a whole number is one. Raises InputError.
+    """Return the name and the parameters of a reference. Text that looks like an integer becomes one. Raise InputError.
 
     >>> split_parameters("chain[slices=4]")
     ('chain', {'slices': 4})
@@ -101,9 +101,9 @@ Returned = TypeVar("Returned", bound=Programs, default=Programs, covariant=True)
 
 @dataclass(frozen=True, repr=False)
 class Algorithm(Generic[Arguments, Returned]):
-    """One way to achieve a spec: a rank program, the number of chunks it cuts the buffer into, and its parameters.
+    """One way to achieve a spec: a rank program, its number of chunks, and its parameters.
 
-    Called as its function is, it returns the program of a rank, so that another program can ``yield from`` it.
+    Calling an algorithm returns the program of a rank, so another program can ``yield from`` it.
 
     >>> from collectives import find_algorithm
     >>> chain = find_algorithm("broadcast/chain")
@@ -125,7 +125,7 @@ class Algorithm(Generic[Arguments, Returned]):
     by_model: bool = False  # it was chosen where "auto" stood
 
     def __call__(self, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Returned:
-        """Return what the function returns for these arguments, with the parameters that were set."""
+        """Return the function's result for these arguments and the parameters that were set."""
         return self.function(*args, **{**self.parameters, **kwargs})  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
@@ -133,49 +133,49 @@ class Algorithm(Generic[Arguments, Returned]):
 
     @property
     def is_builtin(self) -> bool:
-        """Whether it is one of Ringlab's own: another of the same name is another program."""
+        """Whether the algorithm is one of Ringlab's own, not a user's program of the same name."""
         module = str(getattr(self.function, "__module__", ""))
         return self.source is None and module.startswith(("collectives.algorithms.", __name__))
 
     @property
     def file(self) -> str:
-        """The file of a user's program, as Python names it; empty for Ringlab's own and where it is unknown."""
+        """The file of a user's program, as Python names it; empty for Ringlab's own and if unknown."""
         code = getattr(inspect.unwrap(self.function), "__code__", None)
         return str(self.source or ("" if self.is_builtin or code is None else code.co_filename))
 
     @property
     def first_line(self) -> int:
-        """The line in which the function begins; 0 where that is unknown."""
+        """The first line of the function, or 0 if unknown."""
         function = inspect.unwrap(self.function)
         return function.__code__.co_firstlineno if inspect.isfunction(function) else 0
 
     @property
     def full_name(self) -> str:
-        """``all_reduce/ring``: the collective and the label."""
+        """The collective and the label, such as ``all_reduce/ring``."""
         return f"{self.spec.name}/{self.label}"
 
     @property
     def label(self) -> str:
-        """``ring``; parameters that were set follow in brackets; ``auto (ring)`` where the model chose it."""
+        """The name and its parameters, such as ``chain[slices=4]``; ``auto (ring)`` if the model chose it."""
         given = ", ".join(f"{key}={value}" for key, value in self.parameters.items())
         name = self.name + (f"[{given}]" if given else "")
         return f"{AUTO} ({name})" if self.by_model else name
 
     def decide(self, choose: "Callable[[], Algorithm]") -> "Algorithm":
-        """Return the algorithm itself; what ``choose`` returns where it only stands for the fastest one."""
+        """Return the algorithm, or the result of ``choose`` if it stands for the fastest one."""
         return self
 
     def costs_of(self, transport: "Transport") -> "Transport":
-        """Return what messages cost over a transport: as they are, where our own software posts and awaits them."""
+        """Return the transport with the costs of the software that runs this algorithm."""
         return transport
 
     @property
     def needs_equal_chunks(self) -> bool:
-        """Whether all chunks of a buffer must be equally large, as data moves to other places in it."""
+        """Whether all chunks must be equally large because data changes its place."""
         return self.spec.moves
 
     def least_elements(self, world_size: int) -> int:
-        """Return how many elements a buffer has at least."""
+        """Return the minimum number of elements of a buffer."""
         return 0
 
     @property
@@ -184,25 +184,25 @@ class Algorithm(Generic[Arguments, Returned]):
         return [parameter.name for parameter in self.parameters_taken]
 
     def chunks(self, world_size: int) -> int:
-        """Return how many chunks the buffer is cut into. Raise InputError for a rule that gives no such number."""
+        """Return the number of chunks of the buffer. Raise InputError if the rule does not return a valid count."""
         return self._count(self.chunks_rule, world_size, at_least=1, at_most=MOST_CHUNKS)
 
     def scratch(self, world_size: int) -> int:
-        """Return how many scratch chunks follow the buffer's. Raise InputError for a rule that gives no such number."""
+        """Return the number of scratch chunks. Raise InputError if the rule does not return a valid count."""
         return self._count(self.scratch_rule, world_size, at_least=0, at_most=MOST_SCRATCH)
 
     def channels(self, rank: int, world_size: int, root: int = 0) -> tuple[Iterator[Step], ...]:
-        """Return the programs of one rank, one for each of its channels; a generator function has one.
+        """Return the programs of one rank, one per channel. A generator function has one channel.
 
-        Each yields its steps in order; none where the function yields nothing and returns nothing. Raises InputError
-        when it is no generator and returns neither generators nor nothing.
+        Each program yields its steps in order. A function that returns None has no steps. Raise InputError if it
+        returns anything else than generators or None.
         """
         return tuple((as_step(yielded) for yielded in program) for program in self.start(rank, world_size, root))
 
     def start(self, rank: int, world_size: int, root: int = 0) -> tuple[Program, ...]:
-        """Return the programs of one rank as its function made them: each yields steps, or single operations.
+        """Return the programs of one rank as the function made them; each yields steps or single operations.
 
-        Raises what ``channels`` raises.
+        Raise InputError as ``channels`` does.
         """
         check_whole_number("world_size", world_size, at_least=1)
         arguments = (rank, world_size, root) if self.spec.rooted else (rank, world_size)
@@ -214,9 +214,9 @@ class Algorithm(Generic[Arguments, Returned]):
         return tuple(iter(()) if program is None else program for program in programs)
 
     def recorded(self, world_size: int, root: int = 0) -> npt.NDArray[np.int32] | None:
-        """Return all operations of all ranks as they are recorded of a user's file; None for a function of ours.
+        """Return the recorded operations of all ranks of a user's file, or None for a function of this process.
 
-        Each is its rank, channel, step, kind, peer, chunk, count and into. Raises what the program raises.
+        Each row has rank, channel, step, kind, peer, chunk, count and into. Raise what the program raises.
         """
         table: Callable[..., npt.NDArray[np.int32]] | None = getattr(self.function, "table", None)
         if table is None or self.source is None:
@@ -225,9 +225,10 @@ class Algorithm(Generic[Arguments, Returned]):
         return table(*arguments, **self._values())
 
     def find_line(self, at: tuple[int, int, int] | None, world_size: int, root: int = 0) -> str:
-        """Return ``line 9 of my.py`` for a rank, channel and step; without one, where the program begins.
+        """Return text such as ``line 9 of my.py`` for a rank, channel and step, or for the start of the program.
 
-        It is empty for Ringlab's own and where it is unknown. A user's file has recorded it; other programs run again.
+        The text is empty for Ringlab's own algorithms and if the line is unknown. A user's file has recorded its lines;
+        other programs run again.
         """
         find: Callable[..., int | None] | None = getattr(self.function, "find_line", None)
         if find is not None and self.source is not None:
@@ -243,7 +244,7 @@ class Algorithm(Generic[Arguments, Returned]):
         return describe_line(line, self.file)
 
     def steps(self, rank: int, world_size: int, root: int = 0) -> Iterator[Step]:
-        """Return the steps of one rank of an algorithm that has one channel. Raise InputError when it has several."""
+        """Return the steps of one rank of an algorithm with one channel. Raise InputError if it has several."""
         programs = self.channels(rank, world_size, root)
         if len(programs) > 1:
             raise InputError(f"{self.full_name} has {len(programs)} channels; only one can be run here")
@@ -252,7 +253,7 @@ class Algorithm(Generic[Arguments, Returned]):
     def with_parameters(self, **parameters: Parameter) -> "Algorithm":
         """Return the algorithm with some of its parameters set.
 
-        Raises InputError for one that it does not have, or a value of another type than it takes.
+        Raise InputError for an unknown parameter, and for a value of the wrong type.
         """
         check_parameters(self.full_name, self.parameters_taken, parameters)
         return replace(self, parameters={**self.parameters, **parameters})
@@ -270,7 +271,7 @@ class Algorithm(Generic[Arguments, Returned]):
         return count
 
     def _call(self, rule: Callable[..., int], world_size: int) -> int:
-        """Return a rule's number. Raise InputError that names the algorithm where it gives none."""
+        """Return the count of a rule. Raise InputError with the algorithm's name if the rule fails."""
         arguments = self.rule_arguments(rule)
         try:
             return rule(world_size, **arguments)
@@ -284,12 +285,12 @@ class Algorithm(Generic[Arguments, Returned]):
             ) from error
 
     def rule_arguments(self, rule: Callable[..., int]) -> dict[str, Parameter]:
-        """Return what a rule takes besides the world size: parameters of the program, as far as it takes them."""
+        """Return the arguments of a rule besides the world size: the program's parameters that the rule accepts."""
         accepted = list(inspect.signature(rule).parameters)[1:]
         return {key: value for key, value in self._values().items() if key in accepted}
 
     def _values(self) -> dict[str, Parameter]:
-        """Return every parameter's value: as it was set, or the default. Raise InputError where there is neither."""
+        """Return the value of every parameter: set, or default. Raise InputError if a parameter has neither."""
         values = {}
         for parameter in self.parameters_taken:
             value = self.parameters.get(parameter.name, parameter.default)
@@ -403,9 +404,9 @@ def declared_in(module: ModuleType, source: Path | None = None) -> list[Algorith
 
 
 def auto(collective: str) -> Undecided:
-    """Return the algorithm ``auto``, which ``simcomm.selection.resolve_auto`` replaces by the fastest one.
+    """Return the algorithm ``auto``, which ``simcomm.selection.resolve_auto`` replaces with the fastest one.
 
-    Raises InputError for an unknown collective.
+    Raise InputError for an unknown collective.
 
     >>> auto("all_reduce").is_decided
     False
@@ -418,9 +419,9 @@ def _undecided(*_: int) -> Programs:
 
 
 def nccl(collective: str) -> NcclsOwn:
-    """Return the algorithm ``nccl``: what NCCL itself does for a collective; it has no program.
+    """Return the algorithm ``nccl``: NCCL's own implementation of a collective. It has no program.
 
-    Raises InputError for an unknown collective.
+    Raise InputError for an unknown collective.
 
     >>> nccl("all_reduce").has_program
     False

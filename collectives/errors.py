@@ -1,4 +1,4 @@
-"""The ways to fail: input that is refused, a program that cannot work, and a run that broke."""
+"""The errors of Ringlab: rejected input, a wrong program, and a failed run."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,36 +9,36 @@ NO_TEXT = " (its text cannot be had)"
 
 
 class InputError(ValueError):
-    """Input that cannot be used. Its message is one a user can act on; the command line ends with exit status 2."""
+    """Invalid input, with a message that you can act on. The command line exits with status 2."""
 
     def _render_traceback_(self) -> list[str]:
-        """Return the lines that a notebook shows in place of a traceback."""
+        """Return the lines that a notebook shows instead of a traceback."""
         return [f"{type(self).__name__}: {self}"]
 
 
 class Undefined(InputError):  # noqa: N818 - what the algorithm is there
-    """An algorithm that does not exist for a world size. Its message says for which it does."""
+    """An algorithm that is not defined for a world size. The message names those for which it is."""
 
 
 class TooLarge(InputError):  # noqa: N818 - what it is
-    """What would take more time or memory than there is; what is asked for beside it may do."""
+    """A request that exceeds the time or memory limits. Other requests of the same scenario may be fine."""
 
 
 class NotKnown(InputError):  # noqa: N818 - what it is
-    """A name that nothing is known of, in a row among others, which may do without it."""
+    """An unknown name in a table row that other rows do not need."""
 
 
 class TorchMissing(InputError, ModuleNotFoundError):  # noqa: N818 - what is missing
-    """Something was asked for that needs torch, which this installation was made without."""
+    """A function that needs torch, in an installation without torch."""
 
     def __init__(self, package: str = "torch") -> None:
         super().__init__(f"this needs {package}, which is not installed here: pip install 'ringlab[torch]'")
 
 
 class ProgramError(InputError):
-    """A rank program that cannot work. Names the rank, step and operation; ``world_size`` is the one it fails at.
+    """A wrong rank program. The error names the rank, step and operation, and the ``world_size`` at which it fails.
 
-    ``lands`` is whether the step takes place, and what arrives in it is wrong.
+    ``lands`` is True if the step completes and delivers wrong data.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class ProgramError(InputError):
 
 
 class Deadlock(ProgramError):  # noqa: N818 - what happened
-    """Ranks that wait for each other, and none of which has failed; ``circle`` has them."""
+    """Ranks that wait for each other although none has failed; ``circle`` lists them."""
 
     def __init__(self, message: str, world_size: int, circle: tuple[int, ...], step: int) -> None:
         super().__init__(message, world_size, circle[0], step)
@@ -57,7 +57,7 @@ class Deadlock(ProgramError):  # noqa: N818 - what happened
 
 
 class ProgramEnded(InputError):  # noqa: N818 - what happened
-    """A user's file that was ended, or ended itself, instead of answering; ``at`` is the rank, channel and step."""
+    """A user's file that exited or was ended before it answered; ``at`` is the rank, channel and step."""
 
     def __init__(self, message: str, at: tuple[int, int, int] | None, is_timeout: bool = False) -> None:
         super().__init__(message)
@@ -65,9 +65,9 @@ class ProgramEnded(InputError):  # noqa: N818 - what happened
 
 
 class RunFailed(RuntimeError):  # noqa: N818 - what happened, as in "the run failed"
-    """A real run that broke: a rank died or time ran out. The command line ends with exit status 1.
+    """A real run that failed: a rank died or time ran out. The command line exits with status 1.
 
-    ``trace`` is the Trace of what happened up to there, where that is known.
+    ``trace`` is the Trace up to the failure, if known.
 
     >>> RunFailed("rank 1 was ended by SIGKILL").trace is None
     True
@@ -103,9 +103,9 @@ def failure_first() -> Iterator[None]:
 
 
 def first_failure(error: Exception) -> Exception:
-    """Return the RunFailed that ``error`` replaced, with ``error`` as a note; ``error`` itself if it replaced none.
+    """Return the RunFailed that ``error`` replaced, with ``error`` as a note; else ``error`` itself.
 
-    An error that is raised ``from`` a RunFailed is meant to replace it.
+    An error that is raised ``from`` a RunFailed replaces it on purpose.
     """
     first: Exception = error
     later: BaseException = error
@@ -120,7 +120,7 @@ def first_failure(error: Exception) -> Exception:
 
 @contextmanager
 def noting_errors(first: BaseException) -> Iterator[None]:
-    """Within the context, turn an error into a note of ``first``."""
+    """Turn an error within the context into a note of ``first``."""
     try:
         yield
     except Exception as later:
@@ -132,7 +132,7 @@ def _note(first: BaseException, later: BaseException) -> None:
 
 
 def describe_line(line: int | None, file: Path | str | None) -> str:
-    """Return a line and its file as messages name them; empty if either is unknown.
+    """Return text such as ``line 12 of mine.py``, or an empty string if the line or file is unknown.
 
     >>> describe_line(12, "/home/me/mine.py"), describe_line(3, "/tmp/ipykernel_17/5.py")
     ('line 12 of mine.py', 'line 3 of the cell')
@@ -143,7 +143,7 @@ def describe_line(line: int | None, file: Path | str | None) -> str:
 
 
 def with_line(text: str, line: int | None, file: Path | str | None) -> str:
-    """Return a message with the line of a file after it, unless the message names that line.
+    """Return a message followed by a line of a file, unless the message already names the line.
 
     >>> with_line("world size 3 is odd", 12, "mine.py")
     'world size 3 is odd (line 12 of mine.py)'
@@ -170,7 +170,7 @@ def describe_error(error: BaseException, source: Path | str | None) -> str:
 
 
 def line_in(error: BaseException, source: Path | str | None) -> int | None:
-    """Return the innermost line of a file that an exception came through, or the one that is no Python; else None."""
+    """Return the innermost line of a file in an exception's traceback or syntax error, or None."""
     line, frame = error.lineno if isinstance(error, SyntaxError) else None, error.__traceback__
     while frame is not None:
         if frame.tb_frame.f_code.co_filename == str(source):
@@ -198,7 +198,7 @@ def text_of(error: BaseException) -> str:
 
 
 def shorten(value: object, most: int = 300) -> str:
-    """Return what ``repr`` says of a value of a user's, at most so many characters of it, and whatever ``repr`` does.
+    """Return the ``repr`` of a user's value, at most ``most`` characters, even if ``repr`` fails.
 
     >>> shorten([1] * 1000, most=10)
     '[1, 1, 1, …'

@@ -1,4 +1,4 @@
-"""A value or a text in a message: enough of it to be recognised, nothing that a terminal would obey, what was meant."""
+"""Quote values and text in messages: shortened, safe for terminals, with suggestions for misspelled names."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ ACCEPTED = {  # pydantic's error types in the words of a file
 
 
 def cut(text: str, most: int = MOST_LETTERS) -> str:
-    """Return a text; of a long one, the beginning.
+    """Return a text, shortened to ``most`` characters.
 
     >>> cut("abcdefgh", most=3)
     'abc…'
@@ -35,7 +35,7 @@ def cut(text: str, most: int = MOST_LETTERS) -> str:
 
 
 def quote(value: object) -> str:
-    """Return the repr of a value; of a long one, the beginning.
+    """Return the repr of a value, shortened.
 
     >>> quote("all_reduce"), len(quote("a" * 1000)) < 120
     ("'all_reduce'", True)
@@ -57,7 +57,7 @@ def describe_accepted(problem: str, message: str) -> str:
 
 
 def name_some(names: Sequence[object], between: str = ", ") -> str:
-    """Return the names that a sentence has room for, and how many more there are.
+    """Return the first eight names as a list in a sentence, and the number of the others.
 
     >>> name_some([1, 2, 4]), name_some(range(10))
     ('1, 2, 4', '0, 1, 2, 3, 4, 5, 6, 7 and 2 more')
@@ -67,7 +67,7 @@ def name_some(names: Sequence[object], between: str = ", ") -> str:
 
 
 def name_ranks(ranks: Sequence[int]) -> str:
-    """Return ranks as a sentence names them.
+    """Return ranks as text, such as ``ranks 0, 2``.
 
     >>> name_ranks([3]), name_ranks([0, 2])
     ('rank 3', 'ranks 0, 2')
@@ -76,7 +76,7 @@ def name_ranks(ranks: Sequence[int]) -> str:
 
 
 def name_signal(number: int) -> str:
-    """Return the name of a signal; real-time signals have only a number.
+    """Return the name of a signal. Real-time signals have only a number.
 
     >>> name_signal(9), name_signal(40)
     ('SIGKILL', 'signal 40')
@@ -88,7 +88,7 @@ def name_signal(number: int) -> str:
 
 
 def describe_exit(status: int) -> str:
-    """Return how a process has ended, by its status as subprocess has it: negative for a signal.
+    """Return how a process ended; a negative ``status`` is a signal, as in subprocess.
 
     >>> describe_exit(-9), describe_exit(3)
     ('was ended by SIGKILL', 'ended with status 3')
@@ -97,7 +97,7 @@ def describe_exit(status: int) -> str:
 
 
 def quote_for_bash(text: str) -> str:
-    r"""Return a word that bash reads as ``text``; what would do something to a terminal is written as its bytes.
+    r"""Return a word that bash reads as ``text``, with unprintable characters as bytes.
 
     >>> quote_for_bash("a b"), quote_for_bash("a\u202eb")
     ("'a b'", "$'a\\xe2\\x80\\xaeb'")
@@ -113,10 +113,10 @@ def _bytes_of(text: str) -> str:
 
 
 def make_printable(text: str, keep: str = "", most: int = MOST_PRINTED) -> str:
-    r"""Return text as one line that shows what would do something to a terminal, as Python would write it.
+    r"""Return text as one line, with control characters escaped as Python writes them.
 
-    That is control characters and escape sequences, line ends, what turns the direction of writing, and halves of
-    characters; those in ``keep`` stay. Of a text longer than ``most`` letters the middle is left out.
+    Escaped are control characters, escape sequences, line ends, bidirectional marks and surrogates, except those in
+    ``keep``. The middle of a text longer than ``most`` characters is left out.
 
     >>> make_printable("a\x1b[31mred")
     'a\\x1b[31mred'
@@ -130,10 +130,10 @@ def make_printable(text: str, keep: str = "", most: int = MOST_PRINTED) -> str:
 
 
 def suggest(name: str, known: Iterable[str], more: str = "") -> str:
-    """Return ``did you mean all_reduce/ring? (there are ...)``; without a name that is close, only what there is.
+    """Return text such as ``did you mean all_reduce/ring? (there are ...)``, or only the known names.
 
-    Beside close names others are listed only where there are eight at most.
-    Of names like ``all_reduce/ring`` the part behind the slash is compared, so ``ring`` is close to every ring.
+    If there are close names, the others are listed only if there are at most eight. For names such as
+    ``all_reduce/ring``, the part after the slash is compared, so ``ring`` is close to every ring.
 
     >>> suggest("rings", ["ring", "naive"])
     'did you mean ring? (there are ring, naive)'
@@ -150,7 +150,7 @@ def suggest(name: str, known: Iterable[str], more: str = "") -> str:
 
 
 def close_names(name: str, known: Iterable[str]) -> list[str]:
-    """Return the names that are most like ``name``, eight at most: those that contain it before those spelt alike.
+    """Return up to eight names most similar to ``name``: names that contain it first.
 
     >>> close_names("h100", ["dgx-h100", "dgx-a100", "H100-SXM"])
     ['dgx-h100', 'H100-SXM']
@@ -164,7 +164,7 @@ def close_names(name: str, known: Iterable[str]) -> list[str]:
 
 
 def _likeness(given: str, known: str) -> float:
-    """Return the share of letters that two names have in common; 1 where the given one is a part of the other."""
+    """Return the share of characters that two names have in common; 1 if the given name is a part of the other."""
     if len(given) >= PART and given in known:
         return 1.0
     return SequenceMatcher(None, known, given).ratio()

@@ -1,4 +1,4 @@
-"""Names that the last release had and this one has not: what to use instead. The next release deletes this file."""
+"""Names that the last release had, and what to use instead. The next release deletes this file."""
 
 COMMANDS: dict[str, str] = {  # command: what to use instead
     "diagnose": "use `ringlab explain --measured FILE` for tables of nccl-tests, and `ringlab virtual` for hangs",
@@ -27,7 +27,7 @@ KEYS: dict[str, str] = {  # "table.key" of a scenario file: what to write instea
 
 
 def describe_removed(names: dict[str, str], name: str) -> str:
-    """Return the sentence about a name that was removed, or an empty string.
+    """Return the sentence about a removed name, or an empty string.
 
     >>> describe_removed({"winners": "use `ringlab predict --sweep`"}, "winners")
     'winners was removed; use `ringlab predict --sweep`'

@@ -1,7 +1,7 @@
-"""One call of a collective as a value: what both wings are asked for, and the lengths and parts of its buffers.
+"""One collective call as a value, and the lengths and parts of its buffers.
 
-Where data keeps its place in the buffer, any length will do. An all_to_all moves data to other places, so all its
-chunks must be equally large; and a barrier's token cannot be empty, as empty messages are not sent.
+If data keeps its place in the buffer, any length is valid. An all_to_all moves data, so all its chunks must be equally
+large. A barrier's token must not be empty, because empty messages are not sent.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ DTYPES = [np.dtype(name) for name in ITEM_BYTES if name != "bfloat16"]  # which 
 
 @dataclass(frozen=True)
 class Request:
-    """One call of a collective: the algorithm, the elements of each rank's buffer, their type, operator and root.
+    """One collective call: the algorithm, and the elements, type, operator and root of the buffers.
 
     >>> from collectives import find_algorithm
     >>> Request(find_algorithm("all_reduce/ring"), elements=1024).nbytes
@@ -40,30 +40,30 @@ class Request:
 
     @property
     def spec(self) -> Spec:
-        """What the collective must achieve."""
+        """The spec of the collective."""
         return self.algorithm.spec
 
     @property
     def itemsize(self) -> int:
-        """Bytes of one element."""
+        """The size of one element in bytes."""
         return item_bytes(self.dtype)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of each rank's buffer."""
+        """The size of each rank's buffer in bytes."""
         return self.elements * self.itemsize
 
     @property
     def shape(self) -> tuple[str, int]:
-        """Type and number of the elements of each rank's buffer."""
+        """The type and the number of elements of each rank's buffer."""
         return self.dtype, self.elements
 
     def with_algorithm(self, algorithm: Algorithm, world_size: int) -> "Request":
-        """Return the request for another algorithm, of as many elements of the buffer as that one can work on."""
+        """Return the request for another algorithm, rounded down to a length that the algorithm supports."""
         return replace(self, algorithm=algorithm, elements=round_down(algorithm, self.elements, world_size))
 
     def check(self, world_size: int) -> None:
-        """Raise InputError unless ``world_size`` ranks can be asked for this."""
+        """Raise InputError unless ``world_size`` ranks can make this call."""
         if not isinstance(self.algorithm, Algorithm):
             raise no_algorithm(self.algorithm)
         check_whole_number("elements", self.elements, at_least=0)
@@ -83,11 +83,11 @@ def make_request(
     root: int | None = None,
     buffers: Sequence[Array] | None = None,
 ) -> Request:
-    """Return the request for ``nbytes`` bytes a rank, or for ``buffers``: one 1-D array of one length and type a rank.
+    """Return the request for ``nbytes`` bytes per rank, or for ``buffers``: one 1-D array per rank, all alike.
 
-    ``nbytes`` may be a text like "1 MiB". Unless given, the elements are float32, the operator is sum and the root rank
-    0. Sizes are rounded down to whole elements and, where the algorithm needs it, to equal chunks. A Request in place
-    of the algorithm is checked and returned. Raises InputError for whatever cannot be asked of so many ranks.
+    ``nbytes`` may be text such as "1 MiB". Defaults: float32 elements, operator sum, root 0. Sizes are rounded down to
+    whole elements and, if the algorithm needs it, to equal chunks. A Request in place of the algorithm is checked and
+    returned. Raise InputError for invalid arguments.
 
     >>> make_request("all_to_all/pairwise", world_size=3, nbytes=1000).elements
     249
@@ -115,7 +115,7 @@ def make_request(
 
 
 def _check_same(algorithm: Algorithm, name: str, given: object, found: object) -> None:
-    """Raise InputError where an argument contradicts the buffers."""
+    """Raise InputError if an argument contradicts the buffers."""
     if given not in (None, found):
         raise InputError(f"{algorithm.full_name}: {name} is {given} and the buffers have {found}; remove {name}")
 
@@ -127,7 +127,7 @@ def _refuse_besides_request(**arguments: object) -> None:
 
 
 def _elements(algorithm: Algorithm, world_size: int, nbytes: object, dtype: str, op: str) -> int:
-    """Return how many elements of ``nbytes`` bytes the algorithm can work on."""
+    """Return the largest number of elements in ``nbytes`` that the algorithm supports."""
     whole = as_bytes(nbytes, f"{algorithm.full_name}: nbytes", instead=", or buffers")
     check_op(op, dtype)
     elements = round_down(algorithm, whole // item_bytes(dtype), world_size)
@@ -142,7 +142,7 @@ def _elements(algorithm: Algorithm, world_size: int, nbytes: object, dtype: str,
 
 
 def check_buffers(algorithm: Algorithm, world_size: int, buffers: Sequence[Array]) -> tuple[str, int]:
-    """Return type and number of the elements of each buffer. Raise InputError unless a collective can write to all."""
+    """Return the type and length of the buffers. Raise InputError unless a collective can write to all of them."""
     where = f"{algorithm.full_name}: buffers"
     given: object = buffers
     if not isinstance(given, Sequence | np.ndarray) or isinstance(given, str):
@@ -160,7 +160,7 @@ def check_buffers(algorithm: Algorithm, world_size: int, buffers: Sequence[Array
 
 
 def _problem_of(buffer: Any) -> str:
-    """Return why a collective cannot write to a buffer; empty if it can. Its values are of no concern."""
+    """Return the reason why a collective cannot write to a buffer, or an empty string."""
     if type(buffer) not in (np.ndarray, np.memmap):
         instead = "numpy.asarray(buffer)" if isinstance(buffer, np.ndarray) else "a numpy array for each rank"
         return f"is a {type(buffer).__name__}; give {instead}"
@@ -176,14 +176,14 @@ def _problem_of(buffer: Any) -> str:
 
 
 def _difference(buffer: Array, first: Array) -> str:
-    """Return how a buffer differs from that of rank 0; empty if it does not."""
+    """Return the difference between a buffer and that of rank 0, or an empty string."""
     if (buffer.size, buffer.dtype) == (first.size, first.dtype):
         return ""
     return f"has {buffer.size} elements of {buffer.dtype}; buffers[0] has {first.size} of {first.dtype}: make all alike"
 
 
 def _sharing(buffers: Sequence[Array]) -> tuple[int, int] | None:
-    """Return two ranks whose buffers share memory, if there are any."""
+    """Return two ranks whose buffers share memory, or None."""
     bounds = [np.lib.array_utils.byte_bounds(buffer) for buffer in buffers]
     order = sorted(range(len(buffers)), key=lambda rank: bounds[rank])
     for place, one in enumerate(order):
@@ -196,7 +196,7 @@ def _sharing(buffers: Sequence[Array]) -> tuple[int, int] | None:
 
 
 def round_down(algorithm: Algorithm, n: int, world_size: int) -> int:
-    """Return the most elements up to ``n`` that the algorithm can work on; nccl-tests rounds its sizes down likewise.
+    """Return the largest length up to ``n`` that the algorithm supports. nccl-tests rounds sizes in the same way.
 
     >>> from collectives import find_algorithm
     >>> round_down(find_algorithm("all_to_all/pairwise"), 10, world_size=4)
@@ -206,7 +206,7 @@ def round_down(algorithm: Algorithm, n: int, world_size: int) -> int:
 
 
 def check_length(algorithm: Algorithm, n: int, world_size: int) -> None:
-    """Raise InputError unless the algorithm can work on buffers of ``n`` elements."""
+    """Raise InputError unless the algorithm supports buffers of ``n`` elements."""
     chunks = algorithm.chunks(world_size)
     if algorithm.needs_equal_chunks and n % chunks:
         why = "as data changes its place, " if algorithm.spec.moves else ""
@@ -231,7 +231,7 @@ def part_slice(parts: int | range, n: int, world_size: int) -> slice:
 
 
 def reduced_slice(spec: Spec, rank: int, world_size: int, root: int, n: int) -> slice:
-    """Return the elements of a rank's buffer that hold reduced data at the end, which a mean divides.
+    """Return the elements of a rank's buffer with reduced data at the end, which a mean divides.
 
     >>> from collectives.spec import find_spec
     >>> reduced_slice(find_spec("reduce_scatter"), rank=1, world_size=4, root=0, n=10)
@@ -241,9 +241,9 @@ def reduced_slice(spec: Spec, rank: int, world_size: int, root: int, n: int) -> 
 
 
 def reduced_counts(spec: Spec, world_size: int, root: int, n: int) -> npt.NDArray[np.int64]:
-    """Return how many elements of each rank's buffer hold reduced data at the end; shape [world_size].
+    """Return the number of elements with reduced data at the end of each rank's buffer; shape [world_size].
 
-    All ranks but the root end with the same parts, or each with its own, so one of them stands for all.
+    All ranks except the root end with the same parts, or each with its own, so one of them represents all.
 
     >>> from collectives.spec import find_spec
     >>> reduced_counts(find_spec("reduce"), world_size=3, root=1, n=10)

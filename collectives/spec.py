@@ -1,20 +1,15 @@
-"""What each collective must achieve, apart from how an algorithm does it.
+"""The specification of each collective, independent of algorithms.
 
-A spec speaks of a buffer of ``world_size`` equal parts on every rank, and of *contributors*: the set of ranks whose
-data is summed into a part. ``None`` means undefined: what stands there does not matter. As in nccl-tests the size of a
-collective is that of the whole buffer, also where a rank starts or ends with one part of it.
+A spec describes a buffer of ``world_size`` equal parts on every rank, and the *contributors* of each part: the set of
+ranks whose data is summed into it. ``None`` means undefined. As in nccl-tests, the size of a collective is the size of
+the whole buffer, even if a rank starts or ends with one part of it.
 
-| collective | rank r starts with | rank r ends with |
-| --- | --- | --- |
-| broadcast | root: everything | everything of root's |
-| reduce | everything of its own | root: the sum of all |
-| all_reduce | everything of its own | the sum of all |
-| scatter | root: everything | part r of root's |
-| gather | part r of its own | root: part i of each rank i |
-| all_gather | part r of its own | part i of each rank i |
-| reduce_scatter | everything of its own | part r of the sum of all |
-| all_to_all | everything of its own | as its part i, part r of each rank i |
-| barrier | a token of its own | what every rank's token went into, once or more often |
+| collective | rank r starts with | rank r ends with | | --- | --- | --- | | broadcast | root: everything | everything
+of root's | | reduce | everything of its own | root: the sum of all | | all_reduce | everything of its own | the sum of
+all | | scatter | root: everything | part r of root's | | gather | part r of its own | root: part i of each rank i | |
+all_gather | part r of its own | part i of each rank i | | reduce_scatter | everything of its own | part r of the sum of
+all | | all_to_all | everything of its own | as its part i, part r of each rank i | | barrier | a token of its own |
+every rank's token, once or more |
 """
 
 from collections.abc import Callable
@@ -32,7 +27,7 @@ Contents = Callable[[int, int, int, int], Contributors | None]  # (rank, part, w
 
 
 class Spec(NamedTuple):
-    """Who starts with what and who ends with what."""
+    """The ranks that start with data, and the ranks that end with data."""
 
     name: str
     rooted: bool  # programs take (rank, world_size, root)
@@ -54,7 +49,7 @@ class Spec(NamedTuple):
         return self.reduces and not self.rooted and not self.has_parts
 
     def origin(self, rank: int, part: int) -> int:
-        """Return the part of a contributor's buffer that ends as this part of this rank's."""
+        """Return the part of a contributor's buffer that becomes this part of this rank's buffer."""
         return rank if self.moves else part
 
     def result(self, rank: int, world_size: int, root: int) -> range:
@@ -129,7 +124,7 @@ SPECS = {
 
 
 def find_spec(name: str) -> Spec:
-    """Return the spec of a collective. Raise InputError that lists the known ones.
+    """Return the spec of a collective. Raise InputError with the known names.
 
     >>> find_spec("all_reduce").reduces
     True
@@ -140,7 +135,7 @@ def find_spec(name: str) -> Spec:
 
 
 def item_bytes(dtype: str) -> int:
-    """Return the bytes of one element. Raise InputError for a type that is not known, or that is not its name.
+    """Return the size of one element in bytes. Raise InputError unless ``dtype`` is the name of a supported type.
 
     >>> item_bytes("bfloat16")
     2
@@ -155,7 +150,7 @@ def item_bytes(dtype: str) -> int:
 
 
 def check_op(op: str, dtype: str) -> None:
-    """Raise InputError unless ``op`` can reduce elements of ``dtype``; mean divides, so it needs a floating type."""
+    """Raise InputError unless ``op`` can reduce elements of ``dtype``. A mean divides, so it needs a floating type."""
     if op not in OPS:
         raise InputError(f"op {quote(op)} is not known; there are {', '.join(OPS)}")
     item_bytes(dtype)

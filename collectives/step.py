@@ -1,20 +1,26 @@
-"""The vocabulary of a rank program: the operations of a step.
+"""The operations of a rank program.
 
-A rank program is a generator function of ``(rank, world_size)``, for rooted collectives ``(rank, world_size, root)``.
-It yields *steps*. A step is a tuple of operations that are posted together and awaited together, as
-``dist.batch_isend_irecv`` followed by ``wait()`` on each would do. The program sees no tensor, no clock, no network.
+A rank program is a generator function of ``(rank, world_size)``, or ``(rank, world_size, root)`` for rooted
+collectives. It yields *steps*. A step is a tuple of operations that are posted together and awaited together, like
+``dist.batch_isend_irecv`` followed by ``wait()`` on each. The program sees no tensor, no clock and no network.
 
-* A send carries its chunks as they were before the step; received data is written when the step completes.
+* A send reads its chunks as they were before the step. Received data is written when the step completes.
+
 * ``copy`` and ``reduce`` are local: they read chunks as they were before the step, and send nothing.
-* A step writes each chunk at most once, or by several ``recv_reduce``: what they receive is reduced into it in the
-  order in which the step lists them, whichever arrives first. No other operation may write a chunk of theirs; a local
-  ``reduce`` costs the same in a step of its own. A rank never sends to itself.
+
+* A step writes each chunk at most once, or with several ``recv_reduce``, which are applied in the order of the step,
+whichever arrives first. No other operation may write their chunks; put a local ``reduce`` into a step of its own, which
+costs the same. A rank never sends to itself.
+
 * The k-th send from a to b meets the k-th receive at b from a.
-* Several programs of a rank run at the same time, each on a *channel* of its own: they use different chunks, and sends
-  meet receives of the same channel.
-* Chunks from ``chunks`` on are scratch: undefined at the start, sized like chunk ``index % chunks``.
+
+* A rank can run several programs at the same time, each on its own *channel*. They use different chunks, and sends meet
+receives of the same channel.
+
+* Chunks from ``chunks`` on are scratch: undefined at the start, and as large as chunk ``index % chunks``.
+
 * Data keeps its place: what is sent from chunk k of the buffer, or from scratch of its size, is received in chunk k or
-  in such scratch. Only all_to_all moves it, so there all chunks are equally large.
+in such scratch. Only all_to_all moves data, so its chunks are all equally large.
 """
 
 import sys
@@ -32,7 +38,7 @@ from collectives.symbolic_rank import ShiftedRank, VectorRank
 
 
 class Kind(IntEnum):
-    """The kind of an operation; local kinds come last."""
+    """The kind of an operation. Local kinds come last."""
 
     SEND = 0
     RECV = 1
@@ -42,17 +48,17 @@ class Kind(IntEnum):
 
     @property
     def receives(self) -> bool:
-        """Whether it is one half of a message: the half that receives."""
+        """Whether the operation receives a message."""
         return self in RECEIVING
 
     @property
     def is_local(self) -> bool:
-        """Whether it stays within the rank."""
+        """Whether the operation stays within the rank."""
         return self in LOCAL
 
     @property
     def combines(self) -> bool:
-        """Whether it reduces into its target chunks, rather than overwriting them."""
+        """Whether the operation reduces into its target chunks instead of overwriting them."""
         return self in COMBINING
 
 
@@ -61,7 +67,7 @@ RECEIVING, LOCAL, COMBINING = (RECV, RECV_REDUCE), (COPY, REDUCE), (RECV_REDUCE,
 
 
 class Operation(NamedTuple):
-    """One operation of a step, on ``count`` consecutive chunks; made by ``send``, ``recv`` and the others."""
+    """One operation of a step on ``count`` consecutive chunks, created by ``send``, ``recv`` and the others."""
 
     kind: Kind
     peer: int  # the other rank; -1 for local operations
@@ -71,12 +77,12 @@ class Operation(NamedTuple):
 
     @property
     def target(self) -> range:
-        """The chunks that it writes; none for a send."""
+        """The chunks that the operation writes; empty for a send."""
         return range(0) if self.kind is Kind.SEND else range(self.into, self.into + self.count)
 
     @property
     def source(self) -> range:
-        """The chunks that it reads as they were before the step; none for a receive."""
+        """The chunks that the operation reads, as they were before the step; empty for a receive."""
         return range(0) if self.kind.receives else range(self.chunk, self.chunk + self.count)
 
     def __str__(self) -> str:
@@ -92,9 +98,9 @@ Program = Iterator[Step | Operation]
 
 
 def send(peer: int, chunk: int, count: int = 1) -> Operation:
-    """Return the operation that sends ``count`` chunks from ``chunk`` on to rank ``peer``.
+    """Return an operation that sends ``count`` chunks, starting at ``chunk``, to rank ``peer``.
 
-    Raises InputError for a peer, chunk or count that cannot be, with the line of the call.
+    Raise InputError for an invalid peer, chunk or count, with the line of the call.
 
     >>> print(send(1, chunk=4, count=2))
     send(to rank 1, chunk 4..5)
@@ -105,9 +111,9 @@ def send(peer: int, chunk: int, count: int = 1) -> Operation:
 
 
 def recv(peer: int, chunk: int, count: int = 1) -> Operation:
-    """Return the operation that receives ``count`` chunks from rank ``peer`` and overwrites those from ``chunk`` on.
+    """Return an operation that receives ``count`` chunks from rank ``peer`` and overwrites those starting at ``chunk``.
 
-    Raises InputError as ``send`` does.
+    Raise InputError as ``send`` does.
 
     >>> print(recv(0, chunk=4))
     recv(from rank 0, chunk 4)
@@ -118,9 +124,9 @@ def recv(peer: int, chunk: int, count: int = 1) -> Operation:
 
 
 def recv_reduce(peer: int, chunk: int, count: int = 1) -> Operation:
-    """Return the operation that receives ``count`` chunks from rank ``peer`` and reduces into those from ``chunk`` on.
+    """Return an operation that receives ``count`` chunks from ``peer`` and reduces into those from ``chunk`` on.
 
-    Raises InputError as ``send`` does.
+    Raise InputError as ``send`` does.
 
     >>> print(recv_reduce(0, chunk=4))
     recv_reduce(from rank 0, chunk 4)
@@ -131,9 +137,9 @@ def recv_reduce(peer: int, chunk: int, count: int = 1) -> Operation:
 
 
 def copy(chunk: int, into: int, count: int = 1) -> Operation:
-    """Return the operation that overwrites ``count`` chunks from ``into`` on with the rank's own from ``chunk`` on.
+    """Return an operation that copies ``count`` of the rank's chunks, from ``chunk`` on, over those from ``into`` on.
 
-    Raises InputError as ``send`` does.
+    Raise InputError as ``send`` does.
 
     >>> print(copy(0, into=3))
     copy(chunk 0 into 3)
@@ -144,9 +150,9 @@ def copy(chunk: int, into: int, count: int = 1) -> Operation:
 
 
 def reduce(chunk: int, into: int, count: int = 1) -> Operation:
-    """Return the operation that reduces into ``count`` chunks from ``into`` on the rank's own from ``chunk`` on.
+    """Return an operation that reduces ``count`` of the rank's chunks, from ``chunk`` on, into those from ``into`` on.
 
-    Raises InputError as ``send`` does.
+    Raise InputError as ``send`` does.
 
     >>> print(reduce(0, into=3))
     reduce(chunk 0 into 3)
@@ -157,9 +163,9 @@ def reduce(chunk: int, into: int, count: int = 1) -> Operation:
 
 
 def _check(operation: str, **numbers: Any) -> tuple[int, ...]:
-    """Return the numbers of an operation, those of numpy as ints. Raise InputError with the line of the operation.
+    """Return an operation's arguments as ints. Raise InputError with the line of the operation.
 
-    Symbolic ranks are checked later, as the numbers that they stand for.
+    Symbolic ranks are checked later, with the numbers that they stand for.
     """
     checked = list[Any]()
     for name, value in numbers.items():
@@ -180,7 +186,7 @@ DEEPEST = 1000  # programs that run one another by ``yield from``
 
 
 def line_reached(program: object, file: str) -> int:
-    """Return the line of ``file`` in which a generator, or one that it runs by ``yield from``, waits; 0 if in none."""
+    """Return the line of ``file`` at which a generator, or one that it delegates to, is suspended; 0 if none is."""
     line = 0
     for _ in range(DEEPEST):
         if type(program) is not GeneratorType:
@@ -192,7 +198,7 @@ def line_reached(program: object, file: str) -> int:
 
 
 class Spaced(Sequence[int]):
-    """``count`` numbers from ``first`` on, ``apart`` from each other: a range whose first may be a symbolic rank.
+    """``count`` integers from ``first`` on with distance ``apart``: a range whose first element may be a symbolic rank.
 
     >>> Spaced(2, 4, 3)[2]
     10
@@ -213,10 +219,11 @@ class Spaced(Sequence[int]):
 def on_group(
     program: Program, ranks: Sequence[int], count: int = 1, first_chunk: int = 0, stride: int | None = None
 ) -> Program:
-    """Return the steps of a program that is written for ranks 0, 1, ... of a group, with ``ranks`` in their places.
+    """Return the steps of a program for ranks 0, 1, ... of a group, translated to the ranks in ``ranks``.
 
-    Chunk k of the program becomes ``count`` chunks from ``first_chunk + k * stride`` on; ``stride`` is ``count`` unless
-    said. Raises InputError for a peer outside the group, or for several chunks at once that are not side by side.
+    Chunk k of the program becomes ``count`` chunks from ``first_chunk + k * stride`` on. ``stride`` defaults to
+    ``count``. Raise InputError for a peer outside the group, and for several chunks in one operation that are not
+    adjacent.
 
     >>> steps = on_group(iter([send(1, 0), recv(1, 0)]), ranks=[4, 6], count=2)
     >>> [str(operation) for step in steps for operation in step]
@@ -271,11 +278,10 @@ Index = TypeVar("Index", int, npt.NDArray[np.int64])
 
 
 def offset(index: Index, n: int, chunks: int) -> Index:
-    """Return the first element of chunk ``index`` of a buffer of ``n`` elements in ``chunks``, followed by its scratch.
+    """Return the first element of chunk ``index`` of a buffer of ``n`` elements in ``chunks``, or of each in an array.
 
-    Of an array of chunks, the first element of each.
-
-    Chunk k of c covers elements ``[k * n // c, (k + 1) * n // c)``; scratch repeats these sizes after the buffer.
+    Chunk k of c covers elements ``[k * n // c, (k + 1) * n // c)``. Scratch chunks follow the buffer with the same
+    sizes.
 
     >>> [offset(index, n=10, chunks=4) for index in range(6)]
     [0, 2, 5, 7, 10, 12]
@@ -284,7 +290,7 @@ def offset(index: Index, n: int, chunks: int) -> Index:
 
 
 def extent(chunk: int, count: int, n: int, chunks: int) -> int:
-    """Return how many elements ``count`` chunks from ``chunk`` on hold, of a buffer of ``n`` elements in ``chunks``.
+    """Return the number of elements in ``count`` chunks from ``chunk`` on, of a buffer of ``n`` elements in ``chunks``.
 
     >>> extent(1, count=2, n=10, chunks=4)
     5

@@ -1,4 +1,4 @@
-"""An algorithm proved at many world sizes, with its costs next to the least possible, or where it goes wrong."""
+"""Prove an algorithm at many world sizes, and compare its costs with the lower bounds."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
@@ -15,7 +15,7 @@ ORDERS_COMPARED = range(2, 10)  # numbers of ranks at which a shipped algorithm'
 
 @dataclass(frozen=True)
 class Costs:
-    """What an algorithm costs at one world size, beside the least that any of its collective could."""
+    """The costs of an algorithm at one world size, with the lower bounds of its collective."""
 
     world_size: int
     steps: int
@@ -31,7 +31,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was found of one algorithm: reports by world size, up to the first that fails."""
+    """The result for one algorithm: reports by world size, up to the first failure."""
 
     algorithm: Algorithm
     reports: tuple[ProofReport, ...]
@@ -43,12 +43,12 @@ class Verdict:
 
     @property
     def costs(self) -> list[Costs]:
-        """The costs at each world size that was proved."""
+        """The costs at each proved world size."""
         return [_costs(self.algorithm, report) for report in self.reports]
 
     @property
     def wasteful_from(self) -> int | None:
-        """The least world size at which the busiest rank sends twice what it must or more; tokens do not count."""
+        """The smallest world size at which the busiest rank sends at least twice the minimum; None for barriers."""
         wasteful = (one.world_size for one in self.costs if (one.sent_ratio or 0.0) >= 2)
         return None if self.algorithm.spec.repeats else next(wasteful, None)
 
@@ -59,11 +59,11 @@ class Verdict:
 
     @property
     def harmless_mistake(self) -> str | None:
-        """The first mistake that reaches no result, at the smallest world size that has one; None without one."""
+        """The first mistake that does not affect a result, at the smallest world size; None if there is none."""
         return next((report.harmless_mistake for report in self.reports if report.harmless_mistake), None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain JSON."""
+        """Return the verdict as plain JSON."""
         return {
             "algorithm": self.algorithm.full_name,
             "correct": bool(self.reports) and self.problem is None and not self.interrupted,
@@ -79,13 +79,13 @@ class Verdict:
 def prove(
     algorithm: Algorithm, world_sizes: Iterable[int], on_proved: Callable[[int], None] = lambda done: None
 ) -> Verdict:
-    """Prove the algorithm at each world size, for every root if it has one; stop at the first failure.
+    """Prove the algorithm at each world size, for every root of a rooted collective, up to the first failure.
 
-    ``on_proved`` is called with the sum of the world sizes that are done. An interrupt ends it where some are. Raises
-    TooLarge where the first world size has too many chunks; larger ones that have are left out.
+    ``on_proved`` is called with the sum of the finished world sizes. An interrupt after the first one ends the proof
+    early. Raise TooLarge if the first world size has too many chunks; larger such sizes are skipped.
 
-    A failure with one rank is reported for the next world size if that fails too, where there is more to see. A program
-    that took too long with one rank is not run again.
+    A failure with one rank is reported for the next world size if that fails too, because it shows more. A program that
+    exceeded its time limit with one rank does not run again.
     """
     reports: list[ProofReport] = []
     undefined: dict[int, str] = {}
@@ -131,7 +131,7 @@ def prove(
 
 
 def differs_from(algorithm: Algorithm) -> int | None:
-    """Return the fewest ranks, up to nine, that reduce in different orders; None if all reduce in the same order.
+    """Return the fewest ranks, up to nine, that reduce in different orders, or None if all use the same order.
 
     >>> from collectives import find_algorithm
     >>> differs_from(find_algorithm("all_reduce/unchunked_ring")), differs_from(find_algorithm("all_reduce/ring"))
