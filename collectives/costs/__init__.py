@@ -1,1 +1,1 @@
-"""Closed-form costs of the algorithms, and lower bounds of any algorithm."""
+"""Closed-form costs of the algorithms, and lower bounds for any algorithm."""

@@ -1,4 +1,4 @@
-"""Lower bounds of any algorithm, in steps and in bytes sent, and the factor from algbw to busbw.
+"""Lower bounds for any algorithm, in steps and in bytes sent, and the factor from algbw to busbw.
 
 Sources: Bruck, Ho, Kipnis, Upfal, Weathersby (1997) for steps; Chan, Heimlich, Purkayastha, van de Geijn (2007) and
 Patarasuk and Yuan (2009) for bytes; the nccl-tests documentation, PERFORMANCE.md, for bus bandwidth.
@@ -6,10 +6,10 @@ Patarasuk and Yuan (2009) for bytes; the nccl-tests documentation, PERFORMANCE.m
 
 
 def least_steps(p: int, ports: int = 1) -> int:
-    """Return the fewest steps of any algorithm for ``p`` ranks that send and receive ``ports`` messages at a time.
+    """Return the minimum number of steps of any algorithm for ``p`` ranks that exchange ``ports`` messages at a time.
 
-    In a step, what a rank knows reaches ``ports`` more ranks for each that knew it (Bruck, Ho, Kipnis, Upfal,
-    Weathersby 1997, proposition 2.1).
+    In one step, the number of ranks that know something grows by a factor of at most ``ports + 1`` (Bruck, Ho, Kipnis,
+    Upfal, Weathersby 1997, proposition 2.1).
 
     >>> least_steps(8), least_steps(9), least_steps(9, ports=2)
     (3, 4, 2)
@@ -21,10 +21,10 @@ def least_steps(p: int, ports: int = 1) -> int:
 
 
 def least_sent_share(collective: str, p: int) -> float:
-    """Return the fewest bytes that the busiest of ``p`` ranks sends in any algorithm, as a share of the buffer.
+    """Return the minimum bytes that the busiest of ``p`` ranks sends in any algorithm, as a share of the buffer.
 
-    Of what a rank starts with, all that others need must leave it, and what the others end with must come from
-    somewhere (Chan et al. 2007, table 1; Patarasuk and Yuan 2009 for all_reduce).
+    Data that other ranks need must leave its rank, and data that other ranks end with must come from somewhere (Chan et
+    al. 2007, table 1; Patarasuk and Yuan 2009 for all_reduce).
 
     >>> least_sent_share("all_reduce", 4)
     1.5
@@ -38,9 +38,9 @@ def least_sent_share(collective: str, p: int) -> float:
 
 
 def bus_factor(collective: str, p: int) -> float:
-    """Return busbw over algbw for ``p`` ranks, as nccl-tests defines it (doc/PERFORMANCE.md); of a barrier 1.
+    """Return busbw / algbw for ``p`` ranks as nccl-tests defines it (doc/PERFORMANCE.md), and 1 for a barrier.
 
-    It is what the busiest link carries, as a share of the buffer.
+    The factor is the traffic of the busiest link as a share of the buffer.
 
     >>> bus_factor("all_gather", 4)
     0.75

@@ -1,11 +1,11 @@
-"""Seconds between which an algorithm takes, whatever the length of its buffers, on a symmetric network.
+"""Lower and upper bounds of an algorithm's time for any buffer length, on a symmetric network.
 
-Chunk sizes of a buffer differ by one element at most, so each message lies between one of a buffer rounded down to
-equal chunks and one of a buffer rounded up. Where a rank sends to one rank at a time and receives from one at a time,
-no link is ever shared by messages of two pairs, so that every time is a maximum of sums of the messages' own times: it
-lies between the closed forms of the two buffers. Elsewhere each bound has a reason of its own, at its function.
+The chunk sizes of a buffer differ by at most one element. So each message takes at least the time in a buffer rounded
+down to equal chunks, and at most the time in a buffer rounded up. If each rank sends to one rank and receives from one
+rank at a time, no link is shared by messages of two pairs. Then every time is a maximum of sums of message times, and
+lies between the closed forms of the two buffers. Other algorithms have their own argument, at their function.
 
-The network is that of ``closed_forms``. What a bracket says is exact where both bounds are one.
+The network is that of ``closed_forms``. A bracket is exact if its bounds are equal.
 """
 
 from collections.abc import Callable
@@ -42,16 +42,16 @@ INNER = ("node", "rail", "gather")  # parameters of a hierarchical algorithm tha
 
 
 class Bracket(NamedTuple):
-    """Seconds that no run goes below, and seconds that none goes beyond."""
+    """The seconds that every run takes at least and at most."""
 
     least: float
     most: float
 
 
 def bracket(algorithm: Algorithm, model: CostModel, elements: int) -> Bracket:
-    """Return the bracket of a library algorithm on a buffer of so many elements; 0 and infinity where none is known.
+    """Return the bracket of a library algorithm on a buffer of ``elements``, or (0, infinity) if none is known.
 
-    ``model`` says how long the buffer is in bytes.
+    ``model`` has the length of the buffer in bytes.
 
     >>> from collectives import find_algorithm
     >>> network = CostModel(p=4, nbytes=40.0, alpha=1.0, beta=1.0, gamma=0.0)
@@ -69,15 +69,15 @@ def bracket(algorithm: Algorithm, model: CostModel, elements: int) -> Bracket:
 
 
 def least_on_faster(algorithm: Algorithm, model: CostModel, elements: int) -> float:
-    """Return seconds that no run goes below on a network where no message is faster than on that of ``model``.
+    """Return a lower bound in seconds for any network whose messages are not faster than those of ``model``.
 
-    They count messages that follow each other and nothing that they may share; 0 where none are known.
+    The bound adds the times of consecutive messages, without sharing. It is 0 if none is known.
     """
     return bracket(algorithm, model, elements).least if _is_one_at_a_time(algorithm) else 0.0
 
 
 def _bounds(algorithm: Algorithm) -> Callable[[Algorithm, CostModel, CostModel], tuple[float, float]]:
-    """Return the function that finds the bracket of an algorithm from models of the shorter and the longer buffer."""
+    """Return the function that computes an algorithm's bracket from the models of the shorter and the longer buffer."""
     name = f"{algorithm.spec.name}/{algorithm.name}"
     if _is_one_at_a_time(algorithm):
         return _between_closed_forms
@@ -89,7 +89,7 @@ def _bounds(algorithm: Algorithm) -> Callable[[Algorithm, CostModel, CostModel],
 
 
 def _is_one_at_a_time(algorithm: Algorithm) -> bool:
-    """Return whether every rank sends to one rank at a time and receives from one at a time."""
+    """Return whether every rank sends to one rank, and receives from one rank, at a time."""
     name = f"{algorithm.spec.name}/{algorithm.name}"
     if name == "all_reduce/hierarchical":
         return all(algorithm.parameters.get(key) in (None, "ring") for key in INNER)
@@ -97,38 +97,39 @@ def _is_one_at_a_time(algorithm: Algorithm) -> bool:
 
 
 def _between_closed_forms(algorithm: Algorithm, lower: CostModel, upper: CostModel) -> tuple[float, float]:
-    """Return the closed forms of the shorter and of the longer buffer."""
+    """Return the closed forms of the shorter and the longer buffer."""
     least, most = closed_form(algorithm, lower), closed_form(algorithm, upper)
     return (0.0, inf) if least is None or most is None else (least, most)
 
 
 def _between_closed_forms_of_direct(algorithm: Algorithm, lower: CostModel, upper: CostModel) -> tuple[float, float]:
-    """Return the closed forms, which bound what sends all messages of a step at once.
+    """Return the closed forms, which also bound algorithms that send all messages of a step at once.
 
-    All that a rank receives in a step crosses its link, after one latency, and no rank begins its second step before.
-    A link never has more than p - 1 messages of one step, of which a max-min fair share is at least its capacity
-    over that number; and once all ranks have ended the first step, nothing of it is left on the links.
+    All data that a rank receives in a step crosses its link after one latency, and no rank begins its second step
+    earlier. A link never has more than p - 1 messages of one step, and a max-min fair share is at least the capacity
+    divided by that number. When all ranks have finished the first step, none of its messages are left on the links.
     """
     return _between_closed_forms(algorithm, lower, upper)
 
 
 def _two_trees(algorithm: Algorithm, lower: CostModel, upper: CostModel) -> tuple[float, float]:
-    """Return the bounds of two trees: no link has more than two messages at once, each with half of it at least."""
+    """Return the bounds for two trees: a link has at most two messages at once, each with at least half of it."""
     most = closed_form(algorithm, upper)
     return least_seconds(algorithm, lower), inf if most is None else most
 
 
 def _bidirectional_ring(algorithm: Algorithm, lower: CostModel, upper: CostModel) -> tuple[float, float]:
-    """Return the bounds of two rings, one each way, that share every link.
+    """Return the bounds for two rings in opposite directions that share every link.
 
-    No link has more than two messages at once, so each has half of a link at least, as in the closed form.
+    A link has at most two messages at once, so each has at least half of it, as in the closed form.
 
-    All that a rank sends crosses its link, which besides is idle while both rings wait: for their first messages, and
-    between steps for as long as they are in step. If all messages of a step are posted within d seconds, alone on its
-    links none moves bytes for longer than d, so that the first of them ends no earlier than 2 m - d after its latency,
-    where m is what the shorter message takes alone, and the last no later than d + 2 M, M for the longer one. Those of
-    the next step are posted within 2 d + 2 (M - m) and what reducing differs by; and between the steps the link is idle
-    for a latency and the reducing, less that. This holds until the messages of two steps could meet.
+    All data that a rank sends crosses its link. The link is also idle while both rings wait: for their first messages,
+    and between steps as long as the rings are synchronized. Let all messages of a step be posted within d seconds. A
+    message is alone on its links for at most d, so the first one ends at least 2 m - d after its latency, where m is
+    the time of the shorter message alone. The last one ends at most d + 2 M after it, M for the longer message. The
+    messages of the next step are posted within 2 d + 2 (M - m) plus the difference in reduction times. Between the
+    steps the link is idle for a latency and the reduction, minus that. This holds until messages of two steps could
+    overlap.
     """
     steps, share = 2 * (lower.p - 1), 1 / (2 * lower.p)
     seconds, spread = lower.alpha + 2 * steps * share * lower.nbytes * lower.beta, 0.0

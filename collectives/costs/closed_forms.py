@@ -1,10 +1,10 @@
-"""Closed-form costs, in the field's alpha (s a message), beta (s a byte), gamma (s a byte reduced or copied).
+"""Closed-form costs in alpha (s/message), beta (s/byte sent) and gamma (s/byte reduced or copied).
 
-They hold on a symmetric network without contention: every rank has a link of its own, full duplex, into a switch that
-never fills, and what a rank sends at the same time shares its link. Buffers fall into equal chunks. There they equal
+The formulas hold on a symmetric network without contention: each rank has its own full-duplex link into a switch
+without limits, and its simultaneous sends share that link. Buffers divide into equal chunks. There the formulas equal
 the simulation to the last digit, except those in ``UPPER_BOUNDS``, which no run exceeds.
 
-Each function is called like the library algorithm whose seconds it returns.
+Each function has the name of the library algorithm whose time it returns, in seconds.
 
 Sources: Chan, Heimlich, Purkayastha, van de Geijn (2007); Thakur, Rabenseifner, Gropp (2005); Patarasuk and Yuan (2009)
 for the ring; Sanders, Speck, Träff (2009) for the two trees; the rest follows from the programs by counting.
@@ -23,7 +23,7 @@ ROUNDING = 1e-12  # of the time that has passed; a message with less than that l
 
 
 class StepShares(NamedTuple):
-    """What a step sends and then reduces, as shares of the buffer."""
+    """The data that a step sends and then reduces, as shares of the buffer."""
 
     sent: float
     reduced: float
@@ -31,7 +31,7 @@ class StepShares(NamedTuple):
 
 @dataclass
 class _Channel:
-    """The steps of a channel, and its progress through them."""
+    """The steps of a channel, and its progress."""
 
     steps: list[StepShares]
     done: int = 0
@@ -42,10 +42,10 @@ class _Channel:
 def seconds_on_shared_link(
     channels: Sequence[list[StepShares]], alpha: float, sending: float, reducing: float
 ) -> float:
-    """Return the seconds until the last of the channels has done its steps.
+    """Return the seconds until the last channel has finished its steps.
 
-    A step waits ``alpha`` seconds, then sends, sharing the link equally with the channels that send at that time, then
-    reduces. ``sending`` is what a whole buffer takes to send alone, ``reducing`` what it takes to reduce, in seconds.
+    A step waits ``alpha`` seconds, sends, and then reduces. It shares the link equally with the channels that send at
+    the same time. ``sending`` is the time to send a whole buffer alone, ``reducing`` the time to reduce it, in seconds.
 
     >>> half = [StepShares(sent=0.5, reduced=0.0)]
     >>> seconds_on_shared_link([half, half], alpha=1.0, sending=4.0, reducing=0.0)
@@ -73,7 +73,7 @@ def seconds_on_shared_link(
 
 
 class CostModel(NamedTuple):
-    """The ranks, the bytes of their buffers, and what the network costs them.
+    """The ranks, their buffer size, and the costs of the network.
 
     >>> CostModel(p=4, nbytes=1e6, alpha=1e-6, beta=1e-9, gamma=0.0).doublings
     2
@@ -86,7 +86,7 @@ class CostModel(NamedTuple):
     gamma: float  # seconds a byte reduced or copied
 
     def messages(self, number: float, share: float) -> float:
-        """Return the seconds of so many messages, one after the other, each of a share of the buffer."""
+        """Return the seconds of ``number`` consecutive messages, each with a share of the buffer."""
         return number * (self.alpha + share * self.nbytes * self.beta)
 
     def work(self, share: float) -> float:
@@ -94,7 +94,7 @@ class CostModel(NamedTuple):
         return share * self.nbytes * self.gamma
 
     def for_group(self, p: int, share: float = 1.0) -> "CostModel":
-        """Return the model of ``p`` of the ranks with a share of the buffer."""
+        """Return the model for a group of ``p`` ranks with a share of the buffer."""
         return self._replace(p=p, nbytes=self.nbytes * share)
 
     @property
@@ -104,12 +104,12 @@ class CostModel(NamedTuple):
 
     @property
     def core(self) -> int:
-        """The largest power of two among the ranks."""
+        """The largest power of two up to the number of ranks."""
         return 1 << (self.p.bit_length() - 1)
 
     @property
     def others(self) -> float:
-        """(p - 1) / p, the share of the buffer that belongs to others."""
+        """(p - 1) / p, the share of the buffer that belongs to other ranks."""
         return (self.p - 1) / self.p
 
 
@@ -126,7 +126,7 @@ def naive_scatter(m: CostModel) -> float:
 
 
 def direct_all_gather(m: CostModel) -> float:
-    """All messages at once share the link of a rank, and pay for their latency once."""
+    """All messages of a rank share its link and have one latency together."""
     return m.messages(1, m.others) if m.p > 1 else 0.0
 
 
@@ -143,7 +143,7 @@ def binomial_reduce(m: CostModel) -> float:
 
 
 def binomial_scatter(m: CostModel) -> float:
-    """Each step's message is half as long as the one before: together all but the root's own part."""
+    """Each message is half as long as the one before. Together they are everything except the root's part."""
     return m.messages(m.doublings, 0) + m.messages(1, m.others) - m.alpha
 
 
@@ -164,7 +164,7 @@ def ring_reduce_scatter(m: CostModel) -> float:
 
 
 def bidirectional_ring_reduce_scatter(m: CostModel) -> float:
-    """Both channels share the link, but each reduces its half while the other does."""
+    """Both channels share the link, but reduce their halves at the same time."""
     return ring_all_gather(m) + m.work(m.others / 2)
 
 
@@ -173,7 +173,7 @@ def unchunked_ring_all_reduce(m: CostModel) -> float:
 
 
 def spare_ranks(m: CostModel) -> float:
-    """Return what the ranks beyond a power of two add: their buffers go to core ranks, are reduced, and come back."""
+    """Return the extra time of spare ranks: their buffers go to core ranks, are reduced, and come back."""
     return m.messages(2, 1) + m.work(1) if m.p > m.core else 0.0
 
 
@@ -188,7 +188,7 @@ def halving_doubling_all_reduce(m: CostModel) -> float:
 
 
 def exchanged_shares(m: CostModel) -> list[float]:
-    """Return the shares that rank 0 exchanges, step by step: of its own parts and of those of a spare rank."""
+    """Return the shares of the buffer that rank 0 exchanges in each step: its own parts and those of a spare rank."""
     spare, counts = m.p - m.core, [1 << bit for bit in range(m.core.bit_length() - 1)]
     return [(count + min(count, spare)) / m.p for count in counts]
 
@@ -208,7 +208,7 @@ def bruck_all_gather(m: CostModel) -> float:
 
 
 def bruck_all_to_all(m: CostModel) -> float:
-    """A part travels once for each bit of its distance, packed and unpacked each time; two rotations besides."""
+    """A part travels once per set bit of its distance, packed and unpacked each time. Two rotations come on top."""
     if m.p == 1:
         return 0.0
     travelled = sum(distance.bit_count() for distance in range(m.p)) / m.p
@@ -224,15 +224,15 @@ def dissemination_barrier(m: CostModel) -> float:
 
 
 def double_tree_broadcast(m: CostModel, slices: int = 8) -> float:
-    """Return an upper bound: no link carries more than two of the messages, of n / 2s bytes, at once.
+    """Return an upper bound: a link carries at most two of the messages, of n / 2s bytes each, at once.
 
-    Each tree is ceil(log2 p) deep: below the root hangs a full one, and others to the right, which are no deeper.
+    Each tree is ceil(log2 p) deep: a full tree is below the root, and the trees to its right are not deeper.
     """
     return m.messages(m.doublings + slices - 1, 1 / slices) if m.p > 1 else 0.0
 
 
 def double_tree_reduce(m: CostModel, slices: int = 8) -> float:
-    """Return an upper bound, with a step for each child; a rank passes on one slice while it receives the next."""
+    """Return an upper bound with one step per child. A rank passes one slice on while it receives the next."""
     if m.p == 1:
         return 0.0
     most_children = 1 if m.p < 4 else 2
@@ -241,10 +241,10 @@ def double_tree_reduce(m: CostModel, slices: int = 8) -> float:
 
 
 def double_tree_lower_bound(m: CostModel, collective: str, slices: int) -> float:
-    """Return the seconds that no run of a collective over two trees goes below.
+    """Return a lower bound in seconds for a collective over two trees.
 
-    The last slice of each tree goes all the way, after the others; the root's link carries all of the buffer; and a
-    rank with two children, which there is from four ranks on, receives from one after the other.
+    The last slice of each tree travels the whole way after the others. The root's link carries the whole buffer. From
+    four ranks on, a rank with two children receives from one after the other.
     """
     hop = m.messages(1, 1 / (2 * slices))
     one_way = max((m.doublings + slices - 1) * hop, m.messages(1, 1) + (m.doublings - 1) * hop)
@@ -255,7 +255,7 @@ def double_tree_lower_bound(m: CostModel, collective: str, slices: int) -> float
 
 
 def torus_all_reduce(m: CostModel, columns: int | None = None, rows: int | None = None) -> float:
-    """Two channels, one a direction, begin in each dimension; what they send at the same time shares the link."""
+    """Two channels, one per direction, begin in each dimension. Their simultaneous messages share the link."""
     shape = torus_shape(m.p, columns, rows)
     orders = [shape[k:] + shape[:k] for k in range(len(shape)) for _ in range(2)]
     seconds = (m.alpha, m.nbytes * m.beta, m.nbytes * m.gamma)
@@ -263,7 +263,7 @@ def torus_all_reduce(m: CostModel, columns: int | None = None, rows: int | None 
 
 
 def _torus_channel(sizes: Sequence[int], channels: int) -> list[StepShares]:
-    """Return the steps of one of the channels: rings in dimensions of these sizes."""
+    """Return the steps of one channel: rings in dimensions of these sizes."""
     shares = [1 / (channels * prod(sizes[: place + 1])) for place in range(len(sizes))]
     rings = [[share] * (size - 1) for size, share in zip(sizes, shares, strict=True)]
     there = [StepShares(share, share) for ring in rings for share in ring]
@@ -273,7 +273,7 @@ def _torus_channel(sizes: Sequence[int], channels: int) -> list[StepShares]:
 def hierarchical_all_reduce(
     m: CostModel, gpus: int | None = None, node: str = "ring", rail: str = "ring", gather: str | None = None
 ) -> float | None:
-    """Return the sum of the closed forms of the algorithms inside; None where one of them has several channels."""
+    """Return the sum of the closed forms of the inner algorithms, or None if one of them has several channels."""
     width = choose_width(m.p, gpus, "gpus")
     inner, across = m.for_group(width), m.for_group(m.p // width, 1 / width)
     dimensions = [
@@ -334,7 +334,7 @@ UPPER_BOUNDS = {"broadcast/double_tree", "reduce/double_tree", "all_reduce/doubl
 
 
 def closed_form(algorithm: Algorithm, model: CostModel) -> float | None:
-    """Return the seconds that the formula of a library algorithm gives, with its parameters; None without a formula.
+    """Return the seconds of a library algorithm by its formula and parameters, or None if it has no formula.
 
     >>> from collectives import find_algorithm
     >>> network = CostModel(p=4, nbytes=1e6, alpha=1e-6, beta=1e-9, gamma=0.0)
@@ -346,7 +346,7 @@ def closed_form(algorithm: Algorithm, model: CostModel) -> float | None:
 
 
 def least_seconds(algorithm: Algorithm, model: CostModel) -> float:
-    """Return the seconds that no run of a library algorithm with equal chunks goes below; 0 where none are known."""
+    """Return a lower bound in seconds for a library algorithm with equal chunks, or 0 if none is known."""
     name = f"{algorithm.spec.name}/{algorithm.name}"
     if not algorithm.is_builtin or name not in UPPER_BOUNDS or model.p == 1:
         return 0.0

@@ -1,4 +1,4 @@
-"""Hops: messages of a rank program by what their time depends on, and the small programs, probes, that time them."""
+"""Hops are classes of messages with equal time. Probes are the small programs that measure a hop."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -18,10 +18,10 @@ Site = tuple[int, int, int]  # rank, channel, step
 
 
 class Hop(NamedTuple):
-    """A message by what its time depends on.
+    """The properties of a message that determine its time.
 
-    The pattern says what else happens to its ranks meanwhile: nothing (``relay``), every rank sends to ``width`` others
-    and receives from as many at once (``exchange``), or one rank receives from ``width`` others that were ready before
+    The pattern is what else happens to its ranks at the same time: nothing (``relay``), every rank sends to ``width``
+    others and receives from as many (``exchange``), or one rank receives from ``width`` ranks that were ready before
     (``fan_in``), or sends to them (``fan_out``).
     """
 
@@ -33,7 +33,7 @@ class Hop(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """A program of ``length`` hops of one kind, each of which sends on what the one before has brought."""
+    """A program of ``length`` equal hops, each of which forwards the data of the one before."""
 
     pattern: str
     width: int
@@ -43,12 +43,12 @@ class Probe(NamedTuple):
 
 
 def long_chain(world_size: int) -> int:
-    """Return how many hops the longer chain of a relay or an exchange has: each rank has then sent and received."""
+    """Return the length of the longer chain of a relay or exchange, in which each rank has sent and received."""
     return 3 if world_size <= 2 else 5
 
 
 def probes_of(hop: Hop, world_size: int) -> Iterator[Probe]:
-    """Yield the probes that time a hop.
+    """Yield the probes that measure a hop.
 
     >>> [probe.length for probe in probes_of(Hop("relay", 1, False, 4096, is_first=False), world_size=2)]
     [1, 3]
@@ -62,7 +62,7 @@ def probes_of(hop: Hop, world_size: int) -> Iterator[Probe]:
 
 
 def hop_seconds(hop: Hop, world_size: int, seconds: Callable[[Probe], float]) -> float:
-    """Return the seconds of a hop from those of its probes: of a later one the increment that it makes to a chain.
+    """Return the seconds of a hop from its probes; a later hop is the increment of a longer chain.
 
     The chain of a fan alternates: in, out, in. The messages of a fan share its time equally.
 
@@ -79,7 +79,7 @@ def hop_seconds(hop: Hop, world_size: int, seconds: Callable[[Probe], float]) ->
 
 @dataclass(frozen=True)
 class HopKind:
-    """A message of a schedule: between which steps, and how it is timed."""
+    """A message of a schedule: its steps, and the way to measure it."""
 
     src: Site
     dst: Site
@@ -93,14 +93,14 @@ class HopKind:
     is_first: bool
 
     def hop(self, request: Request, world_size: int) -> Hop:
-        """Return the hop that this message is in a request; chunks of almost equal length count as equal."""
+        """Return the hop of this message in a request. Chunks that differ by one element count as equal."""
         chunks = request.algorithm.chunks(world_size)
         nbytes = self.count * -(-request.elements // chunks) * request.itemsize
         return Hop(self.pattern, self.width, self.reduces, nbytes, self.is_first)
 
 
 def request_hops(request: Request, world_size: int) -> list[Hop]:
-    """Return the kinds of hops that a request makes, each once; none where a backend makes them inside.
+    """Return the distinct hops of a request, or none if a backend runs it internally.
 
     >>> from collectives import find_algorithm
     >>> hops = request_hops(Request(find_algorithm("all_reduce/ring"), elements=1024), world_size=2)
@@ -117,7 +117,7 @@ def request_hops(request: Request, world_size: int) -> list[Hop]:
 def find_hops(algorithm: Algorithm, world_size: int, root: int) -> dict[int, HopKind]:
     """Return the messages of a schedule by the index of their receive.
 
-    A fan is one rank's row of steps that only receive, or only send, in which every later peer was ready before.
+    A fan is a sequence of steps of one rank that only receive, or only send, whose later peers were all ready before.
     """
     schedule = build_schedule(algorithm, world_size, root)
     depth = {(rank, channel, step): depth for rank, channel, step, depth in completion_depths(schedule)}
@@ -170,7 +170,7 @@ def _by_step(schedule: Schedule, *kinds: Kind) -> dict[Site, list[int]]:
 
 
 def _before(depth: dict[Site, int], site: Site) -> int:
-    """Return the depth of what a channel has done before a step."""
+    """Return the depth of a channel before a step."""
     rank, channel, step = site
     return depth.get((rank, channel, step - 1), 0)
 
@@ -178,9 +178,9 @@ def _before(depth: dict[Site, int], site: Site) -> int:
 def _fans(
     schedule: Schedule, own: dict[Site, list[int]], other: dict[Site, list[int]], depth: dict[Site, int]
 ) -> dict[Site, tuple[int, bool]]:
-    """Return for the steps that belong to a fan its width, and whether it is its ranks' first communication.
+    """Return the width of the fan of each step, and whether it is the first communication of its ranks.
 
-    ``own`` has the operations that a fan is made of, ``other`` those in the other direction.
+    ``own`` has the operations of fans, ``other`` those in the opposite direction.
     """
 
     def were_ready(site: Site) -> bool:
@@ -197,7 +197,7 @@ def _fans(
 def _rows(
     own: dict[Site, list[int]], other: dict[Site, list[int]], were_ready: Callable[[Site], bool]
 ) -> Iterator[list[Site]]:
-    """Yield the rows of steps, side by side on one channel, whose messages make one fan."""
+    """Yield the consecutive steps of one channel whose messages form a fan."""
     row: list[Site] = []
     for site in sorted(one for one in own if not other.get(one)):
         follows = bool(row) and row[-1] == (site[0], site[1], site[2] - 1)

@@ -1,1 +1,1 @@
-"""Proofs about schedules: no deadlock, and every rank ends with what the spec says."""
+"""Prove schedules: no deadlock, and every rank ends with the data that the spec requires."""

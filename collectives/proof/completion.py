@@ -1,7 +1,7 @@
-"""The order in which the steps of all ranks can complete, or the ranks that wait for each other in a circle.
+"""The order in which the steps of all ranks complete, or the ranks that wait for each other in a cycle.
 
-Rendezvous is assumed: neither half of a message completes before the other is posted. So a program that finishes here
-needs no buffering from any backend. Matching is static, so this one order stands for every interleaving.
+Completion assumes rendezvous: neither half of a message completes before the other is posted. So a program that
+finishes here needs no buffering in any backend. Matching is static, so one order represents every interleaving.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from collectives.schedule.schedule import Schedule
 
 
 class Completed(NamedTuple):
-    """A step of one channel of a rank."""
+    """A completed step of one channel of a rank."""
 
     rank: int
     channel: int
@@ -27,8 +27,8 @@ Meeting = tuple[int, int, int]  # actor and step of the other half of a message;
 def completion_order(schedule: Schedule) -> Iterator[Completed]:
     """Yield each step of each channel of each rank, in an order in which they can complete.
 
-    A step is posted when the one before it on its channel is complete, and completes when the other halves of its
-    messages are posted, which of a half that meets nothing never is. Raises Deadlock.
+    A step is posted when the step before it on its channel is complete. It completes when the other halves of its
+    messages are posted; a half without a match never completes. Raise Deadlock.
 
     >>> from collectives import find_algorithm
     >>> from collectives.schedule.build import build_schedule
@@ -40,10 +40,10 @@ def completion_order(schedule: Schedule) -> Iterator[Completed]:
 
 
 def completion_depths(schedule: Schedule) -> Iterator[tuple[int, int, int, int]]:
-    """Yield rank, channel, step and depth of the steps in the order of ``completion_order``. Raises Deadlock.
+    """Yield the rank, channel, step and depth of each step in completion order. Raise Deadlock.
 
-    The depth counts the messages of the longest chain that ends with the step, through all ranks. In a chain, the
-    sender or the receiver of each message completes the message before it in an earlier step of the same channel.
+    The depth is the number of messages in the longest chain that ends with the step, over all ranks. In a chain, the
+    sender or receiver of each message completes the previous message in an earlier step of the same channel.
 
     >>> from collectives import find_algorithm
     >>> from collectives.schedule.build import build_schedule
@@ -87,7 +87,7 @@ def _all_posted(meetings: list[Meeting], position: list[int]) -> bool:
 
 
 def _meetings(schedule: Schedule, number: dict[tuple[int, int], int]) -> list[list[list[Meeting]]]:
-    """Return the other halves that each step of each actor meets; [actor][step]."""
+    """Return the other halves that each step of each actor needs; [actor][step]."""
     meetings: list[list[list[Meeting]]] = [
         [[] for _ in program] for channels in schedule.programs for program in channels
     ]
@@ -105,7 +105,7 @@ def _meetings(schedule: Schedule, number: dict[tuple[int, int], int]) -> list[li
 def _deadlock(
     schedule: Schedule, actors: list[tuple[int, int]], position: list[int], meetings: list[list[list[Meeting]]]
 ) -> Deadlock:
-    """Return the error that names the ranks which wait for each other in a circle."""
+    """Return the error that names the ranks in a wait-for cycle."""
     blocking = {
         actor: next(met for met in meetings[actor][at] if position[met[0]] < met[1])
         for actor, at in enumerate(position)

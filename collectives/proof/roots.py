@@ -1,7 +1,7 @@
-"""Roots that one proof serves: counted from the root, their programs are equal.
+"""Group roots whose programs are equal when ranks are counted from the root, so that one proof serves all.
 
-One more of the root is then a permutation of ranks and parts, which takes the program, its rules and its spec to those
-of the next root.
+Moving the root by one is then a permutation of ranks and parts. It maps the program, its rules and its spec to those of
+the next root.
 """
 
 from dataclasses import replace
@@ -22,9 +22,9 @@ MOST_SPLITS = 16  # runs that stand for some roots of a position only; beyond it
 
 
 def root_classes(algorithm: Algorithm, world_size: int) -> list[list[int]]:
-    """Return the roots in classes, of which each needs one proof.
+    """Return the roots in classes, each of which needs one proof.
 
-    A program that fails, breaks a rule or does anything unusual has a class for each root.
+    A program that fails, breaks a rule or is unusual gets one class per root.
 
     >>> from collectives import find_algorithm
     >>> root_classes(find_algorithm("broadcast/binomial"), 4), root_classes(find_algorithm("scatter/binomial"), 4)
@@ -43,7 +43,7 @@ def root_classes(algorithm: Algorithm, world_size: int) -> list[list[int]]:
 
 
 def _run(call: ProgramCall) -> list[tuple[Any, ...]]:
-    """Return the programs of all positions, counted from each root. Raises Diverges if that takes too many runs."""
+    """Return the programs of all positions counted from each root. Raise Diverges if that takes too many runs."""
     p, runs, splits = call.world_size, 0, 0
     programs: list[list[tuple[int, bytes, bytes]]] = [[] for _ in range(p)]
     waiting = [np.divmod(np.arange(p * p, dtype=np.int64), p)]  # positions and roots
@@ -69,7 +69,7 @@ def _run(call: ProgramCall) -> list[tuple[Any, ...]]:
 
 
 def _run_together(call: ProgramCall, ranks: Ints, roots: Ints) -> list[OperationBlock]:
-    """Return the operations of some ranks, each with its root, one block a channel. Raises Diverges if they differ."""
+    """Return the operations of ranks with their roots, one block per channel. Raise Diverges if they differ."""
     if len(roots) == 1:
         channels = replace(call, root=int(roots[0])).run_alone(int(ranks[0]))
     else:
@@ -80,9 +80,9 @@ def _run_together(call: ProgramCall, ranks: Ints, roots: Ints) -> list[Operation
 def _from_root(
     call: ProgramCall, root: Any, kind: Ints, peer: Ints, chunk: Ints, count: Ints, into: Ints
 ) -> tuple[Any, ...]:
-    """Return the fields of operations with peers, and chunks of parts, counted from the root.
+    """Return the fields of operations, with peers and chunks counted from the root.
 
-    Raises Diverges for a peer or chunks that do not exist: counted from another root they might.
+    Raise Diverges for peers and chunks that do not exist, because they may exist for another root.
     """
     p, chunks, local = call.world_size, call.chunks, kind >= Kind.COPY
     shift = root * (chunks // p) if call.algorithm.spec.has_parts else 0

@@ -1,14 +1,14 @@
-"""The proof that an algorithm achieves its spec: a symbolic run in which chunks hold contributors instead of numbers.
+"""Prove that an algorithm meets its spec, by a symbolic run in which chunks hold contributors instead of numbers.
 
-Numbers can match by luck, contributors cannot. A chunk holds the set of ranks whose data is in it, as the bits of an
-integer (0: undefined), and its *origin*: the chunk of their buffers that this data comes from. Steps complete in the
-order of ``collectives.proof.completion``, which stands for every interleaving. Of what a rank ends without it is said
-who had it last, and what the rank received instead.
+Numbers can match by luck, contributors cannot. A chunk holds the set of ranks whose data it contains, as the bits of an
+integer (0: undefined), and its *origin*: the chunk of their buffers from which this data comes. Steps complete in the
+order of ``collectives.proof.completion``, which represents every interleaving. For data that is missing at the end, the
+error names the rank that had it last, and what the other rank received instead.
 
-An operation that reads undefined data, adds data of another chunk or counts a contribution twice is a *mistake*. It has
-a bit of its own above those of the ranks, and is an error only if that bit reaches a result.
+An operation that reads undefined data, adds data of another chunk or counts a contribution twice is a *mistake*. A
+mistake has its own bit above those of the ranks, and is an error only if this bit reaches a result.
 
-A chunk also holds its *reduction order*: the number of the tree of sums that made it. Floating-point addition is
+A chunk also has a *reduction order*: the number of the tree of sums that produced it. Floating-point addition is
 commutative but not associative, so a + b and b + a are one tree, while (a + b) + c and a + (b + c) are two.
 """
 
@@ -30,7 +30,7 @@ from collectives.step import Kind, Operation
 
 
 class Landing(NamedTuple):
-    """An operation that wrote a chunk. Sets of ranks whose data is in it are the bits of an integer."""
+    """An operation that wrote a chunk. Contributors are the bits of an integer."""
 
     operation: int  # its index in the schedule
     chunk: int
@@ -41,7 +41,7 @@ class Landing(NamedTuple):
 
 
 class WrongChunk(NamedTuple):
-    """A chunk that does not hold what the spec says at the end."""
+    """A chunk that differs from the spec at the end."""
 
     rank: int
     chunk: int
@@ -50,9 +50,9 @@ class WrongChunk(NamedTuple):
 
 
 def explain_missing(schedule: Schedule, landings: Sequence[Landing], rank: int, chunk: int, missing: int) -> str:
-    """Return what became of the contribution of the first rank in ``missing``, which chunk ``chunk`` of ``rank`` lacks.
+    """Return what happened to the contribution of the first rank in ``missing`` to chunk ``chunk`` of ``rank``.
 
-    ``landings`` are those of all ranks in the order in which they happened.
+    ``landings`` are those of all ranks, in order.
     """
     contributor = missing & -missing
     which = "it" if missing == contributor else f"that of {_ranks_of(contributor)}"
@@ -65,7 +65,7 @@ def explain_missing(schedule: Schedule, landings: Sequence[Landing], rank: int, 
 
 
 def explain_other(schedule: Schedule, landings: Sequence[Landing], rank: int, chunk: int) -> str:
-    """Return which operation wrote last what a chunk holds at the end; empty if none did."""
+    """Return the operation that wrote a chunk last, or a note that none did."""
     own = [one for one in landings if schedule.rank[one.operation] == rank and one.chunk == chunk]
     return (
         f"; it came in {_step(schedule, own[-1].operation)}, by {schedule.operation(own[-1].operation)}"
@@ -75,7 +75,7 @@ def explain_other(schedule: Schedule, landings: Sequence[Landing], rank: int, ch
 
 
 def _where_it_stayed(schedule: Schedule, landings: Sequence[Landing], contributor: int, chunk: int, which: str) -> str:
-    """Return who got a contribution last, and whether that rank ever sends it on."""
+    """Return the last rank that received a contribution, and whether it ever sends it on."""
     came = [
         one for one in landings
         if one.origin == chunk and one.brought & contributor and not one.before & contributor
@@ -89,7 +89,7 @@ def _where_it_stayed(schedule: Schedule, landings: Sequence[Landing], contributo
 
 
 def _never_sent(schedule: Schedule, landings: Sequence[Landing], contributor: int, chunk: int) -> str:
-    """Return that a rank has sent its contribution to nobody, and what it held of that chunk in the end."""
+    """Return a note that a rank never sends its contribution, and what it holds of the chunk at the end."""
     owner = contributor.bit_length() - 1
     own = [one for one in landings if schedule.rank[one.operation] == owner and one.chunk == chunk]
     lost = [one for one in own if one.before & contributor and not one.after & contributor]
@@ -105,7 +105,7 @@ def _never_sent(schedule: Schedule, landings: Sequence[Landing], contributor: in
 
 
 def last_step(schedule: Schedule, rank: int) -> str:
-    """Return in which line a rank's program ends, for what it never does; nothing where that is not known."""
+    """Return the line in which a rank's program ends, or an empty string if it is unknown."""
     programs = schedule.programs[rank]
     channel = max(range(len(programs)), key=lambda one: len(programs[one]), default=0)
     steps = len(programs[channel]) if programs else 0
@@ -117,12 +117,12 @@ def last_step(schedule: Schedule, rank: int) -> str:
 
 
 def _line_after_comma(schedule: Schedule, index: int) -> str:
-    """Return ``, line 9`` for an operation of a user's file, inside brackets that name the step."""
+    """Return text such as ``, line 9`` for an operation of a user's file, for use in brackets."""
     return schedule.line(index).replace(" (", ", ").partition(" of ")[0]
 
 
 def _later_sends(schedule: Schedule, landing: Landing) -> Iterator[int]:
-    """Yield the sends of a landing's chunk by the rank that it happened on, in later steps."""
+    """Yield the sends of a landing's chunk by its rank in later steps."""
     at = landing.operation
     for index, kind in enumerate(schedule.kind.tolist()):
         if kind == Kind.SEND and schedule.rank[index] == schedule.rank[at] and schedule.step[index] > schedule.step[at]:
@@ -132,7 +132,7 @@ def _later_sends(schedule: Schedule, landing: Landing) -> Iterator[int]:
 
 
 def _received(schedule: Schedule, own: Sequence[Landing], rank: int, chunk: int) -> str:
-    """Return what a rank received last for a chunk, where it should have been."""
+    """Return the last operation that received a chunk on the rank that needs it."""
     received = [one for one in own if schedule.match[one.operation] >= 0]
     if not received:
         return f"rank {rank} never receives chunk {chunk}{last_step(schedule, rank)}"
@@ -150,7 +150,7 @@ def _step(schedule: Schedule, index: int) -> str:
 
 
 def _ranks_of(bits: int) -> str:
-    """Return ``rank 3``, or ``ranks 0, 2``; of many the first few.
+    """Return text such as ``rank 3`` or ``ranks 0, 2``, shortened for many ranks.
 
     >>> _ranks_of(0b101)
     'ranks 0, 2'
@@ -165,7 +165,7 @@ ChunkValues = tuple[list[int], list[int], list[int]]  # contributors, origins an
 
 @dataclass(frozen=True)
 class ProofReport:
-    """What a proved algorithm costs at one world size.
+    """The costs of a proved algorithm at one world size.
 
     >>> verify("all_gather/direct", world_size=4)
     ProofReport(world_size=4, root=0, steps=1, messages=12, sent_share=0.75, ports=3, bitwise_identical=True, \
@@ -183,10 +183,10 @@ harmless_mistake=None)
 
 
 def verify(algorithm: str | Algorithm, world_size: int, root: int = 0) -> ProofReport:
-    """Prove that every rank ends with what the spec says, each contribution counted once, and without deadlock.
+    """Prove that every rank ends with what the spec requires, each contribution counted once, and without deadlock.
 
-    Raises ProgramError that names the rank, step, chunk and peer where it goes wrong, and InputError for an algorithm
-    that is not there, a root that is no rank, or chunks that are too many to be followed one by one.
+    Raise ProgramError with the rank, step, chunk and peer of the error. Raise InputError for an unknown algorithm, an
+    invalid root, and more chunks than can be tracked.
 
     >>> verify("all_reduce/ring", world_size=4).messages
     24
@@ -214,9 +214,9 @@ def verify(algorithm: str | Algorithm, world_size: int, root: int = 0) -> ProofR
 
 @lru_cache(maxsize=256)
 def is_bitwise_identical(algorithm: Algorithm, world_size: int) -> bool:
-    """Return whether all ranks end with the same floats to the last bit, as they reduce each chunk in the same order.
+    """Return whether all ranks reduce each chunk in the same order, so that floats are equal to the last bit.
 
-    Results that only one rank has are identical. Raises what ``verify`` raises.
+    Results on only one rank count as identical. Raise what ``verify`` raises.
 
     >>> from collectives import find_algorithm
     >>> [is_bitwise_identical(find_algorithm(f"all_reduce/{name}"), 3) for name in ("ring", "unchunked_ring")]
@@ -226,7 +226,7 @@ def is_bitwise_identical(algorithm: Algorithm, world_size: int) -> bool:
 
 
 def check_bitwise_identical(algorithm: Algorithm, world_size: int) -> None:
-    """Raise InputError if sums of floats differ between ranks in their last bits. Raises what ``verify`` raises.
+    """Raise InputError if sums of floats can differ between ranks in their last bits. Raise what ``verify`` raises.
 
     >>> from collectives import find_algorithm
     >>> check_bitwise_identical(find_algorithm("all_reduce/ring"), 3)
@@ -239,14 +239,14 @@ def check_bitwise_identical(algorithm: Algorithm, world_size: int) -> None:
 
 
 def _check_followed(schedule: Schedule) -> None:
-    """Raise TooLarge for more chunks of all ranks, scratch among them, than there is memory for."""
+    """Raise TooLarge if the chunks of all ranks, including scratch, exceed the memory limit."""
     number = schedule.world_size * schedule.total
     what = f"{schedule.describe()}: all ranks have {number:,} chunks together, scratch among them, which are too many"
     check_fits(number, Gigabyte.FOLLOWED, f"{what} to be followed one by one", "declare fewer")
 
 
 class SymbolicRun:
-    """The contributors, origins and orders of every rank's chunks, while the steps complete one after the other."""
+    """The contributors, origins and orders of every rank's chunks, while steps complete one by one."""
 
     def __init__(self, schedule: Schedule) -> None:
         _check_followed(schedule)
@@ -269,7 +269,7 @@ class SymbolicRun:
                 self._post(rank, channel, 0)
 
     def _start(self, rank: int) -> list[int]:
-        """Return the contributors of each chunk of a rank at the start, scratch included."""
+        """Return the contributors of each chunk of a rank at the start, including scratch."""
         spec, p = self.spec, self.schedule.world_size
         parts = self.parts(spec.start, rank)
         chunks = self.schedule.chunks
@@ -283,7 +283,7 @@ class SymbolicRun:
         return [_bits(contents(rank, part, p, root)) for part in range(p)]
 
     def _post(self, rank: int, channel: int, step: int) -> None:
-        """Read what a step sends: chunks as they are when the step is posted."""
+        """Read the chunks that a step sends, as they are when the step is posted."""
         program = self.schedule.programs[rank][channel]
         if step < len(program):
             first = self.first[rank][channel][step]
@@ -292,7 +292,7 @@ class SymbolicRun:
                     self.in_flight[index] = self._read(rank, index, op)
 
     def _read(self, rank: int, index: int, op: Operation) -> ChunkValues:
-        """Return what the chunks hold that an operation reads; undefined data is a mistake."""
+        """Return the chunks that an operation reads. Undefined data is a mistake."""
         chunks = slice(op.chunk, op.chunk + op.count)
         values = self.who[rank][chunks]
         if 0 in values:
@@ -301,13 +301,13 @@ class SymbolicRun:
         return values, self.origin[rank][chunks], self.order[rank][chunks]
 
     def _mistake(self, index: int, problem: str) -> int:
-        """Return the bit of a mistake of an operation; many share the last one."""
+        """Return the bit of an operation's mistake. Many mistakes share the last bit."""
         if len(self.mistakes) < MOST_MISTAKES:
             self.mistakes.append((index, problem))
         return 1 << self.schedule.world_size + len(self.mistakes) - 1
 
     def complete(self, rank: int, channel: int, step: int) -> None:
-        """Write what the step receives, copies and reduces, all of it read before, and post the step after it."""
+        """Write what the step receives, copies and reduces, after reading all of it, and post the next step."""
         landing, match = [], self.match
         who, origin, order = self.who[rank], self.origin[rank], self.order[rank]
         for index, op in enumerate(self.schedule.programs[rank][channel][step], self.first[rank][channel][step]):
@@ -329,7 +329,7 @@ class SymbolicRun:
         self._post(rank, channel, step + 1)
 
     def _keep(self, rank: int, index: int, op: Operation, values: list[int], origins: list[int]) -> None:
-        """Keep what an operation writes, before it does; ``values`` are the contributors that its chunks get."""
+        """Record what an operation is about to write; ``values`` are the new contributors of its chunks."""
         assert self.landings is not None
         for chunk, after, origin in zip(op.target, values, origins, strict=True):
             before = self.who[rank][chunk] & self.everyone
@@ -338,7 +338,7 @@ class SymbolicRun:
             self.landings.append(Landing(index, chunk, origin, before, brought, after))
 
     def _reduce(self, rank: int, index: int, op: Operation, values: list[int], origins: list[int]) -> list[int]:
-        """Return the contributors of chunks that others are reduced into."""
+        """Return the contributors of chunks after others are reduced into them."""
         held = self.who[rank][op.into : op.into + op.count]
         at = self.origin[rank][op.into : op.into + op.count]
         if 0 not in held and at == origins and (self.spec.repeats or not any(map(and_, held, values))):
@@ -363,7 +363,7 @@ class SymbolicRun:
         return _ranks_of(value & self.everyone)
 
     def _add(self, held: list[int], brought: list[int]) -> list[int]:
-        """Return the orders of the sums of some chunks and what is reduced into them."""
+        """Return the reduction orders of chunks after others are reduced into them."""
         sums, p = self.sums, self.schedule.world_size
         return [
             sums.setdefault((one, other) if one < other else (other, one), p + len(sums))
@@ -371,12 +371,12 @@ class SymbolicRun:
         ]
 
     def has_one_order(self) -> bool:
-        """Return whether all ranks that end with the same reduced data have reduced it in the same order."""
+        """Return whether all ranks that end with the same reduced data use the same order."""
         chunks = self.schedule.chunks
         return not self.spec.is_shared or all(order[:chunks] == self.order[0][:chunks] for order in self.order)
 
     def check_end(self) -> None:
-        """Raise ProgramError unless every rank holds what the spec says; it names the first mistake in a result."""
+        """Raise ProgramError unless every rank ends as the spec requires; it names the first mistake in a result."""
         wrong = list(self._wrong_chunks())
         reached = [value & -value for one in wrong if (value := self.who[one.rank][one.chunk] & ~self.everyone)]
         if wrong and self.mistakes:
@@ -391,7 +391,7 @@ class SymbolicRun:
         return self.schedule.refuse(index, f": {problem}", lands=receives)
 
     def _wrong_chunks(self) -> Iterator[WrongChunk]:
-        """Yield the chunks that do not hold what the spec says, by rank."""
+        """Yield the chunks that differ from the spec, by rank."""
         spec, p, chunks = self.spec, self.schedule.world_size, self.schedule.chunks
         for rank, (who, origins) in enumerate(zip(self.who, self.origin, strict=True)):
             wanted = self.parts(spec.end, rank)
@@ -403,7 +403,7 @@ class SymbolicRun:
                         yield WrongChunk(rank, chunk, wanted[part], origin)
 
     def _explain(self, wrong: WrongChunk) -> ProgramError:
-        """Return the error for a chunk that does not hold what it should at the end."""
+        """Return the error for a chunk that is wrong at the end."""
         rank, chunk, expected, origin = wrong
         value, found = self.who[rank][chunk], self.origin[rank][chunk]
         landings = self._replay() if self.schedule.steps else []
@@ -418,7 +418,7 @@ class SymbolicRun:
         return self._wrong_end(rank, chunk, f"misses the contribution of {_ranks_of(expected & ~value)}", why)
 
     def _replay(self) -> list[Landing]:
-        """Return what every operation wrote, from a second run."""
+        """Return all landings, from a second run."""
         again = SymbolicRun(self.schedule)
         again.landings = []
         for done in completion_order(self.schedule):
@@ -429,7 +429,7 @@ class SymbolicRun:
         return f"chunk {origin} of {_ranks_of(ranks)}" if self.spec.moves else f"the data of {_ranks_of(ranks)}"
 
     def _empty(self, chunk: int) -> str:
-        """Return why a chunk is empty: undefined data is never sent, so it has been so from the start."""
+        """Return the reason why a chunk has been empty since the start; undefined data is never sent."""
         scratch = chunk >= self.schedule.chunks
         why = "scratch is undefined at the start" if scratch else self.spec.beginning.format(root=self.schedule.root)
         return f"chunk {chunk} holds nothing yet ({why})"

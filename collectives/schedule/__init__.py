@@ -1,1 +1,1 @@
-"""What all ranks say, as arrays: built by running rank programs, checked against their rules, matched."""
+"""The operations of all ranks as arrays: built by running rank programs, checked against the rules, and matched."""

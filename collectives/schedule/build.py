@@ -1,6 +1,6 @@
-"""Building a schedule plainly: the program of every rank is run, held to the rules, and its messages are matched.
+"""Build a schedule directly: run the program of every rank, check it against the rules, and match its messages.
 
-Of a wrong program the part is built that can be carried out: all ranks, each up to its first step that cannot be.
+For a wrong program, the executable part is built: each rank up to its first invalid step.
 """
 
 from contextlib import suppress
@@ -23,11 +23,11 @@ Programs = list[list[list[Step]]]  # [rank][channel][step]
 
 
 def build_schedule(algorithm: str | Algorithm, world_size: int, root: int = 0) -> Schedule:
-    """Return what the program of every rank says, its messages matched; the algorithm may be given by name.
+    """Return the operations of every rank with matched messages; ``algorithm`` may be a name.
 
-    Raises InputError for an algorithm that is not there and for a call that ``make_call`` refuses, and ProgramError for
-    a program that fails, an operation that breaks a rule (``collectives.schedule.rules``), a message with one end only,
-    or two ends that disagree.
+    Raise InputError for an unknown algorithm and for a call that ``make_call`` rejects. Raise ProgramError for a
+    program that fails, an operation that breaks a rule (``collectives.schedule.rules``), a message without its other
+    half, and two halves that disagree.
 
     >>> schedule = build_schedule("all_reduce/ring", 3)
     >>> schedule.steps, schedule.messages, str(schedule.operation(0))
@@ -56,7 +56,7 @@ def build_schedule(algorithm: str | Algorithm, world_size: int, root: int = 0) -
 
 
 def _run_programs(call: ProgramCall) -> tuple[Programs, ProgramError | None]:
-    """Return the steps of all ranks. A program that fails is the last one, as far as it came, and the error is why."""
+    """Return the steps of all ranks. A program that fails comes last, up to its failure, with the error."""
     programs: Programs = []
     for rank in range(call.world_size):
         channel, steps = 0, list[Step]()
@@ -82,7 +82,7 @@ def _run_programs(call: ProgramCall) -> tuple[Programs, ProgramError | None]:
 
 
 def _describe_failure(call: ProgramCall, at: tuple[int, int, int], error: BaseException) -> str:
-    """Return why a program ends at a rank, channel and step, with its line; a recorded failure names that itself."""
+    """Return the reason why a program fails at a rank, channel and step, with its line."""
     file = call.algorithm.file
     if not isinstance(error, InputError):
         return f"the program fails with {describe_error(error, file)}"
@@ -93,14 +93,14 @@ def _describe_failure(call: ProgramCall, at: tuple[int, int, int], error: BaseEx
 
 
 def _program_error(call: ProgramCall, names_channel: bool, at: tuple[int, int, int], what: str) -> ProgramError:
-    """Return the error of a rank, channel and step."""
+    """Return the error for a rank, channel and step."""
     rank, channel, step = at
     on_channel = f", channel {channel}" if names_channel else ""
     return ProgramError(f"{call.describe()}, rank {rank}{on_channel}, step {step}: {what}", call.world_size, rank, step)
 
 
 def columns_of(call: ProgramCall, programs: Programs) -> tuple[OperationColumns, ProgramError | None]:
-    """Return all operations, unmatched. If one has what is no whole number, those before it, and the error for it."""
+    """Return all operations, unmatched. If one has an invalid number, return those before it, and the error."""
     sites: list[int] = []  # flat lists are quick
     lengths: list[int] = []
     numbers: list[int] = []
@@ -127,7 +127,7 @@ def columns_of(call: ProgramCall, programs: Programs) -> tuple[OperationColumns,
 
 
 def _as_array(numbers: list[int]) -> tuple[npt.NDArray[Any], int | None]:
-    """Return the numbers as an array, and the index of the first that is none or too large for its use, if any."""
+    """Return the numbers as an array, and the index of the first one that is invalid or too large, if any."""
     array = np.zeros(0, np.int64)
     try:
         array = np.array(numbers) if numbers else array
@@ -149,7 +149,7 @@ def _describe_odd(number: object) -> str:
 
 
 def _mismatch_error(schedule: Schedule, key: Keys, index: int) -> ProgramError:
-    """Return the error for a message with one end only, or with ends that disagree."""
+    """Return the error for a message without its other half, or with halves that disagree."""
     same, is_send = key == key[index], schedule.kind == Kind.SEND
     sends, receives = (int((same & ends & (schedule.peer >= 0)).sum()) for ends in (is_send, ~is_send))
     src, dst = int(schedule.rank[index]), int(schedule.peer[index])
@@ -178,9 +178,9 @@ def _messages(number: int) -> str:
 
 
 def sound_schedule(algorithm: Algorithm, world_size: int, root: int, rank: int, steps: int | None) -> Schedule:
-    """Return what ranks say up to where they break a rule or fail, of ``rank`` ``steps`` steps of a channel at most.
+    """Return the operations up to the first that breaks a rule or fails, and at most ``steps`` steps of ``rank``.
 
-    Halves of messages that meet nothing, or another number of chunks, are unmatched: their steps never complete.
+    Halves of messages without a match, or with another number of chunks, stay unmatched; their steps never complete.
     """
     call = make_call(algorithm, world_size, root)
     programs = _cut_offences(call, _run_tolerantly(call))
@@ -196,7 +196,7 @@ def sound_schedule(algorithm: Algorithm, world_size: int, root: int, rank: int, 
 
 
 def _run_tolerantly(call: ProgramCall) -> Programs:
-    """Return the steps of all ranks, each as far as it comes."""
+    """Return the steps of all ranks, each up to its failure."""
     found: Programs = []
     for rank in range(call.world_size):
         found.append([])

@@ -1,4 +1,4 @@
-"""A program as the list of its steps, for processes that cannot import the function that yields them."""
+"""A program as a list of its steps, for processes that cannot import its function."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,7 +12,7 @@ Steps = tuple[tuple[tuple[Step, ...], ...], ...]  # [rank][channel][step]
 
 
 class ListedProgram:
-    """The function of an algorithm whose steps are known, for one number of ranks."""
+    """The function of an algorithm with known steps, for one number of ranks."""
 
     def __init__(self, by_root: tuple[Steps, ...]) -> None:
         self.by_root = by_root
@@ -23,9 +23,9 @@ class ListedProgram:
 
 
 def reduce_to_steps(algorithm: Algorithm, world_size: int) -> tuple[Callable[..., Algorithm], tuple[Any, ...]]:
-    """Return what pickle writes for an algorithm that ``world_size`` ranks carry out, in place of its function.
+    """Return the pickled form of an algorithm for ``world_size`` ranks, without its function.
 
-    Raises what ``build_schedule`` raises.
+    Raise what ``build_schedule`` raises.
     """
     roots = range(world_size if algorithm.spec.rooted else 1)
     listed = ListedProgram(tuple(build_schedule(algorithm, world_size, root).programs for root in roots))

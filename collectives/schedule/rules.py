@@ -1,7 +1,7 @@
-"""The rules of a rank program: each is a function that finds the first operation that breaks it.
+"""The rules of a rank program: each function finds the first operation that breaks its rule.
 
-Rules look at columns of operations, of all ranks or of one rank that stands for all. Which send meets which receive is
-found first: the k-th send from a to b on a channel meets the k-th receive at b from a on it.
+Rules read columns of operations, of all ranks or of one rank that represents all. Matching comes first: the k-th send
+from a to b on a channel meets the k-th receive at b from a on it.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,16 +22,16 @@ def receives(kind: npt.NDArray[Any]) -> Bools:
 
 
 def pair_keys(columns: OperationColumns, world_size: int, channels: int) -> Keys:
-    """Return for each operation a number for its sender, receiver and channel, in that order of weight."""
+    """Return a number for each operation's sender, receiver and channel, in that order of significance."""
     rank, peer, is_send = columns.rank.astype(np.int64), columns.peer, columns.kind == Kind.SEND
     src, dst = np.where(is_send, rank, peer), np.where(is_send, peer, rank)
     return np.asarray((src * world_size + dst) * channels + columns.channel)
 
 
 def match_halves(kind: npt.NDArray[Any], key: Keys) -> Ints:
-    """Return for each operation the index of the one at its other end, the k-th of a key with the k-th of the same.
+    """Return the index of each operation's other half: the k-th send of a key with its k-th receive.
 
-    It is -1 for local operations, and for halves of messages that have no other half.
+    It is -1 for local operations, and for halves without a match.
     """
     sends, others = (_by_key(which, key) for which in (kind == Kind.SEND, receives(kind)))
     match = np.full(len(kind), -1, np.int32)
@@ -44,27 +44,27 @@ def match_halves(kind: npt.NDArray[Any], key: Keys) -> Ints:
 
 
 def _by_key(which: Bools, key: Keys) -> Keys:
-    """Return the indices of some operations by key, those of one key as they come."""
+    """Return the indices of the selected operations, sorted by key and stable within a key."""
     index = np.flatnonzero(which)
     return index[np.argsort(key[index], kind="stable")]
 
 
 def _with_occurrence(keys: Keys, most: int) -> Keys:
-    """Return one number for each of some sorted keys: ``keys * most`` and how many equal keys come before it."""
+    """Return one number for each of some sorted keys: ``keys * most`` plus the number of equal keys before it."""
     return np.asarray(keys * most + np.arange(len(keys)) - np.searchsorted(keys, keys))
 
 
 def ends_agree(call: ProgramCall, counts: tuple[Ints, Ints], chunks: tuple[Ints, Ints]) -> Bools:
-    """Return for each message whether send and receive have the same count and, unless the spec moves data, chunk.
+    """Return whether the send and receive of each message have the same count and, unless the spec moves data, chunk.
 
-    ``counts`` and ``chunks`` are arrays with one entry a message: the send's, then the receive's.
+    ``counts`` and ``chunks`` are arrays with one entry per message: the send's, then the receive's.
     """
     same = call.algorithm.spec.moves | same_chunks(*chunks, call.chunks)
     return np.asarray(same & (counts[0] == counts[1]))
 
 
 def same_chunks(one: Ints, other: Ints, chunks: int) -> Bools:
-    """Return which entries, scratch included, stand for the same chunk of the buffer; these are equally large.
+    """Return which entries, including scratch, represent the same chunk of the buffer, and thus have equal size.
 
     >>> same_chunks(np.array([1, 1], np.int32), np.array([5, 6], np.int32), chunks=4).tolist()
     [True, False]
@@ -75,7 +75,8 @@ def same_chunks(one: Ints, other: Ints, chunks: int) -> Bools:
 def first_mismatch(columns: OperationColumns, call: ProgramCall, key: Keys) -> int | None:
     """Return the index of the first operation without a match, or of the first send that disagrees with its receive.
 
-    None if there is neither. First is the lowest key; of one key, sends that disagree come before the unmatched.
+    Return None if there is neither. The lowest key comes first; within a key, disagreeing sends come before unmatched
+    operations.
     """
     alone = (columns.match < 0) & (columns.kind < Kind.COPY)
     sends = np.flatnonzero((columns.kind == Kind.SEND) & ~alone)
@@ -97,9 +98,9 @@ class Offence(NamedTuple):
 
 
 def first_offence(columns: OperationColumns, call: ProgramCall) -> Offence | None:
-    """Return the first operation that breaks a rule; None if the program keeps them all.
+    """Return the first operation that breaks a rule, or None.
 
-    The columns may be of all ranks or of some: no rule looks from one rank at another.
+    The columns may contain all ranks or some of them, because no rule compares ranks.
     """
     found = _first(rule(columns, call) for rule in OF_ONE)
     sound = columns if found is None else columns.head(found.at)  # the others trust peers, chunks and counts
@@ -154,7 +155,7 @@ def _chunks_lie_together(columns: OperationColumns, call: ProgramCall) -> Offenc
 
 
 def _first_chunks(columns: OperationColumns) -> tuple[Ints, Ints]:
-    """Return the first chunk that each operation reads, and the first that it writes; the same where it does one only.
+    """Return the first chunk that each operation reads, and the first that it writes; equal if it does only one.
 
     A receive reads nothing; its ``chunk`` is the one that it writes.
     """
@@ -162,7 +163,7 @@ def _first_chunks(columns: OperationColumns) -> tuple[Ints, Ints]:
 
 
 def _writes_are_apart(columns: OperationColumns, call: ProgramCall) -> Offence | None:
-    """Find a chunk that a step writes twice, unless by ``recv_reduce`` only: these are reduced as written."""
+    """Find a chunk that a step writes twice, other than by ``recv_reduce`` only."""
     step = _step_numbers(columns)
     writes = _crowded_writes(columns, step, call.total)
     if not len(writes):
@@ -178,13 +179,13 @@ def _writes_are_apart(columns: OperationColumns, call: ProgramCall) -> Offence |
 
 
 def _step_numbers(columns: OperationColumns) -> Longs:
-    """Return for each operation the number of its step among the steps of all channels and ranks."""
+    """Return the number of each operation's step among the steps of all channels and ranks."""
     changes = [column[1:] != column[:-1] for column in (columns.rank, columns.channel, columns.step)]
     return np.append(0, np.cumsum(np.logical_or.reduce(changes)))[: len(columns.rank)]
 
 
 def _crowded_writes(columns: OperationColumns, step: Longs, total: int) -> Longs:
-    """Return all writes of the steps in which some overlap, ``step`` being the number of each operation's step."""
+    """Return all writes of steps with overlapping writes; ``step`` is the number of each operation's step."""
     writes = np.flatnonzero(columns.kind != Kind.SEND)
     together = step[writes[1:]] == step[writes[:-1]]
     if not together.any():
@@ -199,7 +200,7 @@ def _crowded_writes(columns: OperationColumns, step: Longs, total: int) -> Longs
 
 
 def _channels_are_apart(columns: OperationColumns, call: ProgramCall) -> Offence | None:
-    """Find a chunk that two channels of a rank touch: nothing orders what they do."""
+    """Find a chunk that two channels of a rank use: their order is undefined."""
     channels = int(columns.channel.max(initial=0)) + 1
     if channels == 1 or _lie_side_by_side(columns, channels):
         return None
@@ -232,7 +233,7 @@ def _channels_are_apart(columns: OperationColumns, call: ProgramCall) -> Offence
 
 
 def _lie_side_by_side(columns: OperationColumns, channels: int) -> bool:
-    """Return whether all that a channel of a rank touches lies before or behind all that another touches."""
+    """Return whether the chunk ranges of all channels of a rank are disjoint."""
     owner = columns.rank.astype(np.int64) * channels + columns.channel
     agents = int(owner.max(initial=0)) // channels * channels + channels
     low, high = np.full(agents, np.iinfo(np.int64).max), np.zeros(agents, np.int64)
@@ -246,15 +247,15 @@ def _lie_side_by_side(columns: OperationColumns, channels: int) -> bool:
 
 
 def _chunks_of(index: Longs, first: Ints, count: Ints) -> tuple[Longs, Longs]:
-    """Return the chunks that operations use, one by one, each with the index of its operation before it."""
+    """Return the chunks that operations use, one by one, preceded by the index of their operation."""
     each = np.repeat(np.arange(len(first)), count)
     return index[each], first[each] + np.arange(len(each)) - np.repeat(np.cumsum(count) - count, count)
 
 
 def _first_use(index: Longs, chunk: Longs, problem: Callable[[int, int], str]) -> Offence | None:
-    """Return the offence of the lowest operation in ``index``, and of its lowest chunk; None if there is none.
+    """Return the offence of the lowest operation in ``index`` and its lowest chunk, or None.
 
-    ``index`` and ``chunk`` have one entry for each wrong use; ``problem`` takes the use's entry and its chunk.
+    ``index`` and ``chunk`` have one entry per wrong use; ``problem`` takes the entry and its chunk.
     """
     if not len(index):
         return None

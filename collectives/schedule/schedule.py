@@ -1,6 +1,4 @@
-"""The schedule of an algorithm: the program that it is of, the operations of all ranks as columns of numbers, and
-each operation beside the one that it meets.
-"""
+"""The schedule of an algorithm: its program, and the matched operations of all ranks as columns."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +18,7 @@ from collectives.symbolic_rank import VectorRank
 
 @dataclass(frozen=True)
 class ProgramCall:
-    """An algorithm's program as its ranks call it. Every kind of schedule is one, with the operations besides."""
+    """An algorithm's program as ranks call it. Every kind of schedule is a ProgramCall with operations."""
 
     algorithm: Algorithm
     world_size: int
@@ -30,29 +28,29 @@ class ProgramCall:
 
     @property
     def total(self) -> int:
-        """Chunks of the buffer and of scratch together."""
+        """The number of chunks of the buffer and of scratch."""
         return self.chunks + self.scratch
 
     def describe(self) -> str:
-        """Return ``broadcast/naive, world size 4, root 1``, as messages begin."""
+        """Return the start of messages, such as ``broadcast/naive, world size 4, root 1``."""
         root = f", root {self.root}" if self.algorithm.spec.rooted else ""
         return f"{self.algorithm.full_name}, world size {self.world_size}{root}"
 
     def at_line(self, rank: int, channel: int, step: int) -> str:
-        """Return `` (line 9 of my.py)`` for the step of a user's program; nothing where it is not known."""
+        """Return text such as `` (line 9 of my.py)`` for a step of a user's program, or an empty string."""
         line = self.algorithm.find_line((rank, channel, step), self.world_size, self.root)
         return f" ({line})" if line else ""
 
     def run(self, rank: Any) -> tuple[Iterator[Step], ...]:
-        """Return the steps of each channel of ``rank``, a number or a symbol for several.
+        """Return the steps of each channel of ``rank``, a number or a symbolic rank.
 
-        Raises InputError as ``Algorithm.channels`` does; so do the iterators of a program that does not end.
+        Raise InputError as ``Algorithm.channels`` does. The iterators raise it for a program that does not end.
         """
         channels = self.algorithm.channels(rank, self.world_size, self.root)
         return tuple(_limit_steps(steps) for steps in channels)
 
     def run_alone(self, rank: int) -> tuple[Iterator[Step], ...]:
-        """Return the steps of each channel of ``rank`` as ``run`` does; of a user's file no other rank is recorded."""
+        """Return the steps of each channel of ``rank``, recording no other rank of a user's file."""
         return self.run(VectorRank(np.array([rank])) if self.algorithm.source else rank)
 
 
@@ -66,8 +64,8 @@ def _limit_steps(steps: Iterator[Step]) -> Iterator[Step]:
 def make_call(algorithm: Algorithm, world_size: int, root: int = 0) -> ProgramCall:
     """Return the call of ``algorithm`` by ``world_size`` ranks.
 
-    Raises InputError for a world without ranks, a root that is none of them or that the collective does not have, or a
-    number of chunks that does not give every rank a part of its own where the collective needs that.
+    Raise InputError for an invalid world size or root, and for a number of chunks that does not give each rank an equal
+    part, if the collective needs parts.
     """
     check_ranks(world_size, root)
     check_applies(algorithm, root=root != 0)
@@ -87,9 +85,9 @@ Bools = npt.NDArray[np.bool_]
 
 
 class OperationColumns(NamedTuple):
-    """The operations of some ranks; one entry of each array for each.
+    """The operations of some ranks; each array has one entry per operation.
 
-    They come in runs of one rank, channel and step each, a run in the order in which its step lists its operations.
+    Operations of one rank, channel and step are adjacent, in the order of the step.
     """
 
     rank: Ints
@@ -107,9 +105,9 @@ class OperationColumns(NamedTuple):
         return OperationColumns._make([*(column[:number] for column in self[:-1]), np.full(number, -1, np.int32)])
 
     def in_little_memory(self) -> "OperationColumns":
-        """Return the same numbers in two thirds of the memory: small ones in small types, equal counts once.
+        """Return the same numbers in two thirds of the memory: small types, and equal counts stored once.
 
-        What is calculated of them must not be kept in those types.
+        Do not store results of arithmetic in those types.
         """
         small = {name: _small(getattr(self, name)) for name in ("channel", "step", "kind")}
         count = np.broadcast_to(self.count[:1], len(self.count)) if (self.count == self.count[:1]).all() else self.count
@@ -117,14 +115,14 @@ class OperationColumns(NamedTuple):
 
 
 def _small(column: Ints) -> npt.NDArray[np.signedinteger[Any]]:
-    """Return numbers that are not negative in the smallest signed type."""
+    """Return non-negative numbers in the smallest signed type."""
     most = int(column.max(initial=0))
     return column.astype(np.int8 if most < 1 << 7 else np.int16 if most < 1 << 15 else np.int32)
 
 
 @dataclass(frozen=True, repr=False)
 class StepTable(ProgramCall):
-    """A schedule as arrays alone; its operations are ordered by step, then rank, then channel."""
+    """A schedule as arrays only, ordered by step, then rank, then channel."""
 
     columns: OperationColumns
 
@@ -133,26 +131,26 @@ class StepTable(ProgramCall):
 
     @property
     def messages(self) -> int:
-        """How many messages there are, empty ones included."""
+        """The number of messages, including empty ones."""
         return int(np.count_nonzero(self.columns.kind == Kind.SEND))
 
     @property
     def channels(self) -> int:
-        """Channels of the rank that has most."""
+        """The largest number of channels of a rank."""
         return int(self.columns.channel.max(initial=0)) + 1
 
     @property
     def steps(self) -> int:
-        """Steps of the channel that has most."""
+        """The largest number of steps of a channel."""
         return int(self.columns.step.max(initial=-1)) + 1
 
     def table(self) -> "StepTable":
-        """Return the table itself; other schedules make one."""
+        """Return the table itself, as other schedules build one."""
         return self
 
 
 class OperationBlock(NamedTuple):
-    """The operations of one or more channels on ranks that go through the same steps.
+    """The operations of one or more channels on ranks with the same sequence of steps.
 
     Each operation is a row, and each rank an entry of that row.
     """
@@ -165,7 +163,7 @@ class OperationBlock(NamedTuple):
 
 
 def runs_of_steps(step: Ints) -> list[tuple[slice, int]]:
-    """Return the rows of consecutive steps that have equally many, and how many each step of the run has."""
+    """Return the rows of consecutive steps of equal length, and that length."""
     starts = np.flatnonzero(np.append(True, np.diff(step) != 0)) if len(step) else np.zeros(0, np.int64)
     heights = np.diff(np.append(starts, len(step)))
     changes = np.flatnonzero(np.append(True, np.diff(heights) != 0)) if len(heights) else heights
@@ -181,7 +179,7 @@ def order_by_step(matrix: npt.NDArray[Any], runs: Sequence[tuple[slice, int]]) -
 
 
 def merge_blocks(blocks: Sequence[OperationBlock]) -> OperationColumns:
-    """Return what all blocks say, by step, rank and channel, unmatched."""
+    """Return the operations of all blocks, by step, rank and channel, unmatched."""
     parts: list[list[npt.NDArray[Any]]] = []
     for block in blocks:
         runs, shape = runs_of_steps(block.step), (len(block.step), len(block.rank))
@@ -203,7 +201,7 @@ def columns_by_step(operations: Ints) -> OperationColumns:
 
 @dataclass(frozen=True, repr=False)
 class Schedule(ProgramCall):
-    """Every operation of every rank: by rank, channel and step. Each array has one entry for each operation."""
+    """All operations of all ranks, by rank, channel and step. Each array has one entry per operation."""
 
     programs: tuple[tuple[tuple[Step, ...], ...], ...]  # [rank][channel][step], as yielded
     rank: Ints
@@ -221,21 +219,21 @@ class Schedule(ProgramCall):
 
     @property
     def steps(self) -> int:
-        """Steps of the channel that has most."""
+        """The largest number of steps of a channel."""
         return max((len(program) for channels in self.programs for program in channels), default=0)
 
     @property
     def channels(self) -> int:
-        """Channels of the rank that has most."""
+        """The largest number of channels of a rank."""
         return max(map(len, self.programs))
 
     @property
     def ports(self) -> int:
-        """The most ranks that a rank sends to at the same time, or receives from, whichever is more."""
+        """The largest number of ranks that a rank sends to, or receives from, at the same time."""
         return max(self._at_once(self.kind == Kind.SEND), self._at_once((self.kind != Kind.SEND) & (self.peer >= 0)))
 
     def _at_once(self, chosen: npt.NDArray[np.bool_]) -> int:
-        """Of the chosen messages the most peers in a step of each channel, over the channels of one rank."""
+        """Return the largest number of simultaneous peers of one rank among the chosen messages."""
         shape = (self.world_size, self.channels, self.steps + 1)
         step = np.ravel_multi_index((self.rank[chosen], self.channel[chosen], self.step[chosen]), shape)
         meetings, _ = np.unique(
@@ -246,11 +244,11 @@ class Schedule(ProgramCall):
 
     @property
     def messages(self) -> int:
-        """How many messages there are, empty ones included."""
+        """The number of messages, including empty ones."""
         return int(np.count_nonzero(self.kind == Kind.SEND))
 
     def elements_sent(self, n: int) -> npt.NDArray[np.int64]:
-        """Elements that each rank sends when the buffer holds ``n``; shape [world_size]."""
+        """Return the elements that each rank sends for a buffer of ``n`` elements; shape [world_size]."""
         sends = self.kind == Kind.SEND
         first, last = self.chunk[sends].astype(np.int64), (self.chunk + self.count)[sends].astype(np.int64)
         sizes = offset(last, n, self.chunks) - offset(first, n, self.chunks)
@@ -258,11 +256,11 @@ class Schedule(ProgramCall):
 
     @property
     def columns(self) -> OperationColumns:
-        """The arrays together."""
+        """The arrays as OperationColumns."""
         return OperationColumns._make(getattr(self, name) for name in OperationColumns._fields)
 
     def table(self) -> StepTable:
-        """Return the same operations step by step."""
+        """Return the same operations ordered by step."""
         order = np.lexsort((self.channel, self.rank, self.step))
         position = np.empty(len(order) + 1, np.int32)
         position[order], position[-1] = np.arange(len(order), dtype=np.int32), -1
@@ -276,19 +274,19 @@ class Schedule(ProgramCall):
         return Operation(Kind(int(self.kind[index])), *numbers)
 
     def site(self, index: int) -> str:
-        """Return where an operation stands: ``all_reduce/ring, world size 4, rank 1, step 2``, and its line."""
+        """Return the location of an operation with its line: ``all_reduce/ring, world size 4, rank 1, step 2``."""
         site = f"{self.describe()}, rank {self.rank[index]}{self.on_channel(index)}, step {self.step[index]}"
         return site + self.line(index)
 
     def line(self, index: int) -> str:
-        """Return `` (line 9 of my.py)`` for the step of an operation; nothing where it is not known."""
+        """Return text such as `` (line 9 of my.py)`` for the step of an operation, or an empty string."""
         return self.at_line(int(self.rank[index]), int(self.channel[index]), int(self.step[index]))
 
     def on_channel(self, index: int) -> str:
-        """Return ``, channel 1``; nothing where there is only one."""
+        """Return text such as ``, channel 1``, or an empty string if there is only one channel."""
         return f", channel {self.channel[index]}" if self.channels > 1 else ""
 
     def refuse(self, index: int, problem: str, lands: bool = False) -> ProgramError:
-        """Return the error that names an operation and where it stands; ``lands`` is whether it takes place."""
+        """Return the error for an operation with its location; ``lands`` is whether the operation completes."""
         rank, step = int(self.rank[index]), int(self.step[index])
         return ProgramError(f"{self.site(index)}: {self.operation(index)}{problem}", self.world_size, rank, step, lands)

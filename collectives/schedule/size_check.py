@@ -1,4 +1,4 @@
-"""Refuse a schedule that is too large before it is built, by what a few of its ranks say."""
+"""Reject a schedule that is too large before it is built, by the operations of a few ranks."""
 
 from functools import lru_cache
 from itertools import chain
@@ -16,10 +16,10 @@ SAMPLE = 130_000  # operations of a rank that are looked at, which takes a fifth
 
 @lru_cache(maxsize=64)
 def estimate_operations(algorithm: Algorithm, world_size: int, root: int = 0) -> int:
-    """Return about how many operations all ranks say together: as many each as the middle one of three says.
+    """Return an estimate of the number of operations of all ranks: the median of three ranks, times the world size.
 
-    Of a rank no more are counted than ``SAMPLE`` or its share of ``MOST_OPERATIONS``, so that there may be more;
-    where two of them say more than that share, the third is not asked. It is 0 for a program that fails.
+    At most ``SAMPLE`` operations of a rank, or its share of ``MOST_OPERATIONS``, are counted, so the true number may be
+    larger. If two ranks exceed that share, the third is not counted. Return 0 for a program that fails.
 
     >>> from collectives import find_algorithm
     >>> estimate_operations(find_algorithm("all_reduce/ring"), 4)
@@ -37,7 +37,7 @@ def estimate_operations(algorithm: Algorithm, world_size: int, root: int = 0) ->
 
 
 class _Look(NamedTuple):
-    """What one rank says, as far as it was looked at: its operations, and the ranks that it sends to."""
+    """The operations of one rank and the ranks that it sends to, as far as they were counted."""
 
     operations: int
     peers: int
@@ -45,7 +45,7 @@ class _Look(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _look_at(algorithm: Algorithm, world_size: int, root: int, rank: int) -> _Look:
-    """Look at ``SAMPLE`` operations of a rank or so, or its share of ``MOST_OPERATIONS``. Raises what it does."""
+    """Count operations of a rank, up to ``SAMPLE`` or its share of ``MOST_OPERATIONS``. Raise as the program does."""
     most = max(SAMPLE, MOST_OPERATIONS // world_size + 1)
     peers: set[int] = set()
     number = 0
@@ -58,7 +58,7 @@ def _look_at(algorithm: Algorithm, world_size: int, root: int, rank: int) -> _Lo
 
 
 def check_operations(algorithm: Algorithm, world_size: int, root: int = 0) -> None:
-    """Raise TooLarge for a schedule of more operations than can be written down."""
+    """Raise TooLarge if a schedule has more operations than the memory limit allows."""
     operations = estimate_operations(algorithm, world_size, root)
     what = (
         f"{algorithm.full_name}, world size {world_size}: about {operations:,} operations ({operations // 2:,} "
@@ -69,10 +69,9 @@ def check_operations(algorithm: Algorithm, world_size: int, root: int = 0) -> No
 
 @lru_cache(maxsize=64)
 def estimate_pairs(algorithm: Algorithm, world_size: int, root: int = 0) -> int:
-    """Return about how many pairs of ranks send to each other: for all ranks the fewest of two in the middle.
+    """Return an estimate of the number of pairs of ranks that communicate, from the smaller of two middle ranks.
 
-    Of a rank not all operations are looked at, so that there may be more; the second is asked where the first sends to
-    too many. It is 0 for a program that fails.
+    Not all operations of a rank are counted, so the true number may be larger. Return 0 for a program that fails.
 
     >>> from collectives import find_algorithm
     >>> estimate_pairs(find_algorithm("all_to_all/direct"), 100), estimate_pairs(find_algorithm("all_reduce/ring"), 100)
@@ -90,5 +89,5 @@ def estimate_pairs(algorithm: Algorithm, world_size: int, root: int = 0) -> int:
 
 
 def check_pairs(call: ProgramCall, pairs: int) -> None:
-    """Raise TooLarge where more ranks send to each other than there is memory for their routes."""
+    """Raise TooLarge if more pairs of ranks communicate than the memory limit allows for their routes."""
     check_fits(pairs, Gigabyte.PAIRS, f"{call.describe()}: {pairs:,} pairs of ranks or more send to each other")

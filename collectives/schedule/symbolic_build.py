@@ -1,9 +1,8 @@
-"""Schedules from few runs of a program: most programs say the same on many ranks, and need not be run for each.
+"""Build schedules from few runs of a program, because most programs do the same on many ranks.
 
-A *symmetric* program uses its rank only in ``(rank + c) % world_size``: one run of it, with a ``ShiftedRank``, stands
-for all ranks. Other programs are run for all ranks at once, with a ``VectorRank``, and
-where they branch on their rank once for each branch. What cannot be run so, or would be refused, goes to the plain
-``build_schedule``, which says what is wrong.
+A *symmetric* program uses its rank only in ``(rank + c) % world_size``. One run of it with a ``ShiftedRank`` stands for
+all ranks. Other programs run once with a ``VectorRank`` for all ranks, and once per branch if they branch on their
+rank. Programs that cannot run in this way, or may be rejected, use ``build_schedule``, which reports the error.
 """
 
 from collections.abc import Iterator
@@ -37,7 +36,7 @@ AnySchedule = Schedule | SymmetricSchedule | StepTable
 
 
 def build_compact(algorithm: Algorithm, world_size: int, root: int = 0) -> SymmetricSchedule | StepTable:
-    """Return the symmetric schedule if there is one, else a table of steps. Raises what ``build_schedule`` raises.
+    """Return the symmetric schedule if there is one, else a table of steps. Raise what ``build_schedule`` raises.
 
     >>> from collectives import find_algorithm
     >>> [type(build_compact(find_algorithm(f"all_reduce/{name}"), 4)).__name__ for name in ("ring", "binomial")]
@@ -57,7 +56,7 @@ def build_compact(algorithm: Algorithm, world_size: int, root: int = 0) -> Symme
 
 
 def build_table(algorithm: Algorithm, world_size: int, root: int = 0) -> StepTable:
-    """Return the operations of every rank, matched, step by step. Raises what ``build_schedule`` raises.
+    """Return the matched operations of every rank, ordered by step. Raise what ``build_schedule`` raises.
 
     >>> from collectives import find_algorithm
     >>> table = build_table(find_algorithm("broadcast/binomial"), 4)
@@ -68,7 +67,7 @@ def build_table(algorithm: Algorithm, world_size: int, root: int = 0) -> StepTab
 
 
 def seems_cyclic(algorithm: Algorithm) -> bool:
-    """Return whether all ranks say the same relative to their number, in a small world.
+    """Return whether all ranks do the same relative to their number, at small world sizes.
 
     >>> from collectives import find_algorithm
     >>> [seems_cyclic(find_algorithm(f"all_reduce/{name}")) for name in ("ring", "binomial")]
@@ -78,7 +77,7 @@ def seems_cyclic(algorithm: Algorithm) -> bool:
 
 
 def build_symmetric(algorithm: Algorithm, world_size: int, root: int = 0) -> SymmetricSchedule | None:
-    """Return the schedule from one run of the program; None if it has no symmetry or might be refused.
+    """Return the schedule from one run of the program, or None if it is not symmetric or may be rejected.
 
     >>> from collectives import find_algorithm
     >>> ring = build_symmetric(find_algorithm("all_reduce/ring"), 1024)
@@ -118,9 +117,9 @@ def build_symmetric(algorithm: Algorithm, world_size: int, root: int = 0) -> Sym
 
 
 def _run_shifted(call: ProgramCall) -> npt.NDArray[np.int32]:
-    """Return the numbers of each operation that any one rank says, in the order of channels; [operations, numbers].
+    """Return the numbers of each operation of any rank, by channel; [operations, numbers].
 
-    Raises TypeError or OverflowError for other than 32-bit whole numbers, and whatever the program raises.
+    Raise TypeError or OverflowError for anything but 32-bit integers, and whatever the program raises.
     """
     rows = [
         (number, channel, int(op.kind), _plain(op.count), *_shifted(op.peer), *_shifted(op.chunk), *_shifted(op.into))
@@ -132,21 +131,21 @@ def _run_shifted(call: ProgramCall) -> npt.NDArray[np.int32]:
 
 
 def _shifted(number: Any) -> tuple[int, int, int]:
-    """Return base, stride and shift of a number. Raises TypeError for what is none."""
+    """Return the base, stride and shift of a number. Raise TypeError for other values."""
     return (number.base, number.stride, number.shift) if isinstance(number, ShiftedRank) else (_plain(number), 0, 0)
 
 
 def _plain(number: Any) -> int:
-    """Return a whole number that is the same on all ranks. Raises TypeError for others."""
+    """Return an integer that is the same on all ranks. Raise TypeError for other values."""
     if type(number) is not int:
         raise TypeError(number)
     return number
 
 
 def build_by_branch(algorithm: Algorithm, world_size: int, root: int = 0) -> StepTable | None:
-    """Return the table from one run for all ranks that branch alike; None if that fails or might be refused.
+    """Return the table from one run per branch, or None if that fails or the program may be rejected.
 
-    Of ranks that branch in too many ways each is asked.
+    If ranks take too many branches, each rank runs alone.
     """
     recorded: npt.NDArray[np.int32] | None = None
     blocks: list[OperationBlock] = []
@@ -171,7 +170,7 @@ def build_by_branch(algorithm: Algorithm, world_size: int, root: int = 0) -> Ste
 
 
 def _run_branches(call: ProgramCall) -> list[OperationBlock]:
-    """Return what all ranks say. Raises Diverges when there are too many branches, and whatever the program raises."""
+    """Return the operations of all ranks. Raise Diverges for too many branches, and whatever the program raises."""
     waiting, blocks = [np.arange(call.world_size, dtype=np.int64)], []
     runs = 0
     while waiting:
@@ -187,13 +186,13 @@ def _run_branches(call: ProgramCall) -> list[OperationBlock]:
 
 
 def _run_branch(call: ProgramCall, ranks: npt.NDArray[np.int64]) -> list[OperationBlock]:
-    """Return what some ranks say together, one block a channel. Raises Diverges where they do not say the same."""
+    """Return the operations of some ranks, one block per channel. Raise Diverges if the ranks differ."""
     channels = call.run(VectorRank(ranks)) if len(ranks) > 1 else call.run_alone(int(ranks[0]))
     return [block_of(channel, program, ranks) for channel, program in enumerate(channels)]
 
 
 def block_of(channel: int, program: Iterator[Step], ranks: npt.NDArray[np.int64]) -> OperationBlock:
-    """Return what one channel says on some ranks. Raises TypeError or OverflowError for other than 32-bit numbers."""
+    """Return the operations of one channel on some ranks. Raise TypeError or OverflowError for invalid numbers."""
     steps, operations = list[int](), list[Operation]()
     for number, step in enumerate(program):
         steps += [number] * len(step)
@@ -208,7 +207,7 @@ def block_of(channel: int, program: Iterator[Step], ranks: npt.NDArray[np.int64]
 
 
 def _field(numbers: list[Any], ranks: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-    """Return a number of each operation on each rank; [operations, ranks]. Raises as ``_block`` does."""
+    """Return a number of each operation on each rank; [operations, ranks]. Raise as ``block_of`` does."""
     array = np.array(numbers)
     if array.dtype.kind == "i" and array.min() >= -LARGEST and array.max() <= LARGEST:  # plain ones, in one go
         return np.broadcast_to(array.astype(np.int32)[:, None], (len(numbers), len(ranks)))
@@ -219,7 +218,7 @@ def _field(numbers: list[Any], ranks: npt.NDArray[np.int64]) -> npt.NDArray[np.i
 
 
 def _values(number: Any) -> Any:
-    """Return a number of an operation for each rank of a branch. Raises TypeError for what is none."""
+    """Return a number of an operation for each rank of a branch. Raise TypeError for other values."""
     if isinstance(number, VectorRank):
         return number.values
     if isinstance(number, int | np.integer) and not isinstance(number, bool):

@@ -1,6 +1,6 @@
-"""Schedules in which every rank says the same relative to its number: said once, they hold for all.
+"""Schedules in which every rank does the same relative to its number, so that one description serves all ranks.
 
-Such a schedule is *cyclic*, and small however many ranks there are.
+Such a schedule is *cyclic*. Its size does not depend on the number of ranks.
 """
 
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ from collectives.step import Kind
 
 
 class ShiftedNumbers(NamedTuple):
-    """A number of each entry, as ``ShiftedRank`` is one; the stride is 0 where it does not depend on the rank."""
+    """Numbers like ``ShiftedRank``, one per entry. The stride is 0 if a number does not depend on the rank."""
 
     base: Ints
     stride: Ints
@@ -40,7 +40,7 @@ class ShiftedNumbers(NamedTuple):
         return ShiftedNumbers(self.base[entries], self.stride[entries], self.shift[entries])
 
     def on(self, ranks: Ints, world_size: int) -> Ints:
-        """Return the numbers on these ranks, [ranks] or one of each entry, [entries, 1]; [entries, ranks]."""
+        """Return the numbers on these ranks, [ranks] or one per entry, [entries, 1]; the result is [entries, ranks]."""
         found: Ints = ranks + self.shift[:, None]
         found %= np.int32(world_size)
         found *= self.stride[:, None]
@@ -50,7 +50,7 @@ class ShiftedNumbers(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class SymmetricSchedule(ProgramCall):
-    """What any one rank says, by step and channel; one entry of each array for each of its operations."""
+    """The operations of any one rank, by step and channel; each array has one entry per operation."""
 
     channel: Ints
     step: Ints
@@ -67,17 +67,17 @@ class SymmetricSchedule(ProgramCall):
 
     @property
     def messages(self) -> int:
-        """How many messages there are, empty ones included."""
+        """The number of messages, including empty ones."""
         return self.world_size * int(np.count_nonzero(self.kind == Kind.SEND))
 
     @property
     def steps(self) -> int:
-        """Steps of the channel that has most."""
+        """The largest number of steps of a channel."""
         return int(self.step.max(initial=-1)) + 1
 
     @property
     def channels(self) -> int:
-        """Channels of a rank."""
+        """The number of channels of a rank."""
         return int(self.channel.max(initial=0)) + 1
 
     def ranks_at(self, distance: Ints, ranks: Ints) -> Ints:
@@ -87,24 +87,24 @@ class SymmetricSchedule(ProgramCall):
 
     @property
     def stride(self) -> int:
-        """How far apart the chunks are that ranks count; 1 where none are counted."""
+        """The distance between the chunks that ranks count, or 1 if they count none."""
         return int(max(self.read.stride.max(initial=1), self.written.stride.max(initial=1)))
 
     def by_cycle(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return numbers that belong to all chunks by *cycle*: those that one shifted chunk is on ranks one by one.
+        """Return values of all chunks by *cycle*: the chunks that one shifted chunk is on rank after rank.
 
-        Shape [cycles, world_size]; the entry of ``(rank + shift) % world_size`` is that of a chunk on ``rank``.
+        Shape [cycles, world_size]; entry ``(rank + shift) % world_size`` belongs to the chunk on ``rank``.
         """
         groups = values.reshape(-1, self.world_size, self.stride)
         return groups.swapaxes(1, 2).reshape(-1, self.world_size)
 
     def cycle(self) -> Ints:
-        """Return the cycle of the chunk that each entry reads; of no meaning where that is not shifted."""
+        """Return the cycle of the chunk that each entry reads; undefined if that chunk is not shifted."""
         group, within = np.divmod(self.read.base, self.stride * self.world_size)
         return np.asarray(group * self.stride + within, np.int32)
 
     def block(self, ranks: Ints) -> OperationBlock:
-        """Return what all ranks say, or a few."""
+        """Return the operations of the given ranks."""
         peer = self.ranks_at(self.peer, ranks)
         peer[self.kind >= Kind.COPY] = -1
         chunks = (numbers.on(ranks, self.world_size) for numbers in (self.read, self.written))
@@ -112,7 +112,7 @@ class SymmetricSchedule(ProgramCall):
         return OperationBlock(ranks, self.channel, self.step, self.kind, (peer, next(chunks), count, next(chunks)))
 
     def table(self) -> StepTable:
-        """Return what all ranks say, operation by operation."""
+        """Return the operations of all ranks, one by one."""
         p, runs = self.world_size, runs_of_steps(self.step)
         ranks = np.arange(p, dtype=np.int32)
         columns = merge_blocks([self.block(ranks)])
@@ -131,9 +131,9 @@ class SymmetricSchedule(ProgramCall):
 
 
 def match_symmetric(found: SymmetricSchedule) -> SymmetricSchedule | None:
-    """Return the schedule with its messages matched, or None if its program might be refused.
+    """Return the schedule with its messages matched, or None if its program may be rejected.
 
-    The rules are asked of rank 0 only. What holds for it holds for all if ranks differ by permutations of the chunks.
+    Only rank 0 is checked. If ranks differ by permutations of the chunks, its result holds for all ranks.
     """
     if not _ranks_are_permuted(found):
         return None
@@ -156,11 +156,11 @@ def match_symmetric(found: SymmetricSchedule) -> SymmetricSchedule | None:
 
 
 def _ranks_are_permuted(found: SymmetricSchedule) -> bool:
-    """Return whether one more of the rank is one permutation of the chunks, whatever the operation.
+    """Return whether adding one to the rank is one permutation of the chunks for all operations.
 
-    The chunks lie in *groups*, of ``world_size`` times as many chunks as the stride says. The permutation takes a chunk
-    of a group that moves to the one a stride further on, and the last ones to the first; other groups stay as they are.
-    An operation uses one chunk of a group that moves, whole groups, or what stays.
+    Chunks form *groups* of ``world_size`` times the stride. The permutation moves a chunk of a moving group one stride
+    further, and the last ones to the front. Other groups stay. An operation uses one chunk of a moving group, whole
+    groups, or chunks that stay.
     """
     reads, writes = (found.kind == Kind.SEND) | (found.kind >= Kind.COPY), found.kind != Kind.SEND
     local = found.kind >= Kind.COPY
