@@ -133,13 +133,16 @@ def rename_tables(table: Table) -> Table:
 HERE = Path(__file__).parent
 FOLDER = next(path for path in (HERE / "examples", HERE.parent / "examples") if path.is_dir())  # installed, or a tree
 EXAMPLES = {
+    "my-cluster": ("my_cluster.toml",),
+    "my-training": ("my_training.toml",),
+    "my-llm": ("my_llm.toml",),
+    "my-algorithm": ("my_algorithm.py",),
+    "student": ("student.py",),
     "gpt2-xl": ("gpt2_xl.toml",),
     "fsdp-here": ("fsdp_here.toml",),
     "llama-fsdp": ("llama_fsdp.toml",),
     "llama2-70b": ("llama2_70b.toml",),
     "rent-resnet50": ("rent_resnet50.toml",),
-    "my-algorithm": ("my_algorithm.py",),
-    "student": ("student.py",),
     "toy": ("toy.py",),
     "notebook": ("notebook.ipynb",),
     "model-parallel": ("model_parallel.toml",),
