@@ -1,8 +1,9 @@
-"""A job: the ranks of a scenario on the nodes of a cluster, and how torchrun starts them there."""
+"""A job: the ranks of a scenario or a script on the nodes of a cluster, and how torchrun starts them there."""
 
 import json
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -26,11 +27,20 @@ class JobOptions:
         list[str], Option("--set", metavar="KEY=VALUE", help="Override a key of the scenario. Repeatable.")
     ] = field(default_factory=list)  # fmt: skip
     nodes: Annotated[
-        int | None, Option("-N", "--nodes", min=1, help="Number of nodes. Default: the scenario's number of hosts.")
+        int | None,
+        Option(
+            "-N", "--nodes", min=1, help="Number of nodes. Default: the scenario's number of hosts; 1 for a script."
+        ),
     ] = None
     per_node: Annotated[
         int | None,
-        Option("--gpus-per-node", "--ranks-per-node", min=1, help="Ranks per node. With nccl, each rank uses one GPU."),
+        Option(
+            "--gpus-per-node",
+            "--gpus",
+            "--ranks-per-node",
+            min=1,
+            help="Ranks per node. With nccl, each rank uses one GPU.",
+        ),
     ] = None
     backend: Annotated[
         str, Option(metavar="gloo|nccl", help="Backend of torch.distributed: gloo (CPUs) or nccl (GPUs).")
@@ -40,8 +50,11 @@ class JobOptions:
     ] = None
     log_dir: Annotated[Text, Option("--log-dir", metavar="DIR", help="Directory for metrics and logs.")] = None
     max_restarts: Annotated[
-        int, Option("--max-restarts", min=0, help="Maximum number of restarts after a rank fails.")
-    ] = 3
+        int | None,
+        Option(
+            "--max-restarts", min=0, help="Maximum number of restarts after a rank fails. Default: 3; 0 for a script."
+        ),
+    ] = None
 
     @property
     def overrides(self) -> list[str]:
@@ -56,14 +69,20 @@ class JobOptions:
 
 @dataclass(frozen=True)
 class Job:
-    """A scenario's ranks on the nodes of a cluster, with what ``ringlab run`` is to be given there."""
+    """A scenario's or a script's ranks on the nodes of a cluster, with the arguments of the command there."""
 
-    scenario: str  # the name of a shipped one, or a file's path on the nodes
+    scenario: str  # the name of a shipped one, or the path of a file or a script on the nodes
     title: str
     nodes: int
     ranks_per_node: int  # with nccl each has a GPU
     resumes: bool = False  # whether it goes on from its last checkpoint when it is started again
     options: JobOptions = JobOptions()
+    arguments: tuple[str, ...] = ()  # of a script
+
+    @property
+    def is_script(self) -> bool:
+        """Whether torchrun starts a user's script, and not ``ringlab run``."""
+        return is_script(self.scenario)
 
     @property
     def gpus_per_node(self) -> int:
@@ -94,23 +113,43 @@ class Job:
     def torchrun_options(self) -> list[str]:
         """Return what follows ``python -m torch.distributed.run``, but for what each cluster says of its nodes."""
         nodes = ["--nnodes", str(self.nodes), "--nproc-per-node", str(self.ranks_per_node)]
-        return [*nodes, "--max-restarts", str(self.options.max_restarts), "--rdzv-backend", "c10d"]
+        restarts = (0 if self.is_script else 3) if self.options.max_restarts is None else self.options.max_restarts
+        return [*nodes, "--max-restarts", str(restarts), "--rdzv-backend", "c10d"]
 
     def command(self) -> list[str]:
         """Return what each rank is, after the options of torchrun.
 
         >>> Job("star8", "Eight", nodes=8, ranks_per_node=1, resumes=True).command()
         ['-m', 'ringlab', 'run', '--backend', 'nccl', '--resume', 'auto', 'star8']
+        >>> Job("train.py", "train.py", nodes=2, ranks_per_node=8, arguments=("--epochs", "3")).command()
+        ['train.py', '--epochs', '3']
         """
+        file = f"./{self.scenario}" if self.scenario.startswith("-") else self.scenario
+        if self.is_script:
+            return [file, *self.arguments]
         found = ["-m", "ringlab", "run", "--backend", self.options.backend]
         found += [word for override in self.options.overrides for word in ("--set", override)]
         found += ["--log-dir", self.options.log_dir] if self.options.log_dir else []
         found += ["--resume", "auto"] if self.resumes else []
-        return [*found, f"./{self.scenario}" if self.scenario.startswith("-") else self.scenario]
+        return [*found, file]
 
 
-def load_job(scenario: str, options: JobOptions, output: Path | None) -> Job:
-    """Return the job that the options describe. Raise InputError, also for an output that cannot be written."""
+def is_script(reference: str) -> bool:
+    """Return whether a reference is a script, not a scenario.
+
+    >>> is_script("train.py"), is_script("star8")
+    (True, False)
+    """
+    return reference.endswith(".py")
+
+
+def load_job(scenario: str, options: JobOptions, output: Path | None, arguments: Sequence[str] = ()) -> Job:
+    """Return the job of a scenario, or of a script with its arguments. Raise InputError, also for the output."""
+    if is_script(scenario):
+        check_outputs(output)
+        return _script_job(scenario, options, arguments)
+    if arguments:
+        raise InputError(f"{scenario}: only a script takes arguments; remove {' '.join(arguments)}")
     loaded = load_scenario(scenario, *options.overrides)
     check_outputs(output)
     return make_job(loaded, scenario, options)
@@ -123,11 +162,30 @@ def make_job(scenario: LoadedScenario, reference: str, options: JobOptions | Non
     backend that is not known.
     """
     options = JobOptions() if options is None else options
-    if options.backend not in ("gloo", "nccl"):
-        raise InputError(f"unknown backend {quote(options.backend)}; use gloo (CPUs) or nccl (GPUs)")
+    _check_backend(options.backend)
     nodes, ranks_per_node = _lay_out(scenario, options.nodes, options.per_node)
     resumes = any(getattr(training, "checkpoints", None) for training in scenario.trainings)
     return Job(reference, scenario.title, nodes, ranks_per_node, resumes, options)
+
+
+def _script_job(script: str, options: JobOptions, arguments: Sequence[str]) -> Job:
+    """Return the job of a user's script. Raise InputError."""
+    _check_backend(options.backend)
+    if not Path(script).is_file():
+        raise InputError(f"{script}: no such file; name a scenario or a script")
+    for option, value in (
+        ("--set", options.set_keys), ("--checkpoints", options.checkpoints), ("--log-dir", options.log_dir)
+    ):  # fmt: skip
+        if value:
+            raise InputError(f"{script}: {option} is for scenarios; pass arguments of the script after --")
+    if options.per_node is None:
+        raise InputError(f"{script}: the number of ranks per node is missing; pass for example --gpus 8")
+    return Job(script, script, options.nodes or 1, options.per_node, False, options, tuple(arguments))
+
+
+def _check_backend(backend: str) -> None:
+    if backend not in ("gloo", "nccl"):
+        raise InputError(f"unknown backend {quote(backend)}; use gloo (CPUs) or nccl (GPUs)")
 
 
 def _lay_out(scenario: LoadedScenario, nodes: int | None, ranks_per_node: int | None) -> tuple[int, int]:

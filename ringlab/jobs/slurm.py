@@ -18,7 +18,7 @@ from collectives.errors import InputError
 from collectives.output_files import write_text
 from collectives.quoting import cut, quote, quote_for_bash
 from ringlab.jobs.job import Job, JobOptions, Text, load_job
-from ringlab.shared.options import ScenarioArg, with_groups
+from ringlab.shared.options import with_groups
 from ringlab.shared.output import make_console
 
 NOTICE_S = 120  # before the time limit the job is queued again, to go on from its last checkpoint
@@ -100,7 +100,12 @@ class SlurmOptions:
 
 @with_groups
 def slurm(
-    scenario: ScenarioArg,
+    scenario: Annotated[
+        str, typer.Argument(metavar="SCENARIO|SCRIPT.py", help="Scenario, or a script of your own for torchrun.")
+    ],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- ARGUMENTS]", help="Arguments of the script.")
+    ] = None,
     output: Annotated[
         Path | None, Option("-o", "--output", metavar="FILE", help="Output file. Default: standard output.")
     ] = None,
@@ -108,8 +113,8 @@ def slurm(
     job: JobOptions,
     options: SlurmOptions,
 ) -> None:
-    """Write a Slurm batch script that runs the scenario under torchrun. Submit it with `sbatch FILE`."""
-    text = write_batch_file(load_job(scenario, job, output), options)
+    """Write a Slurm batch script that runs a scenario or a script under torchrun. Submit it with `sbatch FILE`."""
+    text = write_batch_file(load_job(scenario, job, output, arguments or ()), options)
     if output is None:
         typer.echo(text, nl=False)
         return

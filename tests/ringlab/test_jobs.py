@@ -267,3 +267,34 @@ def test_bash_reads_a_word_as_it_is_and_a_terminal_shows_it(text: str) -> None:
 def test_a_batch_file_passes_on_no_control_of_a_name() -> None:
     text = write_batch_file(replace(JOB, scenario="a\u202eb.toml", title="x\u202ey"), SlurmOptions())
     assert "\u202e" not in text
+
+
+def test_script_starts_on_each_node_with_its_arguments(cluster, ringlab, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("-my train.py").write_text("print('trained')\n")
+    given = ("--nodes", "2", "--gpus", "8", "--python", "python", "--", "-my train.py", "--epochs", "$(touch pwned)")
+    text = ringlab("slurm", *given).out
+    assert directives(text)["nodes"] == "2" and directives(text)["gpus-per-node"] == "8"
+    done = run_batch_file(text, cluster, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    for node in (0, 1):
+        found = words(tmp_path / f"node{node}")
+        assert found[-3:] == ["./-my train.py", "--epochs", "$(touch pwned)"]
+        assert found[found.index("--nproc-per-node") + 1] == "8" and found[found.index("--max-restarts") + 1] == "0"
+    assert not [*tmp_path.rglob("pwned")]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("none.py", "--gpus", "8"), "none.py: no such file; name a scenario or a script"),
+        (("train.py", "--nodes", "2"), "train.py: the number of ranks per node is missing; pass for example --gpus 8"),
+        (("train.py", "--gpus", "8", "--set", "a=1"), "--set is for scenarios; pass arguments of the script after --"),
+        (("star8", "extra"), "star8: only a script takes arguments; remove extra"),
+    ],
+)
+def test_slurm_rejects_options_of_the_other_kind_of_job(ringlab, tmp_path, monkeypatch, given, message):
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").touch()
+    status, out, err = ringlab("slurm", *given)
+    assert (status, out) == (2, "") and message in err
