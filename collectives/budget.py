@@ -1,7 +1,7 @@
-"""How much memory what is built and simulated may take: a gigabyte, or what RINGLAB_MEMORY says.
+"""Limit the memory of schedules and simulations: one gigabyte, or RINGLAB_MEMORY.
 
-Whoever builds something counts it; ``Gigabyte`` says how many fit. So a refusal is the same on every
-machine, and comes before the memory is taken.
+Sizes are counted, and ``Gigabyte`` has the number that fits. So the limit is the same on every machine, and applies
+before memory is allocated.
 """
 
 import os
@@ -15,7 +15,7 @@ MEMORY_KEY, USUAL_MEMORY = "RINGLAB_MEMORY", 1 << 30  # in the environment; byte
 
 
 class Gigabyte:
-    """How many of something a gigabyte holds, by the bytes that were measured of each."""
+    """The number of each object that fits in one gigabyte, by its measured size."""
 
     LINKS = 450_000  # cables of networks that are built, with what is made of them
     PAIRS = 3_600_000  # of ranks that send to each other: their routes
@@ -39,7 +39,7 @@ class Gigabyte:
 
 
 def allowed(most: int) -> int:
-    """Return how many of something the memory allows of which a gigabyte holds ``most``. Raise InputError.
+    """Return the number of objects that the memory limit allows, if ``most`` fit in a gigabyte. Raise InputError.
 
     >>> allowed(10_000_000)  # RINGLAB_MEMORY="2 GiB" would allow twice as many
     10000000
@@ -57,9 +57,9 @@ def allowed(most: int) -> int:
 
 
 def check_fits(number: int, most: int, what: str, way: str = "") -> None:
-    """Raise TooLarge where the memory does not allow ``number`` of something, of which a gigabyte holds ``most``.
+    """Raise TooLarge if ``number`` objects exceed the memory limit, of which ``most`` fit in a gigabyte.
 
-    ``what`` says what is too large, with the number, and ``way`` a way out before those that there always are.
+    ``what`` describes the excess with its number; ``way`` is a remedy to name before the usual ones.
 
     >>> check_fits(300, 100, "its 300 messages are too many")
     Traceback (most recent call last):
@@ -73,9 +73,9 @@ cluster.hosts=N), or allow more memory (RINGLAB_MEMORY="3 GiB")
 
 
 def check_read(where: object, number: int, most: int, what: str) -> None:
-    """Raise TooLarge where there is no memory for what is read ``where``, of which a gigabyte holds ``most``.
+    """Raise TooLarge if the ``number`` of objects read from ``where`` so far exceeds the memory limit.
 
-    ``number`` is how many there are so far.
+    ``most`` of them fit in a gigabyte.
 
     >>> check_read("a.csv", 101, 100, "rows")
     Traceback (most recent call last):
@@ -88,12 +88,12 @@ def check_read(where: object, number: int, most: int, what: str) -> None:
 
 
 def more_memory(times: float) -> str:
-    """Return how to allow so many ``times`` as much memory."""
+    """Return the text that tells how to allow ``times`` as much memory."""
     memory = format_size(-(-allowed(USUAL_MEMORY) * times // (1 << 30)) * (1 << 30))
     return f'allow more memory ({MEMORY_KEY}="{memory}")'
 
 
 def ways_out(times: float, way: str = "") -> str:
-    """Return what to do where so many ``times`` as much memory is needed: a ``way`` of the caller's, and the usual."""
+    """Return the remedies if ``times`` as much memory is needed: ``way``, and the usual ones."""
     usual = f"ask for fewer ranks (--set cluster.hosts=N), or {more_memory(times)}"
     return f"{way}, or {usual.removeprefix('ask for ') if way.startswith('ask for ') else usual}" if way else usual

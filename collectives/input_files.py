@@ -1,4 +1,4 @@
-"""Files that are read: regular ones of sane size. What a command has read, no output of it overwrites."""
+"""Read files: regular files of limited size. No output of a command overwrites its inputs."""
 
 import json
 import os
@@ -17,7 +17,7 @@ MEBIBYTE = 1 << 20
 
 
 class FileBytes:
-    """How many bytes a file may have that is read, by what it is; one that is larger is refused before it is read."""
+    """The maximum size of an input file in bytes, by kind. Larger files are rejected before they are read."""
 
     USUAL = 64 * MEBIBYTE
     PROGRAM = 4 * MEBIBYTE  # of Python
@@ -47,7 +47,7 @@ _files_read: ContextVar[set[tuple[int, int]] | None] = ContextVar("files_read", 
 
 @contextmanager
 def inputs_protected() -> Iterator[None]:
-    """Note the files read inside the block, so that ``check_output`` refuses to overwrite them."""
+    """Record the files read inside the block, so that ``check_output`` refuses to overwrite them."""
     token = _files_read.set(set())
     try:
         yield
@@ -56,15 +56,15 @@ def inputs_protected() -> Iterator[None]:
 
 
 def is_input(status: os.stat_result) -> bool:
-    """Return whether the file of this status was read inside the present ``inputs_protected``, by whatever name."""
+    """Return whether the current ``inputs_protected`` block has read the file of this status, by any name."""
     return (status.st_dev, status.st_ino) in (_files_read.get() or ())
 
 
 def check_input(path: Path, most_bytes: int = FileBytes.USUAL, will_change: bool = False) -> None:
-    """Note a file that is about to be read, unless it is one that the command adds to.
+    """Record a file that is about to be read, unless the command also appends to it.
 
-    Raise InputError unless it is there, regular, no view of the kernel's like those in ``/proc``, and has no more than
-    ``most_bytes`` bytes.
+    Raise InputError unless it exists, is regular, is outside ``/proc`` and ``/sys``, and has at most ``most_bytes``
+    bytes.
     """
     try:
         status = path.stat()
@@ -86,7 +86,7 @@ def check_input(path: Path, most_bytes: int = FileBytes.USUAL, will_change: bool
 
 
 def read_bytes(path: Path, most_bytes: int = FileBytes.USUAL, will_change: bool = False) -> bytes:
-    """Return the content of a regular file. Raise InputError, as ``check_input`` does."""
+    """Return the content of a regular file. Raise InputError as ``check_input`` does."""
     check_input(path, most_bytes, will_change)
     try:
         return path.read_bytes()
@@ -95,7 +95,7 @@ def read_bytes(path: Path, most_bytes: int = FileBytes.USUAL, will_change: bool 
 
 
 def read_text(path: Path, most_bytes: int = FileBytes.USUAL, will_change: bool = False) -> str:
-    """Return the UTF-8 text of a regular file, without a byte order mark. Raise InputError, which names the line.
+    """Return the UTF-8 text of a regular file, without a byte order mark. Raise InputError with the line.
 
     >>> read_text(Path("/dev/null"), 100)
     Traceback (most recent call last):
@@ -109,9 +109,9 @@ def read_text(path: Path, most_bytes: int = FileBytes.USUAL, will_change: bool =
 
 
 def parse_json(text: str, parse_constant: Callable[[str], Any] | None = None) -> Any:
-    """Return what a text of JSON holds. Raise ValueError for what is none, RecursionError for one too deep.
+    """Return the content of a JSON text. Raise ValueError for invalid JSON, RecursionError for deep nesting.
 
-    A key that is there twice is refused: nobody could say which is meant. ``parse_constant`` is as in ``json.loads``.
+    A duplicate key is an error. ``parse_constant`` is as in ``json.loads``.
 
     >>> parse_json('{"ranks": 2, "ranks": 4}')
     Traceback (most recent call last):
@@ -130,12 +130,12 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def is_made_by_kernel(path: Path) -> bool:
-    """Return whether a file or folder is one of ``/proc`` or ``/sys``."""
+    """Return whether a path is in ``/proc`` or ``/sys``."""
     return f"{os.path.realpath(path)}/".startswith(MADE_BY_THE_KERNEL)
 
 
 def reason(error: OSError | ValueError) -> str:
-    """Return in words what the system says, without number and file.
+    """Return the system's message, without number and file.
 
     >>> reason(FileNotFoundError(2, "No such file or directory", "x"))
     'No such file or directory'

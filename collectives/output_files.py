@@ -1,6 +1,6 @@
-"""Files that are written: regular ones, whole or not at all, and none that the same command has read.
+"""Write files: regular files, completely or not at all, and never over an input of the same command.
 
-A symbolic link stays, and what it leads to is written.
+A symbolic link stays, and its target is written.
 """
 
 import errno
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 def cache_folder() -> Path:
-    """Return the folder of all that is kept between commands, as XDG has it. Raise InputError without a home.
+    """Return the cache directory of Ringlab, by the XDG rules. Raise InputError without a home directory.
 
     >>> cache_folder().name
     'ringlab'
@@ -37,10 +37,10 @@ def cache_folder() -> Path:
 
 
 def check_output(path: Path | str) -> None:
-    """Raise InputError for a file that cannot be written: to be refused before there is anything to write.
+    """Raise InputError for a file that cannot be written. Call this before long work.
 
-    Refused are what is no regular file, what the kernel makes up, files that the same command has read, and what
-    permissions forbid. Nothing is created or changed.
+    Rejected are special files, paths in ``/proc`` and ``/sys``, inputs of the same command, and missing permissions.
+    Nothing is created or changed.
 
     >>> check_output("/")
     Traceback (most recent call last):
@@ -69,7 +69,7 @@ def check_output(path: Path | str) -> None:
 
 
 def _follow(path: Path | str) -> Path:
-    """Return the file at the end of the links that ``path`` is or passes. Raises OSError for a circle of them."""
+    """Return the file at the end of all symbolic links. Raise OSError for a loop."""
     try:
         return Path(os.path.realpath(path, strict=True))
     except (FileNotFoundError, NotADirectoryError):
@@ -77,7 +77,7 @@ def _follow(path: Path | str) -> Path:
 
 
 def _check_folder(folder: Path) -> None:
-    """Raise OSError unless files can be made in ``folder``, or the folder itself, in one that is there."""
+    """Raise OSError unless files, or missing directories, can be created in ``folder``."""
     there = next(parent for parent in (folder, *folder.parents) if parent.exists())
     if not there.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, f"{there} is no directory")
@@ -90,10 +90,10 @@ def _check_folder(folder: Path) -> None:
 
 
 def write_bytes(path: Path | str, content: bytes | memoryview, durable: bool = False) -> None:
-    """Write ``content`` to ``path``, of which a reader sees the old file or the new one; make its folder.
+    """Write ``content`` to ``path`` atomically, and create its directory.
 
-    Owner and permissions stay. With ``durable`` the file and its name are on the disk when this returns, and outlive a
-    loss of power. Raises InputError as ``check_output`` does, and OSError that names ``path`` where the system fails.
+    Owner and permissions stay. With ``durable``, the file and its name are on disk on return. Raise InputError as
+    ``check_output`` does, and OSError with ``path`` if the system fails.
     """
     check_output(path)
     target = _follow(path)
@@ -123,7 +123,7 @@ def write_bytes(path: Path | str, content: bytes | memoryview, durable: bool = F
 
 
 def write_text(path: Path | str, content: str, durable: bool = False) -> None:
-    """Write text to ``path`` as UTF-8, as ``write_bytes`` does; what UTF-8 cannot say is escaped.
+    """Write text to ``path`` as UTF-8, as ``write_bytes`` does. Characters outside UTF-8 are escaped.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -135,9 +135,9 @@ def write_text(path: Path | str, content: str, durable: bool = False) -> None:
 
 
 def append_text(path: Path | str, content: str) -> None:
-    """Add text to the end of a file, or of a new one: what was there stays.
+    """Append text to a file, or create it.
 
-    Raises InputError as ``check_output`` does, and OSError that names ``path`` where the system fails.
+    Raise InputError as ``check_output`` does, and OSError with ``path`` if the system fails.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -155,7 +155,7 @@ def append_text(path: Path | str, content: str) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the names in ``folder`` on the disk: those that are new, and that others are gone. Raises OSError."""
+    """Write the names in ``folder`` to disk, including removals. Raise OSError."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
@@ -188,7 +188,7 @@ def read_kept_lines(path: Path, read_line: Callable[[str, int], T], most_bytes: 
 
 
 def key_of(content: object) -> str:
-    """Return what tells a kept line from all others: a hash of all that the answer in it depends on."""
+    """Return the key of a cached line: a hash of everything that its answer depends on."""
     return sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:KEY_DIGITS]
 
 

@@ -12,10 +12,10 @@ from collectives.quoting import quote
 
 @dataclass(frozen=True)
 class TcpTerms:
-    """What gloo over TCP adds to a network, term by term; each has a value that switches it off.
+    """The costs of gloo over TCP, term by term. Each term has a value that disables it.
 
-    Headers are counted as a shaper on Ethernet counts them, without preamble, checksum and gap: at an MTU of 1500
-    bytes a packet of 1448 bytes of payload takes 1514. Raises InputError for numbers that mean nothing.
+    Headers are counted as an Ethernet shaper counts them, without preamble, checksum and gap: at an MTU of 1500 bytes,
+    a packet with 1448 bytes of payload takes 1514. Raise InputError for invalid numbers.
 
     >>> TcpTerms().packet, TcpTerms(header=0).packet
     (1514.0, 1448.0)
@@ -56,16 +56,16 @@ class TcpTerms:
 
     @property
     def packet(self) -> float:
-        """Bytes of a full packet with its headers."""
+        """The size of a full packet with its headers, in bytes."""
         return self.payload + self.header
 
 
 @dataclass(frozen=True)
 class Transport:
-    """Costs besides those of the links. The default is ideal: rendezvous at no cost, no overhead, the full line rate.
+    """Software costs on top of the links. The default is ideal: no overhead, the full line rate, free rendezvous.
 
-    With ``tcp`` messages are carried as gloo carries them over TCP; without, whole and by rendezvous.
-    Raises InputError for a time below 0, and a goodput that is not above 0 and at most 1.
+    With ``tcp``, messages travel as gloo sends them over TCP; otherwise whole and by rendezvous. Raise InputError for a
+    negative time, and for a goodput outside (0, 1].
 
     >>> Transport("my-nic", overhead=3e-6, goodput=0.9, gamma=1e-10).overhead
     3e-06
@@ -87,7 +87,7 @@ class Transport:
             )
 
     def with_terms(self, given: Mapping[str, Any]) -> "Transport":
-        """Return the transport with these terms of TCP in place of its own, or of those that are switched off."""
+        """Return the transport with the given TCP terms replaced."""
         return replace(self, tcp=replace(self.tcp or TcpTerms(), **given))
 
     def for_gloo(self) -> "Transport":

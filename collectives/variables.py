@@ -1,6 +1,6 @@
-"""Environment variables that are numbers: which are read, here or by a library, and what each may be.
+"""Environment variables with numeric values: those that Ringlab or its libraries read, and their ranges.
 
-They are checked once, before anything else, as each would otherwise end in its own way, or in silence.
+All are checked once at the start, because a wrong value would otherwise fail late or silently.
 """
 
 import os
@@ -13,14 +13,14 @@ from collectives.quoting import quote
 
 @dataclass(frozen=True)
 class WholeNumbers:
-    """A whole number within bounds, or, as a ``list``, several with commas between."""
+    """An integer within bounds, or a comma-separated list of them."""
 
     least: int
     most: int = 1_000_000
     is_list: bool = False
 
     def accepts(self, text: str) -> bool:
-        """Return whether a text is one.
+        """Return whether a text is valid.
 
         >>> WholeNumbers(1).accepts("3"), WholeNumbers(1).accepts("-1"), WholeNumbers(1, is_list=True).accepts("4,2")
         (True, False, True)
@@ -49,7 +49,7 @@ VARIABLES = {
 
 
 def check_variables(environment: Mapping[str, str] = os.environ) -> None:
-    """Raise InputError for a variable that is not what it may be.
+    """Raise InputError for a variable with an invalid value.
 
     >>> check_variables({"RANK": "x"})
     Traceback (most recent call last):
@@ -66,14 +66,14 @@ def check_variables(environment: Mapping[str, str] = os.environ) -> None:
 
 
 def refused(name: str, value: str, ways_out: str, environment: Mapping[str, str] = os.environ) -> InputError:
-    """Return the refusal of a variable; each rank says it, whatever the others do."""
+    """Return the error for a variable. Each rank reports it alone."""
     error = InputError(f"the environment variable {name} is {quote(value)}; {ways_out}")
     vars(error)["rank"] = environment.get("RANK", "0")
     return error
 
 
 def is_first_rank() -> bool:
-    """Return whether this process speaks and writes: rank 0 where a launcher has started ranks, any process elsewhere.
+    """Return whether this process prints and writes files: rank 0 of launched ranks, or any other process.
 
     >>> is_first_rank()
     True
@@ -82,7 +82,7 @@ def is_first_rank() -> bool:
 
 
 def is_launched() -> bool:
-    """Return whether torchrun, or a launcher that says the same in the environment, has started this process as a rank.
+    """Return whether torchrun, or a launcher with the same environment variables, has started this process as a rank.
 
     >>> is_launched()
     False

@@ -1,1 +1,1 @@
-"""The order in which a rank posts and awaits its messages: the executor follows it, and simulators repeat it."""
+"""The order in which a rank posts and awaits messages, shared by the executor and the simulators."""

@@ -1,13 +1,13 @@
-"""The steps of a rank program bound to memory: which elements each operation reads and writes.
+"""Bind the steps of a rank program to memory: the elements that each operation reads and writes.
 
-The memory is tensors, or only their extents (``Extent``), of which a simulator needs to know how large they are.
+The memory consists of tensors, or of their sizes only (``Extent``), which is enough for a simulator.
 
-A receive into chunks that no operation of its step reads goes there directly. Everything else is received or saved in
-*staging*, memory of the executor's own, and written from there, so that every operation sees the chunks as they were
+A receive into chunks that no operation of its step reads goes directly into them. All other data is received or saved
+in *staging*, extra memory of the executor, and written from there. So every operation sees the chunks as they were
 before the step.
 
-A large buffer is worked on in *slices*: slice i of k is the i-th k-th of every chunk. Data keeps its position within a
-chunk, so each slice may run the whole program by itself.
+A large buffer is processed in *slices*: slice i of k is the i-th k-th of every chunk. Data keeps its position within a
+chunk, so each slice can run the whole program alone.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,13 +22,13 @@ class Elements(Protocol):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all of them."""
+        """The size of all elements in bytes."""
 
     def numel(self) -> int:
-        """Return how many there are."""
+        """Return the number of elements."""
 
     def __getitem__(self, index: slice, /) -> Self:
-        """Return some of them."""
+        """Return a range of the elements."""
 
 
 E = TypeVar("E", bound=Elements)
@@ -36,7 +36,7 @@ E = TypeVar("E", bound=Elements)
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """So many elements of ``itemsize`` bytes, and no memory behind them.
+    """A number of elements of ``itemsize`` bytes, without memory.
 
     >>> Extent(10, itemsize=4)[2:5].nbytes
     12
@@ -47,15 +47,15 @@ class Extent:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all of them."""
+        """The size of all elements in bytes."""
         return self.elements * self.itemsize
 
     def numel(self) -> int:
-        """Return how many there are."""
+        """Return the number of elements."""
         return self.elements
 
     def __getitem__(self, index: slice, /) -> "Extent":
-        """Return some of them."""
+        """Return a range of the elements."""
         return Extent(len(range(*index.indices(self.elements))), self.itemsize)
 
 
@@ -63,13 +63,13 @@ Allocate = Callable[[int], E]  # returns so many elements of staging that are no
 
 
 class MessageHandle(Protocol):
-    """The handle that torch.distributed returns for a message under way."""
+    """The handle that torch.distributed returns for a message in flight."""
 
     def wait(self) -> object: ...
 
 
 class Write(NamedTuple, Generic[E]):
-    """Elements to be copied to a target, or reduced into it."""
+    """Elements to copy into a target, or to reduce into it."""
 
     operation: Operation  # as a local one: what remains of a receive is a copy or a reduce
     source: E
@@ -79,7 +79,7 @@ class Write(NamedTuple, Generic[E]):
 
 @dataclass(slots=True, eq=False)
 class Transfer(Generic[E]):
-    """A message, or a slice of one: the memory that is sent or received into, and the write that follows a receive."""
+    """A message or a slice of one: its memory, and the write that follows a receive."""
 
     operation: Operation
     step: int
@@ -99,7 +99,7 @@ class Transfer(Generic[E]):
 
 
 class BoundStep(NamedTuple, Generic[E]):
-    """The operations of one step by when they happen, without those on no elements."""
+    """The operations of one step by their time of execution, without empty ones."""
 
     number: int
     receives: list[Transfer[E]]
@@ -110,7 +110,7 @@ class BoundStep(NamedTuple, Generic[E]):
 
 
 class SliceMemory(NamedTuple, Generic[E]):
-    """The memory that holds a program's chunks, and the slice of them that is meant."""
+    """The memory of a program's chunks, and the selected slice."""
 
     buffer: E
     scratch: E
@@ -120,7 +120,7 @@ class SliceMemory(NamedTuple, Generic[E]):
     slices: int = 1
 
     def elements(self, chunk: int, count: int) -> E:
-        """Return ``count`` chunks from ``chunk`` on, of the buffer or of scratch; with several slices, one's share."""
+        """Return ``count`` chunks from ``chunk`` on, of the buffer or of scratch, restricted to the slice."""
         n = self.buffer.numel()
         begin, size = offset(chunk, n, self.chunks), extent(chunk, count, n, self.chunks)
         if self.slices > 1:
@@ -132,9 +132,9 @@ class SliceMemory(NamedTuple, Generic[E]):
 def bind_steps(
     program: tuple[Step, ...], memory: SliceMemory[E], areas: int = 1, first_area: int = 0
 ) -> list[BoundStep[E]]:
-    """Return the steps that move anything, on ``memory``.
+    """Return the steps that move data, bound to ``memory``.
 
-    Staging is divided into ``areas``, which the steps use in rotation, beginning with ``first_area``.
+    Staging is divided into ``areas``, which the steps use in rotation, starting with ``first_area``.
     """
     size = memory.staging.numel() // areas
     steps: list[BoundStep[E]] = []
@@ -147,7 +147,7 @@ def bind_steps(
 
 
 def staging_elements(program: tuple[Step, ...], n: int, chunks: int, slices: int = 1) -> int:
-    """Return the elements of staging that suffice for any step of one slice."""
+    """Return the staging elements that suffice for any step of one slice."""
 
     def need(op: Operation) -> int:
         return extent(op.into, op.count, n, chunks) if slices == 1 else op.count * -(-(n // chunks + 1) // slices)
@@ -156,7 +156,7 @@ def staging_elements(program: tuple[Step, ...], n: int, chunks: int, slices: int
 
 
 def _needs_staging(op: Operation, step: Step) -> bool:
-    """Return whether ``op`` needs memory beside its target: to reduce from, or as its step reads the target."""
+    """Return whether ``op`` needs memory besides its target: it reduces, or its step reads the target."""
     return op.kind is Kind.RECV_REDUCE or any(not set(op.target).isdisjoint(other.source) for other in step)
 
 
@@ -180,10 +180,10 @@ def _bind_step(number: int, step: Step, memory: SliceMemory[E]) -> BoundStep[E]:
 
 
 def _written_late(step: Step) -> set[int]:
-    """Return the chunks that are written when all messages are through.
+    """Return the chunks that are written after all messages of the step are complete.
 
     These are the chunks that an operation of the step reads. A ``recv_reduce`` of several chunks is one write, and
-    those that share a chunk are written in the order of the step; so if one of their chunks is written late, all are.
+    writes that share a chunk keep the order of the step. So if one of their chunks is written late, all are.
     """
     late = {chunk for op in step for chunk in op.source}
     targets = [op.target for op in step if op.kind is Kind.RECV_REDUCE]
@@ -195,7 +195,7 @@ def _written_late(step: Step) -> set[int]:
 
 
 def _single_chunks(op: Operation) -> Iterator[Operation]:
-    """Yield the operation for each of its chunks: slices of consecutive chunks do not lie side by side."""
+    """Yield the operation for each of its chunks, because slices of consecutive chunks are not adjacent."""
     for i in range(op.count):
         yield Operation(op.kind, op.peer, op.chunk + i, 1, op.into if op.kind is Kind.SEND else op.into + i)
 
@@ -203,7 +203,7 @@ def _single_chunks(op: Operation) -> Iterator[Operation]:
 def _bind_receive(
     step: BoundStep[E], op: Operation, position: int, target: E, in_place: bool, allocate: Allocate[E]
 ) -> None:
-    """Add a receive into staging. It is written at once or, if something else in the step reads the target, late."""
+    """Add a receive into staging. It is written at once, or late if the step reads the target elsewhere."""
     staged = allocate(target.numel())
     rest = (reduce if op.kind.combines else copy)(op.chunk, op.into, op.count)
     write = Write(rest, staged, target, op.kind.combines)
@@ -213,7 +213,7 @@ def _bind_receive(
 
 
 def _bind_local(step: BoundStep[E], op: Operation, source: E, target: E, in_place: bool, allocate: Allocate[E]) -> None:
-    """Add a local operation. If something else in the step reads its target, it is written late, from a saved copy."""
+    """Add a local operation. If the step reads its target elsewhere, it is written late, from a saved copy."""
     if in_place:
         step.writes.append(Write(op, source, target, op.kind.combines))
         return
@@ -223,7 +223,7 @@ def _bind_local(step: BoundStep[E], op: Operation, source: E, target: E, in_plac
 
 
 def _allocator(staging: E) -> Allocate[E]:
-    """Return a function that hands out staging, one piece after the other."""
+    """Return a function that allocates consecutive pieces of staging."""
     used = 0
 
     def allocate(size: int) -> E:

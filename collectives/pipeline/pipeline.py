@@ -1,13 +1,13 @@
-"""The order in which one rank posts its messages and waits for them, so that what may overlap does.
+"""The order in which a rank posts and awaits its messages, so that independent messages overlap.
 
-Every channel, and every slice of a channel's chunks, is a *chain* of steps that follow each other. One thread serves
-all chains, step by step, in an order that follows the same rule on every rank: by how many steps, on any ranks, must
-have happened before this one can complete (its *level*). A rank then only ever waits for messages that others have
-posted already or will post without it, so that no order in which messages arrive can block it.
+Every channel, and every slice of a channel's chunks, is a *chain* of consecutive steps. One thread runs all chains,
+step by step. All ranks use the same rule for the order: the number of steps, on any rank, that must come before a step
+(its *level*). So a rank only waits for messages that other ranks have posted or will post without it, and no order of
+arrival can block it.
 
-Two things happen earlier or later than the program says, where the result is the same: a receive is posted as soon as
-its memory is free, which saves the round trip that announces it to the sender, and a send is awaited one step late
-unless its chunk is about to change.
+Two operations move earlier or later if the result is the same. A receive is posted as soon as its memory is free, which
+saves the round trip that announces it to the sender. A send is awaited one step late unless its chunk is about to
+change.
 """
 
 from collections import defaultdict
@@ -42,7 +42,7 @@ Levels = dict[tuple[int, int, int], int]  # by (rank, channel, step)
 
 @dataclass(slots=True, eq=False)
 class SliceStep(Generic[E]):
-    """One step on one slice: what is posted when it begins, and awaited when it completes."""
+    """One step of one slice: the messages posted at its start and awaited at its end."""
 
     channel: int
     chain: int  # among all of the rank's
@@ -55,21 +55,21 @@ class SliceStep(Generic[E]):
 
 
 class Pipeline(NamedTuple, Generic[E]):
-    """One rank's program, ready to be executed on one buffer."""
+    """One rank's program, ready to run on one buffer."""
 
     first: list[SliceStep[E]]  # of each chain
     steps: list[SliceStep[E]]  # in the order in which they complete
 
 
 class PipelineBuilder(Generic[E]):
-    """What one rank needs to work on any buffer of a request: programs, slices, scratch and staging."""
+    """The programs, slices, scratch and staging with which one rank can process any buffer of a request."""
 
     def __init__(
         self, request: Request, rank: int, world_size: int, allocate: Callable[[int], E], grouped: bool
     ) -> None:
-        """Let ``allocate`` make memory, of so many elements.
+        """Allocate the memory with ``allocate``, which takes a number of elements.
 
-        With ``grouped`` a channel has one slice, and a step ends before the next one begins.
+        With ``grouped``, a channel has one slice, and a step ends before the next begins.
         """
         algorithm, n = request.algorithm, request.elements
         self.programs = tuple(tuple(steps) for steps in algorithm.channels(rank, world_size, request.root))
@@ -105,7 +105,7 @@ class PipelineBuilder(Generic[E]):
         return chain
 
     def _order(self) -> Callable[[SliceStep[E]], tuple[int, ...]]:
-        """Return the sorting key: level, with each slice delayed so that it begins when its chain is free."""
+        """Return the sort key: the level, delayed for each slice until its chain is free."""
         levels = step_levels(*self._level_of)
         delay = -(-max(levels.values(), default=0) // self._chains) if self.slices > self._chains else 0
 
@@ -117,13 +117,13 @@ class PipelineBuilder(Generic[E]):
 
 
 def count_slices(chunk_bytes: int) -> int:
-    """Return in how many slices a chunk travels: one a chain if they are large enough, more if they are too large."""
+    """Return the number of slices of a chunk: one per chain for large chunks, more for very large ones."""
     return max(1, min(CHAINS, chunk_bytes // SLICE_BYTES), chunk_bytes // LARGEST_SLICE_BYTES)
 
 
 @lru_cache(maxsize=64)
 def step_levels(algorithm: Algorithm, world_size: int, root: int) -> Levels:
-    """Return for every step how many steps, on any ranks, at least happen one after the other up to it."""
+    """Return for every step the minimum number of consecutive steps, on any rank, up to it."""
     schedule = build_schedule(algorithm, world_size, root)
     columns = schedule.rank.tolist(), schedule.channel.tolist(), schedule.step.tolist()
     keys = [Completed(*key) for key in zip(*columns, strict=True)]
@@ -139,14 +139,14 @@ def step_levels(algorithm: Algorithm, world_size: int, root: int) -> Levels:
 
 
 def _link(chain: list[SliceStep[E]], program: tuple[Step, ...]) -> None:
-    """Let every step post its own receives and wait for its own sends only."""
+    """Let every step post its own receives and wait for its own sends."""
     for step, following in zip(chain, [*chain[1:], None], strict=False):  # the chain may be empty
         step.next = following
         step.receives, step.due_sends = step.step.receives, step.step.sends
 
 
 def _link_early(chain: list[SliceStep[E]], program: tuple[Step, ...]) -> None:
-    """Let every step post receives of later ones whose memory is free, and wait for sends of the one before."""
+    """Let every step post receives of later steps whose memory is free, and wait for sends of the step before."""
     free: dict[Region, int] = {}  # the first step of the chain that may post a receive into a region
     posted: dict[int, int] = {}  # by peer, the step that posts the last receive: those from one peer stay in order
     for at, step in enumerate(chain):
@@ -163,7 +163,7 @@ def _link_early(chain: list[SliceStep[E]], program: tuple[Step, ...]) -> None:
 
 
 def _set_due_sends(step: SliceStep[E], at: int, program: tuple[Step, ...], free: dict[Region, int]) -> None:
-    """Let each send be awaited with the next step, unless this one or the next changes what is sent."""
+    """Await each send with the next step, unless this step or the next changes its data."""
     changed = {*_written(step, program), *(_written(step.next, program) if step.next else ())}
     for send in step.step.sends:
         regions = _regions(step.slice, send.operation.source)
@@ -181,7 +181,9 @@ def _written(step: SliceStep[E], program: tuple[Step, ...]) -> list[Region]:
 
 
 def plan_pipeline(request: Request, rank: int, world_size: int, *, step_by_step: bool = False) -> Pipeline[Extent]:
-    """Return what a rank posts and awaits as the executor does; ``step_by_step`` posts and awaits each step by itself.
+    """Return the messages that a rank posts and awaits, in the executor's order.
+
+    ``step_by_step`` completes each step before the next.
 
     >>> from collectives import find_algorithm
     >>> pipeline = plan_pipeline(Request(find_algorithm("all_reduce/ring"), 100), 0, 4)

@@ -1,1 +1,1 @@
-"""What both wings write and read: traces, summaries, calibrations, and how files are written."""
+"""Records that simulated and real runs share: traces, calibrations, profiles, and their files."""

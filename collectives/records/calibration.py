@@ -1,6 +1,6 @@
-"""What was measured of a machine to predict runs on it: realcomm writes it, simcomm reads it.
+"""Measurements of a machine that predict runs on it. realcomm writes them, simcomm reads them.
 
-``PairProbes`` are what two hosts with links of a known bandwidth took, to calibrate the transport ``gloo-tcp``.
+``PairProbes`` are measurements between two hosts with known links, for the transport ``gloo-tcp``.
 """
 
 from bisect import bisect_left
@@ -28,9 +28,10 @@ PARTS = 4  # shares of the rounds whose predictions are compared
 
 @dataclass(frozen=True)
 class CrowdRound:
-    """What more ranks than cores, on two hosts, took in one of several rounds that are spread over a calibration.
+    """One of several rounds with more ranks than cores, on two hosts.
 
-    Each rank sends messages of a few bytes to ranks on the other host, to another in each step, and receives as many.
+    Each rank sends messages of a few bytes to ranks on the other host, a different one in each step, and receives as
+    many.
     """
 
     ranks: int
@@ -43,10 +44,10 @@ class CrowdRound:
 
 @dataclass(frozen=True)
 class PairProbes:
-    """Messages between two hosts on one switch, one rank each, whose links and shapers are known.
+    """Messages between two hosts on one switch, one rank each, with known links and shapers.
 
-    ``send_done`` and ``arrived`` are of the same messages, each alone, the receive posted long before: seconds from the
-    sender's posting until its own wait returned, and until the receiver's did.
+    ``send_done`` and ``arrived`` describe the same messages, each alone and with the receive posted long before:
+    seconds from the sender's post until its own wait returned, and until the receiver's did.
     """
 
     bandwidth: float  # bytes/s of every link in each direction, as the shaper counts
@@ -70,7 +71,7 @@ class PairProbes:
 
     @property
     def parts(self) -> list["PairProbes"]:
-        """The same with a share of the crowds' rounds each; none where there are not enough.
+        """The probes with a share of the crowd rounds each, or none if there are too few rounds.
 
         >>> alone = PairProbes(6.25e6, 1500, 4096, [], [], [], [], [], 0, 0, 0.0, 0, [])
         >>> crowds = [CrowdRound(8, 1e-4, 2e-5, waking=1e-3 * number) for number in range(8)]
@@ -83,10 +84,10 @@ class PairProbes:
 
     @property
     def goodput(self) -> float:
-        """Bytes/s of a link that are left for TCP's data.
+        """The bytes/s of a link that remain for TCP's data.
 
-        Of a full frame a shaper counts 14 bytes of Ethernet header and the MTU, which holds 20 bytes of IPv4 header
-        (RFC 791) and 32 of TCP with time stamps (RFC 9293, RFC 7323).
+        For a full frame, a shaper counts 14 bytes of Ethernet header and the MTU, which includes 20 bytes of IPv4
+        header (RFC 791) and 32 bytes of TCP header with time stamps (RFC 9293, RFC 7323).
         """
         return self.bandwidth * (self.mtu - 52) / (self.mtu + 14)
 
@@ -99,7 +100,7 @@ SLOWER = 1.1  # times as long as measured: how much slower cores are assumed, to
 
 @dataclass(frozen=True)
 class FittedLine:
-    """A fitted line, ``seconds = fixed + per_byte * nbytes``, with the points that it was fitted to."""
+    """A fitted line, ``seconds = fixed + per_byte * nbytes``, with its data points."""
 
     fixed: float
     per_byte: float
@@ -111,9 +112,9 @@ Points = Sequence[tuple[float, float]]
 
 
 def read_curve(points: Points, x: float) -> float:
-    """Return the value at ``x`` of a curve: linear between its points, level before the first.
+    """Return the value of a curve at ``x``: linear between its points, and constant before the first.
 
-    Beyond the last it goes on at its last slope, upwards only.
+    After the last point, the curve continues with its last slope, but never falls.
 
     >>> [read_curve([(10.0, 1.0), (20.0, 3.0)], x) for x in (5, 15, 30)]
     [1.0, 2.0, 5.0]
@@ -128,7 +129,7 @@ def read_curve(points: Points, x: float) -> float:
 
 @dataclass(frozen=True)
 class HopCurve:
-    """Median seconds of one kind of hop by its bytes."""
+    """Median seconds of one kind of hop by size."""
 
     pattern: str
     width: int
@@ -150,8 +151,8 @@ class HopCurve:
 class ComputePoint:
     """The phases of a model's training step, measured in ``processes`` processes at once.
 
-    Between backward and optimizer they exchange messages as a training does, if there are several. A phase is the mean
-    over the ranks, as in a training's figures.
+    With several processes, they exchange messages between backward and optimizer, as a training does. A phase is the
+    mean over ranks, as in a training's figures.
     """
 
     model: str
@@ -167,7 +168,7 @@ class ComputePoint:
 
 @dataclass(frozen=True)
 class OverlapPoint:
-    """What a training takes whose gradients travel in buckets during backward, as torch's own sync has them travel."""
+    """The costs of gradient buckets during backward, measured with torch's own sync."""
 
     model: str
     dataset: str
@@ -187,7 +188,7 @@ class OverlapPoint:
 
 @dataclass(frozen=True)
 class MachineLoad:
-    """What else a machine did during a measurement, as shares of the time of all its cores."""
+    """Other load of the machine during a measurement, as shares of the time of all cores."""
 
     others: float  # other processes
     steal: float  # what a hypervisor gave to other machines
@@ -195,11 +196,11 @@ class MachineLoad:
 
     @property
     def is_busy(self) -> bool:
-        """Whether so little was left that times are not those of an idle machine."""
+        """Whether the load is too high for measurements of an idle machine."""
         return self.others > BUSY_OTHERS or self.steal > BUSY_STEAL
 
     def describe(self) -> str:
-        """Return what the machine was busy with.
+        """Return the sources of the load.
 
         >>> MachineLoad(others=0.31, steal=0.0, names=["cc1plus"]).describe()
         "other processes took 31% of this machine's cores (cc1plus)"
@@ -212,7 +213,7 @@ class MachineLoad:
 
 @dataclass(frozen=True)
 class Calibration:
-    """The costs of this machine as ``ranks`` processes see them: messages, reductions and training steps.
+    """The costs of this machine for ``ranks`` processes: messages, reductions and training steps.
 
     >>> line = FittedLine(fixed=2e-5, per_byte=1e-9, worst_residual=0.0)
     >>> measured = Calibration(ranks=2, threads=1, one_way=line, both_ways=line, reduction=line)
@@ -250,7 +251,7 @@ class Calibration:
             raise InputError("a part of a calibration has no parts of its own")
 
     def with_slower_cores(self, times: float) -> "Calibration":
-        """Return a calibration of an emulated cluster that takes so many times as long to handle messages and compute.
+        """Return the calibration of an emulated cluster whose software and computing take ``times`` as long.
 
         Raise InputError for a calibration without a pair of hosts.
         """
@@ -260,13 +261,13 @@ class Calibration:
         return replace(self, pair=replace(self.pair, software=times), compute=slower, parts=[])
 
     def transport(self, goodput: float) -> Transport:
-        """Return what this machine's software adds to a network whose payload gets ``goodput`` of the line rate."""
+        """Return the software costs of this machine; ``goodput`` is the payload's share of the line rate."""
         return Transport(
             f"{self.backend}-tcp", self.one_way.fixed, goodput, self.reduction.per_byte, f"calibrated {self.created}"
         )
 
     def compute_point(self, training: Training, processes: int, threads: int) -> ComputePoint | None:
-        """Return what was measured of such a training step; None where nothing was."""
+        """Return the measurement of such a training step, or None."""
         for point in self.compute:
             of_point = (point.model, point.dataset, point.batch_size, point.processes, point.threads)
             if of_point == (training.model_kind, training.data_kind, training.batch_size, processes, threads):
@@ -274,7 +275,7 @@ class Calibration:
         return None
 
     def overlap_point(self, training: Training, processes: int, threads: int) -> OverlapPoint | None:
-        """Return what was measured of overlap in such a training; None where nothing was."""
+        """Return the overlap measurement of such a training, or None."""
         for point in self.overlap:
             of_point = (point.model, point.dataset, point.batch_size, point.processes, point.threads)
             if of_point == (training.model_kind, training.data_kind, training.batch_size, processes, threads):
@@ -282,15 +283,15 @@ class Calibration:
         return None
 
     def phases(self, training: Training, processes: int, threads: int) -> ComputePhases | None:
-        """Return the measured phases of such a training step; None where they were not measured."""
+        """Return the measured phases of such a training step, or None."""
         point = self.compute_point(training, processes, threads)
         return point.phases if point else None
 
     def hop_seconds(self, hop: Hop, in_training: bool = False) -> float:
-        """Return the seconds of a hop, by the curve that was measured under conditions most like its own.
+        """Return the seconds of a hop, from the curve measured under the most similar conditions.
 
-        A curve of another width counts as many times as the hop is wider, one of a relay or exchange for each message.
-        Raises InputError where no hop was measured.
+        Times of a fan scale with its width, those of a relay or exchange with its messages. Raise InputError if no hop
+        was measured.
         """
         if not self.hops:
             raise InputError("the calibration has no hops; make one with `ringlab calibrate`")
@@ -301,21 +302,21 @@ class Calibration:
 
     @property
     def age_s(self) -> float:
-        """Seconds since it was made."""
+        """The age in seconds."""
         return max(0.0, (datetime.now(UTC) - datetime.fromisoformat(self.created)).total_seconds())
 
     def is_fresh(self) -> bool:
-        """Return whether it was made within a day, on this machine with this software."""
+        """Return whether the calibration is at most a day old and from this machine and software."""
         age = datetime.now(UTC) - datetime.fromisoformat(self.created)
         return age < FRESH_FOR and self.environment == describe_environment()
 
     def write(self, path: Path | str) -> None:
-        """Write the calibration to ``path`` as JSON, whole or not at all."""
+        """Write the calibration to ``path`` as JSON, atomically."""
         write_record(path, self, indent=1)
 
 
 def _unlikeness(curve: HopCurve, hop: Hop, in_training: bool) -> tuple[object, ...]:
-    """Return how far the conditions of a curve are from those of a hop, what matters most first."""
+    """Return the difference between the conditions of a curve and of a hop, most important first."""
     fans = (FAN_IN, FAN_OUT)
     sizes = [nbytes for nbytes, _ in curve.points]
     elsewhere = curve.in_training != in_training
@@ -334,7 +335,7 @@ def _unlikeness(curve: HopCurve, hop: Hop, in_training: bool) -> tuple[object, .
 
 
 def cache_file(ranks: int, backend: str = "gloo") -> Path:
-    """Return the file that keeps the calibration of this machine with so many ranks. Raise InputError without a home.
+    """Return the cache file of this machine's calibration for ``ranks``. Raise InputError without a home directory.
 
     >>> cache_file(2).name
     'calibration-gloo-2.json'
@@ -343,7 +344,7 @@ def cache_file(ranks: int, backend: str = "gloo") -> Path:
 
 
 def is_cached(ranks: int, backend: str = "gloo") -> bool:
-    """Return whether there is a calibration of this machine with so many ranks, whatever it is worth.
+    """Return whether a calibration of this machine for ``ranks`` exists, fresh or not.
 
     >>> is_cached(10**100)
     False
@@ -355,7 +356,7 @@ def is_cached(ranks: int, backend: str = "gloo") -> bool:
 
 
 def read_calibration(path: Path | str) -> Calibration:
-    """Return the calibration in a file. Raise InputError that names the file and what is wrong with it.
+    """Return the calibration in a file. Raise InputError with the file and its error.
 
     >>> from tempfile import TemporaryDirectory
     >>> line = FittedLine(fixed=2e-5, per_byte=1e-9, worst_residual=0.0)
@@ -368,16 +369,16 @@ def read_calibration(path: Path | str) -> Calibration:
 
 
 def check_calibration(calibration: object) -> Calibration | None:
-    """Return a Calibration, or None for the cached one. Raise InputError for anything else."""
+    """Return a Calibration, or None for the cached one. Raise InputError for other values."""
     if calibration is not None and not isinstance(calibration, Calibration):
         raise InputError(f"calibration is {calibration!r}; give a Calibration, as read_calibration returns it")
     return calibration
 
 
 def cached_calibration(ranks: int, backend: str = "gloo") -> Calibration:
-    """Return the fresh calibration of this machine with so many ranks.
+    """Return the fresh calibration of this machine for ``ranks``.
 
-    Raises InputError that says how to make one where it is missing, too old or of another environment.
+    Raise InputError with the command to run if it is missing, too old or from another environment.
     """
     path = cache_file(ranks, backend)
     make = f"`ringlab calibrate --ranks {ranks}" + ("`" if backend == "gloo" else f" --backend {backend}`")

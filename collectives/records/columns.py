@@ -1,12 +1,12 @@
-"""Rows kept as columns: one array a field, in the smallest type that holds its numbers.
+"""Store rows as columns: one array per field, in the smallest type that holds its numbers.
 
-Two million messages as objects take gigabytes, as columns less than 100 MB. A column is read as int64, float64 or bool,
-whatever it is kept in, so that arithmetic on it cannot overflow. Rows are made when they are asked for.
+Two million messages take gigabytes as objects, but less than 100 MB as columns. A column is read as int64, float64 or
+bool whatever its stored type, so arithmetic cannot overflow. Rows are created on access.
 
-In a file columns are lists of numbers while a person may read them, beyond that packed: the type (``u2``: whole numbers
-of two bytes) and the bytes of the numbers, little-endian: all first bytes, then all second bytes and so on, since bytes
-of one significance are alike; deflated (RFC 1951, in the framing of RFC 1950) and in base64. What is read is checked
-before memory is taken for it.
+In a file, short columns are lists of numbers, which people can read. Longer ones are packed: the type (``u2``: two-byte
+integers) and the bytes, little-endian, with all first bytes, then all second bytes and so on, because bytes of equal
+significance are similar; deflated (RFC 1951, framed as in RFC 1950) and in base64. Input is checked before memory is
+allocated for it.
 """
 
 import base64
@@ -36,7 +36,7 @@ TYPES: dict[type[np.generic], tuple[str, ...]] = {
 
 
 class Column(Generic[Number]):
-    """A field of a class of columns; on its objects it reads as an array with one entry a row."""
+    """A field of a class of columns. On an object, it returns an array with one entry per row."""
 
     def __init__(self, kind: type[Number]) -> None:
         self.kind = kind
@@ -51,7 +51,7 @@ class Column(Generic[Number]):
 
 
 class Columnar(ABC, Generic[Row]):
-    """Rows of one kind as columns, one a ``Column`` of the class; rows never change."""
+    """Immutable rows of one kind as columns, one ``Column`` of the class per field."""
 
     COLUMNS: ClassVar[dict[str, type[np.generic]]]  # what numbers each column has
 
@@ -60,23 +60,23 @@ class Columnar(ABC, Generic[Row]):
         cls.COLUMNS = dict(found)
 
     def __init__(self, columns: dict[str, npt.ArrayLike]) -> None:
-        """Keep columns of one length; one of them may be a number instead, which is then that of all rows."""
+        """Store columns of one length. A column may be a single number, which applies to all rows."""
         lengths = (np.size(column) for column in columns.values() if np.ndim(column))
         self._number = number = next(lengths, 1)
         self.kept = {name: _pack(columns[name], kind, number) for name, kind in self.COLUMNS.items()}
 
     @abstractmethod
     def _make_rows(self, columns: dict[str, list[Any]]) -> Iterator[Row]:
-        """Yield the rows that these columns, as lists, are of."""
+        """Yield the rows of these columns, which are lists."""
 
     @classmethod
     @abstractmethod
     def from_plain(cls, plain: object) -> Self:
-        """Return the rows that were written to a file. Raise ValueError that says what is wrong with it."""
+        """Return the rows from the content of a file. Raise ValueError with the error."""
 
     @abstractmethod
     def select(self, which: npt.NDArray[Any] | slice) -> Self:
-        """Return some rows: by index, by a slice, or where an array of bool says so."""
+        """Return rows by indices, a slice, or a bool array."""
 
     def __len__(self) -> int:
         return self._number
@@ -100,7 +100,7 @@ class Columnar(ABC, Generic[Row]):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
-        """Have pydantic read the rows from a file by ``from_plain``, whose ValueError says what is wrong."""
+        """Let pydantic read the rows with ``from_plain``."""
         from pydantic_core import PydanticCustomError, core_schema  # slow to import, and only needed to read files
 
         def read(plain: Any) -> "Columnar[Any]":
@@ -113,7 +113,7 @@ class Columnar(ABC, Generic[Row]):
 
     @property
     def memory(self) -> int:
-        """The bytes that the columns take; what several share counts once."""
+        """The size of the columns in bytes; shared memory counts once."""
         columns = {id(column): column for column in self.kept.values()}
         return sum(column.nbytes for column in columns.values() if column.strides != (0,))
 
@@ -121,14 +121,14 @@ class Columnar(ABC, Generic[Row]):
         return {name: column[rows].tolist() for name, column in self.kept.items()}
 
     def _equal_columns(self, other: "Columnar[Any]", names: Sequence[str]) -> bool:
-        """Return whether these columns of both hold the same numbers."""
+        """Return whether these columns of both objects hold the same numbers."""
         return len(self) == len(other) and all(np.array_equal(self.kept[name], other.kept[name]) for name in names)
 
 
 def _pack(values: npt.ArrayLike, kind: type[np.generic], number: int) -> npt.NDArray[Any]:
-    """Return ``number`` entries in the smallest type that holds them; if all are equal they share one place.
+    """Return ``number`` entries in the smallest type that holds them; equal entries share one place.
 
-    What is in the right type already is kept, not copied.
+    Arrays of the right type are not copied.
     """
     column = np.asarray(values)
     if column.shape not in ((), (number,)):
@@ -148,9 +148,9 @@ def _pack(values: npt.ArrayLike, kind: type[np.generic], number: int) -> npt.NDA
 
 
 def shrink(column: npt.NDArray[Any], at: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the entries of a column of whole numbers at some places, in the smallest type that holds them all.
+    """Return the entries of an integer column at indices, in the smallest type that holds them.
 
-    If all entries of the column are equal, those returned share one place.
+    If all entries of the column are equal, they share one place.
 
     >>> shrink(np.array([7, 300, 9]), np.array([2, 0])).dtype
     dtype('uint16')
@@ -163,7 +163,7 @@ def shrink(column: npt.NDArray[Any], at: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def narrow(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return whole numbers in the smallest type that holds them, others as they are; there must be some.
+    """Return integers in the smallest type that holds them, and other arrays unchanged; the array must not be empty.
 
     >>> narrow(np.array([1, 300])).dtype
     dtype('uint16')
@@ -175,12 +175,12 @@ def narrow(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def columns_to_plain(rows: Columnar[Any]) -> dict[str, Any]:
-    """Return the columns as JSON knows them; ``read_columns`` reads it."""
+    """Return the columns as JSON content for ``read_columns``."""
     return {"rows": len(rows), "columns": {name: column_to_plain(column) for name, column in rows.kept.items()}}
 
 
 def column_to_plain(column: npt.NDArray[Any]) -> list[Any] | dict[str, Any]:
-    """Return a column as JSON knows it; ``read_column`` reads it.
+    """Return a column as JSON content for ``read_column``.
 
     >>> column_to_plain(np.array([1, 2, 3]))
     [1, 2, 3]
@@ -196,7 +196,7 @@ def column_to_plain(column: npt.NDArray[Any]) -> list[Any] | dict[str, Any]:
 
 
 def read_columns(plain: object, kinds: Mapping[str, type[np.generic]]) -> dict[str, npt.NDArray[Any]]:
-    """Return the columns in what ``columns_to_plain`` returned. Raise ValueError that says what is wrong with it."""
+    """Return the columns from the content that ``columns_to_plain`` returned. Raise ValueError with the error."""
     held = take(plain, ("rows", "columns"))
     rows = check_rows(held["rows"], "rows")
     columns = take(held["columns"], tuple(kinds), "columns")
@@ -204,7 +204,7 @@ def read_columns(plain: object, kinds: Mapping[str, type[np.generic]]) -> dict[s
 
 
 def check_rows(rows: object, name: str) -> int:
-    """Return a number of rows. Raise ValueError for none, and for more than are read.
+    """Return a valid number of rows. Raise ValueError if it is invalid or too large.
 
     >>> check_rows(3, "rows")
     3
@@ -216,9 +216,9 @@ def check_rows(rows: object, name: str) -> int:
 
 
 def read_column(plain: object, kind: type[np.generic], rows: int, name: str) -> npt.NDArray[Any]:
-    """Return the column of ``rows`` numbers of a kind that ``column_to_plain`` returned.
+    """Return a column of ``rows`` numbers from the content that ``column_to_plain`` returned.
 
-    Raises ValueError that names the column and says what is wrong with it.
+    Raise ValueError with the column's name and error.
 
     >>> read_column([1, 2], np.int64, rows=2, name="src")
     array([1, 2])
@@ -235,7 +235,7 @@ def read_column(plain: object, kind: type[np.generic], rows: int, name: str) -> 
 
 
 def take(plain: object, keys: tuple[str, ...], name: str = "") -> dict[str, Any]:
-    """Return a table of a file that has these keys and no other. Raise ValueError for anything else.
+    """Return a dict of a file that has exactly these keys. Raise ValueError otherwise.
 
     >>> take({"rows": 2}, ("rows",))
     {'rows': 2}
@@ -252,7 +252,7 @@ def take(plain: object, keys: tuple[str, ...], name: str = "") -> dict[str, Any]
 
 
 def _read_list(values: list[Any], kind: type[np.generic], name: str) -> npt.NDArray[Any]:
-    """Return a list of numbers of a kind as an array; whole numbers and bool are not taken for each other."""
+    """Return a list of numbers as an array. Integers and bools are not interchangeable."""
     right: Callable[[Any], bool]
     if kind is np.int64:
         right, what = (lambda value: type(value) is int and 0 <= value < 1 << 63), "a whole number from 0 on"
@@ -267,7 +267,7 @@ def _read_list(values: list[Any], kind: type[np.generic], name: str) -> npt.NDAr
 
 
 def _unpack(plain: dict[str, Any], kind: type[np.generic], rows: int, name: str) -> npt.NDArray[Any]:
-    """Return a packed column; no more bytes are inflated than it may have."""
+    """Return a packed column. At most its own size is inflated."""
     types, text = TYPES[kind], plain["deflated"]
     if plain["type"] not in types:
         raise ValueError(f"{name}.type: {_shown(plain['type'])} is none of {', '.join(types)}")
@@ -290,9 +290,9 @@ def _unpack(plain: dict[str, Any], kind: type[np.generic], rows: int, name: str)
 
 
 def _inflate(packed: bytes, kept: np.dtype[Any], rows: int) -> tuple[npt.NDArray[Any] | None, int]:
-    """Return the column in a deflated stream, and its bytes; None where there are more or fewer than its rows take.
+    """Return the column in a deflated stream and its size, or None if the size does not match its rows.
 
-    The bytes of one significance are inflated at a time, and put where they belong.
+    One byte significance is inflated at a time.
     """
     column = np.empty(rows, kept)
     significance, inflater, found = column.view(np.uint8).reshape(rows, kept.itemsize), zlib.decompressobj(), 0
@@ -308,6 +308,6 @@ def _inflate(packed: bytes, kept: np.dtype[Any], rows: int) -> tuple[npt.NDArray
 
 
 def _shown(value: object) -> str:
-    """Return a value as text that is not longer than what it stands for in a message."""
+    """Return the repr of a value, shortened to fit into a message."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,4 +1,4 @@
-"""The machine and the software that a number comes from, recorded beside it."""
+"""The machine and software of a measurement, recorded with its result."""
 
 import os
 import platform
@@ -14,7 +14,7 @@ def _cpu_model() -> str:
 
 
 def installed_version(package: str) -> str:
-    """Return the version of an installed package, or that it is not installed.
+    """Return the version of an installed package, or "not installed".
 
     >>> installed_version("no-such-package")
     'not installed'
@@ -28,17 +28,17 @@ def installed_version(package: str) -> str:
 
 
 def cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def threads_per_rank(local_ranks: int) -> int:
-    """Return how many compute threads each of so many ranks gets on this machine: at least one."""
+    """Return the compute threads per rank for ``local_ranks`` on this machine, at least one."""
     return max(1, cores() // local_ranks)
 
 
 def describe_environment() -> dict[str, str | int]:
-    """Return the machine, its cores, and the versions of what matters for a measurement; import none of it.
+    """Return the machine, its cores and the relevant versions, without importing the packages.
 
     >>> describe_environment()["cores"] == cores()
     True

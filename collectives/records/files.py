@@ -1,7 +1,7 @@
 """Records in files, as strict JSON.
 
-A record is a dataclass with a ``SCHEMA_VERSION`` of its own. In its file the version stands before the fields, and a
-file of another version, with another key or with a value of another type is refused.
+A record is a dataclass with its own ``SCHEMA_VERSION``, which its file has before the fields. A file with another
+version, an unknown key or a value of another type is rejected.
 """
 
 import json
@@ -18,7 +18,7 @@ from collectives.quoting import quote
 
 
 class VersionedRecord(Protocol):
-    """A dataclass whose files carry a schema version, raised whenever old files can no longer be read."""
+    """A dataclass with a schema version, which increases when old files become unreadable."""
 
     SCHEMA_VERSION: ClassVar[int]
     __dataclass_fields__: ClassVar[dict[str, Any]]
@@ -28,15 +28,15 @@ AnyRecord = TypeVar("AnyRecord", bound=VersionedRecord)
 
 
 def write_record(path: Path | str, record: VersionedRecord, indent: int | None = None, durable: bool = False) -> None:
-    """Write a record to ``path`` as JSON, whole or not at all; infinity, which JSON lacks, becomes the text "inf".
+    """Write a record to ``path`` as JSON, atomically. Infinity becomes the text "inf".
 
-    With ``durable`` it is on the disk when this returns.
+    With ``durable``, the file is on disk on return.
     """
     write_content(path, {"schema_version": record.SCHEMA_VERSION, **asdict(record)}, indent, durable)
 
 
 def write_content(path: Path | str, content: dict[str, Any], indent: int | None = None, durable: bool = False) -> None:
-    """Write plain content to ``path`` as ``write_record`` does; it holds the schema version already."""
+    """Write plain content with its schema version to ``path``, as ``write_record`` does."""
     path = check_path("path", path)
     try:
         text = json.dumps(content, indent=indent, allow_nan=False)
@@ -46,9 +46,9 @@ def write_content(path: Path | str, content: dict[str, Any], indent: int | None 
 
 
 def read_record(path: Path | str, kind: type[AnyRecord], most_bytes: int = FileBytes.USUAL) -> AnyRecord:
-    """Return the record of this kind in a file that ``write_record`` wrote.
+    """Return the record of this kind from a file that ``write_record`` wrote.
 
-    Raises InputError that names the file, the key and what is wrong with it; an unknown key is wrong too.
+    Raise InputError with the file, the key and the error, also for an unknown key.
     """
     path, name = check_path("path", path), kind.__name__.lower()
     content = _read_json(path, name, most_bytes)
@@ -61,7 +61,7 @@ def read_record(path: Path | str, kind: type[AnyRecord], most_bytes: int = FileB
 
 
 def parse_record(content: dict[str, Any], kind: type[AnyRecord], path: Path) -> AnyRecord:
-    """Return the record that plain content of ``path`` is, without its schema version. Raise InputError."""
+    """Return the record of plain content from ``path``, without its schema version. Raise InputError."""
     from pydantic import TypeAdapter, ValidationError  # slow to import, and only needed here
 
     try:
@@ -81,7 +81,7 @@ def _read_json(path: Path, name: str, most_bytes: int) -> Any:
 
 
 def _without_infinity(value: Any) -> Any:
-    """Return a copy with the text "inf" for infinity, which pydantic reads back as the float."""
+    """Return a copy with the text "inf" in place of infinity, which pydantic reads back as a float."""
     if isinstance(value, dict):
         return {key: _without_infinity(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

@@ -1,16 +1,20 @@
-"""What torch's profiler (Kineto) wrote of a real run, as a Trace: its phases, to lay beside the predicted ones.
+"""Read a profile of torch's profiler (Kineto) as a Trace, to compare its phases with predicted ones.
 
-``torch.profiler.profile(...).export_chrome_trace(FILE)`` writes a file a rank, in the Trace Event Format. The phases of
-a training step are read from what torch itself names:
+``torch.profiler.profile(...).export_chrome_trace(FILE)`` writes one file per rank, in the Trace Event Format. The
+phases of a training step come from torch's own names:
 
 * *optimizer* is ``Optimizer.step#...``;
-* *backward* lasts from the first to the last ``autograd::engine::evaluate_function``;
-* *forward* lasts from the first to the last operator from which the profiler draws an arrow to backward;
-* *sync* is each ``gloo:...`` or ``nccl:...``, on a GPU's own clock where it is there;
-* what the user named by ``record_function`` is a span of that name.
 
-A step is what ``ProfilerStep#N`` says or, without it, what ends with the optimizer. Times of several ranks are
-comparable as far as the clocks of their hosts agree.
+* *backward* extends from the first to the last ``autograd::engine::evaluate_function``;
+
+* *forward* extends from the first to the last operator with an arrow to backward;
+
+* *sync* is each ``gloo:...`` or ``nccl:...``, on the GPU's clock if available;
+
+* names from the user's ``record_function`` become spans.
+
+A step is ``ProfilerStep#N``, or ends with the optimizer if there is none. Times of several ranks are comparable if the
+clocks of their hosts agree.
 """
 
 import json
@@ -46,9 +50,9 @@ LOOKED_AT = 1 << 20  # bytes of a file, before which the profiler has said what 
 
 
 class Slice(NamedTuple):
-    """A slice of a profile; whole nanoseconds since 1970, which as seconds would lose digits.
+    """A slice of a profile, in integer nanoseconds since 1970; seconds as floats would lose digits.
 
-    ``correlation`` is the number that a kernel of a GPU shares with the call that launched it.
+    ``correlation`` connects a GPU kernel with the call that launched it.
     """
 
     name: str
@@ -61,17 +65,17 @@ class Slice(NamedTuple):
 
     @property
     def is_kernel(self) -> bool:
-        """Whether a GPU computes it."""
+        """Whether the slice is a compute kernel of a GPU."""
         return self.category == "kernel" and not self.name.startswith(COLLECTIVE_KERNELS)
 
     @property
     def is_collective(self) -> bool:
-        """Whether it is NCCL's or RCCL's kernel of a collective."""
+        """Whether the slice is a collective kernel of NCCL or RCCL."""
         return self.category == "kernel" and self.name.startswith(COLLECTIVE_KERNELS)
 
 
 class SentBytes(NamedTuple):
-    """What a profile says of a collective's kernel: the collective, the bytes of a rank's larger buffer, its ranks."""
+    """The collective of a kernel, the bytes of a rank's larger buffer, and the number of ranks."""
 
     collective: str
     nbytes: int
@@ -79,7 +83,7 @@ class SentBytes(NamedTuple):
 
 
 class Profile(NamedTuple):
-    """What is read of one rank's file."""
+    """The profile of one rank."""
 
     rank: int
     world_size: int
@@ -90,9 +94,9 @@ class Profile(NamedTuple):
 
 
 class PhaseTimes(NamedTuple):
-    """Seconds of each phase, step by step, and the GPU whose own they are.
+    """The seconds of each phase by step, and the GPU on which they were measured.
 
-    ``gpu`` is "" where they are of the host, and where they are of a GPU that the file does not name.
+    ``gpu`` is "" for times of the host, and for a GPU that the file does not name.
     """
 
     seconds: dict[str, list[float]]
@@ -100,7 +104,7 @@ class PhaseTimes(NamedTuple):
 
 
 def read_slices(path: Path | str | Sequence[Path | str]) -> list[Profile]:
-    """Return what is in each rank's file, by rank. Raise InputError, as ``read_profile`` does.
+    """Return the profile of each rank, by rank. Raise InputError as ``read_profile`` does.
 
     >>> read_slices("rank0.json.gz")[0].rank  # doctest: +SKIP
     0
@@ -115,9 +119,9 @@ def read_slices(path: Path | str | Sequence[Path | str]) -> list[Profile]:
 
 
 def read_profile(path: Path | str | Sequence[Path | str]) -> Trace:
-    """Return the spans in what torch's profiler wrote: a ``.json`` or ``.json.gz`` a rank, or a folder of these.
+    """Return the spans in files of torch's profiler: one ``.json`` or ``.json.gz`` per rank, or a directory of them.
 
-    Times count from the first span. Raises InputError that names the file and what is wrong with it.
+    Times count from the first span. Raise InputError with the file and its error.
 
     >>> read_profile("profile/")  # doctest: +SKIP
     <Trace training/profiled: measured, 2 ranks, 442 ms>
@@ -146,10 +150,10 @@ def read_profile(path: Path | str | Sequence[Path | str]) -> Trace:
 
 
 def read_phase_times(path: Path | str) -> PhaseTimes:
-    """Return the seconds of each phase of one rank, on its GPU where it launched kernels, else on the host.
+    """Return the seconds of each phase of one rank, on its GPU if it launched kernels, else on the host.
 
-    A kernel is of the phase in which it was launched. A phase of a GPU lasts from the end of the one before it in the
-    step, with what it waits for the host, until its last kernel is done. Raises InputError, as ``read_profile`` does.
+    A kernel belongs to the phase that launched it. A GPU phase lasts from the end of the phase before it in the step,
+    including waits for the host, until its last kernel ends. Raise InputError as ``read_profile`` does.
 
     >>> read_phase_times("rank0.json.gz").seconds["backward"]  # doctest: +SKIP
     [0.0213, 0.0211, 0.0211]
@@ -168,7 +172,7 @@ def read_phase_times(path: Path | str) -> PhaseTimes:
 
 
 def _on_gpu(profile: Profile, spans: Sequence[Span], first: int) -> list[Span]:
-    """Return the phases of a step as a GPU carried them out; none where no phase launched a kernel."""
+    """Return the phases of a step as executed on a GPU, or none if no phase launched a kernel."""
     launched = {one.correlation: (one.begin - first) / 1e9 for one in profile.slices if one.category in LAUNCHES}
     phases = [span for span in spans if span.name in STEP_PHASES]
     begins = [span.begin for span in phases]
@@ -190,9 +194,9 @@ def _on_gpu(profile: Profile, spans: Sequence[Span], first: int) -> list[Span]:
 
 
 def read_run(path: Path | str) -> Trace:
-    """Return the Trace in a file, or what torch's profiler wrote: a file with ``traceEvents``, or a folder of them.
+    """Return the Trace in a file, or a profile: a file with ``traceEvents``, or a directory of them.
 
-    Raises InputError, as ``read_trace`` and ``read_profile`` do.
+    Raise InputError as ``read_trace`` and ``read_profile`` do.
 
     >>> read_run("profile/rank0.json.gz")  # doctest: +SKIP
     <Trace training/profiled: measured, 2 ranks, 442 ms>
@@ -202,7 +206,7 @@ def read_run(path: Path | str) -> Trace:
 
 
 def is_profile(path: Path) -> bool:
-    """Return whether a file or folder is what torch's profiler writes, rather than a Trace.
+    """Return whether a file or directory is a profile of torch rather than a Trace.
 
     >>> is_profile(Path("rank0.json.gz")), is_profile(Path("ring.trace.json"))
     (True, False)
@@ -220,7 +224,7 @@ def is_profile(path: Path) -> bool:
 
 
 def _files(path: Path | str | Sequence[Path | str]) -> list[Path]:
-    """Return the files of profiles: those given, or those in a folder."""
+    """Return the given profile files, or those in a directory."""
     if not isinstance(path, str | Path):
         found = [check_path("path", one) for one in path]
     else:
@@ -232,7 +236,7 @@ def _files(path: Path | str | Sequence[Path | str]) -> list[Path]:
 
 
 def is_profile_name(path: Path) -> bool:
-    """Return whether a file is called as the profiler calls one.
+    """Return whether a file has a name as the profiler gives it.
 
     >>> is_profile_name(Path("rank0.pt.trace.json.gz"))
     True
@@ -241,7 +245,7 @@ def is_profile_name(path: Path) -> bool:
 
 
 def _read(path: Path) -> Profile:
-    """Return one rank's profile. Raise InputError for a file that is none."""
+    """Return one rank's profile. Raise InputError if the file is not a profile."""
     content = _parse(path)
     events = content.get("traceEvents") if isinstance(content, dict) else None
     if not isinstance(content, dict) or not isinstance(events, list):
@@ -268,14 +272,14 @@ def _read(path: Path) -> Profile:
 
 
 def _gpu_name(content: dict[str, Any]) -> str:
-    """Return the name of the first GPU that the profiler saw, "" where it saw none."""
+    """Return the name of the first GPU in the profile, or ""."""
     found = content.get("deviceProperties")
     first = found[0] if isinstance(found, list) and found else None
     return str(first.get("name", ""))[:LONGEST_NAME] if isinstance(first, dict) else ""
 
 
 def unpack(path: Path, content: bytes, most_bytes: int) -> bytes:
-    """Return what gzip has packed, or the content itself. Raise InputError where there are more bytes in it."""
+    """Return the content, unpacked if gzipped. Raise InputError if it exceeds ``most_bytes``."""
     if content[:2] != PACKED:
         return content
     inflater = zlib.decompressobj(GZIP)
@@ -291,7 +295,7 @@ def unpack(path: Path, content: bytes, most_bytes: int) -> bytes:
 
 
 def _parse(path: Path) -> Any:
-    """Return the JSON in a file that may be packed by gzip, without taking more memory than a profile may."""
+    """Return the JSON in a file, which may be gzipped, within the memory limit of a profile."""
     content = unpack(path, read_bytes(path, FileBytes.PROFILER), FileBytes.PROFILER)
     try:
         return json.loads(content)
@@ -300,7 +304,7 @@ def _parse(path: Path) -> Any:
 
 
 def _thread(path: Path, number: int, event: dict[str, Any]) -> int | str | None:
-    """Return the thread of an event, a number or a name. Raise InputError for what is neither."""
+    """Return the thread of an event, a number or a name. Raise InputError for other values."""
     thread = event.get("tid")
     if thread is not None and not isinstance(thread, int | str):
         raise InputError(f"{path}: not a profile of torch: traceEvents.{number} has {quote(thread)} as tid")
@@ -330,7 +334,7 @@ ELEMENT_BYTES = {
 
 
 def _sent(arguments: dict[str, Any]) -> SentBytes | None:
-    """Return the bytes of a collective, None where the profile does not say all that they follow from."""
+    """Return the bytes of a collective, or None if the profile lacks its sizes."""
     elements = [arguments.get(key) for key in ("In msg nelems", "Out msg nelems")]
     known = [one for one in elements if type(one) is int and 0 <= one < 1 << 50]
     ranks, width = arguments.get("Group size"), ELEMENT_BYTES.get(str(arguments.get("dtype")))
@@ -340,7 +344,7 @@ def _sent(arguments: dict[str, Any]) -> SentBytes | None:
 
 
 def _time(path: Path, number: int, event: dict[str, Any], key: str) -> int:
-    """Return a time of an event, there in microseconds, in whole nanoseconds. Raise InputError for what is no time."""
+    """Return a time of an event, given in microseconds, in integer nanoseconds. Raise InputError if it is invalid."""
     value: Any = event.get(key)
     if type(value) not in (int, float) or not abs(value) < MOST_MICROS[key]:
         raise InputError(f"{path}: not a profile of torch: traceEvents.{number} has {quote(value)} as {key}")
@@ -374,20 +378,20 @@ def _spans(profile: Profile, first: int) -> Iterator[Span]:
 
 
 def _forward(profile: Profile) -> list[tuple[int, int]]:
-    """Return begin and end of the operators that backward follows."""
+    """Return the begin and end of the operators with an arrow to backward."""
     at = {(one.thread, one.begin): one.end for one in profile.slices if one.category == "cpu_op"}
     return [(begin, at[thread, begin]) for thread, begin in profile.forward if (thread, begin) in at]
 
 
 def _step_ends(slices: Sequence[Slice]) -> Ints:
-    """Return when each step but the last ends."""
+    """Return the end of each step except the last."""
     marked = sorted(one.begin for one in slices if one.name.startswith(STEP) and one.category == "user_annotation")
     ends = marked[1:] or sorted(one.end for one in slices if one.name.startswith(OPTIMIZER))[:-1]
     return np.array(ends, np.int64)
 
 
 def _merge_by_step(intervals: Sequence[tuple[int, int]], ends: Ints) -> Iterator[tuple[int, int]]:
-    """Yield of the intervals of each step the first begin and the last end."""
+    """Yield the first begin and the last end of each step's intervals."""
     merged: dict[int, tuple[int, int]] = {}
     for begin, end in intervals:
         step = int(np.searchsorted(ends, begin, side="right"))

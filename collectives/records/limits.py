@@ -1,12 +1,12 @@
-"""What limits a run: ranks that are stuck, computing, a slow cable, one that sets the pace, latency, or none of them.
+"""Find the bottleneck of a run: stuck ranks, computing, a slow cable, a full cable, latency, or none.
 
-The rule looks at what happened only, so it serves a simulated network whose faults are known, to see whether they
-show, as well as one whose faults nobody knows. Report, terminal and player all ask here.
+The rule uses only what happened, so it works for simulated networks with known faults and for unknown networks. Report,
+terminal and player all use it.
 
-A cable, both directions of a link, is *slow* if it is busy for more than a tenth of the time and yet never carries
-three quarters of the share of its bandwidth that cables usually reach. It is *full* if no other is used much more. It
-stands out only if at most a quarter of the cables in use are like it. ``tests/simcomm/test_limits.py`` tries the rule
-on hundreds of random networks.
+A cable is both directions of a link. It is *slow* if it is busy for more than a tenth of the time, but never carries
+three quarters of the usual share of its bandwidth. It is *full* if no other cable is used much more. It stands out only
+if at most a quarter of the used cables are like it. ``tests/simcomm/test_limits.py`` tests the rule on hundreds of
+random networks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ NAMED = 2  # pairs of ranks that send over a slow cable
 
 @dataclass(frozen=True)
 class Cable:
-    """Both directions of a link, or the one that there is, with the figures of the busier one."""
+    """Both directions of a link, or its only one, with the figures of the busier direction."""
 
     links: tuple[int, ...]  # numbers in the Trace
     name: str
@@ -52,7 +52,7 @@ class Cable:
 
 @dataclass(frozen=True)
 class RunLimits:
-    """What limits a run, in words, with the cables in use: those that stand out first, then by use."""
+    """The bottleneck of a run in words, with the used cables: those that stand out first, then by utilization."""
 
     kind: Literal["stuck", "computing", "slow", "full", "latency", "none", "unknown"]
     heading: str
@@ -62,9 +62,10 @@ class RunLimits:
 
 
 def find_limits(trace: Trace, loads: LinkLoads | None = None) -> RunLimits:
-    """Return what limits a run: ``stuck`` if it never ends, ``unknown`` if no links are known, as of measured ones.
+    """Return the bottleneck of a run: ``stuck`` if it never ends, ``unknown`` if no links are known.
 
-    Of a training it is ``computing`` where that takes more than half of the time, else what limits the gradient sync.
+    For a training, it is ``computing`` if that takes more than half of the time, else the bottleneck of the gradient
+    sync.
 
     >>> find_limits(Trace("broadcast/naive", "measured", 2, 1.0)).kind
     'unknown'
@@ -81,7 +82,7 @@ def find_limits(trace: Trace, loads: LinkLoads | None = None) -> RunLimits:
 
 
 def phase_shares(trace: Trace) -> dict[str, float]:
-    """Return the share of all ranks' time that each phase of a training takes, the longest first; else nothing.
+    """Return the share of all ranks' time in each phase of a training, longest first; empty for other runs.
 
     >>> from collectives.records.spans import Span
     >>> phase_shares(Trace("training/ring", "predicted", 1, 4.0, spans=[Span(0, "backward", 0, 1.0, 2.0)]))
@@ -99,7 +100,7 @@ def phase_shares(trace: Trace) -> dict[str, float]:
 
 
 def _computing_words(phases: Mapping[str, float]) -> str:
-    """Return what computing takes, with its longest phase, and what is left to the sync."""
+    """Return a sentence about computing, its longest phase, and the share of the sync."""
     computing = {name: share for name, share in phases.items() if name != "sync"}
     longest = next(iter(computing))
     words = f"{_percent(sum(computing.values()))} of the time is computing, {_percent(computing[longest])} {longest}"
@@ -108,7 +109,7 @@ def _computing_words(phases: Mapping[str, float]) -> str:
 
 
 def _find_network_limits(trace: Trace, loads: LinkLoads | None) -> RunLimits:
-    """Return what of the network limits a run that ends."""
+    """Return the network's bottleneck for a run that ends."""
     if not trace.links or not len(trace.messages):
         return RunLimits("unknown", "No links are known", "Which links the messages crossed was not recorded.")
     loads = loads or link_loads(trace)
@@ -133,7 +134,7 @@ def _find_network_limits(trace: Trace, loads: LinkLoads | None) -> RunLimits:
 
 
 def critical_messages(trace: Trace) -> list[int]:
-    """Return which messages are on the critical path, in the order of the path.
+    """Return the messages on the critical path, in order.
 
     >>> from collectives.records.messages import Message
     >>> trace = Trace("broadcast/naive", "predicted", 2, 1.0, [Message(0, 1, 0, 0, 8, 0.0, 1.0)])
@@ -144,7 +145,7 @@ def critical_messages(trace: Trace) -> list[int]:
 
 
 def _find_cables(trace: Trace, loads: LinkLoads) -> list[Cable]:
-    """Return the cables in use, the most used first."""
+    """Return the used cables, most used first."""
     in_use = [trace.links[number] for number in np.flatnonzero(loads.use > IN_USE).tolist()]
     both = {ends: list[int]() for link in in_use for ends in ((link.src, link.dst), (link.dst, link.src))}
     for number, link in enumerate(trace.links):  # of which most may be idle
@@ -161,7 +162,7 @@ def _find_cables(trace: Trace, loads: LinkLoads) -> list[Cable]:
 
 
 def _slow(trace: Trace, loads: LinkLoads, cables: Sequence[Cable]) -> list[Cable]:
-    """Return the slowest cables where a few are slow, else none."""
+    """Return the slowest cables if only a few are slow, else none."""
     if not cables:
         return []
     usual = _usual_peak(cables)
@@ -178,10 +179,10 @@ def _usual_peak(cables: Sequence[Cable]) -> float:
 
 
 def _not_held_back(trace: Trace, loads: LinkLoads, slow: Sequence[Cable], usual: float) -> list[Cable]:
-    """Return the cables whose messages were not held back elsewhere.
+    """Return the cables whose messages were not limited elsewhere.
 
-    A message was, if on its way there is a link as loaded as links usually get, or a cable that looks slow and is more
-    loaded than this one.
+    A message was limited elsewhere if its route has a link with the usual load, or a suspected cable with a higher
+    load.
     """
     if not slow:
         return []
@@ -208,7 +209,7 @@ def _not_held_back(trace: Trace, loads: LinkLoads, slow: Sequence[Cable], usual:
 
 
 def _shares(loads: LinkLoads, link: Ints, begin: Floats, end: Floats) -> Floats:
-    """Return the mean load of links as a share of their bandwidth, of each between times of its own."""
+    """Return the mean load of each link as a share of its bandwidth, each over its own interval."""
     shares, order = np.zeros(len(link)), np.argsort(link, kind="stable")
     for same in np.split(order, np.flatnonzero(np.diff(link[order])) + 1):
         if len(same):
@@ -217,7 +218,7 @@ def _shares(loads: LinkLoads, link: Ints, begin: Floats, end: Floats) -> Floats:
 
 
 def _full(cables: Sequence[Cable]) -> list[Cable]:
-    """Return the cables that are used most where they are few and far from idle, else none."""
+    """Return the most used cables if they are few and far from idle, else none."""
     if len(cables) < 2:
         return []
     full = [cable for cable in cables if cable.use >= FULL * cables[0].use]
@@ -226,13 +227,13 @@ def _full(cables: Sequence[Cable]) -> list[Cable]:
 
 
 def _are_few(some: Sequence[Cable], cables: Sequence[Cable]) -> bool:
-    """Return whether a few cables are as said; two that no message tells apart are few among three times as many."""
+    """Return whether ``some`` are few of the cables. Two that no message separates are few among six or more."""
     # a quarter of the cables in use are few
     return len(some) <= max(1, 0.25 * len(cables)) or (len(some) == 2 and len(cables) >= 6)
 
 
 def _blame(trace: Trace, loads: LinkLoads, cables: Sequence[Cable]) -> tuple[list[Cable], float]:
-    """Return the cables with their seconds of the critical path, and the seconds of it that are latency."""
+    """Return the cables with their seconds on the critical path, and its seconds of latency."""
     owner = {link: number for number, cable in enumerate(cables) for link in cable.links}
     blame, crossing, latency = np.zeros(len(cables)), np.zeros(len(cables)), 0.0
     routes = trace.messages.route
@@ -264,7 +265,7 @@ def _cable_name(trace: Trace, numbers: Sequence[int], ranks: Mapping[str, str]) 
 
 
 def _stuck_words(trace: Trace) -> tuple[str, str]:
-    """Return where a program goes wrong, which rank failed, or which ranks wait for each other and how many more."""
+    """Return the location of a program failure, the failed rank, or the ranks that wait for each other."""
     if trace.failure is not None and trace.failure.circle:
         return _circle_words(trace.failure)
     if trace.failure is not None:
@@ -287,7 +288,7 @@ def _stuck_words(trace: Trace) -> tuple[str, str]:
 
 
 def _circle_words(failure: ProgramFailure) -> tuple[str, str]:
-    """Return how many ranks wait for each other, for whom the first of them does, and what is to be done.
+    """Return the number of deadlocked ranks, the wait of the first one, and the advice.
 
     >>> waits = "deadlock: rank 0 waits for rank 1; rank 1 waits for rank 0. Post both in one step"
     >>> _circle_words(ProgramFailure(0, 0, "my.py:9", waits, circle=(0, 1)))
@@ -313,12 +314,12 @@ def _slow_words(trace: Trace, loads: LinkLoads, slow: Sequence[Cable]) -> tuple[
 
 
 def _share(share: float, all_of_it: str) -> str:
-    """Return ``all`` or such as ``82 % of``, to stand before what it is a share of."""
+    """Return ``all``, or text such as ``82 % of``."""
     return all_of_it if share > ALL else f"{_percent(share)} of"
 
 
 def _who_cross(trace: Trace, loads: LinkLoads, cable: Cable) -> str:
-    """Return who sends to whom over a cable, such as ``rank 12 to 13, and 13 to 14``; of many, how many pairs."""
+    """Return the pairs of ranks whose messages cross a cable, or their number if there are many."""
     message, link = loads.routes.crossings(trace.messages.route)
     mine = message[np.isin(link, cable.links)]
     numbers = np.unique(trace.messages.src[mine].astype(np.int64) * trace.world_size + trace.messages.dst[mine])
@@ -356,7 +357,7 @@ def _even_words(cables: Sequence[Cable]) -> str:
 
 
 def _used(cable: Cable) -> str:
-    """Return the use of a cable in words; messages that were measured to be quicker than its bandwidth fill it."""
+    """Return the utilization of a cable as text, at most 100 %."""
     return _percent(min(1.0, cable.use))
 
 

@@ -1,4 +1,4 @@
-"""The links that each message of a Trace crossed, and how much each carried, and when: for ``limits`` and pictures."""
+"""The links that each message of a Trace crosses, and the load of each link over time."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,17 +15,17 @@ AT_ONCE = 1 << 15  # crossings of links, so that what is worked on stays in the 
 
 @dataclass(frozen=True)
 class LinkRoutes:
-    """Routes by their number in the Trace: route r crosses the links ``link[first[r]:first[r + 1]]``."""
+    """Routes by number: route r crosses the links ``link[first[r]:first[r + 1]]``."""
 
     first: Ints  # [routes + 1]
     link: Ints
 
     def __getitem__(self, route: int) -> list[int]:
-        """Return the links of a route; none where it is not known."""
+        """Return the links of a route, or none if it is unknown."""
         return list(self.link[self.first[route] : self.first[route + 1]].tolist())
 
     def crossings(self, route: Ints) -> tuple[Ints, Ints]:
-        """Return the message and the link of each crossing of a link, message by message; ``route`` is of the messages.
+        """Return the message and link of each crossing, by message; ``route`` has one entry per message.
 
         >>> LinkRoutes(np.array([0, 0, 2]), np.array([7, 8])).crossings(np.array([1, 0, 1]))
         (array([0, 0, 2, 2]), array([7, 8, 7, 8]))
@@ -36,7 +36,7 @@ class LinkRoutes:
         return message, self.link[np.repeat(before_it, hops) + np.arange(len(message))]
 
     def sums(self, of_link: Floats) -> Floats:
-        """Return for each route the sum of a number of each link that it crosses.
+        """Return the sum of a per-link number over the links of each route.
 
         >>> LinkRoutes(np.array([0, 0, 2]), np.array([0, 1])).sums(np.array([0.5, 0.25])).tolist()
         [0.0, 0.75]
@@ -44,7 +44,7 @@ class LinkRoutes:
         return np.asarray(np.bincount(self._of_hops(), of_link[self.link], len(self.first) - 1), float)
 
     def least(self, of_link: Floats) -> Floats:
-        """Return for each route the least of a number of each link that it crosses; infinity for no link.
+        """Return the minimum of a per-link number over the links of each route; infinity for no links.
 
         >>> LinkRoutes(np.array([0, 0, 2]), np.array([0, 1])).least(np.array([0.5, 0.25])).tolist()
         [inf, 0.25]
@@ -58,7 +58,7 @@ class LinkRoutes:
 
 
 def link_routes(trace: Trace) -> LinkRoutes:
-    """Return the routes of a trace's messages; one over a link that the trace does not list is empty.
+    """Return the routes of a trace's messages. A route over an unlisted link is empty.
 
     >>> from collectives.records.messages import Message
     >>> from collectives.records.trace import TracedLink
@@ -76,9 +76,9 @@ def link_routes(trace: Trace) -> LinkRoutes:
 
 @dataclass(frozen=True)
 class LinkLoads:
-    """By link, in the order of the Trace. Shares are of the nominal bandwidth, what a link should carry.
+    """Loads by link, in the order of the Trace. Shares refer to the nominal bandwidth.
 
-    A message takes its bytes over a link evenly, from when the latency of its route has passed to when it arrives.
+    A message's bytes flow evenly over a link, from the end of its route's latency until it arrives.
     """
 
     use: Floats  # bytes that crossed, as a share of what could have in the whole run
@@ -93,7 +93,7 @@ class LinkLoads:
     routes: LinkRoutes  # of the messages
 
     def mean_load(self, link: int, begin: Floats | float, end: Floats | float) -> Floats:
-        """Return the mean load of a link, bytes per second, between times."""
+        """Return the mean load of a link between times, in bytes/s."""
         mine = slice(self.first[link], self.first[link + 1])
         time, carried = self.time[mine], self.carried[mine]
         if not len(time):
@@ -102,13 +102,13 @@ class LinkLoads:
         return np.asarray(between / np.maximum(np.subtract(end, begin), INSTANT_S))
 
     def mean_share(self, link: int, begin: Floats | float, end: Floats | float) -> Floats:
-        """Return the mean load of a link as a share of its bandwidth, between times."""
+        """Return the mean load of a link between times, as a share of its bandwidth."""
         return np.asarray(self.mean_load(link, begin, end) / self.capacity[link])
 
 
 @dataclass(frozen=True)
 class _Crossings:
-    """Messages that cross some consecutive links, link by link; one entry a crossing, and of ``first`` one a link."""
+    """Messages that cross consecutive links, by link; one entry per crossing, and per link in ``first``."""
 
     first: Ints  # [links + 1]: where the crossings of each link begin
     link: Ints  # counted from the first of these links
@@ -119,14 +119,14 @@ class _Crossings:
     share: Floats  # the rate over what the narrowest link of the route carries
 
     def greatest(self, values: Floats | Ints, first: Ints) -> Floats:
-        """Return the greatest value of each link, 0 for one without; ``first`` says where those of each begin."""
+        """Return the maximum value of each link, or 0; ``first`` is the start of each link's entries."""
         found, used = np.zeros(len(first) - 1), np.flatnonzero(np.diff(first))
         found[used] = np.maximum.reduceat(values, first[used]) if len(used) else 0.0
         return found
 
 
 def link_loads(trace: Trace) -> LinkLoads:
-    """Return what each link of a trace carried.
+    """Return the load of each link of a trace.
 
     >>> from collectives.records.messages import Message
     >>> from collectives.records.trace import TracedLink
@@ -171,7 +171,7 @@ def link_loads(trace: Trace) -> LinkLoads:
 
 
 def _by_link(trace: Trace, routes: LinkRoutes) -> tuple[Ints, Ints]:
-    """Return the messages that cross each link, link by link in the order of the Trace, and where each link begins."""
+    """Return the messages that cross each link, by link, and the start of each link's entries."""
     message, link = routes.crossings(trace.messages.route)
     order = np.argsort(link.astype(np.min_scalar_type(len(trace.links))), kind="stable")  # short numbers sort fast
     return message[order], np.append(0, np.cumsum(np.bincount(link, minlength=len(trace.links))))
@@ -180,7 +180,7 @@ def _by_link(trace: Trace, routes: LinkRoutes) -> tuple[Ints, Ints]:
 def _split(
     trace: Trace, routes: LinkRoutes, capacity: Floats, message: Ints, first: Ints
 ) -> Iterator[tuple[slice, _Crossings]]:
-    """Yield consecutive links with what crosses them: about ``AT_ONCE`` crossings, or one link that has more."""
+    """Yield consecutive links with their crossings: about ``AT_ONCE`` crossings, or one link with more."""
     messages = trace.messages
     route, begin, end, nbytes = messages.route, messages.begin, messages.end, messages.nbytes
     delay = routes.sums(np.array([link.latency for link in trace.links], float))
@@ -197,10 +197,10 @@ def _split(
 
 
 def _greatest_rates(part: _Crossings) -> Floats:
-    """Return bytes per second that a link is sure to have carried: of messages from each on, up to ``TOGETHER``.
+    """Return the rates that a link has certainly carried, over up to ``TOGETHER`` consecutive messages.
 
-    The bytes of messages that follow each other, from when the first begins to flow to when the last has arrived, have
-    all crossed the link in that time. Rates of single messages do not add up so: each is a mean over another time.
+    The bytes of consecutive messages, from the first byte of the first one to the arrival of the last, have all crossed
+    the link in that time. Rates of single messages cannot be added, because each is a mean over a different time.
     """
     order = _order(part.link, part.start)  # link by link as before, so ``part.link`` is that of the sorted ones too
     start, end, nbytes = part.start[order], part.end[order], part.nbytes[order]
@@ -216,7 +216,7 @@ def _greatest_rates(part: _Crossings) -> Floats:
 
 
 def _events(part: _Crossings) -> tuple[Floats, Floats, Ints]:
-    """Return time, load and messages after each event, link by link: a message's bytes begin to flow, or end."""
+    """Return the time, load and number of messages after each event, by link: a message starts or ends."""
     number = len(part.link)
     links, times = np.concatenate([part.link, part.link]), np.concatenate([part.end, part.start])
     rate = np.where(part.end > part.start, part.rate, 0.0)  # what takes no time would only leave its rounding
@@ -230,7 +230,7 @@ def _events(part: _Crossings) -> tuple[Floats, Floats, Ints]:
 
 
 def _order(link: Ints, time: Floats) -> Ints:
-    """Return the order by link, then by time, then as given; short numbers of links are sorted much faster."""
+    """Return the order by link, then by time, then as given."""
     by_time = np.argsort(time, kind="stable")
     short = link[by_time].astype(np.min_scalar_type(int(link.max(initial=0))))
     return np.asarray(by_time[np.argsort(short, kind="stable")])

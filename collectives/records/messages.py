@@ -1,4 +1,4 @@
-"""The messages of a Trace: a row each to be read by people, columns for all that goes through many."""
+"""The messages of a Trace: rows to read, columns to compute with."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isnan, nan
@@ -24,10 +24,9 @@ from collectives.records.columns import (
 
 
 class Message(NamedTuple):
-    """One message: ``begin`` when both halves were posted, ``end`` when its bytes had arrived; seconds.
+    """One message: both halves were posted at ``begin``, and its last byte arrived at ``end``, in seconds.
 
-    What is not given is as plain as can be: both halves posted at ``begin``, in the same step of both programs, and the
-    chunk received in its own place.
+    Defaults: both halves posted at ``begin``, the same step in both programs, and the chunk received in its own place.
 
     >>> Message(src=0, dst=1, step=0, chunk=0, nbytes=64, begin=0.0, end=1e-3).route
     ()
@@ -52,17 +51,17 @@ class Message(NamedTuple):
 
     @property
     def src_waited(self) -> float:
-        """Seconds that the sender's half was posted before the receiver's."""
+        """The seconds that the sender waited for the receiver's half."""
         return 0.0 if isnan(self.src_posted) else self.begin - self.src_posted
 
     @property
     def dst_waited(self) -> float:
-        """Seconds that the receiver's half was posted before the sender's."""
+        """The seconds that the receiver waited for the sender's half."""
         return 0.0 if isnan(self.dst_posted) else self.begin - self.dst_posted
 
 
 class MessageRoutes:
-    """Routes by number: route r passes the nodes ``names[node[first[r]:first[r + 1]]]``. A route may be unknown: empty.
+    """Routes by number: route r visits the nodes ``names[node[first[r]:first[r + 1]]]``; empty if unknown.
 
     >>> MessageRoutes.of([("h0", "s0", "h1"), ()])[0]
     ('h0', 's0', 'h1')
@@ -76,7 +75,7 @@ class MessageRoutes:
 
     @classmethod
     def of(cls, routes: Iterable[Sequence[str]]) -> "MessageRoutes":
-        """Return these routes, given by the names of their nodes."""
+        """Return routes from lists of node names."""
         known: dict[str, int] = {}
         numbers = [[known.setdefault(node, len(known)) for node in route] for route in routes]
         flat = [node for route in numbers for node in route]
@@ -103,7 +102,7 @@ class MessageRoutes:
     def links(self, numbers: Mapping[tuple[str, str], int]) -> tuple[Ints, Ints]:
         """Return ``first`` and ``link``: route r crosses the links ``link[first[r]:first[r + 1]]``.
 
-        ``numbers`` has a number for each link by its ends; -1 stands for a link that is not among them.
+        ``numbers`` maps the ends of a link to its number; -1 marks other links.
         """
         hops = np.maximum(np.diff(self.first) - 1, 0)
         node, width = self.node.astype(np.int64), len(self.names)
@@ -120,7 +119,7 @@ NO_ROUTES = MessageRoutes([0, 0], [], ())  # one route, which is not known
 
 
 class Messages(Columnar[Message]):
-    """The messages of a Trace as columns, sorted by ``begin`` and sender; iterate or index for rows.
+    """The messages of a Trace as columns, sorted by ``begin`` and sender. Iterate or index for rows.
 
     >>> messages = Messages.of([Message(0, 1, 0, 0, 64, 0.0, 1e-3), Message(1, 0, 0, 1, 32, 0.0, 2e-3)])
     >>> messages.nbytes.sum(), messages[1].end, [message.src for message in messages]
@@ -144,9 +143,9 @@ class Messages(Columnar[Message]):
     collective = Column(np.int64)
 
     def __init__(self, routes: MessageRoutes = NO_ROUTES, **columns: npt.ArrayLike) -> None:
-        """Keep columns of one length, each an array or one number for all; what is not given is as of a ``Message``.
+        """Store columns of one length, each an array or one number; defaults are those of ``Message``.
 
-        ``begin`` may be given in place of ``src_posted`` and ``dst_posted``; ``route`` numbers one of ``routes``.
+        ``begin`` may replace ``src_posted`` and ``dst_posted``. ``route`` indexes ``routes``.
         """
         begin = columns.pop("begin", None)
         plain: dict[str, Any] = {"route": 0, "channel": 0, "count": 1, "reduces": False, "collective": 0}
@@ -176,7 +175,7 @@ class Messages(Columnar[Message]):
         return cls(MessageRoutes.of(numbers), **{**columns, "route": np.array(route)})
 
     def to_plain(self) -> dict[str, Any]:
-        """Return the messages as JSON knows them; ``from_plain`` reads it."""
+        """Return the messages as JSON content for ``from_plain``."""
         routes = {
             "names": list(self.routes.names),
             "count": len(self.routes),
@@ -188,7 +187,7 @@ class Messages(Columnar[Message]):
 
     @classmethod
     def from_plain(cls, plain: object) -> Self:
-        """Return the messages that ``to_plain`` returned. Raise ValueError that says what is wrong with it."""
+        """Return the messages from the content that ``to_plain`` returned. Raise ValueError with the error."""
         held = dict(take(plain, ("rows", "columns", "routes")))
         routes = _read_routes(held.pop("routes"))
         columns = read_columns(held, cls.COLUMNS)
@@ -198,15 +197,15 @@ class Messages(Columnar[Message]):
 
     @property
     def begin(self) -> Floats:
-        """When both halves of each were posted, seconds."""
+        """The time at which both halves of each message were posted, in seconds."""
         return np.maximum(self.src_posted, self.dst_posted)
 
     def select(self, which: npt.NDArray[Any] | slice) -> Self:
-        """Return some messages: by index, by a slice, or where an array of bool says so."""
+        """Return messages by indices, a slice, or a bool array."""
         return type(self)(self.routes, **{name: column[which] for name, column in self.kept.items()})
 
     def sorted(self) -> Self:
-        """Return the messages in the order of a Trace: by ``begin``, then sender; of equal ones as they come."""
+        """Return the messages sorted by ``begin``, then sender."""
         return self.select(np.lexsort((self.kept["src"], self.begin)))
 
     def __eq__(self, other: object) -> bool:
@@ -227,7 +226,7 @@ class Messages(Columnar[Message]):
 
 
 def join_messages(parts: Sequence[Messages]) -> Messages:
-    """Return all messages of several, one after the other; parts that have the same routes need them once.
+    """Return all messages of several parts; equal routes are stored once.
 
     >>> one = Messages.of([Message(0, 1, 0, 0, 64, 0.0, 1e-3, ("h0", "h1"))])
     >>> len(join_messages([one, one])), join_messages([one, one])[1].route
@@ -245,7 +244,7 @@ def join_messages(parts: Sequence[Messages]) -> Messages:
 
 
 def _read_routes(plain: object) -> MessageRoutes:
-    """Return the routes in a file. Raise ValueError that says what is wrong with them."""
+    """Return the routes in a file. Raise ValueError with the error."""
     held = take(plain, ("names", "count", "nodes", "first", "node"), "routes")
     names, count, nodes = held["names"], held["count"], held["nodes"]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
@@ -262,13 +261,13 @@ def _read_routes(plain: object) -> MessageRoutes:
 
 
 def _numbers(rows: list[Message]) -> Iterator[tuple[Any, ...]]:
-    """Yield the fields of all rows, one after the other; in place of routes zeros."""
+    """Yield the fields of all rows, with zeros in place of routes."""
     for name, values in zip(Message._fields, zip(*rows, strict=True), strict=True):
         yield (0,) * len(rows) if name == "route" else values
 
 
 def find_problems(messages: Messages, world_size: int) -> Iterator[str]:
-    """Yield what no run can have left of messages: ranks that do not exist, and times that run backwards."""
+    """Yield the impossible values of messages: ranks that do not exist, and times that run backwards."""
     src, dst, end = messages.kept["src"], messages.kept["dst"], messages.end
     for number in _first(~((src >= 0) & (src < world_size) & (dst >= 0) & (dst < world_size))):
         yield f"messages.{number} goes from rank {src[number]} to rank {dst[number]} of {world_size}"
@@ -284,5 +283,5 @@ def find_problems(messages: Messages, world_size: int) -> Iterator[str]:
 
 
 def _first(wrong: Bools) -> list[int]:
-    """Return the first index at which something is wrong, if there is one."""
+    """Return the first index that is wrong, if any."""
     return list(np.flatnonzero(wrong)[:1].tolist())

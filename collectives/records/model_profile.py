@@ -1,13 +1,13 @@
-"""``ModelProfile``: what a model computes, reads and keeps, layer by layer, and how long that took where measured.
+"""``ModelProfile``: the FLOPs, bytes and memory of a model by layer, with measured times if available.
 
-Work and bytes are per sample, so that one profile serves every batch; parameters are read once a batch besides. What
-predicts a training reads a profile and needs no torch: ``ringlab profile`` writes the file.
+FLOPs and bytes are per sample, so one profile serves every batch size; parameters are also read once per batch.
+Predictions read a profile without torch; ``ringlab profile`` writes it.
 
-Transformers are given by their dimensions: ``gpt:layers=12,width=768,heads=12,context=1024,vocabulary=50257``. Three
-kinds: *gpt* (layer norm before each part, learned positions, GELU, the head shares the embedding: Radford et al.,
-Language Models are Unsupervised Multitask Learners), *bert* (layer norm after each part, token types, every token sees
-every other: Devlin et al., https://arxiv.org/abs/1810.04805; without pooler, with the head of masked words) and *llama*
-(RMS norm, rotary positions, gated MLP, a head of its own: Touvron et al., https://arxiv.org/abs/2302.13971).
+Transformers can be given by their dimensions: ``gpt:layers=12,width=768,heads=12,context=1024,vocabulary=50257``. There
+are three kinds: *gpt* (layer norm before each part, learned positions, GELU, the head shares the embedding: Radford et
+al., Language Models are Unsupervised Multitask Learners), *bert* (layer norm after each part, token types, full
+attention: Devlin et al., https://arxiv.org/abs/1810.04805; without pooler, with the masked-word head) and *llama* (RMS
+norm, rotary positions, gated MLP, a separate head: Touvron et al., https://arxiv.org/abs/2302.13971).
 """
 
 import re
@@ -32,11 +32,11 @@ FLOPS_PER_BYTE = 50.0  # that a device does while it moves a byte, roughly, in f
 
 
 class Layer(NamedTuple):
-    """A layer, in the order of forward. FLOPs are two a multiplication with its sum; all is per sample.
+    """A layer, in the order of forward, per sample. A multiply-add counts as two FLOPs.
 
-    ``tensors`` are the elements of each tensor of parameters, none twice. ``block`` is the part of the model behind
-    which it can be cut: what it returns (``output_bytes``, of the block's last layer) is all that the rest needs.
-    ``backward_bytes`` are read or written; ``saved_bytes`` are kept from forward to backward, beside the parameters.
+    ``tensors`` are the sizes of the parameter tensors, each once. ``block`` is the part of the model after which it can
+    be cut: its output (``output_bytes`` of the block's last layer) is all that the rest needs. ``backward_bytes`` are
+    read or written. ``saved_bytes`` are kept from forward to backward, besides the parameters.
     """
 
     name: str
@@ -53,12 +53,12 @@ class Layer(NamedTuple):
 
     @property
     def parameters(self) -> int:
-        """How many parameters it has."""
+        """The number of parameters."""
         return sum(self.tensors)
 
 
 class Measured(NamedTuple):
-    """Seconds of one batch on one device, by layer; ``step`` is a whole step as it ran, without looking into it."""
+    """Seconds of one batch on one device, by layer; ``step`` is a whole step, timed without hooks."""
 
     device: str
     batch_size: int
@@ -73,12 +73,12 @@ class Measured(NamedTuple):
 
     @property
     def said_precision(self) -> str:
-        """The precision as a sentence has it behind "in"."""
+        """The precision for a sentence, after "in"."""
         return self.precision or "an unknown precision"
 
 
 class TransformerShape(NamedTuple):
-    """The dimensions of a transformer, as its closed forms need them."""
+    """The dimensions of a transformer for closed forms."""
 
     layers: int
     width: int
@@ -90,7 +90,7 @@ class TransformerShape(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Layers that belong together: the model can be cut behind them."""
+    """Consecutive layers after which the model can be cut."""
 
     name: str
     parameters: int
@@ -104,7 +104,7 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class ModelProfile:
-    """A model, layer by layer. Raises InputError for numbers that no model can have.
+    """A model by layer. Raise InputError for invalid numbers.
 
     >>> profile = find_model_profile("resnet50")
     >>> profile.parameters, round(profile.forward_flops / 1e9, 2), len(profile.blocks)
@@ -158,12 +158,12 @@ class ModelProfile:
 
     @property
     def parameters(self) -> int:
-        """How many parameters are trained."""
+        """The number of trained parameters."""
         return sum(layer.parameters for layer in self.layers)
 
     @property
     def tokens(self) -> int:
-        """Tokens of a sample; 0 of what is no text.
+        """The tokens of a sample; 0 if a sample is not text.
 
         >>> find_model_profile("gpt2-xl").tokens, find_model_profile("resnet50").tokens
         (1024, 0)
@@ -173,9 +173,9 @@ class ModelProfile:
 
     @property
     def input_bytes(self) -> int:
-        """Bytes of a sample as a device gets it: pixels in ``item_bytes``, tokens as whole numbers of 64 bits.
+        """The size of a sample on a device in bytes: pixels of ``item_bytes``, tokens as 64-bit integers.
 
-        0 where the profile does not say what a sample is.
+        0 if the profile does not describe a sample.
 
         >>> find_model_profile("resnet50").input_bytes == 3 * 224 * 224 * 4, find_model_profile("gpt2-xl").input_bytes
         (True, 8192)
@@ -187,26 +187,26 @@ class ModelProfile:
 
     @property
     def forward_flops(self) -> int:
-        """FLOPs of forward, per sample."""
+        """The FLOPs of forward, per sample."""
         return sum(layer.forward_flops for layer in self.layers)
 
     @property
     def backward_flops(self) -> int:
-        """FLOPs of backward, per sample."""
+        """The FLOPs of backward, per sample."""
         return sum(layer.backward_flops for layer in self.layers)
 
     @property
     def written_bytes(self) -> int:
-        """Bytes per sample that forward writes."""
+        """The bytes that forward writes, per sample."""
         return sum(layer.written_bytes for layer in self.layers)
 
     @property
     def saved_bytes(self) -> int:
-        """Bytes per sample that are kept from forward to backward."""
+        """The bytes kept from forward to backward, per sample."""
         return sum(layer.saved_bytes for layer in self.layers)
 
     def work(self, is_backward: bool) -> list[float]:
-        """Return the layers' work in FLOPs: their own, or what a device does while it moves their bytes, if more.
+        """Return the layers' work in FLOPs: their own, or the equivalent of their memory traffic if that is more.
 
         >>> max(find_model_profile("alexnet").work(is_backward=False)) == 447897600.0
         True
@@ -223,13 +223,13 @@ class ModelProfile:
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
-        """The blocks behind which the model can be cut, in the order of forward."""
+        """The blocks after which the model can be cut, in the order of forward."""
         return tuple(_block(name, [*layers]) for name, layers in groupby(self.layers, key=lambda layer: layer.block))
 
     def gradients(self, item_bytes: int = 4, backward: Sequence[float] | None = None) -> list[Gradient]:
-        """Return the gradients as backward makes them, from the last layer to the first.
+        """Return the gradients in the order of backward, from the last layer to the first.
 
-        ``backward`` are the layers' shares of backward, in any unit; their work unless given.
+        ``backward`` are the layers' shares of backward, in any unit. Default: their work.
 
         >>> find_model_profile("vgg16").gradients()[1].nbytes == 4 * 4096 * 1000
         True
@@ -238,7 +238,7 @@ class ModelProfile:
         return gradients_of([layer.tensors for layer in self.layers], work, item_bytes)
 
     def write(self, path: Path | str) -> None:
-        """Write it as JSON, whole or not at all."""
+        """Write the profile as JSON, atomically."""
         write_record(path, self)
 
 
@@ -256,7 +256,7 @@ def _block(name: str, layers: Sequence[Layer]) -> Block:
 
 
 def read_model_profile(path: Path | str) -> ModelProfile:
-    """Return the profile in a file. Raise InputError that names the file, the key and what is wrong with it."""
+    """Return the profile in a file. Raise InputError with the file, the key and the error."""
     path = check_path("profile", path)
     try:
         return read_record(path, ModelProfile, FileBytes.MODEL_PROFILE)
@@ -265,7 +265,7 @@ def read_model_profile(path: Path | str) -> ModelProfile:
 
 
 def shipped_model_profiles() -> tuple[str, ...]:
-    """Return the names of the profiles that are shipped.
+    """Return the names of the shipped profiles.
 
     >>> "gpt2-xl" in shipped_model_profiles()
     True
@@ -274,7 +274,7 @@ def shipped_model_profiles() -> tuple[str, ...]:
 
 
 def find_model_profile(name: Path | str) -> ModelProfile:
-    """Return a shipped profile by its name, or the one in a file that ends with ``.json``. Raise InputError.
+    """Return a shipped profile by name, or the profile in a ``.json`` file. Raise InputError.
 
     >>> find_model_profile("gpt2-xl").shape.context
     1024
@@ -313,7 +313,7 @@ TRANSFORMERS = {
 
 
 def is_transformer(text: str) -> bool:
-    """Return whether a model is given by its dimensions, or is a transformer that is known by name.
+    """Return whether a model is given by its dimensions, or is a known transformer.
 
     >>> is_transformer("gpt:layers=2"), is_transformer("gpt2-xl"), is_transformer("resnet18")
     (True, True, False)
@@ -322,7 +322,7 @@ def is_transformer(text: str) -> bool:
 
 
 def parse_transformer(text: str) -> tuple[str, TransformerShape]:
-    """Return kind and dimensions. Raise InputError for a key that is missing, unknown or no whole number above 0.
+    """Return the kind and dimensions. Raise InputError for a missing, unknown or invalid key.
 
     >>> parse_transformer("gpt:layers=2,width=8,heads=2,context=16,vocabulary=100")[1].hidden
     32
@@ -353,7 +353,7 @@ def parse_transformer(text: str) -> tuple[str, TransformerShape]:
 
 
 def flops_per_token(kind: str, shape: TransformerShape) -> float:
-    """Return the FLOPs of a token forward and back: of matrices, and of attention to those before it or to all.
+    """Return the FLOPs of a token, forward and backward: matrices, and attention to earlier tokens or to all.
 
     >>> round(flops_per_token(*parse_transformer("gpt2")) / 1e6)
     798

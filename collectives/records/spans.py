@@ -1,4 +1,4 @@
-"""What ranks did by themselves: a row each to be read by people, columns for all that goes through many."""
+"""The work of ranks outside of messages: rows to read, columns to compute with."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Self
@@ -13,7 +13,7 @@ PHASES = ("loading", "forward", "backward", "sync", "optimizer")  # of a trainin
 
 
 class Span(NamedTuple):
-    """A rank in one phase: ``reduce``, or in a training step one of ``PHASES``.
+    """A rank in one phase: ``reduce``, or one of ``PHASES`` in a training step.
 
     >>> Span(rank=0, name="reduce", step=2, begin=1e-3, end=2e-3).name
     'reduce'
@@ -29,7 +29,7 @@ class Span(NamedTuple):
 
 
 class Spans(Columnar[Span]):
-    """The spans of a Trace as columns, sorted by ``begin`` and rank; iterate or index for rows.
+    """The spans of a Trace as columns, sorted by ``begin`` and rank. Iterate or index for rows.
 
     >>> spans = Spans.of([Span(0, "forward", 0, 0.0, 2.0), Span(0, "sync", 0, 2.0, 3.0)])
     >>> (spans.end - spans.begin)[spans.named("sync")], spans[0].name
@@ -45,7 +45,7 @@ class Spans(Columnar[Span]):
     collective = Column(np.int64)
 
     def __init__(self, names: Sequence[str] = (), **columns: npt.ArrayLike) -> None:
-        """Keep columns of one length, each an array or one number for all; ``name`` numbers one of ``names``."""
+        """Store columns of one length, each an array or one number; ``name`` indexes ``names``."""
         given = {"channel": 0, "collective": 0} | columns
         super().__init__(given)
         self.names = tuple(names)
@@ -63,7 +63,7 @@ class Spans(Columnar[Span]):
 
     @classmethod
     def of_all_ranks(cls, ranks: int, phases: Iterable[tuple[str, int, float, float]]) -> "Spans":
-        """Return phases of training steps that all ranks go through alike: name, step, begin and end of each.
+        """Return training phases that are equal on all ranks, from their name, step, begin and end.
 
         >>> Spans.of_all_ranks(2, [("forward", 0, 0.0, 2.0)])[1]
         Span(rank=1, name='forward', step=0, begin=0.0, end=2.0, channel=0, collective=0)
@@ -76,12 +76,12 @@ class Spans(Columnar[Span]):
         return cls(tuple(numbers), rank=rank, name=named, step=step, begin=begin, end=end, collective=step)
 
     def to_plain(self) -> dict[str, Any]:
-        """Return the spans as JSON knows them; ``from_plain`` reads it."""
+        """Return the spans as JSON content for ``from_plain``."""
         return {**columns_to_plain(self), "names": list(self.names)}
 
     @classmethod
     def from_plain(cls, plain: object) -> Self:
-        """Return the spans that ``to_plain`` returned. Raise ValueError that says what is wrong with it."""
+        """Return the spans from the content that ``to_plain`` returned. Raise ValueError with the error."""
         held = dict(take(plain, ("rows", "columns", "names")))
         names = held.pop("names")
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):

@@ -1,1 +1,1 @@
-"""What a training is: its recipe, how it is spread over devices, and the buckets in which its gradients travel."""
+"""The recipe of a training, its parallelism strategy, and the buckets of its gradients."""

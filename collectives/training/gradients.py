@@ -1,7 +1,7 @@
-"""Gradients as backward makes them, those of ResNets by their layers, and the buckets in which they travel together.
+"""Gradients in the order of backward, the layers of ResNets, and gradient buckets.
 
-Source of the layers: He et al., Deep Residual Learning for Image Recognition, table 1 (https://arxiv.org/abs/1512.03385),
-as torchvision builds them; a test holds the parameters against it.
+Source of the layers: He et al., Deep Residual Learning for Image Recognition, table 1
+(https://arxiv.org/abs/1512.03385), as torchvision builds them. A test compares the parameters with torchvision's.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,24 +13,24 @@ BUCKET_BYTES = 25 << 20  # ... and, by its bucket_cap_mb, into the others (docs 
 
 
 class Gradient(NamedTuple):
-    """A parameter's gradient: its bytes, and the share of backward after which it is there."""
+    """A parameter's gradient: its bytes, and the share of backward after which it is ready."""
 
     nbytes: int
     ready: float
 
 
 class Bucket(NamedTuple):
-    """Gradients that travel together: their bytes, and the share of backward after which the last is there."""
+    """Gradients that travel together: their bytes, and the share of backward after which the last is ready."""
 
     nbytes: int
     ready: float
 
 
 def gradients_of(tensors: Sequence[Sequence[int]], work: Sequence[float], item_bytes: int = 4) -> list[Gradient]:
-    """Return the gradients as backward makes them: of the last layer first, and of a layer its last tensor first.
+    """Return the gradients in the order of backward: last layer first, and the last tensor of a layer first.
 
-    ``tensors`` are the elements of each parameter of the layers in the order of forward, ``work`` is the layers' share
-    of backward, in any unit.
+    ``tensors`` are the elements of each parameter by layer, in the order of forward. ``work`` is each layer's share of
+    backward, in any unit.
 
     >>> gradients_of([(8, 2), (4,)], work=[3.0, 1.0])
     [Gradient(nbytes=16, ready=0.25), Gradient(nbytes=8, ready=1.0), Gradient(nbytes=32, ready=1.0)]
@@ -47,7 +47,7 @@ def gradients_of(tensors: Sequence[Sequence[int]], work: Sequence[float], item_b
 def fill_buckets(
     gradients: Sequence[Gradient], bucket_bytes: int = BUCKET_BYTES, first_bytes: int = FIRST_BYTES
 ) -> list[Bucket]:
-    """Return the buckets of gradients that come in this order; each is closed by the gradient that fills it.
+    """Return the buckets of gradients that become ready in this order. The gradient that fills a bucket closes it.
 
     >>> fill_buckets([Gradient(3, 0.1), Gradient(9, 0.5), Gradient(2, 1.0)], bucket_bytes=8, first_bytes=1)
     [Bucket(nbytes=3, ready=0.1), Bucket(nbytes=9, ready=0.5), Bucket(nbytes=2, ready=1.0)]
@@ -71,14 +71,14 @@ STEMS = ("imagenet", "cifar")  # 7x7 with stride 2 and pooling; 3x3 without, for
 
 
 class WeightLayer(NamedTuple):
-    """A layer with weights: parameters of each of its tensors, and multiplications a forward takes."""
+    """A layer with weights: the size of each parameter tensor, and the multiplications of its forward pass."""
 
     parameters: tuple[int, ...]
     work: int
 
 
 def resnet_layers(name: str, classes: int, stem: str = "imagenet", size: int = 32) -> list[WeightLayer]:
-    """Return the layers of a ResNet for images of 3 x ``size`` x ``size``, from the first to the last.
+    """Return the layers of a ResNet for images of 3 x ``size`` x ``size``, from first to last.
 
     >>> sum(sum(layer.parameters) for layer in resnet_layers("resnet18", classes=10))
     11181642
@@ -104,7 +104,7 @@ def _resnet_layers(name: str, classes: int, stem: str, size: int) -> Iterator[We
 
 
 def _block(inputs: int, width: int, expansion: int, before: int, side: int) -> Iterator[WeightLayer]:
-    """Yield the convolutions of a block, each with its batch norm; ``before`` and ``side`` are pixels in and out."""
+    """Yield the convolutions of a block with their batch norms; ``before`` and ``side`` are pixels in and out."""
     if expansion == 1:
         kernels = ((inputs, width, 3, side), (width, width, 3, side))
     else:  # the stride is in the middle
@@ -121,7 +121,7 @@ def _convolution(inputs: int, outputs: int, kernel: int, side: int) -> WeightLay
 
 
 def count_parameters(name: str, classes: int, stem: str = "imagenet") -> int:
-    """Return how many parameters a ResNet has.
+    """Return the number of parameters of a ResNet.
 
     >>> count_parameters("resnet34", classes=10)
     21289802
@@ -130,9 +130,9 @@ def count_parameters(name: str, classes: int, stem: str = "imagenet") -> int:
 
 
 def gradients_in_order(name: str, classes: int, stem: str = "imagenet", size: int = 32) -> list[Gradient]:
-    """Return the gradients as backward makes them, from the last layer to the first.
+    """Return the gradients in the order of backward, from the last layer to the first.
 
-    Backward is taken to spend on each layer the share of its multiplications in all.
+    Each layer's share of backward is its share of the multiplications.
     """
     layers = resnet_layers(name, classes, stem, size)
     return gradients_of([layer.parameters for layer in layers], [layer.work for layer in layers])

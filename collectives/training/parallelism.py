@@ -1,18 +1,22 @@
-"""``Parallelism``: the form in which a training is spread over devices, and the mesh of devices that it takes.
+"""``Parallelism``: the strategy that spreads a training over devices, and its device mesh.
 
-A mesh has ``data`` x ``tensor`` x ``pipeline`` devices; those of ``tensor`` are neighbours, then come those of
-``data``, as in Megatron-LM. What the ``data`` devices do with gradients and parameters is the ``form``:
+A mesh has ``data`` x ``tensor`` x ``pipeline`` devices. Neighbors belong to ``tensor``, then come those of ``data``, as
+in Megatron-LM. ``form`` is the strategy of the ``data`` devices:
 
-* ``ddp``: every device has all parameters; gradients are averaged in buckets while backward goes on;
-* ``parameter_server``: weights are fetched from the devices that serve them before a step, and gradients are sent
-  there after backward;
+* ``ddp``: every device has all parameters; gradients are averaged in buckets during backward;
+
+* ``parameter_server``: devices fetch the weights from servers before a step, and send gradients there after backward;
+
 * ``data_parallel``: one process has the parameters and sends them to the others in each step (``nn.DataParallel``);
-* ``zero1``, ``zero2``, ``zero3``: optimizer states, gradients too, parameters too are divided among the devices
-  (Rajbhandari et al., https://arxiv.org/abs/1910.02054);
-* ``zero_redundancy``: torch's ZeroRedundancyOptimizer behind DDP: gradients are averaged everywhere as in ``ddp``,
-  optimizer states are divided as in ``zero1``, and each parameter is broadcast by the device that has its states;
-* ``fsdp``: as ``zero3``, a block of the model at a time; ``hsdp``: so within groups of ``shard`` devices, and averaged
-  between them (Zhao et al., https://arxiv.org/abs/2304.11277).
+
+* ``zero1``, ``zero2``, ``zero3``: optimizer states, then also gradients, then also parameters are sharded (Rajbhandari
+et al., https://arxiv.org/abs/1910.02054);
+
+* ``zero_redundancy``: torch's ZeroRedundancyOptimizer with DDP: gradients are averaged as in ``ddp``, optimizer states
+are sharded as in ``zero1``, and each parameter is broadcast by the device that has its states;
+
+* ``fsdp``: as ``zero3``, one block of the model at a time; ``hsdp``: the same within groups of ``shard`` devices, with
+averages between the groups (Zhao et al., https://arxiv.org/abs/2304.11277).
 """
 
 from dataclasses import dataclass, replace
@@ -41,13 +45,14 @@ LOADERS = ("synthetic", "dali", "decode", "text")  # of samples
 
 @dataclass(frozen=True, kw_only=True)
 class Parallelism:
-    """How a training is spread over devices. Raises InputError for a mesh that cannot be.
+    """The parallelism of a training. Raise InputError for an invalid mesh.
 
-    ``data`` of 0 is what the other axes leave of all devices. ``pipeline`` stages take ``microbatches`` pieces of a
-    batch in turn, by ``schedule``; ``naive`` is model parallelism without pieces, one device working at a time.
-    ``interleaved`` gives each device ``virtual`` stages. ``sequence`` divides also what tensor parallelism leaves whole
-    (Korthikanti et al., https://arxiv.org/abs/2205.05198). ``expert`` of the ``data`` devices share ``experts`` of each
-    block's MLP, of which a token visits ``top_k``. ``prefetch`` is how many blocks are gathered ahead.
+    ``data`` of 0 uses all devices that the other axes leave. ``pipeline`` stages process ``microbatches`` pieces of a
+    batch in the order of ``schedule``; ``naive`` is model parallelism without pieces, one device at a time.
+    ``interleaved`` gives each device ``virtual`` stages. ``sequence`` also shards the activations that tensor
+    parallelism replicates (Korthikanti et al., https://arxiv.org/abs/2205.05198). ``expert`` of the ``data`` devices
+    share the ``experts`` of each block's MLP; a token visits ``top_k`` of them. ``prefetch`` is the number of blocks
+    gathered ahead.
 
     >>> Parallelism(tensor=4).for_devices(8).data
     2
@@ -112,19 +117,19 @@ class Parallelism:
 
     @property
     def devices(self) -> int:
-        """How many devices the mesh has; 0 where ``data`` is what is left."""
+        """The number of devices of the mesh, or 0 if ``data`` is not set."""
         return self.data * self.tensor * self.pipeline
 
     @property
     def pieces(self) -> int:
-        """Microbatches of a batch."""
+        """The number of microbatches of a batch."""
         if self.pipeline == 1:
             return max(1, self.microbatches)
         return 1 if self.schedule == "naive" else self.microbatches or self.pipeline
 
     @property
     def has_dtensors(self) -> bool:
-        """Whether torch's own classes of the form divide parameters, as ``DTensor``s.
+        """Whether torch's classes for this strategy shard parameters as ``DTensor``s.
 
         >>> Parallelism(form="fsdp").has_dtensors, Parallelism(form="zero1").has_dtensors, Parallelism().has_dtensors
         (True, False, False)
@@ -133,7 +138,7 @@ class Parallelism:
 
     @property
     def label(self) -> str:
-        """The form and the mesh in a few words.
+        """The strategy and the mesh in a few words.
 
         >>> Parallelism(form="fsdp", data=2, tensor=4).label
         'fsdp 2 x tensor 4'
@@ -145,7 +150,7 @@ class Parallelism:
         return " x ".join([*data, *axes])
 
     def for_devices(self, devices: int, node: int | None = None) -> "Parallelism":
-        """Return it for so many devices, ``node`` of them on a host. Raise InputError for a mesh of another number."""
+        """Return the mesh for ``devices``, ``node`` of them per host. Raise InputError if the axes do not fit."""
         check_whole_number("devices", devices, at_least=1)
         model = self.tensor * self.pipeline
         data = self.data or devices // model

@@ -1,4 +1,4 @@
-"""How a training learns: optimizer, learning rate, precision, and when gradients are synchronised."""
+"""The recipe of a training: optimizer, learning rate, precision, and gradient synchronization."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ STEP_DECAY, STEP_SHARE = 0.1, 1 / 3  # schedule "step": a tenth of the learning 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """How a training learns. Raises InputError for values that no training can have.
+    """The recipe of a training. Raise InputError for invalid values.
 
-    The learning rate rises to its whole during ``warm_up`` steps and then follows ``schedule`` until the last step:
-    ``linear`` and ``cosine`` fall to zero, ``step`` falls to a tenth after each third of the steps. ``accumulate``
-    computes a rank's batch in so many pieces and synchronises once. ``sync_every`` above 1 is local SGD: gradients
-    stay on their ranks, and the weights are averaged after so many steps and at the end of each epoch.
+    The learning rate rises during ``warm_up`` steps and then follows ``schedule`` until the last step: ``linear`` and
+    ``cosine`` fall to zero, ``step`` falls to a tenth after each third of the steps. ``accumulate`` splits a rank's
+    batch into pieces and synchronizes once. ``sync_every`` above 1 is local SGD: gradients stay on their ranks, and the
+    weights are averaged after that many steps and at the end of each epoch.
 
     >>> Recipe(optimizer="adam")
     Traceback (most recent call last):
@@ -67,7 +67,7 @@ class Recipe:
             raise InputError(f"scale_learning_rate is {quote(self.scale_learning_rate)}; give {accepted}")
 
     def scaled_learning_rate(self, world_size: int) -> float:
-        """Return the learning rate of so many ranks, before warm-up and schedule.
+        """Return the learning rate for ``world_size`` ranks, before warm-up and schedule.
 
         >>> Recipe(learning_rate=0.1, scale_learning_rate="sqrt").scaled_learning_rate(4)
         0.2
@@ -77,7 +77,7 @@ class Recipe:
         return self.learning_rate * (sqrt(world_size) if self.scale_learning_rate == "sqrt" else world_size)
 
     def learning_rate_factor(self, step: int, steps: int) -> float:
-        """Return the factor of the learning rate in a step, counted from 0, of a training of ``steps`` steps.
+        """Return the learning-rate factor of a step, counted from 0, in a training of ``steps`` steps.
 
         >>> [Recipe(warm_up=4, schedule="linear").learning_rate_factor(step, 12) for step in (0, 3, 4, 8, 11)]
         [0.25, 1.0, 1.0, 0.5, 0.125]
@@ -95,6 +95,6 @@ class Recipe:
 
 
 def check_known(name: str, value: object, known: Collection[str], more: str = "") -> None:
-    """Raise InputError unless ``value`` is one of the ``known`` names; ``more`` is what else would be accepted."""
+    """Raise InputError unless ``value`` is one of the ``known`` names; ``more`` lists other accepted values."""
     if not isinstance(value, str) or value not in known:
         raise InputError(f"{name} {quote(value)} is not known; there are {', '.join(known)}{more and ', '}{more}")

@@ -1,4 +1,4 @@
-"""A data-parallel training: its model, its data and their loading, its sync, and how long a rank computes in a step."""
+"""A data-parallel training: its model, data, gradient synchronization, and computing times."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,11 +27,11 @@ PREFETCHED = 2  # batches that each loading process is ahead, unless said, as to
 
 @dataclass(frozen=True, kw_only=True)
 class DataLoading:
-    """How images are loaded, in the words of torch's DataLoader. Raises InputError for values that cannot be.
+    """How images are loaded, with the names of torch's DataLoader. Raise InputError for invalid values.
 
-    With ``random_crop`` each image of an epoch is padded by so many pixels on each side and cut back at random, with
-    ``flip`` every other one is mirrored. Which and where depends on the seed, the epoch and the image alone, so it is
-    the same on any number of ranks and after a restart.
+    ``random_crop`` pads each image by that many pixels per side and crops it back at random; ``flip`` mirrors every
+    other image. Both depend only on the seed, the epoch and the image, so they are the same on any number of ranks and
+    after a restart.
 
     >>> DataLoading(prefetch_factor=4)
     Traceback (most recent call last):
@@ -61,12 +61,12 @@ class DataLoading:
 
     @property
     def prefetched(self) -> int:
-        """How many batches of a rank may be there before it needs them."""
+        """The largest number of batches that a rank loads ahead."""
         return self.num_workers * (self.prefetch_factor or PREFETCHED)
 
     @property
     def loading_kind(self) -> str:
-        """What of these a batch's loading time depends on, where it is not as usual, in brackets.
+        """The non-default options that affect a batch's loading time, in brackets.
 
         >>> DataLoading(random_crop=4, num_workers=2).loading_kind, DataLoading().loading_kind
         ('[num_workers=2, random_crop=4]', '')
@@ -90,10 +90,10 @@ HOOKS = ("own", "ddp")
 
 @dataclass(frozen=True)
 class Buckets:
-    """Gradients travel in buckets while backward goes on: a first one of 1 MiB, then of ``mb`` MiB.
+    """Gradient buckets during backward: a first one of 1 MiB, then ``mb`` MiB each.
 
-    ``hook`` is who starts them: our own hooks of the gradients, or torch's DistributedDataParallel, whose first bucket
-    is as large as the others unless these have its usual size.
+    ``hook`` starts them: our own gradient hooks, or torch's DistributedDataParallel. DDP's first bucket is as large as
+    the others unless ``mb`` is the default.
     """
 
     mb: float = 25.0
@@ -105,16 +105,16 @@ class Buckets:
 
     @property
     def label(self) -> str:
-        """What the label of a gradient sync has in brackets: ``overlap``, ``hook=ddp, bucket_mb=10``."""
+        """The bracketed part of a gradient sync's label, such as ``overlap`` or ``hook=ddp, bucket_mb=10``."""
         given = "overlap" if self.hook == "own" else f"hook={self.hook}"
         return given if self.mb == Buckets.mb else f"{given}, bucket_mb={self.mb:g}"
 
 
 @dataclass(frozen=True)
 class ComputePhases:
-    """Seconds that one rank computes in a training step, communication apart. Raises InputError for a time below 0.
+    """Seconds that one rank computes in a training step, without communication. Raise InputError below 0.
 
-    ``loading`` is what it waits for its batch, before forward.
+    ``loading`` is the wait for the batch before forward.
 
     >>> round(ComputePhases(forward=0.1, backward=0.2, optimizer=0.05, loading=0.01).total, 9)
     0.36
@@ -130,24 +130,24 @@ class ComputePhases:
             check_number(name, getattr(self, name), "seconds", at_least=0)
 
     def times(self, factor: float) -> "ComputePhases":
-        """Return the phases of a rank that takes so many times as long."""
+        """Return the phases multiplied by a factor."""
         return ComputePhases(*(factor * each for each in (self.forward, self.backward, self.optimizer, self.loading)))
 
     @property
     def total(self) -> float:
-        """Seconds of all phases."""
+        """The seconds of all phases."""
         return self.loading + self.forward + self.backward + self.optimizer
 
 
 @dataclass(frozen=True, repr=False)
 class Training(Recipe, DataLoading):
-    """A data-parallel training. ``gradient_sync`` is an all_reduce algorithm, or None for torch's own DDP.
+    """A data-parallel training. ``gradient_sync`` is an all_reduce algorithm, or None for torch's DDP.
 
-    With ``buckets`` the gradients travel while backward goes on; they always do with torch's own.
+    With ``buckets``, gradients travel during backward; with DDP they always do.
 
-    What it learns by are the keys of a Recipe, and how it gets its images those of DataLoading.
+    The other fields are those of Recipe and DataLoading.
 
-    Raises InputError for a model or data set that is not known, and numbers that no training can have.
+    Raise InputError for an unknown model or data set, and for invalid numbers.
 
     >>> from collectives import find_algorithm
     >>> Training(find_algorithm("all_reduce/ring"), batch_size=64).gradient_bytes
@@ -225,7 +225,7 @@ class Training(Recipe, DataLoading):
 
     @property
     def drawn(self) -> int:
-        """How many images are drawn at random to train on, where they are."""
+        """The number of synthetic training images."""
         return self.images or DRAWN
 
     def __repr__(self) -> str:
@@ -233,12 +233,12 @@ class Training(Recipe, DataLoading):
 
     @property
     def gradient_bytes(self) -> int:
-        """Bytes of all gradients, as float32."""
+        """The size of all gradients in bytes, as float32."""
         return self.parameter_count * ITEM_BYTES["float32"]
 
     @property
     def parameter_count(self) -> int:
-        """How many parameters are trained. Raises InputError for a user's model whose number is not given."""
+        """The number of trained parameters. Raise InputError for a user's model without ``parameters``."""
         if not is_file_reference(self.model):
             return count_parameters(self.model, self.classes, self.stem)
         if self.parameters is None:
@@ -250,7 +250,7 @@ class Training(Recipe, DataLoading):
 
     @property
     def gradients(self) -> list[Gradient]:
-        """The gradients as backward makes them; those of a user's model as a hundred alike."""
+        """The gradients in the order of backward; for a user's model, a hundred equal ones."""
         if not is_file_reference(self.model):
             return gradients_in_order(self.model, self.classes, self.stem, max(self.image_shape[1:]))
         count, item = self.parameter_count, ITEM_BYTES["float32"]
@@ -258,9 +258,9 @@ class Training(Recipe, DataLoading):
         return [Gradient((end - begin) * item, end / count) for begin, end in pairwise(ends)]
 
     def fill_buckets(self, gradients: Sequence[Gradient]) -> list[Bucket]:
-        """Return the buckets in which gradients travel that come in this order.
+        """Return the buckets of gradients that become ready in this order.
 
-        DistributedDataParallel begins with one of 1 MiB only where its ``bucket_cap_mb`` is not given.
+        DistributedDataParallel starts with a bucket of 1 MiB only if ``bucket_cap_mb`` is not set.
 
         >>> gradients = [Gradient(1 << 20, share / 4) for share in range(1, 5)]
         >>> [len(Training(None, buckets=Buckets(mb)).fill_buckets(gradients)) for mb in (2, Buckets.mb)]
@@ -275,18 +275,18 @@ class Training(Recipe, DataLoading):
 
     @property
     def program(self) -> Algorithm | None:
-        """The algorithm by whose program ranks exchange gradients; None where torch or NCCL does it by itself."""
+        """The algorithm that synchronizes gradients, or None if torch or NCCL does it internally."""
         sync = self.gradient_sync
         return sync if sync is not None and sync.has_program else None
 
     @property
     def overlaps(self) -> bool:
-        """Whether gradients travel while backward goes on: in buckets, and always with torch's own DDP."""
+        """Whether gradients travel during backward: with buckets, and always with DDP."""
         return self.gradient_sync is None or self.buckets is not None
 
     @property
     def model_kind(self) -> str:
-        """The model, and in brackets all of the training beside data and batch that its computing depends on."""
+        """The model, with the non-default options that affect its computing in brackets."""
         usual = Training(self.gradient_sync)
         names = ("stem", "classes", "image_shape", "precision", "accumulate", "optimizer", "sync_batch_norm")
         given = [f"{name}={getattr(self, name)}" for name in names if getattr(self, name) != getattr(usual, name)]
@@ -294,12 +294,12 @@ class Training(Recipe, DataLoading):
 
     @property
     def data_kind(self) -> str:
-        """The data set, and in brackets how it is loaded."""
+        """The data set, with its loading options in brackets."""
         return self.dataset + self.loading_kind
 
     @property
     def sync_name(self) -> str:
-        """The label of the gradient sync: ``ring``, ``ring[overlap]``, ``ring[hook=ddp]``; ``ddp`` for torch's own."""
+        """The label of the gradient sync, such as ``ring``, ``ring[overlap]``, ``ring[hook=ddp]`` or ``ddp``."""
         if self.gradient_sync is None:
             own = self.buckets is not None and self.buckets.mb != Buckets.mb
             return f"ddp[bucket_mb={self.buckets.mb:g}]" if self.buckets is not None and own else "ddp"
@@ -319,7 +319,7 @@ def is_file_reference(model: object) -> bool:
 
 
 def check_training(training: object, steps: object = None) -> None:
-    """Raise InputError unless ``training`` is a Training and ``steps`` a number of steps, or None for the usual one.
+    """Raise InputError unless ``training`` is a Training and ``steps`` is a positive integer or None.
 
     >>> check_training("resnet18")
     Traceback (most recent call last):
