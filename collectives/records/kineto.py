@@ -348,7 +348,8 @@ def _time(path: Path, number: int, event: dict[str, Any], key: str) -> int:
     value: Any = event.get(key)
     if type(value) not in (int, float) or not abs(value) < MOST_MICROS[key]:
         raise InputError(f"{path}: not a profile of torch: traceEvents.{number} has {quote(value)} as {key}")
-    return round(value * 1000)
+    nanoseconds: int = round(value * 1000)
+    return nanoseconds
 
 
 def _spans(profile: Profile, first: int) -> Iterator[Span]:
