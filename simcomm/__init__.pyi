@@ -1,4 +1,3 @@
-from replay.simulation.replay import replay as replay
 from simcomm.cluster.calibrated import this_machine as this_machine
 from simcomm.cluster.cluster import Cluster as Cluster
 from simcomm.cluster.cluster import with_usable_bandwidths as with_usable_bandwidths

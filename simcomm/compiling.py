@@ -1,4 +1,4 @@
-"""Who is told when machine code has to be compiled, which takes up to minutes: once on a machine."""
+"""Report when machine code must be compiled, which takes up to minutes, once per machine."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ _tell: ContextVar[Callable[[str], None] | None] = ContextVar("tell_of_compiling"
 
 @contextmanager
 def told_of_compiling(tell: Callable[[str], None]) -> Iterator[None]:
-    """Inside the block, call ``tell`` with a line when compiling begins; the first time only.
+    """Inside the block, call ``tell`` with a message at the first compilation.
 
     >>> with told_of_compiling(lambda text: print(text[:20])):
     ...     tell_of_compiling()
@@ -26,7 +26,7 @@ def told_of_compiling(tell: Callable[[str], None]) -> Iterator[None]:
 
 
 def tell_of_compiling() -> None:
-    """Tell whoever listens that machine code is being compiled now."""
+    """Report that machine code is being compiled."""
     tell = _tell.get()
     if tell is not None:
         _tell.set(None)

@@ -1,4 +1,4 @@
-"""A wrong program on a simulated cluster, up to the point where it goes wrong."""
+"""Simulate a wrong program up to its failure."""
 
 import re
 from collections.abc import Iterable
@@ -21,10 +21,10 @@ SITE = re.compile(r"^rank \d+(, channel \d+)?, step \d+( \(line \d+ of [^()]+\))
 def run_to_failure(
     request: Request, cluster: Cluster, error: ProgramError, *, calibration: Calibration | None = None
 ) -> Trace:
-    """Simulate a program as far as it comes; ``error`` is why it is wrong, as ``simcomm.run`` raises it.
+    """Simulate a program up to its failure; ``error`` is the ProgramError that ``simcomm.run`` raised.
 
-    The rank that goes wrong stops at that step, or after it if what arrives in it is wrong; the others go on until they
-    wait for it, or are done. In a deadlock no rank stops by itself. Raises ``error`` where it names no rank.
+    The failing rank stops at that step, or after it if the step delivers wrong data. Other ranks continue until they
+    wait for it or finish. In a deadlock no rank stops. Raise ``error`` if it names no rank.
 
     >>> import simcomm
     >>> from collectives import algorithm, find_algorithm, make_request, recv, send
@@ -65,6 +65,6 @@ def run_to_failure(
 
 
 def _end_of(messages: Messages, rank: int) -> float:
-    """Return when the last message of a rank arrives that it sends or receives; 0.0 without any."""
+    """Return the arrival time of the last message that a rank sends or receives, or 0.0."""
     own: Iterable[float] = messages.end[(messages.src == rank) | (messages.dst == rank)].tolist()
     return max(own, default=0.0)

@@ -1,10 +1,10 @@
-"""Functions of the engine compiled by numba, and kept on disk where there is a place for it.
+"""Compile functions of the engine with numba, and cache them on disk if possible.
 
-Importing this module imports numba, which takes a fifth of a second: whoever may do without imports it when it is due.
+Importing this module imports numba, which takes 0.2 s, so import it only when you need it.
 
-Compiled functions work on arrays that Python holds and make none themselves, so they need not count references to them
-(``_nrt``), which would take most of the time. Those that only compiled ones call are not made ready for Python, and are
-inlined unless they are long and called from many places: numba hands on an array as seven numbers.
+Compiled functions use arrays owned by Python and create none, so they do not count references (``_nrt``), which would
+take most of the time. Functions that only compiled ones call have no Python interface. They are inlined unless they are
+long and called from many places, because numba passes an array as seven numbers.
 """
 
 from collections.abc import Callable, Iterator
@@ -37,35 +37,35 @@ LOADED_AT_ONCE = (0, 68)  # the release of numba of which it is known how it loa
 
 
 def inline(function: Function) -> Function:
-    """Compile a function for other compiled functions to call; it becomes part of each of them."""
+    """Compile a function that is inlined into other compiled functions."""
     compiled: Function = numba.njit(forceinline=True, **PART)(function)
     return compiled
 
 
 def separate(function: Function) -> Function:
-    """Compile a function that is called seldom, or from many places; it stays one of its own, compiled once."""
+    """Compile a function that is called rarely or from many places, without inlining."""
     compiled: Function = numba.njit(**PART)(function)
     return compiled
 
 
 def entry(function: Function) -> Function:
-    """Compile a function for Python to call, which calls others.
+    """Compile a function that Python calls.
 
-    numba looks for the code it kept by the text of this function alone, so the function must be a closure over
-    ``source_hash(__file__)``, lest the code outlive a change to what it calls.
+    numba finds cached code by the text of this function only. So the function must be a closure over
+    ``source_hash(__file__)``, or cached code would survive a change to a function that it calls.
     """
     return compile_and_cache(function, **OPTIONS)
 
 
 @cache
 def source_hash(file: str) -> int:
-    """Return a number that changes with the text of a file's folder, and of what functions there take from others."""
+    """Return a number that changes with the sources of a file's folder and of the shared modules."""
     paths = [*sorted(Path(file).parent.glob("*.py")), *SHARED_SOURCES]
     return int.from_bytes(sha256(b"\0".join(path.read_bytes() for path in paths)).digest()[:6])
 
 
 def compile_and_cache(function: Function, **options: Any) -> Function:
-    """Compile a function for Python to call: once for this machine, or once a process where no folder is writable."""
+    """Compile a function for Python: once per machine, or once per process if no folder is writable."""
     options = {"error_model": "numpy", "nogil": True, **options}  # a thread can then end the process meanwhile
     try:
         with _kept_in_cache_folder():
@@ -79,7 +79,7 @@ def compile_and_cache(function: Function, **options: Any) -> Function:
 
 @contextmanager
 def _kept_in_cache_folder() -> Iterator[None]:
-    """Within the context, have numba keep code where the user's caches are, unless NUMBA_CACHE_DIR names a folder."""
+    """Within the context, let numba cache code in the user's cache folder, unless NUMBA_CACHE_DIR is set."""
     told = numba.config.CACHE_DIR  # type: ignore[attr-defined]
     with suppress(InputError):  # there is no home: beside the source, if it can be written
         numba.config.CACHE_DIR = told or str(cache_folder() / "machine-code")  # type: ignore[attr-defined]
@@ -90,9 +90,9 @@ def _kept_in_cache_folder() -> Iterator[None]:
 
 
 def _load_at_once(compiled: Any) -> None:
-    """Have code on disk loaded without all that numba compiles with, which takes four tenths of a second a command.
+    """Load cached code without importing numba's compiler, which takes 0.4 s per command.
 
-    What cannot be read there, as it is damaged or of another release, is compiled again.
+    Code that is damaged or from another release is compiled again.
     """
 
     def load_overload(signature: Any, context: Any) -> Any:
@@ -107,7 +107,7 @@ def _load_at_once(compiled: Any) -> None:
 
 
 class _Listener(event.Listener):
-    """Tells of code that is compiled; numba says nothing of code that it finds on disk."""
+    """Reports compilations. numba is silent about code that it finds on disk."""
 
     def on_start(self, found: event.Event) -> None:
         tell_of_compiling()

@@ -2,8 +2,8 @@
 
     python -m simcomm.machine_code
 
-`make install` does this. What numba makes lies in the user's cache folder, or beside the sources where that cannot
-be written, and is made again by whoever needs it first when a source has changed.
+`make install` runs this. The result is in the user's cache folder, or next to the sources if that is not writable. It
+is compiled again when a source changes.
 """
 
 import sys
@@ -47,7 +47,7 @@ USES: dict[str, Callable[[], None]] = {  # the longest first
 
 
 def _compile(what: str) -> tuple[bool, float]:
-    """Compile for one use; return whether anything was, and the seconds it took."""
+    """Compile one use. Return whether anything was compiled, and the seconds."""
     heard, begun = list[str](), monotonic()
     with told_of_compiling(heard.append):
         USES[what]()
@@ -55,7 +55,7 @@ def _compile(what: str) -> tuple[bool, float]:
 
 
 def main() -> None:
-    """Compile everything, on all cores, and say on standard error what is compiled; of what is there nothing."""
+    """Compile everything on all cores, and report compilations on standard error."""
     begun, is_told, names = monotonic(), False, list(USES)
     for number, (is_compiled, seconds) in in_any_order(_compile, names, takes_long=True):
         if is_compiled:

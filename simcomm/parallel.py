@@ -1,4 +1,4 @@
-"""Work in independent parts: in this process while it is quick, then by joblib on all cores or where you say."""
+"""Run independent tasks: in this process if they are quick, else with joblib on all cores or elsewhere."""
 
 import os
 import pickle
@@ -25,11 +25,11 @@ LOOK_AFTER_S = 1.0  # of a core, after which it is seen how much is left; waitin
 def in_any_order(
     function: Callable[[Task], Result], tasks: Sequence[Task], *, takes_long: bool = False
 ) -> Generator[tuple[int, Result]]:
-    """Yield the number of each task and the result of ``function`` for it, in the order in which they finish.
+    """Yield the number and result of each task in order of completion.
 
-    This process starts. If more than four seconds of work are left after one second, or with ``takes_long`` at once, a
-    process per core continues; work of the main module, or that cannot be pickled, stays here. Inside
-    ``joblib.parallel_config`` its backend does all tasks. An iteration that ends early drops the remaining tasks.
+    This process starts. If more than four seconds of work are left after one second, or at once with ``takes_long``,
+    one process per core continues. Functions of the main module, and those that cannot be pickled, stay here. Inside
+    ``joblib.parallel_config``, its backend runs all tasks. Closing the iterator drops the remaining tasks.
 
     >>> sorted(in_any_order(abs, [-1, -2]))
     [(0, 1), (1, 2)]
@@ -47,7 +47,7 @@ def in_any_order(
 def _elsewhere(
     function: Callable[[Task], Result], tasks: Sequence[Task], left: range, is_chosen: bool
 ) -> Generator[tuple[int, Result]]:
-    """Yield the results of the tasks that are left, by the chosen backend or by new processes, which end here."""
+    """Yield the results of the remaining tasks, from the selected backend or from new processes, which end here."""
     calls = (delayed(_numbered)(function, number, tasks[number]) for number in left)
     own = {"n_jobs": min(cores(), len(left)), "initializer": _prepare, "initargs": (os.getpid(),)}
     found = Parallel(return_as="generator_unordered", batch_size=1, **({} if is_chosen else own))(calls)
@@ -63,7 +63,7 @@ def _elsewhere(
 
 
 def _can_travel(function: Callable[[Task], Result], task: Task) -> bool:
-    """Return whether other processes can import all of it; the main module must not run twice."""
+    """Return whether other processes can import the task; the main module must not run twice."""
     try:
         return b"__main__" not in pickle.dumps((function, task))
     except (pickle.PicklingError, AttributeError, TypeError):
@@ -75,7 +75,7 @@ def _numbered(function: Callable[[Task], Result], number: int, task: Task) -> tu
 
 
 def _prepare(owner: int) -> None:
-    """Leave interrupts of the terminal to the owner, and end with it."""
+    """Ignore interrupts of the terminal, and exit with the owner."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Thread(target=_end_with, args=(owner,), daemon=True).start()
 

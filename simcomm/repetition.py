@@ -1,9 +1,8 @@
-"""Predictions under faults: a run simulated with many seeds, and what came of it as a distribution.
+"""Predict under faults: simulate a run with many seeds, and summarize the distribution.
 
-Fewer runs than asked for will do where times hardly differ. After 20 runs, then 30, 45 and so on, the 95 % interval of
-the median is found by order alone, whatever the distribution: of n times it lies between the k-th least and the k-th
-greatest, where k is (n - 1.96 sqrt(n)) / 2, rounded down. Once the upper end is within 2 % of the lower, no more runs
-are made.
+Fewer runs suffice if times hardly differ. After 20 runs, then 30, 45 and so on, the 95 % interval of the median is
+computed from order statistics: of n times, it lies between the k-th smallest and the k-th largest, where k is (n - 1.96
+sqrt(n)) / 2, rounded down. The runs end when the upper bound is within 2 % of the lower.
 """
 
 from collections import defaultdict
@@ -31,7 +30,7 @@ Key = TypeVar("Key", int, str, tuple[int, int])
 
 @dataclass(frozen=True)
 class FailedRank:
-    """A rank that failed, and when: virtual seconds from the start of the run."""
+    """A failed rank and its virtual time of failure, in seconds from the start of the run."""
 
     rank: int
     at_s: float
@@ -39,7 +38,7 @@ class FailedRank:
 
 @dataclass(frozen=True)
 class DownLink:
-    """A link that carries nothing any more, and since when."""
+    """A link that went down, and when."""
 
     between: tuple[str, str]
     at_s: float
@@ -47,7 +46,7 @@ class DownLink:
 
 @dataclass(frozen=True)
 class StuckRun:
-    """Why the first run that never ended did not."""
+    """The reasons why the first run that never ended did not end."""
 
     failed: tuple[FailedRank, ...]
     unfinished: tuple[Unfinished, ...]
@@ -56,7 +55,7 @@ class StuckRun:
 
 @dataclass(frozen=True)
 class Distribution:
-    """Seconds over all runs; None where so many never end."""
+    """Seconds over all runs; None if too many runs never end."""
 
     median_s: float | None
     p95_s: float | None
@@ -65,7 +64,7 @@ class Distribution:
 
 @dataclass(frozen=True)
 class PeerWait:
-    """How long one rank waited for another, in seconds."""
+    """The seconds that one rank waited for another."""
 
     rank: int
     s: float
@@ -73,7 +72,7 @@ class PeerWait:
 
 @dataclass(frozen=True)
 class WaitedFor:
-    """A rank, how long all others together waited for it, and which of them the longest."""
+    """A rank, the total seconds that others waited for it, and those that waited longest."""
 
     rank: int
     s: float
@@ -82,7 +81,7 @@ class WaitedFor:
 
 @dataclass(frozen=True)
 class PathPart:
-    """Seconds of the critical path that went into one sort of work: ``messages 0 to 1``, ``backward of rank 2``."""
+    """Seconds of the critical path in one kind of work: ``messages 0 to 1``, ``backward of rank 2``."""
 
     what: str
     s: float
@@ -90,7 +89,7 @@ class PathPart:
 
 @dataclass(frozen=True)
 class LinkPart:
-    """Seconds of the critical path in messages that cross a degraded link, and its share of its bandwidth."""
+    """Seconds of the critical path in messages over a degraded link, and its share of its bandwidth."""
 
     between: tuple[str, str]
     share: float
@@ -100,7 +99,7 @@ class LinkPart:
 
 @dataclass(frozen=True)
 class Waiting:
-    """Whom the ranks waited for, and what the end waited for: means over all runs and steps, the largest first."""
+    """The ranks that others waited for, and the critical path: means over all runs and steps, largest first."""
 
     waited_for: tuple[WaitedFor, ...]
     critical_path: tuple[PathPart, ...]
@@ -161,7 +160,7 @@ def _enough_runs(
     record: Record,
     on_run: Callable[[], None],
 ) -> list[Trace]:
-    """Return the runs with the first seeds of ``faults``, as many as tell the median."""
+    """Return the runs with the first seeds of ``faults``, as many as determine the median."""
     from simcomm.parallel import in_any_order  # a prediction that has no faults starts without it
 
     done, times, looked = dict[int, Trace](), list[float](), LOOK_FROM
@@ -181,13 +180,13 @@ def _enough_runs(
 
 
 def _run(faults: Faults, simulate: Callable[..., Trace], record: Record, number: int) -> Trace:
-    """Return one run, in this process or in another that carries out some of them."""
+    """Return one run, in this process or in another."""
     share_repetitions()
     return simulate(faults=faults.repetition(number), record=record)
 
 
 def is_median_known(times: Sequence[float]) -> bool:
-    """Return whether the median of what is drawn is known closely enough from these; infinity is a run without end.
+    """Return whether these times determine the median closely enough; infinity is a run that never ends.
 
     >>> is_median_known([1.0] * 20), is_median_known([1.0, 2.0] * 10)
     (True, False)
@@ -198,7 +197,7 @@ def is_median_known(times: Sequence[float]) -> bool:
 
 
 def _distribution(seconds: Sequence[float], runs: int) -> Distribution:
-    """Return the quantiles over ``runs`` runs: ``seconds`` of those that ended, infinity for those that never do."""
+    """Return the quantiles over ``runs`` runs: ``seconds`` of those that ended, infinity for the others."""
     never = runs - len(seconds)
     every, method = [*seconds, *[inf] * never], "higher" if never else "linear"
     found = [float(np.quantile(every, share, method=method)) for share in (0.5, 0.95, 1.0)]  # type: ignore[call-overload]
@@ -231,9 +230,9 @@ def _waiting(traces: Sequence[Trace], faults: Faults, cluster: Cluster, steps: i
 def _degraded_links(
     paths: Sequence[Sequence[Leg]], faults: Faults, cluster: Cluster, steps: int, longest: float
 ) -> tuple[LinkPart, ...]:
-    """Return the links in faults that messages of the critical path cross, the longest waited for first.
+    """Return the faulty links on the critical path, longest waits first.
 
-    The longest of the runs took ``longest`` seconds.
+    The longest run took ``longest`` seconds.
     """
     if not faults.links:
         return ()
@@ -251,13 +250,13 @@ def _degraded_links(
 
 
 def _longest(late: dict[tuple[int, int], float], peer: int) -> tuple[PeerWait, ...]:
-    """Return who waited for ``peer`` the longest; ``late`` is sorted by seconds."""
+    """Return the ranks that waited longest for ``peer``; ``late`` is sorted by seconds."""
     found = [PeerWait(rank, seconds) for (rank, waited_for), seconds in late.items() if waited_for == peer]
     return tuple(found[:MOST_SHOWN])
 
 
 def _mean(runs: Iterable[Iterable[tuple[Key, float]]], number: int) -> dict[Key, float]:
-    """Return the sums by key of all runs over their ``number``, the largest first; of equal ones the lowest key."""
+    """Return the sums by key of all runs, divided by ``number``, largest first."""
     sums: defaultdict[Key, float] = defaultdict(float)
     for run in runs:
         for key, seconds in run:

@@ -1,4 +1,4 @@
-"""Schedules of algorithms, verified before they are simulated; each is built once a process."""
+"""Schedules of algorithms, verified before simulation and built once per process."""
 
 from functools import lru_cache
 
@@ -20,9 +20,9 @@ VERIFIED_UP_TO = 64  # ranks; beyond it only deadlocks are looked for, which an 
 
 
 def verified_schedule(algorithm: Algorithm, world_size: int, root: int = 0) -> Schedule:
-    """Return the schedule of a program that was verified: up to 64 ranks proved, beyond only free of deadlocks.
+    """Return the schedule of a verified program: proved up to 64 ranks, checked for deadlocks beyond.
 
-    Raises ProgramError when the program deadlocks or, up to 64 ranks, does not achieve its spec.
+    Raise ProgramError if the program deadlocks or, up to 64 ranks, does not achieve its spec.
 
     >>> from collectives import find_algorithm
     >>> verified_schedule(find_algorithm("all_reduce/ring"), world_size=4).steps
@@ -45,10 +45,10 @@ def _proved_schedule(algorithm: Algorithm, world_size: int, root: int) -> Schedu
 
 @lru_cache(maxsize=16)
 def compact_schedule(algorithm: Algorithm, world_size: int, root: int = 0) -> AnySchedule:
-    """Return the symmetric schedule if there is one, the smallest and the quickest to build; else another form.
+    """Return the symmetric schedule if there is one, because it is smallest and quickest to build; else another form.
 
-    For an engine that finds deadlocks itself. Raises ProgramError when the program, up to 64 ranks, does not achieve
-    its spec.
+    For an engine that finds deadlocks itself. Raise ProgramError if the program, up to 64 ranks, does not achieve its
+    spec.
 
     >>> from collectives import find_algorithm
     >>> type(compact_schedule(find_algorithm("all_reduce/ring"), world_size=1024)).__name__
@@ -64,9 +64,9 @@ def compact_schedule(algorithm: Algorithm, world_size: int, root: int = 0) -> An
 
 @lru_cache(maxsize=32)
 def unverified_schedule(algorithm: Algorithm, world_size: int, root: int = 0) -> SymmetricSchedule | StepTable:
-    """Return what ``build_compact`` does, of a program that is known to be correct.
+    """Return the result of ``build_compact`` for a program that is known to be correct.
 
-    Raises TooLarge for one that is too large to be simulated.
+    Raise TooLarge if it is too large to simulate.
     """
     if world_size**2 > allowed(Gigabyte.PAIRS):  # before it takes time and memory
         check_pairs(make_call(algorithm, world_size, root), estimate_pairs(algorithm, world_size, root))
@@ -74,9 +74,9 @@ def unverified_schedule(algorithm: Algorithm, world_size: int, root: int = 0) ->
 
 
 def check_messages(algorithm: Algorithm, world_size: int, root: int, times: int, most: int, too_many: str) -> None:
-    """Raise TooLarge for a collective, carried out so many ``times``, of more messages than the memory allows.
+    """Raise TooLarge if a collective, run ``times`` times, has more messages than the memory limit allows.
 
-    ``most`` are allowed of a gigabyte, and ``too_many`` says what more of them are too many for.
+    ``most`` of them fit in a gigabyte; ``too_many`` says what they are too many for.
     """
     messages, where = times * compact_schedule(algorithm, world_size, root).messages, " in all steps" * (times > 1)
     what = f"{algorithm.full_name}, world size {world_size}: its {messages:,} messages{where} are too many {too_many}"

@@ -1,4 +1,4 @@
-"""Which algorithm is fastest for a size, a number of ranks and a cluster, by the model."""
+"""Choose the fastest algorithm for a size, a number of ranks and a cluster, by the performance model."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ SAME = 1e-9  # times that differ by less than this share are equal; then fewer o
 
 
 class Candidate(NamedTuple):
-    """An algorithm and the seconds that it is predicted to take."""
+    """An algorithm and its predicted seconds."""
 
     algorithm: Algorithm
     seconds: float
@@ -30,7 +30,7 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True)
 class AlgorithmChoice:
-    """The fastest algorithm, and the candidates from the fastest to the slowest."""
+    """The fastest algorithm, and all candidates from fastest to slowest."""
 
     algorithm: Algorithm
     seconds: float
@@ -38,15 +38,15 @@ class AlgorithmChoice:
 
     @property
     def next_best(self) -> Candidate | None:
-        """The fastest of the others; another number of slices is not another algorithm."""
+        """The fastest other algorithm; another number of slices is not another algorithm."""
         others = (candidate for candidate in self.candidates if candidate.algorithm.name != self.algorithm.name)
         return next(others, None)
 
 
 def library_candidates(collective: str, cluster: Cluster | None = None) -> Iterator[Algorithm]:
-    """Yield the library's algorithms for a collective, those that are pipelined with several numbers of slices.
+    """Yield the library's algorithms for a collective, pipelined ones with several numbers of slices.
 
-    On a torus, its dimensions are candidates too. Raises InputError for an unknown collective.
+    On a torus, its dimensions are candidates too. Raise InputError for an unknown collective.
 
     >>> [algorithm.label for algorithm in library_candidates("scatter")]
     ['naive', 'binomial']
@@ -74,11 +74,10 @@ def choose(
     calibration: Calibration | None = None,
     among: Iterable[str | Algorithm] | None = None,
 ) -> AlgorithmChoice:
-    """Choose the algorithm that is predicted to be fastest, of the library's unless ``among`` names others.
+    """Choose the algorithm with the lowest predicted time, from the library unless ``among`` names others.
 
-    Algorithms that do not exist for so many ranks are left out; of equally fast ones the one with the fewest operations
-    on rank 0 is chosen. Closed forms are taken as though the buffer fell into equal chunks.
-    Raises InputError where there is nothing to choose from.
+    Algorithms that are not defined for this number of ranks are skipped. Of equally fast ones, the one with the fewest
+    operations on rank 0 wins. Closed forms assume equal chunks. Raise InputError if there are no candidates.
 
     >>> import simcomm
     >>> choose("broadcast", simcomm.star(8, "10 Gbit/s", "5 us"), 64).algorithm.label
@@ -106,7 +105,7 @@ def _choose(estimator: Estimator, among: Iterable[Algorithm] | None) -> Algorith
 def _fastest(
     request: Request, cluster: Cluster, calibration: Calibration | None, among: Iterable[Algorithm] | None
 ) -> Algorithm:
-    """Return the algorithm that ``_choose`` does; its time need not be known for that."""
+    """Return the algorithm that ``_choose`` returns, possibly without its time."""
     estimator = performance_model(cluster, calibration).estimator(request)
     found = _narrow(_contenders(request, among, estimator), estimator, names=1)
     limit = min(each.most for each in found)
@@ -116,7 +115,7 @@ def _fastest(
 
 @dataclass(frozen=True)
 class _Contender:
-    """An algorithm, and the seconds between which it takes."""
+    """An algorithm and the bounds of its time in seconds."""
 
     algorithm: Algorithm
     least: float
@@ -125,14 +124,14 @@ class _Contender:
 
     @property
     def is_exact(self) -> bool:
-        """Whether its time is known."""
+        """Whether the time is known exactly."""
         return self.least == self.most
 
 
 def _contenders(request: Request, among: Iterable[Algorithm] | None, estimator: Estimator) -> list[_Contender]:
-    """Return the algorithms that exist for so many ranks, with what is known of their times without simulation.
+    """Return the algorithms defined for this number of ranks, with their bounds without simulation.
 
-    Raises InputError where there are none.
+    Raise InputError if there are none.
     """
     contenders = list[_Contender]()
     for algorithm in library_candidates(request.spec.name, estimator.cluster) if among is None else among:
@@ -149,11 +148,10 @@ def _contenders(request: Request, among: Iterable[Algorithm] | None, estimator: 
 
 
 def _narrow(contenders: list[_Contender], estimator: Estimator, names: int) -> list[_Contender]:
-    """Return the contenders with as much known of them as tells the fastest; with ``names`` 2 the next best as well.
+    """Return the contenders with bounds tight enough to tell the fastest; with ``names`` 2, also the next best.
 
-    The next best is of another name; where it is wanted, the times of both are found, else only where bounds leave
-    several that may be the fastest. One that is too large to be simulated is left out. Raises TooLarge where nothing is
-    left.
+    The next best has another name. With ``names`` 2 both times are exact; otherwise contenders are simulated only while
+    several may be the fastest. One that is too large to simulate is dropped. Raise TooLarge if none is left.
     """
     too_large: TooLarge | None = None
     while contenders:
@@ -181,7 +179,7 @@ def _may_win(contenders: Sequence[_Contender], names: int) -> list[_Contender]:
 
 
 def _with_more_known(contender: _Contender, estimator: Estimator) -> _Contender:
-    """Return the contender with what its links need, or, where that is known, with its time. Raise TooLarge."""
+    """Return the contender with the bound of its link loads, then with its simulated time. Raise TooLarge."""
     if not contender.knows_loads:
         least = min(max(contender.least, estimator.link_load_bound(contender.algorithm)), contender.most)
         return replace(contender, least=least, knows_loads=True)
@@ -190,7 +188,7 @@ def _with_more_known(contender: _Contender, estimator: Estimator) -> _Contender:
 
 
 def _effort(algorithm: Algorithm, estimator: Estimator) -> tuple[int, int, str]:
-    """Return a sort key: operations of rank 0, then parameters. A torus of one row is a ring, and called so."""
+    """Return a sort key: operations of rank 0, then parameters. A torus of one row is a ring, and is named so."""
     programs = algorithm.channels(0, estimator.world_size, estimator.request.root)
     operations = sum(len(step) for program in programs for step in program)
     return operations, len(algorithm.parameter_names), algorithm.label
@@ -202,10 +200,9 @@ def resolve_auto(
     calibration: Calibration | None = None,
     among: Iterable[Algorithm] | None = None,
 ) -> Request:
-    """Return the request with ``auto`` replaced by the algorithm that the model chooses, labelled ``auto (ring)``.
+    """Return the request with ``auto`` replaced by the model's choice, labeled ``auto (ring)``.
 
-    ``among`` are the algorithms to choose from. Default: the library's. A request for any other algorithm is returned
-    as it is. Raises InputError.
+    ``among`` are the candidates. Default: the library's. Other requests are returned unchanged. Raise InputError.
 
     >>> import simcomm
     >>> request = Request(auto("broadcast"), elements=16)

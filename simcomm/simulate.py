@@ -1,4 +1,4 @@
-"""A collective and a training on a simulated cluster: what ``realcomm.run`` and ``realcomm.train`` do on real ranks."""
+"""Simulate a collective or a training on a cluster, like ``realcomm.run`` and ``realcomm.train``."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -34,19 +34,19 @@ def run(
     engine: str | None = None,
     record: Record | bool = True,
 ) -> Trace:
-    """Simulate one collective on ``nbytes`` bytes per rank, or on real data: ``buffers``, reduced in place.
+    """Simulate one collective on ``nbytes`` bytes per rank, or on ``buffers`` with real data, reduced in place.
 
-    ``nbytes`` may be a text like "1 MiB". Unless given, the elements are float32, the operator is sum and the root rank
-    0; a Request in place of the algorithm says these itself. Shapes: one 1-D array of the same length and type per
-    rank, each with memory of its own. A cluster whose transport needs a calibration takes the one given or the cached
-    one. ``engine`` is "simpy", which alone carries data, or "compiled". Default: chosen by the number of messages. On
-    this machine a prediction is made of measured hops unless an engine is named or something is in faults. Without
-    ``record`` the trace is of the times only, which at scale takes far less, and with ``Record.WAITS`` of what
-    ``collectives.records.waits`` reads: a ``BriefTrace`` without messages where steps tell it, else messages without an
-    order; with ``Record.BRIEF_WAITS`` only the first of these. Under ``faults`` a run may never end: see
-    ``Trace.is_complete``.
+    ``nbytes`` may be text such as "1 MiB". Defaults: float32 elements, operator sum, root 0. A Request in place of the
+    algorithm includes these. ``buffers`` are one 1-D array per rank, of equal length and type, each with its own
+    memory. A transport that needs a calibration uses the given one or the cached one.
 
-    Raises InputError, and ProgramError for an algorithm that cannot work.
+    ``engine`` is "simpy", the only one with data, or "compiled". Default: by the number of messages. On this machine,
+    the prediction uses measured hops unless you name an engine or a fault. Without ``record`` the trace has times only,
+    which takes far less memory. With ``Record.WAITS`` it has what ``collectives.records.waits`` reads: a ``BriefTrace``
+    without messages if steps suffice, else unordered messages; with ``Record.BRIEF_WAITS`` only the former. Under
+    ``faults`` a run may never end: see ``Trace.is_complete``.
+
+    Raise InputError, and ProgramError for a wrong algorithm.
 
     >>> import simcomm
     >>> trace = run("all_reduce/ring", simcomm.star(4, "10 Gbit/s", "5 us"), nbytes=1 << 20)
@@ -69,7 +69,7 @@ def simulate(
     record: Record | bool = True,
     faults: Faults = NO_FAULTS,
 ) -> Trace:
-    """Simulate a collective or a training by the performance model of a cluster, as ``run`` and ``train`` do.
+    """Simulate a collective or a training with a cluster's performance model, as ``run`` and ``train`` do.
 
     >>> import simcomm
     >>> from collectives import make_request
@@ -101,15 +101,14 @@ def train(
     record: Record | bool = True,
     faults: Faults = NO_FAULTS,
 ) -> Trace:
-    """Simulate ``steps`` training steps, by default as many as show what all of them take.
+    """Simulate ``steps`` training steps. Default: as many as represent all of them.
 
-    Compute phases come from the training's own numbers or from calibration. ``engine`` and ``record`` are as in
-    ``run``; where ranks drift so far apart that two syncs overlap, it is simulated on the simpy engine in any case.
-    Under ``faults`` it may never end: see ``Trace.is_complete``.
+    Compute phases come from the training or from a calibration. ``engine`` and ``record`` are as in ``run``. If ranks
+    drift apart so far that two syncs overlap, the simpy engine is used. Under ``faults`` a run may never end: see
+    ``Trace.is_complete``.
 
-    Raises InputError where there are no phases; for DistributedDataParallel on other clusters than this machine and
-    without a calibration of its overlap; and for faults or an engine where the sync is ``ddp`` or NCCL's own, which
-    are predicted as a whole.
+    Raise InputError without compute phases, for DistributedDataParallel on other clusters or without a calibration of
+    its overlap, and for faults or an engine with ``ddp`` or NCCL's own sync, which are predicted as a whole.
 
     >>> import simcomm
     >>> from collectives import find_algorithm
@@ -127,15 +126,15 @@ def train(
 
 
 def join_loading(phases: ComputePhases) -> ComputePhases:
-    """Return phases whose forward begins with loading the batch: to the ranks' messages both are one."""
+    """Return phases with loading as a part of forward, because the messages cannot tell them apart."""
     return replace(phases, forward=phases.loading + phases.forward, loading=0.0)
 
 
 def split_loading(trace: Trace, training: Training, phases: ComputePhases) -> Trace:
-    """Return a trace whose forward began with loading, as ``join_loading`` has it, with a span for each of both.
+    """Return a trace with loading and forward as separate spans, the inverse of ``join_loading``.
 
-    A rank that is slowed loads as much slower. The broadcast of buffers that DistributedDataParallel begins forward
-    with is no part of loading.
+    A slowed rank also loads more slowly. DistributedDataParallel's broadcast of buffers before forward is not part of
+    loading.
     """
     if not phases.loading:
         return trace

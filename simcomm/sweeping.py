@@ -1,6 +1,6 @@
-"""Very many predictions in one call: algorithms on clusters at sizes, what they have in common worked out once.
+"""Many predictions in one call: algorithms on clusters at sizes, with shared work done once.
 
-A file keeps what was predicted: a line of JSON each, found again by the key of its question.
+A file can cache the predictions: one JSON line each, found by the key of its question.
 """
 
 import json
@@ -41,10 +41,10 @@ Question = dict[str, Any]
 def describe_questions(
     clusters: Sequence[Cluster], requests: Sequence[Request], each: int, faults: Faults
 ) -> list[Question]:
-    """Return of every request what is written beside its seconds; ``each`` requests are for one cluster.
+    """Return the cached description of every request; ``each`` requests belong to one cluster.
 
-    The key is a hash of all that the answer depends on: the cluster with every node and link, the program, the faults,
-    and the version of this package. A routing policy of your own is known by its name only.
+    The key is a hash of everything that affects the answer: the cluster's nodes and links, the program, the faults, and
+    the version of this package. Your own routing policy is identified by its name only.
     """
     world = {"version": installed_version("ringlab"), "faults": asdict(faults)}
     digests = [key_of({**world, "cluster": describe_cluster(cluster)}) for cluster in clusters]
@@ -63,7 +63,7 @@ def describe_questions(
 
 
 def _text_of(algorithm: Algorithm) -> str:
-    """Return the file of a user's program. Raise InputError where a change of the program would not be seen."""
+    """Return the file of a user's program. Raise InputError if changes to the program would go unnoticed."""
     if algorithm.is_builtin:
         return ""
     try:
@@ -76,7 +76,7 @@ def _text_of(algorithm: Algorithm) -> str:
 
 
 def describe_cluster(cluster: Cluster) -> dict[str, object]:
-    """Return all that predictions on a cluster depend on, as JSON has it."""
+    """Return everything that predictions on a cluster depend on, as JSON content."""
     graph = cluster.graph
     return {
         "nodes": [[node, sorted(data.items())] for node, data in graph.nodes(data=True)],
@@ -96,16 +96,16 @@ def _policy_name(routing: Any) -> object:
 
 
 class SweepFile:
-    """What is in the file of the questions of a sweep, and where more is added."""
+    """The cache file of a sweep's predictions."""
 
     def __init__(self, path: Path | str, questions: Sequence[Question]) -> None:
-        """Read the file if it is there. Raise InputError that names file and line for one that is not of a sweep."""
+        """Read the file if it exists. Raise InputError with file and line if it is not a sweep's."""
         self.path, self._questions = check_path("kept", path), questions
         known = self._read()
         self.known = [known.get(question["key"], math.nan) for question in questions]
 
     def add(self, places: Sequence[int], seconds: Sequence[float]) -> None:
-        """Add predictions, of the questions at these places, to the end of the file at once."""
+        """Append the predictions of the questions at these indices."""
         lines = (
             json.dumps({**self._questions[place], "seconds": None if math.isinf(one) else one})
             for place, one in zip(places, seconds, strict=True)
@@ -146,7 +146,7 @@ class SweepRow(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Sweep:
-    """Predicted times: ``seconds[c, a, s]`` for cluster c, algorithm a and size s; nan of what was not done."""
+    """Predicted times: ``seconds[c, a, s]`` for cluster c, algorithm a and size s; nan if not done."""
 
     clusters: tuple[Cluster, ...]
     algorithms: tuple[Algorithm, ...]
@@ -160,7 +160,7 @@ class Sweep:
         return f"<Sweep of {counts}{': interrupted' if self.interrupted else ''}>"
 
     def rows(self) -> Iterator[SweepRow]:
-        """Yield every prediction, cluster by cluster, and of each algorithm by algorithm.
+        """Yield every prediction by cluster, then algorithm.
 
         >>> import simcomm
         >>> next(sweep("broadcast/binomial", simcomm.star(4, "8 Gbit/s", "1 us"), [1000]).rows()).nbytes
@@ -174,7 +174,7 @@ class Sweep:
 
 
 class SweepBlock(NamedTuple):
-    """What is predicted in one go: an algorithm for one number of ranks, on clusters, at sizes."""
+    """An algorithm for one number of ranks, on clusters, at sizes: a unit of work."""
 
     clusters: tuple[Cluster, ...]  # with their transports
     requests: tuple[tuple[Request, ...], ...]  # of each cluster: those that are not known yet
@@ -194,15 +194,15 @@ def sweep(
     kept: Path | str | None = None,
     progress: bool | Told | None = None,
 ) -> Sweep:
-    """Predict each algorithm on each cluster at each of ``sizes``: bytes a rank, or texts like "1 MiB".
+    """Predict each algorithm on each cluster at each of ``sizes``: bytes per rank, or text such as "1 MiB".
 
-    The answers are those of ``simcomm.run(..., engine="compiled", record=False)``, to the last bit; programs are traced
-    and proved, and routes found, once for all clusters that differ in speeds only. Where much is left after a second,
-    all cores work on it; or what ``joblib.parallel_config`` names does. What is in the file ``kept``, a line of
-    JSON a prediction, is not predicted again, and what is predicted is added to it at once. ``progress(done, total)``
-    is called with numbers of predictions; True draws a bar on standard error. An interrupt ends the sweep, and what is
-    done by then is the answer.
-    Raises InputError, ProgramError and TooLarge as ``run`` does, and KeyboardInterrupt where nothing is done yet.
+    The answers equal those of ``simcomm.run(..., engine="compiled", record=False)`` to the last bit. Programs are
+    traced and proved, and routes found, once for all clusters that differ only in speeds. If much is left after a
+    second, all cores work, or the backend of ``joblib.parallel_config``. Predictions in the file ``kept`` (one JSON
+    line each) are reused, and new ones are appended. ``progress(done, total)`` is called with numbers of predictions;
+    True shows a bar on standard error. An interrupt returns the finished part.
+
+    Raise InputError, ProgramError and TooLarge as ``run`` does, and KeyboardInterrupt if nothing is finished.
 
     >>> import simcomm
     >>> stars = [simcomm.star(hosts, "10 Gbit/s", "5 us") for hosts in (4, 8)]
@@ -238,7 +238,7 @@ def sweep(
 
 @dataclass(frozen=True)
 class _Asked:
-    """What a sweep is about, checked."""
+    """The checked arguments of a sweep."""
 
     algorithms: tuple[Algorithm, ...]
     clusters: tuple[Cluster, ...]
@@ -254,7 +254,7 @@ class _Asked:
         calibration: Calibration | None,
         faults: Faults,
     ) -> "_Asked":
-        """Raise InputError for what cannot be swept over."""
+        """Return the checked arguments. Raise InputError."""
         if isinstance(algorithms, str | Algorithm):
             algorithms = [algorithms]
         named = check_several("algorithms", algorithms, of="algorithms")
@@ -273,7 +273,7 @@ class _Asked:
         return cls(tuple(find_algorithm(one) for one in named), found, whole, faults)
 
     def requests(self, dtype: str, op: str | None, root: int | None) -> list[Request]:
-        """Return the request of every place, in the order of the answer. Raise InputError."""
+        """Return the request of every entry, in the order of the answer. Raise InputError."""
         known: dict[tuple[int, Algorithm, int], Request] = {}
         for cluster in self.clusters:
             for algorithm in self.algorithms:
@@ -291,7 +291,7 @@ class _Asked:
     def blocks(
         self, requests: Sequence[Request], wanted: npt.NDArray[np.bool_]
     ) -> Iterator[tuple[SweepBlock, list[int]]]:
-        """Yield what is wanted block by block, with the places of its predictions in the answer."""
+        """Yield the wanted predictions in blocks, with their indices in the answer."""
         numbers = np.arange(wanted.size).reshape(wanted.shape)
         by_ranks = sorted(range(len(self.clusters)), key=lambda c: self.clusters[c].world_size)
         for _, same in groupby(by_ranks, key=lambda c: self.clusters[c].world_size):
@@ -307,7 +307,7 @@ class _Asked:
 
 
 def predict_block(block: SweepBlock) -> list[float]:
-    """Return the seconds of a block's requests, cluster by cluster."""
+    """Return the seconds of a block's requests, by cluster."""
     first = next(request for requests in block.requests for request in requests)
     schedule = compact_schedule(first.algorithm, block.clusters[0].world_size, first.root)
     shared, found = compiled.SharedInputs(schedule), list[float]()
@@ -319,10 +319,10 @@ def predict_block(block: SweepBlock) -> list[float]:
 
 @contextmanager
 def _told(progress: bool | Told | None, done: int, total: int) -> Iterator[Told]:
-    """Within the context, what is to be called as predictions get done: a bar's, the one given, or one without effect.
+    """Within the context, return the progress callback: a bar, the given one, or one that does nothing.
 
-    The bar, for ``progress=True``, begins at ``done``; where standard error is no terminal it is one line at the end.
-    Raises InputError for what is neither True, False, None nor callable.
+    The bar starts at ``done``. If standard error is not a terminal, it is one line at the end. Raise InputError unless
+    ``progress`` is True, False, None or callable.
 
     >>> with _told(lambda *now: print(now), 0, 8) as tell:
     ...     tell(2, 8)

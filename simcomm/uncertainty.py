@@ -1,10 +1,10 @@
-"""How far a prediction may be off, as a share of it: how far the parts of its calibration disagree, its age, the model.
+"""The relative uncertainty of a prediction: disagreement of the calibration's parts, its age, and the model's error.
 
-And signs in a calibration that the machine was not calm: its numbers disagree, or other work took the cores.
+Also signs that the machine was busy during a calibration: contradictory numbers, or other load.
 
-Each part of a calibration is made of some of its blocks. With m predictions of a row, one a part, whose standard
-deviation is s, the mean over as many blocks of another measurement lies within t s sqrt(2 / m) of theirs in four cases
-of five, where t is Student's for m - 1 degrees of freedom.
+Each part of a calibration uses some of its blocks. Let s be the standard deviation of m predictions of a row, one per
+part. Then the mean of another measurement with as many blocks lies within t s sqrt(2 / m) of theirs in four of five
+cases, where t is Student's for m - 1 degrees of freedom.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,9 +30,9 @@ NO_DRIFT_S = 1.0  # younger than this a calibration belongs to the run itself
 
 
 def disagreement(values: Sequence[float | None]) -> float | None:
-    """Return how far the mean of another measurement may be from these values' mean, as a share of it.
+    """Return the relative distance within which the mean of another measurement lies from these values' mean.
 
-    Return None where they are too few, or one is not known.
+    Return None if there are too few values, or one is None.
 
     >>> round(disagreement([1.0, 1.1, 0.9, 1.0]), 3)
     0.095
@@ -45,7 +45,7 @@ def disagreement(values: Sequence[float | None]) -> float | None:
 
 
 def drift(age_s: float) -> float:
-    """Return by which share a time may have changed since it was calibrated ``age_s`` seconds ago.
+    """Return the relative change of a time expected ``age_s`` seconds after its calibration.
 
     >>> drift(0.0), drift(60.0), round(drift(86400.0), 2)
     (0.0, 0.29, 0.53)
@@ -56,7 +56,7 @@ def drift(age_s: float) -> float:
 
 
 def share_of_cores(seconds: float, slower: float) -> float:
-    """Return by how many per cent a prediction changes where all that cores do takes one per cent longer.
+    """Return the percentage by which a prediction grows if all work of cores takes one percent longer.
 
     ``slower`` is the prediction with cores that take ``SLOWER`` times as long.
 
@@ -67,9 +67,10 @@ def share_of_cores(seconds: float, slower: float) -> float:
 
 
 def combine(disagreeing: float | None, age_s: float, drifts: float = 1.0) -> float | None:
-    """Return the uncertainty of a row from both and the model's own; None where no disagreement is known.
+    """Return the uncertainty of a row from disagreement, age and model, or None without a disagreement.
 
-    ``drifts`` is the share of the row that changes as machines do: on an emulated cluster what cores do, and no link.
+    ``drifts`` is the share of the row that changes with the machine: on an emulated cluster the work of cores, not
+    links.
 
     >>> round(combine(0.12, age_s=0.0), 3), round(combine(0.0, age_s=60.0, drifts=0.5), 3)
     (0.13, 0.153)
@@ -78,10 +79,10 @@ def combine(disagreeing: float | None, age_s: float, drifts: float = 1.0) -> flo
 
 
 def of_emulated(seconds: float, parts: Sequence[float | None], slower: float | None, age_s: float) -> float | None:
-    """Return the uncertainty of a row on an emulated cluster; None where it is not known.
+    """Return the uncertainty of a row on an emulated cluster, or None if unknown.
 
-    ``parts`` are the predictions by each part of the calibration, ``slower`` that with cores ``SLOWER`` times as slow.
-    Links are as they are built; what cores take, for messages and to compute, drifts.
+    ``parts`` are the predictions by each part of the calibration, ``slower`` the one with cores ``SLOWER`` times as
+    slow. Links stay as built; the time of cores drifts.
 
     >>> round(of_emulated(1.0, [1.0, 1.0, 1.0, 1.0], slower=1.0, age_s=0.0), 3)  # nothing but links
     0.05
@@ -93,7 +94,7 @@ def of_emulated(seconds: float, parts: Sequence[float | None], slower: float | N
 
 
 def find_noise(calibration: Calibration) -> list[str]:
-    """Return why a calibration is not to be trusted; nothing where it is.
+    """Return the reasons not to trust a calibration, or an empty list.
 
     >>> from collectives.records.calibration import FittedLine, MachineLoad
     >>> line, load = FittedLine(1e-5, 1e-9, 0.05), MachineLoad(0.4, 0.0)
@@ -111,7 +112,7 @@ def find_noise(calibration: Calibration) -> list[str]:
 def _contradictions(calibration: Calibration) -> Iterator[str]:
     """Yield phases whose time in several processes contradicts the time in one.
 
-    Processes at once take at least as long as one alone, and at most as long as all of them one after the other.
+    Processes in parallel take at least as long as one alone, and at most as long as all in sequence.
     """
     alone = {_kind(point): point.phases for point in calibration.compute if point.processes == 1}
     for point in calibration.compute:
@@ -125,12 +126,12 @@ def _contradictions(calibration: Calibration) -> Iterator[str]:
 
 
 def _kind(point: ComputePoint) -> tuple[str, str, int, int]:
-    """Return what two points have in common that differ in their number of processes only."""
+    """Return what two points have in common if they differ only in the number of processes."""
     return point.model, point.dataset, point.batch_size, point.threads
 
 
 def _disagreements(calibration: Calibration) -> Iterator[tuple[float, str]]:
-    """Yield how far the parts disagree, and about what: each hop at each size, and each phase."""
+    """Yield the disagreement of the parts for each hop at each size, and for each phase."""
     parts = calibration.parts
     for curve in calibration.hops:
         kind = (curve.pattern, curve.width, curve.reduces, curve.is_first, curve.in_training)

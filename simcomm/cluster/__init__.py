@@ -1,1 +1,1 @@
-"""Clusters: hosts, switches and links, how they are built, routed and filled with ranks."""
+"""Clusters: hosts, switches and links, with routing and placement of ranks."""

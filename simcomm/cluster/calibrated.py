@@ -1,4 +1,4 @@
-"""Clusters whose costs are measured: processes of this machine, and other machines that run this one's software."""
+"""Clusters with measured costs: processes of this machine, and other machines with this machine's software."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
@@ -16,7 +16,7 @@ from simcomm.cluster.cluster import Cluster
 
 
 class ThisMachine(Cluster):
-    """Processes of this machine, joined by its memory."""
+    """Processes of this machine that share its memory."""
 
     performance_model = "measured"
     is_here, is_built = True, None
@@ -35,13 +35,13 @@ class ThisMachine(Cluster):
         return [self.world_size]
 
     def on_first(self, world_size: int) -> Cluster:
-        """Return the cluster for all of its ranks, for which alone it is calibrated. Raise InputError for fewer."""
+        """Return the cluster with all its ranks, because it is calibrated for them only. Raise InputError for fewer."""
         if world_size != self.world_size:
             raise InputError(f"this machine is calibrated for all of its {self.world_size} ranks alone")
         return self
 
     def calibrated_by(self, calibration: Calibration) -> Cluster:
-        """Return the cluster with the measured costs of its software and memory. Raise InputError for other ranks."""
+        """Return the cluster with measured software and memory costs. Raise InputError for another number of ranks."""
         if calibration.ranks != self.world_size:
             raise InputError(
                 f"the calibration is of {calibration.ranks} ranks, but {self.title} has {self.world_size}; "
@@ -53,7 +53,7 @@ class ThisMachine(Cluster):
         return replace(self, graph=graph, transport=calibration.transport(goodput=1.0))
 
     def check_measurable(self, backend: str, gpus: Callable[[], Sequence[str]]) -> None:
-        """Accept every backend: these are processes of this machine."""
+        """Accept every backend, because these are processes of this machine."""
 
     def warn_of_run(self, backend: str) -> str:
         return ""
@@ -68,7 +68,7 @@ class ThisMachine(Cluster):
 
 
 class EmulatedCluster(Cluster):
-    """Processes of this machine on a network that is built for them as the graph says."""
+    """Processes of this machine on a network that is built for them."""
 
     performance_model = "emulated"
     is_built = True
@@ -83,7 +83,7 @@ class EmulatedCluster(Cluster):
 
 
 def as_emulated(cluster: Cluster) -> EmulatedCluster:
-    """Return the cluster as a network that is built on this machine.
+    """Return the cluster as a network built on this machine.
 
     >>> import simcomm
     >>> as_emulated(simcomm.star(4, "1 Gbit/s", "0 us")).local_ranks
@@ -93,7 +93,7 @@ def as_emulated(cluster: Cluster) -> EmulatedCluster:
 
 
 def this_machine(ranks: int) -> Cluster:
-    """Return ``ranks`` processes of this machine, joined by its memory. Raise InputError for less than one.
+    """Return ``ranks`` processes of this machine. Raise InputError for fewer than one.
 
     ``simcomm.run`` needs a calibration for it.
 
@@ -117,7 +117,7 @@ def uses_calibration(cluster: Cluster, training: Training | None = None) -> bool
 
 
 def check_used(calibration: Calibration | None, clusters: Sequence[Cluster], training: Training | None = None) -> None:
-    """Raise InputError for a calibration on which nothing depends."""
+    """Raise InputError for a calibration that no prediction uses."""
     found = check_calibration(calibration)
     described = [one.title for one in clusters if not uses_calibration(one, training)]
     if found is not None and len(described) == len(clusters) > 0:
@@ -125,9 +125,9 @@ def check_used(calibration: Calibration | None, clusters: Sequence[Cluster], tra
 
 
 def resolve_transport(cluster: Cluster, calibration: Calibration | None = None) -> tuple[Cluster, Transport]:
-    """Return the cluster and its transport, both calibrated where they need to be.
+    """Return the cluster and its transport, both calibrated if necessary.
 
-    Without ``calibration`` the cached one is taken. Raises InputError where there is none.
+    Default: the cached calibration. Raise InputError if there is none.
     """
     check_calibration(calibration)
     if cluster.transport is None:
@@ -137,14 +137,14 @@ def resolve_transport(cluster: Cluster, calibration: Calibration | None = None) 
 
 
 def _rate(messages: int, seconds_per_byte: float) -> float:
-    """Return bytes per second; infinitely many where, as with one rank, nothing was sent."""
+    """Return bytes/s; infinity if nothing was sent, as with one rank."""
     return messages / seconds_per_byte if seconds_per_byte > 0 else inf
 
 
 def _memory_graph(hosts: Sequence[str], alone: float, shared: float) -> "nx.DiGraph[str]":
-    """Return hosts whose messages all cross one edge: processes of a machine share its memory in both directions.
+    """Return hosts whose messages all cross one edge, because processes share memory in both directions.
 
-    The edge offers ``alone`` bytes/s to a single message and ``shared`` bytes/s to several together.
+    The edge offers ``alone`` bytes/s to a single message and ``shared`` bytes/s to several.
     """
     graph: nx.DiGraph[str] = nx.DiGraph()
     graph.add_edge("s0", "s1", bandwidth=alone, shared_bandwidth=shared, latency=0.0)

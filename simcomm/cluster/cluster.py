@@ -1,4 +1,4 @@
-"""A cluster: hosts, switches and links as a networkx graph, and which host each rank lives on."""
+"""A cluster: hosts, switches and links as a networkx graph, and the host of each rank."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,13 +21,13 @@ BORROWED_RANKS = 2  # with which this machine is measured for a cluster of other
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where the ranks are, what joins them, which routes messages take and how links are shared.
+    """The hosts of the ranks, their network, its routing, and how links are shared.
 
     Every edge of ``graph`` is one direction of a link, with its bandwidth in bytes/s and its latency in seconds;
-    ``simcomm.cluster.graph`` lists all attributes of nodes and edges. A link is shared max-min fairly by the messages
-    on it (``fair``), or serves one message at a time, in arrival order (``fifo``).
+    ``simcomm.cluster.graph`` lists all attributes. Messages share a link max-min fairly (``fair``), or it serves one
+    message at a time in order of arrival (``fifo``).
 
-    Raises InputError for another word than these two, and for a transport that is none.
+    Raise InputError for another sharing, and for an invalid transport.
 
     >>> import simcomm
     >>> simcomm.star(4, "10 Gbit/s", "5 us")
@@ -59,25 +59,25 @@ class Cluster:
 
     @property
     def world_size(self) -> int:
-        """Number of ranks."""
+        """The number of ranks."""
         return len(self.hosts)
 
     @property
     def local_ranks(self) -> int:
-        """Number of ranks that share one machine."""
+        """The number of ranks on one machine."""
         return 1
 
     @property
     def place_of_run(self) -> str:
-        """Where figures are from that are measured on this machine."""
+        """The source of figures measured on this machine."""
         return "this machine"
 
     def machines(self) -> list[object]:
-        """Return the machine of each rank: of a GPU the one that it is in, else its host."""
+        """Return the machine of each rank: that of its GPU, or its host."""
         return [self.graph.nodes[host].get("machine", host) for host in self.hosts]
 
     def describe_links(self) -> str:
-        """Return what the ranks' messages share, where that is nothing next to a host: the end of a sentence."""
+        """Return the end of a sentence about shared links, or an empty string."""
         hosts = set(self.hosts)
         alone = len(hosts) == self.world_size and all(self.graph.out_degree(host) == 1 for host in hosts)
         if alone and not any(after in hosts for host in hosts for after in self.graph.successors(host)):
@@ -86,37 +86,37 @@ class Cluster:
 
     @property
     def calibration_ranks(self) -> int:
-        """With how many ranks this machine is to be measured for this cluster."""
+        """The number of ranks with which this machine must be calibrated for this cluster."""
         return BORROWED_RANKS
 
     def calibrated_by(self, calibration: Calibration) -> "Cluster":
-        """Return the cluster with the measured costs of this machine's software, where it is not said what they are."""
+        """Return the cluster with this machine's measured software costs, unless its costs are described."""
         if self.transport is not None:
             return self
         return replace(self, transport=borrow_transport(calibration, self.world_size, self.tcp_terms or {}))
 
     def under_nccl(self, settings: Any) -> "Cluster":
-        """Return the cluster as NCCL sees it under these settings: as it is, where NCCL does not join it."""
+        """Return the cluster as NCCL uses it with these settings, or unchanged if NCCL does not connect it."""
         return self
 
     def check_joined_by_nccl(self) -> None:
-        """Raise InputError unless NCCL joins the cluster, so that what it does itself is known."""
+        """Raise InputError unless NCCL connects the cluster, so that its own collectives are known."""
         raise InputError(f'"nccl" is what NCCL itself does, and needs transport = "nccl"; {self.title} has another')
 
     def check_measurable(self, backend: str, gpus: Callable[[], Sequence[str]]) -> None:
-        """Raise InputError unless this machine, whose GPUs the driver calls so, is the cluster."""
+        """Raise InputError unless this machine is the cluster; ``gpus`` returns the driver's names of its GPUs."""
         raise InputError(
             f"{self.title} is not this machine, so nothing of it can be measured; predict it, build it here with "
             '--emulate, or compare preset = "this-machine" with it as a [[what_if]]'
         )
 
     def warn_of_run(self, backend: str) -> str:
-        """Return what to know where its ranks run on this machine; nothing where they belong there."""
+        """Return a warning for ranks that run on this machine but belong elsewhere, or an empty string."""
         over = "over this machine's memory, by gloo on its CPUs" if backend == "gloo" else "by NCCL on its GPUs"
         return f"warning: {self.title} is not this machine; its {self.world_size} ranks run here, {over}"
 
     def router(self) -> Router:
-        """Return what finds the routes between the nodes. Raise InputError where the policy cannot work here."""
+        """Return the router of this network. Raise InputError if the policy does not suit it."""
         return self.routing(self.graph)
 
     def on_first(self, world_size: int) -> "Cluster":
@@ -129,7 +129,7 @@ class Cluster:
 
 
 def doublings(most: int) -> list[int]:
-    """Return powers of two up to ``most``, a number halfway between each two of them, and ``most``.
+    """Return the powers of two up to ``most``, one number halfway between each pair, and ``most``.
 
     >>> doublings(10), doublings(1)
     ([2, 3, 4, 6, 8, 10], [1])
@@ -139,7 +139,7 @@ def doublings(most: int) -> list[int]:
 
 
 def with_usable_bandwidths(cluster: Cluster) -> Cluster:
-    """Return the cluster with, on every link where a source says, what software gets in place of the line rate.
+    """Return the cluster with the usable bandwidth in place of the line rate on each link that has one.
 
     >>> import simcomm
     >>> pair = with_usable_bandwidths(simcomm.preset("dgx-h100"))

@@ -1,4 +1,4 @@
-"""Clusters of a user's own making: from a list of links, or from a networkx graph, which is checked."""
+"""Build your own cluster from a list of links or a networkx graph, which is checked."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -37,10 +37,10 @@ def from_links(
     title: str = "",
     world_size: int | None = None,
 ) -> Cluster:
-    """Build a cluster of links ``(a, b, bandwidth, latency)``; nodes named h* hold one rank each, s* are switches.
+    """Build a cluster of links ``(a, b, bandwidth, latency)``; nodes h* hold one rank each, s* are switches.
 
-    Raises InputError for a node that is neither, a link twice, a link from a node to itself, a network in pieces, no
-    host, or more ranks than hosts.
+    Raise InputError for other nodes, duplicate links, a link from a node to itself, a disconnected network, no hosts,
+    and more ranks than hosts.
 
     >>> from_links([("h0", "s0", "10 Gbit/s", "1 us"), ("h1", "s0", "25 Gbit/s", "1 us")])
     <Cluster 2 hosts, 2 links: 2 ranks, 3 nodes, 4 links>
@@ -64,10 +64,10 @@ def from_links(
 def from_graph(
     graph: "nx.Graph[str] | nx.DiGraph[str]", transport: Transport | None = IDEAL, title: str = ""
 ) -> Cluster:
-    """Build a cluster of a networkx graph with ``bandwidth`` (bytes/s) and ``latency`` (seconds) on its edges.
+    """Build a cluster from a networkx graph with ``bandwidth`` (bytes/s) and ``latency`` (seconds) on its edges.
 
-    An edge of an undirected graph stands for both directions. One rank lives on every node whose ``kind`` is host or
-    gpu or, where it has no kind, whose name begins with h; in natural order. Raises InputError that names edge and key.
+    An edge of an undirected graph is both directions. One rank is on every node whose ``kind`` is host or gpu or,
+    without a kind, whose name begins with h; in natural order. Raise InputError with the edge and key.
 
     >>> graph = nx.Graph()
     >>> graph.add_edge("h0", "h1", bandwidth=1.25e9, latency=5e-6)
@@ -95,9 +95,9 @@ def _check_link(graph: "nx.DiGraph[str]", a: str, b: str) -> None:
 
 
 def check_graph(graph: "nx.Graph[Any]", where: str = "") -> "nx.DiGraph[str]":
-    """Return a copy with both directions of every link, nodes named by text, and quantities as floats.
+    """Return a copy with both directions of every link, names as strings, and quantities as floats.
 
-    Raise InputError that names the node or link and the key, after ``where`` (the file that the graph is from).
+    Raise InputError with the node or link and the key, after ``where`` (the graph's file).
     """
     begin = f"{where}: " if where else ""
     try:
@@ -127,7 +127,7 @@ def _converted(graph: "nx.Graph[Any]") -> "nx.DiGraph[str]":
 
 
 def _check_name(node: str) -> None:
-    """Raise InputError for a name that a line of a message has no place for."""
+    """Raise InputError for a name that does not fit in a message."""
     if not node or len(node) > MOST_LETTERS or not node.isprintable():
         raise InputError(f"node {quote(node)}: a name is 1 to {MOST_LETTERS} letters that can be shown on a line")
 
@@ -194,7 +194,7 @@ def _check_memories(graph: "nx.DiGraph[str]") -> None:
 
 
 def _check_reachable(graph: "nx.DiGraph[str]") -> None:
-    """Raise InputError unless every node that holds a rank reaches every other."""
+    """Raise InputError unless every node with a rank reaches every other."""
     check_connected(graph)
     first = rank_nodes(graph)[0]
     for is_forward, reached in ((True, nx.descendants(graph, first)), (False, nx.ancestors(graph, first))):

@@ -1,6 +1,6 @@
-"""Clusters from files: GraphML, and JSON in networkx' node-link form.
+"""Read clusters from files: GraphML, and JSON in networkx' node-link form.
 
-GraphML is read as strictly as JSON: what networkx would guess or leave out is refused before it reads the values.
+GraphML is checked as strictly as JSON: anything that networkx would guess or ignore is rejected first.
 """
 
 import re
@@ -27,9 +27,9 @@ SUFFIXES = (".graphml", ".json")
 
 
 def read_cluster(path: Path | str, transport: Transport | None = IDEAL) -> Cluster:
-    """Read the graph of a ``.graphml`` or ``.json`` file; what it means, see ``simcomm.from_graph``.
+    """Read the graph of a ``.graphml`` or ``.json`` file; ``simcomm.from_graph`` describes its meaning.
 
-    Raises InputError that names the file, the node or link, and the key.
+    Raise InputError with the file, the node or link, and the key.
 
     >>> read_cluster("cluster.csv")
     Traceback (most recent call last):
@@ -112,7 +112,7 @@ def _check_finite(where: str, values: dict[str, Any]) -> None:
 
 
 def _name(where: str, entry: object, key: str) -> str:
-    """Return the name of a node under ``key`` of a node or link. Raise InputError where there is none."""
+    """Return the name of a node under ``key``. Raise InputError if there is none."""
     name = entry.get(key) if isinstance(entry, dict) else None
     if not isinstance(name, str | int) or isinstance(name, bool) or name == "":
         raise InputError(f"{where}: {key} = {quote(name)}; the name of a node is needed")
@@ -144,15 +144,15 @@ Keys = dict[str, ElementTree.Element]  # by id
 
 
 class _Builder(ElementTree.TreeBuilder):
-    """Builds the tree of a file; one that declares a document type, and so perhaps entities, is refused."""
+    """Builds the tree of a file, and rejects a document type, which could declare entities."""
 
     def doctype(self, name: str, pubid: str | None, system: str | None) -> None:
-        """Refuse a declaration of the document's type."""
+        """Reject a document type declaration."""
         raise InputError("a document type is declared; leave <!DOCTYPE ...> out, and write entities out")
 
 
 def read_graphml(text: str) -> "nx.Graph[Any]":
-    """Return the graph of a GraphML text. Raise InputError that names the node or edge.
+    """Return the graph of a GraphML text. Raise InputError with the node or edge.
 
     >>> read_graphml("<graphml/>")
     Traceback (most recent call last):
@@ -172,7 +172,7 @@ def read_graphml(text: str) -> "nx.Graph[Any]":
 
 
 def _check(root: ElementTree.Element) -> None:
-    """Raise InputError for what the format does not have, or networkx would take for something else."""
+    """Raise InputError for content outside the format, or that networkx would misread."""
     if _tag(root) != "graphml":
         raise InputError(f"not GraphML: it begins with <{_tag(root)}>")
     _check_children(root, "graphml")
@@ -188,7 +188,7 @@ def _check(root: ElementTree.Element) -> None:
 
 
 def _check_keys(root: ElementTree.Element) -> Keys:
-    """Return the keys that values belong to, by id."""
+    """Return the keys of values, by id."""
     keys = [child for child in root if _tag(child) == "key"]
     for key in keys:
         where = f"key {quote(key.get('id'))}"
@@ -243,7 +243,7 @@ def _check_values(where: str, element: ElementTree.Element, kind: str, keys: Key
 
 
 def _check_children(element: ElementTree.Element, kind: str) -> None:
-    """Raise InputError for elements and attributes that would not be read."""
+    """Raise InputError for elements and attributes that would be ignored."""
     for name in {*element.keys()} - ATTRIBUTES.get(kind, {*element.keys()}):
         if not name.startswith("{"):  # those of XML itself
             raise InputError(f"<{kind}> has an attribute {quote(name)}, which is not read; give values as <data>")
@@ -253,7 +253,7 @@ def _check_children(element: ElementTree.Element, kind: str) -> None:
 
 
 def _check_once(what: str, names: list[Any]) -> None:
-    """Raise InputError for a name that is there twice."""
+    """Raise InputError for a duplicate name."""
     for name, times in Counter(names).items():
         if times > 1:
             shown = " - ".join(map(quote, name)) if isinstance(name, tuple) else quote(name)

@@ -1,15 +1,13 @@
-"""Nodes and links of a network under construction, and what their attributes mean.
+"""Build the graph of a network, and define the attributes of its nodes and links.
 
-Node attributes: ``kind`` (one of ``KINDS``); inside a machine also ``machine`` (its number) and, for GPUs and NICs,
-``rail`` (which rail they are on); for GPUs ``local`` (number in the machine), ``p2p_level`` (how far they reach other
-devices without help, in the words of NCCL_P2P_LEVEL) and ``memory`` (the host memory through which the rest goes).
-Edge attributes, each edge being one direction of a link: ``bandwidth`` in bytes/s, ``latency`` in seconds; where known
-``shared_bandwidth``, the total that several messages at once get, ``usable_bandwidth``, what software gets of the
-line rate, and ``medium``, its name.
+Node attributes: ``kind`` (one of ``KINDS``); in a machine also ``machine`` (its number) and, for GPUs and NICs,
+``rail`` (their rail number); for GPUs ``local`` (number in the machine), ``p2p_level`` (how far they reach other
+devices directly, as in NCCL_P2P_LEVEL) and ``memory`` (the host memory for all other traffic). Edge attributes, where
+an edge is one direction of a link: ``bandwidth`` in bytes/s, ``latency`` in seconds; if known ``shared_bandwidth``, the
+total for several messages, ``usable_bandwidth``, the software's share of the line rate, and ``medium``, its name.
 
-Of a network in which every two hosts have a link, its million edges are written down only for those who look at them.
-The engines read what all links have in common and number them by their ends; whoever looks at an edge, or edits one,
-gets those that networkx would have.
+In a fully connected network, the million edges are only created on access. The engines read what all links have in
+common and number them by their ends. Code that reads or edits an edge sees a normal networkx graph.
 """
 
 import re
@@ -33,7 +31,7 @@ P2P_LEVELS = ("NVL", "PXB", "PHB", "SYS")  # over NVLink; PCIe switches; one CPU
 
 
 class LinkSpec(NamedTuple):
-    """What a link offers in each direction."""
+    """The properties of a link in each direction."""
 
     bandwidth: float = inf  # bytes/s
     latency: float = 0.0  # seconds
@@ -41,12 +39,12 @@ class LinkSpec(NamedTuple):
     usable: float | None = None  # bytes/s that software gets, where a source says
 
     def times(self, count: float) -> "LinkSpec":
-        """Return ``count`` such links side by side, for messages that are spread over all of them."""
+        """Return ``count`` parallel links, for messages that spread over all of them."""
         return self._replace(bandwidth=self.bandwidth * count, usable=self.usable and self.usable * count)
 
 
 def link_spec(bandwidth: str | Bandwidth, latency: str | Latency, medium: str = "") -> LinkSpec:
-    """Return the link of a bandwidth and a latency, texts with units or values read from such. Raise InputError.
+    """Return a link from a bandwidth and a latency, as text with units or parsed values. Raise InputError.
 
     >>> link_spec("10 Gbit/s", "5 us")
     LinkSpec(bandwidth=1250000000.0, latency=5e-06, medium='', usable=None)
@@ -55,14 +53,14 @@ def link_spec(bandwidth: str | Bandwidth, latency: str | Latency, medium: str = 
 
 
 def add_link(graph: "nx.DiGraph[str]", a: str, b: str, link: LinkSpec) -> None:
-    """Add a link between two nodes: an edge in each direction."""
+    """Add a link between two nodes: one edge per direction."""
     data = link_attributes(link)
     graph.add_edge(a, b, **data)
     graph.add_edge(b, a, **data)
 
 
 def link_attributes(link: LinkSpec) -> dict[str, Any]:
-    """Return what an edge of the graph has of a link."""
+    """Return the edge attributes of a link."""
     data: dict[str, Any] = {"bandwidth": link.bandwidth, "latency": link.latency}
     if link.medium:
         data["medium"] = link.medium
@@ -72,7 +70,7 @@ def link_attributes(link: LinkSpec) -> dict[str, Any]:
 
 
 def check_links(links: int) -> None:
-    """Raise TooLarge for more cables than can be built in a while, before any is."""
+    """Raise TooLarge for too many cables, before any is created."""
     check_fits(links, Gigabyte.LINKS, f"a network of {links:,} cables is too large to be built")
 
 
@@ -85,7 +83,7 @@ def empty_graph(hosts: Iterable[str] = (), switches: Iterable[str] = ()) -> "nx.
 
 
 def node_kinds(graph: "nx.DiGraph[str]") -> dict[str, str]:
-    """Return the kind of every node; one without the attribute is a host if its name begins with h, else a switch."""
+    """Return the kind of every node. Default: host if its name begins with h, else switch."""
     return {
         node: data.get("kind") or ("host" if node.startswith("h") else "switch")
         for node, data in graph.nodes(data=True)
@@ -104,7 +102,7 @@ def rank_nodes(graph: "nx.DiGraph[str]") -> list[str]:
 
 
 def natural_key(name: str) -> list[tuple[int, str]]:
-    """Return a sort key that puts h2 before h10.
+    """Return a sort key that places h2 before h10.
 
     >>> sorted(["h10", "h2"], key=natural_key)
     ['h2', 'h10']
@@ -120,7 +118,7 @@ def check_is_graph(graph: object) -> None:
 
 
 def check_connected(graph: "nx.DiGraph[str]") -> None:
-    """Raise InputError for a network without a node for a rank, or in several pieces."""
+    """Raise InputError for a network without rank nodes, or in several pieces."""
     if not rank_nodes(graph):
         raise InputError("the cluster has no host; name hosts h0, h1, ...")
     if not nx.is_weakly_connected(graph):
@@ -131,7 +129,7 @@ def check_connected(graph: "nx.DiGraph[str]") -> None:
 
 
 def list_nodes(graph: "nx.DiGraph[str]") -> str:
-    """Return the names of all nodes, those that are numbered in a row as the first and the last.
+    """Return the names of all nodes, with consecutive numbers as ranges.
 
     >>> import simcomm
     >>> list_nodes(simcomm.star(8, "1 GB/s", "1 us").graph)
@@ -156,9 +154,9 @@ AnyInts = npt.NDArray[Any]  # of 32 bits or of 64
 
 
 class CompleteGraph(nx.DiGraph):  # type: ignore[type-arg,unused-ignore]  # at run time it has no parameter
-    """Hosts with a link between every two, all alike, whose edges are written down at the first look at one.
+    """Hosts with equal links between all pairs, whose edges are created at the first access.
 
-    Made without hosts, as networkx makes the graphs that it copies to, it is an empty graph like any other.
+    Without hosts, as networkx creates copies, it is a normal empty graph.
 
     >>> graph = CompleteGraph(["h0", "h1", "h2"], LinkSpec(1e9, 1e-6))
     >>> len(graph), complete_links(graph) == graph.link
@@ -180,7 +178,7 @@ class CompleteGraph(nx.DiGraph):  # type: ignore[type-arg,unused-ignore]  # at r
         return super().number_of_edges(u, v)
 
     def write_out(self) -> None:
-        """Write all edges down. Raise TooLarge for more than fit into memory."""
+        """Create all edges. Raise TooLarge if they exceed the memory limit."""
         if self.link is not None:
             check_links(self.number_of_edges() // 2)
             written: Any = empty_graph(self)
@@ -191,7 +189,7 @@ class CompleteGraph(nx.DiGraph):  # type: ignore[type-arg,unused-ignore]  # at r
 
 
 def _edges_written(name: str) -> property:
-    """Return an attribute in which networkx keeps edges: to look at it writes them down."""
+    """Return a property for a networkx edge attribute that creates the edges on access."""
 
     def get(graph: CompleteGraph) -> Any:
         graph.write_out()
@@ -205,14 +203,14 @@ for _name in ("_adj", "_succ", "_pred"):
 
 
 def complete_links(graph: "nx.DiGraph[str]") -> LinkSpec | None:
-    """Return what every link offers, if every two hosts have one and nobody has looked at any; else None."""
+    """Return the common link of a complete graph whose edges were not accessed, else None."""
     if not isinstance(graph, CompleteGraph):
         return None
     return graph.link if all(data == {"kind": "host"} for _, data in graph.nodes(data=True)) else None
 
 
 def complete_link_numbers(src: AnyInts, dst: AnyInts, hosts: int) -> AnyInts:
-    """Return the number of the link from each source to its target in the graph's order of edges; in their type.
+    """Return the number of the link from each source to its target in the graph's edge order, in their type.
 
     >>> edges = list(CompleteGraph(["h0", "h1", "h2"], LinkSpec()).edges)
     >>> import numpy as np
@@ -224,9 +222,9 @@ def complete_link_numbers(src: AnyInts, dst: AnyInts, hosts: int) -> AnyInts:
 
 
 def each_link(graph: "nx.DiGraph[str]") -> Iterable[tuple[str, str, dict[str, Any]]]:
-    """Return the ends of each link and its attributes, in the graph's order; those of a complete graph stay unwritten.
+    """Return the ends and attributes of each link in the graph's order, without creating edges.
 
-    Raise TooLarge for more than fit into memory.
+    Raise TooLarge if they exceed the memory limit.
 
     >>> [ends for *ends, data in each_link(CompleteGraph(["h0", "h1"], LinkSpec()))]
     [['h0', 'h1'], ['h1', 'h0']]
@@ -240,7 +238,7 @@ def each_link(graph: "nx.DiGraph[str]") -> Iterable[tuple[str, str, dict[str, An
 
 
 class CablesTogether:
-    """How many cables several networks have written down: each network counts once, a fully connected one when it has.
+    """Count the created cables of several networks, each network once.
 
     >>> together, star = CablesTogether(), nx.DiGraph([("h0", "s0"), ("s0", "h0")])
     >>> together.add(star, CompleteGraph(["h0", "h1"], LinkSpec()), star)
@@ -253,7 +251,7 @@ class CablesTogether:
         self._counted: dict[int, nx.DiGraph[str]] = {}
 
     def add(self, *graphs: "nx.DiGraph[str]") -> None:
-        """Count these too. Raise TooLarge for more cables than fit into memory."""
+        """Count these networks. Raise TooLarge if the cables exceed the memory limit."""
         for graph in graphs:
             if id(graph) not in self._counted and complete_links(graph) is None:
                 self._counted[id(graph)] = graph

@@ -1,6 +1,6 @@
-"""The hardware catalogue: GPUs, links, NICs, switches, GPU generations and networks, and ready-made machines of them.
+"""The hardware catalogue: GPUs, links, NICs, switches, GPU generations and networks, and machines built from them.
 
-The figures are data, in ``simcomm/cluster/catalogue``, each with its source; this module reads them.
+The figures are data in ``simcomm/cluster/catalogue``, each with its source.
 """
 
 import csv
@@ -27,7 +27,7 @@ TABLES = {
 
 
 class Figure(NamedTuple):
-    """A number with its unit, and the source that states it."""
+    """A number with its unit and source."""
 
     value: str
     source: str
@@ -39,7 +39,7 @@ Entry = TypeVar("Entry")
 
 @cache
 def parts(kind: str) -> dict[str, dict[str, Figure]]:
-    """Return all parts of a kind in ``TABLES``, in the order of the table. A GPU also has the figures of its board.
+    """Return all parts of a kind in ``TABLES``, in table order. A GPU includes the figures of its board.
 
     >>> parts("GPU")["V100 SXM2 16GB"]["nvlink"].value
     'NVLink 2 x6'
@@ -53,10 +53,10 @@ def parts(kind: str) -> dict[str, dict[str, Figure]]:
 
 
 def memory_bytes(gpu: str) -> float | None:
-    """Return the bytes of a GPU's memory, None where the catalogue does not say them. Raise InputError for no GPU.
+    """Return the memory of a GPU in bytes, or None if unknown. Raise InputError for an unknown GPU.
 
-    What data sheets call a GB of memory is a GiB: ``nvidia-smi`` shows 81,920 MiB of an A100 of 80 GB, 81,559 of an
-    H100 of 80 GB and 24,564 of an RTX 4090 of 24 GB. (A GB of a bandwidth is 10^9 bytes.)
+    A GB of memory in data sheets is a GiB: ``nvidia-smi`` shows 81,920 MiB for an A100 of 80 GB, 81,559 for an H100 of
+    80 GB and 24,564 for an RTX 4090 of 24 GB. (A GB of bandwidth is 10^9 bytes.)
 
     >>> memory_bytes("A100 80GB SXM") / 2**20
     81920.0
@@ -66,32 +66,32 @@ def memory_bytes(gpu: str) -> float | None:
 
 
 def _of_board(found: Mapping[str, Part], figures: Part) -> Part:
-    """Return the figures that GPUs with the same board share, for example those of an A100 with 40 and with 80 GB."""
+    """Return the figures shared by GPUs with the same board, such as the A100 with 40 and with 80 GB."""
     return found[figures["board"].value] if "board" in figures else {}
 
 
 def catalogue_folder() -> Any:
-    """Return the folder of the catalogue's files."""
+    """Return the folder of the catalogue."""
     return files("simcomm.cluster") / "catalogue"
 
 
 def find_part(kind: str, name: str) -> dict[str, Figure]:
-    """Return the figures of one part. Raise InputError that suggests a name."""
+    """Return the figures of one part. Raise InputError with a suggestion."""
     return find_entry(parts(kind), kind, name)
 
 
 def find_entry(known: Mapping[str, Entry], what: str, name: str) -> Entry:
-    """Return the entry of this name. Raise InputError that suggests one of those ``known``."""
+    """Return the entry with this name. Raise InputError with a suggestion from ``known``."""
     if isinstance(name, str) and name in known:
         return known[name]
     raise InputError(f"{what} {quote(name)} is not in the catalogue; {suggest(str(name), known)}")
 
 
 def find_link(name: str) -> LinkSpec:
-    """Return a link of the catalogue; ``"PCIe 4.0 x16"`` and ``"NVLink 4 x18"`` are that many lanes or links.
+    """Return a link of the catalogue; ``"PCIe 4.0 x16"`` and ``"NVLink 4 x18"`` have that many lanes or links.
 
-    The bandwidth is lane rate times lanes times the encoding's share, or as stated; where only what software gets is
-    known, that. A latency that no source states counts as none. Raises InputError.
+    The bandwidth is lane rate times lanes times encoding efficiency, or as stated; if only the usable bandwidth is
+    known, it is that. An unknown latency counts as zero. Raise InputError.
 
     >>> find_link("PCIe 4.0 x16").bandwidth
     31507692307.69231
@@ -109,7 +109,7 @@ def find_link(name: str) -> LinkSpec:
 
 
 def _line_rate(figures: Part) -> float | None:
-    """Return the bytes/s in each direction on the line, or None where no source says."""
+    """Return the line rate in bytes/s per direction, or None if unknown."""
     if "lane_rate" in figures:
         encoding = Fraction(figures["encoding"].value) if "encoding" in figures else 1
         return float(parse_bandwidth(figures["lane_rate"].value) * int(figures["lanes"].value) * encoding)
@@ -117,7 +117,7 @@ def _line_rate(figures: Part) -> float | None:
 
 
 def _usable_rate(figures: Part) -> float | None:
-    """Return the bytes/s that software gets, or None where no source says."""
+    """Return the usable bandwidth in bytes/s, or None if unknown."""
     if "usable_bandwidth" in figures:
         return parse_bandwidth(figures["usable_bandwidth"].value)
     rate = _line_rate(figures)
@@ -126,12 +126,12 @@ def _usable_rate(figures: Part) -> float | None:
 
 @cache
 def machine_entries() -> dict[str, dict[str, Any]]:
-    """Return what the catalogue's file says of each ready-made machine, by name."""
+    """Return the catalogue's machines, by name."""
     return tomllib.loads((catalogue_folder() / "machines.toml").read_text(encoding="utf-8"))
 
 
 def find_machine(name: str) -> Machine:
-    """Return a ready-made machine with the figures of its parts. Raise InputError that suggests a name."""
+    """Return a machine with the figures of its parts. Raise InputError with a suggestion."""
     entry = find_entry(machine_entries(), "machine", name)
     gpu = find_part("GPU", entry["gpu"])
     half = _half_switch_latency(entry)
@@ -156,7 +156,7 @@ def find_machine(name: str) -> Machine:
 
 
 def _half_switch_latency(entry: Mapping[str, Any]) -> float:
-    """Return half a PCIe switch's latency in seconds: what each of the two links of a route through it bears."""
+    """Return half of a PCIe switch's latency in seconds, for each of the two links of a route through it."""
     model = find_part("switch", entry["pcie_switch"]) if "pcie_switch" in entry else {}
     return parse_latency(model["latency"].value) / 2 if "latency" in model else 0.0
 
@@ -166,7 +166,7 @@ def _with_delay(link: LinkSpec, seconds: float) -> LinkSpec:
 
 
 def _network_port(network_card: Part) -> LinkSpec:
-    """Return all ports of a NIC together, as messages are spread over them."""
+    """Return all ports of a NIC as one link, because messages spread over them."""
     ports = int(network_card["ports"].value)
     name = network_card["port"].value
     return find_link(name if ports == 1 else f"{name} x{ports}")
@@ -200,11 +200,11 @@ def preset(
     oversubscription: float | None = None,
     transport: Transport | None = IDEAL,
 ) -> Cluster:
-    """Build ``nodes`` ready-made machines, a rank on each of their first ``gpus_per_node`` GPUs (all, unless said).
+    """Build ``nodes`` machines of the catalogue, with a rank on each of their first ``gpus_per_node`` GPUs.
 
-    They are joined as the catalogue says. ``bandwidth`` and ``latency`` replace what it says of each NIC's port; a
-    machine without NICs gets one by them. ``nodes_per_leaf`` and ``oversubscription`` are for machines on rails; see
-    ``simcomm.cluster.machines.on_rails``. Raises InputError.
+    Default: all GPUs. The catalogue defines their network. ``bandwidth`` and ``latency`` replace its values for each
+    NIC port; a machine without NICs gets one. ``nodes_per_leaf`` and ``oversubscription`` apply to machines on rails;
+    see ``simcomm.cluster.machines.on_rails``. Raise InputError.
 
     >>> preset("dgx-h100", nodes=2)
     <Cluster 2 x NVIDIA DGX H100: 16 ranks, 68 nodes, 204 links>
@@ -230,7 +230,7 @@ def preset(
 
 
 def _with_port(machine: Machine, bandwidth: float | None, latency: float | None) -> Machine:
-    """Return the machine with another network port: bytes/s and seconds, None for those of the catalogue."""
+    """Return the machine with another network port, in bytes/s and seconds; None keeps the catalogue's value."""
     if bandwidth is None and latency is None:
         return machine
     if machine.nic is None and (bandwidth is None or latency is None):

@@ -1,8 +1,8 @@
-"""Inside a machine: GPUs, PCIe switches, CPU sockets with their memory, NICs, and the NVLinks between GPUs.
+"""The inside of a machine: GPUs, PCIe switches, CPU sockets with memory, NICs, and NVLinks.
 
-Nodes of machine 0 are n0.gpu0, n0.nic0, n0.pcie0, n0.cpu0, n0.memory0 and n0.nvswitch. GPU i of n hangs on socket
-i * sockets // n, and likewise on a PCIe switch; so do NICs. A CPU node is a socket with its root complex; the sockets
-of one board are linked with each other. What several NVSwitch chips do together stands as one node that never blocks.
+Nodes of machine 0 are n0.gpu0, n0.nic0, n0.pcie0, n0.cpu0, n0.memory0 and n0.nvswitch. GPU i of n is attached to socket
+i * sockets // n, and likewise to a PCIe switch; the same holds for NICs. A CPU node is a socket with its root complex;
+the sockets of one board are linked. Several NVSwitch chips are one node without contention.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ CUBE_MESH_ACROSS = {0: 2, 1: 2, 2: 1, 3: 1}
 
 @dataclass(frozen=True)
 class Machine:
-    """The parts of a machine; GPUs and NICs are spread evenly over switches and sockets."""
+    """The parts of a machine. GPUs and NICs are spread evenly over switches and sockets."""
 
     title: str
     gpus: int
@@ -46,7 +46,7 @@ class Machine:
     p2p_level: str = "SYS"
 
     def __post_init__(self) -> None:
-        """Raise InputError for parts that do not go together."""
+        """Raise InputError for parts that contradict each other."""
         for key in ("gpus", "sockets", "boards"):
             check_whole_number(f"{self.title}: {key}", getattr(self, key), at_least=1)
         for key in ("pcie_switches", "nics"):
@@ -60,7 +60,7 @@ class Machine:
 
 
 def add_machine(graph: "nx.DiGraph[str]", number: int, machine: Machine) -> list[str]:
-    """Add the nodes and links of the machine of this number. Return its GPUs in order."""
+    """Add the nodes and links of machine ``number``. Return its GPUs in order."""
     name = f"n{number}"
     gpus = [f"{name}.gpu{gpu}" for gpu in range(machine.gpus)]
     for local, gpu in enumerate(gpus):
@@ -80,7 +80,7 @@ def _rail_count(machine: Machine) -> int:
 
 
 def _part_of(index: int, count: int, parts: int) -> int:
-    """Return in which of ``parts`` equal runs of ``count`` things the index lies."""
+    """Return which of ``parts`` equal ranges of ``count`` items contains the index."""
     return index * parts // count
 
 
@@ -118,7 +118,7 @@ def _add_nics(graph: "nx.DiGraph[str]", name: str, number: int, machine: Machine
 
 
 def _parent(name: str, sockets: int, switches: int, index: int, count: int) -> str:
-    """Return the switch, or the CPU where there are none, on which device ``index`` of ``count`` hangs."""
+    """Return the switch, or else the CPU, to which device ``index`` of ``count`` is attached."""
     if switches:
         return f"{name}.pcie{_part_of(index, count, switches)}"
     return f"{name}.cpu{_part_of(index, count, sockets)}"
@@ -141,9 +141,9 @@ def add_nvlink_pairs(graph: "nx.DiGraph[str]", name: str, gpus: Sequence[str], l
 
 
 def add_cube_mesh(graph: "nx.DiGraph[str]", name: str, gpus: Sequence[str], brick: LinkSpec, bricks: int = 6) -> None:
-    """Link eight GPUs, each with 4 (P100) or 6 (V100) NVLinks, in a hybrid cube mesh; or four, in one half of it.
+    """Link eight GPUs, each with 4 (P100) or 6 (V100) NVLinks, in a hybrid cube mesh; or four, in half of it.
 
-    Raise InputError for another number of either.
+    Raise InputError for another number of GPUs or links.
     """
     if len(gpus) not in (4, 8) or bricks not in (4, 6):
         raise InputError(f"a hybrid cube mesh has 4 or 8 GPUs with 4 or 6 NVLinks each, not {len(gpus)} with {bricks}")
@@ -161,9 +161,9 @@ def _bundle(brick: LinkSpec, count: int) -> LinkSpec:
 def on_one_switch(
     machine: Machine, nodes: int, gpus_per_node: int | None = None, transport: Transport | None = IDEAL
 ) -> Cluster:
-    """Build ``nodes`` machines whose NICs are all linked to one switch (s0) that never blocks; a rank on each GPU.
+    """Build ``nodes`` machines whose NICs all connect to one non-blocking switch (s0), with a rank on each GPU.
 
-    ``gpus_per_node`` puts ranks on the first GPUs of each machine only. Raises InputError.
+    ``gpus_per_node`` uses only the first GPUs of each machine. Raise InputError.
 
     >>> from simcomm.cluster.hardware import find_machine
     >>> on_one_switch(find_machine("dgx-h100"), nodes=2)
@@ -186,12 +186,11 @@ def on_rails(
     oversubscription: float = 1.0,
     transport: Transport | None = IDEAL,
 ) -> Cluster:
-    """Build a rail-optimised pod: the NICs of one rail share a leaf switch, ``nodes_per_leaf`` machines each.
+    """Build a rail-optimized pod: the NICs of one rail share a leaf switch, for ``nodes_per_leaf`` machines.
 
-    One leaf serves all machines unless said. With R rails, machine m is linked to leaves s(u R) to s(u R + R - 1),
-    where u = m // nodes_per_leaf. Every leaf has a cable of the NICs' rate to each spine switch; there are as many
-    spines as a leaf has machines, divided by ``oversubscription``. A single rail of one leaf has no spine.
-    Raises InputError.
+    Default: one leaf for all machines. With R rails, machine m connects to leaves s(u R) to s(u R + R - 1), where u = m
+    // nodes_per_leaf. Every leaf has one cable at the NIC rate to each spine switch. The number of spines is the number
+    of machines per leaf, divided by ``oversubscription``. A single rail with one leaf has no spine. Raise InputError.
 
     >>> from simcomm.cluster.hardware import find_machine
     >>> on_rails(find_machine("dgx-h100"), nodes=4, nodes_per_leaf=2)
@@ -214,7 +213,7 @@ def on_rails(
 def _separate_machines(
     machine: Machine, nodes: int, gpus_per_node: int | None
 ) -> tuple["nx.DiGraph[str]", tuple[str, ...]]:
-    """Return a graph of ``nodes`` machines that are not joined yet, and the nodes of their ranks."""
+    """Return a graph of ``nodes`` unconnected machines, and the nodes of their ranks."""
     check_whole_number("nodes", nodes, at_least=1)
     used = machine.gpus if gpus_per_node is None else check_whole_number("gpus_per_node", gpus_per_node, at_least=1)
     if used > machine.gpus:
@@ -263,7 +262,7 @@ def _title(machine: Machine, nodes: int) -> str:
 
 
 def single_machine(machine: Machine, transport: Transport | None = IDEAL) -> Cluster:
-    """Return a cluster of one machine, with a rank on each of its GPUs."""
+    """Return a cluster of one machine, with a rank on each GPU."""
     graph = empty_graph()
     gpus = add_machine(graph, 0, machine)
     return Cluster(machine.title, graph, tuple(gpus), transport)
@@ -283,8 +282,8 @@ def pcie_tree(
 ) -> Cluster:
     """Build a machine of GPUs on PCIe links of ``bandwidth`` and ``latency``, to their CPU socket or to switches.
 
-    Without peer-to-peer access every message goes through the receiver's host memory. Sockets are joined by a link of
-    ``socket_bandwidth``, which two or more need. Raises InputError.
+    Without peer-to-peer access, every message goes through the receiver's host memory. A link of ``socket_bandwidth``
+    joins the sockets, and is required for two or more. Raise InputError.
 
     >>> pcie_tree(4, "24 GB/s", "1 us", switches=2)
     <Cluster 4 GPUs on PCIe: 4 ranks, 8 nodes, 14 links>
@@ -315,7 +314,7 @@ def nvlink_pairs(
     latency: str | Latency,
     transport: Transport | None = IDEAL,
 ) -> Cluster:
-    """Build GPUs joined two by two by NVLink bridges, and all by PCIe through one CPU without peer-to-peer access.
+    """Build GPUs in NVLink pairs, all joined by PCIe through one CPU without peer-to-peer access.
 
     >>> nvlink_pairs(4, "56 GB/s", "24 GB/s", "1 us")
     <Cluster 4 GPUs in NVLink pairs: 4 ranks, 6 nodes, 14 links>
@@ -329,7 +328,7 @@ def nvlink_pairs(
 def cube_mesh(
     bandwidth: str | Bandwidth, latency: str | Latency, bricks: int = 6, transport: Transport | None = IDEAL
 ) -> Cluster:
-    """Build eight GPUs in a hybrid cube mesh of ``bricks`` NVLinks each, of ``bandwidth`` a link, without their PCIe.
+    """Build eight GPUs in a hybrid cube mesh of ``bricks`` NVLinks each, with ``bandwidth`` per link, without PCIe.
 
     >>> cube_mesh("25 GB/s", "1 us")
     <Cluster hybrid cube mesh, 6 NVLinks a GPU: 8 ranks, 8 nodes, 32 links>
@@ -341,7 +340,7 @@ def cube_mesh(
 def nvswitch(
     gpus: int, bandwidth: str | Bandwidth, latency: str | Latency, transport: Transport | None = IDEAL
 ) -> Cluster:
-    """Build GPUs on an NVSwitch, each by NVLinks of ``bandwidth`` together; 72 of them make an NVL72.
+    """Build GPUs on an NVSwitch; ``bandwidth`` is that of all NVLinks of a GPU. 72 GPUs are an NVL72.
 
     >>> nvswitch(8, "450 GB/s", "1 us")
     <Cluster 8 GPUs on an NVSwitch: 8 ranks, 9 nodes, 16 links>

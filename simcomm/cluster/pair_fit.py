@@ -1,11 +1,11 @@
-"""The terms of TCP as a pair of hosts shows them, and never the collective that they predict.
+"""Fit the TCP terms from a pair of hosts, without the collectives that they predict.
 
-Each number comes from one kind of probe: overheads and processor time from the smallest messages, which a link's burst
-lets through, the send buffer from when large sends return, the window from what TCP says is under way. What Linux hands
-to a link in one piece is known: what is left of a message then waits behind what others have handed over meanwhile
-("TCP small queues", Documentation/networking/ip-sysctl.rst, tcp_limit_output_bytes). The goodput is not fitted:
-headers and the link's bandwidth give it, and where what was measured is further from it than ``TOLERANCE``, something
-else limits the pair and nothing is predicted from it.
+Each number comes from one kind of probe: overheads and CPU time from the smallest messages, which fit into a link's
+burst; the send buffer from when large sends return; the window from TCP's data in flight. The piece that Linux passes
+to a link at once is known: the rest of a message waits behind what others have passed on ("TCP small queues",
+Documentation/networking/ip-sysctl.rst, tcp_limit_output_bytes). The goodput is not fitted, but computed from headers
+and bandwidth. If the measured goodput differs by more than ``TOLERANCE``, something else limits the pair, and no
+prediction is made.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ PIECE = 65536 - 320  # bytes that Linux hands to a link in one piece: GSO_LEGACY
 
 
 def borrow_transport(calibration: Calibration, ranks: int, given: Mapping[str, Any]) -> Transport:
-    """Return the costs of this machine's software for other machines that run it, with the terms of TCP ``given``."""
+    """Return this machine's software costs for other machines, with the ``given`` TCP terms replaced."""
     if calibration.pair is not None:
         fitted = fit_pair(calibration.pair, ranks).with_terms(given)
         return replace(fitted, source=f"calibrated {calibration.created}")
@@ -39,13 +39,13 @@ def borrow_transport(calibration: Calibration, ranks: int, given: Mapping[str, A
 
 
 def fit_pair(probes: PairProbes, ranks: int | None = None) -> Transport:
-    """Return the transport of a pair of hosts for so many ranks in all, or for more than there are cores.
+    """Return the transport of a pair of hosts for ``ranks`` in total. Default: more ranks than cores.
 
-    One of the smallest messages in a chain takes the overhead, being posted, and a core at its arrival and for its rank
-    to go on; a chain of one takes ``start`` and a notice more; a step in which both sides send takes
-    ``exchange_overhead`` more. What a send leaves behind when it returns is what arrives later than that.
+    A smallest message in a chain takes the overhead, its post, and a core at its arrival and for its rank to continue.
+    A chain of one also takes ``start`` and a receive-ready notification. A step in which both sides send takes
+    ``exchange_overhead`` more. Data that arrives after a send returns was left in the send buffer.
 
-    Raises InputError where the pair's goodput is not what its links should give, and for probes that lack a part.
+    Raise InputError if the goodput does not match the links, and for incomplete probes.
     """
     _check_numbers(probes)
     _check_parts(probes)
@@ -53,7 +53,7 @@ def fit_pair(probes: PairProbes, ranks: int | None = None) -> Transport:
 
 
 def _check_numbers(probes: PairProbes) -> None:
-    """Raise InputError for a number that nobody measures."""
+    """Raise InputError for an impossible number."""
     left: list[object] = [*asdict(probes).items()]
     while left:
         one = left.pop()
@@ -64,7 +64,7 @@ def _check_numbers(probes: PairProbes) -> None:
 
 
 def _check_parts(probes: PairProbes) -> None:
-    """Raise InputError for probes that lack what the fit divides by or looks up."""
+    """Raise InputError for probes that lack data for the fit."""
     small = min((nbytes for nbytes, _, _ in probes.chains), default=0)
     chains = [hops for nbytes, hops, _ in probes.chains if nbytes == small]
     arrived = _large_arrived(probes)
@@ -137,14 +137,14 @@ def _check_goodput(probes: PairProbes, rate: float) -> None:
 
 
 def _large_arrived(probes: PairProbes) -> SizeTimes:
-    """Return the messages of 1 MiB and more, by size, with the seconds after which they had arrived."""
+    """Return the arrival times in seconds of messages of at least 1 MiB, by size."""
     return sorted(point for point in probes.arrived if point[0] >= 1 << 20)
 
 
 def _chain(probes: PairProbes, small: int) -> tuple[float, float]:
-    """Return the seconds of a hop of ``small`` bytes that follows another, and of a chain of one.
+    """Return the seconds of a later hop of ``small`` bytes, and of a chain of one.
 
-    Of several estimates of the hop the middle one counts.
+    The hop is the median of several estimates.
     """
     seconds = sorted((hops, found) for nbytes, hops, found in probes.chains if nbytes == small)
     further = [
@@ -156,17 +156,17 @@ def _chain(probes: PairProbes, small: int) -> tuple[float, float]:
 
 
 def _crowds(probes: PairProbes) -> list[CrowdRound]:
-    """Return the rounds of crowds, which are more ranks than cores."""
+    """Return the rounds with more ranks than cores."""
     return [one for one in probes.crowds if one.ranks > probes.cores > 0]
 
 
 def _processor(probes: PairProbes, hop: float) -> tuple[float, float, float]:
-    """Return the seconds of a core for posting a message, for its arrival, and for going on after a wait.
+    """Return the core seconds to post a message, to receive it, and to continue after a wait.
 
-    Each rank of a crowd, which keeps all cores busy, sends and receives. A message is posted by both sides and arrives,
-    as does its notice; once a step a rank waits. So a further message in a step is posting and arriving, twice, and a
-    step of one message, which cannot take less, that and going on. Posting is what the sender's thread takes for one
-    more in a step. None of it was measured where there is no crowd, and together they are no more than a hop.
+    Each rank of a crowd, which keeps all cores busy, sends and receives. Both sides post a message, and it arrives, as
+    does its notification; a rank waits once per step. So one more message in a step costs two posts and two arrivals,
+    and a step of one message costs that plus one continuation. A post is the sender thread's time for one more message
+    in a step. Without a crowd, all three are zero. Together they are at most a hop.
     """
     crowds = _crowds(probes)
     if not crowds:
@@ -181,10 +181,10 @@ def _processor(probes: PairProbes, hop: float) -> tuple[float, float, float]:
 
 
 def _start(probes: PairProbes, awake: float, ranks: int | None) -> float:
-    """Return the seconds of a core before a rank's first message, of so many ranks.
+    """Return the core seconds before the first message of each of ``ranks`` ranks.
 
-    Of no more ranks than cores, which wait for their start awake, it is ``awake``. Others sleep until then: all of them
-    wake at once and take turns on the cores, each for as long, however many they are.
+    Up to one rank per core, ranks wait awake: ``awake``. More ranks sleep, wake together, and take turns on the cores,
+    each for the same time.
     """
     awake = max(0.0, awake)
     asleep = [probes.cores * one.waking / one.ranks for one in _crowds(probes)]
@@ -194,11 +194,11 @@ def _start(probes: PairProbes, awake: float, ranks: int | None) -> float:
 
 
 def _own(probes: PairProbes, both: float) -> tuple[float, float]:
-    """Return what a message costs in gloo's own collectives, over ``both``, and the seconds that they start later.
+    """Return the cost of a message in gloo's own collectives relative to ``both``, and their extra start in seconds.
 
-    A barrier and an all_gather of so many messages, each with its notice, keep all cores busy; what starts them is the
-    same. They post in C++, which takes no more than posting in Python, but from a thread of gloo's, which the rank's
-    wakes and waits for. It is (1, 0) where that was not measured.
+    A barrier and an all_gather of many messages, each with its notification, keep all cores busy; both start in the
+    same way. They post in C++, which takes no longer than in Python, but from a gloo thread, which the rank's thread
+    wakes and awaits. The result is (1, 0) if not measured.
     """
     each, starts = [], []
     for one in _crowds(probes):
@@ -218,7 +218,7 @@ def _at(points: SizeTimes, nbytes: int) -> float:
 
 
 def _left_behind(probes: PairProbes, rate: float) -> float:
-    """Return the bytes that are still to come when a large send returns, the mean over sizes."""
+    """Return the mean bytes still in flight when a large send returns."""
     arrived = dict(probes.arrived)
     found = [(arrived[nbytes] - done) * rate for nbytes, done in probes.send_done if nbytes >= LARGE]
     return max(0.0, sum(found) / len(found))

@@ -1,9 +1,9 @@
-"""Shortest paths on the arrays of a graph: of one pair, or of very many at once.
+"""Shortest paths on the arrays of a graph, for one pair or very many at once.
 
-Better is: fewer links, then fewer GPUs and CPUs in between, then wider links. Among equally good paths a number that
-belongs to the pair, its *choice*, picks: its digits, in the mixed radix of the numbers of links to choose from, one
-digit at each node. The receiver's number makes it destination routing, D-mod-k in a fat tree (Zahavi, "Fat-tree routing
-and node ordering providing contention free traffic for MPI global collectives", 2012); a hash makes it ECMP.
+The order of preference: fewer links, then fewer GPUs and CPUs on the way, then wider links. Among equal paths, a number
+of the pair, its *choice*, decides: its digits in the mixed radix of the numbers of candidate links, one digit per node.
+The receiver's number gives destination routing, D-mod-k in a fat tree (Zahavi, "Fat-tree routing and node ordering
+providing contention free traffic for MPI global collectives", 2012); a hash gives ECMP.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -31,14 +31,14 @@ SAMPLED = 32  # doors whose routes are measured first, where there are very many
 
 
 class RouteLinks(NamedTuple):
-    """Routes as arrays: route k crosses ``link[first[k]:first[k + 1]]``, numbers in the graph's order of edges."""
+    """Routes as arrays: route k crosses ``link[first[k]:first[k + 1]]``, numbered in the graph's edge order."""
 
     first: npt.NDArray[np.int32]  # [routes + 1]
     link: npt.NDArray[np.int32]
 
 
 class GraphArrays(NamedTuple):
-    """A graph as numbers. A leaf is a node with one neighbour, which has several; only other nodes are searched."""
+    """A graph as numbers. A leaf is a node with a single neighbor that has several; only other nodes are searched."""
 
     src: Ints  # [links]: node
     dst: Ints
@@ -52,7 +52,7 @@ class GraphArrays(NamedTuple):
 
 
 class ShortestPaths:
-    """The shortest paths in one graph, whose nodes and links are numbered in its order.
+    """The shortest paths of one graph, with nodes and links numbered in its order.
 
     >>> import simcomm
     >>> search = ShortestPaths(simcomm.star(2, "10 Gbit/s", "5 us").graph)
@@ -66,7 +66,7 @@ class ShortestPaths:
         self._graph = graph
 
     def is_of(self, graph: "nx.DiGraph[str]") -> bool:
-        """Return whether these are the paths in this very graph."""
+        """Return whether these are the paths of this very graph."""
         return self._graph is graph
 
     @cached_property
@@ -81,7 +81,7 @@ class ShortestPaths:
 
     @cached_property
     def is_complete(self) -> bool:
-        """Whether a link leads from every node to every other."""
+        """Whether every node has a link to every other."""
         return complete_links(self._graph) is not None
 
     @cached_property
@@ -105,7 +105,7 @@ class ShortestPaths:
         )
 
     def _costs(self, src: Ints, inner: Ints) -> Ints:
-        """Return the cost of each link between nodes that are no leaves, as whole numbers, which add up exactly."""
+        """Return the cost of each link between non-leaf nodes, as integers, which add exactly."""
         kinds, costs = node_kinds(self._graph), np.zeros(len(src), np.int64)
         links = self._graph.edges(data=True)
         widths = np.fromiter((data["bandwidth"] for *_, data in links), np.float64, len(src))[inner]
@@ -117,18 +117,18 @@ class ShortestPaths:
 
     @cached_property
     def _scratch(self) -> tuple[Ints, Ints, Ints, Ints]:
-        """Of each node its distance (-1 between searches) and its cost; a queue of nodes; a list of links."""
+        """Each node's distance (-1 between searches) and cost, a queue of nodes, and a list of links."""
         count = len(self.nodes)
         return np.full(count, -1), np.zeros(count, np.int64), np.zeros(count, np.int64), np.zeros(count, np.int64)
 
     @cached_property
     def _lists(self) -> tuple[Any, Any]:
-        """Arrays and scratch as lists, which plain Python reads faster."""
+        """Arrays and scratch as lists, which Python reads faster."""
         return GraphArrays(*(column.tolist() for column in self._arrays)), [column.tolist() for column in self._scratch]
 
     @cached_property
     def speeds(self) -> npt.NDArray[np.float64]:
-        """Of each link the bytes/s for one message and for several, and the seconds of latency, shape [3, links]."""
+        """Each link's bytes/s for one message and for several, and its latency in seconds; shape [3, links]."""
         count, found = self._graph.number_of_edges(), list[npt.NDArray[np.float64]]()
         for keys in (("bandwidth",), ("shared_bandwidth", "bandwidth"), ("latency",)):
             links = self._graph.edges(data=True)
@@ -137,7 +137,7 @@ class ShortestPaths:
         return np.stack(found)
 
     def ends(self, pairs: Collection[tuple[str, str]]) -> Ints:
-        """Return the nodes of pairs as numbers, shape [pairs, 2]. Raise InputError for one that is not there."""
+        """Return the nodes of pairs as numbers, shape [pairs, 2]. Raise InputError for an unknown node."""
         names = chain.from_iterable(pairs)
         try:
             return np.fromiter(map(self.number.__getitem__, names), np.int64, 2 * len(pairs)).reshape(-1, 2)
@@ -146,9 +146,9 @@ class ShortestPaths:
             raise InputError(f"there is no node {error} in this network; there are {known}") from error
 
     def paths(self, ends: Ints, choices: Ints) -> RouteLinks:
-        """Return the path of every pair in ``ends``; where there is none, no links.
+        """Return the path of every pair in ``ends``, without links if there is no path.
 
-        ``choices``, a number from 0 on for each pair, picks among equal paths.
+        ``choices`` has a non-negative number per pair, which picks among equal paths.
         """
         if self.is_complete:
             return self.direct(ends[:, 0], ends[:, 1])
@@ -160,16 +160,16 @@ class ShortestPaths:
         return _by_number(order, counts, links)
 
     def direct(self, src: npt.NDArray[Any], dst: npt.NDArray[Any]) -> RouteLinks:
-        """Return the paths where a link leads from every node to every other: that link."""
+        """Return the paths of a complete graph: one link each."""
         away, first = src != dst, np.zeros(len(src) + 1, np.int32)
         np.cumsum(away, out=first[1:])
         src, dst = (src, dst) if away.all() else (src[away], dst[away])
         return RouteLinks(first, complete_link_numbers(src, dst, len(self.nodes)).astype(np.int32, copy=False))
 
     def _by_door(self, doors: Ints, given: list[Ints]) -> tuple[Ints, Ints]:
-        """Return lengths and links of paths that are sorted by door: the last node of a path that is no leaf.
+        """Return the lengths and links of paths sorted by their last non-leaf node.
 
-        Each door is searched back from only once.
+        Each such node is searched from only once.
         """
         cuts = [0, *(np.flatnonzero(np.diff(doors)) + 1).tolist(), len(doors)] if len(doors) else [0]
         large = len(cuts) * len(self._arrays.out) + len(doors) * LOOKS_ON_A_PATH > WORTH_COMPILING
@@ -192,7 +192,7 @@ class ShortestPaths:
         return counts, np.concatenate(links)
 
     def _check_sample(self, doors: Ints, given: list[Ints], cuts: list[int]) -> None:
-        """Raise TooLarge where the routes through some doors say that all together have far too many links."""
+        """Raise TooLarge if a sample of routes indicates that all routes have far too many links."""
         number = pairs = 0
         for begin, end in [*pairwise(cuts)][:: len(cuts) // SAMPLED]:
             seen, length = _compiled().measure(self._arrays, int(doors[begin]), given[1][begin:end], self._scratch)
@@ -202,7 +202,7 @@ class ShortestPaths:
             check_hops(number * len(doors) // pairs, len(doors), len(doors), Gigabyte.HOPS)
 
     def path(self, source: int, target: int, choice: int) -> tuple[str, ...]:
-        """Return the nodes of one path, both ends included, as ``paths`` would find it; none where there is no path."""
+        """Return the nodes of one path with both ends, equal to that of ``paths``; empty if there is no path."""
         if self.is_complete:
             return (self.nodes[source], self.nodes[target]) if source != target else ()
         net, scratch = self._lists
@@ -213,7 +213,7 @@ class ShortestPaths:
         return self.nodes_of(found.tolist())
 
     def nodes_of(self, links: Iterable[int]) -> tuple[str, ...]:
-        """Return the nodes of a path of links, both ends included."""
+        """Return the nodes of a path of links, with both ends."""
         pairs = [self.edges[link] for link in links]
         return (*(src for src, _ in pairs), pairs[-1][1]) if pairs else ()
 
@@ -223,7 +223,7 @@ _kept: ContextVar[list[ShortestPaths] | None] = ContextVar("kept_paths", default
 
 @contextmanager
 def keeping_paths() -> Iterator[None]:
-    """Within the context, work out once what searches need of the last network, which must not be changed meanwhile."""
+    """Within the context, reuse the search data of the last network, which must not change."""
     token = _kept.set([])
     try:
         yield
@@ -232,7 +232,7 @@ def keeping_paths() -> Iterator[None]:
 
 
 def find_shortest_paths(graph: "nx.DiGraph[str]") -> ShortestPaths:
-    """Return the shortest paths in a graph: within ``keeping_paths`` those at hand, where they are in this graph.
+    """Return the shortest paths of a graph; within ``keeping_paths``, those of the last graph if it is the same.
 
     >>> import simcomm
     >>> graph = simcomm.star(2, "10 Gbit/s", "5 us").graph
@@ -250,7 +250,7 @@ def find_shortest_paths(graph: "nx.DiGraph[str]") -> ShortestPaths:
 
 
 def _leaves(src: Ints, dst: Ints, nodes: int) -> tuple[Ints, Ints]:
-    """Return of each node the link to its only neighbour and the one from it; -1 of nodes that are no leaves."""
+    """Return each node's link to its only neighbor and the link back; -1 for nodes that are not leaves."""
     leaving, coming = np.bincount(src, minlength=nodes), np.bincount(dst, minlength=nodes)
     up, down = np.full(nodes, -1), np.full(nodes, -1)
     up[src] = down[dst] = np.arange(len(src))  # of a node with one of each
@@ -263,19 +263,19 @@ def _leaves(src: Ints, dst: Ints, nodes: int) -> tuple[Ints, Ints]:
 
 
 def _neighbours(nodes: Ints, leaf_links: Ints, far_ends: Ints) -> Ints:
-    """Return each node itself, or in place of a leaf its neighbour."""
+    """Return each node, or its neighbor if it is a leaf."""
     links = leaf_links[nodes]
     return np.where(links < 0, nodes, far_ends[links]) if len(far_ends) else nodes
 
 
 def _sorted_by_node(ends: Ints, links: Ints, nodes: int) -> tuple[Ints, Ints]:
-    """Return where the links of each node begin, and the links sorted by the node at one of their ends."""
+    """Return the start of each node's links, and the links sorted by one of their ends."""
     counts = np.bincount(ends[links], minlength=nodes)
     return np.concatenate([[0], np.cumsum(counts)]), links[np.argsort(ends[links], kind="stable")]
 
 
 def _by_number(order: Ints, counts: Ints, links: Ints) -> RouteLinks:
-    """Return the paths, given one after the other in ``order``, by their numbers from 0 on."""
+    """Return the paths, given in ``order``, by their number from 0 on."""
     begins = np.concatenate([[0], np.cumsum(counts)])[:-1]
     position = np.argsort(order)
     lengths, begins = counts[position], begins[position]
@@ -286,14 +286,14 @@ def _by_number(order: Ints, counts: Ints, links: Ints) -> RouteLinks:
 
 
 class PathFinder(NamedTuple):
-    """The two halves of a search: plain Python on lists, or the same functions compiled, on arrays."""
+    """The two halves of a search: Python on lists, or the same functions compiled on arrays."""
 
     measure: Callable[..., tuple[int, int]]
     descend: Callable[..., Any]
 
 
 def check_hops(number: int, found: int, pairs: int, most: int) -> None:
-    """Raise TooLarge where the routes of so many pairs, ``found`` of which have ``number`` links, have too many."""
+    """Raise TooLarge if the routes of ``pairs`` have too many links; ``found`` of them have ``number``."""
     if number > allowed(most):
         about = number * pairs // found
         what = f"the routes between {pairs:,} pairs of hosts have about {about:,} links together or more"
@@ -301,10 +301,10 @@ def check_hops(number: int, found: int, pairs: int, most: int) -> None:
 
 
 def _measure(net: Any, door: int, starts: Any, scratch: Any) -> tuple[int, int]:
-    """Search breadth first, back from the door, until every start has its distance and its least cost.
+    """Search breadth first from the end node backward until every start has its distance and lowest cost.
 
-    Return how many nodes have been seen, which are the first in the queue, and how many links all paths from the starts
-    have together. Plain loops, the same for Python and numba.
+    Return the number of visited nodes, which are first in the queue, and the total length of all paths from the starts.
+    Plain loops serve Python and numba.
     """
     level, best, queue, _ = scratch
     level[door], best[door], queue[0] = 0, 0, door
@@ -333,17 +333,17 @@ def _measure(net: Any, door: int, starts: Any, scratch: Any) -> tuple[int, int]:
 
 
 def _reset(scratch: Any, seen: int) -> None:
-    """Forget the distances of the nodes that a search has seen, in arrays or lists."""
+    """Reset the distances of visited nodes, in arrays or lists."""
     level, _, queue, _ = scratch
     for node in queue[:seen]:
         level[node] = -1
 
 
 def _descend(net: Any, door: int, asked: Any, scratch: Any, seen: int, counts: Any) -> Any:
-    """Go from each source by descending distance to the door, and on to its target; then reset all distances.
+    """Walk from each source by descending distance to the end node and its target, then reset all distances.
 
-    ``asked`` are the sources, the nodes at which each path starts, the targets, and choices among paths that are equal.
-    Return the links of all paths, one path after the other.
+    ``asked`` are the sources, the start nodes of the paths, the targets, and the choices among equal paths. Return the
+    links of all paths, one path after the other.
     """
     sources, starts, targets, choices = asked
     level, best, queue, equal_links = scratch
@@ -378,7 +378,7 @@ PLAIN = PathFinder(_measure, _descend)
 
 @cache
 def _compiled() -> PathFinder:
-    """Return the search in machine code, or as it is where there is to be none."""
+    """Return the compiled search, or the Python one if numba is disabled."""
     try:
         from simcomm.jit import compile_and_cache  # numba is slow to import, and worth it for large networks only
     except InputError:  # NUMBA_DISABLE_JIT is set, which the simpy engine can do with

@@ -1,6 +1,6 @@
-"""Which rank lives where: the order of a cluster's hosts, as launchers know it.
+"""Place ranks on hosts: the order of a cluster's hosts, as launchers define it.
 
-A group is a machine or, where hosts stand alone, the hosts on one switch: what is near each other.
+A group is a machine, or the hosts on one switch: nodes that are close to each other.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ def place_in_blocks(cluster: Cluster) -> Cluster:
 
 
 def place_round_robin(cluster: Cluster) -> Cluster:
-    """Place consecutive ranks in different groups, one in each before the next round (Slurm's ``cyclic``).
+    """Place consecutive ranks in different groups, one per group and round (Slurm's ``cyclic``).
 
     >>> import simcomm
     >>> place_round_robin(simcomm.two_level_tree(2, 2, "10 Gbit/s", "5 us")).hosts
@@ -38,7 +38,7 @@ def place_round_robin(cluster: Cluster) -> Cluster:
 
 
 def place_on(cluster: Cluster, hosts: Sequence[str]) -> Cluster:
-    """Place rank r on ``hosts[r]``. Raise InputError for a node that is not there, holds no rank, or comes twice.
+    """Place rank r on ``hosts[r]``. Raise InputError for an unknown node, one without a rank, or a duplicate.
 
     >>> import simcomm
     >>> place_on(simcomm.star(4, "10 Gbit/s", "5 us"), ["h3", "h1"]).world_size
@@ -59,9 +59,9 @@ def place_on(cluster: Cluster, hosts: Sequence[str]) -> Cluster:
 
 
 def make_room(cluster: Cluster, ranks: int) -> Cluster:
-    """Return the cluster with hosts beside its own, each with the links of one of them, where ranks are more.
+    """Return the cluster with enough hosts for ``ranks``; new hosts have the links of an existing one.
 
-    Raises InputError where hosts forward messages or hold GPUs: what joins more of them is not known.
+    Raise InputError if hosts forward messages or contain GPUs, because the network of more hosts is unknown.
 
     >>> import simcomm
     >>> make_room(simcomm.two_level_tree(2, 2, "10 Gbit/s", "5 us"), 8).hosts
@@ -85,7 +85,7 @@ def make_room(cluster: Cluster, ranks: int) -> Cluster:
 
 
 def _groups(cluster: Cluster) -> list[list[str]]:
-    """Return the hosts by machine or switch, both in the order of the cluster's hosts."""
+    """Return the hosts by machine or switch, in the order of the cluster's hosts."""
     check_cluster(cluster, Cluster)
     found: dict[object, list[str]] = {}
     for host in cluster.hosts:

@@ -1,13 +1,12 @@
-"""Which links a message crosses: policies of routing, and the detours that devices without peer-to-peer access need.
+"""Routing policies, and detours for devices without peer-to-peer access.
 
-A policy (``Routing``) is a function from a graph to the ``Router`` that finds routes in it; a cluster carries one.
-``shortest`` is the default: the shortest path, and where several are equally short (see ``simcomm.cluster.paths``) one
-that the receiver's number picks, as switches that forward by destination do. ``ecmp`` lets a hash of sender and
-receiver pick, so that flows can collide.
+A policy (``Routing``) is a function from a graph to its ``Router``; a cluster has one. ``shortest`` is the default: the
+shortest path and, among equal ones (see ``simcomm.cluster.paths``), the one that the receiver's number picks, as in
+switches that forward by destination. ``ecmp`` picks by a hash of sender and receiver, so flows can collide.
 
 GPUs reach each other, and NICs, directly up to their ``p2p_level``: over NVLink only (NVL), also over PCIe switches
-(PXB), over one CPU (PHB) or over several (SYS): the words of NCCL_P2P_LEVEL. What lies beyond goes through the
-receiver's host memory and, to another machine, first through the sender's.
+(PXB), over one CPU (PHB) or over several (SYS), as in NCCL_P2P_LEVEL. Other traffic goes through the receiver's host
+memory and, to another machine, first through the sender's.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -33,7 +32,7 @@ GREATEST_REACH = {"pcie": 0, "cpu": 2}  # of a GPU that may not go on past such 
 
 
 class Router:
-    """The routes through one graph: the nodes of one, or the links of many at once."""
+    """The routes in one graph: the nodes of one route, or the links of many."""
 
     def __init__(self, graph: "nx.DiGraph[str]") -> None:
         check_is_graph(graph)
@@ -43,7 +42,7 @@ class Router:
         self._hops = 0  # of the routes that are known
 
     def route(self, src: str, dst: str) -> Route:
-        """Return the nodes from src to dst, always the same. Raise InputError where no link leads there."""
+        """Return the nodes from src to dst, always the same. Raise InputError if there is no route."""
         if (src, dst) not in self._known:
             route = self._known[src, dst] = self._find(src, dst)
             self._hops += len(route) - 1
@@ -54,18 +53,18 @@ class Router:
         raise NotImplementedError
 
     def links(self, pairs: Sequence[tuple[str, str]]) -> RouteLinks:
-        """Return the links of the routes of all pairs, numbered in the graph's order of edges. Raise InputError."""
+        """Return the links of the routes of all pairs, numbered in the graph's edge order. Raise InputError."""
         links = [[self.paths.link[edge] for edge in pairwise(self.route(src, dst))] for src, dst in pairs]
         first = np.cumsum([0, *(len(each) for each in links)])
         return RouteLinks(first.astype(np.int32), np.array([link for each in links for link in each], dtype=np.int32))
 
     def links_between(self, nodes: Sequence[str], src: npt.NDArray[Any], dst: npt.NDArray[Any]) -> RouteLinks:
-        """Return the same as ``links``, for pairs of ``nodes`` by their places there. Raise InputError."""
+        """Return the same as ``links`` for pairs of indices into ``nodes``. Raise InputError."""
         return self.links([(nodes[a], nodes[b]) for a, b in zip(src.tolist(), dst.tolist(), strict=True)])
 
 
 class ShortestRouter(Router):
-    """Shortest paths. Among equals the receiver's number picks, or with a seed a hash of sender and receiver."""
+    """Shortest paths. The receiver's number, or with a seed a hash of sender and receiver, picks among equal ones."""
 
     def __init__(self, graph: "nx.DiGraph[str]", seed: int | None = None) -> None:
         super().__init__(graph)
@@ -79,7 +78,7 @@ class ShortestRouter(Router):
         return self._with_detour(self._leg(src, dst))
 
     def _with_detour(self, route: Route) -> Route:
-        """Return the route itself or, where its ends do not reach that far, one through host memory."""
+        """Return the route or, if its ends do not reach each other directly, one through host memory."""
         stops = _memory_stops(self.graph, route) if self._any_may_need_memory else []
         return join_legs(self._leg(a, b) for a, b in pairwise((route[0], *stops, route[-1]))) if stops else route
 
@@ -94,11 +93,11 @@ class ShortestRouter(Router):
         return route
 
     def links(self, pairs: Sequence[tuple[str, str]]) -> RouteLinks:
-        """Return the same as ``Router.links``, found for all pairs at once; routes with a detour are found singly."""
+        """Return the same as ``Router.links``, for all pairs at once, and singly for routes with a detour."""
         return self._links(self.paths.ends(pairs), pairs.__getitem__)
 
     def links_between(self, nodes: Sequence[str], src: npt.NDArray[Any], dst: npt.NDArray[Any]) -> RouteLinks:
-        """Return what ``Router.links_between`` does, without a tuple for each pair."""
+        """Return the same as ``Router.links_between``, without a tuple per pair."""
         number = self.paths.ends([(node, node) for node in nodes])[:, 0]
         if self.paths.is_complete and not self._any_may_need_memory:
             short = number.astype(np.int32 if len(self.paths.nodes) ** 2 < 1 << 31 else np.int64)
@@ -106,7 +105,7 @@ class ShortestRouter(Router):
         return self._links(np.stack([number[src], number[dst]], axis=1), lambda at: (nodes[src[at]], nodes[dst[at]]))
 
     def _links(self, ends: Ints, pair: Callable[[int], tuple[str, str]]) -> RouteLinks:
-        """Return the links of the routes between ``ends``, shape [pairs, 2], whose names ``pair`` tells."""
+        """Return the links of the routes between ``ends``, shape [pairs, 2]; ``pair`` returns their names."""
         found = self.paths.paths(ends, self._choices(ends))
         for number in np.flatnonzero(np.diff(found.first) == 0).tolist():
             self.route(*pair(number))  # raises where no link leads there
@@ -121,7 +120,7 @@ class ShortestRouter(Router):
 
     @cached_property
     def _may_need_memory(self) -> "npt.NDArray[np.bool_]":
-        """Of each link, whether it leads to a node beyond which some GPU may not reach directly."""
+        """For each link, whether some GPU may not reach beyond its end directly."""
         lowest = min((_reach(self.graph, node) for node in rank_nodes(self.graph)), default=len(P2P_LEVELS) - 1)
         kinds = node_kinds(self.graph)
         return np.array([lowest <= GREATEST_REACH.get(kinds[dst], -1) for _, dst in self.graph.edges], dtype=bool)
@@ -132,7 +131,7 @@ class ShortestRouter(Router):
         return not GREATEST_REACH.keys().isdisjoint(kinds) and bool(self._may_need_memory.any())
 
     def _choices(self, ends: Ints) -> Ints:
-        """Return the number by which each pair picks among equal paths."""
+        """Return the number with which each pair picks among equal paths."""
         receivers = self._numbers[ends[:, 1]]
         if self._seed is None:
             return receivers.astype(np.int64)
@@ -142,7 +141,7 @@ class ShortestRouter(Router):
 
 
 class RailAwareRouter(ShortestRouter):
-    """To another machine over the receiver's rail, where another GPU of the sender's machine may send (NCCL's PXN)."""
+    """Routes to other machines over the receiver's rail, if the sender's machine has a GPU on it (NCCL's PXN)."""
 
     def __init__(self, graph: "nx.DiGraph[str]") -> None:
         super().__init__(graph)
@@ -173,16 +172,16 @@ class RailAwareRouter(ShortestRouter):
         return self._with_detour(join_legs(self._leg(a, b) for a, b in pairwise(stops)))
 
     def links(self, pairs: Sequence[tuple[str, str]]) -> RouteLinks:
-        """Return the links of the routes, each found singly."""
+        """Return the links of the routes, each computed singly."""
         return Router.links(self, pairs)
 
     def links_between(self, nodes: Sequence[str], src: npt.NDArray[Any], dst: npt.NDArray[Any]) -> RouteLinks:
-        """Return the same for pairs of ``nodes`` by their places there."""
+        """Return the same for pairs of indices into ``nodes``."""
         return Router.links_between(self, nodes, src, dst)
 
 
 class ListedRouter(Router):
-    """Routes that were written down, and another policy for all other pairs."""
+    """Given routes, and another policy for all other pairs."""
 
     def __init__(self, graph: "nx.DiGraph[str]", routes: Iterable[Sequence[str]], otherwise: "Routing") -> None:
         super().__init__(graph)
@@ -201,7 +200,7 @@ Routing = Callable[["nx.DiGraph[str]"], Router]
 
 
 def shortest(graph: "nx.DiGraph[str]") -> Router:
-    """Route by shortest paths, among equals by the receiver's number; the default of a cluster.
+    """Route by shortest paths, among equal ones by the receiver's number; the default of a cluster.
 
     >>> import simcomm
     >>> shortest(simcomm.star(3, "10 Gbit/s", "5 us").graph).route("h0", "h2")
@@ -222,9 +221,9 @@ def rail_aware(graph: "nx.DiGraph[str]") -> Router:
 
 
 def ecmp(seed: int = 0) -> Routing:
-    """Return the policy of shortest paths, among equals one that a hash of seed, sender and receiver picks.
+    """Return the policy of shortest paths that picks among equal ones by a hash of seed, sender and receiver.
 
-    Raises InputError for a seed beyond 0 to 2^32 - 1.
+    Raise InputError for a seed outside 0 to 2^32 - 1.
 
     >>> import simcomm
     >>> tree = simcomm.fat_tree(4, "10 Gbit/s", "5 us")
@@ -237,10 +236,10 @@ def ecmp(seed: int = 0) -> Routing:
 
 
 def listed_routes(routes: Iterable[Sequence[str]], otherwise: Routing = shortest) -> Routing:
-    """Return the policy that takes each of ``routes`` in its direction, and ``otherwise`` for all other pairs.
+    """Return the policy that uses each of ``routes`` in its direction, and ``otherwise`` for all other pairs.
 
-    A route is the nodes from a sender to a receiver. The policy raises InputError for a graph in which one of them is
-    no route, or a pair has two.
+    A route is a list of nodes from a sender to a receiver. The policy raises InputError for a graph without such a
+    route, and for two routes of one pair.
 
     >>> import simcomm
     >>> ring = simcomm.ring(4, "10 Gbit/s", "5 us")
@@ -255,7 +254,7 @@ def listed_routes(routes: Iterable[Sequence[str]], otherwise: Routing = shortest
 
 
 def join_legs(legs: Iterable[Route]) -> Route:
-    """Return legs, each of which begins where the one before ends, as one route.
+    """Return consecutive legs as one route.
 
     >>> join_legs([("h0", "s0"), ("s0", "h1")])
     ('h0', 's0', 'h1')
@@ -265,7 +264,7 @@ def join_legs(legs: Iterable[Route]) -> Route:
 
 
 def _replace_routes(found: RouteLinks, numbers: Sequence[int], others: RouteLinks) -> RouteLinks:
-    """Return ``found`` with the routes of these numbers replaced, in this order, by ``others``."""
+    """Return ``found`` with the routes at ``numbers`` replaced, in this order, by ``others``."""
     old = np.diff(found.first)
     lengths, stays = old.copy(), np.ones(len(old), dtype=bool)
     lengths[numbers], stays[numbers] = np.diff(others.first), False
@@ -276,7 +275,7 @@ def _replace_routes(found: RouteLinks, numbers: Sequence[int], others: RouteLink
 
 
 def _memory_stops(graph: "nx.DiGraph[str]", route: Route) -> list[str]:
-    """Return the host memories that a route must lead through."""
+    """Return the host memories that a route must pass."""
     machines = [graph.nodes[node].get("machine") for node in route]
     if machines[0] == machines[-1]:
         far = _distance(graph, route) > min(_reach(graph, route[0]), _reach(graph, route[-1]))
@@ -291,14 +290,14 @@ def _memory_stops(graph: "nx.DiGraph[str]", route: Route) -> list[str]:
 
 
 def _distance(graph: "nx.DiGraph[str]", nodes: Sequence[str]) -> int:
-    """Return the index in P2P_LEVELS of the level that devices need to reach each other over these nodes."""
+    """Return the index in P2P_LEVELS that devices need to reach each other over these nodes."""
     kinds = [node_kind(graph, node) for node in nodes]
     cpus = kinds.count("cpu")
     return 1 + min(cpus, 2) if cpus else int("pcie" in kinds or "nic" in kinds)
 
 
 def _reach(graph: "nx.DiGraph[str]", node: str) -> int:
-    """Return the index in P2P_LEVELS of how far a node reaches by itself."""
+    """Return the index in P2P_LEVELS up to which a node reaches directly."""
     return P2P_LEVELS.index(graph.nodes[node].get("p2p_level", "SYS"))
 
 

@@ -1,8 +1,8 @@
 """Networks of hosts: star, ring, fully connected, torus, two-level tree, fat tree, dragonfly.
 
-Hosts are h0, h1, ... and hold one rank each; switches are s0, s1, ... with their ``tier``, counted from the hosts.
-Every link has the given bandwidth and latency in each direction unless said otherwise: texts with units, or values that
-were read from such. All builders raise InputError for arguments of the wrong type or size.
+Hosts are h0, h1, ... with one rank each. Switches are s0, s1, ... with their ``tier``, counted from the hosts. Unless
+stated otherwise, every link has the given bandwidth and latency in each direction: text with units, or parsed values.
+All builders raise InputError for arguments of the wrong type or size.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from simcomm.cluster.graph import CompleteGraph, LinkSpec, add_link, check_links
 def star(
     hosts: int, bandwidth: str | Bandwidth, latency: str | Latency, transport: Transport | None = IDEAL
 ) -> Cluster:
-    """Build hosts on one switch (s0) that never blocks.
+    """Build hosts on one non-blocking switch (s0).
 
     >>> star(8, "10 Gbit/s", "5 us")
     <Cluster star of 8 hosts, 10 Gbit/s: 8 ranks, 9 nodes, 16 links>
@@ -37,7 +37,7 @@ def star(
 def ring(
     hosts: int, bandwidth: str | Bandwidth, latency: str | Latency, transport: Transport | None = IDEAL
 ) -> Cluster:
-    """Build hosts in a circle without switches, each linked to the next; they forward what is not for them.
+    """Build hosts in a circle without switches, each linked to the next; they forward other hosts' messages.
 
     >>> ring(4, "10 Gbit/s", "5 us")
     <Cluster ring of 4 hosts, 10 Gbit/s: 4 ranks, 4 nodes, 8 links>
@@ -66,9 +66,9 @@ def fully_connected(
 def torus(
     dimensions: Sequence[int], bandwidth: str | Bandwidth, latency: str | Latency, transport: Transport | None = IDEAL
 ) -> Cluster:
-    """Build a grid of hosts that closes in every dimension, numbered row by row (the last dimension runs fastest).
+    """Build a grid of hosts with wrap-around in every dimension, numbered row by row (last dimension fastest).
 
-    Each is linked to both neighbours in each dimension; in a dimension of two there is one link, not two.
+    Each host has links to both neighbors in each dimension; a dimension of two has one link, not two.
 
     >>> torus([4, 4], "10 Gbit/s", "5 us")
     <Cluster 4 x 4 torus, 10 Gbit/s: 16 ranks, 16 nodes, 64 links>
@@ -97,9 +97,9 @@ def two_level_tree(
     oversubscription: float = 1.0,
     transport: Transport | None = IDEAL,
 ) -> Cluster:
-    """Build racks with a switch each (s0, s1, ...), joined by one core switch that never blocks.
+    """Build racks with one switch each (s0, s1, ...), joined by a non-blocking core switch.
 
-    A rack's link to the core has the bandwidth of its hosts together, divided by ``oversubscription``.
+    A rack's link to the core has the total bandwidth of its hosts, divided by ``oversubscription``.
 
     >>> two_level_tree(2, 4, "10 Gbit/s", "5 us", oversubscription=4)
     <Cluster 2 racks of 4 hosts, 4:1, 10 Gbit/s: 8 ranks, 11 nodes, 20 links>
@@ -123,11 +123,11 @@ def two_level_tree(
 def fat_tree(
     ports: int, bandwidth: str | Bandwidth, latency: str | Latency, transport: Transport | None = IDEAL
 ) -> Cluster:
-    """Build three tiers of switches with ``ports`` ports (k) each: k^3/4 hosts at full bisection bandwidth.
+    """Build three tiers of switches with ``ports`` ports (k) each: k^3/4 hosts with full bisection bandwidth.
 
-    k pods of k/2 edge and k/2 aggregation switches; (k/2)^2 core switches, each linked to every pod (Al-Fares,
-    Loukissas, Vahdat, "A scalable, commodity data center network architecture", 2008). Full bandwidth between all pairs
-    at once needs routes that spread; the default routing spreads them by receiver.
+    There are k pods of k/2 edge and k/2 aggregation switches, and (k/2)^2 core switches, each linked to every pod
+    (Al-Fares, Loukissas, Vahdat, "A scalable, commodity data center network architecture", 2008). Full bandwidth
+    between all pairs needs routes that spread; the default routing spreads them by receiver.
 
     >>> fat_tree(4, "10 Gbit/s", "5 us")
     <Cluster fat tree of 4-port switches, 16 hosts, 10 Gbit/s: 16 ranks, 36 nodes, 96 links>
@@ -158,11 +158,11 @@ def dragonfly(
     groups: int | None = None,
     transport: Transport | None = IDEAL,
 ) -> Cluster:
-    """Build groups of fully connected routers, and one global link between every two groups.
+    """Build groups of fully connected routers, with one global link between every two groups.
 
     A router has ``global_links`` ports to other groups, so there are at most routers_per_group * global_links + 1
     groups, which is the default (Kim, Dally, Scott, Abts, "Technology-driven, highly-scalable dragonfly topology",
-    2008, where p, a and h are the first three). Group i's j-th global port leads to group i + j + 1.
+    2008, with p, a and h for the first three). Group i's j-th global port leads to group i + j + 1.
 
     >>> dragonfly(2, 4, 2, "10 Gbit/s", "5 us")
     <Cluster dragonfly of 9 groups, 72 hosts, 10 Gbit/s: 72 ranks, 108 nodes, 324 links>
@@ -196,7 +196,7 @@ def _names(letter: str, count: int) -> list[str]:
 
 
 def _add_link_once(graph: "nx.DiGraph[str]", a: str, b: str, link: LinkSpec) -> None:
-    """Add a link unless both ends are one node, or are linked already as in a circle of two."""
+    """Add a link unless both ends are one node or are linked already, as in a circle of two."""
     if a != b and not graph.has_edge(a, b):
         add_link(graph, a, b, link)
 

@@ -24,7 +24,7 @@ MAY_IMPORT = {
 TORCH = {"torch", "torchvision"}
 WITH_TORCH = ("realcomm", "virtual", "course")
 TORCH_FOLDERS = (ROOT / "replay" / "capture",)
-MODULES = sorted(path for package in MAY_IMPORT for path in (ROOT / package).rglob("*.py"))
+MODULES = sorted(path for package in MAY_IMPORT for kind in ("*.py", "*.pyi") for path in (ROOT / package).rglob(kind))
 
 
 @cache

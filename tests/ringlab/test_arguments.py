@@ -23,6 +23,7 @@ from test_form_command import SCENARIO as SPREAD
 
 import collectives
 import realcomm
+import replay
 import ringlab
 import simcomm
 import viz
@@ -47,7 +48,14 @@ from viz.waterfall import Bar
 
 # mypy: allow-untyped-defs
 
-PACKAGES = {"collectives": collectives, "simcomm": simcomm, "realcomm": realcomm, "viz": viz, "ringlab": ringlab}
+PACKAGES = {
+    "collectives": collectives,
+    "simcomm": simcomm,
+    "realcomm": realcomm,
+    "replay": replay,
+    "viz": viz,
+    "ringlab": ringlab,
+}
 ELSEWHERE = {"accept_noise"}  # counts after measuring: tests/collectives/test_calibration_noise.py
 STAR, HERE = simcomm.star(4, "10 Gbit/s", "5 us"), simcomm.this_machine(2)
 RING, NAIVE = find_algorithm("all_reduce/ring"), find_algorithm("all_reduce/naive")
@@ -165,6 +173,9 @@ def _files(folder: Path) -> dict[str, Path]:
     for name, scale in (("fast", 1.0), ("slow", 9.0)):
         found[name] = folder / f"{name}.json"
         calibration(scale).write(found[name])
+    for name, seconds in (("quick", 0.5), ("late", 1.5)):
+        found[name] = folder / f"{name}.recording.json"
+        recording(seconds).write(found[name])
     for name, graph in (("graph", STAR.graph), ("triangle", simcomm.fully_connected(3, **LINK).graph)):
         found[name] = folder / f"{name}.graphml"
         nx.write_graphml(nx.DiGraph(graph), found[name])
@@ -303,8 +314,11 @@ def _of_simcomm(files: Mapping[str, Path]) -> dict[str, Trial]:
         "simcomm.shortest": Trial(
             lambda graph: simcomm.shortest(graph).route("h0", "h1"), lambda: {"graph": STAR.graph}, {"graph": on_ring}
         ),
-        "simcomm.replay": Trial(
-            simcomm.replay, lambda: {"recording": recording(), "cluster": simcomm.star(2, **LINK)},
+        "replay.read_recording": Trial(
+            replay.read_recording, lambda: {"path": files["quick"]}, {"path": files["late"]}
+        ),
+        "replay.replay": Trial(
+            replay.replay, lambda: {"recording": recording(), "cluster": simcomm.star(2, **LINK)},
             {"recording": recording(0.25), "cluster": simcomm.star(2, "1 Gbit/s", "5 us"),
              "algorithms": {"all_reduce": "unchunked_ring"},
              "calibration": Given(calibration(9.0), here), "faults": FAILS},

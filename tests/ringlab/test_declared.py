@@ -17,6 +17,7 @@ from command_line import ROOT
 from test_arguments import recording
 
 import realcomm
+import replay
 import ringlab
 import simcomm
 from collectives import (
@@ -100,7 +101,7 @@ TAKES_ALGORITHMS: dict[str, Callable[[Algorithm], Any]] = {
     "make_request": lambda one: make_request(one, 4, 1024).algorithm is one,
     "Request": lambda one: simcomm.run(Request(one, 16), STAR).messages,
     "build_schedule": lambda one: build_schedule(one, 4).messages == 6,
-    "simcomm.replay": lambda one: simcomm.replay(recording(), STAR.on_first(2), {"all_reduce": one}).elapsed > 0.5,
+    "replay.replay": lambda one: replay.replay(recording(), STAR.on_first(2), {"all_reduce": one}).elapsed > 0.5,
     "ringlab.check": lambda one: ringlab.check(one, [2, 3]).is_correct,
     "ringlab.load": lambda one: ringlab.load("star8", "collective.algorithms=['naive']", one).predict().collectives[1],
     "Scenario.trace": lambda one: ringlab.load("star8").trace(one, "1 KiB").messages,
@@ -396,6 +397,7 @@ def test_failing_group_names_the_line_of_its_program() -> None:
 
 
 SCRIPT = """\
+import replay
 import simcomm
 from collectives import algorithm, recv, recv_reduce, send
 
