@@ -50,7 +50,8 @@ def _elsewhere(
     """Yield the results of the remaining tasks, from the selected backend or from new processes, which end here."""
     calls = (delayed(_numbered)(function, number, tasks[number]) for number in left)
     own = {"n_jobs": min(cores(), len(left)), "initializer": _prepare, "initargs": (os.getpid(),)}
-    found = Parallel(return_as="generator_unordered", batch_size=1, **({} if is_chosen else own))(calls)
+    options = {"return_as": "generator_unordered", "batch_size": 1, "max_nbytes": None}  # arrays stay writable
+    found = Parallel(**options, **({} if is_chosen else own))(calls)
     try:
         for result in found:  # noqa: UP028  # "yield from" would close it before the warning is silenced
             yield result
