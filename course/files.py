@@ -1,4 +1,4 @@
-"""The lessons' files: where they are, what they are called, and a skeleton with a learner's functions put in."""
+"""The lessons' files: their names and folders, and skeletons with a learner's functions filled in."""
 
 import ast
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from collectives.errors import InputError
 from course.checks.exercise import Shown
 
 FOLDER = Path(__file__).parent
-# what a trial leaves:
-PREDICTIONS, NOTE, WAITED, STACK = "predictions.json", "rank-{}.json", "waited-{}.json", "stack.txt"
-CONTENTS = "contents-{}.json"  # and what is shown
+# files that a trial writes
+PREDICTIONS, ERROR, OBSERVED, STACK = "predictions.json", "error-{}.json", "observed-{}.json", "stack.txt"
+CONTENTS = "contents-{}.json"  # and that ``--show`` writes
 NAMES = (
     "message",
     "deadlock",
@@ -30,7 +30,7 @@ NAMES = (
 
 @dataclass(frozen=True)
 class Lesson:
-    """A lesson by its number: the skeleton's file, its title, and what judges it."""
+    """A lesson: its number, skeleton, title and checks."""
 
     number: int
 
@@ -41,12 +41,12 @@ class Lesson:
 
     @property
     def skeleton(self) -> str:
-        """The text of the file that a learner begins with."""
+        """The text of the file that a learner starts from."""
         return (FOLDER / "lessons" / self.file_name).read_text(encoding="utf-8")
 
     @property
     def title(self) -> str:
-        """The heading of its text.
+        """The heading of its first cell.
 
         >>> Lesson(2).title
         'Deadlocks, and how to read them'
@@ -55,12 +55,12 @@ class Lesson:
 
     @property
     def checks(self) -> ModuleType:
-        """The module with its ``EXERCISES`` and its ``PREDICTED`` numbers."""
+        """The module with its ``EXERCISES`` and its ``predicted`` numbers."""
         return import_module(f"course.checks.{NAMES[self.number - 1]}")
 
     @property
     def shown(self) -> Shown:
-        """How its file is run to be shown."""
+        """How ``--show`` runs its file."""
         found: Shown = self.checks.SHOWN
         return found
 
@@ -69,14 +69,14 @@ LESSONS = tuple(Lesson(number) for number in range(1, len(NAMES) + 1))
 
 
 def find_lesson(number: int) -> Lesson:
-    """Return a lesson; raise InputError where there is none of that number."""
+    """Return the lesson of a number. Raises InputError for a number without a lesson."""
     if not 1 <= number <= len(LESSONS):
-        raise InputError(f"there is no lesson {number}; lessons are 1 to {len(LESSONS)}")
+        raise InputError(f"no lesson {number}; lessons are 1 to {len(LESSONS)}")
     return LESSONS[number - 1]
 
 
 def fill(skeleton: str, functions: str) -> str:
-    """Put functions and classes in the place of those of their names; what is new comes before the first of them.
+    """Replace a skeleton's functions and classes by those of the same names; new ones come before the first.
 
     >>> print(fill("def f():\\n    raise NotImplementedError\\n\\nf()", "def f():\\n    return g()\\n\\ndef g(): ..."))
     def g(): ...
@@ -98,12 +98,12 @@ def fill(skeleton: str, functions: str) -> str:
 
 
 def named(text: str) -> list[ast.FunctionDef | ast.ClassDef]:
-    """Return the functions and classes of a file, in their order."""
+    """Return the functions and classes of a file, in order."""
     return [node for node in ast.parse(text).body if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
 
 
 def lesson_of(path: Path) -> Lesson | None:
-    """Return the lesson whose file name a file has, or begins with its number; None where it has none.
+    """Return the lesson whose number a file's name begins with; None for any other name.
 
     >>> lesson_of(Path("ada/04_ring.py")).title, lesson_of(Path("notes.py"))
     ('The ring, and when it wins', None)

@@ -1,4 +1,4 @@
-"""A learner's file judged: each exercise on virtual ranks, by its result, its bytes, its time, and that it ends."""
+"""Judge a learner's file: check each exercise on virtual ranks by its result, calls, bytes and time."""
 
 import ast
 import json
@@ -17,22 +17,23 @@ from collectives.errors import InputError, RunFailed
 from collectives.quoting import make_printable
 from collectives.units import format_size, format_time
 from course.checks.exercise import Exercise
-from course.files import NOTE, PREDICTIONS, STACK, WAITED, Lesson
-from replay.recording import CallKind
+from course.files import ERROR, OBSERVED, PREDICTIONS, STACK, Lesson
+from course.lines import LearnerCall
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.placement import place_round_robin
+from virtual.hosting.confinement import Confinement
 from virtual.hosting.host import MORE_TIME, VirtualHost
 from virtual.options import VirtualOptions
 from virtual.outcome import Finished
 from virtual.process.programs import UserProgram
 
-TRIAL_SECONDS = 60.0  # of real time, at most
-MOST_TEXT = 2000  # characters of what is said
+TRIAL_SECONDS = 120.0  # of real time; the limit of CPU time ends a loop long before
+MOST_TEXT = 2000  # characters of an error
 
 
 @dataclass(frozen=True)
 class JudgedExercise:
-    """What was found of one exercise: ``right``, ``wrong`` or ``to do``; where it is wrong, what, and in which line."""
+    """The state of one exercise, ``right``, ``wrong`` or ``to do``, with its error, the line and what it cost."""
 
     exercise: str
     state: str
@@ -40,23 +41,24 @@ class JudgedExercise:
     text: str = ""
     line: int = 0
     source: str = ""  # of that line
-    elapsed_s: float | None = None  # virtual, on the last world size
-    sent_bytes: int | None = None  # by the busiest rank
-    read: str = ""  # what to read where it is wrong
+    elapsed_s: float | None = None  # virtual time of the slowest measured call, on the last world size
+    sent_bytes: int | None = None  # by the busiest rank in one measured call
+    read: str = ""  # what to read after a wrong answer
 
 
 @dataclass(frozen=True)
 class PredictedNumber:
-    """What a learner has predicted, and what it is."""
+    """A learner's prediction, the right value, and why it is right."""
 
     name: str
     is_so: float
     said: float | None = None
+    why: str = ""
 
 
 @dataclass(frozen=True)
 class JudgedLesson:
-    """A learner's file judged."""
+    """A learner's file, judged."""
 
     lesson: int
     file: str
@@ -65,16 +67,25 @@ class JudgedLesson:
 
     @property
     def is_right(self) -> bool:
-        """Whether all exercises are."""
+        """Whether all exercises are right."""
         return all(one.state == "right" for one in self.exercises)
 
 
-def judge(lesson: Lesson, path: Path, host: VirtualHost, show: Callable[[str, str], object]) -> JudgedLesson:
-    """Try every exercise of a lesson with a learner's file; ``show`` gets what the file prints."""
-    found = [judge_exercise(lesson, path, host, show, exercise) for exercise in lesson.checks.EXERCISES]
+def judge(
+    lesson: Lesson,
+    path: Path,
+    host: VirtualHost,
+    show: Callable[[str, str], object],
+    confinement: Confinement | None = None,
+) -> JudgedLesson:
+    """Check every exercise of a lesson in a learner's file; ``show`` receives what the file prints.
+
+    A ``confinement`` names the files that the learner's file may use.
+    """
+    found = [judge_exercise(lesson, path, host, show, exercise, confinement) for exercise in lesson.checks.EXERCISES]
     judged, said = [one for one, _ in found], {name: value for _, said in found for name, value in said.items()}
-    wanted = lesson.checks.PREDICTED
-    predictions = tuple(PredictedNumber(name, value, said.get(name)) for name, value in wanted.items())
+    wanted = lesson.checks.predicted()
+    predictions = tuple(PredictedNumber(name, one.value, said.get(name), one.why) for name, one in wanted.items())
     return JudgedLesson(lesson.number, str(path), tuple(judged), predictions)
 
 
@@ -84,31 +95,68 @@ def judge_exercise(
     host: VirtualHost,
     show: Callable[[str, str], object],
     exercise: Exercise,
+    confinement: Confinement | None = None,
 ) -> tuple[JudgedExercise, dict[str, float]]:
-    """Try one exercise with a learner's file; return also the numbers that the file predicts."""
-    trials = _Trials(lesson, path.resolve(), host, show, exercise)
+    """Check one exercise of a learner's file; return also the numbers that the file predicts."""
+    trials = _Trials(lesson, path.resolve(), host, show, exercise, confinement)
     return trials.judge(), trials.said
 
 
 def make_cluster(racks: int, world_size: int) -> Cluster:
-    """Return the network of an exercise: 10 Gbit/s and 5 us a link, with racks a trunk that is no wider."""
+    """Return an exercise's network of 10 Gbit/s and 5 us per link; a trunk between racks is as thin as one link."""
     if racks:
         hosts = world_size // racks
         return place_round_robin(simcomm.two_level_tree(racks, hosts, "10 Gbit/s", "5 us", oversubscription=hosts))
     return simcomm.star(world_size, "10 Gbit/s", "5 us")
 
 
+@dataclass(frozen=True)
+class _Observed:
+    """The calls, waits and measured blocks of one trial, by rank."""
+
+    calls: dict[int, list[LearnerCall]]
+    measured: list[list[list[float]]]  # begin and end of each block, by rank
+    waited: Counter[str]  # seconds of all ranks by line
+
+    @property
+    def blocks(self) -> list[tuple[list[float], ...]]:
+        """The begin and end on every rank, of each block that all ranks have completed."""
+        return list(zip(*self.measured, strict=False))
+
+    @property
+    def elapsed(self) -> float | None:
+        """Seconds of the slowest block, from its first begin to its last end; None without a block."""
+        return max(
+            (max(end for _, end in block) - min(begin for begin, _ in block) for block in self.blocks), default=None
+        )
+
+    def most_sent(self, finished: Finished) -> int:
+        """Return the bytes that the busiest rank sends in one block."""
+        messages = finished.trace.messages if finished.trace is not None else None
+        most = 0
+        if messages is None or not len(messages):
+            return most
+        posted = np.where(np.isnan(messages.src_posted), messages.begin, messages.src_posted)
+        for block in self.blocks:
+            begin, end = np.array(block).T
+            inside = (posted >= begin[messages.src] - 1e-12) & (posted < end[messages.src] - 1e-12)
+            if inside.any():
+                most = max(most, int(np.bincount(messages.src[inside], weights=messages.nbytes[inside]).max()))
+        return most
+
+
 @dataclass
 class _Trials:
-    """One exercise, tried on one world size after the other until it is wrong; ``said`` are the file's predictions."""
+    """Trials of one exercise, one per world size until one is wrong; ``said`` holds the file's predictions."""
 
     lesson: Lesson
     path: Path
     host: VirtualHost
     show: Callable[[str, str], object]
     exercise: Exercise
+    confinement: Confinement | None = None
     said: dict[str, float] = field(default_factory=dict)
-    waited: Counter[str] = field(default_factory=Counter)  # seconds of all ranks, by the learner's line
+    observed: _Observed = field(default_factory=lambda: _Observed({}, [], Counter()))
 
     def judge(self) -> JudgedExercise:
         name, passed = self.exercise.name, list[int]()
@@ -116,9 +164,10 @@ class _Trials:
         for world_size in self.exercise.world_sizes:
             found, finished = self._try(world_size)
             if finished is not None:
-                elapsed, sent = finished.outcome.jobs[0].elapsed, most_sent(finished)
-                found = found or next(self._too_much(world_size, finished, elapsed, sent), None)
-                found = found or self._too_many(finished)
+                elapsed, sent = self.observed.elapsed, self.observed.most_sent(finished)
+                if found is None or not found.get("to_do"):
+                    found = next(self._wrong_calls(world_size), None) or found
+                found = found or next(self._wrong_cost(world_size, elapsed or 0.0, sent), None)
             if found is not None:
                 on = f"on {world_size} rank{'s' * (world_size > 1)}: " if max(self.exercise.world_sizes) > 1 else ""
                 line = found.get("line") or self._line_of(name)
@@ -140,39 +189,37 @@ class _Trials:
         return JudgedExercise(name, "right", tuple(passed), elapsed_s=elapsed, sent_bytes=sent)
 
     def _try(self, world_size: int) -> tuple[dict[str, Any] | None, Finished | None]:
-        """Return what is wrong, if anything, and the run, if it came to an end."""
-        with TemporaryDirectory(prefix="ringlab-learn-") as folder:
+        """Return the error, if any, and the run, if it came to an end."""
+        scratch = self.confinement.scratch if self.confinement is not None else None
+        with TemporaryDirectory(prefix="ringlab-learn-", dir=scratch) as folder:
             asked = (str(self.path), str(self.lesson.number), self.exercise.name, folder)
             program = UserProgram("course.trial", asked, is_module=True)
             options = VirtualOptions(program, world_size, make_cluster(self.exercise.racks, world_size), timing="live")
+            notes = Path(folder)
             try:
-                finished = self.host.run(options, timeout=TRIAL_SECONDS, show=self.show)
+                finished = self.host.run(options, timeout=TRIAL_SECONDS, show=self.show, confinement=self.confinement)
             except (InputError, RunFailed) as error:
                 why = str(error).replace(program.title, "your file").removesuffix(MORE_TIME)
-                return self._endless(Path(folder) / STACK, why), None
-            notes = Path(folder)
+                return self._endless(notes / STACK, why), None
             if (notes / PREDICTIONS).exists():
                 self.said.update(json.loads((notes / PREDICTIONS).read_text()))
-            self.waited = Counter()
+            self.observed = _read_observed(notes, world_size)
             for rank in range(world_size):
-                if (notes / WAITED.format(rank)).exists():
-                    self.waited.update(json.loads((notes / WAITED.format(rank)).read_text()))
-            for rank in range(world_size):
-                if (notes / NOTE.format(rank)).exists():
-                    found: dict[str, Any] = json.loads((notes / NOTE.format(rank)).read_text())
-                    early = self._mistake(finished, ("never waited", "in flight"))  # why it is wrong
+                if (notes / ERROR.format(rank)).exists():
+                    found: dict[str, Any] = json.loads((notes / ERROR.format(rank)).read_text())
+                    early = self._mistake(finished, ("never waited", "in flight"))  # the cause of a wrong result
                     return (early | {"text": f"{found['text']}\n{early['text']}"} if early else found), finished
             return self._mistake(finished), finished
 
     def _endless(self, stack: Path, why: str) -> dict[str, Any]:
-        """Return in which line a learner's function was when its seconds were over; else why there is no answer."""
+        """Return the line in which the CPU time ran out; otherwise why there is no result."""
         at = re.search(rf'File "{re.escape(str(self.path))}", line (\d+)', stack.read_text() if stack.exists() else "")
         if at is None:
-            return {"text": f"there is no answer: {why}"}
-        return {"text": "it does not end: the loop or call in this line goes on and on", "line": int(at[1])}
+            return {"text": f"no result: {why}"}
+        return {"text": "endless: the loop or call in this line does not end", "line": int(at[1])}
 
     def _mistake(self, finished: Finished, kinds: tuple[str, ...] = ()) -> dict[str, Any] | None:
-        """Return what the virtual ranks found, of these kinds or any: a deadlock, calls that do not fit, ..."""
+        """Return the first finding of the virtual ranks, of any or of the given kinds, such as a deadlock."""
         for finding in finished.outcome.findings:
             if kinds and finding.kind not in kinds:
                 continue
@@ -180,8 +227,24 @@ class _Trials:
             return {"text": finding.text, "line": (lines or [0])[0]}
         return None
 
-    def _too_much(self, world_size: int, finished: Finished, elapsed: float, sent: int) -> Iterator[dict[str, Any]]:
-        """Yield what a right result costs too much of, or too little."""
+    def _wrong_calls(self, world_size: int) -> Iterator[dict[str, Any]]:
+        """Yield the calls that the exercise does not allow, and messages to other ranks than it allows."""
+        allowed, receivers = self.exercise.calls, self.exercise.receivers
+        for rank, calls in self.observed.calls.items():
+            for call in calls:
+                if allowed is not None and call.name not in allowed:
+                    names = [f"dist.{name}" for name in sorted(allowed)]
+                    only = f"use only {', '.join(names[:-1])} and {names[-1]}"
+                    yield {
+                        "text": f"dist.{call.name} is not allowed in this exercise; {only}",
+                        "line": call.line,
+                    }
+                if receivers is not None and call.receiver >= 0 and call.receiver not in receivers(rank, world_size):
+                    to = " or ".join(map(str, sorted(receivers(rank, world_size)))) or "none"
+                    yield {"text": f"rank {rank} sends to rank {call.receiver}, not to {to}", "line": call.line}
+
+    def _wrong_cost(self, world_size: int, elapsed: float, sent: int) -> Iterator[dict[str, Any]]:
+        """Yield each limit that a correct result exceeds or falls below."""
         exercise = self.exercise
         if exercise.least_bytes is not None and sent < exercise.least_bytes(world_size):
             least = format_size(int(exercise.least_bytes(world_size)))
@@ -191,44 +254,36 @@ class _Trials:
         if exercise.most_bytes is not None and sent > exercise.most_bytes(world_size):
             most = format_size(int(exercise.most_bytes(world_size)))
             yield {
-                "text": f"the result is right, but a rank sends {format_size(sent)} where {most} do: {exercise.hint}",
-                "line": self._busiest_line(finished),
+                "text": f"the result is right, but a rank sends {format_size(sent)}; {most} is enough: {exercise.hint}",
+                "line": self._busiest_line(),
             }
+        if exercise.all_reduced is not None:
+            wanted = sorted(exercise.all_reduced(world_size))
+            got = sorted(call.nbytes for call in self.observed.calls.get(0, []) if call.name == "all_reduce")
+            if got != wanted:
+                number = f"{len(got)} all_reduces, not {len(wanted)}"
+                different = f"all_reduces of {_sizes(got)}, not of {_sizes(wanted)}"
+                calls = number if len(got) != len(wanted) else different
+                text = f"the result is right, but a rank calls {calls}: {exercise.hint}"
+                yield {"text": text, "line": self._busiest_line()}
         if exercise.most_seconds is not None and elapsed > exercise.most_seconds(world_size):
             most = format_time(exercise.most_seconds(world_size))
-            took = f"the result is right, but takes {format_time(elapsed)} where {most} do"
-            (line, _), *_ = (*self.waited.most_common(1), ("0", 0.0))
-            where = "; in this line ranks wait longest" if line != "0" else ""
+            took = f"the result is right, but takes {format_time(elapsed)}; {most} is enough"
+            (line, _), *_ = (*self.observed.waited.most_common(1), ("0", 0.0))
+            where = "; ranks wait longest in this line" if line != "0" else ""
             yield {"text": f"{took}: {exercise.hint}{where}", "line": int(line)}
 
-    def _too_many(self, finished: Finished) -> dict[str, Any] | None:
-        """Return that a rank calls more all_reduces than are needed, where it does."""
-        recording, most = finished.recordings[0], self.exercise.most_all_reduces
-        if recording is None or most is None:
-            return None
-        calls = recording.calls
-        count = sum(recording.verbs[verb] == "all_reduce" for verb in calls.verb[calls.rank == 0])
-        if count <= most:
-            return None
-        return {
-            "text": f"the result is right, but a rank calls {count} all_reduces where {most} do: {self.exercise.hint}",
-            "line": self._busiest_line(finished),
-        }
-
-    def _busiest_line(self, finished: Finished) -> int:
-        """Return the learner's line that sends the most bytes, 0 where none of the file does."""
-        recording = finished.recordings[0]
-        if recording is None:
-            return 0
-        calls, sent = recording.calls, Counter[int]()
-        for site, kind, nbytes in zip(calls.site.tolist(), calls.kind.tolist(), calls.nbytes.tolist(), strict=True):
-            place = recording.sites[site]
-            if kind != CallKind.RECV and Path(place.file).resolve() == self.path:
-                sent[place.line] += nbytes
+    def _busiest_line(self) -> int:
+        """Return the learner's line that sends the most bytes, 0 if no line sends any."""
+        sent = Counter[int]()
+        for calls in self.observed.calls.values():
+            for call in calls:
+                if call.receiver >= 0 or call.name not in ("recv", "irecv"):
+                    sent[call.line] += call.nbytes
         return sent.most_common(1)[0][0] if sent else 0
 
     def _line_of(self, name: str) -> int:
-        """Return the line in which a learner's function begins, 0 where it is not there."""
+        """Return the line in which a learner's function begins, 0 if the file has no such function."""
         try:
             nodes = ast.parse(self.path.read_bytes()).body
         except SyntaxError:
@@ -241,9 +296,22 @@ class _Trials:
         return make_printable(lines[line - 1].strip()) if 0 < line <= len(lines) else ""
 
 
-def most_sent(finished: Finished) -> int:
-    """Return the bytes that the busiest rank has sent."""
-    messages = finished.trace.messages if finished.trace is not None else None
-    if messages is None or not len(messages):
-        return 0
-    return int(np.bincount(messages.src, weights=messages.nbytes).max())
+def _read_observed(notes: Path, world_size: int) -> _Observed:
+    found = _Observed({}, [], Counter())
+    for rank in range(world_size):
+        file = notes / OBSERVED.format(rank)
+        plain = json.loads(file.read_text()) if file.exists() else {"waited": {}, "calls": [], "measured": []}
+        found.calls[rank] = [LearnerCall(*call) for call in plain["calls"]]
+        found.measured.append(plain["measured"])
+        found.waited.update(plain["waited"])
+    return found
+
+
+def _sizes(nbytes: list[int]) -> str:
+    """Return numbers of bytes in words, each with how often it occurs.
+
+    >>> _sizes([100, 100, 7])
+    '2 x 100 B, 7 B'
+    """
+    counts = Counter(nbytes)
+    return ", ".join(f"{count} x " * (count > 1) + format_size(size) for size, count in counts.items())

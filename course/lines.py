@@ -1,4 +1,4 @@
-"""Which lines of a learner's file wrote into a tensor, returned from a function, and waited: noted for one rank."""
+"""Observe one rank of a learner's program: which lines write tensors, return, communicate and wait."""
 
 import sys
 from collections import Counter
@@ -6,82 +6,98 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from traceback import walk_tb
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from course.checks.exercise import WrongAnswerError
+from course.checks.exercise import POINT_TO_POINT, WrongAnswerError
 from virtual.matching.samples import is_plain
 from virtual.ranks.rank import Rank
 from virtual.ranks.watching import Watcher
 
 
-class LineNotes(TorchDispatchMode):
-    """Notes of a rank's operators which line of a file carries them out, and what memory they write.
+class LearnerCall(NamedTuple):
+    """A communication call of the learner's file, as its rank made it."""
 
-    Of lines that are on the stack at once it takes that of the exercise's own functions or methods, else the innermost.
+    name: str  # of the function of torch.distributed: "isend"
+    line: int
+    receiver: int  # the rank that a message goes to; -1 for every other call
+    nbytes: int
+
+
+class LineNotes(TorchDispatchMode):
+    """Records for one rank which line of a file runs each operator and what memory that writes.
+
+    Of all lines on the stack it takes the exercise's own functions and methods, else the innermost line.
     """
 
     def __init__(self, file: str, functions: Collection[str], others: Collection[str]) -> None:
-        """Take what the exercise's functions and classes are called, and those of the file's other exercises."""
+        """Take the names of the exercise's functions and classes, and those of the file's other exercises."""
         super().__init__()
         self.file, self.functions, self.others = file, functions, others
-        self.written: list[tuple[int, int, int]] = []  # the first address, the one behind the last, and the line
-        self.returned, self.is_procedure = 0, False  # where a function has returned last, and whether it was None
-        self.active = 0  # which has last written or posted anything
+        self.written: list[tuple[int, int, int]] = []  # first address, end address, line
+        self.returned, self.is_procedure = 0, False  # line of the last return, and whether it returned None
+        self.active = 0  # line that wrote or communicated last
         self.waited = Counter[int]()  # seconds by line
+        self.calls: list[LearnerCall] = []
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # else torch imports its compiler with the first operator, and takes 2 ms for each
+        return False  # otherwise torch imports its compiler with the first operator, and takes 2 ms for each
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         found = func(*args, **(kwargs or {}))
         line = self.here()
         if line and not func.is_view:
             self.active = line
-            schema = func._schema
-            given = [one for one, said in zip(args, schema.arguments, strict=False) if said.alias_info]
-            for tensor in tree_leaves([given, found]):
+            arguments = zip(args, func._schema.arguments, strict=False)
+            changed = [argument for argument, declared in arguments if declared.alias_info]
+            for tensor in tree_leaves([changed, found]):
                 self.note(tensor, line)
         return found
 
     def here(self) -> int:
-        """Return the line of the file that is being carried out; 0 where none is."""
+        """Return the line of the file that is running; 0 if none is."""
+        return self.locate()[0]
+
+    def locate(self) -> tuple[int, str]:
+        """Return the line of the file that is running, and the function of torch.distributed that it called."""
         frame: FrameType | None = sys._getframe(1)
-        line = 0
+        line, called = 0, ""
         while frame is not None:
             if frame.f_code.co_filename == self.file:
                 if self.is_own(frame):
-                    return frame.f_lineno
+                    return frame.f_lineno, called
                 line = line or frame.f_lineno
+            elif not line and frame.f_code.co_name in POINT_TO_POINT and frame.f_code.co_filename == C10D:
+                called = frame.f_code.co_name
             frame = frame.f_back
-        return line
+        return line, called
 
     def is_own(self, frame: FrameType) -> bool:
-        """Return whether a frame is of one of the exercise's functions or of a method of its classes."""
+        """Return whether a frame belongs to one of the exercise's functions or to a method of its classes."""
         name = frame.f_code.co_qualname
         return name in self.functions or name.rpartition(".")[0] in self.functions
 
     def note(self, tensor: Any, line: int) -> None:
-        """Note that a line has written into a tensor."""
+        """Record that a line has written a tensor."""
         if isinstance(tensor, torch.Tensor) and is_plain(tensor) and tensor.numel():
             begin = tensor.data_ptr()
             last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
             self.written.append((begin, begin + (last + 1) * tensor.element_size(), line))
 
     def profile(self, frame: FrameType, event: str, value: Any) -> None:
-        """Be the interpreter's profiler, which hears of returns."""
+        """Record the last return of the file's functions; called by the interpreter as its profiler."""
         if event == "return" and frame.f_code.co_filename == self.file:
             outer = frame.f_code.co_qualname.partition(".")[0]
             if outer not in (*self.others, "<module>"):
                 self.returned, self.is_procedure = frame.f_lineno, value is None
 
     def line_of(self, error: WrongAnswerError) -> tuple[int, str]:
-        """Return the line that a wrong answer comes from, and in words what it has done."""
+        """Return the line that a wrong answer comes from, and in words what the line did."""
         tensor = error.tensor
         if isinstance(tensor, torch.Tensor) and is_plain(tensor) and tensor.numel():
             steps = zip(error.place, tensor.stride(), strict=True)
@@ -91,41 +107,50 @@ class LineNotes(TorchDispatchMode):
                     return line, "this line wrote it last"
             if self.active and self.is_procedure:
                 return self.active, "nothing was written there; this line was the last to write or send anything"
-        for frame, line in walk_tb(error.__traceback__):  # what the learner's function calls may find it out
+        for frame, line in walk_tb(error.__traceback__):  # a check that the learner's own function calls
             if frame.f_code.co_filename == self.file and self.is_own(frame):
                 return line, ""
         return self.returned, ""
 
 
+C10D = str(dist.distributed_c10d.__file__)
+HALVES = {"sends": "send", "receives": "recv"}  # names of messages that no function of C10D posts
+
+
 class LineWatcher(Watcher):
-    """Notes the lines whose messages and collectives write a rank's tensors, and those in which it waits."""
+    """Records the lines of one rank whose messages and collectives write tensors, and the lines that wait."""
 
     def __init__(self, rank: Rank, notes: LineNotes) -> None:
         super().__init__()
         self.rank, self.notes = rank, notes
-        self._lines: dict[Any, int] = {}  # of what was posted
+        self._lines: dict[Any, int] = {}  # by posted call
         self._clock = rank.clock
 
     def posted(self, posted: Any) -> None:
-        """Note the line."""
+        """Record the line and the function that posted it."""
         if posted.rank is self.rank:
-            self._lines[posted] = line = self.notes.here()
+            line, called = self.notes.locate()
+            self._lines[posted] = line
             self.notes.active = line or self.notes.active
             self._clock = self.rank.clock
+            name = called or HALVES.get(posted.way) or posted.likeness.verb
+            receiver = posted.peer_in_world if posted.way == "sends" else -1
+            nbytes = sum(tensor.nbytes for tensor in posted.tensors)
+            self.notes.calls.append(LearnerCall(name, line, receiver, nbytes))
 
     def arrived(self, sender: Any, receiver: Any) -> None:
-        """Note what a message has written."""
+        """Record what a message has written."""
         if receiver in self._lines:
             self.notes.note(receiver.tensors[0], self._lines[receiver])
 
     def moved(self, collective: Any) -> None:
-        """Note what a collective has written."""
+        """Record what a collective has written."""
         for call in filter(self._lines.__contains__, collective.calls.values()):
             for tensor in tree_leaves(call.exchange.taken):
                 self.notes.note(tensor, self._lines[call])
 
     def waited(self, posted: Any) -> None:
-        """Note how long the rank has waited."""
+        """Record how long the rank has waited."""
         if posted.rank is self.rank:
             self.notes.waited[self.notes.here()] += self.rank.clock - self._clock
             self._clock = self.rank.clock
@@ -133,7 +158,7 @@ class LineWatcher(Watcher):
 
 @contextmanager
 def noting_lines(file: str, functions: Collection[str], others: Collection[str]) -> Iterator[LineNotes]:
-    """Note the lines of a file that the calling rank carries out for an exercise."""
+    """Record the lines of a file that the calling rank runs for an exercise."""
     group: Any = dist.group.WORLD
     world, notes = group.group.world, LineNotes(file, functions, others)
     world.watch.put((*world.watch.watchers, LineWatcher(world.me(), notes)))

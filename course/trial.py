@@ -1,8 +1,8 @@
-"""Try one exercise of a lesson with a learner's file: what each virtual rank executes.
+"""Check one exercise of a learner's file: the program that each virtual rank runs.
 
     python -m course.trial FILE LESSON EXERCISE NOTES
 
-What a rank has to say of it, it writes into the folder NOTES: ``rank-0.json``; rank 0 its predictions too.
+Each rank writes its error and its observations into the folder NOTES; rank 0 also writes the file's predictions.
 """
 
 import faulthandler
@@ -18,18 +18,19 @@ from typing import Any
 
 import torch.distributed as dist
 
-from course.checks.exercise import WrongAnswerError
-from course.files import NOTE, PREDICTIONS, STACK, WAITED, find_lesson
+from course.checks.exercise import MEASURED, WrongAnswerError, read_number
+from course.files import ERROR, OBSERVED, PREDICTIONS, STACK, find_lesson
 from course.lines import LineNotes, noting_lines
 
-CPU_SECONDS, MEMORY = 20, 8 << 30  # of one trial, all its ranks
+CPU_SECONDS = 6  # of one trial, all its ranks together; a solution needs less than two
+MEMORY = 4 << 30  # bytes of data, of which the ranks themselves take less than one GiB
 
 
 def main() -> None:
-    """Load the learner's file and call the exercise's check; exit with status 1 where it raises."""
+    """Load the learner's file and call the exercise's check; exit with status 1 if the file raises."""
     path, number, name, notes = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], Path(sys.argv[4])
     warnings.simplefilter("ignore")
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 5))
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 1))
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     exercises = {one.name: one for one in find_lesson(number).checks.EXERCISES}
     exercise, own = exercises[name], name.split(", ")
@@ -37,27 +38,32 @@ def main() -> None:
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     if rank == 0:
-        faulthandler.register(signal.SIGXCPU, (notes / STACK).open("w"))  # says in which line a loop never ends
+        faulthandler.register(signal.SIGXCPU, (notes / STACK).open("w"))  # names the line of an endless loop
     with noting_lines(str(path), own, others) as lines:
+        lesson = ModuleType("lesson")
         try:
-            lesson = load(path)
+            load(path, lesson)
             if rank == 0:
                 (notes / PREDICTIONS).write_text(json.dumps(numbers_in(getattr(lesson, "PREDICTIONS", None))))
             missing = [one for one in own if not hasattr(lesson, one)]
             if missing:
-                raise WrongAnswerError(f"{path.name} has no {missing[0]} any more")
+                raise WrongAnswerError(f"{path.name} has no {missing[0]}; write it again")
             exercise.check(lesson)
         except (Exception, SystemExit) as error:
-            (notes / NOTE.format(rank)).write_text(json.dumps(describe(error, path, lines)))
+            (notes / ERROR.format(rank)).write_text(json.dumps(describe(error, path, lines)))
             if not isinstance(error, WrongAnswerError):
-                sys.exit(1)  # else the run goes on, and what nobody waits for is told
+                sys.exit(1)  # a wrong answer lets the run go on, which finds unmatched messages
         finally:
-            (notes / WAITED.format(rank)).write_text(json.dumps(lines.waited))
+            observed = {
+                "waited": lines.waited,
+                "calls": lines.calls,
+                "measured": lesson.__dict__.get(MEASURED, []),
+            }
+            (notes / OBSERVED.format(rank)).write_text(json.dumps(observed))
 
 
-def load(path: Path) -> ModuleType:
-    """Execute a learner's file as a module, not as a program."""
-    lesson = ModuleType("lesson")
+def load(path: Path, lesson: ModuleType) -> ModuleType:
+    """Run a learner's file as the given module, not as a program; return the module."""
     lesson.__file__ = str(path)
     sys.modules["lesson"] = lesson
     exec(compile(path.read_bytes(), str(path), "exec"), lesson.__dict__)
@@ -65,14 +71,19 @@ def load(path: Path) -> ModuleType:
 
 
 def numbers_in(predictions: Any) -> dict[str, float]:
-    """Return what a learner has predicted, without what is no number."""
+    """Return a learner's predictions that are numbers.
+
+    >>> numbers_in({"seconds": 2, "bytes": None})
+    {'seconds': 2.0}
+    """
     if not isinstance(predictions, dict):
         return {}
-    return {str(name): float(said) for name, said in predictions.items() if isinstance(said, (int, float))}
+    numbers = {str(name): read_number(given) for name, given in predictions.items()}
+    return {name: number for name, number in numbers.items() if number is not None}
 
 
 def describe(error: Exception | SystemExit, path: Path, lines: LineNotes) -> dict[str, Any]:
-    """Return what went wrong, in words, and the learner's line, 0 where it is in none."""
+    """Return the error in words and the learner's line, 0 if no line of the file is at fault."""
     if isinstance(error, WrongAnswerError):
         line, done = lines.line_of(error)
         return {"text": f"{error}; {done}" if done else str(error), "line": line}
@@ -82,9 +93,15 @@ def describe(error: Exception | SystemExit, path: Path, lines: LineNotes) -> dic
         line = error.lineno or 0
     text = "\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", [])])
     if isinstance(error, SystemExit):
-        text = "this line ends the whole program of its rank; a function that is done returns"
-    to_do = isinstance(error, NotImplementedError)
-    return {"text": text, "line": line, "to_do": to_do}
+        text = "this line ends the whole program of its rank; return from the function instead"
+    elif is_out_of_memory(error):
+        text = f"out of memory: a check may use {MEMORY >> 30} GiB; allocate less"
+    return {"text": text, "line": line, "to_do": isinstance(error, NotImplementedError)}
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether Python or torch could not allocate memory."""
+    return isinstance(error, MemoryError) or "allocate memory" in str(error) or "bad_alloc" in str(error)
 
 
 if __name__ == "__main__":

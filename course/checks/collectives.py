@@ -1,32 +1,46 @@
 """Checks of lesson 3: broadcast, reduce and all_reduce by hand."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import ModuleType
 
 import torch
 import torch.distributed as dist
 
-from course.checks.exercise import ALPHA, BETA, Exercise, Shown, WrongAnswerError, expect_close
+from course.checks.exercise import (
+    ALPHA,
+    BETA,
+    BLOCKING,
+    Exercise,
+    Predicted,
+    Shown,
+    WrongAnswerError,
+    expect_close,
+    measuring,
+)
 from course.checks.values import COUNTS, OWN, PLACES, counts_in
 
 ELEMENTS = 1000
+MEASURED = ELEMENTS, torch.float32
+SMALL = (9, torch.int64), (3, torch.float64), (1, torch.float32)  # also fewer elements than ranks
 
 
-def values(rank: int, elements: int = ELEMENTS) -> torch.Tensor:
-    """Return whole numbers of a rank, as ``value_at`` has them; sums are exact in any order."""
-    return torch.arange(elements, dtype=torch.float32) % PLACES + OWN * COUNTS**rank
+def values(rank: int, elements: int = ELEMENTS, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Return a rank's whole numbers, those of ``value_at``; their sums are exact in every order."""
+    return torch.arange(elements, dtype=dtype) % PLACES + OWN * COUNTS**rank
 
 
-def expect_sum(got: torch.Tensor, ranks: Iterable[int], what: str) -> None:
-    """Raise WrongAnswerError unless a tensor is the sum of some ranks' values; say whose are in it instead."""
+def expect_sum(got: torch.Tensor, ranks: Iterable[int], what: str, elements: int | None = None) -> None:
+    """Raise WrongAnswerError unless a tensor is the sum of these ranks' values; say whose values it holds."""
     ranks = list(ranks)
-    wanted = torch.stack([values(rank, len(got)) for rank in ranks]).sum(0)
+    if len(got) != (elements or len(got)):
+        raise WrongAnswerError(f"{what} must have {elements} elements, not {len(got)}", got, [0])
+    wanted = torch.stack([values(rank, len(got), got.dtype) for rank in ranks]).sum(0)
     differs = got != wanted
     if differs.any():
         place = int(differs.nonzero()[0])
         share = f"{int(differs.sum())} of {len(got)} elements differ"
         raise WrongAnswerError(
-            f"{what} should hold at [{place}] {whose(dict.fromkeys(ranks, 1))}, and holds "
+            f"{what} must hold {whose(dict.fromkeys(ranks, 1))} at [{place}], and holds "
             f"{contents(float(got[place]), place)} ({share})",
             got,
             [place],
@@ -34,16 +48,16 @@ def expect_sum(got: torch.Tensor, ranks: Iterable[int], what: str) -> None:
 
 
 def contents(value: float, place: int) -> str:
-    """Return in words of whose values an element is the sum.
+    """Return in words which ranks' values an element is the sum of.
 
     >>> contents(float(2 * values(0)[3] + values(2)[3]), 3), contents(7.5, 3), contents(float(values(1)[2]), 3)
-    ("rank 0's 2 times and rank 2's", '7.5', "rank 1's, of another place")
+    ("rank 0's 2 times and rank 2's", '7.5', "rank 1's, from another place")
     """
     counts, rest = counts_in(value), value % OWN
     if not counts or rest != int(rest):
         return f"{value:g}"
     is_of_place = rest == place % PLACES * sum(counts.values())
-    return whose(counts) + ("" if is_of_place else ", of another place")
+    return whose(counts) + ("" if is_of_place else ", from another place")
 
 
 def whose(counts: dict[int, int]) -> str:
@@ -52,43 +66,66 @@ def whose(counts: dict[int, int]) -> str:
 
 
 def broadcast(lesson: ModuleType) -> None:
-    for src in range(dist.get_world_size()):
-        tensor = values(dist.get_rank())
+    rank, last = dist.get_rank(), dist.get_world_size() - 1
+    tensor = values(rank)
+    with measuring(lesson):
+        lesson.broadcast(tensor, 0)
+    expect_sum(tensor, [0], f"rank {rank}: tensor after broadcast from rank 0")
+    for src, (elements, dtype) in zip((last, last // 2, last), SMALL, strict=True):
+        tensor = values(rank, elements, dtype)
         lesson.broadcast(tensor, src)
-        expect_sum(tensor, [src], f"rank {dist.get_rank()}: tensor after broadcast from rank {src}")
+        expect_sum(tensor, [src], f"rank {rank}: tensor after broadcast from rank {src}")
 
 
 def reduce(lesson: ModuleType) -> None:
-    rank = dist.get_rank()
-    for dst in range(dist.get_world_size()):
-        tensor = values(rank)
-        lesson.reduce(tensor, dst)
-        if rank == dst:
-            expect_sum(tensor, range(dist.get_world_size()), f"rank {rank}: the sum after reduce to rank {dst}")
+    rank, last = dist.get_rank(), dist.get_world_size() - 1
+    for dst, (elements, dtype) in zip((0, last, last // 2, last), (MEASURED, *SMALL), strict=True):
+        tensor = values(rank, elements, dtype)
+        if (elements, dtype) == MEASURED:
+            with measuring(lesson):
+                lesson.reduce(tensor, dst)
         else:
-            expect_sum(tensor, [rank], f"rank {rank}: tensor, which must stay in a reduce to rank {dst},")
+            lesson.reduce(tensor, dst)
+        if rank == dst:
+            expect_sum(tensor, range(last + 1), f"rank {rank}: the sum after reduce to rank {dst}")
+        else:
+            expect_sum(tensor, [rank], f"rank {rank}: tensor, which must not change in a reduce to rank {dst},")
 
 
 def all_reduce(lesson: ModuleType) -> None:
-    tensor = values(dist.get_rank())
-    lesson.all_reduce(tensor)
-    expect_sum(tensor, range(dist.get_world_size()), f"rank {dist.get_rank()}: the sum")
+    check_sums(lesson, lesson.all_reduce, (MEASURED, *SMALL))
+
+
+def check_sums(
+    lesson: ModuleType, function: Callable[[torch.Tensor], object], cases: Iterable[tuple[int, torch.dtype]]
+) -> None:
+    """Call an all_reduce for each number of elements and type; measure the first call."""
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    for number, (elements, dtype) in enumerate(cases):
+        tensor = values(rank, elements, dtype)
+        if number:
+            function(tensor)
+        else:
+            with measuring(lesson):
+                function(tensor)
+        of = f" of {elements} element{'s' * (elements > 1)}, {str(dtype).removeprefix('torch.')}," * bool(number)
+        expect_sum(tensor, range(world_size), f"rank {rank}: the sum{of}", elements)
 
 
 def all_reduce_seconds(lesson: ModuleType) -> None:
-    for p, nbytes in ((2, 1000), (8, 8 << 20)):
+    for p, nbytes in ((2, 1000), (5, 1 << 16), (8, 8 << 20)):
         wanted = 2 * (p - 1) * (ALPHA + nbytes * BETA)
         mistakes = {
-            "p messages each way: rank 0 sends itself nothing": 2 * p * (ALPHA + nbytes * BETA),
+            "p messages each way: rank 0 sends nothing to itself": 2 * p * (ALPHA + nbytes * BETA),
             "one way: the sum goes back as well": wanted / 2,
-            "alpha once each way: every message pays it": 2 * (ALPHA + (p - 1) * nbytes * BETA),
+            "one alpha each way: every message pays it": 2 * (ALPHA + (p - 1) * nbytes * BETA),
         }
         got = lesson.all_reduce_seconds(p, nbytes, ALPHA, BETA)
         expect_close(got, wanted, f"all_reduce_seconds({p}, {nbytes}, ..)", mistakes=mistakes)
 
 
 def one_by_one(p: int) -> float:
-    return 1.01 * (p - 1) * (ALPHA + 4 * ELEMENTS * BETA)
+    return 1.01 * (p - 1) * (ALPHA + 4 * ELEMENTS * BETA) + 1e-9
 
 
 HINT = "each rank but one needs one message each way"
@@ -97,31 +134,44 @@ EXERCISES = [
         "broadcast",
         broadcast,
         "torch.distributed.broadcast: what each rank holds before and after; the question above 'Your turn'",
-        (2, 5),
-        most_seconds=lambda p: p * one_by_one(p),
+        (1, 2, 3, 5),
+        calls=BLOCKING,
+        most_seconds=one_by_one,
         hint=HINT,
     ),
     Exercise(
         "reduce",
         reduce,
-        "torch.distributed.reduce: what root holds afterwards, and what the others may",
-        (2, 5),
-        most_seconds=lambda p: p * one_by_one(p),
+        "torch.distributed.reduce: what the root holds afterwards, and what the others may hold",
+        (1, 2, 3, 5),
+        calls=BLOCKING,
+        most_seconds=one_by_one,
         hint=HINT,
     ),
     Exercise(
         "all_reduce",
         all_reduce,
-        "torch.distributed.all_reduce; your own two functions before it",
-        (1, 2, 5),
+        "torch.distributed.all_reduce; your own two functions above it",
+        (1, 2, 3, 5),
+        calls=BLOCKING,
         most_seconds=lambda p: 2 * one_by_one(p),
         hint=HINT,
     ),
     Exercise(
         "all_reduce_seconds",
         all_reduce_seconds,
-        "lesson 1: alpha + n * beta; which messages wait for each other, by `ringlab learn 3 --show`",
+        "lesson 1: alpha + n * beta; which messages wait for each other, in `ringlab learn 3 --show`",
     ),
 ]
-PREDICTED = {"seconds of the all_reduce of 8 MiB on 8 ranks": 14 * (ALPHA + (8 << 20) * BETA)}
+
+
+def predicted() -> dict[str, Predicted]:
+    return {
+        "seconds of the all_reduce of 8 MiB on 8 ranks": Predicted(
+            14 * (ALPHA + (8 << 20) * BETA),
+            "Rank 0 takes part in all 14 messages, 7 each way, one after the other, and each takes 6.7 ms.",
+        )
+    }
+
+
 SHOWN = Shown(8, "all_reduce/naive", 8 << 20, call=lambda lesson, tensor: lesson.all_reduce(tensor))

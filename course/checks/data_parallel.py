@@ -1,6 +1,7 @@
 """Checks of lesson 6: data parallel by hand, and with buckets that overlap backward."""
 
 import time
+from itertools import pairwise
 from types import ModuleType
 from typing import Any
 
@@ -8,10 +9,23 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from course.checks.exercise import ALPHA, BETA, Exercise, Shown, WrongAnswerError, expect_equal
+from course.checks.exercise import (
+    ALPHA,
+    BETA,
+    Exercise,
+    Predicted,
+    Shown,
+    WrongAnswerError,
+    expect_equal,
+    measuring,
+)
 
 LAYERS, WIDTH, BACKWARD = 5, 256, 1e-3  # seconds that backward takes to reach the layer before
-BUCKET = 2 * WIDTH * WIDTH * 4  # bytes: two layers
+LAYER = WIDTH * WIDTH * 4  # bytes
+BUCKET = 2 * LAYER
+STEPS = 3
+ODD_WIDTHS, ODD_BUCKET = (3, 4, 3, 4), 112  # of float64: a weight of 96 bytes, then a bias of 32, 24 and 32
+ODD_BUCKETS = [128, 120, 128]  # one layer each, whether its weight or its bias comes first
 
 
 class SlowBackward(torch.autograd.Function):
@@ -37,73 +51,124 @@ def model() -> nn.Sequential:
     return nn.Sequential(*(Layer(WIDTH, WIDTH, bias=False) for _ in range(LAYERS)))
 
 
-def backward(of: nn.Module) -> None:
-    of(torch.full((1, WIDTH), float(dist.get_rank() + 1))).sum().backward()
+def odd_model() -> nn.Sequential:
+    """Return a float64 model of layers of unlike sizes, with biases."""
+    torch.manual_seed(1)
+    return nn.Sequential(*(nn.Linear(*pair, dtype=torch.float64) for pair in pairwise(ODD_WIDTHS)))
 
 
-def expected_means() -> list[torch.Tensor]:
+def inputs_of(of: nn.Sequential, rank: int, step: int) -> torch.Tensor:
+    weight: Any = of[0].weight
+    return torch.full((1, weight.shape[1]), float(rank + 1 + 3 * step), dtype=weight.dtype)
+
+
+def backward(of: nn.Sequential, step: int) -> None:
+    of(inputs_of(of, dist.get_rank(), step)).sum().backward()
+
+
+def expected_means(of: nn.Sequential, step: int) -> list[torch.Tensor]:
     world_size, means = dist.get_world_size(), []
+    parameters = [parameter.detach().clone().requires_grad_() for parameter in of.parameters()]
+    names = [name for name, _ in of.named_parameters()]
     for rank in range(world_size):
-        alone = model()
-        alone.requires_grad_()
-        inputs = torch.full((1, WIDTH), float(rank + 1))
-        for layer in alone:
-            inputs = nn.functional.linear(inputs, layer.weight)
-        inputs.sum().backward()
-        means.append([p.grad / world_size for p in alone.parameters()])
+        values: Any = inputs_of(of, rank, step)
+        for number in range(len(of)):
+            weight, bias = (
+                parameters[names.index(f"{number}.{kind}")] if f"{number}.{kind}" in names else None
+                for kind in ("weight", "bias")
+            )
+            assert weight is not None
+            values = nn.functional.linear(values, weight, bias)
+        means.append([each / world_size for each in torch.autograd.grad(values.sum(), parameters)])
     return [torch.stack(each).sum(0) for each in zip(*means, strict=True)]
 
 
-def expect_means(of: nn.Module, when: str = "") -> None:
-    for number, (parameter, mean) in enumerate(zip(of.parameters(), expected_means(), strict=True)):
+def expect_means(of: nn.Sequential, step: int, when: str = "") -> None:
+    for number, (parameter, mean) in enumerate(zip(of.parameters(), expected_means(of, step), strict=True)):
         if parameter.grad is None:
             raise WrongAnswerError(f"{when}rank {dist.get_rank()}: parameter {number} has no gradient")
         expect_equal(parameter.grad, mean, f"{when}rank {dist.get_rank()}: the gradient of parameter {number}")
 
 
 def average_gradients(lesson: ModuleType) -> None:
-    mine = model()
-    backward(mine)
-    mine.frozen = nn.Parameter(torch.zeros(3))  # type: ignore[assignment]  # without a gradient
-    lesson.average_gradients(mine)
-    if mine.frozen.grad is not None:
-        raise WrongAnswerError("a parameter whose gradient is None has one afterwards; it should stay None")
-    del mine.frozen
-    expect_means(mine)
+    for make in (model, odd_model):
+        mine = make()
+        for step in range(2):
+            mine.zero_grad()
+            if make is model and step == 0:
+                with measuring(lesson):
+                    backward(mine, step)
+                    lesson.average_gradients(mine)
+            else:
+                backward(mine, step)
+                unused = nn.Parameter(torch.zeros(3))
+                mine.register_parameter("unused", unused)
+                lesson.average_gradients(mine)
+                mine.register_parameter("unused", None)
+                if unused.grad is not None:
+                    raise WrongAnswerError("a parameter whose gradient is None has one afterwards; it must stay None")
+            expect_means(mine, step, f"step {step + 1}, " * bool(step))
 
 
 def overlapped_gradients(lesson: ModuleType) -> None:
     mine = model()
     averaging = lesson.OverlappedGradients(mine, BUCKET)
-    for step in range(2):
+    for step in range(STEPS):
         mine.zero_grad()
-        backward(mine)
+        with measuring(lesson):
+            backward(mine, step)
+            averaging.finish()
+        expect_means(mine, step, f"step {step + 1}, ")
+    odd = odd_model()
+    averaging = lesson.OverlappedGradients(odd, ODD_BUCKET)
+    for step in range(2):
+        odd.zero_grad(set_to_none=bool(step))
+        backward(odd, step)
         averaging.finish()
-        expect_means(mine, f"step {step + 1}, ")
+        expect_means(odd, step, f"in layers of unlike sizes, step {step + 1}, ")
+
+
+def bucket_bytes(world_size: int) -> list[int]:
+    """Return the bytes of every all_reduce of a rank's check."""
+    step = [BUCKET] * (LAYERS // 2) + [LAYER] * (LAYERS % 2)
+    return STEPS * step + 2 * ODD_BUCKETS
 
 
 def all_reduce_seconds(p: int) -> float:
-    return 2 * (p - 1) * (ALPHA + WIDTH * WIDTH * 4 / p * BETA)
+    return 2 * (p - 1) * (ALPHA + LAYER / p * BETA)
 
 
 EXERCISES = [
     Exercise(
         "average_gradients",
         average_gradients,
-        "torch.distributed.all_reduce sums; Tensor.div_; parameters whose grad is None",
-        (1, 2, 4),
+        "torch.distributed.all_reduce, which sums; Tensor.div_; parameters whose grad is None",
+        (1, 2, 3, 5),
     ),
     Exercise(
         "OverlappedGradients",
         overlapped_gradients,
         "Tensor.register_post_accumulate_grad_hook; what all_reduce with async_op=True "
         "returns; torch's note 'Distributed Data Parallel' on buckets",
-        (2, 4),
-        most_seconds=lambda p: 2 * 1.05 * ((LAYERS - 1) * BACKWARD + all_reduce_seconds(p)),
-        most_all_reduces=2 * -(-LAYERS // 2),
-        hint="a bucket is of the last two layers, the next of the two before, and so on; each bucket's all_reduce "
-        "begins, with async_op=True, in the hook of its last gradient; only the last one is waited for after backward",
+        (2, 3, 5),
+        most_seconds=lambda p: 1.05 * ((LAYERS - 1) * BACKWARD + all_reduce_seconds(p)),
+        all_reduced=bucket_bytes,
+        hint="the last parameters fill the first bucket until it has bucket_bytes or more, and so on; the hook of a "
+        "bucket's last gradient begins its all_reduce, with async_op=True; only the last one is waited for after "
+        "backward",
     ),
 ]
-PREDICTED = {"seconds if averaging waits": 0.072, "seconds if it overlaps": 0.048}
+
+
+def predicted() -> dict[str, Predicted]:
+    return {
+        "seconds if averaging waits": Predicted(
+            0.072, "Backward of four layers takes 40 ms, then four averages of 8 ms follow: 40 + 32 ms."
+        ),
+        "seconds if it overlaps": Predicted(
+            0.048, "Each average hides behind the next layer's 10 ms, except the last one: 40 + 8 ms."
+        ),
+    }
+
+
 SHOWN = Shown(4)

@@ -5,25 +5,44 @@ from types import ModuleType
 import torch
 import torch.distributed as dist
 
-from course.checks.exercise import ALPHA, BETA, Exercise, Shown, WrongAnswerError, expect_equal
+from course.checks.exercise import (
+    ALPHA,
+    BETA,
+    BLOCKING,
+    POINT_TO_POINT,
+    Exercise,
+    Predicted,
+    Shown,
+    WrongAnswerError,
+    expect_equal,
+    measuring,
+)
 
 ELEMENTS = 1 << 18
+TYPES = torch.float32, torch.int64, torch.bfloat16
 
 
 def exchange(lesson: ModuleType) -> None:
-    rank = dist.get_rank()
-    for apart in (1, dist.get_world_size() // 2):  # a neighbour, and, of four ranks, one that is as even or odd
-        mine, theirs = torch.full((8,), float(rank)), torch.full((8,), -1.0)
-        lesson.exchange(mine, theirs, rank ^ apart)
-        expect_equal(theirs, torch.full((8,), float(rank ^ apart)), f"rank {rank}: theirs")
-        expect_equal(mine, torch.full((8,), float(rank)), f"rank {rank}: mine, which must stay,")
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    for dtype in TYPES:
+        for apart in {1, world_size // 2}:  # a neighbor; of four ranks also one that is even or odd as well
+            peer = rank ^ apart
+            mine, theirs = torch.full((8,), rank, dtype=dtype), torch.full((8,), 99, dtype=dtype)
+            lesson.exchange(mine, theirs, peer)
+            expect_equal(theirs, torch.full((8,), peer, dtype=dtype), f"rank {rank}: theirs")
+            expect_equal(mine, torch.full((8,), rank, dtype=dtype), f"rank {rank}: mine, which must not change,")
 
 
 def shift(lesson: ModuleType) -> None:
     rank, left = dist.get_rank(), (dist.get_rank() - 1) % dist.get_world_size()
-    mine, received = torch.full((ELEMENTS,), float(rank)), torch.full((ELEMENTS,), -1.0)
-    lesson.shift(mine, received)
-    expect_equal(received, torch.full((ELEMENTS,), float(left)), f"rank {rank}: received, of rank {left},")
+    for elements, dtype in zip((ELEMENTS, 3, 1), TYPES, strict=True):
+        mine = torch.full((elements,), rank, dtype=dtype)
+        received = torch.full((elements,), 99, dtype=dtype)
+        with measuring(lesson):
+            lesson.shift(mine, received)
+        wanted = torch.full((elements,), left, dtype=dtype)
+        expect_equal(received, wanted, f"rank {rank}: received, from rank {left},")
+        expect_equal(mine, torch.full((elements,), rank, dtype=dtype), f"rank {rank}: mine, which must not change,")
 
 
 def circle(lesson: ModuleType) -> None:
@@ -31,6 +50,8 @@ def circle(lesson: ModuleType) -> None:
         ({0: 1, 1: 0}, [0, 1]),
         ({0: 1, 1: 2, 2: 3, 3: 1}, [1, 2, 3]),
         ({5: 2, 2: 7, 7: 5, 1: 5}, [2, 7, 5]),
+        ({4: 3, 3: 9, 9: 8, 8: 3, 0: 1}, [3, 9, 8]),
+        ({7: 6, 6: 5, 5: 7}, [5, 7, 6]),
         ({0: 1, 1: 2}, []),
         ({}, []),
     ]
@@ -41,29 +62,44 @@ def circle(lesson: ModuleType) -> None:
             error.add_note(f"in circle({waits_for})")
             raise
         if found != wanted:
-            raise WrongAnswerError(f"circle({waits_for}) should be {wanted} and is {found!r}")
+            raise WrongAnswerError(f"circle({waits_for}) must be {wanted}, not {found!r}")
 
 
 EXERCISES = [
     Exercise(
         "exchange",
         exchange,
-        "torch.distributed.send: when it returns; the circle that `ringlab learn 2 --show` draws",
+        "torch.distributed.send: when it returns; the cycle that `ringlab learn 2 --show` draws",
         (2, 4),
+        calls=BLOCKING,
     ),
     Exercise(
         "shift",
         shift,
-        "torch.distributed.isend, irecv and batch_isend_irecv, and what their wait() promises",
+        "torch.distributed.isend, irecv and batch_isend_irecv, and what their wait() guarantees",
         (2, 3, 5),
+        calls=POINT_TO_POINT,
+        receivers=lambda rank, p: {(rank + 1) % p},
         most_seconds=lambda p: 1.01 * (ALPHA + 4 * ELEMENTS * BETA),
         hint="all ranks can send at the same time: post the send and the receive before you wait for either",
     ),
     Exercise(
         "circle",
         circle,
-        "the report of `ringlab learn 2 --show`: from a rank to the one it waits for, until one comes again",
+        "the cycle of `ringlab learn 2 --show`: go from a rank to the one that it waits for, until one comes again",
     ),
 ]
-PREDICTED = {"ranks that end if all send first": 0, "ranks that end if rank 0 receives first": 4}
+
+
+def predicted() -> dict[str, Predicted]:
+    return {
+        "ranks that end if all send first": Predicted(
+            0, "Every rank waits in its send for a neighbor that is itself sending: a cycle, so none goes on."
+        ),
+        "ranks that end if rank 0 receives first": Predicted(
+            4, "Rank 0 takes rank 3's tensor, so rank 3 can receive from rank 2, and so on around the circle."
+        ),
+    }
+
+
 SHOWN = Shown(4)

@@ -1,8 +1,10 @@
-"""What an exercise of a lesson asks of a learner's function, and the words in which a check says what is wrong."""
+"""Exercises of a lesson, and the errors that their checks raise."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -14,9 +16,13 @@ LATENCY = 5e-6  # seconds of each link of the lessons' clusters: 10 us from host
 BANDWIDTH = 1.25e9  # bytes per second: 10 Gbit/s
 ALPHA, BETA = 2 * LATENCY, 1 / BANDWIDTH
 
+BLOCKING = frozenset({"send", "recv"})
+POINT_TO_POINT = BLOCKING | {"isend", "irecv", "batch_isend_irecv"}
+SHARDING = frozenset({"reduce_scatter_tensor", "reduce_scatter", "all_gather_into_tensor", "all_gather"})
+
 
 class WrongAnswerError(Exception):
-    """What a learner's function does, and what it should do; a ``tensor`` that is wrong, and at which ``place``."""
+    """A learner's function gave a wrong result; ``tensor`` is wrong at the index ``place``."""
 
     def __init__(self, text: str, tensor: object = None, place: Sequence[int] = ()) -> None:
         super().__init__(text)
@@ -25,30 +31,32 @@ class WrongAnswerError(Exception):
 
 @dataclass(frozen=True)
 class Exercise:
-    """One function or class of a lesson: how it is tried, and what it may cost.
+    """One function or class of a lesson: its check, the calls that it may make, and its limits.
 
-    Each rank of each world size calls ``check`` with the learner's module; it raises ``WrongAnswerError``. For a world
-    size ``most_bytes`` gives what one rank may send, and ``most_seconds`` the virtual time of the slowest.
+    Every rank of every world size calls ``check`` with the learner's module; the check raises ``WrongAnswerError``.
+    The limits hold for each block of the check inside ``measuring``; they are functions of the world size.
     """
 
     name: str
     check: Callable[[ModuleType], None]
-    read: str  # what to read where it is wrong: of torch, of the lesson, a command that shows it; never the way itself
+    read: str  # what to read after a wrong answer; never the solution itself
     world_sizes: tuple[int, ...] = (1,)
-    racks: int = 0  # behind a thin trunk; 0: all hosts at one switch
-    most_bytes: Callable[[int], float] | None = None
-    most_seconds: Callable[[int], float] | None = None
-    least_bytes: Callable[[int], float] | None = None  # that no right way goes below
-    most_all_reduces: int | None = None  # that a rank calls
-    hint: str = ""  # for a function that is right and costs too much, or too little
+    racks: int = 0  # joined by a thin trunk; 0: all hosts at one switch
+    calls: Collection[str] | None = None  # of torch.distributed that may communicate; None: all of them
+    receivers: Callable[[int, int], Collection[int]] | None = None  # ranks that a rank of a world size may send to
+    most_bytes: Callable[[int], float] | None = None  # that one rank may send
+    least_bytes: Callable[[int], float] | None = None  # that every correct function sends
+    most_seconds: Callable[[int], float] | None = None  # of virtual time, until the slowest rank is done
+    all_reduced: Callable[[int], list[int]] | None = None  # bytes of each all_reduce of a rank, of the whole check
+    hint: str = ""  # for a correct result that costs too much or too little
 
 
 @dataclass(frozen=True)
 class Shown:
-    """How a lesson's file is run to be shown, and which algorithm of ours is played beside it.
+    """How ``--show`` runs a lesson's file, and which library algorithm it plays next to the file's run.
 
-    With ``call`` that calls a learner's function on a tensor of float32, as each rank does, buffers are shown: they end
-    with the sum of all ranks' tensors, or with that of ``root``. Else the file is run as a program.
+    With ``call`` each rank calls a learner's function on a float32 tensor, and the player shows the buffers. They end
+    with the sum of all ranks' tensors, or with the tensor of ``root``. Without ``call`` the file runs as a program.
     """
 
     ranks: int
@@ -59,26 +67,48 @@ class Shown:
     root: int | None = None
 
 
+@dataclass(frozen=True)
+class Predicted:
+    """The right value of a prediction, and one sentence that says why."""
+
+    value: float
+    why: str
+
+
+@contextmanager
+def measuring(lesson: ModuleType) -> Iterator[None]:
+    """Measure the virtual time and the bytes of the calling rank inside this block; the slowest block counts."""
+    import torch.distributed as dist
+
+    group: Any = dist.group.WORLD
+    rank = group.group.world.me()
+    begin = float(rank.clock)
+    yield
+    lesson.__dict__.setdefault(MEASURED, []).append((begin, float(rank.clock)))
+
+
+MEASURED = "__measured__"  # in a learner's module: begin and end of each measured block, seconds
+
+
 def expect_equal(got: Tensor | None, wanted: Tensor, what: str) -> None:
     """Raise WrongAnswerError that names the first element which differs."""
     if not hasattr(got, "isclose") or got is None:
-        raise WrongAnswerError(f"{what} should be a tensor and is {got!r}")
+        raise WrongAnswerError(f"{what} must be a tensor, not {got!r}")
     if got.shape != wanted.shape:
-        text = f"{what} has the shape {list(got.shape)} and should have {list(wanted.shape)}"
+        text = f"{what} must have the shape {list(wanted.shape)}, not {list(got.shape)}"
         raise WrongAnswerError(text, got, [0] * got.ndim)
+    if got.dtype != wanted.dtype:
+        raise WrongAnswerError(f"{what} must be {wanted.dtype}, not {got.dtype}", got, [0] * got.ndim)
     differs = ~got.isclose(wanted, rtol=1e-4, atol=1e-5)
     if differs.any():
         place = differs.nonzero()[0].tolist()
         where = "".join(f"[{index}]" for index in place)
         ratio = float(got[tuple(place)]) / float(wanted[tuple(place)] or float("inf"))
-        every = (
-            f", {times(ratio)}"
-            if len(wanted.unique()) > 1 and got.isclose(ratio * wanted, rtol=1e-4, atol=1e-5).all()
-            else ""
-        )
+        is_multiple = len(wanted.unique()) > 1 and bool(got.isclose(ratio * wanted, rtol=1e-4, atol=1e-5).all())
+        multiple = times(ratio) if is_multiple else ""
         raise WrongAnswerError(
-            f"{what} is {got[tuple(place)]:g} at {where} and should be {wanted[tuple(place)]:g} "
-            f"({int(differs.sum())} of {differs.numel()} elements differ{every if times(ratio) else ''})",
+            f"{what} must be {wanted[tuple(place)]:g} at {where}, not {got[tuple(place)]:g} "
+            f"({int(differs.sum())} of {differs.numel()} elements differ{multiple and ', '}{multiple})",
             got,
             place,
         )
@@ -87,31 +117,47 @@ def expect_equal(got: Tensor | None, wanted: Tensor, what: str) -> None:
 def expect_close(
     got: Any, wanted: float, what: str, within: float = 1e-3, mistakes: Mapping[str, float] | None = None
 ) -> None:
-    """Raise WrongAnswerError unless a number is within a fraction of what it should be.
+    """Raise WrongAnswerError unless a number is within a fraction of the right one.
 
-    ``mistakes`` gives what numbers come of, said where it is one of them; else a plain ratio is.
+    ``mistakes`` maps the name of a common mistake to the number that results from it. A number that no mistake explains
+    is compared with the right one by their ratio.
     """
-    if not isinstance(got, (int, float)):
-        hint = ": return it" if got is None else ""
-        raise WrongAnswerError(f"{what} should be a number and is {got!r}{hint}")
-    if abs(got - wanted) > within * abs(wanted) + 1e-12:
+    number = read_number(got)
+    if number is None:
+        hint = "; return it" if got is None else ""
+        raise WrongAnswerError(f"{what} must be a number, not {got!r}{hint}")
+    if not abs(number - wanted) <= within * abs(wanted) + 1e-12:  # true of nan
         known = [
-            f"that comes of {name}"
-            for name, value in (mistakes or {}).items()
-            if abs(got - value) <= within * abs(value)
+            f"probably {name}" for name, value in (mistakes or {}).items() if abs(number - value) <= within * abs(value)
         ]
-        why = next(iter(known), "") or times(got / wanted if wanted else 0.0, within)
-        raise WrongAnswerError(f"{what} should be {wanted:.6g} and is {got:.6g}{why and ': '}{why}")
+        why = next(iter(known), "") or times(number / wanted if wanted else 0.0, within)
+        raise WrongAnswerError(f"{what} must be {wanted:.6g}, not {number:.6g}{why and ': '}{why}")
+
+
+def read_number(got: Any) -> float | None:
+    """Return a number, NumPy scalar or tensor of one element as a float; None for anything else.
+
+    >>> read_number(3), read_number("3"), read_number(None), read_number(True)
+    (3.0, None, None, None)
+    """
+    if isinstance(got, (str, bytes, bool)) or not hasattr(got, "__float__"):
+        return None
+    try:
+        return float(got)
+    except (TypeError, ValueError, RuntimeError):
+        return None
 
 
 def times(ratio: float, within: float = 1e-3) -> str:
-    """Return a ratio to what should be in words, where it is a plain one.
+    """Return in words a ratio to the right number; "" unless the ratio is a simple one.
 
     >>> times(2.0), times(0.25), times(-1.0), times(1000.0), times(1.37)
-    ('2 times that', 'a 4th of that', 'of the wrong sign', '1000 times that', '')
+    ('2 times that', 'a 4th of that', 'the wrong sign', '1000 times that', '')
     """
+    if math.isnan(ratio):
+        return ""
     if abs(ratio + 1) <= within:
-        return "of the wrong sign"
+        return "the wrong sign"
     for factor in (*range(2, 17), 32, 64, 1000, 3600, 1e6, 1e9):
         if abs(ratio / factor - 1) <= within:
             return f"{factor:g} times that"

@@ -2,42 +2,60 @@
 
 from types import ModuleType
 
+import torch
 import torch.distributed as dist
-from torch import Tensor
 
-from course.checks.collectives import expect_sum, values
-from course.checks.exercise import ALPHA, BETA, Exercise, Shown, WrongAnswerError
+import simcomm
+from course.checks.collectives import check_sums
+from course.checks.exercise import ALPHA, BETA, Exercise, Predicted, Shown, WrongAnswerError
+from simcomm.cluster.placement import place_round_robin
 
 ELEMENTS = 1 << 16
+NBYTES = 8 << 20  # of the question
 
 
 def racks(world_size: int) -> list[list[int]]:
     return [list(range(0, world_size, 2)), list(range(1, world_size, 2))]
 
 
+def layouts(world_size: int) -> list[list[list[int]]]:
+    """Return the racks of the lesson, neighbors in one rack, and racks of two."""
+    half = world_size // 2
+    return [
+        racks(world_size),
+        [list(range(half)), list(range(half, world_size))],
+        [[first, world_size - 1 - first] for first in range(half)],
+    ]
+
+
 def make_groups(lesson: ModuleType) -> None:
-    rank, world_size = dist.get_rank(), dist.get_world_size()
-    found = lesson.make_groups(racks(world_size))
-    if not isinstance(found, tuple) or len(found) != 2:
-        raise WrongAnswerError(f"rank {rank}: make_groups should return two groups and returns {found!r}")
-    inside, across = found
-    wanted = racks(world_size)[rank % 2], [rank - rank % 2, rank - rank % 2 + 1]
-    for group, ranks, name in ((inside, wanted[0], "inside its rack"), (across, wanted[1], "across the racks")):
-        got = dist.get_process_group_ranks(group)
-        if got != ranks:
-            raise WrongAnswerError(f"rank {rank}: the group {name} should be of ranks {ranks} and is of {got}")
+    rank = dist.get_rank()
+    for layout in layouts(dist.get_world_size()):
+        found = lesson.make_groups([list(ranks) for ranks in layout])
+        if not isinstance(found, (tuple, list)) or len(found) != 2:
+            raise WrongAnswerError(f"rank {rank}: make_groups must return two groups, not {found!r}")
+        inside = next(ranks for ranks in layout if rank in ranks)
+        across = [ranks[inside.index(rank)] for ranks in layout]
+        for group, ranks, name in zip(found, (inside, across), ("inside its rack", "across the racks"), strict=True):
+            if not isinstance(group, dist.ProcessGroup):
+                raise WrongAnswerError(f"rank {rank} is not in the group {name}: make_groups returns {group!r} for it")
+            got = dist.get_process_group_ranks(group)
+            if sorted(got) != sorted(ranks):
+                raise WrongAnswerError(
+                    f"rank {rank}: the group {name} must have the ranks {ranks}, not {got} (racks {layout})"
+                )
 
 
 def hierarchical_all_reduce(lesson: ModuleType) -> None:
-    inside, across = lesson.make_groups(racks(dist.get_world_size()))
-    tensor = values(dist.get_rank(), ELEMENTS)
-    lesson.hierarchical_all_reduce(tensor, inside, across)
-    expect_sum(tensor, range(dist.get_world_size()), f"rank {dist.get_rank()}: the sum")
+    p = dist.get_world_size()
+    inside, across = lesson.make_groups(racks(p))
+    cases = (ELEMENTS // 12 * p, torch.float32), (p // 2, torch.int64), (3 * p // 2, torch.float64)
+    check_sums(lesson, lambda tensor: lesson.hierarchical_all_reduce(tensor, inside, across), cases)
 
 
-def seconds(p: int) -> float:
-    """Rings inside the racks, then an exchange of all parts over the trunk, which they share."""
-    hosts, nbytes = p // 2, 4 * ELEMENTS
+def seconds(p: int, nbytes: float) -> float:
+    """Return the time of rings inside the racks, then an exchange of all parts over the trunk, which they share."""
+    hosts = p // 2
     inside = 2 * (hosts - 1) * (ALPHA + nbytes / hosts * BETA)
     return inside + 2 * (2 * ALPHA + nbytes / 2 * BETA)
 
@@ -47,24 +65,37 @@ EXERCISES = [
         "make_groups",
         make_groups,
         "torch.distributed.new_group: which ranks must call it, and in what order",
-        (4, 8),
+        (4, 6, 8),
         racks=2,
     ),
     Exercise(
         "hierarchical_all_reduce",
         hierarchical_all_reduce,
-        "the first paragraph of lesson 7: three stages; the argument group of collectives",
-        (4, 8),
+        "the three stages in 'Your turn' of lesson 7; the argument group of collectives",
+        (4, 6, 8),
         racks=2,
-        most_seconds=lambda p: 1.1 * seconds(p),
-        hint="only the stage in the middle may cross the trunk, and each rank with its part alone",
+        most_seconds=lambda p: 1.1 * seconds(p, 4 * (ELEMENTS // 12 * p)),
+        hint="only the stage in the middle may cross the trunk, and each rank sends only its part there",
     ),
 ]
-PREDICTED: dict[str, float] = {}
 
 
-def call(lesson: ModuleType, tensor: Tensor) -> None:
+def predicted() -> dict[str, Predicted]:
+    cluster = place_round_robin(simcomm.two_level_tree(2, 4, "10 Gbit/s", "5 us", oversubscription=4))
+    ring = simcomm.run("all_reduce/ring", cluster, nbytes=NBYTES)
+    return {
+        "seconds of the ring": Predicted(
+            ring.elapsed,
+            "Every rank's right neighbor is in the other rack, so four chunks share the trunk in each step.",
+        ),
+        "seconds of the three stages": Predicted(
+            seconds(8, NBYTES), "Half of the buffer crosses the trunk, twice; the rest of the time is inside the racks."
+        ),
+    }
+
+
+def call(lesson: ModuleType, tensor: torch.Tensor) -> None:
     lesson.hierarchical_all_reduce(tensor, *lesson.make_groups(racks(dist.get_world_size())))
 
 
-SHOWN = Shown(8, "all_reduce/ring", 8 << 20, racks=2, call=call)
+SHOWN = Shown(8, "all_reduce/ring", NBYTES, racks=2, call=call)

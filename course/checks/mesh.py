@@ -1,4 +1,4 @@
-"""Checks of lesson 11: the choice of a mesh, beside all that ``ringlab search`` predicts."""
+"""Checks of lesson 11: the choice of a mesh, compared with all meshes that ``ringlab search`` predicts."""
 
 from functools import cache
 from types import ModuleType
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from collectives.records.model_profile import parse_transformer
-from course.checks.exercise import Exercise, Shown, WrongAnswerError, expect_close
+from course.checks.exercise import Exercise, Predicted, Shown, WrongAnswerError, expect_close
 from planner.mesh_search.search import FoundMeshes, MeshJob, search
 
 DEVICES, BATCH, TOKENS, PRICE, BUDGET = 64, 128, 10e9, 2.5, 7500.0
@@ -29,24 +29,24 @@ def found() -> FoundMeshes:
 
 
 def numbers_of(mesh: Any, whose: str) -> list[int]:
-    """Return all meshes that are as a learner describes one; they differ in the chunks of a pipeline's stage."""
+    """Return the numbers of all meshes that match a learner's; they differ in the slices of a pipeline's stage."""
     if not isinstance(mesh, dict) or set(mesh) != set(KEYS):
-        raise WrongAnswerError(f"{whose} should be a dict with the keys {', '.join(KEYS)} and is {mesh!r}")
+        raise WrongAnswerError(f"{whose} must be a dict with the keys {', '.join(KEYS)}, not {mesh!r}")
     for key, value in mesh.items():
         allowed = CHOICES.get(key)
         if allowed is None and (not isinstance(value, int) or value < 1):
-            raise WrongAnswerError(f"{whose}: {key} should be a number from 1 and is {value!r}")
+            raise WrongAnswerError(f"{whose}: {key} must be a whole number from 1 on, not {value!r}")
         if allowed is not None and value not in allowed:
-            raise WrongAnswerError(f"{whose}: {key} should be one of {', '.join(allowed)} and is {value!r}")
+            raise WrongAnswerError(f"{whose}: {key} must be one of {', '.join(allowed)}, not {value!r}")
     product = mesh["tensor"] * mesh["pipeline"] * mesh["context"] * mesh["data"]
     if product != DEVICES:
-        raise WrongAnswerError(f"{whose}: {mesh} is a mesh of {product} devices, not of {DEVICES}")
+        raise WrongAnswerError(f"{whose}: {mesh} must use {DEVICES} devices, not {product}")
     wanted = {KEYS[key]: value for key, value in mesh.items()}
     same = [n for n, one in enumerate(found().searched) if wanted.items() <= one._asdict().items()]
     if not same:
         raise WrongAnswerError(
-            f"{whose}: {mesh} is no mesh that `ringlab search` knows: do heads, layers and batch divide, and are there "
-            "as many micro batches as stages?"
+            f"{whose}: `ringlab search` does not list {mesh}; heads, layers and batch must divide evenly, with "
+            "at least as many micro batches as stages"
         )
     return same
 
@@ -56,58 +56,64 @@ def bytes_per_device(lesson: ModuleType) -> None:
     for tensor, pipeline, data, stage, wanted in (
         (8, 4, 2, 0, 16 * n / 32),
         (8, 1, 8, 1, n / 8 * 5.5),
+        (2, 2, 16, 2, n / 4 * 2.875),
         (1, 1, 64, 3, 16 * n / 64),
     ):
         got = lesson.bytes_per_device(n, tensor, pipeline, data, stage)
         what = f"bytes_per_device(70e9, tensor {tensor}, pipeline {pipeline}, data {data}, stage {stage})"
         mine, share = n / tensor / pipeline, [data if stage >= least else 1 for least in (3, 2, 1)]
         mistakes = {
-            "data divides nothing in stage 0": 16 * mine / data,
-            "pipeline divides too: a stage has its layers alone": wanted * pipeline,
-            "tensor divides too": wanted * tensor,
-            "tensor and pipeline divide all three, the optimizer state too": 4 * mine + 12 * n / share[2],
-            "a stage divides what those before it do, too": mine * (2 / data + 2 + 12),
+            "dividing by data in stage 0, where data divides nothing": 16 * mine / data,
+            "dividing by data and tensor only: a stage holds only its own layers": wanted * pipeline,
+            "dividing by data and pipeline only: tensor divides too": wanted * tensor,
+            "an undivided optimizer state: tensor and pipeline divide all three": 4 * mine + 12 * n / share[2],
+            "stage 3 without stages 1 and 2: a stage divides what those before it divide": mine * (2 / data + 2 + 12),
         }
         expect_close(got, wanted, what, mistakes=mistakes)
 
 
 def dollars(lesson: ModuleType) -> None:
-    mistakes = {"a price for each second: it is for an hour of 3600": 576_000.0, "one device: all 8 are paid": 20.0}
-    what = "dollars(36e6 tokens, 1000 a second, 8 devices, 2 $/h)"
-    expect_close(lesson.dollars(36e6, 1000.0, 8, 2.0), 160.0, what, mistakes=mistakes)
+    for tokens, tokens_per_s, devices, price in ((36e6, 1000.0, 8, 2.0), (1e9, 50_000.0, 64, 2.5)):
+        wanted = tokens / tokens_per_s / 3600 * devices * price
+        mistakes = {
+            "a price per second: it is per hour of 3600 s": 3600 * wanted,
+            "one device: you pay all of them": wanted / devices,
+        }
+        what = f"dollars({tokens:.3g} tokens, {tokens_per_s:g} per second, {devices} devices, {price} $/h)"
+        expect_close(lesson.dollars(tokens, tokens_per_s, devices, price), wanted, what, mistakes=mistakes)
 
 
 def choose(lesson: ModuleType) -> None:
     every = found()
     same = [n for n in numbers_of(lesson.choose(), "choose()") if n in every.order]
     if not same:
-        raise WrongAnswerError("choose(): the mesh does not fit into 80 GiB: divide more, or recompute")
+        raise WrongAnswerError("choose(): the mesh does not fit into 80 GiB; divide more, or recompute")
     seconds, least = every.step_s[same].min(), every.step_s[every.order[0]]
     if seconds > 1.1 * least:
         raise WrongAnswerError(
-            f"choose(): the step takes {seconds:.2f} s; the fastest mesh that fits takes {least:.2f} s"
+            f"choose(): the step takes {seconds:.2f} s, over 10 % longer than the fastest that fits ({least:.2f} s)"
         )
     cost = TOKENS / every.tokens_per_s[same].max() / 3600 * DEVICES * PRICE
     if cost > BUDGET:
-        raise WrongAnswerError(f"choose(): the training costs {cost:,.0f} dollars of {BUDGET:,.0f}")
+        raise WrongAnswerError(f"choose(): the training costs {cost:,.0f} dollars; the budget is {BUDGET:,.0f}")
 
 
 def defend(lesson: ModuleType) -> None:
     cases = lesson.defend()
     if not isinstance(cases, (list, tuple)) or any(not isinstance(one, tuple) or len(one) != 2 for one in cases):
-        raise WrongAnswerError(f"defend() should return a list of pairs, (mesh, reason), and returns {cases!r}")
+        raise WrongAnswerError(f"defend() must return a list of pairs (mesh, reason), not {cases!r}")
     given = [reason for _, reason in cases]
     if len(cases) != 3 or len(set(given)) != 3:
         raise WrongAnswerError(
-            f"defend() should return three meshes with three different reasons and returns {len(cases)}, with {given}"
+            f"defend() must return three meshes with three different reasons, not {len(cases)} with {given}"
         )
     for mesh, reason in cases:
         if reason not in (*PARTS, "memory"):
-            raise WrongAnswerError(f"defend(): a reason is one of memory, {', '.join(PARTS)}, and not {reason!r}")
+            raise WrongAnswerError(f"defend(): a reason must be one of memory, {', '.join(PARTS)}, not {reason!r}")
         true = reasons(numbers_of(mesh, "defend()"))
         if reason not in true:
             raise WrongAnswerError(
-                f"defend(): what speaks against {mesh} is {' or '.join(sorted(true))}, not {reason!r}"
+                f"defend(): the reason against {mesh} must be {' or '.join(sorted(true))}, not {reason!r}"
             )
 
 
@@ -123,26 +129,34 @@ def reasons(numbers: list[int]) -> set[str]:
     return true
 
 
-def predicted() -> dict[str, float]:
+def predicted() -> dict[str, Predicted]:
     best = found().order[0]
-    return {"tokens a second": float(found().tokens_per_s[best]), "MFU": float(found().mfu[best])}
+    rate, mfu = float(found().tokens_per_s[best]), float(found().mfu[best])
+    return {
+        "tokens a second": Predicted(
+            rate, f"The fastest mesh that fits reaches {mfu:.0%} of 64 * 989 TFLOP/s, at 6 * 69e9 FLOPs per token."
+        ),
+        "MFU": Predicted(
+            mfu, "Recomputation, small matrix products and exposed messages take the rest, as in published trainings."
+        ),
+    }
 
 
 EXERCISES = [
     Exercise(
         "bytes_per_device",
         bytes_per_device,
-        "lesson 8's model_state_bytes; what each size divides, in the docstring",
+        "model_state_bytes of lesson 8; the docstring, which says what each size divides",
     ),
     Exercise(
         "dollars",
         dollars,
-        "units: tokens, tokens a second, hours",
+        "the units: tokens, tokens per second, hours",
     ),
     Exercise(
         "choose",
         choose,
-        "the table of `ringlab search llama2_70b.toml --devices 64 --batch 128`: memory, and tokens a second",
+        "the table of `ringlab search llama2_70b.toml --devices 64 --batch 128`: its columns of memory and tokens/s",
     ),
     Exercise(
         "defend",
@@ -150,5 +164,4 @@ EXERCISES = [
         "`ringlab search llama2_70b.toml --devices 64 --batch 128 --why`: why each mesh loses",
     ),
 ]
-PREDICTED = predicted()
 SHOWN = Shown(1)

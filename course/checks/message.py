@@ -4,21 +4,33 @@ from types import ModuleType
 
 import torch.distributed as dist
 
-from course.checks.exercise import ALPHA, BETA, Exercise, Shown, WrongAnswerError, expect_close
+from course.checks.exercise import (
+    ALPHA,
+    BETA,
+    POINT_TO_POINT,
+    Exercise,
+    Predicted,
+    Shown,
+    WrongAnswerError,
+    expect_close,
+    measuring,
+)
 
 SIZES = 1 << 10, 1 << 16, 1 << 22
-LINE = "points on the line 3 us + n * 4 ns"
-BETAS = {"alpha: the two are swapped": 3e-6, "the bandwidth: beta is seconds a byte, not bytes a second": 1 / 4e-9}
-ALPHAS = {"the time of the first point, in which its bytes are still counted": 3e-6 + SIZES[0] * 4e-9}
+BETAS = {"alpha: the two are swapped": 3e-6, "the bandwidth: beta is seconds per byte, not bytes per second": 1 / 4e-9}
+ALPHAS = {"the time of the first point, which includes the time of its bytes": 3e-6 + SIZES[0] * 4e-9}
 
 
 def measure(lesson: ModuleType) -> None:
-    found = [lesson.measure(nbytes) for nbytes in SIZES]  # each holds two readings of a clock
+    found = []  # all calls come first, as each reads a clock twice
+    for nbytes in SIZES:
+        with measuring(lesson):
+            found.append(lesson.measure(nbytes))
     for nbytes, seconds in reversed(list(zip(SIZES, found, strict=True))):
         mistakes = {
             "the whole round trip: halve it": 2 * (ALPHA + nbytes * BETA),
-            "elements of 4 bytes: the dtype is to be uint8": ALPHA + 4 * nbytes * BETA,
-            "an answer that is shorter than the message: all its bytes go back": ALPHA + (nbytes + 1) / 2 * BETA,
+            "elements of 4 bytes: the dtype must be uint8": ALPHA + 4 * nbytes * BETA,
+            "an answer shorter than the message: send all its bytes back": ALPHA + (nbytes + 1) / 2 * BETA,
             "milliseconds": 1e3 * (ALPHA + nbytes * BETA),
         }
         what = f"rank {dist.get_rank()}: measure({nbytes}), in virtual seconds one way,"
@@ -26,41 +38,50 @@ def measure(lesson: ModuleType) -> None:
 
 
 def fit(lesson: ModuleType) -> None:
-    seconds = [3e-6 + nbytes * 4e-9 for nbytes in SIZES]
-    found = lesson.fit(list(SIZES), seconds)
-    if not isinstance(found, tuple) or len(found) != 2:
-        raise WrongAnswerError(f"fit should return the two numbers alpha and beta and returns {found!r}")
-    expect_close(found[1], 4e-9, f"beta, the second number, of {LINE}", mistakes=BETAS)
-    expect_close(found[0], 3e-6, f"alpha, the first number, of {LINE}", mistakes=ALPHAS)
+    for alpha, beta, sizes in ((3e-6, 4e-9, SIZES), (20e-6, 1e-9, (100, 2000, 30_000, 400_000))):
+        found = lesson.fit(list(sizes), [alpha + nbytes * beta for nbytes in sizes])
+        if not isinstance(found, (tuple, list)) or len(found) != 2:
+            raise WrongAnswerError(f"fit must return the two numbers alpha and beta, not {found!r}")
+        line = f"points on the line {alpha * 1e6:g} us + nbytes * {beta * 1e9:g} ns"
+        is_first = sizes is SIZES
+        expect_close(found[1], beta, f"beta, the second number, of {line}", mistakes=BETAS if is_first else None)
+        expect_close(found[0], alpha, f"alpha, the first number, of {line}", mistakes=ALPHAS if is_first else None)
 
 
 def half_size(lesson: ModuleType) -> None:
-    mistakes = {"beta / alpha": 1e-4, "bits: a message is measured in bytes": 8e4}
-    expect_close(lesson.half_size(10e-6, 1e-9), 1e4, "half_size(10 us, 1 ns), in bytes,", mistakes=mistakes)
+    for alpha, beta in ((10e-6, 1e-9), (2e-6, 4e-9)):
+        size = alpha / beta
+        mistakes = {"beta / alpha": 1 / size, "bits: the size of a message is in bytes": 8 * size}
+        what = f"half_size({alpha * 1e6:g} us, {beta * 1e9:g} ns), in bytes,"
+        expect_close(lesson.half_size(alpha, beta), size, what, mistakes=mistakes)
 
 
 EXERCISES = [
     Exercise(
         "measure",
         measure,
-        "torch.distributed.send and recv, time.perf_counter; what one way is, in the docstring",
+        "torch.distributed.send and recv, time.perf_counter; what one way means, in the docstring",
         (2,),
-        most_seconds=lambda p: 2.01 * sum(ALPHA + n * BETA for n in SIZES),
+        calls=POINT_TO_POINT | {"barrier"},
     ),
-    Exercise(
-        "fit",
-        fit,
-        "numpy.polyfit, which fits a line to points by least squares",
-    ),
-    Exercise(
-        "half_size",
-        half_size,
-        "'Your turn': alpha + n * beta, its two terms",
-    ),
+    Exercise("fit", fit, "numpy.polyfit, which fits a line to points by least squares"),
+    Exercise("half_size", half_size, "'Your turn': the two terms of alpha + n * beta"),
 ]
-PREDICTED = {
-    "seconds of 1 KiB": ALPHA + 1024 * BETA,
-    "seconds of 64 MiB": ALPHA + (64 << 20) * BETA,
-    "bytes where both cost the same": ALPHA / BETA,
-}
+
+
+def predicted() -> dict[str, Predicted]:
+    return {
+        "seconds of 1 KiB": Predicted(
+            ALPHA + 1024 * BETA, "The latency takes 10 us, and 1,024 bytes at 1.25 GB/s take only 0.8 us more."
+        ),
+        "seconds of 64 MiB": Predicted(
+            ALPHA + (64 << 20) * BETA,
+            "64 MiB at 1.25 GB/s (10 Gbit/s) take 54 ms; the latency of 10 us does not count.",
+        ),
+        "bytes where both cost the same": Predicted(
+            ALPHA / BETA, "alpha = n * beta, so n is the latency times the bandwidth: 10 us * 1.25 GB/s."
+        ),
+    }
+
+
 SHOWN = Shown(2)

@@ -7,93 +7,129 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from course.checks.exercise import Exercise, Shown, WrongAnswerError, expect_equal
+from course.checks.exercise import Exercise, Predicted, Shown, WrongAnswerError, expect_equal, measuring
 
-HIDDEN, WIDTH, TOKENS = 4, 8, 8
+WIDTH, STEPS = 4, 2  # of the layer's input and output
 
 
-def tensors() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    first = torch.arange(float(WIDTH * HIDDEN)).reshape(WIDTH, HIDDEN) % 7 - 3
-    second = torch.arange(float(WIDTH * HIDDEN)).reshape(HIDDEN, WIDTH) % 5 - 2
-    inputs = torch.arange(float(TOKENS * HIDDEN)).reshape(TOKENS, HIDDEN) % 3 - 1
+def tokens(p: int) -> int:
+    """Return the tokens of a batch, and the hidden width: a multiple of the ranks."""
+    return 2 * p
+
+
+def tensors(p: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    hidden = tokens(p)
+    first = torch.arange(hidden * WIDTH, dtype=dtype).reshape(hidden, WIDTH) % 7 - 3
+    second = torch.arange(hidden * WIDTH, dtype=dtype).reshape(WIDTH, hidden) % 5 - 2
+    inputs = torch.arange(tokens(p) * WIDTH, dtype=dtype).reshape(tokens(p), WIDTH) % 3 - 1
     return first, second, inputs
 
 
 def functions(lesson: ModuleType) -> None:
     rank, world_size = dist.get_rank(), dist.get_world_size()
-    whole = torch.arange(float(TOKENS)).reshape(TOKENS, 1)
-    part = whole.chunk(world_size)[rank]
-    cases = [
-        ("Copy", whole, whole, whole * world_size),
-        ("Sum", whole, whole * world_size, whole),
-        ("GatherSequence", part, whole, part * world_size),
-        ("ScatterSequence", whole, part * world_size, whole),
-    ]
-    for name, inputs, wanted, gradient in cases:
-        function, given = getattr(lesson, name), inputs
-        for way in ("forward", "backward"):
-            if not isinstance(inspect.getattr_static(function, way), staticmethod):
-                raise WrongAnswerError(f"{name}'s {way} should be a @staticmethod, with ctx its first argument")
-        inputs = inputs.clone().requires_grad_()
-        outputs = function.apply(inputs)
-        expect_equal(inputs.detach(), given, f"rank {rank}: {name}'s input, which must stay,")
-        expect_equal(outputs.detach(), wanted, f"rank {rank}: {name}'s forward")
-        outputs.backward(part if name == "ScatterSequence" else whole)
-        expect_equal(inputs.grad, gradient, f"rank {rank}: {name}'s backward")
+    for shape, dtype in (((-1, 1), torch.float32), ((-1, 2, 3), torch.float64)):
+        elements = tokens(world_size) * (1 if dtype == torch.float32 else 6)
+        whole = torch.arange(elements, dtype=dtype).reshape(shape)
+        part = whole.chunk(world_size)[rank]
+        cases = [
+            ("Copy", whole, whole, whole * world_size),
+            ("Sum", whole, whole * world_size, whole),
+            ("GatherSequence", part, whole, part * world_size),
+            ("ScatterSequence", whole, part * world_size, whole),
+        ]
+        for name, given, wanted, wanted_gradient in cases:
+            function = getattr(lesson, name)
+            for way in ("forward", "backward"):
+                if not isinstance(inspect.getattr_static(function, way), staticmethod):
+                    raise WrongAnswerError(f"{name}'s {way} must be a @staticmethod whose first argument is ctx")
+            inputs = given.clone().requires_grad_()
+            came = part if name == "ScatterSequence" else whole
+            gradient = came.clone()
+            with measuring(lesson):
+                outputs = function.apply(inputs)
+                expect_equal(inputs.detach(), given, f"rank {rank}: {name}'s input, which must not change,")
+                expect_equal(outputs.detach(), wanted, f"rank {rank}: {name}'s forward")
+                outputs.backward(gradient)
+            expect_equal(inputs.grad, wanted_gradient, f"rank {rank}: {name}'s backward")
+            expect_equal(
+                gradient, came, f"rank {rank}: the gradient that {name}'s backward gets, which must not change,"
+            )
 
 
-def mlp(lesson: ModuleType, sequence: bool) -> None:
+def mlp(lesson: ModuleType, sequence: bool, dtype: torch.dtype) -> None:
     rank, world_size = dist.get_rank(), dist.get_world_size()
-    first, second, inputs = tensors()
-    whole = [tensor.clone().requires_grad_() for tensor in (first, second, inputs)]
-    result = torch.relu(whole[2] @ whole[0].T) @ whole[1].T
-    result.square().sum().backward()
-    layer = lesson.ParallelMLP(first, second, sequence=sequence)
-    parts = [WIDTH // world_size, HIDDEN], [HIDDEN, WIDTH // world_size]
+    first, second, inputs = tensors(world_size, dtype)
+    layer = lesson.ParallelMLP(first.clone(), second.clone(), sequence=sequence)
+    hidden = tokens(world_size)
+    parts = [hidden // world_size, WIDTH], [WIDTH, hidden // world_size]
     for name, part, cut in zip(("first", "second"), parts, ("rows", "columns"), strict=True):
         mine = getattr(layer, name, None)
         place = [0] * getattr(mine, "ndim", 0)
         if not isinstance(mine, nn.Parameter):
-            raise WrongAnswerError(f"rank {rank}: self.{name} should be an nn.Parameter", mine, place)
+            raise WrongAnswerError(f"rank {rank}: self.{name} must be an nn.Parameter, not {mine!r}", mine, place)
         if list(mine.shape) != part:
-            text = f"rank {rank}: self.{name} is {list(mine.shape)} and should be {part}, by {cut}"
+            text = f"rank {rank}: self.{name} must be {part}, not {list(mine.shape)}: cut it by {cut}"
             raise WrongAnswerError(text, mine, place)
-    mine = (inputs.chunk(world_size)[rank] if sequence else inputs).clone().requires_grad_()
-    outputs = layer(mine)
-    wanted = result.detach().chunk(world_size)[rank] if sequence else result.detach()
-    by = "by parts of the sequence, " if sequence else ""
-    expect_equal(outputs.detach(), wanted, f"rank {rank}: {by}the outputs")
-    outputs.square().sum().backward()
-    gradient = whole[2].grad.chunk(world_size)[rank] if sequence else whole[2].grad
-    expect_equal(mine.grad, gradient, f"rank {rank}: {by}the gradient of the inputs")
-    expect_equal(layer.first.grad, whole[0].grad.chunk(world_size)[rank], f"rank {rank}: {by}first.grad")
-    expect_equal(layer.second.grad, whole[1].grad.chunk(world_size, dim=1)[rank], f"rank {rank}: {by}second.grad")
+    for step in range(STEPS):
+        whole = [tensor.clone().requires_grad_() for tensor in (first, second, inputs)]
+        result = torch.relu(whole[2] @ whole[0].T) @ whole[1].T
+        result.square().sum().backward()
+        wanted_first, wanted_second, wanted_inputs = (tensor.grad for tensor in whole)
+        assert wanted_first is not None and wanted_second is not None and wanted_inputs is not None
+        layer.zero_grad()
+        mine = (inputs.chunk(world_size)[rank] if sequence else inputs).clone().requires_grad_()
+        with measuring(lesson):
+            outputs = layer(mine)
+            wanted = result.detach().chunk(world_size)[rank] if sequence else result.detach()
+            by = f"step {step + 1}, " * bool(step) + "by parts of the sequence, " * sequence
+            expect_equal(outputs.detach(), wanted, f"rank {rank}: {by}the outputs")
+            outputs.square().sum().backward()
+        gradient = wanted_inputs.chunk(world_size)[rank] if sequence else wanted_inputs
+        expect_equal(mine.grad, gradient, f"rank {rank}: {by}the gradient of the inputs")
+        expect_equal(layer.first.grad, wanted_first.chunk(world_size)[rank], f"rank {rank}: {by}first.grad")
+        expect_equal(layer.second.grad, wanted_second.chunk(world_size, dim=1)[rank], f"rank {rank}: {by}second.grad")
+        with torch.no_grad():
+            layer.first -= 1e-3 * layer.first.grad
+            layer.second -= 1e-3 * layer.second.grad
+        first, second = first - 1e-3 * wanted_first, second - 1e-3 * wanted_second
 
 
 def parallel_mlp(lesson: ModuleType) -> None:
-    mlp(lesson, sequence=False)
-    mlp(lesson, sequence=True)
+    mlp(lesson, sequence=False, dtype=torch.float32)
+    mlp(lesson, sequence=True, dtype=torch.float32)
+    mlp(lesson, sequence=False, dtype=torch.float64)
+    mlp(lesson, sequence=True, dtype=torch.float64)
 
 
-BYTES = 4 * TOKENS * HIDDEN
-PARTS = "where each rank keeps its part alone, a reduce_scatter moves half of what an all_reduce moves"
 EXERCISES = [
     Exercise(
         "Copy, Sum, GatherSequence, ScatterSequence",
         functions,
-        "torch.autograd.Function; the docstrings say both directions of each",
-        (1, 2, 4),
-        most_bytes=lambda p: 8 * (p - 1) * 4 * TOKENS // p,
-        hint=PARTS,
+        "torch.autograd.Function; the docstrings, which give both directions of each",
+        (1, 2, 3, 5),
+        most_bytes=lambda p: 2 * (p - 1) * 8 * 6 * 2,
+        hint="a reduce_scatter sends half of the bytes of an all_reduce, and each rank needs only its part",
     ),
     Exercise(
         "ParallelMLP",
         parallel_mlp,
-        "the docstring: who holds which rows and columns; Shoeybi et al. 2019, section 3",
-        (1, 2, 4),
-        most_bytes=lambda p: 2 * 2 * 2 * (p - 1) * BYTES / p,
-        hint="one all_reduce in forward and one in backward, or a gather and a scatter in their place, are enough",
+        "the docstring: which rank holds which rows and columns; Shoeybi et al. 2019, section 3",
+        (1, 2, 3, 5),
+        most_bytes=lambda p: 2 * 2 * (p - 1) * 8 * 2 * WIDTH,
+        hint="one all_reduce in forward and one in backward are enough, or a gather and a scatter in place of each",
     ),
 ]
-PREDICTED = {"collectives in forward": 1, "collectives in backward": 1}
+
+
+def predicted() -> dict[str, Predicted]:
+    return {
+        "collectives in forward": Predicted(
+            1, "The first matrix needs none: each rank computes its columns; only the second one's results are summed."
+        ),
+        "collectives in backward": Predicted(
+            1, "Backward mirrors forward: only the gradient of the pair's input is summed over the ranks."
+        ),
+    }
+
+
 SHOWN = Shown(4)

@@ -3,24 +3,31 @@
 import math
 from types import ModuleType
 
+import torch
 import torch.distributed as dist
 
-from course.checks.collectives import expect_sum, values
-from course.checks.exercise import ALPHA, BETA, Exercise, Shown, expect_close
+from course.checks.collectives import SMALL, check_sums, expect_sum, values
+from course.checks.exercise import ALPHA, BETA, POINT_TO_POINT, Exercise, Predicted, Shown, expect_close, measuring
 
 ELEMENTS = 1 << 14
 
 
 def tree_broadcast(lesson: ModuleType) -> None:
-    tensor = values(dist.get_rank(), ELEMENTS)
-    lesson.tree_broadcast(tensor)
-    expect_sum(tensor, [0], f"rank {dist.get_rank()}: the tensor")
+    rank = dist.get_rank()
+    tensor = values(rank, ELEMENTS)
+    with measuring(lesson):
+        lesson.tree_broadcast(tensor)
+    expect_sum(tensor, [0], f"rank {rank}: the tensor")
+    for elements, dtype in SMALL:
+        tensor = values(rank, elements, dtype)
+        lesson.tree_broadcast(tensor)
+        expect_sum(tensor, [0], f"rank {rank}: the tensor")
 
 
 def halving_doubling_all_reduce(lesson: ModuleType) -> None:
-    tensor = values(dist.get_rank(), ELEMENTS)
-    lesson.halving_doubling_all_reduce(tensor)
-    expect_sum(tensor, range(dist.get_world_size()), f"rank {dist.get_rank()}: the sum")
+    p = dist.get_world_size()
+    cases = (ELEMENTS, torch.float32), (p, torch.int64), (3 * p, torch.float64)
+    check_sums(lesson, lesson.halving_doubling_all_reduce, cases)
 
 
 def tree_seconds(lesson: ModuleType) -> None:
@@ -28,7 +35,7 @@ def tree_seconds(lesson: ModuleType) -> None:
         wanted = 2 * math.log2(p) * (ALPHA + nbytes * BETA)
         mistakes = {
             "one way: it goes up and down": wanted / 2,
-            "the natural logarithm: ranks double, so log2": wanted * math.log(2),
+            "the natural logarithm: each round doubles the ranks, so use log2": wanted * math.log(2),
             "all bytes sent once: every round sends all of them": 2 * (math.log2(p) * ALPHA + nbytes * BETA),
         }
         got = lesson.tree_seconds(p, nbytes, ALPHA, BETA)
@@ -42,7 +49,7 @@ def crossing(p: int) -> float:
 
 def ring_wins_from(lesson: ModuleType) -> None:
     for p in (4, 64):
-        what = f"ring_wins_from({p}, 10 us, 10 Gbit/s), in bytes, where both take the same time,"
+        what = f"ring_wins_from({p}, 10 us, 10 Gbit/s), the bytes for which both take the same time,"
         expect_close(lesson.ring_wins_from(p, ALPHA, BETA), crossing(p), what)
 
 
@@ -54,36 +61,42 @@ EXERCISES = [
     Exercise(
         "tree_broadcast",
         tree_broadcast,
-        "the first paragraph of lesson 5, and `ringlab learn 5 --show`: who has the tensor after each round",
-        (1, 2, 5, 8),
+        "the first paragraph of lesson 5: which ranks have the tensor after each round",
+        (1, 2, 3, 5, 8),
+        calls=POINT_TO_POINT,
         most_seconds=lambda p: 1.01 * math.ceil(math.log2(p)) * (ALPHA + 4 * ELEMENTS * BETA) + 1e-9,
-        hint="in every round each rank that has the tensor sends it to one that has not, so that their number doubles",
+        hint="in every round each rank that has the tensor sends it to one that has not, so their number doubles",
     ),
     Exercise(
         "halving_doubling_all_reduce",
         halving_doubling_all_reduce,
-        "`ringlab learn 5 --show` plays it beside yours: whose half goes to whom in each step",
+        "`ringlab learn 5 --show`, which plays the algorithm next to yours: which half goes where in each step",
         (2, 4, 8),
+        calls=POINT_TO_POINT,
+        receivers=lambda rank, p: {rank ^ 1 << step for step in range(p.bit_length() - 1)},
         most_bytes=lambda p: 2 * (p - 1) * 4 * ELEMENTS // p,
         most_seconds=lambda p: 1.01 * halving_seconds(p),
-        hint="the first exchange is of half of the buffer, the next of a quarter, and both directions go on at once",
+        hint="first exchange half of the buffer, then a quarter; both ranks of a pair send at the same time",
     ),
-    Exercise(
-        "tree_seconds",
-        tree_seconds,
-        "lesson 1: alpha + n * beta; how many rounds double one to all ranks",
-    ),
-    Exercise(
-        "ring_wins_from",
-        ring_wins_from,
-        "lesson 4's function of this name; where two straight lines cross",
-    ),
+    Exercise("tree_seconds", tree_seconds, "lesson 1: alpha + n * beta; how many rounds of doubling reach all ranks"),
+    Exercise("ring_wins_from", ring_wins_from, "the function of this name in lesson 4; where two straight lines cross"),
 ]
-PREDICTED = {
-    "seconds by the ring": 2 * 63 * (ALPHA + 4 / 64 * BETA),
-    "seconds by the tree": 2 * 6 * (ALPHA + 4 * BETA),
-    "bytes from which the ring is better": crossing(64),
-}
+
+
+def predicted() -> dict[str, Predicted]:
+    return {
+        "seconds by the ring": Predicted(
+            2 * 63 * (ALPHA + 4 / 64 * BETA), "The ring pays the latency in each of 2 * 63 steps; 4 bytes take no time."
+        ),
+        "seconds by the tree": Predicted(
+            2 * 6 * (ALPHA + 4 * BETA), "The tree reaches 64 ranks in log2(64) = 6 rounds, up and down: 12 latencies."
+        ),
+        "bytes from which the ring is better": Predicted(
+            crossing(64), "The tree sends all n bytes 12 times, the ring about twice: the bytes outweigh 114 latencies."
+        ),
+    }
+
+
 SHOWN = Shown(
     8,
     "all_reduce/halving_doubling",

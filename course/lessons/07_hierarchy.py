@@ -6,10 +6,10 @@
 #
 # **Question.** How often does each byte of the ring of lesson 4 cross the trunk? How often must it?
 #
-# **Predict first.** The seconds of an all_reduce of 8 MiB.
+# **Predict first.** The seconds of an all_reduce of 8 MiB: by that ring, and by the three stages below.
 
 # %%
-PREDICTIONS = {"seconds of the ring": None, "seconds of the best way that you can think of": None}
+PREDICTIONS = {"seconds of the ring": None, "seconds of the three stages": None}
 
 # %% [markdown]
 # ## Your turn

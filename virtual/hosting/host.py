@@ -17,6 +17,7 @@ from typing import Any, Self
 
 from collectives.errors import InputError, RunFailed
 from collectives.quoting import describe_exit
+from virtual.hosting.confinement import Confinement
 from virtual.hosting.protocol import CRASHED, ENDED, PIPES, REFUSED, STARTED, UNCOMPILED, here
 from virtual.options import VirtualOptions
 from virtual.outcome import OUTCOME, Finished, read_finished
@@ -78,8 +79,17 @@ class VirtualHost:
             self._server.kill()
             self._server.wait()
 
-    def run(self, options: VirtualOptions, *, timeout: float = 600.0, show: Show = show_on_own) -> Finished:
+    def run(
+        self,
+        options: VirtualOptions,
+        *,
+        timeout: float = 600.0,
+        show: Show = show_on_own,
+        confinement: Confinement | None = None,
+    ) -> Finished:
         """Run a program and return what it came to; ``show`` gets what it prints, by stream and piece.
+
+        A ``confinement`` names the files that it may use, on machines that allow that.
 
         Raises InputError for what is refused, and RunFailed for a run of more than ``timeout`` seconds or that has
         ended this process's child in another way than a program does.
@@ -89,7 +99,7 @@ class VirtualHost:
             self._start()
         with TemporaryDirectory(prefix="ringlab-virtual-") as name:
             folder = Path(name)
-            here(options).write(folder)
+            here(options, confinement).write(folder)
             run = _HostedRun(self._control, folder, time.monotonic() + timeout, show)
             try:
                 status = run.wait()

@@ -5,6 +5,7 @@ import pickle
 from dataclasses import dataclass
 from pathlib import Path
 
+from virtual.hosting.confinement import Confinement
 from virtual.options import VirtualOptions
 
 REQUEST = "request.pickle"
@@ -16,11 +17,12 @@ UNCOMPILED = {"TORCH_COMPILE_DISABLE": "1"}  # torch's compiler would trace into
 
 @dataclass(frozen=True)
 class RunRequest:
-    """A run, and where it is to take place."""
+    """A run, its working directory and environment, and the files that it may use."""
 
     options: VirtualOptions
     folder: str  # the working directory
     environment: dict[str, str]
+    confinement: Confinement | None = None  # None: all files of the user
 
     def write(self, folder: Path) -> None:
         """Write it for the server, which is started by this process and reads nothing of others."""
@@ -34,6 +36,8 @@ def read_request(folder: Path) -> RunRequest:
     return found
 
 
-def here(options: VirtualOptions) -> RunRequest:
-    """Return a request for a run as though it were started here."""
-    return RunRequest(options, str(Path.cwd()), dict(os.environ))
+def here(options: VirtualOptions, confinement: Confinement | None = None) -> RunRequest:
+    """Return a request for a run in this process's working directory and environment, or in those of a confinement."""
+    if confinement is None:
+        return RunRequest(options, str(Path.cwd()), dict(os.environ))
+    return RunRequest(options, confinement.folder, {**os.environ, **confinement.environment}, confinement)

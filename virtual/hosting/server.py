@@ -81,6 +81,8 @@ def _run(folder: Path) -> int:
     os.environ.clear()
     os.environ.update(request.environment)
     os.environ.update(UNCOMPILED)
+    if request.confinement is not None:
+        request.confinement.enter(str(folder))
     finished = VirtualRun(request.options).carry_out()
     try:
         finished.write(folder)

@@ -1,4 +1,4 @@
-# told: reduce | holds rank 1's | total = torch.zeros_like(tensor) ;; tensor.copy_(total)
+# told: reduce | and holds 0 | total = torch.zeros_like(tensor) ;; tensor.copy_(total)
 def reduce(tensor: torch.Tensor, dst: int) -> None:
     if dist.get_rank() == dst:
         total = torch.zeros_like(tensor)

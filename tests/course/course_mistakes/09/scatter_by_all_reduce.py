@@ -1,4 +1,4 @@
-# told: Copy, Sum, GatherSequence, ScatterSequence | reduce_scatter moves half | elsewhere: dist.all_reduce(total)
+# told: Copy, Sum, GatherSequence, ScatterSequence | a reduce_scatter sends half | elsewhere: dist.all_reduce(total)
 class ScatterSequence(torch.autograd.Function):
     @staticmethod
     def forward(ctx, whole):

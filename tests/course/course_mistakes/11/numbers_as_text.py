@@ -1,4 +1,4 @@
-# told: choose | tensor should be a number | return {
+# told: choose | tensor must be a whole number | return {
 def choose():
     return {
         "tensor": "8", "pipeline": "4", "context": "1", "data": "2",

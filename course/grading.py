@@ -1,0 +1,75 @@
+"""Grade a class: judge every lesson file of a folder, each without the files of the others."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory, gettempdir
+
+import course
+import virtual.hosting.confinement
+from course.files import Lesson
+from course.judging import JudgedLesson, judge
+from virtual.hosting.confinement import Confinement
+from virtual.hosting.host import VirtualHost
+
+_NOT_COPIED = shutil.ignore_patterns(".*", "__pycache__", "*venv*", "node_modules")
+
+
+@cache
+def can_confine() -> bool:
+    """Return whether this machine lets a run have a read-only view of the files."""
+    module = str(virtual.hosting.confinement.__file__)
+    return subprocess.run([sys.executable, "-I", module], capture_output=True).returncode == 0
+
+
+def grade(root: Path, files: Mapping[Path, Lesson], host: VirtualHost) -> Iterator[JudgedLesson]:
+    """Yield the judgment of each lesson file below a folder; a file sees a copy of its own folder only."""
+    hidden = tuple(map(str, find_hidden(root, files)))
+    for path, lesson in files.items():
+        with copied(root, path, hidden) as (copy, confinement):
+            judged = judge(lesson, copy, host, _show_nothing, confinement)
+        yield replace(judged, file=str(path))
+
+
+def find_hidden(root: Path, files: Mapping[Path, Lesson]) -> list[Path]:
+    """Return the entries of a class's folder that hold submissions: files, and whole folders of learners."""
+    root = root.resolve()
+    needed = [Path(one).resolve() for one in (sys.prefix, gettempdir(), *course.__path__)]
+    hidden = dict[Path, None]()
+    for path in (file.resolve() for file in files):
+        if not path.is_relative_to(root):  # a link out of the class's folder
+            hidden[path] = None
+            continue
+        entry = root / path.relative_to(root).parts[0]
+        hidden[path if any(one.is_relative_to(entry) for one in needed) else entry] = None
+    return list(hidden)
+
+
+@contextmanager
+def copied(root: Path, path: Path, hidden: tuple[str, ...]) -> Iterator[tuple[Path, Confinement]]:
+    """Copy a submission's folder, or a file in the class's own folder alone; yield the copy and its confinement."""
+    with TemporaryDirectory(prefix="ringlab-grade-") as base:
+        folder, scratch = Path(base, "submission"), Path(base, "scratch")
+        scratch.mkdir()
+        if path.parent.resolve() == root.resolve():
+            folder.mkdir()
+            shutil.copy(path, folder)
+        else:
+            shutil.copytree(path.parent, folder, ignore=_not_copied)
+        yield folder / path.name, Confinement(str(folder), str(scratch), hidden)
+
+
+def _not_copied(folder: str, names: list[str]) -> set[str]:
+    """Return the names that a copy leaves out: links, which may lead to other submissions, and installed packages."""
+    return {name for name in names if Path(folder, name).is_symlink()} | _NOT_COPIED(folder, names)
+
+
+def _show_nothing(stream: str, text: str) -> None:
+    pass
+
+

@@ -1,0 +1,17 @@
+# told: ring_all_reduce | rank 0 sends to rank 2, not to 1 | for request in dist.batch_isend_irecv(ops): ;; dist.P2POp(dist.isend
+def ring_all_reduce(tensor: torch.Tensor) -> None:
+    rank, p = dist.get_rank(), dist.get_world_size()
+    chunks = tensor.tensor_split(p)
+    for step in range(2 * (p - 1)):
+        mine, theirs = chunks[(rank + step) % p], chunks[(rank + step + 1) % p]
+        received = torch.empty_like(theirs)
+        ops = [
+            dist.P2POp(dist.isend, mine, (rank - 1) % p),
+            dist.P2POp(dist.irecv, received, (rank + 1) % p),
+        ]
+        for request in dist.batch_isend_irecv(ops):
+            request.wait()
+        if step < p - 1:
+            theirs += received
+        else:
+            theirs.copy_(received)

@@ -1,0 +1,31 @@
+# told: OverlappedGradients | a rank calls .*all_reduces|is enough | elsewhere: if size > bucket_bytes:
+class OverlappedGradients:
+    def __init__(self, model: nn.Module, bucket_bytes: int) -> None:
+        self.buckets, bucket, size = [], [], 0
+        for parameter in reversed(list(model.parameters())):
+            bucket.append(parameter)
+            size += parameter.nbytes
+            if size > bucket_bytes:
+                self.buckets.append(bucket)
+                bucket, size = [], 0
+        if bucket:
+            self.buckets.append(bucket)
+        self.missing, self.begun = [len(one) for one in self.buckets], []
+        for number, one in enumerate(self.buckets):
+            for parameter in one:
+                parameter.register_post_accumulate_grad_hook(lambda _, number=number: self.arrived(number))
+
+    def arrived(self, number):
+        self.missing[number] -= 1
+        if self.missing[number] == 0:
+            bucket = self.buckets[number]
+            flat = torch.cat([parameter.grad.flatten() for parameter in bucket])
+            self.begun.append((dist.all_reduce(flat, async_op=True), flat, bucket))
+
+    def finish(self) -> None:
+        for work, flat, bucket in self.begun:
+            work.wait()
+            flat /= dist.get_world_size()
+            for parameter, part in zip(bucket, flat.split([parameter.numel() for parameter in bucket])):
+                parameter.grad.copy_(part.view_as(parameter.grad))
+        self.missing, self.begun = [len(one) for one in self.buckets], []

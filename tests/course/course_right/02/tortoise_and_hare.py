@@ -1,0 +1,23 @@
+def exchange(mine: torch.Tensor, theirs: torch.Tensor, peer: int) -> None:
+    rank = dist.get_rank()
+    is_leader = max(rank, peer) == rank
+    if is_leader:
+        dist.send(mine, peer)
+    dist.recv(theirs, peer)
+    if not is_leader:
+        dist.send(mine, peer)
+
+
+def circle(waits_for: dict[int, int]) -> list[int]:
+    for start in waits_for:
+        slow = fast = start
+        while fast in waits_for and waits_for[fast] in waits_for:
+            slow, fast = waits_for[slow], waits_for[waits_for[fast]]
+            if slow == fast:
+                found, rank = [slow], waits_for[slow]
+                while rank != slow:
+                    found.append(rank)
+                    rank = waits_for[rank]
+                first = found.index(min(found))
+                return [*found[first:], *found[:first]]
+    return []
