@@ -12,7 +12,7 @@ from course.checks.exercise import Shown
 FOLDER = Path(__file__).parent
 # files that a trial writes
 PREDICTIONS, ERROR, OBSERVED, STACK = "predictions.json", "error-{}.json", "observed-{}.json", "stack.txt"
-CONTENTS = "contents-{}.json"  # and that ``--show`` writes
+CONTENTS, SPANS = "contents-{}.json", "spans-{}.json"  # and that ``--show`` writes
 NAMES = (
     "message",
     "deadlock",

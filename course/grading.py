@@ -71,5 +71,3 @@ def _not_copied(folder: str, names: list[str]) -> set[str]:
 
 def _show_nothing(stream: str, text: str) -> None:
     pass
-
-

@@ -16,9 +16,8 @@ import simcomm
 from collectives.errors import InputError, RunFailed
 from collectives.quoting import make_printable
 from collectives.units import format_size, format_time
-from course.checks.exercise import Exercise
+from course.checks.exercise import Exercise, LearnerCall
 from course.files import ERROR, OBSERVED, PREDICTIONS, STACK, Lesson
-from course.lines import LearnerCall
 from simcomm.cluster.cluster import Cluster
 from simcomm.cluster.placement import place_round_robin
 from virtual.hosting.confinement import Confinement
@@ -41,6 +40,7 @@ class JudgedExercise:
     text: str = ""
     line: int = 0
     source: str = ""  # of that line
+    cell: int = 0  # the code cell that has the line, if the file is a notebook
     elapsed_s: float | None = None  # virtual time of the slowest measured call, on the last world size
     sent_bytes: int | None = None  # by the busiest rank in one measured call
     read: str = ""  # what to read after a wrong answer
@@ -207,7 +207,8 @@ class _Trials:
             for rank in range(world_size):
                 if (notes / ERROR.format(rank)).exists():
                     found: dict[str, Any] = json.loads((notes / ERROR.format(rank)).read_text())
-                    early = self._mistake(finished, ("never waited", "in flight"))  # the cause of a wrong result
+                    causes = () if found.get("is_explained") else ("never waited", "in flight")
+                    early = self._mistake(finished, causes) if causes else None
                     return (early | {"text": f"{found['text']}\n{early['text']}"} if early else found), finished
             return self._mistake(finished), finished
 

@@ -6,26 +6,17 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from traceback import walk_tb
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from course.checks.exercise import POINT_TO_POINT, WrongAnswerError
+from course.checks.exercise import POINT_TO_POINT, LearnerCall, WrongAnswerError
 from virtual.matching.samples import is_plain
 from virtual.ranks.rank import Rank
 from virtual.ranks.watching import Watcher
-
-
-class LearnerCall(NamedTuple):
-    """A communication call of the learner's file, as its rank made it."""
-
-    name: str  # of the function of torch.distributed: "isend"
-    line: int
-    receiver: int  # the rank that a message goes to; -1 for every other call
-    nbytes: int
 
 
 class LineNotes(TorchDispatchMode):
@@ -43,6 +34,7 @@ class LineNotes(TorchDispatchMode):
         self.active = 0  # line that wrote or communicated last
         self.waited = Counter[int]()  # seconds by line
         self.calls: list[LearnerCall] = []
+        self.unwaited: dict[Any, LearnerCall] = {}  # by what was posted, without messages that are sent
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -136,7 +128,10 @@ class LineWatcher(Watcher):
             name = called or HALVES.get(posted.way) or posted.likeness.verb
             receiver = posted.peer_in_world if posted.way == "sends" else -1
             nbytes = sum(tensor.nbytes for tensor in posted.tensors)
-            self.notes.calls.append(LearnerCall(name, line, receiver, nbytes))
+            call = LearnerCall(name, line, receiver, nbytes)
+            self.notes.calls.append(call)
+            if line and posted.way != "sends":
+                self.notes.unwaited[posted] = call
 
     def arrived(self, sender: Any, receiver: Any) -> None:
         """Record what a message has written."""
@@ -154,6 +149,7 @@ class LineWatcher(Watcher):
         if posted.rank is self.rank:
             self.notes.waited[self.notes.here()] += self.rank.clock - self._clock
             self._clock = self.rank.clock
+            self.notes.unwaited.pop(posted, None)
 
 
 @contextmanager

@@ -1,11 +1,13 @@
-"""Run the function of a lesson on values that tell whose they are: what each virtual rank executes.
+"""Run a learner's file to show it: the program that each virtual rank runs.
 
     python -m course.showing FILE LESSON FOLDER
 
-What the rank's tensor holds over time is written into the folder, as ``Contents``.
+A lesson whose function is called writes into the folder what the rank's tensor holds over time, as ``Contents``. The
+lesson on pipelines runs the file's ``main`` and writes its stages' spans, as ``StageSpan``.
 """
 
 import json
+import os
 import sys
 import warnings
 from bisect import bisect_left, bisect_right
@@ -17,13 +19,14 @@ import torch
 import torch.distributed as dist
 
 from course.checks.collectives import values
-from course.files import CONTENTS, find_lesson
+from course.checks.exercise import Shown
+from course.files import CONTENTS, SPANS, find_lesson
 from course.trial import load
 from virtual.ranks.watching import Watcher
 
 
 class Contents(NamedTuple):
-    """What a rank's tensor holds, by the value in the middle of each chunk, and what its messages carry."""
+    """The values in the middle of each chunk of a rank's tensor over time, and the values that its messages carry."""
 
     places: list[int]  # of the values in the tensor
     seen: list[tuple[float, list[float]]]  # seconds, and the values then
@@ -34,7 +37,7 @@ class Contents(NamedTuple):
 
 
 class TensorWatcher(Watcher):
-    """Looks at a rank's tensor whenever that rank posts something, and at its messages."""
+    """Reads a rank's tensor whenever that rank posts something, and its messages."""
 
     def __init__(self, rank: Any, tensor: torch.Tensor, chunks: int) -> None:
         super().__init__()
@@ -45,12 +48,12 @@ class TensorWatcher(Watcher):
         self.look()
 
     def posted(self, posted: Any) -> None:
-        """See what the tensor holds when its rank posts the next."""
+        """Read the tensor when its rank posts something."""
         if posted.rank is self.rank:
             self.look()
 
     def met(self, sender: Any, receiver: Any) -> None:
-        """See what a message carries, and which chunk of the tensor that is, or where it goes."""
+        """Read what a message carries, and the chunk of the tensor that it comes from or goes to."""
         for half in (sender, receiver):
             if half.rank is self.rank:
                 part, sent = half.tensors[0], sender.tensors[0]
@@ -63,28 +66,48 @@ class TensorWatcher(Watcher):
                 self.contents.met.append((sender.rank.number, receiver.rank.number, chunk, count, value, *lines))
 
     def look(self) -> None:
-        """Note what the tensor holds now."""
+        """Record what the tensor holds now."""
         held = self.tensor.reshape(-1)[self.contents.places].tolist()
         self.contents.seen.append((self.rank.clock, held))
 
 
 def main() -> None:
-    """Call the learner's function on this rank's values, and write what was seen when it is through."""
+    """Run the learner's file as the lesson shows it, and write what was observed."""
     path, number, folder = Path(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
     warnings.simplefilter("ignore")
+    shown = find_lesson(number).shown
+    if shown.call is not None:
+        call_function(path, shown, folder)
+    else:
+        run_stages(path, shown, folder)
+
+
+def call_function(path: Path, shown: Shown, folder: Path) -> None:
+    """Call the learner's function on this rank's values, and write what its tensor held."""
+    assert shown.call is not None
     dist.init_process_group("gloo")
     group: Any = dist.group.WORLD
-    world, shown = group.group.world, find_lesson(number).shown
-    rank = dist.get_rank()
+    world, rank = group.group.world, dist.get_rank()
     tensor = values(rank, shown.nbytes // 4)
     watcher = TensorWatcher(world.me(), tensor, dist.get_world_size())
     world.watch.put((*world.watch.watchers, watcher))
     try:
-        assert shown.call is not None
         shown.call(load(path, ModuleType("lesson")), tensor)
-    finally:  # also where it never ends, and is stopped
+    finally:  # also after a deadlock, which ends the call
         watcher.look()
         (folder / CONTENTS.format(rank)).write_text(json.dumps(watcher.contents))
+
+
+def run_stages(path: Path, shown: Shown, folder: Path) -> None:
+    """Run the file's ``main``, and write the forwards and backwards of its stages."""
+    assert shown.record is not None
+    lesson, spans = load(path, ModuleType("lesson")), list[Any]()
+    shown.record(lesson, spans)
+    rank = int(os.environ["RANK"])
+    try:
+        lesson.main()
+    finally:
+        (folder / SPANS.format(rank)).write_text(json.dumps(spans))
 
 
 if __name__ == "__main__":

@@ -84,6 +84,10 @@ def numbers_in(predictions: Any) -> dict[str, float]:
 
 def describe(error: Exception | SystemExit, path: Path, lines: LineNotes) -> dict[str, Any]:
     """Return the error in words and the learner's line, 0 if no line of the file is at fault."""
+    if isinstance(error, WrongAnswerError) and lines.unwaited:
+        call = next(iter(lines.unwaited.values()))
+        why = f"nothing waits for dist.{call.name} in this line; call wait() on the handle before you use the tensor"
+        return {"text": f"{error}\n{why}", "line": call.line, "is_explained": True}
     if isinstance(error, WrongAnswerError):
         line, done = lines.line_of(error)
         return {"text": f"{error}; {done}" if done else str(error), "line": line}

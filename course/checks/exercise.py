@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -56,7 +56,9 @@ class Shown:
     """How ``--show`` runs a lesson's file, and which library algorithm it plays next to the file's run.
 
     With ``call`` each rank calls a learner's function on a float32 tensor, and the player shows the buffers. They end
-    with the sum of all ranks' tensors, or with the tensor of ``root``. Without ``call`` the file runs as a program.
+    with the sum of all ranks' tensors, or with the tensor of ``root``. With ``record`` the file's ``main`` runs, and
+    ``record`` first makes the module append a ``StageSpan`` to a list for each forward and backward. Otherwise the
+    file runs as a program.
     """
 
     ranks: int
@@ -65,6 +67,26 @@ class Shown:
     racks: int = 0
     call: Callable[[ModuleType, Tensor], object] | None = None
     root: int | None = None
+    record: Callable[[ModuleType, list[StageSpan]], None] | None = None
+
+
+class StageSpan(NamedTuple):
+    """A forward or backward of one micro batch on one rank, in seconds of virtual time."""
+
+    name: str  # "forward" or "backward"
+    schedule: int  # from 0, in the order in which the file runs them
+    micro_batch: int
+    begin: float
+    end: float
+
+
+class LearnerCall(NamedTuple):
+    """A communication call of the learner's file, as its rank made it."""
+
+    name: str  # of the function of torch.distributed: "isend"
+    line: int
+    receiver: int  # the rank that a message goes to; -1 for every other call
+    nbytes: int
 
 
 @dataclass(frozen=True)

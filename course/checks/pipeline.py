@@ -15,6 +15,7 @@ from course.checks.exercise import (
     Exercise,
     Predicted,
     Shown,
+    StageSpan,
     WrongAnswerError,
     expect_close,
     expect_equal,
@@ -188,4 +189,25 @@ def predicted() -> dict[str, Predicted]:
     }
 
 
-SHOWN = Shown(4)
+def record_spans(lesson: ModuleType, spans: list[StageSpan]) -> None:
+    """Make the file's ``Stage`` append a span for each forward and backward."""
+    stages: list[object] = []  # one per schedule
+
+    def recorded(name: str) -> Callable[..., object]:
+        function = getattr(lesson.Stage, name)
+
+        def run(stage: object, micro_batch: int, *arguments: object) -> object:
+            if stage not in stages:
+                stages.append(stage)
+            begin = time.perf_counter()
+            result: object = function(stage, micro_batch, *arguments)
+            spans.append(StageSpan(name, stages.index(stage), micro_batch, begin, time.perf_counter()))
+            return result
+
+        return run
+
+    for name in ("forward", "backward"):
+        setattr(lesson.Stage, name, recorded(name))
+
+
+SHOWN = Shown(4, record=record_spans)

@@ -104,7 +104,7 @@ def sharded_linear(lesson: ModuleType) -> None:
             raise WrongAnswerError(f"{when}shard.grad is missing after backward")
         expect_equal(layer.shard.grad, whole.grad.chunk(world_size)[rank], f"{when}shard.grad, the mean,")
         with torch.no_grad():  # a weight that was gathered in the step before is wrong now
-            layer.shard -= 0.01 * layer.shard.grad
+            layer.shard.sub_(0.01 * layer.shard.grad)
             weight = weight - 0.01 * whole.grad
 
 

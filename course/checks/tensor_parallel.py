@@ -89,8 +89,8 @@ def mlp(lesson: ModuleType, sequence: bool, dtype: torch.dtype) -> None:
         expect_equal(layer.first.grad, wanted_first.chunk(world_size)[rank], f"rank {rank}: {by}first.grad")
         expect_equal(layer.second.grad, wanted_second.chunk(world_size, dim=1)[rank], f"rank {rank}: {by}second.grad")
         with torch.no_grad():
-            layer.first -= 1e-3 * layer.first.grad
-            layer.second -= 1e-3 * layer.second.grad
+            layer.first.sub_(1e-3 * layer.first.grad)
+            layer.second.sub_(1e-3 * layer.second.grad)
         first, second = first - 1e-3 * wanted_first, second - 1e-3 * wanted_second
 
 

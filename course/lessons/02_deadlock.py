@@ -1,12 +1,13 @@
 # %% [markdown]
 # # 2. Deadlocks, and how to read them
 #
-# `dist.send` returns when the other side has begun to receive. This is true of NCCL, and of gloo for all but luck.
+# `dist.send` may wait until the other rank receives. NCCL always waits for large messages. Gloo sometimes buffers a
+# message, but a program must not depend on that.
 #
-# **Question.** Four ranks stand in a circle. Each sends a tensor to its right neighbour, then receives one from its
-# left. Which rank is the first that gets its tensor?
+# **Question.** Four ranks form a circle. Each one sends a tensor to its right neighbor, then receives one from its left
+# neighbor. Which rank gets its tensor first?
 #
-# **Predict first.** How many of the four will ever end? And how many, if only rank 0 receives before it sends?
+# **Predict first.** How many of the four ranks will end? How many will end if only rank 0 receives before it sends?
 
 # %%
 PREDICTIONS = {"ranks that end if all send first": None, "ranks that end if rank 0 receives first": None}
@@ -14,9 +15,9 @@ PREDICTIONS = {"ranks that end if all send first": None, "ranks that end if rank
 # %% [markdown]
 # ## Your turn
 #
-# `exchange` and `shift` below are as many write them, and both hang. Run the file as it is: `ringlab learn 2 --show`
-# says at once who waits for whom, in which line. (On real processes a hang is silent until a timeout of minutes.)
-# Then mend them. `circle` does what the report did: it finds who waits for whom all around.
+# Many people write `exchange` and `shift` as below, and both hang. Run the file as it is: `ringlab learn 2 --show`
+# prints which rank waits for which, and in which line, and draws it. (Real processes hang silently, until a timeout of
+# minutes.) Then repair both functions. `circle` does what the report did: it finds ranks that wait for each other.
 
 # %%
 import os
@@ -26,7 +27,7 @@ import torch.distributed as dist
 
 
 def exchange(mine: torch.Tensor, theirs: torch.Tensor, peer: int) -> None:
-    """Send ``mine`` to the peer and receive its tensor into ``theirs``, by ``dist.send`` and ``dist.recv`` alone.
+    """Send ``mine`` to the peer and receive its tensor into ``theirs``, with ``dist.send`` and ``dist.recv`` only.
 
     The peer calls the same function with this rank as its peer.
     """
@@ -35,9 +36,10 @@ def exchange(mine: torch.Tensor, theirs: torch.Tensor, peer: int) -> None:
 
 
 def shift(mine: torch.Tensor, received: torch.Tensor) -> None:
-    """Send ``mine`` to the right neighbour (rank + 1, the last one's is 0) and receive the left one's tensor.
+    """Send ``mine`` to the right neighbor (rank + 1; rank 0 for the last rank) and receive the left neighbor's tensor.
 
-    For any number of ranks, in the time of one message: all ranks send at the same time.
+    It works for any number of ranks, in the time of one message: all ranks send at the same time. Use messages only, no
+    collectives.
     """
     rank, world_size = dist.get_rank(), dist.get_world_size()
     dist.send(mine, (rank + 1) % world_size)
@@ -45,9 +47,9 @@ def shift(mine: torch.Tensor, received: torch.Tensor) -> None:
 
 
 def circle(waits_for: dict[int, int]) -> list[int]:
-    """Return the ranks of a circle of waiting, in its order, beginning with the smallest; empty where there is none.
+    """Return ranks that wait for each other in a circle, in order and from the smallest on; [] if there is no circle.
 
-    ``waits_for[rank]`` is the one rank that ``rank`` waits for; ranks that wait for nobody are not in it.
+    ``waits_for[rank]`` is the one rank that ``rank`` waits for. A rank that waits for no other has no entry.
     """
     raise NotImplementedError
 
@@ -58,14 +60,14 @@ def circle(waits_for: dict[int, int]) -> list[int]:
 
 # %%
 def main() -> None:
-    """Exchange with a peer, then shift around the circle, and print what each rank holds."""
+    """Exchange with a peer, then shift around the circle, and print what each rank received."""
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     mine, other = torch.full((4,), float(rank)), torch.zeros(4)
     exchange(mine, other, rank ^ 1)
     print(f"exchanged with rank {int(other[0])}")
     shift(mine, other)
-    print(f"the left neighbour is rank {int(other[0])}")
+    print(f"the left neighbor is rank {int(other[0])}")
     dist.destroy_process_group()
 
 
@@ -75,13 +77,13 @@ if __name__ == "__main__" and "RANK" in os.environ:
 # %% [markdown]
 # ## What real clusters do
 #
-# A collective that not all ranks call is the same circle, drawn larger: those who called wait for the one who did not,
-# and it waits for them at its next call. `TORCH_NCCL_ASYNC_ERROR_HANDLING` and the timeout of a process group end such
-# a job after ten minutes (NCCL) or thirty (gloo), the defaults of `torch.distributed.init_process_group`; NCCL's
-# Flight Recorder then says which rank came to which collective.
+# A collective that one rank skips is a larger circle: the other ranks wait for that rank, and it waits for them in its
+# next call. The timeout of a process group ends such a job after ten minutes (NCCL) or thirty (gloo); these are the
+# defaults of `torch.distributed.init_process_group`. NCCL's Flight Recorder then reports which rank reached which
+# collective.
 #
 # ## Beyond
 #
-# 1. Let rank 0 call `dist.barrier()` and the others `dist.all_reduce(x)`. What is told? What if the group is of gloo?
-# 2. Two groups, {0, 1, 2} and {0, 2, 3}: rank 0 calls a collective of the first, then of the second, rank 2 the other
-#    way round. Who waits for whom?
+# 1. Let rank 0 call `dist.barrier()` and the other ranks `dist.all_reduce(x)`. What does `--show` report?
+# 2. Make two groups, {0, 1, 2} and {0, 2, 3}. Rank 0 calls a collective of the first group, then one of the second.
+#    Rank 2 does it in the other order. Which rank waits for which?

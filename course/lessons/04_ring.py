@@ -1,11 +1,11 @@
 # %% [markdown]
 # # 4. The ring, and when it wins
 #
-# Through rank 0, eight hosts summed 8 MiB with one link full and seven idle. In a ring all links carry at once: the
-# buffer is cut into as many chunks as there are ranks, and in every step each rank sends one chunk to its right
-# neighbour. After p - 1 steps every rank holds one chunk summed; after p - 1 more all hold all.
+# In lesson 3, eight hosts summed 8 MiB through rank 0: one link was full and seven were idle. A ring uses all links at
+# the same time. It cuts the buffer into one chunk per rank, and in every step each rank sends one chunk to its right
+# neighbor. After p - 1 steps, every rank holds one chunk of the sum. After p - 1 more steps, every rank holds them all.
 #
-# **Question.** How long do the eight hosts take now? And is there a size for which summing through rank 0 is faster?
+# **Question.** How long do the eight hosts take now? Is there a size for which summing through rank 0 is faster?
 #
 # **Predict first.**
 
@@ -15,8 +15,9 @@ PREDICTIONS = {"seconds of the ring, 8 MiB on 8 ranks": None, "bytes that a rank
 # %% [markdown]
 # ## Your turn
 #
-# Send to the right neighbour only, and both directions of a step at once (`dist.batch_isend_irecv`). Lengths need not
-# be a multiple of the ranks: `tensor.tensor_split(world_size)`.
+# Send messages to the right neighbor only, no collectives. Send and receive at the same time in each step
+# (`dist.batch_isend_irecv`). The length need not be a multiple of the number of ranks, and may be smaller:
+# `tensor.tensor_split(world_size)` always returns one chunk per rank. The tensor may have any type.
 
 # %%
 import os
@@ -26,19 +27,19 @@ import torch.distributed as dist
 
 
 def ring_all_reduce(tensor: torch.Tensor) -> None:
-    """Give all ranks the sum of all tensors (one dimension), each rank sending about 2 (p - 1) / p of its bytes."""
+    """Replace the one-dimensional tensor of every rank by the sum; each rank sends about 2 (p - 1) / p of its bytes."""
     raise NotImplementedError
 
 
 def ring_seconds(world_size: int, nbytes: int, alpha: float, beta: float) -> float:
-    """Return how long the ring takes where a message of n bytes takes alpha + n * beta."""
+    """Return the seconds of the ring; a message of n bytes takes alpha + n * beta."""
     raise NotImplementedError
 
 
 def ring_wins_from(world_size: int, alpha: float, beta: float) -> float:
-    """Return the bytes from which the ring is faster than rank 0 with all messages at once.
+    """Return the bytes from which on the ring is faster than rank 0 that receives all messages at once.
 
-    That one takes 2 (alpha + (p - 1) n beta): all p - 1 messages wait for alpha together and share the link.
+    Rank 0 then takes 2 (alpha + (p - 1) n beta): its p - 1 messages wait for alpha together and share the link.
     """
     raise NotImplementedError
 
@@ -49,7 +50,7 @@ def ring_wins_from(world_size: int, alpha: float, beta: float) -> float:
 
 # %%
 def main() -> None:
-    """Sum 8 MiB by the ring."""
+    """Sum 8 MiB with your ring."""
     dist.init_process_group("gloo")
     rank, world_size = dist.get_rank(), dist.get_world_size()
     numbers = torch.arange(1 << 21, dtype=torch.float32) % 7
@@ -66,13 +67,13 @@ if __name__ == "__main__" and "RANK" in os.environ:
 # %% [markdown]
 # ## What real clusters do
 #
-# NCCL's ring is this one with many channels and slices, so that a step need not wait for the whole chunk.
-# `ringlab explain two-p5` says what NCCL takes there at which size, and how far behind the ring is;
-# `ringlab predict two-racks --sweep collective.sizes=1..65536KiB*4 --plot sizes.png` draws time against size.
+# NCCL uses this ring with many channels and slices, so a step need not wait for a whole chunk. `ringlab explain two-p5`
+# prints NCCL's choice and the time of its ring for each size. `ringlab predict two-racks --sweep
+# collective.sizes=1..65536KiB*4 --plot sizes.png` draws time against size.
 #
 # ## Beyond
 #
-# 1. Double the ranks and keep the bytes. Which part of the time doubles, and which does not?
-# 2. Of eight hosts four are in each of two racks, and the link between the racks is thin: `ringlab learn 4 --show --on
-#    two-racks`. Which steps wait for that link? And what does it cost summing through rank 0 (`ringlab learn 3 --show
-#    --on two-racks`)?
+# 1. Double the ranks and keep the bytes. Which part of the time doubles, and which part does not?
+# 2. Put four hosts into each of two racks, with a thin link between the racks: `ringlab learn 4 --show --on two-racks`.
+#    Which steps wait for that link? How much does the link cost the sum through rank 0 (`ringlab learn 3 --show --on
+#    two-racks`)?

@@ -1,11 +1,11 @@
 # %% [markdown]
 # # 5. Trees, halving, and the right algorithm for a size
 #
-# The ring of lesson 4 pays alpha 2 (p - 1) times: fine for 8 MiB, bad for a loss of 4 bytes on 64 ranks. A tree pays it
-# log2(p) times each way.
+# The ring of lesson 4 pays alpha 2 (p - 1) times. That is fine for 8 MiB, and slow for a loss of 4 bytes on 64 ranks. A
+# tree pays alpha only log2(p) times in each direction.
 #
-# **Question.** 64 hosts, 10 Gbit/s, 10 us. How long does an all_reduce of 4 bytes take by the ring, and how long by a
-# binomial tree up and down? From which size on is the ring better?
+# **Question.** Take 64 hosts with 10 Gbit/s and 10 us. How long does an all_reduce of 4 bytes take with the ring? How
+# long does it take with a binomial tree, up to rank 0 and down again? From which size on is the ring better?
 #
 # **Predict first.**
 
@@ -14,6 +14,8 @@ PREDICTIONS = {"seconds by the ring": None, "seconds by the tree": None, "bytes 
 
 # %% [markdown]
 # ## Your turn
+#
+# Use messages only, no collectives.
 
 # %%
 import math
@@ -24,29 +26,29 @@ import torch.distributed as dist
 
 
 def tree_broadcast(tensor: torch.Tensor) -> None:
-    """Give all ranks the tensor of rank 0 in ceil(log2(p)) rounds: whoever has it sends it to one who has not.
+    """Copy the tensor of rank 0 to all ranks in ceil(log2(p)) rounds, for any number of ranks.
 
-    For any number of ranks, with ``dist.send`` and ``dist.recv``.
+    In each round, every rank that has the tensor sends it to one rank that does not have it yet.
     """
     raise NotImplementedError
 
 
 def halving_doubling_all_reduce(tensor: torch.Tensor) -> None:
-    """Give all ranks the sum, for world sizes that are powers of two, in 2 log2(p) steps.
+    """Replace the tensor of every rank by the sum in 2 log2(p) steps; p is a power of two and divides the length.
 
-    In the first step exchange half of the buffer with the rank p / 2 away and add what comes, then a quarter with the
-    rank p / 4 away, and so on; then the same way back, without adding. The tensor's length is a multiple of p.
+    In the first step, exchange half of the buffer with the rank p / 2 away, and add what arrives. Then exchange a
+    quarter with the rank p / 4 away, and so on. Then go the same way back without adding.
     """
     raise NotImplementedError
 
 
 def tree_seconds(world_size: int, nbytes: int, alpha: float, beta: float) -> float:
-    """Return how long an all_reduce by a binomial tree takes: up to rank 0 and down again, p a power of two."""
+    """Return the seconds of an all_reduce with a binomial tree: up to rank 0 and down again; p is a power of two."""
     raise NotImplementedError
 
 
 def ring_wins_from(world_size: int, alpha: float, beta: float) -> float:
-    """Return the bytes from which the ring, 2 (p - 1) (alpha + n / p beta), is faster than that tree."""
+    """Return the bytes from which on the ring, 2 (p - 1) (alpha + n / p beta), is faster than that tree."""
     raise NotImplementedError
 
 
@@ -56,7 +58,7 @@ def ring_wins_from(world_size: int, alpha: float, beta: float) -> float:
 
 # %%
 def main() -> None:
-    """Broadcast by the tree and sum by halving and doubling, beside torch's own."""
+    """Broadcast with the tree, sum with halving and doubling, and compare with torch's all_reduce."""
     dist.init_process_group("gloo")
     tensor = torch.full((8,), float(dist.get_rank() + 1))
     tree_broadcast(tensor)
@@ -75,15 +77,16 @@ if __name__ == "__main__" and "RANK" in os.environ:
 # %% [markdown]
 # ## What real clusters do
 #
-# NCCL takes trees for small and rings for large messages, by a model with a table of latencies of its own:
-# `ringlab explain two-p5` lists its candidates. For 8 KiB on those 16 H100 its tree is predicted to take 85 us, a plain
-# ring 2.1 ms (`ringlab predict two-p5`; docs/nccl.md holds such predictions against published tables). By alpha and
-# beta alone, halving and doubling is never slower than the ring; yet its first step crosses the whole network with half
-# of the buffer. Behind a thin trunk that decides: of 8 MiB it takes 2.5 times as long as the ring there,
-# `ringlab predict two-racks --set 'collective.algorithms=["ring", "halving_doubling"]'`.
+# NCCL chooses trees for small messages and rings for large ones, from its own table of latencies. `ringlab explain
+# two-p5` lists its candidates. For 8 KiB on 16 H100, its tree is predicted to take 85 us and a plain ring 2.1 ms
+# (`ringlab predict two-p5`; docs/nccl.md compares such predictions with published tables).
+#
+# With alpha and beta alone, halving and doubling is never slower than the ring. But its first step sends half of the
+# buffer across the whole network. With a thin trunk, 8 MiB take 2.5 times as long as with the ring: `ringlab predict
+# two-racks --set 'collective.algorithms=["ring", "halving_doubling"]'`.
 #
 # ## Beyond
 #
-# 1. Let `tree_broadcast` start at any rank.
+# 1. Make `tree_broadcast` start at any rank.
 # 2. `ringlab predict star8 --set 'collective.algorithms=["ring", "binomial"]' --sweep collective.sizes=1..65536KiB*4`
-#    names the sizes at which each is fastest; `--plot sizes.png` draws them. Find your crossing.
+#    prints the sizes for which each is fastest, and `--plot sizes.png` draws them. Find your crossing.

@@ -1,12 +1,12 @@
 # %% [markdown]
 # # 6. Data parallel by hand, then with buckets that overlap
 #
-# Every rank holds the whole model and its own part of the batch. After backward the gradients are averaged, and all
-# ranks take the same step.
+# Every rank holds the whole model and its own part of the batch. After backward, the ranks average their gradients, so
+# all of them take the same optimizer step.
 #
-# **Question.** Backward of a model of four layers takes 40 ms, 10 ms a layer; averaging a layer's gradients takes
-# 8 ms. How long do both take together if the averaging waits for backward to end, and how long if each layer is
-# averaged as soon as its gradient is there?
+# **Question.** Backward through four layers takes 40 ms, 10 ms per layer. Averaging the gradients of one layer takes
+# 8 ms. How long do both take together if averaging starts after backward? How long if each layer is averaged as soon as
+# its gradients are ready?
 #
 # **Predict first.**
 
@@ -27,24 +27,24 @@ from torch import nn
 
 
 def average_gradients(model: nn.Module) -> None:
-    """Replace each parameter's gradient by its mean over all ranks, after backward; where it is None it stays so."""
+    """Replace each parameter's gradient by its mean over all ranks; a gradient that is None stays None."""
     raise NotImplementedError
 
 
 class OverlappedGradients:
-    """Averages gradients in buckets while backward goes on.
+    """Averages gradients in buckets while backward is running, in every training step.
 
-    A bucket holds parameters in the order in which backward reaches them (the last ones first) until it has
-    ``bucket_bytes`` or more. As soon as the last gradient of a bucket is there, one ``dist.all_reduce`` of the whole
-    bucket begins with ``async_op=True``.
+    Fill a bucket with parameters until it has ``bucket_bytes`` or more, then start the next one. Take the parameters in
+    the order in which backward reaches them: the last ones first. When the last gradient of a bucket is ready, start
+    one ``dist.all_reduce`` of the whole bucket with ``async_op=True``.
     """
 
     def __init__(self, model: nn.Module, bucket_bytes: int) -> None:
-        """Form the buckets and register a hook on each parameter (``register_post_accumulate_grad_hook``)."""
+        """Make the buckets, and register a hook on each parameter (``register_post_accumulate_grad_hook``)."""
         raise NotImplementedError
 
     def finish(self) -> None:
-        """Wait for all buckets, after backward, and put the means where the gradients are."""
+        """Wait for all buckets after backward, write the means into the gradients, and get ready for the next step."""
         raise NotImplementedError
 
 
@@ -52,12 +52,12 @@ class OverlappedGradients:
 # ## Run it
 #
 # `ringlab learn 6 --show` runs the model of the question on four ranks: a layer has 6.6 MB of gradients, which take
-# 8 ms. Look at when the messages begin, beside the backward that still computes.
+# 8 ms. In the player, see when messages begin while backward still computes.
 
 
 # %%
 class Slow(torch.autograd.Function):
-    """Takes the 10 ms of a layer's backward by sleeping."""
+    """Sleeps for the 10 ms of a layer's backward."""
 
     @staticmethod
     def forward(ctx, outputs):
@@ -77,13 +77,13 @@ class Layer(nn.Linear):
 
 
 def make_model() -> nn.Sequential:
-    """Return four such layers, the same on every rank."""
+    """Return four of these layers, the same on every rank."""
     torch.manual_seed(0)
     return nn.Sequential(*(Layer(1286, 1286, bias=False) for _ in range(4)))
 
 
 def train(how: str, model: nn.Module, finish: Callable[[], None]) -> None:
-    """Go backward, average the gradients, and print how long both took."""
+    """Run backward, average the gradients, and print how long both took."""
     torch.manual_seed(1 + dist.get_rank())
     inputs = torch.randn(8, 1286)
     model.zero_grad()
@@ -96,7 +96,7 @@ def train(how: str, model: nn.Module, finish: Callable[[], None]) -> None:
 
 
 def main() -> None:
-    """Average by hand after backward, then in buckets, then by torch's DistributedDataParallel; all give the same."""
+    """Average after backward, then in buckets, then with DistributedDataParallel; all results must be the same."""
     dist.init_process_group("gloo")
     from torch.nn.parallel import DistributedDataParallel
 
@@ -104,12 +104,12 @@ def main() -> None:
     train("averaged after backward", after, lambda: average_gradients(after))
     train("in buckets of a layer", overlapped, OverlappedGradients(overlapped, bucket_bytes=1).finish)
     replica = DistributedDataParallel(torchs, bucket_cap_mb=1)
-    for step in ("first", "second"):  # the first has one bucket, and finds the order for those of the second
+    for step in ("first", "second"):  # the first step has one bucket, and finds the order for the next steps
         train(f"DistributedDataParallel, {step} step", replica, lambda: None)
     for name, model in (("after backward", after), ("in buckets", overlapped)):
         pairs = zip(model.parameters(), torchs.parameters(), strict=True)
         far = max((mine.grad - theirs.grad).abs().max().item() for mine, theirs in pairs)
-        print(f"{name}: largest difference to DistributedDataParallel {far:.1e}")
+        print(f"{name}: largest difference from DistributedDataParallel {far:.1e}")
     dist.destroy_process_group()
 
 
@@ -119,12 +119,12 @@ if __name__ == "__main__" and "RANK" in os.environ:
 # %% [markdown]
 # ## What real clusters do
 #
-# DistributedDataParallel's buckets have 25 MiB, the first one 1 MiB (`bucket_cap_mb`): small ones begin early and pay
-# alpha often, large ones begin late. `ringlab predict quickstart` shows a training step with its buckets,
-# `ringlab animate quickstart -o step.html` plays it.
+# The buckets of DistributedDataParallel have 25 MiB, and the first one has 1 MiB (`bucket_cap_mb`). Small buckets start
+# early and pay alpha often; large ones start late. `ringlab predict quickstart` predicts a training step with its
+# buckets, and `ringlab animate quickstart -o step.html` plays it.
 #
 # ## Beyond
 #
-# 1. Accumulate gradients over four micro batches and average only in the last (`no_sync`). What is saved, and why is
-#    the result the same?
-# 2. Find the bucket size that is fastest for the model of `main` on 8 ranks: `ringlab virtual --ranks 8 --on star8`.
+# 1. Accumulate gradients over four micro batches and average them only after the last one (`no_sync`). What does that
+#    save, and why is the result the same?
+# 2. Find the fastest bucket size for the model of `main` on 8 ranks: `ringlab virtual --ranks 8 --on star8`.

@@ -1,12 +1,12 @@
 # %% [markdown]
 # # 7. A thin trunk: hierarchical all_reduce
 #
-# Two racks of four hosts, 10 Gbit/s each, and one trunk of 10 Gbit/s between the racks. Ranks are dealt to the racks in
-# turn (0, 2, 4, 6 in one, 1, 3, 5, 7 in the other), as a careless scheduler does.
+# Two racks have four hosts each, with 10 Gbit/s per host and one trunk of 10 Gbit/s between the racks. A careless
+# scheduler deals the ranks to the racks in turn: 0, 2, 4, 6 in one, and 1, 3, 5, 7 in the other.
 #
-# **Question.** How often does each byte of the ring of lesson 4 cross the trunk? How often must it?
+# **Question.** How often does each byte of lesson 4's ring cross the trunk? How often must it cross?
 #
-# **Predict first.** The seconds of an all_reduce of 8 MiB: by that ring, and by the three stages below.
+# **Predict first.** The seconds of an all_reduce of 8 MiB: with that ring, and with the three stages below.
 
 # %%
 PREDICTIONS = {"seconds of the ring": None, "seconds of the three stages": None}
@@ -14,8 +14,11 @@ PREDICTIONS = {"seconds of the ring": None, "seconds of the three stages": None}
 # %% [markdown]
 # ## Your turn
 #
-# Three stages: inside each rack every rank gets the sum of one part (`reduce_scatter_tensor`); the ranks that hold the
-# same part in different racks sum it (`all_reduce`); inside each rack all get all parts (`all_gather_into_tensor`).
+# Write three stages:
+#
+# 1. Inside each rack, every rank gets the sum of one part of the tensor (`reduce_scatter_tensor`).
+# 2. Across the racks, the ranks that hold the same part sum it (`all_reduce`).
+# 3. Inside each rack, every rank gets all parts (`all_gather_into_tensor`).
 
 # %%
 import os
@@ -25,18 +28,18 @@ import torch.distributed as dist
 
 
 def make_groups(racks: list[list[int]]) -> tuple[dist.ProcessGroup, dist.ProcessGroup]:
-    """Return this rank's group inside its rack, and its group of one rank of each rack, those at the same place.
+    """Return two groups: this rank's rack, and the ranks at this rank's place in all racks.
 
-    ``racks`` are lists of ranks, all of one length. Every rank must make every group, in the same order, also those
-    that it is not in (``dist.new_group``).
+    ``racks`` has one list of ranks per rack, all of the same length. Every rank must create every group in the same
+    order, also the groups that it does not belong to (``dist.new_group``).
     """
     raise NotImplementedError
 
 
 def hierarchical_all_reduce(tensor: torch.Tensor, inside: dist.ProcessGroup, across: dist.ProcessGroup) -> None:
-    """Give all ranks the sum of all tensors, of whose bytes only a rack's part crosses the trunk.
+    """Replace the tensor of every rank by the sum; each rank sends only its own part across the trunk.
 
-    The length of the tensor is a multiple of the ranks in a rack.
+    The length of the tensor is a multiple of the number of ranks in a rack. The tensor may have any type.
     """
     raise NotImplementedError
 
@@ -65,14 +68,15 @@ if __name__ == "__main__" and "RANK" in os.environ:
 # %% [markdown]
 # ## What real clusters do
 #
-# Inside a DGX H100 the trunk is the network: NVLink within, a card for each GPU without. NCCL does the three stages as
-# rings that enter and leave each host by every card; `torch.distributed.fsdp` calls the same idea HSDP.
-# `ringlab predict two-p5` puts three ways beside each other on two hosts of eight H100: for 256 MiB a plain ring is
-# predicted to take 13.7 ms, your three stages (`hierarchical[gpus=8]`) 2.6 ms, and NCCL 1.6 ms, 1.3 to 3.2 in 80 of 100
-# cases (docs/nccl.md says how far off such predictions are from published tables).
+# For hosts with eight H100, the trunk is the network: NVLink connects the GPUs of a host, and each GPU has one network
+# card. NCCL does the three stages as rings that enter and leave a host through every card. The idea has the name HSDP
+# in `torch.distributed.fsdp`.
+#
+# `ringlab predict two-p5` compares three algorithms on two such hosts. For 256 MiB, it predicts 13.7 ms for a plain
+# ring, 2.6 ms for your three stages (`hierarchical[gpus=8]`), and 1.6 ms for NCCL (80 % interval: 1.3 to 3.2 ms).
+# docs/nccl.md compares such predictions with published tables.
 #
 # ## Beyond
 #
-# 1. Only by renumbering: in which order must a plain ring pass through the racks so that the trunk carries each byte as
-#    seldom as in your three stages?
-# 2. With four racks of two, which of the three stages grows?
+# 1. Renumber the ranks so that a plain ring crosses the trunk as rarely as your three stages. Which order does it need?
+# 2. Which of the three stages takes longer with four racks of two hosts?

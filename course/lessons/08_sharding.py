@@ -1,11 +1,11 @@
 # %% [markdown]
 # # 8. ZeRO, stages 1 to 3, then fully_shard
 #
-# In data parallel every rank keeps the same optimizer state, the same gradients and the same parameters. ZeRO keeps one
-# part of each on each rank: of the state (stage 1), of the gradients too (2), of the parameters too (3).
+# With data parallel, every rank keeps the same optimizer state, the same gradients and the same parameters. ZeRO shards
+# them over the ranks: stage 1 the optimizer state, stage 2 also the gradients, stage 3 also the parameters.
 #
-# **Question.** A model of 7 billion parameters, trained by AdamW in mixed precision: bf16 parameters and gradients, and
-# three numbers of fp32 per parameter in the optimizer. How many GB does each of 8 ranks hold in stages 0 to 3?
+# **Question.** AdamW trains a model of 7 billion parameters in mixed precision. Parameters and gradients are bf16, and
+# the optimizer keeps three fp32 numbers per parameter. How many GB does each of 8 ranks hold in stages 0 to 3?
 #
 # **Predict first.**
 
@@ -24,43 +24,43 @@ from torch import nn
 
 
 def model_state_bytes(parameters: int, world_size: int, stage: int) -> float:
-    """Return the bytes of parameters, gradients and optimizer state on each rank, as in the question."""
+    """Return the bytes of parameters, gradients and optimizer state on each rank, for the training in the question."""
     raise NotImplementedError
 
 
 class ShardedMomentum:
-    """Stages 1 and 2: SGD with momentum, each rank keeping the momentum of its part only.
+    """Stages 1 and 2: SGD with momentum; each rank keeps the momentum of its shard only.
 
-    The parameters are seen as one flat tensor, padded with zeros to a multiple of the ranks; rank r owns the r-th part.
+    Treat the parameters as one flat tensor, padded with zeros to a multiple of the ranks. Rank r owns the r-th shard.
     """
 
     def __init__(self, parameters: list[nn.Parameter], lr: float, momentum: float) -> None:
-        """Keep the parameters; make ``self.momentum_buffer``, zeros of the length of one part."""
+        """Keep the parameters, and make ``self.momentum_buffer``: zeros of the length of one shard."""
         raise NotImplementedError
 
     def step(self) -> None:
-        """Average the gradients so that this rank gets only its part; step on that part; give all ranks all parts.
+        """Average the gradients of this rank's shard, update the shard, and copy all shards to all ranks.
 
-        By one ``reduce_scatter_tensor`` and one ``all_gather_into_tensor``. As torch.optim.SGD does it:
-        buffer = momentum * buffer + gradient; parameter -= lr * buffer.
+        Use one ``reduce_scatter_tensor`` and one ``all_gather_into_tensor``, no all_reduce. Update as torch.optim.SGD
+        does: buffer = momentum * buffer + gradient; parameter -= lr * buffer.
         """
         raise NotImplementedError
 
 
 class ShardedLinear(nn.Module):
-    """Stage 3: a linear layer without bias, of whose weight each rank keeps ``out_features / world_size`` rows.
+    """Stage 3: a linear layer without bias; each rank keeps ``out_features / world_size`` rows of its weight.
 
-    The whole weight exists only while it is used: gathered in forward and again in backward. The gradient arrives in
-    ``self.shard.grad``, averaged over the ranks.
+    The whole weight exists only while it is used: gather it in forward, and again in backward. Reduce-scatter the
+    gradient: ``self.shard.grad`` is the mean over the ranks. Use no all_reduce.
     """
 
     def __init__(self, weight: torch.Tensor) -> None:
-        """Keep this rank's rows of the weight, [out_features, in_features], as the parameter ``self.shard``."""
+        """Keep this rank's rows of the weight [out_features, in_features] as the parameter ``self.shard``."""
         super().__init__()
         raise NotImplementedError
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Return inputs @ weight.T; write a ``torch.autograd.Function`` for it."""
+        """Return inputs @ weight.T; write a ``torch.autograd.Function`` for this."""
         raise NotImplementedError
 
 
@@ -70,7 +70,7 @@ class ShardedLinear(nn.Module):
 
 # %%
 def main() -> None:
-    """Take three steps by hand and by torch's fully_shard; both must hold the same weights."""
+    """Take three steps with your layer and with torch's fully_shard; both must hold the same weights."""
     dist.init_process_group("gloo")
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
@@ -91,7 +91,7 @@ def main() -> None:
                 for parameter in model.parameters():
                     parameter -= 0.1 * parameter.grad
     far = (mine.shard - torchs.state_dict()["weight"].to_local()).abs().max().item()
-    print(f"largest difference to fully_shard: {far:.1e}")
+    print(f"largest difference from fully_shard: {far:.1e}")
     dist.destroy_process_group()
 
 
@@ -101,13 +101,13 @@ if __name__ == "__main__" and "RANK" in os.environ:
 # %% [markdown]
 # ## What real clusters do
 #
-# Stages 1 and 2 move as many bytes as data parallel (a reduce_scatter and an all_gather are an all_reduce); stage 3
-# moves half as many again, and hides them behind the layer before. `ringlab init gpt2-xl` writes a
-# scenario of GPT-2 XL on A100 of 40 GB; `ringlab predict gpt2_xl.toml --devices 8` says that by
-# fsdp a device needs 26.3 GiB and waits for messages in 2.6 ms of a step's 570; with
-# `--set 'training.parallelism.form="ddp"'` it would need 52.7 GiB, which it has not.
+# Stages 1 and 2 move as many bytes as data parallel, because a reduce_scatter and an all_gather make an all_reduce.
+# Stage 3 moves half as many again, and hides them behind the computation of other layers. `ringlab init gpt2-xl` writes
+# a scenario of GPT-2 XL on A100 with 40 GB. `ringlab predict gpt2_xl.toml --devices 8` predicts that a device needs
+# 26.3 GiB with FSDP and waits for messages for 2.6 ms of a 570 ms step. With
+# `--set 'training.parallelism.form="ddp"'` it would need 52.7 GiB, more than it has.
 #
 # ## Beyond
 #
-# 1. Clip the gradients' norm in stage 2: what must be summed over the ranks?
-# 2. Gather the next layer's weight while this one computes. What does it cost in memory?
+# 1. Clip the norm of the gradients in stage 2. Which number must be summed over the ranks?
+# 2. Gather the weight of the next layer while this layer computes. How much memory does that cost?

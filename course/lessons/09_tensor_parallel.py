@@ -1,11 +1,11 @@
 # %% [markdown]
 # # 9. Tensor and sequence parallel
 #
-# A layer that is too large, or too slow, for one device is cut: of two matrices one after the other, the first by
-# columns, the second by rows. Each rank computes with its part alone, and one sum at the end makes the result whole.
+# A layer that is too large or too slow for one device can be cut. Of two matrices in sequence, cut the first one by
+# columns and the second one by rows. Each rank computes with its own part, and one sum at the end completes the result.
 #
-# **Question.** How many collectives does such a pair of layers need in forward, how many in backward? And with sequence
-# parallel, where between two pairs each rank holds a part of the sequence: do more bytes move, or fewer?
+# **Question.** How many collectives does such a pair of layers need in forward? How many in backward? With sequence
+# parallel, each rank holds a part of the sequence between two pairs. Does that move more bytes, or fewer?
 #
 # **Predict first.**
 
@@ -15,7 +15,8 @@ PREDICTIONS = {"collectives in forward": None, "collectives in backward": None}
 # %% [markdown]
 # ## Your turn
 #
-# All four are `torch.autograd.Function`s, used by their `apply`; the group is the whole world.
+# Write four `torch.autograd.Function`s, which are called with `apply`, and a module that uses them. The group is the
+# whole world. A function must change neither its input nor the gradient that it gets.
 
 # %%
 import os
@@ -26,27 +27,27 @@ from torch import nn
 
 
 class Copy(torch.autograd.Function):
-    """Where the input enters the cut layers: forward gives it as it is; backward sums its gradient over the ranks."""
+    """At the input of the cut layers: forward returns the input; backward sums its gradient over the ranks."""
 
 
 class Sum(torch.autograd.Function):
-    """Where the results leave the cut layers: forward sums over the ranks; backward gives the gradient as it is."""
+    """At the output of the cut layers: forward sums over the ranks; backward returns the gradient."""
 
 
 class GatherSequence(torch.autograd.Function):
-    """In place of Copy: forward gathers the ranks' parts of dimension 0; backward sums and gives each rank its part."""
+    """Replaces Copy: forward gathers the ranks' parts of dimension 0; backward sums and returns this rank's part."""
 
 
 class ScatterSequence(torch.autograd.Function):
-    """In place of Sum: forward sums and gives each rank its part of dimension 0; backward gathers the parts."""
+    """Replaces Sum: forward sums and returns this rank's part of dimension 0; backward gathers the parts."""
 
 
 class ParallelMLP(nn.Module):
-    """relu(x @ first.T) @ second.T, cut over the ranks.
+    """Computes relu(x @ first.T) @ second.T with matrices that are cut over the ranks.
 
-    ``first`` [hidden, width] is cut by its rows (the columns of what it computes), ``second`` [width, hidden] by its
-    columns. This rank's parts are the parameters ``self.first`` and ``self.second``. With ``sequence`` each rank holds
-    its part of dimension 0 of input and output, otherwise all hold all.
+    Cut ``first`` [hidden, width] by its rows, which are the columns of its result. Cut ``second`` [width, hidden] by
+    its columns. Keep this rank's parts as the parameters ``self.first`` and ``self.second``. With ``sequence`` each
+    rank holds its part of dimension 0 of input and output; otherwise every rank holds all of it.
     """
 
     def __init__(self, first: torch.Tensor, second: torch.Tensor, sequence: bool = False) -> None:
@@ -63,13 +64,13 @@ class ParallelMLP(nn.Module):
 
 # %%
 def main() -> None:
-    """Compute a cut MLP beside the whole one."""
+    """Compare the cut MLP with the whole one."""
     dist.init_process_group("gloo")
     torch.manual_seed(0)
     first, second, inputs = torch.randn(32, 8), torch.randn(8, 32), torch.randn(16, 8)
     whole = torch.relu(inputs @ first.T) @ second.T
     far = (ParallelMLP(first, second)(inputs) - whole).abs().max().item()
-    print(f"largest difference to the whole layer: {far:.1e}")
+    print(f"largest difference from the whole layer: {far:.1e}")
     rank, world_size = dist.get_rank(), dist.get_world_size()
     mine = ParallelMLP(first, second, sequence=True)(inputs.chunk(world_size)[rank])
     print(f"by parts of the sequence: {(mine - whole.chunk(world_size)[rank]).abs().max().item():.1e}")
@@ -82,12 +83,13 @@ if __name__ == "__main__" and "RANK" in os.environ:
 # %% [markdown]
 # ## What real clusters do
 #
-# These sums stand in the middle of every layer and nothing hides them, so tensor parallel stays inside a host. Llama 2
-# 70B on 64 H100, hosts of eight: with a tensor size of 16 a step is predicted to be 78 % longer than on the fastest
-# mesh, 64 of them for the sums (`ringlab init llama2-70b`, then `ringlab search llama2_70b.toml --devices 64 --why`;
-# by a fit to published runs, 5 % off in the median: docs/meshes.md).
+# These sums are in the middle of every layer, and no computation hides them. So tensor parallel stays inside a host.
+# Take Llama 2 70B on 64 H100 in hosts of eight. With a tensor size of 16, a step is predicted to be 78 % longer than on
+# the fastest mesh, 64 of them for the sums: `ringlab init llama2-70b`, then `ringlab search llama2_70b.toml --devices
+# 64
+# --why` (median error 5 % against published runs: docs/meshes.md).
 #
 # ## Beyond
 #
-# 1. Cut attention by heads with the same two functions. What if the heads do not divide by the ranks?
-# 2. Cut the embedding by its vocabulary: which rank holds a token, and what do the others add?
+# 1. Cut attention by heads with the same two functions. What if the number of heads is not a multiple of the ranks?
+# 2. Cut the embedding by its vocabulary. Which rank holds a token, and what do the other ranks add?

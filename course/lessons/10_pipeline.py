@@ -1,12 +1,12 @@
 # %% [markdown]
 # # 10. Pipelines: GPipe, 1F1B, and the bubble
 #
-# The layers are dealt to the ranks: rank 0 has the first, the last rank the last. One batch would leave all ranks but
-# one idle; so it is cut into micro batches that follow each other.
+# A pipeline splits the layers over the ranks: rank 0 has the first layers, and the last rank has the last ones. With
+# one batch, all ranks but one would be idle. So the batch is cut into micro batches that follow each other.
 #
-# **Question.** Four stages, eight micro batches; forward of one takes 10 ms on a stage, backward 20 ms. How long does a
-# step take, and which share of it is a stage idle (the bubble)? How many micro batches must rank 0 keep in memory at
-# once under GPipe, how many under 1F1B?
+# **Question.** Take four stages and eight micro batches. On a stage, forward of one micro batch takes 10 ms, and
+# backward takes 20 ms. How long does a step take? For which share of it is a stage idle (the bubble)? How many micro
+# batches must rank 0 keep in memory at the same time with GPipe, and how many with 1F1B?
 #
 # **Predict first.**
 
@@ -16,10 +16,14 @@ PREDICTIONS = {"seconds of a step": None, "bubble": None, "kept by rank 0, GPipe
 # %% [markdown]
 # ## Your turn
 #
-# A `stage` is given. `stage.forward(micro_batch, inputs)` returns what goes to the next rank (inputs are None on the
-# first rank); `stage.backward(micro_batch, gradient)` returns what goes to the rank before (the gradient is None on the
-# last rank, where the loss is). Both keep and free what they need; `stage.empty()` makes a tensor to receive into.
-# Activations and gradients have the same shape.
+# You get a `stage`:
+#
+# * `stage.forward(micro_batch, inputs)` returns the activations for the next rank. On the first rank, `inputs` is None.
+# * `stage.backward(micro_batch, gradient)` returns the gradient for the previous rank. On the last rank, which has the
+#   loss, `gradient` is None.
+# * `stage.empty()` makes a tensor to receive into. Activations and gradients have the same shape and type.
+#
+# Forward keeps what backward needs, and backward frees it. Send messages to neighbors only, no collectives.
 
 # %%
 import os
@@ -31,35 +35,35 @@ from torch import nn
 
 
 def gpipe(stage, micro_batches: int) -> None:
-    """Run all forwards, then all backwards, in the order of the micro batches, with ``dist.send`` and ``dist.recv``."""
+    """Run all forwards, then all backwards, each in the order of the micro batches."""
     raise NotImplementedError
 
 
 def one_f_one_b(stage, micro_batches: int) -> None:
-    """Run 1F1B: rank r does p - 1 - r forwards first, then one forward and one backward in turns, then the rest.
+    """Run 1F1B: rank r first runs p - 1 - r forwards, then alternates forwards and backwards, then runs the rest.
 
-    So a stage keeps at most p - r micro batches. A forward that is sent while the neighbour sends a gradient is a
-    deadlock of lesson 2: post both at once, or send by ``dist.isend``.
+    So rank r keeps at most p - r micro batches. If a rank sends activations while its neighbor sends a gradient, both
+    may wait for each other, as in lesson 2. Post both at the same time, or send with ``dist.isend``.
     """
     raise NotImplementedError
 
 
 def bubble(stages: int, micro_batches: int) -> float:
-    """Return the share of a step in which a stage is idle; the same for both schedules."""
+    """Return the share of a step in which a stage is idle; it is the same for both schedules."""
     raise NotImplementedError
 
 
 # %% [markdown]
 # ## Run it
 #
-# `ringlab learn 10 --show` draws both schedules, one after the other: the bubble is where a stage does not compute.
+# `ringlab learn 10 --show` draws both schedules: every forward and backward, and the bubble.
 
 
 # %%
 class Stage:
-    """One linear layer of a chain, trained to give zeros: the loss is the sum of squares of the last activations.
+    """One linear layer per rank; the loss is the sum of squares of the last activations.
 
-    It takes the 10 ms and 20 ms of the question by sleeping.
+    It sleeps for the 10 ms and 20 ms of the question.
     """
 
     def __init__(self, batches: list[torch.Tensor]) -> None:
@@ -92,7 +96,7 @@ class Stage:
 
 
 def main() -> None:
-    """Run both schedules and print how long they took and what each rank had to keep."""
+    """Run both schedules, and print how long they took and how many micro batches each rank kept."""
     dist.init_process_group("gloo")
     torch.manual_seed(7)
     batches = list(torch.randn(8, 4, 16))
@@ -111,13 +115,13 @@ if __name__ == "__main__" and "RANK" in os.environ:
 # %% [markdown]
 # ## What real clusters do
 #
-# Interleaved schedules give each rank several slices of the model and shrink the bubble by that factor, for as many
-# times the messages; zero-bubble schedules cut backward in two. For Llama 2 70B on 64 H100 a step of 16 stages
-# beside ZeRO is predicted to be 32 % longer than on the fastest mesh, 15 of them bubble, although each rank has five
-# slices (`ringlab init llama2-70b`, then `ringlab search llama2_70b.toml --devices 64 --why`; see it with
-# `--zero-bubble` too).
+# Interleaved schedules give each rank several slices of the model. They shrink the bubble by that factor, and send as
+# many times more messages. Zero-bubble schedules split backward into two parts. For Llama 2 70B on 64 H100 with ZeRO, a
+# step of 16 stages is predicted to be 32 % longer than on the fastest mesh, 15 of them bubble, although each rank has
+# five slices: `ringlab init llama2-70b`, then `ringlab search llama2_70b.toml --devices 64 --why` (try
+# `--zero-bubble`).
 #
 # ## Beyond
 #
-# 1. How many micro batches make the bubble smaller than 5 % with eight stages? What do they cost in memory, by GPipe?
-# 2. One stage is twice as slow as the others. What is the time of a step now?
+# 1. How many micro batches make the bubble smaller than 5 % with eight stages? How much memory do they cost with GPipe?
+# 2. Make one stage twice as slow as the others. How long does a step take now?

@@ -1,15 +1,15 @@
 # %% [markdown]
 # # 11. Choose the mesh for a model and a budget, and defend it
 #
-# Llama 2 70B (80 layers, width 8192, 64 heads) is to be trained on 10 billion tokens, on 64 H100 in hosts of eight,
-# joined by 400 Gbit/s for each GPU: batches of 128 sequences of 4096 tokens, bf16. A GPU costs 2.50 dollars an hour,
-# and you have 7,500 dollars.
+# You want to train Llama 2 70B (80 layers, width 8192, 64 heads) on 10 billion tokens, in bf16 and batches of 128
+# sequences of 4096 tokens. You have 64 H100 in hosts of eight, with 400 Gbit/s per GPU. A GPU costs 2.50 dollars per
+# hour, and your budget is 7,500 dollars.
 #
-# **Question.** Lessons 6 to 10 gave you data, sharded, tensor and pipeline parallel. Which sizes of each, which micro
-# batch, what is recomputed?
+# **Question.** Lessons 6 to 10 introduced data, sharded, tensor and pipeline parallel. Which size of each do you
+# choose, which micro batch, and which activations do you recompute?
 #
-# **Predict first.** Tokens a second of all 64 GPUs, and the share of their 989 TFLOP/s that is used (MFU): 6 FLOPs a
-# parameter and token.
+# **Predict first.** The tokens per second of all 64 GPUs, and the share of their 989 TFLOP/s that is used (MFU), at 6
+# FLOPs per parameter and token.
 
 # %%
 PREDICTIONS = {"tokens a second": None, "MFU": None}
@@ -17,41 +17,42 @@ PREDICTIONS = {"tokens a second": None, "MFU": None}
 # %% [markdown]
 # ## Your turn
 #
-# First the two formulas; then the choice. `ringlab search` tells what each mesh would do, as far as published trainings
-# tell. `ringlab init llama2-70b` writes the scenario; `ringlab search llama2_70b.toml --devices 64 --batch 128 --why
-# --plot meshes.png` lists the fastest meshes and why others lose, and draws all: tokens a second against memory.
+# First write the two formulas, then choose. `ringlab init llama2-70b` writes the scenario. `ringlab search
+# llama2_70b.toml --devices 64 --batch 128 --why --plot meshes.png` predicts every mesh: it lists the fastest ones, the
+# reasons why others are slower, and draws tokens per second against memory.
 
 # %%
 import os
 
 
 def bytes_per_device(parameters: int, tensor: int, pipeline: int, data: int, stage: int) -> float:
-    """Return the bytes of parameters, gradients and optimizer state of lesson 8, on a mesh.
+    """Return the bytes of parameters, gradients and optimizer state on each device, with the numbers of lesson 8.
 
-    Tensor and pipeline parallel divide all of them; ``data`` devices share what ZeRO's ``stage`` divides.
+    Tensor and pipeline parallel divide all three. ``data`` devices share what ZeRO's ``stage`` divides.
     """
     raise NotImplementedError
 
 
 def dollars(tokens: float, tokens_per_s: float, devices: int, price_per_hour: float) -> float:
-    """Return what a training costs."""
+    """Return the cost of a training in dollars."""
     raise NotImplementedError
 
 
 def choose() -> dict:
-    """Return the mesh: tensor, pipeline, context, data, micro_batch (numbers), form (ddp, zero1, zero2, zero3) and
-    recompute (none, selective, op, full).
+    """Return your mesh as a dict.
 
-    Its product is 64; it fits; it costs no more than the budget; and it is within 10 % of the fastest that fits.
+    Its keys are the numbers tensor, pipeline, context, data and micro_batch, then form (ddp, zero1, zero2 or zero3) and
+    recompute (none, selective, op or full). The product of the first four is 64. The mesh must fit into memory and into
+    the budget, and be at most 10 % slower than the fastest mesh that fits.
     """
     raise NotImplementedError
 
 
 def defend() -> list[tuple[dict, str]]:
-    """Return three other meshes, each with what speaks against it.
+    """Return three other meshes, each with a different reason against it.
 
-    That is "memory" where it does not fit; else the part of the step that grows most beside the fastest mesh:
-    "compute", "tensor", "context", "bubble", "p2p" or "data". No two of the three have the same reason.
+    The reason is "memory" if the mesh does not fit. Otherwise it is the part of the step that grows most compared with
+    the fastest mesh: "compute", "tensor", "context", "bubble", "p2p" or "data".
     """
     raise NotImplementedError
 
@@ -62,7 +63,7 @@ def defend() -> list[tuple[dict, str]]:
 
 # %%
 def main() -> None:
-    """Print the choice and its defence."""
+    """Print your choice and your reasons."""
     print(choose())
     for mesh, reason in defend():
         print(f"not {mesh}: {reason}")
@@ -74,10 +75,10 @@ if __name__ == "__main__" and "RANK" in os.environ:
 # %% [markdown]
 # ## What real clusters do
 #
-# docs/meshes.md compares the same predictions with two thousand published runs, source by source: the error is the
-# interval that `ringlab search` prints, and why it names three meshes to try rather than one.
+# docs/meshes.md compares these predictions with two thousand published runs, source by source. Because of their error,
+# `ringlab search` prints an interval, and names three meshes to measure instead of one.
 #
 # ## Beyond
 #
-# 1. 512 GPUs and the same batch: which of the sizes must grow, and why is it not twice as bad?
-# 2. You have a cluster of your own? Measure three meshes, `ringlab search --runs mine.csv`, and see what changes.
+# 1. Take 512 GPUs and the same batch. Which of the sizes must grow, and what does that cost?
+# 2. On a cluster of your own, measure three meshes and pass them to `ringlab search --runs mine.csv`. What changes?

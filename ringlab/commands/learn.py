@@ -1,12 +1,12 @@
-"""``ringlab learn``: the lessons of the course: opened, judged on virtual ranks, shown in the player, graded."""
+"""``ringlab learn``: write a lesson, check it on virtual ranks, show it in the player, grade a class."""
 
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import inf, isfinite
+from math import inf, isclose, isfinite
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -14,13 +14,17 @@ import simcomm
 from collectives.errors import InputError
 from collectives.output_files import write_text
 from collectives.quoting import quote
+from collectives.records.spans import Span, Spans
 from collectives.units import format_size, format_time
 from course.checks.exercise import times
 from course.files import LESSONS, Lesson, find_lesson, lesson_of
+from course.grading import can_confine, grade
 from course.judging import JudgedExercise, JudgedLesson, PredictedNumber, judge, make_cluster
+from course.notebooks import NOTEBOOK, opened
 from realcomm.launching.torch_process import check_torch
 from ringlab.commands.measuring.record import RecordAnswer, record_program
 from ringlab.pictures.held_buffers import find_wrong_end, play_contents
+from ringlab.pictures.lesson_spans import RankSpan, read_spans
 from ringlab.shared.answer import Answer
 from ringlab.shared.options import JsonOpt, with_groups
 from ringlab.shared.output import check_outputs, deliver
@@ -28,7 +32,7 @@ from ringlab.shared.ranges import MOST_CASES
 from ringlab.table import Cell, Line, Part, Row, Table
 from scenarios import load
 from simcomm.cluster.cluster import Cluster
-from virtual.hosting.host import VirtualHost, show_on_own
+from virtual.hosting.host import Show, VirtualHost, show_on_own
 from virtual.options import VirtualOptions
 from virtual.outcome import Finished
 from virtual.process.programs import UserProgram
@@ -36,14 +40,15 @@ from viz.file_types import check_file
 from viz.player.page import write_player
 from viz.player.runs import PlayedRun
 
-NEAR = 0.05  # a prediction is right within
-REAL_SECONDS = 120.0  # at most, of a run on real ranks
+NEAR = 0.05  # relative error of a prediction that counts as right
+REAL_SECONDS = 120.0  # of a run on real ranks, at most
+PICTURES = {2: "waits", 10: "schedules"}
 STATES = {"right": "good", "to do": "fair", "wrong": "poor"}
 
 
 @dataclass(frozen=True)
 class WayOptions:
-    """What is done with a lesson in place of opening it: one of four ways."""
+    """What to do with a lesson instead of writing its file: one of four."""
 
     is_checked: Annotated[bool, typer.Option("--check", help="Check your file on virtual ranks.")] = False
     is_shown: Annotated[
@@ -101,13 +106,15 @@ def command(
     else:
         answer = open_lesson(number, file)
     deliver(answer, json_to)
-    if isinstance(answer, CheckedLessons) and not answer.is_right:
+    if (isinstance(answer, CheckedLessons) and not answer.is_right) or (
+        isinstance(answer, ShownLesson) and answer.status
+    ):
         raise typer.Exit(1)
 
 
 @dataclass(frozen=True)
 class ListedLesson:
-    """A lesson of the list."""
+    """A lesson in the list."""
 
     number: int
     title: str
@@ -116,7 +123,7 @@ class ListedLesson:
 
 @dataclass(frozen=True)
 class ListedLessons(Answer):
-    """What lessons there are."""
+    """All lessons."""
 
     kind = "lessons"
 
@@ -125,12 +132,12 @@ class ListedLessons(Answer):
     def show(self) -> Iterator[Part]:
         rows = [[str(one.number), one.title, one.file] for one in self.lessons]
         yield Table("The course", ["lesson", "", "file"], rows, words=2)
-        yield "`ringlab learn 1` writes the first one here; then --check and --show."
+        yield "Start with `ringlab learn 1`, which writes the first lesson here."
 
 
 @dataclass(frozen=True)
 class OpenedLesson(Answer):
-    """A lesson's file, written to begin with."""
+    """A lesson's file, as it was written."""
 
     kind = "lesson"
 
@@ -139,11 +146,11 @@ class OpenedLesson(Answer):
 
     def show(self) -> Iterator[Part]:
         yield Line(f"written: {self.file}")
-        yield f"Read it, predict, write the functions; then `ringlab learn {self.lesson} --check`."
+        yield f"Read it, note your predictions, complete the functions, then run `ringlab learn {self.lesson} --check`."
 
 
 def open_lesson(number: int, file: Path | None = None) -> OpenedLesson:
-    """Write a lesson's skeleton. Raises InputError for a file that is there already."""
+    """Write a lesson's skeleton. Raises InputError if the file exists."""
     lesson = find_lesson(number)
     target = file or Path(lesson.file_name)
     if target.exists():
@@ -159,11 +166,12 @@ class CheckedLessons(Answer):
     kind = "checked lessons"
 
     files: tuple[JudgedLesson, ...]
-    left_out: tuple[str, ...] = ()  # files that are no lesson's
+    left_out: tuple[str, ...] = ()  # files that no lesson has the name of
+    is_confined: bool = True  # whether each file saw only its own folder
 
     @property
     def is_right(self) -> bool:
-        """Whether everything is."""
+        """Whether every exercise of every file is right."""
         return all(file.is_right for file in self.files)
 
     def show(self) -> Iterator[Part]:
@@ -176,9 +184,11 @@ class CheckedLessons(Answer):
             wrong = next((one for one in file.exercises if one.state != "right"), None)
             said = f"{wrong.exercise}: {_first_line(wrong)}" if wrong is not None else ""
             rows.append([file.file, str(file.lesson), f"{right} of {len(file.exercises)}", said])
-        yield Table("Lessons, judged", ["file", "lesson", "right", "the first that is not"], rows, words=4)
+        yield Table("Lessons, judged", ["file", "lesson", "right", "first one that is not"], rows, words=4)
         if self.left_out:
-            yield f"No lesson by their names: {', '.join(self.left_out)}."
+            yield f"Not graded, as no lesson has such a name: {', '.join(self.left_out)}."
+        if not self.is_confined:
+            yield "This machine allows no namespaces: a file could read other submissions. Grade in a container."
 
 
 def _show_one(file: JudgedLesson) -> Iterator[Part]:
@@ -192,9 +202,9 @@ def _show_one(file: JudgedLesson) -> Iterator[Part]:
     yield Table(f"Lesson {file.lesson}: {find_lesson(file.lesson).title}", headings, rows, words=1)
     for one in file.exercises:
         if one.state == "to do":
-            yield Line(f"{one.exercise} is to do: line {one.line}")
+            yield Line(f"{one.exercise} is to do: {_place(one)}")
         elif one.state == "wrong":
-            where = f", line {one.line}: {one.source}" if one.line else ""
+            where = f", {_place(one)}: {one.source}" if one.line else ""
             yield Line(f"{one.exercise}{where}", "bold", wrap=True)
             for line in one.text.splitlines():
                 yield Line(f"  {line}", wrap=True)
@@ -202,24 +212,31 @@ def _show_one(file: JudgedLesson) -> Iterator[Part]:
     said = [one for one in file.predictions if one.said is not None]
     unsaid = [repr(one.name) for one in file.predictions if one.said is None]
     if said and not file.is_right:
-        yield "Your predictions will stand beside what is so when all exercises are right."
+        yield "Your predictions are compared once all exercises are right."
     if said and file.is_right:
-        beside = [[one.name, f"{one.said:.4g}", f"{one.is_so:.4g}", _off(one)] for one in said]
-        yield Table("Your predictions", ["", "predicted", "is", "predicted is"], beside, words=1)
+        rows = [[one.name, f"{one.said:.4g}", f"{one.is_so:.4g}", _compare(one)] for one in said]
+        yield Table("Your predictions", ["", "yours", "right", "yours is"], rows, words=1)
+        for one in said:
+            if _compare(one) != "right":
+                yield Line(f"{one.name}: {one.why}", wrap=True)
     if unsaid and file.is_right:
-        yield f"No number in PREDICTIONS for {', '.join(unsaid)}."
+        yield f"Write a number into PREDICTIONS for {', '.join(unsaid)}."
 
 
-def _off(one: PredictedNumber) -> str:
-    """Return how a prediction compares with what is so.
+def _place(one: JudgedExercise) -> str:
+    return f"code cell {one.cell}, line {one.line}" if one.cell else f"line {one.line}"
 
-    >>> _off(PredictedNumber("seconds", 2.0, 1.0)), _off(PredictedNumber("seconds", 2.0, 5.0))
+
+def _compare(one: PredictedNumber) -> str:
+    """Return in words how a prediction compares with the right value.
+
+    >>> _compare(PredictedNumber("seconds", 2.0, 1.0)), _compare(PredictedNumber("seconds", 2.0, 5.0))
     ('half of that', '2.5 times that')
-    >>> _off(PredictedNumber("ranks that end", 4.0, 0.0))
+    >>> _compare(PredictedNumber("ranks that end", 4.0, 0.0))
     'not that'
     """
     ratio = (one.said or 0.0) / one.is_so if one.is_so else inf
-    if one.said == one.is_so or abs(ratio - 1) <= NEAR:
+    if one.said == one.is_so or isclose(ratio, 1, abs_tol=NEAR):
         return "right"
     return times(ratio, NEAR) or (f"{ratio:.2g} times that" if ratio and isfinite(ratio) else "not that")
 
@@ -227,29 +244,33 @@ def _off(one: PredictedNumber) -> str:
 def _first_line(one: JudgedExercise) -> str:
     if one.state != "wrong" or not one.text:
         return one.state
-    return f"line {one.line}: " * bool(one.line) + one.text.splitlines()[0]
+    return f"{_place(one)}: " * bool(one.line) + one.text.splitlines()[0]
 
 
 def check_lesson(number: int, file: Path | None = None) -> CheckedLessons:
-    """Judge a learner's file. Raises InputError for one that is not there."""
+    """Check a learner's file. Raises InputError if the file does not exist or is not valid Python."""
     lesson = find_lesson(number)
     mine = _mine(lesson, file)
-    try:
-        ast.parse(mine.read_bytes(), str(mine))
-    except SyntaxError as error:
-        raise InputError(f"{mine}: line {error.lineno}: {error.msg}; nothing was checked") from error
-    except ValueError as error:
-        raise InputError(f"{mine}: {error}; nothing was checked") from error
-    check_torch()
-    with VirtualHost() as host:
-        return CheckedLessons((judge(lesson, mine, host, show_on_own),))
+    with opened(mine) as script:
+        try:
+            ast.parse(script.path.read_bytes(), str(mine))
+        except SyntaxError as error:
+            raise InputError(f"{mine}: line {error.lineno}: {error.msg}; nothing was checked") from error
+        except ValueError as error:
+            raise InputError(f"{mine}: {error}; nothing was checked") from error
+        check_torch()
+        with VirtualHost() as host:
+            judged = judge(lesson, script.path, host, show_on_own)
+        exercises = tuple(script.locate(one) for one in judged.exercises)
+    return CheckedLessons((replace(judged, file=str(mine), exercises=exercises),))
 
 
 def grade_folder(folder: Path, number: int | None = None) -> CheckedLessons:
-    """Judge all files of lessons, or of one, in a folder and those in it. Raises InputError where there is none."""
+    """Check all lesson files, or those of one lesson, below a folder. Raises InputError if it has none."""
     if not folder.is_dir():
         raise InputError(f"{folder} is not a directory")
-    files = sorted(path for path in folder.rglob("*.py") if path.is_file())
+    found_files = [path for suffix in ("*.py", f"*{NOTEBOOK}") for path in folder.rglob(suffix)]
+    files = sorted(path for path in found_files if path.is_file() and not path.is_symlink())
     lessons = LESSONS if number is None else (find_lesson(number),)
     found = {path: lesson for path in files if (lesson := lesson_of(path)) in lessons}
     if not found:
@@ -259,13 +280,14 @@ def grade_folder(folder: Path, number: int | None = None) -> CheckedLessons:
         raise InputError(f"{folder}: {len(found)} lesson files; the maximum is {MOST_CASES:,}")
     check_torch()
     with VirtualHost() as host:
-        judged = tuple(judge(lesson, path, host, lambda *printed: None) for path, lesson in found.items())
-    return CheckedLessons(judged, tuple(str(path.relative_to(folder)) for path in files if lesson_of(path) is None))
+        judged = tuple(grade(folder, found, host))
+    left_out = tuple(str(path.relative_to(folder)) for path in files if lesson_of(path) is None)
+    return CheckedLessons(judged, left_out, can_confine())
 
 
 @dataclass(frozen=True)
 class ShownLesson(Answer):
-    """A learner's run on virtual ranks, and its player."""
+    """A learner's run on virtual ranks, with its player and its still picture."""
 
     kind = "shown lesson"
 
@@ -274,67 +296,122 @@ class ShownLesson(Answer):
     elapsed_s: float
     findings: tuple[str, ...]
     player: str
+    picture: str = ""
+    status: int = 0  # of the program
 
     def show(self) -> Iterator[Part]:
         yield Line(f"{self.ranks} virtual rank{'s' * (self.ranks > 1)} took {format_time(self.elapsed_s)}")
         for finding in self.findings:
             for line in finding.splitlines():
                 yield Line(line)
-        if self.player:
-            yield Line(f"written: {self.player}")
-        else:
-            yield Line("no message was simulated, so that there is no player")
+        for file in filter(None, (self.player, self.picture)):
+            yield Line(f"written: {file}")
+        if not self.player:
+            yield Line("no player: the program sent no message")
 
 
 def show_lesson(number: int, file: Path | None, on: str | None, output: Path | None) -> ShownLesson:
-    """Run a learner's file on virtual ranks and write a player of its messages, beside the library's algorithm."""
+    """Run a learner's file on virtual ranks; write a player of its messages next to the library's algorithm."""
     lesson = find_lesson(number)
     mine, shown = _mine(lesson, file), lesson.shown
     player = output or mine.with_suffix(".html")
     if player.resolve() == mine.resolve():
         raise InputError(f"{player} is your file; choose another file for the player")
     check_file(player, "a player")
+    picture = player.with_suffix(".svg")
+    if number in PICTURES:
+        check_file(picture, "a still picture")
     cluster = make_cluster(shown.racks, shown.ranks) if on is None else load(on, []).cluster
+    ranks = min(shown.ranks, cluster.world_size)
     check_torch()
-    with VirtualHost() as host:
-        finished, runs = play_lesson(lesson, mine, cluster, host)
-    if runs:
-        write_player(f"Lesson {number}: {lesson.title}", runs, player, teaches=True)
-    outcome, ranks = finished.outcome, min(shown.ranks, cluster.world_size)
-    findings = tuple(finding.text for finding in outcome.findings)
-    wrong = find_wrong_end(runs[0].buffers) if runs else ""
-    findings += (wrong,) if wrong else ()
-    return ShownLesson(number, ranks, outcome.jobs[0].elapsed, findings, str(player) if runs else "")
+    with opened(mine) as script, VirtualHost() as host:
+        program = None
+        if shown.call is not None:  # the program itself prints; its function is then called once more to be shown
+            options = VirtualOptions(UserProgram(str(script.path)), ranks, cluster, timing="live")
+            program = host.run(options).outcome
+        played = play_lesson(lesson, script.path, cluster, host, show_on_own if program is None else _show_nothing)
+    if played.runs:
+        write_player(f"Lesson {number}: {lesson.title}", played.runs, player, teaches=True)
+    has_picture = _draw_picture(number, played, ranks, picture)
+    outcome = played.finished.outcome
+    findings = tuple(finding.text for finding in (outcome.findings or (program or outcome).findings))
+    wrong = find_wrong_end(played.runs[0].buffers) if played.runs else ""
+    return ShownLesson(
+        number,
+        ranks,
+        outcome.jobs[0].elapsed,
+        (*findings, wrong) if wrong else findings,
+        str(player) if played.runs else "",
+        str(picture) if has_picture else "",
+        max(outcome.status, (program or outcome).status),
+    )
 
 
-def play_lesson(lesson: Lesson, file: Path, cluster: Cluster, host: VirtualHost) -> tuple[Finished, list[PlayedRun]]:
-    """Return how a learner's file ran and, where it sent anything, what to play: it, and the algorithm beside it."""
+def _draw_picture(number: int, played: "PlayedLesson", ranks: int, file: Path) -> bool:
+    """Draw the still picture of a lesson into a file; return whether there was anything to draw."""
+    deadlock = next((one for one in played.finished.outcome.findings if one.circle), None)
+    kind = PICTURES.get(number)
+    if (kind == "waits" and deadlock is None) or (kind == "schedules" and not played.spans) or kind is None:
+        return False
+    from ringlab.pictures.lesson_pictures import draw_schedules, draw_waits  # matplotlib takes long to import
+
+    if deadlock is not None and kind == "waits":
+        draw_waits(deadlock, ranks, file)
+    else:
+        draw_schedules(played.spans, ranks, ("gpipe", "one_f_one_b"), file)
+    return True
+
+
+class PlayedLesson(NamedTuple):
+    """A learner's run, the runs to play, and the spans of a pipeline's stages."""
+
+    finished: Finished
+    runs: list[PlayedRun]
+    spans: list[RankSpan]
+
+
+def play_lesson(
+    lesson: Lesson, file: Path, cluster: Cluster, host: VirtualHost, show: Show = show_on_own
+) -> PlayedLesson:
+    """Run a learner's file; if it sends messages, return its run and the library's algorithm to play.
+
+    ``show`` receives what the file prints.
+    """
     shown, ranks = lesson.shown, min(lesson.shown.ranks, cluster.world_size)
     with TemporaryDirectory(prefix="ringlab-learn-") as folder:
         program = UserProgram(str(file))
-        if shown.call is not None:
+        if shown.call is not None or shown.record is not None:
             program = UserProgram("course.showing", (str(file.resolve()), str(lesson.number), folder), is_module=True)
-        finished = host.run(VirtualOptions(program, ranks, cluster, timing="live"))
+        finished = host.run(VirtualOptions(program, ranks, cluster, timing="live"), show=show)
+        spans = read_spans(Path(folder), ranks)
         if finished.trace is None or not len(finished.trace.messages):
-            return finished, []
+            return PlayedLesson(finished, [], spans)
         yours = play_contents("yours", finished.trace, Path(folder), shown)
-        runs = [replace(yours, name="yours, wrong") if find_wrong_end(yours.buffers) else yours]
+    if spans:
+        rows = [Span(rank, span.name, span.micro_batch, span.begin, span.end) for rank, span in spans]
+        yours = replace(yours, trace=replace(yours.trace, spans=Spans.of(rows)))
+    runs = [replace(yours, name="yours, wrong") if find_wrong_end(yours.buffers) else yours]
     if shown.reference and ranks == cluster.world_size:
         reference = simcomm.run(shown.reference, cluster, nbytes=shown.nbytes, record=True)
         runs.append(PlayedRun(reference, shown.reference))
-    return finished, runs
+    return PlayedLesson(finished, runs, spans)
+
+
+def _show_nothing(stream: str, text: str) -> None:
+    pass
 
 
 def run_lesson(number: int, file: Path | None, ranks: int) -> RecordAnswer:
-    """Run a learner's file on real ranks over gloo; the recording stands beside it. Raises RunFailed."""
+    """Run a learner's file on real ranks over gloo, and write the recording next to the file. Raises RunFailed."""
     mine = _mine(find_lesson(number), file)
-    return record_program([str(mine)], ranks, mine.with_suffix(".json"), REAL_SECONDS)
+    with opened(mine) as script:
+        return record_program([str(script.path)], ranks, mine.with_suffix(".json"), REAL_SECONDS)
 
 
 def _mine(lesson: Lesson, file: Path | None) -> Path:
     path = file or Path(lesson.file_name)
     if path.is_dir():
-        raise InputError(f"{quote(str(path))} is a directory; specify your file in it")
+        raise InputError(f"{quote(str(path))} is a directory; pass your file")
     if not path.is_file():
         raise InputError(f"{quote(str(path))}: no such file; `ringlab learn {lesson.number}` writes {lesson.file_name}")
     return path

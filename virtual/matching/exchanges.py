@@ -47,6 +47,8 @@ def reduce_tensors(tensors: Tensors, op: str, factor: Any = None) -> torch.Tenso
 
 def put(target: torch.Tensor, value: torch.Tensor) -> None:
     """Write a value of as many elements into a tensor."""
+    if not target.numel():
+        return  # to copy nothing would count as writing to all views of its memory
     kept = target if target.is_sparse else target.detach()  # a sparse tensor's places are its own
     kept.copy_(value if value.shape == target.shape else value.reshape(target.shape))
 

@@ -1,4 +1,4 @@
-# told: choose | 128 devices, not of 64 | return {
+# told: choose | must use 64 devices, not 128 | return {
 def choose() -> dict:
     return {
         "tensor": 8, "pipeline": 2, "context": 1, "data": 8,

@@ -1,4 +1,4 @@
-# told: defend | a reason is one of | return [
+# told: defend | a reason must be one of | return [
 def defend():
     base = {"context": 1, "micro_batch": 1, "recompute": "none"}
     return [

@@ -1,4 +1,4 @@
-# told: choose | fastest mesh | return {
+# told: choose | than the fastest that fits | return {
 def choose() -> dict:
     return {
         "tensor": 16, "pipeline": 4, "context": 1, "data": 1,

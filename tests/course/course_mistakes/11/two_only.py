@@ -1,4 +1,4 @@
-# told: defend | returns 2 | return [
+# told: defend | different reasons, not 2 | return [
 def defend() -> list[tuple[dict, str]]:
     base = {"context": 1, "micro_batch": 1, "recompute": "selective"}
     return [

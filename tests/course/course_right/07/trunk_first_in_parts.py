@@ -12,6 +12,6 @@ def hierarchical_all_reduce(tensor, inside, across):
     matrix = tensor.view(hosts, -1)
     out = tensor.new_zeros(matrix.shape[1])
     dist.reduce_scatter_tensor(out, matrix.flatten(), group=inside)
-    pair = tensor.new_empty(dist.get_world_size(across), len(out))
+    pair = tensor.new_empty(dist.get_world_size(across) * len(out))
     dist.all_gather_into_tensor(pair, out, group=across)
-    dist.all_gather_into_tensor(tensor, pair.sum(0).to(tensor.dtype), group=inside)
+    dist.all_gather_into_tensor(tensor, pair.view(-1, len(out)).sum(0).to(tensor.dtype), group=inside)

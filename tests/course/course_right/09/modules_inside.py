@@ -18,17 +18,9 @@ class ParallelMLP(nn.Module):
     def first(self):
         return self.up.weight
 
-    @first.setter
-    def first(self, new):
-        self.up.weight.data = new
-
     @property
     def second(self):
         return self.down.weight
-
-    @second.setter
-    def second(self, new):
-        self.down.weight.data = new
 
     def forward(self, inputs):
         enter, leave = (GatherSequence, ScatterSequence) if self.sequence else (Copy, Sum)

@@ -1,0 +1,73 @@
+"""Lessons as notebooks: a notebook's cells as a script, and the cell of each line."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+from collectives.errors import InputError
+from course.judging import JudgedExercise
+
+NOTEBOOK = ".ipynb"
+
+
+class CellLine(NamedTuple):
+    """A line of a notebook: the number of its code cell, and of the line in that cell, from 1."""
+
+    cell: int
+    line: int
+
+
+class Script(NamedTuple):
+    """A learner's file as a script; ``cells`` has the place of each line if the file is a notebook."""
+
+    path: Path
+    cells: tuple[CellLine, ...] = ()
+
+    def locate(self, judged: JudgedExercise) -> JudgedExercise:
+        """Return a judged exercise whose line is in the notebook's cell."""
+        if not 0 < judged.line <= len(self.cells):
+            return judged
+        return replace(judged, line=self.cells[judged.line - 1].line, cell=self.cells[judged.line - 1].cell)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Script]:
+    """Yield a learner's file as a script: itself, or the code cells of a notebook in a temporary file.
+
+    Raises InputError for a notebook that cannot be read.
+    """
+    if path.suffix != NOTEBOOK:
+        yield Script(path)
+        return
+    text, cells = read_notebook(path)
+    with TemporaryDirectory(prefix="ringlab-notebook-") as folder:
+        script = Path(folder, path.stem + ".py")
+        script.write_text(text, encoding="utf-8")
+        yield Script(script, cells)
+
+
+def read_notebook(path: Path) -> tuple[str, tuple[CellLine, ...]]:
+    """Return the code cells of a notebook as the text of a script, and the cell of each line. Raises InputError.
+
+    Lines for IPython alone, such as ``%matplotlib inline`` and ``!pip install``, become comments.
+    """
+    try:
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{path}: cannot be read as a notebook ({type(error).__name__}); save it in Jupyter"
+        ) from error
+    lines, places = list[str](), list[CellLine]()
+    for number, source in enumerate(sources, 1):
+        is_magic = source.startswith("%%")
+        for place, line in enumerate(source.splitlines(), 1):
+            lines.append(f"# {line}" if is_magic or line.lstrip().startswith(("%", "!")) else line)
+            places.append(CellLine(number, place))
+        lines.append("")
+        places.append(CellLine(number, source.count("\n") + 1))
+    return "\n".join(lines), tuple(places)

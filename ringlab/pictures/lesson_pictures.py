@@ -1,0 +1,119 @@
+"""The still pictures of lessons: which rank waits for which, and the schedule of a pipeline."""
+
+from collections.abc import Sequence
+from math import cos, pi, sin
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.patches import FancyArrowPatch, Patch
+
+from collectives.units import format_time
+from ringlab.pictures.lesson_spans import RankSpan
+from virtual.ranks.finding import ProgramFinding
+from viz.style import (
+    FAINT,
+    GREY,
+    INK,
+    PAPER,
+    WRONG,
+    clear_axes,
+    label_times,
+    phase_colours,
+    text_colour,
+    titled_figure,
+    write_figure,
+)
+
+WIDTH = 11.0  # inches
+
+
+def draw_waits(finding: ProgramFinding, ranks: int, file: Path) -> None:
+    """Write a picture of the ranks in a circle, with an arrow from each one that waits to the rank that it waits for.
+
+    The arrows of a cycle are red; each has the line of the program that waits.
+    """
+    cycle = set(zip(finding.circle, (*finding.circle[1:], *finding.circle[:1]), strict=True))
+    words = " -> ".join(map(str, [*finding.circle, finding.circle[0]]))
+    figure = titled_figure("Which rank waits for which", f'an arrow means "waits for"; a cycle is {words}', 6.4, 6.4)
+    axes = figure.add_axes((0.04, 0.02, 0.92, 0.86))
+    axes.set(xlim=(-1.45, 1.45), ylim=(-1.35, 1.35), aspect="equal")
+    axes.set_axis_off()
+    at = [(sin(2 * pi * rank / ranks), cos(2 * pi * rank / ranks)) for rank in range(ranks)]
+    for place in finding.places:
+        for rank, others in zip(place.ranks, place.awaits, strict=False):
+            for other in others:
+                line = f"line {place.site.line}" if place.site is not None else ""
+                _draw_arrow(axes, at[rank], at[other], WRONG if (rank, other) in cycle else GREY, line)
+    for rank, (x, y) in enumerate(at):
+        is_stuck = rank in finding.circle
+        axes.text(
+            x, y, f"rank {rank}", ha="center", va="center", fontsize=12, fontweight="bold",
+            color=PAPER if is_stuck else INK, zorder=5,
+            bbox={"boxstyle": "circle,pad=0.5", "facecolor": WRONG if is_stuck else FAINT, "edgecolor": PAPER},
+        )  # fmt: skip
+    write_figure(figure, file)
+
+
+def _draw_arrow(axes: Axes, begin: tuple[float, float], end: tuple[float, float], colour: str, words: str) -> None:
+    """Draw a bent arrow between two ranks, so that an arrow back does not cover it, with words in its middle."""
+    arrow = FancyArrowPatch(
+        begin, end, connectionstyle="arc3,rad=-0.25", arrowstyle="-|>", mutation_scale=22, linewidth=2.2,
+        color=colour, shrinkA=42, shrinkB=42,
+    )  # fmt: skip
+    axes.add_patch(arrow)
+    (x0, y0), (x1, y1) = begin, end
+    middle = (x0 + x1) / 2 - 0.16 * (y1 - y0), (y0 + y1) / 2 + 0.16 * (x1 - x0)
+    axes.text(
+        *middle, words, ha="center", va="center", fontsize=9.5, color=colour,
+        bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 1.5},
+    )  # fmt: skip
+
+
+def draw_schedules(spans: Sequence[RankSpan], ranks: int, names: Sequence[str], file: Path) -> None:
+    """Write a picture with a row per rank and a box per forward (F) and backward (B); the gaps are the bubble.
+
+    A box has the number of its micro batch. ``names`` are those of the schedules, in their order.
+    """
+    schedules = sorted({one.span.schedule for one in spans})
+    height = 1.2 + len(schedules) * (0.75 + 0.42 * ranks)
+    subtitle = "F: forward, B: backward, each with the number of its micro batch; hatched: the bubble"
+    figure = titled_figure("Pipeline schedules", subtitle, WIDTH, height)
+    until = max(_length(spans, schedule) for schedule in schedules)
+    grid = figure.subplots(
+        len(schedules), 1, squeeze=False,
+        gridspec_kw={"left": 0.07, "right": 0.98, "top": 1 - 1.05 / height, "bottom": 0.4 / height, "hspace": 0.55},
+    )  # fmt: skip
+    for schedule, axes in zip(schedules, grid[:, 0], strict=True):
+        mine = [one for one in spans if one.span.schedule == schedule]
+        _draw_schedule(axes, mine, ranks, names[schedule] if schedule < len(names) else f"schedule {schedule}", until)
+    write_figure(figure, file)
+
+
+def _length(spans: Sequence[RankSpan], schedule: int) -> float:
+    mine = [one.span for one in spans if one.span.schedule == schedule]
+    return max(one.end for one in mine) - min(one.begin for one in mine)
+
+
+def _draw_schedule(axes: Axes, spans: Sequence[RankSpan], ranks: int, name: str, until: float) -> None:
+    begin, end = min(one.span.begin for one in spans), max(one.span.end for one in spans)
+    colours = phase_colours(["forward", "backward"])
+    busy = sum(one.span.end - one.span.begin for one in spans)
+    axes.barh(range(ranks), [end - begin] * ranks, height=0.8, color=PAPER, edgecolor=FAINT, hatch="////")
+    for rank, span in spans:
+        left, width, colour = span.begin - begin, span.end - span.begin, colours[span.name]
+        axes.barh(rank, width, left=left, height=0.8, color=colour, edgecolor=PAPER, linewidth=0.8)
+        axes.text(
+            left + width / 2, rank, f"{span.name[0].upper()}{span.micro_batch}", ha="center", va="center",
+            fontsize=7.5, color=text_colour(colour),
+        )  # fmt: skip
+    share = 1 - busy / (ranks * (end - begin))
+    title = f"{name}: {format_time(end - begin)}, bubble {share:.0%}"
+    axes.set_title(title, loc="left", fontsize=10.5, color=INK, fontweight="bold")
+    axes.set(xlim=(0, until), ylim=(ranks - 0.5, -0.5), yticks=range(ranks))
+    axes.set_yticklabels([f"rank {rank}" for rank in range(ranks)])
+    label_times(axes.xaxis, until, 8)
+    clear_axes(axes)
+    axes.tick_params(labelcolor=INK)
+    keys = [Patch(facecolor=colours[one], label=one) for one in colours]
+    keys.append(Patch(facecolor=PAPER, edgecolor=FAINT, hatch="////", label="bubble"))
+    axes.legend(handles=keys, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=3, frameon=False, fontsize=8)
